@@ -1,0 +1,7 @@
+//! The orchestrator: takes jobs, makes containers match the database, holds the keys to the models.
+//!
+//! Floors, an import never climbs: `app` · `http`, `cli` · `dispatch`, `tools` · `llm`, `auth` · `store` · `domain`,
+//! `engine` · then the crates `agent` and `protocol`.
+
+pub mod engine;
+pub mod llm;

@@ -1,0 +1,1 @@
+//! The gateway: the only way to a model. Contents only.

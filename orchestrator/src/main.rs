@@ -1,0 +1,3 @@
+//! The `gantry` binary: the daemon and the command line.
+
+fn main() {}

@@ -1,0 +1,263 @@
+//! A job's events: what happened, durable and numbered from 1 without gaps.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{JobId, JobReason, JobState, PartialResult};
+
+/// One event as stored, listed and streamed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Event {
+    /// Version of this shape: 1.
+    pub v: u8,
+    /// From 1 without gaps within the job.
+    pub seq: i64,
+    /// Increases over the whole instance.
+    pub cursor: i64,
+    /// Whose.
+    pub job_id: JobId,
+    /// The attempt it belongs to; 0 before the first.
+    pub attempt: u32,
+    /// When the orchestrator wrote it.
+    pub at: DateTime<Utc>,
+    /// `kind` and `data`.
+    #[serde(flatten)]
+    pub data: EventData,
+}
+
+/// What an event says, by kind.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(tag = "kind", content = "data", rename_all = "snake_case")]
+pub enum EventData {
+    /// The job changed state.
+    State {
+        /// None on the first event.
+        from: Option<JobState>,
+        /// The new state.
+        to: JobState,
+        /// Why, when not well.
+        reason: Option<JobReason>,
+        /// For people.
+        message: Option<String>,
+    },
+    /// Something was said.
+    Message {
+        /// By whom.
+        role: MessageRole,
+        /// The text.
+        content: String,
+    },
+    /// The model's reasoning.
+    Reasoning {
+        /// The text.
+        content: String,
+    },
+    /// The plan in planning mode.
+    Plan {
+        /// What is to be reached.
+        goal: String,
+        /// In order.
+        steps: Vec<PlanStep>,
+        /// 0–1, the model's own.
+        confidence: f64,
+    },
+    /// A tool is called.
+    ToolUse {
+        /// Pairs it with its result.
+        call_id: String,
+        /// The tool.
+        tool: String,
+        /// Its input, sensitive parameters redacted.
+        input: Value,
+        /// Why, when the model said.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reasoning: Option<String>,
+    },
+    /// A tool's result.
+    ToolResult {
+        /// Pairs it with its call.
+        call_id: String,
+        /// The tool.
+        tool: String,
+        /// Whether it worked.
+        success: bool,
+        /// What the model read.
+        output: String,
+        /// Whether `output` was cut.
+        truncated: bool,
+        /// How long it took.
+        duration_ms: u64,
+    },
+    /// A model was asked; written by the gateway.
+    LlmCall {
+        /// The model.
+        model: String,
+        /// Its provider.
+        provider: String,
+        /// Prompt tokens.
+        input_tokens: u64,
+        /// Completion tokens.
+        output_tokens: u64,
+        /// In US dollars; 0 when the price is unknown.
+        cost_usd: f64,
+        /// How long it took.
+        duration_ms: u64,
+        /// Why the reply ended, or the error's kind.
+        finish_reason: String,
+    },
+    /// Progress for people.
+    Status {
+        /// What is going on.
+        message: String,
+        /// The loop's model-call count.
+        iteration: u32,
+    },
+    /// Output of the job's own processes.
+    Log {
+        /// Which stream.
+        stream: LogStream,
+        /// The text.
+        text: String,
+    },
+    /// A decision of the egress proxy.
+    Egress {
+        /// The host asked for.
+        host: String,
+        /// The port.
+        port: u16,
+        /// `allowed` or `denied`.
+        decision: String,
+        /// The rule that decided.
+        rule: String,
+        /// Bytes carried.
+        bytes: u64,
+    },
+    /// A limit was reached.
+    Limit {
+        /// Which.
+        limit: String,
+        /// Its value.
+        value: Value,
+    },
+    /// How the work ended; once, the last but for the final `state`.
+    Result {
+        /// `completed`, `failed`, `limit` or `stopped`.
+        outcome: String,
+        /// The result, or what there is of it.
+        text: String,
+        /// When it did not complete.
+        partial: Option<PartialResult>,
+    },
+}
+
+/// The kind of an event, by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "each is documented on EventData")]
+pub enum EventKind {
+    State,
+    Message,
+    Reasoning,
+    Plan,
+    ToolUse,
+    ToolResult,
+    LlmCall,
+    Status,
+    Log,
+    Egress,
+    Limit,
+    Result,
+}
+
+impl EventKind {
+    /// The name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::State => "state",
+            Self::Message => "message",
+            Self::Reasoning => "reasoning",
+            Self::Plan => "plan",
+            Self::ToolUse => "tool_use",
+            Self::ToolResult => "tool_result",
+            Self::LlmCall => "llm_call",
+            Self::Status => "status",
+            Self::Log => "log",
+            Self::Egress => "egress",
+            Self::Limit => "limit",
+            Self::Result => "result",
+        }
+    }
+
+    /// Kinds a worker may send; the rest are the orchestrator's to write.
+    pub const fn from_worker(self) -> bool {
+        matches!(
+            self,
+            Self::Message
+                | Self::Reasoning
+                | Self::Plan
+                | Self::ToolUse
+                | Self::ToolResult
+                | Self::Status
+                | Self::Log
+                | Self::Limit
+        )
+    }
+}
+
+impl EventData {
+    /// Its kind.
+    pub const fn kind(&self) -> EventKind {
+        match self {
+            Self::State { .. } => EventKind::State,
+            Self::Message { .. } => EventKind::Message,
+            Self::Reasoning { .. } => EventKind::Reasoning,
+            Self::Plan { .. } => EventKind::Plan,
+            Self::ToolUse { .. } => EventKind::ToolUse,
+            Self::ToolResult { .. } => EventKind::ToolResult,
+            Self::LlmCall { .. } => EventKind::LlmCall,
+            Self::Status { .. } => EventKind::Status,
+            Self::Log { .. } => EventKind::Log,
+            Self::Egress { .. } => EventKind::Egress,
+            Self::Limit { .. } => EventKind::Limit,
+            Self::Result { .. } => EventKind::Result,
+        }
+    }
+}
+
+/// Who said a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum MessageRole {
+    /// The model.
+    Assistant,
+    /// A person.
+    User,
+    /// The loop or the operator.
+    System,
+}
+
+/// One step of a plan, as told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PlanStep {
+    /// The tool it calls.
+    pub tool: String,
+    /// Why.
+    pub reasoning: String,
+}
+
+/// Which stream a log line came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum LogStream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}

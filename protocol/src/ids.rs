@@ -1,0 +1,109 @@
+//! Ids: newtypes from one macro, so that a job's id is never mistaken for a prompt's.
+//!
+//! Owns making and parsing them. The only place that reads the clock for a UUIDv7.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// The text is not a UUID.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParseIdError;
+
+impl fmt::Display for ParseIdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not a UUID")
+    }
+}
+
+impl std::error::Error for ParseIdError {}
+
+macro_rules! uuid_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+        #[serde(transparent)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// A new id, ordered by the time it was made (UUIDv7).
+            pub fn generate() -> Self {
+                Self(Uuid::now_v7())
+            }
+
+            /// The id that sorts before every other.
+            pub const fn nil() -> Self {
+                Self(Uuid::nil())
+            }
+
+            /// From a UUID that is already at hand (a stored row).
+            pub const fn from_uuid(id: Uuid) -> Self {
+                Self(id)
+            }
+
+            /// The bare UUID.
+            pub const fn as_uuid(&self) -> &Uuid {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.hyphenated().fmt(f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseIdError;
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                // One spelling per id: braces, URNs and undashed forms are refused.
+                if text.len() != 36 {
+                    return Err(ParseIdError);
+                }
+                Uuid::try_parse(text).map(Self).map_err(|_| ParseIdError)
+            }
+        }
+    };
+}
+
+uuid_id!(
+    /// One task given to an agent.
+    JobId
+);
+uuid_id!(
+    /// A follow-up prompt to a job.
+    PromptId
+);
+uuid_id!(
+    /// One install of the orchestrator; labels what it makes in the engine.
+    InstanceId
+);
+
+impl JobId {
+    /// The last 12 hex digits: the hostname of the job's container.
+    pub fn short(&self) -> String {
+        let text = self.0.simple().to_string();
+        text[20..].to_owned()
+    }
+}
+
+/// Names one model call or tool call within a job's attempt. Chosen by the caller, at most 200 bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(transparent)]
+pub struct CallId(pub String);
+
+impl CallId {
+    /// A call id that no other call has.
+    pub fn generate() -> Self {
+        Self(Uuid::now_v7().simple().to_string())
+    }
+}
+
+impl fmt::Display for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

@@ -1,0 +1,3 @@
+//! Benchmarks: programs that print both sides of a comparison.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The World harness that the stories, rings and fault tests share.

@@ -1,0 +1,3 @@
+//! The worker: the process in the container.
+
+fn main() {}
