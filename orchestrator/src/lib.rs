@@ -3,5 +3,7 @@
 //! Floors, an import never climbs: `app` · `http`, `cli` · `dispatch`, `tools` · `llm`, `auth` · `store` · `domain`,
 //! `engine` · then the crates `agent` and `protocol`.
 
+pub mod domain;
 pub mod engine;
 pub mod llm;
+pub mod store;

@@ -1,0 +1,263 @@
+//! Doing what was decided: each action idempotent, each step's failure leading to a record that says so.
+//!
+//! Never decides what to do next; that is `plan`'s, from fresh facts.
+
+use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+
+use chrono::TimeDelta;
+use protocol::{ContainerInfo, JobId, JobReason};
+
+use super::{
+    Sandbox, SocketJob, Sockets, Workspaces,
+    plan::Action,
+};
+use crate::{
+    auth::Auth,
+    clock::Clock,
+    domain::job::{AttemptStart, Death, JobRecord},
+    engine::{ContainerRole, ContainerSpec, Engine, EngineError, Resources, SandboxReadiness},
+    store::{Changed, Store, StoreError},
+};
+
+/// What the worker gets to stop its children and flush (contract: sandbox, Cancel and end).
+const STOP_GRACE: Duration = Duration::from_secs(5);
+/// Kept of what a container printed.
+const MAX_LOG_BYTES: usize = 256 * 1024;
+/// Shown of it in a job's message.
+const MAX_SHOWN_BYTES: usize = 400;
+/// An action that failed is not tried again sooner.
+const REST: Duration = Duration::from_secs(1);
+
+/// What applying needs.
+pub(super) struct Hands {
+    pub(super) store: Store,
+    pub(super) sandbox: Arc<Sandbox>,
+    pub(super) engine: Arc<dyn Engine>,
+    pub(super) sockets: Arc<Sockets>,
+    pub(super) workspaces: Workspaces,
+    pub(super) auth: Auth,
+    pub(super) clock: Clock,
+    pub(super) logs: PathBuf,
+    pub(super) lease: Duration,
+}
+
+/// Why an action did not get done. It is decided anew after a rest.
+#[derive(Debug, thiserror::Error)]
+enum Undone {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error("run folder")]
+    Folder(#[from] std::io::Error),
+}
+
+impl Hands {
+    /// Does it; a failure is logged here and rested on, so that the next decision does not spin.
+    pub(super) async fn apply(&self, action: Action) {
+        let subject = action.subject();
+        if let Err(error) = self.try_apply(action.clone()).await {
+            tracing::warn!(?subject, error = &error as &dyn std::error::Error, "will be tried again: {action:?}");
+            if matches!(error, Undone::Engine(_)) {
+                self.sandbox.doubt().await;
+            }
+            tokio::time::sleep(REST).await;
+        }
+    }
+
+    async fn try_apply(&self, action: Action) -> Result<(), Undone> {
+        match action {
+            Action::Start { job } => self.start(job).await,
+            Action::Resume { job } => self.resume(job).await,
+            Action::Settle { job, death } => self.settle(job, death).await,
+            Action::Cancel { job } => self.cancel(job).await,
+            Action::Expire { job } => self.expire(job).await,
+            Action::Remove { container } => self.remove(&container).await,
+            Action::Sweep { folder } => Ok(self.sockets.close(&folder)?),
+        }
+    }
+
+    /// The row first, then the folder, then the container: a crash in between leaves what recovery knows to handle.
+    async fn start(&self, id: JobId) -> Result<(), Undone> {
+        let Some(job) = self.store.job(id).await? else { return Ok(()) };
+        let SandboxReadiness::Ready(facts) = self.sandbox.state().await else { return Ok(()) };
+        let now = self.clock.now();
+        let attempt = job.attempt + 1;
+        let token = self.auth.mint_worker(id, attempt, now);
+        let container = ContainerInfo {
+            id: None,
+            name: format!("gantry-job-{id}-{attempt}"),
+            image: job.image.clone(),
+            engine: facts.engine,
+            runtime: facts.runtime,
+            transport: "unix".to_owned(),
+            workspace: "fsize".to_owned(),
+            node: Some(facts.node),
+            posture: facts.posture,
+            exit_code: None,
+            oom_killed: None,
+        };
+        let start = AttemptStart {
+            attempt,
+            token_hash: token.hash,
+            lease_expires_at: now + TimeDelta::from_std(self.lease).unwrap_or(TimeDelta::zero()),
+            container,
+        };
+        let Changed::Done(job) = self.store.change(id, now, |job| job.start(now, start)).await? else { return Ok(()) };
+        let Some(container) = &job.container else { return Ok(()) };
+        let prepared = self.workspaces.prepare(id, &[]);
+        if let Err(error) = prepared {
+            tracing::error!(job.id = %id, error = &error as &dyn std::error::Error, "no workspace");
+            return self.die(&job, internal("the workspace cannot be made; see the orchestrator's log")).await;
+        }
+        self.sockets.open(&container.name, SocketJob { job: id, attempt }, &token.token)?;
+        self.ensure(&job).await
+    }
+
+    /// An attempt that exists: after a restart, or when a start was cut short.
+    async fn resume(&self, id: JobId) -> Result<(), Undone> {
+        let Some(job) = self.store.job(id).await? else { return Ok(()) };
+        let Some(container) = &job.container else { return Ok(()) };
+        self.sockets.serve(&container.name, SocketJob { job: id, attempt: job.attempt })?;
+        self.ensure(&job).await
+    }
+
+    async fn ensure(&self, job: &JobRecord) -> Result<(), Undone> {
+        let Some(container) = &job.container else { return Ok(()) };
+        let spec = self.spec(job, container);
+        match self.engine.ensure_started(&spec).await {
+            Ok(started) => {
+                tracing::info!(job.id = %job.id, job.attempt, container = container.name, adopted = started.adopted, "container started");
+                let container = ContainerInfo { id: Some(started.id), ..container.clone() };
+                self.store.set_container(job.id, job.attempt, &container).await?;
+                Ok(())
+            }
+            Err(error) => {
+                self.sandbox.doubt().await;
+                tracing::warn!(job.id = %job.id, job.attempt, error = &error as &dyn std::error::Error, "container not started");
+                // Confirmed gone, or not done: no other attempt starts beside one that may yet come up.
+                self.engine.remove(&container.name).await?;
+                self.sockets.close(&container.name)?;
+                self.die(job, not_started(&error)).await
+            }
+        }
+    }
+
+    fn spec(&self, job: &JobRecord, container: &ContainerInfo) -> ContainerSpec {
+        ContainerSpec {
+            name: container.name.clone(),
+            job_id: job.id,
+            attempt: job.attempt,
+            owner: job.user_id.clone(),
+            created_at: job.created_at,
+            role: ContainerRole::Job,
+            image: job.image.clone(),
+            resources: Resources {
+                memory_mb: job.limits.memory_mb,
+                cpus: job.limits.cpus,
+                pids: job.limits.pids,
+                disk_mb: job.limits.disk_mb,
+            },
+            run_folder: self.sockets.folder(&container.name),
+            workspace: self.workspaces.folder(job.id),
+            traceparent: None,
+        }
+    }
+
+    /// The attempt ended by itself: its container goes first, then the record says so.
+    async fn settle(&self, id: JobId, mut death: Death) -> Result<(), Undone> {
+        let Some(job) = self.store.job(id).await? else { return Ok(()) };
+        if let Some(container) = &job.container {
+            let said = self.take_logs(&container.name).await;
+            if let Some(said) = said.filter(|_| death.reason == JobReason::WorkerCrashed) {
+                death.message = format!("{}; it last said: {said}", death.message);
+            }
+            self.note_end(&job, container).await?;
+            self.engine.remove(&container.name).await?;
+            self.sockets.close(&container.name)?;
+        }
+        self.die(&job, death).await
+    }
+
+    async fn cancel(&self, id: JobId) -> Result<(), Undone> {
+        self.stop_current(id).await?;
+        let now = self.clock.now();
+        self.store.end(id, now, |job| job.cancelled(now)).await?;
+        Ok(())
+    }
+
+    async fn expire(&self, id: JobId) -> Result<(), Undone> {
+        let Some(job) = self.store.job(id).await? else { return Ok(()) };
+        let seconds = job.limits.timeout_seconds;
+        let now = self.clock.now();
+        // The record first: a report that comes while the worker is being stopped is late.
+        let message = format!("it ran for more than limits.timeout_seconds = {seconds}");
+        self.store.end(id, now, |job| job.fail(now, JobReason::WallClock, message)).await?;
+        if let Some(container) = &job.container {
+            self.engine.stop(&container.name, STOP_GRACE).await?;
+            self.remove(&container.name).await?;
+        }
+        Ok(())
+    }
+
+    async fn stop_current(&self, id: JobId) -> Result<(), Undone> {
+        let Some(job) = self.store.job(id).await? else { return Ok(()) };
+        if let Some(container) = job.container.as_ref().filter(|_| job.attempt > 0) {
+            self.engine.stop(&container.name, STOP_GRACE).await?;
+            self.note_end(&job, container).await?;
+            self.remove(&container.name).await?;
+        }
+        Ok(())
+    }
+
+    async fn remove(&self, container: &str) -> Result<(), Undone> {
+        self.take_logs(container).await;
+        self.engine.remove(container).await?;
+        self.sockets.close(container)?;
+        tracing::info!(container, "container removed");
+        Ok(())
+    }
+
+    async fn die(&self, job: &JobRecord, death: Death) -> Result<(), Undone> {
+        let now = self.clock.now();
+        self.store.end(job.id, now, |job| job.died(now, death)).await?;
+        Ok(())
+    }
+
+    /// How the container ended, on the job's row for people.
+    async fn note_end(&self, job: &JobRecord, container: &ContainerInfo) -> Result<(), Undone> {
+        let seen = self.engine.observe(&container.name).await?;
+        if let Some(crate::engine::ContainerStatus::Exited { code, oom_killed }) = seen.map(|view| view.status) {
+            let container = ContainerInfo { exit_code: Some(code), oom_killed: Some(oom_killed), ..container.clone() };
+            self.store.set_container(job.id, job.attempt, &container).await?;
+        }
+        Ok(())
+    }
+
+    /// Keeps what a container printed, beside the database; gives its last line.
+    async fn take_logs(&self, container: &str) -> Option<String> {
+        let text = self.engine.logs(container, MAX_LOG_BYTES).await.ok()?;
+        let last = text.lines().rev().find(|line| !line.trim().is_empty())?;
+        let kept = fs::create_dir_all(&self.logs).and_then(|()| fs::write(self.logs.join(format!("{container}.log")), &text));
+        if let Err(error) = kept {
+            tracing::warn!(container, %error, "cannot keep the container's log");
+        }
+        let end = last.floor_char_boundary(MAX_SHOWN_BYTES);
+        Some(last[..end].to_owned())
+    }
+}
+
+fn internal(message: &str) -> Death {
+    Death { reason: JobReason::Internal, message: message.to_owned(), infrastructure: false }
+}
+
+fn not_started(error: &EngineError) -> Death {
+    let (reason, infrastructure) = match error {
+        EngineError::Unreachable(_) | EngineError::Other(_) => (JobReason::EngineError, true),
+        EngineError::ImageMissing(_) => (JobReason::ImageMissing, false),
+        EngineError::RuntimeMissing(_) => (JobReason::SandboxUnavailable, false),
+        EngineError::PostureMismatch { .. } => (JobReason::PostureMismatch, false),
+        EngineError::Refused(_) => (JobReason::EngineError, false),
+    };
+    Death { reason, message: error.to_string(), infrastructure }
+}

@@ -1,0 +1,192 @@
+//! The loop that makes containers match the database: woken, it reads the facts, decides, and hands out what is to be
+//! done. Wakes carry no data.
+
+use std::{
+    collections::{HashMap, HashSet},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use protocol::JobId;
+use tokio::{sync::Notify, task::JoinSet, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Sandbox, Sockets, Workspaces,
+    apply::Hands,
+    plan::{Facts, Plan, PlanLimits, Subject, plan},
+};
+use crate::{
+    auth::Auth,
+    clock::Clock,
+    engine::{Engine, SandboxReadiness},
+    store::{Store, StoreError},
+};
+
+/// The backstop while anything is open: no event of the engine or of ours should be needed twice.
+const TICK: Duration = Duration::from_secs(1);
+/// The backstop while nothing is.
+const IDLE_TICK: Duration = Duration::from_secs(10);
+
+/// Asks the dispatcher to look. Cheap, and any number of wakes is one.
+#[derive(Debug, Clone, Default)]
+pub struct Wake(Arc<Notify>);
+
+impl Wake {
+    /// Look.
+    pub fn wake(&self) {
+        self.0.notify_one();
+    }
+}
+
+/// What a dispatcher is made of.
+pub struct DispatcherSettings {
+    /// The truth.
+    pub store: Store,
+    /// Whether jobs can run.
+    pub sandbox: Arc<Sandbox>,
+    /// Where workers call.
+    pub sockets: Arc<Sockets>,
+    /// Where they work.
+    pub workspaces: Workspaces,
+    /// Makes their tokens.
+    pub auth: Auth,
+    /// Time.
+    pub clock: Clock,
+    /// Where containers' output is kept.
+    pub logs: PathBuf,
+    /// A worker's lease.
+    pub lease: Duration,
+    /// How much may run.
+    pub limits: PlanLimits,
+}
+
+/// The dispatcher.
+pub struct Dispatcher {
+    hands: Arc<Hands>,
+    limits: PlanLimits,
+    wake: Wake,
+}
+
+impl Dispatcher {
+    /// On an engine.
+    pub fn new(settings: DispatcherSettings, engine: Arc<dyn Engine>, wake: Wake) -> Self {
+        let hands = Hands {
+            store: settings.store,
+            sandbox: settings.sandbox,
+            engine,
+            sockets: settings.sockets,
+            workspaces: settings.workspaces,
+            auth: settings.auth,
+            clock: settings.clock,
+            logs: settings.logs,
+            lease: settings.lease,
+        };
+        Self { hands: Arc::new(hands), limits: settings.limits, wake }
+    }
+
+    /// Runs until told to drain; then starts nothing more, lets what is at work finish, and leaves containers running.
+    pub async fn run(self, drain: CancellationToken) -> Result<(), StoreError> {
+        let mut at_work: JoinSet<Subject> = JoinSet::new();
+        let mut busy: HashSet<Subject> = HashSet::new();
+        let mut reported_ready = true;
+        while !drain.is_cancelled() {
+            let (next, open) = self.look(&busy, &mut reported_ready).await?;
+            for action in next.actions {
+                let subject = action.subject();
+                if busy.insert(subject.clone()) {
+                    let hands = Arc::clone(&self.hands);
+                    at_work.spawn(async move {
+                        hands.apply(action).await;
+                        subject
+                    });
+                }
+            }
+            let tick = if open { TICK } else { IDLE_TICK };
+            let wait = next.look_again_in.map_or(tick, |wait| wait.min(tick));
+            tokio::select! {
+                () = drain.cancelled() => {}
+                () = self.wake.0.notified() => {}
+                () = self.hands.engine.changed() => {}
+                Some(done) = at_work.join_next() => forget(&mut busy, done),
+                () = tokio::time::sleep(wait) => {}
+            }
+            while let Some(done) = at_work.try_join_next() {
+                forget(&mut busy, done);
+            }
+        }
+        while let Some(done) = at_work.join_next().await {
+            forget(&mut busy, done);
+        }
+        Ok(())
+    }
+
+    /// Reads the facts and decides. Containers are listed before jobs are read: a job that ends in between is then seen
+    /// as ended, and never as one whose container vanished.
+    async fn look(&self, busy: &HashSet<Subject>, reported_ready: &mut bool) -> Result<(Plan, bool), StoreError> {
+        let hands = &self.hands;
+        let containers = match hands.engine.list().await {
+            Ok(containers) => Some(containers),
+            Err(error) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, "the engine cannot say what runs");
+                None
+            }
+        };
+        let folders = hands.sockets.folders().unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot list the run folders");
+            vec![]
+        });
+        let jobs = hands.store.unfinished().await?;
+        let pending = jobs.iter().any(|job| job.state == protocol::JobState::Pending);
+        let may_start = pending && self.ready(reported_ready).await?;
+        let open: HashSet<JobId> = jobs.iter().map(|job| job.id).collect();
+        let mut ended = HashMap::new();
+        for job in containers.iter().flatten().filter_map(|container| container.job_id) {
+            if !open.contains(&job)
+                && let Some(at) = hands.store.finished_at(job).await?
+            {
+                ended.insert(job, at);
+            }
+        }
+        let decided = plan(&Facts {
+            now: hands.clock.now(),
+            may_start,
+            jobs: &jobs,
+            containers: containers.as_deref(),
+            ended: &ended,
+            folders: &folders,
+            served: &hands.sockets.served(),
+            busy,
+            limits: self.limits,
+        });
+        let anything = !jobs.is_empty() || containers.is_none_or(|all| !all.is_empty());
+        Ok((decided, anything))
+    }
+
+    /// Whether the sandbox is; while it is not, pending jobs say why they wait.
+    async fn ready(&self, reported: &mut bool) -> Result<bool, StoreError> {
+        let probe = timeout(Duration::from_secs(30), self.hands.sandbox.state()).await;
+        let message = match probe {
+            Ok(SandboxReadiness::Ready(_)) => None,
+            Ok(SandboxReadiness::NotReady { reason, detail }) => Some(format!("waiting: {} ({detail})", reason.as_str())),
+            Err(_) => Some("waiting: engine_unreachable (the probe takes too long)".to_owned()),
+        };
+        let ready = message.is_none();
+        if ready != *reported || !ready {
+            self.hands.store.explain_pending(message.as_deref()).await?;
+            *reported = ready;
+        }
+        Ok(ready)
+    }
+}
+
+fn forget(busy: &mut HashSet<Subject>, done: Result<Subject, tokio::task::JoinError>) {
+    match done {
+        Ok(subject) => {
+            busy.remove(&subject);
+        }
+        // An action that panicked leaves its subject busy for ever: better a process that ends and starts anew.
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}

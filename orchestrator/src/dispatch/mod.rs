@@ -1,0 +1,13 @@
+//! The dispatcher: makes containers match the database. Contents only.
+
+mod apply;
+mod dispatcher;
+pub mod plan;
+mod sandbox;
+mod sockets;
+mod workspace;
+
+pub use dispatcher::{Dispatcher, DispatcherSettings, Wake};
+pub use sandbox::Sandbox;
+pub use sockets::{SocketJob, Sockets};
+pub use workspace::{WorkspaceError, Workspaces};

@@ -1,0 +1,321 @@
+//! What to do: one pure function of the facts. Applying a decision twice is harmless, so a fact may be a moment old.
+//!
+//! Never does anything, never asks anything: time, jobs, containers and limits come as arguments.
+
+use std::{
+    cmp::Reverse,
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use protocol::{JobId, JobReason, JobState};
+
+use crate::{
+    domain::job::{Death, JobRecord},
+    engine::{ContainerRole, ContainerStatus, ContainerView},
+};
+
+/// A worker that has reported leaves by itself; longer than this it is not waited for (contract: gone within 2 s).
+const POLITE: TimeDelta = TimeDelta::milliseconds(1_200);
+
+/// Everything that a decision rests on.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    /// Now.
+    pub now: DateTime<Utc>,
+    /// Whether new attempts may start: the sandbox is ready and the process is not draining.
+    pub may_start: bool,
+    /// Every job that is not finished.
+    pub jobs: &'a [JobRecord],
+    /// Every container of this instance; none when the engine cannot say.
+    pub containers: Option<&'a [ContainerView]>,
+    /// When the jobs of containers ended that are not among `jobs`; absent = no such job.
+    pub ended: &'a HashMap<JobId, DateTime<Utc>>,
+    /// Run folders on disk, by name.
+    pub folders: &'a [String],
+    /// Containers whose socket is being served.
+    pub served: &'a HashSet<String>,
+    /// What an earlier decision is still working on.
+    pub busy: &'a HashSet<Subject>,
+    /// How much may run.
+    pub limits: PlanLimits,
+}
+
+/// How much may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlanLimits {
+    /// At once.
+    pub max_parallel: usize,
+    /// At once for one user.
+    pub max_parallel_per_user: usize,
+    /// From the attempt's start to the worker's first call.
+    pub start_timeout: Duration,
+}
+
+/// What a decision is about; at most one is at work on a subject.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Subject {
+    /// A job and its current container.
+    Job(JobId),
+    /// A container that belongs to no open job, or a folder without a container.
+    Container(String),
+}
+
+/// A decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Begin the next attempt.
+    Start {
+        /// Of this job.
+        job: JobId,
+    },
+    /// Go on with an attempt that exists: serve its socket, start what was only created.
+    Resume {
+        /// Of this job.
+        job: JobId,
+    },
+    /// The attempt is over without a report.
+    Settle {
+        /// Of this job.
+        job: JobId,
+        /// How.
+        death: Death,
+    },
+    /// Stop what there is and mark it cancelled.
+    Cancel {
+        /// This job.
+        job: JobId,
+    },
+    /// Its wall clock has run out: stop it and mark it failed.
+    Expire {
+        /// This job.
+        job: JobId,
+    },
+    /// Remove a container that belongs to no open attempt, with its folder.
+    Remove {
+        /// Its name.
+        container: String,
+    },
+    /// Remove a run folder that has no container.
+    Sweep {
+        /// Its name.
+        folder: String,
+    },
+}
+
+impl Action {
+    /// What it is about.
+    pub fn subject(&self) -> Subject {
+        match self {
+            Self::Start { job }
+            | Self::Resume { job }
+            | Self::Settle { job, .. }
+            | Self::Cancel { job }
+            | Self::Expire { job } => Subject::Job(*job),
+            Self::Remove { container } => Subject::Container(container.clone()),
+            Self::Sweep { folder } => Subject::Container(folder.clone()),
+        }
+    }
+}
+
+/// Decisions, and when to look again though nothing woke us.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// To be applied in any order.
+    pub actions: Vec<Action>,
+    /// At the latest.
+    pub look_again_in: Option<Duration>,
+}
+
+impl Plan {
+    fn look_again_at(&mut self, now: DateTime<Utc>, at: DateTime<Utc>) {
+        let wait = (at - now).to_std().unwrap_or(Duration::ZERO);
+        self.look_again_in = Some(self.look_again_in.map_or(wait, |known| known.min(wait)));
+    }
+}
+
+/// Decides.
+pub fn plan(facts: &Facts<'_>) -> Plan {
+    let mut plan = Plan::default();
+    let by_job: HashMap<JobId, &JobRecord> = facts.jobs.iter().map(|job| (job.id, job)).collect();
+    if let Some(containers) = facts.containers {
+        for container in containers {
+            plan_stray(facts, &by_job, container, &mut plan);
+        }
+        plan_folders(facts, &by_job, containers, &mut plan);
+    }
+    for job in facts.jobs.iter().filter(|job| !facts.busy.contains(&Subject::Job(job.id))) {
+        plan_open(facts, job, &mut plan);
+    }
+    plan_starts(facts, &mut plan);
+    plan
+}
+
+/// The container of a job's current attempt.
+fn current<'a>(facts: &'a Facts<'_>, job: &JobRecord) -> Option<&'a ContainerView> {
+    let containers = facts.containers?;
+    containers.iter().find(|c| c.job_id == Some(job.id) && c.attempt == job.attempt && job.attempt > 0)
+}
+
+/// A container that belongs to no open attempt goes; a worker that has just reported gets a moment to leave by itself.
+fn plan_stray(facts: &Facts<'_>, by_job: &HashMap<JobId, &JobRecord>, container: &ContainerView, plan: &mut Plan) {
+    if container.role == Some(ContainerRole::Probe) || facts.busy.contains(&Subject::Container(container.name.clone())) {
+        return;
+    }
+    if let Some(job) = container.job_id {
+        if facts.busy.contains(&Subject::Job(job)) {
+            return;
+        }
+        if let Some(record) = by_job.get(&job)
+            && record.attempt == container.attempt
+            && matches!(record.state, JobState::InProgress | JobState::Stuck)
+        {
+            return;
+        }
+        let ended = facts.ended.get(&job).map(|at| *at + POLITE);
+        if container.status == ContainerStatus::Running
+            && let Some(until) = ended.filter(|until| *until > facts.now && *until <= facts.now + POLITE)
+        {
+            plan.look_again_at(facts.now, until);
+            return;
+        }
+    }
+    plan.actions.push(Action::Remove { container: container.name.clone() });
+}
+
+fn plan_folders(facts: &Facts<'_>, by_job: &HashMap<JobId, &JobRecord>, containers: &[ContainerView], plan: &mut Plan) {
+    let wanted: HashSet<&str> = by_job
+        .values()
+        .filter(|job| facts.busy.contains(&Subject::Job(job.id)) || job.state != JobState::Pending)
+        .filter_map(|job| job.container.as_ref().map(|container| container.name.as_str()))
+        .chain(containers.iter().map(|container| container.name.as_str()))
+        .collect();
+    // A start under way makes its folder before its row can be seen here.
+    let starting = facts.busy.iter().any(|subject| matches!(subject, Subject::Job(_)));
+    for folder in facts.folders {
+        let busy = facts.busy.contains(&Subject::Container(folder.clone()));
+        if !starting && !busy && !wanted.contains(folder.as_str()) {
+            plan.actions.push(Action::Sweep { folder: folder.clone() });
+        }
+    }
+}
+
+/// An open job that nothing is at work on.
+fn plan_open(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) {
+    let id = job.id;
+    if job.cancel_requested_at.is_some() {
+        if facts.containers.is_some() {
+            plan.actions.push(Action::Cancel { job: id });
+        }
+        return;
+    }
+    if !matches!(job.state, JobState::InProgress | JobState::Stuck) || facts.containers.is_none() {
+        return;
+    }
+    if let Some(deadline) = job.deadline() {
+        if deadline <= facts.now {
+            plan.actions.push(Action::Expire { job: id });
+            return;
+        }
+        plan.look_again_at(facts.now, deadline);
+    }
+    let Some(container) = current(facts, job) else {
+        plan.actions.push(Action::Settle { job: id, death: vanished() });
+        return;
+    };
+    match container.status {
+        ContainerStatus::Created => plan.actions.push(Action::Resume { job: id }),
+        ContainerStatus::Exited { code, oom_killed } => {
+            plan.actions.push(Action::Settle { job: id, death: exited(code, oom_killed) });
+        }
+        ContainerStatus::Running if !facts.served.contains(&container.name) => {
+            plan.actions.push(Action::Resume { job: id });
+        }
+        ContainerStatus::Running => {
+            if let (None, Some(since)) = (job.worker_seen_at, job.last_activity_at) {
+                let until = since + TimeDelta::from_std(facts.limits.start_timeout).unwrap_or(TimeDelta::MAX);
+                if until <= facts.now {
+                    plan.actions.push(Action::Settle { job: id, death: silent(facts.limits.start_timeout) });
+                } else {
+                    plan.look_again_at(facts.now, until);
+                }
+            }
+        }
+    }
+}
+
+/// Pending jobs by priority, then age, as far as the slots reach.
+fn plan_starts(facts: &Facts<'_>, plan: &mut Plan) {
+    if !facts.may_start {
+        return;
+    }
+    let mut running = 0;
+    let mut per_user: HashMap<&str, usize> = HashMap::new();
+    let mut waiting: Vec<&JobRecord> = vec![];
+    for job in facts.jobs {
+        if job.state != JobState::Pending || facts.busy.contains(&Subject::Job(job.id)) {
+            running += 1;
+            *per_user.entry(&job.user_id).or_default() += 1;
+        } else if job.cancel_requested_at.is_none() {
+            match job.not_before {
+                Some(at) if at > facts.now => plan.look_again_at(facts.now, at),
+                _ => waiting.push(job),
+            }
+        }
+    }
+    waiting.sort_by_key(|job| (Reverse(job.priority), job.id));
+    for job in waiting {
+        if running >= facts.limits.max_parallel {
+            break;
+        }
+        let mine = per_user.entry(&job.user_id).or_default();
+        // While an old attempt's container is not confirmed gone, no retry starts.
+        let old = job.attempt > 0
+            && facts.containers.is_none_or(|all| all.iter().any(|container| container.job_id == Some(job.id)));
+        if *mine < facts.limits.max_parallel_per_user && !old {
+            *mine += 1;
+            running += 1;
+            plan.actions.push(Action::Start { job: job.id });
+        }
+    }
+}
+
+fn vanished() -> Death {
+    Death {
+        reason: JobReason::WorkerLost,
+        message: "the container is gone and its worker never reported".to_owned(),
+        infrastructure: true,
+    }
+}
+
+/// 128 + SIGKILL: how a process looks that the kernel killed for memory.
+const SIGKILLED: i64 = 137;
+
+fn exited(code: i64, oom_killed: bool) -> Death {
+    match (oom_killed, code) {
+        (true, SIGKILLED) => Death {
+            reason: JobReason::OomKilled,
+            message: "the worker was killed for memory; raise limits.memory_mb or ask for less at once".to_owned(),
+            infrastructure: false,
+        },
+        (_, 0) => Death {
+            reason: JobReason::WorkerLost,
+            message: "the worker ended without a report".to_owned(),
+            infrastructure: true,
+        },
+        _ => Death {
+            reason: JobReason::WorkerCrashed,
+            message: format!("the worker ended with exit code {code} and without a report"),
+            infrastructure: false,
+        },
+    }
+}
+
+fn silent(after: Duration) -> Death {
+    Death {
+        reason: JobReason::StartTimeout,
+        message: format!("the worker did not call within {} s of its start", after.as_secs()),
+        infrastructure: true,
+    }
+}

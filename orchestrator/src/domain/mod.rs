@@ -1,0 +1,4 @@
+//! What a job is and may become. Contents only.
+
+pub mod job;
+pub mod request;

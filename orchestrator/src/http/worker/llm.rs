@@ -1,0 +1,166 @@
+//! `POST …/llm/complete` and `…/llm/complete_with_tools`: the model, paid once per call id.
+//!
+//! Owns the calls under way: one runs to its end and is recorded though the worker that asked has gone; a worker that asks
+//! again joins it.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use axum::{Json, extract::State};
+use futures_util::{FutureExt, future::{BoxFuture, Shared}};
+use protocol::{CallId, Completion, CompletionRequest, ErrorCode, JobId, Message};
+use tokio_util::task::TaskTracker;
+
+use super::{WorkerApi, caller::Caller};
+use crate::{
+    domain::job::JobRecord,
+    http::{extract::ApiJson, problem::ApiError},
+    llm::{AskError, CallContext},
+    store::CallRow,
+};
+
+type Key = (JobId, u32, CallId);
+type Asked = Result<Arc<Completion>, Failure>;
+
+/// Why there is no answer, for everyone who waits for it.
+#[derive(Debug, Clone)]
+enum Failure {
+    RateLimited { retry_after: Option<Duration>, message: String },
+    Failed { message: String },
+    NotRecorded,
+}
+
+/// The calls under way.
+pub(super) struct Calls {
+    tasks: TaskTracker,
+    under_way: Mutex<HashMap<Key, Shared<BoxFuture<'static, Asked>>>>,
+}
+
+impl Calls {
+    pub(super) fn new(tasks: TaskTracker) -> Self {
+        Self { tasks, under_way: Mutex::new(HashMap::new()) }
+    }
+
+    fn join(&self, key: Key, start: impl FnOnce() -> BoxFuture<'static, Asked>) -> Shared<BoxFuture<'static, Asked>> {
+        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        under_way
+            .entry(key)
+            .or_insert_with(|| {
+                let task = self.tasks.spawn(start());
+                task.map(|done| done.unwrap_or(Err(Failure::NotRecorded))).boxed().shared()
+            })
+            .clone()
+    }
+
+    fn forget(&self, key: &Key) {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+}
+
+pub(super) async fn complete(
+    State(api): State<WorkerApi>,
+    Caller { job }: Caller,
+    ApiJson(mut request): ApiJson<CompletionRequest>,
+) -> Result<Json<Completion>, ApiError> {
+    request.tools.clear();
+    answer(api, job, request).await
+}
+
+pub(super) async fn complete_with_tools(
+    State(api): State<WorkerApi>,
+    Caller { job }: Caller,
+    ApiJson(request): ApiJson<CompletionRequest>,
+) -> Result<Json<Completion>, ApiError> {
+    answer(api, job, request).await
+}
+
+async fn answer(api: WorkerApi, job: JobRecord, request: CompletionRequest) -> Result<Json<Completion>, ApiError> {
+    if let Some(known) = api.store.model_answer(job.id, job.attempt, &request.call_id).await? {
+        return Ok(Json(known.0));
+    }
+    let key = (job.id, job.attempt, request.call_id.clone());
+    let asking = api.calls.join(key.clone(), || {
+        let api = api.clone();
+        async move { ask(&api, &job, &key, &request).await }.boxed()
+    });
+    match asking.await {
+        Ok(completion) => Ok(Json(Completion::clone(&completion))),
+        Err(Failure::RateLimited { retry_after, message }) => {
+            let error = ApiError::new(ErrorCode::RateLimited, message);
+            Err(match retry_after {
+                Some(wait) => error.retry_after(wait),
+                None => error,
+            })
+        }
+        Err(Failure::Failed { message }) => Err(ApiError::new(ErrorCode::LlmError, message)),
+        Err(Failure::NotRecorded) => Err(ApiError::new(ErrorCode::Internal, "the model call could not be recorded")),
+    }
+}
+
+/// Asks, records, and only then lets the answer be used.
+async fn ask(api: &WorkerApi, job: &JobRecord, key: &Key, request: &CompletionRequest) -> Asked {
+    let said = request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
+    let context = CallContext {
+        job_title: &job.title,
+        model: Some(&job.model),
+        turn: u32::try_from(said + 1).unwrap_or(u32::MAX),
+    };
+    let asked = api.gateway.ask(request, &context).await;
+    let row = |provider: &str, model: &str| CallRow {
+        job: key.0,
+        attempt: key.1,
+        call_id: key.2.clone(),
+        at: api.clock.now(),
+        provider: provider.to_owned(),
+        model: model.to_owned(),
+        usage: protocol::TokenUsage::default(),
+        cost_micro_usd: None,
+        duration_ms: 0,
+        answer: Err(String::new()),
+    };
+    let (row, result) = match asked {
+        Ok(answer) => {
+            let row = CallRow {
+                usage: answer.completion.usage,
+                cost_micro_usd: answer.cost_micro_usd,
+                duration_ms: millis(answer.duration),
+                answer: Ok(answer.completion.clone()),
+                ..row(&answer.provider, &answer.model)
+            };
+            (row, Ok(Arc::new(answer.completion)))
+        }
+        Err(error) => {
+            let row = CallRow {
+                usage: error.usage,
+                cost_micro_usd: error.cost_micro_usd,
+                duration_ms: millis(error.duration),
+                answer: Err(error.to_string()),
+                ..row(&error.provider, &error.model)
+            };
+            (row, Err(failure(&error)))
+        }
+    };
+    let recorded = api.store.record_model_call(&row).await;
+    api.calls.forget(key);
+    match recorded {
+        Ok(()) => result,
+        Err(error) => {
+            tracing::error!(job.id = %key.0, error = &error as &dyn std::error::Error, "a model call could not be recorded");
+            Err(Failure::NotRecorded)
+        }
+    }
+}
+
+fn failure(error: &AskError) -> Failure {
+    match error.retry_after() {
+        Some(retry_after) => Failure::RateLimited { retry_after, message: error.to_string() },
+        None => Failure::Failed { message: error.to_string() },
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

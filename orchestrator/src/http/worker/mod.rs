@@ -1,0 +1,103 @@
+//! The worker's side: what a container may ask of the orchestrator, over its own socket only. Contents and routes.
+
+mod caller;
+mod complete;
+mod events;
+mod job;
+mod llm;
+mod pace;
+mod prompt;
+mod status;
+mod tools;
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    extract::DefaultBodyLimit,
+    routing::{get, post},
+};
+use tokio_util::task::TaskTracker;
+
+use self::{llm::Calls, pace::Pace};
+use crate::{auth::Auth, clock::Clock, dispatch::Wake, llm::Gateway, store::Store, tools::HostTools};
+
+/// Bodies of model calls (contract: sandbox, Worker API).
+const MAX_MODEL_BODY_BYTES: usize = 32 * 1024 * 1024;
+/// Bodies of everything else.
+const MAX_BODY_BYTES: usize = 1024 * 1024;
+
+/// What the worker's endpoints need.
+#[derive(Clone)]
+pub struct WorkerApi {
+    pub(crate) store: Store,
+    pub(crate) auth: Auth,
+    pub(crate) clock: Clock,
+    pub(crate) wake: Wake,
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) tools: Arc<HostTools>,
+    pub(crate) lease: Duration,
+    calls: Arc<Calls>,
+    pace: Arc<Pace>,
+}
+
+/// What [`WorkerApi`] is made of.
+pub struct WorkerApiParts {
+    /// The truth.
+    pub store: Store,
+    /// Reads the workers' tokens.
+    pub auth: Auth,
+    /// Time.
+    pub clock: Clock,
+    /// The dispatcher's bell.
+    pub wake: Wake,
+    /// The way to the models.
+    pub gateway: Arc<Gateway>,
+    /// The orchestrator's tools.
+    pub tools: Arc<HostTools>,
+    /// A worker's lease.
+    pub lease: Duration,
+    /// Owns the model calls under way: they outlive the request that asked, so that their cost is recorded.
+    pub tasks: TaskTracker,
+}
+
+impl WorkerApi {
+    /// From its parts.
+    pub fn new(parts: WorkerApiParts) -> Self {
+        Self {
+            store: parts.store,
+            auth: parts.auth,
+            clock: parts.clock,
+            wake: parts.wake,
+            gateway: parts.gateway,
+            tools: parts.tools,
+            lease: parts.lease,
+            calls: Arc::new(Calls::new(parts.tasks)),
+            pace: Arc::new(Pace::default()),
+        }
+    }
+}
+
+/// The routes. Requests carry a `SocketJob` extension that says whose socket they came through.
+pub fn router(api: WorkerApi) -> Router {
+    let model = Router::new()
+        .route("/worker/{job_id}/llm/complete", post(llm::complete))
+        .route("/worker/{job_id}/llm/complete_with_tools", post(llm::complete_with_tools))
+        .layer(DefaultBodyLimit::max(MAX_MODEL_BODY_BYTES));
+    let rest = Router::new()
+        .route("/health", get(health))
+        .route("/worker/{job_id}/health", get(health))
+        .route("/worker/{job_id}/job", get(job::get))
+        .route("/worker/{job_id}/tools", get(tools::list))
+        .route("/worker/{job_id}/tools/{name}", post(tools::call))
+        .route("/worker/{job_id}/events", post(events::append))
+        .route("/worker/{job_id}/prompt", get(prompt::next))
+        .route("/worker/{job_id}/status", post(status::beat))
+        .route("/worker/{job_id}/complete", post(complete::complete))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES));
+    model.merge(rest).with_state(api)
+}
+
+async fn health() -> axum::Json<serde_json::Value> {
+    axum::Json(serde_json::json!({"status": "ok"}))
+}

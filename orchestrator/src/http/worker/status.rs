@@ -1,0 +1,23 @@
+//! `POST …/status`: the heartbeat.
+
+use axum::{Json, extract::State};
+use chrono::TimeDelta;
+use protocol::{EventData, StatusReply, StatusReport};
+
+use super::{WorkerApi, caller::{Caller, fenced}};
+use crate::http::{extract::ApiJson, problem::ApiError};
+
+pub(super) async fn beat(
+    State(api): State<WorkerApi>,
+    Caller { job }: Caller,
+    ApiJson(report): ApiJson<StatusReport>,
+) -> Result<Json<StatusReply>, ApiError> {
+    let now = api.clock.now();
+    let lease_expires_at = now + TimeDelta::from_std(api.lease).unwrap_or_default();
+    let cancel = api.store.heartbeat(job.id, job.attempt, now, lease_expires_at).await?.ok_or_else(fenced)?;
+    if let Some(message) = report.message.filter(|message| !message.is_empty()) {
+        let told = EventData::Status { message, iteration: report.iteration };
+        api.store.tell(job.id, job.attempt, now, told).await?;
+    }
+    Ok(Json(StatusReply { cancel, lease_expires_at }))
+}

@@ -1,0 +1,322 @@
+//! Calls: model calls with their cost, tool calls with their result; each recorded before its answer is used.
+
+use chrono::{DateTime, Utc};
+use protocol::{CallId, Completion, EventData, JobId, LlmCallRecord, TokenUsage, ToolActionRecord, ToolCallReply};
+use sqlx::FromRow;
+
+use super::{
+    Store, StoreError, events,
+    rows::{Place, column, dollars, text},
+};
+
+/// One model call, over.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallRow {
+    /// Whose.
+    pub job: JobId,
+    /// In which attempt.
+    pub attempt: u32,
+    /// Its name.
+    pub call_id: CallId,
+    /// When it was over.
+    pub at: DateTime<Utc>,
+    /// Who was asked.
+    pub provider: String,
+    /// For which model.
+    pub model: String,
+    /// Tokens, also of what failed half-way.
+    pub usage: TokenUsage,
+    /// In micro-dollars; none when the price is not known.
+    pub cost_micro_usd: Option<i64>,
+    /// How long it took.
+    pub duration_ms: u64,
+    /// The answer, or the error's kind and message.
+    pub answer: Result<Completion, String>,
+}
+
+/// What is known of a call id.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredAnswer(pub Completion);
+
+/// One orchestrator-side tool call, over.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ActionRow<'a> {
+    /// Whose.
+    pub job: JobId,
+    /// In which attempt.
+    pub attempt: u32,
+    /// Its name.
+    pub call_id: &'a CallId,
+    /// When it was over.
+    pub at: DateTime<Utc>,
+    /// Which tool.
+    pub tool: &'a str,
+    /// Redacted.
+    pub input: &'a serde_json::Value,
+    /// For the log of calls.
+    pub output: &'a str,
+    /// The answer, given again when the call comes again.
+    pub reply: &'a ToolCallReply,
+}
+
+impl Store {
+    /// The recorded answer of a model call.
+    pub async fn model_answer(
+        &self,
+        job: JobId,
+        attempt: u32,
+        call: &CallId,
+    ) -> Result<Option<StoredAnswer>, StoreError> {
+        let answer: Option<Option<String>> =
+            sqlx::query_scalar("SELECT answer FROM llm_calls WHERE job_id = $1 AND attempt = $2 AND call_id = $3")
+                .bind(*job.as_uuid())
+                .bind(i64::from(attempt))
+                .bind(&call.0)
+                .fetch_optional(&self.read)
+                .await?;
+        let place = Place { table: "llm_calls", id: *job.as_uuid() };
+        answer.flatten().map(|json| place.json("answer", &json).map(StoredAnswer)).transpose()
+    }
+
+    /// Records a model call: its row, the job's usage, and the event while the attempt lives.
+    pub async fn record_model_call(&self, call: &CallRow) -> Result<(), StoreError> {
+        let mut tx = self.begin().await?;
+        let (finish, error, answer) = match &call.answer {
+            Ok(completion) => (Some(completion.finish_reason.as_str()), None, Some(text(completion)?)),
+            Err(error) => (None, Some(error.as_str()), None),
+        };
+        sqlx::query(
+            "INSERT INTO llm_calls (job_id, attempt, call_id, at, provider, model, input_tokens, output_tokens, \
+             cache_read_tokens, cache_write_tokens, cost_micro_usd, duration_ms, finish_reason, error, answer, tries) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, 1) \
+             ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET at = excluded.at, provider = excluded.provider, \
+             model = excluded.model, input_tokens = llm_calls.input_tokens + excluded.input_tokens, \
+             output_tokens = llm_calls.output_tokens + excluded.output_tokens, \
+             cache_read_tokens = llm_calls.cache_read_tokens + excluded.cache_read_tokens, \
+             cache_write_tokens = llm_calls.cache_write_tokens + excluded.cache_write_tokens, \
+             cost_micro_usd = COALESCE(llm_calls.cost_micro_usd, 0) + COALESCE(excluded.cost_micro_usd, 0), \
+             duration_ms = llm_calls.duration_ms + excluded.duration_ms, finish_reason = excluded.finish_reason, \
+             error = excluded.error, answer = excluded.answer, tries = llm_calls.tries + 1",
+        )
+        .bind(*call.job.as_uuid())
+        .bind(i64::from(call.attempt))
+        .bind(&call.call_id.0)
+        .bind(call.at)
+        .bind(&call.provider)
+        .bind(&call.model)
+        .bind(column(call.usage.input_tokens))
+        .bind(column(call.usage.output_tokens))
+        .bind(column(call.usage.cache_read_tokens))
+        .bind(column(call.usage.cache_write_tokens))
+        .bind(call.cost_micro_usd)
+        .bind(column(call.duration_ms))
+        .bind(finish)
+        .bind(error)
+        .bind(answer)
+        .execute(&mut *tx)
+        .await?;
+        let live = sqlx::query(
+            "UPDATE jobs SET input_tokens = input_tokens + $1, output_tokens = output_tokens + $2, \
+             cache_read_tokens = cache_read_tokens + $3, cache_write_tokens = cache_write_tokens + $4, \
+             cost_micro_usd = cost_micro_usd + $5, llm_calls = llm_calls + 1, \
+             iterations = CASE WHEN $6 THEN iterations + 1 ELSE iterations END, last_activity_at = $7 \
+             WHERE id = $8 RETURNING attempt, state",
+        )
+        .bind(column(call.usage.input_tokens))
+        .bind(column(call.usage.output_tokens))
+        .bind(column(call.usage.cache_read_tokens))
+        .bind(column(call.usage.cache_write_tokens))
+        .bind(call.cost_micro_usd.unwrap_or(0))
+        .bind(call.answer.is_ok())
+        .bind(call.at)
+        .bind(*call.job.as_uuid())
+        .fetch_optional(&mut *tx)
+        .await?;
+        let live: Option<(i64, String)> = live.map(|row| FromRow::from_row(&row)).transpose()?;
+        if live.is_some_and(|(attempt, state)| {
+            attempt == i64::from(call.attempt) && matches!(state.as_str(), "in_progress" | "stuck")
+        }) {
+            events::append(&mut tx, call.job, call.attempt, call.at, &[call.event()]).await?;
+        }
+        tx.commit().await?;
+        self.feed.ring(call.job);
+        Ok(())
+    }
+
+    /// The recorded answer of a tool call.
+    pub async fn tool_reply(
+        &self,
+        job: JobId,
+        attempt: u32,
+        call: &CallId,
+    ) -> Result<Option<ToolCallReply>, StoreError> {
+        let reply: Option<Option<String>> =
+            sqlx::query_scalar("SELECT reply FROM job_actions WHERE job_id = $1 AND attempt = $2 AND call_id = $3")
+                .bind(*job.as_uuid())
+                .bind(i64::from(attempt))
+                .bind(&call.0)
+                .fetch_optional(&self.read)
+                .await?;
+        let place = Place { table: "job_actions", id: *job.as_uuid() };
+        reply.flatten().map(|json| place.json("reply", &json)).transpose()
+    }
+
+    /// Records an orchestrator-side tool call.
+    pub async fn record_tool_call(&self, action: &ActionRow<'_>) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO job_actions (job_id, attempt, call_id, at, tool, input, success, output, duration_ms, reply) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET \
+             success = excluded.success, output = excluded.output, duration_ms = excluded.duration_ms, \
+             reply = excluded.reply",
+        )
+        .bind(*action.job.as_uuid())
+        .bind(i64::from(action.attempt))
+        .bind(&action.call_id.0)
+        .bind(action.at)
+        .bind(action.tool)
+        .bind(text(action.input)?)
+        .bind(action.reply.success)
+        .bind(action.output)
+        .bind(column(action.reply.duration_ms))
+        .bind(text(action.reply)?)
+        .execute(&self.write)
+        .await?;
+        Ok(())
+    }
+
+    /// A notification for a user.
+    pub async fn notify(
+        &self,
+        job: JobId,
+        channel: Option<&str>,
+        content: &str,
+        now: DateTime<Utc>,
+    ) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO notifications (id, user_id, job_id, channel, content, created_at) \
+             SELECT $1, user_id, id, $2, $3, $4 FROM jobs WHERE id = $5",
+        )
+        .bind(*protocol::PromptId::generate().as_uuid())
+        .bind(channel)
+        .bind(content)
+        .bind(now)
+        .bind(*job.as_uuid())
+        .execute(&self.write)
+        .await?;
+        Ok(())
+    }
+
+    /// A job's tool calls, oldest first.
+    pub async fn actions(&self, job: JobId, offset: u32, limit: u32) -> Result<Vec<ToolActionRecord>, StoreError> {
+        let rows: Vec<ActionListRow> = sqlx::query_as(
+            "SELECT attempt, call_id, at, tool, input, success, output, duration_ms FROM job_actions \
+             WHERE job_id = $1 ORDER BY attempt, at, call_id LIMIT $2 OFFSET $3",
+        )
+        .bind(*job.as_uuid())
+        .bind(i64::from(limit))
+        .bind(i64::from(offset))
+        .fetch_all(&self.read)
+        .await?;
+        let place = Place { table: "job_actions", id: *job.as_uuid() };
+        rows.into_iter().map(|row| row.into_record(place)).collect()
+    }
+
+    /// A job's model calls, oldest first.
+    pub async fn model_calls(&self, job: JobId, offset: u32, limit: u32) -> Result<Vec<LlmCallRecord>, StoreError> {
+        let rows: Vec<CallListRow> = sqlx::query_as(
+            "SELECT attempt, call_id, at, provider, model, input_tokens, output_tokens, cache_read_tokens, \
+             cache_write_tokens, cost_micro_usd, duration_ms, finish_reason, error FROM llm_calls \
+             WHERE job_id = $1 ORDER BY attempt, at, call_id LIMIT $2 OFFSET $3",
+        )
+        .bind(*job.as_uuid())
+        .bind(i64::from(limit))
+        .bind(i64::from(offset))
+        .fetch_all(&self.read)
+        .await?;
+        let place = Place { table: "llm_calls", id: *job.as_uuid() };
+        rows.into_iter().map(|row| row.into_record(place)).collect()
+    }
+}
+
+impl CallRow {
+    fn event(&self) -> EventData {
+        EventData::LlmCall {
+            model: self.model.clone(),
+            provider: self.provider.clone(),
+            input_tokens: self.usage.input_tokens,
+            output_tokens: self.usage.output_tokens,
+            cost_usd: dollars(self.cost_micro_usd.unwrap_or(0)),
+            duration_ms: self.duration_ms,
+            finish_reason: match &self.answer {
+                Ok(completion) => completion.finish_reason.as_str().to_owned(),
+                Err(_) => "error".to_owned(),
+            },
+        }
+    }
+}
+
+#[derive(FromRow)]
+struct ActionListRow {
+    attempt: i64,
+    call_id: String,
+    at: DateTime<Utc>,
+    tool: String,
+    input: String,
+    success: Option<bool>,
+    output: Option<String>,
+    duration_ms: Option<i64>,
+}
+
+impl ActionListRow {
+    fn into_record(self, place: Place) -> Result<ToolActionRecord, StoreError> {
+        Ok(ToolActionRecord {
+            call_id: self.call_id,
+            attempt: place.number("attempt", self.attempt)?,
+            tool: self.tool,
+            input: place.json("input", &self.input)?,
+            success: self.success,
+            output: self.output,
+            duration_ms: self.duration_ms.map(|ms| place.number("duration_ms", ms)).transpose()?,
+            at: self.at,
+        })
+    }
+}
+
+#[derive(FromRow)]
+struct CallListRow {
+    attempt: i64,
+    call_id: String,
+    at: DateTime<Utc>,
+    provider: String,
+    model: String,
+    input_tokens: i64,
+    output_tokens: i64,
+    cache_read_tokens: i64,
+    cache_write_tokens: i64,
+    cost_micro_usd: Option<i64>,
+    duration_ms: i64,
+    finish_reason: Option<String>,
+    error: Option<String>,
+}
+
+impl CallListRow {
+    fn into_record(self, place: Place) -> Result<LlmCallRecord, StoreError> {
+        Ok(LlmCallRecord {
+            call_id: self.call_id,
+            attempt: place.number("attempt", self.attempt)?,
+            provider: self.provider,
+            model: self.model,
+            usage: TokenUsage {
+                input_tokens: place.number("input_tokens", self.input_tokens)?,
+                output_tokens: place.number("output_tokens", self.output_tokens)?,
+                cache_read_tokens: place.number("cache_read_tokens", self.cache_read_tokens)?,
+                cache_write_tokens: place.number("cache_write_tokens", self.cache_write_tokens)?,
+            },
+            cost_usd: dollars(self.cost_micro_usd.unwrap_or(0)),
+            duration_ms: place.number("duration_ms", self.duration_ms)?,
+            finish_reason: self.finish_reason,
+            error: self.error,
+            at: self.at,
+        })
+    }
+}

@@ -1,0 +1,87 @@
+//! Idempotency keys: the first answer, kept for 24 hours per user.
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::{Connection, Store, StoreError};
+
+/// How long a key is honoured (contract: api, "honoured for 24 h per user").
+const KEPT: TimeDelta = TimeDelta::hours(24);
+
+/// A key as a request brings it.
+#[derive(Debug, Clone, Copy)]
+pub struct Key<'a> {
+    /// Whose.
+    pub user: &'a str,
+    /// As sent, with the path it was sent to.
+    pub key: &'a str,
+    /// Digest of method, path and body.
+    pub digest: &'a str,
+}
+
+/// What a key says of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Claim {
+    /// Not seen before: what was to be done is done.
+    New,
+    /// Seen with the same request: its answer.
+    Replayed {
+        /// The status then.
+        status: u16,
+        /// The body then.
+        body: String,
+    },
+    /// Seen with another request.
+    Mismatch,
+}
+
+impl Store {
+    /// What is known of a key, before anything is prepared.
+    pub async fn idempotency(&self, key: &Key<'_>, now: DateTime<Utc>) -> Result<Option<Claim>, StoreError> {
+        let mut connection = self.read.acquire().await?;
+        lookup(&mut connection, key, now).await
+    }
+}
+
+pub(super) async fn lookup(
+    tx: &mut Connection,
+    key: &Key<'_>,
+    now: DateTime<Utc>,
+) -> Result<Option<Claim>, StoreError> {
+    let known: Option<(String, i64, String)> = sqlx::query_as(
+        "SELECT digest, status, body FROM idempotency_keys WHERE user_id = $1 AND key = $2 AND created_at > $3",
+    )
+    .bind(key.user)
+    .bind(key.key)
+    .bind(now - KEPT)
+    .fetch_optional(tx)
+    .await?;
+    Ok(known.map(|(digest, status, body)| {
+        if digest == key.digest {
+            Claim::Replayed { status: u16::try_from(status).unwrap_or(200), body }
+        } else {
+            Claim::Mismatch
+        }
+    }))
+}
+
+pub(super) async fn insert(
+    tx: &mut Connection,
+    key: &Key<'_>,
+    now: DateTime<Utc>,
+    (status, body): (u16, &str),
+) -> Result<(), StoreError> {
+    // What is over goes when something new comes: no sweep of its own.
+    sqlx::query("DELETE FROM idempotency_keys WHERE created_at <= $1").bind(now - KEPT).execute(&mut *tx).await?;
+    sqlx::query(
+        "INSERT INTO idempotency_keys (user_id, key, digest, created_at, status, body) VALUES ($1, $2, $3, $4, $5, $6)",
+    )
+    .bind(key.user)
+    .bind(key.key)
+    .bind(key.digest)
+    .bind(now)
+    .bind(i64::from(status))
+    .bind(body)
+    .execute(tx)
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,201 @@
+//! Jobs: made, found, counted.
+
+use chrono::{DateTime, Utc};
+use protocol::{JobId, JobState, JobSummary, StateCounts, Usage};
+use sqlx::{QueryBuilder, Sqlite};
+use uuid::Uuid;
+
+use super::{
+    Connection, Store, StoreError, events,
+    idempotency::{self, Claim, Key},
+    lifecycle,
+    rows::{JobRow, dollars, job_columns, text},
+};
+use crate::domain::job::{JobRecord, Step};
+
+/// Which jobs to list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobFilter {
+    /// Only this user's; none = everybody's (an admin asks).
+    pub user: Option<String>,
+    /// Only in one of these states; empty = any.
+    pub states: Vec<JobState>,
+    /// Only with all of these labels.
+    pub labels: Vec<(String, String)>,
+    /// Only with this text in title or prompt, without regard to ASCII case.
+    pub text: Option<String>,
+    /// Only older than this one.
+    pub before: Option<JobId>,
+    /// At most so many.
+    pub limit: u32,
+}
+
+impl Store {
+    /// Stores a new job with its first event. With an idempotency key that was seen before, nothing is stored.
+    pub async fn create_job(&self, job: JobRecord, key: Option<Key<'_>>) -> Result<Claim, StoreError> {
+        let mut tx = self.begin().await?;
+        let now = job.created_at;
+        if let Some(key) = &key
+            && let Some(known) = idempotency::lookup(&mut tx, key, now).await?
+        {
+            return Ok(known);
+        }
+        let Step { job, events } = job.born();
+        insert(&mut tx, &job).await?;
+        events::append(&mut tx, job.id, 0, now, &events).await?;
+        if let Some(key) = &key {
+            idempotency::insert(&mut tx, key, now, (201, &text(&job.to_api())?)).await?;
+        }
+        tx.commit().await?;
+        Ok(Claim::New)
+    }
+
+    /// One job.
+    pub async fn job(&self, id: JobId) -> Result<Option<JobRecord>, StoreError> {
+        let mut connection = self.read.acquire().await?;
+        lifecycle::load(&mut connection, id).await
+    }
+
+    /// Jobs, newest first.
+    pub async fn jobs(&self, filter: &JobFilter) -> Result<Vec<JobRecord>, StoreError> {
+        let mut query = QueryBuilder::<Sqlite>::new(concat!("SELECT ", job_columns!(), " FROM jobs WHERE 1 = 1"));
+        if let Some(user) = &filter.user {
+            query.push(" AND user_id = ").push_bind(user);
+        }
+        if !filter.states.is_empty() {
+            query.push(" AND state IN (");
+            let mut list = query.separated(", ");
+            for state in &filter.states {
+                list.push_bind(state.as_str());
+            }
+            query.push(")");
+        }
+        for (key, value) in &filter.labels {
+            query.push(" AND labels ->> ").push_bind(key).push(" = ").push_bind(value);
+        }
+        if let Some(words) = &filter.text {
+            let escaped = words.to_lowercase().replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
+            query
+                .push(" AND lower(title || ' ' || prompt) LIKE ")
+                .push_bind(format!("%{escaped}%"))
+                .push(" ESCAPE '\\'");
+        }
+        if let Some(before) = filter.before {
+            query.push(" AND id < ").push_bind(*before.as_uuid());
+        }
+        query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit));
+        let rows: Vec<JobRow> = query.build_query_as().fetch_all(&self.read).await?;
+        rows.into_iter().map(JobRow::into_record).collect()
+    }
+
+    /// Everything the dispatcher looks after.
+    pub async fn unfinished(&self) -> Result<Vec<JobRecord>, StoreError> {
+        let rows: Vec<JobRow> = sqlx::query_as(concat!(
+            "SELECT ",
+            job_columns!(),
+            " FROM jobs WHERE state IN ('pending', 'in_progress', 'stuck') ORDER BY id"
+        ))
+        .fetch_all(&self.read)
+        .await?;
+        rows.into_iter().map(JobRow::into_record).collect()
+    }
+
+    /// When a job finished; none while it is open or when there is no such job.
+    pub async fn finished_at(&self, id: JobId) -> Result<Option<DateTime<Utc>>, StoreError> {
+        let at: Option<Option<DateTime<Utc>>> = sqlx::query_scalar("SELECT finished_at FROM jobs WHERE id = $1")
+            .bind(*id.as_uuid())
+            .fetch_optional(&self.read)
+            .await?;
+        Ok(at.flatten())
+    }
+
+    /// Counts by state and what was used since `midnight`.
+    pub async fn summary(&self, user: Option<&str>, midnight: DateTime<Utc>) -> Result<JobSummary, StoreError> {
+        let counted: Vec<(String, i64)> =
+            sqlx::query_as("SELECT state, COUNT(*) FROM jobs WHERE ($1 IS NULL OR user_id = $1) GROUP BY state")
+                .bind(user)
+                .fetch_all(&self.read)
+                .await?;
+        let mut states = StateCounts::default();
+        for (state, count) in counted {
+            let count = u64::try_from(count).unwrap_or(0);
+            match JobState::parse(&state) {
+                Some(JobState::Pending) => states.pending = count,
+                Some(JobState::InProgress) => states.in_progress = count,
+                Some(JobState::Completed) => states.completed = count,
+                Some(JobState::Submitted) => states.submitted = count,
+                Some(JobState::Accepted) => states.accepted = count,
+                Some(JobState::Failed) => states.failed = count,
+                Some(JobState::Stuck) => states.stuck = count,
+                Some(JobState::Cancelled) => states.cancelled = count,
+                None => return Err(super::rows::Place { table: "jobs", id: Uuid::nil() }.wrong("state")),
+            }
+        }
+        let used: (i64, i64, i64, i64, i64, i64) = sqlx::query_as(
+            "SELECT COALESCE(SUM(c.input_tokens), 0), COALESCE(SUM(c.output_tokens), 0), \
+             COALESCE(SUM(c.cache_read_tokens), 0), COALESCE(SUM(c.cache_write_tokens), 0), \
+             COALESCE(SUM(c.cost_micro_usd), 0), COUNT(*) FROM llm_calls c JOIN jobs j ON j.id = c.job_id \
+             WHERE c.at >= $1 AND ($2 IS NULL OR j.user_id = $2)",
+        )
+        .bind(midnight)
+        .bind(user)
+        .fetch_one(&self.read)
+        .await?;
+        let tools: i64 = sqlx::query_scalar(
+            "SELECT COUNT(*) FROM job_actions a JOIN jobs j ON j.id = a.job_id \
+             WHERE a.at >= $1 AND ($2 IS NULL OR j.user_id = $2)",
+        )
+        .bind(midnight)
+        .bind(user)
+        .fetch_one(&self.read)
+        .await?;
+        let count = |number: i64| u64::try_from(number).unwrap_or(0);
+        let usage_today = Usage {
+            input_tokens: count(used.0),
+            output_tokens: count(used.1),
+            cache_read_tokens: count(used.2),
+            cache_write_tokens: count(used.3),
+            cost_usd: dollars(used.4),
+            llm_calls: count(used.5),
+            tool_calls: count(tools),
+            // An iteration is one model call.
+            iterations: count(used.5),
+        };
+        Ok(JobSummary { states, usage_today })
+    }
+}
+
+async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO jobs (id, rev, user_id, title, prompt, mode, placement, state, priority, labels, metadata, limits, \
+         tools, image, model, plan, source, restarted_from, attempt, repair_attempts, created_at, last_activity_at, \
+         prompts_closed) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, 0, 0, $19, $19, $20)",
+    )
+    .bind(*job.id.as_uuid())
+    .bind(job.rev)
+    .bind(&job.user_id)
+    .bind(&job.title)
+    .bind(&job.prompt)
+    .bind(job.mode.as_str())
+    .bind(match job.placement {
+        protocol::Placement::Container => "container",
+        protocol::Placement::Host => "host",
+    })
+    .bind(job.state.as_str())
+    .bind(i64::from(job.priority))
+    .bind(text(&job.labels)?)
+    .bind(text(&job.metadata)?)
+    .bind(text(&job.limits)?)
+    .bind(job.tools.as_ref().map(text).transpose()?)
+    .bind(&job.image)
+    .bind(&job.model)
+    .bind(job.plan)
+    .bind(job.source.as_str())
+    .bind(job.restarted_from.map(|id| *id.as_uuid()))
+    .bind(job.created_at)
+    .bind(job.prompts_closed)
+    .execute(tx)
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! The store: the only SQL. Contents, the connection, and how a transition is written.
+//!
+//! Every statement is plain enough for SQLite and PostgreSQL. One connection writes (SQLite has one writer; waiting for
+//! it in our own queue is fair, waiting on its lock is not), the others read.
+
+mod calls;
+mod events;
+mod feed;
+mod idempotency;
+mod jobs;
+mod lifecycle;
+mod prompts;
+mod rows;
+pub mod tokens;
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use protocol::InstanceId;
+use sqlx::{
+    Sqlite, SqliteConnection, SqlitePool, Transaction,
+    migrate::Migrator,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
+};
+
+pub use calls::{ActionRow, CallRow, StoredAnswer};
+pub use events::{Appended, EventPage};
+pub use feed::{Feed, Follower};
+pub use idempotency::{Claim, Key};
+pub use jobs::JobFilter;
+pub use lifecycle::Changed;
+pub use prompts::Prompted;
+
+static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
+
+/// Readers beside the one writer.
+const READERS: u32 = 4;
+/// A write that waits this long for another process (the command line's token commands) gives up.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why the store did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database said no, or nothing.
+    #[error("database error")]
+    Database(#[from] sqlx::Error),
+    /// The schema could not be brought up to date.
+    #[error("migration failed")]
+    Migration(#[from] sqlx::migrate::MigrateError),
+    /// A row makes no sense.
+    #[error("inconsistent row: {table}.{column} of {id}")]
+    Inconsistent {
+        /// Where.
+        table: &'static str,
+        /// In which column.
+        column: &'static str,
+        /// Of which row.
+        id: String,
+    },
+}
+
+/// The store. Cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    write: SqlitePool,
+    read: SqlitePool,
+    feed: Arc<Feed>,
+}
+
+impl Store {
+    /// Opens (or makes) the database file and brings its schema up to date.
+    pub async fn open(path: &Path) -> Result<Self, StoreError> {
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            // WAL with NORMAL loses nothing when the process dies; a power cut may lose the last commits, never the file.
+            .synchronous(SqliteSynchronous::Normal)
+            .busy_timeout(BUSY_TIMEOUT)
+            .foreign_keys(true)
+            .optimize_on_close(true, None);
+        let write = SqlitePoolOptions::new().max_connections(1).connect_with(options.clone()).await?;
+        MIGRATIONS.run(&write).await?;
+        let read = SqlitePoolOptions::new().max_connections(READERS).connect_with(options.read_only(true)).await?;
+        Ok(Self { write, read, feed: Arc::new(Feed::default()) })
+    }
+
+    /// Wakes whoever follows a job's events. Carries no data.
+    pub fn feed(&self) -> &Arc<Feed> {
+        &self.feed
+    }
+
+    /// Answers when the database does.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        sqlx::query("SELECT 1").execute(&self.read).await?;
+        Ok(())
+    }
+
+    /// This install's id: made once, kept for ever.
+    pub async fn instance_id(&self) -> Result<InstanceId, StoreError> {
+        let mut tx = self.begin().await?;
+        let known: Option<uuid::Uuid> =
+            sqlx::query_scalar("SELECT id FROM instance LIMIT 1").fetch_optional(&mut *tx).await?;
+        if let Some(id) = known {
+            return Ok(InstanceId::from_uuid(id));
+        }
+        let id = InstanceId::generate();
+        sqlx::query("INSERT INTO instance (id) VALUES ($1)").bind(*id.as_uuid()).execute(&mut *tx).await?;
+        tx.commit().await?;
+        Ok(id)
+    }
+
+    /// Closes both pools; pending writes are done.
+    pub async fn close(&self) {
+        self.read.close().await;
+        self.write.close().await;
+    }
+
+    /// A transaction that writes: takes the write lock at once, so that what it reads stays true.
+    async fn begin(&self) -> Result<Transaction<'static, Sqlite>, StoreError> {
+        Ok(self.write.begin_with("BEGIN IMMEDIATE").await?)
+    }
+}
+
+/// What both kinds of caller hold: a pool's connection or a transaction's.
+type Connection = SqliteConnection;

@@ -1,0 +1,125 @@
+//! Follow-up prompts: stored when accepted, handed to the worker in order, acknowledged by it.
+
+use chrono::{DateTime, Utc};
+use protocol::{JobId, JobState, PromptDelivery, PromptId, PromptMode, PromptReceipt, PromptRequest};
+use uuid::Uuid;
+
+use super::{
+    Store, StoreError,
+    idempotency::{self, Claim, Key},
+    lifecycle,
+    rows::{Place, text},
+};
+
+/// Prompts that may wait in one job; a person who is ahead of the agent by more than this should cancel.
+const MAX_WAITING: i64 = 1_000;
+
+/// What became of a prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Prompted {
+    /// Stored; the worker will see it.
+    Stored(PromptReceipt),
+    /// The idempotency key was seen before.
+    Known(Claim),
+    /// The job takes no more.
+    Finished(JobState),
+    /// A prompt with `done: true` came before.
+    Closed,
+    /// Too many wait.
+    Full,
+    /// No such job.
+    Missing,
+}
+
+impl Store {
+    /// Accepts a prompt, in the same order of things as the job's end: before it, or not at all.
+    pub async fn add_prompt(
+        &self,
+        job: JobId,
+        now: DateTime<Utc>,
+        request: &PromptRequest,
+        key: Option<Key<'_>>,
+    ) -> Result<Prompted, StoreError> {
+        let mut tx = self.begin().await?;
+        if let Some(key) = &key
+            && let Some(known) = idempotency::lookup(&mut tx, key, now).await?
+        {
+            return Ok(Prompted::Known(known));
+        }
+        let Some(record) = lifecycle::load(&mut tx, job).await? else { return Ok(Prompted::Missing) };
+        if !lifecycle::open(record.state) || record.cancel_requested_at.is_some() {
+            return Ok(Prompted::Finished(record.state));
+        }
+        if record.prompts_closed {
+            return Ok(Prompted::Closed);
+        }
+        let waiting: i64 =
+            sqlx::query_scalar("SELECT COUNT(*) FROM prompts WHERE job_id = $1 AND acknowledged_at IS NULL")
+                .bind(*job.as_uuid())
+                .fetch_one(&mut *tx)
+                .await?;
+        if waiting >= MAX_WAITING {
+            return Ok(Prompted::Full);
+        }
+        let receipt = PromptReceipt { prompt_id: PromptId::generate() };
+        sqlx::query(
+            "INSERT INTO prompts (id, job_id, content, mode, done, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
+        )
+        .bind(*receipt.prompt_id.as_uuid())
+        .bind(*job.as_uuid())
+        .bind(&request.content)
+        .bind(request.mode.as_str())
+        .bind(request.done)
+        .bind(now)
+        .execute(&mut *tx)
+        .await?;
+        if request.done {
+            sqlx::query("UPDATE jobs SET prompts_closed = TRUE WHERE id = $1")
+                .bind(*job.as_uuid())
+                .execute(&mut *tx)
+                .await?;
+        }
+        if let Some(key) = &key {
+            idempotency::insert(&mut tx, key, now, (202, &text(&receipt)?)).await?;
+        }
+        tx.commit().await?;
+        self.feed.ring(job);
+        Ok(Prompted::Stored(receipt))
+    }
+
+    /// The next prompt. With `after`, everything up to it is acknowledged and the next is offered until it is, too;
+    /// without, a prompt counts as acknowledged by being handed out.
+    pub async fn next_prompt(
+        &self,
+        job: JobId,
+        after: Option<PromptId>,
+        now: DateTime<Utc>,
+    ) -> Result<Option<PromptDelivery>, StoreError> {
+        if let Some(after) = after.filter(|id| *id != PromptId::nil()) {
+            sqlx::query(
+                "UPDATE prompts SET acknowledged_at = $1 WHERE job_id = $2 AND id <= $3 AND acknowledged_at IS NULL",
+            )
+            .bind(now)
+            .bind(*job.as_uuid())
+            .bind(*after.as_uuid())
+            .execute(&self.write)
+            .await?;
+        }
+        let row: Option<(Uuid, String, String, bool)> = sqlx::query_as(
+            "SELECT id, content, mode, done FROM prompts WHERE job_id = $1 AND acknowledged_at IS NULL ORDER BY id LIMIT 1",
+        )
+        .bind(*job.as_uuid())
+        .fetch_optional(&self.read)
+        .await?;
+        let Some((id, content, mode, done)) = row else { return Ok(None) };
+        let mode = PromptMode::parse(&mode).ok_or_else(|| Place { table: "prompts", id }.wrong("mode"))?;
+        if after.is_none() {
+            sqlx::query("UPDATE prompts SET acknowledged_at = $1 WHERE id = $2")
+                .bind(now)
+                .bind(id)
+                .execute(&self.write)
+                .await?;
+        }
+        Ok(Some(PromptDelivery { prompt_id: PromptId::from_uuid(id), content, mode, done }))
+    }
+}

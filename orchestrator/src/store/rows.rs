@@ -1,0 +1,212 @@
+//! Rows to records and back. A row that makes no sense is `Inconsistent`, never a default.
+
+use chrono::{DateTime, Utc};
+use protocol::{
+    ContainerInfo, Event, EventData, JobId, JobMode, JobReason, JobResult, JobState, Limits, PartialResult, Placement,
+    Source, Usage,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use sqlx::FromRow;
+use uuid::Uuid;
+
+use super::StoreError;
+use crate::domain::job::JobRecord;
+
+/// Micro-dollars in a dollar.
+const MICRO: f64 = 1_000_000.0;
+
+/// One row of `jobs`.
+#[derive(FromRow)]
+pub(super) struct JobRow {
+    id: Uuid,
+    rev: i64,
+    user_id: String,
+    title: String,
+    prompt: String,
+    mode: String,
+    placement: String,
+    state: String,
+    reason: Option<String>,
+    message: Option<String>,
+    priority: i64,
+    labels: String,
+    metadata: String,
+    limits: String,
+    tools: Option<String>,
+    image: String,
+    model: String,
+    plan: bool,
+    source: String,
+    restarted_from: Option<Uuid>,
+    attempt: i64,
+    repair_attempts: i64,
+    created_at: DateTime<Utc>,
+    started_at: Option<DateTime<Utc>>,
+    last_activity_at: Option<DateTime<Utc>>,
+    cancel_requested_at: Option<DateTime<Utc>>,
+    cancel_message: Option<String>,
+    finished_at: Option<DateTime<Utc>>,
+    not_before: Option<DateTime<Utc>>,
+    result_text: Option<String>,
+    result_partial: Option<String>,
+    token_hash: Option<String>,
+    lease_expires_at: Option<DateTime<Utc>>,
+    worker_seen_at: Option<DateTime<Utc>>,
+    container: Option<String>,
+    prompts_closed: bool,
+    input_tokens: i64,
+    output_tokens: i64,
+    cache_read_tokens: i64,
+    cache_write_tokens: i64,
+    cost_micro_usd: i64,
+    llm_calls: i64,
+    tool_calls: i64,
+    iterations: i64,
+}
+
+/// The columns of [`JobRow`], for SELECT.
+macro_rules! job_columns {
+    () => {
+        "id, rev, user_id, title, prompt, mode, placement, state, reason, message, priority, labels, metadata, limits, \
+         tools, image, model, plan, source, restarted_from, attempt, repair_attempts, created_at, started_at, \
+         last_activity_at, cancel_requested_at, cancel_message, finished_at, not_before, result_text, result_partial, \
+         token_hash, lease_expires_at, worker_seen_at, container, prompts_closed, input_tokens, output_tokens, cache_read_tokens, \
+         cache_write_tokens, cost_micro_usd, llm_calls, tool_calls, iterations"
+    };
+}
+pub(super) use job_columns;
+
+impl JobRow {
+    pub(super) fn into_record(self) -> Result<JobRecord, StoreError> {
+        let row = Place { table: "jobs", id: self.id };
+        let result = match (self.result_text, self.result_partial) {
+            (None, None) => None,
+            (text, partial) => Some(JobResult {
+                text,
+                partial: partial.map(|p| row.json::<PartialResult>("result_partial", &p)).transpose()?,
+            }),
+        };
+        Ok(JobRecord {
+            id: JobId::from_uuid(self.id),
+            rev: self.rev,
+            user_id: self.user_id,
+            title: self.title,
+            prompt: self.prompt,
+            mode: row.known("mode", JobMode::parse(&self.mode))?,
+            placement: match self.placement.as_str() {
+                "container" => Placement::Container,
+                "host" => Placement::Host,
+                _ => return Err(row.wrong("placement")),
+            },
+            state: row.known("state", JobState::parse(&self.state))?,
+            reason: self.reason.map(|r| row.known("reason", JobReason::parse(&r))).transpose()?,
+            message: self.message,
+            priority: row.number("priority", self.priority)?,
+            labels: row.json("labels", &self.labels)?,
+            metadata: row.json("metadata", &self.metadata)?,
+            limits: row.json::<Limits>("limits", &self.limits)?,
+            tools: self.tools.map(|t| row.json("tools", &t)).transpose()?,
+            image: self.image,
+            model: self.model,
+            plan: self.plan,
+            source: row.known("source", Source::parse(&self.source))?,
+            restarted_from: self.restarted_from.map(JobId::from_uuid),
+            attempt: row.number("attempt", self.attempt)?,
+            repair_attempts: row.number("repair_attempts", self.repair_attempts)?,
+            created_at: self.created_at,
+            started_at: self.started_at,
+            last_activity_at: self.last_activity_at,
+            cancel_requested_at: self.cancel_requested_at,
+            cancel_message: self.cancel_message,
+            finished_at: self.finished_at,
+            not_before: self.not_before,
+            result,
+            token_hash: self.token_hash,
+            lease_expires_at: self.lease_expires_at,
+            worker_seen_at: self.worker_seen_at,
+            container: self.container.map(|c| row.json::<ContainerInfo>("container", &c)).transpose()?,
+            prompts_closed: self.prompts_closed,
+            usage: Usage {
+                input_tokens: row.number("input_tokens", self.input_tokens)?,
+                output_tokens: row.number("output_tokens", self.output_tokens)?,
+                cache_read_tokens: row.number("cache_read_tokens", self.cache_read_tokens)?,
+                cache_write_tokens: row.number("cache_write_tokens", self.cache_write_tokens)?,
+                cost_usd: dollars(self.cost_micro_usd),
+                llm_calls: row.number("llm_calls", self.llm_calls)?,
+                tool_calls: row.number("tool_calls", self.tool_calls)?,
+                iterations: row.number("iterations", self.iterations)?,
+            },
+        })
+    }
+}
+
+/// One row of `events`.
+#[derive(FromRow)]
+pub(super) struct EventRow {
+    cursor: i64,
+    job_id: Uuid,
+    seq: i64,
+    attempt: i64,
+    at: DateTime<Utc>,
+    kind: String,
+    data: String,
+}
+
+impl EventRow {
+    pub(super) fn into_event(self) -> Result<Event, StoreError> {
+        let row = Place { table: "events", id: self.job_id };
+        let data: serde_json::Value = row.json("data", &self.data)?;
+        let data: EventData = serde_json::from_value(serde_json::json!({"kind": self.kind, "data": data}))
+            .map_err(|_| row.wrong("kind"))?;
+        Ok(Event {
+            v: 1,
+            seq: self.seq,
+            cursor: self.cursor,
+            job_id: JobId::from_uuid(self.job_id),
+            attempt: row.number("attempt", self.attempt)?,
+            at: self.at,
+            data,
+        })
+    }
+}
+
+/// Which row is being read, for the error.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) table: &'static str,
+    pub(super) id: Uuid,
+}
+
+impl Place {
+    pub(super) fn wrong(&self, column: &'static str) -> StoreError {
+        StoreError::Inconsistent { table: self.table, column, id: self.id.to_string() }
+    }
+
+    fn known<T>(&self, column: &'static str, value: Option<T>) -> Result<T, StoreError> {
+        value.ok_or_else(|| self.wrong(column))
+    }
+
+    pub(super) fn number<T: TryFrom<i64>>(&self, column: &'static str, value: i64) -> Result<T, StoreError> {
+        T::try_from(value).map_err(|_| self.wrong(column))
+    }
+
+    pub(super) fn json<T: DeserializeOwned>(&self, column: &'static str, text: &str) -> Result<T, StoreError> {
+        serde_json::from_str(text).map_err(|_| self.wrong(column))
+    }
+}
+
+/// JSON text of a value of our own; such a value always has one.
+pub(super) fn text<T: Serialize>(value: &T) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|error| StoreError::Database(sqlx::Error::Encode(Box::new(error))))
+}
+
+/// Micro-dollars as dollars.
+#[expect(clippy::cast_precision_loss, reason = "9 billion dollars fit")]
+pub(super) fn dollars(micro: i64) -> f64 {
+    micro as f64 / MICRO
+}
+
+/// The most that a column holds; counts beyond it do not occur.
+pub(super) fn column(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

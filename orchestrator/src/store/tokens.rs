@@ -1,0 +1,69 @@
+//! Tokens for people: what was issued, what is revoked. Never the token itself.
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use sqlx::FromRow;
+
+use super::{Store, StoreError};
+
+/// One issued token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, FromRow)]
+pub struct TokenRow {
+    /// Its id.
+    pub jti: String,
+    /// Whose.
+    #[serde(rename = "user")]
+    pub user_id: String,
+    /// `admin`, `user` or `viewer`.
+    pub role: String,
+    /// When it was made.
+    pub created_at: DateTime<Utc>,
+    /// When it ends by itself.
+    pub expires_at: DateTime<Utc>,
+    /// When it was ended.
+    pub revoked_at: Option<DateTime<Utc>>,
+}
+
+/// Notes an issued token.
+pub async fn insert(store: &Store, token: &TokenRow) -> Result<(), StoreError> {
+    sqlx::query("INSERT INTO tokens (jti, user_id, role, created_at, expires_at) VALUES ($1, $2, $3, $4, $5)")
+        .bind(&token.jti)
+        .bind(&token.user_id)
+        .bind(&token.role)
+        .bind(token.created_at)
+        .bind(token.expires_at)
+        .execute(&store.write)
+        .await?;
+    Ok(())
+}
+
+/// Issued tokens, newest first.
+pub async fn list(store: &Store) -> Result<Vec<TokenRow>, StoreError> {
+    Ok(sqlx::query_as(
+        "SELECT jti, user_id, role, created_at, expires_at, revoked_at FROM tokens ORDER BY created_at DESC, jti",
+    )
+    .fetch_all(&store.read)
+    .await?)
+}
+
+/// Revokes by id, also a token that was signed elsewhere with the same key and never noted here.
+pub async fn revoke(store: &Store, jti: &str, now: DateTime<Utc>) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO tokens (jti, user_id, role, created_at, expires_at, revoked_at) VALUES ($1, '', '', $2, $2, $2) \
+         ON CONFLICT (jti) DO UPDATE SET revoked_at = COALESCE(tokens.revoked_at, excluded.revoked_at)",
+    )
+    .bind(jti)
+    .bind(now)
+    .execute(&store.write)
+    .await?;
+    Ok(())
+}
+
+/// Whether a token has been revoked. One that was signed elsewhere with the key is not known here, and good.
+pub async fn is_revoked(store: &Store, jti: &str) -> Result<bool, StoreError> {
+    let revoked: Option<bool> = sqlx::query_scalar("SELECT revoked_at IS NOT NULL FROM tokens WHERE jti = $1")
+        .bind(jti)
+        .fetch_optional(&store.read)
+        .await?;
+    Ok(revoked.unwrap_or(false))
+}
