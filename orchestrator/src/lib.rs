@@ -3,7 +3,14 @@
 //! Floors, an import never climbs: `app` · `http`, `cli` · `dispatch`, `tools` · `llm`, `auth` · `store` · `domain`,
 //! `engine` · then the crates `agent` and `protocol`.
 
+pub mod auth;
+pub mod clock;
+pub mod config;
+pub mod dispatch;
 pub mod domain;
 pub mod engine;
+pub mod http;
 pub mod llm;
 pub mod store;
+pub mod telemetry;
+pub mod tools;

@@ -1,0 +1,285 @@
+//! Tokens: who calls the public API, and which worker speaks.
+//!
+//! Owns the signing key and both kinds of token; each is refused where the other is wanted. The only importer of the
+//! JWT library. Never knows what is revoked: that is the store's.
+
+mod key;
+
+use chrono::{DateTime, Utc};
+use jsonwebtoken::{Algorithm, Header, Validation, errors::ErrorKind};
+use protocol::{InstanceId, JobId};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use uuid::Uuid;
+
+pub use key::{KeyError, SigningKey};
+
+const PUBLIC_ISSUER: &str = "gantry";
+const PUBLIC_AUDIENCE: &str = "gantry-api";
+const WORKER_AUDIENCE: &str = "gantry-worker";
+/// A token of ours has some 300 bytes.
+const MAX_TOKEN_BYTES: usize = 8 * 1024;
+const MAX_JTI_BYTES: usize = 128;
+const MAX_USER_BYTES: usize = 64;
+/// A worker's token outlives any restart of the orchestrator; the job's row ends it earlier.
+const WORKER_TOKEN_HOURS: i64 = 24;
+
+/// What a user may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Everything, of everyone.
+    Admin,
+    /// Their own.
+    User,
+    /// Reads their own.
+    Viewer,
+}
+
+impl Role {
+    /// The name in a token.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::User => "user",
+            Self::Viewer => "viewer",
+        }
+    }
+
+    /// From the name in a token.
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Admin, Self::User, Self::Viewer].into_iter().find(|role| role.as_str() == text)
+    }
+
+    /// May change things.
+    pub const fn may_write(self) -> bool {
+        matches!(self, Self::Admin | Self::User)
+    }
+
+    /// Sees what belongs to others.
+    pub const fn sees_all(self) -> bool {
+        matches!(self, Self::Admin)
+    }
+}
+
+/// Who calls the public API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The user.
+    pub user: String,
+    /// What they may do.
+    pub role: Role,
+    /// The token's own id, by which it is revoked.
+    pub jti: String,
+}
+
+/// Which worker speaks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerIdentity {
+    /// Its job.
+    pub job_id: JobId,
+    /// Its attempt.
+    pub attempt: u32,
+    /// The token's own id.
+    pub jti: String,
+}
+
+/// A token just made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IssuedToken {
+    /// The token itself; a secret.
+    pub token: String,
+    /// Its own id.
+    pub jti: String,
+    /// It is good until then.
+    pub expires_at: DateTime<Utc>,
+}
+
+/// Why a token is not good. All of them are 401; the word is for the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// Not a JWT, or a claim is missing or has the wrong type.
+    #[error("malformed token")]
+    Malformed,
+    /// Signed with another algorithm than HS256.
+    #[error("wrong algorithm")]
+    WrongAlgorithm,
+    /// Not signed with this key.
+    #[error("wrong signature")]
+    WrongSignature,
+    /// Another issuer.
+    #[error("wrong issuer")]
+    WrongIssuer,
+    /// Made for another API.
+    #[error("wrong audience")]
+    WrongAudience,
+    /// Its time is over.
+    #[error("expired token")]
+    Expired,
+    /// A role that does not exist.
+    #[error("unknown role")]
+    UnknownRole,
+    /// Not a user's name.
+    #[error("not a user name")]
+    BadUser,
+    /// It could not be signed.
+    #[error("the token cannot be signed")]
+    Signing,
+}
+
+#[derive(Serialize)]
+struct NewPublicClaims<'a> {
+    iss: &'a str,
+    aud: &'a str,
+    sub: &'a str,
+    role: Role,
+    jti: &'a str,
+    iat: i64,
+    exp: i64,
+}
+
+#[derive(Deserialize)]
+struct PublicClaims {
+    sub: String,
+    role: String,
+    jti: String,
+    exp: f64,
+}
+
+#[derive(Serialize)]
+struct NewWorkerClaims<'a> {
+    iss: String,
+    aud: &'a str,
+    sub: String,
+    attempt: u32,
+    jti: &'a str,
+    exp: i64,
+}
+
+#[derive(Deserialize)]
+struct WorkerClaims {
+    sub: String,
+    attempt: u32,
+    jti: String,
+    exp: f64,
+}
+
+/// Whether `name` can be a user: 1–64 of letters, digits and `._@-`.
+pub fn is_user_name(name: &str) -> bool {
+    (1..=MAX_USER_BYTES).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._@-".contains(&b))
+}
+
+impl SigningKey {
+    /// A token for the public API.
+    pub fn issue(
+        &self,
+        user: &str,
+        role: Role,
+        now: DateTime<Utc>,
+        ttl: chrono::Duration,
+    ) -> Result<IssuedToken, TokenError> {
+        if !is_user_name(user) {
+            return Err(TokenError::BadUser);
+        }
+        let (jti, expires_at) = (new_jti(), now.checked_add_signed(ttl).ok_or(TokenError::Signing)?);
+        let claims = NewPublicClaims {
+            iss: PUBLIC_ISSUER,
+            aud: PUBLIC_AUDIENCE,
+            sub: user,
+            role,
+            jti: &jti,
+            iat: now.timestamp(),
+            exp: expires_at.timestamp(),
+        };
+        Ok(IssuedToken { token: self.sign(&claims)?, jti, expires_at })
+    }
+
+    /// Who the bearer of a public token is.
+    pub fn verify(&self, token: &str, now: DateTime<Utc>) -> Result<Identity, TokenError> {
+        let claims: PublicClaims = self.open(token, PUBLIC_ISSUER, PUBLIC_AUDIENCE)?;
+        not_over(claims.exp, now)?;
+        let role = Role::parse(&claims.role).ok_or(TokenError::UnknownRole)?;
+        if !is_user_name(&claims.sub) {
+            return Err(TokenError::BadUser);
+        }
+        Ok(Identity { user: claims.sub, role, jti: checked_jti(claims.jti)? })
+    }
+
+    /// A token for one attempt of one job's worker, good for 24 hours.
+    pub fn issue_worker(
+        &self,
+        instance: InstanceId,
+        job_id: JobId,
+        attempt: u32,
+        now: DateTime<Utc>,
+    ) -> Result<IssuedToken, TokenError> {
+        let (jti, expires_at) = (new_jti(), now + chrono::Duration::hours(WORKER_TOKEN_HOURS));
+        let claims = NewWorkerClaims {
+            iss: instance.to_string(),
+            aud: WORKER_AUDIENCE,
+            sub: job_id.to_string(),
+            attempt,
+            jti: &jti,
+            exp: expires_at.timestamp(),
+        };
+        Ok(IssuedToken { token: self.sign(&claims)?, jti, expires_at })
+    }
+
+    /// Which worker the bearer of a worker token is.
+    pub fn verify_worker(
+        &self,
+        token: &str,
+        instance: InstanceId,
+        now: DateTime<Utc>,
+    ) -> Result<WorkerIdentity, TokenError> {
+        let claims: WorkerClaims = self.open(token, &instance.to_string(), WORKER_AUDIENCE)?;
+        not_over(claims.exp, now)?;
+        let job_id = claims.sub.parse().map_err(|_| TokenError::Malformed)?;
+        Ok(WorkerIdentity { job_id, attempt: claims.attempt, jti: checked_jti(claims.jti)? })
+    }
+
+    fn sign(&self, claims: &impl Serialize) -> Result<String, TokenError> {
+        jsonwebtoken::encode(&Header::new(Algorithm::HS256), claims, &self.encoding).map_err(|_| TokenError::Signing)
+    }
+
+    fn open<T: DeserializeOwned>(&self, token: &str, issuer: &str, audience: &str) -> Result<T, TokenError> {
+        if token.len() > MAX_TOKEN_BYTES {
+            return Err(TokenError::Malformed);
+        }
+        let mut validation = Validation::new(Algorithm::HS256);
+        validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
+        validation.set_issuer(&[issuer]);
+        validation.set_audience(&[audience]);
+        validation.leeway = 0;
+        // The library asks the system's clock; `not_over` asks the caller's.
+        validation.validate_exp = false;
+        jsonwebtoken::decode(token, &self.decoding, &validation).map(|data| data.claims).map_err(|error| {
+            match error.kind() {
+                ErrorKind::InvalidAlgorithm | ErrorKind::InvalidAlgorithmName => TokenError::WrongAlgorithm,
+                ErrorKind::InvalidSignature => TokenError::WrongSignature,
+                ErrorKind::InvalidIssuer => TokenError::WrongIssuer,
+                ErrorKind::InvalidAudience => TokenError::WrongAudience,
+                _ => TokenError::Malformed,
+            }
+        })
+    }
+}
+
+fn new_jti() -> String {
+    #[expect(clippy::disallowed_methods, reason = "a token's id belongs to no table; it is made here and nowhere else")]
+    Uuid::new_v4().to_string()
+}
+
+fn checked_jti(jti: String) -> Result<String, TokenError> {
+    if (1..=MAX_JTI_BYTES).contains(&jti.len()) { Ok(jti) } else { Err(TokenError::Malformed) }
+}
+
+/// `exp` is a number of seconds, whole or not; at that very moment the token is over.
+fn not_over(exp: f64, now: DateTime<Utc>) -> Result<(), TokenError> {
+    let seconds = u64::try_from(now.timestamp()).unwrap_or(0);
+    let now = std::time::Duration::new(seconds, now.timestamp_subsec_nanos()).as_secs_f64();
+    if exp > now { Ok(()) } else { Err(TokenError::Expired) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! The signing key: the operator's, or made once in the data folder.
+
+use std::{
+    fmt,
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
+
+use jsonwebtoken::{DecodingKey, EncodingKey};
+use secrecy::{ExposeSecret, SecretString, zeroize::Zeroizing};
+
+const KEY_FILE: &str = "jwt.key";
+const KEY_BYTES: usize = 32;
+
+/// The key in the data folder cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// It cannot be read, or made.
+    #[error("the signing key {path} cannot be read or made")]
+    File {
+        /// Where.
+        path: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It is not what was written: remove it (every token is void then) or set `GANTRY_JWT_SECRET`.
+    #[error("the signing key {path} is too short; remove it to have a new one made, which voids every token")]
+    TooShort {
+        /// Where.
+        path: String,
+    },
+}
+
+/// Signs and verifies tokens.
+#[derive(Clone)]
+pub struct SigningKey {
+    pub(super) encoding: EncodingKey,
+    pub(super) decoding: DecodingKey,
+}
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SigningKey")
+    }
+}
+
+impl SigningKey {
+    /// The operator's secret when there is one, else the data folder's key, made if it is not there. The folder must be.
+    pub fn load(secret: Option<&SecretString>, data_dir: &Path) -> Result<Self, KeyError> {
+        match secret {
+            Some(secret) => Ok(Self::from_secret(secret.expose_secret().as_bytes())),
+            None => Self::from_folder(data_dir),
+        }
+    }
+
+    /// The bytes of the secret are the key.
+    pub fn from_secret(secret: &[u8]) -> Self {
+        Self { encoding: EncodingKey::from_secret(secret), decoding: DecodingKey::from_secret(secret) }
+    }
+
+    fn from_folder(data_dir: &Path) -> Result<Self, KeyError> {
+        let path = data_dir.join(KEY_FILE);
+        let failed = |source| KeyError::File { path: path.display().to_string(), source };
+        if !path.try_exists().map_err(failed)? {
+            make(data_dir, &path).map_err(failed)?;
+        }
+        let text = Zeroizing::new(std::fs::read_to_string(&path).map_err(failed)?);
+        // The text itself is the key, so that the file can be given to another program as a secret's file.
+        let key = text.trim_end();
+        if key.len() < KEY_BYTES {
+            return Err(KeyError::TooShort { path: path.display().to_string() });
+        }
+        Ok(Self::from_secret(key.as_bytes()))
+    }
+}
+
+/// Writes a new key beside `path` and links it into place: of two processes that do this at once one wins, and nobody
+/// ever reads half a key.
+fn make(data_dir: &Path, path: &Path) -> io::Result<()> {
+    let bytes = Zeroizing::new(rand::random::<[u8; KEY_BYTES]>());
+    let text: Zeroizing<String> = Zeroizing::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect());
+    let draft = data_dir.join(format!("{KEY_FILE}.{:016x}", rand::random::<u64>()));
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+    let linked = file
+        .write_all(text.as_bytes())
+        .and_then(|()| file.sync_all())
+        .and_then(|()| std::fs::hard_link(&draft, path))
+        .or_else(|error| if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) });
+    std::fs::remove_file(&draft)?;
+    linked
+}

@@ -1,0 +1,173 @@
+//! What each layer says, who wins, and what a wrong value is told.
+
+use std::io::Write;
+
+use rstest::rstest;
+
+use super::*;
+
+fn load_with(file: &str, variables: &[(&str, &str)], flags: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    let mut home = vec![("HOME", "/home/ada")];
+    home.extend_from_slice(variables);
+    let environment = Environment::from_pairs(home);
+    let mut written = tempfile::Builder::new().prefix("gantry").suffix(".toml").tempfile().unwrap();
+    written.write_all(file.as_bytes()).unwrap();
+    let flags = flags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    Config::load(&environment, Sources { file: Some(written.path().to_owned()), flags })
+}
+
+#[test]
+fn nothing_set_is_a_demo_on_loopback() {
+    let config = load_with("", &[], &[]).unwrap();
+    assert_eq!(config.bind.to_string(), "127.0.0.1:8080");
+    assert_eq!(config.data_dir, Path::new("/home/ada/.local/share/gantry"));
+    assert_eq!(config.run_dir, Path::new("/home/ada/.local/share/gantry/run"));
+    assert_eq!(config.workspace_dir, Path::new("/home/ada/.local/share/gantry/workspaces"));
+    assert_eq!(config.database_url, "sqlite:///home/ada/.local/share/gantry/gantry.db");
+    assert_eq!(config.allowed_hosts, ["localhost", "127.0.0.1", "[::1]"]);
+    assert_eq!(config.sandbox.mode, SandboxMode::Docker);
+    assert_eq!(config.sandbox.image, "gantry-worker:latest");
+    assert_eq!((config.max_parallel_jobs, config.max_parallel_jobs_per_user), (5, 5));
+    assert_eq!((config.stuck_after_seconds, config.lease_seconds, config.worker_patience_seconds), (300, 30, 120));
+    assert_eq!(config.llm.primary.kind, LlmKind::Scripted { script: None });
+    assert!(config.llm.is_demo);
+    assert_eq!(config.limits_ceiling.timeout_seconds, 86_400);
+    assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+}
+
+#[test]
+fn flags_win_over_variables_over_the_file() {
+    let file = "max_parallel_jobs = 2\nstuck_after_seconds = 20\nlease_seconds = 10\n[sandbox]\nmode = 'disabled'";
+    let variables =
+        [("GANTRY_MAX_PARALLEL_JOBS", "3"), ("GANTRY_STUCK_AFTER_SECONDS", "30"), ("GANTRY_SANDBOX", "docker")];
+    let config = load_with(file, &variables, &[("max_parallel_jobs", "4")]).unwrap();
+    assert_eq!((config.max_parallel_jobs, config.stuck_after_seconds, config.lease_seconds), (4, 30, 10));
+    assert_eq!(config.max_parallel_jobs_per_user, 4, "per user the same unless set");
+    assert_eq!(config.sandbox.mode, SandboxMode::Docker);
+    let origin = |key: &str| config.settings.iter().find(|s| s.key == key).unwrap().origin.clone();
+    assert_eq!(origin("max_parallel_jobs"), "flag");
+    assert_eq!(origin("stuck_after_seconds"), "GANTRY_STUCK_AFTER_SECONDS");
+    assert!(origin("lease_seconds").ends_with(".toml"));
+    assert_eq!(origin("pool_size"), "default");
+}
+
+#[test]
+fn an_empty_variable_is_not_set() {
+    let config =
+        load_with("", &[("GANTRY_LLM_API_KEY", ""), ("GANTRY_BIND", ""), ("GANTRY_LLM_PROVIDER", "")], &[]).unwrap();
+    assert!(config.llm.is_demo);
+}
+
+#[rstest]
+#[case("", &[("GANTRY_BIND", "8080")], "GANTRY_BIND=8080: must be an address and port such as 127.0.0.1:8080")]
+#[case("", &[("GANTRY_MAX_PARALLEL_JOBS", "many")], "GANTRY_MAX_PARALLEL_JOBS=many: must be a whole number from 1 to 1000")]
+#[case("", &[("GANTRY_MAX_PARALLEL_JOBS", "0")], "GANTRY_MAX_PARALLEL_JOBS=0: must be a whole number from 1 to 1000")]
+#[case("", &[("GANTRY_MAX_PARALLEL_JOBS", "-1")], "GANTRY_MAX_PARALLEL_JOBS=-1: must be a whole number from 1 to 1000")]
+#[case("", &[("GANTRY_SANDBOX", "podman")], "GANTRY_SANDBOX=podman: must be one of docker, swarm, disabled")]
+#[case("", &[("GANTRY_SANDBOX", "swarm")], "GANTRY_SANDBOX=swarm: swarm is not available yet: use docker or disabled")]
+#[case("", &[("GANTRY_SANDBOX_TRANSPORT", "tcp")], "GANTRY_SANDBOX_TRANSPORT=tcp: tcp is not available yet: use unix")]
+#[case("", &[("GANTRY_CRON_ENABLED", "perhaps")], "GANTRY_CRON_ENABLED=perhaps: must be true or false")]
+#[case("", &[("GANTRY_INSTANCE_ID", "one")], "GANTRY_INSTANCE_ID=one: must be a UUID")]
+#[case("", &[("GANTRY_LLM_PROVIDER", "acme")], "GANTRY_LLM_PROVIDER=acme: must be one of openai, anthropic, ollama, scripted")]
+#[case("", &[("GANTRY_LLM_PROVIDER", "openai"), ("GANTRY_LLM_API_KEY", "k")], "GANTRY_LLM_MODEL: must name a model of openai")]
+#[case("", &[("GANTRY_LLM_PROVIDER", "anthropic"), ("GANTRY_LLM_MODEL", "m")], "GANTRY_LLM_API_KEY: must be set to use anthropic")]
+#[case("", &[("GANTRY_LLM_API_KEY", "sk-secret")], "GANTRY_LLM_API_KEY: set without a provider")]
+#[case("", &[("GANTRY_LLM_TIMEOUT_SECONDS", "2m")], "GANTRY_LLM_TIMEOUT_SECONDS=2m: must be a whole number")]
+#[case("", &[("GANTRY_JWT_SECRET", "short")], "GANTRY_JWT_SECRET: must be at least 32 bytes")]
+#[case("", &[("GANTRY_DATABASE_URL", "postgres://u:hush@h/d")], "GANTRY_DATABASE_URL: PostgreSQL is not available yet")]
+#[case("", &[("GANTRY_DATABASE_URL", "mysql://u:hush@h/d")], "GANTRY_DATABASE_URL: must start with sqlite:")]
+#[case("", &[("GANTRY_JWT_SECRET_FILE", "/not/there")], "GANTRY_JWT_SECRET_FILE=/not/there: cannot read this file")]
+#[case("", &[("GANTRY_LIMITS_CPUS", "NaN")], "GANTRY_LIMITS_CPUS=NaN: must be a number from 0.01 to 1024")]
+#[case("", &[("GANTRY_LOG_FORMAT", "xml")], "GANTRY_LOG_FORMAT=xml: must be one of auto, pretty, json")]
+#[case("", &[("GANTRY_ALLOWED_HOSTS", "a b")], "GANTRY_ALLOWED_HOSTS=a b: must be host names")]
+#[case("max_parallel_jobs = 'x'", &[], "max_parallel_jobs=x: must be a whole number")]
+#[case("max_parallel_job = 1", &[], "max_parallel_job: unknown key")]
+#[case("[sandbox]\nimag = 'x'", &[], "sandbox.imag: unknown key")]
+#[case("[[llm.failover]]\nmodel = 'x'", &[], "llm.failover.0.model: unknown key")]
+#[case("[llm.prices.m]\ninput = 1", &[], "llm.prices: unknown field `input`")]
+#[case("bind = ", &[], "line 1: not TOML")]
+fn a_wrong_value_is_one_line_that_names_it(
+    #[case] file: &str,
+    #[case] variables: &[(&str, &str)],
+    #[case] wanted: &str,
+) {
+    let message = load_with(file, variables, &[]).unwrap_err().to_string();
+    assert!(message.contains(wanted), "{message}");
+    assert!(!message.contains('\n'), "{message}");
+    assert!(!message.contains("hush") && !message.contains("sk-secret") && !message.contains("=short"), "{message}");
+}
+
+#[test]
+fn an_unknown_flag_key_is_refused() {
+    let error = load_with("", &[], &[("no_such", "1")]).unwrap_err();
+    assert_eq!(error.to_string(), "--set no_such: unknown key: see `gantry config` for all of them");
+}
+
+#[test]
+fn a_stray_variable_is_a_warning() {
+    let config =
+        load_with("", &[("GANTRY_MAX_PARALEL_JOBS", "3"), ("GANTRY_URL", "x"), ("GANTRY_TOKEN", "y")], &[]).unwrap();
+    assert_eq!(config.warnings, ["GANTRY_MAX_PARALEL_JOBS is set but no setting has this name"]);
+}
+
+#[test]
+fn secrets_come_from_files_and_never_show() {
+    let key = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(key.path(), "0123456789abcdef0123456789abcdef\n").unwrap();
+    let path = key.path().to_str().unwrap();
+    let config = load_with("", &[("GANTRY_JWT_SECRET_FILE", path)], &[]).unwrap();
+    let secret = config.jwt_secret.clone().unwrap();
+    assert_eq!(secret.expose_secret(), "0123456789abcdef0123456789abcdef", "without its line end");
+    assert!(!format!("{config:?}").contains("0123456789abcdef"));
+    let setting = config.settings.iter().find(|s| s.key == "jwt_secret").unwrap();
+    assert_eq!((setting.value.as_deref(), setting.origin.as_str()), (Some("********"), "GANTRY_JWT_SECRET_FILE"));
+
+    let both = [("GANTRY_JWT_SECRET_FILE", path), ("GANTRY_JWT_SECRET", "0123456789abcdef0123456789abcdef")];
+    assert!(load_with("", &both, &[]).unwrap_err().to_string().contains("keep one of the two"));
+}
+
+#[test]
+fn failover_and_prices_come_from_the_file() {
+    let file = r#"
+[llm]
+provider = "openai"
+base_url = "http://127.0.0.1:9/v1"
+model = "big"
+models = ["small"]
+[[llm.failover]]
+provider = "ollama"
+model = "tiny"
+timeout_seconds = 5
+[llm.prices."big.1"]
+input_usd_per_million_tokens = 1.5
+output_usd_per_million_tokens = 6.0
+"#;
+    let config = load_with(file, &[("GANTRY_LLM_FAILOVER_0_TIMEOUT_SECONDS", "7")], &[]).unwrap();
+    assert_eq!(config.llm.primary.name, "openai");
+    assert!(config.llm.primary.api_key.is_none(), "a local server needs none");
+    assert_eq!(config.llm.models, ["small"]);
+    let second = &config.llm.failover[0];
+    assert_eq!((second.name.as_str(), second.model.as_str(), second.timeout_seconds), ("ollama-2", "tiny", 7));
+    assert_eq!(second.base_url, "http://127.0.0.1:11434");
+    assert!((config.llm.prices["big.1"].output_usd_per_million_tokens - 6.0).abs() < f64::EPSILON);
+}
+
+#[test]
+fn the_bound_address_is_an_allowed_host() {
+    let config = load_with("", &[("GANTRY_BIND", "192.0.2.7:80")], &[]).unwrap();
+    assert!(config.allowed_hosts.contains(&"192.0.2.7".to_owned()));
+    let any = load_with("", &[("GANTRY_BIND", "0.0.0.0:80")], &[]).unwrap();
+    assert!(!any.allowed_hosts.contains(&"0.0.0.0".to_owned()));
+}
+
+#[rstest]
+#[case(43, true)]
+#[case(44, false)]
+fn a_socket_path_over_107_bytes_is_refused(#[case] length: usize, #[case] fits: bool) {
+    let run_dir = format!("/{}", "r".repeat(length - 1));
+    let result = load_with("", &[("GANTRY_RUN_DIR", &run_dir)], &[]);
+    assert_eq!(result.is_ok(), fits, "{result:?}");
+    if let Err(error) = result {
+        assert!(error.to_string().starts_with("GANTRY_RUN_DIR="), "{error}");
+    }
+}

@@ -1,0 +1,174 @@
+//! What handlers take from a request: bodies, queries, paths, with errors that name the field.
+//!
+//! Owns how a malformed request is told. Never knows what a value means.
+
+use std::time::Duration;
+
+use axum::{
+    body::Bytes,
+    extract::{FromRequest, FromRequestParts, Path, Query, Request, rejection::BytesRejection},
+    http::{HeaderMap, StatusCode, header, request::Parts},
+};
+use protocol::{ErrorCode, FieldError};
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::error::Category;
+
+use super::problem::ApiError;
+
+/// A body that trickles in slower than this is given up.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A JSON body.
+#[derive(Debug, Clone)]
+pub struct ApiJson<T>(pub T);
+
+/// A JSON body that may be left out: nothing at all is the default value.
+#[derive(Debug, Clone)]
+pub struct OptionalJson<T>(pub T);
+
+/// A JSON body with the bytes it was read from.
+#[derive(Debug, Clone)]
+pub struct ApiJsonBytes<T> {
+    /// What it says.
+    pub value: T,
+    /// As it came.
+    pub bytes: Bytes,
+}
+
+/// The query's parameters.
+#[derive(Debug, Clone)]
+pub struct ApiQuery<T>(pub T);
+
+/// The path's parameters. One that cannot be read names nothing, so it is 404.
+#[derive(Debug, Clone)]
+pub struct ApiPath<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for ApiJson<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        ApiJsonBytes::from_request(request, state).await.map(|body| Self(body.value))
+    }
+}
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for ApiJsonBytes<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        require_json(request.headers())?;
+        let bytes = read_body(request, state).await?;
+        Ok(Self { value: parse_json(&bytes)?, bytes })
+    }
+}
+
+impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for OptionalJson<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let typed = require_json(request.headers());
+        let bytes = read_body(request, state).await?;
+        if bytes.is_empty() {
+            return Ok(Self(T::default()));
+        }
+        typed?;
+        parse_json(&bytes).map(Self)
+    }
+}
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for ApiQuery<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
+        Query::try_from_uri(&parts.uri).map(|Query(value)| Self(value)).map_err(|rejection| {
+            let text = rejection.body_text();
+            let told = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
+            let (path, message) = match told.split_once(": ") {
+                Some((path, message)) if !path.contains(' ') => (path, message),
+                _ => (".", told),
+            };
+            let error = field_error(path, message);
+            let field = if error.field == "." { "query".to_owned() } else { error.field };
+            ApiError::field(field, error.message)
+        })
+    }
+}
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for ApiPath<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match Path::from_request_parts(parts, state).await {
+            Ok(Path(value)) => Ok(Self(value)),
+            Err(rejection) if rejection.status().is_server_error() => Err(ApiError::internal(rejection.body_text())),
+            Err(_) => Err(ApiError::not_found()),
+        }
+    }
+}
+
+/// Reads a JSON object: 400 when it is no JSON, 422 with the field when it has the wrong shape.
+pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    // A struct's reader takes its fields as an array too; the API does not.
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        serde_json::from_slice::<IgnoredAny>(bytes).map_err(|error| json_error(".", &error))?;
+        return Err(ApiError::field("body", "must be an object"));
+    }
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let path = error.path().to_string();
+        json_error(&path, error.inner())
+    })?;
+    reader.end().map_err(|error| json_error(".", &error))?;
+    Ok(value)
+}
+
+fn json_error(path: &str, error: &serde_json::Error) -> ApiError {
+    let text = error.to_string();
+    match error.classify() {
+        Category::Data => {
+            let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(message, _)| message);
+            let error = field_error(path, message);
+            let field = if error.field == "." { "body".to_owned() } else { error.field };
+            ApiError::field(field, error.message)
+        }
+        Category::Syntax | Category::Eof | Category::Io => {
+            ApiError::new(ErrorCode::BadRequest, format!("the body is not JSON: {text}"))
+        }
+    }
+}
+
+/// A missing or unknown field is told under its own name, not its parent's.
+fn field_error(path: &str, message: &str) -> FieldError {
+    let named = ["unknown field `", "missing field `", "duplicate field `"]
+        .iter()
+        .find_map(|start| message.strip_prefix(start)?.split_once('`').map(|(name, _)| name));
+    let field = match (path, named) {
+        ("." | "", Some(name)) => name.to_owned(),
+        (path, Some(name)) if path != name && !path.ends_with(&format!(".{name}")) => format!("{path}.{name}"),
+        (path, _) => path.to_owned(),
+    };
+    FieldError { field, message: message.to_owned() }
+}
+
+fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let essence = kind.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+    let json = essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"));
+    if json {
+        return Ok(());
+    }
+    Err(ApiError::new(ErrorCode::UnsupportedMediaType, "send the body with Content-Type: application/json"))
+}
+
+async fn read_body<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, ApiError> {
+    match tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, state)).await {
+        Ok(read) => read.map_err(|rejection| body_error(&rejection)),
+        Err(_) => Err(ApiError::new(ErrorCode::RequestTimeout, "the body took too long to arrive")),
+    }
+}
+
+fn body_error(rejection: &BytesRejection) -> ApiError {
+    if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+        return ApiError::new(ErrorCode::TooLarge, "the body is too large for this endpoint");
+    }
+    ApiError::new(ErrorCode::BadRequest, "the body did not arrive whole").with_source(rejection.body_text())
+}

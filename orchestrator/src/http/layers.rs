@@ -1,0 +1,208 @@
+//! The frame around every endpoint: request ids, host check, limits, panics, problems, the request's log line, headers.
+//!
+//! Owns what is the same for all of them. Never knows who the caller is: a handler's identity tells `RequestContext`.
+
+use std::{
+    any::Any,
+    convert::Infallible,
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
+
+use axum::{
+    Router,
+    extract::{DefaultBodyLimit, FromRequestParts, MatchedPath, Request, State},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header, request::Parts},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+};
+use protocol::ErrorCode;
+use tower_http::catch_panic::CatchPanicLayer;
+use tracing::{Instrument, info, info_span, warn};
+
+use super::problem::{ApiError, Carried};
+
+const MAX_REQUEST_ID_BYTES: usize = 128;
+static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// What the frame is told once.
+#[derive(Debug, Clone)]
+pub struct Frame {
+    /// As in the configuration: `host` on any port, or `host:port`, in lower case; none checks nothing (a worker's socket).
+    pub allowed_hosts: Option<Vec<String>>,
+    /// Bodies up to this size, unless a route has a `DefaultBodyLimit` of its own.
+    pub body_limit_bytes: usize,
+}
+
+/// The request's own facts, for handlers and the log.
+#[derive(Debug, Clone)]
+pub struct RequestContext {
+    id: Arc<str>,
+    user: Arc<OnceLock<String>>,
+}
+
+impl RequestContext {
+    fn new(id: &str) -> Self {
+        Self { id: id.into(), user: Arc::new(OnceLock::new()) }
+    }
+
+    /// The id in `X-Request-Id`, in problems and in the log.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Who calls, once it is known; for the log line.
+    pub fn set_user(&self, user: &str) {
+        // A second identity in one request would be the same one: the first stays.
+        let _ = self.user.set(user.to_owned());
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for RequestContext {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
+        Ok(parts.extensions.get::<Self>().cloned().unwrap_or_else(|| Self::new("none")))
+    }
+}
+
+impl Frame {
+    /// Puts the frame around all of `router`, its unknown paths too.
+    pub fn around(self, router: Router) -> Router {
+        router
+            .layer(DefaultBodyLimit::max(self.body_limit_bytes))
+            .layer(CatchPanicLayer::custom(panicked))
+            .layer(middleware::from_fn_with_state(Arc::new(self), frame))
+    }
+}
+
+async fn frame(State(frame): State<Arc<Frame>>, mut request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let context = RequestContext::new(&request_id(request.headers()));
+    request.extensions_mut().insert(context.clone());
+    let method = request.method().clone();
+    // The route as it was written, so that no id and no query (which may hold a token) gets into the log.
+    let route = request.extensions().get::<MatchedPath>().map_or("unmatched".into(), |path| path.as_str().to_owned());
+    let span = info_span!("request", request.id = context.id());
+    let response = match check_host(&frame, request.headers(), request.uri()) {
+        Ok(()) => next.run(request).instrument(span.clone()).await,
+        Err(error) => error.into_response(),
+    };
+    let _entered = span.entered();
+    let mut response = as_problem(response, &context);
+    if let Ok(id) = HeaderValue::from_str(context.id()) {
+        response.headers_mut().insert(&REQUEST_ID, id);
+    }
+    harden(response.headers_mut());
+    log_request(&method, &route, response.status(), started, &context);
+    response
+}
+
+fn log_request(method: &Method, route: &str, status: StatusCode, started: Instant, context: &RequestContext) {
+    let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let user = context.user.get().map_or("-", String::as_str);
+    info!(target: "gantry::request", method = %method, route, status = status.as_u16(), duration_ms, user, "request");
+}
+
+/// Renders the error that a handler answered with, or that a layer or the router made without one; the one place where
+/// an error is logged.
+fn as_problem(mut response: Response, context: &RequestContext) -> Response {
+    let carried = response.extensions_mut().remove::<Carried>();
+    let error = match carried {
+        Some(Carried(error)) => error,
+        None if has_own_body(&response) => return response,
+        None => match ApiError::for_status(response.status()) {
+            Some(error) => Arc::new(error),
+            None => return response,
+        },
+    };
+    let causes = error.causes();
+    if error.status().is_server_error() {
+        let causes = causes.as_deref().unwrap_or("-");
+        warn!(code = error.code().as_str(), detail = error.detail(), causes, "request failed");
+    } else {
+        let causes = causes.as_deref().unwrap_or("-");
+        tracing::debug!(code = error.code().as_str(), detail = error.detail(), causes, "request refused");
+    }
+    let mut problem = error.render(context.id());
+    // What the router or a layer said beside the status (`Allow`) stays.
+    for (name, value) in response.headers() {
+        if *name != header::CONTENT_TYPE && *name != header::CONTENT_LENGTH && !problem.headers().contains_key(name) {
+            problem.headers_mut().append(name, value.clone());
+        }
+    }
+    problem
+}
+
+fn has_own_body(response: &Response) -> bool {
+    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    kind.contains("json") || kind.starts_with("text/html")
+}
+
+fn request_id(headers: &HeaderMap) -> String {
+    let given = headers.get(&REQUEST_ID).and_then(|value| value.to_str().ok());
+    let sane = |id: &&str| (1..=MAX_REQUEST_ID_BYTES).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic());
+    // A call's id is as good a name for a request as any.
+    given.filter(sane).map_or_else(|| protocol::CallId::generate().0, str::to_owned)
+}
+
+fn check_host(frame: &Frame, headers: &HeaderMap, uri: &Uri) -> Result<(), ApiError> {
+    let Some(allowed) = &frame.allowed_hosts else { return Ok(()) };
+    let refused = || {
+        ApiError::new(
+            ErrorCode::MisdirectedRequest,
+            "this Host is not one of this server's; the operator can add it to GANTRY_ALLOWED_HOSTS",
+        )
+    };
+    let mut named = headers.get_all(header::HOST).iter();
+    let host = match (uri.authority(), named.next(), named.next()) {
+        (_, _, Some(_)) => return Err(refused()),
+        (Some(authority), ..) => authority.as_str(),
+        (None, Some(host), None) => host.to_str().map_err(|_| refused())?,
+        (None, None, None) => return Err(refused()),
+    };
+    if is_allowed(allowed, host) { Ok(()) } else { Err(refused()) }
+}
+
+fn is_allowed(allowed: &[String], host: &str) -> bool {
+    let host = host.to_ascii_lowercase();
+    let (name, port) = match host.rsplit_once(':') {
+        // The colons of a bare IPv6 address are inside its brackets.
+        Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
+        _ => (host.as_str(), None),
+    };
+    let port_is_fine = port.is_none_or(|port| port.parse::<u16>().is_ok());
+    port_is_fine && allowed.iter().any(|entry| entry == name || *entry == host)
+}
+
+fn harden(headers: &mut HeaderMap) {
+    let always = [
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ];
+    for (name, value) in always {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    // A handler that knows better (a page, a stream, an asset) has said so.
+    let unless_said = [
+        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    let is_page = headers.get(header::CONTENT_TYPE).is_none_or(|kind| !kind.as_bytes().starts_with(b"application/"));
+    for (name, value) in unless_said {
+        if !headers.contains_key(&name) && !(is_page && name == header::CONTENT_SECURITY_POLICY) {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+    }
+}
+
+fn panicked(cause: Box<dyn Any + Send>) -> Response {
+    let text = cause.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| cause.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned());
+    ApiError::internal(format!("a handler panicked: {text}")).into_response()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,211 @@
+//! Requests through the frame: what each wrong one is told, and what each answer carries.
+
+use std::time::Duration;
+
+use axum::{
+    Json,
+    body::Body,
+    http::HeaderName,
+    routing::{get, post},
+};
+use protocol::{JobId, Problem};
+use rstest::rstest;
+use serde::{Deserialize, Serialize};
+use tower::ServiceExt;
+
+use super::*;
+use crate::http::extract::{ApiJson, ApiPath, ApiQuery, OptionalJson};
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Order {
+    name: String,
+    #[serde(default)]
+    lines: Vec<Line>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    count: u32,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Filter {
+    #[serde(default)]
+    limit: Option<u32>,
+}
+
+fn router() -> Router {
+    let routes = Router::new()
+        .route("/orders", post(async |ApiJson(order): ApiJson<Order>| Json(order)))
+        .route("/maybe", post(async |OptionalJson(order): OptionalJson<Order>| Json(order)))
+        .route("/list", get(async |ApiQuery(filter): ApiQuery<Filter>| Json(filter)))
+        .route("/jobs/{id}", get(async |ApiPath(id): ApiPath<JobId>| id.to_string()))
+        .route("/panic", get(async || -> StatusCode { panic!("secret detail") }))
+        .route("/broken", get(async || -> Result<(), ApiError> { Err(ApiError::internal("disk of /secret is full")) }))
+        .route("/bare", get(async || StatusCode::BAD_GATEWAY))
+        .route(
+            "/busy",
+            get(async || -> Result<(), ApiError> {
+                Err(ApiError::new(ErrorCode::SandboxUnavailable, "no engine")
+                    .with_reason("engine_unreachable")
+                    .with_retry_after(Duration::from_millis(1500)))
+            }),
+        );
+    let hosts = ["localhost", "127.0.0.1", "[::1]", "gantry.example:8443"].map(str::to_owned).to_vec();
+    Frame { allowed_hosts: Some(hosts), body_limit_bytes: 256 }.around(routes)
+}
+
+async fn ask(request: Request) -> (StatusCode, HeaderMap, String) {
+    let response = router().oneshot(request).await.unwrap();
+    let (parts, body) = response.into_parts();
+    let bytes = axum::body::to_bytes(body, 64 * 1024).await.unwrap();
+    (parts.status, parts.headers, String::from_utf8(bytes.to_vec()).unwrap())
+}
+
+fn request(method: &str, path: &str) -> axum::http::request::Builder {
+    Request::builder().method(method).uri(path).header("host", "localhost:8080")
+}
+
+fn post_json(path: &str, body: &str) -> Request {
+    request("POST", path).header("content-type", "application/json").body(Body::from(body.to_owned())).unwrap()
+}
+
+fn problem(answer: &(StatusCode, HeaderMap, String)) -> Problem {
+    assert_eq!(answer.1["content-type"], "application/problem+json", "{answer:?}");
+    let problem: Problem = serde_json::from_str(&answer.2).unwrap();
+    assert_eq!(problem.status, answer.0.as_u16());
+    assert_eq!(problem.request_id, answer.1["x-request-id"].to_str().unwrap());
+    assert_eq!(problem.kind, format!("urn:gantry:problem:{}", problem.code.as_str()));
+    problem
+}
+
+#[rstest]
+#[case::cut(r#"{"name": "#, ErrorCode::BadRequest, "")]
+#[case::not_json("name=x", ErrorCode::BadRequest, "")]
+#[case::empty("", ErrorCode::BadRequest, "")]
+#[case::rest_behind(r#"{"name":"a"} x"#, ErrorCode::BadRequest, "")]
+#[case::not_utf8("\"\\ud800\"", ErrorCode::BadRequest, "")]
+#[case::missing("{}", ErrorCode::Invalid, "name")]
+#[case::null(r#"{"name":null}"#, ErrorCode::Invalid, "name")]
+#[case::unknown(r#"{"name":"a","nmae":1}"#, ErrorCode::Invalid, "nmae")]
+#[case::twice(r#"{"name":"a","name":"b"}"#, ErrorCode::Invalid, "name")]
+#[case::deep(r#"{"name":"a","lines":[{"count":1},{"count":"x"}]}"#, ErrorCode::Invalid, "lines[1].count")]
+#[case::deep_unknown(r#"{"name":"a","lines":[{"count":1,"cuont":2}]}"#, ErrorCode::Invalid, "lines[0].cuont")]
+#[case::deep_missing(r#"{"name":"a","lines":[{}]}"#, ErrorCode::Invalid, "lines[0].count")]
+#[case::negative(r#"{"name":"a","lines":[{"count":-1}]}"#, ErrorCode::Invalid, "lines[0].count")]
+#[case::array(r#"["a"]"#, ErrorCode::Invalid, "body")]
+#[case::cut_array(r#"["a""#, ErrorCode::BadRequest, "")]
+#[case::number("1", ErrorCode::Invalid, "body")]
+#[tokio::test]
+async fn a_wrong_body_is_told_by_its_field(#[case] body: &str, #[case] code: ErrorCode, #[case] field: &str) {
+    let problem = problem(&ask(post_json("/orders", body)).await);
+    assert_eq!(problem.code, code, "{problem:?}");
+    assert_eq!(problem.errors.first().map_or("", |error| error.field.as_str()), field, "{problem:?}");
+}
+
+#[tokio::test]
+async fn an_absent_body_is_the_default_where_it_may_be() {
+    let none = request("POST", "/maybe").body(Body::empty()).unwrap();
+    assert_eq!(ask(none).await.0, StatusCode::OK);
+    assert_eq!(problem(&ask(post_json("/maybe", "{}")).await).code, ErrorCode::Invalid, "an object must be whole");
+    let untyped = request("POST", "/maybe").body(Body::from("{}")).unwrap();
+    assert_eq!(problem(&ask(untyped).await).code, ErrorCode::UnsupportedMediaType);
+}
+
+#[tokio::test]
+async fn media_type_size_method_and_path_are_checked() {
+    let text = request("POST", "/orders").header("content-type", "text/plain").body(Body::from("{}")).unwrap();
+    assert_eq!(problem(&ask(text).await).code, ErrorCode::UnsupportedMediaType);
+    let with_charset = request("POST", "/orders").header("content-type", "Application/JSON; charset=utf-8");
+    assert_eq!(ask(with_charset.body(Body::from(r#"{"name":"a"}"#)).unwrap()).await.0, StatusCode::OK);
+
+    let large = format!(r#"{{"name":"{}"}}"#, "x".repeat(300));
+    assert_eq!(problem(&ask(post_json("/orders", &large)).await).code, ErrorCode::TooLarge);
+
+    let wrong_method = ask(request("DELETE", "/orders").body(Body::empty()).unwrap()).await;
+    assert_eq!(problem(&wrong_method).code, ErrorCode::MethodNotAllowed);
+    assert_eq!(wrong_method.1["allow"], "POST");
+    let nowhere = ask(request("GET", "/nowhere").body(Body::empty()).unwrap()).await;
+    assert_eq!(problem(&nowhere).code, ErrorCode::NotFound);
+    let bad_id = ask(request("GET", "/jobs/not-an-id").body(Body::empty()).unwrap()).await;
+    assert_eq!(problem(&bad_id).code, ErrorCode::NotFound);
+}
+
+#[rstest]
+#[case("/list?limit=x", "limit")]
+#[case("/list?limit=-1", "limit")]
+#[case("/list?limt=1", "limt")]
+#[case("/list?limit=1&limit=2", "limit")]
+#[tokio::test]
+async fn a_wrong_query_names_its_parameter(#[case] path: &str, #[case] field: &str) {
+    let problem = problem(&ask(request("GET", path).body(Body::empty()).unwrap()).await);
+    assert_eq!((problem.code, problem.errors[0].field.as_str()), (ErrorCode::Invalid, field), "{problem:?}");
+}
+
+#[rstest]
+#[case("/panic")]
+#[case("/broken")]
+#[case("/bare")]
+#[tokio::test]
+async fn a_failure_never_shows_internals(#[case] path: &str) {
+    let answer = ask(request("GET", path).body(Body::empty()).unwrap()).await;
+    assert_eq!(problem(&answer).code, ErrorCode::Internal);
+    assert!(!answer.2.contains("secret"), "{}", answer.2);
+}
+
+#[tokio::test]
+async fn reason_and_retry_after_are_told() {
+    let answer = ask(request("GET", "/busy").body(Body::empty()).unwrap()).await;
+    let problem = problem(&answer);
+    assert_eq!(problem.reason.as_deref(), Some("engine_unreachable"));
+    assert_eq!(answer.1["retry-after"], "2", "rounded up");
+    assert_eq!(answer.1["x-content-type-options"], "nosniff");
+    assert_eq!(answer.1["cache-control"], "no-store");
+}
+
+#[rstest]
+#[case("abc-123", true)]
+#[case("has space", false)]
+#[case("", false)]
+#[case(&"x".repeat(128), true)]
+#[case(&"x".repeat(129), false)]
+#[tokio::test]
+async fn a_sane_request_id_is_echoed(#[case] id: &str, #[case] kept: bool) {
+    let name = HeaderName::from_static("x-request-id");
+    let answer = ask(request("GET", "/nowhere").header(name, id).body(Body::empty()).unwrap()).await;
+    assert_eq!(answer.1["x-request-id"] == id, kept);
+    assert!(!answer.1["x-request-id"].is_empty());
+}
+
+#[rstest]
+#[case(&["localhost"], true)]
+#[case(&["LOCALHOST:8080"], true)]
+#[case(&["127.0.0.1:1"], true)]
+#[case(&["[::1]:8080"], true)]
+#[case(&["[::1]"], true)]
+#[case(&["gantry.example:8443"], true)]
+#[case(&["gantry.example"], false)]
+#[case(&["gantry.example:80"], false)]
+#[case(&["evil.example"], false)]
+#[case(&["localhost.evil.example"], false)]
+#[case(&["localhost@evil.example"], false)]
+#[case(&["localhost:x"], false)]
+#[case(&[""], false)]
+#[case(&[], false)]
+#[case(&["localhost", "evil.example"], false)]
+#[tokio::test]
+async fn a_foreign_host_is_refused(#[case] hosts: &[&str], #[case] allowed: bool) {
+    let mut request = Request::builder().uri("/list");
+    for host in hosts {
+        request = request.header("host", *host);
+    }
+    let answer = ask(request.body(Body::empty()).unwrap()).await;
+    if allowed {
+        assert_eq!(answer.0, StatusCode::OK);
+    } else {
+        assert_eq!(problem(&answer).code, ErrorCode::MisdirectedRequest);
+    }
+}
