@@ -1,7 +1,13 @@
 //! Engines make containers. Contents only: the seam, the posture, and the one engine there is.
 
+mod docker;
+mod paths;
+mod posture;
+mod probe;
 mod seam;
+mod spec;
 
+pub use docker::{Docker, DockerSettings};
 pub use seam::{
     ContainerRole, ContainerSpec, ContainerStatus, ContainerView, Engine, EngineError, EngineFacts, ReadinessReason,
     Resources, SandboxReadiness, StartedContainer,

@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use protocol::JobId;
 use serde::Serialize;
 
-/// Whether FullJobs can run here, from a probe of the real thing.
+/// Whether full jobs can run here, from a probe of the real thing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum SandboxReadiness {
@@ -24,7 +24,7 @@ pub enum SandboxReadiness {
     },
 }
 
-/// Why no FullJob can run.
+/// Why no full job can run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadinessReason {

@@ -1,0 +1,213 @@
+//! The Docker engine.
+//!
+//! Owns the connection, what is known of the engine, and the watch over its events. Never touches a container that does
+//! not carry this instance's label, and never starts one that does not show its posture.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use agent::BoxFuture;
+use protocol::InstanceId;
+use tokio::sync::Mutex;
+use tracing::Instrument;
+
+use self::{
+    client::{Client, Fault},
+    watch::Watch,
+};
+use super::{
+    ContainerSpec, ContainerView, Engine, EngineError, SandboxReadiness, StartedContainer,
+    paths::{HostPaths, own_container_id},
+    probe::Passed,
+    spec::{self, Ground, ImageFacts},
+};
+
+mod client;
+mod lifecycle;
+mod survey;
+mod watch;
+mod wire;
+
+pub(super) use survey::Survey;
+
+/// What the engine is told once.
+#[derive(Debug, Clone)]
+pub struct DockerSettings {
+    /// `unix:///path` or `tcp://host:port`; none is Docker's usual socket.
+    pub host: Option<String>,
+    /// The install whose containers these are.
+    pub instance_id: InstanceId,
+    /// The job image that readiness asks for.
+    pub image: String,
+    /// The runtime that jobs get; none is the engine's default.
+    pub runtime: Option<String>,
+    /// One folder per live container, as the orchestrator sees it (`GANTRY_RUN_DIR`).
+    pub run_dir: PathBuf,
+}
+
+/// Docker, or what speaks its API.
+pub struct Docker {
+    pub(super) settings: DockerSettings,
+    client: Client,
+    /// What was learned about the engine; none until the first call that needs it.
+    known: std::sync::Mutex<Option<Arc<Known>>>,
+    /// The last full probe that went well.
+    pub(super) passed: Mutex<Option<Passed>>,
+    /// An engine error came since the last probe.
+    doubt: AtomicBool,
+    watch: Mutex<Watch>,
+}
+
+/// What each container's making needs to know of the engine.
+#[derive(Debug)]
+struct Known {
+    runtime: String,
+    paths: HostPaths,
+}
+
+impl Docker {
+    /// Makes the engine's client. No call is made yet: an engine that is down is told by the probe.
+    pub fn connect(settings: DockerSettings) -> Self {
+        Self {
+            client: Client::new(settings.host.as_deref()),
+            settings,
+            known: std::sync::Mutex::new(None),
+            passed: Mutex::new(None),
+            doubt: AtomicBool::new(false),
+            watch: Mutex::new(Watch::default()),
+        }
+    }
+
+    /// Whether an engine error came since this was last asked.
+    pub(super) fn take_doubt(&self) -> bool {
+        self.doubt.swap(false, Ordering::Relaxed)
+    }
+
+    fn noted<T>(&self, result: Result<T, EngineError>) -> Result<T, EngineError> {
+        if let Err(error) = &result {
+            tracing::debug!(%error, "engine call failed");
+            self.doubt.store(true, Ordering::Relaxed);
+        }
+        result
+    }
+
+    async fn known(&self) -> Result<Arc<Known>, EngineError> {
+        if let Some(known) = self.remembered(None) {
+            return Ok(known);
+        }
+        let info = self.client.info().await?;
+        self.learn(info.default_runtime.unwrap_or_default()).await
+    }
+
+    /// Takes in what a fresh look at the engine says.
+    async fn learn(&self, default_runtime: String) -> Result<Arc<Known>, EngineError> {
+        let runtime = self.settings.runtime.clone().unwrap_or(default_runtime);
+        let known = Arc::new(Known { runtime, paths: self.host_paths().await? });
+        self.remembered(Some(known.clone()));
+        Ok(known)
+    }
+
+    fn remembered(&self, fresh: Option<Arc<Known>>) -> Option<Arc<Known>> {
+        let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if fresh.is_some() {
+            *known = fresh;
+        }
+        known.clone()
+    }
+
+    /// How our paths become the engine's: through our own container's mounts, when we are in a container of this engine.
+    async fn host_paths(&self) -> Result<HostPaths, EngineError> {
+        let table = tokio::fs::read_to_string("/proc/self/mountinfo").await.unwrap_or_default();
+        let Some(id) = own_container_id(&table) else { return Ok(HostPaths::Same) };
+        match self.client.inspect(id).await {
+            Ok(own) => Ok(HostPaths::Mounted(own.mounts.into_iter().flatten().filter_map(wire::own_mount).collect())),
+            // A container of another engine: this one is reached through paths that are the same on both.
+            Err(Fault::NotFound(_)) => Ok(HostPaths::Same),
+            Err(fault) => Err(fault.into()),
+        }
+    }
+
+    async fn image_facts(&self, name: &str) -> Result<ImageFacts, EngineError> {
+        match self.client.image(name).await {
+            Ok(image) => Ok(wire::image_facts(image)),
+            Err(Fault::NotFound(_)) => Err(EngineError::ImageMissing(name.to_owned())),
+            Err(fault) => Err(fault.into()),
+        }
+    }
+
+    /// The label that is on each container of this instance.
+    pub(super) fn instance_label(&self) -> String {
+        format!("{}={}", spec::LABEL_INSTANCE, self.settings.instance_id)
+    }
+}
+
+/// The two folders of a container on the engine's host.
+struct Folders {
+    run_folder: PathBuf,
+    workspace: PathBuf,
+}
+
+impl Known {
+    fn folders(&self, spec: &ContainerSpec) -> Result<Folders, EngineError> {
+        let on_host = |path: &Path| self.paths.to_host(path);
+        Ok(Folders { run_folder: on_host(&spec.run_folder)?, workspace: on_host(&spec.workspace)? })
+    }
+
+    fn ground<'a>(&'a self, instance_id: InstanceId, image: &'a ImageFacts, folders: &'a Folders) -> Ground<'a> {
+        Ground {
+            instance_id,
+            runtime: &self.runtime,
+            image,
+            run_folder: &folders.run_folder,
+            workspace: &folders.workspace,
+        }
+    }
+}
+
+impl Engine for Docker {
+    fn probe(&self) -> BoxFuture<'_, SandboxReadiness> {
+        Box::pin(self.probe_all().instrument(tracing::info_span!("container.probe")))
+    }
+
+    fn ensure_started<'a>(&'a self, spec: &'a ContainerSpec) -> BoxFuture<'a, Result<StartedContainer, EngineError>> {
+        let span = tracing::info_span!("container.start", container.name = spec.name, attempt = spec.attempt);
+        Box::pin(async move { self.noted(self.start(spec).await) }.instrument(span))
+    }
+
+    fn observe<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<ContainerView>, EngineError>> {
+        Box::pin(async move { self.noted(self.find(name).await.map(|found| found.as_ref().map(wire::view))) })
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<ContainerView>, EngineError>> {
+        Box::pin(async move { self.noted(self.all(&[self.instance_label()]).await) })
+    }
+
+    fn stop<'a>(&'a self, name: &'a str, grace: Duration) -> BoxFuture<'a, Result<(), EngineError>> {
+        let span = tracing::info_span!("container.stop", container.name = name);
+        Box::pin(async move { self.noted(self.end(name, grace).await) }.instrument(span))
+    }
+
+    fn kill<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
+        let span = tracing::info_span!("container.kill", container.name = name);
+        Box::pin(async move { self.noted(self.end_now(name).await) }.instrument(span))
+    }
+
+    fn logs<'a>(&'a self, name: &'a str, max_bytes: usize) -> BoxFuture<'a, Result<String, EngineError>> {
+        Box::pin(async move { self.noted(self.printed(name, max_bytes).await) })
+    }
+
+    fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
+        let span = tracing::info_span!("container.remove", container.name = name);
+        Box::pin(async move { self.noted(self.clear(name).await) }.instrument(span))
+    }
+
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.next_change())
+    }
+}

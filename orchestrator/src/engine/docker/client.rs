@@ -1,0 +1,275 @@
+//! The one door to bollard: each call of Docker's API that Gantry makes, with its time limit and its failures typed.
+//!
+//! Never decides anything: what a failure means for a job is the caller's.
+
+use std::{collections::HashMap, future::Future, pin::Pin, sync::OnceLock, time::Duration};
+
+use bollard::{
+    API_DEFAULT_VERSION,
+    errors::Error,
+    models::{ContainerCreateBody, ContainerInspectResponse, ImageInspect, SystemInfo, SystemVersion},
+    query_parameters::{
+        CreateContainerOptionsBuilder, EventsOptionsBuilder, KillContainerOptionsBuilder, ListContainersOptionsBuilder,
+        LogsOptionsBuilder, RemoveContainerOptionsBuilder, WaitContainerOptionsBuilder,
+    },
+};
+use futures_util::{Stream, StreamExt};
+
+use crate::engine::EngineError;
+
+/// An engine that has not answered a ping by then is not there.
+const PING_LIMIT: Duration = Duration::from_secs(2);
+/// For calls that only read.
+const READ_LIMIT: Duration = Duration::from_secs(10);
+/// For calls that make, start or end a container: the engine may have much to do.
+const CHANGE_LIMIT: Duration = Duration::from_mins(1);
+/// bollard's own limit: above every one of ours, so that ours decide.
+const CLIENT_LIMIT_SECONDS: u64 = 24 * 3600;
+
+/// Where the engine listens when nothing else is said.
+const DEFAULT_HOST: &str = "unix:///var/run/docker.sock";
+
+/// Why a call did not do what was asked.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// The engine has nothing of that name.
+    NotFound(String),
+    /// It is already so, or in a state that forbids it.
+    Conflict(String),
+    /// Everything else.
+    Engine(EngineError),
+}
+
+impl From<EngineError> for Fault {
+    fn from(error: EngineError) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<Fault> for EngineError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::NotFound(message) | Fault::Conflict(message) => Self::Other(message),
+            Fault::Engine(error) => error,
+        }
+    }
+}
+
+/// Changes of containers, as they happen.
+pub(super) type Changes = Pin<Box<dyn Stream<Item = Result<(), EngineError>> + Send>>;
+
+/// A connection to one engine. Made at the first call, since the engine may come up later than we do.
+pub(super) struct Client {
+    host: String,
+    inner: OnceLock<bollard::Docker>,
+}
+
+impl Client {
+    pub(super) fn new(host: Option<&str>) -> Self {
+        Self { host: host.unwrap_or(DEFAULT_HOST).to_owned(), inner: OnceLock::new() }
+    }
+
+    fn docker(&self) -> Result<&bollard::Docker, Fault> {
+        if let Some(docker) = self.inner.get() {
+            return Ok(docker);
+        }
+        let docker = connect(&self.host)?;
+        Ok(self.inner.get_or_init(|| docker))
+    }
+
+    pub(super) async fn ping(&self) -> Result<(), Fault> {
+        self.ask(PING_LIMIT, bollard::Docker::ping).await.map(drop)
+    }
+
+    pub(super) async fn version(&self) -> Result<SystemVersion, Fault> {
+        self.ask(READ_LIMIT, bollard::Docker::version).await
+    }
+
+    pub(super) async fn info(&self) -> Result<SystemInfo, Fault> {
+        self.ask(READ_LIMIT, bollard::Docker::info).await
+    }
+
+    pub(super) async fn image(&self, name: &str) -> Result<ImageInspect, Fault> {
+        self.ask(READ_LIMIT, |docker| docker.inspect_image(name)).await
+    }
+
+    pub(super) async fn inspect(&self, name: &str) -> Result<ContainerInspectResponse, Fault> {
+        self.ask(READ_LIMIT, |docker| docker.inspect_container(name, None)).await
+    }
+
+    /// The ids of the containers with all these labels, running or not.
+    pub(super) async fn ids_with_labels(&self, labels: &[String]) -> Result<Vec<String>, Fault> {
+        let filters = HashMap::from([("label", labels.to_vec())]);
+        let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
+        let found = self.ask(READ_LIMIT, |docker| docker.list_containers(Some(options))).await?;
+        Ok(found.into_iter().filter_map(|container| container.id).collect())
+    }
+
+    pub(super) async fn create(&self, name: &str, body: ContainerCreateBody) -> Result<String, Fault> {
+        let options = CreateContainerOptionsBuilder::new().name(name).build();
+        let made = self.ask(CHANGE_LIMIT, |docker| docker.create_container(Some(options), body)).await?;
+        Ok(made.id)
+    }
+
+    pub(super) async fn start(&self, id: &str) -> Result<(), Fault> {
+        self.ask(CHANGE_LIMIT, |docker| docker.start_container(id, None)).await
+    }
+
+    pub(super) async fn signal(&self, id: &str, signal: &str) -> Result<(), Fault> {
+        let options = KillContainerOptionsBuilder::new().signal(signal).build();
+        self.ask(CHANGE_LIMIT, |docker| docker.kill_container(id, Some(options))).await
+    }
+
+    pub(super) async fn pause(&self, id: &str) -> Result<(), Fault> {
+        self.ask(CHANGE_LIMIT, |docker| docker.pause_container(id)).await
+    }
+
+    pub(super) async fn unpause(&self, id: &str) -> Result<(), Fault> {
+        self.ask(CHANGE_LIMIT, |docker| docker.unpause_container(id)).await
+    }
+
+    pub(super) async fn remove(&self, id: &str) -> Result<(), Fault> {
+        let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
+        self.ask(CHANGE_LIMIT, |docker| docker.remove_container(id, Some(options))).await
+    }
+
+    /// Waits until it does not run; `false` when it still does after `limit`.
+    pub(super) async fn wait_not_running(&self, id: &str, limit: Duration) -> Result<bool, Fault> {
+        let options = WaitContainerOptionsBuilder::new().condition("not-running").build();
+        let mut answers = Box::pin(self.docker()?.wait_container(id, Some(options)));
+        match tokio::time::timeout(limit, answers.next()).await {
+            Err(_) => Ok(false),
+            // Any exit code but 0 comes as this error.
+            Ok(Some(Ok(_) | Err(Error::DockerContainerWaitError { .. }))) => Ok(true),
+            Ok(Some(Err(error))) => Err(fault(error)),
+            Ok(None) => Err(Fault::Engine(EngineError::Unreachable("it hung up while a container ran".to_owned()))),
+        }
+    }
+
+    /// The last `max_bytes` of what it printed.
+    pub(super) async fn logs(&self, id: &str, max_bytes: usize) -> Result<Vec<u8>, Fault> {
+        // Each line has at least one byte.
+        let options = LogsOptionsBuilder::new().stdout(true).stderr(true).tail(&max_bytes.to_string()).build();
+        let mut chunks = Box::pin(self.docker()?.logs(id, Some(options)));
+        let mut tail: Vec<u8> = Vec::new();
+        let reading = async {
+            while let Some(chunk) = chunks.next().await {
+                tail.extend_from_slice(chunk.map_err(fault)?.as_ref());
+                // Twice the room before cutting, so that not every chunk moves the rest.
+                if tail.len() > max_bytes.saturating_mul(2) {
+                    tail.drain(..tail.len() - max_bytes);
+                }
+            }
+            Ok::<(), Fault>(())
+        };
+        tokio::time::timeout(READ_LIMIT, reading).await.map_err(|_| too_slow(READ_LIMIT))??;
+        let surplus = tail.len().saturating_sub(max_bytes);
+        tail.drain(..surplus);
+        Ok(tail)
+    }
+
+    /// What happens to containers with this label from the engine's time `since` on (seconds).
+    pub(super) fn changes(&self, label: &str, since: i64) -> Result<Changes, Fault> {
+        let words = ["start", "die", "oom", "destroy", "pause", "unpause"];
+        let filters = HashMap::from([
+            ("type", vec!["container".to_owned()]),
+            ("label", vec![label.to_owned()]),
+            ("event", words.map(str::to_owned).to_vec()),
+        ]);
+        let options = EventsOptionsBuilder::new().since(&since.to_string()).filters(&filters).build();
+        let events = self.docker()?.events(Some(options));
+        Ok(Box::pin(events.map(|event| event.map(drop).map_err(|error| EngineError::from(fault(error))))))
+    }
+
+    async fn ask<'a, T, F>(&'a self, limit: Duration, call: impl FnOnce(&'a bollard::Docker) -> F) -> Result<T, Fault>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let call = call(self.docker()?);
+        tokio::time::timeout(limit, call).await.map_err(|_| too_slow(limit))?.map_err(fault)
+    }
+}
+
+fn connect(host: &str) -> Result<bollard::Docker, Fault> {
+    let docker = if host.starts_with("unix://") {
+        bollard::Docker::connect_with_unix(host, CLIENT_LIMIT_SECONDS, API_DEFAULT_VERSION)
+    } else if host.starts_with("tcp://") || host.starts_with("http://") {
+        bollard::Docker::connect_with_http(host, CLIENT_LIMIT_SECONDS, API_DEFAULT_VERSION)
+    } else {
+        return Err(Fault::Engine(EngineError::Unreachable(format!(
+            "{host} is not an engine's address; use unix:///path or tcp://host:port"
+        ))));
+    };
+    docker.map_err(fault)
+}
+
+fn too_slow(limit: Duration) -> Fault {
+    Fault::Engine(EngineError::Unreachable(format!("no answer within {} s", limit.as_secs())))
+}
+
+fn fault(error: Error) -> Fault {
+    match error {
+        Error::DockerResponseServerError { status_code, message } => answered(status_code, message),
+        Error::SocketNotFoundError(path) => Fault::Engine(EngineError::Unreachable(format!("no socket at {path}"))),
+        Error::RequestTimeoutError => Fault::Engine(EngineError::Unreachable("no answer in time".to_owned())),
+        Error::IOError { .. } | Error::HyperResponseError { .. } | Error::HyperLegacyError { .. } => {
+            Fault::Engine(EngineError::Unreachable(with_causes(&error)))
+        }
+        other => Fault::Engine(EngineError::Other(with_causes(&other))),
+    }
+}
+
+/// The engine's refusals. It has one status for several, so two are told by their words.
+fn answered(status: u16, message: String) -> Fault {
+    match status {
+        404 => Fault::NotFound(message),
+        304 | 409 => Fault::Conflict(message),
+        400..500 => match unknown_runtime(&message) {
+            Some(name) => Fault::Engine(EngineError::RuntimeMissing(name)),
+            None => Fault::Engine(EngineError::Refused(message)),
+        },
+        _ => Fault::Engine(EngineError::Other(message)),
+    }
+}
+
+/// The name in "unknown or invalid runtime name: x" and "Unknown runtime specified x".
+fn unknown_runtime(message: &str) -> Option<String> {
+    let lower = message.to_lowercase();
+    let known_words = ["unknown or invalid runtime name", "unknown runtime specified"];
+    if !known_words.iter().any(|words| lower.contains(words)) {
+        return None;
+    }
+    message.split_whitespace().next_back().map(|name| name.trim_matches('"').to_owned())
+}
+
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let line = error.to_string();
+        if !text.contains(&line) {
+            text = format!("{text}: {line}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("unknown or invalid runtime name: runsc", Some("runsc"))]
+    #[case("Unknown runtime specified kata", Some("kata"))]
+    #[case("invalid mount config for type \"bind\": bind source path does not exist: /x", None)]
+    fn an_unknown_runtime_is_told_from_other_refusals(#[case] message: &str, #[case] runtime: Option<&str>) {
+        let wanted = runtime.map_or_else(
+            || EngineError::Refused(message.to_owned()),
+            |name| EngineError::RuntimeMissing(name.to_owned()),
+        );
+        assert_eq!(EngineError::from(answered(400, message.to_owned())), wanted);
+    }
+}

@@ -1,0 +1,45 @@
+//! A quick look at the engine: is it there, which one is it, has it what jobs need.
+//!
+//! Makes nothing; the probe does, with what is found here.
+
+use super::Docker;
+use crate::engine::{EngineError, EngineFacts, spec::ImageFacts};
+use chrono::{DateTime, Utc};
+
+/// What a look found.
+pub(in crate::engine) struct Survey {
+    /// All facts but the posture's digest.
+    pub(in crate::engine) facts: EngineFacts,
+    /// The job image.
+    pub(in crate::engine) image: ImageFacts,
+    /// The engine's own time.
+    pub(in crate::engine) now: DateTime<Utc>,
+}
+
+impl Docker {
+    /// Ping, version, runtime, image; the first that is missing is the error.
+    pub(in crate::engine) async fn survey(&self) -> Result<Survey, EngineError> {
+        self.client.ping().await?;
+        let version = self.client.version().await?;
+        let info = self.client.info().await?;
+        let known = self.learn(info.default_runtime.unwrap_or_default()).await?;
+        let runtimes = info.runtimes.unwrap_or_default();
+        if !runtimes.contains_key(&known.runtime) {
+            return Err(EngineError::RuntimeMissing(known.runtime.clone()));
+        }
+        let image = self.image_facts(&self.settings.image).await?;
+        let now = info.system_time.unwrap_or_default();
+        let now = DateTime::parse_from_rfc3339(&now)
+            .map_err(|error| EngineError::Other(format!("the engine's time {now:?} cannot be read: {error}")))?;
+        let facts = EngineFacts {
+            engine: "docker".to_owned(),
+            version: version.version.unwrap_or_default(),
+            api_version: version.api_version.unwrap_or_default(),
+            node: info.name.unwrap_or_default(),
+            runtime: known.runtime.clone(),
+            image_id: image.id.clone(),
+            posture: String::new(),
+        };
+        Ok(Survey { facts, image, now: now.to_utc() })
+    }
+}

@@ -1,0 +1,207 @@
+//! The posture: everything about a container that must hold before it may start.
+//!
+//! One type is both what is asked for and what is seen: the engine's answer is read into it and compared field by
+//! field. Owns the comparison and the digest. Pure: never talks to an engine, never decides what a job gets.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use super::EngineError;
+
+/// The longest `found` or `wanted` of a mismatch: a seccomp profile is not a message.
+const MISMATCH_TEXT_MAX_CHARS: usize = 300;
+
+/// What the posture fixes, under the names that an inspected container has for it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[expect(clippy::struct_excessive_bools, reason = "the engine's own words, compared as they are")]
+pub(super) struct Posture {
+    #[serde(rename = "Image")]
+    pub(super) image_id: String,
+    #[serde(rename = "Config.Image")]
+    pub(super) image: String,
+    #[serde(rename = "Config.Hostname")]
+    pub(super) hostname: String,
+    #[serde(rename = "Config.Domainname")]
+    pub(super) domainname: String,
+    #[serde(rename = "Config.User")]
+    pub(super) user: String,
+    #[serde(rename = "Config.Entrypoint")]
+    pub(super) entrypoint: Vec<String>,
+    #[serde(rename = "Config.Cmd")]
+    pub(super) cmd: Vec<String>,
+    /// `NAME=value`, sorted.
+    #[serde(rename = "Config.Env")]
+    pub(super) env: Vec<String>,
+    #[serde(rename = "Config.WorkingDir")]
+    pub(super) working_dir: String,
+    #[serde(rename = "Config.Healthcheck")]
+    pub(super) healthcheck: Vec<String>,
+    /// Volumes the image asks for: each would be a mount that nobody chose.
+    #[serde(rename = "Config.Volumes")]
+    pub(super) volumes: Vec<String>,
+    #[serde(rename = "Config.StopSignal")]
+    pub(super) stop_signal: String,
+    #[serde(rename = "Config.Tty")]
+    pub(super) tty: bool,
+    #[serde(rename = "Config.OpenStdin")]
+    pub(super) open_stdin: bool,
+    /// The labels that start with `gantry.`, but the time of creation.
+    #[serde(rename = "Config.Labels")]
+    pub(super) labels: BTreeMap<String, String>,
+    #[serde(rename = "HostConfig.NetworkMode")]
+    pub(super) network_mode: String,
+    /// Networks it is attached to, besides `none`.
+    #[serde(rename = "NetworkSettings.Networks")]
+    pub(super) networks: Vec<String>,
+    #[serde(rename = "HostConfig.Privileged")]
+    pub(super) privileged: bool,
+    #[serde(rename = "HostConfig.ReadonlyRootfs")]
+    pub(super) readonly_rootfs: bool,
+    #[serde(rename = "HostConfig.CapDrop")]
+    pub(super) cap_drop: Vec<String>,
+    /// Sorted; the seccomp profile is in here, byte for byte.
+    #[serde(rename = "HostConfig.SecurityOpt")]
+    pub(super) security_opt: Vec<String>,
+    /// Sorted.
+    #[serde(rename = "HostConfig.MaskedPaths")]
+    pub(super) masked_paths: Vec<String>,
+    /// Sorted.
+    #[serde(rename = "HostConfig.ReadonlyPaths")]
+    pub(super) readonly_paths: Vec<String>,
+    #[serde(rename = "HostConfig.Tmpfs")]
+    pub(super) tmpfs: BTreeMap<String, String>,
+    /// Sorted by destination.
+    #[serde(rename = "Mounts")]
+    pub(super) mounts: Vec<MountSeen>,
+    #[serde(rename = "HostConfig.Memory")]
+    pub(super) memory_bytes: i64,
+    #[serde(rename = "HostConfig.MemorySwap")]
+    pub(super) memory_swap_bytes: i64,
+    #[serde(rename = "HostConfig.NanoCpus")]
+    pub(super) nano_cpus: i64,
+    #[serde(rename = "HostConfig.PidsLimit")]
+    pub(super) pids_limit: i64,
+    #[serde(rename = "HostConfig.Ulimits")]
+    pub(super) ulimits: BTreeMap<String, Ulimit>,
+    #[serde(rename = "HostConfig.ShmSize")]
+    pub(super) shm_bytes: i64,
+    #[serde(rename = "HostConfig.IpcMode")]
+    pub(super) ipc_mode: String,
+    #[serde(rename = "HostConfig.CgroupnsMode")]
+    pub(super) cgroupns_mode: String,
+    #[serde(rename = "HostConfig.RestartPolicy")]
+    pub(super) restart_policy: String,
+    #[serde(rename = "HostConfig.LogConfig.Type")]
+    pub(super) log_driver: String,
+    #[serde(rename = "HostConfig.LogConfig.Config")]
+    pub(super) log_options: BTreeMap<String, String>,
+    #[serde(rename = "HostConfig.Init")]
+    pub(super) init: bool,
+    #[serde(rename = "HostConfig.Runtime")]
+    pub(super) runtime: String,
+    /// Every other setting of the host configuration that is not empty, zero or false, as `HostConfig.<name>`. None is
+    /// wanted, so that a setting nobody thought of is refused rather than overlooked.
+    #[serde(flatten)]
+    pub(super) others: BTreeMap<String, Value>,
+}
+
+/// A mount of a container.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(super) struct MountSeen {
+    pub(super) destination: String,
+    pub(super) source: String,
+    pub(super) kind: String,
+    pub(super) writable: bool,
+    pub(super) propagation: String,
+}
+
+/// A resource limit of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) struct Ulimit {
+    pub(super) soft: i64,
+    pub(super) hard: i64,
+}
+
+impl Posture {
+    /// Compares what is wanted (`self`) with what was seen; the first difference is the refusal.
+    pub(super) fn check(&self, seen: &Self) -> Result<(), EngineError> {
+        let (wanted, found) = (self.facts()?, seen.facts()?);
+        let fields: BTreeSet<&String> = wanted.keys().chain(found.keys()).collect();
+        for field in fields {
+            let (wanted, found) = (wanted.get(field), found.get(field));
+            if wanted != found {
+                let (wanted, found) = only_differences(wanted, found);
+                return Err(EngineError::PostureMismatch { field: field.clone(), found, wanted });
+            }
+        }
+        Ok(())
+    }
+
+    /// SHA-256 in hex over what every container of this posture shares: nothing of a job, an image or its limits.
+    pub(super) fn digest(&self) -> Result<String, EngineError> {
+        let mut shared = self.clone();
+        for text in [&mut shared.image_id, &mut shared.image, &mut shared.hostname] {
+            text.clear();
+        }
+        shared.cmd.clear();
+        shared.labels.clear();
+        shared.env = shared.env.iter().map(|entry| env_name(entry).to_owned()).collect();
+        shared.env.retain(|name| name != "TRACEPARENT");
+        for mount in &mut shared.mounts {
+            mount.source.clear();
+        }
+        for limit in
+            [&mut shared.memory_bytes, &mut shared.memory_swap_bytes, &mut shared.nano_cpus, &mut shared.pids_limit]
+        {
+            *limit = 0;
+        }
+        shared.ulimits.insert("fsize".to_owned(), Ulimit { soft: 0, hard: 0 });
+        let text = Value::Object(shared.facts()?).to_string();
+        Ok(Sha256::digest(text.as_bytes()).iter().fold(String::with_capacity(64), |mut hex, byte| {
+            for nibble in [byte >> 4, byte & 0xf] {
+                hex.push(char::from_digit(u32::from(nibble), 16).unwrap_or('0'));
+            }
+            hex
+        }))
+    }
+
+    /// The fields by name. An error here refuses: nothing that cannot be compared may start.
+    fn facts(&self) -> Result<Map<String, Value>, EngineError> {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(fields)) => Ok(fields),
+            Ok(_) => Err(EngineError::Refused("the posture has no fields to compare".to_owned())),
+            Err(error) => Err(EngineError::Refused(format!("the posture cannot be compared: {error}"))),
+        }
+    }
+}
+
+/// The name in `NAME=value`.
+pub(super) fn env_name(entry: &str) -> &str {
+    entry.split_once('=').map_or(entry, |(name, _)| name)
+}
+
+/// Texts of both sides, wanted first. Of two lists only what the other has not, so that the message stays readable.
+fn only_differences(wanted: Option<&Value>, found: Option<&Value>) -> (String, String) {
+    match (wanted, found) {
+        (Some(Value::Array(wanted)), Some(Value::Array(found))) => {
+            (items_beyond(wanted, found), items_beyond(found, wanted))
+        }
+        (wanted, found) => (text(wanted), text(found)),
+    }
+}
+
+fn items_beyond(items: &[Value], others: &[Value]) -> String {
+    let beyond: Vec<Value> = items.iter().filter(|item| !others.contains(item)).cloned().collect();
+    if beyond.is_empty() { text(Some(&Value::Array(items.to_vec()))) } else { text(Some(&Value::Array(beyond))) }
+}
+
+fn text(value: Option<&Value>) -> String {
+    let whole = value.map_or_else(|| "nothing".to_owned(), Value::to_string);
+    match whole.char_indices().nth(MISMATCH_TEXT_MAX_CHARS) {
+        Some((at, _)) => format!("{}… ({} bytes)", &whole[..at], whole.len()),
+        None => whole,
+    }
+}

@@ -1,0 +1,256 @@
+//! What a container gets: from what the dispatcher asks for to the posture that the engine must show.
+//!
+//! Owns every fixed value of the sandbox (user, mounts, environment, limits, labels, seccomp profile). Pure: never talks
+//! to an engine, reads no file and no clock.
+
+use std::{collections::BTreeMap, path::Path};
+
+use protocol::InstanceId;
+
+use super::{
+    ContainerRole, ContainerSpec, EngineError,
+    posture::{MountSeen, Posture, Ulimit},
+};
+
+#[cfg(test)]
+pub(super) mod tests;
+
+/// The project's own seccomp profile.
+pub(super) const SECCOMP_PROFILE: &str = include_str!("../../../docker/seccomp.json");
+
+/// Label: this container is Gantry's.
+pub(super) const LABEL_MANAGED: &str = "gantry.managed";
+/// Label: which install made it.
+pub(super) const LABEL_INSTANCE: &str = "gantry.instance-id";
+/// Label: the job.
+pub(super) const LABEL_JOB: &str = "gantry.job-id";
+/// Label: its attempt.
+pub(super) const LABEL_ATTEMPT: &str = "gantry.attempt";
+/// Label: what it is for.
+pub(super) const LABEL_ROLE: &str = "gantry.role";
+/// Label: when it was made. Not compared: adopting does not know it.
+pub(super) const LABEL_CREATED_AT: &str = "gantry.created-at";
+const LABEL_OWNER: &str = "gantry.owner";
+const LABEL_POSTURE: &str = "gantry.posture";
+
+const WORKER: &str = "/usr/local/bin/gantry-worker";
+const USER: &str = "10001:10001";
+const RUN_MOUNT: &str = "/run/gantry";
+const WORKSPACE_MOUNT: &str = "/workspace";
+const HOME: &str = "/home/agent";
+const TMP_OPTIONS: &str = "rw,noexec,nosuid,nodev,size=64m";
+// Docker adds `noexec` to a tmpfs unless `exec` is said.
+const HOME_OPTIONS: &str = "rw,exec,nosuid,nodev,size=256m,uid=10001,gid=10001,mode=0700";
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+const DEFAULT_LANG: &str = "C.UTF-8";
+const SHM_BYTES: i64 = 64 * 1024 * 1024;
+const OPEN_FILES_MAX: i64 = 16_384;
+const LOG_MAX_MB: &str = "10m";
+const BYTES_PER_MB: u64 = 1024 * 1024;
+
+/// Paths that tell of the host, hidden. Named here rather than left to the engine, so that every engine hides the same.
+const MASKED_PATHS: [&str; 12] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+];
+const READONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+/// What an image says of itself, as far as the sandbox minds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ImageFacts {
+    /// Its id, which the container must show.
+    pub(super) id: String,
+    /// `NAME=value`, as the image has them.
+    pub(super) env: Vec<String>,
+    /// Volumes it declares.
+    pub(super) volumes: Vec<String>,
+}
+
+impl ImageFacts {
+    /// The image's own `PATH` and `LANG` are kept; any other variable of it stays in the container's environment and is
+    /// therefore refused by the comparison.
+    fn variable(&self, name: &str, default: &str) -> String {
+        let own = self.env.iter().find_map(|entry| entry.split_once('=').filter(|(n, v)| *n == name && !v.is_empty()));
+        own.map_or_else(|| default.to_owned(), |(_, value)| value.to_owned())
+    }
+}
+
+/// What is the same for each container of this instance, and where its two folders are on the engine's host.
+#[derive(Debug, Clone)]
+pub(super) struct Ground<'a> {
+    pub(super) instance_id: InstanceId,
+    pub(super) runtime: &'a str,
+    pub(super) image: &'a ImageFacts,
+    /// The run folder on the engine's host.
+    pub(super) run_folder: &'a Path,
+    /// The workspace on the engine's host.
+    pub(super) workspace: &'a Path,
+}
+
+/// The posture that this container must show.
+pub(super) fn posture(spec: &ContainerSpec, ground: &Ground<'_>) -> Result<Posture, EngineError> {
+    let memory_bytes = bytes(spec.resources.memory_mb)?;
+    let file_bytes = bytes(spec.resources.disk_mb)?;
+    let mut posture = Posture {
+        image_id: ground.image.id.clone(),
+        image: spec.image.clone(),
+        hostname: hostname(spec),
+        domainname: String::new(),
+        user: USER.to_owned(),
+        entrypoint: owned(&[WORKER]),
+        cmd: command(spec.role),
+        env: environment(spec, ground.image),
+        working_dir: WORKSPACE_MOUNT.to_owned(),
+        healthcheck: owned(&["NONE"]),
+        volumes: Vec::new(),
+        stop_signal: "SIGTERM".to_owned(),
+        tty: false,
+        open_stdin: false,
+        labels: BTreeMap::new(),
+        network_mode: "none".to_owned(),
+        networks: Vec::new(),
+        privileged: false,
+        readonly_rootfs: true,
+        cap_drop: owned(&["ALL"]),
+        security_opt: vec!["no-new-privileges".to_owned(), format!("seccomp={SECCOMP_PROFILE}")],
+        masked_paths: owned(&MASKED_PATHS),
+        readonly_paths: owned(&READONLY_PATHS),
+        tmpfs: pairs(&[("/tmp", TMP_OPTIONS), (HOME, HOME_OPTIONS)]),
+        mounts: mounts(ground)?,
+        memory_bytes,
+        // The same as memory: no swap.
+        memory_swap_bytes: memory_bytes,
+        nano_cpus: nano_cpus(spec.resources.cpus)?,
+        pids_limit: i64::from(spec.resources.pids),
+        ulimits: ulimits(file_bytes),
+        shm_bytes: SHM_BYTES,
+        ipc_mode: "private".to_owned(),
+        cgroupns_mode: "private".to_owned(),
+        restart_policy: "no".to_owned(),
+        log_driver: "json-file".to_owned(),
+        log_options: pairs(&[("max-file", "1"), ("max-size", LOG_MAX_MB)]),
+        init: true,
+        runtime: ground.runtime.to_owned(),
+        others: BTreeMap::new(),
+    };
+    let digest = posture.digest()?;
+    posture.labels = labels(spec, ground.instance_id, digest);
+    Ok(posture)
+}
+
+/// The word for a role on the label.
+pub(super) const fn role_word(role: ContainerRole) -> &'static str {
+    match role {
+        ContainerRole::Job => "job",
+        ContainerRole::Pool => "pool",
+        ContainerRole::Probe => "probe",
+    }
+}
+
+/// The role of a label's word.
+pub(super) fn role_of(word: &str) -> Option<ContainerRole> {
+    [ContainerRole::Job, ContainerRole::Pool, ContainerRole::Probe].into_iter().find(|role| role_word(*role) == word)
+}
+
+fn hostname(spec: &ContainerSpec) -> String {
+    match spec.role {
+        ContainerRole::Job | ContainerRole::Probe => spec.job_id.short(),
+        ContainerRole::Pool => spec.name.clone(),
+    }
+}
+
+/// The worker's arguments: none for work, one word for the round trip of a probe.
+fn command(role: ContainerRole) -> Vec<String> {
+    match role {
+        ContainerRole::Job | ContainerRole::Pool => Vec::new(),
+        ContainerRole::Probe => owned(&["probe"]),
+    }
+}
+
+fn environment(spec: &ContainerSpec, image: &ImageFacts) -> Vec<String> {
+    let mut env = vec![
+        format!("GANTRY_JOB_ID={}", spec.job_id),
+        format!("GANTRY_SOCKET={RUN_MOUNT}/worker.sock"),
+        format!("GANTRY_TOKEN_FILE={RUN_MOUNT}/token"),
+        format!("GANTRY_WORKSPACE={WORKSPACE_MOUNT}"),
+        format!("HOME={HOME}"),
+        format!("PATH={}", image.variable("PATH", DEFAULT_PATH)),
+        format!("LANG={}", image.variable("LANG", DEFAULT_LANG)),
+    ];
+    env.extend(spec.traceparent.iter().map(|context| format!("TRACEPARENT={context}")));
+    env.sort();
+    env
+}
+
+fn labels(spec: &ContainerSpec, instance_id: InstanceId, digest: String) -> BTreeMap<String, String> {
+    let mut labels = pairs(&[(LABEL_MANAGED, "true"), (LABEL_ROLE, role_word(spec.role)), (LABEL_OWNER, &spec.owner)]);
+    labels.insert(LABEL_INSTANCE.to_owned(), instance_id.to_string());
+    labels.insert(LABEL_JOB.to_owned(), spec.job_id.to_string());
+    labels.insert(LABEL_ATTEMPT.to_owned(), spec.attempt.to_string());
+    labels.insert(LABEL_POSTURE.to_owned(), digest);
+    labels
+}
+
+fn mounts(ground: &Ground<'_>) -> Result<Vec<MountSeen>, EngineError> {
+    Ok(vec![bind(ground.run_folder, RUN_MOUNT, false)?, bind(ground.workspace, WORKSPACE_MOUNT, true)?])
+}
+
+fn bind(source: &Path, destination: &str, writable: bool) -> Result<MountSeen, EngineError> {
+    let source = source
+        .to_str()
+        .ok_or_else(|| EngineError::Refused(format!("the folder {} is not UTF-8; use another", source.display())))?;
+    Ok(MountSeen {
+        destination: destination.to_owned(),
+        source: source.to_owned(),
+        kind: "bind".to_owned(),
+        writable,
+        propagation: "rprivate".to_owned(),
+    })
+}
+
+fn ulimits(file_bytes: i64) -> BTreeMap<String, Ulimit> {
+    let limit = |value| Ulimit { soft: value, hard: value };
+    BTreeMap::from([
+        ("core".to_owned(), limit(0)),
+        ("fsize".to_owned(), limit(file_bytes)),
+        ("nofile".to_owned(), limit(OPEN_FILES_MAX)),
+    ])
+}
+
+fn bytes(megabytes: u64) -> Result<i64, EngineError> {
+    megabytes
+        .checked_mul(BYTES_PER_MB)
+        .filter(|bytes| *bytes > 0)
+        .and_then(|bytes| i64::try_from(bytes).ok())
+        .ok_or_else(|| EngineError::Refused(format!("a limit of {megabytes} MB cannot be set; ask for less or more")))
+}
+
+/// A share that the engine would read as "no limit" (nought, not a number) is refused.
+fn nano_cpus(cpus: f64) -> Result<i64, EngineError> {
+    // Docker's own step is a hundredth of a CPU.
+    let hundredths = (cpus * 100.0).round();
+    if !(1.0..=1e6).contains(&hundredths) {
+        return Err(EngineError::Refused(format!("{cpus} cpus cannot be set; ask for 0.01 to 10000")));
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "a whole number up to 10⁶, checked above")]
+    let hundredths = hundredths as i64;
+    Ok(hundredths * 10_000_000)
+}
+
+fn owned(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+fn pairs(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}

@@ -1,0 +1,173 @@
+//! What runs inside the containers of the engine ring in the worker's place: a program of its own, made by the ring with
+//! the compiler alone.
+//!
+//! It does what the file `do` in its workspace says, one word per line. Never part of a product.
+
+use std::{
+    ffi::CString,
+    fs,
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    process::exit,
+    time::Duration,
+};
+
+unsafe extern "C" {
+    fn signal(number: i32, handler: usize) -> usize;
+    fn syscall(number: i64, ...) -> i64;
+}
+
+const SIGTERM: i32 = 15;
+const SIG_IGN: usize = 1;
+
+fn main() {
+    match std::env::args().nth(1).as_deref() {
+        Some("probe") => exit(probe()),
+        Some("nothing") => exit(0),
+        _ => {}
+    }
+    let order = fs::read_to_string("/workspace/do").expect("the workspace can be read");
+    for line in order.lines() {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match word {
+            "exit" => exit(rest.parse().expect("an exit code")),
+            "print" => println!("{rest}"),
+            "sleep" => forever(),
+            "stubborn" => unsafe {
+                assert_ne!(signal(SIGTERM, SIG_IGN), usize::MAX);
+            },
+            "ready" => drop(UnixStream::connect("/run/gantry/worker.sock").expect("the socket answers")),
+            "hog" => hog(),
+            "report" => report(),
+            other => panic!("no such order: {other}"),
+        }
+    }
+}
+
+fn forever() -> ! {
+    loop {
+        std::thread::sleep(Duration::from_secs(3600));
+    }
+}
+
+fn probe() -> i32 {
+    let path = std::env::var("GANTRY_SOCKET").expect("the socket is named");
+    let mut socket = UnixStream::connect(path).expect("the socket answers");
+    socket.write_all(b"GET /health HTTP/1.1\r\nhost: gantry\r\nconnection: close\r\n\r\n").expect("it takes a request");
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).expect("it gives an answer");
+    i32::from(!answer.starts_with("HTTP/1.1 200"))
+}
+
+fn hog() -> ! {
+    let mut held: Vec<Vec<u8>> = Vec::new();
+    loop {
+        held.push(vec![1; 1 << 20]);
+    }
+}
+
+/// One fact a line, for the ring to compare.
+fn report() {
+    for line in fs::read_to_string("/proc/self/status").expect("status").lines() {
+        let keys = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp:", "Uid", "Gid", "Groups"];
+        if keys.iter().any(|key| line.starts_with(key)) {
+            println!("status {}", line.split_whitespace().collect::<Vec<_>>().join(" "));
+        }
+    }
+    let mut interfaces: Vec<String> = names("/sys/class/net");
+    interfaces.sort();
+    println!("interfaces {}", interfaces.join(" "));
+    println!("routes {}", fs::read_to_string("/proc/net/route").map_or(0, |table| table.lines().skip(1).count()));
+    println!("env {}", {
+        let mut names: Vec<String> = std::env::vars().map(|(name, _)| name).collect();
+        names.sort();
+        names.join(" ")
+    });
+    println!("run-folder {}", {
+        let mut names = names("/run/gantry");
+        names.sort();
+        names.join(" ")
+    });
+    for path in ["/x", "/usr/local/bin/x", "/run/gantry/x", "/run/gantry/token", "/proc/sys/kernel/core_pattern"] {
+        println!("write {path} {}", outcome(fs::write(path, "x")));
+    }
+    println!("replace-socket {}", outcome(fs::remove_file("/run/gantry/worker.sock")));
+    for path in ["/workspace/x", "/tmp/x", "/home/agent/x"] {
+        println!("write {path} {}", outcome(fs::write(path, "x")));
+    }
+    for folder in ["/tmp", "/home/agent", "/workspace"] {
+        println!("execute-in {folder} {}", outcome(execute_in(folder)));
+    }
+    for path in ["/proc/kcore", "/proc/keys", "/proc/timer_list"] {
+        println!("hidden {path} {}", fs::read(path).map_or(true, |bytes| bytes.is_empty()));
+    }
+    println!("engine-socket {}", std::path::Path::new("/var/run/docker.sock").exists());
+    println!("file-limit {}", outcome(big_file()));
+    calls();
+    println!("thread {}", std::thread::spawn(|| 7).join().expect("a thread can be joined"));
+}
+
+fn names(folder: &str) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+fn outcome<T>(result: std::io::Result<T>) -> String {
+    match result {
+        Ok(_) => "ok".to_owned(),
+        Err(error) => error.raw_os_error().map_or_else(|| error.to_string(), |number| format!("errno {number}")),
+    }
+}
+
+fn execute_in(folder: &str) -> std::io::Result<()> {
+    let copy = format!("{folder}/copy");
+    fs::copy("/usr/local/bin/gantry-worker", &copy)?;
+    std::process::Command::new(&copy).arg("nothing").output().map(drop)
+}
+
+/// Past the largest file allowed, the signal ignored so that the write itself tells.
+fn big_file() -> std::io::Result<()> {
+    const SIGXFSZ: i32 = 25;
+    unsafe {
+        signal(SIGXFSZ, SIG_IGN);
+    }
+    fs::File::create("/workspace/big")?.set_len(64 << 20)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn calls() {
+    let (none, slash) = (0_i64, CString::new("/tmp").expect("no nul"));
+    let path = slash.as_ptr();
+    let calls: [(&str, i64, [i64; 4]); 17] = [
+        ("mount", 165, [path as i64, path as i64, none, 4096]),
+        ("unshare-user", 272, [0x1000_0000, 0, 0, 0]),
+        ("setns", 308, [0, 0, 0, 0]),
+        ("clone-user", 56, [0x1000_0000 | 17, 0, 0, 0]),
+        ("clone3", 435, [0, 0, 0, 0]),
+        ("ptrace", 101, [0, 0, 0, 0]),
+        ("process_vm_readv", 310, [1, 0, 0, 0]),
+        ("bpf", 321, [0, 0, 0, 0]),
+        ("keyctl", 250, [0, 0, 0, 0]),
+        ("add_key", 248, [0, 0, 0, 0]),
+        ("io_uring_setup", 425, [1, 0, 0, 0]),
+        ("userfaultfd", 323, [0, 0, 0, 0]),
+        ("perf_event_open", 298, [0, 0, 0, 0]),
+        ("open_by_handle_at", 304, [0, 0, 0, 0]),
+        ("kexec_load", 246, [0, 0, 0, 0]),
+        ("chroot", 161, [path as i64, 0, 0, 0]),
+        ("mknod-device", 133, [path as i64, 0o020_666, 0x103, 0]),
+    ];
+    for (name, number, [a, b, c, d]) in calls {
+        println!("call {name} {}", answer(unsafe { syscall(number, a, b, c, d, 0_i64) }));
+    }
+    let families = [("unix", 1), ("inet", 2), ("inet6", 10), ("netlink", 16), ("packet", 17), ("alg", 38), ("vsock", 40)];
+    for (name, family) in families {
+        println!("socket {name} {}", answer(unsafe { syscall(41, i64::from(family), 1_i64 + i64::from(family == 16) * 2, 0_i64) }));
+    }
+    println!("socket inet-raw {}", answer(unsafe { syscall(41, 2_i64, 3_i64, 1_i64) }));
+    println!("socket netlink-netfilter {}", answer(unsafe { syscall(41, 16_i64, 3_i64, 12_i64) }));
+}
+
+fn answer(returned: i64) -> String {
+    if returned == -1 { outcome::<()>(Err(std::io::Error::last_os_error())) } else { "ok".to_owned() }
+}

@@ -1,0 +1,9 @@
+//! The engine ring: the Docker engine's code against a real engine. Fails, and never skips, when there is none.
+//!
+//! Each test has an instance id of its own and leaves neither container nor folder.
+
+mod ground;
+mod lifecycle;
+mod posture;
+mod readiness;
+mod trouble;
