@@ -4,6 +4,7 @@
 //! JWT library. Never knows what is revoked: that is the store's.
 
 mod key;
+mod worker;
 
 use chrono::{DateTime, Utc};
 use jsonwebtoken::{Algorithm, Header, Validation, errors::ErrorKind};
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use uuid::Uuid;
 
 pub use key::{KeyError, SigningKey};
+pub use worker::{WorkerToken, WorkerTokens, digest};
 
 const PUBLIC_ISSUER: &str = "gantry";
 const PUBLIC_AUDIENCE: &str = "gantry-api";

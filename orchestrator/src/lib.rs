@@ -3,6 +3,7 @@
 //! Floors, an import never climbs: `app` · `http`, `cli` · `dispatch`, `tools` · `llm`, `auth` · `store` · `domain`,
 //! `engine` · then the crates `agent` and `protocol`.
 
+pub mod app;
 pub mod auth;
 pub mod clock;
 pub mod config;

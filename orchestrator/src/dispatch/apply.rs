@@ -12,7 +12,7 @@ use super::{
     plan::Action,
 };
 use crate::{
-    auth::Auth,
+    auth::{TokenError, WorkerTokens},
     clock::Clock,
     domain::job::{AttemptStart, Death, JobRecord},
     engine::{ContainerRole, ContainerSpec, Engine, EngineError, Resources, SandboxReadiness},
@@ -35,7 +35,7 @@ pub(super) struct Hands {
     pub(super) engine: Arc<dyn Engine>,
     pub(super) sockets: Arc<Sockets>,
     pub(super) workspaces: Workspaces,
-    pub(super) auth: Auth,
+    pub(super) auth: WorkerTokens,
     pub(super) clock: Clock,
     pub(super) logs: PathBuf,
     pub(super) lease: Duration,
@@ -50,6 +50,8 @@ enum Undone {
     Engine(#[from] EngineError),
     #[error("run folder")]
     Folder(#[from] std::io::Error),
+    #[error("worker token")]
+    Token(#[from] TokenError),
 }
 
 impl Hands {
@@ -83,7 +85,7 @@ impl Hands {
         let SandboxReadiness::Ready(facts) = self.sandbox.state().await else { return Ok(()) };
         let now = self.clock.now();
         let attempt = job.attempt + 1;
-        let token = self.auth.mint_worker(id, attempt, now);
+        let token = self.auth.mint(id, attempt, now)?;
         let container = ContainerInfo {
             id: None,
             name: format!("gantry-job-{id}-{attempt}"),

@@ -18,7 +18,7 @@ use super::{
     plan::{Facts, Plan, PlanLimits, Subject, plan},
 };
 use crate::{
-    auth::Auth,
+    auth::WorkerTokens,
     clock::Clock,
     engine::{Engine, SandboxReadiness},
     store::{Store, StoreError},
@@ -51,7 +51,7 @@ pub struct DispatcherSettings {
     /// Where they work.
     pub workspaces: Workspaces,
     /// Makes their tokens.
-    pub auth: Auth,
+    pub auth: WorkerTokens,
     /// Time.
     pub clock: Clock,
     /// Where containers' output is kept.

@@ -67,6 +67,11 @@ impl ApiError {
         Self { code: ErrorCode::NotAvailable, ..Self::field(field, message) }
     }
 
+    /// 422 for fields whose features are not there.
+    pub fn not_available_fields(errors: Vec<FieldError>) -> Self {
+        Self { code: ErrorCode::NotAvailable, ..Self::invalid(errors) }
+    }
+
     /// The reason, where the code has several.
     #[must_use]
     pub fn with_reason(mut self, reason: impl Into<String>) -> Self {
@@ -183,5 +188,11 @@ impl IntoResponse for ApiError {
         let mut response = self.status().into_response();
         response.extensions_mut().insert(Carried(Arc::new(self)));
         response
+    }
+}
+
+impl From<crate::store::StoreError> for ApiError {
+    fn from(error: crate::store::StoreError) -> Self {
+        Self::internal(error)
     }
 }

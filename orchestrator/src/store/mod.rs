@@ -13,7 +13,7 @@ mod prompts;
 mod rows;
 pub mod tokens;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{str::FromStr, sync::Arc, time::Duration};
 
 use protocol::InstanceId;
 use sqlx::{
@@ -67,10 +67,9 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens (or makes) the database file and brings its schema up to date.
-    pub async fn open(path: &Path) -> Result<Self, StoreError> {
-        let options = SqliteConnectOptions::new()
-            .filename(path)
+    /// Opens (or makes) the database, `sqlite:…`, and brings its schema up to date.
+    pub async fn open(url: &str) -> Result<Self, StoreError> {
+        let options = SqliteConnectOptions::from_str(url)?
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
             // WAL with NORMAL loses nothing when the process dies; a power cut may lose the last commits, never the file.

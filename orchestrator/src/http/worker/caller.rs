@@ -46,14 +46,14 @@ impl FromRequestParts<WorkerApi> for Known {
         let Path(path) =
             Path::<HashMap<String, String>>::from_request_parts(parts, api).await.map_err(|_| refused())?;
         let named: JobId = path.get("job_id").and_then(|id| id.parse().ok()).ok_or_else(refused)?;
-        let claims = api.auth.verify_worker(&token, api.clock.now()).map_err(|_| refused())?;
+        let claims = api.auth.verify(&token, api.clock.now()).map_err(|_| refused())?;
         // On a Unix socket the socket itself names the job; token, path and socket must agree.
         let socket = parts.extensions.get::<SocketJob>();
         if claims.job_id != named || socket.is_some_and(|socket| socket.job != named) {
             return Err(refused());
         }
         let job = api.store.job(named).await?.ok_or_else(refused)?;
-        let current = claims.attempt == job.attempt && job.token_hash.as_deref() == Some(&crate::auth::digest(&token));
+        let current = claims.attempt == job.attempt && job.token_hash.as_deref() == Some(&crate::auth::digest(token.as_bytes()));
         Ok(Self { job, attempt: claims.attempt, current })
     }
 }

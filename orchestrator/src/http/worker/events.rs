@@ -25,7 +25,7 @@ pub(super) async fn append(
         return Err(ApiError::new(ErrorCode::Invalid, format!("a worker may not send {kind} events")));
     }
     api.pace.take(job.id, batch.events.len(), api.clock.monotonic()).map_err(|wait| {
-        ApiError::new(ErrorCode::RateLimited, "too many events; send this batch again later").retry_after(wait)
+        ApiError::new(ErrorCode::RateLimited, "too many events; send this batch again later").with_retry_after(wait)
     })?;
     match api.store.append_worker_events(job.id, job.attempt, api.clock.now(), &batch.events).await? {
         Appended::Stored { last_client_seq } => Ok(Json(EventAck { last_client_seq })),

@@ -91,7 +91,7 @@ async fn answer(api: WorkerApi, job: JobRecord, request: CompletionRequest) -> R
         Err(Failure::RateLimited { retry_after, message }) => {
             let error = ApiError::new(ErrorCode::RateLimited, message);
             Err(match retry_after {
-                Some(wait) => error.retry_after(wait),
+                Some(wait) => error.with_retry_after(wait),
                 None => error,
             })
         }

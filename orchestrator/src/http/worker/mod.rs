@@ -20,18 +20,18 @@ use axum::{
 use tokio_util::task::TaskTracker;
 
 use self::{llm::Calls, pace::Pace};
-use crate::{auth::Auth, clock::Clock, dispatch::Wake, llm::Gateway, store::Store, tools::HostTools};
+use crate::{auth::WorkerTokens, clock::Clock, dispatch::Wake, llm::Gateway, store::Store, tools::HostTools};
 
 /// Bodies of model calls (contract: sandbox, Worker API).
 const MAX_MODEL_BODY_BYTES: usize = 32 * 1024 * 1024;
 /// Bodies of everything else.
-const MAX_BODY_BYTES: usize = 1024 * 1024;
+pub const MAX_BODY_BYTES: usize = 1024 * 1024;
 
 /// What the worker's endpoints need.
 #[derive(Clone)]
 pub struct WorkerApi {
     pub(crate) store: Store,
-    pub(crate) auth: Auth,
+    pub(crate) auth: WorkerTokens,
     pub(crate) clock: Clock,
     pub(crate) wake: Wake,
     pub(crate) gateway: Arc<Gateway>,
@@ -46,7 +46,7 @@ pub struct WorkerApiParts {
     /// The truth.
     pub store: Store,
     /// Reads the workers' tokens.
-    pub auth: Auth,
+    pub auth: WorkerTokens,
     /// Time.
     pub clock: Clock,
     /// The dispatcher's bell.

@@ -1,11 +1,11 @@
 //! `GET …/tools` and `POST …/tools/{name}`: the orchestrator's tools, through the one guarded path.
 
-use axum::{Json, extract::{Path, State}};
+use axum::{Json, extract::State};
 use protocol::{ErrorCode, ToolCallReply, ToolCallRequest, ToolList};
 
 use super::{WorkerApi, caller::Caller};
 use crate::{
-    http::{extract::ApiJson, problem::ApiError},
+    http::{extract::{ApiJson, ApiPath}, problem::ApiError},
     store::ActionRow,
     tools::Caller as ToolCaller,
 };
@@ -20,7 +20,7 @@ pub(super) async fn list(State(api): State<WorkerApi>, Caller { job }: Caller) -
 pub(super) async fn call(
     State(api): State<WorkerApi>,
     Caller { job }: Caller,
-    Path((_, name)): Path<(String, String)>,
+    ApiPath((_, name)): ApiPath<(String, String)>,
     ApiJson(request): ApiJson<ToolCallRequest>,
 ) -> Result<Json<ToolCallReply>, ApiError> {
     if request.call_id.0.is_empty() || request.call_id.0.len() > MAX_CALL_ID_BYTES {

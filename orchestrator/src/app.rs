@@ -1,0 +1,308 @@
+//! The daemon: builds everything once, owns every task, drains.
+//!
+//! The only place that sees every part. Never decides anything about a job.
+
+mod hold;
+mod models;
+
+use std::{io, sync::Arc, time::Duration};
+
+use axum::Router;
+use protocol::InstanceId;
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    task::JoinSet,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub use hold::HoldError;
+
+use self::hold::Hold;
+use crate::{
+    auth::{KeyError, SigningKey, WorkerTokens},
+    clock::Clock,
+    config::{Config, SandboxMode},
+    dispatch::{Dispatcher, DispatcherSettings, Sandbox, Sockets, Wake, Workspaces, plan::PlanLimits},
+    domain::request::Ceiling,
+    engine::{Docker, DockerSettings, Engine, SandboxReadiness},
+    http::{
+        layers::Frame,
+        public::{self, PublicApi, PublicParts},
+        worker::{self, WorkerApi, WorkerApiParts},
+    },
+    llm::Gateway,
+    store::{Store, StoreError},
+    tools::HostTools,
+};
+
+/// What model calls under way get to be recorded when the process drains.
+const DRAIN_CALLS: Duration = Duration::from_secs(5);
+
+/// Why the daemon does not run, or no longer.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Another process has the data folder, or it cannot be made.
+    #[error(transparent)]
+    Hold(#[from] HoldError),
+    /// The database.
+    #[error("the store at {url} cannot be used")]
+    Store {
+        /// Where.
+        url: String,
+        /// Why.
+        #[source]
+        source: StoreError,
+    },
+    /// The signing key.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// A model's settings.
+    #[error(transparent)]
+    Model(#[from] models::ModelsError),
+    /// A built-in tool is wrong.
+    #[error(transparent)]
+    Tool(#[from] agent::RegisterError),
+    /// The address.
+    #[error("cannot listen on {address}; is another program there? Set GANTRY_BIND to choose another")]
+    Listen {
+        /// Which.
+        address: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The machine.
+    #[error("{what}")]
+    Io {
+        /// What failed.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A task that should run for ever ended.
+    #[error("{task} ended: {why}")]
+    Ended {
+        /// Which.
+        task: &'static str,
+        /// Why.
+        why: String,
+    },
+}
+
+/// What a test may bring instead of the real thing.
+#[derive(Default)]
+pub struct Seams {
+    /// The engine; Docker by configuration when left out.
+    pub engine: Option<Arc<dyn Engine>>,
+    /// The time; the system's when left out.
+    pub clock: Option<Clock>,
+}
+
+/// Everything, built.
+pub struct App {
+    store: Store,
+    sandbox: Arc<Sandbox>,
+    sockets: Arc<Sockets>,
+    dispatcher: Option<Dispatcher>,
+    router: Router,
+    calls: TaskTracker,
+    drain: CancellationToken,
+    _hold: Hold,
+}
+
+/// Runs the daemon until SIGTERM or SIGINT.
+pub async fn serve(config: Config) -> Result<(), ServeError> {
+    let address = config.bind;
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    if config.llm.is_demo {
+        tracing::info!(
+            "no model is set: the built-in demo script answers. Set GANTRY_LLM_PROVIDER (openai, anthropic, ollama), \
+             GANTRY_LLM_MODEL and GANTRY_LLM_API_KEY or GANTRY_LLM_API_KEY_FILE to use one"
+        );
+    }
+    let io_error = |what| move |source| ServeError::Io { what, source };
+    let mut terminate = signal(SignalKind::terminate()).map_err(io_error("cannot listen for SIGTERM"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(io_error("cannot listen for SIGINT"))?;
+    let app = App::build(config, Seams::default()).await?;
+    // It listens only once the first probe has answered.
+    app.first_probe().await;
+    let listener = TcpListener::bind(address)
+        .await
+        .map_err(|source| ServeError::Listen { address: address.to_string(), source })?;
+    let drain = app.drain.clone();
+    let running = app.run(listener);
+    tokio::pin!(running);
+    loop {
+        tokio::select! {
+            ended = &mut running => return ended,
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("draining: nothing new starts, containers keep running");
+        drain.cancel();
+    }
+}
+
+impl App {
+    /// Builds everything. Nothing runs yet.
+    pub async fn build(config: Config, seams: Seams) -> Result<Self, ServeError> {
+        let hold = Hold::take(&config.data_dir)?;
+        let clock = seams.clock.unwrap_or_else(Clock::system);
+        let at_url = |source| ServeError::Store { url: config.database_url.clone(), source };
+        let store = Store::open(&config.database_url).await.map_err(at_url)?;
+        let instance = match config.instance_id {
+            Some(instance) => instance,
+            None => store.instance_id().await.map_err(at_url)?,
+        };
+        let key = Arc::new(SigningKey::load(config.jwt_secret.as_ref(), &config.data_dir)?);
+        let gateway = Arc::new(Gateway::new(models::settings(&config.llm)?));
+        let tools = Arc::new(HostTools::new(store.clone(), clock.clone())?);
+        let tokens = WorkerTokens::new(Arc::clone(&key), instance);
+        let lease = Duration::from_secs(config.lease_seconds);
+        let (wake, drain, calls) = (Wake::default(), CancellationToken::new(), TaskTracker::new());
+        let engine = engine(&config, instance, seams.engine);
+        let sandbox = Arc::new(match &engine {
+            Some(engine) => Sandbox::on(Arc::clone(engine), clock.clone()),
+            None => Sandbox::disabled(clock.clone()),
+        });
+        let worker_side = worker::router(WorkerApi::new(WorkerApiParts {
+            store: store.clone(),
+            auth: tokens.clone(),
+            clock: clock.clone(),
+            wake: wake.clone(),
+            gateway: Arc::clone(&gateway),
+            tools,
+            lease,
+            tasks: calls.clone(),
+        }));
+        let worker_side = Frame { allowed_hosts: None, body_limit_bytes: worker::MAX_BODY_BYTES }.around(worker_side);
+        let sockets = Arc::new(Sockets::new(config.run_dir.clone(), worker_side));
+        let workspaces = Workspaces::new(config.workspace_dir.clone());
+        let settings = DispatcherSettings {
+            store: store.clone(),
+            sandbox: Arc::clone(&sandbox),
+            sockets: Arc::clone(&sockets),
+            workspaces: workspaces.clone(),
+            auth: tokens,
+            clock: clock.clone(),
+            logs: config.data_dir.join("logs"),
+            lease,
+            limits: PlanLimits {
+                max_parallel: config.max_parallel_jobs as usize,
+                max_parallel_per_user: config.max_parallel_jobs_per_user as usize,
+                start_timeout: Duration::from_secs(config.start_timeout_seconds),
+            },
+        };
+        let dispatcher = engine.map(|engine| Dispatcher::new(settings, engine, wake.clone()));
+        let ceiling = ceiling(&config);
+        let public_side = public::router(PublicApi::new(PublicParts {
+            store: store.clone(),
+            key,
+            clock,
+            sandbox: Arc::clone(&sandbox),
+            workspaces,
+            gateway,
+            wake,
+            ceiling,
+            drain: drain.clone(),
+        }));
+        let frame = Frame { allowed_hosts: Some(config.allowed_hosts), body_limit_bytes: public::MAX_BODY_BYTES };
+        let router = frame.around(public_side);
+        Ok(Self { store, sandbox, sockets, dispatcher, router, calls, drain, _hold: hold })
+    }
+
+    /// Asks the sandbox once, so that the first request meets an answer.
+    pub async fn first_probe(&self) -> SandboxReadiness {
+        self.sandbox.state().await
+    }
+
+    /// Fires the drain.
+    pub fn drain(&self) -> CancellationToken {
+        self.drain.clone()
+    }
+
+    /// Serves until the drain fires or a task that should not end does.
+    pub async fn run(self, listener: TcpListener) -> Result<(), ServeError> {
+        if let Ok(address) = listener.local_addr() {
+            tracing::info!(%address, "listening");
+        }
+        let mut tasks: JoinSet<(&'static str, Result<(), String>)> = JoinSet::new();
+        let drain = self.drain.clone();
+        let stop = drain.clone();
+        let router = self.router;
+        tasks.spawn(async move {
+            let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
+            ("the public API", served.map_err(|error| error.to_string()))
+        });
+        if let Some(dispatcher) = self.dispatcher {
+            let stop = drain.clone();
+            tasks.spawn(async move {
+                let ran = dispatcher.run(stop).await;
+                ("the dispatcher", ran.map_err(|error| chain(&error)))
+            });
+        }
+        let mut result = Ok(());
+        while let Some(ended) = tasks.join_next().await {
+            let (task, why) = match ended {
+                Ok((task, Ok(()))) if drain.is_cancelled() => {
+                    tracing::debug!(task, "drained");
+                    continue;
+                }
+                Ok((task, Ok(()))) => (task, "it returned".to_owned()),
+                Ok((task, Err(why))) => (task, why),
+                Err(error) => ("a task", error.to_string()),
+            };
+            // A dead task ends the process: what is half alive is worse than what is started anew.
+            tracing::error!(task, why, "a task ended");
+            drain.cancel();
+            result = Err(ServeError::Ended { task, why });
+        }
+        self.calls.close();
+        if tokio::time::timeout(DRAIN_CALLS, self.calls.wait()).await.is_err() {
+            tracing::warn!("model calls were still under way");
+        }
+        self.sockets.stop().await;
+        self.store.close().await;
+        result
+    }
+}
+
+fn engine(config: &Config, instance_id: InstanceId, given: Option<Arc<dyn Engine>>) -> Option<Arc<dyn Engine>> {
+    match config.sandbox.mode {
+        SandboxMode::Disabled => None,
+        SandboxMode::Docker => Some(given.unwrap_or_else(|| {
+            Arc::new(Docker::connect(DockerSettings {
+                host: config.sandbox.docker_host.clone(),
+                instance_id,
+                image: config.sandbox.image.clone(),
+                runtime: config.sandbox.runtime.clone(),
+                run_dir: config.run_dir.clone(),
+            }))
+        })),
+    }
+}
+
+fn ceiling(config: &Config) -> Ceiling {
+    Ceiling {
+        limits: config.limits_ceiling,
+        default_image: config.sandbox.image.clone(),
+        images: config.sandbox.images.clone(),
+        default_model: config.llm.primary.model.clone(),
+        models: config.llm.models.clone(),
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text
+}

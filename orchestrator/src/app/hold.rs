@@ -1,0 +1,67 @@
+//! The hold on the data folder: one orchestrator at a time, by a file lock that the kernel lets go of with the process,
+//! never by a row.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Read, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+/// The lock; held as long as it lives.
+#[derive(Debug)]
+pub(super) struct Hold {
+    _file: File,
+}
+
+/// The data folder cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum HoldError {
+    /// Another orchestrator has it.
+    #[error("{folder} is held by another orchestrator (process {holder}); stop it, or set GANTRY_DATA_DIR to another folder")]
+    Held {
+        /// The data folder.
+        folder: PathBuf,
+        /// As it wrote itself.
+        holder: String,
+    },
+    /// It cannot be made or written.
+    #[error("{folder} cannot be used as data folder; set GANTRY_DATA_DIR to one that this user may write")]
+    Io {
+        /// The data folder.
+        folder: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Hold {
+    /// Makes the folder, if needed, and takes it.
+    pub(super) fn take(folder: &Path) -> Result<Self, HoldError> {
+        let wrong = |source| HoldError::Io { folder: folder.to_owned(), source };
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(wrong)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(folder.join("gantry.lock"))
+            .map_err(wrong)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                // It may be writing itself at this moment; then it stays nameless.
+                let _ = file.read_to_string(&mut holder);
+                let holder = if holder.trim().is_empty() { "unknown".to_owned() } else { holder.trim().to_owned() };
+                return Err(HoldError::Held { folder: folder.to_owned(), holder });
+            }
+            Err(TryLockError::Error(source)) => return Err(wrong(source)),
+        }
+        file.set_len(0).map_err(wrong)?;
+        writeln!(file, "{}", std::process::id()).map_err(wrong)?;
+        Ok(Self { _file: file })
+    }
+}

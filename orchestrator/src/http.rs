@@ -1,0 +1,7 @@
+//! HTTP: the edge that every request passes. Contents only.
+
+pub mod extract;
+pub mod layers;
+pub mod problem;
+pub mod public;
+pub mod worker;

@@ -1,0 +1,169 @@
+//! `POST /api/jobs`: a new job, or a clear no.
+
+use axum::{
+    Json,
+    extract::State,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use chrono::{DateTime, Utc};
+use protocol::{CreateJob, ErrorCode, Job, JobId, JobState, Placement, Problem, Source, Usage};
+
+use super::{
+    PublicApi,
+    caller::Writer,
+    idempotent::{self, Bound, IdempotencyKey},
+};
+use crate::{
+    domain::{
+        job::JobRecord,
+        request::{self, Accepted, Rejected},
+    },
+    engine::SandboxReadiness,
+    http::{extract::ApiJsonBytes, problem::ApiError},
+};
+
+/// Creates a job.
+#[utoipa::path(
+    post, path = "/api/jobs", tag = "jobs", request_body = CreateJob,
+    params(("Idempotency-Key" = Option<String>, Header, description = "The same key and body within 24 h get the first answer again.")),
+    responses(
+        (status = 201, description = "Created; it waits for its turn.", body = Job, headers(("Location" = String))),
+        (status = 400, body = Problem, content_type = "application/problem+json", description = "Malformed."),
+        (status = 413, body = Problem, content_type = "application/problem+json", description = "Too large."),
+        (status = 415, body = Problem, content_type = "application/problem+json", description = "Not JSON."),
+        (status = 422, body = Problem, content_type = "application/problem+json", description = "Invalid, not available, or the key was used otherwise."),
+        (status = 503, body = Problem, content_type = "application/problem+json", description = "No sandbox; nothing is stored."),
+    )
+)]
+pub(super) async fn create(
+    State(api): State<PublicApi>,
+    Writer(who): Writer,
+    key: IdempotencyKey,
+    body: ApiJsonBytes<CreateJob>,
+) -> Result<Response, ApiError> {
+    let key = key.bind(&who.user, "POST /api/jobs", &body.bytes);
+    if let Some(replayed) = seen(&api, key.as_ref()).await? {
+        return Ok(replayed);
+    }
+    let accepted = request::check(&body.value, &api.ceiling).map_err(rejected)?;
+    let new = NewJob { user: who.user, request: body.value, restarted_from: None };
+    store(&api, new, accepted, key).await
+}
+
+/// What a new job is made of, beside what the request settled.
+pub(super) struct NewJob {
+    pub(super) user: String,
+    pub(super) request: CreateJob,
+    pub(super) restarted_from: Option<JobId>,
+}
+
+/// The first answer to this key, if it was seen.
+pub(super) async fn seen(api: &PublicApi, key: Option<&Bound>) -> Result<Option<Response>, ApiError> {
+    let Some(key) = key else { return Ok(None) };
+    match api.store.idempotency(&key.key(), api.clock.now()).await? {
+        Some(claim) => idempotent::answer(claim),
+        None => Ok(None),
+    }
+}
+
+/// Stores the job once the sandbox is known to be there and its files are in place.
+pub(super) async fn store(
+    api: &PublicApi,
+    new: NewJob,
+    accepted: Accepted,
+    key: Option<Bound>,
+) -> Result<Response, ApiError> {
+    if let SandboxReadiness::NotReady { reason, detail } = api.sandbox.state().await {
+        return Err(ApiError::new(ErrorCode::SandboxUnavailable, detail).with_reason(reason.as_str()));
+    }
+    let id = JobId::generate();
+    let from = new.restarted_from;
+    let files = accepted.files;
+    let accepted = Accepted { files: vec![], ..accepted };
+    if from.is_some() || !files.is_empty() {
+        let workspaces = api.workspaces.clone();
+        let filled = tokio::task::spawn_blocking(move || match from {
+            Some(from) => workspaces.copy(from, id),
+            None => workspaces.prepare(id, &files),
+        })
+        .await;
+        if let Err(error) = filled.map_err(ApiError::internal).and_then(|done| done.map_err(ApiError::internal)) {
+            api.workspaces.discard(id);
+            return Err(error);
+        }
+    }
+    let record = record(id, api.clock.now(), new, accepted);
+    let claim = match api.store.create_job(record.clone(), key.as_ref().map(Bound::key)).await {
+        Ok(claim) => claim,
+        Err(error) => {
+            api.workspaces.discard(id);
+            return Err(error.into());
+        }
+    };
+    if let Some(replayed) = idempotent::answer(claim).inspect_err(|_| api.workspaces.discard(id))? {
+        api.workspaces.discard(id);
+        return Ok(replayed);
+    }
+    api.wake.wake();
+    tracing::info!(job.id = %id, user = record.user_id, "job created");
+    Ok(created(&record))
+}
+
+fn created(record: &JobRecord) -> Response {
+    let mut response = (StatusCode::CREATED, Json(record.to_api())).into_response();
+    if let Ok(location) = HeaderValue::from_str(&format!("/api/jobs/{}", record.id)) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    response
+}
+
+/// A request that does not hold, as the API tells it.
+pub(super) fn rejected(rejected: Rejected) -> ApiError {
+    match rejected {
+        Rejected::Invalid(errors) => ApiError::invalid(errors),
+        Rejected::NotAvailable(errors) => ApiError::not_available_fields(errors),
+    }
+}
+
+fn record(id: JobId, now: DateTime<Utc>, new: NewJob, accepted: Accepted) -> JobRecord {
+    let NewJob { user, request, restarted_from } = new;
+    JobRecord {
+        id,
+        rev: 0,
+        user_id: user,
+        title: accepted.title,
+        prompt: request.prompt,
+        mode: request.mode.unwrap_or_default(),
+        placement: Placement::Container,
+        state: JobState::Pending,
+        reason: None,
+        message: None,
+        priority: request.priority,
+        labels: request.labels,
+        metadata: request.metadata,
+        limits: accepted.limits,
+        tools: request.tools,
+        image: accepted.image,
+        model: accepted.model,
+        plan: request.plan,
+        source: Source::Api,
+        restarted_from,
+        attempt: 0,
+        repair_attempts: 0,
+        created_at: now,
+        started_at: None,
+        last_activity_at: Some(now),
+        cancel_requested_at: None,
+        cancel_message: None,
+        finished_at: None,
+        not_before: None,
+        result: None,
+        token_hash: None,
+        lease_expires_at: None,
+        worker_seen_at: None,
+        container: None,
+        prompts_closed: false,
+        usage: Usage::default(),
+    }
+}

@@ -1,0 +1,30 @@
+//! Opaque cursors of lists: a position in URL-safe base64, so that nobody builds on what is inside.
+
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+
+use crate::http::problem::ApiError;
+
+/// Items on a page unless asked otherwise, and at most.
+pub(super) const DEFAULT_LIMIT: u32 = 50;
+pub(super) const MAX_LIMIT: u32 = 200;
+
+pub(super) fn write(position: &str) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(position)
+}
+
+pub(super) fn read<T: std::str::FromStr>(cursor: &str) -> Result<T, ApiError> {
+    BASE64_URL_SAFE_NO_PAD
+        .decode(cursor)
+        .ok()
+        .and_then(|bytes| String::from_utf8(bytes).ok())
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| ApiError::field("cursor", "is not one that this list gave; leave it out to start anew"))
+}
+
+pub(super) fn limit(asked: Option<u32>) -> Result<u32, ApiError> {
+    match asked {
+        None => Ok(DEFAULT_LIMIT),
+        Some(limit @ 1..=MAX_LIMIT) => Ok(limit),
+        Some(_) => Err(ApiError::field("limit", format!("must be from 1 to {MAX_LIMIT}"))),
+    }
+}

@@ -1,0 +1,103 @@
+//! The public API: one endpoint per file. Contents, routes and what they share.
+
+mod actions;
+mod caller;
+mod cancel;
+mod create;
+mod cursor;
+mod docs;
+mod events;
+mod get;
+mod health;
+mod idempotent;
+mod list;
+mod llm_calls;
+mod prompt;
+mod ready;
+mod restart;
+mod stream;
+mod summary;
+
+use std::sync::Arc;
+
+use axum::{Router, extract::DefaultBodyLimit};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{
+    auth::SigningKey,
+    clock::Clock,
+    dispatch::{Sandbox, Wake, Workspaces},
+    domain::request::Ceiling,
+    llm::Gateway,
+    store::Store,
+};
+
+pub use docs::document;
+
+/// Inline files as base64 and a prompt fit; more goes by tar.
+const MAX_CREATE_BODY_BYTES: usize = 24 * 1024 * 1024;
+/// Everything else.
+pub const MAX_BODY_BYTES: usize = 1024 * 1024;
+
+/// What the public endpoints need.
+#[derive(Clone)]
+pub struct PublicApi(Arc<PublicParts>);
+
+/// What [`PublicApi`] is made of.
+pub struct PublicParts {
+    /// The truth.
+    pub store: Store,
+    /// Reads tokens.
+    pub key: Arc<SigningKey>,
+    /// Time.
+    pub clock: Clock,
+    /// Whether jobs can run.
+    pub sandbox: Arc<Sandbox>,
+    /// Where jobs work.
+    pub workspaces: Workspaces,
+    /// The way to the models.
+    pub gateway: Arc<Gateway>,
+    /// The dispatcher's bell.
+    pub wake: Wake,
+    /// What a request may ask for.
+    pub ceiling: Ceiling,
+    /// Fires when the process drains: streams end, so that their readers go to the next process.
+    pub drain: tokio_util::sync::CancellationToken,
+}
+
+impl PublicApi {
+    /// From its parts.
+    pub fn new(parts: PublicParts) -> Self {
+        Self(Arc::new(parts))
+    }
+}
+
+impl std::ops::Deref for PublicApi {
+    type Target = PublicParts;
+    fn deref(&self) -> &PublicParts {
+        &self.0
+    }
+}
+
+/// The endpoints with their descriptions.
+fn described() -> OpenApiRouter<PublicApi> {
+    OpenApiRouter::new()
+        .routes(routes!(list::list))
+        .merge(OpenApiRouter::new().routes(routes!(create::create)).layer(DefaultBodyLimit::max(MAX_CREATE_BODY_BYTES)))
+        .routes(routes!(summary::summary))
+        .routes(routes!(get::get))
+        .routes(routes!(cancel::cancel))
+        .routes(routes!(prompt::prompt))
+        .routes(routes!(restart::restart))
+        .routes(routes!(events::events))
+        .routes(routes!(actions::actions))
+        .routes(routes!(llm_calls::llm_calls))
+        .routes(routes!(health::health))
+        .routes(routes!(ready::ready))
+}
+
+/// The routes.
+pub fn router(api: PublicApi) -> Router {
+    let (router, document) = described().split_for_parts();
+    router.with_state(api).merge(docs::router(docs::finish(document)))
+}

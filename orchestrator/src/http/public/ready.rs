@@ -1,0 +1,116 @@
+//! `GET /readyz`: whether jobs can be taken.
+
+use axum::{Json, extract::State, http::StatusCode};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::PublicApi;
+use crate::engine::{ReadinessReason, SandboxReadiness};
+
+/// What is well and what is not.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Readiness {
+    /// `ready` or `not_ready`.
+    status: &'static str,
+    /// The database.
+    store: Part,
+    /// The container engine and what it says of itself.
+    engine: EnginePart,
+    /// Whether FullJobs can run.
+    sandbox: SandboxPart,
+    /// The models' providers, never probed with a completion.
+    models: Vec<ModelPart>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct Part {
+    /// `ok` or `failed`.
+    status: &'static str,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct EnginePart {
+    /// `ok`, `failed` or `disabled`.
+    status: &'static str,
+    /// Its name.
+    name: Option<String>,
+    /// Its version.
+    version: Option<String>,
+    /// What jobs run under.
+    runtime: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct SandboxPart {
+    /// `ready` or `not_ready`.
+    state: &'static str,
+    /// Why not.
+    reason: Option<&'static str>,
+    /// What was found and what to do.
+    detail: Option<String>,
+    /// Digest of the posture that containers are checked against.
+    posture: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct ModelPart {
+    /// The provider.
+    name: String,
+    /// Its model.
+    model: String,
+    /// `closed`, `open` or `half_open`.
+    breaker: &'static str,
+}
+
+/// Says whether jobs can be taken.
+#[utoipa::path(get, path = "/readyz", tag = "health", security(()),
+    responses((status = 200, body = Readiness, description = "Ready."), (status = 503, body = Readiness, description = "Not ready.")))]
+pub(super) async fn ready(State(api): State<PublicApi>) -> (StatusCode, Json<Readiness>) {
+    let store = api.store.ping().await;
+    if let Err(error) = &store {
+        tracing::warn!(error = error as &dyn std::error::Error, "the store does not answer");
+    }
+    let state = api.sandbox.state().await;
+    let (engine, sandbox, can) = parts(state);
+    let well = store.is_ok() && can;
+    let models = api.gateway.health().into_iter().map(|one| ModelPart {
+        name: one.name,
+        model: one.model,
+        breaker: one.breaker.as_str(),
+    });
+    let readiness = Readiness {
+        status: if well { "ready" } else { "not_ready" },
+        store: Part { status: if store.is_ok() { "ok" } else { "failed" } },
+        engine,
+        sandbox,
+        models: models.collect(),
+    };
+    (if well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, Json(readiness))
+}
+
+fn parts(state: SandboxReadiness) -> (EnginePart, SandboxPart, bool) {
+    match state {
+        SandboxReadiness::Ready(facts) => (
+            EnginePart {
+                status: "ok",
+                name: Some(facts.engine),
+                version: Some(facts.version),
+                runtime: Some(facts.runtime),
+            },
+            SandboxPart { state: "ready", reason: None, detail: None, posture: Some(facts.posture) },
+            true,
+        ),
+        SandboxReadiness::NotReady { reason, detail } => {
+            let status = match reason {
+                ReadinessReason::EngineUnreachable => "failed",
+                ReadinessReason::DisabledByConfig => "disabled",
+                _ => "ok",
+            };
+            let sandbox =
+                SandboxPart { state: "not_ready", reason: Some(reason.as_str()), detail: Some(detail), posture: None };
+            let engine = EnginePart { status, name: None, version: None, runtime: None };
+            // The operator's choice is no fault.
+            (engine, sandbox, reason == ReadinessReason::DisabledByConfig)
+        }
+    }
+}

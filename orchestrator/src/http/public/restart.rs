@@ -1,0 +1,96 @@
+//! `POST /api/jobs/{id}/restart`: a new job that goes on where a failed or cancelled one ended.
+
+use axum::{extract::State, response::Response};
+use protocol::{CreateJob, ErrorCode, Job, JobId, JobState, Problem, RestartRequest};
+
+use super::{
+    PublicApi,
+    caller::{Writer, visible},
+    create::{NewJob, rejected, store},
+};
+use crate::{
+    domain::{
+        job::JobRecord,
+        request::{Accepted, MAX_PROMPT_BYTES, check_prompt},
+    },
+    http::{extract::{ApiPath, OptionalJson}, problem::ApiError},
+};
+
+/// Of the last job's own words, in the note to the next.
+const MAX_NOTE_TEXT_BYTES: usize = 4_000;
+
+/// Restarts a job.
+#[utoipa::path(
+    post, path = "/api/jobs/{id}/restart", tag = "jobs", params(("id" = String, Path, description = "The job.")),
+    request_body = Option<RestartRequest>,
+    responses(
+        (status = 201, body = Job, description = "A new job with the old one's files.", headers(("Location" = String))),
+        (status = 400, body = Problem, content_type = "application/problem+json", description = "Malformed."),
+        (status = 404, body = Problem, content_type = "application/problem+json", description = "Missing, or another user's."),
+        (status = 409, body = Problem, content_type = "application/problem+json", description = "Neither failed nor cancelled."),
+        (status = 413, body = Problem, content_type = "application/problem+json", description = "Too large."),
+        (status = 415, body = Problem, content_type = "application/problem+json", description = "Not JSON."),
+        (status = 422, body = Problem, content_type = "application/problem+json", description = "Invalid."),
+        (status = 503, body = Problem, content_type = "application/problem+json", description = "No sandbox."),
+    )
+)]
+pub(super) async fn restart(
+    State(api): State<PublicApi>,
+    Writer(who): Writer,
+    ApiPath(id): ApiPath<JobId>,
+    OptionalJson(request): OptionalJson<RestartRequest>,
+) -> Result<Response, ApiError> {
+    if let Some(prompt) = &request.prompt {
+        check_prompt("prompt", prompt).map_err(rejected)?;
+    }
+    let old = visible(&api, &who, id).await?;
+    if !matches!(old.state, JobState::Failed | JobState::Cancelled) {
+        let detail = format!("the job is {}; only failed and cancelled jobs restart", old.state);
+        return Err(ApiError::new(ErrorCode::NotRestartable, detail));
+    }
+    let prompt = with_note(request.prompt.as_deref().unwrap_or(&old.prompt), &old);
+    // What was allowed then and is no longer (an image, a model) takes today's default.
+    let known = |name: &String, default: &String, list: &[String]| {
+        if name == default || list.contains(name) { name.clone() } else { default.clone() }
+    };
+    let accepted = Accepted {
+        title: old.title.clone(),
+        limits: old.limits,
+        image: known(&old.image, &api.ceiling.default_image, &api.ceiling.images),
+        model: known(&old.model, &api.ceiling.default_model, &api.ceiling.models),
+        files: vec![],
+    };
+    let request = CreateJob {
+        prompt,
+        mode: Some(old.mode),
+        tools: old.tools.clone(),
+        plan: old.plan,
+        priority: old.priority,
+        labels: old.labels.clone(),
+        metadata: old.metadata.clone(),
+        ..CreateJob::default()
+    };
+    // It stays its owner's, also when an admin restarts it.
+    let new = NewJob { user: old.user_id.clone(), request, restarted_from: Some(id) };
+    store(&api, new, accepted, None).await
+}
+
+fn with_note(prompt: &str, old: &JobRecord) -> String {
+    let reason = old.reason.map_or("for no recorded reason".to_owned(), |reason| format!("with reason {reason}"));
+    let mut note = format!(
+        "\n\n[Note: an earlier attempt at this task ended as {} {reason}. The files it left are in the workspace; look at \
+         them before you start.",
+        old.state
+    );
+    let said = old.result.as_ref().and_then(|result| result.partial.as_ref()).map(|partial| partial.text.as_str());
+    if let Some(said) = said.filter(|said| !said.is_empty()) {
+        let end = said.floor_char_boundary(MAX_NOTE_TEXT_BYTES);
+        note.push_str(" Its last words were:\n");
+        note.push_str(&said[..end]);
+    }
+    note.push(']');
+    // A second restart replaces the note of the first.
+    let task = prompt.split("\n\n[Note: an earlier attempt at this task ended as ").next().unwrap_or(prompt);
+    let end = task.floor_char_boundary(MAX_PROMPT_BYTES);
+    format!("{}{note}", &task[..end])
+}

@@ -1,0 +1,20 @@
+//! `GET /api/jobs/summary`: how many in which state, and what was used today.
+
+use axum::{Json, extract::State};
+use chrono::{NaiveTime, Utc};
+use protocol::JobSummary;
+
+use super::{PublicApi, caller::Caller};
+use crate::http::problem::ApiError;
+
+/// Counts jobs by state.
+#[utoipa::path(
+    get, path = "/api/jobs/summary", tag = "jobs",
+    responses((status = 200, body = JobSummary, description = "Counts and usage since midnight UTC."))
+)]
+pub(super) async fn summary(State(api): State<PublicApi>, Caller(who): Caller) -> Result<Json<JobSummary>, ApiError> {
+    let midnight = api.clock.now().date_naive().and_time(NaiveTime::MIN).and_local_timezone(Utc);
+    let user = (!who.role.sees_all()).then_some(who.user.as_str());
+    let midnight = midnight.single().unwrap_or_else(|| api.clock.now());
+    Ok(Json(api.store.summary(user, midnight).await?))
+}

@@ -1,0 +1,54 @@
+//! `message`: a notification to the job's owner.
+
+use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
+use protocol::ToolErrorKind;
+use serde_json::{Value, json};
+
+use super::host::spec;
+use crate::{clock::Clock, store::Store};
+
+/// Longest notification; more belongs into the result or a file.
+const MAX_MESSAGE_BYTES: usize = 16 * 1024;
+
+pub(super) struct Message {
+    pub(super) store: Store,
+    pub(super) clock: Clock,
+}
+
+impl Tool for Message {
+    fn spec(&self) -> ToolSpec {
+        let parameters = json!({
+            "type": "object",
+            "properties": {
+                "content": {"type": "string", "minLength": 1, "description": "What to tell the owner."},
+                "channel": {"type": "string", "maxLength": 64, "description": "Where to; the owner's default when left out."}
+            },
+            "required": ["content"],
+            "additionalProperties": false
+        });
+        spec("message", "Sends a notification to the person who owns this work.", parameters)
+    }
+
+    fn approval(&self, _arguments: &Value) -> ApprovalRequirement {
+        ApprovalRequirement::UnlessAutoApproved
+    }
+
+    fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
+        Box::pin(async move {
+            let Some(job) = invocation.caller.job else {
+                return Err(ToolError::new(ToolErrorKind::NotAuthorized, "there is no job to send a message for"));
+            };
+            let content = invocation.arguments.get("content").and_then(Value::as_str).unwrap_or_default();
+            if content.len() > MAX_MESSAGE_BYTES {
+                let message = format!("content must be at most {MAX_MESSAGE_BYTES} bytes");
+                return Err(ToolError::new(ToolErrorKind::InvalidParameters, message));
+            }
+            let channel = invocation.arguments.get("channel").and_then(Value::as_str);
+            self.store.notify(job, channel, content, self.clock.now()).await.map_err(|error| {
+                tracing::error!(job.id = %job, error = &error as &dyn std::error::Error, "a message could not be stored");
+                ToolError::new(ToolErrorKind::Failed, "the message could not be stored; try again")
+            })?;
+            Ok(ToolOutput { content: json!({"sent": true}), success: true })
+        })
+    }
+}
