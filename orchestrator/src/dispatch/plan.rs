@@ -319,3 +319,6 @@ fn silent(after: Duration) -> Death {
         infrastructure: true,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -328,3 +328,6 @@ pub struct AttemptStart {
     /// The container it is to have.
     pub container: ContainerInfo,
 }
+
+#[cfg(test)]
+mod tests;

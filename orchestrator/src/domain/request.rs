@@ -355,3 +355,6 @@ fn derive_title(prompt: &str) -> String {
     }
     clean.chars().take(DERIVED_TITLE_CHARS - 1).chain(['…']).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,3 +3,5 @@
 pub mod extract;
 pub mod layers;
 pub mod problem;
+pub mod public;
+pub mod worker;

@@ -1,0 +1,372 @@
+//! The plan as a table of cases, and what must hold of every plan.
+
+use proptest::prelude::*;
+use protocol::{ContainerInfo, JobMode, Limits, Placement, Source, Usage};
+use rstest::rstest;
+
+use super::*;
+
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+fn now() -> DateTime<Utc> {
+    "2026-11-22T12:00:00Z".parse().unwrap()
+}
+
+fn job(user: &str, state: JobState, attempt: u32) -> JobRecord {
+    let id = JobId::generate();
+    let name = format!("gantry-job-{id}-{attempt}");
+    JobRecord {
+        id,
+        rev: 1,
+        user_id: user.to_owned(),
+        title: "t".to_owned(),
+        prompt: "p".to_owned(),
+        mode: JobMode::Worker,
+        placement: Placement::Container,
+        state,
+        reason: None,
+        message: None,
+        priority: 0,
+        labels: std::collections::BTreeMap::new(),
+        metadata: serde_json::Map::new(),
+        limits: Limits::default(),
+        tools: None,
+        image: "i".to_owned(),
+        model: "m".to_owned(),
+        plan: false,
+        source: Source::Api,
+        restarted_from: None,
+        attempt,
+        repair_attempts: 0,
+        created_at: now(),
+        started_at: (attempt > 0).then(now),
+        last_activity_at: Some(now()),
+        cancel_requested_at: None,
+        cancel_message: None,
+        finished_at: None,
+        not_before: None,
+        result: None,
+        token_hash: None,
+        lease_expires_at: None,
+        worker_seen_at: (attempt > 0).then(now),
+        container: (attempt > 0).then(|| ContainerInfo { name, ..ContainerInfo::default() }),
+        prompts_closed: false,
+        usage: Usage::default(),
+    }
+}
+
+fn container_of(job: &JobRecord, attempt: u32, status: ContainerStatus) -> ContainerView {
+    ContainerView {
+        name: format!("gantry-job-{}-{attempt}", job.id),
+        id: "abc".to_owned(),
+        job_id: Some(job.id),
+        attempt,
+        role: Some(ContainerRole::Job),
+        status,
+    }
+}
+
+/// Facts that can be told in one line and changed.
+struct Scene {
+    now: DateTime<Utc>,
+    may_start: bool,
+    jobs: Vec<JobRecord>,
+    containers: Option<Vec<ContainerView>>,
+    ended: HashMap<JobId, DateTime<Utc>>,
+    folders: Vec<String>,
+    served: HashSet<String>,
+    busy: HashSet<Subject>,
+    max_parallel: usize,
+    max_per_user: usize,
+}
+
+impl Scene {
+    fn of(jobs: Vec<JobRecord>, containers: Vec<ContainerView>) -> Self {
+        let served = containers.iter().map(|container| container.name.clone()).collect();
+        Self {
+            now: now(),
+            may_start: true,
+            jobs,
+            containers: Some(containers),
+            ended: HashMap::new(),
+            folders: vec![],
+            served,
+            busy: HashSet::new(),
+            max_parallel: 5,
+            max_per_user: 5,
+        }
+    }
+
+    fn plan(&self) -> Plan {
+        plan(&Facts {
+            now: self.now,
+            may_start: self.may_start,
+            jobs: &self.jobs,
+            containers: self.containers.as_deref(),
+            ended: &self.ended,
+            folders: &self.folders,
+            served: &self.served,
+            busy: &self.busy,
+            limits: PlanLimits {
+                max_parallel: self.max_parallel,
+                max_parallel_per_user: self.max_per_user,
+                start_timeout: START_TIMEOUT,
+            },
+        })
+    }
+
+    fn actions(&self) -> Vec<Action> {
+        self.plan().actions
+    }
+}
+
+const RUNNING: ContainerStatus = ContainerStatus::Running;
+
+const fn exit(code: i64, oom_killed: bool) -> ContainerStatus {
+    ContainerStatus::Exited { code, oom_killed }
+}
+
+#[test]
+fn a_pending_job_starts() {
+    let one = job("a", JobState::Pending, 0);
+    assert_eq!(Scene::of(vec![one.clone()], vec![]).actions(), [Action::Start { job: one.id }]);
+}
+
+#[test]
+fn a_pending_job_waits_while_nothing_may_start() {
+    let mut scene = Scene::of(vec![job("a", JobState::Pending, 0)], vec![]);
+    scene.may_start = false;
+    assert_eq!(scene.actions(), []);
+}
+
+#[test]
+fn priority_goes_before_age_and_age_before_nothing() {
+    let old = job("a", JobState::Pending, 0);
+    let young = job("a", JobState::Pending, 0);
+    let urgent = JobRecord { priority: 1, ..job("a", JobState::Pending, 0) };
+    let mut scene = Scene::of(vec![young.clone(), old.clone(), urgent.clone()], vec![]);
+    scene.max_parallel = 2;
+    assert_eq!(scene.actions(), [Action::Start { job: urgent.id }, Action::Start { job: old.id }]);
+}
+
+#[test]
+fn running_stuck_and_starting_jobs_hold_slots() {
+    let running = job("a", JobState::InProgress, 1);
+    let stuck = job("a", JobState::Stuck, 1);
+    let starting = job("a", JobState::Pending, 0);
+    let waiting = job("b", JobState::Pending, 0);
+    let containers = vec![container_of(&running, 1, RUNNING), container_of(&stuck, 1, RUNNING)];
+    let mut scene = Scene::of(vec![running, stuck, starting.clone(), waiting.clone()], containers);
+    scene.busy.insert(Subject::Job(starting.id));
+    scene.max_parallel = 3;
+    assert_eq!(scene.actions(), []);
+    scene.max_parallel = 4;
+    assert_eq!(scene.actions(), [Action::Start { job: waiting.id }]);
+}
+
+#[test]
+fn one_user_cannot_take_every_slot() {
+    let first = job("a", JobState::Pending, 0);
+    let second = job("a", JobState::Pending, 0);
+    let other = job("b", JobState::Pending, 0);
+    let mut scene = Scene::of(vec![first.clone(), second, other.clone()], vec![]);
+    scene.max_per_user = 1;
+    assert_eq!(scene.actions(), [Action::Start { job: first.id }, Action::Start { job: other.id }]);
+}
+
+#[test]
+fn backoff_is_waited_for_and_looked_at_again() {
+    let rested = JobRecord { not_before: Some(now() + TimeDelta::seconds(2)), ..job("a", JobState::Pending, 1) };
+    let plan = Scene::of(vec![rested], vec![]).plan();
+    assert_eq!(plan, Plan { actions: vec![], look_again_in: Some(Duration::from_secs(2)) });
+}
+
+#[test]
+fn no_retry_starts_beside_the_old_container() {
+    let retry = job("a", JobState::Pending, 1);
+    let old = container_of(&retry, 1, RUNNING);
+    let scene = Scene::of(vec![retry.clone()], vec![old.clone()]);
+    assert_eq!(scene.actions(), [Action::Remove { container: old.name }]);
+    let mut blind = Scene::of(vec![retry], vec![]);
+    blind.containers = None;
+    assert_eq!(blind.actions(), []);
+}
+
+#[rstest]
+#[case::ran_out_of_memory(exit(137, true), JobReason::OomKilled, false)]
+#[case::killed_from_outside(exit(137, false), JobReason::WorkerCrashed, false)]
+#[case::a_child_ran_out_of_memory(exit(0, true), JobReason::WorkerLost, true)]
+#[case::crashed_after_a_childs_oom(exit(1, true), JobReason::WorkerCrashed, false)]
+#[case::crashed(exit(3, false), JobReason::WorkerCrashed, false)]
+#[case::left_without_a_word(exit(0, false), JobReason::WorkerLost, true)]
+fn an_exit_is_settled_with_its_reason(
+    #[case] status: ContainerStatus,
+    #[case] reason: JobReason,
+    #[case] infrastructure: bool,
+) {
+    let lost = job("a", JobState::InProgress, 1);
+    let scene = Scene::of(vec![lost.clone()], vec![container_of(&lost, 1, status)]);
+    let actions = scene.actions();
+    let [Action::Settle { job, death }] = actions.as_slice() else { panic!("{actions:?}") };
+    assert_eq!((*job, death.reason, death.infrastructure), (lost.id, reason, infrastructure));
+}
+
+#[test]
+fn a_vanished_container_is_a_lost_worker_unless_the_engine_cannot_say() {
+    let lost = job("a", JobState::InProgress, 1);
+    let mut scene = Scene::of(vec![lost.clone()], vec![]);
+    assert_eq!(scene.actions(), [Action::Settle { job: lost.id, death: vanished() }]);
+    scene.containers = None;
+    assert_eq!(scene.actions(), []);
+}
+
+#[test]
+fn a_container_that_was_only_created_or_is_not_served_is_resumed() {
+    let cut = job("a", JobState::InProgress, 1);
+    let scene = Scene::of(vec![cut.clone()], vec![container_of(&cut, 1, ContainerStatus::Created)]);
+    assert_eq!(scene.actions(), [Action::Resume { job: cut.id }]);
+    let mut adopted = Scene::of(vec![cut.clone()], vec![container_of(&cut, 1, RUNNING)]);
+    adopted.served.clear();
+    assert_eq!(adopted.actions(), [Action::Resume { job: cut.id }]);
+}
+
+#[test]
+fn a_worker_that_never_calls_is_given_up_after_the_start_timeout() {
+    let silent = JobRecord { worker_seen_at: None, ..job("a", JobState::InProgress, 1) };
+    let mut scene = Scene::of(vec![silent.clone()], vec![container_of(&silent, 1, RUNNING)]);
+    assert_eq!(scene.plan().look_again_in, Some(START_TIMEOUT));
+    assert_eq!(scene.actions(), []);
+    scene.now = now() + START_TIMEOUT;
+    let actions = scene.actions();
+    let [Action::Settle { death, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    assert_eq!(death.reason, JobReason::StartTimeout);
+}
+
+#[test]
+fn a_cancel_wins_over_everything_but_needs_the_engine() {
+    let mut doomed = job("a", JobState::InProgress, 1);
+    doomed.cancel_requested_at = Some(now());
+    let mut scene = Scene::of(vec![doomed.clone()], vec![container_of(&doomed, 1, exit(1, false))]);
+    assert_eq!(scene.actions(), [Action::Cancel { job: doomed.id }]);
+    scene.containers = None;
+    assert_eq!(scene.actions(), []);
+}
+
+#[test]
+fn the_wall_clock_ends_a_job() {
+    let long = job("a", JobState::InProgress, 1);
+    let mut scene = Scene::of(vec![long.clone()], vec![container_of(&long, 1, RUNNING)]);
+    assert_eq!(scene.plan().look_again_in, Some(Duration::from_secs(3600)));
+    scene.now = now() + TimeDelta::seconds(3600);
+    assert_eq!(scene.actions(), [Action::Expire { job: long.id }]);
+}
+
+#[test]
+fn a_worker_that_has_reported_gets_a_moment_to_leave() {
+    let done = job("a", JobState::Completed, 1);
+    let container = container_of(&done, 1, RUNNING);
+    let mut scene = Scene::of(vec![], vec![container.clone()]);
+    scene.ended.insert(done.id, now());
+    assert_eq!(scene.plan(), Plan { actions: vec![], look_again_in: POLITE.to_std().ok() });
+    scene.now = now() + POLITE;
+    assert_eq!(scene.actions(), [Action::Remove { container: container.name.clone() }]);
+    let mut left = Scene::of(vec![], vec![container_of(&done, 1, exit(0, false))]);
+    left.ended.insert(done.id, now());
+    assert_eq!(left.actions(), [Action::Remove { container: container.name }]);
+}
+
+#[test]
+fn a_clock_that_steps_back_keeps_no_container_alive() {
+    let done = job("a", JobState::Completed, 1);
+    let mut scene = Scene::of(vec![], vec![container_of(&done, 1, RUNNING)]);
+    scene.ended.insert(done.id, now() + TimeDelta::hours(1));
+    assert_eq!(scene.actions().len(), 1);
+}
+
+#[test]
+fn strays_go_and_probes_stay() {
+    let unknown = container_of(&job("a", JobState::Failed, 1), 1, RUNNING);
+    let current = job("a", JobState::InProgress, 2);
+    let fenced = container_of(&current, 1, RUNNING);
+    let own = container_of(&current, 2, RUNNING);
+    let probe = ContainerView { role: Some(ContainerRole::Probe), job_id: None, ..unknown.clone() };
+    let scene = Scene::of(vec![current], vec![unknown.clone(), fenced.clone(), own, probe]);
+    assert_eq!(
+        scene.actions(),
+        [Action::Remove { container: unknown.name }, Action::Remove { container: fenced.name }]
+    );
+}
+
+#[test]
+fn folders_without_a_container_are_swept_unless_a_start_is_under_way() {
+    let mut scene = Scene::of(vec![], vec![]);
+    scene.folders = vec!["gantry-job-x-1".to_owned()];
+    assert_eq!(scene.actions(), [Action::Sweep { folder: "gantry-job-x-1".to_owned() }]);
+    scene.busy.insert(Subject::Job(JobId::generate()));
+    assert_eq!(scene.actions(), []);
+    scene.busy.clear();
+    scene.containers = None;
+    assert_eq!(scene.actions(), []);
+}
+
+#[test]
+fn what_is_at_work_is_left_alone() {
+    let pending = job("a", JobState::Pending, 0);
+    let lost = job("a", JobState::InProgress, 1);
+    let mut scene = Scene::of(vec![pending.clone(), lost.clone()], vec![]);
+    scene.busy.extend([Subject::Job(pending.id), Subject::Job(lost.id)]);
+    assert_eq!(scene.actions(), []);
+}
+
+prop_compose! {
+    fn any_job()(user in "[ab]", state in 0..3usize, attempt in 0..3u32, cancel: bool, priority in -2..2i32) -> JobRecord {
+        let state = [JobState::Pending, JobState::InProgress, JobState::Stuck][state];
+        let attempt = if state == JobState::Pending { attempt } else { attempt + 1 };
+        let mut job = job(&user, state, attempt);
+        job.priority = priority;
+        job.cancel_requested_at = cancel.then(now);
+        job
+    }
+}
+
+fn any_status() -> impl Strategy<Value = ContainerStatus> {
+    prop_oneof![
+        Just(ContainerStatus::Created),
+        Just(RUNNING),
+        (0..200i64, any::<bool>()).prop_map(|(code, oom)| exit(code, oom)),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_plan_overfills_the_slots_or_decides_twice_on_one_subject(
+        jobs in prop::collection::vec(any_job(), 0..12),
+        with in prop::collection::vec((0..12usize, 0..4u32, any_status()), 0..12),
+        busy in prop::collection::vec(0..12usize, 0..4),
+        max_parallel in 0..6usize,
+        max_per_user in 0..4usize,
+    ) {
+        let mut names = HashSet::new();
+        let containers = with.iter()
+            .filter_map(|(index, attempt, status)| jobs.get(*index).map(|job| container_of(job, *attempt, *status)))
+            .filter(|container| names.insert(container.name.clone()))
+            .collect();
+        let mut scene = Scene::of(jobs, containers);
+        scene.busy = busy.iter().filter_map(|index| scene.jobs.get(*index)).map(|job| Subject::Job(job.id)).collect();
+        (scene.max_parallel, scene.max_per_user) = (max_parallel, max_per_user);
+        let actions = scene.actions();
+        let subjects: HashSet<Subject> = actions.iter().map(Action::subject).collect();
+        prop_assert_eq!(subjects.len(), actions.len());
+        prop_assert!(subjects.is_disjoint(&scene.busy));
+        let holding = scene.jobs.iter()
+            .filter(|job| job.state != JobState::Pending || scene.busy.contains(&Subject::Job(job.id))).count();
+        let starts = actions.iter().filter(|action| matches!(action, Action::Start { .. })).count();
+        prop_assert!(starts == 0 || holding + starts <= max_parallel);
+        for action in &actions {
+            if let Action::Start { job } = action {
+                let job = scene.jobs.iter().find(|one| one.id == *job).unwrap();
+                prop_assert!(job.cancel_requested_at.is_none() && job.state == JobState::Pending);
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What a request must be, as tables.
+
+use proptest::prelude::*;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn ceiling() -> Ceiling {
+    Ceiling {
+        limits: Limits { memory_mb: 4096, cpus: 2.0, ..Limits { timeout_seconds: 7200, ..Limits::default() } },
+        default_image: "worker:latest".to_owned(),
+        images: vec!["other:1".to_owned()],
+        default_model: "m".to_owned(),
+        models: vec!["n".to_owned()],
+    }
+}
+
+fn checked(fields: Value) -> Result<Accepted, Rejected> {
+    let mut body = json!({"prompt": "do it"});
+    for (name, value) in fields.as_object().unwrap() {
+        body[name] = value.clone();
+    }
+    check(&serde_json::from_value(body).unwrap(), &ceiling())
+}
+
+#[test]
+fn a_prompt_alone_is_enough() {
+    let accepted = check(&CreateJob { prompt: "  do it\nwell".to_owned(), ..CreateJob::default() }, &ceiling()).unwrap();
+    assert_eq!(accepted.title, "do it");
+    assert_eq!(accepted.limits, Limits::default());
+    assert_eq!((accepted.image.as_str(), accepted.model.as_str()), ("worker:latest", "m"));
+}
+
+#[rstest]
+#[case(json!({"prompt": " \n"}), "prompt")]
+#[case(json!({"prompt": "a\0b"}), "prompt")]
+#[case(json!({"prompt": "x".repeat(MAX_PROMPT_BYTES + 1)}), "prompt")]
+#[case(json!({"title": "x".repeat(201)}), "title")]
+#[case(json!({"title": "two\nlines"}), "title")]
+#[case(json!({"image": "evil:latest"}), "image")]
+#[case(json!({"model": "gpt-of-somebody-else"}), "model")]
+#[case(json!({"priority": 101}), "priority")]
+#[case(json!({"tools": ["shell", "she ll"]}), "tools[1]")]
+#[case(json!({"labels": {"": "x"}}), "labels.")]
+#[case(json!({"labels": {"team": "a\nb"}}), "labels.team")]
+#[case(json!({"metadata": {"big": "x".repeat(17 * 1024)}}), "metadata")]
+#[case(json!({"limits": {"timeout_seconds": 0}}), "limits.timeout_seconds")]
+#[case(json!({"limits": {"timeout_seconds": 7201}}), "limits.timeout_seconds")]
+#[case(json!({"limits": {"memory_mb": 4097}}), "limits.memory_mb")]
+#[case(json!({"limits": {"cpus": 0.0}}), "limits.cpus")]
+#[case(json!({"limits": {"cpus": 2.5}}), "limits.cpus")]
+#[case(json!({"limits": {"pids": 3}}), "limits.pids")]
+#[case(json!({"files": [{"path": "../x", "content": ""}]}), "files[0].path")]
+#[case(json!({"files": [{"path": "/etc/passwd", "content": ""}]}), "files[0].path")]
+#[case(json!({"files": [{"path": "a", "content": "", "content_base64": ""}]}), "files[0]")]
+#[case(json!({"files": [{"path": "a"}]}), "files[0]")]
+#[case(json!({"files": [{"path": "a", "content_base64": "***"}]}), "files[0].content_base64")]
+#[case(json!({"files": [{"path": "a", "content": ""}, {"path": "a", "content": ""}]}), "files[1].path")]
+#[case(json!({"files": [{"path": "a", "content": ""}, {"path": "a/b", "content": ""}]}), "files")]
+fn what_is_wrong_is_named(#[case] fields: Value, #[case] field: &str) {
+    match checked(fields) {
+        Err(Rejected::Invalid(errors)) => assert_eq!(errors[0].field, field, "{errors:?}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[rstest]
+#[case(json!({"mode": "command", "command": ["x"]}), "mode")]
+#[case(json!({"command": ["x"]}), "command")]
+#[case(json!({"egress": {"allow": ["example.com"]}}), "egress")]
+#[case(json!({"review": true}), "review")]
+#[case(json!({"hold": true}), "hold")]
+#[case(json!({"limits": {"max_children": 1}}), "limits.max_children")]
+#[case(json!({"limits": {"max_tokens": 1}}), "limits.max_tokens")]
+#[case(json!({"limits": {"max_cost_usd": 0.1}}), "limits.max_cost_usd")]
+fn what_is_not_there_is_never_ignored(#[case] fields: Value, #[case] field: &str) {
+    match checked(fields) {
+        Err(Rejected::NotAvailable(errors)) => assert_eq!(errors[0].field, field),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn every_wrong_field_is_told_at_once() {
+    let wrong = json!({"prompt": "", "priority": 1000, "limits": {"memory_mb": 1, "cpus": -1.0}});
+    let Err(Rejected::Invalid(errors)) = checked(wrong) else { panic!() };
+    let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
+    assert_eq!(fields, ["prompt", "priority", "limits.memory_mb", "limits.cpus"]);
+}
+
+#[test]
+fn files_are_decoded() {
+    let accepted = checked(json!({"files": [{"path": "a/b.txt", "content": "x"}, {"path": "c", "content_base64": "AAE="}]}));
+    let files = accepted.unwrap().files;
+    assert_eq!(files[0], WorkspaceFile { path: "a/b.txt".to_owned(), content: b"x".to_vec() });
+    assert_eq!(files[1].content, [0, 1]);
+}
+
+#[test]
+fn a_default_over_the_ceiling_is_lowered_silently() {
+    let mut tight = ceiling();
+    tight.limits.memory_mb = 512;
+    let request = CreateJob { prompt: "x".to_owned(), ..CreateJob::default() };
+    assert_eq!(check(&request, &tight).unwrap().limits.memory_mb, 512);
+}
+
+proptest! {
+    #[test]
+    fn an_accepted_path_stays_inside(path in "[a./\\\\ \u{0}-\u{1f}é]{0,24}") {
+        if check_path(&path).is_ok() {
+            prop_assert!(!path.starts_with('/') && !path.is_empty());
+            prop_assert!(path.split('/').all(|part| !part.is_empty() && part != "." && part != ".."));
+        }
+    }
+
+    #[test]
+    fn a_derived_title_is_one_short_line(prompt in "\\PC{0,200}(\n\\PC{0,50})?") {
+        let title = derive_title(&prompt);
+        prop_assert!(title.chars().count() <= DERIVED_TITLE_CHARS);
+        prop_assert!(!title.chars().any(char::is_control));
+    }
+}

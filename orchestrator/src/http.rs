@@ -1,7 +1,0 @@
-//! HTTP: the edge that every request passes. Contents only.
-
-pub mod extract;
-pub mod layers;
-pub mod problem;
-pub mod public;
-pub mod worker;
