@@ -4,6 +4,7 @@
 //! `engine` · then the crates `agent` and `protocol`.
 
 pub mod auth;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod engine;

@@ -1,0 +1,122 @@
+//! `gantry config`, and the flags by which the other local commands set what the configuration holds.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use clap::Args;
+use comfy_table::{Table, presets};
+
+use super::{
+    exit::{CliError, Exit},
+    output::Output,
+};
+use crate::config::{Config, Environment, Sources};
+
+/// Flags that set what is in `gantry.toml`.
+#[derive(Debug, Args)]
+pub(super) struct ConfigFlags {
+    /// The configuration file (default: gantry.toml, if it is there)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The public API's address [GANTRY_BIND]
+    #[arg(long, value_name = "ADDR")]
+    bind: Option<String>,
+    /// Database, keys and folders [GANTRY_DATA_DIR]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<String>,
+    /// Sockets of live containers [GANTRY_RUN_DIR]
+    #[arg(long, value_name = "DIR")]
+    run_dir: Option<String>,
+    /// The jobs' workspaces [GANTRY_WORKSPACE_DIR]
+    #[arg(long, value_name = "DIR")]
+    workspace_dir: Option<String>,
+    /// The database [GANTRY_DATABASE_URL]
+    #[arg(long, value_name = "URL")]
+    database_url: Option<String>,
+    /// docker or disabled [GANTRY_SANDBOX]
+    #[arg(long, value_name = "MODE")]
+    sandbox: Option<String>,
+    /// The default job image [GANTRY_SANDBOX_IMAGE]
+    #[arg(long, value_name = "IMAGE")]
+    sandbox_image: Option<String>,
+    /// The runtime of job containers [GANTRY_SANDBOX_RUNTIME]
+    #[arg(long, value_name = "NAME")]
+    sandbox_runtime: Option<String>,
+    /// Jobs at once [GANTRY_MAX_PARALLEL_JOBS]
+    #[arg(long, value_name = "N")]
+    max_parallel_jobs: Option<String>,
+    /// openai, anthropic, ollama or scripted [GANTRY_LLM_PROVIDER]
+    #[arg(long, value_name = "NAME")]
+    llm_provider: Option<String>,
+    /// Where the provider answers [GANTRY_LLM_BASE_URL]
+    #[arg(long, value_name = "URL")]
+    llm_base_url: Option<String>,
+    /// The model [GANTRY_LLM_MODEL]
+    #[arg(long, value_name = "NAME")]
+    llm_model: Option<String>,
+    /// A script for the provider scripted [GANTRY_LLM_SCRIPT]
+    #[arg(long, value_name = "FILE")]
+    llm_script: Option<String>,
+    /// Any other setting by its key; `gantry config` lists them
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl ConfigFlags {
+    /// Reads the configuration with these flags on top.
+    pub(super) fn load(self, environment: &Environment) -> Result<Config, CliError> {
+        let named = [
+            ("bind", self.bind),
+            ("data_dir", self.data_dir),
+            ("run_dir", self.run_dir),
+            ("workspace_dir", self.workspace_dir),
+            ("database_url", self.database_url),
+            ("sandbox.mode", self.sandbox),
+            ("sandbox.image", self.sandbox_image),
+            ("sandbox.runtime", self.sandbox_runtime),
+            ("max_parallel_jobs", self.max_parallel_jobs),
+            ("llm.provider", self.llm_provider),
+            ("llm.base_url", self.llm_base_url),
+            ("llm.model", self.llm_model),
+            ("llm.script", self.llm_script),
+        ];
+        let mut flags: BTreeMap<String, String> =
+            named.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
+        for pair in self.set {
+            let (key, value) =
+                pair.split_once('=').ok_or_else(|| CliError::Usage(format!("--set {pair}: must be KEY=VALUE")))?;
+            // Arguments are seen by every process of the machine.
+            if ["_key", "_secret", "_token", "_password"].iter().any(|end| key.ends_with(end)) {
+                return Err(CliError::Usage(format!("--set {key}: a secret comes by its variable or its _file form")));
+            }
+            flags.insert(key.to_owned(), value.to_owned());
+        }
+        Ok(Config::load(environment, Sources { file: self.config, flags })?)
+    }
+}
+
+/// Its arguments.
+#[derive(Debug, Args)]
+pub(super) struct ConfigArgs {
+    #[command(flatten)]
+    flags: ConfigFlags,
+}
+
+pub(super) fn run(args: ConfigArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
+    let config = args.flags.load(environment)?;
+    let value = serde_json::json!({"settings": config.settings, "warnings": config.warnings});
+    output.either(&value, |paint| {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_header(["key", "value", "from", "variable"]);
+        for setting in &config.settings {
+            table.add_row([
+                setting.key.as_str(),
+                setting.value.as_deref().unwrap_or("-"),
+                setting.origin.as_str(),
+                setting.variable.as_str(),
+            ]);
+        }
+        let warnings = config.warnings.iter().map(|text| format!("\n{} {text}", paint.yellow("warning:")));
+        format!("{}{}", table.trim_fmt(), warnings.collect::<String>())
+    })?;
+    Ok(Exit::Fine)
+}
