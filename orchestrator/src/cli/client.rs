@@ -119,13 +119,11 @@ impl Client {
     }
 
     fn refusal(&self, status: StatusCode, text: &str) -> CliError {
-        match serde_json::from_str::<Problem>(text) {
-            Ok(problem) => CliError::Refused(Box::new(problem)),
-            Err(_) => {
-                let told = super::text::cut(&super::text::one_line(text), MAX_PROBLEM_CHARS);
-                CliError::NotGantry { url: self.base.to_string(), cause: format!("{status} {told}").trim().to_owned() }
-            }
+        if let Ok(problem) = serde_json::from_str::<Problem>(text) {
+            return CliError::Refused(Box::new(problem));
         }
+        let told = super::text::cut(&super::text::one_line(text), MAX_PROBLEM_CHARS);
+        CliError::NotGantry { url: self.base.to_string(), cause: format!("{status} {told}").trim().to_owned() }
     }
 
     async fn read<T: DeserializeOwned>(&self, response: Response) -> Result<T, CliError> {

@@ -10,7 +10,7 @@ use super::{
 };
 
 /// Its arguments.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Copy, Args)]
 pub(super) struct CompletionArgs {
     /// The shell
     shell: Shell,

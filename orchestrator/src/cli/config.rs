@@ -17,44 +17,31 @@ pub(super) struct ConfigFlags {
     /// The configuration file (default: gantry.toml, if it is there)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The public API's address [GANTRY_BIND]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", help = "The public API's address [GANTRY_BIND]")]
     bind: Option<String>,
-    /// Database, keys and folders [GANTRY_DATA_DIR]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help = "Database, keys and folders [GANTRY_DATA_DIR]")]
     data_dir: Option<String>,
-    /// Sockets of live containers [GANTRY_RUN_DIR]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help = "Sockets of live containers [GANTRY_RUN_DIR]")]
     run_dir: Option<String>,
-    /// The jobs' workspaces [GANTRY_WORKSPACE_DIR]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help = "The jobs' workspaces [GANTRY_WORKSPACE_DIR]")]
     workspace_dir: Option<String>,
-    /// The database [GANTRY_DATABASE_URL]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", help = "The database [GANTRY_DATABASE_URL]")]
     database_url: Option<String>,
-    /// docker or disabled [GANTRY_SANDBOX]
-    #[arg(long, value_name = "MODE")]
+    #[arg(long, value_name = "MODE", help = "docker or disabled [GANTRY_SANDBOX]")]
     sandbox: Option<String>,
-    /// The default job image [GANTRY_SANDBOX_IMAGE]
-    #[arg(long, value_name = "IMAGE")]
+    #[arg(long, value_name = "IMAGE", help = "The default job image [GANTRY_SANDBOX_IMAGE]")]
     sandbox_image: Option<String>,
-    /// The runtime of job containers [GANTRY_SANDBOX_RUNTIME]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help = "The runtime of job containers [GANTRY_SANDBOX_RUNTIME]")]
     sandbox_runtime: Option<String>,
-    /// Jobs at once [GANTRY_MAX_PARALLEL_JOBS]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help = "Jobs at once [GANTRY_MAX_PARALLEL_JOBS]")]
     max_parallel_jobs: Option<String>,
-    /// openai, anthropic, ollama or scripted [GANTRY_LLM_PROVIDER]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help = "openai, anthropic, ollama or scripted [GANTRY_LLM_PROVIDER]")]
     llm_provider: Option<String>,
-    /// Where the provider answers [GANTRY_LLM_BASE_URL]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", help = "Where the provider answers [GANTRY_LLM_BASE_URL]")]
     llm_base_url: Option<String>,
-    /// The model [GANTRY_LLM_MODEL]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help = "The model [GANTRY_LLM_MODEL]")]
     llm_model: Option<String>,
-    /// A script for the provider scripted [GANTRY_LLM_SCRIPT]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help = "A script for the provider scripted [GANTRY_LLM_SCRIPT]")]
     llm_script: Option<String>,
     /// Any other setting by its key; `gantry config` lists them
     #[arg(long = "set", value_name = "KEY=VALUE")]

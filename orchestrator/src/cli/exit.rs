@@ -93,17 +93,14 @@ pub(super) enum CliError {
 
 fn told(problem: &Problem) -> String {
     let reason = problem.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
-    let mut text = format!("{}{reason}: {}", problem.title, problem.detail);
     // The first field is in the detail already.
-    for error in problem.errors.iter().skip(1) {
-        text.push_str(&format!("; {}: {}", error.field, error.message));
-    }
-    match problem.code {
-        ErrorCode::Unauthorized => text.push_str("; set GANTRY_TOKEN to a token of `gantry token create`"),
-        ErrorCode::Internal => text.push_str(&format!(" (request {})", problem.request_id)),
-        _ => {}
-    }
-    super::text::one_line(&text)
+    let rest: Vec<_> = problem.errors.iter().skip(1).map(|e| format!("; {}: {}", e.field, e.message)).collect();
+    let advice = match problem.code {
+        ErrorCode::Unauthorized => "; set GANTRY_TOKEN to a token of `gantry token create`".to_owned(),
+        ErrorCode::Internal => format!(" (request {})", problem.request_id),
+        _ => String::new(),
+    };
+    super::text::one_line(&format!("{}{reason}: {}{}{advice}", problem.title, problem.detail, rest.concat()))
 }
 
 impl CliError {

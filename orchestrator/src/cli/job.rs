@@ -283,13 +283,13 @@ fn shown(paint: super::output::Paint, job: &Job) -> String {
     rows.extend([("attempt", job.attempt.to_string()), ("created", job.created_at.to_rfc3339())]);
     rows.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
     rows.push(("labels", job.labels.iter().map(|(k, v)| one_line(&format!("{k}={v}"))).collect::<Vec<_>>().join(" ")));
-    let mut text: String =
-        rows.into_iter().filter(|(_, v)| !v.is_empty()).map(|(name, value)| format!("{name:<15} {value}\n")).collect();
+    let mut lines: Vec<String> =
+        rows.into_iter().filter(|(_, v)| !v.is_empty()).map(|(name, value)| format!("{name:<15} {value}")).collect();
     if let Some(result) = job.result.as_ref().and_then(|result| result.text.as_ref()) {
-        text.push_str(&format!("\n{}\n\n", super::text::harmless(result.trim_end())));
+        lines.push(format!("\n{}\n", super::text::harmless(result.trim_end())));
     }
-    text.push_str(&render::summary(paint, job));
-    text
+    lines.push(render::summary(paint, job));
+    lines.join("\n")
 }
 
 #[cfg(test)]

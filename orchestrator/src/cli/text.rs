@@ -24,9 +24,13 @@ fn visible(c: char) -> char {
     match c {
         '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(c)).unwrap_or('\u{fffd}'),
         '\x7f' => '\u{2421}',
-        '\u{80}'..='\u{9f}' => '\u{fffd}',
-        // Marks that turn the direction of what follows, and line separators.
-        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+        // The second set of controls, marks that turn the direction of what follows, and line separators.
+        '\u{80}'..='\u{9f}'
+        | '\u{61c}'
+        | '\u{200e}'
+        | '\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2066}'..='\u{2069}' => '\u{fffd}',
         other => other,
     }
 }

@@ -27,8 +27,11 @@ pub(in crate::cli) struct CreateArgs {
     /// Put a local file into the workspace, under its own or another path
     #[arg(long = "file", short = 'f', value_name = "LOCAL[:REMOTE]")]
     files: Vec<String>,
-    /// A limit, such as timeout_seconds=600, max_iterations=20, memory_mb=4096
-    #[arg(long = "limit", value_name = "NAME=NUMBER")]
+    #[arg(
+        long = "limit",
+        value_name = "NAME=NUMBER",
+        help = "A limit, such as timeout_seconds=600, max_iterations=20"
+    )]
     limits: Vec<String>,
     /// A label to find it by
     #[arg(long = "label", value_name = "KEY=VALUE")]

@@ -18,12 +18,12 @@ pub(super) async fn to_the_end(
     detail: Detail,
     output: &mut Output,
 ) -> Result<Exit, CliError> {
-    let mut follower = EventFollower::new(client, id, after);
+    let mut stream = EventFollower::new(client, id, after);
     let mut renderer = Renderer::new(output.paint, detail);
     let mut told_lost = false;
     loop {
-        let followed = tokio::select! {
-            followed = follower.next() => followed?,
+        let came = tokio::select! {
+            came = stream.next() => came?,
             _ = tokio::signal::ctrl_c() => {
                 output.note(&format!(
                     "\ndetached, the job goes on; follow it: gantry job events --follow {id}; end it: gantry job cancel {id}"
@@ -31,7 +31,7 @@ pub(super) async fn to_the_end(
                 return Ok(Exit::Interrupted);
             }
         };
-        match followed {
+        match came {
             Followed::Event { raw, event } => {
                 told_lost = false;
                 print(&raw, event.as_deref(), &mut renderer, output)?;

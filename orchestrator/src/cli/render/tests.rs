@@ -37,7 +37,7 @@ fn story() -> Vec<EventData> {
         },
         EventData::Message { role: MessageRole::Assistant, content: "I will look.\nThen count.".into() },
         call("c1", "shell", json!({"command": "ls -la\nwc -l"})),
-        answer("c1", "shell", true, (1..=10).map(|n| format!("file {n}\n")).collect()),
+        answer("c1", "shell", true, (1..=10).map(|n| format!("file {n}")).collect::<Vec<_>>().join("\n")),
         call("c2", "write_file", json!({"path": "a.txt", "content": "x".repeat(300)})),
         answer("c2", "write_file", false, "\x1b[31mno space\x1b[0m\x07".into()),
         EventData::Message { role: MessageRole::User, content: "Hurry up.".into() },
