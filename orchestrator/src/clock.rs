@@ -90,7 +90,7 @@ mod tests {
         let clock = Clock::Manual(hand.clone());
         assert_eq!(clock.now().timestamp_subsec_nanos(), 123_456_000);
         hand.advance(Duration::from_secs(5));
-        hand.step_wall_to(start - Duration::from_secs(3600));
+        hand.step_wall_to(start - Duration::from_hours(1));
         assert_eq!(clock.monotonic(), Duration::from_secs(5));
         assert_eq!(clock.now().timestamp(), 1_700_000_000 - 3600);
     }

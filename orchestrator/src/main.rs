@@ -1,3 +1,7 @@
 //! The `gantry` binary: the daemon and the command line.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    orchestrator::cli::main(&orchestrator::config::Environment::from_process())
+}

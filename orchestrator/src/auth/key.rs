@@ -7,6 +7,7 @@ use std::{
     path::Path,
 };
 
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use jsonwebtoken::{DecodingKey, EncodingKey};
 use secrecy::{ExposeSecret, SecretString, zeroize::Zeroizing};
 
@@ -79,8 +80,8 @@ impl SigningKey {
 /// Writes a new key beside `path` and links it into place: of two processes that do this at once one wins, and nobody
 /// ever reads half a key.
 fn make(data_dir: &Path, path: &Path) -> io::Result<()> {
-    let bytes = Zeroizing::new(rand::random::<[u8; KEY_BYTES]>());
-    let text: Zeroizing<String> = Zeroizing::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect());
+    let bytes = rand::random::<[u8; KEY_BYTES]>();
+    let text = Zeroizing::new(BASE64_URL_SAFE_NO_PAD.encode(bytes));
     let draft = data_dir.join(format!("{KEY_FILE}.{:016x}", rand::random::<u64>()));
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
     let linked = file

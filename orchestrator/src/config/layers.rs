@@ -69,7 +69,7 @@ enum Raw {
 #[derive(Clone)]
 struct Found {
     raw: Raw,
-    /// As the one who set it knows it: `--bind`, `GANTRY_BIND`, `gantry.toml: bind`.
+    /// As the one who set it knows it: `flag bind`, `GANTRY_BIND`, `gantry.toml: bind`.
     name: String,
     origin: String,
 }
@@ -77,8 +77,7 @@ struct Found {
 impl Found {
     fn shown(&self) -> String {
         match &self.raw {
-            Raw::Text(text) => text.clone(),
-            Raw::Toml(Value::String(text)) => text.clone(),
+            Raw::Text(text) | Raw::Toml(Value::String(text)) => text.clone(),
             Raw::Toml(value) => toml_text(value),
         }
     }
@@ -156,8 +155,8 @@ impl<'a> Layers<'a> {
     fn find(&mut self, key: &str) -> Option<Found> {
         self.asked.insert(key.to_owned());
         if let Some(text) = self.flags.get(key) {
-            let flag = format!("--{}", key.replace(['.', '_'], "-"));
-            return Some(Found { raw: Raw::Text(text.clone()), name: flag, origin: "flag".to_owned() });
+            let name = format!("flag {key}");
+            return Some(Found { raw: Raw::Text(text.clone()), name, origin: "flag".to_owned() });
         }
         let variable = Self::variable(key);
         if let Some(text) = self.environment.get(&variable) {

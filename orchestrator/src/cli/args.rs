@@ -1,0 +1,111 @@
+//! The commands by name, and how the process runs one and ends.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use super::{
+    completion, config as config_command, doctor,
+    exit::{CliError, Exit},
+    job, llm,
+    output::Output,
+    serve, token,
+};
+use crate::config::Environment;
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0    it worked; a job that was followed completed
+  1    the job failed or was cancelled; a check or a local step failed
+  2    wrong usage, configuration or request
+  3    the server cannot be reached, does not accept the token, or cannot serve now
+  4    no such job or token, or not yours
+  5    not possible in the job's present state
+  124  the job ran out of its time
+  130  interrupted; a job that was followed goes on
+
+Environment:
+  GANTRY_URL     the server (default http://127.0.0.1:8080)
+  GANTRY_TOKEN   the token, or GANTRY_TOKEN_FILE a file with it; `gantry token create` makes one
+  NO_COLOR       no colours, on a terminal either";
+
+/// AI-agent jobs in locked-down containers.
+#[derive(Debug, Parser)]
+#[command(name = "gantry", version, after_help = AFTER_HELP, disable_help_subcommand = true)]
+pub(super) struct Cli {
+    /// Print JSON instead of text
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the server
+    Serve(serve::ServeArgs),
+    /// Create jobs, watch them, talk to them, end them
+    #[command(subcommand)]
+    Job(job::JobCommand),
+    /// Make, list and revoke access tokens (on the server's machine)
+    #[command(subcommand)]
+    Token(token::TokenCommand),
+    /// Serve a scripted model over HTTP
+    #[command(subcommand)]
+    Llm(llm::LlmCommand),
+    /// Check what the server needs, each with what to do
+    Doctor(doctor::DoctorArgs),
+    /// Print the configuration in force, secrets masked
+    Config(config_command::ConfigArgs),
+    /// Print a completion script for a shell
+    Completion(completion::CompletionArgs),
+}
+
+/// Runs the command that the arguments name.
+pub fn main(environment: &Environment) -> ExitCode {
+    let cli = Cli::parse();
+    let mut output = Output::standard(environment, cli.json);
+    let result = run(cli.command, environment, &mut output);
+    let exit = match result {
+        Ok(exit) => exit,
+        Err(error) if error.is_closed_output() => Exit::Fine,
+        Err(error) => {
+            output.error(&error);
+            error.exit()
+        }
+    };
+    ExitCode::from(exit.code())
+}
+
+fn run(command: Command, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CliError::failed("cannot start: no threads", error))?;
+    if !matches!(command, Command::Serve(_)) {
+        crate::telemetry::init(&crate::config::log_for_commands(environment)?)?;
+    }
+    runtime.block_on(async {
+        match command {
+            Command::Serve(args) => serve::run(args, environment).await,
+            Command::Job(command) => job::run(command, environment, output).await,
+            Command::Token(command) => token::run(command, environment, output).await,
+            Command::Llm(command) => llm::run(command, output).await,
+            Command::Doctor(args) => doctor::run(args, environment, output).await,
+            Command::Config(args) => config_command::run(args, environment, output),
+            Command::Completion(args) => completion::run(args, output),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_commands_are_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,143 @@
+//! The command line's side of the public API.
+//!
+//! Owns requests, the token, and turning refusals into errors. Never decides what to ask.
+
+use std::time::Duration;
+
+use protocol::{JobId, Problem};
+use reqwest::{Method, RequestBuilder, Response, StatusCode, Url, header};
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::exit::CliError;
+use crate::config::Environment;
+
+const DEFAULT_URL: &str = "http://127.0.0.1:8080";
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
+/// The server comments every 15 s; three silent ones in a row are a dead connection.
+const STREAM_SILENCE: Duration = Duration::from_secs(45);
+const MAX_PROBLEM_CHARS: usize = 300;
+
+/// Talks to one server as one user.
+pub(super) struct Client {
+    http: reqwest::Client,
+    base: Url,
+    token: Option<SecretString>,
+}
+
+impl Client {
+    /// To `GANTRY_URL` with `GANTRY_TOKEN` or the file of `GANTRY_TOKEN_FILE`.
+    pub(super) fn from_environment(environment: &Environment) -> Result<Self, CliError> {
+        let url = environment.get("GANTRY_URL").unwrap_or(DEFAULT_URL);
+        let token = match (environment.get("GANTRY_TOKEN"), environment.get("GANTRY_TOKEN_FILE")) {
+            (Some(token), _) => Some(token.to_owned()),
+            (None, Some(file)) => Some(
+                std::fs::read_to_string(file)
+                    .map_err(|error| CliError::Usage(format!("GANTRY_TOKEN_FILE={file}: cannot read it: {error}")))?,
+            ),
+            (None, None) => None,
+        };
+        Self::new(url, token.map(|token| SecretString::from(token.trim())))
+    }
+
+    pub(super) fn new(url: &str, token: Option<SecretString>) -> Result<Self, CliError> {
+        let wrong = || CliError::Usage(format!("GANTRY_URL={url}: must be such as {DEFAULT_URL}"));
+        let base = Url::parse(url).map_err(|_| wrong())?;
+        if !matches!(base.scheme(), "http" | "https") || base.host().is_none() {
+            return Err(wrong());
+        }
+        let mut builder = reqwest::Client::builder()
+            .user_agent(concat!("gantry-cli/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(STREAM_SILENCE.max(ANSWER_TIMEOUT))
+            .redirect(reqwest::redirect::Policy::none());
+        // A proxy of the environment is for the world outside, not for this machine.
+        if base.host_str().is_some_and(|host| host == "localhost" || host.starts_with("127.") || host == "[::1]") {
+            builder = builder.no_proxy();
+        }
+        let http = builder.build().map_err(|error| CliError::failed("cannot make an HTTP client", error))?;
+        Ok(Self { http, base, token })
+    }
+
+    fn request(&self, method: Method, path: &str, query: &[(&str, String)]) -> RequestBuilder {
+        let mut url = self.base.clone();
+        url.set_path(&format!("{}{path}", self.base.path().trim_end_matches('/')));
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        let request = self.http.request(method, url);
+        match &self.token {
+            Some(token) => request.bearer_auth(token.expose_secret()),
+            None => request,
+        }
+    }
+
+    /// `GET`.
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str, query: &[(&str, String)]) -> Result<T, CliError> {
+        let request = self.request(Method::GET, path, query).timeout(ANSWER_TIMEOUT);
+        self.read(self.send(request).await?).await
+    }
+
+    /// `POST` of a JSON body.
+    pub(super) async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        idempotency_key: Option<&str>,
+    ) -> Result<T, CliError> {
+        let mut request = self.request(Method::POST, path, &[]).timeout(ANSWER_TIMEOUT).json(body);
+        if let Some(key) = idempotency_key {
+            request = request.header("Idempotency-Key", key);
+        }
+        self.read(self.send(request).await?).await
+    }
+
+    /// The job's events after `after`, as a stream.
+    pub(super) async fn stream(&self, job: JobId, after: i64) -> Result<Response, CliError> {
+        let request = self
+            .request(Method::GET, &format!("/api/jobs/{job}/events"), &[])
+            .header(header::ACCEPT, "text/event-stream")
+            .header("Last-Event-ID", after.to_string());
+        let response = self.send(request).await?;
+        let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("none");
+        if kind.starts_with("text/event-stream") {
+            return Ok(response);
+        }
+        Err(CliError::NotGantry { url: self.base.to_string(), cause: format!("content type {kind}") })
+    }
+
+    /// An answer with a good status, or the problem as an error.
+    async fn send(&self, request: RequestBuilder) -> Result<Response, CliError> {
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let text = response.text().await.map_err(|error| self.unreachable(&error))?;
+        Err(self.refusal(status, &text))
+    }
+
+    fn refusal(&self, status: StatusCode, text: &str) -> CliError {
+        if let Ok(problem) = serde_json::from_str::<Problem>(text) {
+            return CliError::Refused(Box::new(problem));
+        }
+        let told = super::text::cut(&super::text::one_line(text), MAX_PROBLEM_CHARS);
+        CliError::NotGantry { url: self.base.to_string(), cause: format!("{status} {told}").trim().to_owned() }
+    }
+
+    async fn read<T: DeserializeOwned>(&self, response: Response) -> Result<T, CliError> {
+        let bytes = response.bytes().await.map_err(|error| self.unreachable(&error))?;
+        serde_json::from_slice(&bytes)
+            .map_err(|error| CliError::NotGantry { url: self.base.to_string(), cause: error.to_string() })
+    }
+
+    /// With the innermost cause, which is the one that says what to mend.
+    pub(super) fn unreachable(&self, error: &reqwest::Error) -> CliError {
+        let mut cause: &dyn std::error::Error = error;
+        while let Some(next) = cause.source() {
+            cause = next;
+        }
+        CliError::Unreachable { url: self.base.to_string(), cause: cause.to_string() }
+    }
+}

@@ -1,0 +1,300 @@
+//! `gantry doctor`: what the server needs, each with what to do.
+//!
+//! Owns the list of checks and their words. Leaves nothing behind, and never asks a model a question.
+
+use std::{path::Path, time::Duration};
+
+use clap::Args;
+use secrecy::ExposeSecret;
+use serde::Serialize;
+
+use super::{
+    config::ConfigFlags,
+    exit::{CliError, Exit},
+    output::{Output, Paint},
+    text::one_line,
+};
+use crate::{
+    config::{Config, Environment, LlmKind, LlmProvider, SandboxMode},
+    engine::{ReadinessReason, SandboxReadiness},
+};
+
+const REACH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Its arguments.
+#[derive(Debug, Args)]
+pub(super) struct DoctorArgs {
+    #[command(flatten)]
+    flags: ConfigFlags,
+}
+
+/// What a check found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Verdict {
+    Ok,
+    /// Fine, but worth knowing.
+    Note,
+    Failed,
+    /// Something before it failed.
+    NotChecked,
+}
+
+/// One check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Check {
+    name: &'static str,
+    verdict: Verdict,
+    found: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
+}
+
+impl Check {
+    fn ok(name: &'static str, found: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Ok, found: found.into(), advice: None }
+    }
+
+    fn note(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Note, found: found.into(), advice: Some(advice.into()) }
+    }
+
+    fn failed(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Failed, found: found.into(), advice: Some(advice.into()) }
+    }
+
+    fn not_checked(name: &'static str) -> Self {
+        Self { name, verdict: Verdict::NotChecked, found: "not checked".to_owned(), advice: None }
+    }
+}
+
+pub(super) async fn run(args: DoctorArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
+    let mut checks = Vec::new();
+    match args.flags.load(environment) {
+        Err(error) => checks.push(Check::failed("configuration", error.to_string(), "mend this value")),
+        Ok(config) => {
+            let warnings = config.warnings.join("; ");
+            checks.push(if warnings.is_empty() {
+                Check::ok("configuration", "well formed")
+            } else {
+                Check::note("configuration", warnings, "mend these names, or leave them")
+            });
+            checks.push(folder("data folder", &config.data_dir, "GANTRY_DATA_DIR"));
+            checks.push(folder("run folder", &config.run_dir, "GANTRY_RUN_DIR"));
+            checks.push(folder("workspaces", &config.workspace_dir, "GANTRY_WORKSPACE_DIR"));
+            checks.push(signing_key(&config));
+            checks.push(store(&config).await);
+            checks.extend(sandbox(&readiness(&config).await, &config));
+            checks.push(model(&config).await);
+        }
+    }
+    let failed = checks.iter().any(|check| check.verdict == Verdict::Failed);
+    let value = serde_json::json!({"ok": !failed, "checks": checks});
+    output.either(&value, |paint| checks.iter().map(|check| line(paint, check)).collect::<Vec<_>>().join("\n"))?;
+    Ok(if failed { Exit::Failed } else { Exit::Fine })
+}
+
+fn line(paint: Paint, check: &Check) -> String {
+    let mark = match check.verdict {
+        Verdict::Ok => paint.green("ok    "),
+        Verdict::Note => paint.yellow("note  "),
+        Verdict::Failed => paint.red("failed"),
+        Verdict::NotChecked => paint.dim("-     "),
+    };
+    let advice = check.advice.as_ref().map(|text| format!("\n         → {}", one_line(text))).unwrap_or_default();
+    format!("{mark} {:<13} {}{advice}", check.name, one_line(&check.found))
+}
+
+/// A folder that is there must be writable; one that is not must have a writable place to be made in.
+fn folder(name: &'static str, path: &Path, variable: &str) -> Check {
+    let there = path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
+    match try_to_write(there) {
+        Ok(()) if there == path => Check::ok(name, path.display().to_string()),
+        Ok(()) => Check::ok(name, format!("{} (made at the first start)", path.display())),
+        Err(error) => {
+            let found = format!("{}: {error}", there.display());
+            Check::failed(name, found, format!("give this user write access, or set {variable} to another folder"))
+        }
+    }
+}
+
+/// Permissions alone do not tell: root passes them on a read-only disk too.
+fn try_to_write(folder: &Path) -> std::io::Result<()> {
+    let probe = folder.join(format!(".gantry-doctor-{:016x}", rand::random::<u64>()));
+    std::fs::File::create_new(&probe)?;
+    std::fs::remove_file(&probe)
+}
+
+fn signing_key(config: &Config) -> Check {
+    let path = config.data_dir.join("jwt.key");
+    match &config.jwt_secret {
+        Some(secret) => Check::ok("signing key", format!("configured, {} bytes", secret.expose_secret().len())),
+        None if path.exists() => match std::fs::File::open(&path) {
+            Ok(_) => Check::ok("signing key", path.display().to_string()),
+            Err(error) => {
+                Check::failed("signing key", format!("{}: {error}", path.display()), "run as the user that made it")
+            }
+        },
+        None => Check::ok("signing key", "made at the first start"),
+    }
+}
+
+/// The one place that asks the database.
+async fn store(config: &Config) -> Check {
+    let path = config.database_url.split_once(':').map_or("", |(_, rest)| rest.trim_start_matches("//"));
+    let path = Path::new(path.split('?').next().unwrap_or(path));
+    let check = match std::fs::metadata(path) {
+        Ok(facts) if facts.is_file() => Check::ok("store", format!("{} ({} bytes)", path.display(), facts.len())),
+        Ok(_) => Check::failed("store", format!("{} is no file", path.display()), "set GANTRY_DATABASE_URL to a file"),
+        Err(_) => Check::ok("store", format!("{} (made at the first start)", path.display())),
+    };
+    std::future::ready(check).await
+}
+
+/// The one place that asks the engine.
+async fn readiness(config: &Config) -> SandboxReadiness {
+    let readiness = match config.sandbox.mode {
+        SandboxMode::Disabled => SandboxReadiness::NotReady {
+            reason: ReadinessReason::DisabledByConfig,
+            detail: "GANTRY_SANDBOX is disabled".to_owned(),
+        },
+        SandboxMode::Docker => SandboxReadiness::NotReady {
+            reason: ReadinessReason::EngineUnreachable,
+            detail: "this build has no engine".to_owned(),
+        },
+    };
+    std::future::ready(readiness).await
+}
+
+/// A probe's answer, check by check: what comes after the first failure has not been checked.
+fn sandbox(readiness: &SandboxReadiness, config: &Config) -> Vec<Check> {
+    const NAMES: [&str; 4] = ["engine", "runtime", "image", "posture"];
+    let (reason, detail) = match readiness {
+        SandboxReadiness::Ready(facts) => {
+            let version = format!("{} {} (API {}) on {}", facts.engine, facts.version, facts.api_version, facts.node);
+            return vec![
+                Check::ok("engine", version),
+                Check::ok("runtime", facts.runtime.as_str()),
+                Check::ok("image", format!("{} ({})", config.sandbox.image, facts.image_id)),
+                Check::ok("posture", facts.posture.as_str()),
+            ];
+        }
+        SandboxReadiness::NotReady { reason, detail } => (*reason, detail),
+    };
+    let (failed_at, advice) = match reason {
+        ReadinessReason::DisabledByConfig => {
+            return vec![Check::note("sandbox", detail, "no job runs; set GANTRY_SANDBOX=docker to run them")];
+        }
+        ReadinessReason::EngineUnreachable => {
+            (0, "start Docker, let this user reach its socket, or set DOCKER_HOST".to_owned())
+        }
+        ReadinessReason::RuntimeMissing => {
+            (1, "install the runtime and name it in Docker's daemon.json, or change GANTRY_SANDBOX_RUNTIME".to_owned())
+        }
+        ReadinessReason::ImageMissing => (2, format!("build it with docker/up.sh, or pull {}", config.sandbox.image)),
+        ReadinessReason::PostureUnsupported => {
+            (3, "jobs run only where this holds: use another engine or image, or update them".to_owned())
+        }
+    };
+    let told = |(index, name): (usize, &'static str)| match index.cmp(&failed_at) {
+        std::cmp::Ordering::Less => Check::ok(name, "reached"),
+        std::cmp::Ordering::Equal => Check::failed(name, detail.clone(), advice.clone()),
+        std::cmp::Ordering::Greater => Check::not_checked(name),
+    };
+    NAMES.into_iter().enumerate().map(told).collect()
+}
+
+async fn model(config: &Config) -> Check {
+    let provider = &config.llm.primary;
+    if config.llm.is_demo {
+        let advice = "set GANTRY_LLM_PROVIDER, GANTRY_LLM_MODEL and GANTRY_LLM_API_KEY to use a real model";
+        return Check::note("model", "the built-in demo script", advice);
+    }
+    match &provider.kind {
+        LlmKind::Scripted { script: None } => Check::ok("model", "the built-in demo script"),
+        LlmKind::Scripted { script: Some(path) } => match std::fs::read_to_string(path) {
+            Ok(_) => Check::ok("model", format!("the script {}", path.display())),
+            Err(error) => Check::failed(
+                "model",
+                format!("{}: {error}", path.display()),
+                "set GANTRY_LLM_SCRIPT to a readable file",
+            ),
+        },
+        LlmKind::OpenAi | LlmKind::Anthropic | LlmKind::Ollama => reach(provider).await,
+    }
+}
+
+/// Any answer at all will do; only a completion would prove the key, and that costs.
+async fn reach(provider: &LlmProvider) -> Check {
+    let found = format!("{} at {}", provider.model, provider.base_url);
+    let client = reqwest::Client::builder().timeout(REACH_TIMEOUT).build();
+    let answer = match client {
+        Ok(client) => client.get(&provider.base_url).send().await,
+        Err(error) => Err(error),
+    };
+    match answer {
+        Ok(_) => Check::ok("model", format!("{found} (reached; the key is not tried)")),
+        Err(error) => {
+            let cause = error.without_url().to_string();
+            Check::failed("model", format!("{found}: {cause}"), "check GANTRY_LLM_BASE_URL and the way there")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::{config::Sources, engine::EngineFacts};
+
+    fn config() -> Config {
+        Config::load(&Environment::from_pairs([("HOME", "/home/ada")]), Sources::default()).unwrap()
+    }
+
+    #[rstest]
+    #[case(ReadinessReason::EngineUnreachable, "engine! runtime- image- posture-")]
+    #[case(ReadinessReason::RuntimeMissing, "engine+ runtime! image- posture-")]
+    #[case(ReadinessReason::ImageMissing, "engine+ runtime+ image! posture-")]
+    #[case(ReadinessReason::PostureUnsupported, "engine+ runtime+ image+ posture!")]
+    #[case(ReadinessReason::DisabledByConfig, "sandbox~")]
+    fn each_reason_fails_its_own_check(#[case] reason: ReadinessReason, #[case] wanted: &str) {
+        let readiness = SandboxReadiness::NotReady { reason, detail: "why".into() };
+        let checks = sandbox(&readiness, &config());
+        let shown = checks.iter().map(|check| {
+            let mark = match check.verdict {
+                Verdict::Ok => '+',
+                Verdict::Note => '~',
+                Verdict::Failed => '!',
+                Verdict::NotChecked => '-',
+            };
+            format!("{}{mark}", check.name)
+        });
+        assert_eq!(shown.collect::<Vec<_>>().join(" "), wanted);
+        let failures = checks.iter().filter(|check| check.verdict == Verdict::Failed);
+        assert!(failures.into_iter().all(|check| check.advice.is_some()), "a failure says what to do");
+    }
+
+    #[test]
+    fn a_ready_engine_is_told_in_full() {
+        let facts = EngineFacts { engine: "docker".into(), version: "20.10".into(), ..EngineFacts::default() };
+        let checks = sandbox(&SandboxReadiness::Ready(facts), &config());
+        assert!(checks.iter().all(|check| check.verdict == Verdict::Ok));
+        assert!(checks[0].found.starts_with("docker 20.10"));
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_a_failure_with_advice() {
+        assert_eq!(
+            folder("data folder", Path::new("/proc/nowhere/gantry"), "GANTRY_DATA_DIR").verdict,
+            Verdict::Failed
+        );
+        let there = tempfile::tempdir().unwrap();
+        std::fs::write(there.path().join("file"), "").unwrap();
+        assert_eq!(
+            folder("data folder", &there.path().join("file/gantry"), "GANTRY_DATA_DIR").verdict,
+            Verdict::Failed
+        );
+        assert_eq!(folder("data folder", &there.path().join("new"), "GANTRY_DATA_DIR").verdict, Verdict::Ok);
+    }
+}

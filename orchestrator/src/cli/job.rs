@@ -1,0 +1,296 @@
+//! `gantry job`: create, follow, list, show, talk to, end.
+
+mod create;
+mod follow;
+
+use clap::{Args, Subcommand, ValueEnum};
+use comfy_table::{Table, presets};
+use protocol::{
+    CancelRequest, Event, Job, JobId, JobState, Page, PromptMode, PromptReceipt, PromptRequest, RestartRequest,
+};
+use serde::Deserialize;
+
+use super::{
+    client::Client,
+    exit::{CliError, Exit},
+    output::{Format, Output},
+    render::{self, Detail},
+    text::{cut, one_line},
+};
+use crate::config::Environment;
+
+const MAX_TITLE_CHARS: usize = 60;
+const EVENTS_PER_PAGE: &str = "200";
+
+/// Its commands.
+#[derive(Debug, Subcommand)]
+pub(super) enum JobCommand {
+    /// Create a job and follow it to its end
+    Run(RunArgs),
+    /// Create a job and print it
+    Create(create::CreateArgs),
+    /// List jobs, newest first
+    List(ListArgs),
+    /// Show a job
+    Show {
+        /// The job's id
+        id: JobId,
+    },
+    /// Print a job's events
+    Events(EventsArgs),
+    /// Cancel a job
+    Cancel {
+        /// The job's id
+        id: JobId,
+        /// Why, for people
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// Say something to a job that has not finished
+    Prompt(PromptArgs),
+    /// Make a new job of one that failed or was cancelled
+    Restart {
+        /// The job's id
+        id: JobId,
+        /// A new task instead of the old one; - reads it from standard input
+        #[arg(long)]
+        prompt: Option<String>,
+        /// Follow the new job to its end
+        #[arg(long)]
+        follow: bool,
+    },
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    create: create::CreateArgs,
+    /// Print the job's id and do not follow it
+    #[arg(long, short)]
+    detach: bool,
+    /// Show reasoning and model calls too
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+/// Arguments of `list`.
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    /// Only in this state
+    #[arg(long, value_parser = parse_state)]
+    state: Option<JobState>,
+    /// Only with this label
+    #[arg(long, value_name = "KEY:VALUE")]
+    label: Option<String>,
+    /// Only with this text in title or prompt
+    #[arg(long, value_name = "TEXT")]
+    q: Option<String>,
+    /// At most so many
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
+    limit: u32,
+    /// What follows the page that ended with this cursor
+    #[arg(long)]
+    cursor: Option<String>,
+}
+
+/// Arguments of `events`.
+#[derive(Debug, Args)]
+pub(super) struct EventsArgs {
+    /// The job's id
+    id: JobId,
+    /// Go on until the job ends
+    #[arg(long, short)]
+    follow: bool,
+    /// Only those after this number
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    after: i64,
+    /// Only of this kind
+    #[arg(long, conflicts_with = "follow")]
+    kind: Option<String>,
+    /// Show reasoning and model calls too
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+/// Arguments of `prompt`.
+#[derive(Debug, Args)]
+pub(super) struct PromptArgs {
+    /// The job's id
+    id: JobId,
+    /// The text; - reads it from standard input
+    content: String,
+    /// When the agent sees it
+    #[arg(long, value_enum, default_value = "steer")]
+    mode: ModeArg,
+    /// No more will come
+    #[arg(long)]
+    done: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ModeArg {
+    /// Before its next model call
+    Steer,
+    /// When it would otherwise finish
+    Queue,
+}
+
+#[derive(Deserialize)]
+struct EventPage {
+    items: Vec<serde_json::Value>,
+    next_after: Option<i64>,
+}
+
+fn parse_state(text: &str) -> Result<JobState, String> {
+    JobState::parse(text).ok_or_else(|| {
+        let all = JobState::ALL.iter().map(|state| state.as_str()).collect::<Vec<_>>().join(", ");
+        format!("must be one of {all}")
+    })
+}
+
+const fn detail(verbose: bool) -> Detail {
+    if verbose { Detail::Verbose } else { Detail::Usual }
+}
+
+pub(super) async fn run(command: JobCommand, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
+    let client = Client::from_environment(environment)?;
+    match command {
+        JobCommand::Run(args) => run_job(&client, args, output).await,
+        JobCommand::Create(args) => {
+            let job = create::create(&client, args).await?;
+            output.either(&job, |_| job.id.to_string())?;
+            Ok(Exit::Fine)
+        }
+        JobCommand::List(args) => list(&client, args, output).await,
+        JobCommand::Show { id } => {
+            let job: Job = client.get(&format!("/api/jobs/{id}"), &[]).await?;
+            output.either(&job, |paint| shown(paint, &job))?;
+            Ok(Exit::Fine)
+        }
+        JobCommand::Events(args) => events(&client, args, output).await,
+        JobCommand::Cancel { id, reason } => {
+            let job: Job = client.post(&format!("/api/jobs/{id}/cancel"), &CancelRequest { reason }, None).await?;
+            let told = if job.state == JobState::Cancelled { "cancelled" } else { "stopping" };
+            output.either(&job, |_| format!("{id} {told}"))?;
+            Ok(Exit::Fine)
+        }
+        JobCommand::Prompt(args) => prompt(&client, args, output).await,
+        JobCommand::Restart { id, prompt, follow } => {
+            let prompt = prompt.map(create::text_or_stdin).transpose()?;
+            let job: Job = client.post(&format!("/api/jobs/{id}/restart"), &RestartRequest { prompt }, None).await?;
+            if follow {
+                return follow::to_the_end(&client, job.id, 0, Detail::Usual, output).await;
+            }
+            output.either(&job, |_| job.id.to_string())?;
+            Ok(Exit::Fine)
+        }
+    }
+}
+
+async fn run_job(client: &Client, args: RunArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let job = create::create(client, args.create).await?;
+    if args.detach {
+        output.either(&job, |_| job.id.to_string())?;
+        return Ok(Exit::Fine);
+    }
+    if output.format == Format::Text {
+        let line = format!("{} job {}", output.paint.dim("●"), output.paint.bold(&job.id.to_string()));
+        output.line(&line)?;
+    }
+    follow::to_the_end(client, job.id, 0, detail(args.verbose), output).await
+}
+
+async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let mut query = vec![("limit", args.limit.to_string())];
+    let optional = [
+        ("state", args.state.map(|state| state.to_string())),
+        ("label", args.label),
+        ("q", args.q),
+        ("cursor", args.cursor),
+    ];
+    query.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    let page: Page<Job> = client.get("/api/jobs", &query).await?;
+    output.either(&page, |paint| {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_header(["id", "state", "created", "title"]);
+        for job in &page.items {
+            let reason = job.reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+            table.add_row([
+                job.id.to_string(),
+                format!("{}{reason}", job.state),
+                job.created_at.format("%F %T").to_string(),
+                cut(&one_line(&job.title), MAX_TITLE_CHARS),
+            ]);
+        }
+        let more = page.next_cursor.as_ref().map(|c| paint.dim(&format!("\nmore: --cursor {c}"))).unwrap_or_default();
+        format!("{}{more}", table.trim_fmt())
+    })?;
+    Ok(Exit::Fine)
+}
+
+async fn events(client: &Client, args: EventsArgs, output: &mut Output) -> Result<Exit, CliError> {
+    if args.follow {
+        return follow::to_the_end(client, args.id, args.after, detail(args.verbose), output).await;
+    }
+    let mut renderer = render::Renderer::new(output.paint, detail(args.verbose));
+    let mut after = args.after;
+    loop {
+        let mut query = vec![("after", after.to_string()), ("limit", EVENTS_PER_PAGE.to_owned())];
+        query.extend(args.kind.clone().map(|kind| ("kind", kind)));
+        let page: EventPage = client.get(&format!("/api/jobs/{}/events", args.id), &query).await?;
+        for raw in &page.items {
+            match output.format {
+                Format::Json => output.json(raw)?,
+                Format::Text => {
+                    let event: Option<Event> = serde_json::from_value(raw.clone()).ok();
+                    if let Some(text) = event.and_then(|event| renderer.event(&event)) {
+                        output.line(&text)?;
+                    }
+                }
+            }
+        }
+        match page.next_after {
+            Some(next) if next > after && !page.items.is_empty() => after = next,
+            _ => return Ok(Exit::Fine),
+        }
+    }
+}
+
+async fn prompt(client: &Client, args: PromptArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let mode = match args.mode {
+        ModeArg::Steer => PromptMode::Steer,
+        ModeArg::Queue => PromptMode::Queue,
+    };
+    let body = PromptRequest { content: create::text_or_stdin(args.content)?, mode, done: args.done };
+    let receipt: PromptReceipt = client.post(&format!("/api/jobs/{}/prompt", args.id), &body, None).await?;
+    output.either(&receipt, |_| receipt.prompt_id.to_string())?;
+    Ok(Exit::Fine)
+}
+
+fn shown(paint: super::output::Paint, job: &Job) -> String {
+    let mut rows =
+        vec![("id", job.id.to_string()), ("title", one_line(&job.title)), ("state", render::state(paint, job.state))];
+    let optional = [
+        ("reason", job.reason.map(|reason| reason.to_string())),
+        ("message", job.message.as_deref().map(one_line)),
+        ("started", job.started_at.map(|at| at.to_rfc3339())),
+        ("finished", job.finished_at.map(|at| at.to_rfc3339())),
+        ("container", job.container.as_ref().map(|container| one_line(&container.name))),
+        ("restarted from", job.restarted_from.map(|id| id.to_string())),
+    ];
+    rows.extend([("user", one_line(&job.user_id)), ("model", one_line(&job.model))]);
+    rows.extend([("attempt", job.attempt.to_string()), ("created", job.created_at.to_rfc3339())]);
+    rows.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    rows.push(("labels", job.labels.iter().map(|(k, v)| one_line(&format!("{k}={v}"))).collect::<Vec<_>>().join(" ")));
+    let mut lines: Vec<String> =
+        rows.into_iter().filter(|(_, v)| !v.is_empty()).map(|(name, value)| format!("{name:<15} {value}")).collect();
+    if let Some(result) = job.result.as_ref().and_then(|result| result.text.as_ref()) {
+        lines.push(format!("\n{}\n", super::text::harmless(result.trim_end())));
+    }
+    lines.push(render::summary(paint, job));
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! Following a job: its events as they come, its summary at the end.
+
+use protocol::{Job, JobId};
+
+use crate::cli::{
+    client::Client,
+    exit::{CliError, Exit},
+    output::{Format, Output},
+    render::{self, Detail, Renderer},
+    stream::{EventFollower, Followed},
+};
+
+/// Prints events until the job ends or the person has had enough, which does not end the job.
+pub(super) async fn to_the_end(
+    client: &Client,
+    id: JobId,
+    after: i64,
+    detail: Detail,
+    output: &mut Output,
+) -> Result<Exit, CliError> {
+    let mut stream = EventFollower::new(client, id, after);
+    let mut renderer = Renderer::new(output.paint, detail);
+    let mut told_lost = false;
+    loop {
+        let came = tokio::select! {
+            came = stream.next() => came?,
+            _ = tokio::signal::ctrl_c() => {
+                output.note(&format!(
+                    "\ndetached, the job goes on; follow it: gantry job events --follow {id}; end it: gantry job cancel {id}"
+                ));
+                return Ok(Exit::Interrupted);
+            }
+        };
+        match came {
+            Followed::Event { raw, event } => {
+                told_lost = false;
+                print(&raw, event.as_deref(), &mut renderer, output)?;
+            }
+            Followed::Trimmed { oldest } => output.note(&format!("events before number {oldest} are no longer kept")),
+            Followed::Lost { cause } if !told_lost => {
+                told_lost = true;
+                output.note(&format!("connection lost ({cause}); trying again"));
+            }
+            Followed::Lost { .. } => {}
+            Followed::End { .. } => break,
+        }
+    }
+    let job: Job = client.get(&format!("/api/jobs/{id}"), &[]).await?;
+    output.either(&job, |paint| render::summary(paint, &job))?;
+    Ok(Exit::of_job(&job))
+}
+
+fn print(
+    raw: &str,
+    event: Option<&protocol::Event>,
+    renderer: &mut Renderer,
+    output: &mut Output,
+) -> Result<(), CliError> {
+    match output.format {
+        Format::Json => output.line(raw),
+        Format::Text => match event.and_then(|event| renderer.event(event)) {
+            Some(text) => output.line(&text),
+            None => Ok(()),
+        },
+    }
+}

@@ -1,0 +1,19 @@
+//! The command line: one command group per file. Contents only.
+
+mod args;
+mod client;
+mod completion;
+mod config;
+mod doctor;
+mod exit;
+mod job;
+mod llm;
+mod output;
+mod render;
+mod serve;
+mod stream;
+mod text;
+mod token;
+mod token_records;
+
+pub use args::main;

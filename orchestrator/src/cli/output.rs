@@ -1,0 +1,155 @@
+//! What a command prints, and whether in colour.
+//!
+//! Owns standard output and error. Never prints what a job wrote without `text` having made it harmless.
+
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+
+use super::exit::CliError;
+use crate::config::Environment;
+
+/// Text or JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Colours, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Paint {
+    /// On a terminal.
+    Colour,
+    /// Elsewhere, or by `NO_COLOR`.
+    Plain,
+}
+
+impl Paint {
+    fn with(self, code: &str, text: &str) -> String {
+        match self {
+            Self::Colour if !text.is_empty() => format!("\x1b[{code}m{text}\x1b[0m"),
+            Self::Colour | Self::Plain => text.to_owned(),
+        }
+    }
+
+    pub(super) fn bold(self, text: &str) -> String {
+        self.with("1", text)
+    }
+
+    pub(super) fn dim(self, text: &str) -> String {
+        self.with("2", text)
+    }
+
+    pub(super) fn red(self, text: &str) -> String {
+        self.with("31", text)
+    }
+
+    pub(super) fn green(self, text: &str) -> String {
+        self.with("32", text)
+    }
+
+    pub(super) fn yellow(self, text: &str) -> String {
+        self.with("33", text)
+    }
+
+    pub(super) fn cyan(self, text: &str) -> String {
+        self.with("36", text)
+    }
+}
+
+/// Where a command prints.
+pub(super) struct Output {
+    /// Text or JSON.
+    pub(super) format: Format,
+    /// Colours on standard output.
+    pub(super) paint: Paint,
+    out: Box<dyn Write + Send>,
+}
+
+impl Output {
+    /// The process's own.
+    pub(super) fn standard(environment: &Environment, json: bool) -> Self {
+        let colour = io::stdout().is_terminal() && environment.get("NO_COLOR").is_none();
+        Self {
+            format: if json { Format::Json } else { Format::Text },
+            paint: if colour { Paint::Colour } else { Paint::Plain },
+            out: Box::new(io::stdout()),
+        }
+    }
+
+    /// Into a buffer.
+    #[cfg(test)]
+    pub(super) fn captured(format: Format) -> (Self, std::sync::Arc<std::sync::Mutex<Vec<u8>>>) {
+        let buffer = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        (Self { format, paint: Paint::Plain, out: Box::new(Capture(buffer.clone())) }, buffer)
+    }
+
+    /// One line, or several.
+    pub(super) fn line(&mut self, text: &str) -> Result<(), CliError> {
+        writeln!(self.out, "{text}")?;
+        Ok(self.out.flush()?)
+    }
+
+    /// As it is.
+    pub(super) fn raw(&mut self, text: &[u8]) -> Result<(), CliError> {
+        self.out.write_all(text)?;
+        Ok(self.out.flush()?)
+    }
+
+    /// A value on one line.
+    pub(super) fn json(&mut self, value: &impl Serialize) -> Result<(), CliError> {
+        let text = serde_json::to_string(value).map_err(|error| CliError::failed("cannot write JSON", error))?;
+        self.line(&text)
+    }
+
+    /// JSON in JSON's format, text otherwise.
+    pub(super) fn either(
+        &mut self,
+        value: &impl Serialize,
+        text: impl FnOnce(Paint) -> String,
+    ) -> Result<(), CliError> {
+        match self.format {
+            Format::Json => self.json(value),
+            Format::Text => {
+                let text = text(self.paint);
+                self.line(&text)
+            }
+        }
+    }
+
+    /// A remark on standard error.
+    #[expect(clippy::unused_self, reason = "whoever remarks holds the output")]
+    pub(super) fn note(&self, text: &str) {
+        // Nobody to tell when standard error is gone.
+        let _ = writeln!(io::stderr(), "{text}");
+    }
+
+    /// The error that ends the command.
+    pub(super) fn error(&self, error: &CliError) {
+        match (self.format, error) {
+            (Format::Json, CliError::Refused(problem)) => {
+                self.note(&serde_json::to_string(problem).unwrap_or_else(|_| error.to_string()));
+            }
+            (Format::Json, _) => self.note(&serde_json::json!({"error": error.to_string()}).to_string()),
+            (Format::Text, _) => self.note(&format!("gantry: {error}")),
+        }
+    }
+}
+
+#[cfg(test)]
+struct Capture(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+#[cfg(test)]
+impl Write for Capture {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

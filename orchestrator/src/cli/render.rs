@@ -1,0 +1,183 @@
+//! Events as a person reads them in a terminal.
+//!
+//! Owns the look. Never prints: it makes text, with everything a job wrote made harmless.
+
+use protocol::{Event, EventData, Job, JobState, MessageRole, PlanStep};
+use serde_json::Value;
+
+use super::{
+    output::Paint,
+    text::{cut, harmless, one_line},
+};
+
+const MAX_INPUT_CHARS: usize = 140;
+const MAX_OUTPUT_LINES: usize = 8;
+const MAX_LINE_CHARS: usize = 200;
+
+/// How much is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Detail {
+    /// What the agent says and does.
+    Usual,
+    /// Its reasoning and every model call too.
+    Verbose,
+}
+
+/// Renders one job's events in their order.
+pub(super) struct Renderer {
+    paint: Paint,
+    detail: Detail,
+    /// The agent's last message: the result usually repeats it.
+    last_said: String,
+}
+
+impl Renderer {
+    /// For one job.
+    pub(super) const fn new(paint: Paint, detail: Detail) -> Self {
+        Self { paint, detail, last_said: String::new() }
+    }
+
+    /// The event's lines; none when it is not worth showing.
+    pub(super) fn event(&mut self, event: &Event) -> Option<String> {
+        let paint = self.paint;
+        match &event.data {
+            EventData::State { to, reason, message, .. } => {
+                let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+                let message = message.as_ref().map(|text| format!(": {}", one_line(text))).unwrap_or_default();
+                Some(format!("{} {}{reason}{message}", paint.dim("●"), state(paint, *to)))
+            }
+            EventData::Message { role, content } => self.message(*role, content),
+            EventData::Reasoning { content } => self.verbose(|| indented("think  ", content)),
+            EventData::Plan { goal, steps, .. } => Some(plan(paint, goal, steps)),
+            EventData::ToolUse { tool, input, .. } => {
+                let input = cut(&one_line(&short_input(input)), MAX_INPUT_CHARS);
+                Some(format!("{} {} {input}", paint.cyan("→"), paint.bold(&one_line(tool))))
+            }
+            EventData::ToolResult { tool, success, output, truncated, duration_ms, .. } => {
+                let (arrow, word) = if *success { (paint.green("←"), "ok") } else { (paint.red("←"), "failed") };
+                let cut_mark = if *truncated { ", cut by the worker" } else { "" };
+                let head = format!("{arrow} {} {word}, {duration_ms} ms{cut_mark}", one_line(tool));
+                Some(format!("{head}{}", first_lines(paint, output)))
+            }
+            EventData::LlmCall { model, input_tokens, output_tokens, duration_ms, finish_reason, .. } => {
+                self.verbose(|| {
+                    let (model, why) = (one_line(model), one_line(finish_reason));
+                    format!("model  {model}: {input_tokens}+{output_tokens} tokens, {duration_ms} ms, {why}")
+                })
+            }
+            EventData::Status { message, iteration } => {
+                self.verbose(|| format!("status {} (model call {iteration})", one_line(message)))
+            }
+            EventData::Log { text, .. } => Some(paint.dim(&indented("│ ", text.trim_end_matches('\n')))),
+            EventData::Egress { host, port, decision, .. } => {
+                Some(paint.dim(&format!("↗ {}:{port} {}", one_line(host), one_line(decision))))
+            }
+            EventData::Limit { limit, value } => {
+                Some(paint.yellow(&format!("! limit {} reached: {}", one_line(limit), one_line(&value.to_string()))))
+            }
+            EventData::Result { text, .. } => self.result(text),
+        }
+    }
+
+    fn verbose(&self, text: impl FnOnce() -> String) -> Option<String> {
+        (self.detail == Detail::Verbose).then(|| self.paint.dim(&text()))
+    }
+
+    fn message(&mut self, role: MessageRole, content: &str) -> Option<String> {
+        if content.trim().is_empty() {
+            return None;
+        }
+        let label = match role {
+            MessageRole::Assistant => {
+                content.trim().clone_into(&mut self.last_said);
+                self.paint.bold("agent  ")
+            }
+            MessageRole::User => self.paint.cyan("you    "),
+            MessageRole::System => self.paint.dim("system "),
+        };
+        Some(format!("{label}{}", rest_indented(content.trim_end(), 7)))
+    }
+
+    fn result(&self, text: &str) -> Option<String> {
+        let repeated = text.trim().is_empty() || text.trim() == self.last_said;
+        (!repeated).then(|| format!("{}{}", self.paint.bold("result "), rest_indented(text.trim_end(), 7)))
+    }
+}
+
+/// The line a followed job ends with.
+pub(super) fn summary(paint: Paint, job: &Job) -> String {
+    let usage = &job.usage;
+    let seconds = match (job.started_at, job.finished_at) {
+        (Some(from), Some(to)) => format!(" in {} s", (to - from).num_seconds()),
+        _ => String::new(),
+    };
+    let cost = if usage.cost_usd > 0.0 { format!(", ${:.4}", usage.cost_usd) } else { String::new() };
+    format!(
+        "{} {}{seconds}: {} model calls, {} tool calls, {}+{} tokens{cost}  {}",
+        paint.dim("●"),
+        state(paint, job.state),
+        usage.llm_calls,
+        usage.tool_calls,
+        usage.input_tokens,
+        usage.output_tokens,
+        paint.dim(&job.id.to_string()),
+    )
+}
+
+/// A state in its colour.
+pub(super) fn state(paint: Paint, state: JobState) -> String {
+    match state {
+        JobState::Completed | JobState::Accepted => paint.green(state.as_str()),
+        JobState::Failed => paint.red(state.as_str()),
+        JobState::Stuck | JobState::Cancelled => paint.yellow(state.as_str()),
+        JobState::Pending | JobState::InProgress | JobState::Submitted => paint.bold(state.as_str()),
+    }
+}
+
+fn plan(paint: Paint, goal: &str, steps: &[PlanStep]) -> String {
+    let mut text = format!("{}{}", paint.bold("plan   "), one_line(goal));
+    for (index, step) in steps.iter().enumerate() {
+        let step = format!("\n       {}. {}: {}", index + 1, one_line(&step.tool), one_line(&step.reasoning));
+        text.push_str(&cut(&step, MAX_LINE_CHARS));
+    }
+    text
+}
+
+/// The one text of a small input by itself, the JSON of anything else.
+fn short_input(input: &Value) -> String {
+    match input {
+        Value::Object(fields) if fields.is_empty() => String::new(),
+        Value::Object(fields) if fields.len() == 1 => match fields.values().next() {
+            Some(Value::String(text)) => text.clone(),
+            _ => input.to_string(),
+        },
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn first_lines(paint: Paint, output: &str) -> String {
+    let output = harmless(output.trim_end());
+    let all = output.lines().count();
+    let mut text = String::new();
+    for line in output.lines().take(MAX_OUTPUT_LINES) {
+        text.push('\n');
+        text.push_str(&paint.dim(&format!("    {}", cut(line, MAX_LINE_CHARS))));
+    }
+    if all > MAX_OUTPUT_LINES {
+        text.push('\n');
+        text.push_str(&paint.dim(&format!("    … {} more lines", all - MAX_OUTPUT_LINES)));
+    }
+    text
+}
+
+fn indented(prefix: &str, text: &str) -> String {
+    harmless(text).lines().map(|line| format!("{prefix}{line}")).collect::<Vec<_>>().join("\n")
+}
+
+fn rest_indented(text: &str, by: usize) -> String {
+    harmless(text).replace('\n', &format!("\n{}", " ".repeat(by)))
+}
+
+#[cfg(test)]
+mod tests;

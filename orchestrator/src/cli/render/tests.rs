@@ -1,0 +1,105 @@
+//! A whole job as a terminal shows it.
+
+use chrono::DateTime;
+use protocol::{JobId, JobReason, LogStream};
+use serde_json::json;
+
+use super::*;
+
+fn event(data: EventData) -> Event {
+    let at = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+    Event { v: 1, seq: 1, cursor: 1, job_id: JobId::nil(), attempt: 1, at, data }
+}
+
+fn story() -> Vec<EventData> {
+    let call = |id: &str, tool: &str, input: Value| EventData::ToolUse {
+        call_id: id.into(),
+        tool: tool.into(),
+        input,
+        reasoning: None,
+    };
+    let answer = |id: &str, tool: &str, success: bool, output: String| EventData::ToolResult {
+        call_id: id.into(),
+        tool: tool.into(),
+        success,
+        output,
+        truncated: false,
+        duration_ms: 12,
+    };
+    vec![
+        EventData::State { from: None, to: JobState::Pending, reason: None, message: None },
+        EventData::State { from: Some(JobState::Pending), to: JobState::InProgress, reason: None, message: None },
+        EventData::Status { message: "starting".into(), iteration: 0 },
+        EventData::Plan {
+            goal: "Count the files".into(),
+            steps: vec![PlanStep { tool: "shell".into(), reasoning: "list them".into() }],
+            confidence: 0.9,
+        },
+        EventData::Message { role: MessageRole::Assistant, content: "I will look.\nThen count.".into() },
+        call("c1", "shell", json!({"command": "ls -la\nwc -l"})),
+        answer("c1", "shell", true, (1..=10).map(|n| format!("file {n}")).collect::<Vec<_>>().join("\n")),
+        call("c2", "write_file", json!({"path": "a.txt", "content": "x".repeat(300)})),
+        answer("c2", "write_file", false, "\x1b[31mno space\x1b[0m\x07".into()),
+        EventData::Message { role: MessageRole::User, content: "Hurry up.".into() },
+        EventData::Log { stream: LogStream::Stdout, text: "one\ntwo\n".into() },
+        EventData::Limit { limit: "max_iterations".into(), value: json!(50) },
+        EventData::Message { role: MessageRole::Assistant, content: "Ten files.".into() },
+        EventData::Result { outcome: "completed".into(), text: "Ten files.".into(), partial: None },
+        EventData::State {
+            from: Some(JobState::InProgress),
+            to: JobState::Failed,
+            reason: Some(JobReason::IterationLimit),
+            message: Some("50 model\x1b]0;x\x07 calls".into()),
+        },
+    ]
+}
+
+#[test]
+fn a_job_reads_like_a_conversation() {
+    let mut renderer = Renderer::new(Paint::Plain, Detail::Usual);
+    let lines: Vec<String> = story().into_iter().filter_map(|data| renderer.event(&event(data))).collect();
+    insta::assert_snapshot!(lines.join("\n"), @r#"
+    ● pending
+    ● in_progress
+    plan   Count the files
+           1. shell: list them
+    agent  I will look.
+           Then count.
+    → shell ls -la wc -l
+    ← shell ok, 12 ms
+        file 1
+        file 2
+        file 3
+        file 4
+        file 5
+        file 6
+        file 7
+        file 8
+        … 2 more lines
+    → write_file {"path":"a.txt","content":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…
+    ← write_file failed, 12 ms
+        ␛[31mno space␛[0m␇
+    you    Hurry up.
+    │ one
+    │ two
+    ! limit max_iterations reached: 50
+    agent  Ten files.
+    ● failed (iteration_limit): 50 model␛]0;x␇ calls
+    "#);
+}
+
+#[test]
+fn a_result_that_was_not_said_is_shown() {
+    let mut renderer = Renderer::new(Paint::Plain, Detail::Usual);
+    let result = EventData::Result { outcome: "failed".into(), text: "Half of it.".into(), partial: None };
+    assert_eq!(renderer.event(&event(result)).unwrap(), "result Half of it.");
+}
+
+#[test]
+fn colours_are_ours_alone() {
+    let mut renderer = Renderer::new(Paint::Colour, Detail::Verbose);
+    let text: String = story().into_iter().filter_map(|data| renderer.event(&event(data))).collect();
+    let ours = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[36m"];
+    let left = ours.iter().fold(text, |text, code| text.replace(code, ""));
+    assert!(!left.contains('\x1b') && !left.contains('\x07'), "{left:?}");
+}

@@ -1,0 +1,159 @@
+//! A job's events followed to their end, across cut connections and restarts of the server.
+//!
+//! Owns resuming: every event comes once and in order. Never prints.
+
+use std::{pin::Pin, time::Duration};
+
+use futures_util::{Stream, StreamExt};
+use protocol::{Event, JobId, JobState};
+use serde::Deserialize;
+use sse_stream::{Sse, SseStream};
+
+use super::{client::Client, exit::CliError};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// With the pauses above: a little under a minute without a server.
+const MAX_FAILURES: u32 = 15;
+
+type Events = Pin<Box<dyn Stream<Item = Result<Sse, sse_stream::Error>> + Send>>;
+
+/// What came.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Followed {
+    /// An event, as it was sent; parsed where this version knows its kind.
+    Event {
+        /// The JSON text.
+        raw: String,
+        /// What it says.
+        event: Option<Box<Event>>,
+    },
+    /// Older events than this have been trimmed.
+    Trimmed {
+        /// The oldest that is kept.
+        oldest: i64,
+    },
+    /// The connection was lost; it is being made again.
+    Lost {
+        /// Why.
+        cause: String,
+    },
+    /// Nothing more will come.
+    End {
+        /// The job's last state.
+        state: JobState,
+    },
+}
+
+#[derive(Deserialize)]
+struct EndData {
+    state: JobState,
+}
+
+#[derive(Deserialize)]
+struct ResyncData {
+    seq: i64,
+}
+
+/// One job's events.
+pub(super) struct EventFollower<'a> {
+    client: &'a Client,
+    job: JobId,
+    last_seq: i64,
+    connection: Option<Events>,
+    failures: u32,
+    pause_before: Option<Duration>,
+}
+
+impl<'a> EventFollower<'a> {
+    /// Events after `after`; 0 for all.
+    pub(super) fn new(client: &'a Client, job: JobId, after: i64) -> Self {
+        Self { client, job, last_seq: after, connection: None, failures: 0, pause_before: None }
+    }
+
+    /// The next thing that came. An error is final: the server refuses, or is gone for long.
+    pub(super) async fn next(&mut self) -> Result<Followed, CliError> {
+        loop {
+            let Some(connection) = &mut self.connection else {
+                if let Some(lost) = self.connect().await? {
+                    return Ok(lost);
+                }
+                continue;
+            };
+            let cause = match connection.next().await {
+                Some(Ok(message)) => match self.take(message) {
+                    Some(followed) => return Ok(followed),
+                    None => continue,
+                },
+                Some(Err(error)) => error.to_string(),
+                None => "the server closed the stream".to_owned(),
+            };
+            self.connection = None;
+            if self.failures >= MAX_FAILURES {
+                return Err(CliError::Failed(format!("the job's events stop again and again: {cause}")));
+            }
+            self.fail();
+            return Ok(Followed::Lost { cause });
+        }
+    }
+
+    async fn connect(&mut self) -> Result<Option<Followed>, CliError> {
+        if let Some(pause) = self.pause_before.take() {
+            tokio::time::sleep(pause).await;
+        }
+        match self.client.stream(self.job, self.last_seq).await {
+            Ok(response) => {
+                self.connection = Some(Box::pin(SseStream::from_bytes_stream(response.bytes_stream())));
+                Ok(None)
+            }
+            // Only what was good once is tried again: a wrong address is told at once.
+            Err(error) if self.failures == 0 || self.failures >= MAX_FAILURES || !may_pass(&error) => Err(error),
+            Err(error) => {
+                self.fail();
+                Ok(Some(Followed::Lost { cause: error.to_string() }))
+            }
+        }
+    }
+
+    fn fail(&mut self) {
+        let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(10)).min(LONGEST_PAUSE);
+        self.pause_before = Some(pause);
+        self.failures += 1;
+    }
+
+    fn take(&mut self, message: Sse) -> Option<Followed> {
+        let data = message.data?;
+        match message.event.as_deref() {
+            Some("end") => {
+                let end: EndData = serde_json::from_str(&data).ok()?;
+                Some(Followed::End { state: end.state })
+            }
+            Some("resync") => {
+                let resync: ResyncData = serde_json::from_str(&data).ok()?;
+                // The oldest kept one is still to come.
+                self.last_seq = self.last_seq.max(resync.seq - 1);
+                Some(Followed::Trimmed { oldest: resync.seq })
+            }
+            _ => {
+                let seq: i64 = message.id?.parse().ok()?;
+                if seq <= self.last_seq {
+                    return None;
+                }
+                self.last_seq = seq;
+                // It works again: the next failure is a first one. Zero would mean that it never worked.
+                self.failures = self.failures.min(1);
+                let event = serde_json::from_str(&data).ok().map(Box::new);
+                Some(Followed::Event { raw: data, event })
+            }
+        }
+    }
+}
+
+/// Whether trying again may help.
+fn may_pass(error: &CliError) -> bool {
+    match error {
+        CliError::Unreachable { .. } | CliError::NotGantry { .. } => true,
+        CliError::Refused(problem) => problem.status >= 500 || problem.status == 429,
+        _ => false,
+    }
+}
