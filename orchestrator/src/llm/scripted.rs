@@ -20,14 +20,14 @@ use super::{
 
 /// A script that is being played. Clones share its count.
 #[derive(Debug, Clone)]
-pub struct Player {
+pub(super) struct Player {
     script: Arc<Script>,
     used: Arc<[AtomicU32]>,
 }
 
 /// What is asked, in no provider's words.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub(super) struct Question<'a> {
     /// The conversation so far.
     pub messages: &'a [Message],
     /// Whether tools may be called.
@@ -38,7 +38,7 @@ pub struct Question<'a> {
 
 /// What happens.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Play {
+pub(super) enum Play {
     /// An answer.
     Answer(Box<Played>),
     /// A failure as a provider has it.
@@ -58,7 +58,7 @@ pub enum Play {
 
 /// An answer, ready to be sent.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Played {
+pub(super) struct Played {
     /// The text.
     pub text: String,
     /// The reasoning.
@@ -81,7 +81,7 @@ pub struct Played {
 
 /// A call as a model writes it: the arguments are text, JSON or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlayedCall {
+pub(super) struct PlayedCall {
     /// Its id.
     pub id: String,
     /// The tool.
@@ -94,18 +94,18 @@ pub struct PlayedCall {
 
 impl Player {
     /// Starts a script with nothing used.
-    pub fn new(script: Script) -> Self {
+    pub(super) fn new(script: Script) -> Self {
         let used = script.rules.iter().map(|_| AtomicU32::new(0)).collect();
         Self { script: Arc::new(script), used }
     }
 
     /// The name it reports as its model.
-    pub fn model(&self) -> &str {
+    pub(super) fn model(&self) -> &str {
         &self.script.model
     }
 
     /// The first rule that matches and is not used up, as an answer.
-    pub fn play(&self, question: Question<'_>) -> Play {
+    pub(super) fn play(&self, question: Question<'_>) -> Play {
         let scene = Scene::of(question);
         for (rule, used) in self.script.rules.iter().zip(self.used.iter()) {
             let Some(values) = scene.matched(&rule.when) else { continue };
@@ -134,8 +134,22 @@ impl Played {
         }
     }
 
+    /// Characters of everything that is written.
+    pub(super) fn written_chars(&self) -> usize {
+        let texts = [self.reasoning.as_deref().unwrap_or_default(), &self.text];
+        let arguments = self.calls.iter().map(|call| call.arguments.as_str());
+        texts.into_iter().chain(arguments).map(|text| text.chars().count()).sum()
+    }
+
+    /// How long its chunks take to come.
+    pub(super) fn streaming_time(&self) -> Duration {
+        let chars = self.cut_after_chars.unwrap_or(usize::MAX).min(self.written_chars());
+        let chunks = chars.div_ceil(self.chunk_chars.max(1));
+        self.chunk_pause.saturating_mul(u32::try_from(chunks).unwrap_or(u32::MAX))
+    }
+
     /// As the gateway gives it to its caller.
-    pub fn completion(&self) -> Completion {
+    pub(super) fn completion(&self) -> Completion {
         Completion {
             content: self.text.clone(),
             tool_calls: self
