@@ -2,7 +2,7 @@
 
 use std::{future::Future, pin::Pin, time::Duration};
 
-use protocol::{ToolDefinition, ToolErrorKind, ToolFailure};
+use protocol::{JobId, ToolDefinition, ToolErrorKind, ToolFailure};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -29,8 +29,17 @@ pub struct Invocation {
     pub call_id: String,
     /// Valid against the tool's schema.
     pub arguments: Value,
+    /// On whose behalf.
+    pub caller: CallerId,
     /// Fires on timeout, cancel and the job's end; the tool stops what it started.
     pub stop: CancellationToken,
+}
+
+/// On whose behalf a tool is called. Empty where the process serves one job alone (a worker).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CallerId {
+    /// The job.
+    pub job: Option<JobId>,
 }
 
 /// Something a model may call.

@@ -5,6 +5,7 @@
 use std::{path::Path, time::Duration};
 
 use clap::Args;
+use protocol::InstanceId;
 use secrecy::ExposeSecret;
 use serde::Serialize;
 
@@ -16,7 +17,8 @@ use super::{
 };
 use crate::{
     config::{Config, Environment, LlmKind, LlmProvider, SandboxMode},
-    engine::{ReadinessReason, SandboxReadiness},
+    engine::{Docker, DockerSettings, Engine as _, ReadinessReason, SandboxReadiness},
+    store::Store,
 };
 
 const REACH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -139,31 +141,52 @@ fn signing_key(config: &Config) -> Check {
     }
 }
 
-/// The one place that asks the database.
+/// A database that is not there yet is not made.
 async fn store(config: &Config) -> Check {
     let path = config.database_url.split_once(':').map_or("", |(_, rest)| rest.trim_start_matches("//"));
     let path = Path::new(path.split('?').next().unwrap_or(path));
-    let check = match std::fs::metadata(path) {
-        Ok(facts) if facts.is_file() => Check::ok("store", format!("{} ({} bytes)", path.display(), facts.len())),
+    match std::fs::metadata(path) {
+        Ok(facts) if facts.is_file() => {
+            let answer = match Store::open(&config.database_url).await {
+                Ok(store) => {
+                    let answer = store.ping().await;
+                    store.close().await;
+                    answer
+                }
+                Err(error) => Err(error),
+            };
+            match answer {
+                Ok(()) => Check::ok("store", format!("{} ({} bytes)", path.display(), facts.len())),
+                Err(error) => Check::failed(
+                    "store",
+                    format!("{}: {error}", path.display()),
+                    "see whether the disk is full and the file is a Gantry database; restore a backup otherwise",
+                ),
+            }
+        }
         Ok(_) => Check::failed("store", format!("{} is no file", path.display()), "set GANTRY_DATABASE_URL to a file"),
         Err(_) => Check::ok("store", format!("{} (made at the first start)", path.display())),
-    };
-    std::future::ready(check).await
+    }
 }
 
-/// The one place that asks the engine.
+/// Asks the engine as the server does. An instance of its own: nothing of the server's is touched.
 async fn readiness(config: &Config) -> SandboxReadiness {
-    let readiness = match config.sandbox.mode {
+    match config.sandbox.mode {
         SandboxMode::Disabled => SandboxReadiness::NotReady {
             reason: ReadinessReason::DisabledByConfig,
             detail: "GANTRY_SANDBOX is disabled".to_owned(),
         },
-        SandboxMode::Docker => SandboxReadiness::NotReady {
-            reason: ReadinessReason::EngineUnreachable,
-            detail: "this build has no engine".to_owned(),
-        },
-    };
-    std::future::ready(readiness).await
+        SandboxMode::Docker => {
+            let engine = Docker::connect(DockerSettings {
+                host: config.sandbox.docker_host.clone(),
+                instance_id: InstanceId::generate(),
+                image: config.sandbox.image.clone(),
+                runtime: config.sandbox.runtime.clone(),
+                run_dir: config.run_dir.clone(),
+            });
+            engine.probe().await
+        }
+    }
 }
 
 /// A probe's answer, check by check: what comes after the first failure has not been checked.

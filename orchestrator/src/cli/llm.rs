@@ -6,6 +6,8 @@ use clap::Subcommand;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::llm::Script;
+
 use super::{
     exit::{CliError, Exit},
     output::Output,
@@ -29,12 +31,13 @@ pub(super) async fn run(command: LlmCommand, output: &mut Output) -> Result<Exit
     let LlmCommand::Serve { script, bind } = command;
     let text = std::fs::read_to_string(&script)
         .map_err(|error| CliError::Usage(format!("--script {}: {error}", script.display())))?;
+    let parsed = Script::parse(&text).map_err(|error| CliError::Usage(format!("--script {}: {error}", script.display())))?;
     let listener =
         TcpListener::bind(bind).await.map_err(|error| CliError::failed(&format!("cannot listen on {bind}"), error))?;
     let address = listener.local_addr().map_err(|error| CliError::failed("cannot listen", error))?;
     let told = serde_json::json!({"url": format!("http://{address}")});
     let shutdown = CancellationToken::new();
-    let serving = answer(listener, &text, shutdown.clone());
+    let serving = answer(listener, parsed, shutdown.clone());
     output.either(&told, |_| format!("listening on http://{address} (OpenAI: http://{address}/v1)"))?;
     tokio::pin!(serving);
     tokio::select! {
@@ -57,9 +60,6 @@ async fn stop_signal() -> Result<(), CliError> {
     }
 }
 
-/// The one place that hands over to the gateway's scripted server.
-async fn answer(listener: TcpListener, script: &str, shutdown: CancellationToken) -> Result<(), CliError> {
-    drop((listener, shutdown));
-    std::future::ready(Err(CliError::Failed(format!("this build cannot serve a script of {} bytes", script.len()))))
-        .await
+async fn answer(listener: TcpListener, script: Script, shutdown: CancellationToken) -> Result<(), CliError> {
+    crate::llm::serve(listener, script, shutdown).await.map_err(|error| CliError::failed("the server ended", error))
 }

@@ -8,12 +8,13 @@ use super::{
     config::ConfigFlags,
     exit::{CliError, Exit},
     output::Output,
-    token_records::{self, TokenRecord},
+    token_records,
 };
 use crate::{
     auth::{Role, SigningKey, is_user_name},
     clock::Clock,
     config::Environment,
+    store::tokens::TokenRow,
 };
 
 const MAX_TTL_DAYS: i64 = 3650;
@@ -113,17 +114,17 @@ async fn create(
         .map_err(|error| CliError::Failed(error.to_string()))?;
     let role = Role::from(args.role);
     let issued = key.issue(&args.user, role, now, ttl).map_err(|error| CliError::Failed(error.to_string()))?;
-    let record = TokenRecord {
+    let record = TokenRow {
         jti: issued.jti.clone(),
-        user: args.user,
-        role,
-        issued_at: now,
+        user_id: args.user,
+        role: role.as_str().to_owned(),
+        created_at: now,
         expires_at: issued.expires_at,
         revoked_at: None,
     };
     token_records::insert(&config, &record).await?;
     let value = serde_json::json!({
-        "token": issued.token, "jti": issued.jti, "user": record.user, "role": role, "expires_at": issued.expires_at,
+        "token": issued.token, "jti": issued.jti, "user": record.user_id, "role": role, "expires_at": issued.expires_at,
     });
     // The bare token, so that a script can take it as it is.
     output.either(&value, |_| issued.token.clone())?;
@@ -137,7 +138,7 @@ fn make_data_dir(path: &std::path::Path) -> Result<(), CliError> {
     made.map_err(|error| CliError::failed(&format!("cannot make the data folder {}", path.display()), error))
 }
 
-fn table(records: &[TokenRecord], now: DateTime<Utc>) -> String {
+fn table(records: &[TokenRow], now: DateTime<Utc>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(["jti", "user", "role", "issued", "expires", "state"]);
     for record in records {
@@ -148,9 +149,9 @@ fn table(records: &[TokenRecord], now: DateTime<Utc>) -> String {
         };
         table.add_row([
             record.jti.as_str(),
-            &record.user,
-            record.role.as_str(),
-            &record.issued_at.format("%F %R").to_string(),
+            &record.user_id,
+            &record.role,
+            &record.created_at.format("%F %R").to_string(),
             &record.expires_at.format("%F %R").to_string(),
             state,
         ]);

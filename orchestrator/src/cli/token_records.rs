@@ -3,43 +3,40 @@
 //! Owns nothing but the way to the store's rows: the one place where `gantry token` meets the database.
 
 use chrono::{DateTime, Utc};
-use serde::Serialize;
 
 use super::exit::CliError;
-use crate::{auth::Role, config::Config};
+use crate::{
+    config::Config,
+    store::{
+        Store,
+        tokens::{self, TokenRow},
+    },
+};
 
-/// A token that was issued here.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct TokenRecord {
-    /// Its own id.
-    pub(super) jti: String,
-    /// For whom.
-    pub(super) user: String,
-    /// As what.
-    pub(super) role: Role,
-    /// When.
-    pub(super) issued_at: DateTime<Utc>,
-    /// Until when.
-    pub(super) expires_at: DateTime<Utc>,
-    /// No longer good since then.
-    pub(super) revoked_at: Option<DateTime<Utc>>,
-}
-
-fn absent(config: &Config) -> CliError {
-    CliError::Failed(format!("this build keeps no record of tokens in {}", config.data_dir.display()))
+async fn open(config: &Config) -> Result<Store, CliError> {
+    Store::open(&config.database_url).await.map_err(|error| CliError::failed("the store cannot be opened", error))
 }
 
 /// Keeps one.
-pub(super) async fn insert(_config: &Config, _record: &TokenRecord) -> Result<(), CliError> {
-    std::future::ready(Ok(())).await
+pub(super) async fn insert(config: &Config, record: &TokenRow) -> Result<(), CliError> {
+    let store = open(config).await?;
+    let kept = tokens::insert(&store, record).await;
+    store.close().await;
+    kept.map_err(|error| CliError::failed("the token cannot be recorded", error))
 }
 
 /// All of them, newest first.
-pub(super) async fn list(config: &Config) -> Result<Vec<TokenRecord>, CliError> {
-    std::future::ready(Err(absent(config))).await
+pub(super) async fn list(config: &Config) -> Result<Vec<TokenRow>, CliError> {
+    let store = open(config).await?;
+    let rows = tokens::list(&store).await;
+    store.close().await;
+    rows.map_err(|error| CliError::failed("the tokens cannot be read", error))
 }
 
 /// Voids one, also one that was issued elsewhere; false when it was void already.
-pub(super) async fn revoke(config: &Config, _jti: &str, _at: DateTime<Utc>) -> Result<bool, CliError> {
-    std::future::ready(Err(absent(config))).await
+pub(super) async fn revoke(config: &Config, jti: &str, at: DateTime<Utc>) -> Result<bool, CliError> {
+    let store = open(config).await?;
+    let newly = tokens::revoke(&store, jti, at).await;
+    store.close().await;
+    newly.map_err(|error| CliError::failed("the token cannot be revoked", error))
 }

@@ -46,17 +46,17 @@ pub async fn list(store: &Store) -> Result<Vec<TokenRow>, StoreError> {
     .await?)
 }
 
-/// Revokes by id, also a token that was signed elsewhere with the same key and never noted here.
-pub async fn revoke(store: &Store, jti: &str, now: DateTime<Utc>) -> Result<(), StoreError> {
-    sqlx::query(
+/// Revokes by id, also a token that was signed elsewhere with the same key and never noted here. False: it was already.
+pub async fn revoke(store: &Store, jti: &str, now: DateTime<Utc>) -> Result<bool, StoreError> {
+    let done = sqlx::query(
         "INSERT INTO tokens (jti, user_id, role, created_at, expires_at, revoked_at) VALUES ($1, '', '', $2, $2, $2) \
-         ON CONFLICT (jti) DO UPDATE SET revoked_at = COALESCE(tokens.revoked_at, excluded.revoked_at)",
+         ON CONFLICT (jti) DO UPDATE SET revoked_at = excluded.revoked_at WHERE tokens.revoked_at IS NULL",
     )
     .bind(jti)
     .bind(now)
     .execute(&store.write)
     .await?;
-    Ok(())
+    Ok(done.rows_affected() == 1)
 }
 
 /// Whether a token has been revoked. One that was signed elsewhere with the key is not known here, and good.

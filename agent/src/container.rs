@@ -1,0 +1,91 @@
+//! The container-domain tools as the model sees them: one declaration for the orchestrator, which offers them, and the
+//! worker, which has them. Never what they do; that is the worker's.
+
+use protocol::{ToolDefinition, ToolDomain};
+use serde_json::{Value, json};
+
+/// The longest that a shell command may ask for, in seconds.
+pub const MAX_SHELL_TIMEOUT_SECONDS: u64 = 3_600;
+
+/// Every container-domain tool.
+pub fn container_tools() -> Vec<ToolDefinition> {
+    vec![
+        tool(
+            "shell",
+            "Runs a command with bash in the workspace. Gives its output, standard error included, and its exit code. \
+             There is no network and no terminal; a process left in the background lives on.",
+            json!({
+                "command": {"type": "string", "minLength": 1, "description": "run by bash -c"},
+                "timeout_seconds": {
+                    "type": "integer", "minimum": 1, "maximum": MAX_SHELL_TIMEOUT_SECONDS,
+                    "description": "120 when left out"
+                },
+                "workdir": {"type": "string", "description": "folder to start in; the workspace when left out"}
+            }),
+            &["command"],
+        ),
+        tool(
+            "read_file",
+            "Reads a text file of the workspace, by lines. Without offset and limit: its first 2000 lines.",
+            json!({
+                "path": {"type": "string", "minLength": 1, "description": "relative to the workspace"},
+                "offset": {"type": "integer", "minimum": 1, "description": "first line, from 1"},
+                "limit": {"type": "integer", "minimum": 1, "description": "how many lines"}
+            }),
+            &["path"],
+        ),
+        tool(
+            "write_file",
+            "Writes a file of the workspace, whole; makes the folders above it. Replaces what was there.",
+            json!({
+                "path": {"type": "string", "minLength": 1, "description": "relative to the workspace"},
+                "content": {"type": "string"}
+            }),
+            &["path", "content"],
+        ),
+        tool(
+            "list_dir",
+            "Lists a folder of the workspace: one entry a line, folders with a final slash, files with their size.",
+            json!({"path": {"type": "string", "description": "relative to the workspace; the workspace itself when left out"}}),
+            &[],
+        ),
+        tool(
+            "apply_patch",
+            "Changes files of the workspace by a patch: a unified diff (---/+++/@@, git's too), or `*** Begin Patch` with \
+             `*** Add File: P`, `*** Update File: P`, `*** Delete File: P` sections and `*** End Patch`. Applied whole or \
+             not at all.",
+            json!({"patch": {"type": "string", "minLength": 1}}),
+            &["patch"],
+        ),
+        tool(
+            "glob",
+            "Finds files of the workspace by name, such as `*.py` (at any depth) or `src/**/*.rs`. One path a line.",
+            json!({
+                "pattern": {"type": "string", "minLength": 1},
+                "path": {"type": "string", "description": "folder to search; the workspace when left out"}
+            }),
+            &["pattern"],
+        ),
+        tool(
+            "grep",
+            "Finds lines of the workspace's text files by a regular expression. One `path:line:text` a line.",
+            json!({
+                "pattern": {"type": "string", "minLength": 1, "description": "regular expression, Rust syntax"},
+                "path": {"type": "string", "description": "file or folder to search; the workspace when left out"},
+                "include": {"type": "string", "description": "only files of this name, such as `*.py`"}
+            }),
+            &["pattern"],
+        ),
+    ]
+}
+
+fn tool(name: &str, description: &str, properties: Value, required: &[&str]) -> ToolDefinition {
+    ToolDefinition {
+        name: name.to_owned(),
+        description: description.to_owned(),
+        parameters: json!({
+            "type": "object", "properties": properties, "required": required, "additionalProperties": false
+        }),
+        domain: ToolDomain::Container,
+    }
+}
