@@ -5,6 +5,7 @@
 ARG BUILDER_BASE=rust:1-bookworm
 
 FROM ${BUILDER_BASE} AS binaries
+LABEL gantry.stage=binaries
 ARG BINARIES=builder
 WORKDIR /src
 COPY . .

@@ -7,6 +7,7 @@
 ARG BUILDER_BASE=rust:1-bookworm
 
 FROM ${BUILDER_BASE} AS binaries
+LABEL gantry.stage=binaries
 ARG BINARIES=builder
 WORKDIR /src
 COPY . .
@@ -21,7 +22,7 @@ RUN groupadd --gid 10001 agent \
     && useradd --uid 10001 --gid 10001 --home-dir /home/agent --shell /bin/bash --no-log-init --no-create-home agent \
     && install -d -o 10001 -g 10001 -m 0700 /home/agent \
     && install -d -o 10001 -g 10001 -m 0755 /workspace \
-    && find / -xdev -perm /6000 -type f -exec chmod ug-s {} +
+    && find / -xdev -perm /6000 ! -type l -exec chmod ug-s {} +
 ENV LANG=C.UTF-8
 COPY --from=binaries /out/gantry-worker /usr/local/bin/gantry-worker
 USER 10001:10001
