@@ -72,7 +72,21 @@ choose_binaries() {
   export GANTRY_BINARIES GANTRY_BUILDER_BASE
 }
 
+# The ids of the project's two images, as far as they are there.
+image_ids() { docker image inspect --format '{{.Id}}' gantry:latest gantry-worker:latest 2>/dev/null || true; }
+
+# Removes the images among $1 that lost their name to a newer build. One that a container still uses stays.
+remove_replaced() {
+  local id
+  for id in $1; do
+    if [ "$(docker image inspect --format '{{len .RepoTags}}' "$id" 2>/dev/null)" = 0 ]; then
+      docker image rm "$id" >/dev/null 2>&1 || true
+    fi
+  done
+}
+
 build_images() {
+  replaced="$(image_ids)"
   say "building the images (the first time takes minutes)"
   if ! docker/compose.sh build >"$work/build.log" 2>&1; then
     tail -n 40 "$work/build.log" >&2
@@ -138,7 +152,7 @@ Gantry is up.
   log      docker/compose.sh logs -f gantry
   stop     docker/down.sh
 TEXT
-  if [ -z "${GANTRY_LLM_PROVIDER:-}${GANTRY_LLM_API_KEY:-}" ] && ! grep -qs '^GANTRY_LLM_' .env; then
+  if [ -z "${GANTRY_LLM_PROVIDER:-}" ] && ! grep -qs '^GANTRY_LLM_PROVIDER=' .env; then
     cat <<'TEXT'
 
 No model is set, so the built-in demo script answers. To set one, write a file .env here, for example
@@ -170,6 +184,7 @@ main() {
   choose_binaries
   build_images
   start_stack
+  remove_replaced "$replaced"
   wait_until_ready
   if [ "$demo" = yes ]; then run_demo; fi
   next_steps
