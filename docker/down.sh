@@ -23,7 +23,7 @@ unfinished() {
 }
 
 cancel_jobs() {
-  local ids id deadline=$((SECONDS + CANCEL_SECONDS))
+  local ids id asked="" deadline=$((SECONDS + CANCEL_SECONDS))
   # An operator of five minutes: it must see everybody's jobs.
   GANTRY_TOKEN="$(gantry token create --user operator --role admin --ttl 5m | tail -n 1 | tr -d '\r')" || return 1
   export GANTRY_TOKEN
@@ -33,35 +33,40 @@ cancel_jobs() {
       return
     fi
     for id in $ids; do
+      case "$asked" in *"$id"*) continue ;; esac
       say "cancelling job $id"
+      # It may have ended in the meantime.
       gantry job cancel "$id" >/dev/null 2>&1 || true
+      asked="$asked $id"
     done
   done
 }
 
-# Where the data volume lies on the engine: as the orchestrator's container $1 says, or by the name Compose gives it.
-volume_mountpoint() {
+# The data volume's name: as the orchestrator's container $1 says, else as Compose gives it.
+volume_name() {
   local container="$1" project
   if [ -n "$container" ]; then
-    docker inspect --format '{{range .Mounts}}{{if eq .Destination "/var/lib/gantry"}}{{.Source}}{{end}}{{end}}' "$container"
+    docker inspect --format '{{range .Mounts}}{{if eq .Destination "/var/lib/gantry"}}{{.Name}}{{end}}{{end}}' "$container"
     return
   fi
   project="${COMPOSE_PROJECT_NAME:-$(basename "$root" | tr '[:upper:]' '[:lower:]' | tr -cd 'a-z0-9_-')}"
-  docker volume inspect --format '{{.Mountpoint}}' "${project}_gantry-data" 2>/dev/null || true
+  echo "${project}_gantry-data"
 }
 
-# Job containers whose workspace or run folder lies in the volume at $1.
+# Managed containers that mount the volume $1, or a folder in it, which the engine may show by its path.
 own_job_containers() {
-  local mountpoint="$1" id
+  local volume="$1" mountpoint id
+  mountpoint="$(docker volume inspect --format '{{.Mountpoint}}' "$volume" 2>/dev/null)" || return 0
   for id in $(docker ps -aq --filter label=gantry.managed=true); do
-    if docker inspect --format '{{range .Mounts}}{{println .Source}}{{end}}' "$id" 2>/dev/null | grep -qF "$mountpoint/"; then
+    if docker inspect --format '{{range .Mounts}}{{println .Name}}{{println .Source}}{{end}}' "$id" 2>/dev/null |
+      awk -v name="$volume" -v path="$mountpoint/" '$0 == name || index($0, path) == 1 { found = 1 } END { exit !found }'; then
       echo "$id"
     fi
   done
 }
 
 main() {
-  local container mountpoint left
+  local container volume left
   case "${1:-}" in
     "") ;;
     --volumes) down_options=(--volumes) ;;
@@ -75,15 +80,15 @@ main() {
     return
   fi
   container="$(docker/compose.sh ps -a -q gantry)"
-  mountpoint="$(volume_mountpoint "$container")"
+  volume="$(volume_name "$container")"
   if [ -n "$container" ]; then
     if [ "$(docker inspect --format '{{.State.Running}}' "$container")" = true ]; then
       cancel_jobs || say "the orchestrator does not answer; its job containers are removed below"
     fi
     docker/compose.sh stop >/dev/null 2>&1
   fi
-  if [ -n "$mountpoint" ]; then
-    left="$(own_job_containers "$mountpoint")"
+  if [ -n "$volume" ]; then
+    left="$(own_job_containers "$volume")"
     if [ -n "$left" ]; then
       say "removing left-over job containers"
       # shellcheck disable=SC2086

@@ -132,15 +132,29 @@ step_ring() {
   cargo nextest run --workspace --locked -E 'binary(engine_ring)'
 }
 
-# The newcomer's two commands, twice, and back to nothing.
+# The newcomer's way: up, up again, a job that would sleep for long, down, and nothing is left.
 step_smoke() {
-  local left
+  local left job
   build_settings
   docker/up.sh
   docker/up.sh
+  GANTRY_TOKEN="$(docker/compose.sh exec -T gantry gantry token create --user smoke --ttl 10m </dev/null | tail -n 1 | tr -d '\r')"
+  export GANTRY_TOKEN
+  job="$(docker/compose.sh exec -T -e GANTRY_TOKEN gantry gantry job run --detach "run: sleep 600" </dev/null | tr -d '\r')"
+  wait_for_container "$job"
   docker/down.sh --volumes
+  left="$(docker ps -aq --filter "label=gantry.job-id=$job")"
+  [ -z "$left" ] || fail "down.sh left the container of job $job behind"
   left="$(docker ps -aq --filter "label=com.docker.compose.project=$SMOKE_PROJECT"; docker volume ls -q --filter "label=com.docker.compose.project=$SMOKE_PROJECT")"
   [ -z "$left" ] || fail "down.sh left behind: $left"
+}
+
+wait_for_container() {
+  local deadline=$((SECONDS + 30))
+  until [ -n "$(docker ps -q --filter "label=gantry.job-id=$1")" ]; do
+    [ "$SECONDS" -lt "$deadline" ] || fail "job $1 got no container within 30 s" || return
+    sleep 0.2
+  done
 }
 
 step_deny() {
