@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Runs Compose on this project with the arguments given: `docker compose` where it works, else `docker-compose`.
+# With neither, on Debian as root, it installs the distribution's.
+# Never installs anything when one of them is there, and never touches another project.
+set -euo pipefail
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+cd "$root"
+
+if docker compose version >/dev/null 2>&1; then
+  exec docker compose "$@"
+fi
+if ! command -v docker-compose >/dev/null; then
+  if [ ! -e /etc/debian_version ] || [ "$(id -u)" -ne 0 ]; then
+    echo "compose: neither 'docker compose' nor 'docker-compose' is here; install Docker Compose, then run this again" >&2
+    exit 1
+  fi
+  echo "compose: installing the distribution's docker-compose" >&2
+  export DEBIAN_FRONTEND=noninteractive
+  { apt-get update -qq && apt-get install -y -qq --no-install-recommends docker-compose; } >/dev/null
+fi
+exec docker-compose "$@"

@@ -1,0 +1,30 @@
+# The image a job runs in: a shell, an interpreter and the tools an agent reaches for, and the worker as its entrypoint.
+# Whatever the orchestrator promises about a job is enforced from outside; this image only holds nothing to weaken it:
+# no setuid file, no volume, no secret, an ordinary user.
+#
+# BUILDER_BASE and BINARIES choose where the programs come from, see docker/binaries.sh. The defaults compile them here.
+# A classic builder runs every stage, so the choice is made inside one stage and not between two.
+ARG BUILDER_BASE=rust:1-bookworm
+
+FROM ${BUILDER_BASE} AS binaries
+LABEL gantry.stage=binaries
+ARG BINARIES=builder
+WORKDIR /src
+COPY . .
+RUN docker/binaries.sh "${BINARIES}" /out
+
+FROM debian:bookworm-slim
+RUN apt-get update \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+        bash ca-certificates curl diffutils file git jq less make patch procps python3 ripgrep unzip xz-utils zip \
+    && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/apt /var/log/dpkg.log
+RUN groupadd --gid 10001 agent \
+    && useradd --uid 10001 --gid 10001 --home-dir /home/agent --shell /bin/bash --no-log-init --no-create-home agent \
+    && install -d -o 10001 -g 10001 -m 0700 /home/agent \
+    && install -d -o 10001 -g 10001 -m 0755 /workspace \
+    && find / -xdev -perm /6000 ! -type l -exec chmod ug-s {} +
+ENV LANG=C.UTF-8
+COPY --from=binaries /out/gantry-worker /usr/local/bin/gantry-worker
+USER 10001:10001
+WORKDIR /workspace
+ENTRYPOINT ["/usr/local/bin/gantry-worker"]

@@ -1,0 +1,236 @@
+#!/usr/bin/env bash
+# The one test command: on a bare Debian machine with Rust it brings what it needs and runs every step, cheapest first.
+#   tests/run.sh                 everything
+#   tests/run.sh --quick         no images, no engine: fmt, clippy, doc, tests
+#   tests/run.sh --only STEP     one step (may be given again); steps are named below
+# Stops at the first failure and says what ran. Never skips a step because something is missing: that is a failure.
+# Never touches a running Gantry: its own stack has a name and a port of its own.
+#
+# What is compiled and downloaded is kept in GANTRY_CACHE (default ~/.cache/gantry), outside the clone, when it can be
+# written; CARGO_TARGET_DIR, when set, wins. The images hold a dev build of the orchestrator, since the tests compiled
+# its dependencies already and an optimised build takes as long as all else together; the worker in them is what ships.
+set -euo pipefail
+
+readonly STEPS=(shell fmt clippy doc test images ring smoke deny machete)
+readonly QUICK=(fmt clippy doc test)
+readonly NEXTEST_VERSION=0.9.143
+readonly DENY_VERSION=0.20.2
+readonly MACHETE_VERSION=0.9.2
+readonly SMOKE_PROJECT=gantry-smoke
+readonly SMOKE_PORT=18080
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+cd "$root"
+only=()
+passed=()
+failed=()
+
+usage() {
+  sed -n '2,5s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+  echo "steps: ${STEPS[*]}"
+}
+
+fail() {
+  printf 'tests: %s\n' "$*" >&2
+  return 1
+}
+
+# --- what the steps need --------------------------------------------------------------------------------------------
+
+use_cache() {
+  local cache="${GANTRY_CACHE:-${HOME:-/root}/.cache/gantry}"
+  if mkdir -p "$cache/tools" 2>/dev/null && [ -w "$cache" ]; then
+    export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$cache/target}"
+    tools="$cache/tools"
+  else
+    export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$root/target}"
+    tools="$CARGO_TARGET_DIR/tools"
+  fi
+  export PATH="$tools/bin:$PATH"
+}
+
+# Installs the Debian package $2 when the command $1 is missing.
+need_command() {
+  command -v "$1" >/dev/null && return
+  if [ ! -e /etc/debian_version ] || [ "$(id -u)" -ne 0 ]; then
+    fail "$1 is missing; install it (Debian's package: $2)"
+    return
+  fi
+  echo "installing $2"
+  if [ -z "${apt_updated:-}" ]; then
+    apt-get update -qq
+    apt_updated=yes
+  fi
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" >/dev/null
+}
+
+need_rust() {
+  command -v cargo >/dev/null || {
+    fail "cargo is missing; install Rust $(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml) or newer"
+    return
+  }
+  need_command cc gcc
+}
+
+# Installs the cargo subcommand $1 at version $2 when it is missing. A dev build: it compiles in half the time.
+need_cargo_tool() {
+  command -v "$1" >/dev/null && return
+  echo "installing $1 $2"
+  CARGO_TARGET_DIR="$CARGO_TARGET_DIR/tools" cargo install --quiet --locked --debug --version "$2" --root "$tools" "$1"
+}
+
+# --- the steps ------------------------------------------------------------------------------------------------------
+
+step_shell() {
+  need_command shellcheck shellcheck
+  shellcheck docker/*.sh tests/*.sh .ci/run
+}
+
+step_fmt() { cargo fmt --all -- --check; }
+
+step_clippy() { cargo clippy --workspace --all-targets --locked --quiet -- -D warnings; }
+
+step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet; }
+
+step_test() {
+  need_cargo_tool cargo-nextest "$NEXTEST_VERSION"
+  cargo nextest run --workspace --locked -E 'not binary(engine_ring)'
+}
+
+# The images, and the worker's binary in them, which the engine ring runs.
+step_images() {
+  docker/engine.sh
+  docker/base-image.sh
+  build_settings
+  docker/binaries.sh builder docker/prebuilt
+  docker/compose.sh build
+  size_within docker/prebuilt/gantry-worker 6
+  no_setuid_file gantry-worker:latest
+}
+
+build_settings() {
+  export GANTRY_BUILD_PROFILE="${GANTRY_BUILD_PROFILE:-dev}" GANTRY_BINARIES=prebuilt GANTRY_BUILDER_BASE=debian:bookworm-slim
+  export COMPOSE_PROJECT_NAME="$SMOKE_PROJECT" GANTRY_PORT="$SMOKE_PORT"
+}
+
+size_within() {
+  local size
+  size="$(stat -c %s "$1")"
+  echo "$1: $size bytes"
+  [ "$size" -le $(($2 * 1000 * 1000)) ] || fail "$1 is over $2 MB"
+}
+
+no_setuid_file() {
+  local found
+  found="$(docker run --rm --network none --user 0 --entrypoint find "$1" / -xdev -perm /6000 ! -type l)"
+  [ -z "$found" ] || fail "$1 has setuid or setgid files: $found"
+}
+
+step_ring() {
+  docker/engine.sh
+  need_cargo_tool cargo-nextest "$NEXTEST_VERSION"
+  cargo nextest run --workspace --locked -E 'binary(engine_ring)'
+}
+
+# The newcomer's way: up, up again, a job that would sleep for long, down, and nothing is left.
+step_smoke() {
+  local left job
+  build_settings
+  docker/up.sh
+  docker/up.sh
+  GANTRY_TOKEN="$(docker/compose.sh exec -T gantry gantry token create --user smoke --ttl 10m </dev/null | tail -n 1 | tr -d '\r')"
+  export GANTRY_TOKEN
+  job="$(docker/compose.sh exec -T -e GANTRY_TOKEN gantry gantry job run --detach "run: sleep 600" </dev/null | tr -d '\r')"
+  wait_for_container "$job"
+  docker/down.sh --volumes
+  left="$(docker ps -aq --filter "label=gantry.job-id=$job")"
+  [ -z "$left" ] || fail "down.sh left the container of job $job behind"
+  left="$(docker ps -aq --filter "label=com.docker.compose.project=$SMOKE_PROJECT"; docker volume ls -q --filter "label=com.docker.compose.project=$SMOKE_PROJECT")"
+  [ -z "$left" ] || fail "down.sh left behind: $left"
+}
+
+wait_for_container() {
+  local deadline=$((SECONDS + 30))
+  until [ -n "$(docker ps -q --filter "label=gantry.job-id=$1")" ]; do
+    [ "$SECONDS" -lt "$deadline" ] || fail "job $1 got no container within 30 s" || return
+    sleep 0.2
+  done
+}
+
+step_deny() {
+  need_cargo_tool cargo-deny "$DENY_VERSION"
+  cargo deny --locked check --hide-inclusion-graph bans licenses sources
+}
+
+step_machete() {
+  need_cargo_tool cargo-machete "$MACHETE_VERSION"
+  cargo machete
+}
+
+# --- running them ---------------------------------------------------------------------------------------------------
+
+# Runs one step in a shell of its own and notes its outcome. To be called plainly: within `if`, `!` or `||` bash would
+# forget `set -e` in the step, and only the step's last command would count.
+run_step() {
+  local name="$1" started=$SECONDS code=0
+  printf '\n=== %s\n' "$name"
+  set +e
+  (
+    set -e
+    "step_$name"
+  )
+  code=$?
+  set -e
+  if [ "$code" -eq 0 ]; then
+    passed+=("$name ($((SECONDS - started)) s)")
+    printf '=== %s: ok, %s s\n' "$name" "$((SECONDS - started))"
+  else
+    failed+=("$name ($((SECONDS - started)) s)")
+    printf '=== %s: FAILED with code %s after %s s\n' "$name" "$code" "$((SECONDS - started))"
+  fi
+}
+
+summary() {
+  printf '\nran: %s\n' "$(printf '%s, ' "${passed[@]}" | sed 's/, $//')"
+  if [ ${#failed[@]} -gt 0 ]; then printf 'failed: %s\n' "${failed[*]}"; fi
+  printf '%s passed, %s failed\n' "${#passed[@]}" "${#failed[@]}"
+}
+
+is_step() { case " ${STEPS[*]} " in *" $1 "*) true ;; *) false ;; esac; }
+
+main() {
+  local name
+  while [ $# -gt 0 ]; do
+    case "$1" in
+      --quick) only+=("${QUICK[@]}") ;;
+      --only)
+        shift
+        is_step "${1:-}" || {
+          usage >&2
+          exit 2
+        }
+        only+=("$1")
+        ;;
+      -h | --help)
+        usage
+        return
+        ;;
+      *)
+        usage >&2
+        exit 2
+        ;;
+    esac
+    shift
+  done
+  if [ ${#only[@]} -eq 0 ]; then only=("${STEPS[@]}"); fi
+  use_cache
+  need_rust
+  for name in "${only[@]}"; do
+    run_step "$name"
+    if [ ${#failed[@]} -gt 0 ]; then break; fi
+  done
+  summary
+  [ ${#failed[@]} -eq 0 ]
+}
+
+main "$@"
