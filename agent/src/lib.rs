@@ -33,4 +33,6 @@ pub use outcome::{LimitKind, LoopOutcome};
 pub use path::{MAX_OUTPUT_BYTES, Reach, RegisterError, ToolCallRecord, ToolPath, ToolRegistry};
 pub use settings::{DEFAULT_TEMPERATURE, Settings};
 pub use signals::{Prompt, Signals};
-pub use tool::{ApprovalContext, ApprovalRequirement, BoxFuture, CallerId, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
+pub use tool::{
+    ApprovalContext, ApprovalRequirement, BoxFuture, CallerId, Invocation, Tool, ToolError, ToolOutput, ToolSpec,
+};

@@ -17,6 +17,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use hold::HoldError;
+pub use models::ModelsError;
 
 use self::hold::Hold;
 use crate::{
@@ -59,7 +60,7 @@ pub enum ServeError {
     Key(#[from] KeyError),
     /// A model's settings.
     #[error(transparent)]
-    Model(#[from] models::ModelsError),
+    Model(#[from] ModelsError),
     /// A built-in tool is wrong.
     #[error(transparent)]
     Tool(#[from] agent::RegisterError),
@@ -159,7 +160,7 @@ impl App {
             None => store.instance_id().await.map_err(at_url)?,
         };
         let key = Arc::new(SigningKey::load(config.jwt_secret.as_ref(), &config.data_dir)?);
-        let gateway = Arc::new(Gateway::new(models::settings(&config.llm)?));
+        let gateway = Arc::new(Gateway::new(models::settings(&config.llm)?).map_err(ModelsError::from)?);
         let tools = Arc::new(HostTools::new(store.clone(), clock.clone())?);
         let tokens = WorkerTokens::new(Arc::clone(&key), instance);
         let lease = Duration::from_secs(config.lease_seconds);

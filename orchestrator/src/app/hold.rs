@@ -18,7 +18,9 @@ pub(super) struct Hold {
 #[derive(Debug, thiserror::Error)]
 pub enum HoldError {
     /// Another orchestrator has it.
-    #[error("{folder} is held by another orchestrator (process {holder}); stop it, or set GANTRY_DATA_DIR to another folder")]
+    #[error(
+        "{folder} is held by another orchestrator (process {holder}); stop it, or set GANTRY_DATA_DIR to another folder"
+    )]
     Held {
         /// The data folder.
         folder: PathBuf,

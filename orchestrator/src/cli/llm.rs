@@ -31,7 +31,8 @@ pub(super) async fn run(command: LlmCommand, output: &mut Output) -> Result<Exit
     let LlmCommand::Serve { script, bind } = command;
     let text = std::fs::read_to_string(&script)
         .map_err(|error| CliError::Usage(format!("--script {}: {error}", script.display())))?;
-    let parsed = Script::parse(&text).map_err(|error| CliError::Usage(format!("--script {}: {error}", script.display())))?;
+    let parsed =
+        Script::parse(&text).map_err(|error| CliError::Usage(format!("--script {}: {error}", script.display())))?;
     let listener =
         TcpListener::bind(bind).await.map_err(|error| CliError::failed(&format!("cannot listen on {bind}"), error))?;
     let address = listener.local_addr().map_err(|error| CliError::failed("cannot listen", error))?;

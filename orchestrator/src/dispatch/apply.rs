@@ -7,10 +7,7 @@ use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 use chrono::TimeDelta;
 use protocol::{ContainerInfo, JobId, JobReason};
 
-use super::{
-    Sandbox, SocketJob, Sockets, Workspaces,
-    plan::Action,
-};
+use super::{Sandbox, SocketJob, Sockets, Workspaces, plan::Action};
 use crate::{
     auth::{TokenError, WorkerTokens},
     clock::Clock,
@@ -240,7 +237,8 @@ impl Hands {
     async fn take_logs(&self, container: &str) -> Option<String> {
         let text = self.engine.logs(container, MAX_LOG_BYTES).await.ok()?;
         let last = text.lines().rev().find(|line| !line.trim().is_empty())?;
-        let kept = fs::create_dir_all(&self.logs).and_then(|()| fs::write(self.logs.join(format!("{container}.log")), &text));
+        let kept =
+            fs::create_dir_all(&self.logs).and_then(|()| fs::write(self.logs.join(format!("{container}.log")), &text));
         if let Err(error) = kept {
             tracing::warn!(container, %error, "cannot keep the container's log");
         }

@@ -169,7 +169,9 @@ impl Dispatcher {
         let probe = timeout(Duration::from_secs(30), self.hands.sandbox.state()).await;
         let message = match probe {
             Ok(SandboxReadiness::Ready(_)) => None,
-            Ok(SandboxReadiness::NotReady { reason, detail }) => Some(format!("waiting: {} ({detail})", reason.as_str())),
+            Ok(SandboxReadiness::NotReady { reason, detail }) => {
+                Some(format!("waiting: {} ({detail})", reason.as_str()))
+            }
             Err(_) => Some("waiting: engine_unreachable (the probe takes too long)".to_owned()),
         };
         let ready = message.is_none();

@@ -160,7 +160,8 @@ fn current<'a>(facts: &'a Facts<'_>, job: &JobRecord) -> Option<&'a ContainerVie
 
 /// A container that belongs to no open attempt goes; a worker that has just reported gets a moment to leave by itself.
 fn plan_stray(facts: &Facts<'_>, by_job: &HashMap<JobId, &JobRecord>, container: &ContainerView, plan: &mut Plan) {
-    if container.role == Some(ContainerRole::Probe) || facts.busy.contains(&Subject::Container(container.name.clone())) {
+    if container.role == Some(ContainerRole::Probe) || facts.busy.contains(&Subject::Container(container.name.clone()))
+    {
         return;
     }
     if let Some(job) = container.job_id {

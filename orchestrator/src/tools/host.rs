@@ -73,7 +73,10 @@ impl HostTools {
     }
 
     fn path(&self, narrowing: Option<&[String]>) -> ToolPath {
-        let reach = Reach { only: narrowing.map(<[String]>::to_vec), ..Reach::of(ApprovalContext::Autonomous { allow: vec![] }) };
+        let reach = Reach {
+            only: narrowing.map(<[String]>::to_vec),
+            ..Reach::of(ApprovalContext::Autonomous { allow: vec![] })
+        };
         ToolPath::new(Arc::clone(&self.registry), reach)
     }
 }

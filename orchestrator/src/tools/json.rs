@@ -33,9 +33,8 @@ impl Tool for Json {
 fn run(arguments: &Value) -> Result<Value, ToolError> {
     let wrong = |message: String| ToolError::new(ToolErrorKind::InvalidParameters, message);
     let given = || match (arguments.get("text").and_then(Value::as_str), arguments.get("value")) {
-        (Some(text), _) => serde_json::from_str(text).map_err(|error| {
-            ToolError::new(ToolErrorKind::Failed, format!("text is not JSON: {error}"))
-        }),
+        (Some(text), _) => serde_json::from_str(text)
+            .map_err(|error| ToolError::new(ToolErrorKind::Failed, format!("text is not JSON: {error}"))),
         (None, Some(value)) => Ok(value.clone()),
         (None, None) => Err(wrong("give text or value".to_owned())),
     };
@@ -46,9 +45,10 @@ fn run(arguments: &Value) -> Result<Value, ToolError> {
             if !pointer.is_empty() && !pointer.starts_with('/') {
                 return Err(wrong(format!("{pointer:?} is no JSON pointer; it must start with /, such as /items/0")));
             }
-            given()?.pointer(pointer).cloned().ok_or_else(|| {
-                ToolError::new(ToolErrorKind::Failed, format!("nothing is at {pointer:?}"))
-            })
+            given()?
+                .pointer(pointer)
+                .cloned()
+                .ok_or_else(|| ToolError::new(ToolErrorKind::Failed, format!("nothing is at {pointer:?}")))
         }
         Some("stringify") => {
             let value = given()?;

@@ -52,11 +52,23 @@ fn job(state: JobState) -> JobRecord {
 }
 
 fn report(outcome: ReportedOutcome, reason: Option<JobReason>) -> CompleteReport {
-    CompleteReport { outcome, reason, message: Some("why".to_owned()), text: "the end".to_owned(), partial: None, iterations: 3 }
+    CompleteReport {
+        outcome,
+        reason,
+        message: Some("why".to_owned()),
+        text: "the end".to_owned(),
+        partial: None,
+        iterations: 3,
+    }
 }
 
 fn start() -> AttemptStart {
-    AttemptStart { attempt: 1, token_hash: "h".to_owned(), lease_expires_at: now(), container: ContainerInfo::default() }
+    AttemptStart {
+        attempt: 1,
+        token_hash: "h".to_owned(),
+        lease_expires_at: now(),
+        container: ContainerInfo::default(),
+    }
 }
 
 fn lost(infrastructure: bool) -> Death {

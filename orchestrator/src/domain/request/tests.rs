@@ -26,7 +26,8 @@ fn checked(fields: Value) -> Result<Accepted, Rejected> {
 
 #[test]
 fn a_prompt_alone_is_enough() {
-    let accepted = check(&CreateJob { prompt: "  do it\nwell".to_owned(), ..CreateJob::default() }, &ceiling()).unwrap();
+    let accepted =
+        check(&CreateJob { prompt: "  do it\nwell".to_owned(), ..CreateJob::default() }, &ceiling()).unwrap();
     assert_eq!(accepted.title, "do it");
     assert_eq!(accepted.limits, Limits::default());
     assert_eq!((accepted.image.as_str(), accepted.model.as_str()), ("worker:latest", "m"));
@@ -91,7 +92,8 @@ fn every_wrong_field_is_told_at_once() {
 
 #[test]
 fn files_are_decoded() {
-    let accepted = checked(json!({"files": [{"path": "a/b.txt", "content": "x"}, {"path": "c", "content_base64": "AAE="}]}));
+    let accepted =
+        checked(json!({"files": [{"path": "a/b.txt", "content": "x"}, {"path": "c", "content_base64": "AAE="}]}));
     let files = accepted.unwrap().files;
     assert_eq!(files[0], WorkspaceFile { path: "a/b.txt".to_owned(), content: b"x".to_vec() });
     assert_eq!(files[1].content, [0, 1]);

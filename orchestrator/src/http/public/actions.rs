@@ -5,8 +5,15 @@ use protocol::{JobId, Page, Problem, ToolActionRecord};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{PublicApi, caller::{Caller, visible}, cursor};
-use crate::http::{extract::{ApiPath, ApiQuery}, problem::ApiError};
+use super::{
+    PublicApi,
+    caller::{Caller, visible},
+    cursor,
+};
+use crate::http::{
+    extract::{ApiPath, ApiQuery},
+    problem::ApiError,
+};
 
 /// Which page.
 #[derive(Debug, Deserialize, IntoParams)]

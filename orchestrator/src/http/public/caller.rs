@@ -35,14 +35,15 @@ impl FromRequestParts<PublicApi> for Caller {
                 ApiError::unauthorized("send Authorization: Bearer TOKEN; `gantry token create --user NAME` makes one")
             })?;
         let refused = "the token is not good here: wrong, expired or revoked; make a new one";
-        let identity =
-            api.key.verify(token, api.clock.now()).map_err(|error| ApiError::unauthorized(refused).with_source(error))?;
+        let identity = api
+            .key
+            .verify(token, api.clock.now())
+            .map_err(|error| ApiError::unauthorized(refused).with_source(error))?;
         if tokens::is_revoked(&api.store, &identity.jti).await? {
             return Err(ApiError::unauthorized(refused));
         }
-        if let Ok(context) = RequestContext::from_request_parts(parts, api).await {
-            context.set_user(&identity.user);
-        }
+        let Ok(context) = RequestContext::from_request_parts(parts, api).await;
+        context.set_user(&identity.user);
         Ok(Self(identity))
     }
 }

@@ -8,9 +8,15 @@ use axum::{
 };
 use protocol::{CancelRequest, ErrorCode, Job, JobId, JobState, Problem};
 
-use super::{PublicApi, caller::{Writer, visible}};
+use super::{
+    PublicApi,
+    caller::{Writer, visible},
+};
 use crate::{
-    http::{extract::{ApiPath, OptionalJson}, problem::ApiError},
+    http::{
+        extract::{ApiPath, OptionalJson},
+        problem::ApiError,
+    },
     store::Changed,
 };
 
@@ -57,9 +63,10 @@ pub(super) async fn cancel(
         Changed::Refused(refused) if refused.state == JobState::Cancelled => {
             Ok(Json(visible(&api, &who, id).await?.to_api()).into_response())
         }
-        Changed::Refused(refused) => {
-            Err(ApiError::new(ErrorCode::JobFinished, format!("the job is {}; there is nothing to cancel", refused.state)))
-        }
+        Changed::Refused(refused) => Err(ApiError::new(
+            ErrorCode::JobFinished,
+            format!("the job is {}; there is nothing to cancel", refused.state),
+        )),
         Changed::Missing | Changed::PromptsWaiting => Err(ApiError::not_found()),
     }
 }

@@ -28,7 +28,9 @@ pub(super) fn finish(described: Document) -> Document {
     document.info = InfoBuilder::new()
         .title("Gantry")
         .version(env!("CARGO_PKG_VERSION"))
-        .description(Some("Runs AI-agent jobs in locked-down containers. Errors are RFC 9457 problems with a stable `code`."))
+        .description(Some(
+            "Runs AI-agent jobs in locked-down containers. Errors are RFC 9457 problems with a stable `code`.",
+        ))
         .build();
     if let Some(components) = document.components.as_mut() {
         let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("JWT").build();
@@ -47,7 +49,10 @@ pub(super) fn finish(described: Document) -> Document {
 
 fn add_failures(operation: &mut Operation) {
     // An endpoint that says `security(())` is open to everyone.
-    let open = operation.security.as_ref().is_some_and(|needed| needed.iter().any(|one| *one == SecurityRequirement::default()));
+    let open = operation
+        .security
+        .as_ref()
+        .is_some_and(|needed| needed.iter().any(|one| *one == SecurityRequirement::default()));
     let mut add = |status: &str, description: &str| {
         operation.responses.responses.entry(status.to_owned()).or_insert_with(|| problem(description));
     };

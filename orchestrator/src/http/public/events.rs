@@ -10,8 +10,15 @@ use protocol::{Event, EventKind, JobId, Problem};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{PublicApi, caller::{Caller, visible}, cursor, stream};
-use crate::http::{extract::{ApiPath, ApiQuery}, problem::ApiError};
+use super::{
+    PublicApi,
+    caller::{Caller, visible},
+    cursor, stream,
+};
+use crate::http::{
+    extract::{ApiPath, ApiQuery},
+    problem::ApiError,
+};
 
 /// Which events.
 #[derive(Debug, Deserialize, IntoParams)]

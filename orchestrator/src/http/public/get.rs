@@ -3,7 +3,10 @@
 use axum::{Json, extract::State};
 use protocol::{Job, JobId, Problem};
 
-use super::{PublicApi, caller::{Caller, visible}};
+use super::{
+    PublicApi,
+    caller::{Caller, visible},
+};
 use crate::http::{extract::ApiPath, problem::ApiError};
 
 /// Shows a job.

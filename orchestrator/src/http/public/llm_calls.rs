@@ -1,12 +1,19 @@
 //! `GET /api/jobs/{id}/llm-calls`: the audit of model calls.
 
 use axum::{Json, extract::State};
-use protocol::{JobId, Page, Problem, LlmCallRecord};
+use protocol::{JobId, LlmCallRecord, Page, Problem};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{PublicApi, caller::{Caller, visible}, cursor};
-use crate::http::{extract::{ApiPath, ApiQuery}, problem::ApiError};
+use super::{
+    PublicApi,
+    caller::{Caller, visible},
+    cursor,
+};
+use crate::http::{
+    extract::{ApiPath, ApiQuery},
+    problem::ApiError,
+};
 
 /// Which page.
 #[derive(Debug, Deserialize, IntoParams)]

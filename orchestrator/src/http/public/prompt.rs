@@ -16,7 +16,10 @@ use super::{
 };
 use crate::{
     domain::request::check_prompt,
-    http::{extract::{ApiJsonBytes, ApiPath}, problem::ApiError},
+    http::{
+        extract::{ApiJsonBytes, ApiPath},
+        problem::ApiError,
+    },
     store::Prompted,
 };
 
@@ -59,9 +62,10 @@ pub(super) async fn prompt(
             ErrorCode::JobFinished,
             format!("the job is {state} or being stopped and takes no more prompts; restart it or make a new one"),
         )),
-        Prompted::Closed => {
-            Err(ApiError::new(ErrorCode::PromptsClosed, "an earlier prompt with done: true said that no more will come"))
-        }
+        Prompted::Closed => Err(ApiError::new(
+            ErrorCode::PromptsClosed,
+            "an earlier prompt with done: true said that no more will come",
+        )),
         Prompted::Full => {
             Err(ApiError::new(ErrorCode::RateLimited, "too many prompts wait for this agent; let it catch up")
                 .with_retry_after(std::time::Duration::from_secs(10)))

@@ -13,7 +13,10 @@ use crate::{
         job::JobRecord,
         request::{Accepted, MAX_PROMPT_BYTES, check_prompt},
     },
-    http::{extract::{ApiPath, OptionalJson}, problem::ApiError},
+    http::{
+        extract::{ApiPath, OptionalJson},
+        problem::ApiError,
+    },
 };
 
 /// Of the last job's own words, in the note to the next.

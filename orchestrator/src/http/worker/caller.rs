@@ -9,11 +9,7 @@ use axum::{
 use protocol::{ErrorCode, JobId, JobState};
 
 use super::WorkerApi;
-use crate::{
-    dispatch::SocketJob,
-    domain::job::JobRecord,
-    http::problem::ApiError,
-};
+use crate::{dispatch::SocketJob, domain::job::JobRecord, http::problem::ApiError};
 
 /// A worker whose attempt lives.
 pub(super) struct Caller {
@@ -53,7 +49,8 @@ impl FromRequestParts<WorkerApi> for Known {
             return Err(refused());
         }
         let job = api.store.job(named).await?.ok_or_else(refused)?;
-        let current = claims.attempt == job.attempt && job.token_hash.as_deref() == Some(&crate::auth::digest(token.as_bytes()));
+        let current =
+            claims.attempt == job.attempt && job.token_hash.as_deref() == Some(&crate::auth::digest(token.as_bytes()));
         Ok(Self { job, attempt: claims.attempt, current })
     }
 }

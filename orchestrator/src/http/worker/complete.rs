@@ -3,7 +3,10 @@
 use axum::{Json, extract::State};
 use protocol::{CompleteReply, CompleteReport, ErrorCode};
 
-use super::{WorkerApi, caller::{Known, fenced}};
+use super::{
+    WorkerApi,
+    caller::{Known, fenced},
+};
 use crate::{
     http::{extract::ApiJson, problem::ApiError},
     store::Changed,

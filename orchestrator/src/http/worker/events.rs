@@ -3,7 +3,10 @@
 use axum::{Json, extract::State};
 use protocol::{ErrorCode, EventAck, EventBatch};
 
-use super::{WorkerApi, caller::{Caller, fenced}};
+use super::{
+    WorkerApi,
+    caller::{Caller, fenced},
+};
 use crate::{
     http::{extract::ApiJson, problem::ApiError},
     store::Appended,
@@ -29,9 +32,10 @@ pub(super) async fn append(
     })?;
     match api.store.append_worker_events(job.id, job.attempt, api.clock.now(), &batch.events).await? {
         Appended::Stored { last_client_seq } => Ok(Json(EventAck { last_client_seq })),
-        Appended::Gap { expected } => {
-            Err(ApiError::new(ErrorCode::Invalid, format!("client_seq {expected} is due; numbers must not be left out")))
-        }
+        Appended::Gap { expected } => Err(ApiError::new(
+            ErrorCode::Invalid,
+            format!("client_seq {expected} is due; numbers must not be left out"),
+        )),
         Appended::Fenced => Err(fenced()),
     }
 }

@@ -4,7 +4,10 @@ use axum::{Json, extract::State};
 use chrono::TimeDelta;
 use protocol::{EgressView, JobAssignment};
 
-use super::{WorkerApi, caller::{Caller, fenced}};
+use super::{
+    WorkerApi,
+    caller::{Caller, fenced},
+};
 use crate::http::problem::ApiError;
 
 pub(super) async fn get(State(api): State<WorkerApi>, Caller { job }: Caller) -> Result<Json<JobAssignment>, ApiError> {

@@ -10,15 +10,18 @@ use std::{
 };
 
 use axum::{Json, extract::State};
-use futures_util::{FutureExt, future::{BoxFuture, Shared}};
-use protocol::{CallId, Completion, CompletionRequest, ErrorCode, JobId, Message};
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, Shared},
+};
+use protocol::{CallId, Completion, CompletionRequest, ErrorCode, JobId};
 use tokio_util::task::TaskTracker;
 
 use super::{WorkerApi, caller::Caller};
 use crate::{
     domain::job::JobRecord,
     http::{extract::ApiJson, problem::ApiError},
-    llm::{AskError, CallContext},
+    llm::{self, AskError, CallContext},
     store::CallRow,
 };
 
@@ -102,46 +105,25 @@ async fn answer(api: WorkerApi, job: JobRecord, request: CompletionRequest) -> R
 
 /// Asks, records, and only then lets the answer be used.
 async fn ask(api: &WorkerApi, job: &JobRecord, key: &Key, request: &CompletionRequest) -> Asked {
-    let said = request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
-    let context = CallContext {
-        job_title: &job.title,
-        model: Some(&job.model),
-        turn: u32::try_from(said + 1).unwrap_or(u32::MAX),
+    let context = CallContext { job_title: Some(&job.title), model: Some(&job.model) };
+    let (spent, answer, result) = match api.gateway.ask(request, &context).await {
+        Ok(answer) => (answer.spent, Ok(answer.completion.clone()), Ok(Arc::new(answer.completion))),
+        Err(error) => {
+            let (told, failed) = (error.to_string(), failure(&error));
+            (error.spent, Err(told), Err(failed))
+        }
     };
-    let asked = api.gateway.ask(request, &context).await;
-    let row = |provider: &str, model: &str| CallRow {
+    let row = CallRow {
         job: key.0,
         attempt: key.1,
         call_id: key.2.clone(),
         at: api.clock.now(),
-        provider: provider.to_owned(),
-        model: model.to_owned(),
-        usage: protocol::TokenUsage::default(),
-        cost_micro_usd: None,
-        duration_ms: 0,
-        answer: Err(String::new()),
-    };
-    let (row, result) = match asked {
-        Ok(answer) => {
-            let row = CallRow {
-                usage: answer.completion.usage,
-                cost_micro_usd: answer.cost_micro_usd,
-                duration_ms: millis(answer.duration),
-                answer: Ok(answer.completion.clone()),
-                ..row(&answer.provider, &answer.model)
-            };
-            (row, Ok(Arc::new(answer.completion)))
-        }
-        Err(error) => {
-            let row = CallRow {
-                usage: error.usage,
-                cost_micro_usd: error.cost_micro_usd,
-                duration_ms: millis(error.duration),
-                answer: Err(error.to_string()),
-                ..row(&error.provider, &error.model)
-            };
-            (row, Err(failure(&error)))
-        }
+        provider: spent.provider,
+        model: spent.model,
+        usage: spent.usage,
+        cost_micro_usd: spent.cost_micro_usd,
+        duration_ms: u64::try_from(spent.duration.as_millis()).unwrap_or(u64::MAX),
+        answer,
     };
     let recorded = api.store.record_model_call(&row).await;
     api.calls.forget(key);
@@ -155,12 +137,10 @@ async fn ask(api: &WorkerApi, job: &JobRecord, key: &Key, request: &CompletionRe
 }
 
 fn failure(error: &AskError) -> Failure {
-    match error.retry_after() {
-        Some(retry_after) => Failure::RateLimited { retry_after, message: error.to_string() },
-        None => Failure::Failed { message: error.to_string() },
+    match &error.failure {
+        llm::Failure::RateLimited { retry_after, message } => {
+            Failure::RateLimited { retry_after: *retry_after, message: message.clone() }
+        }
+        failed @ llm::Failure::Failed { .. } => Failure::Failed { message: failed.to_string() },
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -4,7 +4,10 @@ use axum::{Json, extract::State};
 use chrono::TimeDelta;
 use protocol::{EventData, StatusReply, StatusReport};
 
-use super::{WorkerApi, caller::{Caller, fenced}};
+use super::{
+    WorkerApi,
+    caller::{Caller, fenced},
+};
 use crate::http::{extract::ApiJson, problem::ApiError};
 
 pub(super) async fn beat(

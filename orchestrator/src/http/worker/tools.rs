@@ -5,7 +5,10 @@ use protocol::{ErrorCode, ToolCallReply, ToolCallRequest, ToolList};
 
 use super::{WorkerApi, caller::Caller};
 use crate::{
-    http::{extract::{ApiJson, ApiPath}, problem::ApiError},
+    http::{
+        extract::{ApiJson, ApiPath},
+        problem::ApiError,
+    },
     store::ActionRow,
     tools::Caller as ToolCaller,
 };
