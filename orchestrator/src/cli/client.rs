@@ -50,7 +50,7 @@ impl Client {
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("gantry-cli/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(STREAM_SILENCE.max(ANSWER_TIMEOUT))
+            .read_timeout(STREAM_SILENCE)
             .redirect(reqwest::redirect::Policy::none());
         // A proxy of the environment is for the world outside, not for this machine.
         if base.host_str().is_some_and(|host| host == "localhost" || host.starts_with("127.") || host == "[::1]") {

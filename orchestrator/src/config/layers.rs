@@ -138,6 +138,10 @@ impl<'a> Layers<'a> {
             ConfigError::new(format!("{} line {line}", path.display()), None, format!("not TOML: {message}"))
         })?;
         flatten("", Value::Table(table), opaque, &mut self.file);
+        // `sandbox = "disabled"`, as the variable has it.
+        if let Some(mode) = self.file.remove("sandbox") {
+            self.file.insert("sandbox.mode".to_owned(), mode);
+        }
         Ok(())
     }
 

@@ -52,6 +52,48 @@ fn flags_win_over_variables_over_the_file() {
 }
 
 #[test]
+fn the_sandbox_can_be_named_in_one_word() {
+    assert_eq!(load_with("sandbox = 'disabled'", &[], &[]).unwrap().sandbox.mode, SandboxMode::Disabled);
+}
+
+#[test]
+fn every_setting_has_a_variable_of_its_own() {
+    let config = load_with("", &[], &[]).unwrap();
+    let variables: std::collections::BTreeSet<_> = config.settings.iter().map(|s| s.variable.clone()).collect();
+    assert_eq!(variables.len(), config.settings.len(), "{:?}", config.settings);
+    for name in [
+        "BIND",
+        "DATABASE_URL",
+        "DATA_DIR",
+        "RUN_DIR",
+        "WORKSPACE_DIR",
+        "JWT_SECRET",
+        "SANDBOX",
+        "SANDBOX_IMAGE",
+        "SANDBOX_RUNTIME",
+        "SANDBOX_TRANSPORT",
+        "MAX_PARALLEL_JOBS",
+        "STUCK_AFTER_SECONDS",
+        "POOL_SIZE",
+        "INSTANCE_ID",
+        "ROUTINE_MIN_INTERVAL_SECONDS",
+        "LLM_PROVIDER",
+        "LLM_BASE_URL",
+        "LLM_API_KEY",
+        "LLM_MODEL",
+        "LLM_SCRIPT",
+        "CRON_ENABLED",
+        "EGRESS_CEILING",
+        "ALLOWED_HOSTS",
+        "METRICS_BIND",
+        "WORKSPACE_RETENTION_DAYS",
+        "MASTER_KEY",
+    ] {
+        assert!(variables.contains(&format!("GANTRY_{name}")), "others depend on GANTRY_{name}");
+    }
+}
+
+#[test]
 fn an_empty_variable_is_not_set() {
     let config =
         load_with("", &[("GANTRY_LLM_API_KEY", ""), ("GANTRY_BIND", ""), ("GANTRY_LLM_PROVIDER", "")], &[]).unwrap();

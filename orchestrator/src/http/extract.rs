@@ -2,6 +2,8 @@
 //!
 //! Owns how a malformed request is told. Never knows what a value means.
 
+mod objects;
+
 use std::time::Duration;
 
 use axum::{
@@ -10,7 +12,7 @@ use axum::{
     http::{HeaderMap, StatusCode, header, request::Parts},
 };
 use protocol::{ErrorCode, FieldError};
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
 use super::problem::ApiError;
@@ -107,17 +109,13 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for ApiPath
 
 /// Reads a JSON object: 400 when it is no JSON, 422 with the field when it has the wrong shape.
 pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
-    // A struct's reader takes its fields as an array too; the API does not.
-    if bytes.trim_ascii_start().starts_with(b"[") {
-        serde_json::from_slice::<IgnoredAny>(bytes).map_err(|error| json_error(".", &error))?;
-        return Err(ApiError::field("body", "must be an object"));
-    }
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let path = error.path().to_string();
         json_error(&path, error.inner())
     })?;
     reader.end().map_err(|error| json_error(".", &error))?;
+    objects::check::<T>(bytes).map_err(|(path, error)| json_error(&path, &error))?;
     Ok(value)
 }
 

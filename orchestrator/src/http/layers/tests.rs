@@ -98,6 +98,7 @@ fn problem(answer: &(StatusCode, HeaderMap, String)) -> Problem {
 #[case::negative(r#"{"name":"a","lines":[{"count":-1}]}"#, ErrorCode::Invalid, "lines[0].count")]
 #[case::array(r#"["a"]"#, ErrorCode::Invalid, "body")]
 #[case::cut_array(r#"["a""#, ErrorCode::BadRequest, "")]
+#[case::line_as_array(r#"{"name":"a","lines":[[1]]}"#, ErrorCode::Invalid, "lines[0]")]
 #[case::number("1", ErrorCode::Invalid, "body")]
 #[tokio::test]
 async fn a_wrong_body_is_told_by_its_field(#[case] body: &str, #[case] code: ErrorCode, #[case] field: &str) {
