@@ -29,6 +29,7 @@ macro_rules! uuid_id {
 
         impl $name {
             /// A new id, ordered by the time it was made (UUIDv7).
+            #[expect(clippy::disallowed_methods, reason = "this is where ids are made")]
             pub fn generate() -> Self {
                 Self(Uuid::now_v7())
             }
@@ -97,6 +98,7 @@ pub struct CallId(pub String);
 
 impl CallId {
     /// A call id that no other call has.
+    #[expect(clippy::disallowed_methods, reason = "this is where ids are made")]
     pub fn generate() -> Self {
         Self(Uuid::now_v7().simple().to_string())
     }

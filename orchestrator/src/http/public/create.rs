@@ -3,7 +3,7 @@
 use axum::{
     Json,
     extract::State,
-    http::{HeaderValue, StatusCode, header},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use chrono::{DateTime, Utc};
@@ -40,6 +40,7 @@ pub(super) async fn create(
     State(api): State<PublicApi>,
     Writer(who): Writer,
     key: IdempotencyKey,
+    headers: HeaderMap,
     body: ApiJsonBytes<CreateJob>,
 ) -> Result<Response, ApiError> {
     let key = key.bind(&who.user, "POST /api/jobs", &body.bytes);
@@ -47,7 +48,7 @@ pub(super) async fn create(
         return Ok(replayed);
     }
     let accepted = request::check(&body.value, &api.ceiling).map_err(rejected)?;
-    let new = NewJob { user: who.user, request: body.value, restarted_from: None };
+    let new = NewJob { user: who.user, request: body.value, source: source(&headers), restarted_from: None };
     store(&api, new, accepted, key).await
 }
 
@@ -55,6 +56,7 @@ pub(super) async fn create(
 pub(super) struct NewJob {
     pub(super) user: String,
     pub(super) request: CreateJob,
+    pub(super) source: Source,
     pub(super) restarted_from: Option<JobId>,
 }
 
@@ -110,6 +112,12 @@ pub(super) async fn store(
     Ok(created(&record))
 }
 
+/// The command line says who it is; everyone else is the API.
+pub(super) fn source(headers: &HeaderMap) -> Source {
+    let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
+    if agent.is_some_and(|agent| agent.starts_with("gantry-cli/")) { Source::Cli } else { Source::Api }
+}
+
 fn created(record: &JobRecord) -> Response {
     let mut response = (StatusCode::CREATED, Json(record.to_api())).into_response();
     if let Ok(location) = HeaderValue::from_str(&format!("/api/jobs/{}", record.id)) {
@@ -127,7 +135,7 @@ pub(super) fn rejected(rejected: Rejected) -> ApiError {
 }
 
 fn record(id: JobId, now: DateTime<Utc>, new: NewJob, accepted: Accepted) -> JobRecord {
-    let NewJob { user, request, restarted_from } = new;
+    let NewJob { user, request, source, restarted_from } = new;
     JobRecord {
         id,
         rev: 0,
@@ -147,7 +155,7 @@ fn record(id: JobId, now: DateTime<Utc>, new: NewJob, accepted: Accepted) -> Job
         image: accepted.image,
         model: accepted.model,
         plan: request.plan,
-        source: Source::Api,
+        source,
         restarted_from,
         attempt: 0,
         repair_attempts: 0,

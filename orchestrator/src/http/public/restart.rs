@@ -1,12 +1,12 @@
 //! `POST /api/jobs/{id}/restart`: a new job that goes on where a failed or cancelled one ended.
 
-use axum::{extract::State, response::Response};
+use axum::{extract::State, http::HeaderMap, response::Response};
 use protocol::{CreateJob, ErrorCode, Job, JobId, JobState, Problem, RestartRequest};
 
 use super::{
     PublicApi,
     caller::{Writer, visible},
-    create::{NewJob, rejected, store},
+    create::{NewJob, rejected, source, store},
 };
 use crate::{
     domain::{
@@ -41,6 +41,7 @@ pub(super) async fn restart(
     State(api): State<PublicApi>,
     Writer(who): Writer,
     ApiPath(id): ApiPath<JobId>,
+    headers: HeaderMap,
     OptionalJson(request): OptionalJson<RestartRequest>,
 ) -> Result<Response, ApiError> {
     if let Some(prompt) = &request.prompt {
@@ -74,7 +75,7 @@ pub(super) async fn restart(
         ..CreateJob::default()
     };
     // It stays its owner's, also when an admin restarts it.
-    let new = NewJob { user: old.user_id.clone(), request, restarted_from: Some(id) };
+    let new = NewJob { user: old.user_id.clone(), request, source: source(&headers), restarted_from: Some(id) };
     store(&api, new, accepted, None).await
 }
 

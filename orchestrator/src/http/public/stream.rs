@@ -92,7 +92,7 @@ impl Reader {
         if !self.checked_oldest {
             self.checked_oldest = true;
             if let Some(oldest) = page.oldest_seq.filter(|oldest| *oldest > self.after + 1) {
-                self.waiting.push_back(named("resync", &json!({"oldest_seq": oldest})));
+                self.waiting.push_back(named("resync", &json!({"seq": oldest})));
             }
         }
         for event in page.items {
