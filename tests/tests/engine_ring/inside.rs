@@ -136,8 +136,9 @@ fn big_file() -> std::io::Result<()> {
 
 #[cfg(target_arch = "x86_64")]
 fn calls() {
-    let (none, slash) = (0_i64, CString::new("/tmp").expect("no nul"));
-    let path = slash.as_ptr();
+    let (none, folder) = (0_i64, CString::new("/tmp").expect("no nul"));
+    let device = CString::new("/tmp/device").expect("no nul");
+    let path = folder.as_ptr();
     let calls: [(&str, i64, [i64; 4]); 17] = [
         ("mount", 165, [path as i64, path as i64, none, 4096]),
         ("unshare-user", 272, [0x1000_0000, 0, 0, 0]),
@@ -155,7 +156,7 @@ fn calls() {
         ("open_by_handle_at", 304, [0, 0, 0, 0]),
         ("kexec_load", 246, [0, 0, 0, 0]),
         ("chroot", 161, [path as i64, 0, 0, 0]),
-        ("mknod-device", 133, [path as i64, 0o020_666, 0x103, 0]),
+        ("mknod-device", 133, [device.as_ptr() as i64, 0o020_666, 0x103, 0]),
     ];
     for (name, number, [a, b, c, d]) in calls {
         println!("call {name} {}", answer(unsafe { syscall(number, a, b, c, d, 0_i64) }));

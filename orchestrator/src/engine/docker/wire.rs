@@ -19,6 +19,9 @@ use crate::engine::{
     spec::{self, ImageFacts, LABEL_CREATED_AT},
 };
 
+#[cfg(test)]
+mod tests;
+
 /// The settings of a host configuration that a posture has fields for, or (mounts) that inspect shows elsewhere as they
 /// really are.
 const KNOWN_HOST_SETTINGS: [&str; 23] = [

@@ -9,7 +9,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::ground::{Image, PATIENCE, Ring};
+use super::ground::{Image, PATIENCE, Ring};
 
 /// Carries connections to the real engine until it is dropped; then each of them breaks and the socket is gone.
 struct Carrier {

@@ -4,7 +4,7 @@ use std::{fs, process::Command, time::Duration};
 
 use orchestrator::engine::{Engine, EngineError, ReadinessReason, SandboxReadiness};
 
-use crate::ground::{Image, Ring, must};
+use super::ground::{Image, Ring, must};
 
 async fn refusal(ring: &Ring) -> (ReadinessReason, String) {
     match ring.engine.probe().await {

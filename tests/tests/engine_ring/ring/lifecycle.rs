@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use orchestrator::engine::{ContainerRole, ContainerStatus, ContainerView, Engine, EngineError};
 
-use crate::ground::{Image, PATIENCE, Ring, must};
+use super::ground::{Image, PATIENCE, Ring, must};
 
 #[tokio::test]
 async fn a_job_starts_and_its_exit_code_is_noticed() {
