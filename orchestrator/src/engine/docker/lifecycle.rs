@@ -5,9 +5,11 @@
 
 use std::time::Duration;
 
-use bollard::models::{ContainerInspectResponse, ContainerStateStatusEnum};
-
-use super::{Docker, client::Fault, wire};
+use super::{
+    Docker,
+    client::Fault,
+    wire::{self, Inspected},
+};
 use crate::engine::{
     ContainerSpec, ContainerStatus, ContainerView, EngineError, StartedContainer,
     posture::Posture,
@@ -91,7 +93,7 @@ impl Docker {
     }
 
     /// The container of exactly this name. One of another instance is refused: it is not ours to know or touch.
-    pub(in crate::engine) async fn find(&self, name: &str) -> Result<Option<ContainerInspectResponse>, EngineError> {
+    pub(in crate::engine) async fn find(&self, name: &str) -> Result<Option<Inspected>, EngineError> {
         let seen = match self.client.inspect(name).await {
             Ok(seen) => seen,
             Err(Fault::NotFound(_)) => return Ok(None),
@@ -185,7 +187,7 @@ impl Docker {
 
     async fn is_paused(&self, id: &str) -> Result<bool, EngineError> {
         match self.client.inspect(id).await {
-            Ok(seen) => Ok(seen.state.and_then(|state| state.status) == Some(ContainerStateStatusEnum::PAUSED)),
+            Ok(seen) => Ok(wire::is_paused(&seen)),
             Err(Fault::NotFound(_)) => Ok(false),
             Err(fault) => Err(fault.into()),
         }
