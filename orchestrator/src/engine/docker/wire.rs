@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use bollard::models::{
     ContainerConfig, ContainerState, ContainerStateStatusEnum, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum,
-    HostConfigLogConfig, ImageInspect, Mount, MountBindOptions, MountBindOptionsPropagationEnum, MountPoint, MountType,
-    ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
+    HostConfigLogConfig, ImageInspect, Mount, MountPoint, MountType, ResourcesUlimits, RestartPolicy,
+    RestartPolicyNameEnum,
 };
 pub(super) use bollard::models::{ContainerCreateBody, ContainerInspectResponse as Inspected};
 use serde_json::Value;
@@ -108,17 +108,14 @@ fn host_config(posture: &Posture) -> HostConfig {
     }
 }
 
-// `Mounts` and not `Binds`: a missing source is refused, where a bind would make it, as root.
+// `Mounts` and not `Binds`: a missing source is refused, where a bind would make it, as root. The propagation is left to
+// the engine: within its own folder (a named volume) it takes nothing but what it chooses itself.
 fn mount(mount: &MountSeen) -> Mount {
     Mount {
         target: Some(mount.destination.clone()),
         source: Some(mount.source.clone()),
         typ: Some(MountType::BIND),
         read_only: Some(!mount.writable),
-        bind_options: Some(MountBindOptions {
-            propagation: mount.propagation.parse::<MountBindOptionsPropagationEnum>().ok(),
-            ..MountBindOptions::default()
-        }),
         ..Mount::default()
     }
 }
@@ -217,8 +214,13 @@ fn seen_mount(point: &MountPoint) -> MountSeen {
         source: point.source.clone().unwrap_or_default(),
         kind: point.typ.clone().unwrap_or_default(),
         writable: point.rw.unwrap_or(true),
-        propagation: point.propagation.clone().unwrap_or_default(),
+        propagation: propagation(point.propagation.as_deref().unwrap_or_default()),
     }
+}
+
+/// Of either kind nothing that is mounted inside gets out; which of the two it is, is the engine's to say.
+fn propagation(word: &str) -> String {
+    if word == "rslave" { "rprivate".to_owned() } else { word.to_owned() }
 }
 
 fn seen_ulimit(limit: ResourcesUlimits) -> Option<(String, Ulimit)> {

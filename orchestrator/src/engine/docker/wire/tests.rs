@@ -194,6 +194,13 @@ fn both_spellings_of_no_new_privileges_are_the_same() {
 }
 
 #[test]
+fn a_mount_from_the_engines_own_folder_passes() {
+    let mut volume = inspected();
+    put(&mut volume, "/Mounts/0/Propagation", json!("rslave"));
+    assert_eq!(check(volume), Ok(()));
+}
+
+#[test]
 fn an_images_own_labels_are_nobodys_business() {
     let mut labelled = inspected();
     put(&mut labelled, "/Config/Labels/org.opencontainers.image.title", json!("x"));
