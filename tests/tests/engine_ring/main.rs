@@ -10,4 +10,5 @@ mod ring {
     mod posture;
     mod readiness;
     mod trouble;
+    mod within;
 }

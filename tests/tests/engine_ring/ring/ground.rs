@@ -76,7 +76,8 @@ impl Image {
     }
 }
 
-fn run(command: &mut Command) -> (bool, String) {
+/// Whether it went well, and what it printed.
+pub(crate) fn run(command: &mut Command) -> (bool, String) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?} cannot be run: {error}"));
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     (output.status.success(), text)
