@@ -15,6 +15,7 @@ use std::{
 unsafe extern "C" {
     fn signal(number: i32, handler: usize) -> usize;
     fn syscall(number: i64, ...) -> i64;
+    fn fork() -> i32;
 }
 
 const SIGTERM: i32 = 15;
@@ -38,6 +39,7 @@ fn main() {
             },
             "ready" => drop(UnixStream::connect("/run/gantry/worker.sock").expect("the socket answers")),
             "hog" => hog(),
+            "bomb" => bomb(),
             "report" => report(),
             other => panic!("no such order: {other}"),
         }
@@ -63,6 +65,15 @@ fn hog() -> ! {
     let mut held: Vec<Vec<u8>> = Vec::new();
     loop {
         held.push(vec![1; 1 << 20]);
+    }
+}
+
+/// Each child goes on with it.
+fn bomb() -> ! {
+    loop {
+        unsafe {
+            fork();
+        }
     }
 }
 

@@ -51,6 +51,20 @@ async fn asked_twice_it_is_adopted() {
 }
 
 #[tokio::test]
+async fn asked_twice_at_once_it_is_one_container() {
+    let ring = Ring::new(Image::Good);
+    let job = ring.job("ready\nsleep");
+
+    let (one, other) = tokio::join!(ring.engine.ensure_started(&job.spec), ring.engine.ensure_started(&job.spec));
+
+    assert_eq!(one.unwrap().id, other.unwrap().id);
+    job.ready().await;
+    assert_eq!(ring.engine.list().await.unwrap().len(), 1);
+    ring.engine.remove(job.name()).await.unwrap();
+    ring.finish().await;
+}
+
+#[tokio::test]
 async fn an_ended_one_is_adopted_and_not_run_again() {
     let ring = Ring::new(Image::Good);
     let job = ring.job("exit 0");
@@ -117,6 +131,21 @@ async fn kill_leaves_no_grace_even_to_a_frozen_one() {
         assert!(matches!(ring.end_of(job.name()).await, ContainerStatus::Exited { code: 137, .. }));
         ring.engine.remove(job.name()).await.unwrap();
     }
+    ring.finish().await;
+}
+
+#[tokio::test]
+async fn a_fork_bomb_ends_in_time() {
+    let ring = Ring::new(Image::Good);
+    let job = ring.job("stubborn\nready\nbomb");
+    ring.engine.ensure_started(&job.spec).await.unwrap();
+    job.ready().await;
+
+    let asked = Instant::now();
+    ring.engine.stop(job.name(), Duration::from_secs(1)).await.unwrap();
+
+    assert!(asked.elapsed() < Duration::from_secs(8), "took {:?}", asked.elapsed());
+    ring.engine.remove(job.name()).await.unwrap();
     ring.finish().await;
 }
 

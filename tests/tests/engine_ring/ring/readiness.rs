@@ -66,6 +66,16 @@ async fn what_a_probe_left_behind_is_cleared() {
 }
 
 #[tokio::test]
+async fn a_run_directory_too_deep_for_a_socket_is_told() {
+    let deep = "d".repeat(60);
+    let ring = Ring::with(Image::Good, |settings| settings.run_dir = settings.run_dir.join(&deep));
+    let (reason, detail) = refusal(&ring).await;
+    assert_eq!(reason, ReadinessReason::PostureUnsupported);
+    assert!(detail.contains("GANTRY_RUN_DIR"), "{detail}");
+    ring.finish().await;
+}
+
+#[tokio::test]
 async fn a_missing_image_is_named() {
     let ring = Ring::with(Image::Good, |settings| settings.image = "gantry-ring-none:none".to_owned());
     let (reason, detail) = refusal(&ring).await;
