@@ -56,7 +56,6 @@ impl Docker {
             }
             Err(Unready { reason, detail }) => {
                 *passed = None;
-                tracing::warn!(reason = reason.as_str(), detail, "no full job can run");
                 SandboxReadiness::NotReady { reason, detail }
             }
         }

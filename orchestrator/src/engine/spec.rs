@@ -131,7 +131,7 @@ pub(super) fn posture(spec: &ContainerSpec, ground: &Ground<'_>) -> Result<Postu
         // The same as memory: no swap.
         memory_swap_bytes: memory_bytes,
         nano_cpus: nano_cpus(spec.resources.cpus)?,
-        pids_limit: i64::from(spec.resources.pids),
+        pids_limit: pids(spec.resources.pids)?,
         ulimits: ulimits(file_bytes),
         shm_bytes: SHM_BYTES,
         ipc_mode: "private".to_owned(),
@@ -233,6 +233,15 @@ fn bytes(megabytes: u64) -> Result<i64, EngineError> {
         .filter(|bytes| *bytes > 0)
         .and_then(|bytes| i64::try_from(bytes).ok())
         .ok_or_else(|| EngineError::Refused(format!("a limit of {megabytes} MB cannot be set; ask for less or more")))
+}
+
+fn pids(pids: u32) -> Result<i64, EngineError> {
+    // The engine reads nought as "no limit".
+    if pids == 0 {
+        Err(EngineError::Refused("a limit of no processes cannot be set; ask for more".to_owned()))
+    } else {
+        Ok(i64::from(pids))
+    }
 }
 
 /// A share that the engine would read as "no limit" (nought, not a number) is refused.

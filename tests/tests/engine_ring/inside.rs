@@ -15,6 +15,7 @@ use std::{
 unsafe extern "C" {
     fn signal(number: i32, handler: usize) -> usize;
     fn syscall(number: i64, ...) -> i64;
+    fn fork() -> i32;
 }
 
 const SIGTERM: i32 = 15;
@@ -38,6 +39,7 @@ fn main() {
             },
             "ready" => drop(UnixStream::connect("/run/gantry/worker.sock").expect("the socket answers")),
             "hog" => hog(),
+            "bomb" => bomb(),
             "report" => report(),
             other => panic!("no such order: {other}"),
         }
@@ -63,6 +65,15 @@ fn hog() -> ! {
     let mut held: Vec<Vec<u8>> = Vec::new();
     loop {
         held.push(vec![1; 1 << 20]);
+    }
+}
+
+/// Each child goes on with it.
+fn bomb() -> ! {
+    loop {
+        unsafe {
+            fork();
+        }
     }
 }
 
@@ -136,8 +147,9 @@ fn big_file() -> std::io::Result<()> {
 
 #[cfg(target_arch = "x86_64")]
 fn calls() {
-    let (none, slash) = (0_i64, CString::new("/tmp").expect("no nul"));
-    let path = slash.as_ptr();
+    let (none, folder) = (0_i64, CString::new("/tmp").expect("no nul"));
+    let device = CString::new("/tmp/device").expect("no nul");
+    let path = folder.as_ptr();
     let calls: [(&str, i64, [i64; 4]); 17] = [
         ("mount", 165, [path as i64, path as i64, none, 4096]),
         ("unshare-user", 272, [0x1000_0000, 0, 0, 0]),
@@ -155,7 +167,7 @@ fn calls() {
         ("open_by_handle_at", 304, [0, 0, 0, 0]),
         ("kexec_load", 246, [0, 0, 0, 0]),
         ("chroot", 161, [path as i64, 0, 0, 0]),
-        ("mknod-device", 133, [path as i64, 0o020_666, 0x103, 0]),
+        ("mknod-device", 133, [device.as_ptr() as i64, 0o020_666, 0x103, 0]),
     ];
     for (name, number, [a, b, c, d]) in calls {
         println!("call {name} {}", answer(unsafe { syscall(number, a, b, c, d, 0_i64) }));

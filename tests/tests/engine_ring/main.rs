@@ -2,8 +2,13 @@
 //!
 //! Each test has an instance id of its own and leaves neither container nor folder.
 
-mod ground;
-mod lifecycle;
-mod posture;
-mod readiness;
-mod trouble;
+// In one module with this attribute, since clippy takes only that for tests, which may unwrap.
+#[cfg(test)]
+mod ring {
+    mod ground;
+    mod lifecycle;
+    mod posture;
+    mod readiness;
+    mod trouble;
+    mod within;
+}

@@ -5,9 +5,11 @@
 
 use std::time::Duration;
 
-use bollard::models::{ContainerInspectResponse, ContainerStateStatusEnum};
-
-use super::{Docker, client::Fault, wire};
+use super::{
+    Docker,
+    client::Fault,
+    wire::{self, Inspected},
+};
 use crate::engine::{
     ContainerSpec, ContainerStatus, ContainerView, EngineError, StartedContainer,
     posture::Posture,
@@ -18,19 +20,35 @@ use crate::engine::{
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// A removal that is under way already is waited for.
 const REMOVE_LIMIT: Duration = Duration::from_secs(10);
-const REMOVE_LOOK_EVERY: Duration = Duration::from_millis(50);
+/// A start that takes longer has failed, whatever the engine will still make of it.
+const START_LIMIT: Duration = Duration::from_mins(2);
+/// Where the engine has no event for what is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 impl Docker {
     /// Makes the container, or adopts the one that has its name.
     pub(in crate::engine) async fn start(&self, spec: &ContainerSpec) -> Result<StartedContainer, EngineError> {
         let posture = self.wanted(spec, &spec.image).await?;
-        let body = wire::create_body(&posture, &spec.created_at.to_rfc3339());
-        match self.client.create(&spec.name, body).await {
-            Ok(id) => self.start_checked(&id, &posture).await,
-            Err(Fault::Conflict(_)) => self.adopt(spec).await,
-            Err(Fault::NotFound(_)) => Err(EngineError::ImageMissing(spec.image.clone())),
-            Err(Fault::Engine(error)) => Err(error),
-        }
+        let made_or_adopted = Box::pin(async {
+            loop {
+                let body = wire::create_body(&posture, &spec.created_at.to_rfc3339());
+                match self.client.create(&spec.name, body).await {
+                    Ok(id) => return self.start_checked(&id, &posture).await,
+                    Err(Fault::NotFound(_)) => return Err(EngineError::ImageMissing(spec.image.clone())),
+                    Err(Fault::Engine(error)) => return Err(error),
+                    Err(Fault::Conflict(_)) => {}
+                }
+                if let Some(seen) = self.find(&spec.name).await? {
+                    return self.adopt(spec, &seen).await;
+                }
+                // A name is taken a little before its container can be seen, and let go a little after.
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        });
+        tokio::time::timeout(START_LIMIT, made_or_adopted).await.unwrap_or_else(|_| {
+            let (name, limit_seconds) = (&spec.name, START_LIMIT.as_secs());
+            Err(EngineError::Other(format!("container {name} was neither made nor found within {limit_seconds} s")))
+        })
     }
 
     /// The posture with the facts of the image that the engine has under this name or id.
@@ -65,16 +83,13 @@ impl Docker {
     }
 
     /// One of this name is there. Its image is the one it was made of, whatever the image's name means by now.
-    async fn adopt(&self, spec: &ContainerSpec) -> Result<StartedContainer, EngineError> {
-        let Some(seen) = self.find(&spec.name).await? else {
-            return Err(EngineError::Other(format!("container {} vanished while it was adopted", spec.name)));
-        };
+    async fn adopt(&self, spec: &ContainerSpec, seen: &Inspected) -> Result<StartedContainer, EngineError> {
         let (id, image) = (seen.id.clone().unwrap_or_default(), seen.image.clone().unwrap_or_default());
         let posture = self.wanted(spec, &image).await?;
-        match wire::view(&seen).status {
+        match wire::view(seen).status {
             ContainerStatus::Created => self.start_checked(&id, &posture).await,
             ContainerStatus::Running | ContainerStatus::Exited { .. } => {
-                if let Err(error) = posture.check(&wire::seen_posture(&seen)) {
+                if let Err(error) = posture.check(&wire::seen_posture(seen)) {
                     self.discard(&id).await;
                     return Err(error);
                 }
@@ -91,7 +106,7 @@ impl Docker {
     }
 
     /// The container of exactly this name. One of another instance is refused: it is not ours to know or touch.
-    pub(in crate::engine) async fn find(&self, name: &str) -> Result<Option<ContainerInspectResponse>, EngineError> {
+    pub(in crate::engine) async fn find(&self, name: &str) -> Result<Option<Inspected>, EngineError> {
         let seen = match self.client.inspect(name).await {
             Ok(seen) => seen,
             Err(Fault::NotFound(_)) => return Ok(None),
@@ -185,7 +200,7 @@ impl Docker {
 
     async fn is_paused(&self, id: &str) -> Result<bool, EngineError> {
         match self.client.inspect(id).await {
-            Ok(seen) => Ok(seen.state.and_then(|state| state.status) == Some(ContainerStateStatusEnum::PAUSED)),
+            Ok(seen) => Ok(wire::is_paused(&seen)),
             Err(Fault::NotFound(_)) => Ok(false),
             Err(fault) => Err(fault.into()),
         }
@@ -231,7 +246,7 @@ impl Docker {
             loop {
                 match self.client.inspect(id).await {
                     Err(Fault::NotFound(_)) => return Ok(()),
-                    Ok(_) => tokio::time::sleep(REMOVE_LOOK_EVERY).await,
+                    Ok(_) => tokio::time::sleep(LOOK_EVERY).await,
                     Err(fault) => return Err(fault.into()),
                 }
             }

@@ -13,6 +13,8 @@ use crate::engine::EngineError;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// An engine that hangs, or a network that swallows, breaks no stream: after such a silence it is asked.
+const SILENCE_BEFORE_PING: Duration = Duration::from_secs(15);
 
 /// The stream, or what is known of the tries to get one.
 #[derive(Default)]
@@ -40,14 +42,15 @@ impl Docker {
     /// The next event; the loss of the stream; or a stream that was made (anew). Safe to drop at any point.
     pub(super) async fn next_change(&self) {
         let mut watch = self.watch.lock().await;
-        if let Some(stream) = watch.stream.as_mut() {
-            match stream.next().await {
-                Some(Ok(())) => watch.failures = 0,
-                Some(Err(error)) => {
-                    tracing::debug!(%error, "the engine's events broke off");
+        while let Some(stream) = watch.stream.as_mut() {
+            match tokio::time::timeout(SILENCE_BEFORE_PING, stream.next()).await {
+                Ok(Some(Ok(()))) => watch.failures = 0,
+                Ok(ended) => {
+                    tracing::debug!(?ended, "the engine's events broke off");
                     watch.lost();
                 }
-                None => watch.lost(),
+                Err(_silence) if self.client.ping().await.is_ok() => continue,
+                Err(_silence) => watch.lost(),
             }
             return;
         }

@@ -6,10 +6,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use bollard::models::{
-    ContainerConfig, ContainerCreateBody, ContainerInspectResponse, ContainerState, ContainerStateStatusEnum,
-    HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, ImageInspect, Mount, MountBindOptions,
-    MountBindOptionsPropagationEnum, MountPoint, MountType, ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
+    ContainerConfig, ContainerState, ContainerStateStatusEnum, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum,
+    HostConfigLogConfig, ImageInspect, Mount, MountPoint, MountType, ResourcesUlimits, RestartPolicy,
+    RestartPolicyNameEnum,
 };
+pub(super) use bollard::models::{ContainerCreateBody, ContainerInspectResponse as Inspected};
 use serde_json::Value;
 
 use crate::engine::{
@@ -18,6 +19,9 @@ use crate::engine::{
     posture::{MountSeen, Posture, Ulimit},
     spec::{self, ImageFacts, LABEL_CREATED_AT},
 };
+
+#[cfg(test)]
+mod tests;
 
 /// The settings of a host configuration that a posture has fields for, or (mounts) that inspect shows elsewhere as they
 /// really are.
@@ -104,17 +108,14 @@ fn host_config(posture: &Posture) -> HostConfig {
     }
 }
 
-// `Mounts` and not `Binds`: a missing source is refused, where a bind would make it, as root.
+// `Mounts` and not `Binds`: a missing source is refused, where a bind would make it, as root. The propagation is left to
+// the engine: within its own folder (a named volume) it takes nothing but what it chooses itself.
 fn mount(mount: &MountSeen) -> Mount {
     Mount {
         target: Some(mount.destination.clone()),
         source: Some(mount.source.clone()),
         typ: Some(MountType::BIND),
         read_only: Some(!mount.writable),
-        bind_options: Some(MountBindOptions {
-            propagation: mount.propagation.parse::<MountBindOptionsPropagationEnum>().ok(),
-            ..MountBindOptions::default()
-        }),
         ..Mount::default()
     }
 }
@@ -124,7 +125,7 @@ fn ulimit((name, limit): (&String, &Ulimit)) -> ResourcesUlimits {
 }
 
 /// The posture that a container shows.
-pub(super) fn seen_posture(inspected: &ContainerInspectResponse) -> Posture {
+pub(super) fn seen_posture(inspected: &Inspected) -> Posture {
     let config = inspected.config.clone().unwrap_or_default();
     let host = inspected.host_config.clone().unwrap_or_default();
     let others = other_settings(&host);
@@ -195,7 +196,7 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-fn networks(inspected: &ContainerInspectResponse) -> Vec<String> {
+fn networks(inspected: &Inspected) -> Vec<String> {
     let settings = inspected.network_settings.as_ref();
     let names = settings.and_then(|settings| settings.networks.as_ref()).into_iter().flat_map(HashMap::keys);
     sorted(names.filter(|name| *name != "none").cloned())
@@ -213,8 +214,13 @@ fn seen_mount(point: &MountPoint) -> MountSeen {
         source: point.source.clone().unwrap_or_default(),
         kind: point.typ.clone().unwrap_or_default(),
         writable: point.rw.unwrap_or(true),
-        propagation: point.propagation.clone().unwrap_or_default(),
+        propagation: propagation(point.propagation.as_deref().unwrap_or_default()),
     }
+}
+
+/// Of either kind nothing that is mounted inside gets out; which of the two it is, is the engine's to say.
+fn propagation(word: &str) -> String {
+    if word == "rslave" { "rprivate".to_owned() } else { word.to_owned() }
 }
 
 fn seen_ulimit(limit: ResourcesUlimits) -> Option<(String, Ulimit)> {
@@ -256,12 +262,12 @@ pub(super) fn image_facts(image: ImageInspect) -> ImageFacts {
 }
 
 /// A label of an inspected container.
-pub(super) fn label<'a>(inspected: &'a ContainerInspectResponse, name: &str) -> Option<&'a str> {
+pub(super) fn label<'a>(inspected: &'a Inspected, name: &str) -> Option<&'a str> {
     inspected.config.as_ref()?.labels.as_ref()?.get(name).map(String::as_str)
 }
 
 /// What the dispatcher sees of it.
-pub(super) fn view(inspected: &ContainerInspectResponse) -> ContainerView {
+pub(super) fn view(inspected: &Inspected) -> ContainerView {
     let role = label(inspected, spec::LABEL_ROLE).and_then(spec::role_of);
     ContainerView {
         name: inspected.name.as_deref().unwrap_or_default().trim_start_matches('/').to_owned(),
@@ -271,6 +277,11 @@ pub(super) fn view(inspected: &ContainerInspectResponse) -> ContainerView {
         role,
         status: status(inspected.state.as_ref()),
     }
+}
+
+/// Frozen: it hears no signal but SIGKILL, and that when it thaws.
+pub(super) fn is_paused(inspected: &Inspected) -> bool {
+    inspected.state.as_ref().and_then(|state| state.status) == Some(ContainerStateStatusEnum::PAUSED)
 }
 
 /// The exit code that a shell and an init give a process that died of SIGKILL.

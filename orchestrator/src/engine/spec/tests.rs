@@ -1,1 +1,205 @@
+//! What a container gets, in tables; and what the seccomp profile must say.
 
+use std::{collections::BTreeSet, path::Path};
+
+use chrono::DateTime;
+use proptest::prelude::*;
+use protocol::{InstanceId, JobId};
+use rstest::rstest;
+use serde_json::Value;
+
+use super::*;
+use crate::engine::Resources;
+
+const JOB: &str = "01936f2e-8a4b-7c3d-9e1f-0123456789ab";
+
+/// A job's container as the dispatcher asks for it.
+pub(in crate::engine) fn job_spec() -> ContainerSpec {
+    ContainerSpec {
+        name: format!("gantry-job-{JOB}-2"),
+        job_id: JOB.parse::<JobId>().unwrap(),
+        attempt: 2,
+        owner: "ada".to_owned(),
+        created_at: DateTime::from_timestamp(1_700_000_000, 0).unwrap(),
+        role: ContainerRole::Job,
+        image: "gantry-worker:latest".to_owned(),
+        resources: Resources { memory_mb: 512, cpus: 1.5, pids: 128, disk_mb: 1024 },
+        run_folder: "/run/x".into(),
+        workspace: "/data/x".into(),
+        traceparent: None,
+    }
+}
+
+/// Its posture on a plain engine.
+pub(in crate::engine) fn job_posture(spec: &ContainerSpec, image: &ImageFacts, runtime: &str) -> Posture {
+    posture(spec, &ground(image, runtime)).unwrap()
+}
+
+fn ground<'a>(image: &'a ImageFacts, runtime: &'a str) -> Ground<'a> {
+    let (run_folder, workspace) = (Path::new("/host/run/x"), Path::new("/host/data/x"));
+    Ground { instance_id: InstanceId::nil(), runtime, image, run_folder, workspace }
+}
+
+#[test]
+fn the_environment_is_the_contracts_list() {
+    let spec = ContainerSpec { traceparent: Some("00-a-b-01".to_owned()), ..job_spec() };
+    let posture = job_posture(&spec, &ImageFacts::default(), "runc");
+    assert_eq!(
+        posture.env,
+        [
+            &format!("GANTRY_JOB_ID={JOB}"),
+            "GANTRY_SOCKET=/run/gantry/worker.sock",
+            "GANTRY_TOKEN_FILE=/run/gantry/token",
+            "GANTRY_WORKSPACE=/workspace",
+            "HOME=/home/agent",
+            "LANG=C.UTF-8",
+            "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "TRACEPARENT=00-a-b-01",
+        ]
+    );
+}
+
+#[test]
+fn of_an_images_environment_path_and_lang_are_kept() {
+    let env = ["PATH=/opt/node/bin:/bin", "LANG=nb_NO.UTF-8", "NODE_VERSION=20", "HOME=/root"].map(str::to_owned);
+    let image = ImageFacts { env: env.to_vec(), ..ImageFacts::default() };
+    let posture = job_posture(&job_spec(), &image, "runc");
+    assert!(posture.env.contains(&"PATH=/opt/node/bin:/bin".to_owned()));
+    assert!(posture.env.contains(&"LANG=nb_NO.UTF-8".to_owned()));
+    assert!(posture.env.contains(&"HOME=/home/agent".to_owned()));
+    assert!(!posture.env.iter().any(|entry| entry.starts_with("NODE_VERSION")));
+}
+
+#[test]
+fn labels_name_the_owner_the_job_and_the_posture() {
+    let posture = job_posture(&job_spec(), &ImageFacts::default(), "runc");
+    let digest = posture.digest().unwrap();
+    let wanted = [
+        ("gantry.attempt", "2"),
+        ("gantry.instance-id", "00000000-0000-0000-0000-000000000000"),
+        ("gantry.job-id", JOB),
+        ("gantry.managed", "true"),
+        ("gantry.owner", "ada"),
+        ("gantry.posture", digest.as_str()),
+        ("gantry.role", "job"),
+    ];
+    assert_eq!(posture.labels, pairs(&wanted));
+}
+
+#[rstest]
+#[case::job(ContainerRole::Job, "0123456789ab", &[])]
+#[case::pool(ContainerRole::Pool, "gantry-pool-3", &[])]
+#[case::probe(ContainerRole::Probe, "0123456789ab", &["probe"])]
+fn each_role_has_its_hostname_and_command(#[case] role: ContainerRole, #[case] host: &str, #[case] cmd: &[&str]) {
+    let name = "gantry-pool-3".to_owned();
+    let posture = job_posture(&ContainerSpec { name, role, ..job_spec() }, &ImageFacts::default(), "runc");
+    assert_eq!((posture.hostname.as_str(), posture.cmd), (host, owned(cmd)));
+    assert_eq!(role_of(role_word(role)), Some(role));
+}
+
+#[rstest]
+#[case::no_memory(Resources { memory_mb: 0, ..job_spec().resources })]
+#[case::memory_beyond_counting(Resources { memory_mb: u64::MAX, ..job_spec().resources })]
+#[case::no_disk(Resources { disk_mb: 0, ..job_spec().resources })]
+#[case::no_cpu(Resources { cpus: 0.0, ..job_spec().resources })]
+#[case::a_negative_cpu(Resources { cpus: -1.0, ..job_spec().resources })]
+#[case::not_a_number_of_cpus(Resources { cpus: f64::NAN, ..job_spec().resources })]
+#[case::endless_cpus(Resources { cpus: f64::INFINITY, ..job_spec().resources })]
+#[case::no_pids(Resources { pids: 0, ..job_spec().resources })]
+fn a_limit_that_would_mean_none_is_refused(#[case] resources: Resources) {
+    let spec = ContainerSpec { resources, ..job_spec() };
+    let refused = posture(&spec, &ground(&ImageFacts::default(), "runc"));
+    assert!(matches!(refused, Err(EngineError::Refused(_))), "{refused:?}");
+}
+
+#[test]
+fn the_digest_tells_runtimes_apart() {
+    let digest = |runtime| job_posture(&job_spec(), &ImageFacts::default(), runtime).digest().unwrap();
+    assert_ne!(digest("runc"), digest("runsc"));
+    assert_eq!(digest("runc").len(), 64);
+}
+
+proptest! {
+    #[test]
+    fn the_digest_is_the_same_for_every_job(
+        memory_mb in 1_u64..100_000,
+        cpus in 0.01_f64..64.0,
+        pids in 1_u32..10_000,
+        disk_mb in 1_u64..100_000,
+        attempt in 0_u32..9,
+        owner in "[a-z]{1,9}",
+        traceparent in proptest::option::of("[0-9a-f]{8}"),
+        probe in any::<bool>(),
+    ) {
+        let role = if probe { ContainerRole::Probe } else { ContainerRole::Job };
+        let resources = Resources { memory_mb, cpus, pids, disk_mb };
+        let (job_id, image) = (JobId::generate(), "other:1".to_owned());
+        let spec = ContainerSpec { job_id, attempt, owner, role, image, resources, traceparent, ..job_spec() };
+        let facts = ImageFacts { id: "sha256:1".to_owned(), env: vec!["PATH=/x".to_owned()], volumes: Vec::new() };
+        let (one, other) = (job_posture(&spec, &facts, "runc"), job_posture(&job_spec(), &ImageFacts::default(), "runc"));
+        prop_assert_eq!(one.digest(), other.digest());
+        prop_assert_eq!(&one.labels["gantry.posture"], &one.digest().unwrap());
+    }
+}
+
+fn rules() -> Vec<Value> {
+    let profile: Value = serde_json::from_str(SECCOMP_PROFILE).unwrap();
+    assert_eq!((&profile["defaultAction"], &profile["defaultErrnoRet"]), (&"SCMP_ACT_ERRNO".into(), &1.into()));
+    // A second word size would bring calls that take their arguments elsewhere, past the rules on them.
+    for architecture in profile["archMap"].as_array().unwrap() {
+        assert_eq!(architecture["subArchitectures"], Value::Array(Vec::new()));
+    }
+    profile["syscalls"].as_array().unwrap().clone()
+}
+
+fn names(rule: &Value) -> impl Iterator<Item = &str> {
+    rule["names"].as_array().unwrap().iter().map(|name| name.as_str().unwrap())
+}
+
+#[rstest]
+#[case::kernel_programs(&["bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register"])]
+#[case::other_processes(&["ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp", "process_madvise"])]
+#[case::keys(&["keyctl", "add_key", "request_key"])]
+#[case::namespaces(&["unshare", "setns", "chroot", "pivot_root"])]
+#[case::mounts(&["mount", "umount", "umount2", "mount_setattr", "move_mount", "open_tree", "fsopen", "fsmount", "fsconfig", "fspick"])]
+#[case::the_machine(&["kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "reboot", "swapon", "iopl", "ioperm", "syslog", "settimeofday", "clock_settime"])]
+#[case::handles(&["open_by_handle_at", "fanotify_init"])]
+#[case::multiplexers(&["socketcall", "ipc", "modify_ldt", "vm86"])]
+fn what_an_agent_never_needs_is_not_allowed(#[case] refused: &[&str]) {
+    let allowed: BTreeSet<String> = rules()
+        .iter()
+        .filter(|rule| rule["action"] == "SCMP_ACT_ALLOW")
+        .flat_map(|rule| names(rule).map(str::to_owned).collect::<Vec<_>>())
+        .collect();
+    for name in refused {
+        assert!(!allowed.contains(*name), "{name} is allowed");
+    }
+}
+
+#[test]
+fn sockets_and_clones_are_allowed_by_their_arguments_only() {
+    let mut families = Vec::new();
+    for rule in rules() {
+        for name in
+            names(&rule).filter(|name| ["socket", "socketpair", "clone", "clone3", "personality"].contains(name))
+        {
+            let args = rule["args"].as_array().cloned().unwrap_or_default();
+            match name {
+                "clone3" => assert_eq!((&rule["action"], &rule["errnoRet"]), (&"SCMP_ACT_ERRNO".into(), &38.into())),
+                "clone" => {
+                    assert_eq!((&args[0]["value"], &args[0]["valueTwo"]), (&0x7E02_0000_u32.into(), &0.into()));
+                    assert_eq!(args[0]["op"], "SCMP_CMP_MASKED_EQ");
+                }
+                "socket" => {
+                    // Two conditions on one argument would be joined by "or".
+                    let indexes: BTreeSet<u64> = args.iter().filter_map(|arg| arg["index"].as_u64()).collect();
+                    assert_eq!(indexes.len(), args.len());
+                    families.push(args[0]["value"].as_u64().unwrap());
+                    assert!(args.iter().all(|arg| arg["op"] == "SCMP_CMP_EQ"));
+                }
+                _ => assert_eq!(args.len(), 1, "{name}"),
+            }
+        }
+    }
+    assert_eq!(families, [1, 2, 10, 16]);
+}

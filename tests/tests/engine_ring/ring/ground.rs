@@ -34,7 +34,7 @@ pub(crate) enum Image {
 impl Image {
     /// Its name, made if the engine has it not. The name tells the content, so that a changed program is a new image.
     pub(crate) fn name(self) -> String {
-        let source = include_bytes!("inside.rs");
+        let source = include_bytes!("../inside.rs");
         let sum = source
             .iter()
             .fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
@@ -76,7 +76,8 @@ impl Image {
     }
 }
 
-fn run(command: &mut Command) -> (bool, String) {
+/// Whether it went well, and what it printed.
+pub(crate) fn run(command: &mut Command) -> (bool, String) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?} cannot be run: {error}"));
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     (output.status.success(), text)

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use orchestrator::engine::Engine;
+use orchestrator::engine::{Engine, EngineError};
 use tokio::{
     io::copy_bidirectional,
     net::{UnixListener, UnixStream},
     task::JoinSet,
 };
 
-use crate::ground::{Image, PATIENCE, Ring};
+use super::ground::{Image, PATIENCE, Ring};
 
 /// Carries connections to the real engine until it is dropped; then each of them breaks and the socket is gone.
 struct Carrier {
@@ -55,7 +55,8 @@ async fn the_engines_leaving_and_coming_back_are_hints() {
 
     carrier.stop().await;
     hint().await;
-    assert!(ring.engine.observe(job.name()).await.is_err());
+    let error = ring.engine.observe(job.name()).await.unwrap_err();
+    assert!(matches!(error, EngineError::Unreachable(_)), "{error:?}");
     let waiting = ring.engine.changed();
     assert!(tokio::time::timeout(Duration::from_millis(300), waiting).await.is_err(), "no hint while it is away");
 

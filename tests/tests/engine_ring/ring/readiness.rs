@@ -4,7 +4,7 @@ use std::{fs, process::Command, time::Duration};
 
 use orchestrator::engine::{Engine, EngineError, ReadinessReason, SandboxReadiness};
 
-use crate::ground::{Image, Ring, must};
+use super::ground::{Image, Ring, must};
 
 async fn refusal(ring: &Ring) -> (ReadinessReason, String) {
     match ring.engine.probe().await {
@@ -62,6 +62,16 @@ async fn what_a_probe_left_behind_is_cleared() {
     assert!(matches!(ring.engine.probe().await, SandboxReadiness::Ready(_)));
 
     assert!(!left.exists());
+    ring.finish().await;
+}
+
+#[tokio::test]
+async fn a_run_directory_too_deep_for_a_socket_is_told() {
+    let deep = "d".repeat(60);
+    let ring = Ring::with(Image::Good, |settings| settings.run_dir = settings.run_dir.join(&deep));
+    let (reason, detail) = refusal(&ring).await;
+    assert_eq!(reason, ReadinessReason::PostureUnsupported);
+    assert!(detail.contains("GANTRY_RUN_DIR"), "{detail}");
     ring.finish().await;
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use orchestrator::engine::{ContainerRole, ContainerStatus, ContainerView, Engine, EngineError};
 
-use crate::ground::{Image, PATIENCE, Ring, must};
+use super::ground::{Image, PATIENCE, Ring, must};
 
 #[tokio::test]
 async fn a_job_starts_and_its_exit_code_is_noticed() {
@@ -46,6 +46,20 @@ async fn asked_twice_it_is_adopted() {
     let second = ring.engine.ensure_started(&job.spec).await.unwrap();
 
     assert_eq!((second.id, second.adopted), (first.id, true));
+    ring.engine.remove(job.name()).await.unwrap();
+    ring.finish().await;
+}
+
+#[tokio::test]
+async fn asked_twice_at_once_it_is_one_container() {
+    let ring = Ring::new(Image::Good);
+    let job = ring.job("ready\nsleep");
+
+    let (one, other) = tokio::join!(ring.engine.ensure_started(&job.spec), ring.engine.ensure_started(&job.spec));
+
+    assert_eq!(one.unwrap().id, other.unwrap().id);
+    job.ready().await;
+    assert_eq!(ring.engine.list().await.unwrap().len(), 1);
     ring.engine.remove(job.name()).await.unwrap();
     ring.finish().await;
 }
@@ -117,6 +131,21 @@ async fn kill_leaves_no_grace_even_to_a_frozen_one() {
         assert!(matches!(ring.end_of(job.name()).await, ContainerStatus::Exited { code: 137, .. }));
         ring.engine.remove(job.name()).await.unwrap();
     }
+    ring.finish().await;
+}
+
+#[tokio::test]
+async fn a_fork_bomb_ends_in_time() {
+    let ring = Ring::new(Image::Good);
+    let job = ring.job("stubborn\nready\nbomb");
+    ring.engine.ensure_started(&job.spec).await.unwrap();
+    job.ready().await;
+
+    let asked = Instant::now();
+    ring.engine.stop(job.name(), Duration::from_secs(1)).await.unwrap();
+
+    assert!(asked.elapsed() < Duration::from_secs(8), "took {:?}", asked.elapsed());
+    ring.engine.remove(job.name()).await.unwrap();
     ring.finish().await;
 }
 
