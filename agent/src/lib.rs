@@ -8,6 +8,7 @@ mod agent;
 mod ask;
 mod clean;
 mod compact;
+mod container;
 mod conversation;
 mod guard;
 mod intent;
@@ -24,6 +25,7 @@ mod tool;
 mod stories;
 
 pub use agent::Agent;
+pub use container::{MAX_SHELL_TIMEOUT_SECONDS, container_tools};
 pub use conversation::Conversation;
 pub use journal::{Journal, JournalClosed};
 pub use model::{BudgetKind, Model, ModelError};

@@ -21,7 +21,7 @@ pub use output::MAX_OUTPUT_BYTES;
 pub use reach::Reach;
 pub use registry::{RegisterError, ToolRegistry};
 
-use crate::{Invocation, ToolError, ToolOutput};
+use crate::{CallerId, Invocation, ToolError, ToolOutput};
 use registry::Entry;
 
 /// What a tool that was told to stop gets to clean up after itself before its future is dropped.
@@ -32,6 +32,7 @@ const STOP_GRACE: Duration = Duration::from_secs(1);
 pub struct ToolPath {
     registry: Arc<ToolRegistry>,
     reach: Reach,
+    caller: CallerId,
 }
 
 /// One call from end to end, refused and unknown ones too.
@@ -81,7 +82,14 @@ impl ToolCallRecord {
 impl ToolPath {
     /// A path over these tools for one context.
     pub const fn new(registry: Arc<ToolRegistry>, reach: Reach) -> Self {
-        Self { registry, reach }
+        Self { registry, reach, caller: CallerId { job: None } }
+    }
+
+    /// The same path for calls on somebody's behalf.
+    #[must_use]
+    pub const fn on_behalf_of(mut self, caller: CallerId) -> Self {
+        self.caller = caller;
+        self
     }
 
     /// What the model of this context may see, by name.
@@ -130,7 +138,12 @@ impl ToolPath {
         let begun = Instant::now();
         let mut record = match self.admit(name, arguments) {
             Ok((entry, arguments)) => {
-                let invocation = Invocation { call_id: call_id.to_owned(), arguments, stop: stop.child_token() };
+                let invocation = Invocation {
+                    call_id: call_id.to_owned(),
+                    arguments,
+                    caller: self.caller,
+                    stop: stop.child_token(),
+                };
                 let result = run(entry, invocation, stop).instrument(span.clone()).await;
                 let mut record = match result {
                     Ok(output) => ToolCallRecord::ran(&output),
