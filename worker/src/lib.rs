@@ -14,9 +14,11 @@ mod model;
 mod probe;
 mod processes;
 mod prompts;
+mod session;
 mod stop;
 mod tools;
 
 pub use environment::{Environment, EnvironmentError, ShellEnvironment};
 pub use init::{is_process_one, run as run_as_init};
 pub use probe::{ProbeError, probe};
+pub use session::{SessionEnd, SessionError, run as run_session};

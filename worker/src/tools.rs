@@ -11,5 +11,8 @@ mod search;
 mod shell;
 mod workspace;
 
+#[cfg(test)]
+mod tests;
+
 pub(crate) use offer::{Workbench, offer};
 pub(crate) use workspace::Workspace;
