@@ -3,14 +3,32 @@
 //! Owns the loop, its outcome, the [`Model`], [`Tool`] and [`Journal`] seams, reply cleaning, planning and compaction.
 //! Never does I/O of its own: its callers (worker, orchestrator) bring model, tools, journal and signals.
 
+mod act;
+mod agent;
+mod ask;
+mod clean;
+mod compact;
+mod conversation;
+mod guard;
+mod intent;
 mod journal;
 mod model;
 mod outcome;
+mod path;
+mod plan;
+mod settings;
 mod signals;
 mod tool;
 
+#[cfg(test)]
+mod stories;
+
+pub use agent::Agent;
+pub use conversation::Conversation;
 pub use journal::{Journal, JournalClosed};
 pub use model::{BudgetKind, Model, ModelError};
 pub use outcome::{LimitKind, LoopOutcome};
+pub use path::{MAX_OUTPUT_BYTES, Reach, RegisterError, ToolCallRecord, ToolPath, ToolRegistry};
+pub use settings::{DEFAULT_TEMPERATURE, Settings};
 pub use signals::{Prompt, Signals};
 pub use tool::{ApprovalContext, ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};

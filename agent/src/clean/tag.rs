@@ -1,0 +1,84 @@
+//! Tags that models wrap thinking and calls in. Pure.
+
+/// Longest tag that is looked at, in bytes: names and one attribute.
+const MAX_TAG_BYTES: usize = 256;
+
+const THINKING: [&str; 7] = ["think", "thinking", "thought", "thoughts", "reasoning", "reflection", "scratchpad"];
+
+const WRAPPERS: [&str; 6] = ["tool_call", "tool_calls", "function_call", "function_calls", "tool_use", "tool_calling"];
+
+/// One tag in a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Tag {
+    /// What it is.
+    pub(super) kind: TagKind,
+    /// The name as it was written, for finding what closes it.
+    pub(super) name: String,
+    /// Where the text goes on after it.
+    pub(super) end: usize,
+}
+
+/// What a tag is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum TagKind {
+    /// Thinking starts.
+    ThinkingOpen,
+    /// Thinking ends.
+    ThinkingClose,
+    /// Calls follow, or one as JSON.
+    WrapperOpen,
+    /// A call of this tool follows: `<invoke name="…">`, `<function=…>`.
+    CallOpen {
+        /// The tool.
+        tool: String,
+    },
+    /// The end of one of the last two.
+    CallClose,
+}
+
+impl Tag {
+    /// Whether it ends what `open` began.
+    pub(super) fn closes(&self, open: &Self) -> bool {
+        matches!(self.kind, TagKind::ThinkingClose | TagKind::CallClose) && self.name == open.name
+    }
+}
+
+/// The tag at `at`, where a `<` stands, if it is one of ours.
+pub(super) fn tag_at(text: &str, at: usize) -> Option<Tag> {
+    let window = &text.as_bytes()[at + 1..text.len().min(at + MAX_TAG_BYTES)];
+    let length = window.iter().position(|byte| *byte == b'>' || *byte == b'<').filter(|end| window[*end] == b'>')?;
+    let inner = text.get(at + 1..=at + length)?;
+    let end = at + length + 2;
+    // `<|tool_call|>` and `<|/tool_call|>` are the same in other clothes.
+    let inner = inner.strip_prefix('|').map_or(inner, |rest| rest.strip_suffix('|').unwrap_or(rest));
+    let (closing, inner) = inner.strip_prefix('/').map_or((false, inner), |rest| (true, rest));
+    let name_length = inner.bytes().take_while(|byte| byte.is_ascii_alphanumeric() || b"_:-".contains(byte)).count();
+    let (name, rest) = inner.split_at(name_length);
+    let plain = name.rsplit(':').next()?.to_ascii_lowercase();
+    let rest = rest.trim().trim_end_matches('/').trim_end();
+    let kind = kind(&plain, rest, closing)?;
+    Some(Tag { kind, name: name.to_ascii_lowercase(), end })
+}
+
+fn kind(name: &str, rest: &str, closing: bool) -> Option<TagKind> {
+    if THINKING.contains(&name) && rest.is_empty() {
+        return Some(if closing { TagKind::ThinkingClose } else { TagKind::ThinkingOpen });
+    }
+    let wrapper = WRAPPERS.contains(&name);
+    match (name, closing) {
+        _ if wrapper && closing => Some(TagKind::CallClose),
+        _ if wrapper && rest.is_empty() => Some(TagKind::WrapperOpen),
+        ("function" | "invoke", true) => Some(TagKind::CallClose),
+        ("function" | "invoke" | "tool_call" | "function_call", false) => {
+            Some(TagKind::CallOpen { tool: attribute(rest, "name")? })
+        }
+        _ => None,
+    }
+}
+
+/// The value of `=value` or `name="value"`.
+pub(super) fn attribute(rest: &str, name: &str) -> Option<String> {
+    let value = rest.strip_prefix(name).unwrap_or(rest).trim_start().strip_prefix('=')?;
+    let value = value.trim().trim_matches(['"', '\'']);
+    (!value.is_empty()).then(|| value.to_owned())
+}

@@ -1,0 +1,154 @@
+//! Cleaning, by example and at random.
+
+use proptest::prelude::*;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn cleaned(text: &str) -> Cleaned {
+    clean(text, &|name| name == "shell" || name == "echo")
+}
+
+#[rstest]
+#[case::plain("Hello.", "Hello.")]
+#[case::thinking("<think>hm</think>\nHello.", "Hello.")]
+#[case::upper_case("<Thinking>hm</THINKING>Hello.", "Hello.")]
+#[case::in_the_middle("One. <reasoning>two</reasoning> Three.", "One.  Three.")]
+#[case::never_opened("hm hm</think>Hello.", "Hello.")]
+#[case::never_closed("Hello.<think>hm hm", "Hello.")]
+#[case::code_within("<think>```rust\nlet a</think>Hello.", "Hello.")]
+#[case::fenced("```\n<think>a</think>\n```", "```\n<think>a</think>\n```")]
+#[case::tildes("~~~ xml\n<tool_call>\n~~~\nEnd", "~~~ xml\n<tool_call>\n~~~\nEnd")]
+#[case::fence_not_closed("```\n<think>a</think>", "```\n<think>a</think>")]
+#[case::longer_fence("````\n```\n<think>a</think>\n````", "````\n```\n<think>a</think>\n````")]
+#[case::inline("Use `<think>a</think>` so.", "Use `<think>a</think>` so.")]
+#[case::double_inline("``a ` <think> b`` c", "``a ` <think> b`` c")]
+#[case::lone_backtick("a ` b <think>c</think> d", "a ` b  d")]
+#[case::backtick_of_another_line("a ` b\n<think>c</think>` d", "a ` b\n` d")]
+#[case::other_tags("<b>bold</b> a < b > c", "<b>bold</b> a < b > c")]
+#[case::html_like_name("<thinker>x</thinker>", "<thinker>x</thinker>")]
+#[case::stray_tool_tag("Done.</tool_call>", "Done.")]
+#[case::tag_in_prose("It is the <tool_call> tag.", "It is the  tag.")]
+#[case::unknown_call("A <tool_call>{\"name\": \"nope\", \"arguments\": {}}</tool_call> B", "A  B")]
+#[case::cut_call("A <tool_call>{\"name\": \"ec", "A")]
+#[case::unknown_bracket("[tool: nope {}] stays", "[tool: nope {}] stays")]
+#[case::links("[a](b) [x] [tool]", "[a](b) [x] [tool]")]
+#[case::utf8("\u{e9}<think>\u{1f980}</think>\u{1f980}`\u{e9}`", "\u{e9}\u{1f980}`\u{e9}`")]
+#[case::json_of_another_kind("```json\n{\"name\": \"shell\"}\n```", "```json\n{\"name\": \"shell\"}\n```")]
+#[case::json_with_more(
+    "```json\n{\"name\": \"echo\", \"arguments\": {}, \"version\": 1}\n```",
+    "```json\n{\"name\": \"echo\", \"arguments\": {}, \"version\": 1}\n```"
+)]
+#[case::json_in_another_language(
+    "```python\n{\"name\": \"echo\", \"arguments\": {}}\n```",
+    "```python\n{\"name\": \"echo\", \"arguments\": {}}\n```"
+)]
+#[case::package_json("{\"name\": \"echo\", \"version\": \"1\"}", "{\"name\": \"echo\", \"version\": \"1\"}")]
+fn strips_tags_outside_code(#[case] given: &str, #[case] text: &str) {
+    let cleaned = cleaned(given);
+    assert_eq!((cleaned.text.as_str(), cleaned.calls), (text, vec![]));
+}
+
+#[test]
+fn thinking_is_kept_apart() {
+    assert_eq!(cleaned("<think>one</think>A<thought>two</thought>").thinking, "one\ntwo");
+    assert_eq!(cleaned("one</think>A").thinking, "one");
+}
+
+#[rstest]
+#[case::tool_call(r#"<tool_call>{"name": "shell", "arguments": {"command": "ls"}}</tool_call>"#)]
+#[case::not_closed(r#"<tool_call>{"name": "shell", "arguments": {"command": "ls"}}"#)]
+#[case::other_keys(r#"<function_call>{"tool": "shell", "parameters": {"command": "ls"}}</function_call>"#)]
+#[case::arguments_as_string(r#"<tool_call>{"name": "shell", "arguments": "{\"command\": \"ls\"}"}</tool_call>"#)]
+#[case::piped(r#"<|tool_call|>{"name": "shell", "arguments": {"command": "ls"}}<|/tool_call|>"#)]
+#[case::listed(r#"<tool_calls>[{"name": "shell", "arguments": {"command": "ls"}}]</tool_calls>"#)]
+#[case::function_json(r#"<function=shell>{"command": "ls"}</function>"#)]
+#[case::function_parameters(
+    "<tool_call>\n<function=shell>\n<parameter=command>\nls\n</parameter>\n</function>\n</tool_call>"
+)]
+#[case::invoke(
+    r#"<function_calls><invoke name="shell"><parameter name="command">ls</parameter></invoke></function_calls>"#
+)]
+#[case::prefixed(r#"<x:function_calls><x:invoke name="shell"><parameter name="command">ls</parameter></x:invoke></x:function_calls>"#)]
+#[case::attribute(r#"<tool_call name="shell">{"command": "ls"}</tool_call>"#)]
+#[case::bracket(r#"[TOOL_CALL]{"tool": "shell", "args": {"command": "ls"}}[/TOOL_CALL]"#)]
+#[case::named_bracket(r#"[tool: shell {"command": "ls"}]"#)]
+#[case::named_bracket_closed_first(r#"[tool: shell] {"command": "ls"}"#)]
+#[case::block("```json\n{\"name\": \"shell\", \"arguments\": {\"command\": \"ls\"}}\n```")]
+#[case::block_with_tool("```\n{\"tool\": \"shell\", \"parameters\": {\"command\": \"ls\"}}\n```")]
+#[case::bare(r#"{"name": "shell", "arguments": {"command": "ls"}}"#)]
+#[case::nested_function(r#"{"type": "function", "function": {"name": "shell", "arguments": "{\"command\": \"ls\"}"}}"#)]
+fn recovers_calls(#[case] written: &str) {
+    let alone = cleaned(written);
+    let calls: Vec<(String, Value)> = alone.calls.into_iter().map(|call| (call.name, call.arguments)).collect();
+    assert_eq!(calls, [("shell".to_owned(), json!({"command": "ls"}))]);
+    assert_eq!(alone.text, "");
+    let out_of_reach = clean(written, &|_| false);
+    assert_eq!(out_of_reach.calls, []);
+}
+
+#[test]
+fn recovers_several_in_order_and_keeps_the_words() {
+    let text =
+        "First.\n<tool_call>{\"name\": \"echo\"}</tool_call>\n<tool_call>{\"name\": \"shell\"}</tool_call>\nThen.";
+    let cleaned = cleaned(text);
+    let names: Vec<&str> = cleaned.calls.iter().map(|call| call.name.as_str()).collect();
+    assert_eq!((names, cleaned.text.as_str()), (vec!["echo", "shell"], "First.\n\n\nThen."));
+}
+
+#[test]
+fn what_a_parameter_says_about_calls_is_text() {
+    let text = r#"<invoke name="shell"><parameter name="command">echo '<tool_call>{"name":"echo"}</tool_call>'</parameter></invoke>"#;
+    let calls = cleaned(text).calls;
+    assert_eq!(calls.len(), 1);
+    assert_eq!(calls[0].arguments["command"], r#"echo '<tool_call>{"name":"echo"}</tool_call>'"#);
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_cleaned_without_a_panic(text in "\\PC*") {
+        cleaned(&text);
+    }
+
+    #[test]
+    fn any_mix_of_its_own_signs_is_cleaned_without_a_panic(
+        parts in prop::collection::vec(prop::sample::select(vec![
+            "<think>", "</think>", "<tool_call>", "</tool_call>", "<|tool_call|>", "<function=echo>", "</function>",
+            "<invoke name=\"echo\">", "</invoke>", "<parameter=a>", "</parameter>", "[TOOL_CALL]", "[/TOOL_CALL]",
+            "[tool: echo", "]", "{", "}", "\"name\": \"echo\"", "{\"a\": 1}", "`", "``", "```", "```json", "~~~", "\n",
+            " ", "\u{e9}", "\u{1f980}", "<", ">", "/", "|",
+        ]), 0..60),
+    ) {
+        let text = parts.concat();
+        let cleaned = cleaned(&text);
+        prop_assert!(cleaned.text.len() <= text.len());
+    }
+
+    #[test]
+    fn prose_without_signs_stays_itself(text in "[a-z \u{e9}.,!]*") {
+        prop_assert_eq!(cleaned(&text).text, text.trim());
+    }
+}
+
+/// Half a megabyte made to be slow. In linear time it takes a fraction of a second, in quadratic time minutes; the
+/// limit is far from both, so that a busy machine does not matter.
+#[rstest]
+#[case("<think>")]
+#[case("<tool_call>")]
+#[case("<tool_call> <invoke name=\"echo\">")]
+#[case("<")]
+#[case("`")]
+#[case("` ``")]
+#[case("[tool: echo {\"a\": [")]
+#[case("<tool_call>[\"</tool_call>")]
+#[case("```\n")]
+#[case("[TOOL_CALL][")]
+#[case("<think><|/think|>")]
+#[case("</think>")]
+fn cleaning_is_linear(#[case] unit: &str) {
+    let text = unit.repeat(524_288 / unit.len());
+    let begun = std::time::Instant::now();
+    cleaned(&text);
+    assert!(begun.elapsed() < std::time::Duration::from_secs(10), "took {:?}", begun.elapsed());
+}

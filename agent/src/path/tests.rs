@@ -1,0 +1,332 @@
+//! The guarded path, from the call to the record.
+
+use std::{sync::Arc, time::Duration};
+
+use proptest::prelude::*;
+use protocol::{ToolDefinition, ToolDomain, ToolErrorKind};
+use rstest::rstest;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::{ApprovalContext, ApprovalRequirement, BoxFuture, Tool, ToolSpec};
+
+/// A tool of any name that gives back its arguments, or does what its name says.
+struct Plain {
+    name: &'static str,
+    requirement: ApprovalRequirement,
+    schema: Value,
+    /// Whether anything was told to stop.
+    told: CancellationToken,
+}
+
+impl Plain {
+    fn named(name: &'static str) -> Self {
+        let schema = json!({"type": "object"});
+        Self { name, requirement: ApprovalRequirement::Never, schema, told: CancellationToken::new() }
+    }
+}
+
+impl Tool for Plain {
+    fn spec(&self) -> ToolSpec {
+        let (name, description) = (self.name.to_owned(), "a tool".to_owned());
+        let parameters = self.schema.clone();
+        ToolSpec {
+            definition: ToolDefinition { name, description, parameters, domain: ToolDomain::Orchestrator },
+            timeout: Duration::from_secs(10),
+            sensitive: if self.name == "secretive" { &["password"] } else { &[] },
+            parallel: true,
+        }
+    }
+
+    fn approval(&self, arguments: &Value) -> ApprovalRequirement {
+        if arguments["force"] == Value::Bool(true) { ApprovalRequirement::Always } else { self.requirement }
+    }
+
+    fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
+        assert!(self.name != "panics_at_once", "as its name says");
+        Box::pin(async move {
+            match self.name {
+                "panics" => panic!("as its name says"),
+                "hangs" => {
+                    invocation.stop.cancelled().await;
+                    self.told.cancel();
+                    std::future::pending().await
+                }
+                "text" => Ok(ToolOutput { content: invocation.arguments["text"].clone(), success: true }),
+                "exits" => Ok(ToolOutput { content: Value::from("no such file\n[exit 1]"), success: false }),
+                "limited" => Err(ToolError(ToolFailure {
+                    kind: ToolErrorKind::RateLimited,
+                    message: "later\u{1b}[0m".to_owned(),
+                    retry_after_seconds: Some(3),
+                })),
+                _ => Ok(ToolOutput { content: invocation.arguments, success: true }),
+            }
+        })
+    }
+}
+
+fn path_of(tools: impl IntoIterator<Item = Plain>, reach: Reach) -> ToolPath {
+    let mut registry = ToolRegistry::new();
+    for tool in tools {
+        registry.register(Box::new(tool)).unwrap();
+    }
+    ToolPath::new(Arc::new(registry), reach)
+}
+
+fn autonomous(allow: &[&str]) -> Reach {
+    Reach::of(ApprovalContext::Autonomous { allow: allow.iter().map(|name| (*name).to_owned()).collect() })
+}
+
+fn path(name: &'static str) -> ToolPath {
+    path_of([Plain::named(name)], autonomous(&[]))
+}
+
+async fn call(path: &ToolPath, name: &str, arguments: Value) -> ToolCallRecord {
+    path.call("id", name, arguments, &CancellationToken::new()).await
+}
+
+fn kind(record: &ToolCallRecord) -> Option<ToolErrorKind> {
+    record.error.as_ref().map(|failure| failure.kind)
+}
+
+const NEVER: ApprovalRequirement = ApprovalRequirement::Never;
+const UNLESS: ApprovalRequirement = ApprovalRequirement::UnlessAutoApproved;
+const ALWAYS: ApprovalRequirement = ApprovalRequirement::Always;
+
+#[rstest]
+#[case(NEVER, &[], true, true)]
+#[case(UNLESS, &[], true, false)]
+#[case(ALWAYS, &[], false, false)]
+#[case(ALWAYS, &["tool"], true, false)]
+#[case(ALWAYS, &["Tool", "tool ", "t\u{43e}ol"], false, false)]
+#[tokio::test(start_paused = true)]
+async fn the_table_of_approvals(
+    #[case] requirement: ApprovalRequirement,
+    #[case] allow: &[&str],
+    #[case] alone: bool,
+    #[case] unattended: bool,
+) {
+    for (reach, runs) in [(autonomous(allow), alone), (Reach::of(ApprovalContext::Unattended), unattended)] {
+        let path = path_of([Plain { requirement, ..Plain::named("tool") }], reach);
+        let record = call(&path, "tool", json!({})).await;
+        assert_eq!(kind(&record), (!runs).then_some(ToolErrorKind::AutonomousUnavailable));
+        assert_eq!(path.offers("tool"), runs);
+        assert_eq!(path.definitions().len(), usize::from(runs));
+    }
+}
+
+#[rstest]
+#[tokio::test(start_paused = true)]
+async fn the_deny_list_is_absolute(
+    #[values(
+        "routine_create",
+        "routine_update",
+        "routine_delete",
+        "routine_fire",
+        "event_emit",
+        "create_job",
+        "job_prompt",
+        "restart",
+        "tool_install",
+        "tool_remove",
+        "skill_install",
+        "skill_remove",
+        "secret_list",
+        "secret_delete"
+    )]
+    name: &'static str,
+) {
+    let path = path_of([Plain::named(name)], autonomous(&[name]));
+    assert_eq!(kind(&call(&path, name, json!({})).await), Some(ToolErrorKind::AutonomousUnavailable));
+    assert!(path.definitions().is_empty());
+    let nothing = path_of([], autonomous(&[name]));
+    assert_eq!(kind(&call(&nothing, name, json!({})).await), Some(ToolErrorKind::AutonomousUnavailable));
+    let upper = name.to_uppercase();
+    assert_eq!(kind(&call(&path, &upper, json!({})).await), Some(ToolErrorKind::NotFound));
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_let_a_job_make_jobs_and_nothing_else() {
+    let reach = Reach { max_children: 1, ..autonomous(&[]) };
+    let path = path_of([Plain::named("create_job"), Plain::named("job_prompt")], reach);
+    assert!(call(&path, "create_job", json!({})).await.success);
+    assert!(!call(&path, "job_prompt", json!({})).await.success);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_of_tools_narrows_and_never_grants() {
+    let only = Some(vec!["one".to_owned(), "restart".to_owned(), "asks".to_owned(), "unknown".to_owned()]);
+    let asks = Plain { requirement: ALWAYS, ..Plain::named("asks") };
+    let tools = [Plain::named("one"), Plain::named("two"), Plain::named("restart"), asks];
+    let path = path_of(tools, Reach { only, ..autonomous(&[]) });
+    let names: Vec<String> = path.definitions().into_iter().map(|definition| definition.name).collect();
+    assert_eq!(names, ["one"]);
+    assert_eq!(kind(&call(&path, "two", json!({})).await), Some(ToolErrorKind::NotFound));
+    assert_eq!(kind(&call(&path, "asks", json!({})).await), Some(ToolErrorKind::AutonomousUnavailable));
+}
+
+#[tokio::test(start_paused = true)]
+async fn approval_is_judged_on_what_will_run() {
+    let schema = json!({"type": "object", "properties": {"force": {"type": "boolean"}}});
+    let path = path_of([Plain { schema, ..Plain::named("tool") }], autonomous(&[]));
+    let record = call(&path, "tool", json!({"force": "true"})).await;
+    assert_eq!(kind(&record), Some(ToolErrorKind::AutonomousUnavailable));
+}
+
+#[rstest]
+#[case::scalars(json!({"n": "5", "x": "1.5", "b": "True", "s": "5"}), json!({"n": 5, "x": 1.5, "b": true, "s": "5"}))]
+#[case::containers(json!({"list": "[1, 2]", "map": "{\"n\": \"7\"}"}), json!({"list": [1, 2], "map": {"n": 7}}))]
+#[case::inside_lists(json!({"list": ["1", 2]}), json!({"list": [1, 2]}))]
+#[case::whole_float(json!({"n": 3.0}), json!({"n": 3}))]
+#[case::all_as_a_string(json!("{\"n\": \"5\"}"), json!({"n": 5}))]
+#[case::no_arguments(Value::Null, json!({}))]
+#[case::empty_string(json!(""), json!({}))]
+#[case::either(json!({"either": "5", "maybe": "5", "some": "5"}), json!({"either": "5", "maybe": 5, "some": 5}))]
+#[tokio::test(start_paused = true)]
+async fn strings_become_what_the_schema_asks_for(#[case] given: Value, #[case] run: Value) {
+    let schema = json!({"type": "object", "properties": {
+        "n": {"type": "integer"}, "x": {"type": "number"}, "b": {"type": "boolean"}, "s": {"type": "string"},
+        "list": {"type": "array", "items": {"type": "integer"}},
+        "map": {"type": "object", "properties": {"n": {"type": "integer"}}},
+        "either": {"type": ["integer", "string"]}, "maybe": {"type": ["integer", "null"]},
+        "some": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+    }});
+    let path = path_of([Plain { schema, ..Plain::named("tool") }], autonomous(&[]));
+    let record = call(&path, "tool", given).await;
+    assert_eq!(record.output, run.to_string());
+    assert_eq!(record.input_shown, run);
+}
+
+#[rstest]
+#[case::missing(json!({}), "path")]
+#[case::wrong_type(json!({"path": 5}), "/path")]
+#[case::unknown(json!({"path": "a", "pth": "b"}), "pth")]
+#[case::not_json(json!("{\"path\": "), "one JSON object")]
+#[case::a_list(json!([1]), "one JSON object")]
+#[tokio::test(start_paused = true)]
+async fn arguments_that_do_not_fit_are_told_so(#[case] given: Value, #[case] told: &str) {
+    let properties = json!({"path": {"type": "string"}});
+    let schema = json!({
+        "type": "object", "properties": properties, "required": ["path"], "additionalProperties": false,
+    });
+    let path = path_of([Plain { schema, ..Plain::named("tool") }], autonomous(&[]));
+    let record = call(&path, "tool", given).await;
+    assert_eq!(kind(&record), Some(ToolErrorKind::InvalidParameters));
+    assert!(record.output.starts_with("error (invalid_parameters): ") && record.output.contains(told), "{record:?}");
+}
+
+#[rstest]
+#[case::valid(json!({"password": "hunter2", "user": "u"}))]
+#[case::invalid(json!({"password": {"inner": "hunter2"}}))]
+#[case::stringified(json!("{\"password\": \"hunter2\"}"))]
+#[case::broken(json!("{\"password\": \"hunter2\""))]
+#[tokio::test(start_paused = true)]
+async fn sensitive_parameters_are_never_shown(#[case] given: Value) {
+    let schema = json!({"type": "object", "properties": {"password": {"type": "string", "maxLength": 3}}});
+    let path = path_of([Plain { schema, ..Plain::named("secretive") }], autonomous(&[]));
+    let record = call(&path, "secretive", given.clone()).await;
+    assert!(!record.success && !format!("{record:?}").contains("hunter2"), "{record:?}");
+    assert!(!path.shown("secretive", &given).to_string().contains("hunter2"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn text_is_never_escaped_and_json_is_compact() {
+    let record = call(&path("text"), "text", json!({"text": "a \"b\"\n\tc"})).await;
+    assert_eq!(record.output, "a \"b\"\n\tc");
+    let record = call(&path("text"), "text", json!({"text": {"a": [1, "x"]}})).await;
+    assert_eq!(record.output, r#"{"a":[1,"x"]}"#);
+}
+
+#[rstest]
+#[case("\u{1b}[31mred\u{1b}[0m", "red")]
+#[case("\u{1b}]0;title\u{7}text", "text")]
+#[case("\u{1b}]8;;http://x\u{1b}\\link\u{1b}]8;;\u{1b}\\", "link")]
+#[case("a\u{8}b\r\nc\u{0}\td\u{7f}\u{9b}1me", "ab\nc\tde")]
+#[case("\u{1b}Pq#1\u{1b}\\x\u{1b}(By\u{1b}", "xy")]
+#[case("\u{1b}]never closed", "]never closed")]
+#[tokio::test(start_paused = true)]
+async fn escape_sequences_and_control_characters_are_gone(#[case] given: &str, #[case] kept: &str) {
+    assert_eq!(call(&path("text"), "text", json!({"text": given})).await.output, kept);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shells_failure_is_its_text() {
+    let record = call(&path("exits"), "exits", json!({})).await;
+    assert_eq!((record.success, record.error), (false, None));
+    assert_eq!(record.output, "no such file\n[exit 1]");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tools_error_keeps_its_kind() {
+    let record = call(&path("limited"), "limited", json!({})).await;
+    assert_eq!(record.output, "error (rate_limited): later");
+    assert_eq!(record.error.unwrap().retry_after_seconds, Some(3));
+}
+
+#[rstest]
+#[tokio::test(start_paused = true)]
+async fn a_panic_is_a_failed_result(#[values("panics", "panics_at_once")] name: &'static str) {
+    let record = call(&path(name), name, json!({})).await;
+    assert_eq!(record.output, "error (failed): the tool panicked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_hangs_is_told_to_stop_and_then_dropped() {
+    let tool = Plain::named("hangs");
+    let told = tool.told.clone();
+    let path = path_of([tool], autonomous(&[]));
+    let record = call(&path, "hangs", json!({})).await;
+    assert_eq!(kind(&record), Some(ToolErrorKind::Timeout));
+    assert!(told.is_cancelled());
+    assert_eq!(record.duration, Duration::from_secs(10) + STOP_GRACE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_begins_after_the_stop() {
+    let stop = CancellationToken::new();
+    stop.cancel();
+    let record = path("tool").call("id", "tool", json!({}), &stop).await;
+    assert_eq!(record.output, "error (failed): stopped before it began");
+}
+
+#[rstest]
+#[case::not_an_object(json!({"type": "string"}))]
+#[case::no_type(json!({}))]
+#[case::not_a_schema(json!({"type": "object", "properties": {"a": {"type": "strnig"}}}))]
+#[case::refers_elsewhere(json!({"type": "object", "properties": {"a": {"$ref": "https://example.com/a.json"}}}))]
+fn a_bad_schema_is_an_error_at_registration(#[case] schema: Value) {
+    let refused = ToolRegistry::new().register(Box::new(Plain { schema, ..Plain::named("tool") }));
+    assert!(matches!(refused, Err(RegisterError::Schema { .. })), "{refused:?}");
+}
+
+#[test]
+fn names_are_sound_and_unique() {
+    let mut registry = ToolRegistry::new();
+    for bad in ["", "a b", "t\u{43e}ol", "a.b"] {
+        assert_eq!(registry.register(Box::new(Plain::named(bad))), Err(RegisterError::Name(bad.to_owned())));
+    }
+    registry.register(Box::new(Plain::named("tool"))).unwrap();
+    assert_eq!(registry.register(Box::new(Plain::named("tool"))), Err(RegisterError::Taken("tool".to_owned())));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn output_is_capped_at_a_character(text in "[a\u{e9}\u{1f980}\u{1b}\n]{0,40}", times in 1_usize..6_000) {
+        let (shown, cut) = output::present(&Value::from(text.repeat(times)));
+        let whole = text.repeat(times).replace('\u{1b}', "");
+        prop_assert!(shown.len() <= MAX_OUTPUT_BYTES);
+        prop_assert!(!shown.contains('\x1b'));
+        // Sequences may take a letter with them; what is too long without them is cut in any case.
+        prop_assert!(cut || shown.len() <= whole.len());
+    }
+
+    #[test]
+    fn coercion_never_panics_and_is_settled_after_one(text in "\\PC*", n in any::<f64>()) {
+        let schema = json!({"type": "object", "additionalProperties": {"type": ["integer", "array", "object", "null"]}});
+        let once = coerce::to_schema(json!({"a": text, "b": n, "c": n.to_string()}), &schema);
+        prop_assert_eq!(coerce::to_schema(once.clone(), &schema), once);
+    }
+}

@@ -1,0 +1,8 @@
+//! Stories: the whole loop with a scripted model, real tools behind the real guarded path, and tokio's paused time.
+
+mod guards;
+mod plans;
+mod prompts;
+mod turns;
+mod waits;
+mod world;

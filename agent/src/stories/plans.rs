@@ -1,0 +1,145 @@
+//! Planning and compaction: the loop's own use of the model.
+
+use std::sync::Arc;
+
+use protocol::{FinishReason, PromptMode, TokenUsage, ToolChoice};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::world::{Turn, World, call, completion, say, spoken};
+use crate::{LimitKind, LoopOutcome, ToolOutput};
+
+fn plan(tools: &[&str]) -> Turn {
+    let steps: Vec<Value> =
+        tools.iter().map(|tool| json!({"tool": tool, "parameters": {}, "reasoning": "because"})).collect();
+    say(&json!({"goal": "the goal", "steps": steps, "confidence": 0.9}).to_string())
+}
+
+fn planning(script: Vec<Turn>) -> World {
+    let mut world = World::new(script);
+    world.settings.plan = true;
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_is_made_run_and_assessed() {
+    let done = say(r#"{"done": true, "remaining": "", "answer": "Both said."}"#);
+    let mut world = planning(vec![plan(&["echo", "echo"]), done]);
+    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Both said.".to_owned() });
+    let expected = [
+        "user: do the task.",
+        "plan: the goal in 2",
+        "use echo {}",
+        "result echo true: nothing",
+        "use echo {}",
+        "result echo true: nothing",
+        "assistant: both said.",
+    ];
+    assert_eq!(world.told(), expected);
+    let asked = world.asked();
+    assert_eq!((asked.len(), asked[0].temperature, asked[0].tools.len()), (2, Some(0.3), 0));
+    assert!(spoken(asked[0].messages.last().unwrap()).contains("- echo: the echo of the story"));
+    assert!(!world.transcript().iter().any(|line| line.contains("Plan the task") || line.contains("\"done\"")));
+}
+
+#[rstest]
+#[case::remaining(r#"{"done": false, "remaining": "Say it louder."}"#, "user: Say it louder.")]
+#[case::unparsable("It all looks good to me!", "user: The task is not done yet. Go on until it is.")]
+#[tokio::test(start_paused = true)]
+async fn what_remains_is_worked_on_directly(#[case] assessment: &str, #[case] message: &str) {
+    let mut world = planning(vec![plan(&["echo"]), say(assessment), say("Now it is done.")]);
+    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Now it is done.".to_owned() });
+    let tail = ["assistant: because [\"echo\"]", "tool echo: nothing", message, "assistant: Now it is done."];
+    assert_eq!(world.transcript()[1..], tail);
+    assert_eq!(world.asked()[2].tool_choice, ToolChoice::Auto);
+}
+
+#[rstest]
+#[case::words("I would look around first.")]
+#[case::no_steps(r#"{"goal": "g", "steps": [], "confidence": 1}"#)]
+#[case::nothing("")]
+#[tokio::test(start_paused = true)]
+async fn a_bad_plan_falls_back_to_direct_work(#[case] plan: &str) {
+    let mut world = planning(vec![say(plan), call("echo", json!({})), say("Done.")]);
+    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
+    assert_eq!(world.told()[1], "status: no usable plan; working without one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prompt_abandons_the_plan() {
+    let mut world = planning(vec![plan(&["knock", "echo", "echo"]), say("As you say.")]);
+    let signals = Arc::clone(&world.signals);
+    world.tool("knock", move |_| {
+        signals.send(PromptMode::Steer, "forget it");
+        Box::pin(async { Ok(ToolOutput { content: Value::from("open"), success: true }) })
+    });
+    assert_eq!(world.run().await, LoopOutcome::Completed { text: "As you say.".to_owned() });
+    assert_eq!(world.conversation.partial().tool_calls, 1);
+    assert_eq!(world.transcript().last_chunk::<2>().unwrap(), &["user: forget it", "assistant: As you say."]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failing_steps_are_for_the_assessment_to_see() {
+    let mut world = planning(vec![plan(&["fail", "nope", "echo"]), say(r#"{"done": true}"#)]);
+    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done: the goal".to_owned() });
+    assert_eq!(world.asked()[1].messages.iter().filter(|m| spoken(m).contains("error (")).count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_keeps_to_the_limits() {
+    let mut world = planning(vec![plan(&["echo", "echo", "echo"])]);
+    world.settings.max_tool_calls = 2;
+    assert_eq!(world.run().await, LoopOutcome::Limit { which: LimitKind::ToolCalls, text: "because".to_owned() });
+
+    let mut world = planning(vec![plan(&["echo"]), say(r#"{"done": false}"#), say("never asked")]);
+    world.settings.max_iterations = 2;
+    assert_eq!(world.run().await, LoopOutcome::Limit { which: LimitKind::Iterations, text: "because".to_owned() });
+}
+
+/// A reply that fills the context to so many tokens.
+fn filling(tokens: u64, text: &str) -> Turn {
+    let mut reply = completion(text, vec![super::world::tool_call("", "echo", json!({}))], FinishReason::ToolCalls);
+    reply.usage = TokenUsage { input_tokens: tokens, ..TokenUsage::default() };
+    Turn::Answer(reply)
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_eighty_percent_older_turns_are_summarised() {
+    let long = "words ".repeat(4_000);
+    let script = vec![
+        filling(10_000, &long),
+        filling(20_000, &long),
+        filling(79_000, "short one"),
+        filling(80_000, "short two"),
+        say("There was talk."),
+        say("Done."),
+    ];
+    let mut world = World::new(script);
+    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
+    let asked = world.asked();
+    assert_eq!(asked.len(), 6);
+    assert!(asked[4].tools.is_empty() && asked[4].messages.len() == 2, "the fifth call is the summary");
+    let transcript = world.transcript();
+    assert_eq!(transcript[0], "user: Do the task.");
+    assert!(transcript[1].contains("There was talk."), "{}", transcript[1]);
+    assert!(transcript.iter().any(|line| line.contains("short one")));
+    assert_eq!(asked[5].messages.len(), 9, "ten without the summary");
+    assert!(world.told().iter().any(|line| line.starts_with("status: ") && line.contains("summarised")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn below_that_nothing_is_summarised() {
+    let long = "words ".repeat(4_000);
+    let mut world =
+        World::new(vec![filling(10_000, &long), filling(20_000, &long), filling(79_000, "x"), say("Done.")]);
+    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_usage_the_size_is_estimated() {
+    let long = "words ".repeat(4_000);
+    let mut world = World::new(vec![filling(0, &long), filling(0, &long), say("There was talk."), say("Done.")]);
+    world.model.context_tokens = 15_000;
+    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
+    assert!(world.transcript()[1].contains("There was talk."));
+}

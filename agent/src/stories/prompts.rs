@@ -1,0 +1,104 @@
+//! Prompts and stops that reach a loop while it works.
+
+use std::{sync::Arc, time::Duration};
+
+use protocol::PromptMode::{Queue, Steer};
+use serde_json::{Value, json};
+
+use super::world::{Turn, World, call, say, spoken};
+use crate::{LoopOutcome, Signals as _, ToolOutput};
+
+fn completed(text: &str) -> LoopOutcome {
+    LoopOutcome::Completed { text: text.to_owned() }
+}
+
+/// A world whose tool `knock` lets the prompts arrive while it runs.
+fn with_knock(script: Vec<Turn>, prompts: &'static [(protocol::PromptMode, &'static str)]) -> World {
+    let mut world = World::new(script);
+    let signals = Arc::clone(&world.signals);
+    world.tool("knock", move |_| {
+        for (mode, content) in prompts {
+            signals.send(*mode, content);
+        }
+        Box::pin(async { Ok(ToolOutput { content: Value::from("open"), success: true }) })
+    });
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn steer_is_seen_before_the_next_call_and_queued_when_the_work_would_end() {
+    let prompts = &[(Queue, "later"), (Steer, "one"), (Steer, "two"), (Queue, "last")];
+    let script = vec![call("knock", json!({})), say("first end"), say("second end"), say("the end")];
+    let mut world = with_knock(script, prompts);
+    assert_eq!(world.run().await, completed("the end"));
+    let expected = [
+        "user: Do the task.",
+        r#"assistant:  ["knock"]"#,
+        "tool knock: open",
+        "user: one",
+        "user: two",
+        "assistant: first end",
+        "user: later",
+        "assistant: second end",
+        "user: last",
+        "assistant: the end",
+    ];
+    assert_eq!(world.transcript(), expected);
+    assert_eq!(world.asked()[1].messages.iter().skip(4).map(spoken).collect::<Vec<_>>(), ["user: one", "user: two"]);
+    let users = world.told().into_iter().filter(|line| line.starts_with("user")).count();
+    assert_eq!(users, 5, "each prompt is told once, the first one too");
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_again_it_goes_on_with_what_came_since() {
+    let mut world = World::new([say("Done."), say("Done too.")]);
+    assert_eq!(world.run().await, completed("Done."));
+    world.signals.send(Steer, "and this");
+    assert_eq!(world.run().await, completed("Done too."));
+    assert_eq!(world.conversation.iterations(), 2);
+    // With nothing left to do the outcome is the same, and nobody is asked.
+    assert_eq!(world.run().await, completed("Done too."));
+    assert_eq!(world.asked().len(), 2);
+    assert_eq!(world.told().iter().filter(|line| *line == "user: do the task.").count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queued_prompt_is_found_on_the_second_run_too() {
+    let mut world = World::new([say("Done."), say("Done too.")]);
+    world.run().await;
+    world.signals.send(Queue, "and this");
+    assert_eq!(world.run().await, completed("Done too."));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_drops_the_model_call() {
+    let mut world = World::new([Turn::Hang]);
+    let signals = Arc::clone(&world.signals);
+    let (outcome, ()) = tokio::join!(world.run(), async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        signals.stop().cancel();
+    });
+    assert_eq!(outcome, LoopOutcome::Stopped);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_drops_the_tool_calls() {
+    let mut world = World::new([call("slow", json!({"seconds": 30}))]);
+    let signals = Arc::clone(&world.signals);
+    let begun = tokio::time::Instant::now();
+    let (outcome, ()) = tokio::join!(world.run(), async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        signals.stop().cancel();
+    });
+    assert_eq!(outcome, LoopOutcome::Stopped);
+    assert!(begun.elapsed() < Duration::from_secs(7), "took {:?}", begun.elapsed());
+    assert!(world.told().last().unwrap().contains("stopped before it was done"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_before_the_start_asks_nobody() {
+    let mut world = World::new([say("Hello.")]);
+    world.signals.stop().cancel();
+    assert_eq!(world.run().await, LoopOutcome::Stopped);
+    assert!(world.asked().is_empty());
+}

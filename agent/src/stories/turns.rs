@@ -1,0 +1,199 @@
+//! The plain course of things: answers, calls, results, ids, caps.
+
+use std::sync::atomic::Ordering;
+
+use protocol::{FinishReason, JobReason, Message, ToolChoice};
+use rstest::rstest;
+use serde_json::json;
+
+use super::world::{Turn, World, call, calls, completion, say, tool_call};
+use crate::{BudgetKind, Conversation, LimitKind, LoopOutcome, ModelError};
+
+fn completed(text: &str) -> LoopOutcome {
+    LoopOutcome::Completed { text: text.to_owned() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trivial_task_takes_one_model_call() {
+    let mut world = World::new([say("Hello.")]);
+    assert_eq!(world.run().await, completed("Hello."));
+    assert_eq!(world.asked().len(), 1);
+    assert_eq!(world.told(), ["user: do the task.", "assistant: hello."]);
+    assert_eq!(world.asked()[0].temperature, Some(0.7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_run_and_its_result_read() {
+    let mut world = World::new([call("echo", json!({"message": "hi", "password": "p"})), say("It said hi.")]);
+    assert_eq!(world.run().await, completed("It said hi."));
+    let expected = [
+        "user: do the task.",
+        r#"use echo {"message":"hi","password":"[redacted]"}"#,
+        "result echo true: hi",
+        "assistant: it said hi.",
+    ];
+    assert_eq!(world.told(), expected);
+    assert_eq!(world.transcript()[1..3], [r#"assistant:  ["echo"]"#, "tool echo: hi"]);
+    let partial = world.conversation.partial();
+    assert_eq!((partial.iterations, partial.tool_calls, partial.usage.input_tokens), (2, 1, 20));
+    assert_eq!((partial.text.as_str(), partial.last_actions), ("It said hi.", vec!["echo: ok".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_and_unknown_tools_are_results_to_read() {
+    let script =
+        [call("fail", json!({})), call("n\u{43e}pe", json!({})), call("routine_create", json!({})), say("I see.")];
+    let mut world = World::new(script);
+    assert_eq!(world.run().await, completed("I see."));
+    let results: Vec<String> = world.transcript().into_iter().filter(|line| line.starts_with("tool")).collect();
+    assert_eq!(results[0], "tool fail: error (external): it is down");
+    assert!(results[1].contains("error (not_found)"), "{results:?}");
+    assert!(results[2].contains("error (autonomous_unavailable)"), "{results:?}");
+    let actions =
+        ["fail: error external", "n\u{43e}pe: error not_found", "routine_create: error autonomous_unavailable"];
+    assert_eq!(world.conversation.partial().last_actions, actions);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_of_one_reply_run_beside_each_other_and_answer_in_order() {
+    let slow = |seconds: u64| tool_call("", "slow", json!({"seconds": seconds}));
+    let mut world = World::new([calls(vec![slow(9), slow(1), slow(5)]), say("ok")]);
+    let begun = tokio::time::Instant::now();
+    world.run().await;
+    assert_eq!(begun.elapsed().as_secs(), 9);
+    let results: Vec<String> = world.transcript().into_iter().filter(|line| line.starts_with("tool")).collect();
+    assert_eq!(results, ["tool slow: after 9 s", "tool slow: after 1 s", "tool slow: after 5 s"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_than_eight_run_at_once() {
+    let many = (0..20).map(|_| tool_call("", "slow", json!({"seconds": 1}))).collect();
+    let mut world = World::new([calls(many), say("ok")]);
+    world.run().await;
+    assert_eq!(world.most_at_once.load(Ordering::SeqCst), 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_says_so_runs_alone() {
+    let alone = || tool_call("", "alone", json!({"seconds": 2}));
+    let mut world = World::new([calls(vec![alone(), alone(), alone()]), say("ok")]);
+    let begun = tokio::time::Instant::now();
+    world.run().await;
+    assert_eq!((world.most_at_once.load(Ordering::SeqCst), begun.elapsed().as_secs()), (1, 6));
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_ids_are_made_unique() {
+    let same = |id: &str| tool_call(id, "echo", json!({}));
+    let script = [calls(vec![same("a"), same("a"), same("")]), calls(vec![same("a"), same("b")]), say("ok")];
+    let mut world = World::new(script);
+    assert_eq!(world.run().await, completed("ok"));
+    // That they are unique and answered is checked after every story; the good ones are kept.
+    let ids: Vec<&str> = world
+        .conversation
+        .messages()
+        .iter()
+        .filter_map(|message| match message {
+            Message::Tool { tool_call_id, .. } => Some(tool_call_id.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!((ids.len(), ids[0], ids[4]), (5, "a", "b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_written_as_text_are_run() {
+    let text = "Now.\n<tool_call>{\"name\": \"echo\", \"arguments\": {\"message\": \"hi\"}}</tool_call>";
+    let mut world = World::new([say(text), say("<think>fine</think>Done.")]);
+    assert_eq!(world.run().await, completed("Done."));
+    let expected = [
+        "user: do the task.",
+        "assistant: now.",
+        r#"use echo {"message":"hi"}"#,
+        "result echo true: hi",
+        "reasoning: fine",
+        "assistant: done.",
+    ];
+    assert_eq!(world.told(), expected);
+}
+
+#[rstest]
+#[case::text("All I have.", "All I have.")]
+#[case::nothing("", "Step one.")]
+#[tokio::test(start_paused = true)]
+async fn the_last_call_is_text_only_and_ends_by_the_limit(#[case] last: &str, #[case] text: &str) {
+    let first = completion("Step one.", vec![tool_call("", "echo", json!({}))], FinishReason::ToolCalls);
+    let last = completion(last, vec![tool_call("", "echo", json!({}))], FinishReason::ToolCalls);
+    let mut world = World::new([Turn::Answer(first), Turn::Answer(last)]);
+    world.settings.max_iterations = 2;
+    assert_eq!(world.run().await, LoopOutcome::Limit { which: LimitKind::Iterations, text: text.to_owned() });
+    let asked = world.asked();
+    assert_eq!((asked[0].tool_choice, asked[1].tool_choice), (ToolChoice::Auto, ToolChoice::None));
+    // The transcript has calls by now, so the definitions are still there.
+    assert!(!asked[1].tools.is_empty());
+    assert_eq!(world.told().last().unwrap(), "limit max_iterations 2");
+    assert_eq!(world.conversation.partial().tool_calls, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_tools_nothing_is_offered_and_nothing_nudged() {
+    let mut world = World::new([say("Let me check the file.")]);
+    world.settings.use_tools = false;
+    assert_eq!(world.run().await, completed("Let me check the file."));
+    assert!(world.asked()[0].tools.is_empty());
+
+    let mut world = World::new([say(""), say("too late")]);
+    world.settings.use_tools = false;
+    assert!(matches!(world.run().await, LoopOutcome::Failed { reason: JobReason::EmptyReply, .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_beyond_the_limit_are_not_run() {
+    let two = vec![tool_call("", "echo", json!({})), tool_call("", "echo", json!({}))];
+    let mut world = World::new([calls(two.clone()), calls(two)]);
+    world.settings.max_tool_calls = 3;
+    assert_eq!(world.run().await, LoopOutcome::Limit { which: LimitKind::ToolCalls, text: String::new() });
+    assert_eq!(world.conversation.partial().tool_calls, 3);
+    assert_eq!(world.told().last().unwrap(), "limit max_tool_calls 3");
+}
+
+#[tokio::test(start_paused = true)]
+async fn exactly_as_many_calls_as_allowed_are_fine() {
+    let mut world = World::new([call("echo", json!({})), say("Done.")]);
+    world.settings.max_tool_calls = 1;
+    assert_eq!(world.run().await, completed("Done."));
+}
+
+#[rstest]
+#[case(BudgetKind::Tokens, LimitKind::Tokens, "limit max_tokens \"spent\"")]
+#[case(BudgetKind::Cost, LimitKind::Cost, "limit max_cost_usd \"spent\"")]
+#[tokio::test(start_paused = true)]
+async fn a_spent_budget_is_a_limit(#[case] spent: BudgetKind, #[case] which: LimitKind, #[case] told: &str) {
+    let spent = ModelError::Budget { which: spent, message: "spent".to_owned() };
+    let mut world = World::new([Turn::Error(spent)]);
+    assert_eq!(world.run().await, LoopOutcome::Limit { which, text: String::new() });
+    assert_eq!(world.told().last().unwrap(), told);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_journal_stops_the_loop() {
+    let mut world = World::new([say("Hello.")]);
+    world.journal.closes_at = Some(1);
+    assert_eq!(world.run().await, LoopOutcome::Stopped);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resumed_conversation_goes_on_where_it_was() {
+    let open = Message::Assistant {
+        content: String::new(),
+        tool_calls: vec![tool_call("a", "echo", json!({})), tool_call("b", "echo", json!({}))],
+        reasoning: None,
+    };
+    let result = Message::Tool { tool_call_id: "a".to_owned(), name: "echo".to_owned(), content: "hi".to_owned() };
+    let begun = Conversation::new("system", "Do it.").messages().to_vec();
+    let mut world = World::new([calls(vec![tool_call("a", "echo", json!({}))]), say("Done.")]);
+    world.settings.plan = true;
+    world.conversation = Conversation::resume([begun, vec![open, result]].concat());
+    assert_eq!(world.run().await, completed("Done."));
+    assert!(world.transcript()[3].contains("not known") || world.transcript()[3].contains("was known"));
+}

@@ -1,0 +1,313 @@
+//! The world that a story plays in: a model that says what it is told to, a journal and signals that remember.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use protocol::{
+    Completion, CompletionRequest, EventData, FinishReason, Message, PromptMode, TokenUsage, ToolCall, ToolDefinition,
+    ToolDomain, ToolErrorKind,
+};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Agent, ApprovalContext, ApprovalRequirement, BoxFuture, Conversation, Invocation, Journal, JournalClosed,
+    LoopOutcome, Model, ModelError, Prompt, Reach, Settings, Signals, Tool, ToolError, ToolOutput, ToolPath,
+    ToolRegistry, ToolSpec,
+};
+
+/// What the model does when it is asked.
+pub(super) enum Turn {
+    Answer(Completion),
+    Error(ModelError),
+    /// Never answers.
+    Hang,
+}
+
+pub(super) fn say(text: &str) -> Turn {
+    Turn::Answer(completion(text, Vec::new(), FinishReason::Stop))
+}
+
+pub(super) fn call(name: &str, arguments: Value) -> Turn {
+    calls(vec![tool_call("", name, arguments)])
+}
+
+pub(super) fn calls(tool_calls: Vec<ToolCall>) -> Turn {
+    Turn::Answer(completion("", tool_calls, FinishReason::ToolCalls))
+}
+
+pub(super) fn tool_call(id: &str, name: &str, arguments: Value) -> ToolCall {
+    ToolCall { id: id.to_owned(), name: name.to_owned(), arguments, thought_signatures: Vec::new() }
+}
+
+pub(super) fn completion(text: &str, tool_calls: Vec<ToolCall>, finish_reason: FinishReason) -> Completion {
+    let usage = TokenUsage { input_tokens: 10, output_tokens: 5, ..TokenUsage::default() };
+    Completion { content: text.to_owned(), tool_calls, reasoning: None, finish_reason, usage }
+}
+
+/// A model that follows a script and remembers what it was asked. Past the script's end it fails.
+pub(super) struct Script {
+    turns: Mutex<VecDeque<Turn>>,
+    pub(super) asked: Mutex<Vec<CompletionRequest>>,
+    pub(super) context_tokens: u64,
+}
+
+impl Model for Script {
+    async fn complete(&self, request: CompletionRequest) -> Result<Completion, ModelError> {
+        self.asked.lock().unwrap().push(request);
+        let turn = self.turns.lock().unwrap().pop_front();
+        match turn {
+            Some(Turn::Answer(completion)) => Ok(completion),
+            Some(Turn::Error(error)) => Err(error),
+            Some(Turn::Hang) => std::future::pending().await,
+            None => Err(ModelError::Failed { message: "the script is over".to_owned() }),
+        }
+    }
+
+    fn context_tokens(&self) -> u64 {
+        self.context_tokens
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Memory {
+    pub(super) events: Mutex<Vec<EventData>>,
+    /// From this event on it is closed.
+    pub(super) closes_at: Option<usize>,
+}
+
+impl Journal for Memory {
+    async fn record(&self, event: EventData) -> Result<(), JournalClosed> {
+        let mut events = self.events.lock().unwrap();
+        if self.closes_at == Some(events.len()) {
+            return Err(JournalClosed);
+        }
+        events.push(event);
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Mailbox {
+    stop: CancellationToken,
+    prompts: Mutex<VecDeque<Prompt>>,
+    iteration: AtomicU32,
+}
+
+impl Mailbox {
+    pub(super) fn send(&self, mode: PromptMode, content: &str) {
+        self.prompts.lock().unwrap().push_back(Prompt { content: content.to_owned(), mode });
+    }
+}
+
+impl Signals for Mailbox {
+    fn stop(&self) -> &CancellationToken {
+        &self.stop
+    }
+
+    fn take_steer(&self) -> Vec<Prompt> {
+        let mut prompts = self.prompts.lock().unwrap();
+        let (steer, queued) = prompts.drain(..).partition(|prompt| prompt.mode == PromptMode::Steer);
+        *prompts = queued;
+        Vec::from(steer)
+    }
+
+    async fn take_queued(&self) -> Option<Prompt> {
+        let mut prompts = self.prompts.lock().unwrap();
+        let steer = prompts.iter().position(|prompt| prompt.mode == PromptMode::Steer);
+        prompts.remove(steer.unwrap_or(0))
+    }
+
+    fn at_iteration(&self, iteration: u32) {
+        self.iteration.store(iteration, Ordering::SeqCst);
+    }
+}
+
+/// How a story's tool behaves when it is called.
+type Behaviour = Box<dyn Fn(Invocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> + Send + Sync>;
+
+pub(super) struct Act {
+    name: &'static str,
+    schema: Value,
+    parallel: bool,
+    behaviour: Behaviour,
+}
+
+impl Tool for Act {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            definition: ToolDefinition {
+                name: self.name.to_owned(),
+                description: format!("the {} of the story", self.name),
+                parameters: self.schema.clone(),
+                domain: ToolDomain::Container,
+            },
+            timeout: Duration::from_mins(1),
+            sensitive: &["password"],
+            parallel: self.parallel,
+        }
+    }
+
+    fn approval(&self, _arguments: &Value) -> ApprovalRequirement {
+        ApprovalRequirement::UnlessAutoApproved
+    }
+
+    fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
+        (self.behaviour)(invocation)
+    }
+}
+
+/// A story's world: build it, run it, look at what it has become.
+pub(super) struct World {
+    pub(super) model: Script,
+    pub(super) journal: Memory,
+    pub(super) signals: Arc<Mailbox>,
+    pub(super) settings: Settings,
+    pub(super) conversation: Conversation,
+    /// The most tool calls that were under way at once.
+    pub(super) most_at_once: Arc<AtomicUsize>,
+    registry: ToolRegistry,
+}
+
+impl World {
+    /// With the tools `echo`, `fail` and `slow {seconds}` (and `alone`, the same, which runs by itself).
+    pub(super) fn new(script: impl IntoIterator<Item = Turn>) -> Self {
+        let mut world = Self {
+            model: Script {
+                turns: Mutex::new(script.into_iter().collect()),
+                asked: Mutex::default(),
+                context_tokens: 100_000,
+            },
+            journal: Memory::default(),
+            signals: Arc::default(),
+            settings: Settings::default(),
+            conversation: Conversation::new("You are an agent.", "Do the task."),
+            most_at_once: Arc::default(),
+            registry: ToolRegistry::new(),
+        };
+        world.tool("echo", |invocation| {
+            let text = invocation.arguments["message"].as_str().unwrap_or("nothing").to_owned();
+            Box::pin(async move { Ok(ToolOutput { content: Value::from(text), success: true }) })
+        });
+        world.tool("fail", |_| Box::pin(async { Err(ToolError::new(ToolErrorKind::External, "it is down")) }));
+        world.waiting_tool("slow", true);
+        world.waiting_tool("alone", false);
+        world
+    }
+
+    pub(super) fn tool<F>(&mut self, name: &'static str, behaviour: F)
+    where
+        F: Fn(Invocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> + Send + Sync + 'static,
+    {
+        let schema = json!({"type": "object"});
+        self.registry.register(Box::new(Act { name, schema, parallel: true, behaviour: Box::new(behaviour) })).unwrap();
+    }
+
+    fn waiting_tool(&mut self, name: &'static str, parallel: bool) {
+        let (most, now) = (Arc::clone(&self.most_at_once), Arc::new(AtomicUsize::new(0)));
+        let behaviour: Behaviour = Box::new(move |invocation| {
+            let (most, now) = (Arc::clone(&most), Arc::clone(&now));
+            Box::pin(async move {
+                let under_way = now.fetch_add(1, Ordering::SeqCst) + 1;
+                most.fetch_max(under_way, Ordering::SeqCst);
+                let seconds = invocation.arguments["seconds"].as_u64().unwrap_or(0);
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
+                now.fetch_sub(1, Ordering::SeqCst);
+                Ok(ToolOutput { content: Value::from(format!("after {seconds} s")), success: true })
+            })
+        });
+        let schema = json!({"type": "object", "properties": {"seconds": {"type": "integer"}}});
+        self.registry.register(Box::new(Act { name, schema, parallel, behaviour })).unwrap();
+    }
+
+    /// Runs the loop once on the world's conversation.
+    pub(super) async fn run(&mut self) -> LoopOutcome {
+        let registry = Arc::new(std::mem::take(&mut self.registry));
+        let reach = Reach::of(ApprovalContext::Autonomous { allow: Vec::new() });
+        let tools = ToolPath::new(Arc::clone(&registry), reach);
+        let agent = Agent {
+            model: &self.model,
+            tools: &tools,
+            journal: &self.journal,
+            signals: self.signals.as_ref(),
+            settings: &self.settings,
+        };
+        let outcome = must_be_send(agent.run(&mut self.conversation)).await;
+        drop(tools);
+        self.registry = Arc::into_inner(registry).unwrap();
+        self.transcript_is_sound();
+        outcome
+    }
+
+    /// Every call has exactly one result, right after it, and no id stands twice.
+    fn transcript_is_sound(&self) {
+        let mut open: Vec<String> = Vec::new();
+        let mut seen: Vec<String> = Vec::new();
+        for message in self.conversation.messages() {
+            match message {
+                Message::Tool { tool_call_id, .. } => {
+                    assert_eq!(*tool_call_id, open.remove(0), "results in call order");
+                }
+                other => {
+                    assert_eq!(open, Vec::<String>::new(), "a call without its result before {other:?}");
+                    open = crate::conversation::calls_of(other).iter().map(|call| call.id.clone()).collect();
+                    seen.extend(open.iter().cloned());
+                }
+            }
+        }
+        let mut unique = seen.clone();
+        unique.sort();
+        unique.dedup();
+        assert_eq!(unique.len(), seen.len(), "an id stands twice: {seen:?}");
+    }
+
+    pub(super) fn asked(&self) -> Vec<CompletionRequest> {
+        self.model.asked.lock().unwrap().clone()
+    }
+
+    /// The events, one line each.
+    pub(super) fn told(&self) -> Vec<String> {
+        self.journal.events.lock().unwrap().iter().map(line).collect()
+    }
+
+    /// The messages after the system prompt, one line each.
+    pub(super) fn transcript(&self) -> Vec<String> {
+        self.conversation.messages()[1..].iter().map(spoken).collect()
+    }
+}
+
+/// The orchestrator runs loops on a runtime with many threads.
+fn must_be_send<F: Future + Send>(future: F) -> F {
+    future
+}
+
+fn line(event: &EventData) -> String {
+    match event {
+        EventData::Message { role, content } => format!("{role:?}: {content}").to_lowercase(),
+        EventData::Reasoning { content } => format!("reasoning: {content}"),
+        EventData::Plan { goal, steps, .. } => format!("plan: {goal} in {}", steps.len()),
+        EventData::ToolUse { tool, input, .. } => format!("use {tool} {input}"),
+        EventData::ToolResult { tool, success, output, .. } => format!("result {tool} {success}: {output}"),
+        EventData::Status { message, .. } => format!("status: {message}"),
+        EventData::Limit { limit, value } => format!("limit {limit} {value}"),
+        other => format!("{other:?}"),
+    }
+}
+
+pub(super) fn spoken(message: &Message) -> String {
+    match message {
+        Message::System { content } => format!("system: {content}"),
+        Message::User { content } => format!("user: {content}"),
+        Message::Assistant { content, tool_calls, .. } => {
+            let calls: Vec<&str> = tool_calls.iter().map(|call| call.name.as_str()).collect();
+            format!("assistant: {content}{}", if calls.is_empty() { String::new() } else { format!(" {calls:?}") })
+        }
+        Message::Tool { name, content, .. } => format!("tool {name}: {content}"),
+    }
+}
