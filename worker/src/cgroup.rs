@@ -1,0 +1,121 @@
+//! What the container's own cgroup says of limits that were hit: counters, read before and after a command.
+//!
+//! Knows the files of cgroup v1 and v2. Never writes there, and never fails: a file that cannot be read says nothing.
+
+use std::{fs, path::PathBuf};
+
+use protocol::{EventData, Limits};
+
+/// A container limit that a command ran into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pressure {
+    /// No more processes.
+    Pids,
+    /// Out of memory: the kernel killed something.
+    Memory,
+}
+
+impl Pressure {
+    /// The event that tells of it, with the limit's value.
+    pub(crate) fn event(self, limits: &Limits) -> EventData {
+        match self {
+            Self::Pids => EventData::Limit { limit: "pids".to_owned(), value: limits.pids.into() },
+            Self::Memory => EventData::Limit { limit: "memory".to_owned(), value: limits.memory_mb.into() },
+        }
+    }
+
+    /// The same for the model.
+    pub(crate) fn note(self, limits: &Limits) -> String {
+        match self {
+            Self::Pids => format!(
+                "[the sandbox's limit of {} processes was reached; every process of this call was killed]",
+                limits.pids
+            ),
+            Self::Memory => format!(
+                "[the sandbox's limit of {} MB of memory was reached; the kernel killed a process of it]",
+                limits.memory_mb
+            ),
+        }
+    }
+}
+
+/// How often each limit was hit so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counters {
+    pids: u64,
+    memory: u64,
+}
+
+impl Counters {
+    /// The limits that were hit since `before`.
+    pub(crate) fn since(self, before: Self) -> Vec<Pressure> {
+        let mut hit = Vec::new();
+        if self.pids > before.pids {
+            hit.push(Pressure::Pids);
+        }
+        if self.memory > before.memory {
+            hit.push(Pressure::Memory);
+        }
+        hit
+    }
+}
+
+/// Where the counters are.
+#[derive(Debug, Clone)]
+pub(crate) struct Cgroup {
+    root: PathBuf,
+}
+
+impl Cgroup {
+    /// The file system at `root`; `/sys/fs/cgroup` in a container.
+    pub(crate) fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// As they are now.
+    pub(crate) fn counters(&self) -> Counters {
+        Counters {
+            pids: self.first_of(&["pids/pids.events", "pids.events"], "max"),
+            memory: self.first_of(&["memory/memory.oom_control", "memory.events"], "oom_kill"),
+        }
+    }
+
+    fn first_of(&self, files: &[&str], key: &str) -> u64 {
+        files
+            .iter()
+            .find_map(|file| fs::read_to_string(self.root.join(file)).ok())
+            .and_then(|text| {
+                text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+            })
+            .unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::v1("pids/pids.events", "max 3\n", Counters { pids: 3, memory: 0 })]
+    #[case::v1("memory/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n", Counters { pids: 0, memory: 2 })]
+    #[case::v2("pids.events", "max 1\n", Counters { pids: 1, memory: 0 })]
+    #[case::v2("memory.events", "low 0\nhigh 0\nmax 9\noom 4\noom_kill 4\noom_group_kill 0\n", Counters { pids: 0, memory: 4 })]
+    #[case::garbage("pids.events", "max lots\n", Counters::default())]
+    fn counters_are_read_from_either_version(#[case] file: &str, #[case] text: &str, #[case] expected: Counters) {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+        assert_eq!(Cgroup::at(root.path()).counters(), expected);
+    }
+
+    #[test]
+    fn only_what_rose_counts() {
+        let before = Counters { pids: 2, memory: 1 };
+        assert_eq!(before.since(before), []);
+        assert_eq!(Counters { pids: 2, memory: 2 }.since(before), [Pressure::Memory]);
+        assert_eq!(Counters { pids: 5, memory: 3 }.since(before), [Pressure::Pids, Pressure::Memory]);
+    }
+}

@@ -1,0 +1,90 @@
+//! The model as a worker has it: the orchestrator's gateway at the other end of the socket.
+//!
+//! Owns saying what the gateway's refusals mean to the loop. Never chooses a model and never counts a budget.
+
+use std::{sync::Arc, time::Duration};
+
+use agent::{BudgetKind, Model, ModelError};
+use protocol::{Completion, CompletionRequest, ErrorCode};
+
+use crate::{
+    client::{Call, CallError, OrchestratorClient, Refusal},
+    stop::{StopCause, StopSwitch},
+};
+
+/// The job does not tell its model's context; the least that today's models offer.
+const CONTEXT_TOKENS: u64 = 128_000;
+/// One try; the call's id makes the next one harmless.
+const MODEL_CALL_TIMEOUT_SECONDS: u64 = 900;
+
+/// Asks the gateway.
+pub(crate) struct GatewayModel {
+    /// The way there.
+    pub(crate) client: Arc<OrchestratorClient>,
+    /// Thrown when the attempt turns out to be over.
+    pub(crate) stop: StopSwitch,
+}
+
+impl Model for GatewayModel {
+    async fn complete(&self, request: CompletionRequest) -> Result<Completion, ModelError> {
+        let endpoint = if request.tools.is_empty() { "complete" } else { "complete_with_tools" };
+        let call = Call::post(&["llm", endpoint], &request).map_err(|error| self.meaning(error))?;
+        let call = call.timeout(Duration::from_secs(MODEL_CALL_TIMEOUT_SECONDS));
+        self.client.ask(call).await.map_err(|error| self.meaning(error))
+    }
+
+    fn context_tokens(&self) -> u64 {
+        CONTEXT_TOKENS
+    }
+}
+
+impl GatewayModel {
+    fn meaning(&self, error: CallError) -> ModelError {
+        match error {
+            CallError::Over => {
+                self.stop.stop(StopCause::AttemptOver);
+                ModelError::Stopped
+            }
+            CallError::Lost => {
+                self.stop.stop(StopCause::OrchestratorLost);
+                ModelError::Stopped
+            }
+            CallError::Refused(refusal) => refused(refusal),
+            CallError::Garbled(_) | CallError::Unsendable(_) => ModelError::Failed { message: error.to_string() },
+        }
+    }
+}
+
+fn refused(refusal: Refusal) -> ModelError {
+    let Refusal { status, code, detail: message, retry_after } = refusal;
+    match (status, code) {
+        (_, Some(ErrorCode::TokenBudget)) => ModelError::Budget { which: BudgetKind::Tokens, message },
+        (_, Some(ErrorCode::CostBudget)) => ModelError::Budget { which: BudgetKind::Cost, message },
+        (429, _) => ModelError::RateLimited { retry_after, message },
+        _ => ModelError::Failed { message },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(403, Some(ErrorCode::TokenBudget), None, ModelError::Budget { which: BudgetKind::Tokens, message: "m".into() })]
+    #[case(403, Some(ErrorCode::CostBudget), None, ModelError::Budget { which: BudgetKind::Cost, message: "m".into() })]
+    #[case(429, Some(ErrorCode::RateLimited), Some(7), ModelError::RateLimited { retry_after: Some(Duration::from_secs(7)), message: "m".into() })]
+    #[case(429, None, None, ModelError::RateLimited { retry_after: None, message: "m".into() })]
+    #[case(502, Some(ErrorCode::LlmError), None, ModelError::Failed { message: "m".into() })]
+    #[case(422, None, None, ModelError::Failed { message: "m".into() })]
+    fn refusals_say_who_acts_next(
+        #[case] status: u16,
+        #[case] code: Option<ErrorCode>,
+        #[case] wait: Option<u64>,
+        #[case] expected: ModelError,
+    ) {
+        let refusal = Refusal { status, code, detail: "m".into(), retry_after: wait.map(Duration::from_secs) };
+        assert_eq!(refused(refusal), expected);
+    }
+}

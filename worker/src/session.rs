@@ -1,0 +1,393 @@
+//! A session: from the job's fetching to the report of how it ended.
+//!
+//! Owns the order of things, every part's life, and what an outcome is to the orchestrator. Everything runs as parts of
+//! one future: nothing outlives it, and the first part that hears the attempt is over stops the rest.
+
+use std::{
+    convert::Infallible,
+    io,
+    sync::{Arc, atomic::AtomicU32},
+    time::Duration,
+};
+
+use agent::{
+    Agent, ApprovalContext, Conversation, LimitKind, LoopOutcome, Reach, RegisterError, Settings, ToolPath,
+    ToolRegistry,
+};
+use protocol::{
+    CompleteReply, CompleteReport, ErrorCode, JobAssignment, JobMode, JobReason, PartialResult, ReportedOutcome,
+};
+use rustix::process::{getpid, set_child_subreaper};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{
+    cgroup::Cgroup,
+    client::{Call, CallError, OrchestratorClient},
+    environment::Environment,
+    heartbeat::Heartbeat,
+    journal::{EventQueue, journal},
+    model::GatewayModel,
+    processes::{Orphans, Processes},
+    prompts::{Inbox, PromptFeed, SessionSignals},
+    stop::{StopCause, StopSwitch},
+    tools::{Workbench, Workspace, offer},
+};
+
+/// What a loop that was told to stop gets to return; with what follows, a stop takes less than 3 s.
+const STOP_GRACE_MS: u64 = 1_200;
+/// What the last events and the report get once a stop was asked for.
+const FAREWELL_MS: u64 = 1_000;
+const RECOUNT_PAUSE_MS: u64 = 200;
+const CGROUP_ROOT: &str = "/sys/fs/cgroup";
+
+/// How a session ended, as far as there is anybody to tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionEnd {
+    /// The orchestrator knows, or was told as far as a stop leaves time.
+    Reported,
+    /// The attempt was over before: nothing was said.
+    AttemptOver,
+    /// The orchestrator was gone for too long.
+    OrchestratorLost,
+}
+
+/// The session cannot be held.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The system refuses something that is needed.
+    #[error("{0} cannot be used")]
+    System(&'static str, #[source] io::Error),
+    /// The job, or the answer to its report.
+    #[error("the orchestrator refuses: {0}")]
+    Refused(String),
+    /// A tool of the job makes no sense.
+    #[error("the job's tools cannot be used")]
+    Tools(#[from] RegisterError),
+}
+
+/// Holds one.
+pub async fn run(environment: &Environment) -> Result<SessionEnd, SessionError> {
+    set_child_subreaper(Some(getpid())).map_err(|error| SessionError::System("the kernel", error.into()))?;
+    let token = std::fs::read_to_string(&environment.token_file)
+        .map_err(|error| SessionError::System("the token file", error))?;
+    let workspace =
+        Workspace::open(&environment.workspace).map_err(|error| SessionError::System("the workspace", error))?;
+    let client =
+        OrchestratorClient::new(&environment.socket, environment.job_id, &token, environment.traceparent.as_deref())
+            .map_err(|error| SessionError::Refused(error.to_string()))?;
+    let session = Session {
+        environment,
+        workspace: Arc::new(workspace),
+        client: Arc::new(client),
+        processes: Arc::new(Processes::new(Orphans::Adopted)),
+        stop: StopSwitch::default(),
+    };
+    let never = tokio::select! {
+        end = session.hold() => return end,
+        never = session.watch_signals() => never,
+        never = session.reap() => never,
+    };
+    match never.map_err(|error| SessionError::System("the signals", error))? {}
+}
+
+struct Session<'a> {
+    environment: &'a Environment,
+    workspace: Arc<Workspace>,
+    client: Arc<OrchestratorClient>,
+    processes: Arc<Processes>,
+    stop: StopSwitch,
+}
+
+impl Session<'_> {
+    async fn watch_signals(&self) -> io::Result<Infallible> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            self.stop.stop(StopCause::Asked);
+        }
+    }
+
+    async fn reap(&self) -> io::Result<Infallible> {
+        let mut deaths = signal(SignalKind::child())?;
+        loop {
+            deaths.recv().await;
+            self.processes.reap_orphans();
+        }
+    }
+
+    async fn hold(&self) -> Result<SessionEnd, SessionError> {
+        let fetched = tokio::select! {
+            biased;
+            fetched = self.client.ask::<JobAssignment>(Call::get(&["job"])) => fetched,
+            () = self.stop.token().cancelled() => {
+                return self.deliver(&stopped_early(), &EventQueueOrNone::None).await.map(|_| SessionEnd::Reported);
+            }
+        };
+        let job = match fetched {
+            Ok(job) => job,
+            Err(CallError::Over) => return Ok(SessionEnd::AttemptOver),
+            Err(CallError::Lost) => return Ok(SessionEnd::OrchestratorLost),
+            Err(error) => return Err(SessionError::Refused(error.to_string())),
+        };
+        let lease = Duration::from_secs(job.lease_seconds.max(1));
+        self.client.lease_is(lease);
+        tracing::info!(job.id = %job.job_id, attempt = job.attempt, "the session begins");
+        let iteration = Arc::new(AtomicU32::new(0));
+        let (queue, mut pump) = journal(Arc::clone(&self.client), self.stop.clone());
+        let heartbeat = Heartbeat {
+            client: Arc::clone(&self.client),
+            stop: self.stop.clone(),
+            iteration: Arc::clone(&iteration),
+            period: lease / 3,
+        };
+        let end = tokio::select! {
+            end = self.work(&job, queue, iteration) => end,
+            never = pump.run() => match never {},
+            never = heartbeat.beat() => match never {},
+        };
+        // What was left in the background on purpose lives until here.
+        self.processes.end_all();
+        end
+    }
+
+    async fn work(
+        &self,
+        job: &JobAssignment,
+        queue: EventQueue,
+        iteration: Arc<AtomicU32>,
+    ) -> Result<SessionEnd, SessionError> {
+        if job.mode == JobMode::Command {
+            let report = failed(JobReason::Internal, "this worker cannot run third-party command lines yet");
+            return self.deliver(&report, &EventQueueOrNone::Queue(&queue)).await.map(Delivery::end);
+        }
+        let tools = self.tools(job, &queue)?;
+        let model = GatewayModel { client: Arc::clone(&self.client), stop: self.stop.clone() };
+        let inbox = Arc::new(Inbox::default());
+        let signals = SessionSignals { stop: self.stop.clone(), inbox: Arc::clone(&inbox), iteration };
+        let mut feed = PromptFeed::new(Arc::clone(&self.client), self.stop.clone(), Arc::clone(&inbox));
+        let settings = settings(job);
+        let agent = Agent { model: &model, tools: &tools, journal: &queue, signals: &signals, settings: &settings };
+        let mut conversation = match &job.transcript {
+            Some(transcript) if !transcript.is_empty() => Conversation::resume(transcript.clone()),
+            _ => Conversation::new(system_prompt(job, &self.workspace.root().display().to_string()), &job.prompt),
+        };
+        loop {
+            let outcome = tokio::select! {
+                outcome = agent.run(&mut conversation) => outcome,
+                never = feed.follow() => match never {},
+                () = self.overdue() => LoopOutcome::Stopped,
+            };
+            match self.stop.cause() {
+                Some(StopCause::AttemptOver) => return Ok(SessionEnd::AttemptOver),
+                Some(StopCause::OrchestratorLost) => return Ok(SessionEnd::OrchestratorLost),
+                Some(StopCause::Asked | StopCause::PidsExhausted) => self.processes.end_all(),
+                None => {}
+            }
+            let done = matches!(outcome, LoopOutcome::Completed { .. });
+            if done && !inbox.is_empty() {
+                // It came in the moment between the loop's last look and its end.
+                continue;
+            }
+            let report = report(outcome, self.stop.cause(), conversation.partial());
+            loop {
+                match self.deliver(&report, &EventQueueOrNone::Queue(&queue)).await? {
+                    Delivery::Ended(end) => return Ok(end),
+                    Delivery::PromptsWait => feed.drain().await,
+                }
+                if !inbox.is_empty() {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(RECOUNT_PAUSE_MS)).await;
+            }
+        }
+    }
+
+    fn tools(&self, job: &JobAssignment, queue: &EventQueue) -> Result<ToolPath, SessionError> {
+        let bench = Workbench {
+            workspace: Arc::clone(&self.workspace),
+            shell: self.environment.shell.clone(),
+            processes: Arc::clone(&self.processes),
+            cgroup: Cgroup::at(CGROUP_ROOT),
+            journal: queue.clone(),
+            client: Arc::clone(&self.client),
+            stop: self.stop.clone(),
+        };
+        let mut registry = ToolRegistry::new();
+        for tool in offer(job, &bench) {
+            registry.register(tool)?;
+        }
+        let context = ApprovalContext::Autonomous { allow: Vec::new() };
+        let reach = Reach { max_children: job.limits.max_children, ..Reach::of(context) };
+        Ok(ToolPath::new(Arc::new(registry), reach))
+    }
+
+    /// The moment from which a loop that was told to stop is no longer waited for.
+    async fn overdue(&self) {
+        self.stop.token().cancelled().await;
+        tokio::time::sleep(Duration::from_millis(STOP_GRACE_MS)).await;
+    }
+
+    /// The last events, then the report: "done" never overtakes what was done.
+    async fn deliver(&self, report: &CompleteReport, queue: &EventQueueOrNone<'_>) -> Result<Delivery, SessionError> {
+        let farewell = async {
+            self.stop.token().cancelled().await;
+            tokio::time::sleep(Duration::from_millis(FAREWELL_MS)).await;
+        };
+        let answer = tokio::select! {
+            answer = async {
+                if let EventQueueOrNone::Queue(queue) = queue {
+                    queue.flush().await;
+                }
+                let call = Call::post(&["complete"], report)?;
+                self.client.ask::<CompleteReply>(call).await
+            } => answer,
+            () = farewell => {
+                tracing::warn!("the report was not answered in time");
+                return Ok(Delivery::Ended(SessionEnd::Reported));
+            }
+        };
+        match answer {
+            Ok(_) => Ok(Delivery::Ended(SessionEnd::Reported)),
+            Err(CallError::Over) => Ok(Delivery::Ended(SessionEnd::AttemptOver)),
+            Err(CallError::Lost) => Ok(Delivery::Ended(SessionEnd::OrchestratorLost)),
+            Err(CallError::Refused(refusal)) if refusal.code == Some(ErrorCode::PromptsWaiting) => {
+                Ok(Delivery::PromptsWait)
+            }
+            Err(error) => Err(SessionError::Refused(error.to_string())),
+        }
+    }
+}
+
+/// The journal, where there is one already.
+enum EventQueueOrNone<'a> {
+    Queue(&'a EventQueue),
+    None,
+}
+
+enum Delivery {
+    Ended(SessionEnd),
+    PromptsWait,
+}
+
+impl Delivery {
+    const fn end(self) -> SessionEnd {
+        match self {
+            Self::Ended(end) => end,
+            Self::PromptsWait => SessionEnd::Reported,
+        }
+    }
+}
+
+fn settings(job: &JobAssignment) -> Settings {
+    Settings {
+        max_iterations: job.limits.max_iterations,
+        max_tool_calls: job.limits.max_tool_calls,
+        plan: job.plan,
+        ..Settings::default()
+    }
+}
+
+fn system_prompt(job: &JobAssignment, workspace: &str) -> String {
+    let network = if job.egress.enabled && !job.egress.allow.is_empty() {
+        format!("The network reaches only: {}.", job.egress.allow.join(", "))
+    } else {
+        "There is no network.".to_owned()
+    };
+    format!(
+        "You are an agent that does one job in a locked-down container, alone: nobody answers questions while you work. \
+         Your files are in {workspace}; keep what you make there. {network} Use the tools to look, to act and to check \
+         what you did. When the job is done, answer with its result in plain text and call no tool."
+    )
+}
+
+fn failed(reason: JobReason, message: &str) -> CompleteReport {
+    CompleteReport {
+        outcome: ReportedOutcome::Failed,
+        reason: Some(reason),
+        message: Some(message.to_owned()),
+        text: String::new(),
+        partial: None,
+        iterations: 0,
+    }
+}
+
+fn stopped_early() -> CompleteReport {
+    report(LoopOutcome::Stopped, Some(StopCause::Asked), PartialResult::default())
+}
+
+/// What an outcome is to the orchestrator.
+fn report(outcome: LoopOutcome, cause: Option<StopCause>, partial: PartialResult) -> CompleteReport {
+    let iterations = partial.iterations;
+    let (outcome, reason, message, text) = match outcome {
+        LoopOutcome::Completed { text } => {
+            return CompleteReport {
+                outcome: ReportedOutcome::Completed,
+                reason: None,
+                message: None,
+                text,
+                partial: None,
+                iterations,
+            };
+        }
+        LoopOutcome::Stopped if cause == Some(StopCause::PidsExhausted) => (
+            ReportedOutcome::Failed,
+            Some(JobReason::PidsLimit),
+            "the worker could not start a process any more".to_owned(),
+            String::new(),
+        ),
+        LoopOutcome::Stopped => (ReportedOutcome::Stopped, None, "the work was stopped".to_owned(), String::new()),
+        LoopOutcome::Limit { which, text } => {
+            (ReportedOutcome::Limit, Some(which.reason()), limit_message(which).to_owned(), text)
+        }
+        LoopOutcome::Failed { reason, message } => (ReportedOutcome::Failed, Some(reason), message, String::new()),
+    };
+    let mut partial = partial;
+    if !text.is_empty() {
+        partial.text.clone_from(&text);
+    }
+    let text = if text.is_empty() { partial.text.clone() } else { text };
+    CompleteReport { outcome, reason, message: Some(message), text, partial: Some(partial), iterations }
+}
+
+const fn limit_message(which: LimitKind) -> &'static str {
+    match which {
+        LimitKind::Iterations => "the job's limit of model calls is reached",
+        LimitKind::ToolCalls => "the job's limit of tool calls is reached",
+        LimitKind::Tokens => "the job's token budget is spent",
+        LimitKind::Cost => "the job's cost budget is spent",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::stopped(LoopOutcome::Stopped, Some(StopCause::Asked), ReportedOutcome::Stopped, None)]
+    #[case::pids(
+        LoopOutcome::Stopped,
+        Some(StopCause::PidsExhausted),
+        ReportedOutcome::Failed,
+        Some(JobReason::PidsLimit)
+    )]
+    #[case::iterations(LoopOutcome::Limit { which: LimitKind::Iterations, text: "so far".into() }, None, ReportedOutcome::Limit, Some(JobReason::IterationLimit))]
+    #[case::cost(LoopOutcome::Limit { which: LimitKind::Cost, text: "so far".into() }, None, ReportedOutcome::Limit, Some(JobReason::CostBudget))]
+    #[case::failed(LoopOutcome::Failed { reason: JobReason::LlmError, message: "m".into() }, None, ReportedOutcome::Failed, Some(JobReason::LlmError))]
+    fn what_did_not_complete_is_told_with_its_reason_and_what_there_is(
+        #[case] outcome: LoopOutcome,
+        #[case] cause: Option<StopCause>,
+        #[case] reported: ReportedOutcome,
+        #[case] reason: Option<JobReason>,
+    ) {
+        let partial = PartialResult { text: "so far".into(), iterations: 3, ..PartialResult::default() };
+        let report = report(outcome, cause, partial.clone());
+        assert_eq!((report.outcome, report.reason, report.iterations), (reported, reason, 3));
+        assert_eq!((report.text.as_str(), report.partial), ("so far", Some(partial)));
+    }
+}

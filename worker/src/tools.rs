@@ -1,0 +1,18 @@
+//! Container-domain tools, and the way to the orchestrator's. Contents only.
+
+mod capture;
+mod file_tool;
+mod files;
+mod offer;
+mod patch;
+mod patch_format;
+mod remote;
+mod search;
+mod shell;
+mod workspace;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use offer::{Workbench, offer};
+pub(crate) use workspace::Workspace;

@@ -1,0 +1,83 @@
+//! The common frame of the tools that work on files: plain functions, run where blocking does no harm.
+
+use std::{sync::Arc, time::Duration};
+
+use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
+use protocol::{ToolDefinition, ToolDomain, ToolErrorKind};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::workspace::Workspace;
+
+/// What each tool does unless it needs longer.
+pub(crate) const TOOL_TIMEOUT_SECONDS: u64 = 60;
+
+/// A file tool's work: plain text for the model, or why not.
+pub(crate) type Work = fn(&Workspace, Value, &CancellationToken) -> Result<String, ToolError>;
+
+/// What a file tool is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FileToolKind {
+    /// As the model calls it.
+    pub(crate) name: &'static str,
+    /// For the model.
+    pub(crate) description: &'static str,
+    /// JSON Schema of its parameters.
+    pub(crate) parameters: fn() -> Value,
+    /// Whether a person must agree.
+    pub(crate) approval: ApprovalRequirement,
+    /// False where calls of one reply must keep their order.
+    pub(crate) parallel: bool,
+    /// What it does.
+    pub(crate) work: Work,
+}
+
+/// A file tool on one workspace.
+pub(crate) struct FileTool {
+    /// Which.
+    pub(crate) kind: FileToolKind,
+    /// Where.
+    pub(crate) workspace: Arc<Workspace>,
+}
+
+impl Tool for FileTool {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            definition: definition(self.kind.name, self.kind.description, (self.kind.parameters)()),
+            timeout: Duration::from_secs(TOOL_TIMEOUT_SECONDS),
+            sensitive: &[],
+            parallel: self.kind.parallel,
+        }
+    }
+
+    fn approval(&self, _: &Value) -> ApprovalRequirement {
+        self.kind.approval
+    }
+
+    fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
+        let (workspace, work) = (Arc::clone(&self.workspace), self.kind.work);
+        Box::pin(async move {
+            let Invocation { arguments, stop, .. } = invocation;
+            let run = tokio::task::spawn_blocking(move || work(&workspace, arguments, &stop));
+            let text = run.await.map_err(|_| ToolError::new(ToolErrorKind::Failed, "the tool broke down"))??;
+            Ok(ToolOutput { content: Value::String(text), success: true })
+        })
+    }
+}
+
+/// A container-domain tool's definition.
+pub(crate) fn definition(name: &str, description: &str, parameters: Value) -> ToolDefinition {
+    ToolDefinition {
+        name: name.to_owned(),
+        description: description.to_owned(),
+        parameters,
+        domain: ToolDomain::Container,
+    }
+}
+
+/// The arguments in their shape. They are valid by the schema, so a failure here is a schema that says too little.
+pub(crate) fn parsed<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolError> {
+    serde_json::from_value(arguments)
+        .map_err(|error| ToolError::new(ToolErrorKind::InvalidParameters, error.to_string()))
+}

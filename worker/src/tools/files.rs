@@ -1,0 +1,261 @@
+//! `read_file`, `write_file`, `list_dir`.
+
+use std::{
+    io::{self, BufRead, BufReader, Read, Write},
+    path::{Path, PathBuf},
+};
+
+use agent::{ApprovalRequirement, ToolError};
+use cap_std::fs::{Dir, File, FileType, OpenOptions, OpenOptionsExt};
+use protocol::{CallId, ToolErrorKind};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    file_tool::{FileToolKind, parsed},
+    workspace::{Workspace, failure},
+};
+
+const READ_LINES: u64 = 2_000;
+const READ_BYTES: usize = 96 * 1024;
+/// How far into a file lines are looked for.
+const SCAN_BYTES: u64 = 64 * 1024 * 1024;
+pub(crate) const WRITE_BYTES: usize = 8 * 1024 * 1024;
+const LIST_ENTRIES: usize = 2_000;
+
+/// Reads lines of a text file.
+pub(crate) const READ_FILE: FileToolKind = FileToolKind {
+    name: "read_file",
+    description: "Reads a text file of the workspace, by lines. Without offset and limit: its first 2000 lines.",
+    parameters: || {
+        json!({
+            "type": "object",
+            "properties": {
+                "path": {"type": "string", "minLength": 1, "description": "relative to the workspace"},
+                "offset": {"type": "integer", "minimum": 1, "description": "first line, from 1"},
+                "limit": {"type": "integer", "minimum": 1, "description": "how many lines"}
+            },
+            "required": ["path"],
+            "additionalProperties": false
+        })
+    },
+    approval: ApprovalRequirement::Never,
+    parallel: true,
+    work: read_file,
+};
+
+/// Writes a whole file.
+pub(crate) const WRITE_FILE: FileToolKind = FileToolKind {
+    name: "write_file",
+    description: "Writes a file of the workspace, whole; makes the folders above it. Replaces what was there.",
+    parameters: || {
+        json!({
+            "type": "object",
+            "properties": {
+                "path": {"type": "string", "minLength": 1, "description": "relative to the workspace"},
+                "content": {"type": "string"}
+            },
+            "required": ["path", "content"],
+            "additionalProperties": false
+        })
+    },
+    approval: ApprovalRequirement::UnlessAutoApproved,
+    parallel: false,
+    work: write_file,
+};
+
+/// Lists a folder.
+pub(crate) const LIST_DIR: FileToolKind = FileToolKind {
+    name: "list_dir",
+    description: "Lists a folder of the workspace: one entry a line, folders with a final slash, files with their size.",
+    parameters: || {
+        json!({
+            "type": "object",
+            "properties": {"path": {"type": "string", "description": "relative to the workspace; the workspace itself when left out"}},
+            "additionalProperties": false
+        })
+    },
+    approval: ApprovalRequirement::Never,
+    parallel: true,
+    work: list_dir,
+};
+
+#[derive(Deserialize)]
+struct ReadFile {
+    path: String,
+    offset: Option<u64>,
+    limit: Option<u64>,
+}
+
+fn read_file(workspace: &Workspace, arguments: Value, stop: &CancellationToken) -> Result<String, ToolError> {
+    let ReadFile { path, offset, limit } = parsed(arguments)?;
+    let relative = workspace.relative(&path)?;
+    let mut reader =
+        BufReader::new(open_file(workspace.dir(), &relative).map_err(|error| failure(&path, &error))?.take(SCAN_BYTES));
+    if reader.fill_buf().map_err(|error| failure(&path, &error))?.contains(&0) {
+        return Err(ToolError::new(
+            ToolErrorKind::Failed,
+            format!("{path} is not a text file; use shell to look at it"),
+        ));
+    }
+    let first = offset.unwrap_or(1);
+    let wanted = limit.unwrap_or(READ_LINES).min(READ_LINES);
+    let (mut text, mut line_number) = (Vec::new(), 0);
+    loop {
+        let keep = line_number + 1 >= first;
+        let before = text.len();
+        let length = next_line(&mut reader, keep.then_some(&mut text)).map_err(|error| failure(&path, &error))?;
+        if length == 0 || stop.is_cancelled() {
+            break;
+        }
+        line_number += 1;
+        let cut = keep && (text.len() - before < length || text.len() >= READ_BYTES);
+        if cut || (keep && line_number + 1 - first >= wanted) {
+            return Ok(told_to_go_on(&text, &mut reader, cut, line_number));
+        }
+    }
+    if line_number < first && first > 1 {
+        let message = format!("{path} has {line_number} lines; offset {first} is behind its end");
+        return Err(ToolError::new(ToolErrorKind::Failed, message));
+    }
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+fn told_to_go_on(text: &[u8], rest: &mut impl BufRead, cut: bool, line_number: u64) -> String {
+    let mut text = String::from_utf8_lossy(text).into_owned();
+    let more = rest.fill_buf().is_ok_and(|rest| !rest.is_empty());
+    if more || cut {
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        let cut = if cut { "; a line may be cut here" } else { "" };
+        text.push_str(&format!(
+            "[… more follows after line {line_number}{cut}; read on with offset {}]",
+            line_number + 1
+        ));
+    }
+    text
+}
+
+/// The next line's length in bytes, its end included, 0 at the end of the file. Kept as far as there is room.
+fn next_line(reader: &mut impl BufRead, mut keep: Option<&mut Vec<u8>>) -> io::Result<usize> {
+    let mut length = 0;
+    loop {
+        let chunk = reader.fill_buf()?;
+        if chunk.is_empty() {
+            return Ok(length);
+        }
+        let end = chunk.iter().position(|byte| *byte == b'\n');
+        let taken = end.map_or(chunk.len(), |end| end + 1);
+        if let Some(text) = keep.as_deref_mut() {
+            let room = READ_BYTES.saturating_sub(text.len());
+            text.extend_from_slice(&chunk[..taken.min(room)]);
+        }
+        reader.consume(taken);
+        length += taken;
+        if end.is_some() {
+            return Ok(length);
+        }
+    }
+}
+
+/// Opens a regular file. A pipe or a device would hold the tool for ever, or worse.
+pub(crate) fn open_file(dir: &Dir, path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+    let file = dir.open_with(path, &options)?;
+    let kind = file.metadata()?.file_type();
+    if kind.is_file() {
+        Ok(file)
+    } else if kind.is_dir() {
+        Err(io::ErrorKind::IsADirectory.into())
+    } else {
+        Err(io::Error::other("it is not a regular file"))
+    }
+}
+
+#[derive(Deserialize)]
+struct WriteFile {
+    path: String,
+    content: String,
+}
+
+fn write_file(workspace: &Workspace, arguments: Value, _: &CancellationToken) -> Result<String, ToolError> {
+    let WriteFile { path, content } = parsed(arguments)?;
+    let relative = workspace.relative(&path)?;
+    if content.len() > WRITE_BYTES {
+        let message = format!("the content has more than {WRITE_BYTES} bytes; write it in parts with shell");
+        return Err(ToolError::new(ToolErrorKind::Failed, message));
+    }
+    put(workspace.dir(), &relative, content.as_bytes()).map_err(|error| failure(&path, &error))?;
+    Ok(format!("wrote {} bytes to {path}", content.len()))
+}
+
+/// Writes a file whole or not at all: beside it first, then in its place. Makes the folders above it.
+pub(crate) fn put(dir: &Dir, path: &Path, content: &[u8]) -> io::Result<()> {
+    // A link inside the workspace stays a link: its target is written.
+    let target = match dir.canonicalize(path) {
+        Ok(target) => target,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
+        Err(error) => return Err(error),
+    };
+    let old = dir.metadata(&target).ok();
+    if old.as_ref().is_some_and(cap_std::fs::Metadata::is_dir) || target.file_name().is_none() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    dir.create_dir_all(folder)?;
+    let draft: PathBuf = folder.join(format!(".gantry-{}.part", CallId::generate()));
+    let written = (|| {
+        let mut options = OpenOptions::new();
+        let mut file = dir.open_with(&draft, options.write(true).create_new(true))?;
+        file.write_all(content)?;
+        if let Some(old) = old {
+            file.set_permissions(old.permissions())?;
+        }
+        dir.rename(&draft, dir, &target)
+    })();
+    if written.is_err() {
+        // The first error is the one to tell.
+        let _ = dir.remove_file(&draft);
+    }
+    written
+}
+
+#[derive(Deserialize)]
+struct ListDir {
+    path: Option<String>,
+}
+
+fn list_dir(workspace: &Workspace, arguments: Value, stop: &CancellationToken) -> Result<String, ToolError> {
+    let ListDir { path } = parsed(arguments)?;
+    let path = path.unwrap_or_default();
+    let relative = workspace.relative(&path)?;
+    let told = |error: io::Error| failure(if path.is_empty() { "." } else { &path }, &error);
+    let mut lines = Vec::new();
+    let mut more = 0_usize;
+    for entry in workspace.dir().read_dir(&relative).map_err(told)? {
+        let entry = entry.map_err(told)?;
+        if stop.is_cancelled() {
+            break;
+        }
+        if lines.len() == LIST_ENTRIES {
+            more += 1;
+            continue;
+        }
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let size = entry.metadata().map_or(0, |metadata| metadata.len());
+        lines.push(match entry.file_type().map_err(told)? {
+            kind if kind.is_dir() => format!("{name}/"),
+            kind if kind.is_symlink() => format!("{name} (link)"),
+            kind if FileType::is_file(&kind) => format!("{name} ({size} bytes)"),
+            _ => format!("{name} (special)"),
+        });
+    }
+    lines.sort_unstable();
+    if more > 0 {
+        lines.push(format!("[… {more} more entries]"));
+    }
+    Ok(if lines.is_empty() { "the folder is empty".to_owned() } else { lines.join("\n") })
+}

@@ -1,0 +1,316 @@
+//! The two formats of patches that models write, read into edits; and what an edit makes of a text.
+//!
+//! Pure: never touches a file.
+
+use std::borrow::Cow;
+
+use diffy::{
+    Patch,
+    patch_set::{FileOperation, ParseOptions, PatchKind, PatchSet},
+};
+
+const BEGIN: &str = "*** Begin Patch";
+const END: &str = "*** End Patch";
+const END_OF_FILE: &str = "*** End of File";
+
+/// One file's part of a patch.
+#[derive(Debug)]
+pub(crate) enum Edit<'a> {
+    /// A new file.
+    Add {
+        /// Where.
+        path: String,
+        /// Its whole text.
+        content: String,
+    },
+    /// No more file.
+    Delete {
+        /// Where.
+        path: String,
+    },
+    /// Other lines, and perhaps another name.
+    Update {
+        /// Where.
+        path: String,
+        /// Its new name.
+        to: Option<String>,
+        /// The lines.
+        change: Change<'a>,
+    },
+}
+
+/// What happens to a text.
+#[derive(Debug)]
+pub(crate) enum Change<'a> {
+    /// By line numbers and context.
+    Unified(Patch<'a, str>),
+    /// By context alone.
+    Sections(Vec<Section<'a>>),
+}
+
+/// Lines that are looked for, and what takes their place.
+#[derive(Debug, Default)]
+pub(crate) struct Section<'a> {
+    anchor: Option<&'a str>,
+    old: Vec<&'a str>,
+    new: Vec<&'a str>,
+    at_end: bool,
+}
+
+/// Reads a patch in either format. Its edits borrow from it where they can.
+pub(crate) fn parse(patch: &str) -> Result<Vec<Edit<'_>>, String> {
+    let edits = match patch.trim_start().strip_prefix(BEGIN) {
+        Some(body) => parse_sections(body)?,
+        None => parse_unified(patch)?,
+    };
+    if edits.is_empty() {
+        return Err("the patch changes nothing: give a unified diff or `*** Begin Patch`".to_owned());
+    }
+    Ok(edits)
+}
+
+fn parse_unified(patch: &str) -> Result<Vec<Edit<'_>>, String> {
+    let git = patch.lines().any(|line| line.starts_with("diff --git "));
+    let options = if git { ParseOptions::gitdiff() } else { ParseOptions::unidiff() };
+    let mut edits = Vec::new();
+    for file in PatchSet::parse(patch, options) {
+        let file = file.map_err(|error| format!("the patch cannot be read: {error}"))?;
+        let operation = file.operation().clone();
+        let PatchKind::Text(change) = file.into_patch() else {
+            return Err("binary patches are not taken".to_owned());
+        };
+        edits.push(unified_edit(&operation, change)?);
+    }
+    Ok(edits)
+}
+
+fn unified_edit<'a>(operation: &FileOperation<'_, str>, change: Patch<'a, str>) -> Result<Edit<'a>, String> {
+    let plain = |path: &Cow<'_, str>, prefix: &str| path.strip_prefix(prefix).unwrap_or(path).to_owned();
+    Ok(match operation {
+        FileOperation::Create(path) => {
+            let content = diffy::apply("", &change).map_err(|error| format!("{path}: {error}"))?;
+            Edit::Add { path: plain(path, "b/"), content }
+        }
+        FileOperation::Delete(path) => Edit::Delete { path: plain(path, "a/") },
+        FileOperation::Modify { original, modified } => {
+            let prefixed = original.starts_with("a/") && modified.starts_with("b/");
+            let (from, to) = if prefixed { ("a/", "b/") } else { ("", "") };
+            let (path, to) = (plain(original, from), plain(modified, to));
+            // `--- file.orig` and the like name no file of their own: without git's word a diff renames nothing.
+            let path = if path == to { path } else { to };
+            Edit::Update { path, to: None, change: Change::Unified(change) }
+        }
+        FileOperation::Rename { from, to } => {
+            Edit::Update { path: from.to_string(), to: Some(to.to_string()), change: Change::Unified(change) }
+        }
+        FileOperation::Copy { .. } => return Err("copies are not taken; add the new file instead".to_owned()),
+    })
+}
+
+fn parse_sections(body: &str) -> Result<Vec<Edit<'_>>, String> {
+    let mut edits: Vec<Edit<'_>> = Vec::new();
+    for line in body.lines() {
+        if line.trim_end() == END {
+            return Ok(edits);
+        }
+        if let Some(header) = line.strip_prefix("*** ").filter(|_| line.trim_end() != END_OF_FILE) {
+            file_header(header.trim_end(), &mut edits)?;
+            continue;
+        }
+        match edits.last_mut() {
+            Some(Edit::Add { content, .. }) => {
+                let text = line.strip_prefix('+').ok_or("each line of an added file starts with +")?;
+                content.push_str(text);
+                content.push('\n');
+            }
+            Some(Edit::Update { change: Change::Sections(sections), .. }) => section_line(line, sections)?,
+            _ if line.trim().is_empty() => {}
+            _ => return Err(format!("the line {line:?} belongs to no file; start with `*** Update File: path`")),
+        }
+    }
+    Err(format!("the patch does not end with `{END}`"))
+}
+
+fn file_header<'a>(header: &'a str, edits: &mut Vec<Edit<'a>>) -> Result<(), String> {
+    if let Some(path) = header.strip_prefix("Add File: ") {
+        edits.push(Edit::Add { path: path.to_owned(), content: String::new() });
+    } else if let Some(path) = header.strip_prefix("Delete File: ") {
+        edits.push(Edit::Delete { path: path.to_owned() });
+    } else if let Some(path) = header.strip_prefix("Update File: ") {
+        edits.push(Edit::Update { path: path.to_owned(), to: None, change: Change::Sections(Vec::new()) });
+    } else if let (Some(path), Some(Edit::Update { to, .. })) = (header.strip_prefix("Move to: "), edits.last_mut()) {
+        *to = Some(path.to_owned());
+    } else {
+        return Err(format!("`*** {header}` is not known here"));
+    }
+    Ok(())
+}
+
+fn section_line<'a>(line: &'a str, sections: &mut Vec<Section<'a>>) -> Result<(), String> {
+    if let Some(anchor) = line.strip_prefix("@@") {
+        let anchor = Some(anchor.trim()).filter(|anchor| !anchor.is_empty());
+        sections.push(Section { anchor, ..Section::default() });
+        return Ok(());
+    }
+    if sections.is_empty() {
+        sections.push(Section::default());
+    }
+    let Some(section) = sections.last_mut() else { return Ok(()) };
+    if line.trim_end() == END_OF_FILE {
+        section.at_end = true;
+        return Ok(());
+    }
+    match (line.chars().next(), line.get(1..)) {
+        // An empty line of context often comes without its leading space.
+        (None, _) => {
+            section.old.push("");
+            section.new.push("");
+        }
+        (Some(' '), Some(text)) => {
+            section.old.push(text);
+            section.new.push(text);
+        }
+        (Some('-'), Some(text)) => section.old.push(text),
+        (Some('+'), Some(text)) => section.new.push(text),
+        _ => return Err(format!("the line {line:?} starts with none of space, - and +")),
+    }
+    Ok(())
+}
+
+impl Change<'_> {
+    /// The text after it.
+    pub(crate) fn apply(&self, text: &str) -> Result<String, String> {
+        match self {
+            Self::Unified(patch) => {
+                diffy::apply(text, patch).map_err(|error| format!("{error}: read the file and make the context fit it"))
+            }
+            Self::Sections(sections) => apply_sections(text, sections),
+        }
+    }
+}
+
+fn apply_sections(text: &str, sections: &[Section<'_>]) -> Result<String, String> {
+    let final_newline = text.is_empty() || text.ends_with('\n');
+    let body = text.strip_suffix('\n').unwrap_or(text);
+    let lines: Vec<&str> = if text.is_empty() { Vec::new() } else { body.split('\n').collect() };
+    let (mut result, mut cursor): (Vec<&str>, usize) = (Vec::new(), 0);
+    for section in sections {
+        let mut from = cursor;
+        if let Some(anchor) = section.anchor {
+            let at = lines.iter().skip(from).position(|line| line.trim() == anchor);
+            let at = at.ok_or_else(|| format!("no line {anchor:?} was found"))?;
+            from += at + 1;
+        }
+        let at = if section.old.is_empty() {
+            if section.anchor.is_some() && !section.at_end { from } else { lines.len() }
+        } else {
+            find(&lines, section, from).ok_or_else(|| not_found(section))?
+        };
+        result.extend_from_slice(&lines[cursor..at]);
+        result.extend_from_slice(&section.new);
+        cursor = at + section.old.len();
+    }
+    result.extend_from_slice(&lines[cursor..]);
+    let mut text = result.join("\n");
+    if final_newline && !result.is_empty() {
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+fn not_found(section: &Section<'_>) -> String {
+    format!("the lines starting with {:?} were not found: read the file and make them fit it", section.old[0])
+}
+
+/// Exactly first, then with other white space at the end, then around.
+fn find(lines: &[&str], section: &Section<'_>, from: usize) -> Option<usize> {
+    let old = &section.old;
+    let last = lines.len().checked_sub(old.len())?;
+    let from = if section.at_end { last.max(from) } else { from };
+    let same: [fn(&str, &str) -> bool; 3] =
+        [|a, b| a == b, |a, b| a.trim_end() == b.trim_end(), |a, b| a.trim() == b.trim()];
+    same.iter()
+        .find_map(|same| (from..=last).find(|at| lines[*at..].iter().zip(old).all(|(line, old)| same(line, old))))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const BEFORE: &str = "fn a() {\n    one\n}\n\nfn b() {\n    one\n}\n";
+
+    #[rstest]
+    #[case::unified(
+        "--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n fn a() {\n-    one\n+    two\n }\n",
+        "fn a() {\n    two\n}\n\nfn b() {\n    one\n}\n"
+    )]
+    #[case::unified_at_another_line(
+        "--- f\n+++ f\n@@ -1,3 +1,3 @@\n fn b() {\n-    one\n+    two\n }\n",
+        "fn a() {\n    one\n}\n\nfn b() {\n    two\n}\n"
+    )]
+    #[case::git(
+        "diff --git a/f b/f\nindex 1..2 100644\n--- a/f\n+++ b/f\n@@ -5,3 +5,3 @@\n fn b() {\n-    one\n+    two\n }\n",
+        "fn a() {\n    one\n}\n\nfn b() {\n    two\n}\n"
+    )]
+    #[case::sections(
+        "*** Begin Patch\n*** Update File: f\n@@ fn b() {\n-    one\n+    two\n*** End Patch",
+        "fn a() {\n    one\n}\n\nfn b() {\n    two\n}\n"
+    )]
+    #[case::sections_without_header(
+        "*** Begin Patch\n*** Update File: f\n-    one\n+    two\n+    three\n }\n*** End Patch\n",
+        "fn a() {\n    two\n    three\n}\n\nfn b() {\n    one\n}\n"
+    )]
+    #[case::end_of_file(
+        "*** Begin Patch\n*** Update File: f\n@@\n-    one\n+    two\n }\n*** End of File\n*** End Patch\n",
+        "fn a() {\n    one\n}\n\nfn b() {\n    two\n}\n"
+    )]
+    #[case::appended(
+        "*** Begin Patch\n*** Update File: f\n@@\n+// end\n*** End Patch\n",
+        "fn a() {\n    one\n}\n\nfn b() {\n    one\n}\n// end\n"
+    )]
+    #[case::other_white_space(
+        "*** Begin Patch\n*** Update File: f\n@@ fn b() {\n-  one  \n+    two\n*** End Patch",
+        "fn a() {\n    one\n}\n\nfn b() {\n    two\n}\n"
+    )]
+    fn an_update_makes_of_a_text(#[case] patch: &str, #[case] expected: &str) {
+        let edits = parse(patch).unwrap();
+        let [Edit::Update { path, to: None, change }] = edits.as_slice() else { panic!("{edits:?}") };
+        assert_eq!(path, "f");
+        assert_eq!(change.apply(BEFORE).unwrap(), expected);
+    }
+
+    #[rstest]
+    #[case::no_patch("hello")]
+    #[case::empty("*** Begin Patch\n*** End Patch")]
+    #[case::unfinished("*** Begin Patch\n*** Add File: f\n+x\n")]
+    #[case::added_without_plus("*** Begin Patch\n*** Add File: f\nx\n*** End Patch")]
+    #[case::unknown_header("*** Begin Patch\n*** Rename File: f\n*** End Patch")]
+    #[case::line_before_a_file("*** Begin Patch\n+x\n*** End Patch")]
+    #[case::wrong_counts("--- a/f\n+++ b/f\n@@ -1,9 +1,9 @@\n-one\n+two\n")]
+    fn what_is_no_patch_is_refused(#[case] patch: &str) {
+        assert!(parse(patch).is_err());
+    }
+
+    #[rstest]
+    #[case::unified("--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n nowhere\n-one\n+two\n")]
+    #[case::sections("*** Begin Patch\n*** Update File: f\n@@\n-nowhere\n+two\n*** End Patch")]
+    #[case::anchor("*** Begin Patch\n*** Update File: f\n@@ nowhere\n+two\n*** End Patch")]
+    fn context_that_is_not_there_is_refused(#[case] patch: &str) {
+        let edits = parse(patch).unwrap();
+        let [Edit::Update { change, .. }] = edits.as_slice() else { panic!("{edits:?}") };
+        assert!(change.apply(BEFORE).is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_it_panic(patch in "(\\*\\*\\* (Begin Patch|Update File: f|End Patch|End of File)\n|[-+ @]{0,3}[a-zä]{0,3}\n){0,12}", text in "([a-zä]{0,3}\n?){0,8}") {
+            for edit in parse(&patch).unwrap_or_default() {
+                if let Edit::Update { change, .. } = edit {
+                    let _ = change.apply(&text);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Stories of the container-domain tools, on real files and real processes in a folder of their own.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use agent::{Invocation, Tool, ToolError, ToolOutput};
+use protocol::{EventData, JobId, Limits, ToolErrorKind};
+use rstest::rstest;
+use serde_json::{Value, json};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    file_tool::{FileTool, FileToolKind},
+    files::{LIST_DIR, READ_FILE, WRITE_FILE},
+    patch::APPLY_PATCH,
+    search::{GLOB, GREP},
+    shell::{PressureGauge, Shell},
+    workspace::Workspace,
+};
+use crate::{
+    cgroup::Cgroup,
+    client::OrchestratorClient,
+    environment::ShellEnvironment,
+    journal::{EventPump, journal},
+    processes::{Orphans, Processes},
+    stop::StopSwitch,
+};
+
+struct Bench {
+    folder: tempfile::TempDir,
+    cgroup: tempfile::TempDir,
+    shell: Shell,
+    pump: EventPump,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let cgroup = tempfile::tempdir().unwrap();
+        let stop = StopSwitch::default();
+        let client = OrchestratorClient::new(&folder.path().join("none"), JobId::generate(), "token", None).unwrap();
+        let (queue, pump) = journal(Arc::new(client), stop.clone());
+        let shell = Shell {
+            workspace: Arc::new(Workspace::open(folder.path()).unwrap()),
+            environment: ShellEnvironment {
+                home: "/tmp".to_owned(),
+                path: "/usr/bin:/bin".to_owned(),
+                lang: "C.UTF-8".to_owned(),
+            },
+            processes: Arc::new(Processes::new(Orphans::Elsewhere)),
+            pressure: PressureGauge { cgroup: Cgroup::at(cgroup.path()), limits: Limits::default(), journal: queue },
+            stop,
+            drains: TaskTracker::new(),
+        };
+        Self { folder, cgroup, shell, pump }
+    }
+
+    async fn shell(&self, arguments: Value) -> Result<ToolOutput, ToolError> {
+        self.shell.call(invocation(arguments)).await
+    }
+
+    async fn file(&self, kind: FileToolKind, arguments: Value) -> Result<String, ToolError> {
+        let tool = FileTool { kind, workspace: Arc::clone(&self.shell.workspace) };
+        tool.call(invocation(arguments)).await.map(|output| output.content.as_str().unwrap().to_owned())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
+        fs::write(self.path(name), content).unwrap();
+    }
+}
+
+fn invocation(arguments: Value) -> Invocation {
+    Invocation { call_id: "call".to_owned(), arguments, stop: CancellationToken::new() }
+}
+
+fn text(output: &ToolOutput) -> &str {
+    output.content.as_str().unwrap()
+}
+
+/// Whether a process runs that has `argument` among its arguments; waits for it to be gone for 2 s at most.
+fn is_gone(argument: &str) -> bool {
+    let runs = || {
+        fs::read_dir("/proc").unwrap().filter_map(Result::ok).any(|entry| {
+            fs::read(entry.path().join("cmdline"))
+                .is_ok_and(|line| line.split(|byte| *byte == 0).any(|one| one == argument.as_bytes()))
+        })
+    };
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while runs() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::yield_now();
+    }
+    true
+}
+
+#[rstest]
+#[case::interleaved("echo one; echo two >&2; echo three", "one\ntwo\nthree\n[exit 0]", true)]
+#[case::no_final_newline("printf ü; exit 3", "ü\n[exit 3]", false)]
+#[case::silent("true", "[exit 0]", true)]
+#[case::killed("kill -9 $$", "[exit 137]", false)]
+#[case::no_input("cat", "[exit 0]", true)]
+#[case::nothing_of_the_workers("env | grep -c '^GANTRY_\\(SOCKET\\|TOKEN\\)\\|^CARGO'", "0\n[exit 1]", false)]
+#[tokio::test]
+async fn a_command_shows_what_a_terminal_would(#[case] command: &str, #[case] expected: &str, #[case] success: bool) {
+    let output = Bench::new().shell(json!({"command": command})).await.unwrap();
+    assert_eq!((text(&output), output.success), (expected, success));
+}
+
+#[tokio::test]
+async fn a_command_starts_where_it_is_told_and_nowhere_outside() {
+    let bench = Bench::new();
+    fs::create_dir(bench.path("sub")).unwrap();
+    let output = bench.shell(json!({"command": "basename \"$PWD\"", "workdir": "sub"})).await.unwrap();
+    assert_eq!(text(&output), "sub\n[exit 0]");
+    let refused = bench.shell(json!({"command": "true", "workdir": "/etc"})).await.unwrap_err();
+    assert_eq!(refused.0.kind, ToolErrorKind::Sandbox);
+}
+
+#[tokio::test]
+async fn a_flood_of_output_keeps_its_head_and_its_tail() {
+    let output = Bench::new().shell(json!({"command": "seq 1 2000000"})).await.unwrap();
+    assert!(text(&output).starts_with("1\n2\n3\n"));
+    assert!(text(&output).ends_with("1999999\n2000000\n[exit 0]"));
+    assert!(text(&output).contains("bytes dropped"));
+    assert!(text(&output).len() < 70_000);
+}
+
+#[tokio::test]
+async fn a_timeout_ends_every_descendant_however_it_hides() {
+    let bench = Bench::new();
+    let command = "trap '' TERM; setsid sleep 7101 & (setsid bash -c 'sleep 7102 & disown' &) ; (env -i sleep 7103) & \
+                   echo begun; sleep 7104";
+    let failure = bench.shell(json!({"command": command, "timeout_seconds": 1})).await.unwrap_err();
+    assert_eq!(failure.0.kind, ToolErrorKind::Timeout);
+    assert!(failure.0.message.ends_with("its output so far:\nbegun"), "{}", failure.0.message);
+    for argument in ["7101", "7102", "7103", "7104"] {
+        assert!(is_gone(argument), "sleep {argument} lives");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_takes_its_processes_along() {
+    let bench = Bench::new();
+    let mut call = Box::pin(bench.shell(json!({"command": "touch begun; setsid sleep 7201 & sleep 7202"})));
+    while !bench.path("begun").exists() {
+        assert!(tokio::time::timeout(Duration::from_millis(1), &mut call).await.is_err());
+    }
+    drop(call);
+    assert!(is_gone("7201") && is_gone("7202"));
+}
+
+#[tokio::test]
+async fn a_process_left_in_the_background_lives_on_and_holds_nobody_up() {
+    let bench = Bench::new();
+    let begun = Instant::now();
+    let output = bench.shell(json!({"command": "sleep 7301 & echo started"})).await.unwrap();
+    assert_eq!(text(&output), "started\n[exit 0]");
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    let pid = bench.shell(json!({"command": "pgrep -fx 'sleep 7301'"})).await.unwrap();
+    assert!(pid.success, "{}", text(&pid));
+    bench.shell.processes.end_all();
+    assert!(is_gone("7301"));
+}
+
+#[tokio::test]
+async fn a_container_limit_that_is_hit_is_told_to_the_model_and_as_an_event() {
+    let mut bench = Bench::new();
+    let events = bench.cgroup.path().join("pids.events");
+    fs::write(&events, "max 0\n").unwrap();
+    let command = format!("sleep 7401 & echo 'max 4' > {}", events.display());
+    let output = bench.shell(json!({"command": command})).await.unwrap();
+    assert!(!output.success);
+    assert!(text(&output).contains("limit of 256 processes was reached"), "{}", text(&output));
+    assert!(is_gone("7401"));
+    assert_eq!(bench.pump.queued(), [EventData::Limit { limit: "pids".to_owned(), value: json!(256) }]);
+}
+
+#[rstest]
+#[case::parent("../x")]
+#[case::deep_parent("a/../../x")]
+#[case::absolute("/etc/passwd")]
+#[case::link_to_file("out-file")]
+#[case::link_to_folder("out-folder/x")]
+#[case::absolute_link_chain("chain/x")]
+#[tokio::test]
+async fn no_path_leads_a_file_tool_out(#[case] path: &str) {
+    let bench = Bench::new();
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("x"), "secret").unwrap();
+    symlink(outside.path().join("x"), bench.path("out-file")).unwrap();
+    symlink(outside.path(), bench.path("out-folder")).unwrap();
+    symlink("out-folder", bench.path("chain")).unwrap();
+    let patch = format!("*** Begin Patch\n*** Update File: {path}\n@@\n-secret\n+changed\n*** End Patch");
+    let add = format!("*** Begin Patch\n*** Add File: {path}\n+changed\n*** End Patch");
+    let calls = [
+        (READ_FILE, json!({"path": path})),
+        (WRITE_FILE, json!({"path": path, "content": "changed"})),
+        (LIST_DIR, json!({"path": path})),
+        (APPLY_PATCH, json!({"patch": patch})),
+        (APPLY_PATCH, json!({"patch": add})),
+        (GLOB, json!({"pattern": "*", "path": path})),
+        (GREP, json!({"pattern": "secret", "path": path})),
+    ];
+    for (kind, arguments) in calls {
+        let refused = bench.file(kind, arguments.clone()).await.unwrap_err();
+        assert_eq!(refused.0.kind, ToolErrorKind::Sandbox, "{} {arguments}: {}", kind.name, refused.0.message);
+    }
+    assert_eq!(fs::read_to_string(outside.path().join("x")).unwrap(), "secret");
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn a_file_is_written_with_its_folders_and_read_by_lines() {
+    let bench = Bench::new();
+    bench.file(WRITE_FILE, json!({"path": "a/b/c.txt", "content": "one\ntwo\nthree\nfour"})).await.unwrap();
+    let inside = bench.path("a/b/c.txt").display().to_string();
+    assert_eq!(bench.file(READ_FILE, json!({"path": inside})).await.unwrap(), "one\ntwo\nthree\nfour");
+    let part = bench.file(READ_FILE, json!({"path": "a/b/c.txt", "offset": 2, "limit": 2})).await.unwrap();
+    assert_eq!(part, "two\nthree\n[… more follows after line 3; read on with offset 4]");
+    let end = bench.file(READ_FILE, json!({"path": "a/b/c.txt", "offset": 4})).await.unwrap();
+    assert_eq!(end, "four");
+    assert!(bench.file(READ_FILE, json!({"path": "a/b/c.txt", "offset": 5})).await.is_err());
+    assert_eq!(bench.file(LIST_DIR, json!({"path": "a"})).await.unwrap(), "b/");
+    assert_eq!(bench.file(LIST_DIR, json!({"path": "a/b"})).await.unwrap(), "c.txt (18 bytes)");
+}
+
+#[tokio::test]
+async fn what_is_no_text_file_is_refused_and_never_waited_for() {
+    let bench = Bench::new();
+    fs::write(bench.path("binary"), [0_u8; 100]).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, bench.path("pipe"), 0o600.into()).unwrap();
+    for path in ["binary", "pipe", ".", "missing"] {
+        let refused = bench.file(READ_FILE, json!({"path": path})).await.unwrap_err();
+        assert_eq!(refused.0.kind, ToolErrorKind::Failed, "{path}");
+    }
+    bench.write("long", &"x".repeat(300_000));
+    let long = bench.file(READ_FILE, json!({"path": "long"})).await.unwrap();
+    assert!(long.len() < 100_000 && long.contains("a line may be cut here"), "{}", &long[long.len() - 90..]);
+}
+
+#[tokio::test]
+async fn a_file_keeps_its_mode_and_a_link_inside_stays_a_link() {
+    use std::os::unix::fs::PermissionsExt;
+    let bench = Bench::new();
+    bench.write("run.sh", "old");
+    fs::set_permissions(bench.path("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    symlink("run.sh", bench.path("link")).unwrap();
+    bench.file(WRITE_FILE, json!({"path": "link", "content": "new"})).await.unwrap();
+    assert_eq!(fs::read_to_string(bench.path("run.sh")).unwrap(), "new");
+    assert_eq!(fs::metadata(bench.path("run.sh")).unwrap().permissions().mode() & 0o777, 0o755);
+    assert!(fs::symlink_metadata(bench.path("link")).unwrap().is_symlink());
+    assert_eq!(fs::read_dir(bench.folder.path()).unwrap().count(), 2);
+}
+
+#[tokio::test]
+async fn a_patch_is_applied_whole_or_not_at_all() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\ntwo\n");
+    bench.write("b.txt", "three\n");
+    let good = "*** Begin Patch\n*** Update File: a.txt\n@@\n-two\n+2\n*** Delete File: b.txt\n*** Add File: sub/c.txt\n+new\n*** End Patch";
+    assert_eq!(
+        bench.file(APPLY_PATCH, json!({"patch": good})).await.unwrap(),
+        "changed a.txt\ndeleted b.txt\nadded sub/c.txt"
+    );
+    assert_eq!(fs::read_to_string(bench.path("a.txt")).unwrap(), "one\n2\n");
+    assert_eq!(fs::read_to_string(bench.path("sub/c.txt")).unwrap(), "new\n");
+    assert!(!bench.path("b.txt").exists());
+
+    let half =
+        "*** Begin Patch\n*** Update File: a.txt\n@@\n-2\n+two\n*** Update File: missing\n@@\n-x\n+y\n*** End Patch";
+    assert!(bench.file(APPLY_PATCH, json!({"patch": half})).await.is_err());
+    assert_eq!(fs::read_to_string(bench.path("a.txt")).unwrap(), "one\n2\n");
+
+    // `d` cannot be a file and a folder: what was put in place before that shows is taken back.
+    let unplaceable = "*** Begin Patch\n*** Update File: a.txt\n@@\n-2\n+two\n*** Add File: d\n+x\n*** Add File: d/e\n+x\n*** End Patch";
+    let refused = bench.file(APPLY_PATCH, json!({"patch": unplaceable})).await.unwrap_err();
+    assert!(refused.0.message.ends_with("nothing was changed"), "{}", refused.0.message);
+    assert_eq!(fs::read_to_string(bench.path("a.txt")).unwrap(), "one\n2\n");
+    assert!(!bench.path("d").exists());
+}
+
+#[tokio::test]
+async fn a_git_diff_creates_changes_and_deletes() {
+    let bench = Bench::new();
+    bench.write("old.txt", "gone\n");
+    bench.write("kept.txt", "a\nb\n");
+    let patch = "diff --git a/new.txt b/new.txt\nnew file mode 100644\nindex 0000000..1111111\n--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1 @@\n+hello\n\
+                 diff --git a/old.txt b/old.txt\ndeleted file mode 100644\nindex 1111111..0000000\n--- a/old.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-gone\n\
+                 diff --git a/kept.txt b/kept.txt\nindex 1111111..2222222 100644\n--- a/kept.txt\n+++ b/kept.txt\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n";
+    assert_eq!(
+        bench.file(APPLY_PATCH, json!({"patch": patch})).await.unwrap(),
+        "changed kept.txt\nadded new.txt\ndeleted old.txt"
+    );
+    assert_eq!(fs::read_to_string(bench.path("kept.txt")).unwrap(), "a\nc\n");
+    assert_eq!(fs::read_to_string(bench.path("new.txt")).unwrap(), "hello\n");
+}
+
+#[tokio::test]
+async fn files_are_found_by_name_and_by_content() {
+    let bench = Bench::new();
+    for (name, content) in [
+        ("main.py", "import os\nprint('hi')\n"),
+        ("src/lib.py", "def hi():\n    pass\n"),
+        ("src/lib.rs", "fn hi() {}\n"),
+        (".hidden/x.py", "hi\n"),
+        (".git/config.py", "hi\n"),
+        ("ignored/y.py", "hi\n"),
+        (".gitignore", "ignored/\n"),
+    ] {
+        bench.write(name, content);
+    }
+    fs::write(bench.path("binary.py"), b"hi\0hi\n").unwrap();
+    let glob = async |arguments| bench.file(GLOB, arguments).await.unwrap();
+    assert_eq!(glob(json!({"pattern": "*.py"})).await, ".hidden/x.py\nbinary.py\nmain.py\nsrc/lib.py");
+    assert_eq!(glob(json!({"pattern": "src/**/*.rs"})).await, "src/lib.rs");
+    assert_eq!(glob(json!({"pattern": "lib.*", "path": "src"})).await, "src/lib.py\nsrc/lib.rs");
+    assert_eq!(glob(json!({"pattern": "*.go"})).await, "no file matches");
+    let grep = async |arguments| bench.file(GREP, arguments).await.unwrap();
+    assert_eq!(
+        grep(json!({"pattern": r"\bhi\b"})).await,
+        ".hidden/x.py:1:hi\nmain.py:2:print('hi')\nsrc/lib.py:1:def hi():\nsrc/lib.rs:1:fn hi() {}"
+    );
+    assert_eq!(grep(json!({"pattern": "hi", "include": "*.rs"})).await, "src/lib.rs:1:fn hi() {}");
+    assert_eq!(grep(json!({"pattern": "print", "path": "main.py"})).await, "main.py:2:print('hi')");
+    assert_eq!(bench.file(GREP, json!({"pattern": "("})).await.unwrap_err().0.kind, ToolErrorKind::InvalidParameters);
+}

@@ -1,0 +1,144 @@
+//! The workspace: the one folder that file tools see.
+//!
+//! Owns turning a path that a model wrote into one below the workspace, by a capability that the kernel holds to it.
+//! Never follows `..`, an absolute path or a link out of it.
+
+use std::{
+    io,
+    path::{Component, Path, PathBuf},
+};
+
+use agent::ToolError;
+use cap_std::{ambient_authority, fs::Dir};
+use protocol::ToolErrorKind;
+
+/// A handle on the folder.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    root: PathBuf,
+    real_root: PathBuf,
+    dir: Dir,
+}
+
+impl Workspace {
+    /// Opens it.
+    pub(crate) fn open(root: &Path) -> io::Result<Self> {
+        let real_root = root.canonicalize()?;
+        let dir = Dir::open_ambient_dir(&real_root, ambient_authority())?;
+        Ok(Self { root: root.to_owned(), real_root, dir })
+    }
+
+    /// The capability.
+    pub(crate) fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
+    /// Its own absolute path.
+    pub(crate) fn root(&self) -> &Path {
+        &self.real_root
+    }
+
+    /// The path below the workspace that `path` means. Whether it leads out by a link shows when it is used.
+    pub(crate) fn relative(&self, path: &str) -> Result<PathBuf, ToolError> {
+        if path.contains('\0') {
+            return Err(ToolError::new(ToolErrorKind::InvalidParameters, "a path holds no NUL character"));
+        }
+        let given = Path::new(path);
+        let below = if given.is_absolute() {
+            given
+                .strip_prefix(&self.root)
+                .or_else(|_| given.strip_prefix(&self.real_root))
+                .map_err(|_| outside(path))?
+        } else {
+            given
+        };
+        let mut depth = 0_usize;
+        for component in below.components() {
+            match component {
+                Component::Normal(_) => depth += 1,
+                Component::ParentDir => depth = depth.checked_sub(1).ok_or_else(|| outside(path))?,
+                Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+            }
+        }
+        Ok(if below.as_os_str().is_empty() { PathBuf::from(".") } else { below.to_owned() })
+    }
+
+    /// The same with every link resolved: relative to the workspace, and there.
+    pub(crate) fn existing(&self, path: &str) -> Result<PathBuf, ToolError> {
+        let relative = self.relative(path)?;
+        let resolved = self.dir.canonicalize(&relative).map_err(|error| failure(path, &error))?;
+        Ok(if resolved.as_os_str().is_empty() { PathBuf::from(".") } else { resolved })
+    }
+
+    /// A folder's absolute path, for a command to start in.
+    pub(crate) fn folder(&self, path: &str) -> Result<PathBuf, ToolError> {
+        let resolved = self.existing(path)?;
+        if !self.dir.is_dir(&resolved) {
+            return Err(ToolError::new(ToolErrorKind::Failed, format!("{path} is not a folder")));
+        }
+        Ok(if resolved == Path::new(".") { self.real_root.clone() } else { self.real_root.join(resolved) })
+    }
+}
+
+/// What an error on a path is to the model.
+pub(crate) fn failure(path: &str, error: &io::Error) -> ToolError {
+    // The capability's own refusal carries no number of the system's.
+    let escape = error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none();
+    if escape || error.kind() == io::ErrorKind::CrossesDevices {
+        return outside(path);
+    }
+    let what = match error.kind() {
+        io::ErrorKind::NotFound => "there is no such file or folder".to_owned(),
+        io::ErrorKind::IsADirectory => "it is a folder".to_owned(),
+        io::ErrorKind::NotADirectory => "a part of the path is not a folder".to_owned(),
+        io::ErrorKind::PermissionDenied => "its permissions do not allow it".to_owned(),
+        io::ErrorKind::FileTooLarge | io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "the workspace's size limit is reached".to_owned()
+        }
+        _ => error.to_string(),
+    };
+    ToolError::new(ToolErrorKind::Failed, format!("{path}: {what}"))
+}
+
+fn outside(path: &str) -> ToolError {
+    ToolError::new(
+        ToolErrorKind::Sandbox,
+        format!("{path} leads out of the workspace; only paths below it can be used"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::plain("a/b.txt", Some("a/b.txt"))]
+    #[case::empty("", Some("."))]
+    #[case::dot(".", Some("."))]
+    #[case::inner_parent("a/../b", Some("a/../b"))]
+    #[case::parent("..", None)]
+    #[case::parent_deep("a/../../b", None)]
+    #[case::absolute("/etc/passwd", None)]
+    #[case::proc("/proc/self/root/etc/passwd", None)]
+    fn only_paths_below_the_workspace_are_taken(#[case] path: &str, #[case] expected: Option<&str>) {
+        let root = tempfile::tempdir().unwrap();
+        let workspace = Workspace::open(root.path()).unwrap();
+        assert_eq!(workspace.relative(path).ok(), expected.map(PathBuf::from));
+        if expected.is_none() {
+            assert_eq!(workspace.relative(path).unwrap_err().0.kind, ToolErrorKind::Sandbox);
+        }
+    }
+
+    #[test]
+    fn an_absolute_path_below_the_workspace_is_taken_and_one_that_climbs_from_there_is_not() {
+        let root = tempfile::tempdir().unwrap();
+        let workspace = Workspace::open(root.path()).unwrap();
+        let below = |tail: &str| format!("{}{tail}", root.path().display());
+        assert_eq!(workspace.relative(&below("/x/y")).unwrap(), PathBuf::from("x/y"));
+        assert_eq!(workspace.relative(&below("")).unwrap(), PathBuf::from("."));
+        assert!(workspace.relative(&below("/../z")).is_err());
+        assert!(workspace.relative(&below("-other/z")).is_err());
+    }
+}
