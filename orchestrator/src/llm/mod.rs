@@ -1,10 +1,22 @@
 //! The gateway: the only way to a model. Contents only.
 
 mod arguments;
+mod breaker;
+mod fault;
+mod gateway;
+mod price;
+mod provider;
+mod remote;
+mod retry;
 pub mod script;
 mod scripted;
 mod serve;
+mod settings;
 
+pub use breaker::{BreakerSettings, BreakerState};
+pub use gateway::{Answer, AskError, CallContext, Failure, Gateway, ProviderHealth, Spent};
+pub use price::{Price, PriceOverride};
+pub use retry::RetrySettings;
 pub use script::{Script, ScriptError};
-pub use scripted::Player;
 pub use serve::serve;
+pub use settings::{ErrorKind, GatewayError, GatewaySettings, ProviderKind, ProviderSettings};

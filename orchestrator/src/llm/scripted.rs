@@ -20,14 +20,14 @@ use super::{
 
 /// A script that is being played. Clones share its count.
 #[derive(Debug, Clone)]
-pub struct Player {
+pub(super) struct Player {
     script: Arc<Script>,
     used: Arc<[AtomicU32]>,
 }
 
 /// What is asked, in no provider's words.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub(super) struct Question<'a> {
     /// The conversation so far.
     pub messages: &'a [Message],
     /// Whether tools may be called.
@@ -38,7 +38,7 @@ pub struct Question<'a> {
 
 /// What happens.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Play {
+pub(super) enum Play {
     /// An answer.
     Answer(Box<Played>),
     /// A failure as a provider has it.
@@ -58,7 +58,7 @@ pub enum Play {
 
 /// An answer, ready to be sent.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Played {
+pub(super) struct Played {
     /// The text.
     pub text: String,
     /// The reasoning.
@@ -81,7 +81,7 @@ pub struct Played {
 
 /// A call as a model writes it: the arguments are text, JSON or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlayedCall {
+pub(super) struct PlayedCall {
     /// Its id.
     pub id: String,
     /// The tool.
@@ -94,21 +94,21 @@ pub struct PlayedCall {
 
 impl Player {
     /// Starts a script with nothing used.
-    pub fn new(script: Script) -> Self {
+    pub(super) fn new(script: Script) -> Self {
         let used = script.rules.iter().map(|_| AtomicU32::new(0)).collect();
         Self { script: Arc::new(script), used }
     }
 
     /// The name it reports as its model.
-    pub fn model(&self) -> &str {
+    pub(super) fn model(&self) -> &str {
         &self.script.model
     }
 
     /// The first rule that matches and is not used up, as an answer.
-    pub fn play(&self, question: Question<'_>) -> Play {
+    pub(super) fn play(&self, question: Question<'_>) -> Play {
         let scene = Scene::of(question);
         for (rule, used) in self.script.rules.iter().zip(self.used.iter()) {
-            let Some(values) = scene.matched(&rule.when) else { continue };
+            let Ok(values) = scene.matched(&rule.when) else { continue };
             if take_one(rule, used) {
                 return act(&rule.action, &scene, &values);
             }
@@ -134,8 +134,22 @@ impl Played {
         }
     }
 
+    /// Characters of everything that is written.
+    pub(super) fn written_chars(&self) -> usize {
+        let texts = [self.reasoning.as_deref().unwrap_or_default(), &self.text];
+        let arguments = self.calls.iter().map(|call| call.arguments.as_str());
+        texts.into_iter().chain(arguments).map(|text| text.chars().count()).sum()
+    }
+
+    /// How long its chunks take to come.
+    pub(super) fn streaming_time(&self) -> Duration {
+        let chars = self.cut_after_chars.unwrap_or(usize::MAX).min(self.written_chars());
+        let chunks = chars.div_ceil(self.chunk_chars.max(1));
+        self.chunk_pause.saturating_mul(u32::try_from(chunks).unwrap_or(u32::MAX))
+    }
+
     /// As the gateway gives it to its caller.
-    pub fn completion(&self) -> Completion {
+    pub(super) fn completion(&self) -> Completion {
         Completion {
             content: self.text.clone(),
             tool_calls: self
@@ -277,18 +291,18 @@ impl<'a> Scene<'a> {
     }
 
     /// What fills the holes when every condition holds.
-    fn matched<'b>(&'b self, when: &When) -> Option<Values<'b>> {
+    fn matched<'b>(&'b self, when: &When) -> Result<Values<'b>, Unmet> {
         let turn = when.turn.is_none_or(|range| (range.from..=range.to).contains(&self.turn));
         let has_tools = when.has_tools.is_none_or(|wanted| wanted == self.has_tools);
         if !turn || !has_tools {
-            return None;
+            return Err(Unmet);
         }
         let last_message = found(when.last_message.as_ref(), self.last_message)?;
         let (result, on_result) = self.matched_result(when)?;
         let prompt = found(when.prompt.as_ref(), self.prompt)?;
         let job_title = found(when.job_title.as_ref(), self.job_title)?;
         let system = found(when.system.as_ref(), (!self.system.is_empty()).then_some(self.system.as_str()))?;
-        Some(Values {
+        Ok(Values {
             last_message: self.last_message.unwrap_or_default(),
             tool_name: result.0,
             tool_result: result.1,
@@ -300,15 +314,16 @@ impl<'a> Scene<'a> {
     }
 
     /// The newest result that fulfils what the rule says of results, with what its regex found.
-    fn matched_result<'b>(&'b self, when: &When) -> Option<((&'b str, &'b str), Option<Captures<'b>>)> {
+    fn matched_result<'b>(&'b self, when: &When) -> Result<((&'b str, &'b str), Option<Captures<'b>>), Unmet> {
         if when.tool_result.is_none() && when.tool_name.is_none() {
-            return Some((self.results.last().copied().unwrap_or_default(), None));
+            return Ok((self.results.last().copied().unwrap_or_default(), None));
         }
-        self.results.iter().rev().find_map(|result| {
+        let fulfils = |result: &(&'b str, &'b str)| {
             let by_name = found(when.tool_name.as_ref(), Some(result.0))?;
             let by_text = found(when.tool_result.as_ref(), Some(result.1))?;
-            Some((*result, by_text.or(by_name)))
-        })
+            Ok((*result, by_text.or(by_name)))
+        };
+        self.results.iter().rev().map(fulfils).find(Result::is_ok).unwrap_or(Err(Unmet))
     }
 
     fn estimate(&self, written_bytes: usize) -> TokenUsage {
@@ -320,13 +335,16 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// `None`: the condition does not hold. `Some(captures)`: it does, or there is none.
-fn found<'t>(matcher: Option<&Matcher>, text: Option<&'t str>) -> Option<Option<Captures<'t>>> {
+/// A condition does not hold.
+struct Unmet;
+
+/// What a condition's regex found, if it is one.
+fn found<'t>(matcher: Option<&Matcher>, text: Option<&'t str>) -> Result<Option<Captures<'t>>, Unmet> {
     match (matcher, text) {
-        (None, _) => Some(None),
-        (Some(_), None) => None,
-        (Some(Matcher::Contains(part)), Some(text)) => text.contains(part.as_str()).then_some(None),
-        (Some(Matcher::Regex(regex)), Some(text)) => regex.captures(text).map(Some),
+        (None, _) => Ok(None),
+        (Some(_), None) => Err(Unmet),
+        (Some(Matcher::Contains(part)), Some(text)) => text.contains(part.as_str()).then_some(None).ok_or(Unmet),
+        (Some(Matcher::Regex(regex)), Some(text)) => regex.captures(text).map(Some).ok_or(Unmet),
     }
 }
 
@@ -355,7 +373,7 @@ mod tests {
 
     fn text(player: &Player, messages: &[Message]) -> String {
         match player.play(Question { messages, has_tools: true, job_title: Some("Nightly report") }) {
-            Play::Answer(played) => played.text,
+            Play::Answer(answer) => answer.text,
             other => panic!("no answer: {other:?}"),
         }
     }
@@ -405,12 +423,12 @@ rules:
         - { name: sum, arguments: '{broken', id: mine, thought_signatures: [sig] }
 ",
         );
-        let Play::Answer(played) =
+        let Play::Answer(answer) =
             player.play(Question { messages: &[user("add 3 and 44")], has_tools: true, job_title: None })
         else {
             panic!("no answer")
         };
-        let completion = played.completion();
+        let completion = answer.completion();
         assert_eq!(completion.finish_reason, FinishReason::ToolCalls);
         assert_eq!(completion.tool_calls[0].id, "call_1_1");
         assert_eq!(completion.tool_calls[0].arguments, json!({"of": ["3", "44"], "keep": 7, "note": "turn 1"}));

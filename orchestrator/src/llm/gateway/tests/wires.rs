@@ -1,0 +1,322 @@
+//! Against `llm::serve`, so that the client library and the framing are part of what is tried.
+
+use protocol::{FinishReason, ToolCall};
+use rstest::rstest;
+
+use super::*;
+
+const SCRIPT: &str = r#"
+model: served-model
+rules:
+  - name: what came back is echoed
+    when: { tool_name: weather, tool_result: rain, turn: 2 }
+    reply: { text: "It is {{tool_result}}." }
+  - name: two at once
+    when: { last_message: both }
+    reply:
+      text: I ask for both.
+      reasoning: Two places.
+      tool_calls:
+        - { name: weather, id: call_a, arguments: { city: Oslo, days: 2 }, thought_signatures: [c2lnbmVk] }
+        - { name: weather, id: call_b, arguments: { city: Bergen } }
+      usage: { input_tokens: 100, output_tokens: 20, cache_read_tokens: 30, cache_write_tokens: 10 }
+      chunk_chars: 3
+  - { when: { last_message: unfinished }, reply: { tool_calls: [{ name: weather, arguments: '{"city": "Os' }] } }
+  - { when: { last_message: nothing }, reply: { tool_calls: [{ name: weather, arguments: '' }] } }
+  - { when: { last_message: tools, has_tools: false }, reply: { text: none } }
+  - { when: { last_message: tools }, reply: { text: some } }
+  - { when: { last_message: long }, reply: { text: on and on, finish_reason: length } }
+  - { when: { last_message: busy }, rate_limit: { retry_after_seconds: 7 } }
+  - { when: { last_message: flaky }, times: 2, error: { status: 500, message: oh no } }
+  - { when: { last_message: flaky }, reply: { text: well again } }
+  - { when: { last_message: dead }, error: { status: 503, message: nobody here } }
+  - { when: { last_message: key }, error: { status: 401, message: sk-test is not known } }
+  - { when: { last_message: missing }, error: { status: 404, message: no such model } }
+  - { when: { last_message: cut }, times: 1, reply: { text: This ends in the middle of it., cut_after_chars: 12, chunk_chars: 4 } }
+  - { when: { last_message: cut }, reply: { text: whole, usage: { input_tokens: 9, output_tokens: 2 } } }
+  - { when: { last_message: always half }, reply: { text: This ends in the middle of it., cut_after_chars: 12 } }
+  - { when: { last_message: garbage }, times: 1, garbage: true }
+  - { when: { last_message: garbage }, reply: { text: sense } }
+  - { when: { last_message: noise }, garbage: true }
+  - { when: { last_message: silent }, hang: true }
+  - reply: { text: "You said: {{last_message}}", usage: { input_tokens: 11, output_tokens: 7 } }
+"#;
+
+#[rstest]
+#[tokio::test]
+async fn text(#[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire) {
+    let served = Served::start(SCRIPT).await;
+    let gateway = impatient(vec![served.provider(wire)]);
+
+    let answer = ask(&gateway, "hällo, wörld").await.unwrap();
+    assert_eq!(answer.completion.content, "You said: hällo, wörld");
+    assert_eq!(answer.completion.finish_reason, FinishReason::Stop);
+    assert_eq!(answer.completion.usage, TokenUsage { input_tokens: 11, output_tokens: 7, ..TokenUsage::default() });
+    assert_eq!((answer.spent.provider.as_str(), answer.spent.model.as_str()), ("served", "model-a"));
+    assert_eq!(answer.spent.usage, answer.completion.usage);
+    assert_eq!(answer.spent.cost_micro_usd, (wire == Wire::Ollama).then_some(0));
+    assert_eq!(ask(&gateway, "long").await.unwrap().completion.finish_reason, FinishReason::Length);
+    served.stop().await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn parallel_calls_there_and_back(#[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire) {
+    let served = Served::start(SCRIPT).await;
+    let gateway = impatient(vec![served.provider(wire)]);
+
+    let first = ask(&gateway, "both").await.unwrap().completion;
+    let call = |id: &str, arguments| ToolCall {
+        id: id.to_owned(),
+        name: "weather".to_owned(),
+        arguments,
+        thought_signatures: Vec::new(),
+    };
+    let mut expected =
+        vec![call("call_a", json!({"city": "Oslo", "days": 2})), call("call_b", json!({"city": "Bergen"}))];
+    if wire == Wire::Anthropic {
+        expected[0].thought_signatures.push("c2lnbmVk".to_owned());
+    }
+    assert_eq!(first.tool_calls, expected);
+    assert_eq!(first.content, "I ask for both.");
+    assert_eq!(first.reasoning.as_deref(), Some("Two places."));
+    assert_eq!(first.finish_reason, FinishReason::ToolCalls);
+    // Ollama counts no writing to a cache.
+    let cache_write_tokens = if wire == Wire::Ollama { 0 } else { 10 };
+    let usage = TokenUsage { input_tokens: 100, output_tokens: 20, cache_read_tokens: 30, cache_write_tokens };
+    assert_eq!(first.usage, usage);
+
+    let result = |id: &str, content: &str| Message::Tool {
+        tool_call_id: id.to_owned(),
+        name: "weather".to_owned(),
+        content: content.to_owned(),
+    };
+    let assistant =
+        Message::Assistant { content: first.content, tool_calls: first.tool_calls, reasoning: first.reasoning };
+    let messages = vec![user("both"), assistant, result("call_a", "sun"), result("call_b", "rain")];
+    let second = gateway.ask(&conversation(messages), &CallContext::default()).await.unwrap();
+    assert_eq!(second.completion.content, "It is rain.");
+    served.stop().await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn arguments_that_are_no_json_stay_what_they_are(
+    #[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire,
+) {
+    let served = Served::start(SCRIPT).await;
+    let gateway = impatient(vec![served.provider(wire)]);
+    let answer = ask(&gateway, "unfinished").await.unwrap().completion;
+    assert_eq!(answer.tool_calls[0].arguments, json!("{\"city\": \"Os"));
+
+    // And the conversation goes on, although each wire takes objects only.
+    let assistant =
+        Message::Assistant { content: String::new(), tool_calls: answer.tool_calls.clone(), reasoning: None };
+    let result = Message::Tool {
+        tool_call_id: answer.tool_calls[0].id.clone(),
+        name: "weather".to_owned(),
+        content: "rain".to_owned(),
+    };
+    let messages = conversation(vec![user("unfinished"), assistant, result]);
+    let next = gateway.ask(&messages, &CallContext::default()).await.unwrap();
+    assert_eq!(next.completion.content, "It is rain.");
+
+    assert_eq!(ask(&gateway, "nothing").await.unwrap().completion.tool_calls[0].arguments, json!({}));
+    served.stop().await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn tools_that_may_not_be_called(#[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire) {
+    let served = Served::start(SCRIPT).await;
+    let gateway = impatient(vec![served.provider(wire)]);
+    assert_eq!(ask(&gateway, "tools").await.unwrap().completion.content, "some");
+    let request = CompletionRequest { tool_choice: ToolChoice::None, ..said("tools") };
+    assert_eq!(gateway.ask(&request, &CallContext::default()).await.unwrap().completion.content, "none");
+    served.stop().await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_passes_is_tried_again(#[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire) {
+    let served = Served::start(SCRIPT).await;
+    let gateway = impatient(vec![served.provider(wire)]);
+    assert_eq!(ask(&gateway, "flaky").await.unwrap().completion.content, "well again");
+    assert_eq!(ask(&gateway, "garbage").await.unwrap().completion.content, "sense");
+    served.stop().await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_cut_stream_is_tried_again_and_paid_for(#[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire) {
+    let served = Served::start(SCRIPT).await;
+    let gateway = impatient(vec![served.provider(wire)]);
+
+    let answer = ask(&gateway, "cut").await.unwrap();
+    assert_eq!(answer.completion.content, "whole");
+    assert_eq!(answer.completion.usage.output_tokens, 2);
+    assert_eq!(answer.spent.usage.output_tokens, 5, "twelve characters that broke off, and the two tokens");
+    assert!(answer.spent.usage.input_tokens > 9, "{:?}", answer.spent.usage);
+
+    let error = failed(&gateway, "always half").await;
+    assert_eq!(error.failure.kind(), ErrorKind::Cut);
+    assert_eq!(error.spent.usage.output_tokens, 9, "three tries, three tokens each");
+    served.stop().await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_rate_limit_goes_to_the_caller_with_its_wait(
+    #[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire,
+) {
+    let served = Served::start(SCRIPT).await;
+    let gateway = impatient(vec![served.provider(wire)]);
+    let error = failed(&gateway, "busy").await;
+    let message = "status 429: rate limit reached, slow down".to_owned();
+    assert_eq!(error.failure, Failure::RateLimited { retry_after: Some(Duration::from_secs(7)), message });
+    assert_eq!(gateway.health()[0].breaker, BreakerState::Closed);
+    served.stop().await;
+}
+
+#[rstest]
+#[case("dead", ErrorKind::Server, "status 503: nobody here")]
+#[case("key", ErrorKind::Auth, "status 401: [key] is not known")]
+#[case("missing", ErrorKind::NotFound, "status 404: no such model")]
+#[case("noise", ErrorKind::Garbage, "the answer is not JSON")]
+#[tokio::test]
+async fn a_failure_says_what_it_was(
+    #[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire,
+    #[case] content: &str,
+    #[case] kind: ErrorKind,
+    #[case] words: &str,
+) {
+    let served = Served::start(SCRIPT).await;
+    let gateway = impatient(vec![served.provider(wire)]);
+    let error = failed(&gateway, content).await;
+    assert_eq!(error.failure.kind(), kind);
+    assert!(error.to_string().contains(words), "{error}");
+    assert_eq!((error.spent.provider.as_str(), error.spent.usage), ("served", TokenUsage::default()));
+    served.stop().await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn silence_ends_at_the_timeout(#[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire) {
+    let served = Served::start(SCRIPT).await;
+    let provider = ProviderSettings { timeout: Duration::from_millis(100), ..served.provider(wire) };
+    let gateway = impatient(vec![provider]);
+    assert_eq!(failed(&gateway, "silent").await.failure.kind(), ErrorKind::Timeout);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn nobody_listens() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}/v1", listener.local_addr().unwrap());
+    drop(listener);
+    let provider =
+        ProviderSettings { base_url: Some(address), ..ProviderSettings::new("gone", ProviderKind::OpenAi, "m") };
+    let error = failed(&impatient(vec![provider]), "hello").await;
+    assert_eq!(error.failure.kind(), ErrorKind::Connect);
+}
+
+#[rstest]
+#[case("house-high")]
+#[case("house-none-low")]
+#[case("a::b")]
+#[tokio::test]
+async fn a_model_is_asked_by_the_name_it_has(
+    #[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire,
+    #[case] model: &str,
+) {
+    let recorder = Recorder::start().await;
+    let gateway = impatient(vec![recorder.provider(wire)]);
+    let context = CallContext { model: Some(model), ..CallContext::default() };
+    let request = CompletionRequest { max_tokens: Some(u64::MAX), temperature: Some(9.0), ..said("hello") };
+    gateway.ask(&request, &context).await.expect_err("it answers nothing");
+
+    let sent = recorder.stop().await;
+    assert_eq!(sent["model"], model);
+    for effort in ["reasoning_effort", "thinking", "think", "output_config"] {
+        assert!(sent[effort].is_null(), "{effort} was asked for: {sent}");
+    }
+    let (limit, temperature) = match wire {
+        Wire::OpenAi => (&sent["max_tokens"], 2.0),
+        Wire::Anthropic => (&sent["max_tokens"], 1.0),
+        Wire::Ollama => (&sent["options"]["num_predict"], 2.0),
+    };
+    assert_eq!(limit, 16_384, "{sent}");
+    let told = if wire == Wire::Ollama { &sent["options"]["temperature"] } else { &sent["temperature"] };
+    assert_eq!(told, temperature);
+}
+
+#[tokio::test]
+async fn a_thinking_block_goes_back_as_it_came() {
+    let recorder = Recorder::start().await;
+    let gateway = impatient(vec![recorder.provider(Wire::Anthropic)]);
+    let call = ToolCall {
+        id: "call_a".to_owned(),
+        name: "weather".to_owned(),
+        arguments: json!({}),
+        thought_signatures: vec!["c2lnbmVk".to_owned()],
+    };
+    let redacted = json!({"type": "redacted_thinking", "data": "xyz"});
+    let second = ToolCall { id: "call_b".to_owned(), thought_signatures: vec![redacted.to_string()], ..call.clone() };
+    let assistant = |call, reasoning: Option<&str>| Message::Assistant {
+        content: String::new(),
+        tool_calls: vec![call],
+        reasoning: reasoning.map(str::to_owned),
+    };
+    let result = |id: &str| Message::Tool {
+        tool_call_id: id.to_owned(),
+        name: "weather".to_owned(),
+        content: "rain".to_owned(),
+    };
+    let messages = vec![
+        user("hello"),
+        assistant(call, Some("Two places.")),
+        result("call_a"),
+        assistant(second, None),
+        result("call_b"),
+    ];
+    gateway.ask(&conversation(messages), &CallContext::default()).await.expect_err("it answers nothing");
+
+    let sent = recorder.stop().await;
+    let signed = json!({"type": "thinking", "thinking": "Two places.", "signature": "c2lnbmVk"});
+    assert_eq!(sent["messages"][1]["content"][0], signed);
+    assert_eq!(sent["messages"][3]["content"][0], redacted);
+}
+
+/// Keeps the body of the one request it refuses.
+struct Recorder {
+    served: Served,
+    bodies: tokio::sync::mpsc::Receiver<serde_json::Value>,
+}
+
+impl Recorder {
+    async fn start() -> Self {
+        let (keep, bodies) = tokio::sync::mpsc::channel(8);
+        let refuse = move |axum::Json(body): axum::Json<serde_json::Value>| async move {
+            keep.send(body).await.unwrap();
+            axum::http::StatusCode::BAD_REQUEST
+        };
+        let router = axum::Router::new().fallback(refuse);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let shutdown = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let stopped = shutdown.clone().cancelled_owned();
+        tasks.spawn(async move { axum::serve(listener, router).with_graceful_shutdown(stopped).await });
+        Self { served: Served { address, shutdown, tasks }, bodies }
+    }
+
+    fn provider(&self, wire: Wire) -> ProviderSettings {
+        self.served.provider(wire)
+    }
+
+    async fn stop(mut self) -> serde_json::Value {
+        let body = self.bodies.recv().await.unwrap();
+        self.served.stop().await;
+        body
+    }
+}

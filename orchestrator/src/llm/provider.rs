@@ -1,0 +1,238 @@
+//! One provider behind the gateway: its wire, its line of calls, its breaker, its tries. Owns asking one of them until
+//! it answers or cannot; never knows of the others.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use protocol::{Completion, CompletionRequest, TokenUsage};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep, timeout},
+};
+
+use super::{
+    breaker::{Breaker, BreakerSettings, BreakerState, Outcome, Ticket},
+    fault::{Fault, Next},
+    price::{self, Price, PriceOverride},
+    remote::{Remote, RemoteKind},
+    retry::RetrySettings,
+    scripted::{Play, Played, Player, Question},
+    settings::{ErrorKind, GatewayError, ProviderKind, ProviderSettings},
+};
+
+/// A whole call may take so many times the longest silence.
+const CALL_OF_SILENCES: u32 = 10;
+
+/// The wires there are.
+enum Wire {
+    Remote(Box<Remote>),
+    Scripted(Player),
+}
+
+/// One provider.
+pub(super) struct Provider {
+    pub(super) name: String,
+    pub(super) model: String,
+    pub(super) context_tokens: u64,
+    wire: Wire,
+    silence: Duration,
+    max_output_tokens: u64,
+    slots: Semaphore,
+    breaker: Mutex<Breaker>,
+}
+
+impl Provider {
+    pub(super) fn new(settings: ProviderSettings, breaker: BreakerSettings) -> Result<Self, GatewayError> {
+        let wrong = |field, message: &str| GatewayError::Provider {
+            provider: settings.name.clone(),
+            field,
+            message: message.to_owned(),
+        };
+        if settings.max_concurrent_calls == 0 || settings.max_concurrent_calls > Semaphore::MAX_PERMITS {
+            return Err(wrong("max_concurrent_calls", "give 1 or more"));
+        }
+        if settings.timeout.is_zero() {
+            return Err(wrong("timeout", "give more than nothing"));
+        }
+        let wire = match &settings.kind {
+            ProviderKind::OpenAi => Wire::Remote(Box::new(Remote::new(RemoteKind::OpenAi, &settings)?)),
+            ProviderKind::Anthropic => Wire::Remote(Box::new(Remote::new(RemoteKind::Anthropic, &settings)?)),
+            ProviderKind::Ollama => Wire::Remote(Box::new(Remote::new(RemoteKind::Ollama, &settings)?)),
+            ProviderKind::Scripted(script) => Wire::Scripted(Player::new(script.clone())),
+        };
+        let model = match &wire {
+            Wire::Scripted(player) if settings.model.is_empty() => player.model().to_owned(),
+            Wire::Remote(_) if settings.model.is_empty() => return Err(wrong("model", "name the model to ask")),
+            Wire::Scripted(_) | Wire::Remote(_) => settings.model,
+        };
+        Ok(Self {
+            name: settings.name,
+            model,
+            context_tokens: settings.context_tokens,
+            wire,
+            silence: settings.timeout,
+            max_output_tokens: settings.max_output_tokens.max(1),
+            slots: Semaphore::new(settings.max_concurrent_calls),
+            breaker: Mutex::new(Breaker::new(breaker)),
+        })
+    }
+
+    /// The breaker, for health.
+    pub(super) fn breaker_state(&self) -> BreakerState {
+        self.with_breaker(|breaker| breaker.state(Instant::now()))
+    }
+
+    /// What tokens cost here. A script and one's own machine cost nothing unless the operator says otherwise.
+    pub(super) fn price(&self, model: &str, overrides: &[PriceOverride]) -> Option<Price> {
+        let free = match &self.wire {
+            Wire::Scripted(_) => true,
+            Wire::Remote(remote) => remote.is_local(),
+        };
+        price::of_model(model, overrides).or(free.then_some(Price::FREE))
+    }
+
+    /// Asks until there is an answer, or none to be had here. What failed tries cost is added to `wasted`.
+    pub(super) async fn ask(
+        &self,
+        model: &str,
+        asked: Asked<'_>,
+        retry: &RetrySettings,
+        wasted: &mut TokenUsage,
+    ) -> Result<Completion, Fault> {
+        let request = self.within_limits(asked.request);
+        let mut tries = 0;
+        loop {
+            let fault = match self.try_once(model, &request, asked.job_title).await {
+                Ok(completion) => return Ok(completion),
+                Err(fault) => fault,
+            };
+            tries += 1;
+            add(wasted, &fault.usage);
+            tracing::warn!(provider = self.name, model, tries, kind = %fault.kind, message = fault.message, "no answer");
+            let wait = match fault.next {
+                Next::TryAgain => retry.wait(tries, fault.retry_after, rand::random()),
+                Next::AnotherProvider | Next::GiveUp => None,
+            };
+            match wait {
+                Some(wait) => sleep(wait).await,
+                None => return Err(fault),
+            }
+        }
+    }
+
+    /// What the operator allows, whatever was asked for.
+    fn within_limits(&self, request: &CompletionRequest) -> CompletionRequest {
+        let mut request = request.clone();
+        request.max_tokens = Some(request.max_tokens.unwrap_or(u64::MAX).clamp(1, self.max_output_tokens));
+        request.temperature = request.temperature.filter(|told| told.is_finite()).map(|told| told.clamp(0.0, 2.0));
+        request
+    }
+
+    async fn try_once(
+        &self,
+        model: &str,
+        request: &CompletionRequest,
+        job_title: Option<&str>,
+    ) -> Result<Completion, Fault> {
+        let busy = || Fault::new(Next::AnotherProvider, ErrorKind::Busy, "too many calls wait for this provider");
+        let Ok(Ok(_slot)) = timeout(self.silence, self.slots.acquire()).await else { return Err(busy()) };
+        let Some(ticket) = self.with_breaker(|breaker| breaker.admit(Instant::now())) else {
+            let message = "the provider failed too often, it is not asked for a while";
+            return Err(Fault::new(Next::AnotherProvider, ErrorKind::CircuitOpen, message));
+        };
+        // A call that is dropped half-way must give its trial back.
+        let mut trial = Trial { provider: self, ticket, outcome: Outcome::Neither };
+        let call = async {
+            match &self.wire {
+                Wire::Remote(remote) => remote.complete(model, request).await,
+                Wire::Scripted(player) => self.play(player, request, job_title).await,
+            }
+        };
+        let longest = self.silence.saturating_mul(CALL_OF_SILENCES);
+        let result = timeout(longest, call)
+            .await
+            .unwrap_or_else(|_| Err(Fault::transient(ErrorKind::Timeout, "the call took too long")));
+        trial.outcome = match &result {
+            Ok(_) => Outcome::Success,
+            Err(fault) if fault.next == Next::TryAgain => Outcome::Failure,
+            Err(_) => Outcome::Neither,
+        };
+        result
+    }
+
+    /// A script answers as a provider would: late, wrongly, half, or never.
+    async fn play(
+        &self,
+        player: &Player,
+        request: &CompletionRequest,
+        job_title: Option<&str>,
+    ) -> Result<Completion, Fault> {
+        let has_tools = !request.tools.is_empty() && request.tool_choice != protocol::ToolChoice::None;
+        let answer = match player.play(Question { messages: &request.messages, has_tools, job_title }) {
+            Play::Answer(answer) => answer,
+            Play::Error { status, message, retry_after } => {
+                return Err(Fault::of_status(status, &message, retry_after));
+            }
+            Play::Garbage => return Err(Fault::transient(ErrorKind::Garbage, "the answer is not JSON")),
+            Play::Hang => return Err(self.silent().await),
+        };
+        if answer.delay > self.silence || answer.chunk_pause > self.silence {
+            return Err(self.silent().await);
+        }
+        sleep(answer.delay + answer.streaming_time()).await;
+        if answer.cut_after_chars.is_none() {
+            return Ok(answer.completion());
+        }
+        let cut = Fault::transient(ErrorKind::Cut, "the answer ended in the middle");
+        Err(cut.with_usage(usage_until_cut(&answer)))
+    }
+
+    async fn silent(&self) -> Fault {
+        sleep(self.silence).await;
+        Fault::transient(ErrorKind::Timeout, "the provider is silent")
+    }
+
+    fn with_breaker<T>(&self, act: impl FnOnce(&mut Breaker) -> T) -> T {
+        act(&mut self.breaker.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What is asked, and for which job.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) request: &'a CompletionRequest,
+    pub(super) job_title: Option<&'a str>,
+}
+
+/// A call that the breaker let through.
+struct Trial<'a> {
+    provider: &'a Provider,
+    ticket: Ticket,
+    outcome: Outcome,
+}
+
+impl Drop for Trial<'_> {
+    fn drop(&mut self) {
+        self.provider.with_breaker(|breaker| breaker.report(self.ticket, self.outcome, Instant::now()));
+    }
+}
+
+/// Sums tokens.
+pub(super) fn add(sum: &mut TokenUsage, more: &TokenUsage) {
+    sum.input_tokens = sum.input_tokens.saturating_add(more.input_tokens);
+    sum.output_tokens = sum.output_tokens.saturating_add(more.output_tokens);
+    sum.cache_read_tokens = sum.cache_read_tokens.saturating_add(more.cache_read_tokens);
+    sum.cache_write_tokens = sum.cache_write_tokens.saturating_add(more.cache_write_tokens);
+}
+
+/// A provider charges for what it sent.
+fn usage_until_cut(played: &Played) -> TokenUsage {
+    let sent = played.cut_after_chars.unwrap_or(usize::MAX).min(played.written_chars());
+    if sent == 0 {
+        return TokenUsage::default();
+    }
+    let output_tokens = super::arguments::tokens_of_bytes(sent).min(played.usage.output_tokens);
+    TokenUsage { output_tokens, ..played.usage }
+}

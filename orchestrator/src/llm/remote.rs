@@ -1,0 +1,223 @@
+//! Providers over the network: the only code that knows the client library. Owns one call, streamed and put together;
+//! never retries, never chooses.
+
+use std::{collections::HashMap, time::Duration};
+
+use futures_util::StreamExt;
+use genai::{
+    ServiceTarget,
+    adapter::AdapterKind,
+    chat::{ChatRequest, ChatStream, ChatStreamEvent, StreamEnd},
+    resolver::{AuthData, Endpoint},
+};
+use protocol::{Completion, CompletionRequest, TokenUsage};
+use secrecy::{ExposeSecret, SecretString};
+
+use super::{
+    arguments,
+    fault::Fault,
+    settings::{ErrorKind, GatewayError, ProviderSettings},
+};
+
+mod errors;
+mod reply;
+mod request;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The wires of real providers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RemoteKind {
+    OpenAi,
+    Anthropic,
+    Ollama,
+}
+
+impl RemoteKind {
+    const fn adapter(self) -> AdapterKind {
+        match self {
+            Self::OpenAi => AdapterKind::OpenAI,
+            Self::Anthropic => AdapterKind::Anthropic,
+            Self::Ollama => AdapterKind::Ollama,
+        }
+    }
+
+    const fn own_address(self) -> &'static str {
+        match self {
+            Self::OpenAi => "https://api.openai.com/v1/",
+            Self::Anthropic => "https://api.anthropic.com/v1/",
+            Self::Ollama => "http://localhost:11434/",
+        }
+    }
+}
+
+/// One provider's wire.
+pub(super) struct Remote {
+    kind: RemoteKind,
+    client: genai::Client,
+    endpoint: Endpoint,
+    api_key: Option<SecretString>,
+    silence: Duration,
+}
+
+impl Remote {
+    pub(super) fn new(kind: RemoteKind, settings: &ProviderSettings) -> Result<Self, GatewayError> {
+        let wrong = |field, message: String| GatewayError::Provider { provider: settings.name.clone(), field, message };
+        let base = base_url(kind, settings.base_url.as_deref()).map_err(|message| wrong("base_url", message))?;
+        let http = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT.min(settings.timeout))
+            // A key in a provider's own header would follow a redirect to another host.
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(|error| wrong("client", error.to_string()))?;
+        let client =
+            genai::Client::builder().with_reqwest(http).build().map_err(|error| wrong("client", error.to_string()))?;
+        Ok(Self {
+            kind,
+            client,
+            endpoint: Endpoint::from_owned(base),
+            api_key: settings.api_key.clone(),
+            silence: settings.timeout,
+        })
+    }
+
+    /// Whether it runs on one's own machine, as this kind does.
+    pub(super) fn is_local(&self) -> bool {
+        self.kind == RemoteKind::Ollama
+    }
+
+    /// Asks once.
+    pub(super) async fn complete(&self, model: &str, request: &CompletionRequest) -> Result<Completion, Fault> {
+        let chat = ChatRequest::new(request::messages(self.kind, &request.messages))
+            .with_tools(request::tools(self.kind, request));
+        // Always by target: a bare name would be routed by what it looks like.
+        let target = ServiceTarget {
+            endpoint: self.endpoint.clone(),
+            auth: AuthData::Key(self.api_key.as_ref().map_or("none", |key| key.expose_secret()).to_owned()),
+            model: genai::ModelIden::new(self.kind.adapter(), request::safe_model_name(self.kind, model)),
+        };
+        let options = request::options(self.kind, model, request, self.silence, self.api_key.as_ref());
+        let answer = match self.client.exec_chat_stream(target, chat, Some(&options)).await {
+            Ok(response) => drink(self.kind, response.stream, request).await,
+            Err(error) => Err(errors::fault(error)),
+        };
+        answer.map_err(|fault| self.without_key(fault))
+    }
+
+    /// Some providers quote the key in their refusal.
+    fn without_key(&self, mut fault: Fault) -> Fault {
+        if let Some(key) = &self.api_key
+            && !key.expose_secret().is_empty()
+        {
+            fault.message = fault.message.replace(key.expose_secret(), "[key]");
+        }
+        fault
+    }
+}
+
+/// The library joins paths to the base, so that without its last slash the last part would be lost.
+fn base_url(kind: RemoteKind, told: Option<&str>) -> Result<String, String> {
+    let Some(told) = told.map(str::trim).filter(|told| !told.is_empty()) else {
+        return Ok(kind.own_address().to_owned());
+    };
+    let url = reqwest::Url::parse(told).map_err(|error| format!("'{told}' is no URL: {error}"))?;
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+        return Err(format!("'{told}': give http:// or https:// and a host"));
+    }
+    let mut base = told.to_owned();
+    if !base.ends_with('/') {
+        base.push('/');
+    }
+    // Anthropic's own clients take the address without the version.
+    if kind == RemoteKind::Anthropic && url.path() == "/" {
+        base.push_str("v1/");
+    }
+    Ok(base)
+}
+
+/// What has come so far, so that a broken answer can be paid for.
+#[derive(Default)]
+struct Seen {
+    text_bytes: usize,
+    /// By call: the library gives a call's arguments as they stand, not what is new.
+    call_bytes: HashMap<String, usize>,
+}
+
+impl Seen {
+    fn usage(&self, request: &CompletionRequest) -> TokenUsage {
+        let written = self.text_bytes + self.call_bytes.values().sum::<usize>();
+        if written == 0 {
+            return TokenUsage::default();
+        }
+        TokenUsage { output_tokens: arguments::tokens_of_bytes(written), ..asked(request) }
+    }
+}
+
+/// The estimate of a request's own tokens.
+fn asked(request: &CompletionRequest) -> TokenUsage {
+    let bytes = serde_json::to_vec(&(&request.messages, &request.tools)).map_or(0, |body| body.len());
+    TokenUsage { input_tokens: arguments::tokens_of_bytes(bytes), ..TokenUsage::default() }
+}
+
+async fn drink(kind: RemoteKind, mut stream: ChatStream, request: &CompletionRequest) -> Result<Completion, Fault> {
+    let mut seen = Seen::default();
+    while let Some(event) = stream.next().await {
+        match event {
+            Ok(ChatStreamEvent::Chunk(chunk) | ChatStreamEvent::ReasoningChunk(chunk)) => {
+                seen.text_bytes += chunk.content.len();
+            }
+            Ok(ChatStreamEvent::ToolCallChunk(chunk)) => {
+                let arguments = &chunk.tool_call.fn_arguments;
+                let bytes = arguments.as_str().map_or_else(|| arguments.to_string().len(), str::len);
+                seen.call_bytes.insert(chunk.tool_call.call_id, chunk.tool_call.fn_name.len() + bytes);
+            }
+            Ok(ChatStreamEvent::End(end)) => return finish(kind, end, &seen, request),
+            Ok(ChatStreamEvent::Start | ChatStreamEvent::ThoughtSignatureChunk(_) | ChatStreamEvent::Heartbeat) => {}
+            Err(error) => return Err(errors::fault(error).with_usage(seen.usage(request))),
+        }
+    }
+    // The library ends a truncated stream without a word.
+    Err(Fault::transient(ErrorKind::Cut, "the answer ended in the middle").with_usage(seen.usage(request)))
+}
+
+fn finish(kind: RemoteKind, end: StreamEnd, seen: &Seen, request: &CompletionRequest) -> Result<Completion, Fault> {
+    if kind == RemoteKind::Ollama && end.captured_stop_reason.is_none() {
+        // On this wire the library makes an end of its own for a stream that had none.
+        let cut = Fault::transient(ErrorKind::Cut, "the answer ended in the middle");
+        return Err(cut.with_usage(seen.usage(request)));
+    }
+    let nothing = end.captured_content.is_none() && end.captured_reasoning_content.is_none();
+    if nothing && end.captured_stop_reason.is_none() {
+        return Err(Fault::transient(ErrorKind::Garbage, "the stream held no answer"));
+    }
+    let estimate = TokenUsage { output_tokens: seen.usage(request).output_tokens, ..asked(request) };
+    Ok(reply::completion(end, estimate))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(RemoteKind::OpenAi, None, "https://api.openai.com/v1/")]
+    #[case(RemoteKind::OpenAi, Some(" "), "https://api.openai.com/v1/")]
+    #[case(RemoteKind::OpenAi, Some("http://host:1/v1"), "http://host:1/v1/")]
+    #[case(RemoteKind::OpenAi, Some("http://host:1/v1/"), "http://host:1/v1/")]
+    #[case(RemoteKind::OpenAi, Some("http://host:1"), "http://host:1/")]
+    #[case(RemoteKind::Anthropic, Some("http://host:1"), "http://host:1/v1/")]
+    #[case(RemoteKind::Anthropic, Some("http://host:1/proxy/v1"), "http://host:1/proxy/v1/")]
+    #[case(RemoteKind::Ollama, Some("http://host:1"), "http://host:1/")]
+    fn base_urls(#[case] kind: RemoteKind, #[case] told: Option<&str>, #[case] expected: &str) {
+        assert_eq!(base_url(kind, told).as_deref(), Ok(expected));
+    }
+
+    #[rstest]
+    #[case("host:1/v1")]
+    #[case("/v1")]
+    #[case("ftp://host/v1")]
+    fn what_is_no_address_is_refused(#[case] told: &str) {
+        assert!(base_url(RemoteKind::OpenAi, Some(told)).is_err());
+    }
+}
