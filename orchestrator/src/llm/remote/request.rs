@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use genai::chat::{
-    ChatMessage, ChatOptions, ContentPart, MessageContent, ReasoningEffort, Tool, ToolChoice, ToolResponse,
+    CacheControl, ChatMessage, ChatOptions, ContentPart, MessageContent, ReasoningEffort, Tool, ToolChoice,
+    ToolResponse,
 };
 use protocol::{CompletionRequest, Message, ToolCall};
 use secrecy::{ExposeSecret, SecretString};
@@ -50,6 +51,13 @@ pub(super) fn messages(kind: RemoteKind, messages: &[Message]) -> Vec<ChatMessag
         }
     }
     flush_results(kind, &mut results, &mut out);
+    // Each call of a conversation repeats the one before it: what is marked here is read from the cache by the next.
+    // The other wires cache by themselves.
+    if kind == RemoteKind::Anthropic
+        && let Some(last) = out.pop()
+    {
+        out.push(last.with_options(CacheControl::Ephemeral));
+    }
     out
 }
 

@@ -285,6 +285,8 @@ async fn a_thinking_block_goes_back_as_it_came() {
     let signed = json!({"type": "thinking", "thinking": "Two places.", "signature": "c2lnbmVk"});
     assert_eq!(sent["messages"][1]["content"][0], signed);
     assert_eq!(sent["messages"][3]["content"][0], redacted);
+    assert_eq!(sent["messages"][4]["content"][0]["cache_control"], json!({"type": "ephemeral"}));
+    assert_eq!(sent.to_string().matches("cache_control").count(), 1, "{sent}");
 }
 
 #[rstest]
