@@ -94,7 +94,7 @@ step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 
 step_test() {
   need_cargo_tool cargo-nextest "$NEXTEST_VERSION"
-  cargo nextest run --workspace --locked -E 'not binary(engine_ring)'
+  cargo nextest run --workspace --locked --no-fail-fast -E 'not binary(engine_ring)'
 }
 
 # The images, and the worker's binary in them, which the engine ring runs.
@@ -129,7 +129,7 @@ no_setuid_file() {
 step_ring() {
   docker/engine.sh
   need_cargo_tool cargo-nextest "$NEXTEST_VERSION"
-  cargo nextest run --workspace --locked -E 'binary(engine_ring)'
+  cargo nextest run --workspace --locked --no-fail-fast -E 'binary(engine_ring)'
 }
 
 # The newcomer's way: up, up again, a job that would sleep for long, down, and nothing is left.
