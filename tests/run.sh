@@ -104,6 +104,7 @@ step_images() {
   build_settings
   docker/binaries.sh builder docker/prebuilt
   docker/compose.sh build
+  docker image prune --force --filter label=gantry.stage=binaries >/dev/null
   size_within docker/prebuilt/gantry-worker 6
   no_setuid_file gantry-worker:latest
 }
