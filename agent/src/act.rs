@@ -83,7 +83,7 @@ impl<M: Model, J: Journal, S: Signals> Agent<'_, M, J, S> {
     pub(crate) async fn act(&self, c: &mut Conversation, completion: Completion, why: Option<WhyText>) -> Flow {
         let usage = completion.usage;
         let (mut reply, reasoning) = self.read(c, completion).await?;
-        let may_nudge_intent = c.intent_nudges < MAX_INTENT_NUDGES && !self.tools.definitions().is_empty();
+        let may_nudge_intent = c.intent_nudges < MAX_INTENT_NUDGES && self.tools.offers_any();
         let verdict = judge(&reply, why, may_nudge_intent);
         if verdict == Verdict::Calls {
             c.name_calls(&mut reply.calls);

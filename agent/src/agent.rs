@@ -61,7 +61,8 @@ impl<M: Model, J: Journal, S: Signals> Agent<'_, M, J, S> {
                 self.take_signals(c).await?;
                 if self.settings.plan { self.work_by_plan(c).await } else { Flow::Continue(()) }
             }
-            Stage::Working if c.ended() => {
+            // With no call left, a last word was the limit's, and it stays that.
+            Stage::Working if c.ended() && self.calls_left(c) > 0 => {
                 self.take_signals(c).await?;
                 if c.ended() { self.finish(c, c.last_text.clone()).await } else { Flow::Continue(()) }
             }

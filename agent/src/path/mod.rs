@@ -98,6 +98,11 @@ impl ToolPath {
         self.registry.get(name).is_some_and(|entry| self.reach.offers(entry))
     }
 
+    /// Whether anything is offered to the model at all.
+    pub fn offers_any(&self) -> bool {
+        self.registry.entries().any(|entry| self.reach.offers(entry))
+    }
+
     /// Whether this tool's calls must not run beside others.
     pub fn runs_alone(&self, name: &str) -> bool {
         self.registry.get(name).is_some_and(|entry| !entry.spec.parallel)

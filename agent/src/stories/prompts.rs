@@ -6,7 +6,7 @@ use protocol::PromptMode::{Queue, Steer};
 use serde_json::{Value, json};
 
 use super::world::{Turn, World, call, say, spoken};
-use crate::{LoopOutcome, Signals as _, ToolOutput};
+use crate::{LimitKind, LoopOutcome, Signals as _, ToolOutput};
 
 fn completed(text: &str) -> LoopOutcome {
     LoopOutcome::Completed { text: text.to_owned() }
@@ -68,6 +68,17 @@ async fn a_queued_prompt_is_found_on_the_second_run_too() {
     world.run().await;
     world.signals.send(Queue, "and this");
     assert_eq!(world.run().await, completed("Done too."));
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_again_after_its_limit_it_has_no_other_end() {
+    let mut world = World::new([say("So far.")]);
+    world.settings.max_iterations = 1;
+    let limit = LoopOutcome::Limit { which: LimitKind::Iterations, text: "So far.".to_owned() };
+    assert_eq!(world.run().await, limit);
+    world.signals.send(Steer, "more");
+    assert_eq!(world.run().await, limit);
+    assert_eq!(world.asked().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
