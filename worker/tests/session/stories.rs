@@ -218,7 +218,7 @@ async fn a_refused_model_call_ends_the_job_with_its_reason(
 #[tokio::test]
 async fn init_ends_as_its_child_ended_and_reaps_what_others_left() {
     let world = World::new([
-        calls(&[("shell", json!({"command": "(setsid bash -c 'exit 7' &) ; (setsid sleep 7531 &)"}))]),
+        calls(&[("shell", json!({"command": "(setsid bash -c 'exit 7' &) ; (env -i setsid sleep 7531 &)"}))]),
         says("done"),
     ]);
     let (status, text) = world.worker(&["init"]).end().await;
