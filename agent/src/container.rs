@@ -14,7 +14,7 @@ pub fn container_tools() -> Vec<ToolDefinition> {
             "shell",
             "Runs a command with bash in the workspace. Gives its output, standard error included, and its exit code. \
              There is no network and no terminal; a process left in the background lives on.",
-            json!({
+            &json!({
                 "command": {"type": "string", "minLength": 1, "description": "run by bash -c"},
                 "timeout_seconds": {
                     "type": "integer", "minimum": 1, "maximum": MAX_SHELL_TIMEOUT_SECONDS,
@@ -27,7 +27,7 @@ pub fn container_tools() -> Vec<ToolDefinition> {
         tool(
             "read_file",
             "Reads a text file of the workspace, by lines. Without offset and limit: its first 2000 lines.",
-            json!({
+            &json!({
                 "path": {"type": "string", "minLength": 1, "description": "relative to the workspace"},
                 "offset": {"type": "integer", "minimum": 1, "description": "first line, from 1"},
                 "limit": {"type": "integer", "minimum": 1, "description": "how many lines"}
@@ -37,7 +37,7 @@ pub fn container_tools() -> Vec<ToolDefinition> {
         tool(
             "write_file",
             "Writes a file of the workspace, whole; makes the folders above it. Replaces what was there.",
-            json!({
+            &json!({
                 "path": {"type": "string", "minLength": 1, "description": "relative to the workspace"},
                 "content": {"type": "string"}
             }),
@@ -46,7 +46,7 @@ pub fn container_tools() -> Vec<ToolDefinition> {
         tool(
             "list_dir",
             "Lists a folder of the workspace: one entry a line, folders with a final slash, files with their size.",
-            json!({"path": {"type": "string", "description": "relative to the workspace; the workspace itself when left out"}}),
+            &json!({"path": {"type": "string", "description": "relative to the workspace; the workspace itself when left out"}}),
             &[],
         ),
         tool(
@@ -54,13 +54,13 @@ pub fn container_tools() -> Vec<ToolDefinition> {
             "Changes files of the workspace by a patch: a unified diff (---/+++/@@, git's too), or `*** Begin Patch` with \
              `*** Add File: P`, `*** Update File: P`, `*** Delete File: P` sections and `*** End Patch`. Applied whole or \
              not at all.",
-            json!({"patch": {"type": "string", "minLength": 1}}),
+            &json!({"patch": {"type": "string", "minLength": 1}}),
             &["patch"],
         ),
         tool(
             "glob",
             "Finds files of the workspace by name, such as `*.py` (at any depth) or `src/**/*.rs`. One path a line.",
-            json!({
+            &json!({
                 "pattern": {"type": "string", "minLength": 1},
                 "path": {"type": "string", "description": "folder to search; the workspace when left out"}
             }),
@@ -69,7 +69,7 @@ pub fn container_tools() -> Vec<ToolDefinition> {
         tool(
             "grep",
             "Finds lines of the workspace's text files by a regular expression. One `path:line:text` a line.",
-            json!({
+            &json!({
                 "pattern": {"type": "string", "minLength": 1, "description": "regular expression, Rust syntax"},
                 "path": {"type": "string", "description": "file or folder to search; the workspace when left out"},
                 "include": {"type": "string", "description": "only files of this name, such as `*.py`"}
@@ -79,7 +79,12 @@ pub fn container_tools() -> Vec<ToolDefinition> {
     ]
 }
 
-fn tool(name: &str, description: &str, properties: Value, required: &[&str]) -> ToolDefinition {
+/// The container-domain tool of this name.
+pub fn container_tool(name: &str) -> Option<ToolDefinition> {
+    container_tools().into_iter().find(|tool| tool.name == name)
+}
+
+fn tool(name: &str, description: &str, properties: &Value, required: &[&str]) -> ToolDefinition {
     ToolDefinition {
         name: name.to_owned(),
         description: description.to_owned(),

@@ -25,7 +25,7 @@ mod tool;
 mod stories;
 
 pub use agent::Agent;
-pub use container::{MAX_SHELL_TIMEOUT_SECONDS, container_tools};
+pub use container::{MAX_SHELL_TIMEOUT_SECONDS, container_tool, container_tools};
 pub use conversation::Conversation;
 pub use journal::{Journal, JournalClosed};
 pub use model::{BudgetKind, Model, ModelError};

@@ -168,7 +168,9 @@ impl Hands {
         let Some(job) = self.store.job(id).await? else { return Ok(()) };
         if let Some(container) = &job.container {
             let said = self.take_logs(&container.name).await;
-            if let Some(said) = said.filter(|_| death.reason == JobReason::WorkerCrashed) {
+            // A worker that was killed had nothing to say about it.
+            let crashed = death.reason == JobReason::WorkerCrashed;
+            if let Some(said) = said.filter(|said| crashed && !said.contains(" INFO ")) {
                 death.message = format!("{}; it last said: {said}", death.message);
             }
             self.note_end(&job, container).await?;

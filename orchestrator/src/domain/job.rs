@@ -125,7 +125,7 @@ impl JobRecord {
         self.usage.iterations = self.usage.iterations.max(u64::from(report.iterations));
         let cancelled = self.cancel_requested_at.is_some();
         let completed = report.outcome == ReportedOutcome::Completed && !cancelled;
-        let partial = (!completed).then(|| self.partial_of(report));
+        let partial = (!completed).then(|| Self::partial_of(report));
         self.result = Some(JobResult { text: completed.then(|| report.text.clone()), partial: partial.clone() });
         self.last_activity_at = Some(now);
         if cancelled {
@@ -247,7 +247,7 @@ impl JobRecord {
         step
     }
 
-    fn partial_of(&self, report: &CompleteReport) -> PartialResult {
+    fn partial_of(report: &CompleteReport) -> PartialResult {
         let mut partial = report.partial.clone().unwrap_or_default();
         if partial.text.is_empty() {
             partial.text.clone_from(&report.text);

@@ -131,7 +131,7 @@ impl Store {
                 None => return Err(super::rows::Place { table: "jobs", id: Uuid::nil() }.wrong("state")),
             }
         }
-        let used: (i64, i64, i64, i64, i64, i64) = sqlx::query_as(
+        let spent: (i64, i64, i64, i64, i64, i64) = sqlx::query_as(
             "SELECT COALESCE(SUM(c.input_tokens), 0), COALESCE(SUM(c.output_tokens), 0), \
              COALESCE(SUM(c.cache_read_tokens), 0), COALESCE(SUM(c.cache_write_tokens), 0), \
              COALESCE(SUM(c.cost_micro_usd), 0), COUNT(*) FROM llm_calls c JOIN jobs j ON j.id = c.job_id \
@@ -151,15 +151,15 @@ impl Store {
         .await?;
         let count = |number: i64| u64::try_from(number).unwrap_or(0);
         let usage_today = Usage {
-            input_tokens: count(used.0),
-            output_tokens: count(used.1),
-            cache_read_tokens: count(used.2),
-            cache_write_tokens: count(used.3),
-            cost_usd: dollars(used.4),
-            llm_calls: count(used.5),
+            input_tokens: count(spent.0),
+            output_tokens: count(spent.1),
+            cache_read_tokens: count(spent.2),
+            cache_write_tokens: count(spent.3),
+            cost_usd: dollars(spent.4),
+            llm_calls: count(spent.5),
             tool_calls: count(tools),
             // An iteration is one model call.
-            iterations: count(used.5),
+            iterations: count(spent.5),
         };
         Ok(JobSummary { states, usage_today })
     }

@@ -11,7 +11,7 @@ use super::{echo::Echo, json::Json, message::Message, time::Time};
 use crate::{clock::Clock, store::Store};
 
 /// How long a tool may take unless it says otherwise (contract: agent, Tools).
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The tools.
 pub struct HostTools {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
-use protocol::{ToolDefinition, ToolDomain, ToolErrorKind};
+use protocol::{ToolDefinition, ToolErrorKind};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -21,10 +21,6 @@ pub(crate) type Work = fn(&Workspace, Value, &CancellationToken) -> Result<Strin
 pub(crate) struct FileToolKind {
     /// As the model calls it.
     pub(crate) name: &'static str,
-    /// For the model.
-    pub(crate) description: &'static str,
-    /// JSON Schema of its parameters.
-    pub(crate) parameters: fn() -> Value,
     /// Whether a person must agree.
     pub(crate) approval: ApprovalRequirement,
     /// False where calls of one reply must keep their order.
@@ -37,6 +33,8 @@ pub(crate) struct FileToolKind {
 pub(crate) struct FileTool {
     /// Which.
     pub(crate) kind: FileToolKind,
+    /// As the model sees it.
+    pub(crate) definition: ToolDefinition,
     /// Where.
     pub(crate) workspace: Arc<Workspace>,
 }
@@ -44,7 +42,7 @@ pub(crate) struct FileTool {
 impl Tool for FileTool {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
-            definition: definition(self.kind.name, self.kind.description, (self.kind.parameters)()),
+            definition: self.definition.clone(),
             timeout: Duration::from_secs(TOOL_TIMEOUT_SECONDS),
             sensitive: &[],
             parallel: self.kind.parallel,
@@ -63,16 +61,6 @@ impl Tool for FileTool {
             let text = run.await.map_err(|_| ToolError::new(ToolErrorKind::Failed, "the tool broke down"))??;
             Ok(ToolOutput { content: Value::String(text), success: true })
         })
-    }
-}
-
-/// A container-domain tool's definition.
-pub(crate) fn definition(name: &str, description: &str, parameters: Value) -> ToolDefinition {
-    ToolDefinition {
-        name: name.to_owned(),
-        description: description.to_owned(),
-        parameters,
-        domain: ToolDomain::Container,
     }
 }
 

@@ -9,7 +9,7 @@ use agent::{ApprovalRequirement, ToolError};
 use cap_std::fs::{Dir, File, FileType, OpenOptions, OpenOptionsExt};
 use protocol::{CallId, ToolErrorKind};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -25,61 +25,20 @@ pub(crate) const WRITE_BYTES: usize = 8 * 1024 * 1024;
 const LIST_ENTRIES: usize = 2_000;
 
 /// Reads lines of a text file.
-pub(crate) const READ_FILE: FileToolKind = FileToolKind {
-    name: "read_file",
-    description: "Reads a text file of the workspace, by lines. Without offset and limit: its first 2000 lines.",
-    parameters: || {
-        json!({
-            "type": "object",
-            "properties": {
-                "path": {"type": "string", "minLength": 1, "description": "relative to the workspace"},
-                "offset": {"type": "integer", "minimum": 1, "description": "first line, from 1"},
-                "limit": {"type": "integer", "minimum": 1, "description": "how many lines"}
-            },
-            "required": ["path"],
-            "additionalProperties": false
-        })
-    },
-    approval: ApprovalRequirement::Never,
-    parallel: true,
-    work: read_file,
-};
+pub(crate) const READ_FILE: FileToolKind =
+    FileToolKind { name: "read_file", approval: ApprovalRequirement::Never, parallel: true, work: read_file };
 
 /// Writes a whole file.
 pub(crate) const WRITE_FILE: FileToolKind = FileToolKind {
     name: "write_file",
-    description: "Writes a file of the workspace, whole; makes the folders above it. Replaces what was there.",
-    parameters: || {
-        json!({
-            "type": "object",
-            "properties": {
-                "path": {"type": "string", "minLength": 1, "description": "relative to the workspace"},
-                "content": {"type": "string"}
-            },
-            "required": ["path", "content"],
-            "additionalProperties": false
-        })
-    },
     approval: ApprovalRequirement::UnlessAutoApproved,
     parallel: false,
     work: write_file,
 };
 
 /// Lists a folder.
-pub(crate) const LIST_DIR: FileToolKind = FileToolKind {
-    name: "list_dir",
-    description: "Lists a folder of the workspace: one entry a line, folders with a final slash, files with their size.",
-    parameters: || {
-        json!({
-            "type": "object",
-            "properties": {"path": {"type": "string", "description": "relative to the workspace; the workspace itself when left out"}},
-            "additionalProperties": false
-        })
-    },
-    approval: ApprovalRequirement::Never,
-    parallel: true,
-    work: list_dir,
-};
+pub(crate) const LIST_DIR: FileToolKind =
+    FileToolKind { name: "list_dir", approval: ApprovalRequirement::Never, parallel: true, work: list_dir };
 
 #[derive(Deserialize)]
 struct ReadFile {

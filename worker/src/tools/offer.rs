@@ -65,10 +65,12 @@ pub(crate) fn offer(assignment: &JobAssignment, bench: &Workbench) -> Vec<Box<dy
 }
 
 fn container_tool(name: &str, assignment: &JobAssignment, bench: &Workbench) -> Option<Box<dyn Tool>> {
+    let definition = agent::container_tool(name)?;
     if name == "shell" {
         let pressure =
             PressureGauge { cgroup: bench.cgroup.clone(), limits: assignment.limits, journal: bench.journal.clone() };
         return Some(Box::new(Shell {
+            definition,
             workspace: Arc::clone(&bench.workspace),
             environment: bench.shell.clone(),
             processes: Arc::clone(&bench.processes),
@@ -78,5 +80,5 @@ fn container_tool(name: &str, assignment: &JobAssignment, bench: &Workbench) -> 
         }));
     }
     let kind = FILE_TOOLS.into_iter().find(|kind| kind.name == name)?;
-    Some(Box::new(FileTool { kind, workspace: Arc::clone(&bench.workspace) }))
+    Some(Box::new(FileTool { kind, definition, workspace: Arc::clone(&bench.workspace) }))
 }

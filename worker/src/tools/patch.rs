@@ -12,7 +12,7 @@ use std::{
 use agent::{ApprovalRequirement, ToolError};
 use protocol::ToolErrorKind;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -25,17 +25,6 @@ use super::{
 /// Changes files by a patch.
 pub(crate) const APPLY_PATCH: FileToolKind = FileToolKind {
     name: "apply_patch",
-    description: "Changes files of the workspace by a patch: a unified diff (---/+++/@@, git's too), or \
-                  `*** Begin Patch` with `*** Add File: P`, `*** Update File: P`, `*** Delete File: P` sections and \
-                  `*** End Patch`. Applied whole or not at all.",
-    parameters: || {
-        json!({
-            "type": "object",
-            "properties": {"patch": {"type": "string", "minLength": 1}},
-            "required": ["patch"],
-            "additionalProperties": false
-        })
-    },
     approval: ApprovalRequirement::UnlessAutoApproved,
     parallel: false,
     work: apply_patch,

@@ -13,7 +13,7 @@ use ignore::WalkBuilder;
 use protocol::ToolErrorKind;
 use regex::bytes::{Regex, RegexBuilder};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -30,45 +30,12 @@ const WALK_ENTRIES: usize = 200_000;
 const REGEX_BYTES: usize = 4 * 1024 * 1024;
 
 /// Finds files by name.
-pub(crate) const GLOB: FileToolKind = FileToolKind {
-    name: "glob",
-    description: "Finds files of the workspace by name, such as `*.py` (at any depth) or `src/**/*.rs`. One path a line.",
-    parameters: || {
-        json!({
-            "type": "object",
-            "properties": {
-                "pattern": {"type": "string", "minLength": 1},
-                "path": {"type": "string", "description": "folder to search; the workspace when left out"}
-            },
-            "required": ["pattern"],
-            "additionalProperties": false
-        })
-    },
-    approval: ApprovalRequirement::Never,
-    parallel: true,
-    work: glob,
-};
+pub(crate) const GLOB: FileToolKind =
+    FileToolKind { name: "glob", approval: ApprovalRequirement::Never, parallel: true, work: glob };
 
 /// Finds lines by a regular expression.
-pub(crate) const GREP: FileToolKind = FileToolKind {
-    name: "grep",
-    description: "Finds lines of the workspace's text files by a regular expression. One `path:line:text` a line.",
-    parameters: || {
-        json!({
-            "type": "object",
-            "properties": {
-                "pattern": {"type": "string", "minLength": 1, "description": "regular expression, Rust syntax"},
-                "path": {"type": "string", "description": "file or folder to search; the workspace when left out"},
-                "include": {"type": "string", "description": "only files of this name, such as `*.py`"}
-            },
-            "required": ["pattern"],
-            "additionalProperties": false
-        })
-    },
-    approval: ApprovalRequirement::Never,
-    parallel: true,
-    work: grep,
-};
+pub(crate) const GREP: FileToolKind =
+    FileToolKind { name: "grep", approval: ApprovalRequirement::Never, parallel: true, work: grep };
 
 #[derive(Deserialize)]
 struct Glob {

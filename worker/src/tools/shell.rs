@@ -12,10 +12,13 @@ use std::{
     time::Duration,
 };
 
-use agent::{ApprovalRequirement, BoxFuture, Invocation, Journal, Tool, ToolError, ToolOutput, ToolSpec};
-use protocol::{Limits, ToolErrorKind};
+use agent::{
+    ApprovalRequirement, BoxFuture, Invocation, Journal, MAX_SHELL_TIMEOUT_SECONDS, Tool, ToolError, ToolOutput,
+    ToolSpec,
+};
+use protocol::{Limits, ToolDefinition, ToolErrorKind};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::{
     io::AsyncReadExt,
     net::unix::pipe,
@@ -23,11 +26,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{
-    capture::Capture,
-    file_tool::{definition, parsed},
-    workspace::Workspace,
-};
+use super::{capture::Capture, file_tool::parsed, workspace::Workspace};
 use crate::{
     cgroup::{Cgroup, Counters, Pressure},
     environment::ShellEnvironment,
@@ -37,7 +36,7 @@ use crate::{
 };
 
 const DEFAULT_TIMEOUT_SECONDS: u64 = 120;
-const MOST_TIMEOUT_SECONDS: u64 = 3_600;
+
 /// How long output is still read once the command itself has ended, when something it left behind could write more.
 const PIPE_GRACE_MS: u64 = 300;
 const READ_BYTES: usize = 64 * 1024;
@@ -48,6 +47,8 @@ const OOM_SCORE_ADJUSTMENT: &str = "1000";
 
 /// The tool.
 pub(crate) struct Shell {
+    /// As the model sees it.
+    pub(crate) definition: ToolDefinition,
     /// Where commands start.
     pub(crate) workspace: Arc<Workspace>,
     /// What they see.
@@ -81,22 +82,10 @@ struct Arguments {
 
 impl Tool for Shell {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({
-            "type": "object",
-            "properties": {
-                "command": {"type": "string", "minLength": 1, "description": "run by bash -c"},
-                "timeout_seconds": {"type": "integer", "minimum": 1, "maximum": MOST_TIMEOUT_SECONDS, "description": "120 when left out"},
-                "workdir": {"type": "string", "description": "folder to start in; the workspace when left out"}
-            },
-            "required": ["command"],
-            "additionalProperties": false
-        });
-        let description = "Runs a command with bash in the workspace. Gives its output, standard error included, and \
-                           its exit code. There is no network and no terminal; a process left in the background lives on.";
         ToolSpec {
-            definition: definition("shell", description, parameters),
+            definition: self.definition.clone(),
             // The command's own limit comes first; this one is for ending its processes.
-            timeout: Duration::from_secs(MOST_TIMEOUT_SECONDS + 60),
+            timeout: Duration::from_secs(MAX_SHELL_TIMEOUT_SECONDS + 60),
             sensitive: &[],
             parallel: true,
         }
@@ -137,7 +126,8 @@ impl Shell {
     ) -> Result<ToolOutput, ToolError> {
         let before = self.pressure.cgroup.counters();
         let mut running = self.start(&arguments.command, folder).await?;
-        let timeout_seconds = arguments.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS).min(MOST_TIMEOUT_SECONDS);
+        let timeout_seconds =
+            arguments.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS).min(MAX_SHELL_TIMEOUT_SECONDS);
         let mut capture = Capture::default();
         let end = tokio::select! {
             biased;

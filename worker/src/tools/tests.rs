@@ -46,6 +46,7 @@ impl Bench {
         let client = OrchestratorClient::new(&folder.path().join("none"), JobId::generate(), "token", None).unwrap();
         let (queue, pump) = journal(Arc::new(client), stop.clone());
         let shell = Shell {
+            definition: agent::container_tool("shell").unwrap(),
             workspace: Arc::new(Workspace::open(folder.path()).unwrap()),
             environment: ShellEnvironment {
                 home: "/tmp".to_owned(),
@@ -65,7 +66,8 @@ impl Bench {
     }
 
     async fn file(&self, kind: FileToolKind, arguments: Value) -> Result<String, ToolError> {
-        let tool = FileTool { kind, workspace: Arc::clone(&self.shell.workspace) };
+        let definition = agent::container_tool(kind.name).unwrap();
+        let tool = FileTool { kind, definition, workspace: Arc::clone(&self.shell.workspace) };
         tool.call(invocation(arguments)).await.map(|output| output.content.as_str().unwrap().to_owned())
     }
 
@@ -80,7 +82,12 @@ impl Bench {
 }
 
 fn invocation(arguments: Value) -> Invocation {
-    Invocation { call_id: "call".to_owned(), arguments, stop: CancellationToken::new() }
+    Invocation {
+        call_id: "call".to_owned(),
+        arguments,
+        caller: agent::CallerId::default(),
+        stop: CancellationToken::new(),
+    }
 }
 
 fn text(output: &ToolOutput) -> &str {

@@ -256,7 +256,7 @@ fn a_cancel_wins_over_everything_but_needs_the_engine() {
 fn the_wall_clock_ends_a_job() {
     let long = job("a", JobState::InProgress, 1);
     let mut scene = Scene::of(vec![long.clone()], vec![container_of(&long, 1, RUNNING)]);
-    assert_eq!(scene.plan().look_again_in, Some(Duration::from_secs(3600)));
+    assert_eq!(scene.plan().look_again_in, Some(Duration::from_hours(1)));
     scene.now = now() + TimeDelta::seconds(3600);
     assert_eq!(scene.actions(), [Action::Expire { job: long.id }]);
 }

@@ -16,7 +16,7 @@ fn ceiling() -> Ceiling {
     }
 }
 
-fn checked(fields: Value) -> Result<Accepted, Rejected> {
+fn checked(fields: &Value) -> Result<Accepted, Rejected> {
     let mut body = json!({"prompt": "do it"});
     for (name, value) in fields.as_object().unwrap() {
         body[name] = value.clone();
@@ -60,7 +60,7 @@ fn a_prompt_alone_is_enough() {
 #[case(json!({"files": [{"path": "a", "content": ""}, {"path": "a", "content": ""}]}), "files[1].path")]
 #[case(json!({"files": [{"path": "a", "content": ""}, {"path": "a/b", "content": ""}]}), "files")]
 fn what_is_wrong_is_named(#[case] fields: Value, #[case] field: &str) {
-    match checked(fields) {
+    match checked(&fields) {
         Err(Rejected::Invalid(errors)) => assert_eq!(errors[0].field, field, "{errors:?}"),
         other => panic!("{other:?}"),
     }
@@ -76,7 +76,7 @@ fn what_is_wrong_is_named(#[case] fields: Value, #[case] field: &str) {
 #[case(json!({"limits": {"max_tokens": 1}}), "limits.max_tokens")]
 #[case(json!({"limits": {"max_cost_usd": 0.1}}), "limits.max_cost_usd")]
 fn what_is_not_there_is_never_ignored(#[case] fields: Value, #[case] field: &str) {
-    match checked(fields) {
+    match checked(&fields) {
         Err(Rejected::NotAvailable(errors)) => assert_eq!(errors[0].field, field),
         other => panic!("{other:?}"),
     }
@@ -85,16 +85,15 @@ fn what_is_not_there_is_never_ignored(#[case] fields: Value, #[case] field: &str
 #[test]
 fn every_wrong_field_is_told_at_once() {
     let wrong = json!({"prompt": "", "priority": 1000, "limits": {"memory_mb": 1, "cpus": -1.0}});
-    let Err(Rejected::Invalid(errors)) = checked(wrong) else { panic!() };
+    let Err(Rejected::Invalid(errors)) = checked(&wrong) else { panic!() };
     let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
     assert_eq!(fields, ["prompt", "priority", "limits.memory_mb", "limits.cpus"]);
 }
 
 #[test]
 fn files_are_decoded() {
-    let accepted =
-        checked(json!({"files": [{"path": "a/b.txt", "content": "x"}, {"path": "c", "content_base64": "AAE="}]}));
-    let files = accepted.unwrap().files;
+    let given = json!({"files": [{"path": "a/b.txt", "content": "x"}, {"path": "c", "content_base64": "AAE="}]});
+    let files = checked(&given).unwrap().files;
     assert_eq!(files[0], WorkspaceFile { path: "a/b.txt".to_owned(), content: b"x".to_vec() });
     assert_eq!(files[1].content, [0, 1]);
 }

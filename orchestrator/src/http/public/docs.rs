@@ -38,10 +38,9 @@ pub(super) fn finish(described: Document) -> Document {
     }
     document.security = Some(vec![SecurityRequirement::new("bearer", Vec::<String>::new())]);
     for item in document.paths.paths.values_mut() {
-        for operation in [&mut item.get, &mut item.post, &mut item.put, &mut item.delete, &mut item.patch] {
-            if let Some(operation) = operation {
-                add_failures(operation);
-            }
+        let operations = [&mut item.get, &mut item.post, &mut item.put, &mut item.delete, &mut item.patch];
+        for operation in operations.into_iter().flatten() {
+            add_failures(operation);
         }
     }
     document

@@ -24,7 +24,7 @@ const BATCH: u32 = 200;
 /// A comment when nothing else is said (contract: api, Events).
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// What a reader that lost the line waits.
-const RETRY: Duration = Duration::from_millis(2_000);
+const RETRY: Duration = Duration::from_secs(2);
 
 pub(super) fn stream(api: &PublicApi, job: JobId, after: i64, kind: Option<EventKind>) -> Response {
     let reader = Reader {

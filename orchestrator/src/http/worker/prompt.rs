@@ -16,7 +16,7 @@ use super::{WorkerApi, caller::Caller};
 use crate::http::{extract::ApiQuery, problem::ApiError};
 
 /// The longest wait; the worker asks again.
-const MAX_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_mins(1);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
