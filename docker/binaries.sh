@@ -4,8 +4,8 @@
 # The images' build stage runs it, and so does docker/up.sh on the host, so that there is one way to build them.
 # Never falls back from one to the other, and never writes outside OUT and cargo's target folder.
 #
-# GANTRY_BUILD_PROFILE is cargo's profile for `gantry` (default: release). The worker is always a release build and
-# always static: it runs in images that somebody else made.
+# GANTRY_BUILD_PROFILE is cargo's profile for `gantry` (default: release). The worker always has its own profile (small) and
+# is always static: it runs in images that somebody else made.
 set -euo pipefail
 
 readonly WORKER_TARGET=x86_64-unknown-linux-gnu
@@ -34,9 +34,9 @@ build() {
   cargo build --locked --profile "$profile" -p orchestrator --bin gantry
   # Always with a target, else build scripts would be linked statically too. It is a folder of its own in the target
   # folder, so the flag does not make cargo build everybody else's dependencies again.
-  RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked --release --target "$triple" -p worker
+  RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked --profile worker --target "$triple" -p worker
   install -D -m 0755 "$target_dir/$(profile_folder "$profile")/gantry" "$out/gantry"
-  install -D -m 0755 "$target_dir/$triple/release/gantry-worker" "$out/gantry-worker"
+  install -D -m 0755 "$target_dir/$triple/worker/gantry-worker" "$out/gantry-worker"
   # A dev build's debug information is most of it, and nobody reads it in an image.
   if command -v strip >/dev/null; then strip --strip-debug "$out/gantry"; fi
 }
