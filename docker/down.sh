@@ -76,7 +76,11 @@ main() {
       ;;
   esac
   if ! timeout 10 docker version >/dev/null 2>&1; then
-    say "no container engine answers, so nothing runs"
+    if [ -n "${DOCKER_HOST:-}" ]; then
+      echo "down: DOCKER_HOST is set but nothing answers there; nothing was done" >&2
+      exit 1
+    fi
+    say "no container engine answers here, so there is nothing to take down"
     return
   fi
   container="$(docker/compose.sh ps -a -q gantry)"

@@ -94,7 +94,7 @@ step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 
 step_test() {
   need_cargo_tool cargo-nextest "$NEXTEST_VERSION"
-  cargo nextest run --workspace --locked -E 'not binary(engine_ring)'
+  cargo nextest run --workspace --locked --no-fail-fast -E 'not binary(engine_ring)'
 }
 
 # The images, and the worker's binary in them, which the engine ring runs.
@@ -104,6 +104,7 @@ step_images() {
   build_settings
   docker/binaries.sh builder docker/prebuilt
   docker/compose.sh build
+  docker image prune --force --filter label=gantry.stage=binaries >/dev/null
   size_within docker/prebuilt/gantry-worker 6
   no_setuid_file gantry-worker:latest
 }
@@ -129,7 +130,7 @@ no_setuid_file() {
 step_ring() {
   docker/engine.sh
   need_cargo_tool cargo-nextest "$NEXTEST_VERSION"
-  cargo nextest run --workspace --locked -E 'binary(engine_ring)'
+  cargo nextest run --workspace --locked --no-fail-fast -E 'binary(engine_ring)'
 }
 
 # The newcomer's way: up, up again, a job that would sleep for long, down, and nothing is left.

@@ -1,7 +1,7 @@
 """Checks that the official `openai` and `anthropic` clients work against `gantry llm serve`.
 
-    gantry llm serve --script tests/clients/clients.yaml --listen 127.0.0.1:8099 &
-    python tests/clients/check_clients.py http://127.0.0.1:8099
+    gantry llm serve --script tests/clients/clients.yaml
+    python tests/clients/check_clients.py BASE_URL      (where it listens, as in http://127.0.0.1:PORT)
 
 Exits 1 when anything differs from what the script says, 0 when all is as it should be.
 """

@@ -15,7 +15,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::Instant;
 
 /// How long the lease may have been gone before the worker gives up.
-pub(crate) const WORKER_PATIENCE_SECONDS: u64 = 120;
+const WORKER_PATIENCE_SECONDS: u64 = 120;
+const PATIENCE: Duration = Duration::from_secs(WORKER_PATIENCE_SECONDS);
 /// The lease until the job has told its own.
 const FIRST_LEASE_SECONDS: u64 = 30;
 const CONNECT_TIMEOUT_SECONDS: u64 = 5;
@@ -85,7 +86,7 @@ impl<'a> Call<'a> {
     }
 
     /// With a parameter.
-    pub(crate) fn query(mut self, name: &'a str, value: impl ToString) -> Self {
+    pub(crate) fn query(mut self, name: &'a str, value: &impl ToString) -> Self {
         self.query.push((name, value.to_string()));
         self
     }
@@ -101,7 +102,6 @@ impl<'a> Call<'a> {
 pub(crate) struct OrchestratorClient {
     http: reqwest::Client,
     base: Url,
-    patience: Duration,
     lease: Mutex<Lease>,
 }
 
@@ -130,19 +130,7 @@ impl OrchestratorClient {
         let http = http_on(socket).default_headers(headers).build().map_err(|error| unsendable(&error))?;
         let base = Url::parse(&format!("http://gantry/worker/{job_id}")).map_err(|error| unsendable(&error))?;
         let length = Duration::from_secs(FIRST_LEASE_SECONDS);
-        Ok(Self {
-            http,
-            base,
-            patience: Duration::from_secs(WORKER_PATIENCE_SECONDS),
-            lease: Mutex::new(Lease { length, runs_out_at: Instant::now() + length }),
-        })
-    }
-
-    /// With another patience than the contract's (tests).
-    #[cfg(test)]
-    pub(crate) fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
-        self
+        Ok(Self { http, base, lease: Mutex::new(Lease { length, runs_out_at: Instant::now() + length }) })
     }
 
     /// The lease's length, as the job tells it.
@@ -189,7 +177,7 @@ impl OrchestratorClient {
             match refusal {
                 Some(refusal) if refusal.is_end_of_attempt() => return Err(CallError::Over),
                 // An orchestrator that answers, but that this call makes stumble again and again, is not gone.
-                Some(refusal) if !refusal.is_passing() || first_try.elapsed() > self.patience => {
+                Some(refusal) if !refusal.is_passing() || first_try.elapsed() > PATIENCE => {
                     return Err(CallError::Refused(refusal));
                 }
                 _ if self.out_of_patience() => return Err(CallError::Lost),
@@ -223,7 +211,7 @@ impl OrchestratorClient {
     }
 
     fn out_of_patience(&self) -> bool {
-        Instant::now() > self.lease().runs_out_at + self.patience
+        Instant::now() > self.lease().runs_out_at + PATIENCE
     }
 
     fn lease(&self) -> std::sync::MutexGuard<'_, Lease> {
@@ -273,5 +261,51 @@ impl Refusal {
     /// Whether the same call may well be answered soon.
     fn is_passing(&self) -> bool {
         self.status >= 500 && self.code != Some(ErrorCode::LlmError)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::JobId;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_orchestrator_is_lost_once_its_lease_has_been_gone_for_the_patience() {
+        let client = OrchestratorClient::new(Path::new("/nowhere"), JobId::generate(), "token", None).unwrap();
+        client.lease_is(Duration::from_secs(10));
+        let begun = Instant::now();
+        let answer = client.ask::<protocol::JobAssignment>(Call::get(&["job"])).await;
+        assert!(matches!(answer, Err(CallError::Lost)));
+        let waited = begun.elapsed().as_secs();
+        assert!((130..=135).contains(&waited), "{waited} s");
+    }
+
+    #[test]
+    fn a_path_cannot_be_left_by_a_tool_of_any_name() {
+        let client = OrchestratorClient::new(Path::new("/nowhere"), JobId::nil(), "token", None).unwrap();
+        let request = client.request(Call::get(&["tools", "../complete?x#y"]).query("after", &"a b")).unwrap();
+        let base = "http://gantry/worker/00000000-0000-0000-0000-000000000000";
+        assert_eq!(request.url().as_str(), format!("{base}/tools/..%2Fcomplete%3Fx%23y?after=a+b"));
+    }
+
+    #[rstest]
+    #[case::void_token(401, None, true, false)]
+    #[case::fenced(409, Some(ErrorCode::Fenced), true, false)]
+    #[case::finished(409, Some(ErrorCode::JobFinished), true, false)]
+    #[case::prompts(409, Some(ErrorCode::PromptsWaiting), false, false)]
+    #[case::shutting_down(503, Some(ErrorCode::Unavailable), false, true)]
+    #[case::broken(500, None, false, true)]
+    #[case::no_model(502, Some(ErrorCode::LlmError), false, false)]
+    #[case::budget(403, Some(ErrorCode::TokenBudget), false, false)]
+    fn a_refusal_says_whether_to_go_on(
+        #[case] status: u16,
+        #[case] code: Option<ErrorCode>,
+        #[case] over: bool,
+        #[case] passing: bool,
+    ) {
+        let refusal = Refusal { status, code, detail: String::new(), retry_after: None };
+        assert_eq!((refusal.is_end_of_attempt(), refusal.is_passing()), (over, passing));
     }
 }

@@ -218,8 +218,7 @@ fn cut_texts(value: &mut Value, text_bytes: usize) {
         Value::String(text) if text.len() > text_bytes => {
             let kept = text.floor_char_boundary(text_bytes);
             let dropped = text.len() - kept;
-            text.truncate(kept);
-            text.push_str(&format!("… [{dropped} bytes dropped]"));
+            *text = format!("{}… [{dropped} bytes dropped]", &text[..kept]);
         }
         Value::Array(items) => items.iter_mut().for_each(|item| cut_texts(item, text_bytes)),
         Value::Object(fields) => fields.values_mut().for_each(|field| cut_texts(field, text_bytes)),

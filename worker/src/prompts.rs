@@ -94,8 +94,8 @@ impl PromptFeed {
     /// Whether there was one.
     async fn fetch(&mut self, wait_seconds: u64) -> bool {
         let call = Call::get(&["prompt"])
-            .query("wait_seconds", wait_seconds)
-            .query("after", self.after)
+            .query("wait_seconds", &wait_seconds)
+            .query("after", &self.after)
             .timeout(Duration::from_secs(wait_seconds + 30));
         match self.client.ask_maybe::<PromptDelivery>(call).await {
             Ok(Some(delivery)) => {

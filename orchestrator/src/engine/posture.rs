@@ -32,7 +32,7 @@ pub(super) struct Posture {
     pub(super) entrypoint: Vec<String>,
     #[serde(rename = "Config.Cmd")]
     pub(super) cmd: Vec<String>,
-    /// `NAME=value`, sorted.
+    /// `NAME=value`, or `NAME` for one of the image's that is taken out; sorted.
     #[serde(rename = "Config.Env")]
     pub(super) env: Vec<String>,
     #[serde(rename = "Config.WorkingDir")]
@@ -148,8 +148,9 @@ impl Posture {
         }
         shared.cmd.clear();
         shared.labels.clear();
+        // Without what is taken out of one image and with no value of one job.
+        shared.env.retain(|entry| entry.contains('=') && env_name(entry) != "TRACEPARENT");
         shared.env = shared.env.iter().map(|entry| env_name(entry).to_owned()).collect();
-        shared.env.retain(|name| name != "TRACEPARENT");
         for mount in &mut shared.mounts {
             mount.source.clear();
         }

@@ -3,13 +3,16 @@
 //! Owns every fixed value of the sandbox (user, mounts, environment, limits, labels, seccomp profile). Pure: never talks
 //! to an engine, reads no file and no clock.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use protocol::InstanceId;
 
 use super::{
     ContainerRole, ContainerSpec, EngineError,
-    posture::{MountSeen, Posture, Ulimit},
+    posture::{MountSeen, Posture, Ulimit, env_name},
 };
 
 #[cfg(test)]
@@ -77,8 +80,7 @@ pub(super) struct ImageFacts {
 }
 
 impl ImageFacts {
-    /// The image's own `PATH` and `LANG` are kept; any other variable of it stays in the container's environment and is
-    /// therefore refused by the comparison.
+    /// The image's own `PATH` and `LANG` are kept.
     fn variable(&self, name: &str, default: &str) -> String {
         let own = self.env.iter().find_map(|entry| entry.split_once('=').filter(|(n, v)| *n == name && !v.is_empty()));
         own.map_or_else(|| default.to_owned(), |(_, value)| value.to_owned())
@@ -188,6 +190,9 @@ fn environment(spec: &ContainerSpec, image: &ImageFacts) -> Vec<String> {
         format!("LANG={}", image.variable("LANG", DEFAULT_LANG)),
     ];
     env.extend(spec.traceparent.iter().map(|context| format!("TRACEPARENT={context}")));
+    // A name without a value takes the image's variable out; left alone, it would be in the container.
+    let ours: BTreeSet<String> = env.iter().map(|entry| env_name(entry).to_owned()).collect();
+    env.extend(image.env.iter().map(|entry| env_name(entry)).filter(|name| !ours.contains(*name)).map(str::to_owned));
     env.sort();
     env
 }

@@ -222,18 +222,23 @@ mod tests {
     proptest! {
         /// However calls overlap, it can always come back: after the wait, trials that succeed close it.
         #[test]
-        fn it_always_recovers(steps in proptest::collection::vec((0..4_u8, 0..40_u64), 0..200)) {
+        fn it_always_recovers(steps in proptest::collection::vec((0..6_u8, 0..40_u64), 0..200)) {
             let mut breaker = Breaker::new(BreakerSettings::default());
             let mut now = Instant::now();
             let mut running = Vec::new();
             for (step, seconds) in steps {
                 now += Duration::from_secs(seconds);
-                match (step, running.pop()) {
-                    (0, None) | (3, _) => running.extend(breaker.admit(now)),
-                    (1, Some(ticket)) => breaker.report(ticket, Outcome::Success, now),
-                    (2, Some(ticket)) => breaker.report(ticket, Outcome::Failure, now),
-                    (_, Some(ticket)) => breaker.report(ticket, Outcome::Neither, now),
-                    (_, None) => {}
+                let outcome = match step {
+                    0 => Outcome::Success,
+                    1 => Outcome::Failure,
+                    2 => Outcome::Neither,
+                    _ => {
+                        running.extend(breaker.admit(now));
+                        continue;
+                    }
+                };
+                if let Some(ticket) = running.pop() {
+                    breaker.report(ticket, outcome, now);
                 }
             }
             for ticket in running {

@@ -147,12 +147,19 @@ impl Gateway {
         for (index, provider) in self.providers().enumerate() {
             let model = context.model.filter(|_| index == 0).unwrap_or(&provider.model);
             last = (provider, model);
-            let span = tracing::info_span!("llm.call", provider = provider.name, model);
+            let span = tracing::info_span!(
+                "llm.call",
+                provider = provider.name,
+                model,
+                tokens.input = tracing::field::Empty,
+                tokens.output = tracing::field::Empty
+            );
             let mut used = TokenUsage::default();
-            let result = provider.ask(model, asked, &self.retry, &mut used).instrument(span).await;
+            let result = provider.ask(model, asked, &self.retry, &mut used).instrument(span.clone()).await;
             if let Ok(completion) = &result {
                 add(&mut used, &completion.usage);
             }
+            span.record("tokens.input", used.input_tokens).record("tokens.output", used.output_tokens);
             bill.add(&used, provider.price(model, &self.prices));
             match result {
                 Ok(completion) => return Ok(Answer { completion, spent: bill.settle(provider, model) }),

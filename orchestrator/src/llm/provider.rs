@@ -170,25 +170,23 @@ impl Provider {
         job_title: Option<&str>,
     ) -> Result<Completion, Fault> {
         let has_tools = !request.tools.is_empty() && request.tool_choice != protocol::ToolChoice::None;
-        let played = match player.play(Question { messages: &request.messages, has_tools, job_title }) {
-            Play::Answer(played) => played,
+        let answer = match player.play(Question { messages: &request.messages, has_tools, job_title }) {
+            Play::Answer(answer) => answer,
             Play::Error { status, message, retry_after } => {
                 return Err(Fault::of_status(status, &message, retry_after));
             }
             Play::Garbage => return Err(Fault::transient(ErrorKind::Garbage, "the answer is not JSON")),
             Play::Hang => return Err(self.silent().await),
         };
-        if played.delay > self.silence || played.chunk_pause > self.silence {
+        if answer.delay > self.silence || answer.chunk_pause > self.silence {
             return Err(self.silent().await);
         }
-        sleep(played.delay + played.streaming_time()).await;
-        match played.cut_after_chars {
-            None => Ok(played.completion()),
-            Some(_) => {
-                let cut = Fault::transient(ErrorKind::Cut, "the answer ended in the middle");
-                Err(cut.with_usage(usage_until_cut(&played)))
-            }
+        sleep(answer.delay + answer.streaming_time()).await;
+        if answer.cut_after_chars.is_none() {
+            return Ok(answer.completion());
         }
+        let cut = Fault::transient(ErrorKind::Cut, "the answer ended in the middle");
+        Err(cut.with_usage(usage_until_cut(&answer)))
     }
 
     async fn silent(&self) -> Fault {

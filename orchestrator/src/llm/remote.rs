@@ -94,7 +94,7 @@ impl Remote {
         let target = ServiceTarget {
             endpoint: self.endpoint.clone(),
             auth: AuthData::Key(self.api_key.as_ref().map_or("none", |key| key.expose_secret()).to_owned()),
-            model: genai::ModelIden::new(self.kind.adapter(), request::safe_model_name(model)),
+            model: genai::ModelIden::new(self.kind.adapter(), request::safe_model_name(self.kind, model)),
         };
         let options = request::options(self.kind, model, request, self.silence, self.api_key.as_ref());
         let answer = match self.client.exec_chat_stream(target, chat, Some(&options)).await {

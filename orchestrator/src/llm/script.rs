@@ -1,6 +1,6 @@
 //! A script: rules in YAML that answer in a model's place, for demos, tests and benchmarks without a key.
 //!
-//! Owns the grammar, its parsing and its refusals. Never keeps state and never waits: [`super::scripted`] counts and
+//! Owns the grammar, its parsing and its refusals. Never keeps state and never waits: the player counts and
 //! sleeps, [`super::serve`] speaks the providers' wires.
 //!
 //! # Grammar

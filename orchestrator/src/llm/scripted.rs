@@ -108,7 +108,7 @@ impl Player {
     pub(super) fn play(&self, question: Question<'_>) -> Play {
         let scene = Scene::of(question);
         for (rule, used) in self.script.rules.iter().zip(self.used.iter()) {
-            let Some(values) = scene.matched(&rule.when) else { continue };
+            let Ok(values) = scene.matched(&rule.when) else { continue };
             if take_one(rule, used) {
                 return act(&rule.action, &scene, &values);
             }
@@ -291,18 +291,18 @@ impl<'a> Scene<'a> {
     }
 
     /// What fills the holes when every condition holds.
-    fn matched<'b>(&'b self, when: &When) -> Option<Values<'b>> {
+    fn matched<'b>(&'b self, when: &When) -> Result<Values<'b>, Unmet> {
         let turn = when.turn.is_none_or(|range| (range.from..=range.to).contains(&self.turn));
         let has_tools = when.has_tools.is_none_or(|wanted| wanted == self.has_tools);
         if !turn || !has_tools {
-            return None;
+            return Err(Unmet);
         }
         let last_message = found(when.last_message.as_ref(), self.last_message)?;
         let (result, on_result) = self.matched_result(when)?;
         let prompt = found(when.prompt.as_ref(), self.prompt)?;
         let job_title = found(when.job_title.as_ref(), self.job_title)?;
         let system = found(when.system.as_ref(), (!self.system.is_empty()).then_some(self.system.as_str()))?;
-        Some(Values {
+        Ok(Values {
             last_message: self.last_message.unwrap_or_default(),
             tool_name: result.0,
             tool_result: result.1,
@@ -314,15 +314,16 @@ impl<'a> Scene<'a> {
     }
 
     /// The newest result that fulfils what the rule says of results, with what its regex found.
-    fn matched_result<'b>(&'b self, when: &When) -> Option<((&'b str, &'b str), Option<Captures<'b>>)> {
+    fn matched_result<'b>(&'b self, when: &When) -> Result<((&'b str, &'b str), Option<Captures<'b>>), Unmet> {
         if when.tool_result.is_none() && when.tool_name.is_none() {
-            return Some((self.results.last().copied().unwrap_or_default(), None));
+            return Ok((self.results.last().copied().unwrap_or_default(), None));
         }
-        self.results.iter().rev().find_map(|result| {
+        let fulfils = |result: &(&'b str, &'b str)| {
             let by_name = found(when.tool_name.as_ref(), Some(result.0))?;
             let by_text = found(when.tool_result.as_ref(), Some(result.1))?;
-            Some((*result, by_text.or(by_name)))
-        })
+            Ok((*result, by_text.or(by_name)))
+        };
+        self.results.iter().rev().map(fulfils).find(Result::is_ok).unwrap_or(Err(Unmet))
     }
 
     fn estimate(&self, written_bytes: usize) -> TokenUsage {
@@ -334,13 +335,16 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// `None`: the condition does not hold. `Some(captures)`: it does, or there is none.
-fn found<'t>(matcher: Option<&Matcher>, text: Option<&'t str>) -> Option<Option<Captures<'t>>> {
+/// A condition does not hold.
+struct Unmet;
+
+/// What a condition's regex found, if it is one.
+fn found<'t>(matcher: Option<&Matcher>, text: Option<&'t str>) -> Result<Option<Captures<'t>>, Unmet> {
     match (matcher, text) {
-        (None, _) => Some(None),
-        (Some(_), None) => None,
-        (Some(Matcher::Contains(part)), Some(text)) => text.contains(part.as_str()).then_some(None),
-        (Some(Matcher::Regex(regex)), Some(text)) => regex.captures(text).map(Some),
+        (None, _) => Ok(None),
+        (Some(_), None) => Err(Unmet),
+        (Some(Matcher::Contains(part)), Some(text)) => text.contains(part.as_str()).then_some(None).ok_or(Unmet),
+        (Some(Matcher::Regex(regex)), Some(text)) => regex.captures(text).map(Some).ok_or(Unmet),
     }
 }
 
@@ -369,7 +373,7 @@ mod tests {
 
     fn text(player: &Player, messages: &[Message]) -> String {
         match player.play(Question { messages, has_tools: true, job_title: Some("Nightly report") }) {
-            Play::Answer(played) => played.text,
+            Play::Answer(answer) => answer.text,
             other => panic!("no answer: {other:?}"),
         }
     }
@@ -419,12 +423,12 @@ rules:
         - { name: sum, arguments: '{broken', id: mine, thought_signatures: [sig] }
 ",
         );
-        let Play::Answer(played) =
+        let Play::Answer(answer) =
             player.play(Question { messages: &[user("add 3 and 44")], has_tools: true, job_title: None })
         else {
             panic!("no answer")
         };
-        let completion = played.completion();
+        let completion = answer.completion();
         assert_eq!(completion.finish_reason, FinishReason::ToolCalls);
         assert_eq!(completion.tool_calls[0].id, "call_1_1");
         assert_eq!(completion.tool_calls[0].arguments, json!({"of": ["3", "44"], "keep": 7, "note": "turn 1"}));

@@ -58,7 +58,7 @@ impl ProviderSettings {
             base_url: None,
             api_key: None,
             model: model.into(),
-            timeout: Duration::from_secs(120),
+            timeout: Duration::from_mins(2),
             max_concurrent_calls: 32,
             max_output_tokens: 16_384,
             context_tokens: 128_000,

@@ -88,7 +88,9 @@ mod tests {
         #[test]
         fn what_fits_is_kept_whole(chunks in prop::collection::vec(".{0,200}", 0..40)) {
             let mut capture = Capture::default();
-            chunks.iter().for_each(|chunk| capture.take(chunk.as_bytes()));
+            for chunk in &chunks {
+                capture.take(chunk.as_bytes());
+            }
             prop_assert_eq!(capture.into_text(), chunks.concat());
         }
 
@@ -96,7 +98,9 @@ mod tests {
         fn a_cut_never_breaks_a_character(unit in "[aäß漢🦀]{1,7}", times in 20_000usize..40_000, size in 1usize..70_000) {
             let text = unit.repeat(times);
             let mut capture = Capture::default();
-            text.as_bytes().chunks(size).for_each(|chunk| capture.take(chunk));
+            for chunk in text.as_bytes().chunks(size) {
+                capture.take(chunk);
+            }
             let kept = capture.into_text();
             prop_assert!(!kept.contains(char::REPLACEMENT_CHARACTER));
             prop_assert!(kept.len() <= 2 * END_BYTES + 60);

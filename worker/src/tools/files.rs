@@ -130,10 +130,10 @@ fn told_to_go_on(text: &[u8], rest: &mut impl BufRead, cut: bool, line_number: u
             text.push('\n');
         }
         let cut = if cut { "; a line may be cut here" } else { "" };
-        text.push_str(&format!(
-            "[… more follows after line {line_number}{cut}; read on with offset {}]",
+        return format!(
+            "{text}[… more follows after line {line_number}{cut}; read on with offset {}]",
             line_number + 1
-        ));
+        );
     }
     text
 }

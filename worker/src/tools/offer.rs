@@ -52,10 +52,13 @@ pub(crate) fn offer(assignment: &JobAssignment, bench: &Workbench) -> Vec<Box<dy
                 client: Arc::clone(&bench.client),
                 stop: bench.stop.clone(),
             })),
-            ToolDomain::Container => match container_tool(&definition.name, assignment, bench) {
-                Some(tool) => tools.push(tool),
-                None => tracing::warn!(tool.name = definition.name, "this worker has no such tool"),
-            },
+            ToolDomain::Container => {
+                if let Some(tool) = container_tool(&definition.name, assignment, bench) {
+                    tools.push(tool);
+                } else {
+                    tracing::warn!(tool.name = definition.name, "this worker has no such tool");
+                }
+            }
         }
     }
     tools

@@ -48,7 +48,7 @@ struct ApplyPatch {
 
 fn apply_patch(workspace: &Workspace, arguments: Value, _: &CancellationToken) -> Result<String, ToolError> {
     let ApplyPatch { patch } = parsed(arguments)?;
-    let edits = parse(&patch).map_err(refused)?;
+    let edits = parse(&patch).map_err(|why| refused(&why))?;
     let mut plan = Plan { workspace, before: BTreeMap::new(), after: BTreeMap::new() };
     for edit in &edits {
         plan.add(edit)?;
@@ -56,7 +56,7 @@ fn apply_patch(workspace: &Workspace, arguments: Value, _: &CancellationToken) -
     plan.carry_out()
 }
 
-fn refused(message: String) -> ToolError {
+fn refused(message: &str) -> ToolError {
     ToolError::new(ToolErrorKind::Failed, format!("{message}; nothing was changed"))
 }
 
@@ -73,7 +73,7 @@ impl Plan<'_> {
             Edit::Add { path, content } => {
                 let path = self.workspace.relative(path)?;
                 if self.content(&path)?.is_some() {
-                    return Err(refused(format!("{} exists already; update it instead", path.display())));
+                    return Err(refused(&format!("{} exists already; update it instead", path.display())));
                 }
                 self.after.insert(path, Some(content.clone()));
             }
@@ -85,14 +85,14 @@ impl Plan<'_> {
             Edit::Update { path, to, change } => {
                 let path = self.workspace.relative(path)?;
                 let old = self.required(&path)?;
-                let new = change.apply(&old).map_err(|why| refused(format!("{}: {why}", path.display())))?;
+                let new = change.apply(&old).map_err(|why| refused(&format!("{}: {why}", path.display())))?;
                 if new.len() > WRITE_BYTES {
-                    return Err(refused(format!("{} would have more than {WRITE_BYTES} bytes", path.display())));
+                    return Err(refused(&format!("{} would have more than {WRITE_BYTES} bytes", path.display())));
                 }
                 let target = to.as_deref().map(|to| self.workspace.relative(to)).transpose()?;
                 if let Some(target) = target.filter(|target| *target != path) {
                     if self.content(&target)?.is_some() {
-                        return Err(refused(format!("{} exists already", target.display())));
+                        return Err(refused(&format!("{} exists already", target.display())));
                     }
                     self.after.insert(path, None);
                     self.after.insert(target, Some(new));
@@ -117,9 +117,9 @@ impl Plan<'_> {
                 let mut bytes = Vec::new();
                 file.take(WRITE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(|error| failure(&shown, &error))?;
                 if bytes.len() > WRITE_BYTES {
-                    return Err(refused(format!("{shown} has more than {WRITE_BYTES} bytes")));
+                    return Err(refused(&format!("{shown} has more than {WRITE_BYTES} bytes")));
                 }
-                Some(String::from_utf8(bytes).map_err(|_| refused(format!("{shown} is not a text file")))?)
+                Some(String::from_utf8(bytes).map_err(|_| refused(&format!("{shown} is not a text file")))?)
             }
         };
         self.before.insert(path.to_owned(), content.clone());
@@ -127,7 +127,7 @@ impl Plan<'_> {
     }
 
     fn required(&mut self, path: &Path) -> Result<String, ToolError> {
-        self.content(path)?.ok_or_else(|| refused(format!("{}: there is no such file", path.display())))
+        self.content(path)?.ok_or_else(|| refused(&format!("{}: there is no such file", path.display())))
     }
 
     fn carry_out(self) -> Result<String, ToolError> {

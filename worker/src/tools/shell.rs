@@ -165,7 +165,7 @@ impl Shell {
         match end {
             End::Exited(status, _) => {
                 let success = status.success() && hit.is_empty();
-                text.push_str(&format!("[exit {}]", exit_code(status)));
+                let text = format!("{text}[exit {}]", exit_code(status));
                 Ok(ToolOutput { content: Value::String(text), success })
             }
             End::TimedOut => {

@@ -15,17 +15,17 @@ use protocol::ToolErrorKind;
 /// A handle on the folder.
 #[derive(Debug)]
 pub(crate) struct Workspace {
+    given_root: PathBuf,
     root: PathBuf,
-    real_root: PathBuf,
     dir: Dir,
 }
 
 impl Workspace {
     /// Opens it.
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
-        let real_root = root.canonicalize()?;
-        let dir = Dir::open_ambient_dir(&real_root, ambient_authority())?;
-        Ok(Self { root: root.to_owned(), real_root, dir })
+        let real = root.canonicalize()?;
+        let dir = Dir::open_ambient_dir(&real, ambient_authority())?;
+        Ok(Self { given_root: root.to_owned(), root: real, dir })
     }
 
     /// The capability.
@@ -35,7 +35,7 @@ impl Workspace {
 
     /// Its own absolute path.
     pub(crate) fn root(&self) -> &Path {
-        &self.real_root
+        &self.root
     }
 
     /// The path below the workspace that `path` means. Whether it leads out by a link shows when it is used.
@@ -46,8 +46,8 @@ impl Workspace {
         let given = Path::new(path);
         let below = if given.is_absolute() {
             given
-                .strip_prefix(&self.root)
-                .or_else(|_| given.strip_prefix(&self.real_root))
+                .strip_prefix(&self.given_root)
+                .or_else(|_| given.strip_prefix(&self.root))
                 .map_err(|_| outside(path))?
         } else {
             given
@@ -76,7 +76,7 @@ impl Workspace {
         if !self.dir.is_dir(&resolved) {
             return Err(ToolError::new(ToolErrorKind::Failed, format!("{path} is not a folder")));
         }
-        Ok(if resolved == Path::new(".") { self.real_root.clone() } else { self.real_root.join(resolved) })
+        Ok(if resolved == Path::new(".") { self.root.clone() } else { self.root.join(resolved) })
     }
 }
 

@@ -73,6 +73,10 @@ pub(crate) struct Record {
     pub(crate) requests: Vec<CompletionRequest>,
     pub(crate) answered: HashMap<CallId, Completion>,
     pub(crate) events: Vec<WorkerEvent>,
+    /// Answers to the next batches instead of taking them.
+    pub(crate) event_refusals: VecDeque<ErrorCode>,
+    /// Larger batches are refused.
+    pub(crate) events_at_most: Option<usize>,
     pub(crate) remote_calls: Vec<(String, ToolCallRequest)>,
     pub(crate) prompts: Vec<PromptDelivery>,
     /// How many of them the worker has acknowledged.
@@ -321,14 +325,20 @@ async fn call_tool(
     Json(ToolCallReply { success: true, output: Some(output), truncated: false, duration_ms: 1, error: None })
 }
 
-async fn take_events(State(shared): State<Shared>, Json(batch): Json<EventBatch>) -> Json<EventAck> {
+async fn take_events(State(shared): State<Shared>, Json(batch): Json<EventBatch>) -> Response {
     let mut record = shared.record();
+    if let Some(code) = record.event_refusals.pop_front() {
+        return problem(code);
+    }
+    if record.events_at_most.is_some_and(|most| batch.events.len() > most) {
+        return problem(ErrorCode::TooLarge);
+    }
     for event in batch.events {
         if event.client_seq > record.events.len() as u64 {
             record.events.push(event);
         }
     }
-    Json(EventAck { last_client_seq: record.events.len() as u64 })
+    Json(EventAck { last_client_seq: record.events.len() as u64 }).into_response()
 }
 
 #[derive(Deserialize)]

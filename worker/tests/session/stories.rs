@@ -112,6 +112,30 @@ async fn a_steer_prompt_reaches_the_next_model_call() {
     assert_eq!(users, ["do it", "one", "two"]);
 }
 
+#[tokio::test]
+async fn events_that_are_refused_for_a_while_arrive_all_the_same() {
+    let echoes: Vec<_> = (0..8).map(|number| ("echo", json!({"message": number.to_string()}))).collect();
+    let world = World::new([calls(&echoes), says("done")]);
+    world.record().event_refusals.extend([ErrorCode::RateLimited, ErrorCode::Internal, ErrorCode::Unavailable]);
+    world.record().events_at_most = Some(1);
+    let (status, text) = world.worker(&[]).end().await;
+    assert_eq!(status.code(), Some(0), "{text}");
+    let events = world.events();
+    let results = events.iter().filter(|event| matches!(event, EventData::ToolResult { .. })).count();
+    assert_eq!((results, world.only_report().outcome), (8, ReportedOutcome::Completed));
+    assert!(!events.iter().any(|event| matches!(event, EventData::Status { .. })));
+}
+
+#[tokio::test]
+async fn a_model_call_that_meets_a_stumbling_orchestrator_is_made_again() {
+    let world = World::new([Step::Refuse(ErrorCode::Internal), Step::Refuse(ErrorCode::Unavailable), says("done")]);
+    let (status, text) = world.worker(&[]).end().await;
+    assert_eq!(status.code(), Some(0), "{text}");
+    let record = world.record();
+    assert_eq!(record.requests.len(), 3);
+    assert!(record.requests.iter().all(|request| request.call_id == record.requests[0].call_id));
+}
+
 /// Ignores every polite signal, in its own session, without a parent, without its mark.
 const STUBBORN: &str =
     "trap '' TERM INT; (env -i setsid bash -c 'trap \"\" TERM; touch begun; sleep $0' SECONDS &) ; sleep SECONDS";
@@ -194,7 +218,7 @@ async fn a_refused_model_call_ends_the_job_with_its_reason(
 #[tokio::test]
 async fn init_ends_as_its_child_ended_and_reaps_what_others_left() {
     let world = World::new([
-        calls(&[("shell", json!({"command": "(setsid bash -c 'exit 7' &) ; (setsid sleep 7531 &)"}))]),
+        calls(&[("shell", json!({"command": "(setsid bash -c 'exit 7' &) ; (env -i setsid sleep 7531 &)"}))]),
         says("done"),
     ]);
     let (status, text) = world.worker(&["init"]).end().await;

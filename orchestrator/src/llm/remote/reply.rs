@@ -1,12 +1,12 @@
 //! From the client library's end of a stream to a completion.
 
-use genai::chat::{ContentPart, StopReason, StreamEnd, Usage};
+use genai::chat::{ContentPart, MessageContent, StopReason, StreamEnd, Usage};
 use protocol::{Completion, FinishReason, TokenUsage, ToolCall};
 use serde_json::{Map, Value, json};
 
 pub(super) fn completion(end: StreamEnd, estimate: TokenUsage) -> Completion {
     let usage = end.captured_usage.map_or(estimate, |told| usage(&told, estimate));
-    let parts = end.captured_content.map(|content| content.into_parts()).unwrap_or_default();
+    let parts = end.captured_content.map(MessageContent::into_parts).unwrap_or_default();
     let mut content = String::new();
     let mut tool_calls = Vec::new();
     let mut thinking = Vec::new();
@@ -27,7 +27,7 @@ pub(super) fn completion(end: StreamEnd, estimate: TokenUsage) -> Completion {
         }
     }
     if let Some(first) = tool_calls.first_mut() {
-        first.thought_signatures = signatures(thinking);
+        first.thought_signatures = signatures(&thinking);
     }
     let finish_reason = finish_reason(end.captured_stop_reason.as_ref(), !tool_calls.is_empty());
     let reasoning = end.captured_reasoning_content.filter(|text| !text.is_empty());
@@ -35,8 +35,8 @@ pub(super) fn completion(end: StreamEnd, estimate: TokenUsage) -> Completion {
 }
 
 /// One signed block is its signature, the reasoning travels in its own field; of several each is kept whole.
-fn signatures(thinking: Vec<Value>) -> Vec<String> {
-    match thinking.as_slice() {
+fn signatures(thinking: &[Value]) -> Vec<String> {
+    match thinking {
         [block] if block["type"] == "thinking" => block["signature"].as_str().map(str::to_owned).into_iter().collect(),
         _ => thinking.iter().map(Value::to_string).collect(),
     }

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use genai::chat::{
-    ChatMessage, ChatOptions, ContentPart, MessageContent, ReasoningEffort, Tool, ToolChoice, ToolResponse,
+    CacheControl, ChatMessage, ChatOptions, ContentPart, MessageContent, ReasoningEffort, Tool, ToolChoice,
+    ToolResponse,
 };
 use protocol::{CompletionRequest, Message, ToolCall};
 use secrecy::{ExposeSecret, SecretString};
@@ -14,13 +15,17 @@ use super::RemoteKind;
 use crate::llm::arguments;
 
 /// The library cuts an effort (`-high`, `-none`) off a model's name and asks for reasoning instead. It gets the name
-/// without; the body of the request gets the name as it is ([`options`]).
-pub(super) fn safe_model_name(model: &str) -> &str {
+/// without; the body of the request gets the name as it is ([`options`]). For Ollama it leaves the end of the name
+/// alone and the body cannot be changed, but a namespace is cut off: it gets one to cut.
+pub(super) fn safe_model_name(kind: RemoteKind, model: &str) -> String {
+    if kind == RemoteKind::Ollama {
+        return format!("ollama::{model}");
+    }
     let mut name = model;
     while let (Some(_), shorter) = ReasoningEffort::from_model_name(name) {
         name = shorter;
     }
-    name
+    name.to_owned()
 }
 
 pub(super) fn messages(kind: RemoteKind, messages: &[Message]) -> Vec<ChatMessage> {
@@ -46,6 +51,13 @@ pub(super) fn messages(kind: RemoteKind, messages: &[Message]) -> Vec<ChatMessag
         }
     }
     flush_results(kind, &mut results, &mut out);
+    // Each call of a conversation repeats the one before it: what is marked here is read from the cache by the next.
+    // The other wires cache by themselves.
+    if kind == RemoteKind::Anthropic
+        && let Some(last) = out.pop()
+    {
+        out.push(last.with_options(CacheControl::Ephemeral));
+    }
     out
 }
 

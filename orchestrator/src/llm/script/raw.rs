@@ -131,6 +131,7 @@ enum RawFinish {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[derive(Default)]
+#[expect(clippy::struct_field_names, reason = "the grammar has the names of `TokenUsage`")]
 struct RawUsage {
     input_tokens: u64,
     output_tokens: u64,
@@ -159,7 +160,10 @@ pub(super) fn parse(yaml: &str) -> Result<Script, ScriptError> {
     if yaml.len() > MAX_SCRIPT_BYTES {
         return Err(refuse(format!("larger than {MAX_SCRIPT_BYTES} bytes")));
     }
-    let raw: RawScript = serde_saphyr::from_str(yaml).map_err(|error| refuse(error.to_string()))?;
+    // `yes`, `no`, `on` and `off` are words here, as YAML 1.2 has it.
+    let options = serde_saphyr::options! { strict_booleans: true };
+    let raw: RawScript =
+        serde_saphyr::from_str_with_options(yaml, options).map_err(|error| refuse(error.to_string()))?;
     if raw.rules.is_empty() || raw.rules.len() > MAX_RULES {
         return Err(refuse(format!("rules: give 1 to {MAX_RULES}, these are {}", raw.rules.len())));
     }
@@ -454,16 +458,22 @@ mod tests {
     }
 
     #[test]
+    fn yes_and_no_are_words() {
+        let script = parse("rules: [{when: {prompt: yes}, reply: {text: no}}]").unwrap();
+        assert!(matches!(&script.rules[0].when.prompt, Some(Matcher::Contains(part)) if part == "yes"));
+    }
+
+    #[test]
     fn the_example_of_the_documentation_is_a_script() {
         let source = include_str!("../script.rs");
-        let example: String = source
+        let lines: Vec<_> = source
             .lines()
             .skip_while(|line| *line != "//! ```yaml")
             .skip(1)
             .take_while(|line| *line != "//! ```")
-            .map(|line| format!("{}\n", line.trim_start_matches("//!").strip_prefix(' ').unwrap_or_default()))
+            .map(|line| line.trim_start_matches("//!").strip_prefix(' ').unwrap_or_default())
             .collect();
-        let script = parse(&example).unwrap();
+        let script = parse(&lines.join("\n")).unwrap();
         assert_eq!((script.model.as_str(), script.rules.len()), ("demo-1", 10));
     }
 }

@@ -11,7 +11,16 @@ const REFUSED: &str = "errno 1";
 
 #[tokio::test]
 async fn inside_there_is_no_way_out() {
-    let ring = Ring::new(Image::Good);
+    what_is_found_in(Image::Good).await;
+}
+
+#[tokio::test]
+async fn an_images_own_variables_are_taken_out() {
+    what_is_found_in(Image::WithVariable).await;
+}
+
+async fn what_is_found_in(image: Image) {
+    let ring = Ring::new(image);
     let job = ring.job("report\nexit 0");
     ring.engine.ensure_started(&job.spec).await.unwrap();
     let ended = ring.end_of(job.name()).await;

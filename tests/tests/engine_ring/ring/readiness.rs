@@ -106,17 +106,15 @@ async fn an_unknown_runtime_is_named() {
 
 #[tokio::test]
 async fn an_image_that_breaks_the_posture_is_refused_and_nothing_stays() {
-    for (image, field) in [(Image::WithVolume, "Config.Volumes"), (Image::WithVariable, "Config.Env")] {
-        let ring = Ring::new(image);
-        assert_eq!(refusal(&ring).await.0, ReadinessReason::PostureUnsupported);
+    let ring = Ring::new(Image::WithVolume);
+    assert_eq!(refusal(&ring).await.0, ReadinessReason::PostureUnsupported);
 
-        let job = ring.job("exit 0");
-        match ring.engine.ensure_started(&job.spec).await {
-            Err(EngineError::PostureMismatch { field: found, .. }) => assert_eq!(found, field),
-            other => panic!("{other:?}"),
-        }
-        ring.finish().await;
+    let job = ring.job("exit 0");
+    match ring.engine.ensure_started(&job.spec).await {
+        Err(EngineError::PostureMismatch { field, .. }) => assert_eq!(field, "Config.Volumes"),
+        other => panic!("{other:?}"),
     }
+    ring.finish().await;
 }
 
 #[tokio::test]
@@ -148,4 +146,29 @@ async fn an_engine_that_accepts_and_never_answers_is_unreachable_in_time() {
 
     let answer = tokio::time::timeout(Duration::from_secs(3), refusal(&ring)).await.expect("told within 3 s");
     assert_eq!(answer.0, ReadinessReason::EngineUnreachable);
+}
+
+#[tokio::test]
+async fn a_weaker_container_under_the_jobs_name_is_removed_and_never_started() {
+    for running in [false, true] {
+        let ring = Ring::new(Image::Good);
+        let job = ring.job("ready\nsleep");
+        let label = format!("gantry.instance-id={}", ring.instance);
+        let workspace = format!("{}:/workspace", job.spec.workspace.display());
+        let run_folder = format!("{}:/run/gantry", job.spec.run_folder.display());
+        let mut weaker = Command::new("docker");
+        weaker.args(["create", "--name", job.name(), "--label", &label, "-v", &workspace, "-v", &run_folder]);
+        must(weaker.args(["--entrypoint", "/usr/local/bin/gantry-worker", &job.spec.image]));
+        if running {
+            must(Command::new("docker").args(["start", job.name()]));
+            job.ready().await;
+        }
+
+        let refused = ring.engine.ensure_started(&job.spec).await;
+
+        assert!(matches!(refused, Err(EngineError::PostureMismatch { .. })), "{refused:?}");
+        assert_eq!(ring.engine.observe(job.name()).await, Ok(None));
+        assert!(running || !job.was_reached().await, "it was started");
+        ring.finish().await;
+    }
 }

@@ -285,9 +285,82 @@ async fn a_thinking_block_goes_back_as_it_came() {
     let signed = json!({"type": "thinking", "thinking": "Two places.", "signature": "c2lnbmVk"});
     assert_eq!(sent["messages"][1]["content"][0], signed);
     assert_eq!(sent["messages"][3]["content"][0], redacted);
+    assert_eq!(sent["messages"][4]["content"][0]["cache_control"], json!({"type": "ephemeral"}));
+    assert_eq!(sent.to_string().matches("cache_control").count(), 1, "{sent}");
 }
 
-/// Keeps the body of the one request it refuses.
+#[rstest]
+#[tokio::test]
+async fn broken_arguments_go_back_as_an_object(#[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire) {
+    let recorder = Recorder::start().await;
+    let gateway = impatient(vec![recorder.provider(wire)]);
+    let call = ToolCall {
+        id: "call_a".to_owned(),
+        name: "weather".to_owned(),
+        arguments: json!("{\"city\": \"Os"),
+        thought_signatures: Vec::new(),
+    };
+    let assistant = Message::Assistant { content: "so".to_owned(), tool_calls: vec![call], reasoning: None };
+    let messages = vec![user("hello"), assistant, user("mend it")];
+    gateway.ask(&conversation(messages), &CallContext::default()).await.expect_err("it answers nothing");
+
+    let sent = recorder.stop().await;
+    let arguments = match wire {
+        Wire::OpenAi => {
+            let text = sent["messages"][1]["tool_calls"][0]["function"]["arguments"].as_str().unwrap();
+            serde_json::from_str(text).unwrap()
+        }
+        Wire::Anthropic => sent["messages"][1]["content"][1]["input"].clone(),
+        Wire::Ollama => sent["messages"][1]["tool_calls"][0]["function"]["arguments"].clone(),
+    };
+    assert_eq!(arguments, json!({"invalid_arguments": "{\"city\": \"Os"}));
+}
+
+/// A proxy that loses its upstream ends the stream as if all were well.
+#[rstest]
+#[case(
+    Wire::OpenAi,
+    "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"half an ans\"}}]}\n\n",
+    ErrorKind::Cut,
+    3
+)]
+#[case(
+    Wire::Anthropic,
+    "event: content_block_delta\ndata: {\"delta\":{\"type\":\"text_delta\",\"text\":\"half an ans\"}}\n\n",
+    ErrorKind::Cut,
+    3
+)]
+#[case(Wire::Ollama, "{\"message\":{\"content\":\"half an ans\"},\"done\":false}\n", ErrorKind::Cut, 3)]
+#[case(Wire::OpenAi, "<html>welcome</html>", ErrorKind::Cut, 0)]
+#[case(Wire::OpenAi, "data: [DONE]\n\n", ErrorKind::Garbage, 0)]
+#[case(
+    Wire::OpenAi,
+    "data: {\"error\":{\"message\":\"worn out\",\"type\":\"server_error\"}}\n\n",
+    ErrorKind::Server,
+    0
+)]
+#[case(
+    Wire::Anthropic,
+    "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"later\"}}\n\n",
+    ErrorKind::Server,
+    0
+)]
+#[tokio::test]
+async fn a_stream_that_ends_in_peace_without_an_answer(
+    #[case] wire: Wire,
+    #[case] body: &'static str,
+    #[case] kind: ErrorKind,
+    #[case] tokens: u64,
+) {
+    let recorder = Recorder::answering(axum::http::StatusCode::OK, body).await;
+    let mut settings = GatewaySettings::new(vec![recorder.provider(wire)]);
+    settings.retry.tries = 1;
+    let error = failed(&Gateway::new(settings).unwrap(), "hello").await;
+    assert_eq!((error.failure.kind(), error.spent.usage.output_tokens), (kind, tokens), "{error}");
+    recorder.stop().await;
+}
+
+/// Answers always the same, and keeps what it was asked.
 struct Recorder {
     served: Served,
     bodies: tokio::sync::mpsc::Receiver<serde_json::Value>,
@@ -295,12 +368,16 @@ struct Recorder {
 
 impl Recorder {
     async fn start() -> Self {
+        Self::answering(axum::http::StatusCode::BAD_REQUEST, "").await
+    }
+
+    async fn answering(status: axum::http::StatusCode, answer: &'static str) -> Self {
         let (keep, bodies) = tokio::sync::mpsc::channel(8);
-        let refuse = move |axum::Json(body): axum::Json<serde_json::Value>| async move {
+        let handle = move |axum::Json(body): axum::Json<serde_json::Value>| async move {
             keep.send(body).await.unwrap();
-            axum::http::StatusCode::BAD_REQUEST
+            (status, answer)
         };
-        let router = axum::Router::new().fallback(refuse);
+        let router = axum::Router::new().fallback(handle);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let shutdown = CancellationToken::new();
