@@ -54,7 +54,10 @@ struct Table {
     containers: BTreeMap<String, Container>,
     failures: VecDeque<NotStarted>,
     holding: bool,
+    holding_stops: bool,
     reachable: bool,
+    /// Lists asked for.
+    listed: u64,
     /// Every start that was asked for, in order.
     asked: Vec<String>,
     /// The most that ran at once.
@@ -98,7 +101,9 @@ impl FakeEngine {
             containers: BTreeMap::new(),
             failures: VecDeque::new(),
             holding: false,
+            holding_stops: false,
             reachable: true,
+            listed: 0,
             asked: vec![],
             most: 0,
         };
@@ -131,6 +136,17 @@ impl FakeEngine {
     /// Starts wait (`true`) or go on.
     pub fn hold_starts(&self, hold: bool) {
         self.change(|table| table.holding = hold);
+    }
+
+    /// Stops wait (`true`) or go on.
+    pub fn hold_stops(&self, hold: bool) {
+        self.change(|table| table.holding_stops = hold);
+    }
+
+    /// Waits until the dispatcher has looked at the table twice more: what it saw the first time it has decided on.
+    pub async fn until_listed_again(&self) {
+        let seen = self.lock().listed;
+        self.until("two more looks", |_| (self.lock().listed >= seen + 2).then_some(())).await;
     }
 
     /// Nobody answers (`false`), or again.
@@ -343,13 +359,18 @@ impl Engine for FakeEngine {
 
     fn list(&self) -> BoxFuture<'_, Result<Vec<ContainerView>, EngineError>> {
         Box::pin(async {
+            self.lock().listed += 1;
+            self.0.step.send_modify(|step| *step += 1);
             self.answers()?;
             Ok(self.lock().containers.values().map(view).collect())
         })
     }
 
     fn stop<'a>(&'a self, name: &'a str, grace: Duration) -> BoxFuture<'a, Result<(), EngineError>> {
-        Box::pin(self.end(name, grace))
+        Box::pin(async move {
+            self.until("stops to go on", |_| (!self.lock().holding_stops).then_some(())).await;
+            self.end(name, grace).await
+        })
     }
 
     fn kill<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {

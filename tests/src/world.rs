@@ -159,6 +159,20 @@ impl World {
         self.engine.hand(job).await
     }
 
+    /// Waits until the job's worker has taken every prompt: until nothing waits that it has not acknowledged.
+    pub async fn prompts_taken(&self, job: protocol::JobId) {
+        let store = orchestrator::store::Store::open(&self.config.database_url).await.expect("the store opens");
+        crate::within("the prompts to be taken", async {
+            // `after` nil acknowledges nothing: it only looks.
+            let look = || store.next_prompt(job, Some(protocol::PromptId::nil()), self.clock.now());
+            while look().await.expect("the store answers").is_some() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+        store.close().await;
+    }
+
     /// The orchestrator drains and ends; containers live on. Another one starts on the same data.
     pub async fn restart(&mut self) {
         self.stop().await;
