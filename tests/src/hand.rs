@@ -1,0 +1,124 @@
+//! A worker played by the story: the worker API over the real socket, one call at a time.
+
+use orchestrator::engine::ContainerStatus;
+use protocol::{Completion, JobAssignment, JobId, PromptDelivery, PromptId, StatusReply};
+use reqwest::{Client, Method, RequestBuilder};
+use serde_json::{Value, json};
+
+use crate::{Container, FakeEngine, Reply};
+
+/// A worker in the story's hand.
+#[derive(Debug, Clone)]
+pub struct HandWorker {
+    http: Client,
+    engine: FakeEngine,
+    container: String,
+    /// Its own job.
+    pub job: JobId,
+    path_job: String,
+    /// The token from its run folder.
+    pub token: String,
+}
+
+impl HandWorker {
+    pub(crate) fn in_container(engine: FakeEngine, container: &Container) -> Self {
+        let folder = &container.spec.run_folder;
+        let token = std::fs::read_to_string(folder.join("token")).expect("the run folder has a token");
+        let http = Client::builder()
+            .unix_socket(folder.join("worker.sock"))
+            .pool_max_idle_per_host(0)
+            .build()
+            .expect("a client on the socket");
+        let job = container.spec.job_id;
+        Self { http, engine, container: container.spec.name.clone(), job, path_job: job.to_string(), token }
+    }
+
+    /// The same socket with another token.
+    pub fn with_token(&self, token: &str) -> Self {
+        Self { token: token.to_owned(), ..self.clone() }
+    }
+
+    /// The same socket and token, for another job's path.
+    pub fn naming(&self, job: JobId) -> Self {
+        Self { path_job: job.to_string(), ..self.clone() }
+    }
+
+    /// A request below the job's path.
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let url = format!("http://gantry/worker/{}/{path}", self.path_job);
+        self.http.request(method, url).bearer_auth(&self.token)
+    }
+
+    /// `GET`.
+    pub async fn get(&self, path: &str) -> Reply {
+        Reply::of(self.request(Method::GET, path)).await
+    }
+
+    /// `POST`.
+    pub async fn post(&self, path: &str, body: &Value) -> Reply {
+        Reply::of(self.request(Method::POST, path).json(body)).await
+    }
+
+    /// What is to be done.
+    pub async fn job(&self) -> JobAssignment {
+        self.get("job").await.expect(200).json()
+    }
+
+    /// Asks the model with one user message.
+    pub async fn ask(&self, call_id: &str, content: &str) -> Reply {
+        let body = json!({"call_id": call_id, "messages": [{"role": "user", "content": content}]});
+        self.post("llm/complete", &body).await
+    }
+
+    /// The same, and it must answer.
+    pub async fn complete_llm(&self, call_id: &str, content: &str) -> Completion {
+        self.ask(call_id, content).await.expect(200).json()
+    }
+
+    /// Sends events: `(client_seq, kind, data)`.
+    pub async fn send(&self, events: &[(u64, &str, Value)]) -> Reply {
+        let event = |(seq, kind, data): &(u64, &str, Value)| json!({"client_seq": seq, "kind": kind, "data": data});
+        self.post("events", &json!({"events": events.iter().map(event).collect::<Vec<_>>()})).await
+    }
+
+    /// Says something, as the agent.
+    pub async fn say(&self, client_seq: u64, content: &str) -> Reply {
+        self.send(&[(client_seq, "message", json!({"role": "assistant", "content": content}))]).await
+    }
+
+    /// Calls a tool of the orchestrator's.
+    pub async fn tool(&self, name: &str, call_id: &str, arguments: Value) -> Reply {
+        self.post(&format!("tools/{name}"), &json!({"call_id": call_id, "arguments": arguments})).await
+    }
+
+    /// The next prompt after one that arrived (nil: none has), waited for.
+    pub async fn prompt(&self, after: PromptId, wait_seconds: u64) -> Option<PromptDelivery> {
+        let reply = self.get(&format!("prompt?wait_seconds={wait_seconds}&after={after}")).await;
+        (reply.status.as_u16() != 204).then(|| reply.expect(200).json())
+    }
+
+    /// A heartbeat.
+    pub async fn status(&self) -> StatusReply {
+        self.post("status", &json!({"iteration": 1})).await.expect(200).json()
+    }
+
+    /// Reports how it ended.
+    pub async fn report(&self, report: Value) -> Reply {
+        self.post("complete", &report).await
+    }
+
+    /// Its process ends.
+    pub fn leave(&self, code: i64) {
+        let there = self.engine.containers().into_iter().find(|container| container.spec.name == self.container);
+        // The orchestrator may have removed it already, or be at it.
+        if there.is_some_and(|container| container.status == ContainerStatus::Running) {
+            self.engine.exit(self.job, code, false);
+        }
+    }
+
+    /// Reports success and leaves, as a good worker does.
+    pub async fn finish(self, text: &str) {
+        self.report(json!({"outcome": "completed", "text": text, "iterations": 1})).await.expect(200);
+        self.leave(0);
+    }
+}

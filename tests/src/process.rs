@@ -1,0 +1,70 @@
+//! The worker's binary as a process of this machine, in the environment that a container would give it.
+//!
+//! Owns finding and starting it. Never isolates it: what it does, it does to the workspace in a temporary folder.
+
+use std::{
+    fs::{self, File},
+    os::unix::process::ExitStatusExt,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use orchestrator::engine::ContainerSpec;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tokio::process::{Child, Command};
+
+/// Starts it.
+pub(crate) fn spawn(spec: &ContainerSpec, output: &Path) -> Child {
+    let home = output.with_extension("home");
+    fs::create_dir_all(&home).expect("a home folder");
+    let out = File::create(output).expect("a file for its output");
+    let errors = out.try_clone().expect("a file for its output");
+    Command::new(binary())
+        .env_clear()
+        .env("GANTRY_JOB_ID", spec.job_id.to_string())
+        .env("GANTRY_SOCKET", spec.run_folder.join("worker.sock"))
+        .env("GANTRY_TOKEN_FILE", spec.run_folder.join("token"))
+        .env("GANTRY_WORKSPACE", &spec.workspace)
+        .env("HOME", home)
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("LANG", "C.UTF-8")
+        .current_dir(&spec.workspace)
+        .stdin(Stdio::null())
+        .stdout(out)
+        .stderr(errors)
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .expect("gantry-worker starts")
+}
+
+/// Waits for its end: its exit code, as an engine tells it.
+pub(crate) async fn wait(mut child: Child) -> i64 {
+    let status = child.wait().await.expect("a process can be waited for");
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).map_or(-1, i64::from)
+}
+
+/// SIGTERM to the worker alone, as an engine does.
+pub(crate) fn terminate(pid: i32) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        // It may have ended in the meantime.
+        let _ = kill_process(pid, Signal::TERM);
+    }
+}
+
+/// SIGKILL to it and its group.
+pub(crate) fn kill(pid: i32) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
+}
+
+/// Beside the test's own executable, in the target folder.
+fn binary() -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows its executable");
+    let built = test.ancestors().skip(1).take(3).map(|folder| folder.join("gantry-worker")).find(|path| path.is_file());
+    let Some(binary) = built else {
+        panic!("gantry-worker is not beside {}; build it first: cargo build -p worker", test.display());
+    };
+    binary
+}

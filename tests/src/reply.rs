@@ -1,0 +1,71 @@
+//! An answer over HTTP, whole, for both sides of the orchestrator.
+
+use protocol::ErrorCode;
+use reqwest::{RequestBuilder, StatusCode, header::HeaderMap};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// An answer.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body; null when there is none.
+    pub body: Value,
+}
+
+impl Reply {
+    /// Sends, and reads all of the answer.
+    pub async fn of(request: RequestBuilder) -> Self {
+        let response = crate::within("an answer", request.send()).await.expect("the server answers");
+        let (status, headers) = (response.status(), response.headers().clone());
+        let bytes = crate::within("an answer's end", response.bytes()).await.expect("the answer ends");
+        let body = match serde_json::from_slice(&bytes) {
+            Ok(body) => body,
+            Err(_) if bytes.is_empty() => Value::Null,
+            Err(_) => Value::String(String::from_utf8_lossy(&bytes).into_owned()),
+        };
+        Self { status, headers, body }
+    }
+
+    /// A header's text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// It must have this status; chains.
+    #[track_caller]
+    pub fn expect(self, status: u16) -> Self {
+        assert_eq!(self.status.as_u16(), status, "{:#}", self.body);
+        self
+    }
+
+    /// It must be this problem, in the one shape that problems have; chains.
+    #[track_caller]
+    pub fn problem(self, code: ErrorCode) -> Self {
+        let seen = (self.status.as_u16(), self.body["code"].as_str().unwrap_or("none"));
+        assert_eq!(seen, (code.status(), code.as_str()), "{:#}", self.body);
+        let kind = self.header("content-type");
+        assert_eq!(kind, Some("application/problem+json"), "{:#}", self.body);
+        assert_eq!(self.body["status"], code.status());
+        assert_eq!(self.header("x-request-id"), self.body["request_id"].as_str());
+        self
+    }
+
+    /// The fields that a problem names.
+    pub fn fields(&self) -> Vec<&str> {
+        let errors = self.body["errors"].as_array();
+        errors.into_iter().flatten().filter_map(|error| error["field"].as_str()).collect()
+    }
+
+    /// The body as what it must be.
+    #[track_caller]
+    pub fn json<T: DeserializeOwned>(&self) -> T {
+        match serde_json::from_value(self.body.clone()) {
+            Ok(value) => value,
+            Err(error) => panic!("status {}, {error}: {:#}", self.status, self.body),
+        }
+    }
+}

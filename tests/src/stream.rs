@@ -1,0 +1,98 @@
+//! A job's events as a reader of the stream sees them.
+
+use std::pin::Pin;
+
+use futures_util::{Stream, StreamExt};
+use protocol::{Event, JobState};
+use reqwest::Response;
+use serde_json::Value;
+use sse_stream::{Sse, SseStream};
+
+/// What a stream tells.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Told {
+    /// An event, and the id it came with.
+    Event(Box<Event>),
+    /// Older ones were trimmed.
+    Resync(Value),
+    /// The job is over.
+    End {
+        /// Its last state.
+        state: JobState,
+        /// Its last event.
+        seq: i64,
+    },
+}
+
+/// An open stream.
+pub struct EventStream(Pin<Box<dyn Stream<Item = Result<Sse, sse_stream::Error>> + Send>>);
+
+impl EventStream {
+    /// Of a response that must be one.
+    #[track_caller]
+    pub fn of(response: Response) -> Self {
+        assert_eq!(response.status().as_u16(), 200);
+        let header =
+            |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        assert_eq!(header("content-type"), "text/event-stream");
+        assert_eq!(header("cache-control"), "no-cache");
+        assert_eq!(header("x-accel-buffering"), "no");
+        Self(Box::pin(SseStream::from_bytes_stream(response.bytes_stream())))
+    }
+
+    /// What comes next; none when the server closed the stream, or it broke.
+    pub async fn next(&mut self) -> Option<Told> {
+        loop {
+            let message = crate::within("the stream's next message", self.0.next()).await?.ok()?;
+            let Some(data) = message.data else { continue };
+            let value: Value = serde_json::from_str(&data).expect("data is JSON");
+            match message.event.as_deref() {
+                Some("end") => {
+                    assert_eq!(message.id, None, "an id on `end` would move the reader's place");
+                    let state = serde_json::from_value(value["state"].clone()).expect("end has a state");
+                    return Some(Told::End { state, seq: value["seq"].as_i64().expect("end has a seq") });
+                }
+                Some("resync") => return Some(Told::Resync(value)),
+                kind => {
+                    let event: Event = serde_json::from_value(value).expect("an event");
+                    assert_eq!(message.id, Some(event.seq.to_string()));
+                    assert_eq!(kind, Some(event.data.kind().as_str()));
+                    return Some(Told::Event(Box::new(event)));
+                }
+            }
+        }
+    }
+
+    /// The next event. The stream must not end before.
+    pub async fn event(&mut self) -> Event {
+        match self.next().await {
+            Some(Told::Event(event)) => *event,
+            other => panic!("the stream goes on, but: {other:?}"),
+        }
+    }
+
+    /// The next event that `wanted` takes. The stream must not end before.
+    pub async fn until(&mut self, wanted: impl Fn(&Event) -> bool) -> Event {
+        loop {
+            let event = self.event().await;
+            if wanted(&event) {
+                return event;
+            }
+        }
+    }
+
+    /// Everything to the end, which must come, and the close after it.
+    pub async fn rest(mut self) -> (Vec<Event>, JobState, i64) {
+        let mut events = vec![];
+        loop {
+            match self.next().await {
+                Some(Told::Event(event)) => events.push(*event),
+                Some(Told::End { state, seq }) => {
+                    assert_eq!(self.next().await, None, "the server closes after `end`");
+                    return (events, state, seq);
+                }
+                other => panic!("the stream ends with `end`, but: {other:?} after {} events", events.len()),
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! A user of the public API, over real HTTP.
+
+use protocol::{Event, EventData, Job, JobId, JobState};
+use reqwest::{Client, Method, RequestBuilder};
+use serde_json::{Value, json};
+
+use crate::{EventStream, Reply, Told};
+
+/// Somebody with a token (or without).
+#[derive(Debug, Clone)]
+pub struct User {
+    http: Client,
+    base: String,
+    token: Option<String>,
+}
+
+impl User {
+    pub(crate) fn new(base: &str, token: Option<String>) -> Self {
+        // A connection of its own for each request: one that a reader keeps must not hold another's answer.
+        let http = Client::builder().pool_max_idle_per_host(0).no_proxy().build().expect("a client");
+        Self { http, base: base.to_owned(), token }
+    }
+
+    /// The same place with another token.
+    pub fn with_token(&self, token: &str) -> Self {
+        Self { token: Some(token.to_owned()), ..self.clone() }
+    }
+
+    /// A request with the token on it, to be added to.
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.http.request(method, format!("{}{path}", self.base));
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    /// `GET`.
+    pub async fn get(&self, path: &str) -> Reply {
+        Reply::of(self.request(Method::GET, path)).await
+    }
+
+    /// `POST` with a body.
+    pub async fn post(&self, path: &str, body: &Value) -> Reply {
+        Reply::of(self.request(Method::POST, path).json(body)).await
+    }
+
+    /// `POST` of a job with an idempotency key.
+    pub async fn post_once(&self, path: &str, key: &str, body: &Value) -> Reply {
+        Reply::of(self.request(Method::POST, path).header("Idempotency-Key", key).json(body)).await
+    }
+
+    /// `POST` of raw bytes called JSON.
+    pub async fn post_raw(&self, path: &str, body: &str) -> Reply {
+        let request = self.request(Method::POST, path).header("Content-Type", "application/json");
+        Reply::of(request.body(body.to_owned())).await
+    }
+
+    /// A new job, which must be taken.
+    pub async fn create(&self, body: Value) -> JobId {
+        let reply = self.post("/api/jobs", &body).await.expect(201);
+        let job: Job = reply.json();
+        assert_eq!(reply.header("location"), Some(format!("/api/jobs/{}", job.id).as_str()));
+        job.id
+    }
+
+    /// A new job with nothing but a prompt.
+    pub async fn create_job(&self, prompt: &str) -> JobId {
+        self.create(json!({"prompt": prompt})).await
+    }
+
+    /// The job, which must be there.
+    pub async fn job(&self, id: JobId) -> Job {
+        self.get(&format!("/api/jobs/{id}")).await.expect(200).json()
+    }
+
+    /// Sends a prompt.
+    pub async fn prompt(&self, id: JobId, body: Value) -> Reply {
+        self.post(&format!("/api/jobs/{id}/prompt"), &body).await
+    }
+
+    /// Asks for its end.
+    pub async fn cancel(&self, id: JobId) -> Reply {
+        self.post(&format!("/api/jobs/{id}/cancel"), &json!({})).await
+    }
+
+    /// Every job that this user sees, newest first, over all pages.
+    pub async fn jobs(&self) -> Vec<Job> {
+        let (mut jobs, mut cursor) = (vec![], String::new());
+        loop {
+            let page = self.get(&format!("/api/jobs?limit=200{cursor}")).await.expect(200);
+            let items: Vec<Job> = serde_json::from_value(page.body["items"].clone()).expect("jobs");
+            jobs.extend(items);
+            match page.body["next_cursor"].as_str() {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => return jobs,
+            }
+        }
+    }
+
+    /// Every event of a job, over all pages.
+    pub async fn events(&self, id: JobId) -> Vec<Event> {
+        let (mut events, mut after) = (vec![], 0);
+        loop {
+            let page = self.get(&format!("/api/jobs/{id}/events?limit=200&after={after}")).await.expect(200);
+            let items: Vec<Event> = serde_json::from_value(page.body["items"].clone()).expect("events");
+            events.extend(items);
+            match page.body["next_after"].as_i64() {
+                Some(next) => after = next,
+                None => return events,
+            }
+        }
+    }
+
+    /// A job's stream, after an event or from the start.
+    pub async fn stream(&self, id: JobId, last_event_id: Option<i64>) -> EventStream {
+        self.stream_of(&format!("/api/jobs/{id}/events"), last_event_id).await
+    }
+
+    /// The same at a path with parameters.
+    pub async fn stream_of(&self, path: &str, last_event_id: Option<i64>) -> EventStream {
+        let mut request = self.request(Method::GET, path).header("Accept", "text/event-stream");
+        if let Some(seq) = last_event_id {
+            request = request.header("Last-Event-ID", seq.to_string());
+        }
+        EventStream::of(crate::within("a stream's head", request.send()).await.expect("the server answers"))
+    }
+
+    /// Follows the stream until the job has been in this state; the job as it is then. It must not end in another.
+    pub async fn wait_for(&self, id: JobId, state: JobState) -> Job {
+        let reached = |event: &Event| matches!(event.data, EventData::State { to, .. } if to == state);
+        self.wait_for_event(id, state.as_str(), reached).await;
+        self.job(id).await
+    }
+
+    /// Follows the stream until an event that `wanted` takes.
+    pub async fn wait_for_event(&self, id: JobId, what: &str, wanted: impl Fn(&Event) -> bool) -> Event {
+        let mut stream = self.stream(id, None).await;
+        let mut told = vec![];
+        loop {
+            match stream.next().await {
+                Some(Told::Event(event)) if wanted(&event) => return *event,
+                Some(Told::Event(event)) => told.push(event.data),
+                other => panic!("waited for {what}, but {other:?} after {told:#?}"),
+            }
+        }
+    }
+
+    /// Waits until it is over, however; the job as it is then.
+    pub async fn wait_for_end(&self, id: JobId) -> Job {
+        let (_, state, _) = self.stream(id, None).await.rest().await;
+        let job = self.job(id).await;
+        assert_eq!(job.state, state);
+        job
+    }
+}

@@ -1,0 +1,266 @@
+//! A world: one orchestrator with everything real but the containers.
+//!
+//! Owns its life. A story ends with [`World::finish`], which fails when anything is left over; a world that is dropped
+//! without it fails too.
+
+use std::{sync::Arc, time::Duration};
+
+use orchestrator::{
+    app::{App, Seams, ServeError},
+    auth::{Role, SigningKey},
+    clock::{Clock, ManualClock},
+    config::{Config, Environment, Sources},
+    engine::{Engine, ReadinessReason},
+};
+use protocol::{Event, EventData, Job, JobState};
+use tempfile::TempDir;
+use tokio::{net::TcpListener, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::{FakeEngine, HandWorker, User, Workers, echo_script};
+
+/// Signs every token of a world.
+const SECRET: &str = "a story's own secret, at least 32 bytes long";
+
+/// What a world is made of.
+pub struct WorldBuilder {
+    workers: Workers,
+    script: String,
+    clock: Option<ManualClock>,
+    settings: Vec<(&'static str, String)>,
+    not_ready: Option<ReadinessReason>,
+}
+
+/// A world.
+pub struct World {
+    config: Config,
+    engine: FakeEngine,
+    clock: Clock,
+    key: SigningKey,
+    running: Option<Running>,
+    folder: TempDir,
+}
+
+struct Running {
+    base: String,
+    drain: CancellationToken,
+    task: JoinSet<Result<(), ServeError>>,
+}
+
+impl WorldBuilder {
+    /// Real worker processes instead of the story's hand.
+    pub fn processes(mut self) -> Self {
+        self.workers = Workers::Process;
+        self
+    }
+
+    /// What the model says.
+    pub fn script(mut self, script: impl Into<String>) -> Self {
+        self.script = script.into();
+        self
+    }
+
+    /// A setting, by its variable.
+    pub fn set(mut self, name: &'static str, value: impl ToString) -> Self {
+        self.settings.push((name, value.to_string()));
+        self
+    }
+
+    /// A clock that the story moves.
+    pub fn clock(mut self, clock: &ManualClock) -> Self {
+        self.clock = Some(clock.clone());
+        self
+    }
+
+    /// The engine's first answer is no.
+    pub fn not_ready(mut self, reason: ReadinessReason) -> Self {
+        self.not_ready = Some(reason);
+        self
+    }
+
+    /// Builds and starts it.
+    pub async fn build(self) -> World {
+        // Short, since socket paths are.
+        let folder = tempfile::Builder::new().prefix("gw").tempdir_in("/tmp").expect("a temporary folder");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        std::fs::write(path("script.yaml"), &self.script).expect("the script is written");
+        let mut settings = vec![
+            ("GANTRY_DATA_DIR", path("data")),
+            ("GANTRY_RUN_DIR", path("run")),
+            ("GANTRY_JWT_SECRET", SECRET.to_owned()),
+            ("GANTRY_LLM_PROVIDER", "scripted".to_owned()),
+            ("GANTRY_LLM_SCRIPT", path("script.yaml")),
+        ];
+        settings.extend(self.settings);
+        let environment = Environment::from_pairs(settings.iter().map(|(name, value)| (*name, value.as_str())));
+        let config = Config::load(&environment, Sources::default()).expect("the settings hold");
+        std::fs::create_dir_all(folder.path().join("engine")).expect("a folder for the engine");
+        let engine = FakeEngine::new(self.workers, folder.path().join("engine"));
+        if let Some(reason) = self.not_ready {
+            engine.not_ready(reason);
+        }
+        let clock = self.clock.map_or_else(Clock::system, Clock::Manual);
+        let key = SigningKey::from_secret(SECRET.as_bytes());
+        let mut world = World { config, engine, clock, key, running: None, folder };
+        world.start().await;
+        world
+    }
+}
+
+impl World {
+    /// A world to be: hand-played workers and a model that echoes.
+    pub fn builder() -> WorldBuilder {
+        WorldBuilder { workers: Workers::Hand, script: echo_script(), clock: None, settings: vec![], not_ready: None }
+    }
+
+    /// Hand-played workers, a model that echoes.
+    pub async fn new() -> Self {
+        Self::builder().build().await
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &FakeEngine {
+        &self.engine
+    }
+
+    /// The key that signs this world's tokens.
+    pub fn key(&self) -> &SigningKey {
+        &self.key
+    }
+
+    /// This world's time.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// An ordinary user.
+    pub fn user(&self, name: &str) -> User {
+        self.someone(name, Role::User)
+    }
+
+    /// Somebody with a role.
+    pub fn someone(&self, name: &str, role: Role) -> User {
+        let token = self.key.issue(name, role, self.clock.now(), chrono::Duration::hours(1)).expect("a token");
+        User::new(self.base(), Some(token.token))
+    }
+
+    /// Somebody without a token.
+    pub fn stranger(&self) -> User {
+        User::new(self.base(), None)
+    }
+
+    /// Plays the worker of a job, once its container runs.
+    pub async fn hand(&self, job: protocol::JobId) -> HandWorker {
+        self.engine.hand(job).await
+    }
+
+    /// Waits until the job's worker has taken every prompt: until nothing waits that it has not acknowledged.
+    pub async fn prompts_taken(&self, job: protocol::JobId) {
+        let store = orchestrator::store::Store::open(&self.config.database_url).await.expect("the store opens");
+        crate::within("the prompts to be taken", async {
+            // `after` nil acknowledges nothing: it only looks.
+            let look = || store.next_prompt(job, Some(protocol::PromptId::nil()), self.clock.now());
+            while look().await.expect("the store answers").is_some() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+        store.close().await;
+    }
+
+    /// The orchestrator drains and ends; containers live on. Another one starts on the same data.
+    pub async fn restart(&mut self) {
+        self.stop().await;
+        self.start().await;
+    }
+
+    /// The orchestrator drains and ends; containers live on.
+    pub async fn stop(&mut self) {
+        let Some(mut running) = self.running.take() else { return };
+        running.drain.cancel();
+        let ended = crate::within("the orchestrator to drain", running.task.join_next()).await;
+        ended.expect("it ran").expect("it did not panic").expect("it ended well");
+    }
+
+    /// An orchestrator starts on this world's data.
+    pub async fn start(&mut self) {
+        let engine: Arc<dyn Engine> = Arc::new(self.engine.clone());
+        let seams = Seams { engine: Some(engine), clock: Some(self.clock.clone()) };
+        let app = App::build(self.config.clone(), seams).await.expect("the orchestrator builds");
+        app.first_probe().await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let base = format!("http://{}", listener.local_addr().expect("an address"));
+        let drain = app.drain();
+        let mut task = JoinSet::new();
+        task.spawn(app.run(listener));
+        self.running = Some(Running { base, drain, task });
+    }
+
+    /// Ends the world; fails when anything is left over.
+    pub async fn finish(mut self) {
+        let admin = self.someone("the-harness", Role::Admin);
+        for job in admin.jobs().await {
+            assert!(job.state.is_finished(), "a story leaves no open job: {} is {}", job.id, job.state);
+            check_events(&job, &admin.events(job.id).await);
+        }
+        self.engine.empty().await;
+        self.stop().await;
+        let folders: Vec<_> = match std::fs::read_dir(&self.config.run_dir) {
+            Ok(entries) => entries.flatten().map(|entry| entry.file_name()).collect(),
+            Err(_) => vec![],
+        };
+        assert!(folders.is_empty(), "run folders are left: {folders:?}");
+        self.engine.close().await;
+    }
+
+    fn base(&self) -> &str {
+        &self.running.as_ref().expect("the orchestrator runs").base
+    }
+
+    /// This world's own folder.
+    pub fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
+    /// How long the orchestrator's tick is: what only a tick brings takes at most this and a little.
+    pub const TICK: Duration = Duration::from_secs(1);
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if self.running.is_some() && !std::thread::panicking() {
+            panic!("a story ends with world.finish().await");
+        }
+    }
+}
+
+/// What holds for the events of every finished job, whatever its story.
+fn check_events(job: &Job, events: &[Event]) {
+    let seqs: Vec<i64> = events.iter().map(|event| event.seq).collect();
+    let expected: Vec<i64> = (1_i64..).take(events.len()).collect();
+    assert_eq!(seqs, expected, "numbers without gaps in {}", job.id);
+    assert!(events.is_sorted_by(|a, b| a.cursor < b.cursor), "cursors increase");
+    assert!(events.is_sorted_by_key(|event| event.attempt), "attempts do not go back");
+    assert!(events.iter().all(|event| event.v == 1 && event.job_id == job.id));
+    let born = EventData::State { from: None, to: JobState::Pending, reason: None, message: None };
+    assert_eq!(events.first().map(|event| &event.data), Some(&born), "event 1");
+    let results: Vec<i64> =
+        events.iter().filter(|event| matches!(event.data, EventData::Result { .. })).map(|event| event.seq).collect();
+    let count = i64::try_from(events.len()).unwrap_or(i64::MAX);
+    assert_eq!(results, [count - 1], "one result, last but for the final state, in {:#?}", events);
+    let mut state = None;
+    for event in events {
+        if let EventData::State { from, to, .. } = &event.data {
+            assert_eq!(*from, state, "states follow each other");
+            state = Some(*to);
+        }
+    }
+    assert_eq!(state, Some(job.state), "the last state is the job's");
+    assert!(matches!(events.last().map(|event| &event.data), Some(EventData::State { .. })));
+    assert!(job.finished_at.is_some());
+}

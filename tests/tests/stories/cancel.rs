@@ -1,0 +1,123 @@
+//! Cancelling: at every state, final, and nothing of it left.
+
+use std::time::{Duration, Instant};
+
+use protocol::{ErrorCode, EventData, Job, JobReason, JobState};
+use serde_json::json;
+use tests::{World, script_of};
+
+#[tokio::test]
+async fn a_job_that_waits_is_cancelled_at_once() {
+    let world = World::builder().set("GANTRY_MAX_PARALLEL_JOBS", 1).build().await;
+    let ada = world.user("ada");
+    let first = ada.create_job("first").await;
+    let hand = world.hand(first).await;
+    let waiting = ada.create_job("second").await;
+    let body = json!({"reason": "changed my mind"});
+    let job: Job = ada.post(&format!("/api/jobs/{waiting}/cancel"), &body).await.expect(202).json();
+    assert_eq!((job.state, job.reason), (JobState::Cancelled, Some(JobReason::CancelledByUser)));
+    assert_eq!((job.message.as_deref(), job.attempt), (Some("changed my mind"), 0));
+    assert!(job.cancel_requested_at.is_some() && job.finished_at.is_some());
+    ada.cancel(waiting).await.expect(200);
+    hand.finish("done").await;
+    ada.wait_for(first, JobState::Completed).await;
+    ada.cancel(first).await.problem(ErrorCode::JobFinished);
+    world.engine().empty().await;
+    assert_eq!(world.engine().asked().len(), 1, "it never ran");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_that_is_being_started_is_cancelled_once_its_container_is_gone() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    world.engine().hold_starts(true);
+    let id = ada.create_job("work").await;
+    world.engine().until_asked(1).await;
+    let job: Job = ada.cancel(id).await.expect(202).json();
+    assert_eq!((job.state, job.cancel_requested_at.is_some()), (JobState::InProgress, true));
+    world.engine().hold_starts(false);
+    let job = ada.wait_for(id, JobState::Cancelled).await;
+    assert_eq!(job.reason, Some(JobReason::CancelledByUser));
+    world.engine().empty().await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_late_success_changes_nothing() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let hand = world.hand(id).await;
+    hand.say(1, "half of it").await.expect(200);
+    ada.cancel(id).await.expect(202);
+    // The dispatcher may be at work on it already; whichever comes first, success does not come of it.
+    let late = hand.report(json!({"outcome": "completed", "text": "done after all"})).await;
+    assert!(matches!(late.status.as_u16(), 200 | 401), "{:#}", late.body);
+    let job = ada.wait_for(id, JobState::Cancelled).await;
+    let result = job.result.clone().unwrap();
+    assert_eq!(result.text, None);
+    let partial = result.partial.unwrap();
+    assert!(["half of it", "done after all"].contains(&partial.text.as_str()), "{partial:?}");
+    ada.cancel(id).await.expect(200);
+    assert_eq!(ada.job(id).await, job, "final");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn the_heartbeat_tells_the_worker_and_more_prompts_are_refused() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let hand = world.hand(id).await;
+    assert!(!hand.status().await.cancel);
+    world.engine().hold_stops(true);
+    ada.cancel(id).await.expect(202);
+    assert!(hand.status().await.cancel);
+    ada.cancel(id).await.expect(202);
+    ada.prompt(id, json!({"content": "more"})).await.problem(ErrorCode::JobFinished);
+    // What it still has to say counts.
+    hand.say(1, "so far").await.expect(200);
+    hand.report(json!({"outcome": "stopped", "text": "so far"})).await.expect(200);
+    world.engine().hold_stops(false);
+    let job = ada.wait_for(id, JobState::Cancelled).await;
+    assert_eq!(job.result.and_then(|result| result.partial).map(|partial| partial.text), Some("so far".to_owned()));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_model_call_does_not_hold_up_a_cancel() {
+    let script = script_of(&[json!({"reply": {"text": "too late", "delay_ms": 60_000}})]);
+    let world = World::builder().processes().script(script).set("GANTRY_LLM_TIMEOUT_SECONDS", 1).build().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("think").await;
+    let asked = |event: &protocol::Event| matches!(&event.data, EventData::Message { .. });
+    ada.wait_for_event(id, "the first message", asked).await;
+    let since = Instant::now();
+    ada.cancel(id).await.expect(202);
+    let job = ada.wait_for(id, JobState::Cancelled).await;
+    assert!(since.elapsed() < Duration::from_secs(4), "{:?}", since.elapsed());
+    assert_eq!(job.reason, Some(JobReason::CancelledByUser));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_shell_call_with_a_child_that_ignores_sigterm_is_gone_in_time() {
+    let command = "trap '' TERM; (trap '' TERM; echo $$ > pid; exec sleep 600) & touch started; wait; sleep 600";
+    let script = script_of(&[
+        json!({"reply": {"tool_calls": [{"name": "shell", "arguments": {"command": command, "timeout_seconds": 100}}]}}),
+    ]);
+    let world = World::builder().processes().script(script).build().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("sleep").await;
+    ada.wait_for_event(id, "the tool call", |event| matches!(event.data, EventData::ToolUse { .. })).await;
+    let since = Instant::now();
+    ada.cancel(id).await.expect(202);
+    let job = ada.wait_for(id, JobState::Cancelled).await;
+    assert!(since.elapsed() < Duration::from_secs(8), "{:?}", since.elapsed());
+    assert_eq!(job.reason, Some(JobReason::CancelledByUser));
+    let partial = job.result.and_then(|result| result.partial).unwrap();
+    assert!(partial.iterations >= 1, "{partial:?}");
+    world.engine().empty().await;
+    world.finish().await;
+}

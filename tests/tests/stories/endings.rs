@@ -1,0 +1,291 @@
+//! How an attempt ends without a report, what is tried again, and how a failed job goes on.
+
+use orchestrator::engine::EngineError;
+use protocol::{ErrorCode, EventData, Job, JobReason, JobState};
+use rstest::rstest;
+use serde_json::json;
+use tests::World;
+
+#[rstest]
+#[case::exit_one(1, false, JobReason::WorkerCrashed)]
+#[case::a_signal(139, false, JobReason::WorkerCrashed)]
+#[case::killed(137, false, JobReason::WorkerCrashed)]
+#[case::out_of_memory(137, true, JobReason::OomKilled)]
+#[tokio::test]
+async fn a_worker_that_dies_fails_its_job_with_what_there_was(
+    #[case] code: i64,
+    #[case] oom_killed: bool,
+    #[case] reason: JobReason,
+) {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let hand = world.hand(id).await;
+    hand.complete_llm("c1", "hi").await;
+    hand.say(1, "half of it").await.expect(200);
+    world.engine().exit(id, code, oom_killed);
+    let job = ada.wait_for(id, JobState::Failed).await;
+    assert_eq!((job.reason, job.attempt), (Some(reason), 1));
+    assert_eq!(job.result.and_then(|result| result.partial).map(|partial| partial.text), Some("half of it".to_owned()));
+    let container = job.container.unwrap();
+    assert_eq!((container.exit_code, container.oom_killed), (Some(code), Some(oom_killed)));
+    world.finish().await;
+}
+
+#[rstest]
+#[case::exit_zero_without_a_report(true)]
+#[case::vanished(false)]
+#[tokio::test]
+async fn a_worker_that_is_lost_after_its_first_model_call_is_not_replayed(#[case] exits: bool) {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    world.hand(id).await.complete_llm("c1", "hi").await;
+    if exits {
+        world.engine().exit(id, 0, false);
+    } else {
+        world.engine().vanish(id);
+    }
+    let job = ada.wait_for(id, JobState::Failed).await;
+    assert_eq!((job.reason, job.attempt), (Some(JobReason::WorkerLost), 1));
+    assert_eq!(job.usage.llm_calls, 1);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_is_lost_before_its_first_model_call_gets_another_attempt() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let old = world.hand(id).await;
+    old.job().await;
+    world.engine().vanish(id);
+    ada.wait_for_event(id, "the second attempt", |event| {
+        event.attempt == 2 && matches!(event.data, EventData::State { to: JobState::InProgress, .. })
+    })
+    .await;
+    let hand = world.hand(id).await;
+    assert_eq!(hand.job().await.attempt, 2);
+    hand.with_token(&old.token).get("job").await.problem(ErrorCode::Fenced);
+    hand.finish("done").await;
+    let job = ada.wait_for(id, JobState::Completed).await;
+    assert_eq!((job.attempt, job.reason, job.message), (2, None, None));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_start_that_fails_twice_works_the_third_time() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    world.engine().fail_start(EngineError::Other("no space".to_owned()));
+    world.engine().fail_start(EngineError::Unreachable("timed out".to_owned()));
+    let id = ada.create_job("work").await;
+    let hand = world.hand(id).await;
+    assert_eq!(hand.job().await.attempt, 3);
+    hand.finish("done").await;
+    let job = ada.wait_for(id, JobState::Completed).await;
+    assert_eq!((job.attempt, job.reason), (3, None));
+    let states: Vec<_> = ada
+        .events(id)
+        .await
+        .into_iter()
+        .filter_map(|event| match event.data {
+            EventData::State { to, reason, .. } => Some((event.at, to, reason)),
+            _ => None,
+        })
+        .collect();
+    let told: Vec<_> = states.iter().map(|(_, to, reason)| (*to, *reason)).collect();
+    let (started, failed) = ((JobState::InProgress, None), (JobState::Pending, Some(JobReason::EngineError)));
+    let expected = [(JobState::Pending, None), started, failed, started, failed, started, (JobState::Completed, None)];
+    assert_eq!(told, expected);
+    let waits = [(states[3].0 - states[2].0).num_milliseconds(), (states[5].0 - states[4].0).num_milliseconds()];
+    assert!(waits[0] >= 1_000 && waits[1] >= 2_000, "1 and 2 s apart: {waits:?}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_start_that_always_fails_fails_the_job_after_three() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    for _ in 0..3 {
+        world.engine().fail_start(EngineError::Other("no space".to_owned()));
+    }
+    let id = ada.create_job("work").await;
+    let job = ada.wait_for(id, JobState::Failed).await;
+    assert_eq!((job.reason, job.attempt), (Some(JobReason::EngineError), 3));
+    assert!(job.message.is_some_and(|message| message.contains("no space")));
+    world.finish().await;
+}
+
+#[rstest]
+#[case(
+    EngineError::PostureMismatch { field: "HostConfig.Privileged".into(), found: "true".into(), wanted: "false".into() },
+    JobReason::PostureMismatch,
+    "HostConfig.Privileged"
+)]
+#[case(EngineError::ImageMissing("gantry-worker:latest".into()), JobReason::ImageMissing, "gantry-worker:latest")]
+#[case(EngineError::RuntimeMissing("runsc".into()), JobReason::SandboxUnavailable, "runsc")]
+#[case(EngineError::Refused("no".into()), JobReason::EngineError, "no")]
+#[tokio::test]
+async fn what_trying_again_does_not_change_is_not_tried_again(
+    #[case] error: EngineError,
+    #[case] reason: JobReason,
+    #[case] named: &str,
+) {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    world.engine().fail_start(error);
+    let id = ada.create_job("work").await;
+    let job = ada.wait_for(id, JobState::Failed).await;
+    assert_eq!((job.reason, job.attempt), (Some(reason), 1));
+    assert!(job.message.as_deref().is_some_and(|message| message.contains(named)), "{:?}", job.message);
+    assert_eq!(world.engine().asked().len(), 1);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_never_calls_is_given_up_three_times() {
+    let world = World::builder().set("GANTRY_START_TIMEOUT_SECONDS", 1).build().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let job = ada.wait_for(id, JobState::Failed).await;
+    assert_eq!((job.reason, job.attempt), (Some(JobReason::StartTimeout), 3));
+    assert_eq!(world.engine().asked().len(), 3);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn the_wall_clock_ends_a_job_however_busy_it_is() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "work", "limits": {"timeout_seconds": 1}})).await;
+    let hand = world.hand(id).await;
+    hand.job().await;
+    hand.say(1, "busy").await.expect(200);
+    let job = ada.wait_for(id, JobState::Failed).await;
+    assert_eq!(job.reason, Some(JobReason::WallClock));
+    let (started, finished) = (job.started_at.unwrap(), job.finished_at.unwrap());
+    let ran = (finished - started).num_milliseconds();
+    assert!((1_000..4_000).contains(&ran), "{ran} ms");
+    let events = ada.events(id).await;
+    let limit = EventData::Limit { limit: "timeout_seconds".to_owned(), value: json!(1) };
+    assert!(events.iter().any(|event| event.data == limit));
+    assert!(events.iter().any(|event| matches!(&event.data, EventData::Result { outcome, .. } if outcome == "limit")));
+    world.finish().await;
+}
+
+#[rstest]
+#[case("failed", Some("llm_error"), JobReason::LlmError, "failed")]
+#[case("limit", Some("iteration_limit"), JobReason::IterationLimit, "limit")]
+#[case("stopped", None, JobReason::WorkerLost, "stopped")]
+#[case("improvised", None, JobReason::Internal, "failed")]
+#[tokio::test]
+async fn a_report_of_anything_but_success_fails_the_job_with_its_reason(
+    #[case] outcome: &str,
+    #[case] told: Option<&str>,
+    #[case] reason: JobReason,
+    #[case] event: &str,
+) {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let hand = world.hand(id).await;
+    let mut report = json!({"outcome": outcome, "text": "so far", "message": "because", "iterations": 2});
+    if let Some(told) = told {
+        report["reason"] = json!(told);
+    }
+    hand.report(report).await.expect(200);
+    hand.leave(0);
+    let job = ada.wait_for(id, JobState::Failed).await;
+    assert_eq!((job.reason, job.message.as_deref()), (Some(reason), Some("because")));
+    let result = job.result.unwrap();
+    assert_eq!((result.text, result.partial.map(|partial| partial.text)), (None, Some("so far".to_owned())));
+    let events = ada.events(id).await;
+    assert!(events.iter().any(|e| matches!(&e.data, EventData::Result { outcome, .. } if outcome == event)));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_failed_job_is_restarted_as_a_new_one_with_its_files() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let body = json!({"prompt": "build it", "files": [{"path": "src/a.txt", "content": "kept"}],
+                      "labels": {"team": "a"}, "priority": 3});
+    let id = ada.create(body).await;
+    let restart = |id| format!("/api/jobs/{id}/restart");
+    let hand = world.hand(id).await;
+    ada.post(&restart(id), &json!({})).await.problem(ErrorCode::NotRestartable);
+    let workspace = |id: protocol::JobId| world.config().workspace_dir.join(id.to_string());
+    std::fs::write(workspace(id).join("made.txt"), "by the agent").unwrap();
+    hand.report(json!({"outcome": "failed", "reason": "llm_error", "text": "last words"})).await.expect(200);
+    hand.leave(0);
+    ada.wait_for(id, JobState::Failed).await;
+
+    let reply = ada.post(&restart(id), &json!({})).await.expect(201);
+    let job: Job = reply.json();
+    assert_eq!(reply.header("location"), Some(format!("/api/jobs/{}", job.id).as_str()));
+    assert_eq!((job.restarted_from, job.priority, job.labels["team"].as_str()), (Some(id), 3, "a"));
+    assert_ne!(job.id, id);
+    let hand = world.hand(job.id).await;
+    let prompt = hand.job().await.prompt;
+    for part in ["build it", "llm_error", "last words"] {
+        assert!(prompt.contains(part), "{prompt}");
+    }
+    assert_eq!(std::fs::read_to_string(workspace(job.id).join("src/a.txt")).unwrap(), "kept");
+    assert_eq!(std::fs::read_to_string(workspace(job.id).join("made.txt")).unwrap(), "by the agent");
+    hand.finish("done").await;
+    ada.wait_for(job.id, JobState::Completed).await;
+    ada.post(&restart(job.id), &json!({})).await.problem(ErrorCode::NotRestartable);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn containers_without_a_job_are_removed_and_dead_ones_settled_after_a_restart() {
+    let mut world = World::new().await;
+    let ada = world.user("ada");
+    let (lost, dead) = (ada.create_job("lost").await, ada.create_job("dead").await);
+    for id in [lost, dead] {
+        world.hand(id).await.complete_llm("c1", "hi").await;
+    }
+    world.stop().await;
+    world.engine().vanish(lost);
+    world.engine().exit(dead, 1, false);
+    world.start().await;
+    let ada = world.user("ada");
+    assert_eq!(ada.wait_for(lost, JobState::Failed).await.reason, Some(JobReason::WorkerLost));
+    assert_eq!(ada.wait_for(dead, JobState::Failed).await.reason, Some(JobReason::WorkerCrashed));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn an_engine_that_is_away_for_a_while_ends_no_job() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let hand = world.hand(id).await;
+    world.engine().reachable(false);
+    hand.complete_llm("c1", "hi").await;
+    hand.say(1, "still here").await.expect(200);
+    world.engine().until_listed_again().await;
+    assert_eq!(ada.job(id).await.state, JobState::InProgress);
+    world.engine().reachable(true);
+    hand.finish("done").await;
+    ada.wait_for(id, JobState::Completed).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn the_real_worker_killed_is_crashed_within_two_seconds() {
+    let script =
+        tests::script_of(&[json!({"reply": {"tool_calls": [{"name": "shell", "arguments": {"command": "sleep 3"}}]}})]);
+    let world = World::builder().processes().script(script).build().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    ada.wait_for_event(id, "the tool call", |event| matches!(event.data, EventData::ToolUse { .. })).await;
+    let killed = world.clock().now();
+    world.engine().kill_worker(id);
+    let job = ada.wait_for(id, JobState::Failed).await;
+    assert_eq!(job.reason, Some(JobReason::WorkerCrashed));
+    assert!((job.finished_at.unwrap() - killed).num_milliseconds() < 2_000);
+    world.finish().await;
+}

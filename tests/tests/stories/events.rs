@@ -1,0 +1,134 @@
+//! Following a job: every event once, whatever happens to the line.
+
+use protocol::{ErrorCode, Event, EventData, JobState};
+use reqwest::Method;
+use serde_json::json;
+use tests::{HandWorker, Reply, Told, World};
+
+fn seqs(events: &[Event]) -> Vec<i64> {
+    events.iter().map(|event| event.seq).collect()
+}
+
+async fn say(hand: &HandWorker, from: u64, to: u64) {
+    let events: Vec<_> = (from..=to)
+        .map(|seq| (seq, "message", json!({"role": "assistant", "content": format!("line {seq}")})))
+        .collect();
+    hand.send(&events).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_cut_stream_is_resumed_without_a_gap_or_a_double() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("talk").await;
+    let mut stream = ada.stream(id, None).await;
+    let hand = world.hand(id).await;
+    say(&hand, 1, 5).await;
+    let mut seen = vec![];
+    while seen.len() < 4 {
+        seen.push(stream.event().await);
+    }
+    drop(stream);
+    say(&hand, 6, 9).await;
+    let resumed = ada.stream(id, Some(4)).await;
+    hand.finish("done").await;
+    let (rest, state, last) = resumed.rest().await;
+    seen.extend(rest);
+    assert_eq!((state, seqs(&seen)), (JobState::Completed, (1..=last).collect()));
+    assert_eq!(seen, ada.events(id).await);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn after_the_end_a_reader_still_gets_its_end() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("talk").await;
+    world.hand(id).await.finish("done").await;
+    let (all, state, last) = ada.stream(id, None).await.rest().await;
+    assert_eq!(ada.stream(id, Some(last)).await.rest().await, (vec![], state, last));
+    let (tail, _, _) = ada.stream(id, Some(last - 2)).await.rest().await;
+    assert_eq!(tail, all[all.len() - 2..]);
+    let (by_query, _, _) = ada.stream_of(&format!("/api/jobs/{id}/events?after={}", last - 2), None).await.rest().await;
+    assert_eq!(by_query, tail);
+    let beyond = ada.stream(id, Some(last + 100)).await.rest().await;
+    assert_eq!((beyond.0, beyond.1), (vec![], JobState::Completed));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_restart_of_the_orchestrator_loses_and_doubles_nothing() {
+    let mut world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("talk").await;
+    let mut stream = ada.stream(id, None).await;
+    let hand = world.hand(id).await;
+    say(&hand, 1, 3).await;
+    let mut seen = vec![];
+    while seen.len() < 5 {
+        seen.push(stream.event().await);
+    }
+    world.stop().await;
+    assert_eq!(stream.next().await, None, "a drain ends streams, so that readers go to the next process");
+    world.start().await;
+
+    let ada = world.user("ada");
+    let stream = ada.stream(id, seen.last().map(|event| event.seq)).await;
+    let hand = world.hand(id).await;
+    assert_eq!(hand.job().await.attempt, 1, "the container is adopted and its token still good");
+    // What was not acknowledged is sent again; what was stored is not stored twice.
+    say(&hand, 2, 6).await;
+    hand.finish("done").await;
+    let (rest, state, last) = stream.rest().await;
+    seen.extend(rest);
+    assert_eq!((state, seqs(&seen)), (JobState::Completed, (1..=last).collect()));
+    let lines = seen.iter().filter(|event| matches!(event.data, EventData::Message { .. })).count();
+    assert_eq!(lines, 6);
+    assert_eq!(world.engine().asked().len(), 1, "nothing was started twice");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn one_kind_alone_can_be_followed_to_the_end() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("talk").await;
+    let stream = ada.stream_of(&format!("/api/jobs/{id}/events?kind=message"), None).await;
+    let hand = world.hand(id).await;
+    say(&hand, 1, 3).await;
+    hand.finish("done").await;
+    let (messages, state, _) = stream.rest().await;
+    assert_eq!((messages.len(), state), (3, JobState::Completed));
+    let page = ada.get(&format!("/api/jobs/{id}/events?kind=message&limit=2")).await.expect(200).body;
+    let next = page["next_after"].as_i64().unwrap();
+    let rest = ada.get(&format!("/api/jobs/{id}/events?kind=message&limit=2&after={next}")).await.expect(200).body;
+    assert_eq!((rest["items"].as_array().map(Vec::len), rest["next_after"].as_i64()), (Some(1), None));
+    ada.get(&format!("/api/jobs/{id}/events?kind=gossip")).await.problem(ErrorCode::Invalid);
+    ada.get(&format!("/api/jobs/{id}/events?after=-1")).await.problem(ErrorCode::Invalid);
+    let wrong = ada.request(Method::GET, &format!("/api/jobs/{id}/events"));
+    let wrong = wrong.header("Accept", "text/event-stream").header("Last-Event-ID", "x");
+    Reply::of(wrong).await.problem(ErrorCode::Invalid);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_reader_that_does_not_read_holds_up_nobody() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("talk").await;
+    let mut idle = ada.stream(id, None).await;
+    assert!(matches!(idle.next().await, Some(Told::Event(_))));
+    let hand = world.hand(id).await;
+    let eager = ada.stream(id, None).await;
+    for batch in 0..10_u64 {
+        let events: Vec<_> = (1..=10_u64)
+            .map(|n| (batch * 10 + n, "log", json!({"stream": "stdout", "text": "x".repeat(20_000)})))
+            .collect();
+        hand.send(&events).await.expect(200);
+    }
+    hand.finish("done").await;
+    let (all, _, last) = eager.rest().await;
+    assert_eq!(seqs(&all), (1..=last).collect::<Vec<_>>());
+    drop(idle);
+    world.finish().await;
+}

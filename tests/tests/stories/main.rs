@@ -1,0 +1,24 @@
+//! The stories: what a user, a worker and an engine see of a whole orchestrator, told at the boundary.
+
+#[cfg(test)]
+mod cancel;
+#[cfg(test)]
+mod create;
+#[cfg(test)]
+mod endings;
+#[cfg(test)]
+mod events;
+#[cfg(test)]
+mod house;
+#[cfg(test)]
+mod identity;
+#[cfg(test)]
+mod model_faults;
+#[cfg(test)]
+mod prompts;
+#[cfg(test)]
+mod queue;
+#[cfg(test)]
+mod refusals;
+#[cfg(test)]
+mod worker_api;

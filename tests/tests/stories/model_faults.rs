@@ -1,0 +1,104 @@
+//! A model that fails, as the real worker lives it: the job's reason says which.
+
+use protocol::{EventData, Job, JobReason, JobState};
+use rstest::rstest;
+use serde_json::{Value, json};
+use tests::{World, script_of};
+
+async fn ends(script: String, body: Value, state: JobState) -> Job {
+    let world = World::builder().processes().script(script).set("GANTRY_LLM_TIMEOUT_SECONDS", 1).build().await;
+    let ada = world.user("ada");
+    let id = ada.create(body).await;
+    let job = ada.wait_for_end(id).await;
+    assert_eq!(job.state, state, "{job:#?}");
+    world.finish().await;
+    job
+}
+
+#[rstest]
+#[case::down(json!({"error": {"status": 503, "message": "maintenance"}}), "maintenance")]
+#[case::garbage(json!({"garbage": true}), "garbage")]
+#[case::cut(json!({"reply": {"text": "half of an answer", "cut_after_chars": 5}}), "cut")]
+#[case::silent(json!({"hang": true}), "timeout")]
+#[case::a_wrong_key(json!({"error": {"status": 401, "message": "bad key"}}), "bad key")]
+#[tokio::test]
+async fn a_model_that_does_not_answer_fails_the_job(#[case] rule: Value, #[case] named: &str) {
+    let job = ends(script_of(&[rule]), json!({"prompt": "p"}), JobState::Failed).await;
+    assert_eq!((job.reason, job.attempt), (Some(JobReason::LlmError), 1));
+    let message = job.message.unwrap_or_default();
+    assert!(message.contains(named), "{message}");
+}
+
+#[rstest]
+#[case(json!({"times": 1, "error": {"status": 500, "message": "hiccup"}}))]
+#[case(json!({"times": 1, "garbage": true}))]
+#[case(json!({"times": 1, "reply": {"text": "half", "cut_after_chars": 2}}))]
+#[case(json!({"times": 1, "rate_limit": {"retry_after_seconds": 1}}))]
+#[case(json!({"times": 1, "rate_limit": {}}))]
+#[tokio::test]
+async fn what_passes_is_waited_out(#[case] rule: Value) {
+    let script = script_of(&[rule, json!({"reply": {"text": "fine"}})]);
+    let job = ends(script, json!({"prompt": "p"}), JobState::Completed).await;
+    assert_eq!(job.result.and_then(|result| result.text).as_deref(), Some("fine"));
+}
+
+#[tokio::test]
+async fn an_endless_failing_call_ends_in_duplicate_calls() {
+    let call = json!({"reply": {"tool_calls": [{"name": "read_file", "arguments": {"path": "missing"}}]}});
+    let job = ends(script_of(&[call]), json!({"prompt": "p"}), JobState::Failed).await;
+    assert_eq!(job.reason, Some(JobReason::DuplicateCalls));
+    assert_eq!((job.usage.llm_calls, job.usage.tool_calls), (6, 5));
+    let partial = job.result.and_then(|result| result.partial).unwrap();
+    assert!(partial.last_actions.iter().all(|action| action.starts_with("read_file")), "{partial:?}");
+}
+
+#[tokio::test]
+async fn at_the_cap_the_job_fails_with_what_was_said() {
+    let rules = [
+        json!({"when": {"has_tools": true}, "reply": {"tool_calls": [{"name": "echo", "arguments": {"message": "{{turn}}"}}]}}),
+        json!({"reply": {"text": "as far as I got"}}),
+    ];
+    let body = json!({"prompt": "p", "limits": {"max_iterations": 3}});
+    let job = ends(script_of(&rules), body, JobState::Failed).await;
+    assert_eq!((job.reason, job.usage.llm_calls, job.usage.iterations), (Some(JobReason::IterationLimit), 3, 3));
+    let result = job.result.unwrap();
+    assert_eq!((result.text, result.partial.map(|partial| partial.text)), (None, Some("as far as I got".to_owned())));
+}
+
+#[tokio::test]
+async fn at_the_limit_of_tool_calls_the_job_fails() {
+    let call = json!({"reply": {"tool_calls": [{"name": "echo", "arguments": {"message": "{{turn}}"}}]}});
+    let body = json!({"prompt": "p", "limits": {"max_tool_calls": 2}});
+    let job = ends(script_of(&[call]), body, JobState::Failed).await;
+    assert_eq!((job.reason, job.usage.tool_calls), (Some(JobReason::ToolCallLimit), 2));
+}
+
+#[tokio::test]
+async fn a_model_that_says_nothing_fails_the_job_and_is_never_delivered() {
+    let nothing = json!({"reply": {"text": "", "finish_reason": "stop"}});
+    let job = ends(script_of(&[nothing]), json!({"prompt": "p"}), JobState::Failed).await;
+    assert_eq!(job.reason, Some(JobReason::EmptyReply));
+    assert_eq!(job.result.and_then(|result| result.text), None);
+}
+
+#[tokio::test]
+async fn a_failed_call_is_recorded_and_told() {
+    let script = script_of(&[
+        json!({"times": 3, "error": {"status": 500, "message": "hiccup"}}),
+        json!({"reply": {"text": "never asked"}}),
+    ]);
+    let world = World::builder().processes().script(script).build().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("p").await;
+    let job = ada.wait_for(id, JobState::Failed).await;
+    assert_eq!(job.reason, Some(JobReason::LlmError));
+    let calls = ada.get(&format!("/api/jobs/{id}/llm-calls")).await.expect(200).body;
+    assert!(calls["items"][0]["error"].as_str().is_some_and(|error| error.contains("hiccup")), "{calls:#}");
+    let told = ada
+        .events(id)
+        .await
+        .into_iter()
+        .any(|event| matches!(event.data, EventData::LlmCall { finish_reason, .. } if finish_reason == "error"));
+    assert!(told);
+    world.finish().await;
+}

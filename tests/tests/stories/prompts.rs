@@ -1,0 +1,148 @@
+//! Follow-up prompts: seen where the contract says, refused when it is too late, never lost.
+
+use protocol::{ErrorCode, EventData, JobState, MessageRole, PromptId, PromptMode};
+use serde_json::json;
+use tests::{User, World, script_of};
+
+/// What was said to the model, in order.
+async fn heard(user: &User, id: protocol::JobId) -> Vec<String> {
+    let said = user.events(id).await.into_iter().filter_map(|event| match event.data {
+        EventData::Message { role: MessageRole::User, content } => Some(content),
+        _ => None,
+    });
+    said.collect()
+}
+
+/// The agent waits in its first tool call until the story has made the file `go`.
+fn waits_for_go() -> String {
+    let wait = "until [ -e go ]; do sleep 0.02; done";
+    script_of(&[
+        json!({"when": {"turn": 1}, "reply": {"tool_calls": [{"name": "shell", "arguments": {"command": wait}}]}}),
+        json!({"when": {"last_message": "turn left"}, "reply": {"tool_calls": [{"name": "echo", "arguments": {"message": "left"}}]}}),
+        json!({"when": {"last_message": "and then"}, "reply": {"text": "did that too"}}),
+        json!({"when": {"turn": {"from": 2}}, "reply": {"text": "first part done"}}),
+    ])
+}
+
+#[tokio::test]
+async fn steer_is_seen_before_the_next_model_call_and_queue_when_it_would_end() {
+    let world = World::builder().processes().script(waits_for_go()).build().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("go").await;
+    ada.wait_for_event(id, "the tool call", |event| matches!(event.data, EventData::ToolUse { .. })).await;
+    ada.prompt(id, json!({"content": "and then rest", "mode": "queue"})).await.expect(202);
+    ada.prompt(id, json!({"content": "turn left"})).await.expect(202);
+    // The worker has both before the tool returns: it acknowledges the last by asking for what comes after it.
+    world.prompts_taken(id).await;
+    std::fs::write(world.config().workspace_dir.join(id.to_string()).join("go"), "").unwrap();
+    let job = ada.wait_for(id, JobState::Completed).await;
+    assert_eq!(job.result.and_then(|result| result.text).as_deref(), Some("did that too"));
+    assert_eq!(heard(&ada, id).await, ["go", "turn left", "and then rest"]);
+    let said: Vec<String> = ada
+        .events(id)
+        .await
+        .into_iter()
+        .filter_map(|event| match event.data {
+            EventData::Message { role, content } if role != MessageRole::System => Some(content),
+            EventData::ToolUse { tool, .. } => Some(tool),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(said, ["go", "shell", "turn left", "echo", "first part done", "and then rest", "did that too"]);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_said_while_it_waits_is_heard_when_it_starts() {
+    let world = World::builder().set("GANTRY_MAX_PARALLEL_JOBS", 1).build().await;
+    let ada = world.user("ada");
+    let first = ada.create_job("first").await;
+    let hand = world.hand(first).await;
+    let waiting = ada.create_job("second").await;
+    ada.prompt(waiting, json!({"content": "one"})).await.expect(202);
+    ada.prompt(waiting, json!({"content": "two", "mode": "queue", "done": true})).await.expect(202);
+    ada.prompt(waiting, json!({"content": "three"})).await.problem(ErrorCode::PromptsClosed);
+    hand.finish("done").await;
+
+    let hand = world.hand(waiting).await;
+    let one = hand.prompt(PromptId::nil(), 0).await.unwrap();
+    assert_eq!((one.content.as_str(), one.mode, one.done), ("one", PromptMode::Steer, false));
+    assert_eq!(hand.prompt(PromptId::nil(), 0).await.as_ref(), Some(&one), "offered until acknowledged");
+    let two = hand.prompt(one.prompt_id, 0).await.unwrap();
+    assert_eq!((two.content.as_str(), two.mode, two.done), ("two", PromptMode::Queue, true));
+    assert_eq!(hand.prompt(two.prompt_id, 0).await, None);
+    hand.finish("done").await;
+    ada.wait_for(waiting, JobState::Completed).await;
+    ada.prompt(waiting, json!({"content": "late"})).await.problem(ErrorCode::JobFinished);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_prompt_at_the_moment_of_completion_is_seen_or_refused() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let hand = world.hand(id).await;
+    ada.prompt(id, json!({"content": "wait, one more"})).await.expect(202);
+    let report = json!({"outcome": "completed", "text": "done"});
+    hand.report(report.clone()).await.problem(ErrorCode::PromptsWaiting);
+    assert_eq!(ada.job(id).await.state, JobState::InProgress);
+    let prompt = hand.prompt(PromptId::nil(), 0).await.unwrap();
+    assert_eq!(prompt.content, "wait, one more");
+    hand.report(report.clone()).await.problem(ErrorCode::PromptsWaiting);
+    assert_eq!(hand.prompt(prompt.prompt_id, 0).await, None, "asking for the next acknowledges");
+    hand.report(report).await.expect(200);
+    ada.prompt(id, json!({"content": "too late"})).await.problem(ErrorCode::JobFinished);
+    hand.leave(0);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_failed_report_is_not_held_up_by_prompts() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let hand = world.hand(id).await;
+    ada.prompt(id, json!({"content": "more"})).await.expect(202);
+    hand.report(json!({"outcome": "failed", "reason": "llm_error", "text": ""})).await.expect(200);
+    hand.leave(0);
+    ada.wait_for(id, JobState::Failed).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_long_poll_is_answered_as_soon_as_there_is_a_prompt() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let hand = world.hand(id).await;
+    let (prompt, reply) = tokio::join!(hand.prompt(PromptId::nil(), 25), ada.prompt(id, json!({"content": "now"})));
+    reply.expect(202);
+    let prompt = prompt.unwrap();
+    assert_eq!(prompt.content, "now");
+    assert_eq!(hand.prompt(prompt.prompt_id, 0).await, None);
+    let (none, ended) = tokio::join!(hand.prompt(prompt.prompt_id, 25), async {
+        ada.cancel(id).await.expect(202);
+        ada.wait_for(id, JobState::Cancelled).await
+    });
+    assert_eq!((none, ended.state), (None, JobState::Cancelled), "the end of the attempt ends the wait");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_prompt_that_makes_no_sense_is_refused() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    for (field, body) in [
+        ("content", json!({})),
+        ("content", json!({"content": " "})),
+        ("mode", json!({"content": "a", "mode": "shout"})),
+        ("volume", json!({"content": "a", "volume": 11})),
+    ] {
+        let reply = ada.prompt(id, body).await.problem(ErrorCode::Invalid);
+        assert_eq!(reply.fields(), [field]);
+    }
+    world.hand(id).await.finish("done").await;
+    world.finish().await;
+}

@@ -1,0 +1,63 @@
+//! The queue: by priority, then age, as far as the slots reach.
+
+use protocol::{JobId, JobState};
+use serde_json::json;
+use tests::World;
+
+#[tokio::test]
+async fn one_slot_runs_jobs_by_priority_then_age() {
+    let world = World::builder().set("GANTRY_MAX_PARALLEL_JOBS", 1).build().await;
+    let ada = world.user("ada");
+    let first = ada.create_job("first").await;
+    let mut hand = world.hand(first).await;
+    let make = async |priority: i32| ada.create(json!({"prompt": "p", "priority": priority})).await;
+    let (low, old, young, high) = (make(-5).await, make(0).await, make(0).await, make(7).await);
+    for next in [high, old, young, low] {
+        hand.finish("done").await;
+        hand = world.hand(next).await;
+    }
+    hand.finish("done").await;
+    ada.wait_for(low, JobState::Completed).await;
+    let order: Vec<String> = [first, high, old, young, low].iter().map(|id| format!("gantry-job-{id}-1")).collect();
+    assert_eq!(world.engine().asked(), order);
+    assert_eq!(world.engine().most_at_once(), 1);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn one_user_does_not_take_every_slot() {
+    let world =
+        World::builder().set("GANTRY_MAX_PARALLEL_JOBS", 3).set("GANTRY_MAX_PARALLEL_JOBS_PER_USER", 2).build().await;
+    let (ada, bob) = (world.user("ada"), world.user("bob"));
+    let mut adas = vec![];
+    for n in 0..3 {
+        adas.push(ada.create_job(&format!("task {n}")).await);
+    }
+    let (one, two) = (world.hand(adas[0]).await, world.hand(adas[1]).await);
+    let bobs = bob.create_job("mine").await;
+    let his = world.hand(bobs).await;
+    assert_eq!(ada.job(adas[2]).await.state, JobState::Pending, "a slot is free, but not for this user");
+    his.finish("done").await;
+    one.finish("done").await;
+    world.hand(adas[2]).await.finish("done").await;
+    two.finish("done").await;
+    ada.wait_for(adas[2], JobState::Completed).await;
+    assert_eq!(world.engine().most_at_once(), 3);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn fifty_jobs_at_once_all_run_and_none_twice() {
+    let world = World::builder().processes().set("GANTRY_MAX_PARALLEL_JOBS", 8).build().await;
+    let ada = world.user("ada");
+    let prompts: Vec<String> = (0..50).map(|n| format!("task {n}")).collect();
+    let made = prompts.iter().map(|prompt| ada.create_job(prompt));
+    let ids: Vec<JobId> = futures_util::future::join_all(made).await;
+    for (id, prompt) in ids.iter().zip(&prompts) {
+        let job = ada.wait_for(*id, JobState::Completed).await;
+        assert_eq!(job.result.and_then(|result| result.text), Some(format!("You said: {prompt}")));
+    }
+    assert_eq!(world.engine().asked().len(), 50);
+    assert!(world.engine().most_at_once() <= 8);
+    world.finish().await;
+}

@@ -1,0 +1,289 @@
+//! The worker's side of the orchestrator, asked by a worker that does not behave.
+
+use protocol::{ErrorCode, EventData, JobState, PromptId};
+use reqwest::Method;
+use serde_json::{Value, json};
+use tests::{HandWorker, Reply, User, World};
+
+async fn job_in_hand(world: &World, user: &User) -> HandWorker {
+    let id = user.create_job("work").await;
+    world.hand(id).await
+}
+
+/// Every call that needs an attempt that lives.
+async fn every_call(hand: &HandWorker) -> Vec<Reply> {
+    let mut replies = vec![];
+    for path in ["job", "tools", "prompt?wait_seconds=0"] {
+        replies.push(hand.get(path).await);
+    }
+    replies.push(hand.ask("c1", "hi").await);
+    replies.push(hand.tool("echo", "t1", json!({"message": "hi"})).await);
+    replies.push(hand.say(1, "hi").await);
+    replies.push(hand.post("status", &json!({"iteration": 1})).await);
+    replies
+}
+
+#[tokio::test]
+async fn the_assignment_says_what_is_to_be_done_and_nothing_else() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "work", "title": "T", "tools": ["shell", "echo"]})).await;
+    let hand = world.hand(id).await;
+    let body = hand.get("job").await.expect(200).body;
+    let tools: Vec<&str> = body["tools"].as_array().unwrap().iter().filter_map(|tool| tool["name"].as_str()).collect();
+    assert_eq!(tools, ["echo", "shell"]);
+    assert_eq!((&body["prompt"], &body["title"], &body["attempt"]), (&json!("work"), &json!("T"), &json!(1)));
+    assert_eq!((&body["lease_seconds"], &body["egress"]), (&json!(30), &json!({"enabled": false, "allow": []})));
+    let text = body.to_string();
+    assert!(!text.contains("ada") && !text.contains("secret") && !text.contains(&hand.token));
+    let health = Reply::of(
+        reqwest::Client::builder()
+            .unix_socket(world.engine().running(id).await.spec.run_folder.join("worker.sock"))
+            .build()
+            .unwrap()
+            .get("http://gantry/health"),
+    )
+    .await;
+    health.expect(200);
+    hand.finish("done").await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn only_the_jobs_own_token_on_its_own_socket_for_its_own_path_is_heard() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let (one, two) = (job_in_hand(&world, &ada).await, job_in_hand(&world, &ada).await);
+    let posing = [
+        one.with_token(&two.token),
+        one.naming(two.job),
+        one.with_token(&two.token).naming(two.job),
+        one.with_token(""),
+        one.with_token("garbage"),
+        one.with_token(&one.token[..one.token.len() - 2]),
+        one.naming(protocol::JobId::generate()),
+    ];
+    for hand in &posing {
+        for reply in every_call(hand).await {
+            reply.problem(ErrorCode::Unauthorized);
+        }
+        hand.report(json!({"outcome": "completed", "text": "stolen"})).await.problem(ErrorCode::Unauthorized);
+    }
+    for hand in [one, two] {
+        assert!(hand.job().await.prompt == "work");
+        let id = hand.job;
+        hand.finish("done").await;
+        assert_eq!(ada.wait_for(id, JobState::Completed).await.usage.llm_calls, 0);
+    }
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn an_old_attempt_is_fenced_and_after_the_end_nobody_is_heard() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let old = job_in_hand(&world, &ada).await;
+    let id = old.job;
+    world.engine().vanish(id);
+    world.engine().until_asked(2).await;
+    let hand = world.hand(id).await;
+    let stale = hand.with_token(&old.token);
+    for reply in every_call(&stale).await {
+        reply.problem(ErrorCode::Fenced);
+    }
+    let report = json!({"outcome": "completed", "text": "done"});
+    stale.report(report.clone()).await.problem(ErrorCode::Fenced);
+    assert_eq!(ada.job(id).await.state, JobState::InProgress);
+
+    hand.report(report.clone()).await.expect(200);
+    assert_eq!(hand.report(report.clone()).await.expect(200).body, json!({"accepted": true}), "once, told twice");
+    hand.report(json!({"outcome": "failed", "text": "no"})).await.expect(200);
+    for reply in every_call(&hand).await {
+        reply.problem(ErrorCode::Unauthorized);
+    }
+    let job = ada.wait_for(id, JobState::Completed).await;
+    assert_eq!(job.result.and_then(|result| result.text).as_deref(), Some("done"));
+    hand.leave(0);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn events_come_in_order_each_once_and_only_of_kinds_that_are_a_workers() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let hand = job_in_hand(&world, &ada).await;
+    let said = |seq: u64| (seq, "message", json!({"role": "assistant", "content": format!("line {seq}")}));
+    let last = |reply: Reply| reply.expect(200).body["last_client_seq"].as_u64();
+    assert_eq!(last(hand.send(&[said(1), said(2)]).await), Some(2));
+    assert_eq!(last(hand.send(&[said(1), said(2)]).await), Some(2), "sent again, stored once");
+    assert_eq!(last(hand.send(&[said(2), said(3)]).await), Some(3), "the new part of it");
+    assert_eq!(last(hand.send(&[]).await), Some(3));
+    let gap = hand.send(&[said(5)]).await.problem(ErrorCode::Invalid);
+    assert!(gap.body["detail"].as_str().is_some_and(|detail| detail.contains('4')), "{:#}", gap.body);
+    hand.send(&[said(4), said(6)]).await.problem(ErrorCode::Invalid);
+
+    for (kind, data) in [
+        ("state", json!({"from": "in_progress", "to": "completed", "reason": null, "message": null})),
+        ("result", json!({"outcome": "completed", "text": "", "partial": null})),
+        ("egress", json!({"host": "a", "port": 1, "decision": "allowed", "rule": "", "bytes": 0})),
+        (
+            "llm_call",
+            json!({"model": "m", "provider": "p", "input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0,
+                            "duration_ms": 0, "finish_reason": "stop"}),
+        ),
+        ("gossip", json!({})),
+    ] {
+        hand.send(&[(4, kind, data)]).await.problem(ErrorCode::Invalid);
+    }
+    hand.send(&[(4, "message", json!({"role": "assistant"}))]).await.problem(ErrorCode::Invalid);
+    hand.send(&[said(4)]).await.expect(200);
+    let id = hand.job;
+    hand.finish("done").await;
+    ada.wait_for(id, JobState::Completed).await;
+    let lines: Vec<String> = ada
+        .events(id)
+        .await
+        .into_iter()
+        .filter_map(|event| match event.data {
+            EventData::Message { content, .. } => Some(content),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(lines, ["line 1", "line 2", "line 3", "line 4"], "a refused batch leaves nothing behind");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_flood_of_events_is_stopped() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let hand = job_in_hand(&world, &ada).await;
+    let log = |seq: u64, text: &str| (seq, "log", json!({"stream": "stdout", "text": text}));
+    hand.send(&[log(1, &"x".repeat(2 << 20))]).await.problem(ErrorCode::TooLarge);
+    let many: Vec<_> = (1..=1_001).map(|seq| log(seq, "")).collect();
+    hand.send(&many).await.problem(ErrorCode::TooLarge);
+    let mut sent = 0;
+    let refused = loop {
+        let batch: Vec<_> = (sent + 1..=sent + 1_000).map(|seq| log(seq, "")).collect();
+        let reply = hand.send(&batch).await;
+        if reply.status.as_u16() != 200 {
+            break reply;
+        }
+        sent += 1_000;
+        assert!(sent < 100_000, "never stopped");
+    };
+    let refused = refused.problem(ErrorCode::RateLimited);
+    assert!(refused.header("retry-after").is_some_and(|wait| wait.parse::<u64>().is_ok_and(|wait| wait >= 1)));
+    hand.finish("done").await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_model_call_is_paid_once_however_often_it_is_asked() {
+    let script =
+        tests::script_of(&[json!({"reply": {"text": "answer {{turn}} to {{last_message}}", "delay_ms": 200}})]);
+    let world = World::builder().script(script).build().await;
+    let ada = world.user("ada");
+    let hand = job_in_hand(&world, &ada).await;
+    let (one, beside) = tokio::join!(hand.complete_llm("c1", "hi"), hand.complete_llm("c1", "hi"));
+    assert_eq!(one, beside);
+    assert_eq!(hand.complete_llm("c1", "something else").await, one, "the recorded answer");
+    assert_ne!(hand.complete_llm("c2", "ho").await.content, one.content);
+    let id = hand.job;
+    hand.finish("done").await;
+    let job = ada.wait_for(id, JobState::Completed).await;
+    assert_eq!(job.usage.llm_calls, 2);
+    let calls = ada.get(&format!("/api/jobs/{id}/llm-calls")).await.expect(200).body;
+    assert_eq!(calls["items"].as_array().map(Vec::len), Some(2));
+    let told = ada.events(id).await.into_iter().filter(|event| matches!(event.data, EventData::LlmCall { .. })).count();
+    assert_eq!(told, 2);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_model_call_without_a_proper_name_or_shape_is_refused() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let hand = job_in_hand(&world, &ada).await;
+    let messages = json!([{"role": "user", "content": "hi"}]);
+    for body in [
+        json!({"messages": messages}),
+        json!({"call_id": "c", "messages": "hi"}),
+        json!({"call_id": "c", "messages": [{"role": "root", "content": "hi"}]}),
+        json!({"call_id": "", "messages": messages}),
+        json!({"call_id": "x".repeat(201), "messages": messages}),
+    ] {
+        hand.post("llm/complete", &body).await.problem(ErrorCode::Invalid);
+    }
+    hand.finish("done").await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_tool_call_happens_once_and_its_refusal_is_an_answer() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let hand = job_in_hand(&world, &ada).await;
+    let echo = hand.tool("echo", "t1", json!({"message": "hi"})).await.expect(200);
+    assert_eq!((&echo.body["success"], &echo.body["output"]), (&json!(true), &json!("hi")));
+    let again = hand.tool("echo", "t1", json!({"message": "other"})).await.expect(200);
+    assert_eq!(again.body, echo.body);
+    for (id, name, arguments, kind) in [
+        ("t2", "create_job", json!({"prompt": "p"}), "autonomous_unavailable"),
+        ("t3", "Create_Job", json!({"prompt": "p"}), "not_found"),
+        ("t4", "nothing", json!({}), "not_found"),
+        ("t5", "echo", json!({"volume": 11}), "invalid_parameters"),
+        ("t6", "echo", json!("text"), "invalid_parameters"),
+        ("t7", "shell", json!({"command": "id"}), "not_found"),
+    ] {
+        let reply = hand.tool(name, id, arguments).await.expect(200);
+        let seen = (reply.body["success"].as_bool(), reply.body["error"]["kind"].as_str());
+        assert_eq!(seen, (Some(false), Some(kind)), "{name}: {:#}", reply.body);
+        assert!(reply.body["error"]["message"].as_str().is_some_and(|message| !message.is_empty()));
+    }
+    hand.tool("echo", "", json!({"message": "hi"})).await.problem(ErrorCode::Invalid);
+    let id = hand.job;
+    hand.finish("done").await;
+    ada.wait_for(id, JobState::Completed).await;
+    let actions = ada.get(&format!("/api/jobs/{id}/actions")).await.expect(200).body;
+    let tools: Vec<Option<&str>> =
+        actions["items"].as_array().unwrap().iter().map(|action| action["tool"].as_str()).collect();
+    let every = ["echo", "create_job", "Create_Job", "nothing", "echo", "echo", "shell"].map(Some);
+    assert_eq!(tools, every, "every call has its row, refused and unknown ones too");
+    assert_eq!(ada.jobs().await.len(), 1, "no job was made");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_narrowed_job_reaches_only_its_tools() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "work", "tools": ["time"]})).await;
+    let hand = world.hand(id).await;
+    let listed = hand.get("tools").await.expect(200).body;
+    assert_eq!(listed["tools"].as_array().map(Vec::len), Some(1));
+    let reply = hand.tool("echo", "t1", json!({"message": "hi"})).await.expect(200);
+    assert_eq!(reply.body["success"], json!(false), "{:#}", reply.body);
+    let reply = hand.tool("time", "t2", json!({})).await.expect(200);
+    assert_eq!(reply.body["success"], json!(true), "{:#}", reply.body);
+    hand.finish("done").await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn the_workers_socket_is_not_the_public_api_and_large_bodies_are_refused() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let hand = job_in_hand(&world, &ada).await;
+    hand.get("../../api/jobs").await.problem(ErrorCode::NotFound);
+    hand.get("nothing").await.problem(ErrorCode::NotFound);
+    Reply::of(hand.request(Method::DELETE, "job")).await.problem(ErrorCode::MethodNotAllowed);
+    let big = json!({"outcome": "completed", "text": "x".repeat(2 << 20)});
+    hand.report(big).await.problem(ErrorCode::TooLarge);
+    let model: Value = json!({"call_id": "c", "messages": [{"role": "user", "content": "x".repeat(3 << 20)}]});
+    hand.post("llm/complete", &model).await.expect(200);
+    hand.get("prompt?wait_seconds=x").await.problem(ErrorCode::Invalid);
+    assert_eq!(hand.prompt(PromptId::nil(), 0).await, None);
+    hand.finish("done").await;
+    world.finish().await;
+}
