@@ -34,7 +34,9 @@ build() {
   cargo build --locked --profile "$profile" -p orchestrator --bin gantry
   # Always with a target, else build scripts would be linked statically too. It is a folder of its own in the target
   # folder, so the flag does not make cargo build everybody else's dependencies again.
-  RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked --profile worker --target "$triple" -p worker
+  # Relative relocations packed: a third of a megabyte less in every job's image.
+  RUSTFLAGS="-C target-feature=+crt-static" cargo rustc --locked --profile worker --target "$triple" -p worker \
+    --bin gantry-worker -- -C link-arg=-Wl,-z,pack-relative-relocs
   install -D -m 0755 "$target_dir/$(profile_folder "$profile")/gantry" "$out/gantry"
   install -D -m 0755 "$target_dir/$triple/worker/gantry-worker" "$out/gantry-worker"
   # A dev build's debug information is most of it, and nobody reads it in an image.

@@ -11,7 +11,7 @@
 # its dependencies already and an optimised build takes as long as all else together; the worker in them is what ships.
 set -euo pipefail
 
-readonly STEPS=(shell fmt clippy doc test images ring smoke deny machete)
+readonly STEPS=(shell fmt clippy doc test images ring clients smoke deny machete)
 readonly QUICK=(fmt clippy doc test)
 readonly NEXTEST_VERSION=0.9.143
 readonly DENY_VERSION=0.20.2
@@ -52,16 +52,20 @@ use_cache() {
 # Installs the Debian package $2 when the command $1 is missing.
 need_command() {
   command -v "$1" >/dev/null && return
+  need_package "$2"
+}
+
+need_package() {
   if [ ! -e /etc/debian_version ] || [ "$(id -u)" -ne 0 ]; then
-    fail "$1 is missing; install it (Debian's package: $2)"
+    fail "Debian's package $1 is missing; install it"
     return
   fi
-  echo "installing $2"
+  echo "installing $1"
   if [ -z "${apt_updated:-}" ]; then
     apt-get update -qq
     apt_updated=yes
   fi
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" >/dev/null
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$1" >/dev/null
 }
 
 need_rust() {
@@ -83,7 +87,7 @@ need_cargo_tool() {
 
 step_shell() {
   need_command shellcheck shellcheck
-  shellcheck docker/*.sh tests/*.sh .ci/run
+  shellcheck docker/*.sh tests/*.sh tests/clients/*.sh .ci/run
 }
 
 step_fmt() { cargo fmt --all -- --check; }
@@ -131,6 +135,20 @@ step_ring() {
   docker/engine.sh
   need_cargo_tool cargo-nextest "$NEXTEST_VERSION"
   cargo nextest run --workspace --locked --no-fail-fast -E 'binary(engine_ring)'
+}
+
+# The official client libraries and schemathesis, in a Python environment of their own.
+step_clients() {
+  local env="$tools/clients"
+  docker/engine.sh
+  need_command python3 python3
+  need_command curl curl
+  if ! "$env/bin/python" -c 'import openai, anthropic, schemathesis' 2>/dev/null; then
+    python3 -m venv "$env" 2>/dev/null || { need_package python3-venv; python3 -m venv --clear "$env"; }
+    "$env/bin/pip" install --quiet --requirement tests/clients/requirements.txt
+  fi
+  cargo build --locked --quiet -p orchestrator --bin gantry
+  CLIENTS_PYTHON="$env/bin/python" CLIENTS_SCHEMATHESIS="$env/bin/schemathesis" tests/clients/check.sh "$CARGO_TARGET_DIR/debug/gantry"
 }
 
 # The newcomer's way: up, up again, a job that would sleep for long, down, and nothing is left.

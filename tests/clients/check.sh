@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# What other people's programs make of Gantry: the official `openai` and `anthropic` libraries against `gantry llm serve`,
+# and schemathesis against the public API's OpenAPI document. Takes the gantry binary: `tests/clients/check.sh BINARY`.
+# Needs an engine with the job image. Leaves nothing behind: an own data folder, own ports, jobs cancelled at the end.
+set -euo pipefail
+
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+gantry="${1:?the gantry binary}"
+python="${CLIENTS_PYTHON:-python3}"
+schemathesis="${CLIENTS_SCHEMATHESIS:-schemathesis}"
+work="$(mktemp -d)"
+pids=()
+
+cleanup() {
+  local pid
+  for pid in "${pids[@]}"; do
+    kill "$pid" 2>/dev/null || true
+    wait "$pid" 2>/dev/null || true
+  done
+  docker ps -aq --filter "label=gantry.instance-id=$GANTRY_INSTANCE_ID" | xargs -r docker rm -f >/dev/null
+  rm -rf "$work"
+}
+
+free_port() { "$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+
+wait_for() {
+  local deadline=$((SECONDS + 60))
+  until curl -fsS -o /dev/null --max-time 5 "$1" 2>/dev/null; do
+    [ "$SECONDS" -lt "$deadline" ] || { echo "clients: $1 does not answer" >&2; return 1; }
+    sleep 0.2
+  done
+}
+
+GANTRY_INSTANCE_ID="$("$python" -c 'import uuid; print(uuid.uuid4())')"
+export GANTRY_INSTANCE_ID GANTRY_DATA_DIR="$work/data"
+trap cleanup EXIT
+
+echo "--- the openai and anthropic libraries against gantry llm serve"
+port="$(free_port)"
+"$gantry" llm serve --script "$here/clients.yaml" --bind "127.0.0.1:$port" >"$work/llm.log" 2>&1 &
+pids+=($!)
+wait_for "http://127.0.0.1:$port/v1/models"
+"$python" "$here/check_clients.py" "http://127.0.0.1:$port"
+
+echo "--- schemathesis against /api/openapi.json"
+port="$(free_port)"
+GANTRY_BIND="127.0.0.1:$port" RUST_LOG=warn "$gantry" serve >"$work/serve.log" 2>&1 &
+pids+=($!)
+wait_for "http://127.0.0.1:$port/readyz"
+token="$("$gantry" token create --user schema --role user --ttl 1h)"
+# What is refused though it fits the schema (a cursor that nobody gave, an idempotency key used twice) is told by a
+# documented status; that such requests exist is no failure, so positive acceptance is not among the checks.
+"$schemathesis" run "http://127.0.0.1:$port/api/openapi.json" -H "Authorization: Bearer $token" \
+  --checks not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,response_schema_conformance \
+  --max-examples 40 --seed 1
