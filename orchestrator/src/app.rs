@@ -37,8 +37,13 @@ use crate::{
     tools::HostTools,
 };
 
-/// What model calls under way get to be recorded when the process drains.
-const DRAIN_CALLS: Duration = Duration::from_secs(5);
+/// What requests and containers at work get when the process drains. With the two below less than the 10 s that an
+/// operator's `stop` grants before it kills; what is cut off is harmless, since the next process finds it in the store.
+const DRAIN_TASKS: Duration = Duration::from_secs(5);
+/// What model calls under way get to be recorded.
+const DRAIN_CALLS: Duration = Duration::from_secs(3);
+/// What workers' requests get after that.
+const DRAIN_SOCKETS: Duration = Duration::from_secs(1);
 
 /// Why the daemon does not run, or no longer.
 #[derive(Debug, thiserror::Error)]
@@ -179,6 +184,7 @@ impl App {
             tools,
             lease,
             tasks: calls.clone(),
+            drain: drain.clone(),
         }));
         let worker_side = Frame { allowed_hosts: None, body_limit_bytes: worker::MAX_BODY_BYTES }.around(worker_side);
         let sockets = Arc::new(Sockets::new(config.run_dir.clone(), worker_side));
@@ -247,7 +253,20 @@ impl App {
             });
         }
         let mut result = Ok(());
-        while let Some(ended) = tasks.join_next().await {
+        let overdue = async {
+            drain.cancelled().await;
+            tokio::time::sleep(DRAIN_TASKS).await;
+        };
+        tokio::pin!(overdue);
+        loop {
+            let ended = tokio::select! {
+                ended = tasks.join_next() => ended,
+                () = &mut overdue => {
+                    tracing::warn!("requests or containers were still at work");
+                    break;
+                }
+            };
+            let Some(ended) = ended else { break };
             let (task, why) = match ended {
                 Ok((task, Ok(()))) if drain.is_cancelled() => {
                     tracing::debug!(task, "drained");
@@ -266,7 +285,9 @@ impl App {
         if tokio::time::timeout(DRAIN_CALLS, self.calls.wait()).await.is_err() {
             tracing::warn!("model calls were still under way");
         }
-        self.sockets.stop().await;
+        if tokio::time::timeout(DRAIN_SOCKETS, self.sockets.stop()).await.is_err() {
+            tracing::warn!("workers' requests were still under way");
+        }
         self.store.close().await;
         result
     }

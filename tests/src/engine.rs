@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    os::unix::net::UnixStream,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -60,8 +61,6 @@ struct Table {
     listed: u64,
     /// Every start that was asked for, in order.
     asked: Vec<String>,
-    /// The most that ran at once.
-    most: usize,
 }
 
 /// The engine; clones are the same one.
@@ -105,7 +104,6 @@ impl FakeEngine {
             reachable: true,
             listed: 0,
             asked: vec![],
-            most: 0,
         };
         Self(Arc::new(Inner {
             workers,
@@ -180,11 +178,6 @@ impl FakeEngine {
         self.lock().asked.clone()
     }
 
-    /// The most containers that ran at once.
-    pub fn most_at_once(&self) -> usize {
-        self.lock().most
-    }
-
     /// What is there now.
     pub fn containers(&self) -> Vec<Container> {
         self.lock().containers.values().cloned().collect()
@@ -229,9 +222,11 @@ impl FakeEngine {
         self.until("every container to be gone", |all| all.is_empty().then_some(())).await;
     }
 
-    /// Plays the worker of a job, once its container runs.
+    /// Plays the worker of a job, once its container runs and its socket answers (after a restart a little later).
     pub async fn hand(&self, job: JobId) -> HandWorker {
         let container = self.running(job).await;
+        let socket = container.spec.run_folder.join("worker.sock");
+        self.until("the worker's socket", |_| UnixStream::connect(&socket).ok()).await;
         HandWorker::in_container(self.clone(), &container)
     }
 
@@ -284,8 +279,6 @@ impl FakeEngine {
         }
         self.change(|table| {
             table.containers.insert(spec.name.clone(), container);
-            let running = table.containers.values().filter(|c| c.status == ContainerStatus::Running).count();
-            table.most = table.most.max(running);
         });
         Ok(StartedContainer { id, adopted: false })
     }

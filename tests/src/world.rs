@@ -61,6 +61,7 @@ impl WorldBuilder {
     }
 
     /// A setting, by its variable.
+    #[expect(clippy::needless_pass_by_value, reason = "numbers and texts are written here as they are")]
     pub fn set(mut self, name: &'static str, value: impl ToString) -> Self {
         self.settings.push((name, value.to_string()));
         self
@@ -233,9 +234,8 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        if self.running.is_some() && !std::thread::panicking() {
-            panic!("a story ends with world.finish().await");
-        }
+        let ended = self.running.is_none() || std::thread::panicking();
+        assert!(ended, "a story ends with world.finish().await");
     }
 }
 
@@ -252,7 +252,7 @@ fn check_events(job: &Job, events: &[Event]) {
     let results: Vec<i64> =
         events.iter().filter(|event| matches!(event.data, EventData::Result { .. })).map(|event| event.seq).collect();
     let count = i64::try_from(events.len()).unwrap_or(i64::MAX);
-    assert_eq!(results, [count - 1], "one result, last but for the final state, in {:#?}", events);
+    assert_eq!(results, [count - 1], "one result, last but for the final state, in {events:#?}");
     let mut state = None;
     for event in events {
         if let EventData::State { from, to, .. } = &event.data {

@@ -129,7 +129,8 @@ async fn lists_are_newest_first_filtered_and_paged() {
     let ada = world.user("ada");
     let mut ids = vec![];
     for (n, team) in ["red", "blue", "red"].iter().enumerate() {
-        ids.push(ada.create(json!({"prompt": format!("task {n}"), "labels": {"team": team}})).await);
+        let labels = json!({"team": team, "a.b/c-d": format!("v:{n}"), "7": "seven"});
+        ids.push(ada.create(json!({"prompt": format!("task {n}"), "labels": labels})).await);
     }
     let newest: Vec<_> = ids.iter().rev().copied().collect();
     assert_eq!(ada.jobs().await.iter().map(|job| job.id).collect::<Vec<_>>(), newest);
@@ -137,6 +138,9 @@ async fn lists_are_newest_first_filtered_and_paged() {
         ada.get(&format!("/api/jobs?{query}")).await.expect(200).body["items"].as_array().map(Vec::len)
     };
     assert_eq!(count("label=team:red").await, Some(2));
+    assert_eq!(count("label=a.b/c-d:v:1").await, Some(1));
+    assert_eq!(count("label=7:seven").await, Some(3));
+    assert_eq!(count("label=a.b:v").await, Some(0));
     assert_eq!(count("label=team:red&q=TASK%202").await, Some(1));
     assert_eq!(count("state=completed,failed").await, Some(0));
     let page = ada.get("/api/jobs?limit=2").await.expect(200).body;

@@ -5,6 +5,8 @@ mod cancel;
 #[cfg(test)]
 mod create;
 #[cfg(test)]
+mod drain;
+#[cfg(test)]
 mod endings;
 #[cfg(test)]
 mod events;

@@ -1,6 +1,11 @@
 //! What is refused, field by field, and that nothing is stored or run then.
 
-use orchestrator::engine::ReadinessReason;
+use std::time::Duration;
+
+use orchestrator::{
+    clock::{Clock, ManualClock},
+    engine::ReadinessReason,
+};
 use protocol::{ErrorCode, JobState};
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -154,18 +159,26 @@ async fn a_sandbox_that_the_operator_turned_off_is_no_fault_and_takes_no_job() {
 
 #[tokio::test]
 async fn a_job_that_was_taken_waits_out_a_sandbox_that_went_away() {
-    let world = World::builder().set("GANTRY_MAX_PARALLEL_JOBS", 1).build().await;
+    // What is known of the sandbox is good for a second: the story lets it pass.
+    let time = ManualClock::at(Clock::system().now());
+    let world = World::builder().clock(&time).set("GANTRY_MAX_PARALLEL_JOBS", 1).build().await;
     let ada = world.user("ada");
     let first = ada.create_job("first").await;
     let hand = world.hand(first).await;
     let waiting = ada.create_job("second").await;
     world.engine().not_ready(ReadinessReason::EngineUnreachable);
+    time.advance(Duration::from_secs(2));
     hand.finish("done").await;
     world.engine().gone(first).await;
-    assert_eq!(ada.job(waiting).await.state, JobState::Pending, "no attempt is spent");
+    world.engine().until_listed_again().await;
+    let job = ada.job(waiting).await;
+    assert_eq!((job.state, job.attempt), (JobState::Pending, 0), "no attempt is spent");
+    assert!(job.message.is_some_and(|message| message.contains("engine_unreachable")));
     world.engine().ready();
+    time.advance(Duration::from_secs(2));
     let hand = world.hand(waiting).await;
-    assert_eq!(ada.job(waiting).await.attempt, 1);
+    let job = ada.job(waiting).await;
+    assert_eq!((job.attempt, job.message), (1, None));
     hand.finish("done").await;
     ada.wait_for(waiting, JobState::Completed).await;
     world.finish().await;

@@ -17,7 +17,7 @@ use futures_util::{
 use protocol::{CallId, Completion, CompletionRequest, ErrorCode, JobId};
 use tokio_util::task::TaskTracker;
 
-use super::{WorkerApi, caller::Caller};
+use super::{WorkerApi, caller::Caller, check_call_id};
 use crate::{
     domain::job::JobRecord,
     http::{extract::ApiJson, problem::ApiError},
@@ -81,6 +81,7 @@ pub(super) async fn complete_with_tools(
 }
 
 async fn answer(api: WorkerApi, job: JobRecord, request: CompletionRequest) -> Result<Json<Completion>, ApiError> {
+    check_call_id(&request.call_id)?;
     if let Some(known) = api.store.model_answer(job.id, job.attempt, &request.call_id).await? {
         return Ok(Json(known.0));
     }
@@ -105,6 +106,11 @@ async fn answer(api: WorkerApi, job: JobRecord, request: CompletionRequest) -> R
 
 /// Asks, records, and only then lets the answer be used.
 async fn ask(api: &WorkerApi, job: &JobRecord, key: &Key, request: &CompletionRequest) -> Asked {
+    // An earlier task with this name may have ended after the caller looked and before it joined: not paid twice.
+    if let Ok(Some(known)) = api.store.model_answer(key.0, key.1, &key.2).await {
+        api.calls.forget(key);
+        return Ok(Arc::new(known.0));
+    }
     let context = CallContext { job_title: Some(&job.title), model: Some(&job.model) };
     let (spent, answer, result) = match api.gateway.ask(request, &context).await {
         Ok(answer) => (answer.spent, Ok(answer.completion.clone()), Ok(Arc::new(answer.completion))),

@@ -17,10 +17,14 @@ use axum::{
     extract::DefaultBodyLimit,
     routing::{get, post},
 };
-use tokio_util::task::TaskTracker;
+use protocol::CallId;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{llm::Calls, pace::Pace};
-use crate::{auth::WorkerTokens, clock::Clock, dispatch::Wake, llm::Gateway, store::Store, tools::HostTools};
+use crate::{
+    auth::WorkerTokens, clock::Clock, dispatch::Wake, http::problem::ApiError, llm::Gateway, store::Store,
+    tools::HostTools,
+};
 
 /// Bodies of model calls (contract: sandbox, Worker API).
 const MAX_MODEL_BODY_BYTES: usize = 32 * 1024 * 1024;
@@ -37,6 +41,7 @@ pub struct WorkerApi {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) tools: Arc<HostTools>,
     pub(crate) lease: Duration,
+    pub(crate) drain: CancellationToken,
     calls: Arc<Calls>,
     pace: Arc<Pace>,
 }
@@ -59,6 +64,8 @@ pub struct WorkerApiParts {
     pub lease: Duration,
     /// Owns the model calls under way: they outlive the request that asked, so that their cost is recorded.
     pub tasks: TaskTracker,
+    /// Fires when the process drains: long polls end, so that workers ask the next process.
+    pub drain: CancellationToken,
 }
 
 impl WorkerApi {
@@ -72,6 +79,7 @@ impl WorkerApi {
             gateway: parts.gateway,
             tools: parts.tools,
             lease: parts.lease,
+            drain: parts.drain,
             calls: Arc::new(Calls::new(parts.tasks)),
             pace: Arc::new(Pace::default()),
         }
@@ -96,6 +104,16 @@ pub fn router(api: WorkerApi) -> Router {
         .route("/worker/{job_id}/complete", post(complete::complete))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES));
     model.merge(rest).with_state(api)
+}
+
+/// A call id is a name, not a text.
+const MAX_CALL_ID_BYTES: usize = 200;
+
+fn check_call_id(call_id: &CallId) -> Result<(), ApiError> {
+    if (1..=MAX_CALL_ID_BYTES).contains(&call_id.0.len()) {
+        return Ok(());
+    }
+    Err(ApiError::field("call_id", format!("must be 1 to {MAX_CALL_ID_BYTES} bytes")))
 }
 
 async fn health() -> axum::Json<serde_json::Value> {

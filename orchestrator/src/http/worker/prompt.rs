@@ -39,7 +39,11 @@ pub(super) async fn next(
             return Ok(Json(prompt).into_response());
         }
         let open = api.store.job(job.id).await?.is_some_and(|now| now.token_hash == job.token_hash);
-        if !open || timeout_at(until, follower.changed()).await.is_err() {
+        let changed = tokio::select! {
+            changed = timeout_at(until, follower.changed()) => changed.is_ok(),
+            () = api.drain.cancelled() => false,
+        };
+        if !open || !changed {
             return Ok(StatusCode::NO_CONTENT.into_response());
         }
     }

@@ -1,9 +1,9 @@
 //! `GET …/tools` and `POST …/tools/{name}`: the orchestrator's tools, through the one guarded path.
 
 use axum::{Json, extract::State};
-use protocol::{ErrorCode, ToolCallReply, ToolCallRequest, ToolList};
+use protocol::{ToolCallReply, ToolCallRequest, ToolList};
 
-use super::{WorkerApi, caller::Caller};
+use super::{WorkerApi, caller::Caller, check_call_id};
 use crate::{
     http::{
         extract::{ApiJson, ApiPath},
@@ -12,9 +12,6 @@ use crate::{
     store::ActionRow,
     tools::Caller as ToolCaller,
 };
-
-/// A call id is a name, not a text.
-const MAX_CALL_ID_BYTES: usize = 200;
 
 pub(super) async fn list(State(api): State<WorkerApi>, Caller { job }: Caller) -> Json<ToolList> {
     Json(ToolList { tools: api.tools.offered(job.tools.as_deref()) })
@@ -26,9 +23,7 @@ pub(super) async fn call(
     ApiPath((_, name)): ApiPath<(String, String)>,
     ApiJson(request): ApiJson<ToolCallRequest>,
 ) -> Result<Json<ToolCallReply>, ApiError> {
-    if request.call_id.0.is_empty() || request.call_id.0.len() > MAX_CALL_ID_BYTES {
-        return Err(ApiError::new(ErrorCode::Invalid, format!("call_id must be 1 to {MAX_CALL_ID_BYTES} bytes")));
-    }
+    check_call_id(&request.call_id)?;
     if let Some(known) = api.store.tool_reply(job.id, job.attempt, &request.call_id).await? {
         return Ok(Json(known));
     }

@@ -1,0 +1,107 @@
+//! Draining: soon, whoever still waits for something; and work goes on in the next process.
+
+use std::time::{Duration, Instant};
+
+use protocol::{EventData, JobState, PromptId};
+use serde_json::json;
+use tests::{Told, World, script_of};
+
+/// What an operator's `stop` grants before it kills.
+const GRANTED: Duration = Duration::from_secs(10);
+
+async fn stop_in_time(world: &mut World, granted: Duration) {
+    let since = Instant::now();
+    world.stop().await;
+    assert!(since.elapsed() < granted, "the drain took {:?}", since.elapsed());
+}
+
+#[tokio::test]
+async fn the_real_worker_goes_on_with_the_next_process() {
+    let script = script_of(&[
+        json!({"when": {"turn": 1}, "reply": {"tool_calls": [
+            {"name": "shell", "arguments": {"command": "until [ -e go ]; do sleep 0.02; done; echo went"}}]}}),
+        json!({"reply": {"text": "{{tool_result}}"}}),
+    ]);
+    let mut world = World::builder().processes().script(script).build().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("wait").await;
+    ada.wait_for_event(id, "the tool call", |event| matches!(event.data, EventData::ToolUse { .. })).await;
+    // Its long poll for prompts is under way.
+    stop_in_time(&mut world, Duration::from_secs(3)).await;
+    std::fs::write(world.config().workspace_dir.join(id.to_string()).join("go"), "").unwrap();
+    world.start().await;
+    let ada = world.user("ada");
+    let job = ada.wait_for(id, JobState::Completed).await;
+    assert_eq!((job.attempt, job.usage.llm_calls, job.usage.tool_calls), (1, 2, 1));
+    assert!(job.result.and_then(|result| result.text).is_some_and(|text| text.contains("went")));
+    assert_eq!(world.engine().asked().len(), 1);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_poll_for_prompts_ends_with_the_process() {
+    let mut world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let hand = world.hand(id).await;
+    let (none, ()) = tokio::join!(hand.prompt(PromptId::nil(), 60), async {
+        world.engine().until_listed_again().await;
+        stop_in_time(&mut world, Duration::from_secs(3)).await;
+    });
+    assert_eq!(none, None);
+    world.start().await;
+    world.user("ada").wait_for(id, JobState::InProgress).await;
+    world.hand(id).await.finish("done").await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_long_model_call_is_given_up_and_asked_again_in_the_next_process() {
+    let script = script_of(&[
+        json!({"when": {"last_message": "think hard"}, "reply": {"text": "slow", "delay_ms": 60_000}}),
+        json!({"reply": {"text": "quick"}}),
+    ]);
+    let mut world = World::builder().script(script).build().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let hand = world.hand(id).await;
+    let asking = hand.ask("c1", "think hard");
+    let drained = async {
+        world.engine().until_listed_again().await;
+        stop_in_time(&mut world, GRANTED).await;
+    };
+    tokio::select! {
+        reply = asking => panic!("there is no answer: {}", reply.body),
+        () = drained => {}
+    }
+    world.start().await;
+    let ada = world.user("ada");
+    let hand = world.hand(id).await;
+    assert_eq!(hand.complete_llm("c1", "hi").await.content, "quick");
+    hand.finish("done").await;
+    ada.wait_for(id, JobState::Completed).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_reader_that_never_reads_does_not_hold_up_the_end() {
+    let mut world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("talk").await;
+    let mut idle = ada.stream(id, None).await;
+    assert!(matches!(idle.next().await, Some(Told::Event(_))));
+    let hand = world.hand(id).await;
+    let line = "x".repeat(64 * 1024);
+    for batch in 0..24_u64 {
+        let events: Vec<_> =
+            (1..=14_u64).map(|n| (batch * 14 + n, "log", json!({"stream": "stdout", "text": line}))).collect();
+        hand.send(&events).await.expect(200);
+    }
+    hand.finish("done").await;
+    ada.wait_for(id, JobState::Completed).await;
+    world.engine().empty().await;
+    stop_in_time(&mut world, GRANTED).await;
+    drop(idle);
+    world.start().await;
+    world.finish().await;
+}
