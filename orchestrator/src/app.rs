@@ -24,7 +24,9 @@ use crate::{
     auth::{KeyError, SigningKey, WorkerTokens},
     clock::Clock,
     config::{Config, SandboxMode},
-    dispatch::{Dispatcher, DispatcherSettings, Sandbox, Sockets, Wake, Workspaces, plan::PlanLimits},
+    dispatch::{
+        DiskSweep, Dispatcher, DispatcherSettings, Overfull, Sandbox, Sockets, Wake, Workspaces, plan::PlanLimits,
+    },
     domain::request::Ceiling,
     engine::{Docker, DockerSettings, Engine, SandboxReadiness},
     http::{
@@ -111,7 +113,7 @@ pub struct App {
     store: Store,
     sandbox: Arc<Sandbox>,
     sockets: Arc<Sockets>,
-    dispatcher: Option<Dispatcher>,
+    dispatcher: Option<(Dispatcher, DiskSweep)>,
     router: Router,
     calls: TaskTracker,
     drain: CancellationToken,
@@ -189,6 +191,13 @@ impl App {
         let worker_side = Frame { allowed_hosts: None, body_limit_bytes: worker::MAX_BODY_BYTES }.around(worker_side);
         let sockets = Arc::new(Sockets::new(config.run_dir.clone(), worker_side));
         let workspaces = Workspaces::new(config.workspace_dir.clone());
+        let overfull = Overfull::default();
+        let sweep = DiskSweep {
+            store: store.clone(),
+            workspaces: workspaces.clone(),
+            overfull: overfull.clone(),
+            wake: wake.clone(),
+        };
         let settings = DispatcherSettings {
             store: store.clone(),
             sandbox: Arc::clone(&sandbox),
@@ -198,13 +207,10 @@ impl App {
             clock: clock.clone(),
             logs: config.data_dir.join("logs"),
             lease,
-            limits: PlanLimits {
-                max_parallel: config.max_parallel_jobs as usize,
-                max_parallel_per_user: config.max_parallel_jobs_per_user as usize,
-                start_timeout: Duration::from_secs(config.start_timeout_seconds),
-            },
+            overfull: overfull.clone(),
+            limits: plan_limits(&config),
         };
-        let dispatcher = engine.map(|engine| Dispatcher::new(settings, engine, wake.clone()));
+        let dispatcher = engine.map(|engine| (Dispatcher::new(settings, engine, wake.clone()), sweep));
         let ceiling = ceiling(&config);
         let public_side = public::router(PublicApi::new(PublicParts {
             store: store.clone(),
@@ -245,7 +251,12 @@ impl App {
             let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
             ("the public API", served.map_err(|error| error.to_string()))
         });
-        if let Some(dispatcher) = self.dispatcher {
+        if let Some((dispatcher, sweep)) = self.dispatcher {
+            let stop = drain.clone();
+            tasks.spawn(async move {
+                let ran = sweep.run(stop).await;
+                ("the disk sweep", ran.map_err(|error| chain(&error)))
+            });
             let stop = drain.clone();
             tasks.spawn(async move {
                 let ran = dispatcher.run(stop).await;
@@ -305,6 +316,14 @@ fn engine(config: &Config, instance_id: InstanceId, given: Option<Arc<dyn Engine
                 run_dir: config.run_dir.clone(),
             }))
         })),
+    }
+}
+
+fn plan_limits(config: &Config) -> PlanLimits {
+    PlanLimits {
+        max_parallel: config.max_parallel_jobs as usize,
+        max_parallel_per_user: config.max_parallel_jobs_per_user as usize,
+        start_timeout: Duration::from_secs(config.start_timeout_seconds),
     }
 }
 

@@ -71,6 +71,7 @@ impl Hands {
             Action::Settle { job, death } => self.settle(job, death).await,
             Action::Cancel { job } => self.cancel(job).await,
             Action::Expire { job } => self.expire(job).await,
+            Action::Evict { job } => self.evict(job).await,
             Action::Remove { container } => self.remove(&container).await,
             Action::Sweep { folder } => Ok(self.sockets.close(&folder)?),
         }
@@ -90,7 +91,7 @@ impl Hands {
             engine: facts.engine,
             runtime: facts.runtime,
             transport: "unix".to_owned(),
-            workspace: "fsize".to_owned(),
+            workspace: "fsize+sweep".to_owned(),
             node: Some(facts.node),
             posture: facts.posture,
             exit_code: None,
@@ -196,6 +197,22 @@ impl Hands {
         self.store.end(id, now, |job| job.fail(now, JobReason::WallClock, message)).await?;
         if let Some(container) = &job.container {
             self.engine.stop(&container.name, STOP_GRACE).await?;
+            self.remove(&container.name).await?;
+        }
+        Ok(())
+    }
+
+    /// Killed before the record says so: until then it goes on writing.
+    async fn evict(&self, id: JobId) -> Result<(), Undone> {
+        let Some(job) = self.store.job(id).await? else { return Ok(()) };
+        if let Some(container) = &job.container {
+            self.engine.kill(&container.name).await?;
+            self.note_end(&job, container).await?;
+        }
+        let now = self.clock.now();
+        let message = format!("the workspace holds more than limits.disk_mb = {}", job.limits.disk_mb);
+        self.store.end(id, now, |job| job.fail(now, JobReason::DiskLimit, message)).await?;
+        if let Some(container) = &job.container {
             self.remove(&container.name).await?;
         }
         Ok(())

@@ -13,7 +13,7 @@ use tokio::{sync::Notify, task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Sandbox, Sockets, Workspaces,
+    Overfull, Sandbox, Sockets, Workspaces,
     apply::Hands,
     plan::{Facts, Plan, PlanLimits, Subject, plan},
 };
@@ -58,6 +58,8 @@ pub struct DispatcherSettings {
     pub logs: PathBuf,
     /// A worker's lease.
     pub lease: Duration,
+    /// What the sweep found.
+    pub overfull: Overfull,
     /// How much may run.
     pub limits: PlanLimits,
 }
@@ -65,6 +67,7 @@ pub struct DispatcherSettings {
 /// The dispatcher.
 pub struct Dispatcher {
     hands: Arc<Hands>,
+    overfull: Overfull,
     limits: PlanLimits,
     wake: Wake,
 }
@@ -83,7 +86,7 @@ impl Dispatcher {
             logs: settings.logs,
             lease: settings.lease,
         };
-        Self { hands: Arc::new(hands), limits: settings.limits, wake }
+        Self { hands: Arc::new(hands), overfull: settings.overfull, limits: settings.limits, wake }
     }
 
     /// Runs until told to drain; then starts nothing more, lets what is at work finish, and leaves containers running.
@@ -158,6 +161,7 @@ impl Dispatcher {
             folders: &folders,
             served: &hands.sockets.served(),
             busy,
+            overfull: &self.overfull.jobs(),
             limits: self.limits,
         });
         let anything = !jobs.is_empty() || containers.is_none_or(|all| !all.is_empty());

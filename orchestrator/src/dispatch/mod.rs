@@ -1,12 +1,14 @@
 //! The dispatcher: makes containers match the database. Contents only.
 
 mod apply;
+mod disk;
 mod dispatcher;
 pub mod plan;
 mod sandbox;
 mod sockets;
 mod workspace;
 
+pub use disk::{DiskSweep, Overfull};
 pub use dispatcher::{Dispatcher, DispatcherSettings, Wake};
 pub use sandbox::Sandbox;
 pub use sockets::{SocketJob, Sockets};

@@ -38,6 +38,8 @@ pub struct Facts<'a> {
     pub served: &'a HashSet<String>,
     /// What an earlier decision is still working on.
     pub busy: &'a HashSet<Subject>,
+    /// Jobs whose workspace is over its limit.
+    pub overfull: &'a HashSet<JobId>,
     /// How much may run.
     pub limits: PlanLimits,
 }
@@ -92,6 +94,11 @@ pub enum Action {
         /// This job.
         job: JobId,
     },
+    /// Its workspace is over its limit: freeze it, kill it without grace and mark it failed.
+    Evict {
+        /// This job.
+        job: JobId,
+    },
     /// Remove a container that belongs to no open attempt, with its folder.
     Remove {
         /// Its name.
@@ -112,7 +119,8 @@ impl Action {
             | Self::Resume { job }
             | Self::Settle { job, .. }
             | Self::Cancel { job }
-            | Self::Expire { job } => Subject::Job(*job),
+            | Self::Expire { job }
+            | Self::Evict { job } => Subject::Job(*job),
             Self::Remove { container } => Subject::Container(container.clone()),
             Self::Sweep { folder } => Subject::Container(folder.clone()),
         }
@@ -220,6 +228,10 @@ fn plan_open(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) {
             return;
         }
         plan.look_again_at(facts.now, deadline);
+    }
+    if facts.overfull.contains(&id) {
+        plan.actions.push(Action::Evict { job: id });
+        return;
     }
     let Some(container) = current(facts, job) else {
         plan.actions.push(Action::Settle { job: id, death: vanished() });

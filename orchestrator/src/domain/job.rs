@@ -203,14 +203,17 @@ impl JobRecord {
             return Err(self.refuse("fail"));
         }
         let partial = self.keep_partial();
-        let outcome = if reason == JobReason::WallClock { "limit" } else { "failed" };
+        let reached = match reason {
+            JobReason::WallClock => Some(("timeout_seconds", self.limits.timeout_seconds)),
+            JobReason::DiskLimit => Some(("disk_mb", self.limits.disk_mb)),
+            _ => None,
+        };
+        let outcome = if reached.is_some() { "limit" } else { "failed" };
         let told =
             EventData::Result { outcome: outcome.to_owned(), text: partial.text.clone(), partial: Some(partial) };
-        let mut told = vec![told];
-        if reason == JobReason::WallClock {
-            let value = Value::from(self.limits.timeout_seconds);
-            told.insert(0, EventData::Limit { limit: "timeout_seconds".to_owned(), value });
-        }
+        let limit =
+            reached.map(|(limit, value)| EventData::Limit { limit: limit.to_owned(), value: Value::from(value) });
+        let told = limit.into_iter().chain([told]).collect();
         Ok(self.end(now, JobState::Failed, Ending { reason: Some(reason), message: Some(message), told }))
     }
 

@@ -76,6 +76,7 @@ struct Scene {
     folders: Vec<String>,
     served: HashSet<String>,
     busy: HashSet<Subject>,
+    overfull: HashSet<JobId>,
     max_parallel: usize,
     max_per_user: usize,
 }
@@ -92,6 +93,7 @@ impl Scene {
             folders: vec![],
             served,
             busy: HashSet::new(),
+            overfull: HashSet::new(),
             max_parallel: 5,
             max_per_user: 5,
         }
@@ -107,6 +109,7 @@ impl Scene {
             folders: &self.folders,
             served: &self.served,
             busy: &self.busy,
+            overfull: &self.overfull,
             limits: PlanLimits {
                 max_parallel: self.max_parallel,
                 max_parallel_per_user: self.max_per_user,
@@ -259,6 +262,14 @@ fn the_wall_clock_ends_a_job() {
     assert_eq!(scene.plan().look_again_in, Some(Duration::from_hours(1)));
     scene.now = now() + TimeDelta::seconds(3600);
     assert_eq!(scene.actions(), [Action::Expire { job: long.id }]);
+}
+
+#[test]
+fn a_full_workspace_evicts_its_job() {
+    let full = job("a", JobState::InProgress, 1);
+    let mut scene = Scene::of(vec![full.clone()], vec![container_of(&full, 1, RUNNING)]);
+    scene.overfull.insert(full.id);
+    assert_eq!(scene.actions(), [Action::Evict { job: full.id }]);
 }
 
 #[test]
