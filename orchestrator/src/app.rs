@@ -31,6 +31,7 @@ use crate::{
     engine::{Docker, DockerSettings, Engine, SandboxReadiness},
     http::{
         layers::Frame,
+        listen::PatientListener,
         public::{self, PublicApi, PublicParts},
         worker::{self, WorkerApi, WorkerApiParts},
     },
@@ -248,6 +249,7 @@ impl App {
         let stop = drain.clone();
         let router = self.router;
         tasks.spawn(async move {
+            let listener = PatientListener::new(listener);
             let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
             ("the public API", served.map_err(|error| error.to_string()))
         });

@@ -1,8 +1,8 @@
 //! The World harness that the stories, rings and fault tests share.
 //!
 //! Owns a whole orchestrator with real HTTP, a real database and real sockets, on an engine that makes no containers: the
-//! test itself plays the worker, or the worker's binary runs as a plain process. Never reaches into the orchestrator:
-//! what a story sees, a user, a worker or an engine would see.
+//! test itself plays the worker, or the worker's binary runs as a plain process. What a story sees, a user, a worker or
+//! an engine would see; but for one look into the database, for what only the database tells (`World::prompts_taken`).
 
 #![expect(clippy::missing_panics_doc, reason = "a harness fails by panicking, everywhere")]
 #![expect(clippy::return_self_not_must_use, reason = "a check chains where that reads well, and need not")]

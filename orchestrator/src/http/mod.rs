@@ -2,6 +2,7 @@
 
 pub mod extract;
 pub mod layers;
+pub mod listen;
 pub mod problem;
 pub mod public;
 pub mod worker;
