@@ -247,6 +247,20 @@ pub struct CompleteReport {
     pub iterations: u32,
 }
 
+impl CompleteReport {
+    /// The reason of a job that ends by this report; none when it completed.
+    pub fn job_reason(&self) -> Option<JobReason> {
+        match self.outcome {
+            ReportedOutcome::Completed => None,
+            // A worker that stops unasked was told to by its container's end or by a signal from outside.
+            ReportedOutcome::Stopped => Some(self.reason.unwrap_or(JobReason::WorkerLost)),
+            ReportedOutcome::Failed | ReportedOutcome::Limit | ReportedOutcome::Unknown => {
+                Some(self.reason.unwrap_or(JobReason::Internal))
+            }
+        }
+    }
+}
+
 /// Its answer. With prompts waiting that the worker has not fetched, a `completed` report is refused with 409
 /// `prompts_waiting`: the worker takes them and goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -135,14 +135,8 @@ impl JobRecord {
         }
         let told =
             EventData::Result { outcome: report.outcome.as_str().to_owned(), text: report.text.clone(), partial };
-        let (to, reason) = match report.outcome {
-            ReportedOutcome::Completed => (JobState::Completed, None),
-            // A worker that stops unasked was told to by its container's end or by a signal from outside.
-            ReportedOutcome::Stopped => (JobState::Failed, Some(report.reason.unwrap_or(JobReason::WorkerLost))),
-            ReportedOutcome::Failed | ReportedOutcome::Limit | ReportedOutcome::Unknown => {
-                (JobState::Failed, Some(report.reason.unwrap_or(JobReason::Internal)))
-            }
-        };
+        let reason = report.job_reason();
+        let to = if reason.is_none() { JobState::Completed } else { JobState::Failed };
         let message = reason.and_then(|_| report.message.clone());
         Ok(self.end(now, to, Ending { reason, message, told: vec![told] }))
     }

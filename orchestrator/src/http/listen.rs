@@ -122,7 +122,7 @@ mod tests {
         let mut near = PatientStream { stream: near, stalled: None };
         let reading = async {
             for _ in 0..4 {
-                sleep(PATIENCE - Duration::from_secs(1)).await;
+                sleep(PATIENCE.mul_f32(0.9)).await;
                 far.read_exact(&mut [0; 16]).await.unwrap();
             }
         };

@@ -138,6 +138,15 @@ impl Store {
         Ok(())
     }
 
+    /// The number of a job's newest event; 0 when there is no such job.
+    pub async fn last_seq(&self, job: JobId) -> Result<i64, StoreError> {
+        let last: Option<i64> = sqlx::query_scalar("SELECT last_seq FROM jobs WHERE id = $1")
+            .bind(*job.as_uuid())
+            .fetch_optional(&self.read)
+            .await?;
+        Ok(last.unwrap_or(0))
+    }
+
     /// Events after `after`, at most `limit`, of one kind or all.
     pub async fn events(
         &self,

@@ -116,7 +116,10 @@ impl Reader {
             && job.state.is_finished()
             && let Ok(rest) = self.api.store.events(self.job, self.after, 1, None).await
             && rest.items.is_empty()
+            && let Ok(last) = self.api.store.last_seq(self.job).await
         {
+            // Also for a reader that asked for what will never come.
+            self.after = last;
             self.end(job.state);
         }
     }

@@ -1,13 +1,14 @@
 //! `POST …/complete`: the worker's report. Once; the same report again gets the same answer.
 
 use axum::{Json, extract::State};
-use protocol::{CompleteReply, CompleteReport, ErrorCode};
+use protocol::{CompleteReply, CompleteReport, ErrorCode, JobState, ReportedOutcome};
 
 use super::{
     WorkerApi,
     caller::{Known, fenced},
 };
 use crate::{
+    domain::job::JobRecord,
     http::{extract::ApiJson, problem::ApiError},
     store::Changed,
 };
@@ -22,8 +23,7 @@ pub(super) async fn complete(
     }
     if !known.current {
         // The answer to an earlier report was lost on its way; the report was not.
-        let reported = known.attempt == known.job.attempt && known.job.result.is_some();
-        return if reported {
+        return if known.attempt == known.job.attempt && is_told(&known.job, &report) {
             Ok(Json(CompleteReply { accepted: true }))
         } else {
             Err(ApiError::new(ErrorCode::Unauthorized, "this token's attempt has ended"))
@@ -41,5 +41,18 @@ pub(super) async fn complete(
         Changed::Refused(_) | Changed::Missing => {
             Err(ApiError::new(ErrorCode::Unauthorized, "this token's attempt has ended"))
         }
+    }
+}
+
+/// Whether the job ended by this very report, or by a cancel that it came too late for.
+fn is_told(job: &JobRecord, report: &CompleteReport) -> bool {
+    let Some(result) = &job.result else { return false };
+    match job.state {
+        JobState::Completed => {
+            report.outcome == ReportedOutcome::Completed && result.text.as_deref() == Some(report.text.as_str())
+        }
+        JobState::Failed => report.outcome != ReportedOutcome::Completed && job.reason == report.job_reason(),
+        // Reported while being stopped: the token went with the report, the state follows the container.
+        _ => job.cancel_requested_at.is_some(),
     }
 }
