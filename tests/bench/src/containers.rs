@@ -24,7 +24,7 @@ use crate::Failure;
 pub(crate) const IMAGE: &str = "gantry-worker:latest";
 const SECCOMP_PROFILE: &str = include_str!("../../../docker/seccomp.json");
 const SECCOMP_FILE: &str = "seccomp.json";
-const DESTROY_PATIENCE: Duration = Duration::from_secs(60);
+const DESTROY_PATIENCE: Duration = Duration::from_mins(1);
 
 /// The flags of a job's posture with its default limits, less the two mounts.
 const POSTURE: [&str; 22] = [
@@ -89,10 +89,10 @@ pub(crate) fn mount(source: &Path, target: &str) -> String {
     format!("--mount=type=bind,source={},target={target}", source.display())
 }
 
-/// The engine's command line, silent and gone with its caller.
+/// The engine's command line: gone with its caller, and deaf to a terminal's interrupt, since tidying up needs it.
 pub(crate) fn docker() -> Command {
     let mut command = Command::new("docker");
-    command.stdin(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+    command.stdin(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true).process_group(0);
     command
 }
 

@@ -16,6 +16,7 @@ use std::{
 };
 
 use clap::{Parser, ValueEnum};
+use tokio::signal::unix::{SignalKind, signal};
 
 use self::{
     containers::Destroyed,
@@ -110,11 +111,21 @@ async fn measure(arguments: &Arguments) -> Result<Report, Failure> {
     // An interrupt ends the measuring, never the tidying up.
     let ran = tokio::select! {
         ran = arguments.name.run(&mut bench) => ran,
-        _ = tokio::signal::ctrl_c() => Err(Failure::from("interrupted")),
+        signalled = asked_to_end() => signalled.and(Err(Failure::from("interrupted"))),
     };
     let stopped = bench.stack.stop(&mut bench.destroyed).await;
     ran.and(stopped)?;
     Ok(bench.report)
+}
+
+async fn asked_to_end() -> Result<(), Failure> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
 }
 
 fn publish(report: &Report, arguments: &Arguments) -> Result<(), Failure> {

@@ -31,8 +31,8 @@ use crate::{
 
 const SCRIPT: &str = include_str!("../assets/script.yaml");
 /// The first probe makes a container.
-const READY_PATIENCE: Duration = Duration::from_secs(60);
-const EVENT_PATIENCE: Duration = Duration::from_secs(120);
+const READY_PATIENCE: Duration = Duration::from_mins(1);
+const EVENT_PATIENCE: Duration = Duration::from_mins(2);
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
 /// The API's largest page.
 const PAGE_JOBS: u32 = 200;
@@ -76,6 +76,8 @@ impl Stack {
             command.env("GANTRY_SANDBOX_IMAGE", containers::IMAGE).env("GANTRY_SANDBOX", "docker");
             command.env("GANTRY_LOG_FORMAT", "json").env("RUST_LOG", "info");
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+            // A terminal's interrupt is for the benchmark, which still needs this to tidy up.
+            command.process_group(0);
             command
         };
         let mut token = command();
