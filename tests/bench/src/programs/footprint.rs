@@ -39,9 +39,13 @@ const LAYER_AT_MOST_MB: f64 = 6.0;
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     let daemon = bench.stack.process_id()?;
     let idle = resident_mb(daemon)?;
-    let jobs = live_jobs(bench).await?;
-    let busy = resident_mb(daemon)?;
     let (mut worker, mut python) = (Attempts::new(WORKER, Unit::Mb), Attempts::new(PYTHON, Unit::Mb));
+    let jobs = live_jobs(bench, &mut worker).await;
+    let busy = resident_mb(daemon)?;
+    if jobs.is_empty() {
+        bench.report.side(worker);
+        return Ok(());
+    }
     for (turn, job) in (0..).zip(&jobs) {
         worker.add(worker_mb(*job).await);
         if turn < PYTHON_SAMPLES {
@@ -66,18 +70,31 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Creates them all, then waits until each is in its tool call.
-async fn live_jobs(bench: &Bench) -> Result<Vec<JobId>, Failure> {
-    let mut jobs = Vec::new();
+/// Creates them all, then waits until each is in its tool call. One that never is counts as a worker that failed.
+async fn live_jobs(bench: &Bench, worker: &mut Attempts) -> Vec<JobId> {
+    let mut created = Vec::new();
     for _ in 0..bench.runs {
         let limits = LimitsRequest { memory_mb: Some(JOB_MEMORY_MB), ..LimitsRequest::default() };
-        jobs.push(bench.stack.create("bench: sleep", Some(limits)).await?);
+        created.push(bench.stack.create("bench: sleep", Some(limits)).await);
     }
-    for job in &jobs {
+    let mut live = Vec::new();
+    for job in created {
         // One reader at a time, so that readers are no part of what is measured.
-        bench.stack.events(*job).await?.until(|data| matches!(data, EventData::ToolUse { .. })).await?;
+        let job = match job {
+            Ok(job) => in_tool_call(bench, job).await.map(|()| job),
+            Err(failure) => Err(failure),
+        };
+        match job {
+            Ok(job) => live.push(job),
+            Err(failure) => worker.add(Err(failure)),
+        }
     }
-    Ok(jobs)
+    live
+}
+
+async fn in_tool_call(bench: &Bench, job: JobId) -> Result<(), Failure> {
+    let mut events = bench.stack.events(job).await?;
+    events.until(|data| matches!(data, EventData::ToolUse { .. })).await.map(drop)
 }
 
 async fn worker_mb(job: JobId) -> Result<f64, Failure> {
