@@ -1,3 +1,137 @@
-//! Benchmarks: programs that print both sides of a comparison.
+//! Benchmarks: programs that print both sides of a comparison, measured in one run on one machine.
+//!
+//! Owns the command line and the order of things: start a stack, run one program, stop the stack, report. Never judges:
+//! a target that is missed is a line in the table, and a failed attempt is counted, not raised.
 
-fn main() {}
+mod clock;
+mod containers;
+mod programs;
+mod report;
+mod stack;
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use clap::{Parser, ValueEnum};
+use tokio::signal::unix::{SignalKind, signal};
+
+use self::{
+    containers::Destroyed,
+    programs::Bench,
+    report::Report,
+    stack::{Stack, StackSettings},
+};
+
+/// Why nothing could be measured. A benchmark has one reader, so the text is enough.
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Jobs at once, where a program does not need more.
+const PARALLEL_JOBS: u32 = 5;
+const MAX_PARALLEL_JOBS: u32 = 1000;
+
+/// Measures Gantry beside what it is compared with, and prints a table.
+#[derive(Debug, Parser)]
+#[command(name = "bench", version)]
+struct Arguments {
+    /// What is measured
+    name: Program,
+    /// How often; for footprint, how many live jobs
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_PARALLEL_JOBS)))]
+    runs: Option<u32>,
+    /// The gantry to measure [default: the one beside this program]
+    #[arg(long, value_name = "PATH")]
+    gantry: Option<PathBuf>,
+    /// Also write the report, with every sample, to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// The programs, by the names that `docs/speed.md` explains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Program {
+    /// From the request to the worker's first model call, against `docker run`
+    JobStart,
+    /// From the end, or the cancel, to no container, against `docker rm -f`
+    JobEnd,
+    /// One tool turn of the agent's loop, against a bare round trip on its socket
+    Loop,
+    /// Memory and size, against an agent runtime in Python
+    Footprint,
+}
+
+impl Program {
+    const fn default_runs(self) -> u32 {
+        match self {
+            Self::JobStart | Self::JobEnd => 30,
+            Self::Loop => 10,
+            Self::Footprint => 50,
+        }
+    }
+
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    async fn run(self, bench: &mut Bench) -> Result<(), Failure> {
+        match self {
+            Self::JobStart => programs::job_start::run(bench).await,
+            Self::JobEnd => programs::job_end::run(bench).await,
+            Self::Loop => programs::turn::run(bench).await,
+            Self::Footprint => programs::footprint::run(bench).await,
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match measure(&arguments).await.and_then(|report| publish(&report, &arguments)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // Nobody is left to tell when standard error is closed.
+            let _ = writeln!(io::stderr(), "bench: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn measure(arguments: &Arguments) -> Result<Report, Failure> {
+    let gantry = match &arguments.gantry {
+        Some(path) => path.clone(),
+        None => std::env::current_exe()?.with_file_name("gantry"),
+    };
+    let runs = arguments.runs.unwrap_or(arguments.name.default_runs());
+    let report = Report::new(arguments.name.name(), runs, &gantry)?;
+    let destroyed = Destroyed::watch().await?;
+    let stack = Stack::start(StackSettings { gantry, max_parallel_jobs: runs.max(PARALLEL_JOBS) }).await?;
+    let mut bench = Bench { stack, destroyed, report, runs };
+    // An interrupt ends the measuring, never the tidying up.
+    let ran = tokio::select! {
+        ran = arguments.name.run(&mut bench) => ran,
+        signalled = asked_to_end() => signalled.and(Err(Failure::from("interrupted"))),
+    };
+    let stopped = bench.stack.stop(&mut bench.destroyed).await;
+    ran.and(stopped)?;
+    Ok(bench.report)
+}
+
+async fn asked_to_end() -> Result<(), Failure> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+fn publish(report: &Report, arguments: &Arguments) -> Result<(), Failure> {
+    writeln!(io::stdout(), "{}", report.table())?;
+    if let Some(path) = &arguments.json {
+        std::fs::write(path, serde_json::to_vec_pretty(report)?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! The engine as its own command line shows it: the other side's containers, and when any container was destroyed.
+//!
+//! Owns the flags that give a plain container a job's posture. Never touches a job's container, but for those that a
+//! stack left behind.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
+    time::timeout,
+};
+
+use crate::Failure;
+
+/// The image both sides run.
+pub(crate) const IMAGE: &str = "gantry-worker:latest";
+const SECCOMP_PROFILE: &str = include_str!("../../../docker/seccomp.json");
+const SECCOMP_FILE: &str = "seccomp.json";
+const DESTROY_PATIENCE: Duration = Duration::from_mins(1);
+
+/// The flags of a job's posture with its default limits, less the two mounts.
+const POSTURE: [&str; 22] = [
+    "--network=none",
+    "--read-only",
+    "--cap-drop=ALL",
+    "--security-opt=no-new-privileges",
+    "--user=10001:10001",
+    "--tmpfs=/tmp:rw,noexec,nosuid,nodev,size=64m",
+    "--tmpfs=/home/agent:rw,exec,nosuid,nodev,size=256m,uid=10001,gid=10001,mode=0700",
+    "--memory=2048m",
+    "--memory-swap=2048m",
+    "--cpus=1",
+    "--pids-limit=256",
+    "--ulimit=core=0",
+    "--ulimit=fsize=1073741824",
+    "--ulimit=nofile=16384:16384",
+    "--shm-size=64m",
+    "--ipc=private",
+    "--cgroupns=private",
+    "--init",
+    "--restart=no",
+    "--log-driver=json-file",
+    "--log-opt=max-file=1",
+    "--log-opt=max-size=10m",
+];
+
+/// Plain containers of a job's posture.
+pub(crate) struct Plain {
+    /// Holds the seccomp profile and the two folders that are mounted.
+    folder: PathBuf,
+    label: String,
+}
+
+impl Plain {
+    /// With what they need in `folder`, and a label to find those by that were left behind.
+    pub(crate) fn new(folder: &Path, label: String) -> Result<Self, Failure> {
+        std::fs::write(folder.join(SECCOMP_FILE), SECCOMP_PROFILE)?;
+        std::fs::create_dir_all(folder.join("plain-run"))?;
+        std::fs::create_dir_all(folder.join("plain-workspace"))?;
+        Ok(Self { folder: folder.to_owned(), label })
+    }
+
+    /// `docker run` in this posture, with its own empty run folder. Image and command are the caller's to add.
+    pub(crate) fn run(&self) -> Command {
+        self.run_with(&self.folder.join("plain-run"))
+    }
+
+    /// `docker run` in this posture, with `run_folder` where a job has its own.
+    pub(crate) fn run_with(&self, run_folder: &Path) -> Command {
+        let mut command = docker();
+        command.arg("run").args(POSTURE).arg(format!("--label={}", self.label));
+        command.arg(format!("--security-opt=seccomp={}", self.folder.join(SECCOMP_FILE).display()));
+        command.arg(mount(run_folder, "/run/gantry,readonly"));
+        command.arg(mount(&self.folder.join("plain-workspace"), "/workspace"));
+        command
+    }
+}
+
+/// A bind of `source`; `target` may carry options.
+pub(crate) fn mount(source: &Path, target: &str) -> String {
+    format!("--mount=type=bind,source={},target={target}", source.display())
+}
+
+/// The engine's command line: gone with its caller, and deaf to a terminal's interrupt, since tidying up needs it.
+pub(crate) fn docker() -> Command {
+    let mut command = Command::new("docker");
+    command.stdin(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true).process_group(0);
+    command
+}
+
+/// Runs a command to its end; its output, or what it said when it failed.
+pub(crate) async fn output(mut command: Command) -> Result<String, Failure> {
+    let output = command.output().await?;
+    if output.status.success() {
+        return Ok(String::from_utf8(output.stdout)?.trim().to_owned());
+    }
+    Err(format!("docker failed: {}", String::from_utf8_lossy(&output.stderr).trim()).into())
+}
+
+/// Removes a container, whatever it does.
+pub(crate) async fn remove(name: &str) -> Result<(), Failure> {
+    let mut command = docker();
+    command.args(["rm", "--force", name]);
+    output(command).await.map(drop)
+}
+
+/// The containers with this label and value, running or not.
+pub(crate) async fn names_labelled(label: &str) -> Result<Vec<String>, Failure> {
+    let mut command = docker();
+    command.args(["ps", "--all", "--format={{.Names}}", &format!("--filter=label={label}")]);
+    Ok(output(command).await?.lines().map(str::to_owned).collect())
+}
+
+/// The processes named `name` in a container, as the host numbers them.
+pub(crate) async fn processes(container: &str, name: &str) -> Result<Vec<u32>, Failure> {
+    let mut command = docker();
+    command.args(["top", container, "-eo", "pid,comm"]);
+    let table = output(command).await?;
+    let rows = table.lines().skip(1).filter_map(|line| line.trim().split_once(char::is_whitespace));
+    let found: Vec<u32> =
+        rows.filter(|(_, comm)| comm.trim() == name).filter_map(|(pid, _)| pid.parse().ok()).collect();
+    if found.is_empty() { Err(format!("{container} has no process {name}").into()) } else { Ok(found) }
+}
+
+/// When containers were destroyed, by the engine's own events.
+pub(crate) struct Destroyed {
+    lines: Lines<BufReader<ChildStdout>>,
+    seen: HashMap<String, DateTime<Utc>>,
+    // Ends with this value.
+    _events: Child,
+}
+
+#[derive(Deserialize)]
+struct EngineEvent {
+    #[serde(rename = "Actor")]
+    actor: Actor,
+    #[serde(rename = "timeNano")]
+    time_nanoseconds: i64,
+}
+
+#[derive(Deserialize)]
+struct Actor {
+    #[serde(rename = "Attributes")]
+    attributes: Attributes,
+}
+
+#[derive(Deserialize)]
+struct Attributes {
+    name: String,
+}
+
+impl Destroyed {
+    /// From now on. What happens before the engine has taken the request is in its answer too: it is asked for everything
+    /// since its own time.
+    pub(crate) async fn watch() -> Result<Self, Failure> {
+        let mut command = docker();
+        command.args(["info", "--format={{.SystemTime}}"]);
+        let now = output(command).await?;
+        let mut command = docker();
+        command.args(["events", "--filter=type=container", "--filter=event=destroy", "--format={{json .}}"]);
+        command.arg(format!("--since={now}")).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut events = command.spawn()?;
+        let stdout = events.stdout.take().ok_or("the engine's events cannot be read")?;
+        Ok(Self { lines: BufReader::new(stdout).lines(), seen: HashMap::new(), _events: events })
+    }
+
+    /// Waits until the container is gone; the engine's time of it.
+    pub(crate) async fn at(&mut self, container: &str) -> Result<DateTime<Utc>, Failure> {
+        let found = timeout(DESTROY_PATIENCE, self.read_until(container)).await;
+        found.map_err(|_| format!("{container} was not gone within {} s", DESTROY_PATIENCE.as_secs()))?
+    }
+
+    async fn read_until(&mut self, container: &str) -> Result<DateTime<Utc>, Failure> {
+        loop {
+            if let Some(at) = self.seen.remove(container) {
+                return Ok(at);
+            }
+            let line = self.lines.next_line().await?.ok_or("the engine's events ended")?;
+            let event: EngineEvent = serde_json::from_str(&line)?;
+            let at = DateTime::from_timestamp_nanos(event.time_nanoseconds);
+            self.seen.insert(event.actor.attributes.name, at);
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! `job-end`: from a job's end, and from a cancel, to no container, beside `docker rm -f` of a plain container that sleeps.
+//!
+//! The far end is the engine's own `destroy` event, the near end a moment on the same host's clock: the final `state`
+//! event of a job that completes, the cancel's request, the start of the command.
+
+use protocol::EventData;
+
+use super::Bench;
+use crate::{
+    Failure, clock,
+    containers::{self, IMAGE, Plain},
+    report::{Attempts, Unit},
+    stack::{container_name, is_final},
+};
+
+const COMPLETED: &str = "job: completed to gone";
+const CANCELLED: &str = "job: cancel to gone";
+const OTHER: &str = "docker rm -f";
+const AT_MOST: f64 = 2.0;
+
+/// Runs it.
+pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
+    let plain = bench.stack.plain()?;
+    let (mut completed, mut cancelled) = (Attempts::new(COMPLETED, Unit::Ms), Attempts::new(CANCELLED, Unit::Ms));
+    let mut other = Attempts::new(OTHER, Unit::Ms);
+    complete(bench).await?;
+    remove(bench, &plain).await?;
+    for _ in 0..bench.runs {
+        completed.add(complete(bench).await);
+        other.add(remove(bench, &plain).await);
+        cancelled.add(cancel(bench).await);
+    }
+    for side in [completed, cancelled, other] {
+        bench.report.side(side);
+    }
+    bench.report.ratio(COMPLETED, OTHER, Some(AT_MOST));
+    bench.report.ratio(CANCELLED, OTHER, Some(AT_MOST));
+    Ok(())
+}
+
+async fn complete(bench: &mut Bench) -> Result<f64, Failure> {
+    let job = bench.stack.create("bench: end", None).await?;
+    let last = bench.stack.events(job).await?.until(is_final).await?;
+    let gone = bench.destroyed.at(&container_name(job)).await?;
+    Ok(clock::milliseconds_between(last.at, gone))
+}
+
+async fn cancel(bench: &mut Bench) -> Result<f64, Failure> {
+    let job = bench.stack.create("bench: sleep", None).await?;
+    let mut events = bench.stack.events(job).await?;
+    events.until(|data| matches!(data, EventData::ToolUse { .. })).await?;
+    let asked = clock::wall();
+    bench.stack.cancel(job).await?;
+    let gone = bench.destroyed.at(&container_name(job)).await?;
+    events.until(is_final).await?;
+    Ok(clock::milliseconds_between(asked, gone))
+}
+
+async fn remove(bench: &mut Bench, plain: &Plain) -> Result<f64, Failure> {
+    let mut command = plain.run();
+    // Its name would be the engine's choice; the id is what it answers, so the name is asked for.
+    command.args(["--detach", "--entrypoint=sleep", IMAGE, "600"]);
+    let id = containers::output(command).await?;
+    let mut command = containers::docker();
+    command.args(["inspect", "--format={{.Name}}", &id]);
+    let name = containers::output(command).await?;
+    let name = name.trim_start_matches('/');
+    let asked = clock::wall();
+    containers::remove(name).await?;
+    let gone = bench.destroyed.at(name).await?;
+    Ok(clock::milliseconds_between(asked, gone))
+}

@@ -1,0 +1,88 @@
+//! `loop`: one tool turn of the agent's loop with a model that answers at once, beside a bare round trip on the same
+//! socket.
+//!
+//! A turn is a model call and a call of `echo`, both from the worker to the orchestrator and back, each recorded before
+//! its answer is used. A job makes 200 and then sleeps, so that its socket is there for the other side.
+
+use std::{path::Path, time::Instant};
+
+use protocol::{EventData, LimitsRequest};
+use reqwest::Client;
+
+use super::Bench;
+use crate::{
+    Failure, clock,
+    report::{Attempts, Unit},
+    stack::container_name,
+};
+
+const OURS: &str = "one tool turn, mean of a job's 200";
+const OTHER: &str = "GET /health on its socket, mean of 200";
+/// As `assets/script.yaml` has it.
+const TURNS: u32 = 200;
+const MAX_ITERATIONS: u32 = 250;
+const AT_MOST: f64 = 5.0;
+const AT_MOST_MS: f64 = 1.0;
+
+/// Runs it.
+pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
+    let (mut ours, mut other) = (Attempts::new(OURS, Unit::Ms), Attempts::new(OTHER, Unit::Ms));
+    for _ in 0..bench.runs {
+        let job = one_job(bench, &mut other).await;
+        ours.add(job);
+    }
+    bench.report.side(ours);
+    bench.report.side(other);
+    bench.report.ratio(OURS, OTHER, Some(AT_MOST));
+    bench.report.limit(OURS, AT_MOST_MS);
+    Ok(())
+}
+
+async fn one_job(bench: &mut Bench, other: &mut Attempts) -> Result<f64, Failure> {
+    let limits = LimitsRequest { max_iterations: Some(MAX_ITERATIONS), ..LimitsRequest::default() };
+    let job = bench.stack.create("bench: loop", Some(limits)).await?;
+    let turn = turns(bench, job).await;
+    if turn.is_ok() {
+        other.add(round_trips(&bench.stack.run_folder(job).join("worker.sock")).await);
+    }
+    // A job that failed is gone already: that is told by its turns.
+    let cancelled = bench.stack.cancel(job).await;
+    let turn = turn?;
+    cancelled?;
+    bench.destroyed.at(&container_name(job)).await?;
+    Ok(turn)
+}
+
+/// From the first model call to the one after the last turn, by the orchestrator's own record of them.
+async fn turns(bench: &Bench, job: protocol::JobId) -> Result<f64, Failure> {
+    let mut events = bench.stack.events(job).await?;
+    let first = events.until(|data| matches!(data, EventData::LlmCall { .. })).await?.at;
+    let (mut last, mut calls, mut results) = (first, 0, 0);
+    // Results come in batches, so after model calls that followed them.
+    while calls < TURNS || results < TURNS {
+        let wanted = |data: &EventData| matches!(data, EventData::LlmCall { .. } | EventData::ToolResult { .. });
+        let event = events.until(wanted).await?;
+        match event.data {
+            EventData::ToolResult { success: true, .. } => results += 1,
+            EventData::ToolResult { output, .. } => return Err(format!("echo failed: {output}").into()),
+            _ => (last, calls) = (event.at, calls + 1),
+        }
+    }
+    Ok(clock::milliseconds_between(first, last) / f64::from(TURNS))
+}
+
+/// The mean of as many round trips as the job made turns, on one connection; the first, which makes it, is not counted.
+async fn round_trips(socket: &Path) -> Result<f64, Failure> {
+    let client = Client::builder().unix_socket(socket).build()?;
+    round_trip(&client).await?;
+    let started = Instant::now();
+    for _ in 0..TURNS {
+        round_trip(&client).await?;
+    }
+    Ok(started.elapsed().as_secs_f64() * 1_000.0 / f64::from(TURNS))
+}
+
+async fn round_trip(client: &Client) -> Result<(), Failure> {
+    client.get("http://localhost/health").send().await?.error_for_status()?.bytes().await?;
+    Ok(())
+}

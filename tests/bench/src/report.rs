@@ -1,0 +1,314 @@
+//! What was measured, and how both sides compare.
+//!
+//! Owns the arithmetic, the table and the JSON. Never measures, and never fails a run for a number.
+
+use std::path::Path;
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use crate::{Failure, clock};
+
+/// One program's figures.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    benchmark: String,
+    measured_at: String,
+    runs: u32,
+    /// `release` or `debug`, by the folder of the program.
+    gantry_build: String,
+    machine: Machine,
+    sides: Vec<Side>,
+    ratios: Vec<Ratio>,
+    limits: Vec<Limit>,
+}
+
+/// What the figures depend on.
+#[derive(Debug, Serialize)]
+struct Machine {
+    cpus: usize,
+    memory_mb: u64,
+    kernel: String,
+}
+
+/// The unit of a side's figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Unit {
+    /// Milliseconds.
+    Ms,
+    /// Megabytes, of 10⁶ bytes.
+    Mb,
+}
+
+impl Unit {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Ms => "ms",
+            Self::Mb => "MB",
+        }
+    }
+}
+
+/// One thing that was measured again and again.
+#[derive(Debug, Serialize)]
+struct Side {
+    name: &'static str,
+    unit: Unit,
+    success_rate: f64,
+    p50: Option<f64>,
+    p95: Option<f64>,
+    p99: Option<f64>,
+    samples: Vec<f64>,
+    failures: Vec<String>,
+}
+
+/// How one side compares with another.
+#[derive(Debug, Serialize)]
+struct Ratio {
+    name: String,
+    p50: Option<f64>,
+    p95: Option<f64>,
+    at_most: Option<f64>,
+}
+
+/// What a side's median should not pass.
+#[derive(Debug, Serialize)]
+struct Limit {
+    name: &'static str,
+    unit: Unit,
+    p50: Option<f64>,
+    at_most: f64,
+}
+
+/// Attempts at one side, as they were made.
+#[derive(Debug)]
+pub(crate) struct Attempts {
+    name: &'static str,
+    unit: Unit,
+    samples: Vec<f64>,
+    failures: Vec<String>,
+}
+
+impl Attempts {
+    /// None yet.
+    pub(crate) const fn new(name: &'static str, unit: Unit) -> Self {
+        Self { name, unit, samples: Vec::new(), failures: Vec::new() }
+    }
+
+    /// One more; a failed one counts against the success rate and in no percentile.
+    pub(crate) fn add(&mut self, attempt: Result<f64, Failure>) {
+        match attempt {
+            Ok(sample) => self.samples.push(sample),
+            Err(failure) => self.failures.push(failure.to_string()),
+        }
+    }
+}
+
+impl Report {
+    /// Of a program that is about to run.
+    pub(crate) fn new(benchmark: String, runs: u32, gantry: &Path) -> Result<Self, Failure> {
+        let folder = gantry.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+        Ok(Self {
+            benchmark,
+            measured_at: stamp(clock::wall()),
+            runs,
+            gantry_build: folder.unwrap_or_default(),
+            machine: Machine::read()?,
+            sides: Vec::new(),
+            ratios: Vec::new(),
+            limits: Vec::new(),
+        })
+    }
+
+    /// Adds a side.
+    pub(crate) fn side(&mut self, attempts: Attempts) {
+        let Attempts { name, unit, samples, failures } = attempts;
+        let mut sorted = samples.clone();
+        sorted.sort_by(f64::total_cmp);
+        let all = samples.len() + failures.len();
+        self.sides.push(Side {
+            name,
+            unit,
+            success_rate: share(samples.len(), all),
+            p50: percentile(&sorted, 50),
+            p95: percentile(&sorted, 95),
+            p99: percentile(&sorted, 99),
+            samples,
+            failures,
+        });
+    }
+
+    /// Compares two sides; `at_most` is the target, where there is one.
+    pub(crate) fn ratio(&mut self, ours: &'static str, other: &'static str, at_most: Option<f64>) {
+        let (a, b) = (self.find(ours), self.find(other));
+        let divided = |pick: fn(&Side) -> Option<f64>| {
+            let (a, b) = (a.and_then(pick)?, b.and_then(pick)?);
+            (b != 0.0).then(|| a / b)
+        };
+        let (p50, p95) = (divided(|side| side.p50), divided(|side| side.p95));
+        self.ratios.push(Ratio { name: format!("{ours} / {other}"), p50, p95, at_most });
+    }
+
+    /// Holds a side's median against a target.
+    pub(crate) fn limit(&mut self, name: &'static str, at_most: f64) {
+        if let Some(side) = self.find(name) {
+            let (unit, p50) = (side.unit, side.p50);
+            self.limits.push(Limit { name, unit, p50, at_most });
+        }
+    }
+
+    fn find(&self, name: &str) -> Option<&Side> {
+        self.sides.iter().find(|side| side.name == name)
+    }
+
+    /// For people.
+    pub(crate) fn table(&self) -> String {
+        let Machine { cpus, memory_mb, kernel } = &self.machine;
+        let head = format!(
+            "{}: {} runs of a {} build, {}, {cpus} CPUs, {memory_mb} MB, Linux {kernel}",
+            self.benchmark, self.runs, self.gantry_build, self.measured_at
+        );
+        let mut parts = vec![head, self.side_table(), self.target_table()];
+        for side in self.sides.iter().filter(|side| !side.failures.is_empty()) {
+            parts.push(format!("{}: {} failed, the first: {}", side.name, side.failures.len(), side.failures[0]));
+        }
+        parts.retain(|part| !part.is_empty());
+        parts.join("\n\n")
+    }
+
+    fn side_table(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::ASCII_MARKDOWN);
+        table.set_header(["measured", "unit", "p50", "p95", "p99", "samples", "success"]);
+        for side in &self.sides {
+            table.add_row([
+                side.name.to_owned(),
+                side.unit.name().to_owned(),
+                figure(side.p50),
+                figure(side.p95),
+                figure(side.p99),
+                side.samples.len().to_string(),
+                format!("{:.0} %", side.success_rate * 100.0),
+            ]);
+        }
+        right(&mut table, 2..=6);
+        table.to_string()
+    }
+
+    fn target_table(&self) -> String {
+        if self.ratios.is_empty() && self.limits.is_empty() {
+            return String::new();
+        }
+        let mut table = Table::new();
+        table.load_style(presets::ASCII_MARKDOWN).set_header(["compared", "p50", "p95", "target"]);
+        for ratio in &self.ratios {
+            let target = ratio.at_most.map_or_else(String::new, |most| format!("at most {most} x"));
+            table.add_row([ratio.name.clone(), times(ratio.p50), times(ratio.p95), target]);
+        }
+        for limit in &self.limits {
+            let unit = limit.unit.name();
+            let target = format!("at most {} {unit}", limit.at_most);
+            table.add_row([limit.name.to_owned(), format!("{} {unit}", figure(limit.p50)), String::new(), target]);
+        }
+        right(&mut table, 1..=2);
+        table.to_string()
+    }
+}
+
+impl Machine {
+    fn read() -> Result<Self, Failure> {
+        let memory = std::fs::read_to_string("/proc/meminfo")?;
+        Ok(Self {
+            cpus: std::thread::available_parallelism()?.get(),
+            memory_mb: kilobytes(&memory, "MemTotal:").ok_or("/proc/meminfo has no MemTotal")? * 1024 / 1_000_000,
+            kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned(),
+        })
+    }
+}
+
+/// The figure of a line such as `VmRSS:  1234 kB` in one of the kernel's tables.
+pub(crate) fn kilobytes(table: &str, field: &str) -> Option<u64> {
+    let rest = table.lines().find_map(|line| line.strip_prefix(field))?;
+    rest.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
+fn stamp(at: DateTime<Utc>) -> String {
+    at.to_rfc3339_opts(SecondsFormat::Secs, true)
+}
+
+/// The nearest rank: a value that was really measured.
+fn percentile(sorted: &[f64], percent: usize) -> Option<f64> {
+    let rank = (sorted.len() * percent).div_ceil(100);
+    sorted.get(rank.saturating_sub(1)).copied()
+}
+
+fn share(part: usize, all: usize) -> f64 {
+    let count = |number: usize| u32::try_from(number).map_or(f64::from(u32::MAX), f64::from);
+    if all == 0 { 0.0 } else { count(part) / count(all) }
+}
+
+fn figure(value: Option<f64>) -> String {
+    match value {
+        None => "–".to_owned(),
+        Some(value) if value.abs() < 10.0 => format!("{value:.3}"),
+        Some(value) => format!("{value:.1}"),
+    }
+}
+
+fn times(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| format!("{value:.2} x"))
+}
+
+fn right(table: &mut Table, columns: std::ops::RangeInclusive<usize>) {
+    for column in columns {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_a_value_that_was_measured() {
+        let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
+        assert_eq!([50, 95, 99].map(|p| percentile(&hundred, p)), [Some(50.0), Some(95.0), Some(99.0)]);
+        assert_eq!([50, 95, 99].map(|p| percentile(&[1.0, 2.0, 3.0], p)), [Some(2.0), Some(3.0), Some(3.0)]);
+        assert_eq!([50, 99].map(|p| percentile(&[7.0], p)), [Some(7.0), Some(7.0)]);
+        assert_eq!(percentile(&[], 50), None);
+    }
+
+    #[test]
+    fn failures_count_in_the_rate_and_in_no_percentile() {
+        let mut attempts = Attempts::new("ours", Unit::Ms);
+        for attempt in [Ok(4.0), Err(Failure::from("no")), Ok(2.0), Ok(6.0)] {
+            attempts.add(attempt);
+        }
+        let mut other = Attempts::new("other", Unit::Ms);
+        other.add(Ok(2.0));
+        let mut report = Report::new("t".into(), 4, Path::new("target/release/gantry")).unwrap();
+        report.side(attempts);
+        report.side(other);
+        report.ratio("ours", "other", Some(2.5));
+        report.ratio("ours", "absent", None);
+        let seen = serde_json::to_value(&report).unwrap();
+        assert_eq!(seen["sides"][0]["success_rate"], 0.75);
+        assert_eq!(seen["sides"][0]["p50"], 4.0);
+        assert_eq!(seen["ratios"][0]["p50"], 2.0);
+        assert_eq!(seen["ratios"][0]["p95"], 3.0);
+        assert_eq!(seen["ratios"][1]["p50"], serde_json::Value::Null);
+        let table = report.table();
+        assert!(table.contains("75 %") && table.contains("2.00 x") && table.contains("the first: no"), "{table}");
+    }
+
+    #[test]
+    fn a_kernels_table_is_read() {
+        let table = "Name:\tgantry\nVmRSS:\t   31236 kB\nVmSwap:\t 0 kB\n";
+        assert_eq!(kilobytes(table, "VmRSS:"), Some(31_236));
+        assert_eq!(kilobytes(table, "VmHWM:"), None);
+    }
+}

@@ -1,0 +1,279 @@
+//! A Gantry of the benchmark's own: a real `gantry serve` on a real engine, with a scripted model.
+//!
+//! Owns its data, its port, its process and whatever it left in the engine. Never measures.
+
+use std::{
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use futures_util::{Stream, StreamExt};
+use protocol::{CreateJob, Event, EventData, InstanceId, Job, JobId, LimitsRequest, Page};
+use reqwest::{Client, Method, RequestBuilder, header::ACCEPT};
+use rustix::process::{Pid, Signal};
+use serde::de::DeserializeOwned;
+use sse_stream::SseStream;
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, ChildStderr, Command},
+    sync::oneshot,
+    task::JoinSet,
+    time::timeout,
+};
+
+use crate::{
+    Failure,
+    containers::{self, Destroyed, Plain},
+};
+
+const SCRIPT: &str = include_str!("../assets/script.yaml");
+/// The first probe makes a container.
+const READY_PATIENCE: Duration = Duration::from_mins(1);
+const EVENT_PATIENCE: Duration = Duration::from_mins(2);
+const STOP_PATIENCE: Duration = Duration::from_secs(30);
+/// The API's largest page.
+const PAGE_JOBS: u32 = 200;
+
+/// What a stack is made with.
+pub(crate) struct StackSettings {
+    /// The program.
+    pub(crate) gantry: PathBuf,
+    /// Jobs at once, for one user too.
+    pub(crate) max_parallel_jobs: u32,
+}
+
+/// A Gantry that serves.
+pub(crate) struct Stack {
+    client: Client,
+    url: String,
+    token: String,
+    instance: InstanceId,
+    folder: TempDir,
+    process: Child,
+    // Reads the log for as long as the process lives, so that it never waits for a reader.
+    _log: JoinSet<()>,
+}
+
+impl Stack {
+    /// Starts one and waits until it listens.
+    pub(crate) async fn start(settings: StackSettings) -> Result<Self, Failure> {
+        // Not TMPDIR, which may be long: a socket's path is at most 107 bytes.
+        let folder = tempfile::Builder::new().prefix("gantry-bench-").tempdir_in("/tmp")?;
+        std::fs::write(folder.path().join("script.yaml"), SCRIPT)?;
+        let instance = InstanceId::generate();
+        // The port is free now; another program may take it before the process does, which then says so.
+        let address = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?;
+        let command = || {
+            let mut command = Command::new(&settings.gantry);
+            let data = folder.path();
+            command.current_dir(data).env("GANTRY_DATA_DIR", data.join("data")).env("GANTRY_RUN_DIR", data.join("run"));
+            command.env("GANTRY_BIND", address.to_string()).env("GANTRY_INSTANCE_ID", instance.to_string());
+            command.env("GANTRY_LLM_PROVIDER", "scripted").env("GANTRY_LLM_SCRIPT", data.join("script.yaml"));
+            command.env("GANTRY_MAX_PARALLEL_JOBS", settings.max_parallel_jobs.to_string());
+            command.env("GANTRY_SANDBOX_IMAGE", containers::IMAGE).env("GANTRY_SANDBOX", "docker");
+            command.env("GANTRY_LOG_FORMAT", "json").env("RUST_LOG", "info");
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+            // A terminal's interrupt is for the benchmark, which still needs this to tidy up.
+            command.process_group(0);
+            command
+        };
+        let mut token = command();
+        token.args(["token", "create", "--user", "bench", "--ttl", "1d"]);
+        let token = token.output().await.map_err(|error| format!("{}: {error}", settings.gantry.display()))?;
+        if !token.status.success() {
+            return Err(format!("no token: {}", String::from_utf8_lossy(&token.stderr).trim()).into());
+        }
+        let mut process = command().arg("serve").stdout(Stdio::null()).spawn()?;
+        let log = process.stderr.take().ok_or("the log cannot be read")?;
+        let reader = listening(log).await?;
+        Ok(Self {
+            client: Client::builder().build()?,
+            url: format!("http://{address}"),
+            token: String::from_utf8(token.stdout)?.trim().to_owned(),
+            instance,
+            folder,
+            process,
+            _log: reader,
+        })
+    }
+
+    /// Where the stack keeps its things, and where the other side may keep its own.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The other side's containers, which the stack removes with its own when it stops.
+    pub(crate) fn plain(&self) -> Result<Plain, Failure> {
+        Plain::new(self.folder.path(), self.plain_label())
+    }
+
+    fn plain_label(&self) -> String {
+        format!("gantry-bench={}", self.instance)
+    }
+
+    /// The run folder of a job's first attempt, with its socket.
+    pub(crate) fn run_folder(&self, job: JobId) -> PathBuf {
+        self.folder.path().join("run").join(container_name(job))
+    }
+
+    /// The daemon's process.
+    pub(crate) fn process_id(&self) -> Result<u32, Failure> {
+        self.process.id().ok_or_else(|| "gantry serve has ended".into())
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.client.request(method, format!("{}{path}", self.url)).bearer_auth(&self.token)
+    }
+
+    /// Creates a job.
+    pub(crate) async fn create(&self, prompt: &str, limits: Option<LimitsRequest>) -> Result<JobId, Failure> {
+        let body = CreateJob { prompt: prompt.to_owned(), limits, ..CreateJob::default() };
+        let job: Job = answer(self.request(Method::POST, "/api/jobs").json(&body)).await?;
+        Ok(job.id)
+    }
+
+    /// Asks a job to end.
+    pub(crate) async fn cancel(&self, job: JobId) -> Result<(), Failure> {
+        let request = self.request(Method::POST, &format!("/api/jobs/{job}/cancel"));
+        let _: Job = answer(request.json(&serde_json::json!({}))).await?;
+        Ok(())
+    }
+
+    /// A job's events from the first on, as they come.
+    pub(crate) async fn events(&self, job: JobId) -> Result<Events, Failure> {
+        let request = self.request(Method::GET, &format!("/api/jobs/{job}/events"));
+        let response = request.header(ACCEPT, "text/event-stream").send().await?.error_for_status()?;
+        let stream = SseStream::from_bytes_stream(response.bytes_stream()).filter_map(|message| async {
+            match message {
+                Ok(message) => message.data.and_then(|data| serde_json::from_str::<Event>(&data).ok()).map(Ok),
+                Err(error) => Some(Err(Failure::from(error.to_string()))),
+            }
+        });
+        Ok(Events(Box::pin(stream)))
+    }
+
+    /// Cancels what runs, waits until its containers are gone, and ends the process.
+    pub(crate) async fn stop(&mut self, destroyed: &mut Destroyed) -> Result<(), Failure> {
+        let cancelled = self.cancel_all().await;
+        let left = containers::names_labelled(&format!("gantry.instance-id={}", self.instance)).await?;
+        for container in &left {
+            if cancelled.is_err() || destroyed.at(container).await.is_err() {
+                containers::remove(container).await?;
+            }
+        }
+        for container in containers::names_labelled(&self.plain_label()).await? {
+            containers::remove(&container).await?;
+        }
+        if let Ok(id) = i32::try_from(self.process_id()?)
+            && let Some(process) = Pid::from_raw(id)
+        {
+            rustix::process::kill_process(process, Signal::TERM)?;
+        }
+        if timeout(STOP_PATIENCE, self.process.wait()).await.is_err() {
+            self.process.kill().await?;
+        }
+        cancelled
+    }
+
+    async fn cancel_all(&self) -> Result<(), Failure> {
+        for state in ["pending", "in_progress", "stuck"] {
+            loop {
+                let path = format!("/api/jobs?state={state}&limit={PAGE_JOBS}");
+                let page: Page<Job> = answer(self.request(Method::GET, &path)).await?;
+                let fresh: Vec<JobId> =
+                    page.items.iter().filter(|job| job.cancel_requested_at.is_none()).map(|job| job.id).collect();
+                if fresh.is_empty() {
+                    break;
+                }
+                for job in fresh {
+                    self.cancel(job).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The container of a job's first attempt.
+pub(crate) fn container_name(job: JobId) -> String {
+    format!("gantry-job-{job}-1")
+}
+
+/// A job's events, one after the other.
+pub(crate) struct Events(std::pin::Pin<Box<dyn Stream<Item = Result<Event, Failure>> + Send>>);
+
+impl Events {
+    /// The first event from here on that is `wanted`.
+    pub(crate) async fn until(&mut self, wanted: impl Fn(&EventData) -> bool) -> Result<Event, Failure> {
+        let find = async {
+            while let Some(event) = self.0.next().await {
+                let event = event?;
+                if wanted(&event.data) {
+                    return Ok(event);
+                }
+                if let Some(end) = ended(&event.data) {
+                    return Err(format!("the job ended before it should: {end}").into());
+                }
+            }
+            Err("the stream ended".into())
+        };
+        timeout(EVENT_PATIENCE, find).await.map_err(|_| format!("not told within {} s", EVENT_PATIENCE.as_secs()))?
+    }
+}
+
+/// Whether this is the event after which nothing comes.
+pub(crate) fn is_final(data: &EventData) -> bool {
+    ended(data).is_some()
+}
+
+fn ended(data: &EventData) -> Option<String> {
+    match data {
+        EventData::State { to, reason, message, .. } if to.is_finished() => {
+            let reason = reason.map_or("", |reason| reason.as_str());
+            Some(format!("{to} {reason} {}", message.as_deref().unwrap_or_default()).trim().to_owned())
+        }
+        _ => None,
+    }
+}
+
+async fn answer<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, Failure> {
+    let response = request.send().await?;
+    let status = response.status();
+    let body = response.bytes().await?;
+    if status.is_success() {
+        return Ok(serde_json::from_slice(&body)?);
+    }
+    Err(format!("{status}: {}", String::from_utf8_lossy(&body)).into())
+}
+
+/// Reads the log until the process says that it listens, and goes on reading.
+async fn listening(log: ChildStderr) -> Result<JoinSet<()>, Failure> {
+    let (says, heard) = oneshot::channel();
+    let mut reader = JoinSet::new();
+    reader.spawn(async move {
+        let mut lines = BufReader::new(log).lines();
+        let mut says = Some(says);
+        let mut last = String::new();
+        while let Ok(Some(line)) = lines.next_line().await {
+            if line.contains("\"message\":\"listening\"")
+                && let Some(says) = says.take()
+            {
+                // The other end waits for it, or has given up.
+                let _ = says.send(Ok(()));
+            }
+            last = line;
+        }
+        if let Some(says) = says.take() {
+            let _ = says.send(Err(last));
+        }
+    });
+    match timeout(READY_PATIENCE, heard).await {
+        Ok(Ok(Ok(()))) => Ok(reader),
+        Ok(Ok(Err(last))) => Err(format!("gantry serve ended; its last line: {last}").into()),
+        Ok(Err(_)) => Err("the log's reader ended".into()),
+        Err(_) => Err(format!("gantry serve did not listen within {} s", READY_PATIENCE.as_secs()).into()),
+    }
+}
