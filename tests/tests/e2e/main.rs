@@ -4,9 +4,17 @@
 //! Each story has a stack of its own: an instance id, a data folder and an address, and leaves nothing behind.
 
 #[cfg(test)]
+mod cancel;
+#[cfg(test)]
+mod closed;
+#[cfg(test)]
+mod endings;
+#[cfg(test)]
 mod engine;
 #[cfg(test)]
 mod first_light;
+#[cfg(test)]
+mod inside;
 #[cfg(test)]
 mod program;
 #[cfg(test)]

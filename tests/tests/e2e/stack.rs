@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
-use protocol::{Event, EventData, InstanceId, Job, JobId};
+use protocol::{Event, EventData, InstanceId, Job, JobId, JobState};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tests::{User, check_events};
@@ -31,7 +31,15 @@ rules:
     reply: { text: I say it., tool_calls: [{ name: echo, arguments: { message: '{{match.1}}' } }] }
   - when: { prompt: { regex: '^(run|echo): ' }, turn: 2 }
     reply: { text: '{{tool_result}}' }
-  - when: { prompt: think long }
+  - when: { prompt: { regex: '(?s)^bear: (.*)$' }, turn: 1 }
+    reply: { tool_calls: [{ name: shell, arguments: { command: '{{match.1}}' } }] }
+  - when: { prompt: { regex: '^bear: ' }, turn: 2 }
+    reply: { tool_calls: [{ name: shell, arguments: { command: echo the job goes on } }] }
+  - when: { prompt: { regex: '^bear: ' } }
+    reply: { text: I bore it. }
+  - when: { prompt: ponder, turn: 1 }
+    reply: { tool_calls: [{ name: echo, arguments: { message: hm } }] }
+  - when: { prompt: { regex: 'think long|ponder' } }
     reply: { text: At last., delay_ms: 60000 }
   - when: { prompt: fail }
     error: { status: 400, message: the model is out of order }
@@ -177,6 +185,11 @@ impl Stack {
         User::at(self.base(), Some(self.token(name, "user").await))
     }
 
+    /// Somebody without a token.
+    pub(crate) fn stranger(&self) -> User {
+        User::at(self.base(), None)
+    }
+
     /// A folder of its data.
     pub(crate) fn data(&self, name: &str) -> PathBuf {
         self.folder.path().join("data").join(name)
@@ -262,4 +275,21 @@ pub(crate) fn running(command: &str) -> Value {
 /// The agent has called a tool.
 pub(crate) fn is_tool_use(event: &Event) -> bool {
     matches!(event.data, EventData::ToolUse { .. })
+}
+
+/// Follows a job to its end; what its only tool call gave.
+pub(crate) async fn tool_result(user: &User, job: JobId) -> (Job, bool, String) {
+    let ended = user.wait_for_end(job).await;
+    let results: Vec<_> = user
+        .events(job)
+        .await
+        .into_iter()
+        .filter_map(|event| match event.data {
+            EventData::ToolResult { success, output, .. } => Some((success, output)),
+            _ => None,
+        })
+        .collect();
+    let [(success, output)] = results.as_slice() else { panic!("one result of {ended:#?}, but {results:#?}") };
+    assert_eq!(ended.state, JobState::Completed, "{ended:#?}");
+    (ended, *success, output.clone())
 }
