@@ -22,7 +22,7 @@ pub use reply::Reply;
 pub use script::{echo_script, script_of};
 pub use stream::{EventStream, Told};
 pub use user::User;
-pub use world::{World, WorldBuilder};
+pub use world::{World, WorldBuilder, check_events};
 
 use std::time::Duration;
 

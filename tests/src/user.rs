@@ -15,7 +15,8 @@ pub struct User {
 }
 
 impl User {
-    pub(crate) fn new(base: &str, token: Option<String>) -> Self {
+    /// At an orchestrator that a harness of its own started.
+    pub fn at(base: &str, token: Option<String>) -> Self {
         // A connection of its own for each request: one that a reader keeps must not hold another's answer.
         let http = Client::builder().pool_max_idle_per_host(0).no_proxy().build().expect("a client");
         Self { http, base: base.to_owned(), token }

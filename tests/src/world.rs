@@ -147,12 +147,12 @@ impl World {
     /// Somebody with a role.
     pub fn someone(&self, name: &str, role: Role) -> User {
         let token = self.key.issue(name, role, self.clock.now(), chrono::Duration::hours(1)).expect("a token");
-        User::new(self.base(), Some(token.token))
+        User::at(self.base(), Some(token.token))
     }
 
     /// Somebody without a token.
     pub fn stranger(&self) -> User {
-        User::new(self.base(), None)
+        User::at(self.base(), None)
     }
 
     /// Plays the worker of a job, once its container runs.
@@ -240,7 +240,7 @@ impl Drop for World {
 }
 
 /// What holds for the events of every finished job, whatever its story.
-fn check_events(job: &Job, events: &[Event]) {
+pub fn check_events(job: &Job, events: &[Event]) {
     let seqs: Vec<i64> = events.iter().map(|event| event.seq).collect();
     let expected: Vec<i64> = (1_i64..).take(events.len()).collect();
     assert_eq!(seqs, expected, "numbers without gaps in {}", job.id);

@@ -1,0 +1,82 @@
+//! No sandbox, no job: each way in which the engine is not what it must be, and proof that nothing ran on the host.
+
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use protocol::ErrorCode;
+use rstest::rstest;
+use serde_json::json;
+use tokio::net::UnixListener;
+
+use crate::stack::{Builder, Stack, running, tool_result};
+
+/// An answer that takes longer is none.
+const A_FEW_SECONDS: Duration = Duration::from_secs(10);
+
+#[rstest]
+#[case::nowhere(|builder: Builder, _: &Path| builder.set("DOCKER_HOST", "unix:///nowhere/docker.sock"), "engine_unreachable")]
+#[case::no_engine(|builder: Builder, _: &Path| builder.set("DOCKER_HOST", "tcp://127.0.0.1:1"), "engine_unreachable")]
+#[case::hangs(hanging, "engine_unreachable")]
+#[case::image(|builder: Builder, _: &Path| builder.set("GANTRY_SANDBOX_IMAGE", "gantry-no-such-image:1"), "image_missing")]
+#[case::runtime(|builder: Builder, _: &Path| builder.set("GANTRY_SANDBOX_RUNTIME", "no-such-runtime"), "runtime_missing")]
+#[tokio::test]
+async fn without_a_sandbox_a_job_is_refused_and_nothing_runs(
+    #[case] change: fn(Builder, &Path) -> Builder,
+    #[case] reason: &str,
+) {
+    let folder = tempfile::tempdir().unwrap();
+    // Accepts by the kernel's hand and never answers.
+    let _silent = UnixListener::bind(folder.path().join("silent.sock")).unwrap();
+    let stack = change(Stack::builder(), folder.path()).start_anyhow().await;
+    let asked = Instant::now();
+    let ready = stack.stranger().get("/readyz").await.expect(503);
+    assert_eq!((&ready.body["status"], &ready.body["sandbox"]["reason"]), (&json!("not_ready"), &json!(reason)));
+    refused(&stack, folder.path(), reason).await;
+    assert!(asked.elapsed() < A_FEW_SECONDS * 2, "two answers took {:?}", asked.elapsed());
+    stack.finish().await;
+}
+
+#[tokio::test]
+async fn the_operators_choice_of_none_is_no_fault_but_runs_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let stack = Stack::builder().set("GANTRY_SANDBOX", "disabled").start_anyhow().await;
+    let ready = stack.stranger().get("/readyz").await.expect(200);
+    assert_eq!(ready.body["sandbox"]["reason"], "disabled_by_config");
+    refused(&stack, folder.path(), "disabled_by_config").await;
+    stack.finish().await;
+}
+
+#[tokio::test]
+async fn what_a_job_writes_never_lands_on_the_host() {
+    let folder = tempfile::tempdir().unwrap();
+    let canary = folder.path().join("canary");
+    let stack = Stack::start().await;
+    let ada = stack.user("ada").await;
+    let id = ada.create(running(&format!("touch kept; touch {0} || echo no such place", canary.display()))).await;
+    let (_, _, output) = tool_result(&ada, id).await;
+    assert!(output.contains("no such place"), "{output}");
+    assert!(stack.workspace(id).join("kept").exists(), "it ran, in its own folder");
+    assert!(!canary.exists(), "the host was touched");
+    stack.finish().await;
+}
+
+fn hanging(builder: Builder, folder: &Path) -> Builder {
+    builder.set("DOCKER_HOST", &format!("unix://{}/silent.sock", folder.display()))
+}
+
+/// A job that would touch a file of the host is refused with the reason, and there is no trace of it.
+async fn refused(stack: &Stack, folder: &Path, reason: &str) {
+    let canary = folder.join("canary");
+    let ada = stack.user("ada").await;
+    let mut body = running(&format!("touch {}", canary.display()));
+    body["files"] = json!([{"path": "a.txt", "content": "a"}]);
+    let reply = ada.post("/api/jobs", &body).await.problem(ErrorCode::SandboxUnavailable);
+    assert_eq!((reply.status.as_u16(), &reply.body["reason"]), (503, &json!(reason)));
+    assert_eq!(ada.jobs().await, [], "nothing is stored");
+    let workspaces = fs::read_dir(stack.data("workspaces")).into_iter().flatten().count();
+    assert_eq!((workspaces, stack.run_folders()), (0, vec![]), "no folder is made");
+    assert!(!canary.exists(), "something ran on the host");
+}

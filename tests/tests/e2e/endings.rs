@@ -1,0 +1,102 @@
+//! How a job ends when something under it goes away: its container, its model. And a model behind each provider's wire.
+
+use std::time::{Duration, Instant};
+
+use protocol::{JobReason, JobState};
+use rstest::rstest;
+use serde_json::Value;
+use tests::User;
+
+use crate::{
+    engine::must,
+    program::Daemon,
+    stack::{GATE, OBEDIENT, Stack, is_tool_use, running},
+};
+
+/// A container's death is noticed within (contract: sandbox, Cancel and end).
+const NOTICED: Duration = Duration::from_secs(2);
+
+#[tokio::test]
+async fn a_killed_container_fails_its_job_at_once() {
+    let stack = Stack::start().await;
+    let ada = stack.user("ada").await;
+    let id = ada.create(running(GATE)).await;
+    ada.wait_for_event(id, "a tool call", is_tool_use).await;
+    must(&["kill", &format!("gantry-job-{id}-1")]).await;
+    let dead = Instant::now();
+    let job = ada.wait_for_end(id).await;
+    let noticed = dead.elapsed();
+    assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::WorkerCrashed)), "{job:#?}");
+    assert_eq!(job.container.and_then(|container| container.exit_code), Some(137));
+    assert!(noticed < NOTICED, "noticed after {noticed:?}");
+    let partial = job.result.and_then(|result| result.partial).expect("what it had done is kept");
+    assert_eq!(partial.text, "I run it.");
+    stack.finish().await;
+}
+
+#[tokio::test]
+async fn a_container_that_vanished_fails_its_job() {
+    let mut stack = Stack::start().await;
+    let token = stack.token("ada", "user").await;
+    let ada = User::at(stack.base(), Some(token.clone()));
+    let id = ada.create(running(GATE)).await;
+    ada.wait_for_event(id, "a tool call", is_tool_use).await;
+    // While nobody looks: the engine kills before it removes, and who looks in between sees a crash.
+    stack.kill9();
+    must(&["rm", "-f", &format!("gantry-job-{id}-1")]).await;
+    stack.restart().await;
+    let ada = User::at(stack.base(), Some(token));
+    let job = ada.wait_for_end(id).await;
+    assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::WorkerLost)), "{job:#?}");
+    assert_eq!(job.attempt, 1, "tools may have had effects: it is not tried again");
+    stack.finish().await;
+}
+
+#[tokio::test]
+async fn a_model_that_is_not_there_fails_the_job() {
+    let stack = Stack::builder()
+        .set("GANTRY_LLM_PROVIDER", "openai")
+        .set("GANTRY_LLM_SCRIPT", "")
+        .set("GANTRY_LLM_MODEL", "nobody-1")
+        .set("GANTRY_LLM_BASE_URL", "http://127.0.0.1:1/v1")
+        .start()
+        .await;
+    let ada = stack.user("ada").await;
+    let id = ada.create_job("echo: is anybody there?").await;
+    let job = ada.wait_for_end(id).await;
+    assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::LlmError)), "{job:#?}");
+    stack.finish().await;
+}
+
+#[rstest]
+#[case("openai")]
+#[case("anthropic")]
+#[tokio::test]
+async fn a_job_works_over_each_providers_wire(#[case] provider: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("script.yaml");
+    std::fs::write(&script, OBEDIENT).unwrap();
+    let script = script.display().to_string();
+    let mut model = Daemon::start(&["llm", "serve", "--script", &script, "--bind", "127.0.0.1:0", "--json"], &[]);
+    let url = model
+        .says("its address", |line| serde_json::from_str::<Value>(line).ok()?["url"].as_str().map(str::to_owned))
+        .await;
+    let stack = Stack::builder()
+        .set("GANTRY_LLM_PROVIDER", provider)
+        .set("GANTRY_LLM_SCRIPT", "")
+        .set("GANTRY_LLM_MODEL", "e2e-1")
+        .set("GANTRY_LLM_BASE_URL", &format!("{url}/v1"))
+        .start()
+        .await;
+    let ada = stack.user("ada").await;
+    let id = ada.create(running("echo over the wire of $((1 + 1))")).await;
+    let job = ada.wait_for_end(id).await;
+    assert_eq!((job.state, job.reason), (JobState::Completed, None), "{job:#?}");
+    let text = job.result.and_then(|result| result.text).unwrap_or_default();
+    assert!(text.contains("over the wire of 2"), "{text}");
+    assert_eq!((job.usage.llm_calls, job.usage.tool_calls), (2, 1));
+    let calls = ada.get(&format!("/api/jobs/{id}/llm-calls")).await.expect(200);
+    assert_eq!(calls.body["items"][0]["provider"], provider);
+    stack.finish().await;
+    assert!(model.terminate().await.success());
+}

@@ -1,0 +1,162 @@
+//! Hostile tool calls inside a real job container: what they reach, which is nothing, and what they break, which is
+//! only their own call.
+
+use std::fs;
+
+use protocol::{Event, EventData, JobState};
+use serde_json::{Value, json};
+use tests::User;
+
+use crate::stack::{API_KEY, GATE, JWT_SECRET, Stack, go, is_tool_use, running, tool_result};
+
+const ATTACK: &str = include_str!("attack.py");
+/// How a refused system call looks.
+const REFUSED: [&str; 3] = ["EPERM", "ENOSYS", "EACCES"];
+
+#[tokio::test]
+async fn an_attacker_finds_no_way_out_and_no_secret() {
+    let stack = Stack::start().await;
+    let ada = stack.user("ada").await;
+    let victim = ada.create(running(GATE)).await;
+    ada.wait_for_event(victim, "a tool call", is_tool_use).await;
+    let told = attack(&stack, &ada, victim).await;
+    go(&stack, victim);
+    assert_eq!(ada.wait_for_end(victim).await.state, JobState::Completed, "the other job is none the worse");
+
+    assert_eq!((&told["interfaces"], &told["routes"]), (&json!(["lo"]), &json!(0)));
+    for way in ["tcp4", "tcp6", "metadata", "gateway", "udp"] {
+        let nowhere = ["ENETUNREACH", "EADDRNOTAVAIL", "EAFNOSUPPORT"];
+        assert!(nowhere.contains(&told[way].as_str().unwrap()), "{way}: {}", told[way]);
+    }
+    assert_eq!(told["dns"], "no name");
+    for way in ["packet", "raw", "alg", "vsock"] {
+        let refused = ["EPERM", "EACCES", "EAFNOSUPPORT"];
+        assert!(refused.contains(&told[way].as_str().unwrap()), "{way}: {}", told[way]);
+    }
+    let calls = [
+        ["mount", "unshare user", "unshare net", "unshare mount", "chroot"],
+        ["ptrace", "process_vm_readv", "bpf", "keyctl", "add_key"],
+        ["io_uring", "userfaultfd", "perf", "open_by_handle", "kexec"],
+    ];
+    for call in calls.as_flattened() {
+        assert!(REFUSED.contains(&told[*call].as_str().unwrap()), "{call}: {}", told[*call]);
+    }
+    let writes = ["/x", "/etc/x", "/usr/local/bin/gantry-worker", "/run/gantry/x", "/run/gantry/token"];
+    let kernel = ["/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/sys/fs/cgroup/cgroup.procs"];
+    for path in writes.into_iter().chain(kernel) {
+        let found = &told[format!("write {path}")];
+        // Not every kernel has each of the last three.
+        assert!(["EROFS", "EACCES", "EPERM", "ENOENT"].contains(&found.as_str().unwrap()), "{path}: {found}");
+    }
+    for what in ["remove socket", "replace socket", "device", "execute in /tmp"] {
+        assert!(["EROFS", "EACCES", "EPERM"].contains(&told[what].as_str().unwrap()), "{what}: {}", told[what]);
+    }
+    assert_eq!((&told["root is read-only"], &told["run folder is read-only"]), (&json!(true), &json!(true)));
+    assert_eq!(told["run folder"], json!(["token", "worker.sock"]));
+    assert_eq!(told["engine sockets"], json!([]));
+    assert_eq!(told["sockets"], json!(["/run/gantry/worker.sock"]), "the only socket in sight");
+    assert_eq!(told["risen"], json!([]), "no setuid file");
+    assert_eq!(told["secrets"], json!([]), "no secret in files, environments and command lines");
+    assert!(told["searched processes"].as_u64() > Some(0));
+    let none = "0000000000000000";
+    let powerless = json!({"CapEff": none, "CapPrm": none, "CapInh": none, "CapBnd": none, "CapAmb": none,
+        "NoNewPrivs": "1", "Seccomp": "2"});
+    assert_eq!(told["status"], powerless);
+    assert_eq!(told["ids"], json!([10001, 10001, 10001, 10001, [10001]]));
+    let asked = json!({"own job": 200, "own job, no token": 401, "own job, cut token": 401, "other job": 401,
+        "other job's prompts": 401, "public jobs": 404, "public job": 404, "readiness": 404, "document": 404});
+    assert_eq!(told["ask"], asked);
+    stack.finish().await;
+}
+
+#[tokio::test]
+async fn the_search_for_secrets_would_find_one() {
+    let stack = Stack::start().await;
+    let ada = stack.user("ada").await;
+    let backwards: String = API_KEY.chars().rev().collect();
+    let command = format!("python3 attack.py {0},{0} {backwards}", protocol::JobId::nil());
+    let body = json!({"prompt": format!("run: {command}"),
+        "files": [{"path": "attack.py", "content": ATTACK}, {"path": "left.txt", "content": format!("key={API_KEY}")}]});
+    let id = ada.create(body).await;
+    let (_, success, output) = tool_result(&ada, id).await;
+    assert!(success, "{output}");
+    assert_eq!(report(&output)["secrets"], json!(["/workspace/left.txt"]));
+    stack.finish().await;
+}
+
+#[tokio::test]
+async fn bombs_and_hogs_break_only_their_own_call() {
+    let stack = Stack::builder().set("GANTRY_MAX_PARALLEL_JOBS", "3").start().await;
+    let ada = stack.user("ada").await;
+    let limits = json!({"memory_mb": 256, "pids": 64, "cpus": 1.0});
+    let bear = async |command: &str| {
+        let id = ada.create(json!({"prompt": format!("bear: {command}"), "limits": limits})).await;
+        let job = ada.wait_for_end(id).await;
+        let events = ada.events(id).await;
+        assert_eq!((job.state, job.reason), (JobState::Completed, None), "{events:#?}");
+        let results = results(&events);
+        assert_eq!(results[1], (true, "the job goes on\n[exit 0]".to_owned()));
+        (results[0].clone(), limits_of(&events))
+    };
+    let forks = async {
+        let ((success, output), limits) = bear("bomb() { bomb | bomb & }; bomb; sleep 1").await;
+        assert!(!success, "{output}");
+        assert_eq!(limits, [("pids".to_owned(), json!(64))]);
+        assert!(output.contains("64 processes"), "{output}");
+    };
+    let hog = async {
+        let ((success, output), limits) = bear("python3 -c \"print(len(b'x' * 10**9))\"").await;
+        assert!(!success, "{output}");
+        assert_eq!(limits, [("memory".to_owned(), json!(256))]);
+        assert!(output.contains("256 MB of memory"), "{output}");
+    };
+    let flood = async {
+        let ((success, output), limits) = bear("head -c 100000000 /dev/zero | tr '\\0' x; echo; echo the end").await;
+        assert!(success && limits.is_empty(), "{limits:?}");
+        assert!(output.len() < 70_000, "64 KB are kept: {}", output.len());
+        assert!(output.ends_with("the end\n[exit 0]"), "head and tail are kept");
+    };
+    tokio::join!(forks, hog, flood);
+    stack.finish().await;
+}
+
+/// The attack as a job of its own, with another job in sight; what it told.
+async fn attack(stack: &Stack, ada: &User, other: protocol::JobId) -> Value {
+    let backwards = [API_KEY, JWT_SECRET].map(|secret| secret.chars().rev().collect::<String>()).join(" ");
+    // Its own id comes with the job, which must exist first: the file brings it.
+    let command =
+        format!("until [ -e go ]; do sleep 0.05; done; python3 attack.py $(cat go),{other} {backwards}; echo ended");
+    let id = ada
+        .create(json!({"prompt": format!("run: {command}"), "files": [{"path": "attack.py", "content": ATTACK}]}))
+        .await;
+    ada.wait_for_event(id, "a tool call", is_tool_use).await;
+    let workspace = stack.workspace(id);
+    fs::write(workspace.join("going"), id.to_string()).unwrap();
+    fs::rename(workspace.join("going"), workspace.join("go")).unwrap();
+    let (_, success, output) = tool_result(ada, id).await;
+    assert!(success, "{output}");
+    report(&output)
+}
+
+/// The attacker's one line of JSON.
+fn report(output: &str) -> Value {
+    let line = output.lines().find(|line| line.starts_with('{'));
+    let line = line.unwrap_or_else(|| panic!("no report in: {output}"));
+    serde_json::from_str(line).unwrap()
+}
+
+fn results(events: &[Event]) -> Vec<(bool, String)> {
+    let of = |event: &Event| match &event.data {
+        EventData::ToolResult { success, output, .. } => Some((*success, output.clone())),
+        _ => None,
+    };
+    events.iter().filter_map(of).collect()
+}
+
+fn limits_of(events: &[Event]) -> Vec<(String, Value)> {
+    let of = |event: &Event| match &event.data {
+        EventData::Limit { limit, value } => Some((limit.clone(), value.clone())),
+        _ => None,
+    };
+    events.iter().filter_map(of).collect()
+}

@@ -1,0 +1,138 @@
+//! `gantry` as a process: found, started, listened to, ended.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    path::PathBuf,
+    process::{ExitStatus, Stdio},
+    sync::{Arc, Mutex},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tests::within;
+use tokio::{process::Command, sync::watch};
+
+/// The binary, beside the test's own executable in the target folder.
+pub(crate) fn gantry() -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows its executable");
+    let built = test.ancestors().skip(1).take(3).map(|folder| folder.join("gantry")).find(|path| path.is_file());
+    let Some(binary) = built else {
+        panic!("gantry is not beside {}; build it first: cargo build --workspace --bin gantry", test.display());
+    };
+    binary
+}
+
+/// What a command printed, and how it ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ended {
+    /// Its only line is JSON.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("no JSON ({error}): {self:?}"))
+    }
+}
+
+/// Runs `gantry` to its end, with nothing of the test's own environment.
+pub(crate) async fn run(arguments: &[&str], environment: &[(String, String)]) -> Ended {
+    let mut command = Command::new(gantry());
+    command.args(arguments).env_clear().envs(environment.iter().cloned()).current_dir("/");
+    let output = within("a command to end", command.stdin(Stdio::null()).kill_on_drop(true).output()).await;
+    let output = output.expect("gantry can be run");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).trim().to_owned();
+    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// A `gantry` that goes on running.
+pub(crate) struct Daemon {
+    child: std::process::Child,
+    lines: Arc<Mutex<Vec<String>>>,
+    told: watch::Receiver<usize>,
+}
+
+impl Daemon {
+    /// Starts it; what it prints is kept.
+    pub(crate) fn start(arguments: &[&str], environment: &[(String, String)]) -> Self {
+        let mut command = std::process::Command::new(gantry());
+        command.args(arguments).env_clear().envs(environment.iter().cloned()).current_dir("/");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("gantry can be run");
+        let lines = Arc::new(Mutex::new(vec![]));
+        let (tell, told) = watch::channel(0);
+        let tell = Arc::new(tell);
+        keep(child.stdout.take().expect("piped"), Arc::clone(&lines), Arc::clone(&tell));
+        keep(child.stderr.take().expect("piped"), Arc::clone(&lines), tell);
+        Self { child, lines, told }
+    }
+
+    /// The first line that `wanted` takes, once it is printed.
+    pub(crate) async fn says<T>(&self, what: &str, wanted: impl Fn(&str) -> Option<T>) -> T {
+        let mut told = self.told.clone();
+        within(what, async {
+            loop {
+                let seen = *told.borrow_and_update();
+                if let Some(found) = self.lines().iter().find_map(|line| wanted(line)) {
+                    return found;
+                }
+                // The sender goes with the process's end.
+                let goes_on = told.changed().await.is_ok() || *told.borrow() != seen;
+                assert!(goes_on, "gantry ended before {what}: {:#?}", self.lines());
+            }
+        })
+        .await
+    }
+
+    /// Everything it printed.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.lines.lock().expect("no reader panicked").clone()
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// SIGTERM, and its end.
+    pub(crate) async fn terminate(&mut self) -> ExitStatus {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it runs");
+        let ended = async {
+            loop {
+                if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                    return status;
+                }
+                // The end of its output is the end of the process.
+                let _ = self.told.changed().await;
+                tokio::task::yield_now().await;
+            }
+        };
+        within("gantry to end on SIGTERM", ended).await
+    }
+
+    /// SIGKILL: not an instruction more.
+    pub(crate) fn kill9(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("a child can be waited for");
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended long ago.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn keep(pipe: impl Read + Send + 'static, lines: Arc<Mutex<Vec<String>>>, tell: Arc<watch::Sender<usize>>) {
+    std::thread::spawn(move || {
+        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+            lines.lock().expect("no reader panicked").push(line);
+            tell.send_modify(|count| *count += 1);
+        }
+    });
+}

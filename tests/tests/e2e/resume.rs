@@ -1,0 +1,169 @@
+//! Cut streams and restarted orchestrators: every event comes once, and work goes on where it was. And one data folder
+//! has one orchestrator.
+
+use protocol::{Event, JobId, JobState};
+use rstest::rstest;
+use serde_json::json;
+use tests::{EventStream, User, within};
+
+use crate::{
+    program,
+    stack::{Stack, go, is_tool_use, running},
+};
+
+/// Says a line, waits for the test, says another.
+const TWO_HALVES: &str = "echo before; until [ -e go ]; do sleep 0.05; done; echo after";
+
+/// How an orchestrator goes.
+#[derive(Debug, Clone, Copy)]
+enum Going {
+    Sigterm,
+    Sigkill,
+}
+
+#[tokio::test]
+async fn a_stream_cut_in_the_middle_goes_on_where_it_was() {
+    let stack = Stack::start().await;
+    let ada = stack.user("ada").await;
+    let id = ada.create(running(TWO_HALVES)).await;
+    let mut seen = vec![];
+    // Each reader takes one event and is cut off.
+    loop {
+        let mut stream = ada.stream(id, seen.last().map(|event: &Event| event.seq)).await;
+        seen.push(stream.event().await);
+        if is_tool_use(&seen[seen.len() - 1]) {
+            break;
+        }
+    }
+    go(&stack, id);
+    let last = seen.last().map(|event| event.seq);
+    let (rest, state, _) = ada.stream(id, last).await.rest().await;
+    seen.extend(rest);
+    assert_eq!(state, JobState::Completed);
+    assert_eq!(seen, ada.events(id).await, "every event once, in order");
+    stack.finish().await;
+}
+
+#[rstest]
+#[case(Going::Sigterm)]
+#[case(Going::Sigkill)]
+#[tokio::test]
+async fn a_job_outlives_its_orchestrator(#[case] going: Going) {
+    let mut stack = Stack::start().await;
+    let token = stack.token("ada", "user").await;
+    let ada = User::at(stack.base(), Some(token.clone()));
+    let id = ada.create(running(TWO_HALVES)).await;
+    let mut stream = ada.stream(id, None).await;
+    let mut seen = until_tool_use(&mut stream).await;
+
+    match going {
+        Going::Sigterm => stack.stop().await,
+        Going::Sigkill => stack.kill9(),
+    }
+    assert_eq!(stream.next().await, None, "nothing more is told by one that is gone");
+    // The second half of the work is done while nobody listens.
+    go(&stack, id);
+    stack.restart().await;
+
+    let ada = User::at(stack.base(), Some(token));
+    let (rest, state, _) = ada.stream(id, seen.last().map(|event| event.seq)).await.rest().await;
+    seen.extend(rest);
+    assert_eq!(state, JobState::Completed);
+    assert_eq!(seen, ada.events(id).await, "every event once, in order");
+    let job = ada.job(id).await;
+    assert_eq!((job.attempt, job.reason), (1, None), "the same worker went on");
+    let text = job.result.and_then(|result| result.text);
+    assert_eq!(text.as_deref(), Some("before\nafter\n[exit 0]"));
+    assert_eq!(job.usage.llm_calls, 2, "nothing was asked twice");
+    stack.finish().await;
+}
+
+#[tokio::test]
+async fn jobs_that_waited_are_started_after_a_kill() {
+    let mut stack = Stack::builder().set("GANTRY_MAX_PARALLEL_JOBS", "1").start().await;
+    let token = stack.token("ada", "user").await;
+    let ada = User::at(stack.base(), Some(token.clone()));
+    let first = ada.create(running(TWO_HALVES)).await;
+    let second = ada.create_job("echo: my turn").await;
+    let mut stream = ada.stream(first, None).await;
+    until_tool_use(&mut stream).await;
+
+    stack.kill9();
+    stack.restart().await;
+    let ada = User::at(stack.base(), Some(token));
+    go(&stack, first);
+    assert_eq!(ada.wait_for_end(first).await.state, JobState::Completed);
+    assert_eq!(ada.wait_for_end(second).await.state, JobState::Completed);
+    stack.finish().await;
+}
+
+#[tokio::test]
+async fn a_second_orchestrator_on_a_data_folder_names_the_first_and_ends() {
+    let stack = Stack::start().await;
+    let mut settings = stack.settings().to_vec();
+    settings.retain(|(name, _)| name != "GANTRY_BIND");
+    settings.push(("GANTRY_BIND".to_owned(), "127.0.0.1:0".to_owned()));
+    let second = within("the second orchestrator to refuse", program::run(&["serve"], &settings)).await;
+    assert_eq!(second.code, Some(1), "{second:?}");
+    let holder = std::fs::read_to_string(stack.data("gantry.lock")).unwrap();
+    assert_eq!(holder.trim(), stack.pid().to_string());
+    assert!(second.stderr.contains(&format!("process {}", stack.pid())), "{second:?}");
+    assert!(second.stderr.contains("GANTRY_DATA_DIR"), "it says what to do: {second:?}");
+    // The first is none the worse.
+    let ada = stack.user("ada").await;
+    let id = ada.create_job("echo: still here").await;
+    assert_eq!(ada.wait_for_end(id).await.state, JobState::Completed);
+    stack.finish().await;
+}
+
+#[tokio::test]
+async fn prompts_steer_and_queue_reach_the_model() {
+    let script = r"
+model: e2e-1
+rules:
+  - when: { turn: 1 }
+    reply: { tool_calls: [{ name: shell, arguments: { command: 'until [ -e go ]; do sleep 0.05; done' } }] }
+  - when: { last_message: { regex: '^(?:now|later): .*$' } }
+    reply: { text: 'I was told {{match.0}}' }
+  - reply: { text: Nobody spoke to me. }
+";
+    let stack = Stack::builder().script(script).start().await;
+    let ada = stack.user("ada").await;
+    let id = ada.create_job("work").await;
+    ada.wait_for_event(id, "a tool call", is_tool_use).await;
+    ada.prompt(id, json!({"content": "later: B", "mode": "queue"})).await.expect(202);
+    ada.prompt(id, json!({"content": "now: A"})).await.expect(202);
+    // The worker has both before it goes on: it fetches while its tool runs.
+    go(&stack, id);
+    let job = ada.wait_for_end(id).await;
+    assert_eq!(job.state, JobState::Completed);
+    let said = said(&ada, id).await;
+    let place = |text: &str| said.iter().position(|line| line == text);
+    let (steered, queued) = (place("I was told now: A"), place("I was told later: B"));
+    assert!(steered.is_some() && steered < queued, "steer before queue: {said:?}");
+    let late = ada.prompt(id, json!({"content": "now: C"})).await;
+    late.problem(protocol::ErrorCode::JobFinished);
+    stack.finish().await;
+}
+
+async fn until_tool_use(stream: &mut EventStream) -> Vec<Event> {
+    let mut seen = vec![];
+    loop {
+        seen.push(stream.event().await);
+        if is_tool_use(&seen[seen.len() - 1]) {
+            return seen;
+        }
+    }
+}
+
+/// What the model said, in order.
+async fn said(user: &User, job: JobId) -> Vec<String> {
+    let events = user.events(job).await;
+    events
+        .into_iter()
+        .filter_map(|event| match event.data {
+            protocol::EventData::Message { role: protocol::MessageRole::Assistant, content } => Some(content),
+            _ => None,
+        })
+        .collect()
+}

@@ -1,0 +1,295 @@
+//! A stack: one install of Gantry on the real engine, from an empty data folder to an end that leaves nothing.
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use protocol::{Event, EventData, InstanceId, Job, JobId, JobState};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tests::{User, check_events};
+
+use crate::{
+    engine::{comes_true, containers, docker},
+    program::{Daemon, Ended, run},
+};
+
+/// The job image.
+pub(crate) const IMAGE: &str = "gantry-worker:latest";
+/// What must never be found in a container.
+pub(crate) const API_KEY: &str = "canary-of-the-models-key-5f1d0c";
+/// The same.
+pub(crate) const JWT_SECRET: &str = "canary-of-the-signing-key-at-least-32-bytes-8a3e";
+/// A job that completes leaves no container for longer (contract: sandbox, Cancel and end).
+pub(crate) const GONE_WITHIN: Duration = Duration::from_secs(2);
+
+/// What the model says in most stories: the prompt is an order.
+pub(crate) const OBEDIENT: &str = r"
+model: e2e-1
+rules:
+  - when: { prompt: { regex: '(?s)^run: (.*)$' }, turn: 1 }
+    reply: { text: I run it., tool_calls: [{ name: shell, arguments: { command: '{{match.1}}' } }] }
+  - when: { prompt: { regex: '(?s)^echo: (.*)$' }, turn: 1 }
+    reply: { text: I say it., tool_calls: [{ name: echo, arguments: { message: '{{match.1}}' } }] }
+  - when: { prompt: { regex: '^(run|echo): ' }, turn: 2 }
+    reply: { text: '{{tool_result}}' }
+  - when: { prompt: { regex: '(?s)^bear: (.*)$' }, turn: 1 }
+    reply: { tool_calls: [{ name: shell, arguments: { command: '{{match.1}}' } }] }
+  - when: { prompt: { regex: '^bear: ' }, turn: 2 }
+    reply: { tool_calls: [{ name: shell, arguments: { command: echo the job goes on } }] }
+  - when: { prompt: { regex: '^bear: ' } }
+    reply: { text: I bore it. }
+  - when: { prompt: ponder, turn: 1 }
+    reply: { tool_calls: [{ name: echo, arguments: { message: hm } }] }
+  - when: { prompt: { regex: 'think long|ponder' } }
+    reply: { text: At last., delay_ms: 60000 }
+  - when: { prompt: fail }
+    error: { status: 400, message: the model is out of order }
+  - reply: { text: 'You said: {{last_message}}' }
+";
+
+/// What a stack is made of.
+pub(crate) struct Builder {
+    instance: InstanceId,
+    folder: TempDir,
+    settings: Vec<(String, String)>,
+}
+
+impl Builder {
+    /// A setting, by its variable.
+    pub(crate) fn set(mut self, name: &str, value: &str) -> Self {
+        self.settings.retain(|(known, _)| known != name);
+        self.settings.push((name.to_owned(), value.to_string()));
+        self
+    }
+
+    /// What the model says.
+    pub(crate) fn script(self, yaml: &str) -> Self {
+        fs::write(self.folder.path().join("script.yaml"), yaml).expect("the script is written");
+        self
+    }
+
+    /// Starts it; the engine and the image must be there.
+    pub(crate) async fn start(self) -> Stack {
+        let (there, said) = docker(&["image", "inspect", "--format", "{{.Id}}", IMAGE]).await;
+        assert!(there, "the ring needs a running engine with the image {IMAGE}; tests/run.sh --only images: {said}");
+        self.start_anyhow().await
+    }
+
+    /// Starts it, whatever the engine is.
+    pub(crate) async fn start_anyhow(self) -> Stack {
+        let mut stack =
+            Stack { instance: self.instance, folder: self.folder, settings: self.settings, daemon: None, base: None };
+        stack.restart().await;
+        stack
+    }
+}
+
+/// An install.
+pub(crate) struct Stack {
+    pub(crate) instance: InstanceId,
+    folder: TempDir,
+    settings: Vec<(String, String)>,
+    daemon: Option<Daemon>,
+    /// Where it listens: the port is the same after a restart.
+    base: Option<String>,
+}
+
+impl Stack {
+    /// On the machine's engine, with a model that obeys.
+    pub(crate) fn builder() -> Builder {
+        // Short, since socket paths are.
+        let folder = tempfile::Builder::new().prefix("ge").tempdir_in("/tmp").expect("a temporary folder");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let instance = InstanceId::generate();
+        let settings = [
+            ("GANTRY_BIND", "127.0.0.1:0".to_owned()),
+            ("GANTRY_DATA_DIR", path("data")),
+            ("GANTRY_INSTANCE_ID", instance.to_string()),
+            ("GANTRY_JWT_SECRET", JWT_SECRET.to_owned()),
+            ("GANTRY_LLM_PROVIDER", "scripted".to_owned()),
+            ("GANTRY_LLM_SCRIPT", path("script.yaml")),
+            ("GANTRY_LLM_API_KEY", API_KEY.to_owned()),
+            ("GANTRY_LOG_FORMAT", "json".to_owned()),
+        ];
+        let settings = settings.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        Builder { instance, folder, settings }.script(OBEDIENT)
+    }
+
+    /// The usual one.
+    pub(crate) async fn start() -> Self {
+        Self::builder().start().await
+    }
+
+    /// Starts it (again) and waits until it listens.
+    pub(crate) async fn restart(&mut self) {
+        assert!(self.daemon.is_none(), "it runs already");
+        let daemon = Daemon::start(&["serve"], &self.settings);
+        let address = daemon
+            .says("listening", |line| {
+                let line: Value = serde_json::from_str(line).ok()?;
+                (line["message"] == "listening").then(|| line["address"].as_str().map(str::to_owned))?
+            })
+            .await;
+        self.base = Some(format!("http://{address}"));
+        self.settings.retain(|(name, _)| name != "GANTRY_BIND");
+        self.settings.push(("GANTRY_BIND".to_owned(), address));
+        self.daemon = Some(daemon);
+    }
+
+    /// SIGTERM: it drains, and ends well.
+    pub(crate) async fn stop(&mut self) {
+        let mut daemon = self.daemon.take().expect("it runs");
+        let status = daemon.terminate().await;
+        assert!(status.success(), "{status}: {:#?}", daemon.lines());
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill9(&mut self) {
+        self.daemon.take().expect("it runs").kill9();
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.daemon.as_ref().expect("it runs").pid()
+    }
+
+    /// Where it listens.
+    pub(crate) fn base(&self) -> &str {
+        self.base.as_deref().expect("it was started")
+    }
+
+    /// Its settings, as variables.
+    pub(crate) fn settings(&self) -> &[(String, String)] {
+        &self.settings
+    }
+
+    /// Runs the command line on this machine's install.
+    pub(crate) async fn gantry(&self, arguments: &[&str]) -> Ended {
+        run(arguments, &self.settings).await
+    }
+
+    /// Runs the command line as a user of the server.
+    pub(crate) async fn gantry_as(&self, token: &str, arguments: &[&str]) -> Ended {
+        let environment = [("GANTRY_URL", self.base()), ("GANTRY_TOKEN", token)];
+        run(arguments, &environment.map(|(name, value)| (name.to_owned(), value.to_owned()))).await
+    }
+
+    /// A token, as the operator makes one.
+    pub(crate) async fn token(&self, user: &str, role: &str) -> String {
+        let made = self.gantry(&["token", "create", "--user", user, "--role", role, "--ttl", "10m"]).await;
+        assert_eq!(made.code, Some(0), "{made:?}");
+        made.stdout
+    }
+
+    /// A user with a token.
+    pub(crate) async fn user(&self, name: &str) -> User {
+        User::at(self.base(), Some(self.token(name, "user").await))
+    }
+
+    /// Somebody without a token.
+    pub(crate) fn stranger(&self) -> User {
+        User::at(self.base(), None)
+    }
+
+    /// A folder of its data.
+    pub(crate) fn data(&self, name: &str) -> PathBuf {
+        self.folder.path().join("data").join(name)
+    }
+
+    /// A job's workspace on the host.
+    pub(crate) fn workspace(&self, job: JobId) -> PathBuf {
+        self.data("workspaces").join(job.to_string())
+    }
+
+    /// The folders of live containers.
+    pub(crate) fn run_folders(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.data("run")).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    /// Waits until neither container nor run folder of a job is there, and says how long that took.
+    pub(crate) async fn gone(&self, job: JobId, within: Duration) -> Duration {
+        let named = |names: Vec<String>| names.iter().any(|name| name.contains(&job.to_string()));
+        let look = async || !named(self.run_folders()) && !named(containers(self.instance).await);
+        comes_true(&format!("container and run folder of {job} gone"), within, look).await
+    }
+
+    /// Ends the stack; fails when anything is left over.
+    pub(crate) async fn finish(mut self) {
+        let admin = User::at(self.base(), Some(self.token("the-harness", "admin").await));
+        let jobs = admin.jobs().await;
+        for job in &jobs {
+            assert!(job.state.is_finished(), "a story leaves no open job: {} is {}", job.id, job.state);
+            check_events(job, &admin.events(job.id).await);
+        }
+        let empty = async || self.run_folders().is_empty() && containers(self.instance).await.is_empty();
+        comes_true("no container and no run folder is left", GONE_WITHIN, empty).await;
+        self.stop().await;
+        assert_eq!(processes_of(&jobs), Vec::<String>::new(), "processes are left");
+        assert_eq!((self.run_folders(), containers(self.instance).await), (vec![], vec![]), "left after the end");
+    }
+}
+
+impl Drop for Stack {
+    /// A story that failed leaves nothing either.
+    fn drop(&mut self) {
+        let finished = self.daemon.is_none();
+        self.daemon = None;
+        let filter = format!("label=gantry.instance-id={}", self.instance);
+        let left = std::process::Command::new("docker").args(["ps", "-aq", "--filter", &filter]).output();
+        for id in left.iter().flat_map(|output| std::str::from_utf8(&output.stdout)).flat_map(str::lines) {
+            let _ = std::process::Command::new("docker").args(["rm", "-f", id]).output();
+        }
+        assert!(finished || std::thread::panicking(), "a story ends with stack.finish().await");
+    }
+}
+
+/// Processes of this machine that a container of these jobs holds, as `pid command`.
+fn processes_of(jobs: &[Job]) -> Vec<String> {
+    let ids: Vec<&str> =
+        jobs.iter().filter_map(|job| job.container.as_ref().and_then(|container| container.id.as_deref())).collect();
+    let folders = fs::read_dir("/proc").expect("/proc").flatten().map(|entry| entry.path());
+    let held = folders.filter(|folder| {
+        let cgroups = fs::read_to_string(folder.join("cgroup")).unwrap_or_default();
+        ids.iter().any(|id| cgroups.contains(id))
+    });
+    held.map(|folder| {
+        let command = fs::read_to_string(folder.join("cmdline")).unwrap_or_default().replace('\0', " ");
+        format!("{} {command}", folder.display())
+    })
+    .collect()
+}
+
+/// A shell command that waits until the test says go with [`go`].
+pub(crate) const GATE: &str = "until [ -e go ]; do sleep 0.05; done";
+
+/// Opens the gate of a job.
+pub(crate) fn go(stack: &Stack, job: JobId) {
+    fs::write(stack.workspace(job).join("go"), "").expect("the workspace is there");
+}
+
+/// A job that runs a command.
+pub(crate) fn running(command: &str) -> Value {
+    json!({"prompt": format!("run: {command}")})
+}
+
+/// The agent has called a tool.
+pub(crate) fn is_tool_use(event: &Event) -> bool {
+    matches!(event.data, EventData::ToolUse { .. })
+}
+
+/// Follows a job to its end; what its only tool call gave.
+pub(crate) async fn tool_result(user: &User, job: JobId) -> (Job, bool, String) {
+    let ended = user.wait_for_end(job).await;
+    let results: Vec<_> = user
+        .events(job)
+        .await
+        .into_iter()
+        .filter_map(|event| match event.data {
+            EventData::ToolResult { success, output, .. } => Some((success, output)),
+            _ => None,
+        })
+        .collect();
+    let [(success, output)] = results.as_slice() else { panic!("one result of {ended:#?}, but {results:#?}") };
+    assert_eq!(ended.state, JobState::Completed, "{ended:#?}");
+    (ended, *success, output.clone())
+}
