@@ -34,6 +34,11 @@ pub fn init(settings: &LogSettings) -> Result<(), TelemetryError> {
         LogFormat::Pretty => true,
         LogFormat::Json => false,
     };
+    // The model client logs what providers answer, at error level: it may hold model text, or a key that was refused.
+    let filter = match "genai=off".parse() {
+        Ok(never) => filter.add_directive(never),
+        Err(_) => filter,
+    };
     let registry = tracing_subscriber::registry().with(filter);
     let set = if pretty {
         registry.with(fmt::layer().with_writer(std::io::stderr).with_ansi(terminal).with_target(false)).try_init()

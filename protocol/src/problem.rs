@@ -34,6 +34,8 @@ codes! {
     TokenBudget => "token_budget", 403, "Token budget spent";
     /// The job's cost budget is spent.
     CostBudget => "cost_budget", 403, "Cost budget spent";
+    /// The job has made the model calls it may.
+    IterationLimit => "iteration_limit", 403, "Iteration limit reached";
     /// Missing, or another user's.
     NotFound => "not_found", 404, "Not found";
     /// The path exists, the method does not.

@@ -214,11 +214,10 @@ pub enum ReportedOutcome {
 }
 
 impl ReportedOutcome {
-    /// The name in the `result` event.
-    pub const fn as_str(self) -> &'static str {
+    /// The name in the `result` event of a job that did not complete.
+    pub const fn as_failure(self) -> &'static str {
         match self {
-            Self::Completed => "completed",
-            Self::Failed | Self::Unknown => "failed",
+            Self::Completed | Self::Failed | Self::Unknown => "failed",
             Self::Limit => "limit",
             Self::Stopped => "stopped",
         }
@@ -237,7 +236,6 @@ pub struct CompleteReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// The result, or what there is of it.
-    #[serde(default)]
     pub text: String,
     /// What was done, when not completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -251,9 +249,11 @@ impl CompleteReport {
     /// The reason of a job that ends by this report; none when it completed.
     pub fn job_reason(&self) -> Option<JobReason> {
         match self.outcome {
+            // An empty reply is never delivered as a result.
+            ReportedOutcome::Completed if self.text.trim().is_empty() => Some(JobReason::EmptyReply),
             ReportedOutcome::Completed => None,
-            // A worker that stops unasked was told to by its container's end or by a signal from outside.
-            ReportedOutcome::Stopped => Some(self.reason.unwrap_or(JobReason::WorkerLost)),
+            // A worker that stops unasked was sent a signal from outside.
+            ReportedOutcome::Stopped => Some(self.reason.unwrap_or(JobReason::WorkerCrashed)),
             ReportedOutcome::Failed | ReportedOutcome::Limit | ReportedOutcome::Unknown => {
                 Some(self.reason.unwrap_or(JobReason::Internal))
             }

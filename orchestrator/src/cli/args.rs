@@ -68,7 +68,7 @@ pub fn main(environment: &Environment) -> ExitCode {
     let result = run(cli.command, environment, &mut output);
     let exit = match result {
         Ok(exit) => exit,
-        Err(error) if error.is_closed_output() => Exit::Fine,
+        Err(error) if error.is_closed_output() => Exit::ClosedOutput,
         Err(error) => {
             output.error(&error);
             error.exit()

@@ -25,6 +25,8 @@ pub(super) enum Exit {
     TimedOut,
     /// Ctrl-C.
     Interrupted,
+    /// The reader of our output went away: as SIGPIPE ends a program. What was followed is not known to have ended well.
+    ClosedOutput,
 }
 
 impl Exit {
@@ -39,6 +41,7 @@ impl Exit {
             Self::Conflict => 5,
             Self::TimedOut => 124,
             Self::Interrupted => 130,
+            Self::ClosedOutput => 141,
         }
     }
 

@@ -174,7 +174,7 @@ impl<'a> Layers<'a> {
     fn record(&mut self, key: &str, value: Option<String>, origin: Option<&Found>, show: Show) {
         let value = match show {
             Show::Masked => value.map(|_| "********".to_owned()),
-            Show::Plain => value,
+            Show::Plain => value.map(without_credentials),
         };
         let origin = origin.map_or_else(|| "default".to_owned(), |found| found.origin.clone());
         self.settings.push(Setting { key: key.to_owned(), variable: Self::variable(key), value, origin });
@@ -417,4 +417,18 @@ fn flatten(prefix: &str, value: Value, opaque: &[&str], into: &mut BTreeMap<Stri
             into.insert(prefix.to_owned(), other);
         }
     }
+}
+
+/// A URL's user part and query may hold a password: neither is shown.
+fn without_credentials(value: String) -> String {
+    let Some((scheme, rest)) = value.split_once("://") else {
+        return match value.split_once('?') {
+            Some((start, _)) if value.starts_with("sqlite:") => format!("{start}?********"),
+            _ => value,
+        };
+    };
+    let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let host = authority.rsplit_once('@').map_or(authority.to_owned(), |(_, host)| format!("********@{host}"));
+    let path = path.split_once('?').map_or(path.to_owned(), |(start, _)| format!("{start}?********"));
+    format!("{scheme}://{host}{path}")
 }

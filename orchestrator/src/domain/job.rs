@@ -123,18 +123,21 @@ impl JobRecord {
             return Err(self.refuse("finish"));
         }
         self.usage.iterations = self.usage.iterations.max(u64::from(report.iterations));
-        let cancelled = self.cancel_requested_at.is_some();
-        let completed = report.outcome == ReportedOutcome::Completed && !cancelled;
-        let partial = (!completed).then(|| Self::partial_of(report));
-        self.result = Some(JobResult { text: completed.then(|| report.text.clone()), partial: partial.clone() });
         self.last_activity_at = Some(now);
-        if cancelled {
-            // The container is still there: the state follows once it is gone.
+        if self.cancel_requested_at.is_some() {
+            // The container is still there: the state follows once it is gone. A late success changes nothing; what a
+            // worker tells of the work it was stopped in is kept.
+            if report.outcome != ReportedOutcome::Completed {
+                self.result = Some(JobResult { text: None, partial: Some(Self::partial_of(report)) });
+            }
             self.token_hash = None;
             return Ok(Step { job: self.touched(), events: vec![] });
         }
-        let told =
-            EventData::Result { outcome: report.outcome.as_str().to_owned(), text: report.text.clone(), partial };
+        let completed = report.job_reason().is_none();
+        let partial = (!completed).then(|| Self::partial_of(report));
+        self.result = Some(JobResult { text: completed.then(|| report.text.clone()), partial: partial.clone() });
+        let outcome = if completed { "completed" } else { report.outcome.as_failure() };
+        let told = EventData::Result { outcome: outcome.to_owned(), text: report.text.clone(), partial };
         let reason = report.job_reason();
         let to = if reason.is_none() { JobState::Completed } else { JobState::Failed };
         let message = reason.and_then(|_| report.message.clone());

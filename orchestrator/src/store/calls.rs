@@ -143,22 +143,36 @@ impl Store {
         Ok(())
     }
 
-    /// The recorded answer of a tool call.
+    /// The recorded answer of a tool call, with the tool that gave it.
     pub async fn tool_reply(
         &self,
         job: JobId,
         attempt: u32,
         call: &CallId,
-    ) -> Result<Option<ToolCallReply>, StoreError> {
-        let reply: Option<Option<String>> =
-            sqlx::query_scalar("SELECT reply FROM job_actions WHERE job_id = $1 AND attempt = $2 AND call_id = $3")
+    ) -> Result<Option<(String, ToolCallReply)>, StoreError> {
+        let row: Option<(String, Option<String>)> =
+            sqlx::query_as("SELECT tool, reply FROM job_actions WHERE job_id = $1 AND attempt = $2 AND call_id = $3")
                 .bind(*job.as_uuid())
                 .bind(i64::from(attempt))
                 .bind(&call.0)
                 .fetch_optional(&self.read)
                 .await?;
         let place = Place { table: "job_actions", id: *job.as_uuid() };
-        reply.flatten().map(|json| place.json("reply", &json)).transpose()
+        let Some((tool, Some(json))) = row else { return Ok(None) };
+        Ok(Some((tool, place.json("reply", &json)?)))
+    }
+
+    /// Tool calls that a job has made, this one left out.
+    pub async fn other_tool_calls(&self, job: JobId, attempt: u32, call: &CallId) -> Result<i64, StoreError> {
+        let count = sqlx::query_scalar(
+            "SELECT COUNT(*) FROM job_actions WHERE job_id = $1 AND NOT (attempt = $2 AND call_id = $3)",
+        )
+        .bind(*job.as_uuid())
+        .bind(i64::from(attempt))
+        .bind(&call.0)
+        .fetch_one(&self.read)
+        .await?;
+        Ok(count)
     }
 
     /// Records an orchestrator-side tool call.

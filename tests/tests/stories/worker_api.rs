@@ -97,7 +97,7 @@ async fn an_old_attempt_is_fenced_and_after_the_end_nobody_is_heard() {
 
     hand.report(report.clone()).await.expect(200);
     assert_eq!(hand.report(report.clone()).await.expect(200).body, json!({"accepted": true}), "once, told twice");
-    hand.report(json!({"outcome": "failed", "text": "no"})).await.expect(200);
+    hand.report(json!({"outcome": "failed", "text": "no"})).await.problem(ErrorCode::Unauthorized);
     for reply in every_call(&hand).await {
         reply.problem(ErrorCode::Unauthorized);
     }

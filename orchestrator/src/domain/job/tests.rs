@@ -100,7 +100,7 @@ fn a_verb_is_refused_everywhere_else(#[case] verb: &str, #[case] allowed: &[JobS
 #[case(ReportedOutcome::Completed, None, JobState::Completed, None)]
 #[case(ReportedOutcome::Failed, Some(JobReason::LlmError), JobState::Failed, Some(JobReason::LlmError))]
 #[case(ReportedOutcome::Limit, Some(JobReason::IterationLimit), JobState::Failed, Some(JobReason::IterationLimit))]
-#[case(ReportedOutcome::Stopped, None, JobState::Failed, Some(JobReason::WorkerLost))]
+#[case(ReportedOutcome::Stopped, None, JobState::Failed, Some(JobReason::WorkerCrashed))]
 #[case(ReportedOutcome::Unknown, None, JobState::Failed, Some(JobReason::Internal))]
 fn a_report_ends_the_job(
     #[case] outcome: ReportedOutcome,
@@ -124,7 +124,22 @@ fn a_late_success_after_a_cancel_changes_nothing_but_what_is_kept() {
     assert_eq!((gone.job.state, gone.job.reason), (JobState::Cancelled, Some(JobReason::CancelledByUser)));
     assert_eq!(gone.job.message.as_deref(), Some("enough"));
     let result = gone.job.result.unwrap();
-    assert_eq!((result.text, result.partial.unwrap().text), (None, "the end".to_owned()));
+    assert_eq!((result.text, result.partial.unwrap().text), (None, String::new()));
+}
+
+#[test]
+fn what_a_stopped_worker_tells_of_its_work_is_kept() {
+    let asked = job(JobState::InProgress).request_cancel(now(), None).unwrap().job;
+    let told = asked.finish(now(), &report(ReportedOutcome::Stopped, None)).unwrap().job;
+    let partial = told.cancelled(now()).unwrap().job.result.unwrap().partial.unwrap();
+    assert_eq!(partial.text, "the end");
+}
+
+#[test]
+fn an_empty_result_is_no_result() {
+    let empty = CompleteReport { text: " \n".to_owned(), ..report(ReportedOutcome::Completed, None) };
+    let job = job(JobState::InProgress).finish(now(), &empty).unwrap().job;
+    assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::EmptyReply)));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use axum::{
     Json,
     extract::State,
-    http::{HeaderMap, HeaderValue, StatusCode, header},
+    http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use chrono::{DateTime, Utc};
@@ -40,15 +40,15 @@ pub(super) async fn create(
     State(api): State<PublicApi>,
     Writer(who): Writer,
     key: IdempotencyKey,
-    headers: HeaderMap,
     body: ApiJsonBytes<CreateJob>,
 ) -> Result<Response, ApiError> {
+    let source = key.source;
     let key = key.bind(&who.user, "POST /api/jobs", &body.bytes);
     if let Some(replayed) = seen(&api, key.as_ref()).await? {
         return Ok(replayed);
     }
     let accepted = request::check(&body.value, &api.ceiling).map_err(rejected)?;
-    let new = NewJob { user: who.user, request: body.value, source: source(&headers), restarted_from: None };
+    let new = NewJob { user: who.user, request: body.value, source, restarted_from: None };
     store(&api, new, accepted, key).await
 }
 
@@ -110,12 +110,6 @@ pub(super) async fn store(
     api.wake.wake();
     tracing::info!(job.id = %id, user = record.user_id, "job created");
     Ok(created(&record))
-}
-
-/// The command line says who it is; everyone else is the API.
-pub(super) fn source(headers: &HeaderMap) -> Source {
-    let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
-    if agent.is_some_and(|agent| agent.starts_with("gantry-cli/")) { Source::Cli } else { Source::Api }
 }
 
 fn created(record: &JobRecord) -> Response {

@@ -93,6 +93,8 @@ fn not_a_seq() -> ApiError {
 
 fn wants_stream(headers: &HeaderMap) -> bool {
     headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).any(|accept| {
-        accept.split(',').any(|kind| kind.split(';').next().is_some_and(|kind| kind.trim() == "text/event-stream"))
+        accept.split(',').any(|kind| {
+            kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"))
+        })
     })
 }

@@ -5,7 +5,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
-use protocol::ErrorCode;
+use protocol::{ErrorCode, Source};
 
 use crate::{
     auth::digest,
@@ -15,16 +15,23 @@ use crate::{
 
 const MAX_KEY_BYTES: usize = 255;
 
-/// The header, when it is there.
-pub(super) struct IdempotencyKey(Option<String>);
+/// What a client says of its request: the key, when it sends one, and whether it is our command line.
+pub(super) struct IdempotencyKey {
+    key: Option<String>,
+    /// Who makes what the request makes.
+    pub(super) source: Source,
+}
 
 impl<S: Send + Sync> FromRequestParts<S> for IdempotencyKey {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
-        let Some(value) = parts.headers.get("idempotency-key") else { return Ok(Self(None)) };
+        let agent = parts.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
+        let ours = agent.is_some_and(|agent| agent.starts_with("gantry-cli/"));
+        let source = if ours { Source::Cli } else { Source::Api };
+        let Some(value) = parts.headers.get("idempotency-key") else { return Ok(Self { key: None, source }) };
         match value.to_str() {
-            Ok(key) if (1..=MAX_KEY_BYTES).contains(&key.len()) => Ok(Self(Some(key.to_owned()))),
+            Ok(key) if (1..=MAX_KEY_BYTES).contains(&key.len()) => Ok(Self { key: Some(key.to_owned()), source }),
             _ => {
                 let detail = format!("Idempotency-Key must be 1 to {MAX_KEY_BYTES} visible ASCII characters");
                 Err(ApiError::new(ErrorCode::BadRequest, detail))
@@ -43,7 +50,7 @@ pub(super) struct Bound {
 impl IdempotencyKey {
     /// Binds the key to what is asked: the operation and the body as it came.
     pub(super) fn bind(self, user: &str, operation: &str, body: &[u8]) -> Option<Bound> {
-        let key = self.0?;
+        let key = self.key?;
         let mut asked = Vec::with_capacity(operation.len() + 1 + body.len());
         asked.extend_from_slice(operation.as_bytes());
         asked.push(0);
@@ -58,6 +65,12 @@ impl Bound {
     }
 }
 
+/// What a created thing is found by.
+#[derive(serde::Deserialize)]
+struct Made {
+    id: protocol::JobId,
+}
+
 /// The answer for a key that was seen before; none for a new one.
 pub(super) fn answer(claim: Claim) -> Result<Option<Response>, ApiError> {
     match claim {
@@ -68,9 +81,14 @@ pub(super) fn answer(claim: Claim) -> Result<Option<Response>, ApiError> {
         )),
         Claim::Replayed { status, body } => {
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+            let made = (status == StatusCode::CREATED).then(|| serde_json::from_str::<Made>(&body).ok()).flatten();
             let mut response = (status, body).into_response();
             let headers = response.headers_mut();
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            if let Some(location) = made.and_then(|made| HeaderValue::from_str(&format!("/api/jobs/{}", made.id)).ok())
+            {
+                headers.insert(header::LOCATION, location);
+            }
             headers.insert("idempotent-replayed", HeaderValue::from_static("true"));
             Ok(Some(response))
         }

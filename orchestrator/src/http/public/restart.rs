@@ -1,12 +1,13 @@
 //! `POST /api/jobs/{id}/restart`: a new job that goes on where a failed or cancelled one ended.
 
-use axum::{extract::State, http::HeaderMap, response::Response};
+use axum::{extract::State, response::Response};
 use protocol::{CreateJob, ErrorCode, Job, JobId, JobState, Problem, RestartRequest};
 
 use super::{
     PublicApi,
     caller::{Writer, visible},
-    create::{NewJob, rejected, source, store},
+    create::{NewJob, rejected, seen, store},
+    idempotent::IdempotencyKey,
 };
 use crate::{
     domain::{
@@ -24,7 +25,10 @@ const MAX_NOTE_TEXT_BYTES: usize = 4_000;
 
 /// Restarts a job.
 #[utoipa::path(
-    post, path = "/api/jobs/{id}/restart", tag = "jobs", params(("id" = String, Path, description = "The job.")),
+    post, path = "/api/jobs/{id}/restart", tag = "jobs", params(
+        ("id" = String, Path, description = "The job."),
+        ("Idempotency-Key" = Option<String>, Header, description = "The same key and body within 24 h get the first answer again."),
+    ),
     request_body = Option<RestartRequest>,
     responses(
         (status = 201, body = Job, description = "A new job with the old one's files.", headers(("Location" = String))),
@@ -41,9 +45,15 @@ pub(super) async fn restart(
     State(api): State<PublicApi>,
     Writer(who): Writer,
     ApiPath(id): ApiPath<JobId>,
-    headers: HeaderMap,
+    key: IdempotencyKey,
     OptionalJson(request): OptionalJson<RestartRequest>,
 ) -> Result<Response, ApiError> {
+    let body = serde_json::to_vec(&request).map_err(ApiError::internal)?;
+    let source = key.source;
+    let key = key.bind(&who.user, &format!("POST /api/jobs/{id}/restart"), &body);
+    if let Some(replayed) = seen(&api, key.as_ref()).await? {
+        return Ok(replayed);
+    }
     if let Some(prompt) = &request.prompt {
         check_prompt("prompt", prompt).map_err(rejected)?;
     }
@@ -75,8 +85,8 @@ pub(super) async fn restart(
         ..CreateJob::default()
     };
     // It stays its owner's, also when an admin restarts it.
-    let new = NewJob { user: old.user_id.clone(), request, source: source(&headers), restarted_from: Some(id) };
-    store(&api, new, accepted, None).await
+    let new = NewJob { user: old.user_id.clone(), request, source, restarted_from: Some(id) };
+    store(&api, new, accepted, key).await
 }
 
 fn with_note(prompt: &str, old: &JobRecord) -> String {

@@ -85,6 +85,11 @@ async fn answer(api: WorkerApi, job: JobRecord, request: CompletionRequest) -> R
     if let Some(known) = api.store.model_answer(job.id, job.attempt, &request.call_id).await? {
         return Ok(Json(known.0));
     }
+    // The loop keeps this limit too; a worker that is not our loop does not get past it here.
+    if job.usage.iterations >= u64::from(job.limits.max_iterations) {
+        let limit = job.limits.max_iterations;
+        return Err(ApiError::new(ErrorCode::IterationLimit, format!("limits.max_iterations = {limit} is reached")));
+    }
     let key = (job.id, job.attempt, request.call_id.clone());
     let asking = api.calls.join(key.clone(), || {
         let api = api.clone();

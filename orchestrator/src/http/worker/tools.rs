@@ -1,7 +1,7 @@
 //! `GET …/tools` and `POST …/tools/{name}`: the orchestrator's tools, through the one guarded path.
 
 use axum::{Json, extract::State};
-use protocol::{ToolCallReply, ToolCallRequest, ToolList};
+use protocol::{ToolCallReply, ToolCallRequest, ToolErrorKind, ToolFailure, ToolList};
 
 use super::{WorkerApi, caller::Caller, check_call_id};
 use crate::{
@@ -24,8 +24,17 @@ pub(super) async fn call(
     ApiJson(request): ApiJson<ToolCallRequest>,
 ) -> Result<Json<ToolCallReply>, ApiError> {
     check_call_id(&request.call_id)?;
-    if let Some(known) = api.store.tool_reply(job.id, job.attempt, &request.call_id).await? {
-        return Ok(Json(known));
+    if let Some((tool, known)) = api.store.tool_reply(job.id, job.attempt, &request.call_id).await? {
+        return if tool == name {
+            Ok(Json(known))
+        } else {
+            Err(ApiError::field("call_id", format!("names an earlier call of {tool}; each call has its own")))
+        };
+    }
+    // The loop keeps this limit too; a worker that is not our loop does not get past it here.
+    let made = api.store.other_tool_calls(job.id, job.attempt, &request.call_id).await?;
+    if made >= i64::from(job.limits.max_tool_calls) {
+        return Ok(Json(limit_reached(job.limits.max_tool_calls)));
     }
     let caller = ToolCaller { job: job.id, narrowing: job.tools.as_deref() };
     let done = api.tools.call(&caller, &request.call_id, &name, request.arguments).await;
@@ -41,4 +50,18 @@ pub(super) async fn call(
     };
     api.store.record_tool_call(&row).await?;
     Ok(Json(done.reply))
+}
+
+fn limit_reached(max_tool_calls: u32) -> ToolCallReply {
+    ToolCallReply {
+        success: false,
+        output: None,
+        truncated: false,
+        duration_ms: 0,
+        error: Some(ToolFailure {
+            kind: ToolErrorKind::NotAuthorized,
+            message: format!("the job has made its limits.max_tool_calls = {max_tool_calls}; report what there is"),
+            retry_after_seconds: None,
+        }),
+    }
 }
