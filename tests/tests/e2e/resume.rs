@@ -29,9 +29,12 @@ async fn a_stream_cut_in_the_middle_goes_on_where_it_was() {
     let mut seen = vec![];
     // Each reader takes one event and is cut off.
     loop {
-        let mut stream = ada.stream(id, seen.last().map(|event: &Event| event.seq)).await;
-        seen.push(stream.event().await);
-        if is_tool_use(&seen[seen.len() - 1]) {
+        let last = seen.last().map(|event: &Event| event.seq);
+        let event = ada.stream(id, last).await.event().await;
+        assert_eq!(event.seq, last.unwrap_or(0) + 1, "what comes next comes first");
+        let reached = is_tool_use(&event);
+        seen.push(event);
+        if reached {
             break;
         }
     }
