@@ -177,7 +177,7 @@ async fn the_wall_clock_ends_a_job_however_busy_it_is() {
 #[rstest]
 #[case("failed", Some("llm_error"), JobReason::LlmError, "failed")]
 #[case("limit", Some("iteration_limit"), JobReason::IterationLimit, "limit")]
-#[case("stopped", None, JobReason::WorkerLost, "stopped")]
+#[case("stopped", None, JobReason::WorkerCrashed, "stopped")]
 #[case("improvised", None, JobReason::Internal, "failed")]
 #[tokio::test]
 async fn a_report_of_anything_but_success_fails_the_job_with_its_reason(
