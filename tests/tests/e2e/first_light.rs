@@ -131,7 +131,10 @@ async fn the_engine_shows_the_posture_and_the_job_tells_its_container() {
     let told = job.container.expect("a running job tells its container");
     assert_eq!(Some(told.id.as_deref()), Some(seen["Id"].as_str()));
     assert_eq!((told.name.as_str(), told.image.as_str(), told.engine.as_str()), (name.as_str(), IMAGE, "docker"));
-    assert_eq!((told.runtime.as_str(), told.transport.as_str(), told.workspace.as_str()), ("runc", "unix", "fsize+sweep"));
+    assert_eq!(
+        (told.runtime.as_str(), told.transport.as_str(), told.workspace.as_str()),
+        ("runc", "unix", "fsize+sweep")
+    );
     assert_eq!(json!(told.posture), labels["gantry.posture"]);
     assert_eq!((told.exit_code, told.oom_killed), (None, None));
     stack.finish().await;
