@@ -16,8 +16,8 @@ pub use chat::{
 pub use event::{Event, EventData, EventKind, LogStream, MessageRole, PlanStep};
 pub use ids::{CallId, InstanceId, JobId, ParseIdError, PromptId};
 pub use job::{
-    CancelRequest, ContainerInfo, CreateJob, Egress, EgressInjection, EmptyObject, InputFile, Job, JobMode, JobReason,
-    JobResult, JobState, JobSummary, Limits, LimitsRequest, LlmCallRecord, Page, PartialResult, Placement, PromptMode,
+    CancelRequest, ContainerInfo, CreateJob, Egress, EgressInjection, InputFile, Job, JobMode, JobReason, JobResult,
+    JobState, JobSummary, Limits, LimitsRequest, LlmCallRecord, Page, PartialResult, Placement, PromptMode,
     PromptReceipt, PromptRequest, RestartRequest, Source, StateCounts, ToolActionRecord, Usage,
 };
 pub use problem::{ErrorCode, FieldError, Problem};

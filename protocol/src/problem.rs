@@ -48,8 +48,6 @@ codes! {
     NotRestartable => "not_restartable", 409, "Job cannot be restarted";
     /// Only submitted jobs are accepted or rejected.
     NotSubmitted => "not_submitted", 409, "Job is not submitted";
-    /// The first request with this idempotency key is still under way.
-    IdempotencyInProgress => "idempotency_in_progress", 409, "First request still under way";
     /// An older attempt of the job.
     Fenced => "fenced", 409, "Attempt is over";
     /// Prompts wait that the worker has not fetched.

@@ -34,10 +34,6 @@ pub struct CallRow {
     pub answer: Result<Completion, String>,
 }
 
-/// What is known of a call id.
-#[derive(Debug, Clone, PartialEq)]
-pub struct StoredAnswer(pub Completion);
-
 /// One orchestrator-side tool call, over.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ActionRow<'a> {
@@ -66,7 +62,7 @@ impl Store {
         job: JobId,
         attempt: u32,
         call: &CallId,
-    ) -> Result<Option<StoredAnswer>, StoreError> {
+    ) -> Result<Option<Completion>, StoreError> {
         let answer: Option<Option<String>> =
             sqlx::query_scalar("SELECT answer FROM llm_calls WHERE job_id = $1 AND attempt = $2 AND call_id = $3")
                 .bind(*job.as_uuid())
@@ -75,7 +71,7 @@ impl Store {
                 .fetch_optional(&self.read)
                 .await?;
         let place = Place { table: "llm_calls", id: *job.as_uuid() };
-        answer.flatten().map(|json| place.json("answer", &json).map(StoredAnswer)).transpose()
+        answer.flatten().map(|json| place.json("answer", &json)).transpose()
     }
 
     /// Records a model call: its row, the job's usage, and the event while the attempt lives.

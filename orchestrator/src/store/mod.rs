@@ -22,7 +22,7 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
-pub use calls::{ActionRow, CallRow, StoredAnswer};
+pub use calls::{ActionRow, CallRow};
 pub use events::{Appended, EventPage};
 pub use feed::{Feed, Follower};
 pub use idempotency::{Claim, Key};

@@ -83,7 +83,7 @@ pub(super) async fn complete_with_tools(
 async fn answer(api: WorkerApi, job: JobRecord, request: CompletionRequest) -> Result<Json<Completion>, ApiError> {
     check_call_id(&request.call_id)?;
     if let Some(known) = api.store.model_answer(job.id, job.attempt, &request.call_id).await? {
-        return Ok(Json(known.0));
+        return Ok(Json(known));
     }
     // The loop keeps this limit too; a worker that is not our loop does not get past it here.
     if job.usage.iterations >= u64::from(job.limits.max_iterations) {
@@ -114,7 +114,7 @@ async fn ask(api: &WorkerApi, job: &JobRecord, key: &Key, request: &CompletionRe
     // An earlier task with this name may have ended after the caller looked and before it joined: not paid twice.
     if let Ok(Some(known)) = api.store.model_answer(key.0, key.1, &key.2).await {
         api.calls.forget(key);
-        return Ok(Arc::new(known.0));
+        return Ok(Arc::new(known));
     }
     let context = CallContext { job_title: Some(&job.title), model: Some(&job.model) };
     let (spent, answer, result) = match api.gateway.ask(request, &context).await {
