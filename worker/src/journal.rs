@@ -8,7 +8,10 @@ use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration}
 use agent::{Journal, JournalClosed};
 use protocol::{EventAck, EventBatch, EventData, WorkerEvent};
 use serde_json::Value;
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, timeout_at},
+};
 
 use crate::{
     client::{Call, CallError, OrchestratorClient},
@@ -20,6 +23,8 @@ const BATCH_EVENTS: usize = 256;
 const BATCH_BYTES: usize = 512 * 1024;
 /// A quarter of what one body may hold, so that a single event is never refused for its size.
 const EVENT_BYTES: usize = 256 * 1024;
+/// How long a batch waits for company: a quick turn's events then go in one request, and nobody sees 5 ms.
+const LINGER_MS: u64 = 5;
 const RATE_LIMIT_WAIT_SECONDS: u64 = 1;
 
 enum Entry {
@@ -71,8 +76,9 @@ impl EventPump {
         while let Some(entry) = self.entries.recv().await {
             let mut flushes = Vec::new();
             self.take(entry, &mut flushes);
-            while self.unsent.len() < BATCH_EVENTS && self.unsent_bytes() < BATCH_BYTES {
-                let Ok(entry) = self.entries.try_recv() else { break };
+            let sent_at = Instant::now() + Duration::from_millis(LINGER_MS);
+            while flushes.is_empty() && self.unsent.len() < BATCH_EVENTS && self.unsent_bytes() < BATCH_BYTES {
+                let Ok(Some(entry)) = timeout_at(sent_at, self.entries.recv()).await else { break };
                 self.take(entry, &mut flushes);
             }
             if let Err(cause) = self.send_all().await {

@@ -24,6 +24,11 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone)]
 pub struct ApiJson<T>(pub T);
 
+/// A JSON body from a worker, which is our own program: read once, and looked at twice only to say what is wrong with it.
+/// A conversation of megabytes comes with every model call.
+#[derive(Debug, Clone)]
+pub struct WorkerJson<T>(pub T);
+
 /// A JSON body that may be left out: nothing at all is the default value.
 #[derive(Debug, Clone)]
 pub struct OptionalJson<T>(pub T);
@@ -50,6 +55,16 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for ApiJson<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
         ApiJsonBytes::from_request(request, state).await.map(|body| Self(body.value))
+    }
+}
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for WorkerJson<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        require_json(request.headers())?;
+        let bytes = read_body(request, state).await?;
+        serde_json::from_slice(&bytes).or_else(|_| parse_json(&bytes)).map(Self)
     }
 }
 

@@ -111,12 +111,14 @@ impl Store {
         .bind(answer)
         .execute(&mut *tx)
         .await?;
-        let live = sqlx::query(
+        let told: Option<(i64, bool)> = sqlx::query_as(
             "UPDATE jobs SET input_tokens = input_tokens + $1, output_tokens = output_tokens + $2, \
              cache_read_tokens = cache_read_tokens + $3, cache_write_tokens = cache_write_tokens + $4, \
              cost_micro_usd = cost_micro_usd + $5, llm_calls = llm_calls + 1, \
-             iterations = CASE WHEN $6 THEN iterations + 1 ELSE iterations END, last_activity_at = $7 \
-             WHERE id = $8 RETURNING attempt, state",
+             iterations = CASE WHEN $6 THEN iterations + 1 ELSE iterations END, last_activity_at = $7, \
+             last_seq = CASE WHEN attempt = $8 AND state IN ('in_progress', 'stuck') THEN last_seq + 1 \
+             ELSE last_seq END WHERE id = $9 \
+             RETURNING last_seq, attempt = $8 AND state IN ('in_progress', 'stuck')",
         )
         .bind(column(call.usage.input_tokens))
         .bind(column(call.usage.output_tokens))
@@ -125,14 +127,12 @@ impl Store {
         .bind(call.cost_micro_usd.unwrap_or(0))
         .bind(call.answer.is_ok())
         .bind(call.at)
+        .bind(i64::from(call.attempt))
         .bind(*call.job.as_uuid())
         .fetch_optional(&mut *tx)
         .await?;
-        let live: Option<(i64, String)> = live.map(|row| FromRow::from_row(&row)).transpose()?;
-        if live.is_some_and(|(attempt, state)| {
-            attempt == i64::from(call.attempt) && matches!(state.as_str(), "in_progress" | "stuck")
-        }) {
-            events::append(&mut tx, call.job, call.attempt, call.at, &[call.event()]).await?;
+        if let Some((last_seq, true)) = told {
+            events::insert(&mut tx, (call.job, call.attempt, call.at), last_seq, &[call.event()]).await?;
         }
         tx.commit().await?;
         self.feed.ring(call.job);

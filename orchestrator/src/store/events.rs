@@ -3,11 +3,15 @@
 use chrono::{DateTime, Utc};
 use protocol::{Event, EventData, EventKind, JobId, WorkerEvent};
 use serde_json::Value;
+use sqlx::QueryBuilder;
 
 use super::{
     Connection, Store, StoreError,
     rows::{EventRow, Place, column, text},
 };
+
+/// Rows in one INSERT: six values each, far below what a statement may bind.
+const ROWS_A_STATEMENT: usize = 100;
 
 /// What became of a worker's batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +35,7 @@ pub enum Appended {
 pub struct EventPage {
     /// In order.
     pub items: Vec<Event>,
-    /// The oldest that is kept; none when there are none.
+    /// The oldest that is there (the page's own first one when nothing is missing before it); none when there are none.
     pub oldest_seq: Option<i64>,
 }
 
@@ -46,26 +50,41 @@ pub(super) async fn append(
     if events.is_empty() {
         return Ok(());
     }
-    let count = column(events.len() as u64);
     let last: i64 = sqlx::query_scalar("UPDATE jobs SET last_seq = last_seq + $1 WHERE id = $2 RETURNING last_seq")
-        .bind(count)
+        .bind(column(events.len() as u64))
         .bind(*job.as_uuid())
         .fetch_one(&mut *tx)
         .await?;
-    for (seq, event) in (last - count + 1..).zip(events) {
+    insert(tx, (job, attempt, now), last, events).await
+}
+
+/// Writes events whose numbers the job's row has already given out, the last of them `last`.
+pub(super) async fn insert(
+    tx: &mut Connection,
+    (job, attempt, now): (JobId, u32, DateTime<Utc>),
+    last: i64,
+    events: &[EventData],
+) -> Result<(), StoreError> {
+    let mut rows = Vec::with_capacity(events.len());
+    for (seq, event) in (last - column(events.len() as u64) + 1..).zip(events) {
         let Value::Object(mut whole) = serde_json::to_value(event).unwrap_or_default() else {
             return Err(Place { table: "events", id: *job.as_uuid() }.wrong("data"));
         };
-        let data = whole.remove("data").unwrap_or_default();
-        sqlx::query("INSERT INTO events (job_id, seq, attempt, at, kind, data) VALUES ($1, $2, $3, $4, $5, $6)")
-            .bind(*job.as_uuid())
-            .bind(seq)
-            .bind(i64::from(attempt))
-            .bind(now)
-            .bind(event.kind().as_str())
-            .bind(data.to_string())
-            .execute(&mut *tx)
-            .await?;
+        let data = whole.remove("data").unwrap_or_default().to_string();
+        rows.push((seq, event.kind().as_str(), data));
+    }
+    // A statement crosses to the database's thread and back: rows that go together cross together.
+    for some in rows.chunks(ROWS_A_STATEMENT) {
+        let mut insert = QueryBuilder::new("INSERT INTO events (job_id, seq, attempt, at, kind, data) ");
+        insert.push_values(some, |mut row, (seq, kind, data)| {
+            row.push_bind(*job.as_uuid())
+                .push_bind(*seq)
+                .push_bind(i64::from(attempt))
+                .push_bind(now)
+                .push_bind(*kind)
+                .push_bind(data.as_str());
+        });
+        insert.build().execute(&mut *tx).await?;
     }
     Ok(())
 }
@@ -100,21 +119,22 @@ impl Store {
         if fresh.is_empty() {
             return Ok(Appended::Stored { last_client_seq: known });
         }
-        append(&mut tx, job, attempt, now, &fresh).await?;
-        let mut tool_calls = 0;
-        for event in &fresh {
-            tool_calls += i64::from(event.kind() == EventKind::ToolUse);
-            audit(&mut tx, (job, attempt, now), event).await?;
-        }
-        sqlx::query(
-            "UPDATE jobs SET last_client_seq = $1, last_activity_at = $2, tool_calls = tool_calls + $3 WHERE id = $4",
+        let tool_calls = fresh.iter().filter(|event| event.kind() == EventKind::ToolUse).count();
+        let last_seq: i64 = sqlx::query_scalar(
+            "UPDATE jobs SET last_seq = last_seq + $1, last_client_seq = $2, last_activity_at = $3, \
+             tool_calls = tool_calls + $4 WHERE id = $5 RETURNING last_seq",
         )
+        .bind(column(fresh.len() as u64))
         .bind(column(last))
         .bind(now)
-        .bind(tool_calls)
+        .bind(column(tool_calls as u64))
         .bind(*job.as_uuid())
-        .execute(&mut *tx)
+        .fetch_one(&mut *tx)
         .await?;
+        insert(&mut tx, (job, attempt, now), last_seq, &fresh).await?;
+        for event in &fresh {
+            audit(&mut tx, (job, attempt, now), event).await?;
+        }
         tx.commit().await?;
         self.feed.ring(job);
         Ok(Appended::Stored { last_client_seq: last })
@@ -165,10 +185,16 @@ impl Store {
         .bind(i64::from(limit))
         .fetch_all(&self.read)
         .await?;
-        let oldest_seq: Option<i64> = sqlx::query_scalar("SELECT MIN(seq) FROM events WHERE job_id = $1")
-            .bind(*job.as_uuid())
-            .fetch_one(&self.read)
-            .await?;
+        // Numbers have no gaps, so a page that begins where it should has lost nothing.
+        let oldest_seq: Option<i64> = match rows.first() {
+            Some(first) if kind.is_none() && first.seq == after + 1 => Some(first.seq),
+            _ => {
+                sqlx::query_scalar("SELECT MIN(seq) FROM events WHERE job_id = $1")
+                    .bind(*job.as_uuid())
+                    .fetch_one(&self.read)
+                    .await?
+            }
+        };
         let items = rows.into_iter().map(EventRow::into_event).collect::<Result<_, _>>()?;
         Ok(EventPage { items, oldest_seq })
     }

@@ -77,9 +77,9 @@ impl Store {
             .busy_timeout(BUSY_TIMEOUT)
             .foreign_keys(true)
             .optimize_on_close(true, None);
-        let write = SqlitePoolOptions::new().max_connections(1).connect_with(options.clone()).await?;
+        let write = pool(1).connect_with(options.clone()).await?;
         MIGRATIONS.run(&write).await?;
-        let read = SqlitePoolOptions::new().max_connections(READERS).connect_with(options.read_only(true)).await?;
+        let read = pool(READERS).connect_with(options.read_only(true)).await?;
         Ok(Self { write, read, feed: Arc::new(Feed::default()) })
     }
 
@@ -118,6 +118,11 @@ impl Store {
     async fn begin(&self) -> Result<Transaction<'static, Sqlite>, StoreError> {
         Ok(self.write.begin_with("BEGIN IMMEDIATE").await?)
     }
+}
+
+/// A connection to a file in this process cannot have gone away meanwhile, so it is not asked before each use whether it has.
+fn pool(connections: u32) -> SqlitePoolOptions {
+    SqlitePoolOptions::new().max_connections(connections).test_before_acquire(false)
 }
 
 /// What both kinds of caller hold: a pool's connection or a transaction's.

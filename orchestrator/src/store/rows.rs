@@ -145,7 +145,7 @@ impl JobRow {
 pub(super) struct EventRow {
     cursor: i64,
     job_id: Uuid,
-    seq: i64,
+    pub(super) seq: i64,
     attempt: i64,
     at: DateTime<Utc>,
     kind: String,

@@ -9,14 +9,14 @@ use super::{
 };
 use crate::{
     domain::job::JobRecord,
-    http::{extract::ApiJson, problem::ApiError},
+    http::{extract::WorkerJson, problem::ApiError},
     store::Changed,
 };
 
 pub(super) async fn complete(
     State(api): State<WorkerApi>,
     known: Known,
-    ApiJson(report): ApiJson<CompleteReport>,
+    WorkerJson(report): WorkerJson<CompleteReport>,
 ) -> Result<Json<CompleteReply>, ApiError> {
     if known.attempt < known.job.attempt {
         return Err(fenced());

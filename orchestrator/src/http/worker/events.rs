@@ -8,7 +8,7 @@ use super::{
     caller::{Caller, fenced},
 };
 use crate::{
-    http::{extract::ApiJson, problem::ApiError},
+    http::{extract::WorkerJson, problem::ApiError},
     store::Appended,
 };
 
@@ -18,7 +18,7 @@ const MAX_EVENTS: usize = 1_000;
 pub(super) async fn append(
     State(api): State<WorkerApi>,
     Caller { job }: Caller,
-    ApiJson(batch): ApiJson<EventBatch>,
+    WorkerJson(batch): WorkerJson<EventBatch>,
 ) -> Result<Json<EventAck>, ApiError> {
     if batch.events.len() > MAX_EVENTS {
         return Err(ApiError::new(ErrorCode::TooLarge, format!("at most {MAX_EVENTS} events in a batch")));

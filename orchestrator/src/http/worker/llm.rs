@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 use super::{WorkerApi, caller::Caller, check_call_id};
 use crate::{
     domain::job::JobRecord,
-    http::{extract::ApiJson, problem::ApiError},
+    http::{extract::WorkerJson, problem::ApiError},
     llm::{self, AskError, CallContext},
     store::CallRow,
 };
@@ -66,7 +66,7 @@ impl Calls {
 pub(super) async fn complete(
     State(api): State<WorkerApi>,
     Caller { job }: Caller,
-    ApiJson(mut request): ApiJson<CompletionRequest>,
+    WorkerJson(mut request): WorkerJson<CompletionRequest>,
 ) -> Result<Json<Completion>, ApiError> {
     request.tools.clear();
     answer(api, job, request).await
@@ -75,7 +75,7 @@ pub(super) async fn complete(
 pub(super) async fn complete_with_tools(
     State(api): State<WorkerApi>,
     Caller { job }: Caller,
-    ApiJson(request): ApiJson<CompletionRequest>,
+    WorkerJson(request): WorkerJson<CompletionRequest>,
 ) -> Result<Json<Completion>, ApiError> {
     answer(api, job, request).await
 }

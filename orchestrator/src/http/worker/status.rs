@@ -8,12 +8,12 @@ use super::{
     WorkerApi,
     caller::{Caller, fenced},
 };
-use crate::http::{extract::ApiJson, problem::ApiError};
+use crate::http::{extract::WorkerJson, problem::ApiError};
 
 pub(super) async fn beat(
     State(api): State<WorkerApi>,
     Caller { job }: Caller,
-    ApiJson(report): ApiJson<StatusReport>,
+    WorkerJson(report): WorkerJson<StatusReport>,
 ) -> Result<Json<StatusReply>, ApiError> {
     let now = api.clock.now();
     let lease_expires_at = now + TimeDelta::from_std(api.lease).unwrap_or_default();

@@ -6,7 +6,7 @@ use protocol::{ToolCallReply, ToolCallRequest, ToolErrorKind, ToolFailure, ToolL
 use super::{WorkerApi, caller::Caller, check_call_id};
 use crate::{
     http::{
-        extract::{ApiJson, ApiPath},
+        extract::{ApiPath, WorkerJson},
         problem::ApiError,
     },
     store::ActionRow,
@@ -21,7 +21,7 @@ pub(super) async fn call(
     State(api): State<WorkerApi>,
     Caller { job }: Caller,
     ApiPath((_, name)): ApiPath<(String, String)>,
-    ApiJson(request): ApiJson<ToolCallRequest>,
+    WorkerJson(request): WorkerJson<ToolCallRequest>,
 ) -> Result<Json<ToolCallReply>, ApiError> {
     check_call_id(&request.call_id)?;
     if let Some((tool, known)) = api.store.tool_reply(job.id, job.attempt, &request.call_id).await? {
