@@ -25,7 +25,8 @@ use crate::{
     clock::Clock,
     config::{Config, SandboxMode},
     dispatch::{
-        DiskSweep, Dispatcher, DispatcherSettings, Overfull, Sandbox, Sockets, Wake, Workspaces, plan::PlanLimits,
+        DiskSweep, Dispatcher, DispatcherSettings, Overfull, Pulse, Sandbox, Sockets, Wake, Workspaces,
+        plan::PlanLimits,
     },
     domain::request::Ceiling,
     engine::{Docker, DockerSettings, Engine, SandboxReadiness},
@@ -172,6 +173,7 @@ impl App {
         let tools = Arc::new(HostTools::new(store.clone(), clock.clone())?);
         let tokens = WorkerTokens::new(Arc::clone(&key), instance);
         let lease = Duration::from_secs(config.lease_seconds);
+        let pulse = Pulse::new(clock.clone());
         let (wake, drain, calls) = (Wake::default(), CancellationToken::new(), TaskTracker::new());
         let engine = engine(&config, instance, seams.engine);
         let sandbox = Arc::new(match &engine {
@@ -185,6 +187,7 @@ impl App {
             wake: wake.clone(),
             gateway: Arc::clone(&gateway),
             tools,
+            pulse: pulse.clone(),
             lease,
             tasks: calls.clone(),
             drain: drain.clone(),
@@ -209,6 +212,7 @@ impl App {
             logs: config.data_dir.join("logs"),
             lease,
             overfull: overfull.clone(),
+            pulse,
             limits: plan_limits(&config),
         };
         let dispatcher = engine.map(|engine| (Dispatcher::new(settings, engine, wake.clone()), sweep));
@@ -326,6 +330,9 @@ fn plan_limits(config: &Config) -> PlanLimits {
         max_parallel: config.max_parallel_jobs as usize,
         max_parallel_per_user: config.max_parallel_jobs_per_user as usize,
         start_timeout: Duration::from_secs(config.start_timeout_seconds),
+        lease: Duration::from_secs(config.lease_seconds),
+        stuck_after: Duration::from_secs(config.stuck_after_seconds),
+        max_repairs: config.max_repair_attempts,
     }
 }
 

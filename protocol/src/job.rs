@@ -418,6 +418,15 @@ pub struct CancelRequest {
     pub reason: Option<String>,
 }
 
+/// `POST …/reject`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct RejectRequest {
+    /// For people.
+    pub reason: String,
+}
+
 /// When a follow-up prompt is seen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

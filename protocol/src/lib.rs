@@ -18,7 +18,7 @@ pub use ids::{CallId, InstanceId, JobId, ParseIdError, PromptId};
 pub use job::{
     CancelRequest, ContainerInfo, CreateJob, Egress, EgressInjection, InputFile, Job, JobMode, JobReason, JobResult,
     JobState, JobSummary, Limits, LimitsRequest, LlmCallRecord, Page, PartialResult, Placement, PromptMode,
-    PromptReceipt, PromptRequest, RestartRequest, Source, StateCounts, ToolActionRecord, Usage,
+    PromptReceipt, PromptRequest, RejectRequest, RestartRequest, Source, StateCounts, ToolActionRecord, Usage,
 };
 pub use problem::{ErrorCode, FieldError, Problem};
 pub use worker::{

@@ -15,7 +15,8 @@ use agent::{
     ToolRegistry,
 };
 use protocol::{
-    CompleteReply, CompleteReport, ErrorCode, JobAssignment, JobMode, JobReason, PartialResult, ReportedOutcome,
+    CompleteReply, CompleteReport, ErrorCode, JobAssignment, JobMode, JobReason, Message, PartialResult,
+    ReportedOutcome,
 };
 use rustix::process::{getpid, set_child_subreaper};
 use tokio::signal::unix::{SignalKind, signal};
@@ -171,9 +172,14 @@ impl Session<'_> {
         let mut feed = PromptFeed::new(Arc::clone(&self.client), self.stop.clone(), Arc::clone(&inbox));
         let settings = settings(job);
         let agent = Agent { model: &model, tools: &tools, journal: &queue, signals: &signals, settings: &settings };
+        let system = system_prompt(job, &self.workspace.root().display().to_string());
         let mut conversation = match &job.transcript {
-            Some(transcript) if !transcript.is_empty() => Conversation::resume(transcript.clone()),
-            _ => Conversation::new(system_prompt(job, &self.workspace.root().display().to_string()), &job.prompt),
+            // Instructions are not among what is recorded: they are this worker's own.
+            Some(said) if !said.is_empty() => {
+                let system = Message::System { content: system };
+                Conversation::resume([system].into_iter().chain(said.iter().cloned()).collect())
+            }
+            _ => Conversation::new(system, &job.prompt),
         };
         loop {
             let outcome = tokio::select! {

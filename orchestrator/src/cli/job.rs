@@ -6,7 +6,8 @@ mod follow;
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{Table, presets};
 use protocol::{
-    CancelRequest, Event, Job, JobId, JobState, Page, PromptMode, PromptReceipt, PromptRequest, RestartRequest,
+    CancelRequest, Event, Job, JobId, JobState, Page, PromptMode, PromptReceipt, PromptRequest, RejectRequest,
+    RestartRequest,
 };
 use serde::Deserialize;
 
@@ -45,6 +46,18 @@ pub(super) enum JobCommand {
         /// Why, for people
         #[arg(long)]
         reason: Option<String>,
+    },
+    /// Take the result of a job with review
+    Accept {
+        /// The job's id
+        id: JobId,
+    },
+    /// Do not take the result of a job with review: it has failed then
+    Reject {
+        /// The job's id
+        id: JobId,
+        /// Why, for people
+        reason: String,
     },
     /// Say something to a job that has not finished
     Prompt(PromptArgs),
@@ -173,6 +186,16 @@ pub(super) async fn run(command: JobCommand, environment: &Environment, output: 
             let job: Job = client.post(&format!("/api/jobs/{id}/cancel"), &CancelRequest { reason }, None).await?;
             let told = if job.state == JobState::Cancelled { "cancelled" } else { "stopping" };
             output.either(&job, |_| format!("{id} {told}"))?;
+            Ok(Exit::Fine)
+        }
+        JobCommand::Accept { id } => {
+            let job: Job = client.post(&format!("/api/jobs/{id}/accept"), &(), None).await?;
+            output.either(&job, |_| format!("{id} {}", job.state))?;
+            Ok(Exit::Fine)
+        }
+        JobCommand::Reject { id, reason } => {
+            let job: Job = client.post(&format!("/api/jobs/{id}/reject"), &RejectRequest { reason }, None).await?;
+            output.either(&job, |_| format!("{id} rejected"))?;
             Ok(Exit::Fine)
         }
         JobCommand::Prompt(args) => prompt(&client, args, output).await,

@@ -4,14 +4,14 @@
 
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{ContainerInfo, JobId, JobReason};
 
-use super::{Sandbox, SocketJob, Sockets, Workspaces, plan::Action};
+use super::{Pulse, Sandbox, SocketJob, Sockets, Workspaces, plan::Action};
 use crate::{
     auth::{TokenError, WorkerTokens},
     clock::Clock,
-    domain::job::{AttemptStart, Death, JobRecord},
+    domain::job::{AttemptStart, Death, JobRecord, Refused, Step},
     engine::{ContainerRole, ContainerSpec, Engine, EngineError, Resources, SandboxReadiness},
     store::{Changed, Store, StoreError},
 };
@@ -25,6 +25,13 @@ const MAX_SHOWN_BYTES: usize = 400;
 /// An action that failed is not tried again sooner.
 const REST: Duration = Duration::from_secs(1);
 
+/// What a stuck job's worker is told; the next step is a new attempt.
+const NUDGE: &str = "Nothing has happened in this job for a long time. If you wait for something, stop waiting for it. Go on with the \
+                     task now, or give your final answer.";
+
+/// The transition into a new attempt: from the queue, or from being stuck.
+type Begin = fn(JobRecord, DateTime<Utc>, AttemptStart) -> Result<Step, Refused>;
+
 /// What applying needs.
 pub(super) struct Hands {
     pub(super) store: Store,
@@ -34,6 +41,7 @@ pub(super) struct Hands {
     pub(super) workspaces: Workspaces,
     pub(super) auth: WorkerTokens,
     pub(super) clock: Clock,
+    pub(super) pulse: Pulse,
     pub(super) logs: PathBuf,
     pub(super) lease: Duration,
 }
@@ -66,9 +74,31 @@ impl Hands {
 
     async fn try_apply(&self, action: Action) -> Result<(), Undone> {
         match action {
-            Action::Start { job } => self.start(job).await,
+            Action::Start { job } => self.begin(job, JobRecord::start).await,
             Action::Resume { job } => self.resume(job).await,
             Action::Settle { job, death } => self.settle(job, death).await,
+            Action::Stick { job, message } => {
+                tracing::warn!(job.id = %job, message, "job stuck");
+                let now = self.clock.now();
+                self.store.change(job, now, |job| job.stick(message)).await?;
+                Ok(())
+            }
+            Action::Nudge { job } => {
+                if let Some(job) = self.store.nudge(job, self.clock.now(), NUDGE).await? {
+                    // It gets as long again to do something about it.
+                    self.pulse.active(job.id, job.attempt);
+                }
+                Ok(())
+            }
+            Action::StartAgain { job } => {
+                self.stop_current(job).await?;
+                self.begin(job, JobRecord::start_again).await
+            }
+            Action::Orphan { job } => {
+                let now = self.clock.now();
+                self.store.change(job, now, |job| job.cancel_with_parent(now)).await?;
+                Ok(())
+            }
             Action::Cancel { job } => self.cancel(job).await,
             Action::Expire { job } => self.expire(job).await,
             Action::Evict { job } => self.evict(job).await,
@@ -78,7 +108,7 @@ impl Hands {
     }
 
     /// The row first, then the folder, then the container: a crash in between leaves what recovery knows to handle.
-    async fn start(&self, id: JobId) -> Result<(), Undone> {
+    async fn begin(&self, id: JobId, transition: Begin) -> Result<(), Undone> {
         let Some(job) = self.store.job(id).await? else { return Ok(()) };
         let SandboxReadiness::Ready(facts) = self.sandbox.state().await else { return Ok(()) };
         let now = self.clock.now();
@@ -103,7 +133,9 @@ impl Hands {
             lease_expires_at: now + TimeDelta::from_std(self.lease).unwrap_or(TimeDelta::zero()),
             container,
         };
-        let Changed::Done(job) = self.store.change(id, now, |job| job.start(now, start)).await? else { return Ok(()) };
+        let Changed::Done(job) = self.store.change(id, now, |job| transition(job, now, start)).await? else {
+            return Ok(());
+        };
         let Some(container) = &job.container else { return Ok(()) };
         let prepared = self.workspaces.prepare(id, &[]);
         if let Err(error) = prepared {

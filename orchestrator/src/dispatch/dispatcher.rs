@@ -8,18 +8,19 @@ use std::{
     time::Duration,
 };
 
-use protocol::JobId;
+use protocol::{JobId, JobState};
 use tokio::{sync::Notify, task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Overfull, Sandbox, Sockets, Workspaces,
+    Overfull, Pulse, Sandbox, Signs, Sockets, Workspaces,
     apply::Hands,
     plan::{Facts, Plan, PlanLimits, Subject, plan},
 };
 use crate::{
     auth::WorkerTokens,
     clock::Clock,
+    domain::job::JobRecord,
     engine::{Engine, SandboxReadiness},
     store::{Store, StoreError},
 };
@@ -60,6 +61,8 @@ pub struct DispatcherSettings {
     pub lease: Duration,
     /// What the sweep found.
     pub overfull: Overfull,
+    /// Who is alive.
+    pub pulse: Pulse,
     /// How much may run.
     pub limits: PlanLimits,
 }
@@ -68,6 +71,7 @@ pub struct DispatcherSettings {
 pub struct Dispatcher {
     hands: Arc<Hands>,
     overfull: Overfull,
+    pulse: Pulse,
     limits: PlanLimits,
     wake: Wake,
 }
@@ -83,10 +87,12 @@ impl Dispatcher {
             workspaces: settings.workspaces,
             auth: settings.auth,
             clock: settings.clock,
+            pulse: settings.pulse.clone(),
             logs: settings.logs,
             lease: settings.lease,
         };
-        Self { hands: Arc::new(hands), overfull: settings.overfull, limits: settings.limits, wake }
+        let (overfull, pulse, limits) = (settings.overfull, settings.pulse, settings.limits);
+        Self { hands: Arc::new(hands), overfull, pulse, limits, wake }
     }
 
     /// Runs until told to drain; then starts nothing more, lets what is at work finish, and leaves containers running.
@@ -141,19 +147,23 @@ impl Dispatcher {
             vec![]
         });
         let jobs = hands.store.unfinished().await?;
-        let pending = jobs.iter().any(|job| job.state == protocol::JobState::Pending);
+        let pending = jobs.iter().any(|job| job.state == JobState::Pending);
         let may_start = pending && self.ready(reported_ready).await?;
         let open: HashSet<JobId> = jobs.iter().map(|job| job.id).collect();
         let mut ended = HashMap::new();
         for job in containers.iter().flatten().filter_map(|container| container.job_id) {
             if !open.contains(&job)
-                && let Some(at) = hands.store.finished_at(job).await?
+                && let Some(at) = hands.store.ended_at(job).await?
             {
                 ended.insert(job, at);
             }
         }
+        let now = hands.clock.now();
+        let signs = self.pulse.look(&jobs, now);
+        let at_tools = self.at_tools(&jobs, &signs).await?;
+        let orphaned = hands.store.orphaned().await?;
         let decided = plan(&Facts {
-            now: hands.clock.now(),
+            now,
             may_start,
             jobs: &jobs,
             containers: containers.as_deref(),
@@ -162,10 +172,25 @@ impl Dispatcher {
             served: &hands.sockets.served(),
             busy,
             overfull: &self.overfull.jobs(),
+            signs: &signs,
+            at_tools: &at_tools,
+            orphaned: &orphaned,
             limits: self.limits,
         });
         let anything = !jobs.is_empty() || containers.is_none_or(|all| !all.is_empty());
         Ok((decided, anything))
+    }
+
+    /// Which of the jobs that look stuck wait for a tool of their own. The tool's time limit is what ends that.
+    async fn at_tools(&self, jobs: &[JobRecord], signs: &HashMap<JobId, Signs>) -> Result<HashSet<JobId>, StoreError> {
+        let mut at_tools = HashSet::new();
+        let idle = |job: &&JobRecord| signs.get(&job.id).is_some_and(|signs| signs.idle >= self.limits.stuck_after);
+        for job in jobs.iter().filter(|job| job.state == JobState::InProgress).filter(idle) {
+            if self.hands.store.waits_for_tool(job.id, job.attempt).await? {
+                at_tools.insert(job.id);
+            }
+        }
+        Ok(at_tools)
     }
 
     /// Whether the sandbox is; while it is not, pending jobs say why they wait.

@@ -4,12 +4,14 @@ mod apply;
 mod disk;
 mod dispatcher;
 pub mod plan;
+mod pulse;
 mod sandbox;
 mod sockets;
 mod workspace;
 
 pub use disk::{DiskSweep, Overfull};
 pub use dispatcher::{Dispatcher, DispatcherSettings, Wake};
+pub use pulse::{InFlight, Pulse, Signs};
 pub use sandbox::Sandbox;
 pub use sockets::{SocketJob, Sockets};
 pub use workspace::{WorkspaceError, Workspaces};

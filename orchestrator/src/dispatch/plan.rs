@@ -12,10 +12,13 @@ use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{JobId, JobReason, JobState};
 
 use crate::{
+    dispatch::Signs,
     domain::job::{Death, JobRecord},
     engine::{ContainerRole, ContainerStatus, ContainerView},
 };
 
+/// Between attempts 1, 2, 4 s pass (contract: jobs, "Attempt, lease, fencing").
+const LONGEST_REST: TimeDelta = TimeDelta::seconds(4);
 /// A worker that has reported leaves by itself; longer than this it is not waited for (contract: gone within 2 s).
 const POLITE: TimeDelta = TimeDelta::milliseconds(1_200);
 
@@ -40,6 +43,12 @@ pub struct Facts<'a> {
     pub busy: &'a HashSet<Subject>,
     /// Jobs whose workspace is over its limit.
     pub overfull: &'a HashSet<JobId>,
+    /// Signs of life of the jobs that have begun.
+    pub signs: &'a HashMap<JobId, Signs>,
+    /// Jobs that wait for a tool in their own container.
+    pub at_tools: &'a HashSet<JobId>,
+    /// Open jobs whose parent was cancelled or failed.
+    pub orphaned: &'a HashSet<JobId>,
     /// How much may run.
     pub limits: PlanLimits,
 }
@@ -53,6 +62,12 @@ pub struct PlanLimits {
     pub max_parallel_per_user: usize,
     /// From the attempt's start to the worker's first call.
     pub start_timeout: Duration,
+    /// A worker that is silent for longer has lost its lease.
+    pub lease: Duration,
+    /// No activity for longer is stuck.
+    pub stuck_after: Duration,
+    /// Repairs before a stuck job fails.
+    pub max_repairs: u32,
 }
 
 /// What a decision is about; at most one is at work on a subject.
@@ -83,6 +98,28 @@ pub enum Action {
         job: JobId,
         /// How.
         death: Death,
+    },
+    /// Nothing is heard or seen of it.
+    Stick {
+        /// Of this job.
+        job: JobId,
+        /// For people.
+        message: String,
+    },
+    /// Ask a stuck job's worker to go on.
+    Nudge {
+        /// Of this job.
+        job: JobId,
+    },
+    /// Begin a stuck job's next attempt, from what is recorded.
+    StartAgain {
+        /// Of this job.
+        job: JobId,
+    },
+    /// Its parent ended: cancel it.
+    Orphan {
+        /// This job.
+        job: JobId,
     },
     /// Stop what there is and mark it cancelled.
     Cancel {
@@ -118,6 +155,10 @@ impl Action {
             Self::Start { job }
             | Self::Resume { job }
             | Self::Settle { job, .. }
+            | Self::Stick { job, .. }
+            | Self::Nudge { job }
+            | Self::StartAgain { job }
+            | Self::Orphan { job }
             | Self::Cancel { job }
             | Self::Expire { job }
             | Self::Evict { job } => Subject::Job(*job),
@@ -138,7 +179,10 @@ pub struct Plan {
 
 impl Plan {
     fn look_again_at(&mut self, now: DateTime<Utc>, at: DateTime<Utc>) {
-        let wait = (at - now).to_std().unwrap_or(Duration::ZERO);
+        self.look_again_in((at - now).to_std().unwrap_or(Duration::ZERO));
+    }
+
+    fn look_again_in(&mut self, wait: Duration) {
         self.look_again_in = Some(self.look_again_in.map_or(wait, |known| known.min(wait)));
     }
 }
@@ -219,18 +263,26 @@ fn plan_open(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) {
         }
         return;
     }
+    if facts.orphaned.contains(&id) {
+        plan.actions.push(Action::Orphan { job: id });
+        return;
+    }
     if !matches!(job.state, JobState::InProgress | JobState::Stuck) || facts.containers.is_none() {
         return;
     }
-    if let Some(deadline) = job.deadline() {
-        if deadline <= facts.now {
-            plan.actions.push(Action::Expire { job: id });
-            return;
-        }
-        plan.look_again_at(facts.now, deadline);
+    let signs = facts.signs.get(&id).copied().unwrap_or_default();
+    let timeout = Duration::from_secs(job.limits.timeout_seconds);
+    if signs.job >= timeout {
+        plan.actions.push(Action::Expire { job: id });
+        return;
     }
+    plan.look_again_in(timeout - signs.job);
     if facts.overfull.contains(&id) {
         plan.actions.push(Action::Evict { job: id });
+        return;
+    }
+    if job.state == JobState::Stuck {
+        plan.actions.push(repair(facts, job, signs));
         return;
     }
     let Some(container) = current(facts, job) else {
@@ -245,17 +297,50 @@ fn plan_open(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) {
         ContainerStatus::Running if !facts.served.contains(&container.name) => {
             plan.actions.push(Action::Resume { job: id });
         }
-        ContainerStatus::Running => {
-            if let (None, Some(since)) = (job.worker_seen_at, job.last_activity_at) {
-                let until = since + TimeDelta::from_std(facts.limits.start_timeout).unwrap_or(TimeDelta::MAX);
-                if until <= facts.now {
-                    plan.actions.push(Action::Settle { job: id, death: silent(facts.limits.start_timeout) });
-                } else {
-                    plan.look_again_at(facts.now, until);
-                }
+        ContainerStatus::Running if job.worker_seen_at.is_none() => {
+            if signs.attempt >= facts.limits.start_timeout {
+                plan.actions.push(Action::Settle { job: id, death: silent(facts.limits.start_timeout) });
+            } else {
+                plan.look_again_in(facts.limits.start_timeout - signs.attempt);
             }
         }
+        ContainerStatus::Running => plan_live(facts, job, signs, plan),
     }
+}
+
+/// A job whose worker runs: stuck when the worker is silent, or when it has not got anywhere for too long. Never for how
+/// long it has been at it.
+fn plan_live(facts: &Facts<'_>, job: &JobRecord, signs: Signs, plan: &mut Plan) {
+    let (lease, stuck_after) = (facts.limits.lease, facts.limits.stuck_after);
+    let stick = |message: String| Action::Stick { job: job.id, message };
+    if signs.silent >= lease {
+        plan.actions.push(stick(format!("its worker runs but has not called for {} s", signs.silent.as_secs())));
+        return;
+    }
+    plan.look_again_in(lease - signs.silent);
+    if facts.at_tools.contains(&job.id) {
+        return;
+    }
+    if signs.idle >= stuck_after {
+        plan.actions.push(stick(format!("nothing has happened for {} s", signs.idle.as_secs())));
+        return;
+    }
+    plan.look_again_in(stuck_after - signs.idle);
+}
+
+/// A worker that can hear is asked to go on, once; after that, and for one that cannot, a new attempt.
+fn repair(facts: &Facts<'_>, job: &JobRecord, signs: Signs) -> Action {
+    if job.repair_attempts >= facts.limits.max_repairs {
+        let message = match &job.message {
+            Some(message) => format!("{message}, after {} repairs", job.repair_attempts),
+            None => format!("stuck after {} repairs", job.repair_attempts),
+        };
+        let death = Death { reason: JobReason::Stuck, message, infrastructure: false };
+        return Action::Settle { job: job.id, death };
+    }
+    let hears = signs.silent < facts.limits.lease
+        && current(facts, job).is_some_and(|container| container.status == ContainerStatus::Running);
+    if job.repair_attempts == 0 && hears { Action::Nudge { job: job.id } } else { Action::StartAgain { job: job.id } }
 }
 
 /// Pending jobs by priority, then age, as far as the slots reach.
@@ -272,7 +357,8 @@ fn plan_starts(facts: &Facts<'_>, plan: &mut Plan) {
             *per_user.entry(&job.user_id).or_default() += 1;
         } else if job.cancel_requested_at.is_none() {
             match job.not_before {
-                Some(at) if at > facts.now => plan.look_again_at(facts.now, at),
+                // Longer than any rest: the clock was set back, and the job has rested enough.
+                Some(at) if at > facts.now && at <= facts.now + LONGEST_REST => plan.look_again_at(facts.now, at),
                 _ => waiting.push(job),
             }
         }

@@ -39,8 +39,14 @@ pub struct JobRecord {
     pub image: String,
     pub model: String,
     pub plan: bool,
+    /// A person accepts or rejects the result.
+    pub review: bool,
     pub source: Source,
     pub restarted_from: Option<JobId>,
+    /// The job whose tool made this one.
+    pub parent_id: Option<JobId>,
+    /// Parents above it.
+    pub depth: u32,
     pub attempt: u32,
     pub repair_attempts: u32,
     pub created_at: DateTime<Utc>,
@@ -49,6 +55,8 @@ pub struct JobRecord {
     pub cancel_requested_at: Option<DateTime<Utc>>,
     /// What the person who cancelled said.
     pub cancel_message: Option<String>,
+    /// It is cancelled because its parent ended.
+    pub cancelled_by_parent: bool,
     pub finished_at: Option<DateTime<Utc>>,
     /// A pending job is not started before this (backoff between attempts).
     pub not_before: Option<DateTime<Utc>>,
@@ -56,6 +64,8 @@ pub struct JobRecord {
     /// SHA-256 of the current attempt's token; none means no worker may call.
     pub token_hash: Option<String>,
     pub lease_expires_at: Option<DateTime<Utc>>,
+    /// Model calls made before the current attempt.
+    pub calls_before_attempt: u64,
     /// When this attempt's worker first called.
     pub worker_seen_at: Option<DateTime<Utc>>,
     pub container: Option<ContainerInfo>,
@@ -102,10 +112,23 @@ impl JobRecord {
     }
 
     /// A new attempt begins: written before anything exists in the engine.
-    pub fn start(mut self, now: DateTime<Utc>, start: AttemptStart) -> Result<Step, Refused> {
+    pub fn start(self, now: DateTime<Utc>, start: AttemptStart) -> Result<Step, Refused> {
         if self.state != JobState::Pending || self.cancel_requested_at.is_some() {
             return Err(self.refuse("start"));
         }
+        Ok(self.begin(now, start))
+    }
+
+    /// A stuck job goes on in a new attempt, from what is recorded. Its old container is confirmed gone.
+    pub fn start_again(mut self, now: DateTime<Utc>, start: AttemptStart) -> Result<Step, Refused> {
+        if self.state != JobState::Stuck || self.cancel_requested_at.is_some() {
+            return Err(self.refuse("start again"));
+        }
+        self.repair_attempts += 1;
+        Ok(self.begin(now, start))
+    }
+
+    fn begin(mut self, now: DateTime<Utc>, start: AttemptStart) -> Step {
         self.attempt = start.attempt;
         self.token_hash = Some(start.token_hash);
         self.lease_expires_at = Some(start.lease_expires_at);
@@ -114,7 +137,50 @@ impl JobRecord {
         self.started_at = self.started_at.or(Some(now));
         self.last_activity_at = Some(now);
         self.not_before = None;
+        self.calls_before_attempt = self.usage.llm_calls;
+        self.to(JobState::InProgress, None, None)
+    }
+
+    /// Nothing has been heard or seen of its worker for too long.
+    pub fn stick(self, message: String) -> Result<Step, Refused> {
+        if self.state != JobState::InProgress || self.cancel_requested_at.is_some() {
+            return Err(self.refuse("become stuck"));
+        }
+        Ok(self.to(JobState::Stuck, Some(JobReason::Stuck), Some(message)))
+    }
+
+    /// Its worker was asked to go on.
+    pub fn nudged(mut self) -> Result<Step, Refused> {
+        if self.state != JobState::Stuck || self.cancel_requested_at.is_some() {
+            return Err(self.refuse("be repaired"));
+        }
+        self.repair_attempts += 1;
         Ok(self.to(JobState::InProgress, None, None))
+    }
+
+    /// Its worker works after all.
+    pub fn revived(self) -> Result<Step, Refused> {
+        if self.state != JobState::Stuck {
+            return Err(self.refuse("be revived"));
+        }
+        Ok(self.to(JobState::InProgress, None, None))
+    }
+
+    /// A person takes the result.
+    pub fn accept(self, now: DateTime<Utc>) -> Result<Step, Refused> {
+        if self.state != JobState::Submitted {
+            return Err(self.refuse("be accepted"));
+        }
+        Ok(self.end(now, JobState::Accepted, Ending { reason: None, message: None, told: vec![] }))
+    }
+
+    /// A person does not. What there is of a result stays.
+    pub fn reject(self, now: DateTime<Utc>, why: String) -> Result<Step, Refused> {
+        if self.state != JobState::Submitted {
+            return Err(self.refuse("be rejected"));
+        }
+        let ending = Ending { reason: Some(JobReason::Rejected), message: Some(why), told: vec![] };
+        Ok(self.end(now, JobState::Failed, ending))
     }
 
     /// The worker's report. A report after a cancel request changes what is kept, never the outcome.
@@ -139,9 +205,30 @@ impl JobRecord {
         let outcome = if completed { "completed" } else { report.outcome.as_failure() };
         let told = EventData::Result { outcome: outcome.to_owned(), text: report.text.clone(), partial };
         let reason = report.job_reason();
+        if reason.is_none() && self.review {
+            return Ok(self.submit(told));
+        }
         let to = if reason.is_none() { JobState::Completed } else { JobState::Failed };
         let message = reason.and_then(|_| report.message.clone());
         Ok(self.end(now, to, Ending { reason, message, told: vec![told] }))
+    }
+
+    /// Completed and submitted are one step: nobody ever sees a reviewed job rest in completed.
+    fn submit(mut self, told: EventData) -> Step {
+        self.token_hash = None;
+        self.lease_expires_at = None;
+        let completed = self.to(JobState::Completed, None, None);
+        let mut step = completed.job.to(JobState::Submitted, None, None);
+        step.events.splice(0..0, [told].into_iter().chain(completed.events));
+        step
+    }
+
+    /// Its parent ended before it.
+    pub fn cancel_with_parent(mut self, now: DateTime<Utc>) -> Result<Step, Refused> {
+        if self.cancel_requested_at.is_none() {
+            self.cancelled_by_parent = true;
+        }
+        self.request_cancel(now, Some("its parent ended".to_owned()))
     }
 
     /// A person wants it stopped. Without a container it is cancelled at once.
@@ -172,7 +259,9 @@ impl JobRecord {
         let partial = self.keep_partial();
         let told =
             EventData::Result { outcome: "stopped".to_owned(), text: partial.text.clone(), partial: Some(partial) };
-        let ending = Ending { reason: Some(JobReason::CancelledByUser), message, told: vec![told] };
+        let by_parent = self.cancelled_by_parent;
+        let reason = if by_parent { JobReason::CancelledByParent } else { JobReason::CancelledByUser };
+        let ending = Ending { reason: Some(reason), message, told: vec![told] };
         Ok(self.end(now, JobState::Cancelled, ending))
     }
 
@@ -184,7 +273,8 @@ impl JobRecord {
         if self.cancel_requested_at.is_some() {
             return self.cancelled(now);
         }
-        if death.infrastructure && self.usage.llm_calls == 0 && self.attempt < MAX_ATTEMPTS {
+        let untouched = self.usage.llm_calls == self.calls_before_attempt;
+        if death.infrastructure && untouched && self.attempt < MAX_ATTEMPTS {
             self.token_hash = None;
             self.lease_expires_at = None;
             // 1, 2, 4 s apart.
@@ -212,12 +302,6 @@ impl JobRecord {
             reached.map(|(limit, value)| EventData::Limit { limit: limit.to_owned(), value: Value::from(value) });
         let told = limit.into_iter().chain([told]).collect();
         Ok(self.end(now, JobState::Failed, Ending { reason: Some(reason), message: Some(message), told }))
-    }
-
-    /// When its wall clock runs out: from the first start, over all attempts.
-    pub fn deadline(&self) -> Option<DateTime<Utc>> {
-        let timeout = i64::try_from(self.limits.timeout_seconds).ok().and_then(TimeDelta::try_seconds)?;
-        self.started_at.and_then(|at| at.checked_add_signed(timeout))
     }
 
     fn refuse(&self, verb: &'static str) -> Refused {
@@ -294,7 +378,7 @@ impl JobRecord {
             source: self.source,
             routine_id: None,
             run_id: None,
-            parent_id: None,
+            parent_id: self.parent_id,
             restarted_from: self.restarted_from,
             attempt: self.attempt,
             repair_attempts: self.repair_attempts,

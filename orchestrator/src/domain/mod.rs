@@ -2,3 +2,4 @@
 
 pub mod job;
 pub mod request;
+pub mod transcript;

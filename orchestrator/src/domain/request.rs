@@ -135,9 +135,6 @@ fn not_available(request: &CreateJob) -> Vec<FieldError> {
     if request.egress.as_ref().is_some_and(|egress| !egress.allow.is_empty() || !egress.inject.is_empty()) {
         errors.add("egress", "is not available in this version; jobs have no network");
     }
-    if request.review {
-        errors.add("review", "is not available in this version");
-    }
     if request.hold {
         errors.add("hold", "is not available in this version");
     }

@@ -1,13 +1,18 @@
 //! Calls: model calls with their cost, tool calls with their result; each recorded before its answer is used.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
-use protocol::{CallId, Completion, EventData, JobId, LlmCallRecord, TokenUsage, ToolActionRecord, ToolCallReply};
+use protocol::{
+    CallId, Completion, EventData, JobId, LlmCallRecord, Message, TokenUsage, ToolActionRecord, ToolCallReply,
+};
 use sqlx::FromRow;
 
 use super::{
     Store, StoreError, events,
     rows::{Place, column, dollars, text},
 };
+use crate::domain::transcript;
 
 /// One model call, over.
 #[derive(Debug, Clone, PartialEq)]
@@ -139,6 +144,23 @@ impl Store {
         Ok(())
     }
 
+    /// The conversation that earlier attempts of a job had; empty when they had none.
+    pub async fn transcript(&self, job: JobId) -> Result<Vec<Message>, StoreError> {
+        let answers: Vec<String> =
+            sqlx::query_scalar("SELECT answer FROM llm_calls WHERE job_id = $1 AND answer IS NOT NULL ORDER BY at")
+                .bind(*job.as_uuid())
+                .fetch_all(&self.read)
+                .await?;
+        let place = Place { table: "llm_calls", id: *job.as_uuid() };
+        let mut made = HashMap::new();
+        for answer in answers {
+            let completion: Completion = place.json("answer", &answer)?;
+            made.extend(completion.tool_calls.into_iter().map(|call| (call.id.clone(), call)));
+        }
+        let events = self.events(job, 0, u32::MAX, None).await?;
+        Ok(transcript::rebuild(events.items.into_iter().map(|event| event.data), &made))
+    }
+
     /// The recorded answer of a tool call, with the tool that gave it.
     pub async fn tool_reply(
         &self,
@@ -169,6 +191,18 @@ impl Store {
         .fetch_one(&self.read)
         .await?;
         Ok(count)
+    }
+
+    /// Whether a tool call of this attempt has begun and not ended.
+    pub async fn waits_for_tool(&self, job: JobId, attempt: u32) -> Result<bool, StoreError> {
+        let open: i64 = sqlx::query_scalar(
+            "SELECT COUNT(*) FROM job_actions WHERE job_id = $1 AND attempt = $2 AND success IS NULL",
+        )
+        .bind(*job.as_uuid())
+        .bind(i64::from(attempt))
+        .fetch_one(&self.read)
+        .await?;
+        Ok(open > 0)
     }
 
     /// Records an orchestrator-side tool call.

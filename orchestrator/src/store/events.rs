@@ -200,6 +200,17 @@ impl Store {
     }
 }
 
+/// What the job's model was told in a person's name, but for the job's own prompt, in order.
+pub(super) async fn heard(tx: &mut Connection, job: JobId) -> Result<Vec<String>, StoreError> {
+    let said: Vec<String> = sqlx::query_scalar(
+        "SELECT data ->> 'content' FROM events WHERE job_id = $1 AND kind = 'message' AND data ->> 'role' = 'user' ORDER BY seq",
+    )
+    .bind(*job.as_uuid())
+    .fetch_all(tx)
+    .await?;
+    Ok(said.into_iter().skip(1).collect())
+}
+
 /// The audit row of a tool call, from the worker's two events about it.
 async fn audit(
     tx: &mut Connection,

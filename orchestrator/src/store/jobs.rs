@@ -1,5 +1,7 @@
 //! Jobs: made, found, counted.
 
+use std::collections::HashSet;
+
 use chrono::{DateTime, Utc};
 use protocol::{JobId, JobState, JobSummary, StateCounts, Usage};
 use sqlx::{QueryBuilder, Sqlite};
@@ -100,12 +102,26 @@ impl Store {
         rows.into_iter().map(JobRow::into_record).collect()
     }
 
-    /// When a job finished; none while it is open or when there is no such job.
-    pub async fn finished_at(&self, id: JobId) -> Result<Option<DateTime<Utc>>, StoreError> {
-        let at: Option<Option<DateTime<Utc>>> = sqlx::query_scalar("SELECT finished_at FROM jobs WHERE id = $1")
-            .bind(*id.as_uuid())
-            .fetch_optional(&self.read)
-            .await?;
+    /// Open jobs that nobody stops yet, though their parent was cancelled or failed.
+    pub async fn orphaned(&self) -> Result<HashSet<JobId>, StoreError> {
+        let ids: Vec<Uuid> = sqlx::query_scalar(
+            "SELECT c.id FROM jobs c JOIN jobs p ON p.id = c.parent_id \
+             WHERE c.state IN ('pending', 'in_progress', 'stuck') AND c.cancel_requested_at IS NULL \
+             AND (p.cancel_requested_at IS NOT NULL OR p.state IN ('cancelled', 'failed'))",
+        )
+        .fetch_all(&self.read)
+        .await?;
+        Ok(ids.into_iter().map(JobId::from_uuid).collect())
+    }
+
+    /// When a job's work ended, finished or submitted; none while it is open or when there is no such job.
+    pub async fn ended_at(&self, id: JobId) -> Result<Option<DateTime<Utc>>, StoreError> {
+        let at: Option<Option<DateTime<Utc>>> = sqlx::query_scalar(
+            "SELECT CASE WHEN state = 'submitted' THEN last_activity_at ELSE finished_at END FROM jobs WHERE id = $1",
+        )
+        .bind(*id.as_uuid())
+        .fetch_optional(&self.read)
+        .await?;
         Ok(at.flatten())
     }
 
@@ -169,8 +185,9 @@ async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> 
     sqlx::query(
         "INSERT INTO jobs (id, rev, user_id, title, prompt, mode, placement, state, priority, labels, metadata, limits, \
          tools, image, model, plan, source, restarted_from, attempt, repair_attempts, created_at, last_activity_at, \
-         prompts_closed) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, 0, 0, $19, $19, $20)",
+         prompts_closed, review, parent_id, depth) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, 0, 0, $19, $19, $20, $21, \
+         $22, $23)",
     )
     .bind(*job.id.as_uuid())
     .bind(job.rev)
@@ -195,6 +212,9 @@ async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> 
     .bind(job.restarted_from.map(|id| *id.as_uuid()))
     .bind(job.created_at)
     .bind(job.prompts_closed)
+    .bind(job.review)
+    .bind(job.parent_id.map(|id| *id.as_uuid()))
+    .bind(i64::from(job.depth))
     .execute(tx)
     .await?;
     Ok(())

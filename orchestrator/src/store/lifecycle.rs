@@ -7,7 +7,7 @@ use protocol::{
 use uuid::Uuid;
 
 use super::{
-    Connection, Store, StoreError, events,
+    Connection, Store, StoreError, events, prompts,
     rows::{EventRow, JobRow, job_columns, text},
 };
 use crate::domain::job::{JobRecord, Refused, Step};
@@ -148,7 +148,7 @@ pub(super) async fn load(tx: &mut Connection, job: JobId) -> Result<Option<JobRe
     row.map(JobRow::into_record).transpose()
 }
 
-async fn write(
+pub(super) async fn write(
     tx: &mut Connection,
     before: JobRecord,
     now: DateTime<Utc>,
@@ -168,8 +168,8 @@ async fn write(
          started_at = $7, last_activity_at = $8, cancel_requested_at = $9, cancel_message = $10, finished_at = $11, \
          not_before = $12, result_text = $13, result_partial = $14, token_hash = $15, lease_expires_at = $16, \
          container = $17, iterations = $18, last_client_seq = CASE WHEN $19 THEN 0 ELSE last_client_seq END, \
-         worker_seen_at = CASE WHEN $19 THEN NULL ELSE worker_seen_at END \
-         WHERE id = $20 AND rev = $21",
+         worker_seen_at = CASE WHEN $19 THEN NULL ELSE worker_seen_at END, \
+         calls_before_attempt = $20, cancelled_by_parent = $21 WHERE id = $22 AND rev = $23",
     )
     .bind(job.rev)
     .bind(job.state.as_str())
@@ -190,6 +190,8 @@ async fn write(
     .bind(job.container.as_ref().map(text).transpose()?)
     .bind(super::rows::column(job.usage.iterations))
     .bind(fresh_attempt)
+    .bind(super::rows::column(job.calls_before_attempt))
+    .bind(job.cancelled_by_parent)
     .bind(*id.as_uuid())
     .bind(rev)
     .execute(&mut *tx)
@@ -198,11 +200,7 @@ async fn write(
         return Err(super::rows::Place { table: "jobs", id: *id.as_uuid() }.wrong("rev"));
     }
     if fresh_attempt {
-        // An attempt is only tried again before its first model call: its prompts are to be seen by the next one.
-        sqlx::query("UPDATE prompts SET acknowledged_at = NULL WHERE job_id = $1")
-            .bind(*id.as_uuid())
-            .execute(&mut *tx)
-            .await?;
+        prompts::offer_unheard_again(tx, id).await?;
     }
     events::append(tx, id, job.attempt, now, &events).await?;
     Ok(Changed::Done(Box::new(job)))

@@ -5,11 +5,12 @@ use protocol::{JobId, JobState, PromptDelivery, PromptId, PromptMode, PromptRece
 use uuid::Uuid;
 
 use super::{
-    Store, StoreError,
+    Changed, Connection, Store, StoreError, events,
     idempotency::{self, Claim, Key},
     lifecycle,
     rows::{Place, text},
 };
+use crate::domain::job::JobRecord;
 
 /// Prompts that may wait in one job; a person who is ahead of the agent by more than this should cancel.
 const MAX_WAITING: i64 = 1_000;
@@ -62,17 +63,7 @@ impl Store {
             return Ok(Prompted::Full);
         }
         let receipt = PromptReceipt { prompt_id: PromptId::generate() };
-        sqlx::query(
-            "INSERT INTO prompts (id, job_id, content, mode, done, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
-        )
-        .bind(*receipt.prompt_id.as_uuid())
-        .bind(*job.as_uuid())
-        .bind(&request.content)
-        .bind(request.mode.as_str())
-        .bind(request.done)
-        .bind(now)
-        .execute(&mut *tx)
-        .await?;
+        insert(&mut tx, (job, receipt.prompt_id, now), &request.content, (request.mode, request.done)).await?;
         if request.done {
             sqlx::query("UPDATE jobs SET prompts_closed = TRUE WHERE id = $1")
                 .bind(*job.as_uuid())
@@ -85,6 +76,25 @@ impl Store {
         tx.commit().await?;
         self.feed.ring(job);
         Ok(Prompted::Stored(receipt))
+    }
+
+    /// Repairs a stuck job by a word to its worker, seen before the next model call.
+    /// The job when that was possible.
+    pub async fn nudge(
+        &self,
+        job: JobId,
+        now: DateTime<Utc>,
+        content: &str,
+    ) -> Result<Option<Box<JobRecord>>, StoreError> {
+        let mut tx = self.begin().await?;
+        let Some(before) = lifecycle::load(&mut tx, job).await? else { return Ok(None) };
+        let Changed::Done(nudged) = lifecycle::write(&mut tx, before, now, JobRecord::nudged).await? else {
+            return Ok(None);
+        };
+        insert(&mut tx, (job, PromptId::generate(), now), content, (PromptMode::Steer, false)).await?;
+        tx.commit().await?;
+        self.feed.ring(job);
+        Ok(Some(nudged))
     }
 
     /// The next prompt. With `after`, everything up to it is acknowledged and the next is offered until it is, too;
@@ -122,4 +132,50 @@ impl Store {
         }
         Ok(Some(PromptDelivery { prompt_id: PromptId::from_uuid(id), content, mode, done }))
     }
+}
+
+async fn insert(
+    tx: &mut Connection,
+    (job, id, now): (JobId, PromptId, DateTime<Utc>),
+    content: &str,
+    (mode, done): (PromptMode, bool),
+) -> Result<(), StoreError> {
+    sqlx::query("INSERT INTO prompts (id, job_id, content, mode, done, created_at) VALUES ($1, $2, $3, $4, $5, $6)")
+        .bind(*id.as_uuid())
+        .bind(*job.as_uuid())
+        .bind(content)
+        .bind(mode.as_str())
+        .bind(done)
+        .bind(now)
+        .execute(tx)
+        .await?;
+    Ok(())
+}
+
+/// A new attempt reads the conversation from the events. Prompts that are in it are not told again; what a worker took but
+/// never put to the model is.
+pub(super) async fn offer_unheard_again(tx: &mut Connection, job: JobId) -> Result<(), StoreError> {
+    let taken: Vec<(Uuid, String)> =
+        sqlx::query_as("SELECT id, content FROM prompts WHERE job_id = $1 AND acknowledged_at IS NOT NULL ORDER BY id")
+            .bind(*job.as_uuid())
+            .fetch_all(&mut *tx)
+            .await?;
+    if taken.is_empty() {
+        return Ok(());
+    }
+    let mut heard = events::heard(tx, job).await?;
+    for (id, content) in taken {
+        match heard.iter().position(|said| *said == content) {
+            Some(at) => {
+                heard.swap_remove(at);
+            }
+            None => {
+                sqlx::query("UPDATE prompts SET acknowledged_at = NULL WHERE id = $1")
+                    .bind(id)
+                    .execute(&mut *tx)
+                    .await?;
+            }
+        }
+    }
+    Ok(())
 }

@@ -36,8 +36,11 @@ pub(super) struct JobRow {
     image: String,
     model: String,
     plan: bool,
+    review: bool,
     source: String,
     restarted_from: Option<Uuid>,
+    parent_id: Option<Uuid>,
+    depth: i64,
     attempt: i64,
     repair_attempts: i64,
     created_at: DateTime<Utc>,
@@ -45,12 +48,14 @@ pub(super) struct JobRow {
     last_activity_at: Option<DateTime<Utc>>,
     cancel_requested_at: Option<DateTime<Utc>>,
     cancel_message: Option<String>,
+    cancelled_by_parent: bool,
     finished_at: Option<DateTime<Utc>>,
     not_before: Option<DateTime<Utc>>,
     result_text: Option<String>,
     result_partial: Option<String>,
     token_hash: Option<String>,
     lease_expires_at: Option<DateTime<Utc>>,
+    calls_before_attempt: i64,
     worker_seen_at: Option<DateTime<Utc>>,
     container: Option<String>,
     prompts_closed: bool,
@@ -68,9 +73,9 @@ pub(super) struct JobRow {
 macro_rules! job_columns {
     () => {
         "id, rev, user_id, title, prompt, mode, placement, state, reason, message, priority, labels, metadata, limits, \
-         tools, image, model, plan, source, restarted_from, attempt, repair_attempts, created_at, started_at, \
-         last_activity_at, cancel_requested_at, cancel_message, finished_at, not_before, result_text, result_partial, \
-         token_hash, lease_expires_at, worker_seen_at, container, prompts_closed, input_tokens, output_tokens, cache_read_tokens, \
+         tools, image, model, plan, review, source, restarted_from, parent_id, depth, attempt, repair_attempts, created_at, started_at, \
+         last_activity_at, cancel_requested_at, cancel_message, cancelled_by_parent, finished_at, not_before, result_text, \
+         result_partial, token_hash, lease_expires_at, calls_before_attempt, worker_seen_at, container, prompts_closed, input_tokens, output_tokens, cache_read_tokens, \
          cache_write_tokens, cost_micro_usd, llm_calls, tool_calls, iterations"
     };
 }
@@ -109,8 +114,11 @@ impl JobRow {
             image: self.image,
             model: self.model,
             plan: self.plan,
+            review: self.review,
             source: row.known("source", Source::parse(&self.source))?,
             restarted_from: self.restarted_from.map(JobId::from_uuid),
+            parent_id: self.parent_id.map(JobId::from_uuid),
+            depth: row.number("depth", self.depth)?,
             attempt: row.number("attempt", self.attempt)?,
             repair_attempts: row.number("repair_attempts", self.repair_attempts)?,
             created_at: self.created_at,
@@ -118,11 +126,13 @@ impl JobRow {
             last_activity_at: self.last_activity_at,
             cancel_requested_at: self.cancel_requested_at,
             cancel_message: self.cancel_message,
+            cancelled_by_parent: self.cancelled_by_parent,
             finished_at: self.finished_at,
             not_before: self.not_before,
             result,
             token_hash: self.token_hash,
             lease_expires_at: self.lease_expires_at,
+            calls_before_attempt: row.number("calls_before_attempt", self.calls_before_attempt)?,
             worker_seen_at: self.worker_seen_at,
             container: self.container.map(|c| row.json::<ContainerInfo>("container", &c)).transpose()?,
             prompts_closed: self.prompts_closed,

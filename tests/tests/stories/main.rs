@@ -22,5 +22,8 @@ mod prompts;
 mod queue;
 #[cfg(test)]
 mod refusals;
+mod review;
+#[cfg(test)]
+mod stuck;
 #[cfg(test)]
 mod worker_api;

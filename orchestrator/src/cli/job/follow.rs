@@ -1,6 +1,6 @@
 //! Following a job: its events as they come, its summary at the end.
 
-use protocol::{Job, JobId};
+use protocol::{EventData, Job, JobId, JobState};
 
 use crate::cli::{
     client::Client,
@@ -35,6 +35,10 @@ pub(super) async fn to_the_end(
             Followed::Event { raw, event } => {
                 told_lost = false;
                 print(&raw, event.as_deref(), &mut renderer, output)?;
+                if event.is_some_and(|event| is_submitted(&event)) {
+                    output.note(&format!("submitted: gantry job accept {id}, or gantry job reject {id} REASON"));
+                    break;
+                }
             }
             Followed::Trimmed { oldest } => output.note(&format!("events before number {oldest} are no longer kept")),
             Followed::Lost { cause } if !told_lost => {
@@ -63,4 +67,9 @@ fn print(
             None => Ok(()),
         },
     }
+}
+
+/// The work is done; a person has the next word.
+fn is_submitted(event: &protocol::Event) -> bool {
+    matches!(event.data, EventData::State { to: JobState::Submitted, .. })
 }

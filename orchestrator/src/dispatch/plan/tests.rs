@@ -6,7 +6,9 @@ use rstest::rstest;
 
 use super::*;
 
-const START_TIMEOUT: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(40);
+const LEASE: Duration = Duration::from_secs(30);
+const STUCK_AFTER: Duration = Duration::from_mins(5);
 
 fn now() -> DateTime<Utc> {
     "2026-11-22T12:00:00Z".parse().unwrap()
@@ -34,8 +36,11 @@ fn job(user: &str, state: JobState, attempt: u32) -> JobRecord {
         image: "i".to_owned(),
         model: "m".to_owned(),
         plan: false,
+        review: false,
         source: Source::Api,
         restarted_from: None,
+        parent_id: None,
+        depth: 0,
         attempt,
         repair_attempts: 0,
         created_at: now(),
@@ -43,11 +48,13 @@ fn job(user: &str, state: JobState, attempt: u32) -> JobRecord {
         last_activity_at: Some(now()),
         cancel_requested_at: None,
         cancel_message: None,
+        cancelled_by_parent: false,
         finished_at: None,
         not_before: None,
         result: None,
         token_hash: None,
         lease_expires_at: None,
+        calls_before_attempt: 0,
         worker_seen_at: (attempt > 0).then(now),
         container: (attempt > 0).then(|| ContainerInfo { name, ..ContainerInfo::default() }),
         prompts_closed: false,
@@ -77,6 +84,9 @@ struct Scene {
     served: HashSet<String>,
     busy: HashSet<Subject>,
     overfull: HashSet<JobId>,
+    signs: HashMap<JobId, Signs>,
+    at_tools: HashSet<JobId>,
+    orphaned: HashSet<JobId>,
     max_parallel: usize,
     max_per_user: usize,
 }
@@ -94,6 +104,9 @@ impl Scene {
             served,
             busy: HashSet::new(),
             overfull: HashSet::new(),
+            signs: HashMap::new(),
+            at_tools: HashSet::new(),
+            orphaned: HashSet::new(),
             max_parallel: 5,
             max_per_user: 5,
         }
@@ -110,10 +123,16 @@ impl Scene {
             served: &self.served,
             busy: &self.busy,
             overfull: &self.overfull,
+            signs: &self.signs,
+            at_tools: &self.at_tools,
+            orphaned: &self.orphaned,
             limits: PlanLimits {
                 max_parallel: self.max_parallel,
                 max_parallel_per_user: self.max_per_user,
                 start_timeout: START_TIMEOUT,
+                lease: LEASE,
+                stuck_after: STUCK_AFTER,
+                max_repairs: 3,
             },
         })
     }
@@ -159,8 +178,8 @@ fn running_stuck_and_starting_jobs_hold_slots() {
     let starting = job("a", JobState::Pending, 0);
     let waiting = job("b", JobState::Pending, 0);
     let containers = vec![container_of(&running, 1, RUNNING), container_of(&stuck, 1, RUNNING)];
-    let mut scene = Scene::of(vec![running, stuck, starting.clone(), waiting.clone()], containers);
-    scene.busy.insert(Subject::Job(starting.id));
+    let mut scene = Scene::of(vec![running, stuck.clone(), starting.clone(), waiting.clone()], containers);
+    scene.busy.extend([Subject::Job(starting.id), Subject::Job(stuck.id)]);
     scene.max_parallel = 3;
     assert_eq!(scene.actions(), []);
     scene.max_parallel = 4;
@@ -239,7 +258,7 @@ fn a_worker_that_never_calls_is_given_up_after_the_start_timeout() {
     let mut scene = Scene::of(vec![silent.clone()], vec![container_of(&silent, 1, RUNNING)]);
     assert_eq!(scene.plan().look_again_in, Some(START_TIMEOUT));
     assert_eq!(scene.actions(), []);
-    scene.now = now() + START_TIMEOUT;
+    scene.signs.insert(silent.id, Signs { attempt: START_TIMEOUT, ..Signs::default() });
     let actions = scene.actions();
     let [Action::Settle { death, .. }] = actions.as_slice() else { panic!("{actions:?}") };
     assert_eq!(death.reason, JobReason::StartTimeout);
@@ -259,9 +278,82 @@ fn a_cancel_wins_over_everything_but_needs_the_engine() {
 fn the_wall_clock_ends_a_job() {
     let long = job("a", JobState::InProgress, 1);
     let mut scene = Scene::of(vec![long.clone()], vec![container_of(&long, 1, RUNNING)]);
-    assert_eq!(scene.plan().look_again_in, Some(Duration::from_hours(1)));
-    scene.now = now() + TimeDelta::seconds(3600);
+    let almost = Duration::from_secs(3599);
+    scene.signs.insert(long.id, Signs { job: almost, ..Signs::default() });
+    assert_eq!(scene.plan(), Plan { actions: vec![], look_again_in: Some(Duration::from_secs(1)) });
+    scene.now = now() + TimeDelta::hours(2);
+    assert_eq!(scene.actions(), [], "a step of the clock ends nothing");
+    scene.signs.insert(long.id, Signs { job: Duration::from_hours(1), ..Signs::default() });
     assert_eq!(scene.actions(), [Action::Expire { job: long.id }]);
+}
+
+const fn signs(silent_seconds: u64, idle_seconds: u64) -> Signs {
+    Signs {
+        silent: Duration::from_secs(silent_seconds),
+        idle: Duration::from_secs(idle_seconds),
+        attempt: Duration::from_mins(50),
+        job: Duration::from_mins(50),
+    }
+}
+
+#[rstest]
+#[case::works(signs(0, 0), false, None)]
+#[case::thinks(signs(29, 299), false, None)]
+#[case::silent(signs(30, 0), false, Some("its worker runs but has not called for 30 s"))]
+#[case::idle(signs(3, 300), false, Some("nothing has happened for 300 s"))]
+#[case::waits_for_its_tool(signs(3, 4_000), true, None)]
+#[case::silent_at_its_tool(signs(31, 4_000), true, Some("its worker runs but has not called for 31 s"))]
+fn stuck_is_judged_by_activity_never_by_age(#[case] signs: Signs, #[case] at_tool: bool, #[case] stuck: Option<&str>) {
+    let live = job("a", JobState::InProgress, 1);
+    let mut scene = Scene::of(vec![live.clone()], vec![container_of(&live, 1, RUNNING)]);
+    scene.signs.insert(live.id, signs);
+    scene.at_tools.extend(at_tool.then_some(live.id));
+    let expected: Vec<Action> =
+        stuck.map(|message| Action::Stick { job: live.id, message: message.to_owned() }).into_iter().collect();
+    assert_eq!(scene.actions(), expected);
+}
+
+#[rstest]
+#[case::hears(0, Some(RUNNING), signs(1, 300), "nudge")]
+#[case::nudged_before(1, Some(RUNNING), signs(1, 300), "again")]
+#[case::deaf(0, Some(RUNNING), signs(30, 300), "again")]
+#[case::dead(0, Some(exit(1, false)), signs(1, 300), "again")]
+#[case::gone(0, None, signs(1, 300), "again")]
+#[case::the_last_repair(2, Some(RUNNING), signs(1, 300), "again")]
+#[case::repaired_enough(3, Some(RUNNING), signs(1, 300), "fail")]
+#[case::repaired_enough_and_gone(3, None, signs(1, 300), "fail")]
+fn a_stuck_job_is_asked_then_started_again_then_given_up(
+    #[case] repair_attempts: u32,
+    #[case] status: Option<ContainerStatus>,
+    #[case] signs: Signs,
+    #[case] expected: &str,
+) {
+    let stuck = JobRecord { repair_attempts, ..job("a", JobState::Stuck, 1) };
+    let mut scene = Scene::of(vec![stuck.clone()], status.map(|s| container_of(&stuck, 1, s)).into_iter().collect());
+    scene.signs.insert(stuck.id, signs);
+    let actions = scene.actions();
+    match (expected, actions.as_slice()) {
+        ("nudge", [Action::Nudge { job }]) | ("again", [Action::StartAgain { job }]) => assert_eq!(*job, stuck.id),
+        ("fail", [Action::Settle { death, .. }]) => assert_eq!(death.reason, JobReason::Stuck),
+        _ => panic!("{expected}: {actions:?}"),
+    }
+}
+
+#[test]
+fn a_clock_that_steps_back_keeps_no_retry_waiting() {
+    let rested = JobRecord { not_before: Some(now() + TimeDelta::hours(1)), ..job("a", JobState::Pending, 1) };
+    assert_eq!(Scene::of(vec![rested.clone()], vec![]).actions(), [Action::Start { job: rested.id }]);
+}
+
+#[rstest]
+#[case(JobState::Pending, 0)]
+#[case(JobState::InProgress, 1)]
+fn a_child_goes_with_its_parent(#[case] state: JobState, #[case] attempt: u32) {
+    let child = job("a", state, attempt);
+    let mut scene = Scene::of(vec![child.clone()], vec![]);
+    scene.may_start = false;
+    scene.orphaned.insert(child.id);
+    assert_eq!(scene.actions(), [Action::Orphan { job: child.id }]);
 }
 
 #[test]

@@ -30,8 +30,11 @@ fn job(state: JobState) -> JobRecord {
         image: "i".to_owned(),
         model: "m".to_owned(),
         plan: false,
+        review: false,
         source: Source::Api,
         restarted_from: None,
+        parent_id: None,
+        depth: 0,
         attempt: u32::from(open),
         repair_attempts: 0,
         created_at: now(),
@@ -39,11 +42,13 @@ fn job(state: JobState) -> JobRecord {
         last_activity_at: None,
         cancel_requested_at: None,
         cancel_message: None,
+        cancelled_by_parent: false,
         finished_at: None,
         not_before: None,
         result: None,
         token_hash: open.then(|| "h".to_owned()),
         lease_expires_at: None,
+        calls_before_attempt: 0,
         worker_seen_at: None,
         container: None,
         prompts_closed: false,
@@ -82,6 +87,12 @@ fn lost(infrastructure: bool) -> Death {
 #[case("cancel", &[JobState::Pending, JobState::InProgress, JobState::Stuck])]
 #[case("die", &[JobState::InProgress, JobState::Stuck])]
 #[case("fail", &[JobState::Pending, JobState::InProgress, JobState::Stuck])]
+#[case("stick", &[JobState::InProgress])]
+#[case("nudge", &[JobState::Stuck])]
+#[case("start again", &[JobState::Stuck])]
+#[case("revive", &[JobState::Stuck])]
+#[case("accept", &[JobState::Submitted])]
+#[case("reject", &[JobState::Submitted])]
 fn a_verb_is_refused_everywhere_else(#[case] verb: &str, #[case] allowed: &[JobState]) {
     for state in JobState::ALL {
         let before = job(*state);
@@ -90,6 +101,12 @@ fn a_verb_is_refused_everywhere_else(#[case] verb: &str, #[case] allowed: &[JobS
             "finish" => before.finish(now(), &report(ReportedOutcome::Completed, None)),
             "cancel" => before.request_cancel(now(), None),
             "die" => before.died(now(), lost(false)),
+            "stick" => before.stick("silent".to_owned()),
+            "nudge" => before.nudged(),
+            "start again" => before.start_again(now(), start()),
+            "revive" => before.revived(),
+            "accept" => before.accept(now()),
+            "reject" => before.reject(now(), "no".to_owned()),
             _ => before.fail(now(), JobReason::Internal, "x".to_owned()),
         };
         assert_eq!(step.is_ok(), allowed.contains(state), "{verb} in {state}");
@@ -184,13 +201,60 @@ fn a_job_to_be_cancelled_whose_worker_dies_is_cancelled() {
     assert_eq!(asked.died(now(), lost(true)).unwrap().job.state, JobState::Cancelled);
 }
 
+fn told(step: &Step) -> Vec<(Option<JobState>, JobState)> {
+    let states = step.events.iter().filter_map(|event| match event {
+        EventData::State { from, to, .. } => Some((*from, *to)),
+        _ => None,
+    });
+    states.collect()
+}
+
 #[test]
-fn the_wall_clock_runs_from_the_first_start_over_all_attempts() {
-    let first = job(JobState::Pending).start(now(), start()).unwrap().job;
-    let retry = first.died(now() + TimeDelta::seconds(5), lost(true)).unwrap().job;
-    let second = retry.start(now() + TimeDelta::seconds(9), AttemptStart { attempt: 2, ..start() }).unwrap().job;
-    assert_eq!(second.deadline(), Some(now() + TimeDelta::seconds(3600)));
-    let over = second.fail(now(), JobReason::WallClock, "x".to_owned()).unwrap();
-    let kinds: Vec<&str> = over.events.iter().map(|event| event.kind().as_str()).collect();
-    assert_eq!(kinds, ["limit", "result", "state"]);
+fn a_reviewed_result_is_submitted_in_the_step_that_completes_it() {
+    let reviewed = JobRecord { review: true, ..job(JobState::InProgress) };
+    let step = reviewed.finish(now(), &report(ReportedOutcome::Completed, None)).unwrap();
+    let (done, submitted) = (JobState::Completed, JobState::Submitted);
+    assert_eq!(told(&step), [(Some(JobState::InProgress), done), (Some(done), submitted)]);
+    assert_eq!((step.events[0].kind().as_str(), &step.job.token_hash, step.job.finished_at), ("result", &None, None));
+    let accepted = step.job.clone().accept(now()).unwrap().job;
+    assert_eq!((accepted.state, accepted.finished_at), (JobState::Accepted, Some(now())));
+    let rejected = step.job.reject(now(), "not it".to_owned()).unwrap().job;
+    assert_eq!((rejected.state, rejected.reason), (JobState::Failed, Some(JobReason::Rejected)));
+    assert_eq!(rejected.result.unwrap().text.as_deref(), Some("the end"), "what was made stays");
+}
+
+#[test]
+fn a_reviewed_job_that_fails_is_not_submitted() {
+    let reviewed = JobRecord { review: true, ..job(JobState::InProgress) };
+    let step = reviewed.finish(now(), &report(ReportedOutcome::Failed, Some(JobReason::LlmError))).unwrap();
+    assert_eq!(step.job.state, JobState::Failed);
+}
+
+#[test]
+fn a_stuck_job_is_completed_by_its_worker() {
+    let stuck = job(JobState::InProgress).stick("silent".to_owned()).unwrap().job;
+    assert_eq!((stuck.state, stuck.reason), (JobState::Stuck, Some(JobReason::Stuck)));
+    let done = stuck.finish(now(), &report(ReportedOutcome::Completed, None)).unwrap().job;
+    assert_eq!((done.state, done.reason), (JobState::Completed, None));
+}
+
+#[test]
+fn a_new_attempt_at_a_stuck_job_may_be_lost_again_before_its_first_model_call() {
+    let mut stuck = job(JobState::Stuck);
+    stuck.usage.llm_calls = 4;
+    let again = stuck.start_again(now(), AttemptStart { attempt: 2, ..start() }).unwrap().job;
+    assert_eq!((again.state, again.repair_attempts, again.calls_before_attempt), (JobState::InProgress, 1, 4));
+    assert_eq!(again.clone().died(now(), lost(true)).unwrap().job.state, JobState::Pending);
+    let mut worked = again;
+    worked.usage.llm_calls = 5;
+    assert_eq!(worked.died(now(), lost(true)).unwrap().job.state, JobState::Failed);
+}
+
+#[test]
+fn a_child_is_cancelled_by_its_parent_unless_a_person_was_first() {
+    let child = job(JobState::InProgress).cancel_with_parent(now()).unwrap().job;
+    assert_eq!(child.cancelled(now()).unwrap().job.reason, Some(JobReason::CancelledByParent));
+    let by_person = job(JobState::InProgress).request_cancel(now(), None).unwrap().job;
+    let both = by_person.cancel_with_parent(now()).unwrap().job;
+    assert_eq!(both.cancelled(now()).unwrap().job.reason, Some(JobReason::CancelledByUser));
 }

@@ -70,7 +70,6 @@ fn what_is_wrong_is_named(#[case] fields: Value, #[case] field: &str) {
 #[case(json!({"mode": "command", "command": ["x"]}), "mode")]
 #[case(json!({"command": ["x"]}), "command")]
 #[case(json!({"egress": {"allow": ["example.com"]}}), "egress")]
-#[case(json!({"review": true}), "review")]
 #[case(json!({"hold": true}), "hold")]
 #[case(json!({"limits": {"max_children": 1}}), "limits.max_children")]
 #[case(json!({"limits": {"max_tokens": 1}}), "limits.max_tokens")]

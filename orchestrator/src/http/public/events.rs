@@ -66,7 +66,7 @@ pub(super) async fn events(
     ApiQuery(params): ApiQuery<Params>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    visible(&api, &who, id).await?;
+    let job = visible(&api, &who, id).await?;
     let after = params.after.unwrap_or(0);
     if after < 0 {
         return Err(ApiError::field("after", "must be 0 or more"));
@@ -77,7 +77,7 @@ pub(super) async fn events(
             Some(Ok(text)) => text.parse().ok().filter(|seq| *seq >= 0).ok_or_else(not_a_seq)?,
             Some(Err(_)) => return Err(not_a_seq()),
         };
-        return Ok(stream::stream(&api, id, after, params.kind));
+        return Ok(stream::stream(&api, &job, after, params.kind));
     }
     let limit = cursor::limit(params.limit)?;
     let mut page = api.store.events(id, after, limit + 1, params.kind).await?;

@@ -1,5 +1,6 @@
 //! The public API: one endpoint per file. Contents, routes and what they share.
 
+mod accept;
 mod actions;
 mod caller;
 mod cancel;
@@ -14,6 +15,7 @@ mod list;
 mod llm_calls;
 mod prompt;
 mod ready;
+mod reject;
 mod restart;
 mod stream;
 mod summary;
@@ -89,6 +91,8 @@ fn described() -> OpenApiRouter<PublicApi> {
         .routes(routes!(cancel::cancel))
         .routes(routes!(prompt::prompt))
         .routes(routes!(restart::restart))
+        .routes(routes!(accept::accept))
+        .routes(routes!(reject::reject))
         .routes(routes!(events::events))
         .routes(routes!(actions::actions))
         .routes(routes!(llm_calls::llm_calls))

@@ -79,6 +79,7 @@ pub(super) async fn restart(
         mode: Some(old.mode),
         tools: old.tools.clone(),
         plan: old.plan,
+        review: old.review,
         priority: old.priority,
         labels: old.labels.clone(),
         metadata: old.metadata.clone(),

@@ -17,7 +17,7 @@ use protocol::{Event, EventData, EventKind, JobId, JobState};
 use serde_json::json;
 
 use super::PublicApi;
-use crate::store::Follower;
+use crate::{domain::job::JobRecord, store::Follower};
 
 /// Rows read at once.
 const BATCH: u32 = 200;
@@ -26,11 +26,12 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// What a reader that lost the line waits.
 const RETRY: Duration = Duration::from_secs(2);
 
-pub(super) fn stream(api: &PublicApi, job: JobId, after: i64, kind: Option<EventKind>) -> Response {
+pub(super) fn stream(api: &PublicApi, job: &JobRecord, after: i64, kind: Option<EventKind>) -> Response {
     let reader = Reader {
         api: api.clone(),
-        follower: api.store.feed().follow(job),
-        job,
+        follower: api.store.feed().follow(job.id),
+        job: job.id,
+        reviewed: job.review,
         after,
         kind,
         waiting: VecDeque::from([Sse::default().retry(RETRY)]),
@@ -49,6 +50,8 @@ struct Reader {
     api: PublicApi,
     follower: Follower,
     job: JobId,
+    /// Then completed is only the step before submitted.
+    reviewed: bool,
     after: i64,
     kind: Option<EventKind>,
     waiting: VecDeque<Sse>,
@@ -97,7 +100,7 @@ impl Reader {
         }
         for event in page.items {
             self.after = event.seq;
-            let last = final_state(&event.data);
+            let last = final_state(&event.data).filter(|state| *state != JobState::Completed || !self.reviewed);
             if self.kind.is_none_or(|kind| kind == event.data.kind()) {
                 self.waiting.push_back(told(&event));
             }

@@ -61,6 +61,7 @@ impl FromRequestParts<WorkerApi> for Caller {
     async fn from_request_parts(parts: &mut Parts, api: &WorkerApi) -> Result<Self, ApiError> {
         let known = Known::from_request_parts(parts, api).await?;
         if known.current && matches!(known.job.state, JobState::InProgress | JobState::Stuck) {
+            api.pulse.heard(known.job.id, known.job.attempt);
             return Ok(Self { job: known.job });
         }
         if known.attempt < known.job.attempt && !known.job.state.is_finished() {

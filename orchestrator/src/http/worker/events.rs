@@ -31,7 +31,10 @@ pub(super) async fn append(
         ApiError::new(ErrorCode::RateLimited, "too many events; send this batch again later").with_retry_after(wait)
     })?;
     match api.store.append_worker_events(job.id, job.attempt, api.clock.now(), &batch.events).await? {
-        Appended::Stored { last_client_seq } => Ok(Json(EventAck { last_client_seq })),
+        Appended::Stored { last_client_seq } => {
+            api.got_somewhere(&job).await?;
+            Ok(Json(EventAck { last_client_seq }))
+        }
         Appended::Gap { expected } => Err(ApiError::new(
             ErrorCode::Invalid,
             format!("client_seq {expected} is due; numbers must not be left out"),

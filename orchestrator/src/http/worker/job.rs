@@ -2,7 +2,7 @@
 
 use axum::{Json, extract::State};
 use chrono::TimeDelta;
-use protocol::{EgressView, JobAssignment};
+use protocol::{EgressView, JobAssignment, Limits};
 
 use super::{
     WorkerApi,
@@ -14,6 +14,13 @@ pub(super) async fn get(State(api): State<WorkerApi>, Caller { job }: Caller) ->
     let now = api.clock.now();
     let lease_expires_at = now + TimeDelta::from_std(api.lease).unwrap_or_default();
     api.store.heartbeat(job.id, job.attempt, now, lease_expires_at).await?.ok_or_else(fenced)?;
+    // What an attempt did before this one counts, and what was said in it is gone on from.
+    let limits = Limits {
+        max_iterations: left(job.limits.max_iterations, job.usage.iterations),
+        max_tool_calls: left(job.limits.max_tool_calls, job.usage.tool_calls),
+        ..job.limits
+    };
+    let transcript = if job.calls_before_attempt > 0 { api.store.transcript(job.id).await? } else { vec![] };
     Ok(Json(JobAssignment {
         job_id: job.id,
         attempt: job.attempt,
@@ -23,10 +30,14 @@ pub(super) async fn get(State(api): State<WorkerApi>, Caller { job }: Caller) ->
         mode: job.mode,
         command: vec![],
         plan: job.plan,
-        limits: job.limits,
+        limits,
         model: job.model,
-        transcript: None,
+        transcript: Some(transcript).filter(|transcript| !transcript.is_empty()),
         lease_seconds: api.lease.as_secs(),
         egress: EgressView::default(),
     }))
+}
+
+fn left(limit: u32, used: u64) -> u32 {
+    limit.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX)).max(1)
 }

@@ -116,6 +116,7 @@ async fn ask(api: &WorkerApi, job: &JobRecord, key: &Key, request: &CompletionRe
         api.calls.forget(key);
         return Ok(Arc::new(known));
     }
+    let _in_flight = api.pulse.in_flight(job.id, job.attempt);
     let context = CallContext { job_title: Some(&job.title), model: Some(&job.model) };
     let (spent, answer, result) = match api.gateway.ask(request, &context).await {
         Ok(answer) => (answer.spent, Ok(answer.completion.clone()), Ok(Arc::new(answer.completion))),

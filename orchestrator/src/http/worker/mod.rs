@@ -17,12 +17,18 @@ use axum::{
     extract::DefaultBodyLimit,
     routing::{get, post},
 };
-use protocol::CallId;
+use protocol::{CallId, JobState};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{llm::Calls, pace::Pace};
 use crate::{
-    auth::WorkerTokens, clock::Clock, dispatch::Wake, http::problem::ApiError, llm::Gateway, store::Store,
+    auth::WorkerTokens,
+    clock::Clock,
+    dispatch::{Pulse, Wake},
+    domain::job::JobRecord,
+    http::problem::ApiError,
+    llm::Gateway,
+    store::{Store, StoreError},
     tools::HostTools,
 };
 
@@ -40,6 +46,7 @@ pub struct WorkerApi {
     pub(crate) wake: Wake,
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) tools: Arc<HostTools>,
+    pub(crate) pulse: Pulse,
     pub(crate) lease: Duration,
     pub(crate) drain: CancellationToken,
     calls: Arc<Calls>,
@@ -60,6 +67,8 @@ pub struct WorkerApiParts {
     pub gateway: Arc<Gateway>,
     /// The orchestrator's tools.
     pub tools: Arc<HostTools>,
+    /// Who is alive.
+    pub pulse: Pulse,
     /// A worker's lease.
     pub lease: Duration,
     /// Owns the model calls under way: they outlive the request that asked, so that their cost is recorded.
@@ -78,11 +87,23 @@ impl WorkerApi {
             wake: parts.wake,
             gateway: parts.gateway,
             tools: parts.tools,
+            pulse: parts.pulse,
             lease: parts.lease,
             drain: parts.drain,
             calls: Arc::new(Calls::new(parts.tasks)),
             pace: Arc::new(Pace::default()),
         }
+    }
+}
+
+impl WorkerApi {
+    /// The attempt got somewhere; a job that was taken for stuck is not.
+    async fn got_somewhere(&self, job: &JobRecord) -> Result<(), StoreError> {
+        self.pulse.active(job.id, job.attempt);
+        if job.state == JobState::Stuck {
+            self.store.change(job.id, self.clock.now(), JobRecord::revived).await?;
+        }
+        Ok(())
     }
 }
 

@@ -36,6 +36,7 @@ pub(super) async fn call(
     if made >= i64::from(job.limits.max_tool_calls) {
         return Ok(Json(limit_reached(job.limits.max_tool_calls)));
     }
+    let _in_flight = api.pulse.in_flight(job.id, job.attempt);
     let caller = ToolCaller { job: job.id, narrowing: job.tools.as_deref() };
     let done = api.tools.call(&caller, &request.call_id, &name, request.arguments).await;
     let row = ActionRow {

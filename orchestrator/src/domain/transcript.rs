@@ -1,0 +1,129 @@
+//! A conversation rebuilt from what is recorded, for the attempt that goes on with it. Pure.
+//!
+//! The events are the order of things; a recorded model answer gives a call back as the model made it, with the opaque
+//! signatures that its provider wants to see again. What the loop itself told the model is in the events too, as the
+//! system's words. Never invents a result: a call without one is left open, and the loop says that it is not known.
+
+use std::collections::HashMap;
+
+use protocol::{EventData, Message, MessageRole, ToolCall};
+use serde_json::Value;
+
+/// The conversation so far; empty when nothing was said.
+pub fn rebuild(events: impl IntoIterator<Item = EventData>, made: &HashMap<String, ToolCall>) -> Vec<Message> {
+    let mut messages: Vec<Message> = vec![];
+    for event in events {
+        match event {
+            EventData::Message { role: MessageRole::Assistant, content } => {
+                messages.push(Message::Assistant { content, tool_calls: vec![], reasoning: None });
+            }
+            EventData::Message { role: MessageRole::User | MessageRole::System, content } => {
+                messages.push(Message::User { content });
+            }
+            EventData::ToolUse { call_id, tool, input, .. } => {
+                let call = made.get(&call_id).filter(|call| call.name == tool).cloned();
+                add_call(&mut messages, call.unwrap_or_else(|| as_shown(call_id, tool, input)));
+            }
+            EventData::ToolResult { call_id, tool, output, .. } => {
+                messages.push(Message::Tool { tool_call_id: call_id, name: tool, content: output });
+            }
+            _ => {}
+        }
+    }
+    messages
+}
+
+/// A call belongs to the reply before it, unless results have come since.
+fn add_call(messages: &mut Vec<Message>, call: ToolCall) {
+    if let Some(Message::Assistant { tool_calls, .. }) = messages.last_mut() {
+        tool_calls.push(call);
+    } else {
+        messages.push(Message::Assistant { content: String::new(), tool_calls: vec![call], reasoning: None });
+    }
+}
+
+/// As its event shows it: without signatures, and with sensitive parameters redacted.
+fn as_shown(id: String, name: String, arguments: Value) -> ToolCall {
+    ToolCall { id, name, arguments, thought_signatures: vec![] }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn said(role: MessageRole, content: &str) -> EventData {
+        EventData::Message { role, content: content.to_owned() }
+    }
+
+    fn used(id: &str) -> EventData {
+        EventData::ToolUse { call_id: id.into(), tool: "echo".into(), input: json!({"message": id}), reasoning: None }
+    }
+
+    fn result(id: &str) -> EventData {
+        let (call_id, tool) = (id.to_owned(), "echo".to_owned());
+        EventData::ToolResult { call_id, tool, success: true, output: id.into(), truncated: false, duration_ms: 1 }
+    }
+
+    fn call(id: &str, signatures: &[&str]) -> ToolCall {
+        ToolCall {
+            id: id.into(),
+            name: "echo".into(),
+            arguments: json!({"message": id}),
+            thought_signatures: signatures.iter().map(|&text| text.to_owned()).collect(),
+        }
+    }
+
+    fn answer(id: &str) -> Message {
+        Message::Tool { tool_call_id: id.into(), name: "echo".into(), content: id.into() }
+    }
+
+    #[test]
+    fn a_conversation_comes_back_as_it_was() {
+        let events = [
+            said(MessageRole::User, "do it"),
+            EventData::LlmCall {
+                model: "m".into(),
+                provider: "p".into(),
+                input_tokens: 1,
+                output_tokens: 1,
+                cost_usd: 0.0,
+                duration_ms: 1,
+                finish_reason: "tool_calls".into(),
+            },
+            said(MessageRole::Assistant, "two at once"),
+            used("a"),
+            used("b"),
+            result("a"),
+            result("b"),
+            used("c"),
+            result("c"),
+            said(MessageRole::System, "go on"),
+            said(MessageRole::User, "faster"),
+            used("d"),
+        ];
+        let made = HashMap::from([("a".to_owned(), call("a", &["signed"]))]);
+        let assistant =
+            |content: &str, tool_calls| Message::Assistant { content: content.into(), tool_calls, reasoning: None };
+        assert_eq!(
+            rebuild(events, &made),
+            [
+                Message::User { content: "do it".into() },
+                assistant("two at once", vec![call("a", &["signed"]), call("b", &[])]),
+                answer("a"),
+                answer("b"),
+                assistant("", vec![call("c", &[])]),
+                answer("c"),
+                Message::User { content: "go on".into() },
+                Message::User { content: "faster".into() },
+                assistant("", vec![call("d", &[])]),
+            ]
+        );
+    }
+
+    #[test]
+    fn nothing_said_is_nothing() {
+        assert_eq!(rebuild([EventData::Status { message: "s".into(), iteration: 1 }], &HashMap::new()), []);
+    }
+}

@@ -1,0 +1,52 @@
+//! `POST /api/jobs/{id}/accept`: a person takes a submitted result.
+
+use axum::{Json, extract::State};
+use protocol::{ErrorCode, Job, JobId, Problem};
+
+use super::{
+    PublicApi,
+    caller::{Writer, visible},
+};
+use crate::{
+    domain::job::{JobRecord, Refused, Step},
+    http::{extract::ApiPath, problem::ApiError},
+    store::Changed,
+};
+
+/// Accepts a job's result.
+#[utoipa::path(
+    post, path = "/api/jobs/{id}/accept", tag = "jobs", params(("id" = String, Path, description = "The job.")),
+    responses(
+        (status = 200, body = Job, description = "Accepted."),
+        (status = 404, body = Problem, content_type = "application/problem+json", description = "Missing, or another user's."),
+        (status = 409, body = Problem, content_type = "application/problem+json", description = "It is not submitted."),
+    )
+)]
+pub(super) async fn accept(
+    State(api): State<PublicApi>,
+    Writer(who): Writer,
+    ApiPath(id): ApiPath<JobId>,
+) -> Result<Json<Job>, ApiError> {
+    visible(&api, &who, id).await?;
+    let now = api.clock.now();
+    review(&api, id, |job| job.accept(now)).await
+}
+
+/// One of the two ways out of submitted.
+pub(super) async fn review(
+    api: &PublicApi,
+    id: JobId,
+    decide: impl FnOnce(JobRecord) -> Result<Step, Refused> + Send,
+) -> Result<Json<Job>, ApiError> {
+    match api.store.change(id, api.clock.now(), decide).await? {
+        Changed::Done(job) => {
+            tracing::info!(job.id = %id, state = %job.state, "result reviewed");
+            Ok(Json(job.to_api()))
+        }
+        Changed::Refused(refused) => Err(ApiError::new(
+            ErrorCode::NotSubmitted,
+            format!("the job is {}; only a submitted result is accepted or rejected", refused.state),
+        )),
+        Changed::Missing | Changed::PromptsWaiting => Err(ApiError::not_found()),
+    }
+}

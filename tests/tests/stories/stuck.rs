@@ -1,0 +1,174 @@
+//! Stuck: judged by activity, repaired by a word, then by a new attempt that goes on from what is recorded.
+
+use std::time::Duration;
+
+use orchestrator::clock::ManualClock;
+use protocol::{Event, EventData, JobId, JobReason, JobState, Message, PromptId};
+use serde_json::json;
+use tests::{User, World, script_of};
+
+fn clock() -> ManualClock {
+    ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap())
+}
+
+async fn state(who: &User, id: JobId, to: JobState, nth: usize) -> Event {
+    let seen = std::sync::atomic::AtomicUsize::new(0);
+    who.wait_for_event(id, to.as_str(), |event| {
+        matches!(event.data, EventData::State { to: now, .. } if now == to)
+            && seen.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1 == nth
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_idle_worker_is_asked_to_go_on_and_does() {
+    let time = clock();
+    let world = World::builder().clock(&time).set("GANTRY_LEASE_SECONDS", 3600).build().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let hand = world.hand(id).await;
+    hand.job().await;
+    hand.say(1, "thinking").await.expect(200);
+    time.advance(Duration::from_secs(299));
+    hand.say(2, "still thinking").await.expect(200);
+    hand.status().await;
+    time.advance(Duration::from_secs(299));
+    // A heartbeat without progress is no activity.
+    hand.status().await;
+    time.advance(Duration::from_secs(2));
+    state(&ada, id, JobState::Stuck, 1).await;
+    let nudge = hand.prompt(PromptId::nil(), 30).await.expect("a word from the dispatcher");
+    assert!(nudge.content.contains("Nothing has happened"));
+    state(&ada, id, JobState::InProgress, 2).await;
+    let job = ada.job(id).await;
+    assert_eq!((job.attempt, job.repair_attempts, job.reason), (1, 1, None));
+    assert_eq!(hand.prompt(nudge.prompt_id, 0).await, None);
+    hand.finish("done").await;
+    assert_eq!(ada.wait_for_end(id).await.state, JobState::Completed);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_worker_at_a_long_tool_is_not_stuck() {
+    let time = clock();
+    let world = World::builder().clock(&time).set("GANTRY_LEASE_SECONDS", 3600).build().await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "work", "limits": {"timeout_seconds": 3600}})).await;
+    let hand = world.hand(id).await;
+    hand.job().await;
+    hand.send(&[(1, "tool_use", json!({"call_id": "t1", "tool": "shell", "input": {"command": "make"}}))])
+        .await
+        .expect(200);
+    time.advance(Duration::from_secs(1_500));
+    world.engine().until_listed_again().await;
+    world.engine().until_listed_again().await;
+    assert_eq!(ada.job(id).await.state, JobState::InProgress);
+    let result = json!({"call_id": "t1", "tool": "shell", "success": true, "output": "ok", "truncated": false, "duration_ms": 1});
+    hand.send(&[(2, "tool_result", result)]).await.expect(200);
+    hand.finish("done").await;
+    assert_eq!(ada.wait_for_end(id).await.repair_attempts, 0);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_silent_worker_is_replaced_by_one_that_knows_what_was_said() {
+    let time = clock();
+    let script = script_of(&[
+        json!({"reply": {"text": "", "tool_calls": [{"name": "echo", "arguments": {"message": "m"}, "id": "t1"}]}}),
+    ]);
+    let world = World::builder().clock(&time).script(script).build().await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "work", "limits": {"max_iterations": 7}})).await;
+    let old = world.hand(id).await;
+    old.job().await;
+    let receipt = ada.prompt(id, json!({"content": "heard"})).await.expect(202);
+    ada.prompt(id, json!({"content": "taken, never put to the model"})).await.expect(202);
+    let first = old.prompt(PromptId::nil(), 5).await.unwrap();
+    assert_eq!(json!(first.prompt_id), receipt.body["prompt_id"]);
+    let second = old.prompt(first.prompt_id, 5).await.unwrap();
+    assert_eq!(old.prompt(second.prompt_id, 0).await, None);
+    old.complete_llm("c1", "work").await;
+    old.send(&[
+        (1, "message", json!({"role": "user", "content": "work"})),
+        (2, "message", json!({"role": "user", "content": "heard"})),
+        (3, "message", json!({"role": "assistant", "content": "on it"})),
+        (4, "tool_use", json!({"call_id": "t1", "tool": "echo", "input": {"message": "m"}})),
+    ])
+    .await
+    .expect(200);
+    time.advance(Duration::from_secs(30));
+    state(&ada, id, JobState::Stuck, 1).await;
+    state(&ada, id, JobState::InProgress, 2).await;
+    let hand = world.hand(id).await;
+    let job = hand.job().await;
+    assert_eq!((job.attempt, job.limits.max_iterations), (2, 6));
+    let said = job.transcript.expect("what was said");
+    let Message::Assistant { content, tool_calls, .. } = &said[2] else { panic!("{said:#?}") };
+    assert_eq!((content.as_str(), tool_calls.len(), said.len()), ("on it", 1, 3));
+    let again = hand.prompt(PromptId::nil(), 5).await.expect("the prompt that nobody heard");
+    assert_eq!(again.content, "taken, never put to the model");
+    assert_eq!(hand.prompt(again.prompt_id, 0).await, None);
+    hand.finish("done").await;
+    let job = ada.wait_for_end(id).await;
+    assert_eq!((job.state, job.attempt, job.repair_attempts), (JobState::Completed, 2, 1));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_that_stays_stuck_fails_after_its_repairs() {
+    let time = clock();
+    let world = World::builder().clock(&time).set("GANTRY_MAX_REPAIR_ATTEMPTS", 2).build().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    for attempt in 1..=3 {
+        let hand = world.hand(id).await;
+        assert_eq!(hand.job().await.attempt, attempt);
+        time.advance(Duration::from_secs(31));
+        state(&ada, id, JobState::Stuck, attempt as usize).await;
+        if attempt < 3 {
+            state(&ada, id, JobState::InProgress, attempt as usize + 1).await;
+        }
+    }
+    let job = ada.wait_for_end(id).await;
+    assert_eq!((job.state, job.reason, job.repair_attempts), (JobState::Failed, Some(JobReason::Stuck), 2));
+    assert!(job.result.is_some_and(|result| result.partial.is_some()));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_clock_that_steps_an_hour_both_ways_ends_nothing() {
+    let time = clock();
+    let world = World::builder().clock(&time).build().await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "work", "limits": {"timeout_seconds": 600}})).await;
+    let hand = world.hand(id).await;
+    hand.job().await;
+    let noon = world.clock().now();
+    for hours in [1, -1] {
+        time.step_wall_to(noon + chrono::TimeDelta::hours(hours));
+        world.engine().until_listed_again().await;
+        world.engine().until_listed_again().await;
+    }
+    time.step_wall_to(noon);
+    let job = ada.job(id).await;
+    assert_eq!((job.state, job.attempt, job.repair_attempts), (JobState::InProgress, 1, 0));
+    hand.finish("done").await;
+    assert_eq!(ada.wait_for_end(id).await.state, JobState::Completed);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn the_real_worker_goes_on_from_the_transcript() {
+    let script = script_of(&[
+        json!({"when": {"turn": 1}, "reply": {"tool_calls": [{"name": "shell", "arguments": {"command": "echo one > one; kill -STOP $PPID"}}]}}),
+        json!({"reply": {"text": "told: {{tool_result}}"}}),
+    ]);
+    let world = World::builder().processes().script(script).set("GANTRY_LEASE_SECONDS", 3).build().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let job = ada.wait_for_end(id).await;
+    assert_eq!((job.state, job.attempt, job.repair_attempts), (JobState::Completed, 2, 1), "{job:#?}");
+    let text = job.result.and_then(|result| result.text).unwrap();
+    assert!(text.contains("the attempt ended before this call's result was known"), "{text}");
+    world.finish().await;
+}
