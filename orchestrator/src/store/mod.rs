@@ -22,7 +22,7 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
-pub use calls::{ActionRow, CallRow};
+pub use calls::{ActionRow, CallRow, KnownCall};
 pub use events::{Appended, EventPage};
 pub use feed::{Feed, Follower};
 pub use idempotency::{Claim, Key};
