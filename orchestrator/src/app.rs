@@ -171,6 +171,7 @@ impl App {
         let gateway = Arc::new(Gateway::new(models::settings(&config.llm)?).map_err(ModelsError::from)?);
         let tools = Arc::new(HostTools::new(store.clone(), clock.clone())?);
         let tokens = WorkerTokens::new(Arc::clone(&key), instance);
+        let ceiling = ceiling(&config, &tools);
         let lease = Duration::from_secs(config.lease_seconds);
         let (wake, drain, calls) = (Wake::default(), CancellationToken::new(), TaskTracker::new());
         let engine = engine(&config, instance, seams.engine);
@@ -212,7 +213,6 @@ impl App {
             limits: plan_limits(&config),
         };
         let dispatcher = engine.map(|engine| (Dispatcher::new(settings, engine, wake.clone()), sweep));
-        let ceiling = ceiling(&config);
         let public_side = public::router(PublicApi::new(PublicParts {
             store: store.clone(),
             key,
@@ -329,17 +329,19 @@ fn plan_limits(config: &Config) -> PlanLimits {
     }
 }
 
-fn ceiling(config: &Config) -> Ceiling {
+fn ceiling(config: &Config, tools: &HostTools) -> Ceiling {
     Ceiling {
         limits: config.limits_ceiling,
         default_image: config.sandbox.image.clone(),
         images: config.sandbox.images.clone(),
         default_model: config.llm.primary.model.clone(),
         models: config.llm.models.clone(),
+        tools: tools.offered(None).into_iter().map(|tool| tool.name).collect(),
     }
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+/// An error and its causes in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
