@@ -1,5 +1,6 @@
 //! The public API: one endpoint per file. Contents, routes and what they share.
 
+mod accept;
 mod actions;
 mod caller;
 mod cancel;
