@@ -2,6 +2,7 @@
 
 mod accept;
 mod actions;
+mod audit;
 mod caller;
 mod cancel;
 mod create;
