@@ -162,16 +162,12 @@ impl App {
     pub async fn build(config: Config, seams: Seams) -> Result<Self, ServeError> {
         let hold = Hold::take(&config.data_dir)?;
         let clock = seams.clock.unwrap_or_else(Clock::system);
-        let at_url = |source| ServeError::Store { url: config.database_url.clone(), source };
-        let store = Store::open(&config.database_url).await.map_err(at_url)?;
-        let instance = match config.instance_id {
-            Some(instance) => instance,
-            None => store.instance_id().await.map_err(at_url)?,
-        };
+        let (store, instance) = open_store(&config).await?;
         let key = Arc::new(SigningKey::load(config.jwt_secret.as_ref(), &config.data_dir)?);
         let gateway = Arc::new(Gateway::new(models::settings(&config.llm)?).map_err(ModelsError::from)?);
         let tools = Arc::new(HostTools::new(store.clone(), clock.clone())?);
         let tokens = WorkerTokens::new(Arc::clone(&key), instance);
+        let ceiling = ceiling(&config, &tools);
         let lease = Duration::from_secs(config.lease_seconds);
         let pulse = Pulse::new(clock.clone());
         let (wake, drain, calls) = (Wake::default(), CancellationToken::new(), TaskTracker::new());
@@ -216,7 +212,6 @@ impl App {
             limits: plan_limits(&config),
         };
         let dispatcher = engine.map(|engine| (Dispatcher::new(settings, engine, wake.clone()), sweep));
-        let ceiling = ceiling(&config);
         let public_side = public::router(PublicApi::new(PublicParts {
             store: store.clone(),
             key,
@@ -310,6 +305,16 @@ impl App {
     }
 }
 
+async fn open_store(config: &Config) -> Result<(Store, InstanceId), ServeError> {
+    let at_url = |source| ServeError::Store { url: config.database_url.clone(), source };
+    let store = Store::open(&config.database_url).await.map_err(at_url)?;
+    let instance = match config.instance_id {
+        Some(instance) => instance,
+        None => store.instance_id().await.map_err(at_url)?,
+    };
+    Ok((store, instance))
+}
+
 fn engine(config: &Config, instance_id: InstanceId, given: Option<Arc<dyn Engine>>) -> Option<Arc<dyn Engine>> {
     match config.sandbox.mode {
         SandboxMode::Disabled => None,
@@ -336,17 +341,19 @@ fn plan_limits(config: &Config) -> PlanLimits {
     }
 }
 
-fn ceiling(config: &Config) -> Ceiling {
+fn ceiling(config: &Config, tools: &HostTools) -> Ceiling {
     Ceiling {
         limits: config.limits_ceiling,
         default_image: config.sandbox.image.clone(),
         images: config.sandbox.images.clone(),
         default_model: config.llm.primary.model.clone(),
         models: config.llm.models.clone(),
+        tools: tools.offered(None).into_iter().map(|tool| tool.name).collect(),
     }
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+/// An error and its causes in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

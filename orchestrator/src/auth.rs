@@ -6,10 +6,12 @@
 mod key;
 mod worker;
 
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use chrono::{DateTime, Utc};
 use jsonwebtoken::{Algorithm, Header, Validation, errors::ErrorKind};
 use protocol::{InstanceId, JobId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 pub use key::{KeyError, SigningKey};
@@ -117,6 +119,12 @@ pub enum TokenError {
     /// Its time is over.
     #[error("expired token")]
     Expired,
+    /// Its time has not come.
+    #[error("token not good yet")]
+    NotYet,
+    /// Its header names an extension that must be understood.
+    #[error("critical header extension")]
+    Critical,
     /// A role that does not exist.
     #[error("unknown role")]
     UnknownRole,
@@ -144,6 +152,7 @@ struct PublicClaims {
     sub: String,
     role: String,
     jti: String,
+    nbf: Option<f64>,
     exp: f64,
 }
 
@@ -162,6 +171,7 @@ struct WorkerClaims {
     sub: String,
     attempt: u32,
     jti: String,
+    nbf: Option<f64>,
     exp: f64,
 }
 
@@ -199,7 +209,7 @@ impl SigningKey {
     /// Who the bearer of a public token is.
     pub fn verify(&self, token: &str, now: DateTime<Utc>) -> Result<Identity, TokenError> {
         let claims: PublicClaims = self.open(token, PUBLIC_ISSUER, PUBLIC_AUDIENCE)?;
-        not_over(claims.exp, now)?;
+        in_time(claims.nbf, claims.exp, now)?;
         let role = Role::parse(&claims.role).ok_or(TokenError::UnknownRole)?;
         if !is_user_name(&claims.sub) {
             return Err(TokenError::BadUser);
@@ -235,7 +245,7 @@ impl SigningKey {
         now: DateTime<Utc>,
     ) -> Result<WorkerIdentity, TokenError> {
         let claims: WorkerClaims = self.open(token, &instance.to_string(), WORKER_AUDIENCE)?;
-        not_over(claims.exp, now)?;
+        in_time(claims.nbf, claims.exp, now)?;
         let job_id = claims.sub.parse().map_err(|_| TokenError::Malformed)?;
         Ok(WorkerIdentity { job_id, attempt: claims.attempt, jti: checked_jti(claims.jti)? })
     }
@@ -253,8 +263,12 @@ impl SigningKey {
         validation.set_issuer(&[issuer]);
         validation.set_audience(&[audience]);
         validation.leeway = 0;
-        // The library asks the system's clock; `not_over` asks the caller's.
+        // The library asks the system's clock; `in_time` asks the caller's.
         validation.validate_exp = false;
+        validation.validate_nbf = false;
+        if is_critical(token)? {
+            return Err(TokenError::Critical);
+        }
         jsonwebtoken::decode(token, &self.decoding, &validation).map(|data| data.claims).map_err(|error| {
             match error.kind() {
                 ErrorKind::InvalidAlgorithm | ErrorKind::InvalidAlgorithmName => TokenError::WrongAlgorithm,
@@ -272,15 +286,32 @@ fn new_jti() -> String {
     Uuid::new_v4().to_string()
 }
 
-fn checked_jti(jti: String) -> Result<String, TokenError> {
-    if (1..=MAX_JTI_BYTES).contains(&jti.len()) { Ok(jti) } else { Err(TokenError::Malformed) }
+/// Whether `text` can be a token's id.
+pub fn is_jti(text: &str) -> bool {
+    (1..=MAX_JTI_BYTES).contains(&text.len())
 }
 
-/// `exp` is a number of seconds, whole or not; at that very moment the token is over.
-fn not_over(exp: f64, now: DateTime<Utc>) -> Result<(), TokenError> {
+fn checked_jti(jti: String) -> Result<String, TokenError> {
+    if is_jti(&jti) { Ok(jti) } else { Err(TokenError::Malformed) }
+}
+
+/// Whether the header names extensions that must be understood (RFC 7515, `crit`): none of them is, here.
+fn is_critical(token: &str) -> Result<bool, TokenError> {
+    let header = token.split('.').next().unwrap_or_default();
+    let header = BASE64_URL_SAFE_NO_PAD.decode(header).map_err(|_| TokenError::Malformed)?;
+    let header: Map<String, Value> = serde_json::from_slice(&header).map_err(|_| TokenError::Malformed)?;
+    Ok(header.contains_key("crit"))
+}
+
+/// Both are numbers of seconds, whole or not. The token is good from the first moment on, and over at the second.
+fn in_time(nbf: Option<f64>, exp: f64, now: DateTime<Utc>) -> Result<(), TokenError> {
     let seconds = u64::try_from(now.timestamp()).unwrap_or(0);
     let now = std::time::Duration::new(seconds, now.timestamp_subsec_nanos()).as_secs_f64();
-    if exp > now { Ok(()) } else { Err(TokenError::Expired) }
+    match nbf {
+        Some(nbf) if nbf > now => Err(TokenError::NotYet),
+        _ if exp > now => Ok(()),
+        _ => Err(TokenError::Expired),
+    }
 }
 
 #[cfg(test)]

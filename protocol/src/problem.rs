@@ -48,6 +48,10 @@ codes! {
     NotRestartable => "not_restartable", 409, "Job cannot be restarted";
     /// Only submitted jobs are accepted or rejected.
     NotSubmitted => "not_submitted", 409, "Job is not submitted";
+    /// The job is to stop.
+    JobCancelled => "job_cancelled", 409, "Job is being cancelled";
+    /// The call's name is that of another call.
+    CallIdReused => "call_id_reused", 409, "Call id used with another request";
     /// An older attempt of the job.
     Fenced => "fenced", 409, "Attempt is over";
     /// Prompts wait that the worker has not fetched.

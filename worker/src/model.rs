@@ -49,6 +49,10 @@ impl GatewayModel {
                 self.stop.stop(StopCause::OrchestratorLost);
                 ModelError::Stopped
             }
+            CallError::Refused(refusal) if refusal.code == Some(ErrorCode::JobCancelled) => {
+                self.stop.stop(StopCause::Asked);
+                ModelError::Stopped
+            }
             CallError::Refused(refusal) => refused(refusal),
             CallError::Garbled(_) | CallError::Unsendable(_) => ModelError::Failed { message: error.to_string() },
         }

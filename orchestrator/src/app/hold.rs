@@ -4,7 +4,7 @@
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -38,8 +38,15 @@ pub enum HoldError {
     },
 }
 
+/// A folder of ours in the data folder, for its owner alone, also when it was made with more.
+fn own_folder(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    let for_others = fs::metadata(path)?.permissions().mode() & 0o077;
+    if for_others > 0 { fs::set_permissions(path, fs::Permissions::from_mode(0o700)) } else { Ok(()) }
+}
+
 impl Hold {
-    /// Makes the folder, if needed, and takes it.
+    /// Makes the folder, if needed, and takes it. One that is there keeps its mode; what is ours in it is closed to others.
     pub(super) fn take(folder: &Path) -> Result<Self, HoldError> {
         let wrong = |source| HoldError::Io { folder: folder.to_owned(), source };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(wrong)?;
@@ -62,6 +69,7 @@ impl Hold {
             }
             Err(TryLockError::Error(source)) => return Err(wrong(source)),
         }
+        own_folder(&folder.join("logs")).map_err(wrong)?;
         file.set_len(0).map_err(wrong)?;
         writeln!(file, "{}", std::process::id()).map_err(wrong)?;
         Ok(Self { _file: file })

@@ -75,9 +75,30 @@ fn a_token_signed_elsewhere_with_the_key_is_good() {
 #[case("exp", json!(NOW), TokenError::Expired)]
 #[case("exp", json!(NOW - 1), TokenError::Expired)]
 #[case("exp", json!(-1), TokenError::Malformed)]
+#[case("nbf", json!(NOW + 1), TokenError::NotYet)]
+#[case("nbf", json!(1_800_000_000.5), TokenError::NotYet)]
+#[case("nbf", json!("later"), TokenError::Malformed)]
 fn a_wrong_claim_is_refused(#[case] claim: &str, #[case] value: Value, #[case] wanted: TokenError) {
     let token = signed(Algorithm::HS256, &with(claim, &value), SECRET);
     assert_eq!(SigningKey::from_secret(SECRET).verify(&token, now()), Err(wanted));
+}
+
+#[test]
+fn a_token_is_good_from_its_first_moment_on() {
+    let token = signed(Algorithm::HS256, &with("nbf", &json!(NOW)), SECRET);
+    assert!(SigningKey::from_secret(SECRET).verify(&token, now()).is_ok());
+}
+
+#[rstest]
+#[case(json!({"alg": "HS256", "crit": ["exp"]}))]
+#[case(json!({"alg": "HS256", "crit": ["b64"], "b64": false}))]
+#[case(json!({"alg": "HS256", "crit": []}))]
+fn what_must_be_understood_and_is_not_is_refused(#[case] header: Value) {
+    let text = format!("{}.{}", BASE64.encode(header.to_string()), BASE64.encode(good().to_string()));
+    let signature =
+        jsonwebtoken::crypto::sign(text.as_bytes(), &EncodingKey::from_secret(SECRET), Algorithm::HS256).unwrap();
+    let error = SigningKey::from_secret(SECRET).verify(&format!("{text}.{signature}"), now());
+    assert_eq!(error, Err(TokenError::Critical));
 }
 
 #[rstest]

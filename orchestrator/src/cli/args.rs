@@ -63,7 +63,10 @@ enum Command {
 
 /// Runs the command that the arguments name.
 pub fn main(environment: &Environment) -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return misused(&error, environment),
+    };
     let mut output = Output::standard(environment, cli.json);
     let result = run(cli.command, environment, &mut output);
     let exit = match result {
@@ -75,6 +78,24 @@ pub fn main(environment: &Environment) -> ExitCode {
         }
     };
     ExitCode::from(exit.code())
+}
+
+/// Help and version are no errors; what is one is told in the format that was asked for.
+fn misused(error: &clap::Error, environment: &Environment) -> ExitCode {
+    let json = std::env::args_os().take_while(|argument| argument != "--").any(|argument| argument == "--json");
+    if !json || !error.use_stderr() {
+        error.exit();
+    }
+    let error = CliError::Usage(in_one_line(error));
+    Output::standard(environment, json).error(&error);
+    ExitCode::from(error.exit().code())
+}
+
+/// What is wrong and the tips, without the picture of the usage.
+fn in_one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let wrong = text.split("\n\nUsage:").next().unwrap_or_default().trim_start_matches("error: ");
+    wrong.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn run(command: Command, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
@@ -107,5 +128,13 @@ mod tests {
     #[test]
     fn the_commands_are_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn wrong_usage_fits_into_one_line() {
+        let wrong = |arguments: &[&str]| in_one_line(&Cli::try_parse_from(arguments).unwrap_err());
+        assert_eq!(wrong(&["gantry", "--json", "jbo"]), "unrecognized subcommand 'jbo'");
+        let missing = wrong(&["gantry", "--json", "token", "create"]);
+        assert_eq!(missing, "the following required arguments were not provided: --user <NAME>");
     }
 }

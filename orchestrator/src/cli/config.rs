@@ -12,7 +12,7 @@ use super::{
 use crate::config::{Config, Environment, Sources};
 
 /// Flags that set what is in `gantry.toml`.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(super) struct ConfigFlags {
     /// The configuration file (default: gantry.toml, if it is there)
     #[arg(long, value_name = "FILE")]

@@ -6,7 +6,11 @@ use super::{
     config::ConfigFlags,
     exit::{CliError, Exit},
 };
-use crate::config::Environment;
+use crate::{
+    app::{ServeError, chain},
+    config::Environment,
+    store::StoreError,
+};
 
 /// Its arguments.
 #[derive(Debug, Args)]
@@ -18,6 +22,39 @@ pub(super) struct ServeArgs {
 pub(super) async fn run(args: ServeArgs, environment: &Environment) -> Result<Exit, CliError> {
     let config = args.flags.load(environment)?;
     crate::telemetry::init(&config.log)?;
-    crate::app::serve(config).await.map_err(|error| CliError::failed("the server ended", error))?;
+    crate::app::serve(config).await.map_err(|error| ended(&error))?;
     Ok(Exit::Fine)
+}
+
+/// What only the operator can mend is told as any wrong setting is.
+fn ended(error: &ServeError) -> CliError {
+    match error {
+        ServeError::Model(_) | ServeError::Store { source: StoreError::Url(_), .. } => CliError::Usage(chain(error)),
+        _ => CliError::failed("the server ended", chain(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::app::ModelsError;
+
+    #[test]
+    fn a_wrong_setting_that_shows_late_is_told_as_one() {
+        let script = ModelsError::ScriptFile { path: "/s.yaml".into(), source: io::Error::other("gone") };
+        let error = ended(&script.into());
+        assert_eq!(error.exit(), Exit::Usage);
+        assert_eq!(error.to_string(), "GANTRY_LLM_SCRIPT: /s.yaml cannot be read: gone");
+        let busy = ServeError::Listen { address: "[::]:1".to_owned(), source: io::Error::other("taken") };
+        assert_eq!(ended(&busy).exit(), Exit::Failed);
+    }
+
+    #[tokio::test]
+    async fn a_database_url_that_is_none_is_a_wrong_setting() {
+        let url = "sqlite:///tmp/x?mode=upside-down";
+        let source = crate::store::Store::open(url).await.map(drop).unwrap_err();
+        assert_eq!(ended(&ServeError::Store { url: url.to_owned(), source }).exit(), Exit::Usage);
+    }
 }

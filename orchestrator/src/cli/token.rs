@@ -11,10 +11,10 @@ use super::{
     token_records,
 };
 use crate::{
-    auth::{Role, SigningKey, is_user_name},
+    auth::{Role, SigningKey, is_jti, is_user_name},
     clock::Clock,
     config::Environment,
-    store::tokens::TokenRow,
+    store::tokens::{Revoked, TokenRow},
 };
 
 const MAX_TTL_DAYS: i64 = 3650;
@@ -86,12 +86,38 @@ pub(super) async fn run(
             Ok(Exit::Fine)
         }
         TokenCommand::Revoke { jti, flags } => {
+            check_jti(&jti)?;
             let config = flags.load(environment)?;
-            let newly = token_records::revoke(&config, &jti, now).await?;
-            let told = if newly { "revoked" } else { "was revoked already" };
-            output.either(&serde_json::json!({"jti": jti, "revoked": true}), |_| format!("{jti} {told}"))?;
+            let revoked = token_records::revoke(&config, &jti, now).await?;
+            let listed = revoked != Revoked::Unlisted;
+            let value = serde_json::json!({"jti": jti, "revoked": true, "listed": listed});
+            output.either(&value, |_| format!("{jti} {}", told(revoked)))?;
             Ok(Exit::Fine)
         }
+    }
+}
+
+/// Any text can be the id of a token that was signed elsewhere; this catches what was meant to be something else.
+fn check_jti(jti: &str) -> Result<(), CliError> {
+    let wrong = |advice: &str| Err(CliError::Usage(format!("the token's id (jti) {advice}")));
+    if jti.matches('.').count() == 2 && jti.starts_with("ey") {
+        return wrong("is wanted, not the token itself; `gantry token list` shows the ids");
+    }
+    if !is_jti(jti) || jti.trim() != jti || jti.chars().any(char::is_control) {
+        return wrong(
+            "must be 1 to 128 bytes without control characters and spaces around; `gantry token list` shows the ids",
+        );
+    }
+    Ok(())
+}
+
+const fn told(revoked: Revoked) -> &'static str {
+    match revoked {
+        Revoked::Listed => "revoked",
+        Revoked::Unlisted => {
+            "revoked, although it is not one of the tokens made here (`gantry token list`); is it the right id?"
+        }
+        Revoked::Already => "was revoked already",
     }
 }
 
@@ -157,4 +183,41 @@ fn table(records: &[TokenRow], now: DateTime<Utc>) -> String {
         ]);
     }
     table.trim_fmt()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn revoke(jti: &str) -> TokenCommand {
+        TokenCommand::Revoke { jti: jti.to_owned(), flags: ConfigFlags::default() }
+    }
+
+    #[rstest]
+    #[case("")]
+    #[case(" j1")]
+    #[case("j\n1")]
+    #[case("eyJhbGciOiJIUzI1NiJ9.e30.c2ln")]
+    #[case(&"x".repeat(129))]
+    #[tokio::test]
+    async fn what_cannot_be_a_tokens_id_is_wrong_usage(#[case] jti: &str) {
+        let (mut output, _) = Output::captured(super::super::output::Format::Text);
+        let error = run(revoke(jti), &Environment::from_pairs([]), &mut output).await.unwrap_err();
+        assert_eq!(error.exit(), Exit::Usage);
+        assert!(error.to_string().contains("(jti)"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_token_that_is_not_listed_is_revoked_with_a_remark() {
+        let folder = tempfile::tempdir().unwrap();
+        let environment = Environment::from_pairs([("GANTRY_DATA_DIR", folder.path().to_str().unwrap())]);
+        for wanted in ["j1 revoked, although it is not one of the tokens made here", "j1 was revoked already"] {
+            let (mut output, said) = Output::captured(super::super::output::Format::Text);
+            assert_eq!(run(revoke("j1"), &environment, &mut output).await.unwrap(), Exit::Fine);
+            let said = String::from_utf8(said.lock().unwrap().clone()).unwrap();
+            assert!(said.starts_with(wanted), "{said}");
+        }
+    }
 }

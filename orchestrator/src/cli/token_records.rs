@@ -9,7 +9,7 @@ use crate::{
     config::Config,
     store::{
         Store,
-        tokens::{self, TokenRow},
+        tokens::{self, Revoked, TokenRow},
     },
 };
 
@@ -33,10 +33,10 @@ pub(super) async fn list(config: &Config) -> Result<Vec<TokenRow>, CliError> {
     rows.map_err(|error| CliError::failed("the tokens cannot be read", error))
 }
 
-/// Voids one, also one that was issued elsewhere; false when it was void already.
-pub(super) async fn revoke(config: &Config, jti: &str, at: DateTime<Utc>) -> Result<bool, CliError> {
+/// Voids one, also one that was issued elsewhere.
+pub(super) async fn revoke(config: &Config, jti: &str, at: DateTime<Utc>) -> Result<Revoked, CliError> {
     let store = open(config).await?;
-    let newly = tokens::revoke(&store, jti, at).await;
+    let revoked = tokens::revoke(&store, jti, at).await;
     store.close().await;
-    newly.map_err(|error| CliError::failed("the token cannot be revoked", error))
+    revoked.map_err(|error| CliError::failed("the token cannot be revoked", error))
 }

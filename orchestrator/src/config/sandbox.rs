@@ -47,6 +47,22 @@ pub(super) fn read(l: &mut Layers<'_>) -> Result<SandboxSettings, ConfigError> {
         images: l.list("sandbox.images")?,
         runtime: l.optional("sandbox.runtime")?,
         transport,
-        docker_host: l.optional("sandbox.docker_host")?,
+        docker_host: docker_host(l)?,
     })
+}
+
+/// The schemes that the engine's client speaks.
+const DOCKER_SCHEMES: [&str; 3] = ["unix://", "tcp://", "http://"];
+
+fn docker_host(l: &mut Layers<'_>) -> Result<Option<String>, ConfigError> {
+    let host = l.optional("sandbox.docker_host")?;
+    let understood = |host: &String| {
+        DOCKER_SCHEMES.iter().any(|scheme| host.strip_prefix(scheme).is_some_and(|address| !address.is_empty()))
+    };
+    match host {
+        Some(host) if !understood(&host) => {
+            Err(l.wrong("sandbox.docker_host", "must be an engine's address: unix:///path or tcp://host:port"))
+        }
+        host => Ok(host),
+    }
 }

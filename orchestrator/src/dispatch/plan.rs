@@ -276,7 +276,7 @@ fn plan_open(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) {
         plan.actions.push(Action::Expire { job: id });
         return;
     }
-    plan.look_again_in(timeout - signs.job);
+    plan.look_again_in(timeout.saturating_sub(signs.job));
     if facts.overfull.contains(&id) {
         plan.actions.push(Action::Evict { job: id });
         return;
@@ -301,7 +301,7 @@ fn plan_open(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) {
             if signs.attempt >= facts.limits.start_timeout {
                 plan.actions.push(Action::Settle { job: id, death: silent(facts.limits.start_timeout) });
             } else {
-                plan.look_again_in(facts.limits.start_timeout - signs.attempt);
+                plan.look_again_in(facts.limits.start_timeout.saturating_sub(signs.attempt));
             }
         }
         ContainerStatus::Running => plan_live(facts, job, signs, plan),
@@ -317,7 +317,7 @@ fn plan_live(facts: &Facts<'_>, job: &JobRecord, signs: Signs, plan: &mut Plan) 
         plan.actions.push(stick(format!("its worker runs but has not called for {} s", signs.silent.as_secs())));
         return;
     }
-    plan.look_again_in(lease - signs.silent);
+    plan.look_again_in(lease.saturating_sub(signs.silent));
     if facts.at_tools.contains(&job.id) {
         return;
     }
@@ -325,7 +325,7 @@ fn plan_live(facts: &Facts<'_>, job: &JobRecord, signs: Signs, plan: &mut Plan) 
         plan.actions.push(stick(format!("nothing has happened for {} s", signs.idle.as_secs())));
         return;
     }
-    plan.look_again_in(stuck_after - signs.idle);
+    plan.look_again_in(stuck_after.saturating_sub(signs.idle));
 }
 
 /// A worker that can hear is asked to go on, once; after that, and for one that cannot, a new attempt.

@@ -25,6 +25,31 @@ const MAX_METADATA_BYTES: usize = 16 * 1024;
 const MAX_PRIORITY: i32 = 100;
 const MAX_TOOLS: usize = 256;
 const MAX_TOOL_NAME_BYTES: usize = 128;
+/// Tools that the contract names and that are not built yet.
+const TOOLS_TO_COME: &[&str] = &[
+    "http",
+    "memory_read",
+    "memory_write",
+    "memory_search",
+    "memory_tree",
+    "create_job",
+    "list_jobs",
+    "job_status",
+    "job_events",
+    "cancel_job",
+    "job_prompt",
+    "routine_create",
+    "routine_list",
+    "routine_update",
+    "routine_delete",
+    "routine_fire",
+    "routine_history",
+    "event_emit",
+    "secret_list",
+    "tool_list",
+];
+/// In the names of tools that MCP servers are to bring.
+const MCP_SEPARATOR: &str = "__";
 const DERIVED_TITLE_CHARS: usize = 80;
 
 /// What the operator allows.
@@ -40,6 +65,8 @@ pub struct Ceiling {
     pub default_model: String,
     /// Models a job may name.
     pub models: Vec<String>,
+    /// Tools a job may name.
+    pub tools: Vec<String>,
 }
 
 /// A request that holds.
@@ -77,12 +104,13 @@ pub enum Rejected {
 
 /// Checks a request.
 pub fn check(request: &CreateJob, ceiling: &Ceiling) -> Result<Accepted, Rejected> {
-    let missing = not_available(request);
+    let missing = not_available(request, ceiling);
     if !missing.is_empty() {
         return Err(Rejected::NotAvailable(missing));
     }
     let mut errors = Errors::default();
     check_text(request, &mut errors);
+    check_tools(request, ceiling, &mut errors);
     check_lists(request, &mut errors);
     let limits = check_limits(request.limits.as_ref(), &ceiling.limits, &mut errors);
     let image = choose("image", request.image.as_deref(), &ceiling.default_image, &ceiling.images, &mut errors);
@@ -124,8 +152,14 @@ impl Errors {
     }
 }
 
-fn not_available(request: &CreateJob) -> Vec<FieldError> {
+fn not_available(request: &CreateJob, ceiling: &Ceiling) -> Vec<FieldError> {
     let mut errors = Errors::default();
+    for (index, name) in request.tools.iter().flatten().enumerate() {
+        let is_to_come = TOOLS_TO_COME.contains(&name.as_str()) || name.contains(MCP_SEPARATOR);
+        if is_to_come && is_tool_name(name) && !ceiling.tools.contains(name) {
+            errors.add(format!("tools[{index}]"), "is not available in this version");
+        }
+    }
     if request.mode == Some(JobMode::Command) {
         errors.add("mode", "\"command\" is not available in this version; use \"worker\"");
     }
@@ -167,18 +201,28 @@ fn check_text(request: &CreateJob, errors: &mut Errors) {
     }
 }
 
-fn check_lists(request: &CreateJob, errors: &mut Errors) {
-    if let Some(tools) = &request.tools {
-        if tools.len() > MAX_TOOLS {
-            errors.add("tools", format!("must name at most {MAX_TOOLS} tools"));
-        }
-        for (index, name) in tools.iter().enumerate() {
-            let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-' || b == b'.');
-            if name.is_empty() || name.len() > MAX_TOOL_NAME_BYTES || !plain {
-                errors.add(format!("tools[{index}]"), "must be a tool's name: letters, digits, _ - .");
-            }
+/// A name that nothing answers to would narrow the job without a word.
+fn check_tools(request: &CreateJob, ceiling: &Ceiling, errors: &mut Errors) {
+    let Some(tools) = &request.tools else { return };
+    if tools.len() > MAX_TOOLS {
+        errors.add("tools", format!("must name at most {MAX_TOOLS} tools"));
+        return;
+    }
+    for (index, name) in tools.iter().enumerate() {
+        if !is_tool_name(name) {
+            errors.add(format!("tools[{index}]"), "must be a tool's name: letters, digits, _ - .");
+        } else if !ceiling.tools.contains(name) {
+            errors.add(format!("tools[{index}]"), format!("must be one of the tools: {}", ceiling.tools.join(", ")));
         }
     }
+}
+
+fn is_tool_name(name: &str) -> bool {
+    let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-' || b == b'.');
+    plain && (1..=MAX_TOOL_NAME_BYTES).contains(&name.len())
+}
+
+fn check_lists(request: &CreateJob, errors: &mut Errors) {
     if request.labels.len() > MAX_LABELS {
         errors.add("labels", format!("must be at most {MAX_LABELS}"));
     }

@@ -29,6 +29,15 @@ pub struct ApiJson<T>(pub T);
 #[derive(Debug, Clone)]
 pub struct WorkerJson<T>(pub T);
 
+/// The same with the bytes it was read from.
+#[derive(Debug, Clone)]
+pub struct WorkerJsonBytes<T> {
+    /// What it says.
+    pub value: T,
+    /// As it came.
+    pub bytes: Bytes,
+}
+
 /// A JSON body that may be left out: nothing at all is the default value.
 #[derive(Debug, Clone)]
 pub struct OptionalJson<T>(pub T);
@@ -62,9 +71,18 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for WorkerJson<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        WorkerJsonBytes::from_request(request, state).await.map(|body| Self(body.value))
+    }
+}
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for WorkerJsonBytes<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
         require_json(request.headers())?;
         let bytes = read_body(request, state).await?;
-        serde_json::from_slice(&bytes).or_else(|_| parse_json(&bytes)).map(Self)
+        let value = serde_json::from_slice(&bytes).or_else(|_| parse_json(&bytes))?;
+        Ok(Self { value, bytes })
     }
 }
 

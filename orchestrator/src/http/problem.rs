@@ -179,15 +179,27 @@ impl ApiError {
 
 const RETRY_AFTER: HeaderName = header::RETRY_AFTER;
 
-/// How an error travels from a handler to the frame.
-#[derive(Clone)]
+/// How an error travels from a handler to the frame, and to several callers of one thing.
+#[derive(Debug, Clone)]
 pub(super) struct Carried(pub(super) Arc<ApiError>);
+
+impl From<ApiError> for Carried {
+    fn from(error: ApiError) -> Self {
+        Self(Arc::new(error))
+    }
+}
+
+impl IntoResponse for Carried {
+    fn into_response(self) -> Response {
+        let mut response = self.0.status().into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut response = self.status().into_response();
-        response.extensions_mut().insert(Carried(Arc::new(self)));
-        response
+        Carried::from(self).into_response()
     }
 }
 

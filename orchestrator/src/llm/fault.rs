@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use protocol::TokenUsage;
 use serde_json::Value;
 
 use super::settings::ErrorKind;
@@ -20,8 +19,6 @@ pub(super) struct Fault {
     pub(super) retry_after: Option<Duration>,
     /// For people.
     pub(super) message: String,
-    /// What is to be paid all the same.
-    pub(super) usage: TokenUsage,
 }
 
 /// Who acts after a fault.
@@ -42,16 +39,11 @@ impl Fault {
         if short.len() < message.len() {
             short.push('…');
         }
-        Self { next, kind, retry_after: None, message: short, usage: TokenUsage::default() }
+        Self { next, kind, retry_after: None, message: short }
     }
 
     pub(super) fn transient(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self::new(Next::TryAgain, kind, message)
-    }
-
-    pub(super) fn with_usage(mut self, usage: TokenUsage) -> Self {
-        self.usage = usage;
-        self
     }
 
     /// What a status and its body mean.

@@ -1,7 +1,7 @@
 //! The gateway: asks the providers in order until one answers. Owns the order, the price of what was used and the
 //! words of a failure. Never stores anything: its caller records each call before it uses the answer.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use protocol::{Completion, CompletionRequest, TokenUsage};
 use tokio::time::Instant;
@@ -138,8 +138,15 @@ impl Gateway {
         self.providers().map(health).collect()
     }
 
-    /// Asks. One question, however many tries and providers it takes.
-    pub async fn ask(&self, request: &CompletionRequest, context: &CallContext<'_>) -> Result<Answer, AskError> {
+    /// Asks. One question, however many tries and providers it takes; dropped at once when it is `unwanted`, and what
+    /// came until then is on the bill.
+    pub async fn ask(
+        &self,
+        request: &CompletionRequest,
+        context: &CallContext<'_>,
+        unwanted: impl Future<Output = ()> + Send,
+    ) -> Result<Answer, AskError> {
+        let mut unwanted = pin!(unwanted);
         let mut bill = Bill { usage: TokenUsage::default(), cost_micro_usd: Some(0), began: Instant::now() };
         let asked = Asked { request, job_title: context.job_title };
         let mut worst: Option<Fault> = None;
@@ -155,7 +162,11 @@ impl Gateway {
                 tokens.output = tracing::field::Empty
             );
             let mut used = TokenUsage::default();
-            let result = provider.ask(model, asked, &self.retry, &mut used).instrument(span.clone()).await;
+            let result = tokio::select! {
+                biased;
+                () = &mut unwanted => Err(Fault::new(Next::GiveUp, ErrorKind::Aborted, "nobody waits for the answer any more")),
+                result = provider.ask(model, asked, &self.retry, &mut used).instrument(span.clone()) => result,
+            };
             if let Ok(completion) = &result {
                 add(&mut used, &completion.usage);
             }

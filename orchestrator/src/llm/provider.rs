@@ -93,7 +93,8 @@ impl Provider {
         price::of_model(model, overrides).or(free.then_some(Price::FREE))
     }
 
-    /// Asks until there is an answer, or none to be had here. What failed tries cost is added to `wasted`.
+    /// Asks until there is an answer, or none to be had here. What came of failed tries is added to `wasted`, also when the
+    /// call is dropped half-way.
     pub(super) async fn ask(
         &self,
         model: &str,
@@ -104,12 +105,11 @@ impl Provider {
         let request = self.within_limits(asked.request);
         let mut tries = 0;
         loop {
-            let fault = match self.try_once(model, &request, asked.job_title).await {
+            let fault = match self.try_once(model, &request, asked.job_title, wasted).await {
                 Ok(completion) => return Ok(completion),
                 Err(fault) => fault,
             };
             tries += 1;
-            add(wasted, &fault.usage);
             tracing::warn!(provider = self.name, model, tries, kind = %fault.kind, message = fault.message, "no answer");
             let wait = match fault.next {
                 Next::TryAgain => retry.wait(tries, fault.retry_after, rand::random()),
@@ -135,6 +135,7 @@ impl Provider {
         model: &str,
         request: &CompletionRequest,
         job_title: Option<&str>,
+        wasted: &mut TokenUsage,
     ) -> Result<Completion, Fault> {
         let busy = || Fault::new(Next::AnotherProvider, ErrorKind::Busy, "too many calls wait for this provider");
         let Ok(Ok(_slot)) = timeout(self.silence, self.slots.acquire()).await else { return Err(busy()) };
@@ -146,8 +147,8 @@ impl Provider {
         let mut trial = Trial { provider: self, ticket, outcome: Outcome::Neither };
         let call = async {
             match &self.wire {
-                Wire::Remote(remote) => remote.complete(model, request).await,
-                Wire::Scripted(player) => self.play(player, request, job_title).await,
+                Wire::Remote(remote) => remote.complete(model, request, wasted).await,
+                Wire::Scripted(player) => self.play(player, request, job_title, wasted).await,
             }
         };
         let longest = self.silence.saturating_mul(CALL_OF_SILENCES);
@@ -168,6 +169,7 @@ impl Provider {
         player: &Player,
         request: &CompletionRequest,
         job_title: Option<&str>,
+        wasted: &mut TokenUsage,
     ) -> Result<Completion, Fault> {
         let has_tools = !request.tools.is_empty() && request.tool_choice != protocol::ToolChoice::None;
         let answer = match player.play(Question { messages: &request.messages, has_tools, job_title }) {
@@ -185,8 +187,8 @@ impl Provider {
         if answer.cut_after_chars.is_none() {
             return Ok(answer.completion());
         }
-        let cut = Fault::transient(ErrorKind::Cut, "the answer ended in the middle");
-        Err(cut.with_usage(usage_until_cut(&answer)))
+        add(wasted, &usage_until_cut(&answer));
+        Err(Fault::transient(ErrorKind::Cut, "the answer ended in the middle"))
     }
 
     async fn silent(&self) -> Fault {

@@ -16,6 +16,7 @@ use secrecy::{ExposeSecret, SecretString};
 use super::{
     arguments,
     fault::Fault,
+    provider::add,
     settings::{ErrorKind, GatewayError, ProviderSettings},
 };
 
@@ -86,8 +87,13 @@ impl Remote {
         self.kind == RemoteKind::Ollama
     }
 
-    /// Asks once.
-    pub(super) async fn complete(&self, model: &str, request: &CompletionRequest) -> Result<Completion, Fault> {
+    /// Asks once. What came of an answer that was not finished, also of one that nobody waited for, is added to `wasted`.
+    pub(super) async fn complete(
+        &self,
+        model: &str,
+        request: &CompletionRequest,
+        wasted: &mut TokenUsage,
+    ) -> Result<Completion, Fault> {
         let chat = ChatRequest::new(request::messages(self.kind, &request.messages))
             .with_tools(request::tools(self.kind, request));
         // Always by target: a bare name would be routed by what it looks like.
@@ -98,7 +104,7 @@ impl Remote {
         };
         let options = request::options(self.kind, model, request, self.silence, self.api_key.as_ref());
         let answer = match self.client.exec_chat_stream(target, chat, Some(&options)).await {
-            Ok(response) => drink(self.kind, response.stream, request).await,
+            Ok(response) => drink(self.kind, response.stream, Seen::of(request, wasted)).await,
             Err(error) => Err(errors::fault(error)),
         };
         answer.map_err(|fault| self.without_key(fault))
@@ -135,21 +141,35 @@ fn base_url(kind: RemoteKind, told: Option<&str>) -> Result<String, String> {
     Ok(base)
 }
 
-/// What has come so far, so that a broken answer can be paid for.
-#[derive(Default)]
-struct Seen {
+/// What has come so far. An answer that ends otherwise than well, or is dropped half-way, is paid for all the same.
+struct Seen<'a> {
+    request: &'a CompletionRequest,
+    wasted: &'a mut TokenUsage,
     text_bytes: usize,
     /// By call: the library gives a call's arguments as they stand, not what is new.
     call_bytes: HashMap<String, usize>,
+    whole: bool,
 }
 
-impl Seen {
-    fn usage(&self, request: &CompletionRequest) -> TokenUsage {
+impl<'a> Seen<'a> {
+    fn of(request: &'a CompletionRequest, wasted: &'a mut TokenUsage) -> Self {
+        Self { request, wasted, text_bytes: 0, call_bytes: HashMap::new(), whole: false }
+    }
+
+    fn usage(&self) -> TokenUsage {
         let written = self.text_bytes + self.call_bytes.values().sum::<usize>();
         if written == 0 {
             return TokenUsage::default();
         }
-        TokenUsage { output_tokens: arguments::tokens_of_bytes(written), ..asked(request) }
+        TokenUsage { output_tokens: arguments::tokens_of_bytes(written), ..asked(self.request) }
+    }
+}
+
+impl Drop for Seen<'_> {
+    fn drop(&mut self) {
+        if !self.whole {
+            add(self.wasted, &self.usage());
+        }
     }
 }
 
@@ -159,8 +179,7 @@ fn asked(request: &CompletionRequest) -> TokenUsage {
     TokenUsage { input_tokens: arguments::tokens_of_bytes(bytes), ..TokenUsage::default() }
 }
 
-async fn drink(kind: RemoteKind, mut stream: ChatStream, request: &CompletionRequest) -> Result<Completion, Fault> {
-    let mut seen = Seen::default();
+async fn drink(kind: RemoteKind, mut stream: ChatStream, mut seen: Seen<'_>) -> Result<Completion, Fault> {
     while let Some(event) = stream.next().await {
         match event {
             Ok(ChatStreamEvent::Chunk(chunk) | ChatStreamEvent::ReasoningChunk(chunk)) => {
@@ -171,26 +190,26 @@ async fn drink(kind: RemoteKind, mut stream: ChatStream, request: &CompletionReq
                 let bytes = arguments.as_str().map_or_else(|| arguments.to_string().len(), str::len);
                 seen.call_bytes.insert(chunk.tool_call.call_id, chunk.tool_call.fn_name.len() + bytes);
             }
-            Ok(ChatStreamEvent::End(end)) => return finish(kind, end, &seen, request),
+            Ok(ChatStreamEvent::End(end)) => return finish(kind, end, seen),
             Ok(ChatStreamEvent::Start | ChatStreamEvent::ThoughtSignatureChunk(_) | ChatStreamEvent::Heartbeat) => {}
-            Err(error) => return Err(errors::fault(error).with_usage(seen.usage(request))),
+            Err(error) => return Err(errors::fault(error)),
         }
     }
     // The library ends a truncated stream without a word.
-    Err(Fault::transient(ErrorKind::Cut, "the answer ended in the middle").with_usage(seen.usage(request)))
+    Err(Fault::transient(ErrorKind::Cut, "the answer ended in the middle"))
 }
 
-fn finish(kind: RemoteKind, end: StreamEnd, seen: &Seen, request: &CompletionRequest) -> Result<Completion, Fault> {
+fn finish(kind: RemoteKind, end: StreamEnd, mut seen: Seen<'_>) -> Result<Completion, Fault> {
     if kind == RemoteKind::Ollama && end.captured_stop_reason.is_none() {
         // On this wire the library makes an end of its own for a stream that had none.
-        let cut = Fault::transient(ErrorKind::Cut, "the answer ended in the middle");
-        return Err(cut.with_usage(seen.usage(request)));
+        return Err(Fault::transient(ErrorKind::Cut, "the answer ended in the middle"));
     }
     let nothing = end.captured_content.is_none() && end.captured_reasoning_content.is_none();
     if nothing && end.captured_stop_reason.is_none() {
         return Err(Fault::transient(ErrorKind::Garbage, "the stream held no answer"));
     }
-    let estimate = TokenUsage { output_tokens: seen.usage(request).output_tokens, ..asked(request) };
+    seen.whole = true;
+    let estimate = TokenUsage { output_tokens: seen.usage().output_tokens, ..asked(seen.request) };
     Ok(reply::completion(end, estimate))
 }
 
@@ -211,6 +230,30 @@ mod tests {
     #[case(RemoteKind::Ollama, Some("http://host:1"), "http://host:1/")]
     fn base_urls(#[case] kind: RemoteKind, #[case] told: Option<&str>, #[case] expected: &str) {
         assert_eq!(base_url(kind, told).as_deref(), Ok(expected));
+    }
+
+    #[test]
+    fn an_answer_that_nobody_waits_for_is_paid_for_as_far_as_it_came() {
+        let request = CompletionRequest {
+            call_id: protocol::CallId::generate(),
+            messages: vec![protocol::Message::User { content: "hello".to_owned() }],
+            tools: vec![],
+            tool_choice: protocol::ToolChoice::Auto,
+            max_tokens: None,
+            temperature: None,
+        };
+        let mut wasted = TokenUsage::default();
+        drop(Seen::of(&request, &mut wasted));
+        assert_eq!(wasted, TokenUsage::default(), "nothing came");
+        let mut seen = Seen::of(&request, &mut wasted);
+        seen.text_bytes = 400;
+        drop(seen);
+        let expected = TokenUsage { output_tokens: arguments::tokens_of_bytes(400), ..asked(&request) };
+        assert_eq!(wasted, expected);
+        let mut seen = Seen::of(&request, &mut wasted);
+        (seen.text_bytes, seen.whole) = (400, true);
+        drop(seen);
+        assert_eq!(wasted, expected, "a whole answer tells its own usage");
     }
 
     #[rstest]

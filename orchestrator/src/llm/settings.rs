@@ -124,6 +124,8 @@ pub enum ErrorKind {
     CircuitOpen,
     /// The line of calls is too long.
     Busy,
+    /// Nobody wants the answer any more.
+    Aborted,
 }
 
 impl ErrorKind {
@@ -142,6 +144,7 @@ impl ErrorKind {
             Self::BadRequest => "bad_request",
             Self::CircuitOpen => "circuit_open",
             Self::Busy => "busy",
+            Self::Aborted => "aborted",
         }
     }
 }

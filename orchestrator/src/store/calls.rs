@@ -23,6 +23,8 @@ pub struct CallRow {
     pub attempt: u32,
     /// Its name.
     pub call_id: CallId,
+    /// Of what it asked.
+    pub request_digest: String,
     /// When it was over.
     pub at: DateTime<Utc>,
     /// Who was asked.
@@ -37,6 +39,15 @@ pub struct CallRow {
     pub duration_ms: u64,
     /// The answer, or the error's kind and message.
     pub answer: Result<Completion, String>,
+}
+
+/// What is known of a model call that was made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KnownCall {
+    /// Of what it asked; none when it is from before digests were kept.
+    pub request_digest: Option<String>,
+    /// None when it failed.
+    pub answer: Option<Completion>,
 }
 
 /// One orchestrator-side tool call, over.
@@ -61,22 +72,20 @@ pub struct ActionRow<'a> {
 }
 
 impl Store {
-    /// The recorded answer of a model call.
-    pub async fn model_answer(
-        &self,
-        job: JobId,
-        attempt: u32,
-        call: &CallId,
-    ) -> Result<Option<Completion>, StoreError> {
-        let answer: Option<Option<String>> =
-            sqlx::query_scalar("SELECT answer FROM llm_calls WHERE job_id = $1 AND attempt = $2 AND call_id = $3")
-                .bind(*job.as_uuid())
-                .bind(i64::from(attempt))
-                .bind(&call.0)
-                .fetch_optional(&self.read)
-                .await?;
+    /// A model call that was made under this name.
+    pub async fn model_call(&self, job: JobId, attempt: u32, call: &CallId) -> Result<Option<KnownCall>, StoreError> {
+        let row: Option<(Option<String>, Option<String>)> = sqlx::query_as(
+            "SELECT request_digest, answer FROM llm_calls WHERE job_id = $1 AND attempt = $2 AND call_id = $3",
+        )
+        .bind(*job.as_uuid())
+        .bind(i64::from(attempt))
+        .bind(&call.0)
+        .fetch_optional(&self.read)
+        .await?;
+        let Some((request_digest, json)) = row else { return Ok(None) };
         let place = Place { table: "llm_calls", id: *job.as_uuid() };
-        answer.flatten().map(|json| place.json("answer", &json)).transpose()
+        let answer = json.map(|json| place.json("answer", &json)).transpose()?;
+        Ok(Some(KnownCall { request_digest, answer }))
     }
 
     /// Records a model call: its row, the job's usage, and the event while the attempt lives.
@@ -88,8 +97,8 @@ impl Store {
         };
         sqlx::query(
             "INSERT INTO llm_calls (job_id, attempt, call_id, at, provider, model, input_tokens, output_tokens, \
-             cache_read_tokens, cache_write_tokens, cost_micro_usd, duration_ms, finish_reason, error, answer, tries) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, 1) \
+             cache_read_tokens, cache_write_tokens, cost_micro_usd, duration_ms, finish_reason, error, answer, request_digest, \
+             tries) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, 1) \
              ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET at = excluded.at, provider = excluded.provider, \
              model = excluded.model, input_tokens = llm_calls.input_tokens + excluded.input_tokens, \
              output_tokens = llm_calls.output_tokens + excluded.output_tokens, \
@@ -97,7 +106,8 @@ impl Store {
              cache_write_tokens = llm_calls.cache_write_tokens + excluded.cache_write_tokens, \
              cost_micro_usd = COALESCE(llm_calls.cost_micro_usd, 0) + COALESCE(excluded.cost_micro_usd, 0), \
              duration_ms = llm_calls.duration_ms + excluded.duration_ms, finish_reason = excluded.finish_reason, \
-             error = excluded.error, answer = excluded.answer, tries = llm_calls.tries + 1",
+             error = excluded.error, answer = excluded.answer, \
+             request_digest = excluded.request_digest, tries = llm_calls.tries + 1",
         )
         .bind(*call.job.as_uuid())
         .bind(i64::from(call.attempt))
@@ -114,6 +124,7 @@ impl Store {
         .bind(finish)
         .bind(error)
         .bind(answer)
+        .bind(&call.request_digest)
         .execute(&mut *tx)
         .await?;
         let told: Option<(i64, bool)> = sqlx::query_as(

@@ -44,7 +44,8 @@ impl Store {
         Ok(changed)
     }
 
-    /// Like [`Self::change`] for an end without the worker's report: what is known of the work becomes its partial result.
+    /// Like [`Self::change`] for what may be an end without the worker's report: then what is known of the work becomes its
+    /// partial result.
     pub async fn end(
         &self,
         job: JobId,
@@ -53,10 +54,19 @@ impl Store {
     ) -> Result<Changed, StoreError> {
         let mut tx = self.begin().await?;
         let Some(mut before) = load(&mut tx, job).await? else { return Ok(Changed::Missing) };
-        if before.result.is_none() && before.attempt > 0 {
+        let untold = before.result.is_none() && before.attempt > 0;
+        if untold {
             let partial = account(&mut tx, &before).await?;
             before.result = Some(JobResult { text: None, partial: Some(partial) });
         }
+        let decide = |before| {
+            let mut step = decide(before)?;
+            // It goes on, and what it does from now on belongs into the account, too.
+            if untold && !step.job.state.is_finished() {
+                step.job.result = None;
+            }
+            Ok(step)
+        };
         let changed = write(&mut tx, before, now, decide).await?;
         tx.commit().await?;
         self.feed.ring(job);

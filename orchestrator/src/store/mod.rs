@@ -13,7 +13,14 @@ mod prompts;
 mod rows;
 pub mod tokens;
 
-use std::{str::FromStr, sync::Arc, time::Duration};
+use std::{
+    fs::{self, OpenOptions},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::Path,
+    str::FromStr,
+    sync::Arc,
+    time::Duration,
+};
 
 use protocol::InstanceId;
 use sqlx::{
@@ -22,7 +29,7 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
-pub use calls::{ActionRow, CallRow};
+pub use calls::{ActionRow, CallRow, KnownCall};
 pub use events::{Appended, EventPage};
 pub use feed::{Feed, Follower};
 pub use idempotency::{Claim, Key};
@@ -40,6 +47,9 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Why the store did not do it.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
+    /// The URL is none.
+    #[error("not a database's URL")]
+    Url(#[source] sqlx::Error),
     /// The database said no, or nothing.
     #[error("database error")]
     Database(#[from] sqlx::Error),
@@ -69,7 +79,8 @@ pub struct Store {
 impl Store {
     /// Opens (or makes) the database, `sqlite:…`, and brings its schema up to date.
     pub async fn open(url: &str) -> Result<Self, StoreError> {
-        let options = SqliteConnectOptions::from_str(url)?
+        let options = SqliteConnectOptions::from_str(url)
+            .map_err(StoreError::Url)?
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
             // WAL with NORMAL loses nothing when the process dies; a power cut may lose the last commits, never the file.
@@ -77,6 +88,7 @@ impl Store {
             .busy_timeout(BUSY_TIMEOUT)
             .foreign_keys(true)
             .optimize_on_close(true, None);
+        for_its_owner_alone(url, options.get_filename());
         let write = pool(1).connect_with(options.clone()).await?;
         MIGRATIONS.run(&write).await?;
         let read = pool(READERS).connect_with(options.read_only(true)).await?;
@@ -123,6 +135,27 @@ impl Store {
 /// A connection to a file in this process cannot have gone away meanwhile, so it is not asked before each use whether it has.
 fn pool(connections: u32) -> SqlitePoolOptions {
     SqlitePoolOptions::new().max_connections(connections).test_before_acquire(false)
+}
+
+/// The database and the two files beside it are their owner's, whatever folder they are in. SQLite gives its files the
+/// mode that the database has.
+fn for_its_owner_alone(url: &str, file: &Path) {
+    if [":memory:", "mode=memory", "mode=ro"].iter().any(|word| url.contains(word)) {
+        return;
+    }
+    // What is wrong with the path is told when it is opened.
+    let _ = OpenOptions::new().append(true).create(true).mode(0o600).open(file);
+    for end in ["", "-wal", "-shm"] {
+        let mut path = file.as_os_str().to_owned();
+        path.push(end);
+        let Ok(there) = fs::metadata(&path) else { continue };
+        let (path, for_others) = (Path::new(&path), there.permissions().mode() & 0o077);
+        if for_others > 0
+            && let Err(error) = fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+        {
+            tracing::warn!(path = %path.display(), %error, "others may read the database; give it mode 0600");
+        }
+    }
 }
 
 /// What both kinds of caller hold: a pool's connection or a transaction's.

@@ -46,17 +46,37 @@ pub async fn list(store: &Store) -> Result<Vec<TokenRow>, StoreError> {
     .await?)
 }
 
-/// Revokes by id, also a token that was signed elsewhere with the same key and never noted here. False: it was already.
-pub async fn revoke(store: &Store, jti: &str, now: DateTime<Utc>) -> Result<bool, StoreError> {
-    let done = sqlx::query(
+/// What a revocation met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Revoked {
+    /// A token that was made here.
+    Listed,
+    /// One that was not; signed elsewhere with the key it would have been good, too.
+    Unlisted,
+    /// One that was revoked before.
+    Already,
+}
+
+/// Revokes by id, also a token that was signed elsewhere with the same key and never noted here.
+pub async fn revoke(store: &Store, jti: &str, now: DateTime<Utc>) -> Result<Revoked, StoreError> {
+    let mut tx = store.begin().await?;
+    let known: Option<Option<DateTime<Utc>>> =
+        sqlx::query_scalar("SELECT revoked_at FROM tokens WHERE jti = $1").bind(jti).fetch_optional(&mut *tx).await?;
+    let revoked = match known {
+        Some(Some(_)) => return Ok(Revoked::Already),
+        Some(None) => Revoked::Listed,
+        None => Revoked::Unlisted,
+    };
+    sqlx::query(
         "INSERT INTO tokens (jti, user_id, role, created_at, expires_at, revoked_at) VALUES ($1, '', '', $2, $2, $2) \
          ON CONFLICT (jti) DO UPDATE SET revoked_at = excluded.revoked_at WHERE tokens.revoked_at IS NULL",
     )
     .bind(jti)
     .bind(now)
-    .execute(&store.write)
+    .execute(&mut *tx)
     .await?;
-    Ok(done.rows_affected() == 1)
+    tx.commit().await?;
+    Ok(revoked)
 }
 
 /// Whether a token has been revoked. One that was signed elsewhere with the key is not known here, and good.

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use protocol::{ErrorCode, EventData, Job, JobReason, JobState};
 use serde_json::json;
-use tests::{World, script_of};
+use tests::{World, script_of, within};
+use tokio::{io::AsyncReadExt, net::TcpListener};
 
 #[tokio::test]
 async fn a_job_that_waits_is_cancelled_at_once() {
@@ -51,7 +52,9 @@ async fn a_late_success_changes_nothing() {
     let hand = world.hand(id).await;
     hand.say(1, "half of it").await.expect(200);
     world.engine().hold_stops(true);
-    ada.cancel(id).await.expect(202);
+    let job: Job = ada.cancel(id).await.expect(202).json();
+    assert_eq!(job.result, None, "it has not ended");
+    hand.say(2, "nearly all of it").await.expect(200);
     hand.report(json!({"outcome": "completed", "text": "done after all"})).await.expect(200);
     world.engine().hold_stops(false);
     let job = ada.wait_for(id, JobState::Cancelled).await;
@@ -59,8 +62,8 @@ async fn a_late_success_changes_nothing() {
     let partial = result.partial.unwrap();
     assert_eq!(
         (result.text, partial.text.as_str()),
-        (None, "half of it"),
-        "what was done before, not the late success"
+        (None, "nearly all of it"),
+        "what was done until its end, not the late success"
     );
     ada.cancel(id).await.expect(200);
     assert_eq!(ada.job(id).await, job, "final");
@@ -101,6 +104,40 @@ async fn a_model_call_does_not_hold_up_a_cancel() {
     let job = ada.wait_for(id, JobState::Cancelled).await;
     assert!(since.elapsed() < Duration::from_secs(4), "{:?}", since.elapsed());
     assert_eq!(job.reason, Some(JobReason::CancelledByUser));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_model_call_under_way_is_dropped_at_once_and_recorded_as_aborted() {
+    let provider = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}/v1", provider.local_addr().unwrap());
+    let world = World::builder()
+        .set("GANTRY_LLM_SCRIPT", "")
+        .set("GANTRY_LLM_PROVIDER", "openai")
+        .set("GANTRY_LLM_BASE_URL", base)
+        .set("GANTRY_LLM_API_KEY", "k")
+        .set("GANTRY_LLM_MODEL", "m")
+        .build()
+        .await;
+    let ada = world.user("ada");
+    let id = ada.create_job("think").await;
+    let hand = world.hand(id).await;
+    world.engine().hold_stops(true);
+    let (reply, ()) = tokio::join!(hand.ask("c1", "hi"), async {
+        let (mut call, _) = within("the provider to be asked", provider.accept()).await.unwrap();
+        ada.cancel(id).await.expect(202);
+        let mut asked = vec![];
+        // Its end comes when the orchestrator drops the call, nothing else.
+        let _ = within("the call to be dropped", call.read_to_end(&mut asked)).await;
+    });
+    reply.problem(ErrorCode::JobCancelled);
+    hand.ask("c2", "and now?").await.problem(ErrorCode::JobCancelled);
+    let calls = ada.get(&format!("/api/jobs/{id}/llm-calls")).await.expect(200).body;
+    let told: Vec<_> =
+        calls["items"].as_array().unwrap().iter().map(|call| (&call["call_id"], &call["error"])).collect();
+    assert_eq!(told, [(&json!("c1"), &json!("aborted: nobody waits for the answer any more"))]);
+    world.engine().hold_stops(false);
+    ada.wait_for(id, JobState::Cancelled).await;
     world.finish().await;
 }
 

@@ -1,7 +1,10 @@
 //! Draining: soon, whoever still waits for something; and work goes on in the next process.
 
 use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
     panic::AssertUnwindSafe,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -113,5 +116,25 @@ async fn a_reader_that_never_reads_does_not_hold_up_the_end() {
     stop_in_time(&mut world, GRANTED).await;
     drop(idle);
     world.start().await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn what_others_could_read_is_closed_at_the_start() {
+    let open_to = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let mut world = World::new().await;
+    let data = world.config().data_dir.clone();
+    world.stop().await;
+    open_to(&data, 0o755);
+    open_to(&data.join("gantry.db"), 0o644);
+    open_to(&data.join("logs"), 0o755);
+    world.start().await;
+    world.user("ada").jobs().await;
+    for name in ["gantry.db", "gantry.db-wal", "gantry.db-shm"] {
+        assert_eq!(mode(&data.join(name)), 0o600, "{name}");
+    }
+    assert_eq!(mode(&data.join("logs")), 0o700);
+    assert_eq!(mode(&data), 0o755, "a folder that was there is its owner's to judge");
     world.finish().await;
 }

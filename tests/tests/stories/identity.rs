@@ -3,7 +3,10 @@
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use orchestrator::{
     auth::{Role, SigningKey},
-    store::{Store, tokens},
+    store::{
+        Store,
+        tokens::{self, Revoked},
+    },
 };
 use protocol::{ErrorCode, InstanceId, JobId, JobState};
 use reqwest::Method;
@@ -141,7 +144,7 @@ async fn a_revoked_token_is_401_at_once_and_for_good() {
     ada.get("/api/jobs").await.expect(200);
     // As `gantry token revoke` does, from beside the daemon.
     let beside = Store::open(&world.config().database_url).await.unwrap();
-    assert!(tokens::revoke(&beside, &issued.jti, now).await.unwrap());
+    assert_eq!(tokens::revoke(&beside, &issued.jti, now).await.unwrap(), Revoked::Unlisted);
     beside.close().await;
     ada.get("/api/jobs").await.problem(ErrorCode::Unauthorized);
     world.user("ada").get("/api/jobs").await.expect(200);

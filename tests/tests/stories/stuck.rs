@@ -163,7 +163,7 @@ async fn the_real_worker_goes_on_from_the_transcript() {
         json!({"when": {"turn": 1}, "reply": {"tool_calls": [{"name": "shell", "arguments": {"command": "echo one > one; kill -STOP $PPID"}}]}}),
         json!({"reply": {"text": "told: {{tool_result}}"}}),
     ]);
-    let world = World::builder().processes().script(script).set("GANTRY_LEASE_SECONDS", 3).build().await;
+    let world = World::builder().processes().script(script).set("GANTRY_LEASE_SECONDS", 6).build().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
     let job = ada.wait_for_end(id).await;

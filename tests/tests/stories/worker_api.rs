@@ -187,7 +187,8 @@ async fn a_model_call_is_paid_once_however_often_it_is_asked() {
     let hand = job_in_hand(&world, &ada).await;
     let (one, beside) = tokio::join!(hand.complete_llm("c1", "hi"), hand.complete_llm("c1", "hi"));
     assert_eq!(one, beside);
-    assert_eq!(hand.complete_llm("c1", "something else").await, one, "the recorded answer");
+    assert_eq!(hand.complete_llm("c1", "hi").await, one, "the recorded answer");
+    hand.ask("c1", "something else").await.problem(ErrorCode::CallIdReused);
     assert_ne!(hand.complete_llm("c2", "ho").await.content, one.content);
     let id = hand.job;
     hand.finish("done").await;
@@ -251,6 +252,20 @@ async fn a_tool_call_happens_once_and_its_refusal_is_an_answer() {
     let every = ["echo", "create_job", "Create_Job", "nothing", "echo", "echo", "shell"].map(Some);
     assert_eq!(tools, every, "every call has its row, refused and unknown ones too");
     assert_eq!(ada.jobs().await.len(), 1, "no job was made");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_tool_call_that_is_sent_several_times_at_once_happens_once() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let hand = job_in_hand(&world, &ada).await;
+    let sent = (0..16).map(|n| hand.tool("echo", "t1", json!({"message": format!("{n}")})));
+    let replies: Vec<Value> =
+        futures_util::future::join_all(sent).await.into_iter().map(|reply| reply.expect(200).body).collect();
+    assert!(replies.iter().all(|reply| *reply == replies[0]), "one of them was called: {replies:#?}");
+    hand.tool("time", "t1", json!({})).await.problem(ErrorCode::CallIdReused);
+    hand.finish("done").await;
     world.finish().await;
 }
 

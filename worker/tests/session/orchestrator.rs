@@ -162,6 +162,12 @@ impl World {
         self.shared.record()
     }
 
+    /// A prompt for the worker; whoever polls for one gets it now.
+    pub(crate) fn prompt(&self, content: &str, mode: PromptMode) {
+        self.record().prompts.push(prompt(content, mode));
+        self.shared.changed.send_replace(());
+    }
+
     /// Waits until the record shows it.
     pub(crate) async fn until(&self, what: &str, shown: impl Fn(&Record) -> bool) {
         let mut changes = self.shared.changed.subscribe();
@@ -355,7 +361,10 @@ async fn give_prompt(State(shared): State<Shared>, Query(poll): Query<Poll>) -> 
                 let mut record = shared.record();
                 let seen = record.prompts.iter().position(|prompt| prompt.prompt_id == poll.after);
                 let seen = seen.map_or(0, |index| index + 1);
-                record.acknowledged = record.acknowledged.max(seen);
+                if seen > record.acknowledged {
+                    record.acknowledged = seen;
+                    shared.changed.send_replace(());
+                }
                 if let Some(next) = record.prompts.get(seen) {
                     return next.clone();
                 }

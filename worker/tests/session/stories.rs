@@ -94,7 +94,7 @@ async fn a_steer_prompt_reaches_the_next_model_call() {
     let worker = world.worker(&[]);
     world.until("the first model call", |record| record.requests.len() == 1).await;
     for text in ["one", "two"] {
-        world.record().prompts.push(prompt(text, PromptMode::Steer));
+        world.prompt(text, PromptMode::Steer);
     }
     world.until("both prompts taken", |record| record.acknowledged == 2).await;
     std::fs::write(world.workspace().join("go"), "").unwrap();

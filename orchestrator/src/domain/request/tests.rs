@@ -13,6 +13,7 @@ fn ceiling() -> Ceiling {
         images: vec!["other:1".to_owned()],
         default_model: "m".to_owned(),
         models: vec!["n".to_owned()],
+        tools: vec!["shell".to_owned(), "echo".to_owned()],
     }
 }
 
@@ -43,6 +44,8 @@ fn a_prompt_alone_is_enough() {
 #[case(json!({"model": "gpt-of-somebody-else"}), "model")]
 #[case(json!({"priority": 101}), "priority")]
 #[case(json!({"tools": ["shell", "she ll"]}), "tools[1]")]
+#[case(json!({"tools": ["shell", "Shell"]}), "tools[1]")]
+#[case(json!({"tools": ["nothing_of_ours"]}), "tools[0]")]
 #[case(json!({"labels": {"": "x"}}), "labels.")]
 #[case(json!({"labels": {"team": "a\nb"}}), "labels.team")]
 #[case(json!({"metadata": {"big": "x".repeat(17 * 1024)}}), "metadata")]
@@ -71,6 +74,8 @@ fn what_is_wrong_is_named(#[case] fields: Value, #[case] field: &str) {
 #[case(json!({"command": ["x"]}), "command")]
 #[case(json!({"egress": {"allow": ["example.com"]}}), "egress")]
 #[case(json!({"hold": true}), "hold")]
+#[case(json!({"tools": ["echo", "memory_search"]}), "tools[1]")]
+#[case(json!({"tools": ["server__tool"]}), "tools[0]")]
 #[case(json!({"limits": {"max_children": 1}}), "limits.max_children")]
 #[case(json!({"limits": {"max_tokens": 1}}), "limits.max_tokens")]
 #[case(json!({"limits": {"max_cost_usd": 0.1}}), "limits.max_cost_usd")]

@@ -12,7 +12,7 @@ use protocol::{CreateJob, ErrorCode, Job, JobId, JobState, Placement, Problem, S
 use super::{
     PublicApi,
     caller::Writer,
-    idempotent::{self, Bound, IdempotencyKey},
+    idempotent::{self, Bound, ClientHeaders},
 };
 use crate::{
     domain::{
@@ -39,11 +39,11 @@ use crate::{
 pub(super) async fn create(
     State(api): State<PublicApi>,
     Writer(who): Writer,
-    key: IdempotencyKey,
+    client: ClientHeaders,
     body: ApiJsonBytes<CreateJob>,
 ) -> Result<Response, ApiError> {
-    let source = key.source;
-    let key = key.bind(&who.user, "POST /api/jobs", &body.bytes);
+    let source = client.source;
+    let key = client.bind(&who.user, "POST /api/jobs", &body.bytes);
     if let Some(replayed) = seen(&api, key.as_ref()).await? {
         return Ok(replayed);
     }

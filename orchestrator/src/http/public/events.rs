@@ -3,7 +3,7 @@
 use axum::{
     Json,
     extract::State,
-    http::{HeaderMap, header},
+    http::HeaderMap,
     response::{IntoResponse, Response},
 };
 use protocol::{Event, EventKind, JobId, Problem};
@@ -13,7 +13,9 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     PublicApi,
     caller::{Caller, visible},
-    cursor, stream,
+    cursor,
+    negotiate::wants_stream,
+    stream,
 };
 use crate::http::{
     extract::{ApiPath, ApiQuery},
@@ -89,12 +91,4 @@ pub(super) async fn events(
 
 fn not_a_seq() -> ApiError {
     ApiError::field("Last-Event-ID", "must be the id of an event of this stream, a whole number")
-}
-
-fn wants_stream(headers: &HeaderMap) -> bool {
-    headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).any(|accept| {
-        accept.split(',').any(|kind| {
-            kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"))
-        })
-    })
 }

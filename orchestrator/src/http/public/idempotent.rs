@@ -1,4 +1,4 @@
-//! `Idempotency-Key`: read, digested, and the first answer given again.
+//! What a client says of its request in headers; `Idempotency-Key`: read, digested, and the first answer given again.
 
 use axum::{
     extract::FromRequestParts,
@@ -16,13 +16,13 @@ use crate::{
 const MAX_KEY_BYTES: usize = 255;
 
 /// What a client says of its request: the key, when it sends one, and whether it is our command line.
-pub(super) struct IdempotencyKey {
+pub(super) struct ClientHeaders {
     key: Option<String>,
     /// Who makes what the request makes.
     pub(super) source: Source,
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for IdempotencyKey {
+impl<S: Send + Sync> FromRequestParts<S> for ClientHeaders {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
@@ -47,7 +47,7 @@ pub(super) struct Bound {
     digest: String,
 }
 
-impl IdempotencyKey {
+impl ClientHeaders {
     /// Binds the key to what is asked: the operation and the body as it came.
     pub(super) fn bind(self, user: &str, operation: &str, body: &[u8]) -> Option<Bound> {
         let key = self.key?;

@@ -2,6 +2,7 @@
 
 mod accept;
 mod actions;
+mod audit;
 mod caller;
 mod cancel;
 mod create;
@@ -13,6 +14,7 @@ mod health;
 mod idempotent;
 mod list;
 mod llm_calls;
+mod negotiate;
 mod prompt;
 mod ready;
 mod reject;

@@ -12,7 +12,7 @@ use super::{
     PublicApi,
     caller::{Writer, visible},
     create::{rejected, seen},
-    idempotent::{self, Bound, IdempotencyKey},
+    idempotent::{self, Bound, ClientHeaders},
 };
 use crate::{
     domain::request::check_prompt,
@@ -45,11 +45,11 @@ pub(super) async fn prompt(
     State(api): State<PublicApi>,
     Writer(who): Writer,
     ApiPath(id): ApiPath<JobId>,
-    key: IdempotencyKey,
+    client: ClientHeaders,
     body: ApiJsonBytes<PromptRequest>,
 ) -> Result<Response, ApiError> {
     visible(&api, &who, id).await?;
-    let key = key.bind(&who.user, &format!("POST /api/jobs/{id}/prompt"), &body.bytes);
+    let key = client.bind(&who.user, &format!("POST /api/jobs/{id}/prompt"), &body.bytes);
     if let Some(replayed) = seen(&api, key.as_ref()).await? {
         return Ok(replayed);
     }

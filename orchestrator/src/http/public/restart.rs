@@ -7,7 +7,7 @@ use super::{
     PublicApi,
     caller::{Writer, visible},
     create::{NewJob, rejected, seen, store},
-    idempotent::IdempotencyKey,
+    idempotent::ClientHeaders,
 };
 use crate::{
     domain::{
@@ -45,12 +45,12 @@ pub(super) async fn restart(
     State(api): State<PublicApi>,
     Writer(who): Writer,
     ApiPath(id): ApiPath<JobId>,
-    key: IdempotencyKey,
+    client: ClientHeaders,
     OptionalJson(request): OptionalJson<RestartRequest>,
 ) -> Result<Response, ApiError> {
     let body = serde_json::to_vec(&request).map_err(ApiError::internal)?;
-    let source = key.source;
-    let key = key.bind(&who.user, &format!("POST /api/jobs/{id}/restart"), &body);
+    let source = client.source;
+    let key = client.bind(&who.user, &format!("POST /api/jobs/{id}/restart"), &body);
     if let Some(replayed) = seen(&api, key.as_ref()).await? {
         return Ok(replayed);
     }

@@ -67,8 +67,13 @@ impl FromRequestParts<WorkerApi> for Caller {
         if known.attempt < known.job.attempt && !known.job.state.is_finished() {
             return Err(fenced());
         }
-        Err(ApiError::new(ErrorCode::Unauthorized, "this token's attempt has ended"))
+        Err(ended())
     }
+}
+
+/// The attempt is over.
+pub(super) fn ended() -> ApiError {
+    ApiError::new(ErrorCode::Unauthorized, "this token's attempt has ended")
 }
 
 /// The attempt was overtaken while its call was under way.

@@ -5,7 +5,7 @@ use protocol::{CompleteReply, CompleteReport, ErrorCode, JobState, ReportedOutco
 
 use super::{
     WorkerApi,
-    caller::{Known, fenced},
+    caller::{Known, ended, fenced},
 };
 use crate::{
     domain::job::JobRecord,
@@ -26,7 +26,7 @@ pub(super) async fn complete(
         return if known.attempt == known.job.attempt && is_told(&known.job, &report) {
             Ok(Json(CompleteReply { accepted: true }))
         } else {
-            Err(ApiError::new(ErrorCode::Unauthorized, "this token's attempt has ended"))
+            Err(ended())
         };
     }
     match api.store.complete(known.job.id, known.attempt, api.clock.now(), &report).await? {
@@ -38,9 +38,7 @@ pub(super) async fn complete(
         Changed::PromptsWaiting => {
             Err(ApiError::new(ErrorCode::PromptsWaiting, "prompts have arrived; fetch them and go on"))
         }
-        Changed::Refused(_) | Changed::Missing => {
-            Err(ApiError::new(ErrorCode::Unauthorized, "this token's attempt has ended"))
-        }
+        Changed::Refused(_) | Changed::Missing => Err(ended()),
     }
 }
 

@@ -9,6 +9,7 @@ mod pace;
 mod prompt;
 mod status;
 mod tools;
+mod under_way;
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,10 +18,10 @@ use axum::{
     extract::DefaultBodyLimit,
     routing::{get, post},
 };
-use protocol::{CallId, JobState};
+use protocol::{CallId, Completion, JobState, ToolCallReply};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::{llm::Calls, pace::Pace};
+use self::{pace::Pace, under_way::UnderWay};
 use crate::{
     auth::WorkerTokens,
     clock::Clock,
@@ -49,7 +50,8 @@ pub struct WorkerApi {
     pub(crate) pulse: Pulse,
     pub(crate) lease: Duration,
     pub(crate) drain: CancellationToken,
-    calls: Arc<Calls>,
+    model_calls: Arc<UnderWay<Completion>>,
+    tool_calls: Arc<UnderWay<ToolCallReply>>,
     pace: Arc<Pace>,
 }
 
@@ -71,7 +73,7 @@ pub struct WorkerApiParts {
     pub pulse: Pulse,
     /// A worker's lease.
     pub lease: Duration,
-    /// Owns the model calls under way: they outlive the request that asked, so that their cost is recorded.
+    /// Owns the calls under way: they outlive the request that asked, so that what they cost and did is recorded.
     pub tasks: TaskTracker,
     /// Fires when the process drains: long polls end, so that workers ask the next process.
     pub drain: CancellationToken,
@@ -90,7 +92,8 @@ impl WorkerApi {
             pulse: parts.pulse,
             lease: parts.lease,
             drain: parts.drain,
-            calls: Arc::new(Calls::new(parts.tasks)),
+            model_calls: UnderWay::new(parts.tasks.clone()),
+            tool_calls: UnderWay::new(parts.tasks),
             pace: Arc::new(Pace::default()),
         }
     }

@@ -1,13 +1,14 @@
-//! `GET …/tools` and `POST …/tools/{name}`: the orchestrator's tools, through the one guarded path.
+//! `GET …/tools` and `POST …/tools/{name}`: the orchestrator's tools, through the one guarded path, once per call id.
 
 use axum::{Json, extract::State};
 use protocol::{ToolCallReply, ToolCallRequest, ToolErrorKind, ToolFailure, ToolList};
 
-use super::{WorkerApi, caller::Caller, check_call_id};
+use super::{WorkerApi, caller::Caller, check_call_id, under_way::reused};
 use crate::{
+    domain::job::JobRecord,
     http::{
         extract::{ApiPath, WorkerJson},
-        problem::ApiError,
+        problem::{ApiError, Carried},
     },
     store::ActionRow,
     tools::Caller as ToolCaller,
@@ -22,35 +23,44 @@ pub(super) async fn call(
     Caller { job }: Caller,
     ApiPath((_, name)): ApiPath<(String, String)>,
     WorkerJson(request): WorkerJson<ToolCallRequest>,
-) -> Result<Json<ToolCallReply>, ApiError> {
+) -> Result<Json<ToolCallReply>, Carried> {
     check_call_id(&request.call_id)?;
+    let key = (job.id, job.attempt, request.call_id.clone());
+    let (calls, tool) = (api.tool_calls.clone(), name.clone());
+    let reply = calls.join(key, &name, async move { once(&api, &job, &tool, request).await }).await?;
+    Ok(Json(ToolCallReply::clone(&reply)))
+}
+
+/// Looks for the recorded reply; else calls, records, and only then answers.
+async fn once(
+    api: &WorkerApi,
+    job: &JobRecord,
+    name: &str,
+    request: ToolCallRequest,
+) -> Result<ToolCallReply, ApiError> {
     if let Some((tool, known)) = api.store.tool_reply(job.id, job.attempt, &request.call_id).await? {
-        return if tool == name {
-            Ok(Json(known))
-        } else {
-            Err(ApiError::field("call_id", format!("names an earlier call of {tool}; each call has its own")))
-        };
+        return if tool == name { Ok(known) } else { Err(reused()) };
     }
     // The loop keeps this limit too; a worker that is not our loop does not get past it here.
     let made = api.store.other_tool_calls(job.id, job.attempt, &request.call_id).await?;
     if made >= i64::from(job.limits.max_tool_calls) {
-        return Ok(Json(limit_reached(job.limits.max_tool_calls)));
+        return Ok(limit_reached(job.limits.max_tool_calls));
     }
     let _in_flight = api.pulse.in_flight(job.id, job.attempt);
     let caller = ToolCaller { job: job.id, narrowing: job.tools.as_deref() };
-    let done = api.tools.call(&caller, &request.call_id, &name, request.arguments).await;
+    let done = api.tools.call(&caller, &request.call_id, name, request.arguments).await;
     let row = ActionRow {
         job: job.id,
         attempt: job.attempt,
         call_id: &request.call_id,
         at: api.clock.now(),
-        tool: &name,
+        tool: name,
         input: &done.input_shown,
         output: &done.output,
         reply: &done.reply,
     };
     api.store.record_tool_call(&row).await?;
-    Ok(Json(done.reply))
+    Ok(done.reply)
 }
 
 fn limit_reached(max_tool_calls: u32) -> ToolCallReply {

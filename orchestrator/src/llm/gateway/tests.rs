@@ -101,7 +101,7 @@ fn conversation(messages: Vec<Message>) -> CompletionRequest {
 }
 
 async fn ask(gateway: &Gateway, content: &str) -> Result<Answer, AskError> {
-    gateway.ask(&said(content), &CallContext::default()).await
+    gateway.ask(&said(content), &CallContext::default(), std::future::pending()).await
 }
 
 async fn failed(gateway: &Gateway, content: &str) -> AskError {

@@ -41,7 +41,7 @@ async fn failover_in_order_with_each_its_own_model() {
     let limited = scripted("limited", "rules: [{rate_limit: {retry_after_seconds: 60}}]");
     let gateway = gateway(vec![limited, scripted("dead", DEAD), scripted("well", WELL)]);
     let context = CallContext { model: Some("wanted"), ..CallContext::default() };
-    let answer = gateway.ask(&said("hello"), &context).await.unwrap();
+    let answer = gateway.ask(&said("hello"), &context, std::future::pending()).await.unwrap();
     assert_eq!((answer.spent.provider.as_str(), answer.spent.model.as_str()), ("well", "model-of-well"));
 }
 
@@ -49,7 +49,7 @@ async fn failover_in_order_with_each_its_own_model() {
 async fn the_model_of_the_job_is_the_one_asked() {
     let gateway = gateway(vec![scripted("one", WELL)]);
     let context = CallContext { model: Some("wanted"), ..CallContext::default() };
-    assert_eq!(gateway.ask(&said("hello"), &context).await.unwrap().spent.model, "wanted");
+    assert_eq!(gateway.ask(&said("hello"), &context, std::future::pending()).await.unwrap().spent.model, "wanted");
     assert_eq!(gateway.default_model(), "model-of-one");
 }
 
@@ -178,7 +178,10 @@ async fn a_cut_answer_is_paid_for_in_process_too() {
 async fn the_title_of_the_job_reaches_the_script() {
     let gateway = gateway(vec![scripted("one", "rules: [{when: {job_title: nightly}, reply: {text: 'good night'}}]")]);
     let context = CallContext { job_title: Some("nightly report"), ..CallContext::default() };
-    assert_eq!(gateway.ask(&said("hello"), &context).await.unwrap().completion.content, "good night");
+    assert_eq!(
+        gateway.ask(&said("hello"), &context, std::future::pending()).await.unwrap().completion.content,
+        "good night"
+    );
 }
 
 #[test]

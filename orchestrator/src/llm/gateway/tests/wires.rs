@@ -94,7 +94,7 @@ async fn parallel_calls_there_and_back(#[values(Wire::OpenAi, Wire::Anthropic, W
     let assistant =
         Message::Assistant { content: first.content, tool_calls: first.tool_calls, reasoning: first.reasoning };
     let messages = vec![user("both"), assistant, result("call_a", "sun"), result("call_b", "rain")];
-    let second = gateway.ask(&conversation(messages), &CallContext::default()).await.unwrap();
+    let second = gateway.ask(&conversation(messages), &CallContext::default(), std::future::pending()).await.unwrap();
     assert_eq!(second.completion.content, "It is rain.");
     served.stop().await;
 }
@@ -118,7 +118,7 @@ async fn arguments_that_are_no_json_stay_what_they_are(
         content: "rain".to_owned(),
     };
     let messages = conversation(vec![user("unfinished"), assistant, result]);
-    let next = gateway.ask(&messages, &CallContext::default()).await.unwrap();
+    let next = gateway.ask(&messages, &CallContext::default(), std::future::pending()).await.unwrap();
     assert_eq!(next.completion.content, "It is rain.");
 
     assert_eq!(ask(&gateway, "nothing").await.unwrap().completion.tool_calls[0].arguments, json!({}));
@@ -132,7 +132,10 @@ async fn tools_that_may_not_be_called(#[values(Wire::OpenAi, Wire::Anthropic, Wi
     let gateway = impatient(vec![served.provider(wire)]);
     assert_eq!(ask(&gateway, "tools").await.unwrap().completion.content, "some");
     let request = CompletionRequest { tool_choice: ToolChoice::None, ..said("tools") };
-    assert_eq!(gateway.ask(&request, &CallContext::default()).await.unwrap().completion.content, "none");
+    assert_eq!(
+        gateway.ask(&request, &CallContext::default(), std::future::pending()).await.unwrap().completion.content,
+        "none"
+    );
     served.stop().await;
 }
 
@@ -233,7 +236,7 @@ async fn a_model_is_asked_by_the_name_it_has(
     let gateway = impatient(vec![recorder.provider(wire)]);
     let context = CallContext { model: Some(model), ..CallContext::default() };
     let request = CompletionRequest { max_tokens: Some(u64::MAX), temperature: Some(9.0), ..said("hello") };
-    gateway.ask(&request, &context).await.expect_err("it answers nothing");
+    gateway.ask(&request, &context, std::future::pending()).await.expect_err("it answers nothing");
 
     let sent = recorder.stop().await;
     assert_eq!(sent["model"], model);
@@ -279,7 +282,10 @@ async fn a_thinking_block_goes_back_as_it_came() {
         assistant(second, None),
         result("call_b"),
     ];
-    gateway.ask(&conversation(messages), &CallContext::default()).await.expect_err("it answers nothing");
+    gateway
+        .ask(&conversation(messages), &CallContext::default(), std::future::pending())
+        .await
+        .expect_err("it answers nothing");
 
     let sent = recorder.stop().await;
     let signed = json!({"type": "thinking", "thinking": "Two places.", "signature": "c2lnbmVk"});
@@ -302,7 +308,10 @@ async fn broken_arguments_go_back_as_an_object(#[values(Wire::OpenAi, Wire::Anth
     };
     let assistant = Message::Assistant { content: "so".to_owned(), tool_calls: vec![call], reasoning: None };
     let messages = vec![user("hello"), assistant, user("mend it")];
-    gateway.ask(&conversation(messages), &CallContext::default()).await.expect_err("it answers nothing");
+    gateway
+        .ask(&conversation(messages), &CallContext::default(), std::future::pending())
+        .await
+        .expect_err("it answers nothing");
 
     let sent = recorder.stop().await;
     let arguments = match wire {
