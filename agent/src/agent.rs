@@ -75,8 +75,14 @@ impl<M: Model, J: Journal, S: Signals> Agent<'_, M, J, S> {
         self.compact(c).await?;
         let why_text = self.why_text(c);
         let question = Question { about: About::Conversation, why_text, temperature: self.settings.temperature };
-        let completion = self.ask(c, question).await?;
-        self.act(c, completion, why_text).await
+        let mut completion = self.ask(c, question).await?;
+        let notice = completion.notice.take();
+        self.act(c, completion, why_text).await?;
+        // After the results: a word between a call and its result is none that a wire can carry.
+        match notice {
+            Some(notice) => self.note(c, notice).await,
+            None => Flow::Continue(()),
+        }
     }
 
     /// Stop, and steer prompts: all of them, in order.

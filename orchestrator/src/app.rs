@@ -184,6 +184,7 @@ impl App {
             gateway: Arc::clone(&gateway),
             tools,
             pulse: pulse.clone(),
+            day_limits: config.day_limits,
             lease,
             tasks: calls.clone(),
             drain: drain.clone(),
@@ -209,6 +210,7 @@ impl App {
             lease,
             overfull: overfull.clone(),
             pulse,
+            day_limits: config.day_limits,
             limits: plan_limits(&config),
         };
         let dispatcher = engine.map(|engine| (Dispatcher::new(settings, engine, wake.clone()), sweep));
@@ -312,6 +314,7 @@ async fn open_store(config: &Config) -> Result<(Store, InstanceId), ServeError> 
         Some(instance) => instance,
         None => store.instance_id().await.map_err(at_url)?,
     };
+    store.free_reservations().await.map_err(at_url)?;
     Ok((store, instance))
 }
 

@@ -24,6 +24,8 @@ pub use layers::{ConfigError, Setting};
 pub use model::{LlmKind, LlmProvider, LlmSettings, ModelPrice};
 pub use sandbox::{SandboxMode, SandboxSettings, Transport};
 
+use crate::domain::budget::{DayLimits, micro_dollars};
+
 /// HS256 wants a key as long as its hash.
 const MIN_JWT_SECRET_BYTES: usize = 32;
 /// `sun_path` holds 108 bytes with its final NUL.
@@ -114,6 +116,8 @@ pub struct Config {
     pub egress_ceiling: Vec<String>,
     /// The operator's highest limits; 0 for `max_tokens` and `max_cost_usd` is none.
     pub limits_ceiling: Limits,
+    /// What each user has for a day.
+    pub day_limits: DayLimits,
     /// Workspaces are kept this long after the end.
     pub workspace_retention_days: u64,
     /// Models.
@@ -182,6 +186,10 @@ impl Config {
             pool_size: l.small("pool_size", 0, 0..=100)?,
             egress_ceiling: l.list("egress_ceiling")?,
             limits_ceiling: limits_ceiling(l)?,
+            day_limits: DayLimits {
+                max_tokens: l.whole("user_day.max_tokens", 0, 0..=1_000_000_000_000)?,
+                max_micro_usd: micro_dollars(l.real("user_day.max_cost_usd", 0.0, 0.0..=1_000_000.0)?),
+            },
             workspace_retention_days: l.whole("workspace_retention_days", 7, 0..=3650)?,
             llm: model::read(l)?,
             routines: RoutineSettings {

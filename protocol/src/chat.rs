@@ -172,4 +172,7 @@ pub struct Completion {
     /// What it cost in tokens.
     #[serde(default)]
     pub usage: TokenUsage,
+    /// A word from the orchestrator for the agent, such as that its budget runs low. Never the model's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notice: Option<String>,
 }

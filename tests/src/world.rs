@@ -11,6 +11,7 @@ use orchestrator::{
     clock::{Clock, ManualClock},
     config::{Config, Environment, Sources},
     engine::{Engine, ReadinessReason},
+    store::Store,
 };
 use protocol::{Event, EventData, Job, JobReason, JobState};
 use tempfile::TempDir;
@@ -162,7 +163,7 @@ impl World {
 
     /// Waits until the job's worker has taken every prompt: until nothing waits that it has not acknowledged.
     pub async fn prompts_taken(&self, job: protocol::JobId) {
-        let store = orchestrator::store::Store::open(&self.config.database_url).await.expect("the store opens");
+        let store = self.store().await;
         crate::within("the prompts to be taken", async {
             // `after` nil acknowledges nothing: it only looks.
             let look = || store.next_prompt(job, Some(protocol::PromptId::nil()), self.clock.now());
@@ -216,7 +217,15 @@ impl World {
             Err(_) => vec![],
         };
         assert!(folders.is_empty(), "run folders are left: {folders:?}");
+        let store = self.store().await;
+        assert_eq!(store.reserved().await.expect("the store answers"), (0, 0), "budget is still put aside");
+        store.close().await;
         self.engine.close().await;
+    }
+
+    /// A look into the database, for what only the database tells. To be closed.
+    pub async fn store(&self) -> Store {
+        Store::open(&self.config.database_url).await.expect("the store opens")
     }
 
     fn base(&self) -> &str {

@@ -48,7 +48,7 @@ pub(super) fn tool_call(id: &str, name: &str, arguments: Value) -> ToolCall {
 
 pub(super) fn completion(text: &str, tool_calls: Vec<ToolCall>, finish_reason: FinishReason) -> Completion {
     let usage = TokenUsage { input_tokens: 10, output_tokens: 5, ..TokenUsage::default() };
-    Completion { content: text.to_owned(), tool_calls, reasoning: None, finish_reason, usage }
+    Completion { content: text.to_owned(), tool_calls, reasoning: None, finish_reason, usage, notice: None }
 }
 
 /// A model that follows a script and remembers what it was asked. Past the script's end it fails.

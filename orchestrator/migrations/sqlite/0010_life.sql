@@ -13,6 +13,8 @@ ALTER TABLE jobs ADD COLUMN reserved_micro_usd INTEGER NOT NULL DEFAULT 0;
 -- What the children have spent of this job's budget; their own rows have it too.
 ALTER TABLE jobs ADD COLUMN children_tokens INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE jobs ADD COLUMN children_micro_usd INTEGER NOT NULL DEFAULT 0;
+-- Which limits the agent has been told of, as bits.
+ALTER TABLE jobs ADD COLUMN told_low INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX jobs_by_parent ON jobs (parent_id) WHERE parent_id IS NOT NULL;
 
 -- A user's day in UTC: what was spent, and what calls under way may yet cost.

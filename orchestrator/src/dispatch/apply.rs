@@ -94,6 +94,11 @@ impl Hands {
                 self.stop_current(job).await?;
                 self.begin(job, JobRecord::start_again).await
             }
+            Action::Refuse { job, spent } => {
+                let now = self.clock.now();
+                self.store.end(job, now, |job| job.fail(now, spent.reason(), spent.message())).await?;
+                Ok(())
+            }
             Action::Orphan { job } => {
                 let now = self.clock.now();
                 self.store.change(job, now, |job| job.cancel_with_parent(now)).await?;

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     auth::WorkerTokens,
     clock::Clock,
-    domain::job::JobRecord,
+    domain::{budget::DayLimits, job::JobRecord},
     engine::{Engine, SandboxReadiness},
     store::{Store, StoreError},
 };
@@ -63,6 +63,8 @@ pub struct DispatcherSettings {
     pub overfull: Overfull,
     /// Who is alive.
     pub pulse: Pulse,
+    /// What each user has for a day.
+    pub day_limits: DayLimits,
     /// How much may run.
     pub limits: PlanLimits,
 }
@@ -72,6 +74,7 @@ pub struct Dispatcher {
     hands: Arc<Hands>,
     overfull: Overfull,
     pulse: Pulse,
+    day_limits: DayLimits,
     limits: PlanLimits,
     wake: Wake,
 }
@@ -92,7 +95,7 @@ impl Dispatcher {
             lease: settings.lease,
         };
         let (overfull, pulse, limits) = (settings.overfull, settings.pulse, settings.limits);
-        Self { hands: Arc::new(hands), overfull, pulse, limits, wake }
+        Self { hands: Arc::new(hands), overfull, pulse, day_limits: settings.day_limits, limits, wake }
     }
 
     /// Runs until told to drain; then starts nothing more, lets what is at work finish, and leaves containers running.
@@ -161,6 +164,7 @@ impl Dispatcher {
         let now = hands.clock.now();
         let signs = self.pulse.look(&jobs, now);
         let at_tools = self.at_tools(&jobs, &signs).await?;
+        let spent = if pending { hands.store.spent_days(now, &self.day_limits).await? } else { HashMap::new() };
         let orphaned = hands.store.orphaned().await?;
         let decided = plan(&Facts {
             now,
@@ -175,6 +179,7 @@ impl Dispatcher {
             signs: &signs,
             at_tools: &at_tools,
             orphaned: &orphaned,
+            spent: &spent,
             limits: self.limits,
         });
         let anything = !jobs.is_empty() || containers.is_none_or(|all| !all.is_empty());

@@ -13,7 +13,10 @@ use protocol::{JobId, JobReason, JobState};
 
 use crate::{
     dispatch::Signs,
-    domain::job::{Death, JobRecord},
+    domain::{
+        budget::Spent,
+        job::{Death, JobRecord},
+    },
     engine::{ContainerRole, ContainerStatus, ContainerView},
 };
 
@@ -49,6 +52,8 @@ pub struct Facts<'a> {
     pub at_tools: &'a HashSet<JobId>,
     /// Open jobs whose parent was cancelled or failed.
     pub orphaned: &'a HashSet<JobId>,
+    /// Users whose budget of today is used up.
+    pub spent: &'a HashMap<String, Spent>,
     /// How much may run.
     pub limits: PlanLimits,
 }
@@ -116,6 +121,13 @@ pub enum Action {
         /// Of this job.
         job: JobId,
     },
+    /// It may not begin: its user's budget of today is used up.
+    Refuse {
+        /// This job.
+        job: JobId,
+        /// Which budget.
+        spent: Spent,
+    },
     /// Its parent ended: cancel it.
     Orphan {
         /// This job.
@@ -158,6 +170,7 @@ impl Action {
             | Self::Stick { job, .. }
             | Self::Nudge { job }
             | Self::StartAgain { job }
+            | Self::Refuse { job, .. }
             | Self::Orphan { job }
             | Self::Cancel { job }
             | Self::Expire { job }
@@ -359,7 +372,10 @@ fn plan_starts(facts: &Facts<'_>, plan: &mut Plan) {
             match job.not_before {
                 // Longer than any rest: the clock was set back, and the job has rested enough.
                 Some(at) if at > facts.now && at <= facts.now + LONGEST_REST => plan.look_again_at(facts.now, at),
-                _ => waiting.push(job),
+                _ => match facts.spent.get(&job.user_id) {
+                    Some(spent) => plan.actions.push(Action::Refuse { job: job.id, spent: *spent }),
+                    None => waiting.push(job),
+                },
             }
         }
     }

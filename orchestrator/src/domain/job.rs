@@ -15,8 +15,14 @@ use serde_json::{Map, Value};
 /// Attempts that infrastructure may cost a job before it fails (contract: jobs, "three attempts in all").
 pub const MAX_ATTEMPTS: u32 = 3;
 
+/// Jobs within jobs (contract: jobs, Budgets).
+pub const MAX_DEPTH: u32 = 3;
+/// Of one job, whatever its limits say.
+pub const MAX_CHILDREN: u32 = 10;
+
 /// One job as stored.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "a row has the columns it has")]
 #[expect(missing_docs, reason = "the fields that the API shows are documented by the contract; the rest below")]
 pub struct JobRecord {
     pub id: JobId,
@@ -84,6 +90,20 @@ pub struct Refused {
     pub verb: &'static str,
 }
 
+/// Why a job gets no child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoChild {
+    /// It is not at work.
+    #[error("a job that is {0} makes no others")]
+    NotAtWork(JobState),
+    /// It may have so many.
+    #[error("the job has its limits.max_children = {0}")]
+    Enough(u32),
+    /// Jobs go so deep.
+    #[error("jobs are made by jobs {MAX_DEPTH} deep at most")]
+    TooDeep,
+}
+
 /// A transition that holds: the new record and what is to be told, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
@@ -109,6 +129,25 @@ impl JobRecord {
     pub fn born(self) -> Step {
         let event = EventData::State { from: None, to: JobState::Pending, reason: None, message: None };
         Step { job: self, events: vec![event] }
+    }
+
+    /// Makes `child` this job's, which has `children` already: same owner, one deeper, within this job's budgets.
+    pub fn adopt(&self, mut child: Self, children: u32) -> Result<Self, NoChild> {
+        if !matches!(self.state, JobState::InProgress | JobState::Stuck) || self.cancel_requested_at.is_some() {
+            return Err(NoChild::NotAtWork(self.state));
+        }
+        let most = self.limits.max_children.min(MAX_CHILDREN);
+        if children >= most {
+            return Err(NoChild::Enough(most));
+        }
+        if self.depth >= MAX_DEPTH {
+            return Err(NoChild::TooDeep);
+        }
+        child.parent_id = Some(self.id);
+        child.depth = self.depth + 1;
+        child.user_id.clone_from(&self.user_id);
+        child.source = Source::Tool;
+        Ok(child)
     }
 
     /// A new attempt begins: written before anything exists in the engine.

@@ -1,5 +1,6 @@
 //! What a job is and may become. Contents only.
 
+pub mod budget;
 pub mod job;
 pub mod request;
 pub mod transcript;

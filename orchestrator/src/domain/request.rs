@@ -23,6 +23,9 @@ const MAX_LABEL_KEY_BYTES: usize = 63;
 const MAX_LABEL_VALUE_BYTES: usize = 255;
 const MAX_METADATA_BYTES: usize = 16 * 1024;
 const MAX_PRIORITY: i32 = 100;
+/// As the operator's own ceiling at most.
+const MAX_TOKENS: u64 = 1_000_000_000_000;
+const MAX_COST_USD: f64 = 1_000_000.0;
 const MAX_TOOLS: usize = 256;
 const MAX_TOOL_NAME_BYTES: usize = 128;
 /// Tools that the contract names and that are not built yet.
@@ -172,16 +175,8 @@ fn not_available(request: &CreateJob, ceiling: &Ceiling) -> Vec<FieldError> {
     if request.hold {
         errors.add("hold", "is not available in this version");
     }
-    if let Some(limits) = &request.limits {
-        if limits.max_children.unwrap_or(0) > 0 {
-            errors.add("limits.max_children", "is not available in this version; leave it 0");
-        }
-        if limits.max_tokens.unwrap_or(0) > 0 {
-            errors.add("limits.max_tokens", "is not available in this version; leave it 0");
-        }
-        if limits.max_cost_usd.is_some_and(|cost| cost > 0.0) {
-            errors.add("limits.max_cost_usd", "is not available in this version; leave it 0");
-        }
+    if request.limits.as_ref().is_some_and(|limits| limits.max_children.unwrap_or(0) > 0) {
+        errors.add("limits.max_children", "is not available in this version; leave it 0");
     }
     errors.0
 }
@@ -299,7 +294,11 @@ fn check_limits(asked: Option<&LimitsRequest>, ceiling: &Limits, errors: &mut Er
         // init, worker, its threads, a shell.
         pids: narrow(whole("pids", wide(asked.pids), d.pids.into(), 16, c.pids.into())),
         disk_mb: whole("disk_mb", asked.disk_mb, d.disk_mb, 1, c.disk_mb),
-        max_tokens: c.max_tokens,
+        // 0 on either side is no limit of its own.
+        max_tokens: match asked.max_tokens {
+            None | Some(0) => c.max_tokens,
+            value => whole("max_tokens", value, 0, 1, if c.max_tokens == 0 { MAX_TOKENS } else { c.max_tokens }),
+        },
         max_cost_usd: c.max_cost_usd,
         max_children: 0,
         cpus: d.cpus.min(c.cpus),
@@ -311,8 +310,14 @@ fn check_limits(asked: Option<&LimitsRequest>, ceiling: &Limits, errors: &mut Er
             errors.add("limits.cpus", format!("must be from 0.01 to {}", c.cpus));
         }
     }
-    if asked.max_cost_usd.is_some_and(|cost| !cost.is_finite() || cost < 0.0) {
-        errors.add("limits.max_cost_usd", "must be 0 or more");
+    if let Some(cost) = asked.max_cost_usd.filter(|cost| *cost != 0.0) {
+        let top = if c.max_cost_usd == 0.0 { MAX_COST_USD } else { c.max_cost_usd };
+        // Money is counted in micro-dollars.
+        if cost.is_finite() && (0.000_001..=top).contains(&cost) {
+            limits.max_cost_usd = cost;
+        } else {
+            errors.add("limits.max_cost_usd", format!("must be 0 or from 0.000001 to {top}"));
+        }
     }
     limits
 }

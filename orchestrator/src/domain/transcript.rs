@@ -4,13 +4,11 @@
 //! signatures that its provider wants to see again. What the loop itself told the model is in the events too, as the
 //! system's words. Never invents a result: a call without one is left open, and the loop says that it is not known.
 
-use std::collections::HashMap;
-
 use protocol::{EventData, Message, MessageRole, ToolCall};
 use serde_json::Value;
 
 /// The conversation so far; empty when nothing was said.
-pub fn rebuild(events: impl IntoIterator<Item = EventData>, made: &HashMap<String, ToolCall>) -> Vec<Message> {
+pub fn rebuild(events: impl IntoIterator<Item = EventData>, made: impl Fn(&str) -> Option<ToolCall>) -> Vec<Message> {
     let mut messages: Vec<Message> = vec![];
     for event in events {
         match event {
@@ -21,7 +19,7 @@ pub fn rebuild(events: impl IntoIterator<Item = EventData>, made: &HashMap<Strin
                 messages.push(Message::User { content });
             }
             EventData::ToolUse { call_id, tool, input, .. } => {
-                let call = made.get(&call_id).filter(|call| call.name == tool).cloned();
+                let call = made(&call_id).filter(|call| call.name == tool);
                 add_call(&mut messages, call.unwrap_or_else(|| as_shown(call_id, tool, input)));
             }
             EventData::ToolResult { call_id, tool, output, .. } => {
@@ -103,11 +101,11 @@ mod tests {
             said(MessageRole::User, "faster"),
             used("d"),
         ];
-        let made = HashMap::from([("a".to_owned(), call("a", &["signed"]))]);
+        let made = |id: &str| (id == "a").then(|| call("a", &["signed"]));
         let assistant =
             |content: &str, tool_calls| Message::Assistant { content: content.into(), tool_calls, reasoning: None };
         assert_eq!(
-            rebuild(events, &made),
+            rebuild(events, made),
             [
                 Message::User { content: "do it".into() },
                 assistant("two at once", vec![call("a", &["signed"]), call("b", &[])]),
@@ -124,6 +122,6 @@ mod tests {
 
     #[test]
     fn nothing_said_is_nothing() {
-        assert_eq!(rebuild([EventData::Status { message: "s".into(), iteration: 1 }], &HashMap::new()), []);
+        assert_eq!(rebuild([EventData::Status { message: "s".into(), iteration: 1 }], |_| None), []);
     }
 }

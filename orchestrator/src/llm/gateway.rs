@@ -3,11 +3,12 @@
 
 use std::{pin::pin, time::Duration};
 
-use protocol::{Completion, CompletionRequest, TokenUsage};
+use protocol::{Completion, CompletionRequest, Message, TokenUsage};
 use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::{
+    arguments::tokens_of_bytes,
     breaker::BreakerState,
     fault::{Fault, Next},
     price::PriceOverride,
@@ -15,6 +16,7 @@ use super::{
     retry::RetrySettings,
     settings::{ErrorKind, GatewayError, GatewaySettings},
 };
+use crate::domain::budget::Quote;
 
 /// The only way to a model.
 pub struct Gateway {
@@ -138,6 +140,18 @@ impl Gateway {
         self.providers().map(health).collect()
     }
 
+    /// What a question may cost at worst with the provider that is asked first. One that comes after it may charge more: then
+    /// the truth is settled all the same.
+    pub fn quote(&self, request: &CompletionRequest, model: &str) -> Quote {
+        let texts: usize = request.messages.iter().map(bytes_in).sum();
+        let price = self.primary.price(model, &self.prices);
+        Quote {
+            prompt_tokens: tokens_of_bytes(texts),
+            max_output_tokens: self.primary.max_output(request),
+            prices: price.map(|price| (price.input, price.output)),
+        }
+    }
+
     /// Asks. One question, however many tries and providers it takes; dropped at once when it is `unwanted`, and what
     /// came until then is on the bill.
     pub async fn ask(
@@ -188,6 +202,17 @@ impl Gateway {
 
     fn providers(&self) -> impl Iterator<Item = &Provider> {
         std::iter::once(&self.primary).chain(&self.failover)
+    }
+}
+
+/// What of a message a model reads. The tools' definitions are left out: providers count them in ways of their own.
+fn bytes_in(message: &Message) -> usize {
+    match message {
+        Message::System { content } | Message::User { content } | Message::Tool { content, .. } => content.len(),
+        Message::Assistant { content, tool_calls, .. } => {
+            content.len()
+                + tool_calls.iter().map(|call| call.name.len() + call.arguments.to_string().len()).sum::<usize>()
+        }
     }
 }
 

@@ -122,10 +122,15 @@ impl Provider {
         }
     }
 
+    /// The most that an answer may have.
+    pub(super) fn max_output(&self, request: &CompletionRequest) -> u64 {
+        request.max_tokens.unwrap_or(u64::MAX).clamp(1, self.max_output_tokens)
+    }
+
     /// What the operator allows, whatever was asked for.
     fn within_limits(&self, request: &CompletionRequest) -> CompletionRequest {
         let mut request = request.clone();
-        request.max_tokens = Some(request.max_tokens.unwrap_or(u64::MAX).clamp(1, self.max_output_tokens));
+        request.max_tokens = Some(self.max_output(&request));
         request.temperature = request.temperature.filter(|told| told.is_finite()).map(|told| told.clamp(0.0, 2.0));
         request
     }

@@ -165,6 +165,7 @@ impl Played {
             reasoning: self.reasoning.clone(),
             finish_reason: self.finish_reason,
             usage: self.usage,
+            notice: None,
         }
     }
 }

@@ -9,7 +9,9 @@ use protocol::{
 use sqlx::FromRow;
 
 use super::{
-    Store, StoreError, events,
+    Connection, Reserved, Store, StoreError,
+    budget::{self, AfterCall},
+    events,
     rows::{Place, column, dollars, text},
 };
 use crate::domain::transcript;
@@ -37,6 +39,8 @@ pub struct CallRow {
     pub cost_micro_usd: Option<i64>,
     /// How long it took.
     pub duration_ms: u64,
+    /// What was put aside for it.
+    pub reserved: Reserved,
     /// The answer, or the error's kind and message.
     pub answer: Result<Completion, String>,
 }
@@ -88,53 +92,22 @@ impl Store {
         Ok(Some(KnownCall { request_digest, answer }))
     }
 
-    /// Records a model call: its row, the job's usage, and the event while the attempt lives.
-    pub async fn record_model_call(&self, call: &CallRow) -> Result<(), StoreError> {
+    /// Records a model call: its row, the job's usage and budgets, and the event while the attempt lives. Gives what the
+    /// agent is to be told of its budget, if anything is new.
+    pub async fn record_model_call(&self, call: &CallRow) -> Result<Option<String>, StoreError> {
         let mut tx = self.begin().await?;
-        let (finish, error, answer) = match &call.answer {
-            Ok(completion) => (Some(completion.finish_reason.as_str()), None, Some(text(completion)?)),
-            Err(error) => (None, Some(error.as_str()), None),
-        };
-        sqlx::query(
-            "INSERT INTO llm_calls (job_id, attempt, call_id, at, provider, model, input_tokens, output_tokens, \
-             cache_read_tokens, cache_write_tokens, cost_micro_usd, duration_ms, finish_reason, error, answer, request_digest, \
-             tries) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, 1) \
-             ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET at = excluded.at, provider = excluded.provider, \
-             model = excluded.model, input_tokens = llm_calls.input_tokens + excluded.input_tokens, \
-             output_tokens = llm_calls.output_tokens + excluded.output_tokens, \
-             cache_read_tokens = llm_calls.cache_read_tokens + excluded.cache_read_tokens, \
-             cache_write_tokens = llm_calls.cache_write_tokens + excluded.cache_write_tokens, \
-             cost_micro_usd = COALESCE(llm_calls.cost_micro_usd, 0) + COALESCE(excluded.cost_micro_usd, 0), \
-             duration_ms = llm_calls.duration_ms + excluded.duration_ms, finish_reason = excluded.finish_reason, \
-             error = excluded.error, answer = excluded.answer, \
-             request_digest = excluded.request_digest, tries = llm_calls.tries + 1",
-        )
-        .bind(*call.job.as_uuid())
-        .bind(i64::from(call.attempt))
-        .bind(&call.call_id.0)
-        .bind(call.at)
-        .bind(&call.provider)
-        .bind(&call.model)
-        .bind(column(call.usage.input_tokens))
-        .bind(column(call.usage.output_tokens))
-        .bind(column(call.usage.cache_read_tokens))
-        .bind(column(call.usage.cache_write_tokens))
-        .bind(call.cost_micro_usd)
-        .bind(column(call.duration_ms))
-        .bind(finish)
-        .bind(error)
-        .bind(answer)
-        .bind(&call.request_digest)
-        .execute(&mut *tx)
-        .await?;
-        let told: Option<(i64, bool)> = sqlx::query_as(
+        insert(&mut tx, call).await?;
+        let after: Option<AfterCall> = sqlx::query_as(
             "UPDATE jobs SET input_tokens = input_tokens + $1, output_tokens = output_tokens + $2, \
              cache_read_tokens = cache_read_tokens + $3, cache_write_tokens = cache_write_tokens + $4, \
              cost_micro_usd = cost_micro_usd + $5, llm_calls = llm_calls + 1, \
              iterations = CASE WHEN $6 THEN iterations + 1 ELSE iterations END, last_activity_at = $7, \
              last_seq = CASE WHEN attempt = $8 AND state IN ('in_progress', 'stuck') THEN last_seq + 1 \
-             ELSE last_seq END WHERE id = $9 \
-             RETURNING last_seq, attempt = $8 AND state IN ('in_progress', 'stuck')",
+             ELSE last_seq END, reserved_tokens = reserved_tokens - $9, reserved_micro_usd = reserved_micro_usd - $10 \
+             WHERE id = $11 \
+             RETURNING last_seq, attempt = $8 AND state IN ('in_progress', 'stuck') AS live, user_id, parent_id, limits, \
+             input_tokens + output_tokens + children_tokens AS tokens, cost_micro_usd + children_micro_usd AS micro_usd, \
+             iterations, tool_calls, started_at, told_low",
         )
         .bind(column(call.usage.input_tokens))
         .bind(column(call.usage.output_tokens))
@@ -144,15 +117,22 @@ impl Store {
         .bind(call.answer.is_ok())
         .bind(call.at)
         .bind(i64::from(call.attempt))
+        .bind(column(call.reserved.amount.tokens))
+        .bind(column(call.reserved.amount.micro_usd))
         .bind(*call.job.as_uuid())
         .fetch_optional(&mut *tx)
         .await?;
-        if let Some((last_seq, true)) = told {
-            events::insert(&mut tx, (call.job, call.attempt, call.at), last_seq, &[call.event()]).await?;
+        let mut notice = None;
+        if let Some(after) = after {
+            if after.live {
+                events::insert(&mut tx, (call.job, call.attempt, call.at), after.last_seq, &[call.event()]).await?;
+            }
+            budget::settle(&mut tx, call, &after.user_id, after.parent_id).await?;
+            notice = after.tell(&mut tx, call).await?;
         }
         tx.commit().await?;
         self.feed.ring(call.job);
-        Ok(())
+        Ok(notice)
     }
 
     /// The conversation that earlier attempts of a job had; empty when they had none.
@@ -169,7 +149,7 @@ impl Store {
             made.extend(completion.tool_calls.into_iter().map(|call| (call.id.clone(), call)));
         }
         let events = self.events(job, 0, u32::MAX, None).await?;
-        Ok(transcript::rebuild(events.items.into_iter().map(|event| event.data), &made))
+        Ok(transcript::rebuild(events.items.into_iter().map(|event| event.data), |id| made.get(id).cloned()))
     }
 
     /// The recorded answer of a tool call, with the tool that gave it.
@@ -291,6 +271,46 @@ impl Store {
         let place = Place { table: "llm_calls", id: *job.as_uuid() };
         rows.into_iter().map(|row| row.into_record(place)).collect()
     }
+}
+
+async fn insert(tx: &mut Connection, call: &CallRow) -> Result<(), StoreError> {
+    let (finish, error, answer) = match &call.answer {
+        Ok(completion) => (Some(completion.finish_reason.as_str()), None, Some(text(completion)?)),
+        Err(error) => (None, Some(error.as_str()), None),
+    };
+    sqlx::query(
+        "INSERT INTO llm_calls (job_id, attempt, call_id, at, provider, model, input_tokens, output_tokens, \
+         cache_read_tokens, cache_write_tokens, cost_micro_usd, duration_ms, finish_reason, error, answer, request_digest, \
+         tries) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, 1) \
+         ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET at = excluded.at, provider = excluded.provider, \
+         model = excluded.model, input_tokens = llm_calls.input_tokens + excluded.input_tokens, \
+         output_tokens = llm_calls.output_tokens + excluded.output_tokens, \
+         cache_read_tokens = llm_calls.cache_read_tokens + excluded.cache_read_tokens, \
+         cache_write_tokens = llm_calls.cache_write_tokens + excluded.cache_write_tokens, \
+         cost_micro_usd = COALESCE(llm_calls.cost_micro_usd, 0) + COALESCE(excluded.cost_micro_usd, 0), \
+         duration_ms = llm_calls.duration_ms + excluded.duration_ms, finish_reason = excluded.finish_reason, \
+         error = excluded.error, answer = excluded.answer, \
+         request_digest = excluded.request_digest, tries = llm_calls.tries + 1",
+    )
+    .bind(*call.job.as_uuid())
+    .bind(i64::from(call.attempt))
+    .bind(&call.call_id.0)
+    .bind(call.at)
+    .bind(&call.provider)
+    .bind(&call.model)
+    .bind(column(call.usage.input_tokens))
+    .bind(column(call.usage.output_tokens))
+    .bind(column(call.usage.cache_read_tokens))
+    .bind(column(call.usage.cache_write_tokens))
+    .bind(call.cost_micro_usd)
+    .bind(column(call.duration_ms))
+    .bind(finish)
+    .bind(error)
+    .bind(answer)
+    .bind(&call.request_digest)
+    .execute(tx)
+    .await?;
+    Ok(())
 }
 
 impl CallRow {

@@ -13,7 +13,7 @@ use super::{
     lifecycle,
     rows::{JobRow, dollars, job_columns, text},
 };
-use crate::domain::job::{JobRecord, Step};
+use crate::domain::job::{JobRecord, NoChild, Step};
 
 /// Which jobs to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,6 +50,31 @@ impl Store {
         }
         tx.commit().await?;
         Ok(Claim::New)
+    }
+
+    /// Stores a job that another one makes, unless that one may make no more.
+    pub async fn create_child(
+        &self,
+        parent: JobId,
+        child: JobRecord,
+    ) -> Result<Result<JobRecord, NoChild>, StoreError> {
+        let mut tx = self.begin().await?;
+        let Some(above) = lifecycle::load(&mut tx, parent).await? else {
+            return Err(super::rows::Place { table: "jobs", id: *parent.as_uuid() }.wrong("id"));
+        };
+        let children: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM jobs WHERE parent_id = $1")
+            .bind(*parent.as_uuid())
+            .fetch_one(&mut *tx)
+            .await?;
+        let child = match above.adopt(child, u32::try_from(children).unwrap_or(u32::MAX)) {
+            Ok(child) => child,
+            Err(no) => return Ok(Err(no)),
+        };
+        let Step { job, events } = child.born();
+        insert(&mut tx, &job).await?;
+        events::append(&mut tx, job.id, 0, job.created_at, &events).await?;
+        tx.commit().await?;
+        Ok(Ok(job))
     }
 
     /// One job.

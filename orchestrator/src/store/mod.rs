@@ -3,6 +3,7 @@
 //! Every statement is plain enough for SQLite and PostgreSQL. One connection writes (SQLite has one writer; waiting for
 //! it in our own queue is fair, waiting on its lock is not), the others read.
 
+mod budget;
 mod calls;
 mod events;
 mod feed;
@@ -29,6 +30,7 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
+pub use budget::Reserved;
 pub use calls::{ActionRow, CallRow, KnownCall};
 pub use events::{Appended, EventPage};
 pub use feed::{Feed, Follower};

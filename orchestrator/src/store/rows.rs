@@ -17,6 +17,7 @@ const MICRO: f64 = 1_000_000.0;
 
 /// One row of `jobs`.
 #[derive(FromRow)]
+#[expect(clippy::struct_excessive_bools, reason = "a row has the columns it has")]
 pub(super) struct JobRow {
     id: Uuid,
     rev: i64,

@@ -89,8 +89,6 @@ async fn what_is_not_there_yet_is_never_ignored() {
         ("egress", with("egress", json!({"allow": ["example.org:443"]}))),
         ("hold", with("hold", json!(true))),
         ("limits.max_children", with("limits", json!({"max_children": 1}))),
-        ("limits.max_tokens", with("limits", json!({"max_tokens": 10}))),
-        ("limits.max_cost_usd", with("limits", json!({"max_cost_usd": 0.5}))),
     ] {
         let reply = ada.post("/api/jobs", &body).await.problem(ErrorCode::NotAvailable);
         assert_eq!(reply.fields(), [field]);

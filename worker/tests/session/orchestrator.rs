@@ -47,6 +47,7 @@ pub(crate) fn says(text: &str) -> Step {
         reasoning: None,
         finish_reason: FinishReason::Stop,
         usage: protocol::TokenUsage::default(),
+        notice: None,
     })
 }
 
@@ -63,6 +64,7 @@ pub(crate) fn calls(calls: &[(&str, Value)]) -> Step {
         reasoning: None,
         finish_reason: FinishReason::ToolCalls,
         usage: protocol::TokenUsage::default(),
+        notice: None,
     })
 }
 

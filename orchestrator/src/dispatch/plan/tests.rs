@@ -87,6 +87,7 @@ struct Scene {
     signs: HashMap<JobId, Signs>,
     at_tools: HashSet<JobId>,
     orphaned: HashSet<JobId>,
+    spent: HashMap<String, Spent>,
     max_parallel: usize,
     max_per_user: usize,
 }
@@ -107,6 +108,7 @@ impl Scene {
             signs: HashMap::new(),
             at_tools: HashSet::new(),
             orphaned: HashSet::new(),
+            spent: HashMap::new(),
             max_parallel: 5,
             max_per_user: 5,
         }
@@ -126,6 +128,7 @@ impl Scene {
             signs: &self.signs,
             at_tools: &self.at_tools,
             orphaned: &self.orphaned,
+            spent: &self.spent,
             limits: PlanLimits {
                 max_parallel: self.max_parallel,
                 max_parallel_per_user: self.max_per_user,
@@ -194,6 +197,15 @@ fn one_user_cannot_take_every_slot() {
     let mut scene = Scene::of(vec![first.clone(), second, other.clone()], vec![]);
     scene.max_per_user = 1;
     assert_eq!(scene.actions(), [Action::Start { job: first.id }, Action::Start { job: other.id }]);
+}
+
+#[test]
+fn a_user_whose_day_is_spent_begins_nothing() {
+    let (mine, other) = (job("a", JobState::Pending, 0), job("b", JobState::Pending, 0));
+    let mut scene = Scene::of(vec![mine.clone(), other.clone()], vec![]);
+    let spent = Spent { whose: crate::domain::budget::Whose::Day, cost: false, limit: 10 };
+    scene.spent.insert("a".to_owned(), spent);
+    assert_eq!(scene.actions(), [Action::Refuse { job: mine.id, spent }, Action::Start { job: other.id }]);
 }
 
 #[test]

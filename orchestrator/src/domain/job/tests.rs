@@ -258,3 +258,29 @@ fn a_child_is_cancelled_by_its_parent_unless_a_person_was_first() {
     let both = by_person.cancel_with_parent(now()).unwrap().job;
     assert_eq!(both.cancelled(now()).unwrap().job.reason, Some(JobReason::CancelledByUser));
 }
+
+#[rstest]
+#[case::at_work(JobState::InProgress, 0, 2, 1, None)]
+#[case::waits(JobState::Pending, 0, 2, 1, Some(NoChild::NotAtWork(JobState::Pending)))]
+#[case::has_enough(JobState::InProgress, 0, 2, 2, Some(NoChild::Enough(2)))]
+#[case::may_have_none(JobState::InProgress, 0, 0, 0, Some(NoChild::Enough(0)))]
+#[case::never_more_than_ten(JobState::InProgress, 0, 50, 10, Some(NoChild::Enough(10)))]
+#[case::a_grandchild_makes_one_more(JobState::InProgress, 2, 1, 0, None)]
+#[case::too_deep(JobState::InProgress, 3, 1, 0, Some(NoChild::TooDeep))]
+fn a_job_has_children_within_bounds(
+    #[case] state: JobState,
+    #[case] depth: u32,
+    #[case] max_children: u32,
+    #[case] children: u32,
+    #[case] no: Option<NoChild>,
+) {
+    let mut parent = JobRecord { depth, user_id: "ada".to_owned(), ..job(state) };
+    parent.limits.max_children = max_children;
+    match (parent.adopt(job(JobState::Pending), children), no) {
+        (Ok(child), None) => {
+            assert_eq!((child.parent_id, child.depth, child.user_id.as_str()), (Some(parent.id), depth + 1, "ada"));
+        }
+        (Err(refused), Some(no)) => assert_eq!(refused, no),
+        other => panic!("{other:?}"),
+    }
+}

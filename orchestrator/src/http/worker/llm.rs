@@ -4,7 +4,7 @@
 //! when its job is to stop.
 
 use axum::{Json, extract::State};
-use protocol::{Completion, CompletionRequest, ErrorCode, JobState};
+use protocol::{Completion, CompletionRequest, ErrorCode, EventData, JobState};
 
 use super::{
     WorkerApi,
@@ -20,7 +20,7 @@ use crate::{
         problem::{ApiError, Carried},
     },
     llm::{AskError, CallContext, ErrorKind, Failure},
-    store::{CallRow, Store, StoreError},
+    store::{CallRow, Reserved, Store, StoreError},
 };
 
 pub(super) async fn complete(
@@ -66,7 +66,7 @@ struct Question {
 impl Question {
     /// Looks for the recorded answer; else asks, records, and only then lets the answer be used.
     async fn ask(self, api: &WorkerApi) -> Result<Completion, ApiError> {
-        let Self { job, key, request, digest } = self;
+        let Self { job, key, mut request, digest } = self;
         if let Some(known) = api.store.model_call(key.0, key.1, &key.2).await? {
             if known.request_digest.is_some_and(|known| known != digest) {
                 return Err(reused());
@@ -86,6 +86,8 @@ impl Question {
                 format!("limits.max_iterations = {limit} is reached"),
             ));
         }
+        let reserved = reserve(api, &job, &request).await?;
+        request.max_tokens = Some(reserved.amount.max_output_tokens);
         let _in_flight = api.pulse.in_flight(job.id, job.attempt);
         let context = CallContext { job_title: Some(&job.title), model: Some(&job.model) };
         let asked = api.gateway.ask(&request, &context, unwanted(&api.store, &job)).await;
@@ -104,14 +106,37 @@ impl Question {
             usage: spent.usage,
             cost_micro_usd: spent.cost_micro_usd,
             duration_ms: u64::try_from(spent.duration.as_millis()).unwrap_or(u64::MAX),
+            reserved,
             answer,
         };
-        api.store.record_model_call(&row).await?;
+        let notice = api.store.record_model_call(&row).await?;
         match result {
-            Ok(completion) => Ok(completion),
+            Ok(completion) => Ok(Completion { notice, ..completion }),
             Err(failure) => Err(refusal(failure, is_to_stop(&api.store, &job).await?)),
         }
     }
+}
+
+/// Puts the worst case aside in every budget that holds this call.
+async fn reserve(api: &WorkerApi, job: &JobRecord, request: &CompletionRequest) -> Result<Reserved, ApiError> {
+    let quote = api.gateway.quote(request, &job.model);
+    let limits = &job.limits;
+    let held =
+        limits.max_tokens > 0 || limits.max_cost_usd > 0.0 || job.parent_id.is_some() || !api.day_limits.is_none();
+    if !held {
+        return Ok(Reserved::nothing(quote.max_output_tokens));
+    }
+    if limits.max_cost_usd > 0.0 && quote.prices.is_none() && job.usage.llm_calls == 0 {
+        let message =
+            format!("the price of {} is not known: limits.max_cost_usd is not held, only tokens are", job.model);
+        let told = EventData::Status { message, iteration: 0 };
+        api.store.tell(job.id, job.attempt, api.clock.now(), told).await?;
+    }
+    let reserved = api.store.reserve(job.id, &job.user_id, api.clock.now(), (&quote, &api.day_limits)).await?;
+    reserved.map_err(|spent| {
+        let code = if spent.cost { ErrorCode::CostBudget } else { ErrorCode::TokenBudget };
+        ApiError::new(code, spent.message())
+    })
 }
 
 /// What becomes of a job's call.

@@ -26,7 +26,7 @@ use crate::{
     auth::WorkerTokens,
     clock::Clock,
     dispatch::{Pulse, Wake},
-    domain::job::JobRecord,
+    domain::{budget::DayLimits, job::JobRecord},
     http::problem::ApiError,
     llm::Gateway,
     store::{Store, StoreError},
@@ -48,6 +48,7 @@ pub struct WorkerApi {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) tools: Arc<HostTools>,
     pub(crate) pulse: Pulse,
+    pub(crate) day_limits: DayLimits,
     pub(crate) lease: Duration,
     pub(crate) drain: CancellationToken,
     model_calls: Arc<UnderWay<Completion>>,
@@ -71,6 +72,8 @@ pub struct WorkerApiParts {
     pub tools: Arc<HostTools>,
     /// Who is alive.
     pub pulse: Pulse,
+    /// What each user has for a day.
+    pub day_limits: DayLimits,
     /// A worker's lease.
     pub lease: Duration,
     /// Owns the calls under way: they outlive the request that asked, so that what they cost and did is recorded.
@@ -90,6 +93,7 @@ impl WorkerApi {
             gateway: parts.gateway,
             tools: parts.tools,
             pulse: parts.pulse,
+            day_limits: parts.day_limits,
             lease: parts.lease,
             drain: parts.drain,
             model_calls: UnderWay::new(parts.tasks.clone()),

@@ -31,7 +31,7 @@ pub(super) fn completion(end: StreamEnd, estimate: TokenUsage) -> Completion {
     }
     let finish_reason = finish_reason(end.captured_stop_reason.as_ref(), !tool_calls.is_empty());
     let reasoning = end.captured_reasoning_content.filter(|text| !text.is_empty());
-    Completion { content, tool_calls, reasoning, finish_reason, usage }
+    Completion { content, tool_calls, reasoning, finish_reason, usage, notice: None }
 }
 
 /// One signed block is its signature, the reasoning travels in its own field; of several each is kept whole.

@@ -1,0 +1,292 @@
+//! Budgets: what one more model call may cost at worst, and when an agent is told that it runs low. Pure.
+//!
+//! A call draws on its job's budget, on those of the jobs above it, and on its user's day. Before it, the worst case is
+//! reserved from all of them at once; after it, the truth is settled. Tokens are input and output together; money is in
+//! micro-dollars. A limit of 0 is none.
+
+use protocol::{JobReason, Limits};
+
+/// The share of a budget at which its agent is told (contract: jobs, Budgets).
+const WARN_PERCENT: u64 = 80;
+
+/// A budget as it stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Balance {
+    /// Whose.
+    pub whose: Whose,
+    /// The most tokens; 0 is no limit.
+    pub max_tokens: u64,
+    /// The most micro-dollars; 0 is no limit.
+    pub max_micro_usd: u64,
+    /// Used and reserved tokens.
+    pub tokens: u64,
+    /// Used and reserved micro-dollars.
+    pub micro_usd: u64,
+}
+
+/// Whose budget it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Whose {
+    /// The job's own.
+    #[default]
+    Job,
+    /// A job's above it.
+    Parent,
+    /// Its user's, of today.
+    Day,
+}
+
+/// What the operator gives each user for a day; 0 is no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DayLimits {
+    /// Input and output together.
+    pub max_tokens: u64,
+    /// In micro-dollars.
+    pub max_micro_usd: u64,
+}
+
+impl DayLimits {
+    /// Whether there is none.
+    pub const fn is_none(&self) -> bool {
+        self.max_tokens == 0 && self.max_micro_usd == 0
+    }
+
+    /// Which of the two is used up.
+    pub fn spent(&self, tokens: u64, micro_usd: u64) -> Option<Spent> {
+        let spent = |cost, limit| Spent { whose: Whose::Day, cost, limit };
+        if self.max_tokens > 0 && tokens >= self.max_tokens {
+            return Some(spent(false, self.max_tokens));
+        }
+        (self.max_micro_usd > 0 && micro_usd >= self.max_micro_usd).then(|| spent(true, self.max_micro_usd))
+    }
+}
+
+/// A call to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quote {
+    /// An estimate.
+    pub prompt_tokens: u64,
+    /// The most that the answer may have, as the operator and the caller want it.
+    pub max_output_tokens: u64,
+    /// Micro-dollars per million tokens in and out; none when the model's price is not known: then only tokens count.
+    pub prices: Option<(u64, u64)>,
+}
+
+/// What is put aside for a call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reservation {
+    /// Of every budget it draws on.
+    pub tokens: u64,
+    /// The same in micro-dollars.
+    pub micro_usd: u64,
+    /// What the answer may have at most: what remains, when that is less than was asked for.
+    pub max_output_tokens: u64,
+}
+
+/// A budget that has no room for the call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spent {
+    /// Whose.
+    pub whose: Whose,
+    /// Money rather than tokens.
+    pub cost: bool,
+    /// The limit, in tokens or micro-dollars.
+    pub limit: u64,
+}
+
+impl Spent {
+    /// The reason of a job that ends by it.
+    pub const fn reason(&self) -> JobReason {
+        if self.cost { JobReason::CostBudget } else { JobReason::TokenBudget }
+    }
+
+    /// For the agent and for people.
+    pub fn message(&self) -> String {
+        let limit = if self.cost { dollars(self.limit) } else { format!("{} tokens", self.limit) };
+        let name = if self.cost { "max_cost_usd" } else { "max_tokens" };
+        match self.whose {
+            Whose::Job => format!("limits.{name} = {limit} has no room for another model call"),
+            Whose::Parent => format!("a parent job's limits.{name} = {limit} has no room for another model call"),
+            Whose::Day => format!("the user's budget of {limit} a day has no room for another model call"),
+        }
+    }
+}
+
+/// What to put aside so that no budget is passed, were the estimate of the prompt right.
+pub fn reserve(quote: &Quote, balances: &[Balance]) -> Result<Reservation, Spent> {
+    let mut output = quote.max_output_tokens.max(1);
+    for balance in balances {
+        let spent = |cost, limit| Spent { whose: balance.whose, cost, limit };
+        if balance.max_tokens > 0 {
+            let left = balance.max_tokens.saturating_sub(balance.tokens).saturating_sub(quote.prompt_tokens);
+            if left == 0 {
+                return Err(spent(false, balance.max_tokens));
+            }
+            output = output.min(left);
+        }
+        if let (Some((input_price, output_price)), true) = (quote.prices, balance.max_micro_usd > 0) {
+            let left = balance.max_micro_usd.saturating_sub(balance.micro_usd);
+            let left = left.saturating_sub(cost(quote.prompt_tokens, input_price));
+            if left == 0 && input_price + output_price > 0 {
+                return Err(spent(true, balance.max_micro_usd));
+            }
+            if let Some(affordable) = left.saturating_mul(1_000_000).checked_div(output_price) {
+                if affordable == 0 {
+                    return Err(spent(true, balance.max_micro_usd));
+                }
+                output = output.min(affordable);
+            }
+        }
+    }
+    let (input_price, output_price) = quote.prices.unwrap_or_default();
+    Ok(Reservation {
+        tokens: quote.prompt_tokens.saturating_add(output),
+        micro_usd: cost(quote.prompt_tokens, input_price).saturating_add(cost(output, output_price)),
+        max_output_tokens: output,
+    })
+}
+
+/// Micro-dollars, rounded up.
+fn cost(tokens: u64, price: u64) -> u64 {
+    u64::try_from((u128::from(tokens) * u128::from(price)).div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// How far a job is, children included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Tokens used.
+    pub tokens: u64,
+    /// Micro-dollars spent.
+    pub micro_usd: u64,
+    /// Model calls answered.
+    pub iterations: u64,
+    /// Tool calls made.
+    pub tool_calls: u64,
+    /// Seconds since the first start.
+    pub seconds: u64,
+}
+
+/// Which limits are four fifths used, as bits, and what to tell of those that are not in `told`.
+pub fn running_low(limits: &Limits, progress: &Progress, told: u8) -> (u8, Option<String>) {
+    let micro_usd = micro_dollars(limits.max_cost_usd);
+    let budgets = [
+        ("max_tokens", limits.max_tokens, progress.tokens),
+        ("max_cost_usd", micro_usd, progress.micro_usd),
+        ("max_iterations", u64::from(limits.max_iterations), progress.iterations),
+        ("max_tool_calls", u64::from(limits.max_tool_calls), progress.tool_calls),
+        ("timeout_seconds", limits.timeout_seconds, progress.seconds),
+    ];
+    let mut low = told;
+    let mut words = vec![];
+    for (bit, (name, limit, used)) in budgets.into_iter().enumerate() {
+        let is_low = limit > 0 && used.saturating_mul(100) >= limit.saturating_mul(WARN_PERCENT);
+        if is_low && told & (1 << bit) == 0 {
+            low |= 1 << bit;
+            words.push(match name {
+                "max_cost_usd" => format!("{} of {} ({name})", dollars(used), dollars(limit)),
+                _ => format!("{used} of {limit} ({name})"),
+            });
+        }
+    }
+    let told = (!words.is_empty()).then(|| {
+        format!(
+            "Over {WARN_PERCENT} % of this job's budget is used: {}. Come to an end; leave out what is not needed.",
+            words.join(", ")
+        )
+    });
+    (low, told)
+}
+
+/// A limit in dollars as micro-dollars; none is 0.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be at most a million dollars")]
+pub fn micro_dollars(dollars: f64) -> u64 {
+    (dollars * 1_000_000.0).round() as u64
+}
+
+fn dollars(micro_usd: u64) -> String {
+    format!("${}.{:06}", micro_usd / 1_000_000, micro_usd % 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn balance(max_tokens: u64, tokens: u64, max_micro_usd: u64, micro_usd: u64) -> Balance {
+        Balance { whose: Whose::Job, max_tokens, max_micro_usd, tokens, micro_usd }
+    }
+
+    /// 100 tokens in, at most 1 000 out; a token in is a micro-dollar, one out is five.
+    const QUOTE: Quote = Quote { prompt_tokens: 100, max_output_tokens: 1_000, prices: Some((1_000_000, 5_000_000)) };
+
+    #[rstest]
+    #[case::no_limit(vec![balance(0, 9_999, 0, 9_999)], Ok((1_100, 5_100, 1_000)))]
+    #[case::room(vec![balance(5_000, 0, 0, 0)], Ok((1_100, 5_100, 1_000)))]
+    #[case::clamped(vec![balance(5_000, 4_500, 0, 0)], Ok((500, 2_100, 400)))]
+    #[case::the_last_token(vec![balance(5_000, 4_899, 0, 0)], Ok((101, 105, 1)))]
+    #[case::spent(vec![balance(5_000, 4_900, 0, 0)], Err((Whose::Job, false)))]
+    #[case::over(vec![balance(5_000, 6_000, 0, 0)], Err((Whose::Job, false)))]
+    #[case::money_clamps(vec![balance(0, 0, 1_000, 400)], Ok((200, 600, 100)))]
+    #[case::money_spent(vec![balance(0, 0, 1_000, 897)], Err((Whose::Job, true)))]
+    #[case::the_tighter_counts(
+        vec![balance(5_000, 0, 0, 0), Balance { whose: Whose::Parent, ..balance(300, 0, 0, 0) }],
+        Ok((300, 1_100, 200))
+    )]
+    #[case::the_day_is_spent(
+        vec![balance(5_000, 0, 0, 0), Balance { whose: Whose::Day, ..balance(300, 300, 0, 0) }],
+        Err((Whose::Day, false))
+    )]
+    fn reservations(#[case] balances: Vec<Balance>, #[case] expected: Result<(u64, u64, u64), (Whose, bool)>) {
+        let reserved = reserve(&QUOTE, &balances)
+            .map(|one| (one.tokens, one.micro_usd, one.max_output_tokens))
+            .map_err(|spent| (spent.whose, spent.cost));
+        assert_eq!(reserved, expected);
+    }
+
+    #[test]
+    fn a_model_without_a_price_is_held_by_tokens_alone() {
+        let unknown = Quote { prices: None, ..QUOTE };
+        let reserved = reserve(&unknown, &[balance(500, 0, 1, 1)]).unwrap();
+        assert_eq!(reserved, Reservation { tokens: 500, micro_usd: 0, max_output_tokens: 400 });
+        let free = Quote { prices: Some((0, 0)), ..QUOTE };
+        assert_eq!(reserve(&free, &[balance(0, 0, 1, 1)]).map(|one| one.micro_usd), Ok(0));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_reserved_that_is_not_there(
+            prompt_tokens in 0..10_000u64, max_output_tokens in 0..10_000u64,
+            input in 0..50_000_000u64, output in 0..50_000_000u64,
+            max_tokens in 1..20_000u64, tokens in 0..20_000u64,
+            max_micro_usd in 1..1_000_000u64, micro_usd in 0..1_000_000u64,
+        ) {
+            let quote = Quote { prompt_tokens, max_output_tokens, prices: Some((input, output)) };
+            if let Ok(reserved) = reserve(&quote, &[balance(max_tokens, tokens, max_micro_usd, micro_usd)]) {
+                prop_assert!(tokens + reserved.tokens <= max_tokens);
+                // Rounding up may cost one micro-dollar on each side.
+                prop_assert!(micro_usd.min(max_micro_usd) + reserved.micro_usd <= max_micro_usd + 2 || input + output == 0);
+                prop_assert!(reserved.max_output_tokens <= max_output_tokens.max(1));
+            }
+        }
+    }
+
+    #[rstest]
+    #[case::fine(79, 0, 0, None)]
+    #[case::low(80, 0, 0b100, Some("80 of 100 (max_iterations)"))]
+    #[case::told_before(90, 0b100, 0b100, None)]
+    fn an_agent_is_told_once(#[case] iterations: u64, #[case] told: u8, #[case] low: u8, #[case] words: Option<&str>) {
+        let limits = Limits { max_iterations: 100, ..Limits::default() };
+        let (bits, said) = running_low(&limits, &Progress { iterations, ..Progress::default() }, told);
+        assert_eq!((bits, said.is_some()), (low, words.is_some()));
+        assert!(said.unwrap_or_default().contains(words.unwrap_or_default()));
+    }
+
+    #[test]
+    fn money_is_told_in_dollars() {
+        let limits = Limits { max_cost_usd: 2.5, ..Limits::default() };
+        let (_, said) = running_low(&limits, &Progress { micro_usd: 2_000_001, ..Progress::default() }, 0);
+        assert!(said.unwrap().contains("$2.000001 of $2.500000 (max_cost_usd)"));
+    }
+}

@@ -1,0 +1,215 @@
+//! Budgets: a call that has no room is not made, what is put aside comes back, and the agent is told in time.
+
+use std::time::Duration;
+
+use orchestrator::{
+    clock::ManualClock,
+    domain::job::{JobRecord, NoChild},
+    store::Store,
+};
+use protocol::{ErrorCode, EventData, JobId, JobReason, JobState, MessageRole};
+use serde_json::json;
+use tests::{World, script_of};
+
+/// Each answer takes 300 tokens in and 100 out.
+fn thirsty() -> String {
+    let usage = json!({"input_tokens": 300, "output_tokens": 100});
+    script_of(&[
+        json!({"when": {"last_message": "short"}, "reply": {"text": "ok", "usage": usage}}),
+        json!({"reply": {"text": "so far", "usage": usage, "tool_calls": [{"name": "time", "arguments": {}}]}}),
+    ])
+}
+
+#[tokio::test]
+async fn a_token_budget_ends_the_job_with_what_there_is() {
+    let world = World::builder().processes().script(thirsty()).build().await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "work", "limits": {"max_tokens": 2500}})).await;
+    let job = ada.wait_for(id, JobState::Failed).await;
+    assert_eq!((job.reason, job.limits.max_tokens), (Some(JobReason::TokenBudget), 2500));
+    assert!(job.message.is_some_and(|message| message.contains("budget")));
+    let used = job.usage.input_tokens + job.usage.output_tokens;
+    assert!((2000..=2900).contains(&used), "{used}");
+    assert_eq!(job.result.and_then(|result| result.partial).map(|partial| partial.text).as_deref(), Some("so far"));
+    let told: Vec<String> = ada
+        .events(id)
+        .await
+        .into_iter()
+        .filter_map(|event| match event.data {
+            EventData::Message { role: MessageRole::System, content } => Some(content),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("2000 of 2500 (max_tokens)"), "{told:?}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_cost_budget_ends_the_job() {
+    // gpt-4o: 300 in and 100 out are 1 750 micro-dollars.
+    let world = World::builder().processes().script(thirsty()).set("GANTRY_LLM_MODEL", "gpt-4o").build().await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "work", "limits": {"max_cost_usd": 0.006}})).await;
+    let job = ada.wait_for(id, JobState::Failed).await;
+    assert_eq!(job.reason, Some(JobReason::CostBudget));
+    assert!((0.004..0.008).contains(&job.usage.cost_usd), "{}", job.usage.cost_usd);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_ceiling_of_the_operators_holds_jobs_that_name_no_budget() {
+    let world = World::builder().script(thirsty()).set("GANTRY_LIMITS_MAX_TOKENS", 500).build().await;
+    let ada = world.user("ada");
+    let over = ada.post("/api/jobs", &json!({"prompt": "work", "limits": {"max_tokens": 501}})).await;
+    assert_eq!(over.problem(ErrorCode::Invalid).fields(), ["limits.max_tokens"]);
+    let id = ada.create_job("work").await;
+    let hand = world.hand(id).await;
+    hand.complete_llm("c1", "short").await;
+    hand.complete_llm("c2", "short").await;
+    hand.ask("c3", "short").await.problem(ErrorCode::TokenBudget);
+    hand.finish("done").await;
+    assert_eq!(ada.wait_for_end(id).await.limits.max_tokens, 500);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn many_calls_at_the_edge_do_not_pass_it() {
+    let script = script_of(&[
+        json!({"reply": {"text": "x", "delay_ms": 300, "usage": {"input_tokens": 10, "output_tokens": 90}}}),
+    ]);
+    let world = World::builder().script(script).build().await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "work", "limits": {"max_tokens": 1000}})).await;
+    let hand = world.hand(id).await;
+    let ask = |n: usize| {
+        let hand = hand.clone();
+        async move {
+            let body = json!({"call_id": format!("c{n}"), "max_tokens": 90, "messages": [{"role": "user", "content": "x".repeat(40)}]});
+            hand.post("llm/complete", &body).await.status.as_u16()
+        }
+    };
+    let answers = futures_util::future::join_all((0..50).map(ask)).await;
+    let answered = answers.iter().filter(|status| **status == 200).count();
+    assert_eq!((answered, answers.iter().filter(|status| **status == 403).count()), (10, 40));
+    hand.finish("done").await;
+    let used = ada.wait_for_end(id).await.usage;
+    assert_eq!(used.input_tokens + used.output_tokens, 1000);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn what_a_process_had_put_aside_is_free_for_the_next() {
+    let script = script_of(&[
+        json!({"when": {"last_message": "slow"}, "reply": {"text": "late", "delay_ms": 60_000}}),
+        json!({"reply": {"text": "ok", "usage": {"input_tokens": 10, "output_tokens": 10}}}),
+    ]);
+    let mut world = World::builder().script(script).build().await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "work", "limits": {"max_tokens": 1000}})).await;
+    let hand = world.hand(id).await;
+    let mut asking = tokio::task::JoinSet::new();
+    asking.spawn({
+        let hand = hand.clone();
+        async move { hand.ask("c1", "slow").await }
+    });
+    let store = world.store().await;
+    tests::within("the call to be under way", async {
+        while store.reserved().await.unwrap() == (0, 0) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    store.close().await;
+    world.restart().await;
+    drop(asking);
+    let hand = world.hand(id).await;
+    hand.complete_llm("c2", "quick").await;
+    hand.finish("done").await;
+    world.user("ada").wait_for(id, JobState::Completed).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_users_day_is_spent_and_the_next_day_is_new() {
+    let time = ManualClock::at("2026-11-22T23:00:00Z".parse().unwrap());
+    let world = World::builder().clock(&time).script(thirsty()).set("GANTRY_USER_DAY_MAX_TOKENS", 400).build().await;
+    let (ada, bob) = (world.user("ada"), world.user("bob"));
+    let first = ada.create_job("one").await;
+    let hand = world.hand(first).await;
+    hand.complete_llm("c1", "short").await;
+    let refused = hand.ask("c2", "short").await.problem(ErrorCode::TokenBudget);
+    assert!(refused.body["detail"].as_str().unwrap().contains("a day"));
+    hand.finish("done").await;
+    let late = ada.create_job("two").await;
+    let late = ada.wait_for(late, JobState::Failed).await;
+    assert_eq!((late.reason, late.attempt), (Some(JobReason::TokenBudget), 0));
+    let others = bob.create_job("three").await;
+    world.hand(others).await.finish("done").await;
+    bob.wait_for(others, JobState::Completed).await;
+    time.advance(Duration::from_hours(2));
+    let ada = world.user("ada");
+    let next = ada.create_job("four").await;
+    let hand = world.hand(next).await;
+    hand.complete_llm("c1", "short").await;
+    hand.finish("done").await;
+    ada.wait_for(next, JobState::Completed).await;
+    world.finish().await;
+}
+
+/// A new job like `like`.
+async fn another(store: &Store, like: JobId, max_children: u32) -> JobRecord {
+    let mut job = store.job(like).await.unwrap().unwrap();
+    (job.id, job.state, job.attempt, job.rev) = (JobId::generate(), JobState::Pending, 0, 0);
+    (job.started_at, job.token_hash, job.container, job.usage) = (None, None, None, protocol::Usage::default());
+    job.limits.max_children = max_children;
+    job
+}
+
+/// A child, as a tool that makes them makes it.
+async fn child(world: &World, parent: JobId, max_children: u32) -> Result<JobId, NoChild> {
+    let store = world.store().await;
+    let made = store.create_child(parent, another(&store, parent, max_children).await).await.unwrap();
+    store.close().await;
+    made.map(|job| job.id)
+}
+
+#[tokio::test]
+async fn children_draw_on_their_parents_budget_and_go_with_it() {
+    let world = World::builder().script(thirsty()).build().await;
+    let ada = world.user("ada");
+    let childless = ada.create(json!({"prompt": "work", "limits": {"max_tokens": 1300}})).await;
+    let its_worker = world.hand(childless).await;
+    assert_eq!(child(&world, childless, 0).await, Err(NoChild::Enough(0)));
+    let store = world.store().await;
+    let parent = another(&store, childless, 2).await;
+    store.create_job(parent.clone(), None).await.unwrap();
+    store.close().await;
+    let parent = parent.id;
+    let hand = world.hand(parent).await;
+    its_worker.finish("done").await;
+    let first = child(&world, parent, 1).await.unwrap();
+    let below = world.hand(first).await;
+    assert_eq!(ada.job(first).await.parent_id, Some(parent));
+    hand.complete_llm("c1", "short").await;
+    below.complete_llm("c1", "short").await;
+    let deeper = child(&world, first, 1).await.unwrap();
+    let deepest = world.hand(deeper).await;
+    deepest.complete_llm("c1", "short").await;
+    // 1 200 of 1 300 are used by three jobs; whoever asks next gets what remains, and then nobody does.
+    below.complete_llm("c2", "short").await;
+    for worker in [&hand, &below, &deepest] {
+        worker.ask("c9", "short").await.problem(ErrorCode::TokenBudget);
+    }
+    let second = child(&world, parent, 0).await.unwrap();
+    assert_eq!(child(&world, parent, 0).await, Err(NoChild::Enough(2)));
+    world.hand(second).await.finish("done").await;
+    ada.wait_for(second, JobState::Completed).await;
+    ada.cancel(parent).await.expect(202);
+    for id in [parent, first, deeper] {
+        let job = ada.wait_for(id, JobState::Cancelled).await;
+        let by = if id == parent { JobReason::CancelledByUser } else { JobReason::CancelledByParent };
+        assert_eq!(job.reason, Some(by));
+    }
+    world.finish().await;
+}
