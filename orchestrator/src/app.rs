@@ -28,7 +28,10 @@ use crate::{
         DiskSweep, Dispatcher, DispatcherSettings, Overfull, Pulse, Sandbox, Sockets, Wake, Workspaces,
         plan::PlanLimits,
     },
-    domain::request::Ceiling,
+    domain::{
+        budget::{DayLimits, micro_dollars},
+        request::Ceiling,
+    },
     engine::{Docker, DockerSettings, Engine, SandboxReadiness},
     http::{
         layers::Frame,
@@ -184,7 +187,7 @@ impl App {
             gateway: Arc::clone(&gateway),
             tools,
             pulse: pulse.clone(),
-            day_limits: config.day_limits,
+            day_limits: day_limits(&config),
             lease,
             tasks: calls.clone(),
             drain: drain.clone(),
@@ -210,7 +213,7 @@ impl App {
             lease,
             overfull: overfull.clone(),
             pulse,
-            day_limits: config.day_limits,
+            day_limits: day_limits(&config),
             limits: plan_limits(&config),
         };
         let dispatcher = engine.map(|engine| (Dispatcher::new(settings, engine, wake.clone()), sweep));
@@ -331,6 +334,10 @@ fn engine(config: &Config, instance_id: InstanceId, given: Option<Arc<dyn Engine
             }))
         })),
     }
+}
+
+fn day_limits(config: &Config) -> DayLimits {
+    DayLimits { max_tokens: config.user_day_max_tokens, max_micro_usd: micro_dollars(config.user_day_max_cost_usd) }
 }
 
 fn plan_limits(config: &Config) -> PlanLimits {

@@ -24,8 +24,6 @@ pub use layers::{ConfigError, Setting};
 pub use model::{LlmKind, LlmProvider, LlmSettings, ModelPrice};
 pub use sandbox::{SandboxMode, SandboxSettings, Transport};
 
-use crate::domain::budget::{DayLimits, micro_dollars};
-
 /// HS256 wants a key as long as its hash.
 const MIN_JWT_SECRET_BYTES: usize = 32;
 /// `sun_path` holds 108 bytes with its final NUL.
@@ -116,8 +114,10 @@ pub struct Config {
     pub egress_ceiling: Vec<String>,
     /// The operator's highest limits; 0 for `max_tokens` and `max_cost_usd` is none.
     pub limits_ceiling: Limits,
-    /// What each user has for a day.
-    pub day_limits: DayLimits,
+    /// What each user has for a day, input and output together; 0 is no limit.
+    pub user_day_max_tokens: u64,
+    /// The same in money.
+    pub user_day_max_cost_usd: f64,
     /// Workspaces are kept this long after the end.
     pub workspace_retention_days: u64,
     /// Models.
@@ -186,10 +186,8 @@ impl Config {
             pool_size: l.small("pool_size", 0, 0..=100)?,
             egress_ceiling: l.list("egress_ceiling")?,
             limits_ceiling: limits_ceiling(l)?,
-            day_limits: DayLimits {
-                max_tokens: l.whole("user_day.max_tokens", 0, 0..=1_000_000_000_000)?,
-                max_micro_usd: micro_dollars(l.real("user_day.max_cost_usd", 0.0, 0.0..=1_000_000.0)?),
-            },
+            user_day_max_tokens: l.whole("user_day.max_tokens", 0, 0..=1_000_000_000_000)?,
+            user_day_max_cost_usd: l.real("user_day.max_cost_usd", 0.0, 0.0..=1_000_000.0)?,
             workspace_retention_days: l.whole("workspace_retention_days", 7, 0..=3650)?,
             llm: model::read(l)?,
             routines: RoutineSettings {

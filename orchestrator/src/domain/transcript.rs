@@ -4,11 +4,19 @@
 //! signatures that its provider wants to see again. What the loop itself told the model is in the events too, as the
 //! system's words. Never invents a result: a call without one is left open, and the loop says that it is not known.
 
-use protocol::{EventData, Message, MessageRole, ToolCall};
+use std::collections::HashMap;
+
+use protocol::{Completion, EventData, Message, MessageRole, ToolCall};
 use serde_json::Value;
 
-/// The conversation so far; empty when nothing was said.
-pub fn rebuild(events: impl IntoIterator<Item = EventData>, made: impl Fn(&str) -> Option<ToolCall>) -> Vec<Message> {
+/// The conversation so far; empty when nothing was said. `answers` are the model's, in order.
+///
+/// A worker may die between the model's answer and its telling of the calls in it, and those calls may have been run: when
+/// the last answer's calls are in no event, they become open calls here rather than being asked for and run again.
+pub fn rebuild(events: impl IntoIterator<Item = EventData>, answers: &[Completion]) -> Vec<Message> {
+    let made: HashMap<&str, &ToolCall> =
+        answers.iter().flat_map(|answer| &answer.tool_calls).map(|call| (call.id.as_str(), call)).collect();
+    let mut untold = answers.last().filter(|answer| !answer.tool_calls.is_empty());
     let mut messages: Vec<Message> = vec![];
     for event in events {
         match event {
@@ -19,7 +27,8 @@ pub fn rebuild(events: impl IntoIterator<Item = EventData>, made: impl Fn(&str) 
                 messages.push(Message::User { content });
             }
             EventData::ToolUse { call_id, tool, input, .. } => {
-                let call = made(&call_id).filter(|call| call.name == tool);
+                let call = made.get(call_id.as_str()).filter(|call| call.name == tool).copied().cloned();
+                untold = untold.filter(|answer| answer.tool_calls.iter().all(|call| call.id != call_id));
                 add_call(&mut messages, call.unwrap_or_else(|| as_shown(call_id, tool, input)));
             }
             EventData::ToolResult { call_id, tool, output, .. } => {
@@ -27,6 +36,9 @@ pub fn rebuild(events: impl IntoIterator<Item = EventData>, made: impl Fn(&str) 
             }
             _ => {}
         }
+    }
+    for call in untold.iter().flat_map(|answer| &answer.tool_calls) {
+        add_call(&mut messages, call.clone());
     }
     messages
 }
@@ -47,6 +59,7 @@ fn as_shown(id: String, name: String, arguments: Value) -> ToolCall {
 
 #[cfg(test)]
 mod tests {
+    use protocol::{FinishReason, TokenUsage};
     use serde_json::json;
 
     use super::*;
@@ -101,11 +114,11 @@ mod tests {
             said(MessageRole::User, "faster"),
             used("d"),
         ];
-        let made = |id: &str| (id == "a").then(|| call("a", &["signed"]));
+        let answers = [answered(vec![call("a", &["signed"])]), answered(vec![])];
         let assistant =
             |content: &str, tool_calls| Message::Assistant { content: content.into(), tool_calls, reasoning: None };
         assert_eq!(
-            rebuild(events, made),
+            rebuild(events, &answers),
             [
                 Message::User { content: "do it".into() },
                 assistant("two at once", vec![call("a", &["signed"]), call("b", &[])]),
@@ -120,8 +133,27 @@ mod tests {
         );
     }
 
+    fn answered(tool_calls: Vec<ToolCall>) -> Completion {
+        let (content, finish_reason) = (String::new(), FinishReason::ToolCalls);
+        Completion { content, tool_calls, reasoning: None, finish_reason, usage: TokenUsage::default(), notice: None }
+    }
+
+    #[test]
+    fn calls_that_may_have_been_run_untold_are_open_and_not_asked_for_again() {
+        let events = || [said(MessageRole::User, "do it"), used("a"), result("a")];
+        let answers = [answered(vec![call("a", &[])]), answered(vec![call("b", &[]), call("c", &[])])];
+        let messages = rebuild(events(), &answers);
+        let open = Message::Assistant {
+            content: String::new(),
+            tool_calls: vec![call("b", &[]), call("c", &[])],
+            reasoning: None,
+        };
+        assert_eq!(messages.last(), Some(&open));
+        assert_eq!(rebuild(events(), &answers[..1]).len(), 3, "told calls are told once");
+    }
+
     #[test]
     fn nothing_said_is_nothing() {
-        assert_eq!(rebuild([EventData::Status { message: "s".into(), iteration: 1 }], |_| None), []);
+        assert_eq!(rebuild([EventData::Status { message: "s".into(), iteration: 1 }], &[]), []);
     }
 }

@@ -1,7 +1,5 @@
 //! Calls: model calls with their cost, tool calls with their result; each recorded before its answer is used.
 
-use std::collections::HashMap;
-
 use chrono::{DateTime, Utc};
 use protocol::{
     CallId, Completion, EventData, JobId, LlmCallRecord, Message, TokenUsage, ToolActionRecord, ToolCallReply,
@@ -143,13 +141,10 @@ impl Store {
                 .fetch_all(&self.read)
                 .await?;
         let place = Place { table: "llm_calls", id: *job.as_uuid() };
-        let mut made = HashMap::new();
-        for answer in answers {
-            let completion: Completion = place.json("answer", &answer)?;
-            made.extend(completion.tool_calls.into_iter().map(|call| (call.id.clone(), call)));
-        }
+        let answers: Vec<Completion> =
+            answers.iter().map(|answer| place.json("answer", answer)).collect::<Result<_, _>>()?;
         let events = self.events(job, 0, u32::MAX, None).await?;
-        Ok(transcript::rebuild(events.items.into_iter().map(|event| event.data), |id| made.get(id).cloned()))
+        Ok(transcript::rebuild(events.items.into_iter().map(|event| event.data), &answers))
     }
 
     /// The recorded answer of a tool call, with the tool that gave it.
