@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use super::{
-    completion, config as config_command, doctor,
+    backup, completion, config as config_command, doctor,
     exit::{CliError, Exit},
     job, llm,
     output::Output,
@@ -50,6 +50,8 @@ enum Command {
     /// Make, list and revoke access tokens (on the server's machine)
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// Copy the database while the server works (on the server's machine)
+    Backup(backup::BackupArgs),
     /// Serve a scripted model over HTTP
     #[command(subcommand)]
     Llm(llm::LlmCommand),
@@ -111,6 +113,7 @@ fn run(command: Command, environment: &Environment, output: &mut Output) -> Resu
             Command::Serve(args) => serve::run(args, environment).await,
             Command::Job(command) => job::run(command, environment, output).await,
             Command::Token(command) => token::run(command, environment, output).await,
+            Command::Backup(args) => backup::run(args, environment, output).await,
             Command::Llm(command) => llm::run(command, output).await,
             Command::Doctor(args) => doctor::run(args, environment, output).await,
             Command::Config(args) => config_command::run(args, environment, output),

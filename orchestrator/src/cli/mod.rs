@@ -1,6 +1,7 @@
 //! The command line: one command group per file. Contents only.
 
 mod args;
+mod backup;
 mod client;
 mod completion;
 mod config;

@@ -3,6 +3,7 @@
 //! Every statement is plain enough for SQLite and PostgreSQL. One connection writes (SQLite has one writer; waiting for
 //! it in our own queue is fair, waiting on its lock is not), the others read.
 
+mod backup;
 mod budget;
 mod calls;
 mod events;
@@ -30,6 +31,7 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
+pub use backup::{BackupError, backup};
 pub use budget::Reserved;
 pub use calls::{ActionRow, CallRow, KnownCall};
 pub use events::{Appended, EventPage};
@@ -162,3 +164,6 @@ fn for_its_owner_alone(url: &str, file: &Path) {
 
 /// What both kinds of caller hold: a pool's connection or a transaction's.
 type Connection = SqliteConnection;
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,8 @@
 //! The stories: what a user, a worker and an engine see of a whole orchestrator, told at the boundary.
 
 #[cfg(test)]
+mod backup;
+#[cfg(test)]
 mod budgets;
 #[cfg(test)]
 mod cancel;

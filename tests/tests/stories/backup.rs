@@ -1,0 +1,49 @@
+//! A copy of the database, made while work goes on, and a server that goes on from it.
+
+use orchestrator::store::backup;
+use protocol::JobState;
+use tests::World;
+
+#[tokio::test]
+async fn a_copy_made_at_work_is_a_whole_store_again() {
+    let mut world = World::new().await;
+    let ada = world.user("ada");
+    let done = ada.create_job("first").await;
+    world.hand(done).await.finish("one").await;
+    ada.wait_for(done, JobState::Completed).await;
+    let running = ada.create_job("second").await;
+    let hand = world.hand(running).await;
+    hand.say(1, "half-way").await.expect(200);
+    let copy = world.folder().join("copy.db");
+    let size = backup(&world.config().database_url, &copy).await.expect("a copy");
+    assert!(size > 0);
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&copy).unwrap().permissions());
+    assert_eq!(mode & 0o077, 0, "nobody else reads it");
+    hand.say(2, "not in the copy").await.expect(200);
+    world.stop().await;
+    for old in ["gantry.db", "gantry.db-wal", "gantry.db-shm"] {
+        // The last two are gone after a clean stop.
+        let _ = std::fs::remove_file(world.config().data_dir.join(old));
+    }
+    std::fs::rename(&copy, world.config().data_dir.join("gantry.db")).unwrap();
+    world.start().await;
+    let ada = world.user("ada");
+    assert_eq!(ada.job(done).await.result.and_then(|result| result.text).as_deref(), Some("one"));
+    // Its worker still runs and goes on; what the copy does not have it sends again.
+    let hand = world.hand(running).await;
+    hand.say(2, "not in the copy").await.expect(200);
+    hand.finish("two").await;
+    ada.wait_for(running, JobState::Completed).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_copy_that_cannot_be_made_leaves_nothing() {
+    let world = World::new().await;
+    let folder = world.folder().join("empty");
+    std::fs::create_dir(&folder).unwrap();
+    backup("sqlite:///nowhere/gantry.db", &folder.join("copy.db")).await.expect_err("no database");
+    backup(&world.config().database_url, &folder.join("no/such/folder.db")).await.expect_err("no folder");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+    world.finish().await;
+}
