@@ -81,12 +81,12 @@ pub(super) async fn store(
     }
     let id = JobId::generate();
     let from = new.restarted_from;
-    let files = accepted.files;
+    let (files, limits) = (accepted.files, accepted.limits);
     let accepted = Accepted { files: vec![], ..accepted };
     if from.is_some() || !files.is_empty() {
         let workspaces = api.workspaces.clone();
         let filled = tokio::task::spawn_blocking(move || match from {
-            Some(from) => workspaces.copy(from, id),
+            Some(from) => workspaces.copy(from, id, &limits),
             None => workspaces.prepare(id, &files),
         })
         .await;
@@ -140,7 +140,7 @@ fn record(id: JobId, now: DateTime<Utc>, new: NewJob, accepted: Accepted) -> Job
         placement: Placement::Container,
         state: JobState::Pending,
         reason: None,
-        message: None,
+        message: request.hold.then(|| JobRecord::HELD.to_owned()),
         priority: request.priority,
         labels: request.labels,
         metadata: request.metadata,
@@ -171,6 +171,7 @@ fn record(id: JobId, now: DateTime<Utc>, new: NewJob, accepted: Accepted) -> Job
         worker_seen_at: None,
         container: None,
         prompts_closed: false,
+        held: request.hold,
         usage: Usage::default(),
     }
 }
