@@ -24,10 +24,7 @@ use crate::{
     auth::{KeyError, SigningKey, WorkerTokens},
     clock::Clock,
     config::{Config, SandboxMode},
-    dispatch::{
-        DiskSweep, Dispatcher, DispatcherSettings, Overfull, Pulse, Sandbox, Sockets, Wake,
-        plan::PlanLimits,
-    },
+    dispatch::{DiskSweep, Dispatcher, DispatcherSettings, Overfull, Pulse, Sandbox, Sockets, Wake, plan::PlanLimits},
     domain::request::Ceiling,
     engine::{Docker, DockerSettings, Engine, SandboxReadiness},
     http::{
