@@ -260,3 +260,37 @@ fn emptied(folder: &Folder, name: &OsStr) -> io::Result<Option<Folder>> {
         other => other.map(|()| None),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_tree_is_removed_whatever_its_names_and_depth_and_nothing_beside_it() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("kept"), "").unwrap();
+        let tree = root.path().join("tree");
+        fs::create_dir_all(tree.join(".removing-1/x/.removing-3/y")).unwrap();
+        fs::write(tree.join(".removing-2"), "").unwrap();
+        fs::create_dir_all(tree.join("a/".repeat(1500))).unwrap();
+        fs::create_dir_all(tree.join("b/c/d")).unwrap();
+        symlink(root.path(), tree.join("b/c/up")).unwrap();
+        remove(&Folder::open(root.path()).unwrap(), "tree".as_ref()).unwrap();
+        let left: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["kept"]);
+    }
+
+    #[test]
+    fn a_link_is_no_folder_and_no_file() {
+        let root = tempfile::tempdir().unwrap();
+        symlink("/etc", root.path().join("etc")).unwrap();
+        symlink("/etc/passwd", root.path().join("passwd")).unwrap();
+        let folder = Folder::open(root.path()).unwrap();
+        assert_eq!(folder.folder("etc".as_ref()).unwrap_err().kind(), io::ErrorKind::NotADirectory);
+        assert_eq!(folder.made("etc".as_ref()).unwrap_err().kind(), io::ErrorKind::NotADirectory);
+        assert!(matches!(folder.file("passwd".as_ref()), Err(FileError::NotAFile(_))));
+        assert!(folder.new_file("passwd".as_ref(), 0o644).is_err());
+    }
+}

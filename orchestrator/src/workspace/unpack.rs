@@ -304,3 +304,50 @@ fn shown(path: &[u8]) -> String {
     let text = String::from_utf8_lossy(path);
     text.chars().take(MAX_SHOWN_CHARS).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::beside("x", 0, true)]
+    #[case::below("a/b", 0, true)]
+    #[case::folder("a/", 0, true)]
+    #[case::up("../x", 1, true)]
+    #[case::the_top("../..", 2, true)]
+    #[case::the_top_as_a_folder("../", 1, true)]
+    #[case::out("../x", 0, false)]
+    #[case::far_out("../../x", 1, false)]
+    #[case::absolute("/etc/passwd", 3, false)]
+    #[case::through_a_name("a/../x", 3, false)]
+    #[case::empty("", 3, false)]
+    fn a_link_goes_up_only_at_its_beginning(#[case] target: &str, #[case] depth: usize, #[case] stays_inside: bool) {
+        assert_eq!(stays(target.into(), depth).is_some(), stays_inside);
+    }
+
+    proptest! {
+        #[test]
+        fn no_link_that_stays_climbs_out(target in "(\\.\\./|\\.\\.|a/|a|/|\\./){0,6}", depth in 0_usize..4) {
+            if stays(target.clone().into_bytes(), depth).is_some() {
+                let mut at = isize::try_from(depth).unwrap();
+                prop_assert!(!target.starts_with('/'));
+                for name in target.split('/') {
+                    at += match name { ".." => -1, "" | "." => 0, _ => 1 };
+                    prop_assert!(at >= 0, "{target:?} from {depth}");
+                }
+            }
+        }
+
+        #[test]
+        fn whatever_is_sent_is_unpacked_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..2048), gzip in any::<bool>()) {
+            let folder = tempfile::tempdir().unwrap();
+            let tree = Folder::open(folder.path()).unwrap();
+            let room = Room { bytes: 10_000, entries: 10 };
+            // Neither a panic nor an end that does not come.
+            let _ = unpack(bytes.as_slice(), gzip, &tree, room);
+        }
+    }
+}

@@ -35,6 +35,13 @@ pub struct WorkspaceError {
     source: FileError,
 }
 
+impl WorkspaceError {
+    /// There was more than the job may have.
+    pub const fn is_too_large(&self) -> bool {
+        matches!(self.source, FileError::TooLarge(_))
+    }
+}
+
 /// One page of a directory.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Listing {
@@ -273,7 +280,10 @@ impl Workspaces {
 
     fn made(&self, job: JobId) -> Result<Folder, FileError> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.root)?;
-        Ok(Folder::open(&self.root)?.made(OsStr::new(&job.to_string()))?)
+        let top = Folder::open(&self.root)?.made(OsStr::new(&job.to_string()))?;
+        // Also when it was there: a process may have died between making it and giving it away.
+        top.give()?;
+        Ok(top)
     }
 }
 

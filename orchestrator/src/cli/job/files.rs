@@ -224,3 +224,31 @@ fn body(sent: Sent, mut progress: Progress) -> reqwest::Body {
     let pieces = ReaderStream::with_capacity(sent, PIECE_BYTES);
     reqwest::Body::wrap_stream(pieces.inspect_ok(move |piece| progress.moved(piece.len())).boxed())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_reaches_the_server_as_it_is() {
+        let id = JobId::generate();
+        let path = |path: &str| file_path(id, path).map(|full| full.replace(&format!("/api/jobs/{id}/files/"), ""));
+        assert_eq!(path("a/b c.txt").unwrap(), "a/b%20c.txt");
+        assert_eq!(path("100%/?#ü").unwrap(), "100%25/%3F%23%C3%BC");
+        for none in ["", "..", "a/../b", "/etc", "a//b"] {
+            assert!(matches!(path(none), Err(CliError::Usage(_))), "{none}");
+        }
+    }
+
+    #[test]
+    fn an_entry_is_told_without_what_its_name_would_do_to_a_terminal() {
+        let entry = FileEntry {
+            path: "a\u{1b}[2Jb".to_owned(),
+            kind: FileKind::Symlink,
+            size_bytes: 7,
+            modified_at: chrono::DateTime::from_timestamp(1_700_000_000, 0).unwrap(),
+            mode: "0777".to_owned(),
+        };
+        assert_eq!(row(&entry), ["0777", "7", "2023-11-14 22:13:20", "a\u{241b}[2Jb (link)"]);
+    }
+}

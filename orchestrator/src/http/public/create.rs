@@ -21,6 +21,7 @@ use crate::{
     },
     engine::SandboxReadiness,
     http::{extract::ApiJsonBytes, problem::ApiError},
+    workspace::WorkspaceError,
 };
 
 /// Creates a job.
@@ -90,7 +91,7 @@ pub(super) async fn store(
             None => workspaces.prepare(id, &files),
         })
         .await;
-        if let Err(error) = filled.map_err(ApiError::internal).and_then(|done| done.map_err(ApiError::internal)) {
+        if let Err(error) = filled.map_err(ApiError::internal).and_then(|done| done.map_err(not_filled)) {
             api.workspaces.discard(id);
             return Err(error);
         }
@@ -110,6 +111,14 @@ pub(super) async fn store(
     api.wake.wake();
     tracing::info!(job.id = %id, user = record.user_id, "job created");
     Ok(created(&record))
+}
+
+fn not_filled(error: WorkspaceError) -> ApiError {
+    if error.is_too_large() {
+        let detail = "the files that the earlier job left are far over limits.disk_mb; make a new job instead";
+        return ApiError::new(ErrorCode::TooLarge, detail).with_source(error);
+    }
+    ApiError::internal(error)
 }
 
 fn created(record: &JobRecord) -> Response {
