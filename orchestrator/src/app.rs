@@ -187,10 +187,7 @@ impl App {
         }));
         let worker_side = Frame { allowed_hosts: None, body_limit_bytes: worker::MAX_BODY_BYTES }.around(worker_side);
         let sockets = Arc::new(Sockets::new(config.run_dir.clone(), worker_side));
-        let workspaces = Workspaces::new(config.workspace_dir.clone());
-        // What is staged belongs to requests, and those of an earlier process are over.
-        workspaces.clear_staging();
-        let retention = Retention::of_days(config.workspace_retention_days);
+        let (workspaces, retention) = workspaces(&config);
         let overfull = Overfull::default();
         let sweep = DiskSweep {
             store: store.clone(),
@@ -225,8 +222,8 @@ impl App {
             ceiling,
             drain: drain.clone(),
         }));
-        let frame = Frame { allowed_hosts: Some(config.allowed_hosts), body_limit_bytes: public::MAX_BODY_BYTES };
-        let router = frame.around(public_side);
+        let router = Frame { allowed_hosts: Some(config.allowed_hosts), body_limit_bytes: public::MAX_BODY_BYTES }
+            .around(public_side);
         let retention = RetentionSweep { retention, store: store.clone(), workspaces, clock };
         Ok(Self { store, sandbox, sockets, dispatcher, retention, router, calls, drain, _hold: hold })
     }
@@ -345,6 +342,13 @@ fn sandbox(engine: Option<&Arc<dyn Engine>>, clock: &Clock) -> Sandbox {
         Some(engine) => Sandbox::on(Arc::clone(engine), clock.clone()),
         None => Sandbox::disabled(clock.clone()),
     }
+}
+
+fn workspaces(config: &Config) -> (Workspaces, Retention) {
+    let workspaces = Workspaces::new(config.workspace_dir.clone());
+    // What is staged belongs to requests, and those of an earlier process are over.
+    workspaces.clear_staging();
+    (workspaces, Retention::of_days(config.workspace_retention_days))
 }
 
 fn plan_limits(config: &Config) -> PlanLimits {
