@@ -24,10 +24,7 @@ use crate::{
     auth::{KeyError, SigningKey, WorkerTokens},
     clock::Clock,
     config::{Config, SandboxMode},
-    dispatch::{
-        DiskSweep, Dispatcher, DispatcherSettings, Overfull, Pulse, Sandbox, Sockets, Wake, Workspaces,
-        plan::PlanLimits,
-    },
+    dispatch::{DiskSweep, Dispatcher, DispatcherSettings, Overfull, Pulse, Sandbox, Sockets, Wake, plan::PlanLimits},
     domain::{
         budget::{DayLimits, micro_dollars},
         request::Ceiling,
@@ -42,6 +39,7 @@ use crate::{
     llm::Gateway,
     store::{Store, StoreError},
     tools::HostTools,
+    workspace::{Retention, RetentionSweep, Workspaces},
 };
 
 /// What requests and containers at work get when the process drains. With the two below less than the 10 s that an
@@ -119,6 +117,7 @@ pub struct App {
     sandbox: Arc<Sandbox>,
     sockets: Arc<Sockets>,
     dispatcher: Option<(Dispatcher, DiskSweep)>,
+    retention: RetentionSweep,
     router: Router,
     calls: TaskTracker,
     drain: CancellationToken,
@@ -175,10 +174,7 @@ impl App {
         let pulse = Pulse::new(clock.clone());
         let (wake, drain, calls) = (Wake::default(), CancellationToken::new(), TaskTracker::new());
         let engine = engine(&config, instance, seams.engine);
-        let sandbox = Arc::new(match &engine {
-            Some(engine) => Sandbox::on(Arc::clone(engine), clock.clone()),
-            None => Sandbox::disabled(clock.clone()),
-        });
+        let sandbox = Arc::new(sandbox(engine.as_ref(), &clock));
         let worker_side = worker::router(WorkerApi::new(WorkerApiParts {
             store: store.clone(),
             auth: tokens.clone(),
@@ -194,7 +190,7 @@ impl App {
         }));
         let worker_side = Frame { allowed_hosts: None, body_limit_bytes: worker::MAX_BODY_BYTES }.around(worker_side);
         let sockets = Arc::new(Sockets::new(config.run_dir.clone(), worker_side));
-        let workspaces = Workspaces::new(config.workspace_dir.clone());
+        let (workspaces, retention) = workspaces(&config);
         let overfull = Overfull::default();
         let sweep = DiskSweep {
             store: store.clone(),
@@ -220,17 +216,19 @@ impl App {
         let public_side = public::router(PublicApi::new(PublicParts {
             store: store.clone(),
             key,
-            clock,
+            clock: clock.clone(),
             sandbox: Arc::clone(&sandbox),
-            workspaces,
+            workspaces: workspaces.clone(),
+            retention,
             gateway,
             wake,
             ceiling,
             drain: drain.clone(),
         }));
-        let frame = Frame { allowed_hosts: Some(config.allowed_hosts), body_limit_bytes: public::MAX_BODY_BYTES };
-        let router = frame.around(public_side);
-        Ok(Self { store, sandbox, sockets, dispatcher, router, calls, drain, _hold: hold })
+        let router = Frame { allowed_hosts: Some(config.allowed_hosts), body_limit_bytes: public::MAX_BODY_BYTES }
+            .around(public_side);
+        let retention = RetentionSweep { retention, store: store.clone(), workspaces, clock };
+        Ok(Self { store, sandbox, sockets, dispatcher, retention, router, calls, drain, _hold: hold })
     }
 
     /// Asks the sandbox once, so that the first request meets an answer.
@@ -256,6 +254,12 @@ impl App {
             let listener = PatientListener::new(listener);
             let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
             ("the public API", served.map_err(|error| error.to_string()))
+        });
+        let stop = drain.clone();
+        let retention = self.retention;
+        tasks.spawn(async move {
+            let ran = retention.run(stop).await;
+            ("the retention of workspaces", ran.map_err(|error| chain(&error)))
         });
         if let Some((dispatcher, sweep)) = self.dispatcher {
             let stop = drain.clone();
@@ -338,6 +342,20 @@ fn engine(config: &Config, instance_id: InstanceId, given: Option<Arc<dyn Engine
 
 fn day_limits(config: &Config) -> DayLimits {
     DayLimits { max_tokens: config.user_day_max_tokens, max_micro_usd: micro_dollars(config.user_day_max_cost_usd) }
+}
+
+fn sandbox(engine: Option<&Arc<dyn Engine>>, clock: &Clock) -> Sandbox {
+    match engine {
+        Some(engine) => Sandbox::on(Arc::clone(engine), clock.clone()),
+        None => Sandbox::disabled(clock.clone()),
+    }
+}
+
+fn workspaces(config: &Config) -> (Workspaces, Retention) {
+    let workspaces = Workspaces::new(config.workspace_dir.clone());
+    // What is staged belongs to requests, and those of an earlier process are over.
+    workspaces.clear_staging();
+    (workspaces, Retention::of_days(config.workspace_retention_days))
 }
 
 fn plan_limits(config: &Config) -> PlanLimits {

@@ -5,6 +5,7 @@
 
 mod chat;
 mod event;
+mod file;
 mod ids;
 mod job;
 mod problem;
@@ -14,6 +15,7 @@ pub use chat::{
     Completion, CompletionRequest, FinishReason, Message, TokenUsage, ToolCall, ToolChoice, ToolDefinition, ToolDomain,
 };
 pub use event::{Event, EventData, EventKind, LogStream, MessageRole, PlanStep};
+pub use file::{FileEntry, FileKind, Unpacked};
 pub use ids::{CallId, InstanceId, JobId, ParseIdError, PromptId};
 pub use job::{
     CancelRequest, ContainerInfo, CreateJob, Egress, EgressInjection, InputFile, Job, JobMode, JobReason, JobResult,

@@ -237,6 +237,11 @@ impl World {
         self.folder.path()
     }
 
+    /// A job's workspace on the host.
+    pub fn workspace(&self, job: protocol::JobId) -> std::path::PathBuf {
+        self.config.workspace_dir.join(job.to_string())
+    }
+
     /// How long the orchestrator's tick is: what only a tick brings takes at most this and a little.
     pub const TICK: Duration = Duration::from_secs(1);
 }

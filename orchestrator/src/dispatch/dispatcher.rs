@@ -13,7 +13,7 @@ use tokio::{sync::Notify, task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Overfull, Pulse, Sandbox, Signs, Sockets, Workspaces,
+    Overfull, Pulse, Sandbox, Signs, Sockets,
     apply::Hands,
     plan::{Facts, Plan, PlanLimits, Subject, plan},
 };
@@ -23,6 +23,7 @@ use crate::{
     domain::{budget::DayLimits, job::JobRecord},
     engine::{Engine, SandboxReadiness},
     store::{Store, StoreError},
+    workspace::Workspaces,
 };
 
 /// The backstop while anything is open: no event of the engine or of ours should be needed twice.
@@ -150,7 +151,7 @@ impl Dispatcher {
             vec![]
         });
         let jobs = hands.store.unfinished().await?;
-        let pending = jobs.iter().any(|job| job.state == JobState::Pending);
+        let pending = jobs.iter().any(|job| job.state == JobState::Pending && !job.held);
         let may_start = pending && self.ready(reported_ready).await?;
         let open: HashSet<JobId> = jobs.iter().map(|job| job.id).collect();
         let mut ended = HashMap::new();

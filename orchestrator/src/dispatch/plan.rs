@@ -368,7 +368,7 @@ fn plan_starts(facts: &Facts<'_>, plan: &mut Plan) {
         if job.state != JobState::Pending || facts.busy.contains(&Subject::Job(job.id)) {
             running += 1;
             *per_user.entry(&job.user_id).or_default() += 1;
-        } else if job.cancel_requested_at.is_none() {
+        } else if job.cancel_requested_at.is_none() && !job.held {
             match job.not_before {
                 // Longer than any rest: the clock was set back, and the job has rested enough.
                 Some(at) if at > facts.now && at <= facts.now + LONGEST_REST => plan.look_again_at(facts.now, at),

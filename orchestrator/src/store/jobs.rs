@@ -210,9 +210,9 @@ async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> 
     sqlx::query(
         "INSERT INTO jobs (id, rev, user_id, title, prompt, mode, placement, state, priority, labels, metadata, limits, \
          tools, image, model, plan, source, restarted_from, attempt, repair_attempts, created_at, last_activity_at, \
-         prompts_closed, review, parent_id, depth) \
+         prompts_closed, review, parent_id, depth, held, message) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, 0, 0, $19, $19, $20, $21, \
-         $22, $23)",
+         $22, $23, $24, $25)",
     )
     .bind(*job.id.as_uuid())
     .bind(job.rev)
@@ -240,6 +240,8 @@ async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> 
     .bind(job.review)
     .bind(job.parent_id.map(|id| *id.as_uuid()))
     .bind(i64::from(job.depth))
+    .bind(job.held)
+    .bind(&job.message)
     .execute(tx)
     .await?;
     Ok(())

@@ -1,6 +1,8 @@
 //! The stories: what a user, a worker and an engine see of a whole orchestrator, told at the boundary.
 
 #[cfg(test)]
+mod archives;
+#[cfg(test)]
 mod backup;
 #[cfg(test)]
 mod budgets;
@@ -14,6 +16,10 @@ mod drain;
 mod endings;
 #[cfg(test)]
 mod events;
+#[cfg(test)]
+mod files;
+#[cfg(test)]
+mod hold;
 #[cfg(test)]
 mod house;
 #[cfg(test)]
