@@ -37,7 +37,7 @@ use crate::{
         worker::{self, WorkerApi, WorkerApiParts},
     },
     llm::Gateway,
-    store::{Store, StoreError},
+    store::{Kept, Store, StoreError},
     tools::HostTools,
     workspace::{Retention, RetentionSweep, Workspaces},
 };
@@ -165,6 +165,7 @@ impl App {
         let hold = Hold::take(&config.data_dir)?;
         let clock = seams.clock.unwrap_or_else(Clock::system);
         let (store, instance) = open_store(&config).await?;
+        let records = Kept { days: config.record_retention_days, max_mb: config.record_retention_max_mb };
         let key = Arc::new(SigningKey::load(config.jwt_secret.as_ref(), &config.data_dir)?);
         let gateway = Arc::new(Gateway::new(models::settings(&config.llm)?).map_err(ModelsError::from)?);
         let tools = Arc::new(HostTools::new(store.clone(), clock.clone())?);
@@ -227,7 +228,7 @@ impl App {
         }));
         let router = Frame { allowed_hosts: Some(config.allowed_hosts), body_limit_bytes: public::MAX_BODY_BYTES }
             .around(public_side);
-        let retention = RetentionSweep { retention, store: store.clone(), workspaces, clock };
+        let retention = RetentionSweep { retention, records, store: store.clone(), workspaces, clock };
         Ok(Self { store, sandbox, sockets, dispatcher, retention, router, calls, drain, _hold: hold })
     }
 

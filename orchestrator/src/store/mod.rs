@@ -12,6 +12,7 @@ mod idempotency;
 mod jobs;
 mod lifecycle;
 mod prompts;
+mod retention;
 mod rows;
 pub mod tokens;
 
@@ -40,6 +41,7 @@ pub use idempotency::{Claim, Key};
 pub use jobs::JobFilter;
 pub use lifecycle::Changed;
 pub use prompts::Prompted;
+pub use retention::{Kept, Trimmed};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 

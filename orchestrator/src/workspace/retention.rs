@@ -1,4 +1,4 @@
-//! How long workspaces are kept after their jobs' end: the sweep that removes them, at the start and every hour.
+//! How long workspaces and records are kept after their jobs' end: the sweep that removes them, at the start and every hour.
 //!
 //! Only of jobs that the database says are over: a folder that no job of ours has is somebody else's.
 
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::Workspaces;
 use crate::{
     clock::Clock,
-    store::{Store, StoreError},
+    store::{Kept, Store, StoreError, Trimmed},
 };
 
 /// Between sweeps.
@@ -40,6 +40,8 @@ impl Retention {
 pub struct RetentionSweep {
     /// How long.
     pub retention: Retention,
+    /// How much of what the database has about them.
+    pub records: Kept,
     /// Which jobs are over, and since when.
     pub store: Store,
     /// What is removed.
@@ -61,6 +63,10 @@ impl RetentionSweep {
     }
 
     async fn sweep(&self) -> Result<(), StoreError> {
+        let trimmed = self.store.trim(&self.records, self.clock.now()).await?;
+        if trimmed != Trimmed::default() {
+            tracing::info!(jobs = trimmed.jobs, idempotency_keys = trimmed.keys, "records trimmed");
+        }
         let jobs = self.workspaces.jobs().unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot list the workspaces");
             vec![]

@@ -32,6 +32,9 @@ mod prompts;
 mod queue;
 #[cfg(test)]
 mod refusals;
+#[cfg(test)]
+mod retention;
+#[cfg(test)]
 mod review;
 #[cfg(test)]
 mod stuck;
