@@ -55,7 +55,7 @@ impl DiskSweep {
                 () = drain.cancelled() => return Ok(()),
                 () = tokio::time::sleep(EVERY) => {}
             }
-            let running = self.store.unfinished().await?;
+            let running = self.store.unfinished(0).await?;
             let running: Vec<(JobId, Limits)> = running
                 .iter()
                 .filter(|job| matches!(job.state, JobState::InProgress | JobState::Stuck))

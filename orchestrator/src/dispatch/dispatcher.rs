@@ -150,7 +150,7 @@ impl Dispatcher {
             tracing::warn!(%error, "cannot list the run folders");
             vec![]
         });
-        let jobs = hands.store.unfinished().await?;
+        let jobs = hands.store.unfinished(self.limits.max_parallel_per_user).await?;
         let pending = jobs.iter().any(|job| job.state == JobState::Pending && !job.held);
         let may_start = pending && self.ready(reported_ready).await?;
         let open: HashSet<JobId> = jobs.iter().map(|job| job.id).collect();
