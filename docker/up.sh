@@ -88,6 +88,7 @@ announce_compiling() {
 choose_binaries() {
   GANTRY_BINARIES="$(docker/setting.sh GANTRY_BINARIES)"
   GANTRY_BUILD_PROFILE="$(docker/setting.sh GANTRY_BUILD_PROFILE release)"
+  export GANTRY_BUILD_PROFILE
   if [ -z "$GANTRY_BINARIES" ]; then
     if cargo_fits; then GANTRY_BINARIES=prebuilt; else GANTRY_BINARIES=builder; fi
   fi
@@ -109,7 +110,7 @@ choose_binaries() {
       ;;
     *) fail "GANTRY_BINARIES=$GANTRY_BINARIES: must be prebuilt or builder" ;;
   esac
-  export GANTRY_BINARIES GANTRY_BUILDER_BASE GANTRY_BUILD_PROFILE
+  export GANTRY_BINARIES GANTRY_BUILDER_BASE
 }
 
 # --- the stack ------------------------------------------------------------------------------------------------------
