@@ -59,7 +59,7 @@ fn the_sandbox_can_be_named_in_one_word() {
 /// A variable that the compose file does not hand on would be dropped without a word.
 #[test]
 fn the_compose_file_hands_on_every_setting() {
-    // Its own paths, address and image, the engine's socket that it mounts, and what only a file can say well.
+    // Its own paths, address and image, and the engine's socket that it mounts.
     let its_own = [
         "GANTRY_BIND",
         "GANTRY_DATA_DIR",
