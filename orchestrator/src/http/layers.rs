@@ -18,11 +18,13 @@ use axum::{
 };
 use protocol::ErrorCode;
 use tower_http::catch_panic::CatchPanicLayer;
-use tracing::{Instrument, info, info_span, warn};
+use tracing::{Instrument, debug, info, info_span, warn};
 
 use super::problem::{ApiError, Carried};
 
 const MAX_REQUEST_ID_BYTES: usize = 128;
+/// Asked every few seconds by whatever watches the process: such lines would be most of the log.
+const HEALTH_ROUTES: [&str; 2] = ["/healthz", "/readyz"];
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// What the frame is told once.
@@ -101,7 +103,12 @@ async fn frame(State(frame): State<Arc<Frame>>, mut request: Request, next: Next
 fn log_request(method: &Method, route: &str, status: StatusCode, started: Instant, context: &RequestContext) {
     let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let user = context.user.get().map_or("-", String::as_str);
-    info!(target: "gantry::request", method = %method, route, status = status.as_u16(), duration_ms, user, "request");
+    let status = status.as_u16();
+    if HEALTH_ROUTES.contains(&route) {
+        debug!(target: "gantry::request", method = %method, route, status, duration_ms, user, "request");
+    } else {
+        info!(target: "gantry::request", method = %method, route, status, duration_ms, user, "request");
+    }
 }
 
 /// Renders the error that a handler answered with, or that a layer or the router made without one; the one place where
@@ -122,7 +129,7 @@ fn as_problem(mut response: Response, context: &RequestContext) -> Response {
         warn!(code = error.code().as_str(), detail = error.detail(), causes, "request failed");
     } else {
         let causes = causes.as_deref().unwrap_or("-");
-        tracing::debug!(code = error.code().as_str(), detail = error.detail(), causes, "request refused");
+        debug!(code = error.code().as_str(), detail = error.detail(), causes, "request refused");
     }
     let mut problem = error.render(context.id());
     // What the router or a layer said beside the status (`Allow`) stays.

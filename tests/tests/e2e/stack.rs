@@ -12,8 +12,8 @@ use crate::{
     program::{Daemon, Ended, run},
 };
 
-/// The job image.
-pub(crate) const IMAGE: &str = "gantry-worker:latest";
+/// Names another job image than that of `tests/run.sh --only images`.
+const IMAGE_VARIABLE: &str = "GANTRY_TEST_IMAGE";
 /// What must never be found in a container.
 pub(crate) const API_KEY: &str = "canary-of-the-models-key-5f1d0c";
 /// The same.
@@ -46,6 +46,11 @@ rules:
   - reply: { text: 'You said: {{last_message}}' }
 ";
 
+/// The job image; never the one of an install that lives here.
+pub(crate) fn image() -> String {
+    std::env::var(IMAGE_VARIABLE).unwrap_or_else(|_| "gantry-worker:test".to_owned())
+}
+
 /// What a stack is made of.
 pub(crate) struct Builder {
     instance: InstanceId,
@@ -69,8 +74,9 @@ impl Builder {
 
     /// Starts it; the engine and the image must be there.
     pub(crate) async fn start(self) -> Stack {
-        let (there, said) = docker(&["image", "inspect", "--format", "{{.Id}}", IMAGE]).await;
-        assert!(there, "the ring needs a running engine with the image {IMAGE}; tests/run.sh --only images: {said}");
+        let image = image();
+        let (there, said) = docker(&["image", "inspect", "--format", "{{.Id}}", &image]).await;
+        assert!(there, "the ring needs a running engine with the image {image}; tests/run.sh --only images: {said}");
         self.start_anyhow().await
     }
 
@@ -104,6 +110,7 @@ impl Stack {
             ("GANTRY_BIND", "127.0.0.1:0".to_owned()),
             ("GANTRY_DATA_DIR", path("data")),
             ("GANTRY_INSTANCE_ID", instance.to_string()),
+            ("GANTRY_SANDBOX_IMAGE", image()),
             ("GANTRY_JWT_SECRET", JWT_SECRET.to_owned()),
             ("GANTRY_LLM_PROVIDER", "scripted".to_owned()),
             ("GANTRY_LLM_SCRIPT", path("script.yaml")),
