@@ -20,6 +20,9 @@ pub const JWT_SECRET: &str = "canary-of-the-signing-key-at-least-32-bytes-8a3e";
 /// A job that completes leaves no container for longer (contract: sandbox, Cancel and end).
 pub const GONE_WITHIN: Duration = Duration::from_secs(2);
 
+/// Shown of a process's output when its story fails.
+const LAST_LINES: usize = 60;
+
 /// What the model says in most stories: the prompt is an order.
 pub const OBEDIENT: &str = r"
 model: e2e-1
@@ -289,8 +292,13 @@ impl Stack {
 }
 
 impl Drop for Stack {
-    /// A story that failed leaves nothing either.
+    /// A story that failed leaves nothing either, but for what its process said last.
+    #[expect(clippy::print_stderr, reason = "shown with the failure")]
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let lines = self.lines();
+            eprintln!("gantry said last:\n{}", lines[lines.len().saturating_sub(LAST_LINES)..].join("\n"));
+        }
         let finished = self.daemon.is_none();
         self.daemon = None;
         let filter = self.label();

@@ -164,6 +164,8 @@ fn effects(stack: &Stack, job: &Job, events: &[Event]) {
             _ => {}
         }
     }
+    // A worker that is killed may take its last words along; one that reports has told everything before.
+    let reported = job.state != JobState::Failed && job.state != JobState::Cancelled;
     let asked: BTreeSet<&str> = asked.into_values().collect();
-    assert!(once.is_subset(&asked), "{} did more than it tells: {found:?} {events:#?}", job.id);
+    assert!(!reported || once.is_subset(&asked), "{} did more than it tells: {found:?} {events:#?}", job.id);
 }

@@ -103,7 +103,7 @@ async fn a_reader_that_never_reads_is_dropped_and_holds_nobody_up() {
     let flood = r"
 model: faults-1
 rules:
-  - when: { turn: { to: 12 } }
+  - times: 30
     reply: { tool_calls: [
       { name: shell, arguments: { command: 'head -c 60000 /dev/zero | tr \\0 a; : {{turn}}' } },
       { name: shell, arguments: { command: 'head -c 60000 /dev/zero | tr \\0 b; : {{turn}}' } },

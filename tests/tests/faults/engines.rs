@@ -205,14 +205,20 @@ impl OwnEngine {
         let _ = fs::remove_file(self.path("pid"));
         command.args(more).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         self.daemon = Some(command.spawn().expect("unshare and dockerd are there"));
-        let host = self.host();
-        comes_true("the engine answers", UP_WITHIN, async || docker(&["--host", &host, "info"]).await.0).await;
+        let (host, since) = (self.host(), Instant::now());
+        while !docker(&["--host", &host, "info"]).await.0 {
+            let log = fs::read_to_string(self.path("log")).unwrap_or_default();
+            assert!(since.elapsed() < UP_WITHIN, "no engine within {UP_WITHIN:?}: {log}");
+            tokio::task::yield_now().await;
+        }
     }
 
     fn kill9(&mut self) {
         let mut daemon = self.daemon.take().expect("it runs");
         daemon.kill().unwrap();
         daemon.wait().unwrap();
+        // Its containerd dies with it. Where nobody collects the dead, the next daemon would take this one for alive.
+        let _ = fs::remove_file(self.path("exec/containerd/containerd.pid"));
     }
 }
 
