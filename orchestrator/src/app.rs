@@ -192,6 +192,7 @@ impl App {
         let worker_side = Frame { allowed_hosts: None, body_limit_bytes: worker::MAX_BODY_BYTES }.around(worker_side);
         let sockets = Arc::new(Sockets::new(config.run_dir.clone(), worker_side));
         let (workspaces, retention) = workspaces(&config);
+        workspaces.clear_unborn(&store).await;
         let overfull = Overfull::default();
         let sweep = DiskSweep {
             store: store.clone(),

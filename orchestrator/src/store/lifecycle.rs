@@ -10,7 +10,10 @@ use super::{
     Connection, Store, StoreError, events, prompts,
     rows::{EventRow, JobRow, job_columns, text},
 };
-use crate::domain::job::{JobRecord, Refused, Step};
+use crate::{
+    domain::job::{JobRecord, Refused, Step},
+    failpoint,
+};
 
 /// Tool results remembered in a partial result.
 const LAST_ACTIONS: i64 = 5;
@@ -97,7 +100,9 @@ impl Store {
             }
         }
         let changed = write(&mut tx, before, now, |job| job.finish(now, report)).await?;
+        failpoint::reach("complete.before_commit");
         tx.commit().await?;
+        failpoint::reach("complete.after_commit");
         self.feed.ring(job);
         Ok(changed)
     }
