@@ -5,7 +5,7 @@
 mod hold;
 mod models;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::Router;
 use protocol::InstanceId;
@@ -35,12 +35,14 @@ use crate::{
     engine::{Docker, DockerSettings, Engine, SandboxReadiness},
     http::{
         layers::Frame,
-        listen::PatientListener,
+        listen::{PatientListener, Peer},
+        metrics::{self as scrape, MetricsDoor, Scrape},
         public::{self, PublicApi, PublicParts},
         worker::{self, WorkerApi, WorkerApiParts},
     },
     llm::Gateway,
     store::{Store, StoreError},
+    telemetry::metrics::Metrics,
     tools::HostTools,
 };
 
@@ -49,6 +51,8 @@ use crate::{
 const DRAIN_TASKS: Duration = Duration::from_secs(5);
 /// What model calls under way get to be recorded.
 const DRAIN_CALLS: Duration = Duration::from_secs(3);
+/// Samples wait no longer for their buckets, also when nobody reads them.
+const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 /// What workers' requests get after that.
 const DRAIN_SOCKETS: Duration = Duration::from_secs(1);
 
@@ -77,10 +81,12 @@ pub enum ServeError {
     #[error(transparent)]
     Tool(#[from] agent::RegisterError),
     /// The address.
-    #[error("cannot listen on {address}; is another program there? Set GANTRY_BIND to choose another")]
+    #[error("cannot listen on {address}; is another program there? Set {setting} to choose another")]
     Listen {
         /// Which.
         address: String,
+        /// What names it.
+        setting: &'static str,
         /// Why.
         #[source]
         source: io::Error,
@@ -120,6 +126,9 @@ pub struct App {
     sockets: Arc<Sockets>,
     dispatcher: Option<(Dispatcher, DiskSweep)>,
     router: Router,
+    metrics: Metrics,
+    /// The metrics' own address with what answers there.
+    scraped: Option<(TcpListener, Router)>,
     calls: TaskTracker,
     drain: CancellationToken,
     _hold: Hold,
@@ -143,9 +152,7 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     let app = App::build(config, Seams::default()).await?;
     // It listens only once the first probe has answered.
     app.first_probe().await;
-    let listener = TcpListener::bind(address)
-        .await
-        .map_err(|source| ServeError::Listen { address: address.to_string(), source })?;
+    let listener = listen(address, "GANTRY_BIND").await?;
     let drain = app.drain.clone();
     let running = app.run(listener);
     tokio::pin!(running);
@@ -165,7 +172,8 @@ impl App {
     pub async fn build(config: Config, seams: Seams) -> Result<Self, ServeError> {
         let hold = Hold::take(&config.data_dir)?;
         let clock = seams.clock.unwrap_or_else(Clock::system);
-        let (store, instance) = open_store(&config).await?;
+        let metrics = Metrics::default();
+        let (store, instance) = open_store(&config, &metrics).await?;
         let key = Arc::new(SigningKey::load(config.jwt_secret.as_ref(), &config.data_dir)?);
         let gateway = Arc::new(Gateway::new(models::settings(&config.llm)?).map_err(ModelsError::from)?);
         let tools = Arc::new(HostTools::new(store.clone(), clock.clone())?);
@@ -188,11 +196,18 @@ impl App {
             tools,
             pulse: pulse.clone(),
             day_limits: day_limits(&config),
+            metrics: metrics.clone(),
             lease,
             tasks: calls.clone(),
             drain: drain.clone(),
         }));
-        let worker_side = Frame { allowed_hosts: None, body_limit_bytes: worker::MAX_BODY_BYTES }.around(worker_side);
+        let frame = |side, allowed_hosts, body_limit_bytes| Frame {
+            allowed_hosts,
+            body_limit_bytes,
+            side,
+            metrics: metrics.clone(),
+        };
+        let worker_side = frame("worker", None, worker::MAX_BODY_BYTES).around(worker_side);
         let sockets = Arc::new(Sockets::new(config.run_dir.clone(), worker_side));
         let workspaces = Workspaces::new(config.workspace_dir.clone());
         let overfull = Overfull::default();
@@ -214,9 +229,19 @@ impl App {
             overfull: overfull.clone(),
             pulse,
             day_limits: day_limits(&config),
+            metrics: metrics.clone(),
             limits: plan_limits(&config),
         };
         let dispatcher = engine.map(|engine| (Dispatcher::new(settings, engine, wake.clone()), sweep));
+        let scrape = Scrape { metrics: metrics.clone(), store: store.clone() };
+        let scraped = match config.metrics_bind {
+            Some(address) => {
+                let listener = listen(address, "GANTRY_METRICS_BIND").await?;
+                // No host check: whoever reaches this address may read, and nothing can be changed there.
+                Some((listener, frame("metrics", None, public::MAX_BODY_BYTES).around(scrape::router(scrape.clone()))))
+            }
+            None => None,
+        };
         let public_side = public::router(PublicApi::new(PublicParts {
             store: store.clone(),
             key,
@@ -226,16 +251,22 @@ impl App {
             gateway,
             wake,
             ceiling,
+            metrics: metrics.clone(),
+            metrics_door: if scraped.is_some() { MetricsDoor::Elsewhere } else { MetricsDoor::Here(scrape) },
             drain: drain.clone(),
         }));
-        let frame = Frame { allowed_hosts: Some(config.allowed_hosts), body_limit_bytes: public::MAX_BODY_BYTES };
-        let router = frame.around(public_side);
-        Ok(Self { store, sandbox, sockets, dispatcher, router, calls, drain, _hold: hold })
+        let router = frame("public", Some(config.allowed_hosts), public::MAX_BODY_BYTES).around(public_side);
+        Ok(Self { store, sandbox, sockets, dispatcher, router, metrics, scraped, calls, drain, _hold: hold })
     }
 
     /// Asks the sandbox once, so that the first request meets an answer.
     pub async fn first_probe(&self) -> SandboxReadiness {
         self.sandbox.state().await
+    }
+
+    /// Where the metrics are read, when they have an address of their own.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.scraped.as_ref().and_then(|(listener, _)| listener.local_addr().ok())
     }
 
     /// Fires the drain.
@@ -252,10 +283,18 @@ impl App {
         let drain = self.drain.clone();
         let stop = drain.clone();
         let router = self.router;
+        let patient = PatientListener::new(listener, self.metrics.clone());
+        tasks.spawn(async move { ("the public API", answer(patient, router, stop).await) });
+        if let Some((listener, router)) = self.scraped {
+            let (stop, patient) = (drain.clone(), PatientListener::new(listener, self.metrics.clone()));
+            tasks.spawn(async move { ("the metrics", answer(patient, router, stop).await) });
+        }
+        let (stop, metrics) = (drain.clone(), self.metrics);
         tasks.spawn(async move {
-            let listener = PatientListener::new(listener);
-            let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
-            ("the public API", served.map_err(|error| error.to_string()))
+            while tokio::time::timeout(METRICS_UPKEEP, stop.cancelled()).await.is_err() {
+                metrics.upkeep();
+            }
+            ("the upkeep of the metrics", Ok(()))
         });
         if let Some((dispatcher, sweep)) = self.dispatcher {
             let stop = drain.clone();
@@ -310,9 +349,20 @@ impl App {
     }
 }
 
-async fn open_store(config: &Config) -> Result<(Store, InstanceId), ServeError> {
+async fn listen(address: SocketAddr, setting: &'static str) -> Result<TcpListener, ServeError> {
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|source| ServeError::Listen { address: address.to_string(), setting, source })
+}
+
+async fn answer(listener: PatientListener, router: Router, stop: CancellationToken) -> Result<(), String> {
+    let service = router.into_make_service_with_connect_info::<Peer>();
+    let served = axum::serve(listener, service).with_graceful_shutdown(stop.cancelled_owned()).await;
+    served.map_err(|error| error.to_string())
+}
+
+async fn open_store(config: &Config, metrics: &Metrics) -> Result<(Store, InstanceId), ServeError> {
     let at_url = |source| ServeError::Store { url: config.database_url.clone(), source };
-    let store = Store::open(&config.database_url).await.map_err(at_url)?;
+    let store = Store::open_counted(&config.database_url, metrics.clone()).await.map_err(at_url)?;
     let instance = match config.instance_id {
         Some(instance) => instance,
         None => store.instance_id().await.map_err(at_url)?,

@@ -2,6 +2,8 @@
 //!
 //! Owns the one subscriber, set once at the start. Never decides what is worth a line.
 
+pub mod metrics;
+
 use std::io::IsTerminal;
 
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};

@@ -9,6 +9,7 @@
 
 mod engine;
 mod hand;
+mod metrics;
 mod process;
 mod reply;
 mod script;
@@ -18,6 +19,7 @@ mod world;
 
 pub use engine::{Container, FakeEngine, NotStarted, Workers};
 pub use hand::HandWorker;
+pub use metrics::Metrics;
 pub use reply::Reply;
 pub use script::{echo_script, script_of};
 pub use stream::{EventStream, Told};

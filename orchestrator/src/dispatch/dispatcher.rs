@@ -23,6 +23,7 @@ use crate::{
     domain::{budget::DayLimits, job::JobRecord},
     engine::{Engine, SandboxReadiness},
     store::{Store, StoreError},
+    telemetry::metrics::Metrics,
 };
 
 /// The backstop while anything is open: no event of the engine or of ours should be needed twice.
@@ -65,6 +66,8 @@ pub struct DispatcherSettings {
     pub pulse: Pulse,
     /// What each user has for a day.
     pub day_limits: DayLimits,
+    /// Where removals are counted.
+    pub metrics: Metrics,
     /// How much may run.
     pub limits: PlanLimits,
 }
@@ -91,6 +94,7 @@ impl Dispatcher {
             auth: settings.auth,
             clock: settings.clock,
             pulse: settings.pulse.clone(),
+            metrics: settings.metrics,
             logs: settings.logs,
             lease: settings.lease,
         };

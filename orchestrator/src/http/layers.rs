@@ -11,8 +11,9 @@ use std::{
 
 use axum::{
     Router,
-    extract::{DefaultBodyLimit, FromRequestParts, MatchedPath, Request, State},
-    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header, request::Parts},
+    body::HttpBody as _,
+    extract::{ConnectInfo, DefaultBodyLimit, FromRequestParts, MatchedPath, Request, State},
+    http::{HeaderMap, HeaderName, HeaderValue, Uri, header, request::Parts},
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
@@ -20,7 +21,14 @@ use protocol::ErrorCode;
 use tower_http::catch_panic::CatchPanicLayer;
 use tracing::{Instrument, info, info_span, warn};
 
-use super::problem::{ApiError, Carried};
+use super::{
+    listen::Peer,
+    problem::{ApiError, Carried},
+};
+use crate::{
+    auth::Identity,
+    telemetry::metrics::{self, Metrics},
+};
 
 const MAX_REQUEST_ID_BYTES: usize = 128;
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -32,18 +40,23 @@ pub struct Frame {
     pub allowed_hosts: Option<Vec<String>>,
     /// Bodies up to this size, unless a route has a `DefaultBodyLimit` of its own.
     pub body_limit_bytes: usize,
+    /// Which of our listeners this is, in the metrics.
+    pub side: &'static str,
+    /// Where requests are counted.
+    pub metrics: Metrics,
 }
 
 /// The request's own facts, for handlers and the log.
 #[derive(Debug, Clone)]
 pub struct RequestContext {
     id: Arc<str>,
-    user: Arc<OnceLock<String>>,
+    from: Option<Peer>,
+    caller: Arc<OnceLock<Identity>>,
 }
 
 impl RequestContext {
-    fn new(id: &str) -> Self {
-        Self { id: id.into(), user: Arc::new(OnceLock::new()) }
+    fn new(id: &str, from: Option<Peer>) -> Self {
+        Self { id: id.into(), from, caller: Arc::default() }
     }
 
     /// The id in `X-Request-Id`, in problems and in the log.
@@ -51,10 +64,20 @@ impl RequestContext {
         &self.id
     }
 
-    /// Who calls, once it is known; for the log line.
-    pub fn set_user(&self, user: &str) {
+    /// Who calls, once it is known; for the log and the audit.
+    pub fn identify(&self, caller: &Identity) {
         // A second identity in one request would be the same one: the first stays.
-        let _ = self.user.set(user.to_owned());
+        let _ = self.caller.set(caller.clone());
+    }
+
+    /// Who calls, when that is known.
+    pub fn caller(&self) -> Option<&Identity> {
+        self.caller.get()
+    }
+
+    /// The address that the request came from; none on a worker's socket.
+    pub fn from(&self) -> Option<Peer> {
+        self.from
     }
 }
 
@@ -62,7 +85,7 @@ impl<S: Send + Sync> FromRequestParts<S> for RequestContext {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
-        Ok(parts.extensions.get::<Self>().cloned().unwrap_or_else(|| Self::new("none")))
+        Ok(parts.extensions.get::<Self>().cloned().unwrap_or_else(|| Self::new("none", None)))
     }
 }
 
@@ -78,7 +101,8 @@ impl Frame {
 
 async fn frame(State(frame): State<Arc<Frame>>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
-    let context = RequestContext::new(&request_id(request.headers()));
+    let from = request.extensions().get::<ConnectInfo<Peer>>().map(|ConnectInfo(peer)| *peer);
+    let context = RequestContext::new(&request_id(request.headers()), from);
     request.extensions_mut().insert(context.clone());
     let method = request.method().clone();
     // The route as it was written, so that no id and no query (which may hold a token) gets into the log.
@@ -89,24 +113,28 @@ async fn frame(State(frame): State<Arc<Frame>>, mut request: Request, next: Next
         Err(error) => error.into_response(),
     };
     let _entered = span.entered();
-    let mut response = as_problem(response, &context);
+    let mut response = as_problem(response, &frame, &context);
     if let Ok(id) = HeaderValue::from_str(context.id()) {
         response.headers_mut().insert(&REQUEST_ID, id);
     }
     harden(response.headers_mut());
-    log_request(&method, &route, response.status(), started, &context);
+    let took = started.elapsed();
+    let status = response.status().as_u16();
+    frame.metrics.request(metrics::Request { side: frame.side, method: method.as_str(), route: &route, status, took });
+    let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    let user = context.caller().map_or("-", |caller| caller.user.as_str());
+    // A stream's length nobody knows.
+    let bytes = response.body().size_hint().exact();
+    info!(
+        target: "gantry::request",
+        method = %method, route, status, duration_ms, bytes, user, request_id = context.id(), side = frame.side, "request"
+    );
     response
-}
-
-fn log_request(method: &Method, route: &str, status: StatusCode, started: Instant, context: &RequestContext) {
-    let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let user = context.user.get().map_or("-", String::as_str);
-    info!(target: "gantry::request", method = %method, route, status = status.as_u16(), duration_ms, user, "request");
 }
 
 /// Renders the error that a handler answered with, or that a layer or the router made without one; the one place where
 /// an error is logged.
-fn as_problem(mut response: Response, context: &RequestContext) -> Response {
+fn as_problem(mut response: Response, frame: &Frame, context: &RequestContext) -> Response {
     let carried = response.extensions_mut().remove::<Carried>();
     let error = match carried {
         Some(Carried(error)) => error,
@@ -116,6 +144,9 @@ fn as_problem(mut response: Response, context: &RequestContext) -> Response {
             None => return response,
         },
     };
+    if error.code() == ErrorCode::Fenced {
+        frame.metrics.fenced();
+    }
     let causes = error.causes();
     if error.status().is_server_error() {
         let causes = causes.as_deref().unwrap_or("-");

@@ -29,6 +29,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("jsonwebtoken", &["auth"]),
     ("genai", &["llm"]),
     ("reqwest", &["llm", "cli"]),
+    ("metrics_exporter_prometheus", &["telemetry"]),
 ];
 
 fn root() -> PathBuf {

@@ -19,6 +19,8 @@ mod house;
 #[cfg(test)]
 mod identity;
 #[cfg(test)]
+mod metrics;
+#[cfg(test)]
 mod model_faults;
 #[cfg(test)]
 mod prompts;

@@ -20,6 +20,9 @@ pub(super) struct Caller(pub(super) Identity);
 /// One who may change things.
 pub(super) struct Writer(pub(super) Identity);
 
+/// One who sees everything.
+pub(super) struct Admin(pub(super) Identity);
+
 impl FromRequestParts<PublicApi> for Caller {
     type Rejection = ApiError;
 
@@ -43,7 +46,7 @@ impl FromRequestParts<PublicApi> for Caller {
             return Err(ApiError::unauthorized(refused));
         }
         let Ok(context) = RequestContext::from_request_parts(parts, api).await;
-        context.set_user(&identity.user);
+        context.identify(&identity);
         Ok(Self(identity))
     }
 }
@@ -57,6 +60,18 @@ impl FromRequestParts<PublicApi> for Writer {
             return Ok(Self(identity));
         }
         Err(ApiError::new(ErrorCode::Forbidden, "a viewer reads; changing things needs the role user or admin"))
+    }
+}
+
+impl FromRequestParts<PublicApi> for Admin {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, ApiError> {
+        let Caller(identity) = Caller::from_request_parts(parts, api).await?;
+        if identity.role.sees_all() {
+            return Ok(Self(identity));
+        }
+        Err(ApiError::new(ErrorCode::Forbidden, "this is for admins; ask the operator for a token with that role"))
     }
 }
 

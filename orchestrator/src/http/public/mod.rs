@@ -14,6 +14,7 @@ mod health;
 mod idempotent;
 mod list;
 mod llm_calls;
+mod metrics;
 mod negotiate;
 mod prompt;
 mod ready;
@@ -32,8 +33,10 @@ use crate::{
     clock::Clock,
     dispatch::{Sandbox, Wake, Workspaces},
     domain::request::Ceiling,
+    http::metrics::MetricsDoor,
     llm::Gateway,
     store::Store,
+    telemetry::metrics::Metrics,
 };
 
 pub use docs::document;
@@ -65,6 +68,10 @@ pub struct PublicParts {
     pub wake: Wake,
     /// What a request may ask for.
     pub ceiling: Ceiling,
+    /// Where streams are counted.
+    pub metrics: Metrics,
+    /// Where the metrics are read.
+    pub metrics_door: MetricsDoor,
     /// Fires when the process drains: streams end, so that their readers go to the next process.
     pub drain: tokio_util::sync::CancellationToken,
 }
@@ -98,6 +105,7 @@ fn described() -> OpenApiRouter<PublicApi> {
         .routes(routes!(events::events))
         .routes(routes!(actions::actions))
         .routes(routes!(llm_calls::llm_calls))
+        .routes(routes!(metrics::metrics))
         .routes(routes!(health::health))
         .routes(routes!(ready::ready))
 }
