@@ -148,8 +148,12 @@ impl World {
 
     /// Somebody with a role.
     pub fn someone(&self, name: &str, role: Role) -> User {
-        let token = self.key.issue(name, role, self.clock.now(), chrono::Duration::hours(1)).expect("a token");
-        User::at(self.base(), Some(token.token))
+        User::at(self.base(), Some(self.fresh(name, role)))
+    }
+
+    /// A token for an hour from now.
+    pub fn fresh(&self, name: &str, role: Role) -> String {
+        self.key.issue(name, role, self.clock.now(), chrono::Duration::hours(1)).expect("a token").token
     }
 
     /// Somebody without a token.

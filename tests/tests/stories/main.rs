@@ -4,6 +4,7 @@
 mod backup;
 #[cfg(test)]
 mod budgets;
+mod audit;
 #[cfg(test)]
 mod cancel;
 #[cfg(test)]
@@ -31,5 +32,7 @@ mod refusals;
 mod review;
 #[cfg(test)]
 mod stuck;
+#[cfg(test)]
+mod usage;
 #[cfg(test)]
 mod worker_api;

@@ -3,10 +3,12 @@
 mod accept;
 mod actions;
 mod audit;
+mod audit_log;
 mod caller;
 mod cancel;
 mod create;
 mod cursor;
+mod deeds;
 mod docs;
 mod events;
 mod get;
@@ -22,10 +24,11 @@ mod reject;
 mod restart;
 mod stream;
 mod summary;
+mod usage;
 
 use std::sync::Arc;
 
-use axum::{Router, extract::DefaultBodyLimit};
+use axum::{Router, extract::DefaultBodyLimit, middleware};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
@@ -105,6 +108,8 @@ fn described() -> OpenApiRouter<PublicApi> {
         .routes(routes!(events::events))
         .routes(routes!(actions::actions))
         .routes(routes!(llm_calls::llm_calls))
+        .routes(routes!(usage::usage))
+        .routes(routes!(audit_log::audit_log))
         .routes(routes!(metrics::metrics))
         .routes(routes!(health::health))
         .routes(routes!(ready::ready))
@@ -113,5 +118,6 @@ fn described() -> OpenApiRouter<PublicApi> {
 /// The routes.
 pub fn router(api: PublicApi) -> Router {
     let (router, document) = described().split_for_parts();
-    router.with_state(api).merge(docs::router(docs::finish(document)))
+    let audited = middleware::from_fn_with_state(api.clone(), deeds::refusals);
+    router.with_state(api).layer(audited).merge(docs::router(docs::finish(document)))
 }
