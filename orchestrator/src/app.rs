@@ -2,6 +2,7 @@
 //!
 //! The only place that sees every part. Never decides anything about a job.
 
+mod doors;
 mod hold;
 mod models;
 
@@ -19,7 +20,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub use hold::HoldError;
 pub use models::ModelsError;
 
-use self::hold::Hold;
+use self::{
+    doors::{Doors, Scraped, answer, listen},
+    hold::Hold,
+};
 use crate::{
     auth::{KeyError, SigningKey, WorkerTokens},
     clock::Clock,
@@ -34,9 +38,7 @@ use crate::{
     },
     engine::{Docker, DockerSettings, Engine, SandboxReadiness},
     http::{
-        layers::Frame,
-        listen::{PatientListener, Peer},
-        metrics::{self as scrape, MetricsDoor, Scrape},
+        listen::PatientListener,
         public::{self, PublicApi, PublicParts},
         worker::{self, WorkerApi, WorkerApiParts},
     },
@@ -51,8 +53,6 @@ use crate::{
 const DRAIN_TASKS: Duration = Duration::from_secs(5);
 /// What model calls under way get to be recorded.
 const DRAIN_CALLS: Duration = Duration::from_secs(3);
-/// Samples wait no longer for their buckets, also when nobody reads them.
-const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 /// What workers' requests get after that.
 const DRAIN_SOCKETS: Duration = Duration::from_secs(1);
 
@@ -127,8 +127,7 @@ pub struct App {
     dispatcher: Option<(Dispatcher, DiskSweep)>,
     router: Router,
     metrics: Metrics,
-    /// The metrics' own address with what answers there.
-    scraped: Option<(TcpListener, Router)>,
+    scraped: Option<Scraped>,
     calls: TaskTracker,
     drain: CancellationToken,
     _hold: Hold,
@@ -183,10 +182,7 @@ impl App {
         let pulse = Pulse::new(clock.clone());
         let (wake, drain, calls) = (Wake::default(), CancellationToken::new(), TaskTracker::new());
         let engine = engine(&config, instance, seams.engine);
-        let sandbox = Arc::new(match &engine {
-            Some(engine) => Sandbox::on(Arc::clone(engine), clock.clone()),
-            None => Sandbox::disabled(clock.clone()),
-        });
+        let sandbox = Arc::new(sandbox(engine.as_ref(), &clock));
         let worker_side = worker::router(WorkerApi::new(WorkerApiParts {
             store: store.clone(),
             auth: tokens.clone(),
@@ -201,22 +197,12 @@ impl App {
             tasks: calls.clone(),
             drain: drain.clone(),
         }));
-        let frame = |side, allowed_hosts, body_limit_bytes| Frame {
-            allowed_hosts,
-            body_limit_bytes,
-            side,
-            metrics: metrics.clone(),
-        };
-        let worker_side = frame("worker", None, worker::MAX_BODY_BYTES).around(worker_side);
+        let doors = Doors { metrics: metrics.clone() };
+        let worker_side = doors.worker(worker_side);
         let sockets = Arc::new(Sockets::new(config.run_dir.clone(), worker_side));
         let workspaces = Workspaces::new(config.workspace_dir.clone());
         let overfull = Overfull::default();
-        let sweep = DiskSweep {
-            store: store.clone(),
-            workspaces: workspaces.clone(),
-            overfull: overfull.clone(),
-            wake: wake.clone(),
-        };
+        let sweep = disk_sweep(&store, &workspaces, &overfull, &wake);
         let settings = DispatcherSettings {
             store: store.clone(),
             sandbox: Arc::clone(&sandbox),
@@ -233,15 +219,7 @@ impl App {
             limits: plan_limits(&config),
         };
         let dispatcher = engine.map(|engine| (Dispatcher::new(settings, engine, wake.clone()), sweep));
-        let scrape = Scrape { metrics: metrics.clone(), store: store.clone() };
-        let scraped = match config.metrics_bind {
-            Some(address) => {
-                let listener = listen(address, "GANTRY_METRICS_BIND").await?;
-                // No host check: whoever reaches this address may read, and nothing can be changed there.
-                Some((listener, frame("metrics", None, public::MAX_BODY_BYTES).around(scrape::router(scrape.clone()))))
-            }
-            None => None,
-        };
+        let (metrics_door, scraped) = doors.scraped(config.metrics_bind, store.clone()).await?;
         let public_side = public::router(PublicApi::new(PublicParts {
             store: store.clone(),
             key,
@@ -252,10 +230,10 @@ impl App {
             wake,
             ceiling,
             metrics: metrics.clone(),
-            metrics_door: if scraped.is_some() { MetricsDoor::Elsewhere } else { MetricsDoor::Here(scrape) },
+            metrics_door,
             drain: drain.clone(),
         }));
-        let router = frame("public", Some(config.allowed_hosts), public::MAX_BODY_BYTES).around(public_side);
+        let router = doors.public(config.allowed_hosts, public_side);
         Ok(Self { store, sandbox, sockets, dispatcher, router, metrics, scraped, calls, drain, _hold: hold })
     }
 
@@ -266,7 +244,7 @@ impl App {
 
     /// Where the metrics are read, when they have an address of their own.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
-        self.scraped.as_ref().and_then(|(listener, _)| listener.local_addr().ok())
+        self.scraped.as_ref().and_then(|scraped| scraped.listener.local_addr().ok())
     }
 
     /// Fires the drain.
@@ -283,19 +261,15 @@ impl App {
         let drain = self.drain.clone();
         let stop = drain.clone();
         let router = self.router;
-        let patient = PatientListener::new(listener, self.metrics.clone());
-        tasks.spawn(async move { ("the public API", answer(patient, router, stop).await) });
-        if let Some((listener, router)) = self.scraped {
-            let (stop, patient) = (drain.clone(), PatientListener::new(listener, self.metrics.clone()));
+        let (metrics, scraped) = (self.metrics, self.scraped);
+        let public = PatientListener::new(listener, metrics.clone());
+        tasks.spawn(async move { ("the public API", answer(public, router, stop).await) });
+        if let Some(Scraped { listener, router }) = scraped {
+            let (stop, patient) = (drain.clone(), PatientListener::new(listener, metrics.clone()));
             tasks.spawn(async move { ("the metrics", answer(patient, router, stop).await) });
         }
-        let (stop, metrics) = (drain.clone(), self.metrics);
-        tasks.spawn(async move {
-            while tokio::time::timeout(METRICS_UPKEEP, stop.cancelled()).await.is_err() {
-                metrics.upkeep();
-            }
-            ("the upkeep of the metrics", Ok(()))
-        });
+        let stop = drain.clone();
+        tasks.spawn(async move { ("the upkeep of the metrics", doors::upkeep(metrics, stop).await) });
         if let Some((dispatcher, sweep)) = self.dispatcher {
             let stop = drain.clone();
             tasks.spawn(async move {
@@ -349,17 +323,6 @@ impl App {
     }
 }
 
-async fn listen(address: SocketAddr, setting: &'static str) -> Result<TcpListener, ServeError> {
-    let bound = TcpListener::bind(address).await;
-    bound.map_err(|source| ServeError::Listen { address: address.to_string(), setting, source })
-}
-
-async fn answer(listener: PatientListener, router: Router, stop: CancellationToken) -> Result<(), String> {
-    let service = router.into_make_service_with_connect_info::<Peer>();
-    let served = axum::serve(listener, service).with_graceful_shutdown(stop.cancelled_owned()).await;
-    served.map_err(|error| error.to_string())
-}
-
 async fn open_store(config: &Config, metrics: &Metrics) -> Result<(Store, InstanceId), ServeError> {
     let at_url = |source| ServeError::Store { url: config.database_url.clone(), source };
     let store = Store::open_counted(&config.database_url, metrics.clone()).await.map_err(at_url)?;
@@ -388,6 +351,18 @@ fn engine(config: &Config, instance_id: InstanceId, given: Option<Arc<dyn Engine
 
 fn day_limits(config: &Config) -> DayLimits {
     DayLimits { max_tokens: config.user_day_max_tokens, max_micro_usd: micro_dollars(config.user_day_max_cost_usd) }
+}
+
+fn sandbox(engine: Option<&Arc<dyn Engine>>, clock: &Clock) -> Sandbox {
+    match engine {
+        Some(engine) => Sandbox::on(Arc::clone(engine), clock.clone()),
+        None => Sandbox::disabled(clock.clone()),
+    }
+}
+
+fn disk_sweep(store: &Store, workspaces: &Workspaces, overfull: &Overfull, wake: &Wake) -> DiskSweep {
+    let (store, workspaces) = (store.clone(), workspaces.clone());
+    DiskSweep { store, workspaces, overfull: overfull.clone(), wake: wake.clone() }
 }
 
 fn plan_limits(config: &Config) -> PlanLimits {

@@ -61,6 +61,7 @@ pub(super) enum By {
 
 impl Store {
     /// A handle whose next change is this deed, and is written down as such in its transaction.
+    #[must_use]
     pub fn by(&self, deed: Deed) -> Self {
         Self { by: By::Person(Box::new(deed)), ..self.clone() }
     }

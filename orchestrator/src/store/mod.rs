@@ -3,9 +3,9 @@
 //! Every statement is plain enough for SQLite and PostgreSQL. One connection writes (SQLite has one writer; waiting for
 //! it in our own queue is fair, waiting on its lock is not), the others read.
 
+mod audit;
 mod backup;
 mod budget;
-mod audit;
 mod calls;
 mod events;
 mod feed;
@@ -35,9 +35,9 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
+pub use audit::{AuditFilter, Deed};
 pub use backup::{BackupError, backup};
 pub use budget::Reserved;
-pub use audit::{AuditFilter, Deed};
 pub use calls::{ActionRow, CallRow, KnownCall};
 pub use events::{Appended, EventPage};
 pub use feed::{Feed, Follower};

@@ -1,10 +1,11 @@
 //! The stories: what a user, a worker and an engine see of a whole orchestrator, told at the boundary.
 
 #[cfg(test)]
+mod audit;
+#[cfg(test)]
 mod backup;
 #[cfg(test)]
 mod budgets;
-mod audit;
 #[cfg(test)]
 mod cancel;
 #[cfg(test)]
@@ -29,6 +30,7 @@ mod prompts;
 mod queue;
 #[cfg(test)]
 mod refusals;
+#[cfg(test)]
 mod review;
 #[cfg(test)]
 mod stuck;

@@ -45,7 +45,7 @@ async fn it_adds_up_the_same_whichever_way() {
     let (ada, bob, root) = (world.user("ada"), world.user("bob"), world.someone("root", Role::Admin));
     let first = job(&world, &ada, 2).await;
     job(&world, &bob, 1).await;
-    time.advance(Duration::from_secs(20 * 3600));
+    time.advance(Duration::from_hours(20));
     let (ada, root) =
         (ada.with_token(&world.fresh("ada", Role::User)), root.with_token(&world.fresh("root", Role::Admin)));
     let second = job(&world, &ada, 1).await;

@@ -59,5 +59,5 @@ pub(super) async fn audit_log(
         limit: limit + 1,
     };
     let rows = api.store.audit(&filter).await?;
-    Ok(Json(cursor::page(rows, limit, |id| id.to_string())))
+    Ok(Json(cursor::page(rows, limit, ToString::to_string)))
 }
