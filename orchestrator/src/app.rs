@@ -201,7 +201,7 @@ impl App {
         let worker_side = doors.worker(worker_side);
         let sockets = Arc::new(Sockets::new(config.run_dir.clone(), worker_side));
         let workspaces = Workspaces::new(config.workspace_dir.clone());
-        let overfull = Overfull::default();
+        let (overfull, logs) = (Overfull::default(), config.data_dir.join("logs"));
         let sweep = disk_sweep(&store, &workspaces, &overfull, &wake);
         let settings = DispatcherSettings {
             store: store.clone(),
@@ -210,7 +210,7 @@ impl App {
             workspaces: workspaces.clone(),
             auth: tokens,
             clock: clock.clone(),
-            logs: config.data_dir.join("logs"),
+            logs: logs.clone(),
             lease,
             overfull: overfull.clone(),
             pulse,
@@ -231,6 +231,7 @@ impl App {
             ceiling,
             metrics: metrics.clone(),
             metrics_door,
+            logs,
             drain: drain.clone(),
         }));
         let router = doors.public(config.allowed_hosts, public_side);

@@ -21,6 +21,8 @@ mod house;
 #[cfg(test)]
 mod identity;
 #[cfg(test)]
+mod log;
+#[cfg(test)]
 mod metrics;
 #[cfg(test)]
 mod model_faults;

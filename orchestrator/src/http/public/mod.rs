@@ -16,6 +16,7 @@ mod health;
 mod idempotent;
 mod list;
 mod llm_calls;
+mod logs;
 mod metrics;
 mod negotiate;
 mod prompt;
@@ -26,7 +27,7 @@ mod stream;
 mod summary;
 mod usage;
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use axum::{Router, extract::DefaultBodyLimit, middleware};
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -71,6 +72,8 @@ pub struct PublicParts {
     pub wake: Wake,
     /// What a request may ask for.
     pub ceiling: Ceiling,
+    /// Where containers' output is kept.
+    pub logs: PathBuf,
     /// Where streams are counted.
     pub metrics: Metrics,
     /// Where the metrics are read.
@@ -108,6 +111,7 @@ fn described() -> OpenApiRouter<PublicApi> {
         .routes(routes!(events::events))
         .routes(routes!(actions::actions))
         .routes(routes!(llm_calls::llm_calls))
+        .routes(routes!(logs::logs))
         .routes(routes!(usage::usage))
         .routes(routes!(audit_log::audit_log))
         .routes(routes!(metrics::metrics))
