@@ -28,10 +28,7 @@ use crate::{
     auth::{KeyError, SigningKey, WorkerTokens},
     clock::Clock,
     config::{Config, SandboxMode},
-    dispatch::{
-        DiskSweep, Dispatcher, DispatcherSettings, Overfull, Pulse, Sandbox, Sockets, Wake, Workspaces,
-        plan::PlanLimits,
-    },
+    dispatch::{DiskSweep, Dispatcher, DispatcherSettings, Overfull, Pulse, Sandbox, Sockets, Wake, plan::PlanLimits},
     domain::{
         budget::{DayLimits, micro_dollars},
         request::Ceiling,
@@ -43,9 +40,10 @@ use crate::{
         worker::{self, WorkerApi, WorkerApiParts},
     },
     llm::Gateway,
-    store::{Store, StoreError},
+    store::{Kept, Store, StoreError},
     telemetry::metrics::Metrics,
     tools::HostTools,
+    workspace::{Retention, RetentionSweep, Workspaces},
 };
 
 /// What requests and containers at work get when the process drains. With the two below less than the 10 s that an
@@ -125,6 +123,7 @@ pub struct App {
     sandbox: Arc<Sandbox>,
     sockets: Arc<Sockets>,
     dispatcher: Option<(Dispatcher, DiskSweep)>,
+    retention: RetentionSweep,
     router: Router,
     metrics: Metrics,
     scraped: Option<Scraped>,
@@ -173,6 +172,7 @@ impl App {
         let clock = seams.clock.unwrap_or_else(Clock::system);
         let metrics = Metrics::default();
         let (store, instance) = open_store(&config, &metrics).await?;
+        let records = Kept { days: config.record_retention_days, max_mb: config.record_retention_max_mb };
         let key = Arc::new(SigningKey::load(config.jwt_secret.as_ref(), &config.data_dir)?);
         let gateway = Arc::new(Gateway::new(models::settings(&config.llm)?).map_err(ModelsError::from)?);
         let tools = Arc::new(HostTools::new(store.clone(), clock.clone())?);
@@ -200,7 +200,7 @@ impl App {
         let doors = Doors { metrics: metrics.clone() };
         let worker_side = doors.worker(worker_side);
         let sockets = Arc::new(Sockets::new(config.run_dir.clone(), worker_side));
-        let workspaces = Workspaces::new(config.workspace_dir.clone());
+        let (workspaces, retention) = workspaces(&config);
         let (overfull, logs) = (Overfull::default(), config.data_dir.join("logs"));
         let sweep = disk_sweep(&store, &workspaces, &overfull, &wake);
         let settings = DispatcherSettings {
@@ -223,9 +223,10 @@ impl App {
         let public_side = public::router(PublicApi::new(PublicParts {
             store: store.clone(),
             key,
-            clock,
+            clock: clock.clone(),
             sandbox: Arc::clone(&sandbox),
-            workspaces,
+            workspaces: workspaces.clone(),
+            retention,
             gateway,
             wake,
             ceiling,
@@ -235,7 +236,8 @@ impl App {
             drain: drain.clone(),
         }));
         let router = doors.public(config.allowed_hosts, public_side);
-        Ok(Self { store, sandbox, sockets, dispatcher, router, metrics, scraped, calls, drain, _hold: hold })
+        let retention = RetentionSweep { retention, records, store: store.clone(), workspaces, clock };
+        Ok(Self { store, sandbox, sockets, dispatcher, retention, router, metrics, scraped, calls, drain, _hold: hold })
     }
 
     /// Asks the sandbox once, so that the first request meets an answer.
@@ -271,6 +273,12 @@ impl App {
         }
         let stop = drain.clone();
         tasks.spawn(async move { ("the upkeep of the metrics", doors::upkeep(metrics, stop).await) });
+        let stop = drain.clone();
+        let retention = self.retention;
+        tasks.spawn(async move {
+            let ran = retention.run(stop).await;
+            ("the retention of workspaces", ran.map_err(|error| chain(&error)))
+        });
         if let Some((dispatcher, sweep)) = self.dispatcher {
             let stop = drain.clone();
             tasks.spawn(async move {
@@ -359,6 +367,13 @@ fn sandbox(engine: Option<&Arc<dyn Engine>>, clock: &Clock) -> Sandbox {
         Some(engine) => Sandbox::on(Arc::clone(engine), clock.clone()),
         None => Sandbox::disabled(clock.clone()),
     }
+}
+
+fn workspaces(config: &Config) -> (Workspaces, Retention) {
+    let workspaces = Workspaces::new(config.workspace_dir.clone());
+    // What is staged belongs to requests, and those of an earlier process are over.
+    workspaces.clear_staging();
+    (workspaces, Retention::of_days(config.workspace_retention_days))
 }
 
 fn disk_sweep(store: &Store, workspaces: &Workspaces, overfull: &Overfull, wake: &Wake) -> DiskSweep {

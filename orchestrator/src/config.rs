@@ -118,6 +118,10 @@ pub struct Config {
     pub user_day_max_tokens: u64,
     /// The same in money.
     pub user_day_max_cost_usd: f64,
+    /// Events, model calls and tool calls are kept this long after the end.
+    pub record_retention_days: u64,
+    /// From this size of the database on the oldest of them go sooner; 0 is no limit.
+    pub record_retention_max_mb: u64,
     /// Workspaces are kept this long after the end.
     pub workspace_retention_days: u64,
     /// Models.
@@ -188,6 +192,8 @@ impl Config {
             limits_ceiling: limits_ceiling(l)?,
             user_day_max_tokens: l.whole("user_day.max_tokens", 0, 0..=1_000_000_000_000)?,
             user_day_max_cost_usd: l.real("user_day.max_cost_usd", 0.0, 0.0..=1_000_000.0)?,
+            record_retention_days: l.whole("record_retention_days", 90, 0..=3650)?,
+            record_retention_max_mb: l.whole("record_retention_max_mb", 0, 0..=67_108_864)?,
             workspace_retention_days: l.whole("workspace_retention_days", 7, 0..=3650)?,
             llm: model::read(l)?,
             routines: RoutineSettings {

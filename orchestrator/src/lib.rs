@@ -1,6 +1,6 @@
 //! The orchestrator: takes jobs, makes containers match the database, holds the keys to the models.
 //!
-//! Floors, an import never climbs: `app` · `http`, `cli` · `dispatch`, `tools` · `llm`, `auth` · `store` · `domain`,
+//! Floors, an import never climbs: `app` · `http`, `cli` · `dispatch`, `tools` · `llm`, `auth`, `workspace` · `store` · `domain`,
 //! `engine` · then the crates `agent` and `protocol`.
 
 pub mod app;
@@ -16,3 +16,4 @@ pub mod llm;
 pub mod store;
 pub mod telemetry;
 pub mod tools;
+pub mod workspace;

@@ -6,6 +6,7 @@
 mod account;
 mod chat;
 mod event;
+mod file;
 mod ids;
 mod job;
 mod problem;
@@ -16,6 +17,7 @@ pub use chat::{
     Completion, CompletionRequest, FinishReason, Message, TokenUsage, ToolCall, ToolChoice, ToolDefinition, ToolDomain,
 };
 pub use event::{Event, EventData, EventKind, LogStream, MessageRole, PlanStep};
+pub use file::{FileEntry, FileKind, Unpacked};
 pub use ids::{CallId, InstanceId, JobId, ParseIdError, PromptId};
 pub use job::{
     CancelRequest, ContainerInfo, CreateJob, Egress, EgressInjection, InputFile, Job, JobMode, JobReason, JobResult,

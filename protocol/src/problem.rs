@@ -54,12 +54,20 @@ codes! {
     CallIdReused => "call_id_reused", 409, "Call id used with another request";
     /// An older attempt of the job.
     Fenced => "fenced", 409, "Attempt is over";
+    /// Only a held job that is pending is started.
+    NotHeld => "not_held", 409, "Job is not held";
+    /// A directory, a link or something else where a file is asked for.
+    NotAFile => "not_a_file", 409, "Not a file";
+    /// A file, a link or something else where a directory is asked for.
+    NotADirectory => "not_a_directory", 409, "Not a directory";
     /// Prompts wait that the worker has not fetched.
     PromptsWaiting => "prompts_waiting", 409, "Prompts are waiting";
     /// The job takes no more prompts.
     PromptsClosed => "prompts_closed", 409, "No more prompts taken";
     /// Something else about its state.
     Conflict => "conflict", 409, "Conflict";
+    /// The job's files are no longer kept.
+    WorkspaceGone => "workspace_gone", 410, "Workspace no longer kept";
     /// Over a size limit.
     TooLarge => "too_large", 413, "Too large";
     /// Not a media type this endpoint takes.

@@ -57,6 +57,19 @@ impl User {
         Reply::of(request.body(body.to_owned())).await
     }
 
+    /// `PUT` of bytes.
+    pub async fn put(&self, path: &str, kind: &str, bytes: impl Into<Vec<u8>>) -> Reply {
+        let request = self.request(Method::PUT, path).header("Content-Type", kind);
+        Reply::of(request.body(bytes.into())).await
+    }
+
+    /// `GET` of bytes, which must be there whole.
+    pub async fn bytes(&self, path: &str) -> Vec<u8> {
+        let response = crate::within("an answer", self.request(Method::GET, path).send()).await.expect("an answer");
+        assert_eq!(response.status().as_u16(), 200, "{path}");
+        crate::within("an answer's end", response.bytes()).await.expect("the answer is whole").to_vec()
+    }
+
     /// A new job, which must be taken.
     pub async fn create(&self, body: Value) -> JobId {
         let reply = self.post("/api/jobs", &body).await.expect(201);

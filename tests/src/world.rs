@@ -214,7 +214,12 @@ impl World {
         let admin = self.someone("the-harness", Role::Admin);
         for job in admin.jobs().await {
             assert!(job.state.is_finished(), "a story leaves no open job: {} is {}", job.id, job.state);
-            check_events(&job, &admin.events(job.id).await);
+            let events = admin.events(job.id).await;
+            // A world that trims soon has lost the beginning of some; of the rest everything is checked.
+            let trims = self.config.record_retention_days < 2;
+            if !trims || events.first().is_some_and(|event| event.seq == 1) {
+                check_events(&job, &events);
+            }
         }
         self.engine.empty().await;
         self.stop().await;
@@ -264,6 +269,11 @@ impl World {
     /// This world's own folder.
     pub fn folder(&self) -> &std::path::Path {
         self.folder.path()
+    }
+
+    /// A job's workspace on the host.
+    pub fn workspace(&self, job: protocol::JobId) -> std::path::PathBuf {
+        self.config.workspace_dir.join(job.to_string())
     }
 
     /// How long the orchestrator's tick is: what only a tick brings takes at most this and a little.

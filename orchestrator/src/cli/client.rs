@@ -47,16 +47,7 @@ impl Client {
         if !matches!(base.scheme(), "http" | "https") || base.host().is_none() {
             return Err(wrong());
         }
-        let mut builder = reqwest::Client::builder()
-            .user_agent(concat!("gantry-cli/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(STREAM_SILENCE)
-            .redirect(reqwest::redirect::Policy::none());
-        // A proxy of the environment is for the world outside, not for this machine.
-        if base.host_str().is_some_and(|host| host == "localhost" || host.starts_with("127.") || host == "[::1]") {
-            builder = builder.no_proxy();
-        }
-        let http = builder.build().map_err(|error| CliError::failed("cannot make an HTTP client", error))?;
+        let http = built(builder(&base).read_timeout(STREAM_SILENCE))?;
         Ok(Self { http, base, token })
     }
 
@@ -95,6 +86,27 @@ impl Client {
         let mut request = self.request(Method::POST, path, &[]).timeout(ANSWER_TIMEOUT).json(body);
         if let Some(key) = idempotency_key {
             request = request.header("Idempotency-Key", key);
+        }
+        self.read(self.send(request).await?).await
+    }
+
+    /// `GET` of bytes, however many.
+    pub(super) async fn download(&self, path: &str) -> Result<Response, CliError> {
+        self.send(self.request(Method::GET, path, &[])).await
+    }
+
+    /// `PUT` of a body, with its length where that is known; the answer comes when all of it has been taken in.
+    pub(super) async fn upload<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        kind: &str,
+        (body, length): (reqwest::Body, Option<u64>),
+    ) -> Result<T, CliError> {
+        // A long upload is a long silence.
+        let patient = Self { http: built(builder(&self.base))?, base: self.base.clone(), token: self.token.clone() };
+        let mut request = patient.request(Method::PUT, path, &[]).header(header::CONTENT_TYPE, kind).body(body);
+        if let Some(length) = length {
+            request = request.header(header::CONTENT_LENGTH, length);
         }
         self.read(self.send(request).await?).await
     }
@@ -146,4 +158,20 @@ impl Client {
         }
         CliError::Unreachable { url: self.base.to_string(), cause: cause.to_string() }
     }
+}
+
+fn builder(base: &Url) -> reqwest::ClientBuilder {
+    let builder = reqwest::Client::builder()
+        .user_agent(concat!("gantry-cli/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(CONNECT_TIMEOUT)
+        .redirect(reqwest::redirect::Policy::none());
+    // A proxy of the environment is for the world outside, not for this machine.
+    if base.host_str().is_some_and(|host| host == "localhost" || host.starts_with("127.") || host == "[::1]") {
+        return builder.no_proxy();
+    }
+    builder
+}
+
+fn built(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, CliError> {
+    builder.build().map_err(|error| CliError::failed("cannot make an HTTP client", error))
 }

@@ -124,7 +124,7 @@ impl CliError {
             Self::Failed(_) | Self::Output(_) => Exit::Failed,
             Self::Unreachable { .. } | Self::NotGantry { .. } => Exit::Unreachable,
             Self::Refused(problem) => match problem.status {
-                404 => Exit::NotFound,
+                404 | 410 => Exit::NotFound,
                 409 => Exit::Conflict,
                 400 | 405 | 413 | 415 | 422 => Exit::Usage,
                 _ => Exit::Unreachable,

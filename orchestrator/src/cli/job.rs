@@ -1,6 +1,7 @@
 //! `gantry job`: create, follow, list, show, talk to, end.
 
 mod create;
+mod files;
 mod follow;
 mod watch;
 
@@ -38,6 +39,17 @@ pub(super) enum JobCommand {
         /// The job's id
         id: JobId,
     },
+    /// Start a job that was created with --hold
+    Start {
+        /// The job's id
+        id: JobId,
+    },
+    /// List a directory of a job's workspace
+    Files(files::FilesArgs),
+    /// Fetch a file of a job's workspace, or all of it
+    Get(files::GetArgs),
+    /// Send a file into the workspace of a job that has not finished, or a whole tar
+    Put(files::PutArgs),
     /// Print a job's events
     Events(EventsArgs),
     /// Print what a job's containers printed, once they are gone
@@ -190,6 +202,14 @@ pub(super) async fn run(command: JobCommand, environment: &Environment, output: 
             output.either(&job, |paint| shown(paint, &job))?;
             Ok(Exit::Fine)
         }
+        JobCommand::Start { id } => {
+            let job: Job = client.post(&format!("/api/jobs/{id}/start"), &serde_json::json!({}), None).await?;
+            output.either(&job, |_| format!("{id} started"))?;
+            Ok(Exit::Fine)
+        }
+        JobCommand::Files(args) => files::files(&client, args, output).await,
+        JobCommand::Get(args) => files::get(&client, args, output).await,
+        JobCommand::Put(args) => files::put(&client, args, output).await,
         JobCommand::Events(args) => events(&client, args, output).await,
         JobCommand::Logs { id } => logs(&client, id, output).await,
         JobCommand::Cancel { id, reason } => {

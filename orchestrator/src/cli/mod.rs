@@ -10,6 +10,7 @@ mod exit;
 mod job;
 mod llm;
 mod output;
+mod progress;
 mod render;
 mod serve;
 mod stream;

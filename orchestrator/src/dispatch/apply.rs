@@ -7,7 +7,7 @@ use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{ContainerInfo, JobId, JobReason};
 
-use super::{Pulse, Sandbox, SocketJob, Sockets, Workspaces, plan::Action};
+use super::{Pulse, Sandbox, SocketJob, Sockets, plan::Action};
 use crate::{
     auth::{TokenError, WorkerTokens},
     clock::Clock,
@@ -15,6 +15,7 @@ use crate::{
     engine::{ContainerRole, ContainerSpec, Engine, EngineError, Resources, SandboxReadiness},
     store::{Changed, Store, StoreError},
     telemetry::metrics::Metrics,
+    workspace::Workspaces,
 };
 
 /// What the worker gets to stop its children and flush (contract: sandbox, Cancel and end).

@@ -4,28 +4,21 @@
 
 use std::{
     collections::HashSet,
-    fs, io,
-    os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use protocol::{JobId, JobState};
+use protocol::{JobId, JobState, Limits};
 use tokio_util::sync::CancellationToken;
 
-use super::{Wake, Workspaces};
-use crate::store::{Store, StoreError};
+use super::Wake;
+use crate::{
+    store::{Store, StoreError},
+    workspace::{FileError, Workspaces},
+};
 
 /// Between sweeps (contract: sandbox, Posture).
 const EVERY: Duration = Duration::from_secs(1);
-/// Blocks as `stat` counts them.
-const BLOCK_BYTES: u64 = 512;
-/// One file for each 4 KiB of the limit: a file system's own block, so that empty files cannot outrun the bytes.
-const INODES_PER_MB: u64 = 256;
-const MB: u64 = 1024 * 1024;
-/// Folders within folders; what is deeper is as good as full, since nothing else walks it either.
-const MAX_DEPTH: usize = 512;
 
 /// Jobs whose workspace is over its limit.
 #[derive(Debug, Clone, Default)]
@@ -62,15 +55,16 @@ impl DiskSweep {
                 () = drain.cancelled() => return Ok(()),
                 () = tokio::time::sleep(EVERY) => {}
             }
-            let running = self.store.unfinished().await?;
-            let folders: Vec<(JobId, u64, PathBuf)> = running
+            let running = self.store.unfinished(0).await?;
+            let running: Vec<(JobId, Limits)> = running
                 .iter()
                 .filter(|job| matches!(job.state, JobState::InProgress | JobState::Stuck))
-                .map(|job| (job.id, job.limits.disk_mb, self.workspaces.folder(job.id)))
+                .map(|job| (job.id, job.limits))
                 .collect();
+            let workspaces = self.workspaces.clone();
             let measured = tokio::task::spawn_blocking(move || {
-                let over = folders.into_iter().filter(|(_, disk_mb, folder)| is_over(folder, *disk_mb));
-                over.map(|(job, ..)| job).collect::<HashSet<_>>()
+                let over = running.into_iter().filter(|(job, limits)| is_over(&workspaces, *job, limits));
+                over.map(|(job, _)| job).collect::<HashSet<_>>()
             });
             // A sweep that panicked found nothing; the next one looks again.
             let over = measured.await.unwrap_or_default();
@@ -83,55 +77,32 @@ impl DiskSweep {
     }
 }
 
-/// Whether a folder holds more than `disk_mb`, or more files than that allows. Stops counting once it does.
-fn is_over(folder: &Path, disk_mb: u64) -> bool {
-    let mut left = Left { bytes: disk_mb.saturating_mul(MB), inodes: disk_mb.saturating_mul(INODES_PER_MB) };
-    !left.take_folder(folder, 0)
-}
-
-struct Left {
-    bytes: u64,
-    inodes: u64,
-}
-
-impl Left {
-    /// False once nothing is left. What vanishes while it is looked at counts nothing.
-    fn take_folder(&mut self, folder: &Path, depth: usize) -> bool {
-        if depth > MAX_DEPTH {
-            return false;
+/// Whether a workspace holds more than its job may have. Stops counting once it does.
+fn is_over(workspaces: &Workspaces, job: JobId, limits: &Limits) -> bool {
+    match workspaces.room(job, limits, None) {
+        Ok(_) => false,
+        // Of our own making, and over with the next sweep.
+        Err(FileError::Io(error)) => {
+            tracing::warn!(job.id = %job, %error, "cannot measure a workspace");
+            false
         }
-        let entries = match fs::read_dir(folder) {
-            Ok(entries) => entries,
-            // Fail closed: a folder that cannot be looked into (we are not root) may hold anything.
-            Err(error) => return error.kind() != io::ErrorKind::PermissionDenied,
-        };
-        for entry in entries.flatten() {
-            // Of the link itself: what it points at is elsewhere.
-            let Ok(metadata) = entry.metadata() else { continue };
-            let (Some(inodes), Some(bytes)) =
-                (self.inodes.checked_sub(1), self.bytes.checked_sub(metadata.blocks().saturating_mul(BLOCK_BYTES)))
-            else {
-                return false;
-            };
-            (self.inodes, self.bytes) = (inodes, bytes);
-            if metadata.is_dir() && !self.take_folder(&entry.path(), depth + 1) {
-                return false;
-            }
-        }
-        true
+        // Fail closed: a folder that cannot be looked into (we are not root) may hold anything.
+        Err(_) => true,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::{fs, os::unix::fs::symlink, path::Path};
 
     use super::*;
 
     fn filled(make: impl FnOnce(&Path)) -> bool {
-        let folder = tempfile::tempdir().unwrap();
-        make(folder.path());
-        is_over(folder.path(), 1)
+        let root = tempfile::tempdir().unwrap();
+        let (workspaces, job) = (Workspaces::new(root.path().to_owned()), JobId::generate());
+        workspaces.prepare(job, &[]).unwrap();
+        make(&workspaces.folder(job));
+        is_over(&workspaces, job, &Limits { disk_mb: 1, ..Limits::default() })
     }
 
     #[test]
@@ -148,13 +119,14 @@ mod tests {
 
     #[test]
     fn empty_files_count_too() {
+        // One for each 4 KiB.
         let touch = |folder: &Path, files: u64| {
             for index in 0..files {
                 fs::write(folder.join(index.to_string()), "").unwrap();
             }
         };
-        assert!(!filled(|folder| touch(folder, INODES_PER_MB)));
-        assert!(filled(|folder| touch(folder, INODES_PER_MB + 1)));
+        assert!(!filled(|folder| touch(folder, 256)));
+        assert!(filled(|folder| touch(folder, 257)));
     }
 
     #[test]
@@ -162,6 +134,18 @@ mod tests {
         assert!(!filled(|folder| {
             fs::File::create(folder.join("sparse")).unwrap().set_len(1 << 40).unwrap();
             symlink("/usr", folder.join("out")).unwrap();
+        }));
+    }
+    #[test]
+    fn what_is_too_deep_to_be_counted_is_over() {
+        assert!(filled(|folder| {
+            let mut folder =
+                rustix::fs::open(folder, rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
+            for _ in 0..600 {
+                rustix::fs::mkdirat(&folder, "d", rustix::fs::Mode::RWXU).unwrap();
+                folder =
+                    rustix::fs::openat(&folder, "d", rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
+            }
         }));
     }
 }

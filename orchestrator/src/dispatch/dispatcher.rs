@@ -13,7 +13,7 @@ use tokio::{sync::Notify, task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Overfull, Pulse, Sandbox, Signs, Sockets, Workspaces,
+    Overfull, Pulse, Sandbox, Signs, Sockets,
     apply::Hands,
     plan::{Facts, Plan, PlanLimits, Subject, plan},
 };
@@ -24,6 +24,7 @@ use crate::{
     engine::{Engine, SandboxReadiness},
     store::{Store, StoreError},
     telemetry::metrics::Metrics,
+    workspace::Workspaces,
 };
 
 /// The backstop while anything is open: no event of the engine or of ours should be needed twice.
@@ -153,8 +154,8 @@ impl Dispatcher {
             tracing::warn!(%error, "cannot list the run folders");
             vec![]
         });
-        let jobs = hands.store.unfinished().await?;
-        let pending = jobs.iter().any(|job| job.state == JobState::Pending);
+        let jobs = hands.store.unfinished(self.limits.max_parallel_per_user).await?;
+        let pending = jobs.iter().any(|job| job.state == JobState::Pending && !job.held);
         let may_start = pending && self.ready(reported_ready).await?;
         let open: HashSet<JobId> = jobs.iter().map(|job| job.id).collect();
         let mut ended = HashMap::new();

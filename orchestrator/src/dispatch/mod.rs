@@ -7,11 +7,9 @@ pub mod plan;
 mod pulse;
 mod sandbox;
 mod sockets;
-mod workspace;
 
 pub use disk::{DiskSweep, Overfull};
 pub use dispatcher::{Dispatcher, DispatcherSettings, Wake};
 pub use pulse::{InFlight, Pulse, Signs};
 pub use sandbox::Sandbox;
 pub use sockets::{SocketJob, Sockets};
-pub use workspace::{WorkspaceError, Workspaces};

@@ -32,7 +32,7 @@ pub struct Facts<'a> {
     pub now: DateTime<Utc>,
     /// Whether new attempts may start: the sandbox is ready and the process is not draining.
     pub may_start: bool,
-    /// Every job that is not finished.
+    /// Every job that runs, and of the pending ones at least those that could start.
     pub jobs: &'a [JobRecord],
     /// Every container of this instance; none when the engine cannot say.
     pub containers: Option<&'a [ContainerView]>,
@@ -213,6 +213,12 @@ pub fn plan(facts: &Facts<'_>) -> Plan {
     for job in facts.jobs.iter().filter(|job| !facts.busy.contains(&Subject::Job(job.id))) {
         plan_open(facts, job, &mut plan);
     }
+    // Those far back in the queue or held are not among the jobs here.
+    for id in facts.orphaned.iter().filter(|id| !by_job.contains_key(id)) {
+        if !facts.busy.contains(&Subject::Job(*id)) {
+            plan.actions.push(Action::Orphan { job: *id });
+        }
+    }
     plan_starts(facts, &mut plan);
     plan
 }
@@ -368,7 +374,7 @@ fn plan_starts(facts: &Facts<'_>, plan: &mut Plan) {
         if job.state != JobState::Pending || facts.busy.contains(&Subject::Job(job.id)) {
             running += 1;
             *per_user.entry(&job.user_id).or_default() += 1;
-        } else if job.cancel_requested_at.is_none() {
+        } else if job.cancel_requested_at.is_none() && !job.held {
             match job.not_before {
                 // Longer than any rest: the clock was set back, and the job has rested enough.
                 Some(at) if at > facts.now && at <= facts.now + LONGEST_REST => plan.look_again_at(facts.now, at),

@@ -3,6 +3,8 @@
 //! A transition consumes the record, refuses what the state does not allow, and returns the new record with the events
 //! that tell it; the store writes both in one transaction. Never does I/O, never reads a clock.
 
+mod hold;
+
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -77,6 +79,8 @@ pub struct JobRecord {
     pub container: Option<ContainerInfo>,
     /// A prompt with `done: true` came.
     pub prompts_closed: bool,
+    /// Not started until somebody says so.
+    pub held: bool,
     pub usage: Usage,
 }
 

@@ -172,9 +172,6 @@ fn not_available(request: &CreateJob, ceiling: &Ceiling) -> Vec<FieldError> {
     if request.egress.as_ref().is_some_and(|egress| !egress.allow.is_empty() || !egress.inject.is_empty()) {
         errors.add("egress", "is not available in this version; jobs have no network");
     }
-    if request.hold {
-        errors.add("hold", "is not available in this version");
-    }
     if request.limits.as_ref().is_some_and(|limits| limits.max_children.unwrap_or(0) > 0) {
         errors.add("limits.max_children", "is not available in this version; leave it 0");
     }

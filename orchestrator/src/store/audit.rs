@@ -66,10 +66,19 @@ impl Store {
         Self { by: By::Person(Box::new(deed)), ..self.clone() }
     }
 
+    /// Writes down what somebody has done outside the database.
+    pub async fn done(&self, deed: &Deed) -> Result<(), StoreError> {
+        self.alone(deed, (AuditOutcome::Done, None)).await
+    }
+
     /// Writes down what somebody was refused.
     pub async fn refused(&self, deed: &Deed, code: &str) -> Result<(), StoreError> {
+        self.alone(deed, (AuditOutcome::Refused, Some(code))).await
+    }
+
+    async fn alone(&self, deed: &Deed, outcome: (AuditOutcome, Option<&str>)) -> Result<(), StoreError> {
         let mut tx = self.begin().await?;
-        insert(&mut tx, deed, deed.job, (AuditOutcome::Refused, Some(code))).await?;
+        insert(&mut tx, deed, deed.job, outcome).await?;
         tx.commit().await?;
         Ok(())
     }

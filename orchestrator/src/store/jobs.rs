@@ -11,7 +11,7 @@ use super::{
     Connection, Store, StoreError, events,
     idempotency::{self, Claim, Key},
     lifecycle,
-    rows::{JobRow, dollars, job_columns, text},
+    rows::{JobRow, column, dollars, job_columns, text},
 };
 use crate::domain::job::{JobRecord, NoChild, Step};
 
@@ -116,13 +116,17 @@ impl Store {
         rows.into_iter().map(JobRow::into_record).collect()
     }
 
-    /// Everything the dispatcher looks after.
-    pub async fn unfinished(&self) -> Result<Vec<JobRecord>, StoreError> {
+    /// Everything the dispatcher looks after: all that runs, and of each user's queue as many as could be started, first the
+    /// urgent, then the old. A queue of thousands is not read to start five.
+    pub async fn unfinished(&self, pending_per_user: usize) -> Result<Vec<JobRecord>, StoreError> {
         let rows: Vec<JobRow> = sqlx::query_as(concat!(
             "SELECT ",
             job_columns!(),
-            " FROM jobs WHERE state IN ('pending', 'in_progress', 'stuck') ORDER BY id"
+            " FROM jobs WHERE state IN ('in_progress', 'stuck') OR id IN (SELECT id FROM (SELECT id, \
+             ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY priority DESC, id) AS place FROM jobs \
+             WHERE state = 'pending' AND NOT held) AS queue WHERE place <= $1) ORDER BY id"
         ))
+        .bind(column(pending_per_user as u64))
         .fetch_all(&self.read)
         .await?;
         rows.into_iter().map(JobRow::into_record).collect()
@@ -211,9 +215,9 @@ async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> 
     sqlx::query(
         "INSERT INTO jobs (id, rev, user_id, title, prompt, mode, placement, state, priority, labels, metadata, limits, \
          tools, image, model, plan, source, restarted_from, attempt, repair_attempts, created_at, last_activity_at, \
-         prompts_closed, review, parent_id, depth) \
+         prompts_closed, review, parent_id, depth, held, message) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, 0, 0, $19, $19, $20, $21, \
-         $22, $23)",
+         $22, $23, $24, $25)",
     )
     .bind(*job.id.as_uuid())
     .bind(job.rev)
@@ -241,6 +245,8 @@ async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> 
     .bind(job.review)
     .bind(job.parent_id.map(|id| *id.as_uuid()))
     .bind(i64::from(job.depth))
+    .bind(job.held)
+    .bind(&job.message)
     .execute(tx)
     .await?;
     Ok(())

@@ -139,10 +139,12 @@ impl Store {
 
     /// Tells people why pending jobs wait. Nothing else about them changes.
     pub async fn explain_pending(&self, message: Option<&str>) -> Result<(), StoreError> {
-        sqlx::query("UPDATE jobs SET message = $1 WHERE state = 'pending' AND (message IS NULL) <> ($1 IS NULL)")
-            .bind(message)
-            .execute(&self.write)
-            .await?;
+        sqlx::query(
+            "UPDATE jobs SET message = $1 WHERE state = 'pending' AND NOT held AND (message IS NULL) <> ($1 IS NULL)",
+        )
+        .bind(message)
+        .execute(&self.write)
+        .await?;
         Ok(())
     }
 }
@@ -176,7 +178,7 @@ pub(super) async fn write(
          not_before = $12, result_text = $13, result_partial = $14, token_hash = $15, lease_expires_at = $16, \
          container = $17, iterations = $18, last_client_seq = CASE WHEN $19 THEN 0 ELSE last_client_seq END, \
          worker_seen_at = CASE WHEN $19 THEN NULL ELSE worker_seen_at END, \
-         calls_before_attempt = $20, cancelled_by_parent = $21 WHERE id = $22 AND rev = $23",
+         calls_before_attempt = $20, cancelled_by_parent = $21, held = $22 WHERE id = $23 AND rev = $24",
     )
     .bind(job.rev)
     .bind(job.state.as_str())
@@ -199,6 +201,7 @@ pub(super) async fn write(
     .bind(fresh_attempt)
     .bind(super::rows::column(job.calls_before_attempt))
     .bind(job.cancelled_by_parent)
+    .bind(job.held)
     .bind(*id.as_uuid())
     .bind(rev)
     .execute(&mut *tx)

@@ -14,6 +14,7 @@ mod jobs;
 mod lifecycle;
 mod moves;
 mod prompts;
+mod retention;
 mod rows;
 mod tally;
 pub mod tokens;
@@ -49,6 +50,7 @@ pub use usage::UsageFilter;
 
 use self::{audit::By, moves::Was};
 use crate::telemetry::metrics::Metrics;
+pub use retention::{Kept, Trimmed};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 

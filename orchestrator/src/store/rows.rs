@@ -60,6 +60,7 @@ pub(super) struct JobRow {
     worker_seen_at: Option<DateTime<Utc>>,
     container: Option<String>,
     prompts_closed: bool,
+    held: bool,
     input_tokens: i64,
     output_tokens: i64,
     cache_read_tokens: i64,
@@ -76,7 +77,7 @@ macro_rules! job_columns {
         "id, rev, user_id, title, prompt, mode, placement, state, reason, message, priority, labels, metadata, limits, \
          tools, image, model, plan, review, source, restarted_from, parent_id, depth, attempt, repair_attempts, created_at, started_at, \
          last_activity_at, cancel_requested_at, cancel_message, cancelled_by_parent, finished_at, not_before, result_text, \
-         result_partial, token_hash, lease_expires_at, calls_before_attempt, worker_seen_at, container, prompts_closed, input_tokens, output_tokens, cache_read_tokens, \
+         result_partial, token_hash, lease_expires_at, calls_before_attempt, worker_seen_at, container, prompts_closed, held, input_tokens, output_tokens, cache_read_tokens, \
          cache_write_tokens, cost_micro_usd, llm_calls, tool_calls, iterations"
     };
 }
@@ -137,6 +138,7 @@ impl JobRow {
             worker_seen_at: self.worker_seen_at,
             container: self.container.map(|c| row.json::<ContainerInfo>("container", &c)).transpose()?,
             prompts_closed: self.prompts_closed,
+            held: self.held,
             usage: Usage {
                 input_tokens: row.number("input_tokens", self.input_tokens)?,
                 output_tokens: row.number("output_tokens", self.output_tokens)?,

@@ -1,4 +1,6 @@
 //! What was used, added up by day, by job or by model.
+//!
+//! A job's own sums stay for ever; days and models go back as far as single calls are kept.
 
 use protocol::{JobId, UsageBy, UsageLine};
 use sqlx::FromRow;

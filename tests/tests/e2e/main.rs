@@ -12,6 +12,8 @@ mod endings;
 #[cfg(test)]
 mod engine;
 #[cfg(test)]
+mod files;
+#[cfg(test)]
 mod first_light;
 #[cfg(test)]
 mod inside;

@@ -107,6 +107,31 @@ async fn what_is_refused_is_written_down_too() {
 }
 
 #[tokio::test]
+async fn held_jobs_and_their_files_have_their_rows() {
+    let world = World::new().await;
+    let (ada, root) = (world.user("ada"), world.someone("root", Role::Admin));
+    let id = ada.create(json!({"prompt": "work", "hold": true})).await;
+    let put = ada.request(reqwest::Method::PUT, &format!("/api/jobs/{id}/files/a%20secret.txt")).body("x");
+    tests::Reply::of(put).await.expect(201);
+    ada.post(&format!("/api/jobs/{id}/start"), &json!({})).await.expect(202);
+    world.user("bob").get(&format!("/api/jobs/{id}/files")).await.problem(ErrorCode::NotFound);
+    world.hand(id).await.finish("done").await;
+    ada.wait_for_end(id).await;
+    let rows = audit(&root, "").await;
+    assert_eq!(
+        told(&rows),
+        [
+            ("ada", "job.create", "done"),
+            ("ada", "files.write", "done"),
+            ("ada", "job.start", "done"),
+            ("bob", "read /api/jobs/{id}/files", "not_found"),
+        ]
+    );
+    assert!(rows.iter().all(|row| row.job_id == Some(id)));
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn a_change_and_its_row_are_one() {
     let world = World::new().await;
     let (ada, root) = (world.user("ada"), world.someone("root", Role::Admin));

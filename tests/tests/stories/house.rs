@@ -16,7 +16,7 @@ const FLOORS: &[&[&str]] = &[
     &["routine"],
     &["chat"],
     &["tools", "dispatch"],
-    &["llm", "auth", "egress"],
+    &["llm", "auth", "egress", "workspace"],
     &["store"],
     &["domain", "engine"],
 ];
@@ -28,6 +28,8 @@ const DOORS: &[(&str, &[&str])] = &[
     ("bollard", &["engine/docker"]),
     ("jsonwebtoken", &["auth"]),
     ("genai", &["llm"]),
+    ("tar", &["workspace"]),
+    ("flate2", &["workspace"]),
     ("reqwest", &["llm", "cli"]),
     ("metrics_exporter_prometheus", &["telemetry"]),
 ];

@@ -1,6 +1,8 @@
 //! The stories: what a user, a worker and an engine see of a whole orchestrator, told at the boundary.
 
 #[cfg(test)]
+mod archives;
+#[cfg(test)]
 mod audit;
 #[cfg(test)]
 mod backup;
@@ -17,6 +19,10 @@ mod endings;
 #[cfg(test)]
 mod events;
 #[cfg(test)]
+mod files;
+#[cfg(test)]
+mod hold;
+#[cfg(test)]
 mod house;
 #[cfg(test)]
 mod identity;
@@ -32,6 +38,8 @@ mod prompts;
 mod queue;
 #[cfg(test)]
 mod refusals;
+#[cfg(test)]
+mod retention;
 #[cfg(test)]
 mod review;
 #[cfg(test)]

@@ -87,7 +87,6 @@ async fn what_is_not_there_yet_is_never_ignored() {
         ("mode", with("mode", json!("command"))),
         ("command", with("command", json!(["codex"]))),
         ("egress", with("egress", json!({"allow": ["example.org:443"]}))),
-        ("hold", with("hold", json!(true))),
         ("limits.max_children", with("limits", json!({"max_children": 1}))),
     ] {
         let reply = ada.post("/api/jobs", &body).await.problem(ErrorCode::NotAvailable);

@@ -42,6 +42,9 @@ pub(in crate::cli) struct CreateArgs {
     /// Plan first, then work
     #[arg(long)]
     plan: bool,
+    /// Wait until `gantry job start`, so that files can be put first
+    #[arg(long)]
+    hold: bool,
     /// A person accepts or rejects the result
     #[arg(long)]
     review: bool,
@@ -89,6 +92,7 @@ pub(super) fn request(args: CreateArgs) -> Result<CreateJob, CliError> {
         limits: limits(&args.limits)?,
         plan: args.plan,
         review: args.review,
+        hold: args.hold,
         priority: args.priority,
         labels: args.labels.iter().map(|pair| label(pair)).collect::<Result<BTreeMap<_, _>, _>>()?,
         model: args.model,
@@ -144,7 +148,7 @@ fn input_file(argument: &str) -> Result<InputFile, CliError> {
     })
 }
 
-fn remote_path(local: &Path) -> String {
+pub(super) fn remote_path(local: &Path) -> String {
     let mut plain = local.components().filter(|part| *part != Component::CurDir).peekable();
     let stays =
         plain.peek().is_some() && local.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));

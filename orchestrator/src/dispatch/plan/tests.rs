@@ -58,6 +58,7 @@ fn job(user: &str, state: JobState, attempt: u32) -> JobRecord {
         worker_seen_at: (attempt > 0).then(now),
         container: (attempt > 0).then(|| ContainerInfo { name, ..ContainerInfo::default() }),
         prompts_closed: false,
+        held: false,
         usage: Usage::default(),
     }
 }
@@ -155,6 +156,12 @@ const fn exit(code: i64, oom_killed: bool) -> ContainerStatus {
 fn a_pending_job_starts() {
     let one = job("a", JobState::Pending, 0);
     assert_eq!(Scene::of(vec![one.clone()], vec![]).actions(), [Action::Start { job: one.id }]);
+}
+
+#[test]
+fn a_held_job_does_not_start() {
+    let held = JobRecord { held: true, ..job("a", JobState::Pending, 0) };
+    assert_eq!(Scene::of(vec![held], vec![]).plan(), Plan::default());
 }
 
 #[test]

@@ -9,7 +9,7 @@ fn now() -> DateTime<Utc> {
     "2026-11-22T12:00:00Z".parse().unwrap()
 }
 
-fn job(state: JobState) -> JobRecord {
+pub(super) fn job(state: JobState) -> JobRecord {
     let open = matches!(state, JobState::InProgress | JobState::Stuck);
     JobRecord {
         id: JobId::generate(),
@@ -52,6 +52,7 @@ fn job(state: JobState) -> JobRecord {
         worker_seen_at: None,
         container: None,
         prompts_closed: false,
+        held: false,
         usage: Usage::default(),
     }
 }

@@ -77,7 +77,6 @@ fn what_is_wrong_is_named(#[case] fields: Value, #[case] field: &str) {
 #[case(json!({"mode": "command", "command": ["x"]}), "mode")]
 #[case(json!({"command": ["x"]}), "command")]
 #[case(json!({"egress": {"allow": ["example.com"]}}), "egress")]
-#[case(json!({"hold": true}), "hold")]
 #[case(json!({"tools": ["echo", "memory_search"]}), "tools[1]")]
 #[case(json!({"tools": ["server__tool"]}), "tools[0]")]
 #[case(json!({"limits": {"max_children": 1}}), "limits.max_children")]

@@ -22,6 +22,7 @@ use crate::{
     engine::SandboxReadiness,
     http::{extract::ApiJsonBytes, problem::ApiError},
     store::Deed,
+    workspace::WorkspaceError,
 };
 
 /// Creates a job.
@@ -83,16 +84,16 @@ pub(super) async fn store(
     }
     let id = JobId::generate();
     let from = new.restarted_from;
-    let files = accepted.files;
+    let (files, limits) = (accepted.files, accepted.limits);
     let accepted = Accepted { files: vec![], ..accepted };
     if from.is_some() || !files.is_empty() {
         let workspaces = api.workspaces.clone();
         let filled = tokio::task::spawn_blocking(move || match from {
-            Some(from) => workspaces.copy(from, id),
+            Some(from) => workspaces.copy(from, id, &limits),
             None => workspaces.prepare(id, &files),
         })
         .await;
-        if let Err(error) = filled.map_err(ApiError::internal).and_then(|done| done.map_err(ApiError::internal)) {
+        if let Err(error) = filled.map_err(ApiError::internal).and_then(|done| done.map_err(not_filled)) {
             api.workspaces.discard(id);
             return Err(error);
         }
@@ -113,6 +114,14 @@ pub(super) async fn store(
     api.wake.wake();
     tracing::info!(job.id = %id, user = record.user_id, "job created");
     Ok(created(&record))
+}
+
+fn not_filled(error: WorkspaceError) -> ApiError {
+    if error.is_too_large() {
+        let detail = "the files that the earlier job left are far over limits.disk_mb; make a new job instead";
+        return ApiError::new(ErrorCode::TooLarge, detail).with_source(error);
+    }
+    ApiError::internal(error)
 }
 
 fn created(record: &JobRecord) -> Response {
@@ -143,7 +152,7 @@ fn record(id: JobId, now: DateTime<Utc>, new: NewJob, accepted: Accepted) -> Job
         placement: Placement::Container,
         state: JobState::Pending,
         reason: None,
-        message: None,
+        message: request.hold.then(|| JobRecord::HELD.to_owned()),
         priority: request.priority,
         labels: request.labels,
         metadata: request.metadata,
@@ -174,6 +183,7 @@ fn record(id: JobId, now: DateTime<Utc>, new: NewJob, accepted: Accepted) -> Job
         worker_seen_at: None,
         container: None,
         prompts_closed: false,
+        held: request.hold,
         usage: Usage::default(),
     }
 }

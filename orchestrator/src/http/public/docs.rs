@@ -37,6 +37,9 @@ pub(super) fn finish(described: Document) -> Document {
         components.add_security_scheme("bearer", SecurityScheme::Http(bearer));
     }
     document.security = Some(vec![SecurityRequirement::new("bearer", Vec::<String>::new())]);
+    // A path's tail is `{*path}` to the router and a parameter like any other to the document.
+    let paths = std::mem::take(&mut document.paths.paths);
+    document.paths.paths = paths.into_iter().map(|(path, item)| (path.replace("{*", "{"), item)).collect();
     for item in document.paths.paths.values_mut() {
         let operations = [&mut item.get, &mut item.post, &mut item.put, &mut item.delete, &mut item.patch];
         for operation in operations.into_iter().flatten() {

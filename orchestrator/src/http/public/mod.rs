@@ -11,6 +11,7 @@ mod cursor;
 mod deeds;
 mod docs;
 mod events;
+mod files;
 mod get;
 mod health;
 mod idempotent;
@@ -23,6 +24,7 @@ mod prompt;
 mod ready;
 mod reject;
 mod restart;
+mod start;
 mod stream;
 mod summary;
 mod usage;
@@ -35,12 +37,13 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::{
     auth::SigningKey,
     clock::Clock,
-    dispatch::{Sandbox, Wake, Workspaces},
+    dispatch::{Sandbox, Wake},
     domain::request::Ceiling,
     http::metrics::MetricsDoor,
     llm::Gateway,
     store::Store,
     telemetry::metrics::Metrics,
+    workspace::{Retention, Workspaces},
 };
 
 pub use docs::document;
@@ -66,6 +69,8 @@ pub struct PublicParts {
     pub sandbox: Arc<Sandbox>,
     /// Where jobs work.
     pub workspaces: Workspaces,
+    /// How long what they leave is kept.
+    pub retention: Retention,
     /// The way to the models.
     pub gateway: Arc<Gateway>,
     /// The dispatcher's bell.
@@ -104,11 +109,15 @@ fn described() -> OpenApiRouter<PublicApi> {
         .routes(routes!(summary::summary))
         .routes(routes!(get::get))
         .routes(routes!(cancel::cancel))
+        .routes(routes!(start::start))
         .routes(routes!(prompt::prompt))
         .routes(routes!(restart::restart))
         .routes(routes!(accept::accept))
         .routes(routes!(reject::reject))
         .routes(routes!(events::events))
+        .routes(routes!(files::list::list))
+        .routes(routes!(files::read::read, files::put::put))
+        .routes(routes!(files::pack::pack, files::unpack::unpack))
         .routes(routes!(actions::actions))
         .routes(routes!(llm_calls::llm_calls))
         .routes(routes!(logs::logs))

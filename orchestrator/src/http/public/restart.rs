@@ -63,7 +63,8 @@ pub(super) async fn restart(
         let detail = format!("the job is {}; only failed and cancelled jobs restart", old.state);
         return Err(ApiError::new(ErrorCode::NotRestartable, detail));
     }
-    let prompt = with_note(request.prompt.as_deref().unwrap_or(&old.prompt), &old);
+    let kept = old.finished_at.is_none_or(|at| api.retention.keeps(at, api.clock.now()));
+    let prompt = with_note(request.prompt.as_deref().unwrap_or(&old.prompt), &old, kept);
     // What was allowed then and is no longer (an image, a model) takes today's default.
     let known = |name: &String, default: &String, list: &[String]| {
         if name == default || list.contains(name) { name.clone() } else { default.clone() }
@@ -91,13 +92,14 @@ pub(super) async fn restart(
     store(&api, new, accepted, key).await
 }
 
-fn with_note(prompt: &str, old: &JobRecord) -> String {
+fn with_note(prompt: &str, old: &JobRecord, kept: bool) -> String {
     let reason = old.reason.map_or("for no recorded reason".to_owned(), |reason| format!("with reason {reason}"));
-    let mut note = format!(
-        "\n\n[Note: an earlier attempt at this task ended as {} {reason}. The files it left are in the workspace; look at \
-         them before you start.",
-        old.state
-    );
+    let files = if kept {
+        "The files it left are in the workspace; look at them before you start."
+    } else {
+        "The files it left are no longer kept."
+    };
+    let mut note = format!("\n\n[Note: an earlier attempt at this task ended as {} {reason}. {files}", old.state);
     let said = old.result.as_ref().and_then(|result| result.partial.as_ref()).map(|partial| partial.text.as_str());
     if let Some(said) = said.filter(|said| !said.is_empty()) {
         let end = said.floor_char_boundary(MAX_NOTE_TEXT_BYTES);

@@ -1,0 +1,3 @@
+-- A held job waits in pending until somebody starts it.
+
+ALTER TABLE jobs ADD COLUMN held BOOLEAN NOT NULL DEFAULT FALSE;

@@ -1,0 +1,254 @@
+//! A job's files from the command line: listed, fetched, sent.
+//!
+//! Never keeps a whole file in memory, never prints a name that could move a cursor.
+
+use std::{
+    io::IsTerminal as _,
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use comfy_table::{Table, presets};
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use protocol::{FileEntry, FileKind, JobId, Page, Unpacked};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader};
+use tokio_util::io::ReaderStream;
+
+use super::create::remote_path;
+use crate::{
+    cli::{
+        client::Client,
+        exit::{CliError, Exit},
+        output::{Format, Output},
+        progress::Progress,
+        text::{harmless, one_line},
+    },
+    workspace::WorkspacePath,
+};
+
+const ENTRIES_PER_PAGE: &str = "200";
+const PIECE_BYTES: usize = 64 * 1024;
+/// How a gzip-compressed file begins.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Arguments of `files`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct FilesArgs {
+    /// The job's id
+    id: JobId,
+    /// A directory of its workspace (default: the workspace itself)
+    #[arg(default_value = "")]
+    path: String,
+}
+
+/// Arguments of `get`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct GetArgs {
+    /// The job's id
+    id: JobId,
+    /// A file of its workspace
+    #[arg(required_unless_present = "archive", conflicts_with = "archive")]
+    path: Option<String>,
+    /// All of its workspace, as a tar
+    #[arg(long)]
+    archive: bool,
+    /// Where to put it (default: under its own name here, if nothing is there); - is standard output
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Arguments of `put`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct PutArgs {
+    /// The job's id
+    id: JobId,
+    /// A local file; - reads standard input
+    #[arg(required_unless_present = "archive", conflicts_with = "archive")]
+    local: Option<PathBuf>,
+    /// Its path in the workspace (default: the local one, or its name when that lies elsewhere)
+    #[arg(conflicts_with = "archive")]
+    remote: Option<String>,
+    /// A tar to unpack into the workspace, compressed by gzip or not; - reads standard input
+    #[arg(long, value_name = "FILE")]
+    archive: Option<PathBuf>,
+}
+
+pub(super) async fn files(client: &Client, args: FilesArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(["mode", "size", "modified", "path"]);
+    let mut cursor = None;
+    loop {
+        let mut query = vec![("path", args.path.clone()), ("limit", ENTRIES_PER_PAGE.to_owned())];
+        query.extend(cursor.map(|cursor| ("cursor", cursor)));
+        let page: Page<FileEntry> = client.get(&format!("/api/jobs/{}/files", args.id), &query).await?;
+        for entry in &page.items {
+            match output.format {
+                Format::Json => output.json(entry)?,
+                Format::Text => drop(table.add_row(row(entry))),
+            }
+        }
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    if output.format == Format::Text {
+        output.line(&table.trim_fmt())?;
+    }
+    Ok(Exit::Fine)
+}
+
+fn row(entry: &FileEntry) -> [String; 4] {
+    let mark = match entry.kind {
+        FileKind::File => "",
+        FileKind::Directory => "/",
+        FileKind::Symlink => " (link)",
+        FileKind::Other => " (special)",
+    };
+    let modified = entry.modified_at.format("%F %T").to_string();
+    [entry.mode.clone(), entry.size_bytes.to_string(), modified, format!("{}{mark}", one_line(&entry.path))]
+}
+
+/// Where in the API a file is; every byte of its name that could mean something else is escaped.
+fn file_path(id: JobId, path: &str) -> Result<String, CliError> {
+    WorkspacePath::to_read(path).map_err(|rule| CliError::Usage(format!("{}: {rule}", one_line(path))))?;
+    let escaped: String = path
+        .bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => char::from(byte).to_string(),
+            other => format!("%{other:02X}"),
+        })
+        .collect();
+    Ok(format!("/api/jobs/{id}/files/{escaped}"))
+}
+
+pub(super) async fn get(client: &Client, args: GetArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let (path, name) = match &args.path {
+        Some(path) => (file_path(args.id, path)?, path.rsplit('/').next().unwrap_or_default().to_owned()),
+        None => (format!("/api/jobs/{}/archive", args.id), format!("{}.tar", args.id)),
+    };
+    let to_stdout = args.output.as_deref() == Some(Path::new("-"));
+    let target = args.output.clone().unwrap_or_else(|| PathBuf::from(&name));
+    if args.output.is_none() && target.symlink_metadata().is_ok() {
+        return Err(CliError::Usage(format!("{} is there already; name another with -o", one_line(&name))));
+    }
+    let response = client.download(&path).await?;
+    let progress = Progress::of(response.content_length(), output.format);
+    if to_stdout {
+        print(client, response, output).await?;
+        return Ok(Exit::Fine);
+    }
+    let size = save(client, response, &target, progress).await?;
+    let saved = serde_json::json!({"file": target.display().to_string(), "size_bytes": size});
+    output.either(&saved, |_| format!("{} ({size} bytes)", one_line(&target.display().to_string())))?;
+    Ok(Exit::Fine)
+}
+
+/// As it is, but made harmless where a person would see it.
+async fn print(client: &Client, mut response: reqwest::Response, output: &mut Output) -> Result<(), CliError> {
+    let seen = std::io::stdout().is_terminal();
+    while let Some(piece) = response.chunk().await.map_err(|error| client.unreachable(&error))? {
+        if seen {
+            output.raw(harmless(&String::from_utf8_lossy(&piece)).as_bytes())?;
+        } else {
+            output.raw(&piece)?;
+        }
+    }
+    Ok(())
+}
+
+async fn save(
+    client: &Client,
+    mut response: reqwest::Response,
+    target: &Path,
+    mut progress: Progress,
+) -> Result<u64, CliError> {
+    let failed = |error| CliError::failed(&format!("cannot write {}", target.display()), error);
+    let mut file = tokio::fs::File::create(target).await.map_err(failed)?;
+    let mut size = 0;
+    while let Some(piece) = response.chunk().await.map_err(|error| client.unreachable(&error))? {
+        file.write_all(&piece).await.map_err(failed)?;
+        size += piece.len() as u64;
+        progress.moved(piece.len());
+    }
+    file.flush().await.map_err(failed)?;
+    Ok(size)
+}
+
+pub(super) async fn put(client: &Client, args: PutArgs, output: &mut Output) -> Result<Exit, CliError> {
+    if let Some(archive) = &args.archive {
+        let (mut sent, length) = open(archive).await?;
+        let begins = sent.fill_buf().await.map_err(|error| CliError::failed("cannot read the archive", error))?;
+        let kind = if begins.starts_with(&GZIP) { "application/gzip" } else { "application/x-tar" };
+        let body = body(sent, Progress::of(length, output.format));
+        let unpacked: Unpacked = client.upload(&format!("/api/jobs/{}/archive", args.id), kind, (body, length)).await?;
+        output.either(&unpacked, |_| format!("{} entries, {} bytes", unpacked.entries, unpacked.size_bytes))?;
+        return Ok(Exit::Fine);
+    }
+    let local = args.local.unwrap_or_default();
+    let remote = match args.remote {
+        Some(remote) => remote,
+        None if local == Path::new("-") => {
+            return Err(CliError::Usage("standard input needs a path in the workspace: put ID - PATH".to_owned()));
+        }
+        None => remote_path(&local),
+    };
+    let path = file_path(args.id, &remote)?;
+    let (sent, length) = open(&local).await?;
+    let body = body(sent, Progress::of(length, output.format));
+    let entry: FileEntry = client.upload(&path, "application/octet-stream", (body, length)).await?;
+    output.either(&entry, |_| format!("{} ({} bytes)", one_line(&entry.path), entry.size_bytes))?;
+    Ok(Exit::Fine)
+}
+
+type Sent = BufReader<Box<dyn AsyncRead + Send + Unpin>>;
+
+/// What is to be sent, and how long it is where that is known.
+async fn open(local: &Path) -> Result<(Sent, Option<u64>), CliError> {
+    if local == Path::new("-") {
+        return Ok((BufReader::new(Box::new(tokio::io::stdin())), None));
+    }
+    let wrong = |why: String| CliError::Usage(format!("{}: {why}", one_line(&local.display().to_string())));
+    let file = tokio::fs::File::open(local).await.map_err(|error| wrong(format!("cannot read it: {error}")))?;
+    let metadata = file.metadata().await.map_err(|error| wrong(format!("cannot read it: {error}")))?;
+    if metadata.is_dir() {
+        return Err(wrong(
+            "is a directory; send it by tar: tar -C DIR -cf - . | gantry job put ID --archive -".to_owned(),
+        ));
+    }
+    let length = metadata.is_file().then_some(metadata.len());
+    Ok((BufReader::new(Box::new(file)), length))
+}
+
+fn body(sent: Sent, mut progress: Progress) -> reqwest::Body {
+    let pieces = ReaderStream::with_capacity(sent, PIECE_BYTES);
+    reqwest::Body::wrap_stream(pieces.inspect_ok(move |piece| progress.moved(piece.len())).boxed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_reaches_the_server_as_it_is() {
+        let id = JobId::generate();
+        let path = |path: &str| file_path(id, path).map(|full| full.replace(&format!("/api/jobs/{id}/files/"), ""));
+        assert_eq!(path("a/b c.txt").unwrap(), "a/b%20c.txt");
+        assert_eq!(path("100%/?#ü").unwrap(), "100%25/%3F%23%C3%BC");
+        for none in ["", "..", "a/../b", "/etc", "a//b"] {
+            assert!(matches!(path(none), Err(CliError::Usage(_))), "{none}");
+        }
+    }
+
+    #[test]
+    fn an_entry_is_told_without_what_its_name_would_do_to_a_terminal() {
+        let entry = FileEntry {
+            path: "a\u{1b}[2Jb".to_owned(),
+            kind: FileKind::Symlink,
+            size_bytes: 7,
+            modified_at: chrono::DateTime::from_timestamp(1_700_000_000, 0).unwrap(),
+            mode: "0777".to_owned(),
+        };
+        assert_eq!(row(&entry), ["0777", "7", "2023-11-14 22:13:20", "a\u{241b}[2Jb (link)"]);
+    }
+}

@@ -1,0 +1,9 @@
+//! A job's files: listed, read, written, packed and unpacked; one endpoint per file. Contents only.
+
+pub(super) mod list;
+pub(super) mod pack;
+pub(super) mod put;
+pub(super) mod read;
+mod receive;
+pub(super) mod unpack;
+mod workspace;

@@ -1,0 +1,65 @@
+//! What the endpoints on a job's files share: whose files, whether they are still kept, and how a refusal is told.
+
+use protocol::{ErrorCode, JobId};
+
+use crate::{
+    auth::Identity,
+    domain::job::JobRecord,
+    http::{
+        problem::ApiError,
+        public::{PublicApi, caller::visible},
+    },
+    workspace::{FileError, WorkspacePath},
+};
+
+/// The job, if the caller may see it and its files are still kept.
+pub(super) async fn readable(api: &PublicApi, who: &Identity, id: JobId) -> Result<JobRecord, ApiError> {
+    let job = visible(api, who, id).await?;
+    let Some(finished_at) = job.finished_at else { return Ok(job) };
+    // By time and not by what the sweep has done; and what was there once and no longer is has been removed by somebody.
+    let kept = api.retention.keeps(finished_at, api.clock.now());
+    if kept && (job.attempt == 0 || api.workspaces.exists(id)) {
+        return Ok(job);
+    }
+    Err(ApiError::new(
+        ErrorCode::WorkspaceGone,
+        "the job's files were kept for a while after its end and are gone; the operator sets \
+         GANTRY_WORKSPACE_RETENTION_DAYS",
+    ))
+}
+
+/// The job, if the caller may see it and its files may still be changed.
+pub(super) async fn writable(api: &PublicApi, who: &Identity, id: JobId) -> Result<JobRecord, ApiError> {
+    let job = visible(api, who, id).await?;
+    if job.state.is_finished() {
+        let detail = format!("the job is {}; its files are as it left them", job.state);
+        return Err(ApiError::new(ErrorCode::JobFinished, detail));
+    }
+    Ok(job)
+}
+
+/// A path of the request.
+pub(super) fn path(parsed: Result<WorkspacePath, &'static str>) -> Result<WorkspacePath, ApiError> {
+    parsed.map_err(|rule| ApiError::field("path", rule))
+}
+
+/// Works on the disk, where waiting harms nobody.
+pub(super) async fn on_disk<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
+) -> Result<T, ApiError> {
+    tokio::task::spawn_blocking(work).await.map_err(ApiError::internal)?.map_err(told)
+}
+
+/// As the API tells it.
+pub(super) fn told(error: FileError) -> ApiError {
+    let detail = error.to_string();
+    match error {
+        FileError::Missing => ApiError::new(ErrorCode::NotFound, "the workspace has no such file or directory"),
+        FileError::NotAFile(_) => ApiError::new(ErrorCode::NotAFile, detail),
+        FileError::NotADirectory => ApiError::new(ErrorCode::NotADirectory, detail),
+        FileError::TooLarge(_) => ApiError::new(ErrorCode::TooLarge, detail),
+        FileError::Refused { entry, rule } => ApiError::field(entry, rule),
+        FileError::Malformed(_) => ApiError::field("body", detail),
+        FileError::Io(error) => ApiError::internal(error),
+    }
+}

@@ -1,0 +1,93 @@
+//! Trimming: what finished jobs leave in the database goes after a time, or when there is too much of it.
+//!
+//! A job's row with its result and its usage stays for ever, and so do its last events from the result on: a reader that
+//! resumes is told where they begin. Never touches a job that is not finished.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use uuid::Uuid;
+
+use super::{Store, StoreError};
+
+/// Jobs in one go, so that writers wait for none of it for long.
+const JOBS_A_BATCH: i64 = 50;
+/// How long an idempotency key is remembered (contract: api, Jobs).
+const KEYS_KEPT: TimeDelta = TimeDelta::hours(24);
+
+/// What is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept {
+    /// Events, model calls and tool calls of finished jobs, for so many days.
+    pub days: u64,
+    /// The database's size from which on the oldest go sooner; 0 is no limit.
+    pub max_mb: u64,
+}
+
+/// What a sweep took away.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Trimmed {
+    /// Jobs whose events and calls went.
+    pub jobs: u64,
+    /// Idempotency keys.
+    pub keys: u64,
+}
+
+impl Store {
+    /// Trims what is too old, then, while the database is too large, what is oldest.
+    pub async fn trim(&self, kept: &Kept, now: DateTime<Utc>) -> Result<Trimmed, StoreError> {
+        let keys = sqlx::query("DELETE FROM idempotency_keys WHERE created_at < $1")
+            .bind(now - KEYS_KEPT)
+            .execute(&self.write)
+            .await?;
+        let mut trimmed = Trimmed { jobs: 0, keys: keys.rows_affected() };
+        let days = i64::try_from(kept.days).ok().and_then(TimeDelta::try_days);
+        if let Some(before) = days.and_then(|days| now.checked_sub_signed(days)) {
+            while let batch @ 1.. = self.trim_batch(before, now).await? {
+                trimmed.jobs += batch;
+            }
+        }
+        while kept.max_mb > 0 && self.used_bytes().await? > kept.max_mb.saturating_mul(1024 * 1024) {
+            match self.trim_batch(now, now).await? {
+                0 => break,
+                batch => trimmed.jobs += batch,
+            }
+        }
+        Ok(trimmed)
+    }
+
+    /// What the database holds, free pages left out.
+    pub async fn used_bytes(&self) -> Result<u64, StoreError> {
+        let used: i64 = sqlx::query_scalar(
+            "SELECT (c.page_count - f.freelist_count) * s.page_size \
+             FROM pragma_page_count AS c, pragma_freelist_count AS f, pragma_page_size AS s",
+        )
+        .fetch_one(&self.read)
+        .await?;
+        Ok(u64::try_from(used).unwrap_or(0))
+    }
+
+    async fn trim_batch(&self, before: DateTime<Utc>, now: DateTime<Utc>) -> Result<u64, StoreError> {
+        let mut tx = self.begin().await?;
+        let jobs: Vec<Uuid> = sqlx::query_scalar(
+            "SELECT id FROM jobs WHERE trimmed_at IS NULL AND finished_at IS NOT NULL AND finished_at < $1 \
+             ORDER BY finished_at LIMIT $2",
+        )
+        .bind(before)
+        .bind(JOBS_A_BATCH)
+        .fetch_all(&mut *tx)
+        .await?;
+        for job in &jobs {
+            for statement in [
+                "DELETE FROM events WHERE job_id = $1 AND seq < \
+                 (SELECT MAX(r.seq) FROM events r WHERE r.job_id = $1 AND r.kind = 'result')",
+                "DELETE FROM llm_calls WHERE job_id = $1",
+                "DELETE FROM job_actions WHERE job_id = $1",
+                "DELETE FROM prompts WHERE job_id = $1",
+            ] {
+                sqlx::query(statement).bind(job).execute(&mut *tx).await?;
+            }
+            sqlx::query("UPDATE jobs SET trimmed_at = $1 WHERE id = $2").bind(now).bind(job).execute(&mut *tx).await?;
+        }
+        tx.commit().await?;
+        Ok(jobs.len() as u64)
+    }
+}

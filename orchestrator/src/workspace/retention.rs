@@ -1,0 +1,104 @@
+//! How long workspaces and records are kept after their jobs' end: the sweep that removes them, at the start and every hour.
+//!
+//! Only of jobs that the database says are over: a folder that no job of ours has is somebody else's.
+
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use tokio_util::sync::CancellationToken;
+
+use super::Workspaces;
+use crate::{
+    clock::Clock,
+    store::{Kept, Store, StoreError, Trimmed},
+};
+
+/// Between sweeps.
+const EVERY: Duration = Duration::from_hours(1);
+
+/// For how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    days: u64,
+}
+
+impl Retention {
+    /// So many days after the end.
+    pub const fn of_days(days: u64) -> Self {
+        Self { days }
+    }
+
+    /// Whether the files of a job that ended then are still kept now.
+    pub fn keeps(self, finished_at: DateTime<Utc>, now: DateTime<Utc>) -> bool {
+        let kept = i64::try_from(self.days).ok().and_then(TimeDelta::try_days);
+        let until = kept.and_then(|kept| finished_at.checked_add_signed(kept));
+        until.is_none_or(|until| now < until)
+    }
+}
+
+/// The sweep.
+pub struct RetentionSweep {
+    /// How long.
+    pub retention: Retention,
+    /// How much of what the database has about them.
+    pub records: Kept,
+    /// Which jobs are over, and since when.
+    pub store: Store,
+    /// What is removed.
+    pub workspaces: Workspaces,
+    /// Time.
+    pub clock: Clock,
+}
+
+impl RetentionSweep {
+    /// Sweeps until the process drains.
+    pub async fn run(self, drain: CancellationToken) -> Result<(), StoreError> {
+        loop {
+            self.sweep().await?;
+            tokio::select! {
+                () = drain.cancelled() => return Ok(()),
+                () = tokio::time::sleep(EVERY) => {}
+            }
+        }
+    }
+
+    async fn sweep(&self) -> Result<(), StoreError> {
+        let trimmed = self.store.trim(&self.records, self.clock.now()).await?;
+        if trimmed != Trimmed::default() {
+            tracing::info!(jobs = trimmed.jobs, idempotency_keys = trimmed.keys, "records trimmed");
+        }
+        let jobs = self.workspaces.jobs().unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot list the workspaces");
+            vec![]
+        });
+        for job in jobs {
+            let finished_at = self.store.job(job).await?.and_then(|job| job.finished_at);
+            if finished_at.is_some_and(|at| !self.retention.keeps(at, self.clock.now())) {
+                let workspaces = self.workspaces.clone();
+                // One that cannot be removed has said so, and is met again.
+                let _ = tokio::task::spawn_blocking(move || workspaces.discard(job)).await;
+                tracing::info!(job.id = %job, "workspace removed: it was kept for {} days", self.retention.days);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::just_ended(7, 0, true)]
+    #[case::the_last_second(7, 7 * 86_400 - 1, true)]
+    #[case::over(7, 7 * 86_400, false)]
+    #[case::kept_for_nothing(0, 0, false)]
+    #[case::the_clock_went_back(0, -3_600, true)]
+    #[case::for_ever(u64::MAX, i64::from(i32::MAX), true)]
+    fn files_are_kept_until_then(#[case] days: u64, #[case] seconds: i64, #[case] kept: bool) {
+        let end = DateTime::from_timestamp(1_700_000_000, 0).unwrap();
+        assert_eq!(Retention::of_days(days).keeps(end, end + TimeDelta::seconds(seconds)), kept);
+    }
+}

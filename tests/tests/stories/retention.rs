@@ -1,0 +1,76 @@
+//! What the database keeps of finished jobs, and what a reader is told of what it no longer has.
+
+use std::time::Duration;
+
+use orchestrator::{clock::ManualClock, store::Kept};
+use protocol::{EventData, JobState};
+use serde_json::json;
+use tests::{Told, World};
+
+#[tokio::test]
+async fn old_records_go_and_results_stay() {
+    let time = ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap());
+    let mut world = World::builder().clock(&time).set("GANTRY_RECORD_RETENTION_DAYS", 1).build().await;
+    let ada = world.user("ada");
+    let old = ada.create_job("old").await;
+    let hand = world.hand(old).await;
+    hand.complete_llm("c1", "hi").await;
+    hand.say(1, "much").await.expect(200);
+    hand.finish("the result").await;
+    let whole = ada.wait_for(old, JobState::Completed).await;
+    time.advance(Duration::from_hours(20));
+    let ada = world.user("ada");
+    let young = ada.create_job("young").await;
+    world.hand(young).await.finish("done").await;
+    ada.wait_for(young, JobState::Completed).await;
+    time.advance(Duration::from_hours(5));
+    // The sweep runs at the start and every hour.
+    world.restart().await;
+    let ada = world.user("ada");
+    tests::within("the sweep", async {
+        while ada.events(old).await.len() > 2 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(ada.job(old).await, whole, "the job itself stays");
+    let kept = ada.events(old).await;
+    assert!(matches!(kept[0].data, EventData::Result { .. }) && kept[0].seq > 2);
+    let calls = ada.get(&format!("/api/jobs/{old}/llm-calls")).await.expect(200);
+    assert_eq!(calls.body["items"], json!([]));
+    let mut stream = ada.stream(old, None).await;
+    let Some(Told::Resync(told)) = stream.next().await else { panic!("a reader from the start is told") };
+    assert_eq!(told, json!({"seq": kept[0].seq}));
+    let (rest, state, _) = stream.rest().await;
+    assert_eq!((rest, state), (kept, JobState::Completed));
+    assert!(ada.events(young).await.len() > 2, "what is young is whole");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_database_that_grows_too_large_loses_the_oldest_first() {
+    let world = World::builder().set("GANTRY_RECORD_RETENTION_DAYS", 1).build().await;
+    let ada = world.user("ada");
+    let mut ids = vec![];
+    for _ in 0..3 {
+        let id = ada.create_job("work").await;
+        let hand = world.hand(id).await;
+        for seq in 1..=8 {
+            hand.say(seq, &"x".repeat(200_000)).await.expect(200);
+        }
+        hand.finish("done").await;
+        ada.wait_for(id, JobState::Completed).await;
+        ids.push(id);
+    }
+    let store = world.store().await;
+    let large = store.used_bytes().await.unwrap();
+    assert!(large > 4_000_000, "{large}");
+    let now = world.clock().now() + chrono::TimeDelta::seconds(1);
+    let trimmed = store.trim(&Kept { days: 3650, max_mb: 3 }, now).await.unwrap();
+    assert!(trimmed.jobs > 0);
+    assert!(store.used_bytes().await.unwrap() <= 3 * 1024 * 1024);
+    assert_eq!(store.trim(&Kept { days: 3650, max_mb: 0 }, now).await.unwrap().jobs, 0, "no limit, nothing old");
+    store.close().await;
+    assert_eq!(ada.events(ids[0]).await.len(), 2, "the oldest went");
+    world.finish().await;
+}
