@@ -4,14 +4,15 @@
 # The images' build stage runs it, and so does docker/up.sh on the host, so that there is one way to build them.
 # Never falls back from one to the other, and never writes outside OUT and cargo's target folder.
 #
-# GANTRY_BUILD_PROFILE is cargo's profile for `gantry` (default: release). The worker always has its own profile (small) and
-# is always static: it runs in images that somebody else made.
+# GANTRY_BUILD_PROFILE is cargo's profile for `gantry` (default: release). The worker always has the profile `worker`, made
+# for size, and is always static: it runs in images that somebody else made.
 set -euo pipefail
 
 readonly WORKER_TARGET=x86_64-unknown-linux-gnu
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 cd "$root"
 
+say() { printf 'binaries: %s\n' "$*"; }
 fail() {
   printf 'binaries: %s\n' "$*" >&2
   exit 1
@@ -31,7 +32,9 @@ worker_target() {
 build() {
   local out="$1" profile="${GANTRY_BUILD_PROFILE:-release}" target_dir="${CARGO_TARGET_DIR:-target}" triple
   triple="$(worker_target)"
+  say "compiling gantry (1 of 2, profile $profile)"
   cargo build --locked --profile "$profile" -p orchestrator --bin gantry
+  say "compiling gantry-worker (2 of 2, profile worker)"
   # Always with a target, else build scripts would be linked statically too. It is a folder of its own in the target
   # folder, so the flag does not make cargo build everybody else's dependencies again.
   # Relative relocations packed: a third of a megabyte less in every job's image.

@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
 # Runs Compose on this project with the arguments given: `docker compose` where it works, else `docker-compose`.
-# With neither, on Debian as root, it installs the distribution's.
+# With neither, on Debian as root, it installs the distribution's. GANTRY_ENV_FILE names another file than .env.
 # Never installs anything when one of them is there, and never touches another project.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 cd "$root"
 
+options=()
+if [ -n "${GANTRY_ENV_FILE:-}" ]; then options=(--env-file "$GANTRY_ENV_FILE"); fi
+
 if docker compose version >/dev/null 2>&1; then
-  exec docker compose "$@"
+  exec docker compose "${options[@]}" "$@"
 fi
 if ! command -v docker-compose >/dev/null; then
   if [ ! -e /etc/debian_version ] || [ "$(id -u)" -ne 0 ]; then
@@ -19,4 +22,4 @@ if ! command -v docker-compose >/dev/null; then
   export DEBIAN_FRONTEND=noninteractive
   { apt-get update -qq && apt-get install -y -qq --no-install-recommends docker-compose; } >/dev/null
 fi
-exec docker-compose "$@"
+exec docker-compose "${options[@]}" "$@"

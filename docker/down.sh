@@ -36,7 +36,7 @@ cancel_jobs() {
       case "$asked" in *"$id"*) continue ;; esac
       say "cancelling job $id"
       # It may have ended in the meantime.
-      gantry job cancel "$id" >/dev/null 2>&1 || true
+      gantry job cancel "$id" --reason "docker/down.sh" >/dev/null 2>&1 || true
       asked="$asked $id"
     done
   done
@@ -49,7 +49,7 @@ volume_name() {
     docker inspect --format '{{range .Mounts}}{{if eq .Destination "/var/lib/gantry"}}{{.Name}}{{end}}{{end}}' "$container"
     return
   fi
-  project="${COMPOSE_PROJECT_NAME:-$(basename "$root" | tr '[:upper:]' '[:lower:]' | tr -cd 'a-z0-9_-')}"
+  project="$(docker/setting.sh COMPOSE_PROJECT_NAME "$(basename "$root" | tr '[:upper:]' '[:lower:]' | tr -cd 'a-z0-9_-')")"
   echo "${project}_gantry-data"
 }
 
@@ -65,8 +65,20 @@ own_job_containers() {
   done
 }
 
+# What there was, and what is left of it: $1 whether anything ran, $2 the volume's name.
+report() {
+  local up="nothing is up" data="there is no data"
+  if [ "$1" = yes ]; then up="everything is down"; fi
+  if [ ${#down_options[@]} -gt 0 ]; then
+    data="the data is deleted"
+  elif docker volume inspect "$2" >/dev/null 2>&1; then
+    data="the data volume is kept"
+  fi
+  say "$up; $data"
+}
+
 main() {
-  local container volume left
+  local container volume left="" up=no
   case "${1:-}" in
     "") ;;
     --volumes) down_options=(--volumes) ;;
@@ -86,6 +98,7 @@ main() {
   container="$(docker/compose.sh ps -a -q gantry)"
   volume="$(volume_name "$container")"
   if [ -n "$container" ]; then
+    up=yes
     if [ "$(docker inspect --format '{{.State.Running}}' "$container")" = true ]; then
       cancel_jobs || say "the orchestrator does not answer; its job containers are removed below"
     fi
@@ -100,7 +113,7 @@ main() {
     fi
   fi
   docker/compose.sh down "${down_options[@]}" >/dev/null 2>&1
-  if [ ${#down_options[@]} -eq 0 ]; then say "down; the data volume is kept"; else say "down, data and all"; fi
+  report "$up" "$volume"
 }
 
 main "$@"

@@ -22,6 +22,9 @@ ENV LANG=C.UTF-8 \
     GANTRY_WORKSPACE_DIR=/var/lib/gantry/workspaces
 COPY docker/demo.yaml /usr/share/gantry/demo.yaml
 COPY --from=binaries /out/gantry /usr/local/bin/gantry
-WORKDIR /var/lib/gantry
+# Where a gantry.toml is looked for; compose.yaml mounts a folder of the host here.
+WORKDIR /etc/gantry
 EXPOSE 8080
 CMD ["gantry", "serve"]
+# By this docker/images.sh finds the ones that lost their name to a newer build.
+LABEL org.opencontainers.image.title=gantry

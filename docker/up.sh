@@ -2,9 +2,9 @@
 # From a clone to a finished first job: container engine, base image, programs, images, the stack, a token, a demo job.
 # Run it again whenever you like: what is there is kept, what changed is built and started again.
 # With an engine and Compose at hand it changes nothing but this project's own images, containers and volume. Never
-# stops another container and never deletes the data volume.
+# stops another container, never deletes the data volume, and never asks a real model for anything unless told to.
 #
-# Settings of its own (all others are compose.yaml's):
+# Settings of its own, in the environment or in .env (all others are compose.yaml's):
 #   GANTRY_BINARIES       prebuilt: cargo on this machine compiles; builder: a build stage on rust:1-bookworm does,
 #                         which takes a registry. Default: prebuilt where a fitting cargo is at hand.
 #   GANTRY_BUILD_PROFILE  cargo's profile for the orchestrator; default release
@@ -16,8 +16,7 @@ readonly IMAGE_GLIBC=2.36
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 cd "$root"
-port="${GANTRY_PORT:-8080}"
-demo=yes
+demo=auto
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 
@@ -28,11 +27,41 @@ fail() {
 }
 usage() {
   cat <<'TEXT'
-usage: docker/up.sh [--no-demo]
-  Builds and starts Gantry on 127.0.0.1:8080 and runs one demo job; its outcome is the exit code.
+usage: docker/up.sh [--demo | --no-demo]
+  Builds and starts Gantry on 127.0.0.1:8080 (GANTRY_PORT) and runs one demo job; its outcome is the exit code.
   --no-demo   start only
+  --demo      run the demo job with your model too; by default only the built-in script is asked
 TEXT
 }
+
+# --- what is set ----------------------------------------------------------------------------------------------------
+
+# A variable that compose.yaml does not hand on would have no effect, and nobody would say so.
+warn_of_strangers() {
+  local name
+  for name in $(docker/setting.sh --names | grep '^GANTRY_' || true); do
+    case "$name" in GANTRY_BUILD_PROFILE | GANTRY_READY_SECONDS) continue ;; esac
+    grep -qE "(^ *- |\\\$\{)$name(\$|:-)" compose.yaml && continue
+    echo "up: warning: $name in ${GANTRY_ENV_FILE:-.env} has no effect: compose.yaml does not hand it on" >&2
+  done
+}
+
+busy_port() { fail "port $1 on 127.0.0.1 is taken by another program; set GANTRY_PORT to a free one, here or in .env, and run this again"; }
+
+# Before anything is compiled. An engine elsewhere has ports of its own.
+check_port() {
+  local port
+  port="$(docker/setting.sh GANTRY_PORT 8080)"
+  case "${DOCKER_HOST:-unix:}" in unix:*) ;; *) return 0 ;; esac
+  # The stack that is up already holds it itself.
+  [ "$(address)" = "127.0.0.1:$port" ] && return
+  if (: 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then busy_port "$port"; fi
+}
+
+# Where the API is, as the engine says; nothing when it is not up.
+address() { docker/compose.sh port gantry 8080 2>/dev/null || true; }
+
+# --- programs and images --------------------------------------------------------------------------------------------
 
 # True when version $1 is at least $2.
 at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
@@ -48,111 +77,149 @@ cargo_fits() {
   [ -n "$glibc" ] && at_least "$IMAGE_GLIBC" "$glibc"
 }
 
+rust_version() { sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml; }
+
+# $1 says where, $2 how much disk the first time takes, and $3 is there when it is not the first.
+announce_compiling() {
+  say "compiling two programs, gantry and gantry-worker, $1"
+  if [ ! -e "$3" ]; then echo "    the first time takes 10 to 30 minutes on two cores and about $2 of disk"; fi
+}
+
 choose_binaries() {
-  if [ -z "${GANTRY_BINARIES:-}" ]; then
+  GANTRY_BINARIES="$(docker/setting.sh GANTRY_BINARIES)"
+  GANTRY_BUILD_PROFILE="$(docker/setting.sh GANTRY_BUILD_PROFILE release)"
+  export GANTRY_BUILD_PROFILE
+  if [ -z "$GANTRY_BINARIES" ]; then
     if cargo_fits; then GANTRY_BINARIES=prebuilt; else GANTRY_BINARIES=builder; fi
   fi
   case "$GANTRY_BINARIES" in
     prebuilt)
       # The build stage then only copies, and any image will do for that.
       GANTRY_BUILDER_BASE=debian:bookworm-slim
-      say "compiling gantry and gantry-worker with this machine's cargo"
+      announce_compiling "with this machine's cargo" "2 GB" docker/prebuilt/gantry
       docker/binaries.sh builder docker/prebuilt
       ;;
     builder)
-      GANTRY_BUILDER_BASE="${GANTRY_BUILDER_BASE:-rust:1-bookworm}"
+      GANTRY_BUILDER_BASE="$(docker/setting.sh GANTRY_BUILDER_BASE rust:1-bookworm)"
       if ! docker image inspect "$GANTRY_BUILDER_BASE" >/dev/null 2>&1; then
         say "fetching $GANTRY_BUILDER_BASE"
         docker pull --quiet "$GANTRY_BUILDER_BASE" >/dev/null ||
-          fail "no registry gave $GANTRY_BUILDER_BASE, and no fitting cargo is here; install Rust $(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml) or newer and a C compiler"
+          fail "no registry gave $GANTRY_BUILDER_BASE, and no fitting cargo is here; install Rust $(rust_version) or newer and a C compiler"
       fi
+      announce_compiling "in a build stage on $GANTRY_BUILDER_BASE, without showing it" "5 GB" ""
       ;;
     *) fail "GANTRY_BINARIES=$GANTRY_BINARIES: must be prebuilt or builder" ;;
   esac
   export GANTRY_BINARIES GANTRY_BUILDER_BASE
 }
 
-# The ids of the project's two images, as far as they are there.
-image_ids() { docker image inspect --format '{{.Id}}' gantry:latest gantry-worker:latest 2>/dev/null || true; }
-
-# Removes the images among $1 that lost their name to a newer build. One that a container still uses stays.
-remove_replaced() {
-  local id
-  for id in $1; do
-    if [ "$(docker image inspect --format '{{len .RepoTags}}' "$id" 2>/dev/null)" = 0 ]; then
-      docker image rm "$id" >/dev/null 2>&1 || true
-    fi
-  done
-}
-
-build_images() {
-  replaced="$(image_ids)"
-  say "building the images (the first time takes minutes)"
-  if ! docker/compose.sh build >"$work/build.log" 2>&1; then
-    tail -n 40 "$work/build.log" >&2
-    fail "the images did not build; the end of the build's log is above"
-  fi
-  # A classic builder leaves its stages behind. In `builder` they are the next build's cache.
-  if [ "$GANTRY_BINARIES" = prebuilt ]; then
-    docker image prune --force --filter label=gantry.stage=binaries >/dev/null
-  fi
-}
+# --- the stack ------------------------------------------------------------------------------------------------------
 
 start_stack() {
   say "starting the stack"
-  docker/compose.sh up -d >"$work/up.log" 2>&1 || {
+  if ! docker/compose.sh up -d >"$work/up.log" 2>&1; then
+    if grep -qiE 'port is already allocated|address already in use|ports are not available' "$work/up.log"; then
+      docker/compose.sh down >/dev/null 2>&1 || true
+      busy_port "$(docker/setting.sh GANTRY_PORT 8080)"
+    fi
     cat "$work/up.log" >&2
     fail "compose could not start the stack"
-  }
+  fi
   container="$(docker/compose.sh ps -a -q gantry)"
   [ -n "$container" ] || fail "compose started no container for the service gantry"
 }
 
-# One line about the container and what its readiness check says.
+# What the readiness check answers, in one line; nothing while the container has no process to ask.
 readiness() {
-  docker exec "$container" curl -sS --max-time 5 http://127.0.0.1:8080/readyz 2>&1 | tr -d '\n' | cut -c 1-300 || true
+  docker exec "$container" curl -sS --max-time 5 http://127.0.0.1:8080/readyz 2>/dev/null | tr -d '\n' | cut -c 1-300 || true
+}
+
+# The process ends again and again: most likely a setting is wrong, and its last words say which.
+give_up_on_restarts() {
+  local words
+  words="$(docker logs --tail 1 "$container" 2>&1 || true)"
+  docker/compose.sh stop gantry >/dev/null 2>&1 || true
+  fail "gantry does not start: ${words:-it said nothing}
+    it is stopped now; mend that (the settings are in the environment, .env and config/) and run this again"
 }
 
 wait_until_ready() {
-  local deadline=$((SECONDS + ${GANTRY_READY_SECONDS:-120})) seen="" now restarts
+  local deadline=$((SECONDS + $(docker/setting.sh GANTRY_READY_SECONDS 120))) seen="" now
   say "waiting for readiness (store, container engine, a probe of the sandbox)"
-  until docker exec "$container" curl -fsS -o /dev/null --max-time 5 http://127.0.0.1:8080/readyz 2>/dev/null; do
+  until docker exec "$container" curl -fsS -o /dev/null --max-time 5 http://127.0.0.1:8080/readyz >/dev/null 2>&1; do
     now="$(readiness)"
-    if [ "$now" != "$seen" ]; then
+    if [ -n "$now" ] && [ "$now" != "$seen" ]; then
       printf '    %s\n' "$now"
       seen="$now"
     fi
-    restarts="$(docker inspect --format '{{.RestartCount}}' "$container")"
-    if [ "$restarts" -ge 3 ] || [ "$SECONDS" -ge "$deadline" ]; then
-      docker logs --tail 30 "$container" >&2 || true
-      fail "the stack is not ready ($restarts restarts); the end of its log is above"
+    if [ "$(docker inspect --format '{{.RestartCount}}' "$container")" -ge 3 ]; then give_up_on_restarts; fi
+    if [ "$SECONDS" -ge "$deadline" ]; then
+      fail "the stack is up but not ready; 'docker/compose.sh exec gantry gantry doctor' says what is missing, and docker/down.sh takes it down"
     fi
     sleep 0.5
   done
-  echo "    ready: http://127.0.0.1:$port"
+  url="http://$(address)"
+  echo "    ready: $url"
 }
 
+# --- the demo -------------------------------------------------------------------------------------------------------
+
+in_container() { docker/compose.sh exec -T "$@" </dev/null; }
+
+# The value of the setting $1 as the server has it, from wherever it was set; nothing when it has none.
+in_force() { grep -o "\"key\":\"$1\",[^}]*" "$work/config.json" | sed -n 's/.*"value":"\([^"]*\)".*/\1/p'; }
+
+# What answers prompts: nothing for the built-in script, else in words.
+chosen_model() {
+  local provider script
+  in_container gantry gantry config --json >"$work/config.json" || fail "the settings cannot be read from the container"
+  provider="$(in_force llm.provider)"
+  script="$(in_force llm.script)"
+  if [ -n "$script" ]; then
+    echo "the script $script"
+  elif [ "$provider" != scripted ]; then
+    echo "$provider, $(in_force llm.model)"
+  fi
+}
+
+# True when the job completed. What it shows is kept too, since it says how it ended.
 run_demo() {
-  local code=0
   say "the first job: an agent writes, tests and mends a small program in a container of its own"
-  GANTRY_TOKEN="$(docker/compose.sh exec -T gantry gantry token create --user demo --role user --ttl 1d | tail -n 1 | tr -d '\r')"
+  GANTRY_TOKEN="$(in_container gantry gantry token create --user demo --role user --ttl 1d | tail -n 1 | tr -d '\r')"
   export GANTRY_TOKEN
-  docker/compose.sh exec -T -e GANTRY_TOKEN gantry gantry job run --title demo "$DEMO_PROMPT" </dev/null || code=$?
-  [ "$code" -eq 0 ] || fail "the demo job ended with code $code; 'docker/compose.sh logs gantry' has more"
+  in_container -e GANTRY_TOKEN gantry gantry job run --title demo "$DEMO_PROMPT" | tee "$work/demo.log"
+}
+
+explain_failed_demo() {
+  if grep -q '(llm_error)' "$work/demo.log"; then
+    say "Gantry is up, but its model did not answer:"
+    in_container gantry gantry doctor || true
+  else
+    say "the demo job did not complete; 'docker/compose.sh logs gantry' has more"
+  fi
 }
 
 next_steps() {
+  local gantry="docker/compose.sh exec -T -e GANTRY_TOKEN gantry gantry"
   cat <<TEXT
 
 Gantry is up.
 
-  API      http://127.0.0.1:$port/api/docs
-  token    export GANTRY_TOKEN=\$(docker/compose.sh exec -T gantry gantry token create --user \$USER --role user --ttl 30d)
-  a job    docker/compose.sh exec -T -e GANTRY_TOKEN gantry gantry job run "run: id; cat /proc/net/dev"
+  API      $url/api/docs
+  token    GANTRY_TOKEN=\$(docker/compose.sh exec -T gantry gantry token create --user "\$(id -un)" --role user --ttl 30d) && export GANTRY_TOKEN
+TEXT
+  if [ "$GANTRY_BINARIES" = prebuilt ]; then
+    gantry=gantry
+    echo "  command  export PATH=\"$root/docker/prebuilt:\$PATH\""
+    if [ "$url" != http://127.0.0.1:8080 ]; then echo "  server   export GANTRY_URL=$url"; fi
+  fi
+  cat <<TEXT
+  a job    $gantry job run "run: id; cat /proc/net/dev"
+  check    docker/compose.sh exec gantry gantry doctor
   log      docker/compose.sh logs -f gantry
   stop     docker/down.sh
 TEXT
-  if [ -z "${GANTRY_LLM_PROVIDER:-}" ] && ! grep -qs '^GANTRY_LLM_PROVIDER=' .env; then
+  if [ -z "$model" ]; then
     cat <<'TEXT'
 
 No model is set, so the built-in demo script answers. To set one, write a file .env here, for example
@@ -165,8 +232,10 @@ TEXT
 }
 
 main() {
+  local completed=yes
   while [ $# -gt 0 ]; do
     case "$1" in
+      --demo) demo=yes ;;
       --no-demo) demo=no ;;
       -h | --help)
         usage
@@ -180,14 +249,27 @@ main() {
     shift
   done
   docker/engine.sh
+  docker/compose.sh version >/dev/null
+  warn_of_strangers
+  check_port
   docker/base-image.sh
   choose_binaries
-  build_images
+  say "building the images"
+  docker/images.sh build
   start_stack
-  remove_replaced "$replaced"
+  docker/images.sh tidy
   wait_until_ready
-  if [ "$demo" = yes ]; then run_demo; fi
+  model="$(chosen_model)"
+  if [ "$demo" = auto ] && [ -n "$model" ]; then
+    demo=no
+    say "a model is set ($model): no demo (--demo runs one)"
+  fi
+  if [ "$demo" != no ] && ! run_demo; then
+    completed=no
+    explain_failed_demo
+  fi
   next_steps
+  [ "$completed" = yes ]
 }
 
 main "$@"

@@ -28,3 +28,5 @@ COPY --from=binaries /out/gantry-worker /usr/local/bin/gantry-worker
 USER 10001:10001
 WORKDIR /workspace
 ENTRYPOINT ["/usr/local/bin/gantry-worker"]
+# By this docker/images.sh finds the ones that lost their name to a newer build. Labels of Gantry's own are for containers.
+LABEL org.opencontainers.image.title=gantry-worker

@@ -4,7 +4,8 @@
 #   tests/run.sh --quick         no images, no engine: fmt, clippy, doc, tests
 #   tests/run.sh --only STEP     one step (may be given again); steps are named below
 # Stops at the first failure and says what ran. Never skips a step because something is missing: that is a failure.
-# Never touches a running Gantry: its own stack has a name and a port of its own.
+# Never touches a Gantry that lives here: its own stack has a name, a port and images of its own, and takes no setting of
+# the clone's. The images stay, as `:test`, for the next run; nothing without a name does.
 #
 # What is compiled and downloaded is kept in GANTRY_CACHE (default ~/.cache/gantry), outside the clone, when it can be
 # written; CARGO_TARGET_DIR, when set, wins. The images hold a dev build of the orchestrator, since the tests compiled
@@ -18,6 +19,7 @@ readonly DENY_VERSION=0.20.2
 readonly MACHETE_VERSION=0.9.2
 readonly SMOKE_PROJECT=gantry-smoke
 readonly SMOKE_PORT=18080
+readonly IMAGE_TAG=test
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 cd "$root"
@@ -105,15 +107,22 @@ step_test() {
 step_images() {
   docker/engine.sh
   docker/base-image.sh
-  build_settings
+  own_settings
   docker/binaries.sh builder docker/prebuilt
-  docker/compose.sh build
-  docker image prune --force --filter label=gantry.stage=binaries >/dev/null
+  docker/images.sh build
   size_within docker/prebuilt/gantry-worker 6
-  no_setuid_file gantry-worker:latest
+  no_setuid_file "gantry-worker:$IMAGE_TAG"
 }
 
-build_settings() {
+# The stack's settings, and none of the clone's or of the shell's; Compose 1.29 wants a real file to read nothing from.
+own_settings() {
+  local name nothing="$tools/no-settings"
+  for name in "${!GANTRY_@}"; do
+    case "$name" in GANTRY_BUILD_PROFILE | GANTRY_CACHE | GANTRY_ENGINE_SOCKET | GANTRY_TEST_IMAGE) ;; *) unset "$name" ;; esac
+  done
+  mkdir -p "$nothing"
+  : >"$nothing/env"
+  export GANTRY_ENV_FILE="$nothing/env" GANTRY_CONFIG_DIR="$nothing" GANTRY_IMAGE_TAG="$IMAGE_TAG"
   export GANTRY_BUILD_PROFILE="${GANTRY_BUILD_PROFILE:-dev}" GANTRY_BINARIES=prebuilt GANTRY_BUILDER_BASE=debian:bookworm-slim
   export COMPOSE_PROJECT_NAME="$SMOKE_PROJECT" GANTRY_PORT="$SMOKE_PORT"
 }
@@ -136,7 +145,8 @@ step_ring() {
   need_cargo_tool cargo-nextest "$NEXTEST_VERSION"
   # The end-to-end ring runs the binary itself, which a test build does not make.
   cargo build --workspace --locked --quiet --bin gantry
-  cargo nextest run --workspace --locked --no-fail-fast -E 'binary(engine_ring) | binary(e2e)'
+  GANTRY_TEST_IMAGE="gantry-worker:$IMAGE_TAG" cargo nextest run --workspace --locked --no-fail-fast \
+    -E 'binary(engine_ring) | binary(e2e)'
 }
 
 # The official client libraries and schemathesis, in a Python environment of their own.
@@ -150,15 +160,18 @@ step_clients() {
     "$env/bin/pip" install --quiet --requirement tests/clients/requirements.txt
   fi
   cargo build --locked --quiet -p orchestrator --bin gantry
-  CLIENTS_PYTHON="$env/bin/python" CLIENTS_SCHEMATHESIS="$env/bin/schemathesis" tests/clients/check.sh "$CARGO_TARGET_DIR/debug/gantry"
+  GANTRY_SANDBOX_IMAGE="gantry-worker:$IMAGE_TAG" CLIENTS_PYTHON="$env/bin/python" CLIENTS_SCHEMATHESIS="$env/bin/schemathesis" \
+    tests/clients/check.sh "$CARGO_TARGET_DIR/debug/gantry"
 }
 
-# The newcomer's way: up, up again, a job that would sleep for long, down, and nothing is left.
+# The newcomer's way: up, a mistake, up again, a job that would sleep for long, down, and nothing is left.
 step_smoke() {
   local left job
-  build_settings
+  own_settings
   docker/up.sh
+  a_wrong_setting_stops_it
   docker/up.sh
+  another_install_finds_the_port_taken
   GANTRY_TOKEN="$(docker/compose.sh exec -T gantry gantry token create --user smoke --ttl 10m </dev/null | tail -n 1 | tr -d '\r')"
   export GANTRY_TOKEN
   job="$(docker/compose.sh exec -T -e GANTRY_TOKEN gantry gantry job run --detach "run: sleep 600" </dev/null | tr -d '\r')"
@@ -167,7 +180,25 @@ step_smoke() {
   left="$(docker ps -aq --filter "label=gantry.job-id=$job")"
   [ -z "$left" ] || fail "down.sh left the container of job $job behind"
   left="$(docker ps -aq --filter "label=com.docker.compose.project=$SMOKE_PROJECT"; docker volume ls -q --filter "label=com.docker.compose.project=$SMOKE_PROJECT")"
-  [ -z "$left" ] || fail "down.sh left behind: $left"
+  [ -z "$left" ] || fail "down.sh left behind: $left" || return
+  docker/down.sh | grep "nothing is up; there is no data"
+}
+
+# One line, at once, and nothing of it is left.
+another_install_finds_the_port_taken() {
+  local told left
+  if told="$(COMPOSE_PROJECT_NAME="$SMOKE_PROJECT-2" docker/up.sh 2>&1)"; then fail "two installs on one port" || return; fi
+  grep -q "port $SMOKE_PORT on 127.0.0.1 is taken" <<<"$told" || fail "a taken port is told so: $told" || return
+  left="$(docker ps -aq --filter "label=com.docker.compose.project=$SMOKE_PROJECT-2")"
+  [ -z "$left" ] || fail "an install that found its port taken left behind: $left"
+}
+
+# Its name is told, and no container goes on starting again and again.
+a_wrong_setting_stops_it() {
+  local told
+  if told="$(GANTRY_LLM_PROVIDER=anthropic docker/up.sh 2>&1)"; then fail "it started without a key" || return; fi
+  grep -q "does not start: .*GANTRY_LLM_API_KEY" <<<"$told" || fail "a wrong setting is told so: $told" || return
+  [ -z "$(docker ps -q --filter "label=com.docker.compose.project=$SMOKE_PROJECT")" ] || fail "it goes on restarting"
 }
 
 wait_for_container() {

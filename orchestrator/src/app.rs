@@ -201,6 +201,7 @@ impl App {
         let worker_side = doors.worker(worker_side);
         let sockets = Arc::new(Sockets::new(config.run_dir.clone(), worker_side));
         let (workspaces, retention) = workspaces(&config);
+        workspaces.clear_unborn(&store).await;
         let (overfull, logs) = (Overfull::default(), config.data_dir.join("logs"));
         let sweep = disk_sweep(&store, &workspaces, &overfull, &wake);
         let settings = DispatcherSettings {

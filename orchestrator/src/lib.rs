@@ -11,6 +11,7 @@ pub mod config;
 pub mod dispatch;
 pub mod domain;
 pub mod engine;
+pub mod failpoint;
 pub mod http;
 pub mod llm;
 pub mod store;

@@ -9,6 +9,7 @@
 
 mod engine;
 mod hand;
+pub mod install;
 mod metrics;
 mod process;
 mod reply;

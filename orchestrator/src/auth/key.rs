@@ -4,7 +4,7 @@ use std::{
     fmt,
     io::{self, Write},
     os::unix::fs::OpenOptionsExt,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
@@ -56,13 +56,18 @@ impl SigningKey {
         }
     }
 
+    /// Where the data folder has its key, or would have it.
+    pub fn file(data_dir: &Path) -> PathBuf {
+        data_dir.join(KEY_FILE)
+    }
+
     /// The bytes of the secret are the key.
     pub fn from_secret(secret: &[u8]) -> Self {
         Self { encoding: EncodingKey::from_secret(secret), decoding: DecodingKey::from_secret(secret) }
     }
 
     fn from_folder(data_dir: &Path) -> Result<Self, KeyError> {
-        let path = data_dir.join(KEY_FILE);
+        let path = Self::file(data_dir);
         let failed = |source| KeyError::File { path: path.display().to_string(), source };
         if !path.try_exists().map_err(failed)? {
             make(data_dir, &path).map_err(failed)?;

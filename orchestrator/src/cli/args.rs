@@ -31,7 +31,7 @@ Environment:
 
 /// AI-agent jobs in locked-down containers.
 #[derive(Debug, Parser)]
-#[command(name = "gantry", version, after_help = AFTER_HELP, disable_help_subcommand = true)]
+#[command(name = "gantry", version, after_help = AFTER_HELP)]
 pub(super) struct Cli {
     /// Print JSON instead of text
     #[arg(long, global = true)]
@@ -130,6 +130,14 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
+
+    #[test]
+    fn help_is_a_command_too() {
+        for line in [&["gantry", "help"][..], &["gantry", "help", "job", "run"], &["gantry", "job", "help"]] {
+            let answer = Cli::try_parse_from(line).unwrap_err();
+            assert_eq!(answer.kind(), clap::error::ErrorKind::DisplayHelp, "{line:?}: {answer}");
+        }
+    }
 
     #[test]
     fn the_commands_are_well_formed() {

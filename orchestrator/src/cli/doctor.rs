@@ -16,6 +16,7 @@ use super::{
     text::one_line,
 };
 use crate::{
+    auth::SigningKey,
     config::{Config, Environment, LlmKind, LlmProvider, SandboxMode},
     engine::{Docker, DockerSettings, Engine as _, ReadinessReason, SandboxReadiness},
     store::Store,
@@ -75,6 +76,7 @@ pub(super) async fn run(args: DoctorArgs, environment: &Environment, output: &mu
     match args.flags.load(environment) {
         Err(error) => checks.push(Check::failed("configuration", error.to_string(), "mend this value")),
         Ok(config) => {
+            checks.push(install(&config));
             let warnings = config.warnings.join("; ");
             checks.push(if warnings.is_empty() {
                 Check::ok("configuration", "well formed")
@@ -107,6 +109,17 @@ fn line(paint: Paint, check: &Check) -> String {
     format!("{mark} {:<13} {}{advice}", check.name, one_line(&check.found))
 }
 
+/// Which install this is about: another one, in a container or of another user, may be the one that is meant.
+fn install(config: &Config) -> Check {
+    let data = config.data_dir.display();
+    let found = format!("gantry {} with the data in {data}", env!("CARGO_PKG_VERSION"));
+    if config.data_dir.exists() {
+        return Check::ok("install", found);
+    }
+    let advice = "nothing has run here yet; for a server in a container: docker/compose.sh exec gantry gantry doctor";
+    Check::note("install", format!("{found}, which is not there"), advice)
+}
+
 /// A folder that is there must be writable; one that is not must have a writable place to be made in.
 fn folder(name: &'static str, path: &Path, variable: &str) -> Check {
     let there = path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
@@ -128,7 +141,7 @@ fn try_to_write(folder: &Path) -> std::io::Result<()> {
 }
 
 fn signing_key(config: &Config) -> Check {
-    let path = config.data_dir.join("jwt.key");
+    let path = SigningKey::file(&config.data_dir);
     match &config.jwt_secret {
         Some(secret) => Check::ok("signing key", format!("configured, {} bytes", secret.expose_secret().len())),
         None if path.exists() => match std::fs::File::open(&path) {
@@ -184,9 +197,18 @@ async fn readiness(config: &Config) -> SandboxReadiness {
                 runtime: config.sandbox.runtime.clone(),
                 run_dir: config.run_dir.clone(),
             });
-            engine.probe().await
+            let absent = absent_folders(&config.run_dir);
+            let readiness = engine.probe().await;
+            // A folder that somebody has used in the meantime is not empty, and stays.
+            absent.iter().all(|folder| std::fs::remove_dir(folder).is_ok());
+            readiness
         }
     }
+}
+
+/// What making this folder would make, the innermost first.
+fn absent_folders(folder: &Path) -> Vec<&Path> {
+    folder.ancestors().take_while(|folder| !folder.exists()).collect()
 }
 
 /// A probe's answer, check by check: what comes after the first failure has not been checked.
@@ -258,9 +280,24 @@ async fn reach(provider: &LlmProvider) -> Check {
     match answer {
         Ok(_) => Check::ok("model", format!("{found} (reached; the key is not tried)")),
         Err(error) => {
-            let cause = error.without_url().to_string();
-            Check::failed("model", format!("{found}: {cause}"), "check GANTRY_LLM_BASE_URL and the way there")
+            let cause = with_sources(&error.without_url());
+            Check::failed("model", format!("{found}: {cause}"), way_there(&provider.kind))
         }
+    }
+}
+
+/// An error in one line with all that is behind it: the last part is the one that says what to mend.
+fn with_sources(error: &dyn std::error::Error) -> String {
+    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+fn way_there(kind: &LlmKind) -> &'static str {
+    match kind {
+        LlmKind::Ollama => {
+            "check GANTRY_LLM_BASE_URL; seen from a container, Ollama must listen beyond 127.0.0.1: start it with \
+             OLLAMA_HOST set to the bridge's address, such as 172.17.0.1"
+        }
+        _ => "check GANTRY_LLM_BASE_URL and the way there",
     }
 }
 
@@ -304,6 +341,23 @@ mod tests {
         let checks = sandbox(&SandboxReadiness::Ready(facts), &config());
         assert!(checks.iter().all(|check| check.verdict == Verdict::Ok));
         assert!(checks[0].found.starts_with("docker 20.10"));
+    }
+
+    #[test]
+    fn an_error_is_told_with_what_is_behind_it() {
+        let refused = std::io::Error::other(CliError::failed("no connection", "refused"));
+        assert_eq!(with_sources(&refused), "no connection: refused");
+        let config = Config::load(&Environment::from_pairs([]), Sources::default()).unwrap_err();
+        let outer = std::io::Error::other(CliError::from(config));
+        assert!(with_sources(&outer).contains("GANTRY_DATA_DIR"));
+    }
+
+    #[test]
+    fn what_the_probe_would_make_is_known_before() {
+        let there = tempfile::tempdir().unwrap();
+        let inner = there.path().join("data/run");
+        assert_eq!(absent_folders(&inner), [inner.as_path(), inner.parent().unwrap()]);
+        assert!(absent_folders(there.path()).is_empty());
     }
 
     #[test]

@@ -329,7 +329,7 @@ async fn prompt(client: &Client, args: PromptArgs, output: &mut Output) -> Resul
     };
     let body = PromptRequest { content: create::text_or_stdin(args.content)?, mode, done: args.done };
     let receipt: PromptReceipt = client.post(&format!("/api/jobs/{}/prompt", args.id), &body, None).await?;
-    output.either(&receipt, |_| receipt.prompt_id.to_string())?;
+    output.either(&receipt, |_| format!("prompt {} accepted", receipt.prompt_id))?;
     Ok(Exit::Fine)
 }
 

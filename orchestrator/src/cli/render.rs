@@ -113,15 +113,19 @@ pub(super) fn summary(paint: Paint, job: &Job) -> String {
     };
     let cost = if usage.cost_usd > 0.0 { format!(", ${:.4}", usage.cost_usd) } else { String::new() };
     format!(
-        "{} {}{seconds}: {} model calls, {} tool calls, {}+{} tokens{cost}  {}",
+        "{} {}{seconds}: {}, {}, {}+{} tokens{cost}  {}",
         paint.dim("●"),
         state(paint, job.state),
-        usage.llm_calls,
-        usage.tool_calls,
+        counted(usage.llm_calls, "model call"),
+        counted(usage.tool_calls, "tool call"),
         usage.input_tokens,
         usage.output_tokens,
         paint.dim(&job.id.to_string()),
     )
+}
+
+fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// A state in its colour.

@@ -22,6 +22,8 @@ pub(super) struct ServeArgs {
 pub(super) async fn run(args: ServeArgs, environment: &Environment) -> Result<Exit, CliError> {
     let config = args.flags.load(environment)?;
     crate::telemetry::init(&config.log)?;
+    crate::failpoint::arm(environment);
+    crate::failpoint::reach("serve.start");
     crate::app::serve(config).await.map_err(|error| ended(&error))?;
     Ok(Exit::Fine)
 }

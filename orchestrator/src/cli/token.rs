@@ -136,6 +136,8 @@ async fn create(
     let ttl = ttl.ok_or_else(|| CliError::Usage(format!("--ttl {}: must be from 1s to {MAX_TTL_DAYS}d", args.ttl)))?;
     let config = args.flags.load(environment)?;
     make_data_dir(&config.data_dir)?;
+    let key_file = SigningKey::file(&config.data_dir);
+    let is_new = config.jwt_secret.is_none() && !key_file.exists();
     let key = SigningKey::load(config.jwt_secret.as_ref(), &config.data_dir)
         .map_err(|error| CliError::Failed(error.to_string()))?;
     let role = Role::from(args.role);
@@ -149,6 +151,13 @@ async fn create(
         revoked_at: None,
     };
     token_records::insert(&config, &record).await?;
+    if is_new {
+        output.note(&format!(
+            "gantry: made a new signing key, {}; a server with another data folder (in a container, say) will not accept \
+             this token: make its tokens where it runs",
+            key_file.display()
+        ));
+    }
     let value = serde_json::json!({
         "token": issued.token, "jti": issued.jti, "user": record.user_id, "role": role, "expires_at": issued.expires_at,
     });

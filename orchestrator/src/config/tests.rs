@@ -56,6 +56,27 @@ fn the_sandbox_can_be_named_in_one_word() {
     assert_eq!(load_with("sandbox = 'disabled'", &[], &[]).unwrap().sandbox.mode, SandboxMode::Disabled);
 }
 
+/// A variable that the compose file does not hand on would be dropped without a word.
+#[test]
+fn the_compose_file_hands_on_every_setting() {
+    // Its own paths, address and image, and the engine's socket that it mounts.
+    let its_own = [
+        "GANTRY_BIND",
+        "GANTRY_DATA_DIR",
+        "GANTRY_RUN_DIR",
+        "GANTRY_WORKSPACE_DIR",
+        "GANTRY_DATABASE_URL",
+        "GANTRY_SANDBOX_IMAGE",
+        "DOCKER_HOST",
+    ];
+    let compose = include_str!("../../../compose.yaml");
+    let handed_on: Vec<&str> = compose.lines().filter_map(|line| line.trim().strip_prefix("- ")).collect();
+    let config = load_with("", &[], &[]).unwrap();
+    let variables = config.settings.iter().map(|setting| setting.variable.as_str());
+    let dropped: Vec<&str> = variables.filter(|name| !its_own.contains(name) && !handed_on.contains(name)).collect();
+    assert!(dropped.is_empty(), "name them in compose.yaml: {dropped:?}");
+}
+
 #[test]
 fn every_setting_has_a_variable_of_its_own() {
     let config = load_with("", &[], &[]).unwrap();

@@ -13,6 +13,7 @@ use crate::{
     clock::Clock,
     domain::job::{AttemptStart, Death, JobRecord, Refused, Step},
     engine::{ContainerRole, ContainerSpec, Engine, EngineError, Resources, SandboxReadiness},
+    failpoint,
     store::{Changed, Store, StoreError},
     telemetry::metrics::Metrics,
     workspace::Workspaces,
@@ -151,6 +152,7 @@ impl Hands {
         let Changed::Done(job) = self.store.change(id, now, |job| transition(job, now, start)).await? else {
             return Ok(());
         };
+        failpoint::reach("start.after_row");
         let Some(container) = &job.container else { return Ok(()) };
         let prepared = self.workspaces.prepare(id, &[]);
         if let Err(error) = prepared {
@@ -158,6 +160,7 @@ impl Hands {
             return self.die(&job, internal("the workspace cannot be made; see the orchestrator's log")).await;
         }
         self.sockets.open(&container.name, SocketJob { job: id, attempt }, &token.token)?;
+        failpoint::reach("start.after_folder");
         self.ensure(&job).await
     }
 
@@ -174,6 +177,7 @@ impl Hands {
         let spec = self.spec(job, container);
         match self.engine.ensure_started(&spec).await {
             Ok(started) => {
+                failpoint::reach("start.after_start");
                 tracing::info!(job.id = %job.id, job.attempt, container = container.name, adopted = started.adopted, "container started");
                 let container = ContainerInfo { id: Some(started.id), ..container.clone() };
                 self.store.set_container(job.id, job.attempt, &container).await?;
@@ -230,6 +234,7 @@ impl Hands {
 
     async fn cancel(&self, id: JobId) -> Result<(), Undone> {
         self.stop_current(id).await?;
+        failpoint::reach("cancel.after_stop");
         let now = self.clock.now();
         self.store.end(id, now, |job| job.cancelled(now)).await?;
         Ok(())
@@ -277,6 +282,7 @@ impl Hands {
 
     async fn remove(&self, container: &str) -> Result<(), Undone> {
         self.take_logs(container).await;
+        failpoint::reach("remove.before");
         self.engine.remove(container).await?;
         self.sockets.close(container)?;
         tracing::info!(container, "container removed");

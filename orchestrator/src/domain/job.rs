@@ -457,4 +457,6 @@ pub struct AttemptStart {
 }
 
 #[cfg(test)]
+pub(crate) mod sample;
+#[cfg(test)]
 mod tests;

@@ -6,20 +6,20 @@ use std::{
     any::Any,
     convert::Infallible,
     sync::{Arc, OnceLock},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use axum::{
     Router,
     body::HttpBody as _,
     extract::{ConnectInfo, DefaultBodyLimit, FromRequestParts, MatchedPath, Request, State},
-    http::{HeaderMap, HeaderName, HeaderValue, Uri, header, request::Parts},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header, request::Parts},
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
 use protocol::ErrorCode;
 use tower_http::catch_panic::CatchPanicLayer;
-use tracing::{Instrument, info, info_span, warn};
+use tracing::{Instrument, debug, info, info_span, warn};
 
 use super::{
     listen::Peer,
@@ -31,6 +31,8 @@ use crate::{
 };
 
 const MAX_REQUEST_ID_BYTES: usize = 128;
+/// Asked every few seconds by whatever watches the process: such lines would be most of the log.
+const HEALTH_ROUTES: [&str; 2] = ["/healthz", "/readyz"];
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// What the frame is told once.
@@ -121,15 +123,31 @@ async fn frame(State(frame): State<Arc<Frame>>, mut request: Request, next: Next
     let took = started.elapsed();
     let status = response.status().as_u16();
     frame.metrics.request(metrics::Request { side: frame.side, method: method.as_str(), route: &route, status, took });
+    let answered = Answered { route: &route, status, took, bytes: response.body().size_hint().exact() };
+    log_request(&frame, &method, &answered, &context);
+    response
+}
+
+/// What was answered, for the log.
+struct Answered<'a> {
+    route: &'a str,
+    status: u16,
+    took: Duration,
+    /// A stream's length nobody knows.
+    bytes: Option<u64>,
+}
+
+/// The one line per request.
+fn log_request(frame: &Frame, method: &Method, answered: &Answered<'_>, context: &RequestContext) {
+    let Answered { route, status, took, bytes } = *answered;
     let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     let user = context.caller().map_or("-", |caller| caller.user.as_str());
-    // A stream's length nobody knows.
-    let bytes = response.body().size_hint().exact();
-    info!(
-        target: "gantry::request",
-        method = %method, route, status, duration_ms, bytes, user, request_id = context.id(), side = frame.side, "request"
-    );
-    response
+    let (request_id, side) = (context.id(), frame.side);
+    if HEALTH_ROUTES.contains(&route) {
+        debug!(target: "gantry::request", method = %method, route, status, duration_ms, bytes, user, request_id, side, "request");
+    } else {
+        info!(target: "gantry::request", method = %method, route, status, duration_ms, bytes, user, request_id, side, "request");
+    }
 }
 
 /// Renders the error that a handler answered with, or that a layer or the router made without one; the one place where
@@ -153,7 +171,7 @@ fn as_problem(mut response: Response, frame: &Frame, context: &RequestContext) -
         warn!(code = error.code().as_str(), detail = error.detail(), causes, "request failed");
     } else {
         let causes = causes.as_deref().unwrap_or("-");
-        tracing::debug!(code = error.code().as_str(), detail = error.detail(), causes, "request refused");
+        debug!(code = error.code().as_str(), detail = error.detail(), causes, "request refused");
     }
     let mut problem = error.render(context.id());
     // What the router or a layer said beside the status (`Allow`) stays.

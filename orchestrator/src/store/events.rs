@@ -9,6 +9,7 @@ use super::{
     Connection, Store, StoreError,
     rows::{EventRow, Place, column, text},
 };
+use crate::failpoint;
 
 /// Rows in one INSERT: six values each, far below what a statement may bind.
 const ROWS_A_STATEMENT: usize = 100;
@@ -135,7 +136,9 @@ impl Store {
         for event in &fresh {
             audit(&mut tx, (job, attempt, now), event).await?;
         }
+        failpoint::reach("events.before_commit");
         tx.commit().await?;
+        failpoint::reach("events.after_commit");
         self.feed.ring(job);
         Ok(Appended::Stored { last_client_seq: last })
     }

@@ -10,7 +10,10 @@ use super::{
     Connection, Store, StoreError, Was, events, prompts,
     rows::{EventRow, JobRow, job_columns, text},
 };
-use crate::domain::job::{JobRecord, Refused, Step};
+use crate::{
+    domain::job::{JobRecord, Refused, Step},
+    failpoint,
+};
 
 /// Tool results remembered in a partial result.
 const LAST_ACTIONS: i64 = 5;
@@ -96,7 +99,10 @@ impl Store {
         }
         let was = Was::of(&before);
         let changed = write(&mut tx, before, now, |job| job.finish(now, report)).await?;
-        self.settle(tx, &was, changed).await
+        failpoint::reach("complete.before_commit");
+        let changed = self.settle(tx, &was, changed).await?;
+        failpoint::reach("complete.after_commit");
+        Ok(changed)
     }
 
     /// The engine's facts about a job's container, for people.

@@ -31,7 +31,7 @@ use std::{
 
 use protocol::InstanceId;
 use sqlx::{
-    Sqlite, SqliteConnection, SqlitePool, Transaction,
+    Connection as _, Sqlite, SqliteConnection, SqlitePool, Transaction,
     migrate::Migrator,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
@@ -171,8 +171,14 @@ impl Store {
 }
 
 /// A connection to a file in this process cannot have gone away meanwhile, so it is not asked before each use whether it has.
+///
+/// When the disk is full SQLite ends a transaction by itself, and what was to roll it back finds none: such a connection
+/// would refuse every further transaction, so another one takes its place.
 fn pool(connections: u32) -> SqlitePoolOptions {
-    SqlitePoolOptions::new().max_connections(connections).test_before_acquire(false)
+    SqlitePoolOptions::new()
+        .max_connections(connections)
+        .test_before_acquire(false)
+        .before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }))
 }
 
 /// The database and the two files beside it are their owner's, whatever folder they are in. SQLite gives its files the

@@ -73,3 +73,15 @@ async fn a_store_of_the_first_version_comes_up_to_date_with_its_rows() {
     assert_eq!(store.reserved().await.unwrap(), (0, 0));
     store.close().await;
 }
+
+#[tokio::test]
+async fn a_transaction_that_the_database_ended_by_itself_spoils_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&format!("sqlite://{}/gantry.db", folder.path().display())).await.unwrap();
+    let mut tx = store.begin().await.unwrap();
+    // As SQLite does when the disk is full.
+    sqlx::query("ROLLBACK").execute(&mut *tx).await.unwrap();
+    tx.commit().await.unwrap_err();
+    store.instance_id().await.unwrap();
+    store.close().await;
+}

@@ -7,6 +7,7 @@ mod path;
 mod retention;
 mod room;
 mod staging;
+mod unborn;
 mod unpack;
 mod walk;
 mod workspaces;

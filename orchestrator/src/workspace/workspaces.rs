@@ -65,6 +65,10 @@ impl Workspaces {
         Self { root, placing: Arc::default() }
     }
 
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// A job's workspace.
     pub fn folder(&self, job: JobId) -> PathBuf {
         self.root.join(job.to_string())

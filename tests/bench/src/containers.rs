@@ -20,8 +20,6 @@ use tokio::{
 
 use crate::Failure;
 
-/// The image both sides run.
-pub(crate) const IMAGE: &str = "gantry-worker:latest";
 const SECCOMP_PROFILE: &str = include_str!("../../../docker/seccomp.json");
 const SECCOMP_FILE: &str = "seccomp.json";
 const DESTROY_PATIENCE: Duration = Duration::from_mins(1);
@@ -57,15 +55,21 @@ pub(crate) struct Plain {
     /// Holds the seccomp profile and the two folders that are mounted.
     folder: PathBuf,
     label: String,
+    image: String,
 }
 
 impl Plain {
-    /// With what they need in `folder`, and a label to find those by that were left behind.
-    pub(crate) fn new(folder: &Path, label: String) -> Result<Self, Failure> {
+    /// Of `image`, with what they need in `folder`, and a label to find those by that were left behind.
+    pub(crate) fn new(folder: &Path, label: String, image: String) -> Result<Self, Failure> {
         std::fs::write(folder.join(SECCOMP_FILE), SECCOMP_PROFILE)?;
         std::fs::create_dir_all(folder.join("plain-run"))?;
         std::fs::create_dir_all(folder.join("plain-workspace"))?;
-        Ok(Self { folder: folder.to_owned(), label })
+        Ok(Self { folder: folder.to_owned(), label, image })
+    }
+
+    /// What they are made of.
+    pub(crate) fn image(&self) -> &str {
+        &self.image
     }
 
     /// `docker run` in this posture, with its own empty run folder. Image and command are the caller's to add.

@@ -44,6 +44,9 @@ struct Arguments {
     /// The gantry to measure [default: the one beside this program]
     #[arg(long, value_name = "PATH")]
     gantry: Option<PathBuf>,
+    /// The job image that both sides run
+    #[arg(long, default_value = "gantry-worker:latest")]
+    image: String,
     /// Also write the report, with every sample, to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -100,13 +103,19 @@ async fn main() -> ExitCode {
 
 async fn measure(arguments: &Arguments) -> Result<Report, Failure> {
     let gantry = match &arguments.gantry {
-        Some(path) => path.clone(),
+        // A stack's process runs in a folder of its own.
+        Some(path) => std::path::absolute(path)?,
         None => std::env::current_exe()?.with_file_name("gantry"),
     };
     let runs = arguments.runs.unwrap_or(arguments.name.default_runs());
     let report = Report::new(arguments.name.name(), runs, &gantry)?;
     let destroyed = Destroyed::watch().await?;
-    let stack = Stack::start(StackSettings { gantry, max_parallel_jobs: runs.max(PARALLEL_JOBS) }).await?;
+    let stack = Stack::start(StackSettings {
+        gantry,
+        image: arguments.image.clone(),
+        max_parallel_jobs: runs.max(PARALLEL_JOBS),
+    })
+    .await?;
     let mut bench = Bench { stack, destroyed, report, runs };
     // An interrupt ends the measuring, never the tidying up.
     let ran = tokio::select! {

@@ -41,6 +41,8 @@ const PAGE_JOBS: u32 = 200;
 pub(crate) struct StackSettings {
     /// The program.
     pub(crate) gantry: PathBuf,
+    /// What jobs run in.
+    pub(crate) image: String,
     /// Jobs at once, for one user too.
     pub(crate) max_parallel_jobs: u32,
 }
@@ -51,6 +53,7 @@ pub(crate) struct Stack {
     url: String,
     token: String,
     instance: InstanceId,
+    image: String,
     folder: TempDir,
     process: Child,
     // Reads the log for as long as the process lives, so that it never waits for a reader.
@@ -73,7 +76,7 @@ impl Stack {
             command.env("GANTRY_BIND", address.to_string()).env("GANTRY_INSTANCE_ID", instance.to_string());
             command.env("GANTRY_LLM_PROVIDER", "scripted").env("GANTRY_LLM_SCRIPT", data.join("script.yaml"));
             command.env("GANTRY_MAX_PARALLEL_JOBS", settings.max_parallel_jobs.to_string());
-            command.env("GANTRY_SANDBOX_IMAGE", containers::IMAGE).env("GANTRY_SANDBOX", "docker");
+            command.env("GANTRY_SANDBOX_IMAGE", &settings.image).env("GANTRY_SANDBOX", "docker");
             command.env("GANTRY_LOG_FORMAT", "json").env("RUST_LOG", "info");
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
             // A terminal's interrupt is for the benchmark, which still needs this to tidy up.
@@ -94,6 +97,7 @@ impl Stack {
             url: format!("http://{address}"),
             token: String::from_utf8(token.stdout)?.trim().to_owned(),
             instance,
+            image: settings.image,
             folder,
             process,
             _log: reader,
@@ -105,9 +109,14 @@ impl Stack {
         self.folder.path()
     }
 
+    /// The job image that both sides run.
+    pub(crate) fn image(&self) -> &str {
+        &self.image
+    }
+
     /// The other side's containers, which the stack removes with its own when it stops.
     pub(crate) fn plain(&self) -> Result<Plain, Failure> {
-        Plain::new(self.folder.path(), self.plain_label())
+        Plain::new(self.folder.path(), self.plain_label(), self.image.clone())
     }
 
     fn plain_label(&self) -> String {

@@ -8,7 +8,7 @@ use tests::User;
 
 use crate::{
     engine::inspect,
-    stack::{GATE, GONE_WITHIN, IMAGE, Stack, go, is_tool_use, running},
+    stack::{GATE, GONE_WITHIN, Stack, go, image, is_tool_use, running},
 };
 
 #[tokio::test]
@@ -130,7 +130,10 @@ async fn the_engine_shows_the_posture_and_the_job_tells_its_container() {
 
     let told = job.container.expect("a running job tells its container");
     assert_eq!(Some(told.id.as_deref()), Some(seen["Id"].as_str()));
-    assert_eq!((told.name.as_str(), told.image.as_str(), told.engine.as_str()), (name.as_str(), IMAGE, "docker"));
+    assert_eq!(
+        (told.name.as_str(), told.image.as_str(), told.engine.as_str()),
+        (name.as_str(), image().as_str(), "docker")
+    );
     assert_eq!(
         (told.runtime.as_str(), told.transport.as_str(), told.workspace.as_str()),
         ("runc", "unix", "fsize+sweep")

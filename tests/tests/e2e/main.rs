@@ -10,16 +10,13 @@ mod closed;
 #[cfg(test)]
 mod endings;
 #[cfg(test)]
-mod engine;
-#[cfg(test)]
 mod files;
 #[cfg(test)]
 mod first_light;
 #[cfg(test)]
 mod inside;
 #[cfg(test)]
-mod program;
-#[cfg(test)]
 mod resume;
+
 #[cfg(test)]
-mod stack;
+use tests::install::{engine, program, stack};

@@ -1,65 +1,28 @@
 //! The plan as a table of cases, and what must hold of every plan.
 
 use proptest::prelude::*;
-use protocol::{ContainerInfo, JobMode, Limits, Placement, Source, Usage};
+use protocol::ContainerInfo;
 use rstest::rstest;
 
 use super::*;
+use crate::domain::job::sample::{self, now};
 
 const START_TIMEOUT: Duration = Duration::from_secs(40);
 const LEASE: Duration = Duration::from_secs(30);
 const STUCK_AFTER: Duration = Duration::from_mins(5);
 
-fn now() -> DateTime<Utc> {
-    "2026-11-22T12:00:00Z".parse().unwrap()
-}
-
 fn job(user: &str, state: JobState, attempt: u32) -> JobRecord {
-    let id = JobId::generate();
-    let name = format!("gantry-job-{id}-{attempt}");
+    let begun = attempt > 0;
+    let one = sample::job(state);
+    let name = format!("gantry-job-{}-{attempt}", one.id);
     JobRecord {
-        id,
-        rev: 1,
         user_id: user.to_owned(),
-        title: "t".to_owned(),
-        prompt: "p".to_owned(),
-        mode: JobMode::Worker,
-        placement: Placement::Container,
-        state,
-        reason: None,
-        message: None,
-        priority: 0,
-        labels: std::collections::BTreeMap::new(),
-        metadata: serde_json::Map::new(),
-        limits: Limits::default(),
-        tools: None,
-        image: "i".to_owned(),
-        model: "m".to_owned(),
-        plan: false,
-        review: false,
-        source: Source::Api,
-        restarted_from: None,
-        parent_id: None,
-        depth: 0,
         attempt,
-        repair_attempts: 0,
-        created_at: now(),
-        started_at: (attempt > 0).then(now),
+        started_at: begun.then(now),
         last_activity_at: Some(now()),
-        cancel_requested_at: None,
-        cancel_message: None,
-        cancelled_by_parent: false,
-        finished_at: None,
-        not_before: None,
-        result: None,
-        token_hash: None,
-        lease_expires_at: None,
-        calls_before_attempt: 0,
-        worker_seen_at: (attempt > 0).then(now),
-        container: (attempt > 0).then(|| ContainerInfo { name, ..ContainerInfo::default() }),
-        prompts_closed: false,
-        held: false,
-        usage: Usage::default(),
+        worker_seen_at: begun.then(now),
+        container: begun.then(|| ContainerInfo { name, ..ContainerInfo::default() }),
+        ..one
     }
 }
 

@@ -24,7 +24,7 @@ mod tests {
     use chrono::DateTime;
     use protocol::JobState;
 
-    use crate::domain::job::{JobRecord, tests::job};
+    use crate::domain::job::{JobRecord, sample::job};
 
     #[test]
     fn a_held_job_is_released_once_and_never_after_it_was_cancelled() {

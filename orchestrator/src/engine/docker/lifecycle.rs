@@ -10,10 +10,13 @@ use super::{
     client::Fault,
     wire::{self, Inspected},
 };
-use crate::engine::{
-    ContainerSpec, ContainerStatus, ContainerView, EngineError, StartedContainer,
-    posture::Posture,
-    spec::{self, LABEL_INSTANCE},
+use crate::{
+    engine::{
+        ContainerRole, ContainerSpec, ContainerStatus, ContainerView, EngineError, StartedContainer,
+        posture::Posture,
+        spec::{self, LABEL_INSTANCE},
+    },
+    failpoint,
 };
 
 /// After SIGKILL the kernel still has to free what a fork bomb or a full memory holds.
@@ -33,7 +36,12 @@ impl Docker {
             loop {
                 let body = wire::create_body(&posture, &spec.created_at.to_rfc3339());
                 match self.client.create(&spec.name, body).await {
-                    Ok(id) => return self.start_checked(&id, &posture).await,
+                    Ok(id) => {
+                        if spec.role == ContainerRole::Job {
+                            failpoint::reach("start.after_create");
+                        }
+                        return self.start_checked(&id, &posture).await;
+                    }
                     Err(Fault::NotFound(_)) => return Err(EngineError::ImageMissing(spec.image.clone())),
                     Err(Fault::Engine(error)) => return Err(error),
                     Err(Fault::Conflict(_)) => {}

@@ -20,6 +20,7 @@ use crate::{
         request::{self, Accepted, Rejected},
     },
     engine::SandboxReadiness,
+    failpoint,
     http::{extract::ApiJsonBytes, problem::ApiError},
     store::Deed,
     workspace::WorkspaceError,
@@ -88,29 +89,36 @@ pub(super) async fn store(
     let accepted = Accepted { files: vec![], ..accepted };
     if from.is_some() || !files.is_empty() {
         let workspaces = api.workspaces.clone();
-        let filled = tokio::task::spawn_blocking(move || match from {
-            Some(from) => workspaces.copy(from, id, &limits),
-            None => workspaces.prepare(id, &files),
+        let filled = tokio::task::spawn_blocking(move || {
+            workspaces.announce(id).map_err(ApiError::internal)?;
+            let filled = match from {
+                Some(from) => workspaces.copy(from, id, &limits),
+                None => workspaces.prepare(id, &files),
+            };
+            filled.map_err(not_filled)
         })
         .await;
-        if let Err(error) = filled.map_err(ApiError::internal).and_then(|done| done.map_err(not_filled)) {
-            api.workspaces.discard(id);
+        if let Err(error) = filled.map_err(ApiError::internal).and_then(|done| done) {
+            api.workspaces.stillborn(id);
             return Err(error);
         }
     }
     let by = api.store.by(new.deed.clone());
     let record = record(id, api.clock.now(), new, accepted);
+    failpoint::reach("create.before_row");
     let claim = match by.create_job(record.clone(), key.as_ref().map(Bound::key)).await {
         Ok(claim) => claim,
         Err(error) => {
-            api.workspaces.discard(id);
+            api.workspaces.stillborn(id);
             return Err(error.into());
         }
     };
-    if let Some(replayed) = idempotent::answer(claim).inspect_err(|_| api.workspaces.discard(id))? {
-        api.workspaces.discard(id);
+    failpoint::reach("create.after_row");
+    if let Some(replayed) = idempotent::answer(claim).inspect_err(|_| api.workspaces.stillborn(id))? {
+        api.workspaces.stillborn(id);
         return Ok(replayed);
     }
+    api.workspaces.born(id);
     api.wake.wake();
     tracing::info!(job.id = %id, user = record.user_id, "job created");
     Ok(created(&record))

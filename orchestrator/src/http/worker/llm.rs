@@ -15,6 +15,7 @@ use super::{
 use crate::{
     auth,
     domain::job::JobRecord,
+    failpoint,
     http::{
         extract::WorkerJsonBytes,
         problem::{ApiError, Carried},
@@ -109,6 +110,7 @@ impl Question {
             reserved,
             answer,
         };
+        failpoint::reach("llm.after_answer");
         let notice = api.store.record_model_call(&row).await?;
         match result {
             Ok(completion) => Ok(Completion { notice, ..completion }),

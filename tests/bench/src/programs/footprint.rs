@@ -13,8 +13,7 @@ use tokio::{
 
 use super::Bench;
 use crate::{
-    Failure,
-    containers::{self, IMAGE},
+    Failure, containers,
     report::{Attempts, Unit, kilobytes},
     stack::container_name,
 };
@@ -53,9 +52,12 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
         }
     }
     let count = f64::from(u32::try_from(jobs.len())?);
-    for (name, value) in
-        [(IDLE, Ok(idle)), (BUSY, Ok(busy)), (PER_JOB, Ok((busy - idle) / count)), (LAYER, layer_mb().await)]
-    {
+    for (name, value) in [
+        (IDLE, Ok(idle)),
+        (BUSY, Ok(busy)),
+        (PER_JOB, Ok((busy - idle) / count)),
+        (LAYER, layer_mb(bench.stack.image()).await),
+    ] {
         let mut single = Attempts::new(name, Unit::Mb);
         single.add(value);
         bench.report.side(single);
@@ -109,7 +111,7 @@ async fn python_mb(bench: &Bench, job: JobId, turn: u32) -> Result<f64, Failure>
     let name = format!("{}-python-{turn}", container_name(job));
     let mut command = bench.stack.plain()?.run_with(&bench.stack.run_folder(job));
     command.arg(containers::mount(&program, "/opt/agent.py,readonly")).arg(format!("--name={name}"));
-    command.args(["--rm", "--entrypoint=python3", IMAGE, "/opt/agent.py"]);
+    command.args(["--rm", "--entrypoint=python3", bench.stack.image(), "/opt/agent.py"]);
     let measured = measure_ready(command, &name).await;
     // When it never started there is nothing to remove, and what went wrong is known.
     let removed = containers::remove(&name).await;
@@ -128,14 +130,14 @@ async fn measure_ready(mut command: Command, name: &str) -> Result<f64, Failure>
     containers::processes(name, "python3").await?.into_iter().map(resident_mb).sum()
 }
 
-async fn layer_mb() -> Result<f64, Failure> {
+async fn layer_mb(image: &str) -> Result<f64, Failure> {
     let mut command = containers::docker();
     command.args([
         "run",
         "--rm",
         "--network=none",
         "--entrypoint=stat",
-        IMAGE,
+        image,
         "-c",
         "%s",
         "/usr/local/bin/gantry-worker",

@@ -8,7 +8,7 @@ use protocol::EventData;
 use super::Bench;
 use crate::{
     Failure, clock,
-    containers::{self, IMAGE, Plain},
+    containers::{self, Plain},
     report::{Attempts, Unit},
     stack::{container_name, is_final},
 };
@@ -59,7 +59,7 @@ async fn cancel(bench: &mut Bench) -> Result<f64, Failure> {
 async fn remove(bench: &mut Bench, plain: &Plain) -> Result<f64, Failure> {
     let mut command = plain.run();
     // Its name would be the engine's choice; the id is what it answers, so the name is asked for.
-    command.args(["--detach", "--entrypoint=sleep", IMAGE, "600"]);
+    command.args(["--detach", "--entrypoint=sleep", plain.image(), "600"]);
     let id = containers::output(command).await?;
     let mut command = containers::docker();
     command.args(["inspect", "--format={{.Name}}", &id]);

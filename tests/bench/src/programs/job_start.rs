@@ -8,7 +8,7 @@ use protocol::EventData;
 use super::Bench;
 use crate::{
     Failure,
-    containers::{self, IMAGE, Plain},
+    containers::{self, Plain},
     report::{Attempts, Unit},
     stack::{container_name, is_final},
 };
@@ -51,7 +51,7 @@ async fn start_job(bench: &mut Bench) -> Result<f64, Failure> {
 
 async fn run_plain(plain: &Plain) -> Result<f64, Failure> {
     let mut command = plain.run();
-    command.args(["--rm", "--entrypoint=true", IMAGE]);
+    command.args(["--rm", "--entrypoint=true", plain.image()]);
     let started = Instant::now();
     containers::output(command).await?;
     Ok(started.elapsed().as_secs_f64() * 1_000.0)

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use protocol::InstanceId;
 use serde_json::Value;
 use tokio::process::Command;
 
@@ -10,7 +9,7 @@ use tokio::process::Command;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Runs `docker`: whether it went well, and what it printed.
-pub(crate) async fn docker(arguments: &[&str]) -> (bool, String) {
+pub async fn docker(arguments: &[&str]) -> (bool, String) {
     let output = Command::new("docker").args(arguments).kill_on_drop(true).output().await;
     let output = output.expect("the ring needs the docker command line: run tests/run.sh --only images");
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
@@ -18,28 +17,21 @@ pub(crate) async fn docker(arguments: &[&str]) -> (bool, String) {
 }
 
 /// The same, and it must go well.
-pub(crate) async fn must(arguments: &[&str]) -> String {
+pub async fn must(arguments: &[&str]) -> String {
     let (well, text) = docker(arguments).await;
     assert!(well, "docker {arguments:?} failed: {text}");
     text
 }
 
-/// Every container of an instance, running or not, by name.
-pub(crate) async fn containers(instance: InstanceId) -> Vec<String> {
-    let label = format!("label=gantry.instance-id={instance}");
-    let names = must(&["ps", "-a", "--filter", &label, "--format", "{{.Names}}"]).await;
-    names.lines().map(str::to_owned).collect()
-}
-
 /// What the engine says of a container.
-pub(crate) async fn inspect(container: &str) -> Value {
+pub async fn inspect(container: &str) -> Value {
     let text = must(&["inspect", container]).await;
     let mut all: Vec<Value> = serde_json::from_str(&text).expect("inspect prints JSON");
     all.remove(0)
 }
 
 /// Looks until it is so, and for how long that took; later than `within` is a failure.
-pub(crate) async fn comes_true(what: &str, within: Duration, look: impl AsyncFn() -> bool) -> Duration {
+pub async fn comes_true(what: &str, within: Duration, look: impl AsyncFn() -> bool) -> Duration {
     let started = Instant::now();
     loop {
         let asked = started.elapsed();

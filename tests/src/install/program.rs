@@ -7,13 +7,13 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use crate::within;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tests::within;
 use tokio::{process::Command, sync::watch};
 
 /// The binary, beside the test's own executable in the target folder.
-pub(crate) fn gantry() -> PathBuf {
+pub fn gantry() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its executable");
     let built = test.ancestors().skip(1).take(3).map(|folder| folder.join("gantry")).find(|path| path.is_file());
     let Some(binary) = built else {
@@ -24,22 +24,25 @@ pub(crate) fn gantry() -> PathBuf {
 
 /// What a command printed, and how it ended.
 #[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) code: Option<i32>,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
+pub struct Ended {
+    /// Its exit code; none when a signal ended it.
+    pub code: Option<i32>,
+    /// Trimmed.
+    pub stdout: String,
+    /// Trimmed.
+    pub stderr: String,
 }
 
 impl Ended {
     /// Its only line is JSON.
     #[track_caller]
-    pub(crate) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("no JSON ({error}): {self:?}"))
     }
 }
 
 /// Runs `gantry` to its end, with nothing of the test's own environment.
-pub(crate) async fn run(arguments: &[&str], environment: &[(String, String)]) -> Ended {
+pub async fn run(arguments: &[&str], environment: &[(String, String)]) -> Ended {
     let mut command = Command::new(gantry());
     command.args(arguments).env_clear().envs(environment.iter().cloned()).current_dir("/");
     let output = within("a command to end", command.stdin(Stdio::null()).kill_on_drop(true).output()).await;
@@ -49,7 +52,7 @@ pub(crate) async fn run(arguments: &[&str], environment: &[(String, String)]) ->
 }
 
 /// A `gantry` that goes on running.
-pub(crate) struct Daemon {
+pub struct Daemon {
     child: std::process::Child,
     lines: Arc<Mutex<Vec<String>>>,
     told: watch::Receiver<usize>,
@@ -57,7 +60,7 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     /// Starts it; what it prints is kept.
-    pub(crate) fn start(arguments: &[&str], environment: &[(String, String)]) -> Self {
+    pub fn start(arguments: &[&str], environment: &[(String, String)]) -> Self {
         let mut command = std::process::Command::new(gantry());
         command.args(arguments).env_clear().envs(environment.iter().cloned()).current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -71,35 +74,47 @@ impl Daemon {
     }
 
     /// The first line that `wanted` takes, once it is printed.
-    pub(crate) async fn says<T>(&self, what: &str, wanted: impl Fn(&str) -> Option<T>) -> T {
+    pub async fn says<T>(&self, what: &str, wanted: impl Fn(&str) -> Option<T>) -> T {
+        let said = self.says_or_ends(what, wanted).await;
+        said.unwrap_or_else(|| panic!("gantry ended before {what}: {:#?}", self.lines()))
+    }
+
+    /// The same; none when it ends before.
+    pub async fn says_or_ends<T>(&self, what: &str, wanted: impl Fn(&str) -> Option<T>) -> Option<T> {
         let mut told = self.told.clone();
         within(what, async {
             loop {
                 let seen = *told.borrow_and_update();
                 if let Some(found) = self.lines().iter().find_map(|line| wanted(line)) {
-                    return found;
+                    return Some(found);
                 }
                 // The sender goes with the process's end.
-                let goes_on = told.changed().await.is_ok() || *told.borrow() != seen;
-                assert!(goes_on, "gantry ended before {what}: {:#?}", self.lines());
+                if told.changed().await.is_err() && *told.borrow() == seen {
+                    return None;
+                }
             }
         })
         .await
     }
 
     /// Everything it printed.
-    pub(crate) fn lines(&self) -> Vec<String> {
+    pub fn lines(&self) -> Vec<String> {
         self.lines.lock().expect("no reader panicked").clone()
     }
 
     /// Its process id.
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// SIGTERM, and its end.
-    pub(crate) async fn terminate(&mut self) -> ExitStatus {
+    pub async fn terminate(&mut self) -> ExitStatus {
         kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it runs");
+        self.ended().await
+    }
+
+    /// Its end, whatever brings it.
+    pub async fn ended(&mut self) -> ExitStatus {
         let ended = async {
             loop {
                 if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
@@ -110,11 +125,11 @@ impl Daemon {
                 tokio::task::yield_now().await;
             }
         };
-        within("gantry to end on SIGTERM", ended).await
+        within("gantry to end", ended).await
     }
 
     /// SIGKILL: not an instruction more.
-    pub(crate) fn kill9(&mut self) {
+    pub fn kill9(&mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("a child can be waited for");
     }

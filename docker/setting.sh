@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Prints a setting as Compose would take it: `docker/setting.sh NAME [DEFAULT]`. The environment wins over the file .env
+# beside compose.yaml (or the one that GANTRY_ENV_FILE names); with neither it is the default.
+# `docker/setting.sh --names` prints the names that the file sets. Never runs anything that the file says.
+set -euo pipefail
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+cd "$root"
+readonly FILE="${GANTRY_ENV_FILE:-.env}"
+
+names() {
+  [ -f "$FILE" ] || return 0
+  sed -n 's/^[[:space:]]*\(export[[:space:]]\{1,\}\)\{0,1\}\([A-Za-z_][A-Za-z0-9_]*\)[[:space:]]*=.*$/\2/p' "$FILE" | sort -u
+}
+
+# The last line that sets $1, without the quotes around its value or the remark behind it.
+in_file() {
+  local value
+  [ -f "$FILE" ] || return 0
+  value="$(sed -n "s/^[[:space:]]*\(export[[:space:]]\{1,\}\)\{0,1\}$1[[:space:]]*=[[:space:]]*//p" "$FILE" | tail -n 1 | tr -d '\r')"
+  case "$value" in
+    \"*) value="${value#\"}" value="${value%%\"*}" ;;
+    \'*) value="${value#\'}" value="${value%%\'*}" ;;
+    *) value="$(printf '%s' "$value" | sed 's/[[:space:]]\{1,\}#.*$//; s/[[:space:]]*$//')" ;;
+  esac
+  printf '%s' "$value"
+}
+
+main() {
+  local value
+  case "${1:-}" in
+    --names)
+      names
+      return
+      ;;
+    "" | *[!A-Za-z0-9_]*)
+      echo "usage: docker/setting.sh NAME [DEFAULT] | --names" >&2
+      exit 2
+      ;;
+  esac
+  value="${!1:-}"
+  if [ -z "$value" ]; then value="$(in_file "$1")"; fi
+  printf '%s\n' "${value:-${2:-}}"
+}
+
+main "$@"

@@ -1,0 +1,171 @@
+//! The world after a fault: what must hold, whatever happened, over the API, the database, the engine and the file system.
+//!
+//! Owns what "no job lost, none run twice, nothing left over" means. Never knows what the fault was.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    time::{Duration, Instant},
+};
+
+use orchestrator::store::Store;
+use protocol::{Event, EventData, Job, JobState, LlmCallRecord};
+use tests::{
+    User, check_events,
+    install::{
+        engine::must,
+        stack::{Stack, processes_of},
+    },
+};
+
+/// Recovery, and the removal of what a fault left, take no longer.
+const SETTLES_WITHIN: Duration = Duration::from_secs(20);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Waits until the world is at rest, and checks it. Every job has ended by then, or really runs.
+pub(crate) async fn world_after(stack: &Stack) {
+    let admin = User::at(stack.base(), Some(stack.token("the-checker", "admin").await));
+    let since = Instant::now();
+    loop {
+        let wrong = unrest(stack, &admin).await;
+        if wrong.is_empty() {
+            break;
+        }
+        assert!(
+            since.elapsed() < SETTLES_WITHIN,
+            "still so after {SETTLES_WITHIN:?}: {wrong:#?}\n{:#?}",
+            stack.lines()
+        );
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    let jobs = admin.jobs().await;
+    for job in &jobs {
+        account(stack, &admin, job).await;
+    }
+    if jobs.iter().all(|job| ended(job.state)) {
+        let store = Store::open(&stack.database_url()).await.expect("the store opens");
+        assert_eq!(store.reserved().await.expect("the store answers"), (0, 0), "budget is still put aside");
+        store.close().await;
+    }
+    let panics: Vec<String> = stack.lines().into_iter().filter(|line| line.contains("panicked")).collect();
+    assert_eq!(panics, Vec::<String>::new());
+}
+
+/// With review, submitted is where the work ends.
+pub(crate) fn ended(state: JobState) -> bool {
+    state.is_finished() || state == JobState::Submitted
+}
+
+/// What is not at rest, in words.
+async fn unrest(stack: &Stack, admin: &User) -> Vec<String> {
+    // Containers before jobs: one that goes in between is then no job without a container.
+    let containers = containers(stack).await;
+    let folders: BTreeSet<String> = stack.run_folders().into_iter().collect();
+    let jobs = admin.jobs().await;
+    let live: BTreeMap<String, &Job> = jobs
+        .iter()
+        .filter(|job| matches!(job.state, JobState::InProgress | JobState::Stuck))
+        .map(|job| (format!("gantry-job-{}-{}", job.id, job.attempt), job))
+        .collect();
+    let mut wrong = vec![];
+    for (name, job) in &live {
+        if containers.get(name).map(String::as_str) != Some("running") {
+            wrong.push(format!("{name} is {} and no container of it runs: {containers:?}", job.state));
+        }
+        if !folders.contains(name) {
+            wrong.push(format!("{name} is {} and has no run folder", job.state));
+        }
+    }
+    let waits = jobs.iter().filter(|job| job.state == JobState::Pending && live.is_empty());
+    wrong.extend(waits.map(|job| format!("{} waits though nothing runs: {:?}", job.id, job.message)));
+    let strays = containers.keys().chain(&folders).filter(|name| !live.contains_key(*name));
+    wrong.extend(strays.map(|name| format!("{name} is left over")));
+    let known: BTreeSet<String> = jobs.iter().map(|job| job.id.to_string()).collect();
+    let workspaces = fs::read_dir(stack.data("workspaces")).into_iter().flatten().flatten();
+    let workspaces = workspaces.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    wrong.extend(workspaces.filter(|name| !known.contains(name)).map(|name| format!("workspace {name} has no job")));
+    let volumes =
+        must(&["volume", "ls", "-q", "--filter", &format!("label=gantry.instance-id={}", stack.instance)]).await;
+    wrong.extend(volumes.lines().map(|name| format!("volume {name} is left over")));
+    let over: Vec<Job> = jobs.iter().filter(|job| ended(job.state)).cloned().collect();
+    wrong.extend(processes_of(&over).into_iter().map(|process| format!("process {process} outlives its job")));
+    wrong
+}
+
+/// Every container of the instance with its state.
+async fn containers(stack: &Stack) -> BTreeMap<String, String> {
+    let lines = stack.docker(&["ps", "-a", "--filter", &stack.label(), "--format", "{{.Names}} {{.State}}"]).await;
+    lines
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(name, state)| (name.to_owned(), state.to_owned()))
+        .collect()
+}
+
+/// What one job's events, calls and workspace say agrees.
+async fn account(stack: &Stack, admin: &User, job: &Job) {
+    let events = admin.events(job.id).await;
+    let seqs: Vec<i64> = events.iter().map(|event| event.seq).collect();
+    assert_eq!(seqs, (1_i64..).take(events.len()).collect::<Vec<_>>(), "numbers without gaps in {}", job.id);
+    let results = events.iter().filter(|event| matches!(event.data, EventData::Result { .. })).count();
+    assert_eq!(results, usize::from(ended(job.state)), "a job ends once: {events:#?}");
+    if !ended(job.state) {
+        return;
+    }
+    if job.state.is_finished() {
+        check_events(job, &events);
+    }
+    let used = events.iter().filter(|event| matches!(event.data, EventData::ToolUse { .. })).count();
+    assert_eq!(job.usage.tool_calls, used as u64, "tool calls of {}: {events:#?}", job.id);
+    let calls = calls(admin, job).await;
+    let sum = |of: fn(&LlmCallRecord) -> u64| calls.iter().map(of).sum::<u64>();
+    assert_eq!(
+        (job.usage.llm_calls, job.usage.input_tokens, job.usage.output_tokens),
+        (calls.len() as u64, sum(|call| call.usage.input_tokens), sum(|call| call.usage.output_tokens)),
+        "the model calls of {} and its usage",
+        job.id
+    );
+    effects(stack, job, &events);
+}
+
+async fn calls(admin: &User, job: &Job) -> Vec<LlmCallRecord> {
+    let (mut calls, mut cursor) = (vec![], String::new());
+    loop {
+        let page = admin.get(&format!("/api/jobs/{}/llm-calls?limit=200{cursor}", job.id)).await.expect(200);
+        let items: Vec<LlmCallRecord> = serde_json::from_value(page.body["items"].clone()).expect("calls");
+        calls.extend(items);
+        match page.body["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return calls,
+        }
+    }
+}
+
+/// Each tool call that the job tells of was done once, and none twice.
+fn effects(stack: &Stack, job: &Job, events: &[Event]) {
+    let found = fs::read_to_string(stack.workspace(job.id).join("effects")).unwrap_or_default();
+    let found: Vec<&str> = found.lines().collect();
+    let once: BTreeSet<&str> = found.iter().copied().collect();
+    assert_eq!(once.len(), found.len(), "an effect of {} happened twice: {found:?} {events:#?}", job.id);
+    let mut asked: BTreeMap<(u32, &str), &str> = BTreeMap::new();
+    for event in events {
+        match &event.data {
+            EventData::ToolUse { call_id, input, .. } => {
+                let command = input["command"].as_str().and_then(|command| command.strip_prefix("echo "));
+                let Some((tag, _)) = command.and_then(|command| command.split_once(" >> effects")) else { continue };
+                let before = asked.insert((event.attempt, call_id), tag);
+                assert_eq!(before, None, "a call of {} is told twice: {events:#?}", job.id);
+            }
+            EventData::ToolResult { call_id, success: true, .. } => {
+                let tag = asked.get(&(event.attempt, call_id.as_str()));
+                let done = tag.is_none_or(|tag| once.contains(tag));
+                assert!(done, "a call of {} told as done left no effect: {found:?} {events:#?}", job.id);
+            }
+            _ => {}
+        }
+    }
+    // A worker that is killed may take its last words along; one that reports has told everything before.
+    let reported = job.state != JobState::Failed && job.state != JobState::Cancelled;
+    let asked: BTreeSet<&str> = asked.into_values().collect();
+    assert!(!reported || once.is_subset(&asked), "{} did more than it tells: {found:?} {events:#?}", job.id);
+}

@@ -1,0 +1,145 @@
+//! What runs a job dies, never comes up, or is pulled away: the job says so, with the right reason, and at once.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    time::{Duration, Instant},
+};
+
+use protocol::{Job, JobReason, JobState};
+use rstest::rstest;
+use serde_json::json;
+use tests::install::{
+    engine::must,
+    stack::{OBEDIENT, go, image as job_image, is_tool_use, running},
+};
+
+use crate::{after::world_after, ground::install};
+
+/// An end of a container is noticed within (contract: sandbox, Cancel and end).
+const NOTICED: Duration = Duration::from_secs(2);
+
+#[rstest]
+#[case::by_the_engine(&["kill", "-s", "KILL"])]
+#[case::with_the_container(&["rm", "-f"])]
+#[tokio::test]
+async fn a_container_pulled_away_fails_its_job_at_once(#[case] how: &[&str]) {
+    let stack = install().start().await;
+    let ada = stack.user("ada").await;
+    let id = ada.create_job("gate").await;
+    ada.wait_for_event(id, "a tool call", is_tool_use).await;
+    let name = format!("gantry-job-{id}-1");
+    must(&[how, &[name.as_str()]].concat()).await;
+    let dead = Instant::now();
+    let job = ada.wait_for_end(id).await;
+    let noticed = dead.elapsed();
+    let crashed_or_lost = [JobReason::WorkerCrashed, JobReason::WorkerLost];
+    assert!(job.reason.is_some_and(|reason| crashed_or_lost.contains(&reason)), "{job:#?}");
+    assert_eq!((job.state, job.attempt), (JobState::Failed, 1), "tools had effects: it is not tried again");
+    assert!(noticed < NOTICED, "noticed after {noticed:?}");
+    world_after(&stack).await;
+    stack.finish().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_is_killed_fails_its_job_at_once() {
+    let stack = install().script(OBEDIENT).start().await;
+    let ada = stack.user("ada").await;
+    // The shell's parent is the worker itself.
+    let id = ada.create(running("kill -KILL $PPID; sleep 600")).await;
+    let job = ada.wait_for_end(id).await;
+    assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::WorkerCrashed)), "{job:#?}");
+    assert_eq!(exit_code(&job), Some(137));
+    world_after(&stack).await;
+    stack.finish().await;
+}
+
+/// What is filled is memory that no process owns: the kernel frees nothing by taking the command, and takes the worker, too.
+#[tokio::test]
+async fn a_worker_out_of_memory_is_told_as_that() {
+    let script = r"
+model: faults-1
+rules:
+  - reply: { tool_calls: [{ name: shell, arguments: { command: 'head -c 300000000 /dev/zero >> $HOME/fill; : {{turn}}' } }] }
+";
+    let stack = install().script(script).start().await;
+    let ada = stack.user("ada").await;
+    let id = ada.create(json!({"prompt": "fill", "limits": {"memory_mb": 48}})).await;
+    let job = ada.wait_for_end(id).await;
+    assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::OomKilled)), "{job:#?}");
+    assert_eq!(job.container.as_ref().and_then(|container| container.oom_killed), Some(true), "{job:#?}");
+    world_after(&stack).await;
+    stack.finish().await;
+}
+
+fn exit_code(job: &Job) -> Option<i64> {
+    job.container.as_ref().and_then(|container| container.exit_code)
+}
+
+/// An image whose worker ends before it has said a word: well (then the infrastructure is tried again), or badly.
+#[rstest]
+#[case::well(0, JobReason::WorkerLost, 3)]
+#[case::badly(1, JobReason::WorkerCrashed, 1)]
+#[tokio::test]
+async fn a_worker_that_ends_without_a_report_fails_its_job(
+    #[case] code: u8,
+    #[case] reason: JobReason,
+    #[case] attempts: u32,
+) {
+    let image =
+        Variant::make(&format!("exit{code}"), &format!("#!/bin/sh\necho I end with {code} >&2\nexit {code}\n")).await;
+    let stack = install().set("GANTRY_SANDBOX_IMAGES", &image.0).start().await;
+    let ada = stack.user("ada").await;
+    let id = ada.create(json!({"prompt": "work 1", "image": image.0})).await;
+    let job = ada.wait_for_end(id).await;
+    assert_eq!((job.state, job.reason, job.attempt), (JobState::Failed, Some(reason), attempts), "{job:#?}");
+    assert_eq!((exit_code(&job), job.usage.llm_calls), (Some(code.into()), 0), "{job:#?}");
+    world_after(&stack).await;
+    stack.finish().await;
+    image.remove().await;
+}
+
+#[tokio::test]
+async fn an_image_removed_while_its_job_waits_fails_the_job() {
+    let image = Variant::make("gone", "#!/bin/sh\nexit 1\n").await;
+    let settings = install().set("GANTRY_SANDBOX_IMAGES", &image.0).set("GANTRY_MAX_PARALLEL_JOBS", "1");
+    let stack = settings.start().await;
+    let ada = stack.user("ada").await;
+    let first = ada.create_job("gate").await;
+    ada.wait_for_event(first, "a tool call", is_tool_use).await;
+    let second = ada.create(json!({"prompt": "work 1", "image": image.0})).await;
+    image.remove().await;
+    go(&stack, first);
+    let job = ada.wait_for_end(second).await;
+    assert_eq!((job.state, job.reason, job.attempt), (JobState::Failed, Some(JobReason::ImageMissing), 1), "{job:#?}");
+    assert_eq!(ada.wait_for_end(first).await.state, JobState::Completed);
+    world_after(&stack).await;
+    stack.finish().await;
+}
+
+/// A job image with another worker in it.
+struct Variant(String);
+
+impl Variant {
+    async fn make(name: &str, worker: &str) -> Self {
+        let context = tempfile::tempdir().unwrap();
+        fs::write(context.path().join("worker"), worker).unwrap();
+        fs::set_permissions(context.path().join("worker"), fs::Permissions::from_mode(0o755)).unwrap();
+        let dockerfile = format!("FROM {}\nCOPY worker /usr/local/bin/gantry-worker\n", job_image());
+        fs::write(context.path().join("Dockerfile"), dockerfile).unwrap();
+        let name = format!("gantry-faults-{name}:{}", std::process::id());
+        must(&["build", "-q", "-t", &name, &context.path().display().to_string()]).await;
+        Self(name)
+    }
+
+    async fn remove(&self) {
+        must(&["rmi", "-f", &self.0]).await;
+    }
+}
+
+impl Drop for Variant {
+    fn drop(&mut self) {
+        // When its test failed.
+        let _ = std::process::Command::new("docker").args(["rmi", "-f", &self.0]).output();
+    }
+}

@@ -1,0 +1,94 @@
+//! What the fault tests stand on: an install with budgets to be kept, a model that gives work which leaves a trace, and a
+//! client that outlives its server.
+
+use std::{os::unix::process::ExitStatusExt, time::Duration};
+
+use protocol::{Job, JobId};
+use reqwest::{Method, RequestBuilder};
+use serde_json::{Value, json};
+use tests::{
+    User,
+    install::stack::{Builder, Stack},
+};
+
+/// The model gives out shell calls, each of which leaves one line in the file `effects`: the number of its turn.
+pub(crate) const WORK: &str = r"
+model: faults-1
+rules:
+  - when: { last_message: { regex: '^say: (.*)$' } }
+    reply: { text: 'heard {{match.1}}' }
+  - when: { prompt: { regex: '^gate' }, turn: 1 }
+    reply: { tool_calls: [{ name: shell, arguments: { command: 'echo {{turn}} >> effects; until [ -e go ]; do sleep 0.05; done' } }] }
+  - when: { prompt: { regex: '^think' }, turn: 1 }
+    reply: { tool_calls: [{ name: echo, arguments: { message: hm } }] }
+  - when: { prompt: { regex: '^think' }, turn: 2 }
+    reply: { text: I thought., delay_ms: 2500 }
+  - when: { prompt: { regex: '^work 1' }, turn: 1 }
+    reply: &effect { tool_calls: [{ name: shell, arguments: { command: 'echo {{turn}} >> effects' } }] }
+  - when: { prompt: { regex: '^work 2' }, turn: { to: 2 } }
+    reply: *effect
+  - when: { prompt: { regex: '^work 9' }, turn: { to: 9 } }
+    reply: { tool_calls: [{ name: shell, arguments: { command: 'echo {{turn}} >> effects; sleep 0.2' } }] }
+  - reply: { text: 'done at turn {{turn}}' }
+";
+
+/// An install for a fault. Its budgets are wide but held, so that what is put aside shows.
+pub(crate) fn install() -> Builder {
+    Stack::builder().script(WORK).set("GANTRY_USER_DAY_MAX_TOKENS", "1000000000").set("GANTRY_MAX_PARALLEL_JOBS", "4")
+}
+
+/// Waits until the process has died of its failpoint.
+pub(crate) async fn died(stack: &mut Stack) {
+    let status = stack.ended().await;
+    assert_eq!(status.signal(), Some(9), "it was to die at its failpoint: {status}");
+}
+
+/// Starts it again without a failpoint.
+pub(crate) async fn revive(stack: &mut Stack) {
+    stack.set("GANTRY_FAILPOINT", None);
+    stack.restart().await;
+}
+
+/// An answer with its status; none when the server died meanwhile.
+pub(crate) async fn ask(request: RequestBuilder) -> Option<(u16, Value)> {
+    let response = tokio::time::timeout(tests::PATIENCE, request.send()).await.expect("an answer in time").ok()?;
+    let status = response.status().as_u16();
+    Some((status, response.json().await.ok()?))
+}
+
+/// Posts a job under a key: the job, unless the server died before it answered.
+pub(crate) async fn post(user: &User, key: &str, body: &Value) -> Option<Job> {
+    let request = user.request(Method::POST, "/api/jobs").header("Idempotency-Key", key).json(body);
+    let (status, job) = ask(request).await?;
+    assert_eq!(status, 201, "{job:#}");
+    Some(serde_json::from_value(job).expect("a job"))
+}
+
+/// `POST` without a body to speak of.
+pub(crate) async fn act(user: &User, job: JobId, verb: &str) -> Option<(u16, Value)> {
+    ask(user.request(Method::POST, &format!("/api/jobs/{job}/{verb}")).json(&json!({}))).await
+}
+
+/// Chance that can be had again: the same numbers for the same seed (splitmix64).
+pub(crate) struct Chance(pub(crate) u64);
+
+impl Chance {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % limit.max(1)
+    }
+
+    pub(crate) fn one_of<T: Copy>(&mut self, all: &[T]) -> Option<T> {
+        let place = usize::try_from(self.below(all.len() as u64)).unwrap_or(0);
+        all.get(place).copied()
+    }
+
+    /// Lets a moment pass: not to wait for something, but to meet whatever is going on then.
+    pub(crate) async fn moment(&mut self, at_most: Duration) {
+        let millis = u64::try_from(at_most.as_millis()).unwrap_or(u64::MAX);
+        tokio::time::sleep(Duration::from_millis(self.below(millis))).await;
+    }
+}

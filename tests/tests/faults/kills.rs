@@ -1,0 +1,80 @@
+//! kill -9 of the orchestrator, at each instruction that matters: the next process finds every job as it must be.
+
+use protocol::{JobReason, JobState};
+use rstest::rstest;
+use serde_json::json;
+use tests::install::{engine::docker, program::run, stack::is_tool_use};
+
+use crate::{
+    after::world_after,
+    ground::{died, install, post, revive},
+};
+
+/// The attempt that is expected to do the work: the second where the first never had a container.
+#[rstest]
+#[case("create.before_row", 1)]
+#[case("create.after_row", 1)]
+#[case("start.after_row", 2)]
+#[case("start.after_folder", 2)]
+#[case("start.after_create", 1)]
+#[case("start.after_start", 1)]
+#[case("events.before_commit", 1)]
+#[case("events.before_commit:3", 1)]
+#[case("events.after_commit", 1)]
+#[case("events.after_commit:3", 1)]
+#[case("llm.after_answer", 1)]
+#[case("llm.after_answer:2", 1)]
+#[case("complete.before_commit", 1)]
+#[case("complete.after_commit", 1)]
+#[case("remove.before", 1)]
+#[tokio::test]
+async fn a_job_outlives_a_kill_at(#[case] point: &str, #[case] attempt: u32) {
+    let mut stack = install().set("GANTRY_FAILPOINT", point).start().await;
+    let ada = stack.user("ada").await;
+    let body = json!({"prompt": "work 2", "files": [{"path": "given.txt", "content": "given"}]});
+    let told = post(&ada, "k1", &body).await;
+    died(&mut stack).await;
+    revive(&mut stack).await;
+    // A client that had no answer asks again under the same key.
+    let again = post(&ada, "k1", &body).await.expect("nothing kills it now");
+    assert_eq!(told.map_or(again.id, |told| told.id), again.id, "one request, one job");
+    let job = ada.wait_for_end(again.id).await;
+    assert_eq!((job.state, job.reason, job.attempt), (JobState::Completed, None, attempt), "{job:#?}");
+    assert_eq!((job.usage.llm_calls, job.usage.tool_calls), (3, 2), "nothing is done or paid twice");
+    let read = |name: &str| std::fs::read_to_string(stack.workspace(job.id).join(name)).unwrap();
+    assert_eq!((read("effects"), read("given.txt")), ("1\n2\n".to_owned(), "given".to_owned()));
+    assert_eq!(ada.jobs().await.len(), 1);
+    world_after(&stack).await;
+    stack.finish().await;
+}
+
+#[tokio::test]
+async fn a_cancel_outlives_a_kill_after_the_stop() {
+    let mut stack = install().set("GANTRY_FAILPOINT", "cancel.after_stop").start().await;
+    let ada = stack.user("ada").await;
+    let id = ada.create_job("gate").await;
+    ada.wait_for_event(id, "a tool call", is_tool_use).await;
+    ada.cancel(id).await.expect(202);
+    died(&mut stack).await;
+    revive(&mut stack).await;
+    let job = ada.wait_for_end(id).await;
+    assert_eq!((job.state, job.reason), (JobState::Cancelled, Some(JobReason::CancelledByUser)), "{job:#?}");
+    world_after(&stack).await;
+    stack.finish().await;
+}
+
+/// What ships knows no failpoints: only that nobody should set such a variable.
+#[tokio::test]
+async fn the_image_has_no_failpoints() {
+    let settings =
+        [("GANTRY_FAILPOINT", "serve.start"), ("GANTRY_SANDBOX", "disabled"), ("GANTRY_DATA_DIR", "/tmp/none")];
+    let here = run(&["serve"], &settings.map(|(name, value)| (name.to_owned(), value.to_owned()))).await;
+    assert_eq!(here.code, None, "the binary under test dies there: {here:?}");
+    let variables = settings.map(|(name, value)| format!("--env={name}={value}"));
+    let mut arguments = vec!["run", "--rm", "--network", "none", "--entrypoint", "timeout"];
+    arguments.extend(variables.iter().map(String::as_str));
+    arguments.extend(["gantry:latest", "3", "gantry", "serve"]);
+    let (_, said) = docker(&arguments).await;
+    assert!(said.contains("\"listening\""), "{said}");
+    assert!(said.contains("GANTRY_FAILPOINT is set but no setting has this name"), "{said}");
+}
