@@ -2,10 +2,11 @@
 //!
 //! The only place that sees every part. Never decides anything about a job.
 
+mod doors;
 mod hold;
 mod models;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::Router;
 use protocol::InstanceId;
@@ -19,7 +20,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub use hold::HoldError;
 pub use models::ModelsError;
 
-use self::hold::Hold;
+use self::{
+    doors::{Doors, Scraped, answer, listen},
+    hold::Hold,
+};
 use crate::{
     auth::{KeyError, SigningKey, WorkerTokens},
     clock::Clock,
@@ -31,13 +35,13 @@ use crate::{
     },
     engine::{Docker, DockerSettings, Engine, SandboxReadiness},
     http::{
-        layers::Frame,
         listen::PatientListener,
         public::{self, PublicApi, PublicParts},
         worker::{self, WorkerApi, WorkerApiParts},
     },
     llm::Gateway,
     store::{Kept, Store, StoreError},
+    telemetry::metrics::Metrics,
     tools::HostTools,
     workspace::{Retention, RetentionSweep, Workspaces},
 };
@@ -75,10 +79,12 @@ pub enum ServeError {
     #[error(transparent)]
     Tool(#[from] agent::RegisterError),
     /// The address.
-    #[error("cannot listen on {address}; is another program there? Set GANTRY_BIND to choose another")]
+    #[error("cannot listen on {address}; is another program there? Set {setting} to choose another")]
     Listen {
         /// Which.
         address: String,
+        /// What names it.
+        setting: &'static str,
         /// Why.
         #[source]
         source: io::Error,
@@ -119,6 +125,8 @@ pub struct App {
     dispatcher: Option<(Dispatcher, DiskSweep)>,
     retention: RetentionSweep,
     router: Router,
+    metrics: Metrics,
+    scraped: Option<Scraped>,
     calls: TaskTracker,
     drain: CancellationToken,
     _hold: Hold,
@@ -142,9 +150,7 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     let app = App::build(config, Seams::default()).await?;
     // It listens only once the first probe has answered.
     app.first_probe().await;
-    let listener = TcpListener::bind(address)
-        .await
-        .map_err(|source| ServeError::Listen { address: address.to_string(), source })?;
+    let listener = listen(address, "GANTRY_BIND").await?;
     let drain = app.drain.clone();
     let running = app.run(listener);
     tokio::pin!(running);
@@ -164,7 +170,8 @@ impl App {
     pub async fn build(config: Config, seams: Seams) -> Result<Self, ServeError> {
         let hold = Hold::take(&config.data_dir)?;
         let clock = seams.clock.unwrap_or_else(Clock::system);
-        let (store, instance) = open_store(&config).await?;
+        let metrics = Metrics::default();
+        let (store, instance) = open_store(&config, &metrics).await?;
         let records = Kept { days: config.record_retention_days, max_mb: config.record_retention_max_mb };
         let key = Arc::new(SigningKey::load(config.jwt_secret.as_ref(), &config.data_dir)?);
         let gateway = Arc::new(Gateway::new(models::settings(&config.llm)?).map_err(ModelsError::from)?);
@@ -185,21 +192,18 @@ impl App {
             tools,
             pulse: pulse.clone(),
             day_limits: day_limits(&config),
+            metrics: metrics.clone(),
             lease,
             tasks: calls.clone(),
             drain: drain.clone(),
         }));
-        let worker_side = Frame { allowed_hosts: None, body_limit_bytes: worker::MAX_BODY_BYTES }.around(worker_side);
+        let doors = Doors { metrics: metrics.clone() };
+        let worker_side = doors.worker(worker_side);
         let sockets = Arc::new(Sockets::new(config.run_dir.clone(), worker_side));
         let (workspaces, retention) = workspaces(&config);
         workspaces.clear_unborn(&store).await;
-        let overfull = Overfull::default();
-        let sweep = DiskSweep {
-            store: store.clone(),
-            workspaces: workspaces.clone(),
-            overfull: overfull.clone(),
-            wake: wake.clone(),
-        };
+        let (overfull, logs) = (Overfull::default(), config.data_dir.join("logs"));
+        let sweep = disk_sweep(&store, &workspaces, &overfull, &wake);
         let settings = DispatcherSettings {
             store: store.clone(),
             sandbox: Arc::clone(&sandbox),
@@ -207,14 +211,16 @@ impl App {
             workspaces: workspaces.clone(),
             auth: tokens,
             clock: clock.clone(),
-            logs: config.data_dir.join("logs"),
+            logs: logs.clone(),
             lease,
             overfull: overfull.clone(),
             pulse,
             day_limits: day_limits(&config),
+            metrics: metrics.clone(),
             limits: plan_limits(&config),
         };
         let dispatcher = engine.map(|engine| (Dispatcher::new(settings, engine, wake.clone()), sweep));
+        let (metrics_door, scraped) = doors.scraped(config.metrics_bind, store.clone()).await?;
         let public_side = public::router(PublicApi::new(PublicParts {
             store: store.clone(),
             key,
@@ -225,17 +231,24 @@ impl App {
             gateway,
             wake,
             ceiling,
+            metrics: metrics.clone(),
+            metrics_door,
+            logs,
             drain: drain.clone(),
         }));
-        let router = Frame { allowed_hosts: Some(config.allowed_hosts), body_limit_bytes: public::MAX_BODY_BYTES }
-            .around(public_side);
+        let router = doors.public(config.allowed_hosts, public_side);
         let retention = RetentionSweep { retention, records, store: store.clone(), workspaces, clock };
-        Ok(Self { store, sandbox, sockets, dispatcher, retention, router, calls, drain, _hold: hold })
+        Ok(Self { store, sandbox, sockets, dispatcher, retention, router, metrics, scraped, calls, drain, _hold: hold })
     }
 
     /// Asks the sandbox once, so that the first request meets an answer.
     pub async fn first_probe(&self) -> SandboxReadiness {
         self.sandbox.state().await
+    }
+
+    /// Where the metrics are read, when they have an address of their own.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.scraped.as_ref().and_then(|scraped| scraped.listener.local_addr().ok())
     }
 
     /// Fires the drain.
@@ -252,11 +265,15 @@ impl App {
         let drain = self.drain.clone();
         let stop = drain.clone();
         let router = self.router;
-        tasks.spawn(async move {
-            let listener = PatientListener::new(listener);
-            let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
-            ("the public API", served.map_err(|error| error.to_string()))
-        });
+        let (metrics, scraped) = (self.metrics, self.scraped);
+        let public = PatientListener::new(listener, metrics.clone());
+        tasks.spawn(async move { ("the public API", answer(public, router, stop).await) });
+        if let Some(Scraped { listener, router }) = scraped {
+            let (stop, patient) = (drain.clone(), PatientListener::new(listener, metrics.clone()));
+            tasks.spawn(async move { ("the metrics", answer(patient, router, stop).await) });
+        }
+        let stop = drain.clone();
+        tasks.spawn(async move { ("the upkeep of the metrics", doors::upkeep(metrics, stop).await) });
         let stop = drain.clone();
         let retention = self.retention;
         tasks.spawn(async move {
@@ -316,9 +333,9 @@ impl App {
     }
 }
 
-async fn open_store(config: &Config) -> Result<(Store, InstanceId), ServeError> {
+async fn open_store(config: &Config, metrics: &Metrics) -> Result<(Store, InstanceId), ServeError> {
     let at_url = |source| ServeError::Store { url: config.database_url.clone(), source };
-    let store = Store::open(&config.database_url).await.map_err(at_url)?;
+    let store = Store::open_counted(&config.database_url, metrics.clone()).await.map_err(at_url)?;
     let instance = match config.instance_id {
         Some(instance) => instance,
         None => store.instance_id().await.map_err(at_url)?,
@@ -358,6 +375,11 @@ fn workspaces(config: &Config) -> (Workspaces, Retention) {
     // What is staged belongs to requests, and those of an earlier process are over.
     workspaces.clear_staging();
     (workspaces, Retention::of_days(config.workspace_retention_days))
+}
+
+fn disk_sweep(store: &Store, workspaces: &Workspaces, overfull: &Overfull, wake: &Wake) -> DiskSweep {
+    let (store, workspaces) = (store.clone(), workspaces.clone());
+    DiskSweep { store, workspaces, overfull: overfull.clone(), wake: wake.clone() }
 }
 
 fn plan_limits(config: &Config) -> PlanLimits {

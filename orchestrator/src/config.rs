@@ -216,7 +216,6 @@ impl Config {
             (self.pool_size > 0, "pool_size: no pool of containers is available yet; each job makes its own"),
             (!self.egress_ceiling.is_empty(), "egress_ceiling: egress is not available yet; jobs have no network"),
             (self.otel_endpoint.is_some(), "otel_endpoint: traces are not exported yet"),
-            (self.metrics_bind.is_some(), "metrics_bind: metrics are not available yet"),
         ];
         self.warnings.extend(absent.iter().filter(|(set, _)| *set).map(|(_, text)| (*text).to_owned()));
     }

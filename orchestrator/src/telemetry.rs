@@ -2,9 +2,17 @@
 //!
 //! Owns the one subscriber, set once at the start. Never decides what is worth a line.
 
+pub mod metrics;
+
 use std::io::IsTerminal;
 
-use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing::Subscriber;
+use tracing_subscriber::{
+    EnvFilter,
+    fmt::{self, MakeWriter},
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
 
 use crate::config::{LogFormat, LogSettings};
 
@@ -26,25 +34,49 @@ pub enum TelemetryError {
 
 /// Sends the log to standard error.
 pub fn init(settings: &LogSettings) -> Result<(), TelemetryError> {
-    let filter = EnvFilter::try_new(&settings.filter)
-        .map_err(|error| TelemetryError::Filter { filter: settings.filter.clone(), reason: error.to_string() })?;
     let terminal = std::io::stderr().is_terminal();
-    let pretty = match settings.format {
-        LogFormat::Auto => terminal,
-        LogFormat::Pretty => true,
-        LogFormat::Json => false,
+    let look = match settings.format {
+        LogFormat::Pretty => Look::Pretty { colour: terminal },
+        LogFormat::Auto if terminal => Look::Pretty { colour: true },
+        LogFormat::Auto | LogFormat::Json => Look::Json,
     };
+    subscriber(&settings.filter, look, std::io::stderr)?.try_init().map_err(|_| TelemetryError::Twice)
+}
+
+/// How lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// For people.
+    Pretty {
+        /// On a terminal.
+        colour: bool,
+    },
+    /// One object a line.
+    Json,
+}
+
+/// What takes the log's events and writes them.
+pub fn subscriber<W>(
+    filter: &str,
+    look: Look,
+    writer: W,
+) -> Result<impl Subscriber + Send + Sync + use<W>, TelemetryError>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + Clone + 'static,
+{
+    let filter = EnvFilter::try_new(filter)
+        .map_err(|error| TelemetryError::Filter { filter: filter.to_owned(), reason: error.to_string() })?;
     // The model client logs what providers answer, at error level: it may hold model text, or a key that was refused.
     let filter = match "genai=off".parse() {
         Ok(never) => filter.add_directive(never),
         Err(_) => filter,
     };
-    let registry = tracing_subscriber::registry().with(filter);
-    let set = if pretty {
-        registry.with(fmt::layer().with_writer(std::io::stderr).with_ansi(terminal).with_target(false)).try_init()
-    } else {
-        let json = fmt::layer().json().flatten_event(true).with_current_span(true).with_span_list(false);
-        registry.with(json.with_writer(std::io::stderr)).try_init()
+    let (pretty, json) = match look {
+        Look::Pretty { colour } => (Some(fmt::layer().with_writer(writer).with_ansi(colour).with_target(false)), None),
+        Look::Json => {
+            let json = fmt::layer().json().flatten_event(true).with_current_span(true).with_span_list(false);
+            (None, Some(json.with_writer(writer)))
+        }
     };
-    set.map_err(|_| TelemetryError::Twice)
+    Ok(tracing_subscriber::registry().with(filter).with(pretty).with(json))
 }

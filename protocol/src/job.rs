@@ -33,6 +33,8 @@ macro_rules! wire_names {
     };
 }
 
+pub(crate) use wire_names;
+
 /// Where a job is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

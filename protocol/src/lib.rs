@@ -3,6 +3,7 @@
 //! Owns the shape of every wire type, each declared once. Never does I/O, never decides anything: the only logic here
 //! is about a value's own shape (parsing, defaults, bounds that are part of the type).
 
+mod account;
 mod chat;
 mod event;
 mod file;
@@ -11,6 +12,7 @@ mod job;
 mod problem;
 mod worker;
 
+pub use account::{AuditOutcome, AuditRecord, UsageBy, UsageLine};
 pub use chat::{
     Completion, CompletionRequest, FinishReason, Message, TokenUsage, ToolCall, ToolChoice, ToolDefinition, ToolDomain,
 };

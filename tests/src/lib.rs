@@ -10,6 +10,7 @@
 mod engine;
 mod hand;
 pub mod install;
+mod metrics;
 mod process;
 mod reply;
 mod script;
@@ -19,6 +20,7 @@ mod world;
 
 pub use engine::{Container, FakeEngine, NotStarted, Workers};
 pub use hand::HandWorker;
+pub use metrics::Metrics;
 pub use reply::Reply;
 pub use script::{echo_script, script_of};
 pub use stream::{EventStream, Told};

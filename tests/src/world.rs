@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::{FakeEngine, HandWorker, User, Workers, echo_script};
+use crate::{FakeEngine, HandWorker, Metrics, User, Workers, echo_script};
 
 /// Signs every token of a world.
 const SECRET: &str = "a story's own secret, at least 32 bytes long";
@@ -44,6 +44,7 @@ pub struct World {
 
 struct Running {
     base: String,
+    metrics: Option<String>,
     drain: CancellationToken,
     task: JoinSet<Result<(), ServeError>>,
 }
@@ -147,8 +148,12 @@ impl World {
 
     /// Somebody with a role.
     pub fn someone(&self, name: &str, role: Role) -> User {
-        let token = self.key.issue(name, role, self.clock.now(), chrono::Duration::hours(1)).expect("a token");
-        User::at(self.base(), Some(token.token))
+        User::at(self.base(), Some(self.fresh(name, role)))
+    }
+
+    /// A token for an hour from now.
+    pub fn fresh(&self, name: &str, role: Role) -> String {
+        self.key.issue(name, role, self.clock.now(), chrono::Duration::hours(1)).expect("a token").token
     }
 
     /// Somebody without a token.
@@ -197,10 +202,11 @@ impl World {
         app.first_probe().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let base = format!("http://{}", listener.local_addr().expect("an address"));
+        let metrics = app.metrics_address().map(|address| format!("http://{address}/metrics"));
         let drain = app.drain();
         let mut task = JoinSet::new();
         task.spawn(app.run(listener));
-        self.running = Some(Running { base, drain, task });
+        self.running = Some(Running { base, metrics, drain, task });
     }
 
     /// Ends the world; fails when anything is left over.
@@ -231,6 +237,29 @@ impl World {
     /// A look into the database, for what only the database tells. To be closed.
     pub async fn store(&self) -> Store {
         Store::open(&self.config.database_url).await.expect("the store opens")
+    }
+
+    /// What the metrics' own address says; the world was built with `GANTRY_METRICS_BIND`.
+    pub async fn metrics(&self) -> Metrics {
+        let at = self.running.as_ref().and_then(|running| running.metrics.clone()).expect("an address for metrics");
+        let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+        let answer = client.get(at).send().await.expect("the metrics answer");
+        assert_eq!(answer.status(), 200);
+        Metrics::of(&answer.text().await.expect("the metrics arrive"))
+    }
+
+    /// Reads the metrics until one of them has this value.
+    pub async fn until_metric(&self, name: &str, value: f64) -> Metrics {
+        crate::within(&format!("{name} to be {value}"), async {
+            loop {
+                let metrics = self.metrics().await;
+                if (metrics.value(name) - value).abs() < f64::EPSILON {
+                    return metrics;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await
     }
 
     fn base(&self) -> &str {

@@ -9,7 +9,7 @@ use super::{
     exit::{CliError, Exit},
     job, llm,
     output::Output,
-    serve, token,
+    serve, token, usage,
 };
 use crate::config::Environment;
 
@@ -47,6 +47,8 @@ enum Command {
     /// Create jobs, watch them, talk to them, end them
     #[command(subcommand)]
     Job(job::JobCommand),
+    /// Show what was used: tokens, money, calls
+    Usage(usage::UsageArgs),
     /// Make, list and revoke access tokens (on the server's machine)
     #[command(subcommand)]
     Token(token::TokenCommand),
@@ -112,6 +114,7 @@ fn run(command: Command, environment: &Environment, output: &mut Output) -> Resu
         match command {
             Command::Serve(args) => serve::run(args, environment).await,
             Command::Job(command) => job::run(command, environment, output).await,
+            Command::Usage(args) => usage::run(args, environment, output).await,
             Command::Token(command) => token::run(command, environment, output).await,
             Command::Backup(args) => backup::run(args, environment, output).await,
             Command::Llm(command) => llm::run(command, output).await,

@@ -70,6 +70,12 @@ impl Client {
         self.read(self.send(request).await?).await
     }
 
+    /// `GET` of a text.
+    pub(super) async fn text(&self, path: &str) -> Result<String, CliError> {
+        let request = self.request(Method::GET, path, &[]).timeout(ANSWER_TIMEOUT);
+        self.send(request).await?.text().await.map_err(|error| self.unreachable(&error))
+    }
+
     /// `POST` of a JSON body.
     pub(super) async fn post<T: DeserializeOwned>(
         &self,

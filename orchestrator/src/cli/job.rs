@@ -3,6 +3,7 @@
 mod create;
 mod files;
 mod follow;
+mod watch;
 
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{Table, presets};
@@ -15,7 +16,7 @@ use serde::Deserialize;
 use super::{
     client::Client,
     exit::{CliError, Exit},
-    output::{Format, Output},
+    output::{Format, Output, Paint},
     render::{self, Detail},
     text::{cut, one_line},
 };
@@ -51,6 +52,11 @@ pub(super) enum JobCommand {
     Put(files::PutArgs),
     /// Print a job's events
     Events(EventsArgs),
+    /// Print what a job's containers printed, once they are gone
+    Logs {
+        /// The job's id
+        id: JobId,
+    },
     /// Cancel a job
     Cancel {
         /// The job's id
@@ -102,12 +108,12 @@ pub(super) struct RunArgs {
 /// Arguments of `list`.
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
-    /// Only in this state
-    #[arg(long, value_parser = parse_state)]
-    state: Option<JobState>,
-    /// Only with this label
+    /// Only in this state; several with commas between
+    #[arg(long, value_parser = parse_state, value_delimiter = ',')]
+    state: Vec<JobState>,
+    /// Only with this label; given several times, with all of them
     #[arg(long, value_name = "KEY:VALUE")]
-    label: Option<String>,
+    label: Vec<String>,
     /// Only with this text in title or prompt
     #[arg(long, value_name = "TEXT")]
     q: Option<String>,
@@ -117,6 +123,9 @@ pub(super) struct ListArgs {
     /// What follows the page that ended with this cursor
     #[arg(long)]
     cursor: Option<String>,
+    /// Go on showing it: on a terminal the table, with --json one object for each job that changed
+    #[arg(long, short, conflicts_with = "cursor")]
+    watch: bool,
 }
 
 /// Arguments of `events`.
@@ -202,6 +211,7 @@ pub(super) async fn run(command: JobCommand, environment: &Environment, output: 
         JobCommand::Get(args) => files::get(&client, args, output).await,
         JobCommand::Put(args) => files::put(&client, args, output).await,
         JobCommand::Events(args) => events(&client, args, output).await,
+        JobCommand::Logs { id } => logs(&client, id, output).await,
         JobCommand::Cancel { id, reason } => {
             let job: Job = client.post(&format!("/api/jobs/{id}/cancel"), &CancelRequest { reason }, None).await?;
             let told = if job.state == JobState::Cancelled { "cancelled" } else { "stopping" };
@@ -246,29 +256,41 @@ async fn run_job(client: &Client, args: RunArgs, output: &mut Output) -> Result<
 
 async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<Exit, CliError> {
     let mut query = vec![("limit", args.limit.to_string())];
-    let optional = [
-        ("state", args.state.map(|state| state.to_string())),
-        ("label", args.label),
-        ("q", args.q),
-        ("cursor", args.cursor),
-    ];
+    if !args.state.is_empty() {
+        let states: Vec<&str> = args.state.iter().map(|state| state.as_str()).collect();
+        query.push(("state", states.join(",")));
+    }
+    query.extend(args.label.into_iter().map(|label| ("label", label)));
+    let optional = [("q", args.q), ("cursor", args.cursor)];
     query.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    if args.watch {
+        return watch::watch(client, &query, watch::EVERY, output).await;
+    }
     let page: Page<Job> = client.get("/api/jobs", &query).await?;
-    output.either(&page, |paint| {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_header(["id", "state", "created", "title"]);
-        for job in &page.items {
-            let reason = job.reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
-            table.add_row([
-                job.id.to_string(),
-                format!("{}{reason}", job.state),
-                job.created_at.format("%F %T").to_string(),
-                cut(&one_line(&job.title), MAX_TITLE_CHARS),
-            ]);
-        }
-        let more = page.next_cursor.as_ref().map(|c| paint.dim(&format!("\nmore: --cursor {c}"))).unwrap_or_default();
-        format!("{}{more}", table.trim_fmt())
-    })?;
+    output.either(&page, |paint| table(&page, paint))?;
+    Ok(Exit::Fine)
+}
+
+fn table(page: &Page<Job>, paint: Paint) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(["id", "state", "created", "title"]);
+    for job in &page.items {
+        let reason = job.reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+        table.add_row([
+            job.id.to_string(),
+            format!("{}{reason}", job.state),
+            job.created_at.format("%F %T").to_string(),
+            cut(&one_line(&job.title), MAX_TITLE_CHARS),
+        ]);
+    }
+    let more = page.next_cursor.as_ref().map(|c| paint.dim(&format!("\nmore: --cursor {c}"))).unwrap_or_default();
+    format!("{}{more}", table.trim_fmt())
+}
+
+async fn logs(client: &Client, id: JobId, output: &mut Output) -> Result<Exit, CliError> {
+    let text = client.text(&format!("/api/jobs/{id}/logs")).await?;
+    let value = serde_json::json!({"job_id": id, "text": text});
+    output.either(&value, |_| super::text::harmless(text.trim_end()))?;
     Ok(Exit::Fine)
 }
 
@@ -311,7 +333,7 @@ async fn prompt(client: &Client, args: PromptArgs, output: &mut Output) -> Resul
     Ok(Exit::Fine)
 }
 
-fn shown(paint: super::output::Paint, job: &Job) -> String {
+fn shown(paint: Paint, job: &Job) -> String {
     let mut rows =
         vec![("id", job.id.to_string()), ("title", one_line(&job.title)), ("state", render::state(paint, job.state))];
     let optional = [

@@ -17,5 +17,6 @@ mod stream;
 mod text;
 mod token;
 mod token_records;
+mod usage;
 
 pub use args::main;

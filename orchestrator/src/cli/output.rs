@@ -66,16 +66,20 @@ pub(super) struct Output {
     pub(super) format: Format,
     /// Colours on standard output.
     pub(super) paint: Paint,
+    /// A person looks on: what is shown may be drawn anew.
+    pub(super) is_live: bool,
     out: Box<dyn Write + Send>,
 }
 
 impl Output {
     /// The process's own.
     pub(super) fn standard(environment: &Environment, json: bool) -> Self {
-        let colour = io::stdout().is_terminal() && environment.get("NO_COLOR").is_none();
+        let is_live = io::stdout().is_terminal();
+        let colour = is_live && environment.get("NO_COLOR").is_none();
         Self {
             format: if json { Format::Json } else { Format::Text },
             paint: if colour { Paint::Colour } else { Paint::Plain },
+            is_live,
             out: Box::new(io::stdout()),
         }
     }
@@ -84,7 +88,7 @@ impl Output {
     #[cfg(test)]
     pub(super) fn captured(format: Format) -> (Self, std::sync::Arc<std::sync::Mutex<Vec<u8>>>) {
         let buffer = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-        (Self { format, paint: Paint::Plain, out: Box::new(Capture(buffer.clone())) }, buffer)
+        (Self { format, paint: Paint::Plain, is_live: false, out: Box::new(Capture(buffer.clone())) }, buffer)
     }
 
     /// One line, or several.

@@ -49,7 +49,11 @@ mod tests {
         let error = ended(&script.into());
         assert_eq!(error.exit(), Exit::Usage);
         assert_eq!(error.to_string(), "GANTRY_LLM_SCRIPT: /s.yaml cannot be read: gone");
-        let busy = ServeError::Listen { address: "[::]:1".to_owned(), source: io::Error::other("taken") };
+        let busy = ServeError::Listen {
+            address: "[::]:1".to_owned(),
+            setting: "GANTRY_BIND",
+            source: io::Error::other("taken"),
+        };
         assert_eq!(ended(&busy).exit(), Exit::Failed);
     }
 

@@ -15,6 +15,7 @@ use crate::{
     engine::{ContainerRole, ContainerSpec, Engine, EngineError, Resources, SandboxReadiness},
     failpoint,
     store::{Changed, Store, StoreError},
+    telemetry::metrics::Metrics,
     workspace::Workspaces,
 };
 
@@ -44,6 +45,7 @@ pub(super) struct Hands {
     pub(super) auth: WorkerTokens,
     pub(super) clock: Clock,
     pub(super) pulse: Pulse,
+    pub(super) metrics: Metrics,
     pub(super) logs: PathBuf,
     pub(super) lease: Duration,
 }
@@ -109,8 +111,15 @@ impl Hands {
             Action::Cancel { job } => self.cancel(job).await,
             Action::Expire { job } => self.expire(job).await,
             Action::Evict { job } => self.evict(job).await,
-            Action::Remove { container } => self.remove(&container).await,
-            Action::Sweep { folder } => Ok(self.sockets.close(&folder)?),
+            Action::Remove { container } => {
+                self.remove(&container).await?;
+                self.count_removed(&container).await
+            }
+            Action::Sweep { folder } => {
+                self.sockets.close(&folder)?;
+                self.metrics.orphan_removed("folder");
+                Ok(())
+            }
         }
     }
 
@@ -277,6 +286,20 @@ impl Hands {
         self.engine.remove(container).await?;
         self.sockets.close(container)?;
         tracing::info!(container, "container removed");
+        Ok(())
+    }
+
+    /// How long after its job's end a container went, or that it had no business here.
+    async fn count_removed(&self, container: &str) -> Result<(), Undone> {
+        let job = container.strip_prefix("gantry-job-").and_then(|rest| rest.rsplit_once('-'));
+        let ended = match job.and_then(|(job, _)| job.parse().ok()) {
+            Some(job) => self.store.ended_at(job).await?,
+            None => None,
+        };
+        match ended {
+            Some(at) => self.metrics.container_gone((self.clock.now() - at).to_std().unwrap_or_default()),
+            None => self.metrics.orphan_removed("container"),
+        }
         Ok(())
     }
 

@@ -23,6 +23,7 @@ use crate::{
     domain::{budget::DayLimits, job::JobRecord},
     engine::{Engine, SandboxReadiness},
     store::{Store, StoreError},
+    telemetry::metrics::Metrics,
     workspace::Workspaces,
 };
 
@@ -66,6 +67,8 @@ pub struct DispatcherSettings {
     pub pulse: Pulse,
     /// What each user has for a day.
     pub day_limits: DayLimits,
+    /// Where removals are counted.
+    pub metrics: Metrics,
     /// How much may run.
     pub limits: PlanLimits,
 }
@@ -92,6 +95,7 @@ impl Dispatcher {
             auth: settings.auth,
             clock: settings.clock,
             pulse: settings.pulse.clone(),
+            metrics: settings.metrics,
             logs: settings.logs,
             lease: settings.lease,
         };

@@ -6,13 +6,14 @@ use std::{
     any::Any,
     convert::Infallible,
     sync::{Arc, OnceLock},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use axum::{
     Router,
-    extract::{DefaultBodyLimit, FromRequestParts, MatchedPath, Request, State},
-    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header, request::Parts},
+    body::HttpBody as _,
+    extract::{ConnectInfo, DefaultBodyLimit, FromRequestParts, MatchedPath, Request, State},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header, request::Parts},
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
@@ -20,7 +21,14 @@ use protocol::ErrorCode;
 use tower_http::catch_panic::CatchPanicLayer;
 use tracing::{Instrument, debug, info, info_span, warn};
 
-use super::problem::{ApiError, Carried};
+use super::{
+    listen::Peer,
+    problem::{ApiError, Carried},
+};
+use crate::{
+    auth::Identity,
+    telemetry::metrics::{self, Metrics},
+};
 
 const MAX_REQUEST_ID_BYTES: usize = 128;
 /// Asked every few seconds by whatever watches the process: such lines would be most of the log.
@@ -34,18 +42,23 @@ pub struct Frame {
     pub allowed_hosts: Option<Vec<String>>,
     /// Bodies up to this size, unless a route has a `DefaultBodyLimit` of its own.
     pub body_limit_bytes: usize,
+    /// Which of our listeners this is, in the metrics.
+    pub side: &'static str,
+    /// Where requests are counted.
+    pub metrics: Metrics,
 }
 
 /// The request's own facts, for handlers and the log.
 #[derive(Debug, Clone)]
 pub struct RequestContext {
     id: Arc<str>,
-    user: Arc<OnceLock<String>>,
+    from: Option<Peer>,
+    caller: Arc<OnceLock<Identity>>,
 }
 
 impl RequestContext {
-    fn new(id: &str) -> Self {
-        Self { id: id.into(), user: Arc::new(OnceLock::new()) }
+    fn new(id: &str, from: Option<Peer>) -> Self {
+        Self { id: id.into(), from, caller: Arc::default() }
     }
 
     /// The id in `X-Request-Id`, in problems and in the log.
@@ -53,10 +66,20 @@ impl RequestContext {
         &self.id
     }
 
-    /// Who calls, once it is known; for the log line.
-    pub fn set_user(&self, user: &str) {
+    /// Who calls, once it is known; for the log and the audit.
+    pub fn identify(&self, caller: &Identity) {
         // A second identity in one request would be the same one: the first stays.
-        let _ = self.user.set(user.to_owned());
+        let _ = self.caller.set(caller.clone());
+    }
+
+    /// Who calls, when that is known.
+    pub fn caller(&self) -> Option<&Identity> {
+        self.caller.get()
+    }
+
+    /// The address that the request came from; none on a worker's socket.
+    pub fn from(&self) -> Option<Peer> {
+        self.from
     }
 }
 
@@ -64,7 +87,7 @@ impl<S: Send + Sync> FromRequestParts<S> for RequestContext {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
-        Ok(parts.extensions.get::<Self>().cloned().unwrap_or_else(|| Self::new("none")))
+        Ok(parts.extensions.get::<Self>().cloned().unwrap_or_else(|| Self::new("none", None)))
     }
 }
 
@@ -80,7 +103,8 @@ impl Frame {
 
 async fn frame(State(frame): State<Arc<Frame>>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
-    let context = RequestContext::new(&request_id(request.headers()));
+    let from = request.extensions().get::<ConnectInfo<Peer>>().map(|ConnectInfo(peer)| *peer);
+    let context = RequestContext::new(&request_id(request.headers()), from);
     request.extensions_mut().insert(context.clone());
     let method = request.method().clone();
     // The route as it was written, so that no id and no query (which may hold a token) gets into the log.
@@ -91,29 +115,44 @@ async fn frame(State(frame): State<Arc<Frame>>, mut request: Request, next: Next
         Err(error) => error.into_response(),
     };
     let _entered = span.entered();
-    let mut response = as_problem(response, &context);
+    let mut response = as_problem(response, &frame, &context);
     if let Ok(id) = HeaderValue::from_str(context.id()) {
         response.headers_mut().insert(&REQUEST_ID, id);
     }
     harden(response.headers_mut());
-    log_request(&method, &route, response.status(), started, &context);
+    let took = started.elapsed();
+    let status = response.status().as_u16();
+    frame.metrics.request(metrics::Request { side: frame.side, method: method.as_str(), route: &route, status, took });
+    let answered = Answered { route: &route, status, took, bytes: response.body().size_hint().exact() };
+    log_request(&frame, &method, &answered, &context);
     response
 }
 
-fn log_request(method: &Method, route: &str, status: StatusCode, started: Instant, context: &RequestContext) {
-    let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let user = context.user.get().map_or("-", String::as_str);
-    let status = status.as_u16();
+/// What was answered, for the log.
+struct Answered<'a> {
+    route: &'a str,
+    status: u16,
+    took: Duration,
+    /// A stream's length nobody knows.
+    bytes: Option<u64>,
+}
+
+/// The one line per request.
+fn log_request(frame: &Frame, method: &Method, answered: &Answered<'_>, context: &RequestContext) {
+    let Answered { route, status, took, bytes } = *answered;
+    let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    let user = context.caller().map_or("-", |caller| caller.user.as_str());
+    let (request_id, side) = (context.id(), frame.side);
     if HEALTH_ROUTES.contains(&route) {
-        debug!(target: "gantry::request", method = %method, route, status, duration_ms, user, "request");
+        debug!(target: "gantry::request", method = %method, route, status, duration_ms, bytes, user, request_id, side, "request");
     } else {
-        info!(target: "gantry::request", method = %method, route, status, duration_ms, user, "request");
+        info!(target: "gantry::request", method = %method, route, status, duration_ms, bytes, user, request_id, side, "request");
     }
 }
 
 /// Renders the error that a handler answered with, or that a layer or the router made without one; the one place where
 /// an error is logged.
-fn as_problem(mut response: Response, context: &RequestContext) -> Response {
+fn as_problem(mut response: Response, frame: &Frame, context: &RequestContext) -> Response {
     let carried = response.extensions_mut().remove::<Carried>();
     let error = match carried {
         Some(Carried(error)) => error,
@@ -123,6 +162,9 @@ fn as_problem(mut response: Response, context: &RequestContext) -> Response {
             None => return response,
         },
     };
+    if error.code() == ErrorCode::Fenced {
+        frame.metrics.fenced();
+    }
     let causes = error.causes();
     if error.status().is_server_error() {
         let causes = causes.as_deref().unwrap_or("-");

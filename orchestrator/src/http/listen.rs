@@ -10,24 +10,42 @@ use std::{
     time::Duration,
 };
 
-use axum::serve::Listener;
+use axum::{
+    extract::connect_info::Connected,
+    serve::{IncomingStream, Listener},
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
     time::{Sleep, sleep},
 };
 
+use crate::telemetry::metrics::Metrics;
+
 /// A reader that takes nothing for this long is gone, or might as well be.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Listens for connections that are dropped when their reader stalls.
 #[derive(Debug)]
-pub struct PatientListener(TcpListener);
+pub struct PatientListener {
+    listener: TcpListener,
+    metrics: Metrics,
+}
+
+/// Where a connection comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer(pub SocketAddr);
+
+impl Connected<IncomingStream<'_, PatientListener>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, PatientListener>) -> Self {
+        Self(*stream.remote_addr())
+    }
+}
 
 impl PatientListener {
     /// On a listener.
-    pub fn new(listener: TcpListener) -> Self {
-        Self(listener)
+    pub fn new(listener: TcpListener, metrics: Metrics) -> Self {
+        Self { listener, metrics }
     }
 }
 
@@ -36,12 +54,12 @@ impl Listener for PatientListener {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        let (stream, from) = Listener::accept(&mut self.0).await;
-        (PatientStream { stream, stalled: None }, from)
+        let (stream, from) = Listener::accept(&mut self.listener).await;
+        (PatientStream { stream, stalled: None, metrics: self.metrics.clone() }, from)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
+        self.listener.local_addr()
     }
 }
 
@@ -50,6 +68,7 @@ impl Listener for PatientListener {
 pub struct PatientStream<S> {
     stream: S,
     stalled: Option<Pin<Box<Sleep>>>,
+    metrics: Metrics,
 }
 
 impl<S> PatientStream<S> {
@@ -60,6 +79,7 @@ impl<S> PatientStream<S> {
         }
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
         ready!(stalled.as_mut().poll(cx));
+        self.metrics.reader_dropped();
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the reader takes nothing")))
     }
 }
@@ -110,7 +130,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_reader_that_takes_nothing_is_given_up_in_time() {
         let (near, _far) = duplex(16);
-        let mut near = PatientStream { stream: near, stalled: None };
+        let mut near = PatientStream { stream: near, stalled: None, metrics: Metrics::default() };
         let since = Instant::now();
         let error = near.write_all(&[0; 17]).await.unwrap_err();
         assert_eq!((error.kind(), since.elapsed()), (io::ErrorKind::TimedOut, PATIENCE));
@@ -119,7 +139,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_reader_that_takes_little_by_little_is_not() {
         let (near, mut far) = duplex(16);
-        let mut near = PatientStream { stream: near, stalled: None };
+        let mut near = PatientStream { stream: near, stalled: None, metrics: Metrics::default() };
         let reading = async {
             for _ in 0..4 {
                 sleep(PATIENCE.mul_f32(0.9)).await;

@@ -3,6 +3,7 @@
 pub mod extract;
 pub mod layers;
 pub mod listen;
+pub mod metrics;
 pub mod problem;
 pub mod public;
 pub mod worker;

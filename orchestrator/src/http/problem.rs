@@ -20,6 +20,8 @@ pub struct ApiError {
     reason: Option<String>,
     errors: Vec<FieldError>,
     retry_after: Option<Duration>,
+    /// It is there, and another's: told as missing, and written down.
+    foreign: bool,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
@@ -29,7 +31,15 @@ pub type ApiResult<T> = Result<T, ApiError>;
 impl ApiError {
     /// Of this code; `detail` says what happened and what to do.
     pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into(), reason: None, errors: Vec::new(), retry_after: None, source: None }
+        Self {
+            code,
+            detail: detail.into(),
+            reason: None,
+            errors: Vec::new(),
+            retry_after: None,
+            foreign: false,
+            source: None,
+        }
     }
 
     /// 500. The cause goes to the log alone.
@@ -41,6 +51,11 @@ impl ApiError {
     /// 404: missing, or another user's, in the same words.
     pub fn not_found() -> Self {
         Self::new(ErrorCode::NotFound, "there is no such thing, or it is not yours")
+    }
+
+    /// 404 for what is there and another user's. The caller cannot tell it from what is missing; the audit can.
+    pub fn foreign() -> Self {
+        Self { foreign: true, ..Self::not_found() }
     }
 
     /// 401.
@@ -96,6 +111,11 @@ impl ApiError {
     /// Its code.
     pub const fn code(&self) -> ErrorCode {
         self.code
+    }
+
+    /// Whether it is about what is another user's.
+    pub(super) const fn is_foreign(&self) -> bool {
+        self.foreign
     }
 
     /// What the caller reads.

@@ -1,5 +1,7 @@
 //! Calls: model calls with their cost, tool calls with their result; each recorded before its answer is used.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use protocol::{
     CallId, Completion, EventData, JobId, LlmCallRecord, Message, TokenUsage, ToolActionRecord, ToolCallReply,
@@ -12,7 +14,7 @@ use super::{
     events,
     rows::{Place, column, dollars, text},
 };
-use crate::domain::transcript;
+use crate::{domain::transcript, telemetry::metrics::ModelCall};
 
 /// One model call, over.
 #[derive(Debug, Clone, PartialEq)]
@@ -130,6 +132,7 @@ impl Store {
         }
         tx.commit().await?;
         self.feed.ring(call.job);
+        self.metrics.model_call(&call.measured());
         Ok(notice)
     }
 
@@ -309,6 +312,21 @@ async fn insert(tx: &mut Connection, call: &CallRow) -> Result<(), StoreError> {
 }
 
 impl CallRow {
+    fn measured(&self) -> ModelCall<'_> {
+        ModelCall {
+            provider: &self.provider,
+            outcome: match &self.answer {
+                Ok(_) => "answered",
+                Err(error) if error.starts_with("aborted") => "aborted",
+                Err(error) if error.starts_with("rate limited") => "rate_limited",
+                Err(_) => "failed",
+            },
+            usage: self.usage,
+            cost_micro_usd: self.cost_micro_usd,
+            took: Duration::from_millis(self.duration_ms),
+        }
+    }
+
     fn event(&self) -> EventData {
         EventData::LlmCall {
             model: self.model.clone(),

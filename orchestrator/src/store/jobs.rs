@@ -48,6 +48,7 @@ impl Store {
         if let Some(key) = &key {
             idempotency::insert(&mut tx, key, now, (201, &text(&job.to_api())?)).await?;
         }
+        self.note(&mut tx, job.id).await?;
         tx.commit().await?;
         Ok(Claim::New)
     }

@@ -7,7 +7,7 @@ use protocol::{
 use uuid::Uuid;
 
 use super::{
-    Connection, Store, StoreError, events, prompts,
+    Connection, Store, StoreError, Was, events, prompts,
     rows::{EventRow, JobRow, job_columns, text},
 };
 use crate::{
@@ -41,10 +41,9 @@ impl Store {
     ) -> Result<Changed, StoreError> {
         let mut tx = self.begin().await?;
         let Some(before) = load(&mut tx, job).await? else { return Ok(Changed::Missing) };
+        let was = Was::of(&before);
         let changed = write(&mut tx, before, now, decide).await?;
-        tx.commit().await?;
-        self.feed.ring(job);
-        Ok(changed)
+        self.settle(tx, &was, changed).await
     }
 
     /// Like [`Self::change`] for what may be an end without the worker's report: then what is known of the work becomes its
@@ -57,6 +56,7 @@ impl Store {
     ) -> Result<Changed, StoreError> {
         let mut tx = self.begin().await?;
         let Some(mut before) = load(&mut tx, job).await? else { return Ok(Changed::Missing) };
+        let was = Was::of(&before);
         let untold = before.result.is_none() && before.attempt > 0;
         if untold {
             let partial = account(&mut tx, &before).await?;
@@ -71,9 +71,7 @@ impl Store {
             Ok(step)
         };
         let changed = write(&mut tx, before, now, decide).await?;
-        tx.commit().await?;
-        self.feed.ring(job);
-        Ok(changed)
+        self.settle(tx, &was, changed).await
     }
 
     /// The worker's report. Refused while prompts wait that it has not fetched, so that none is lost.
@@ -99,11 +97,11 @@ impl Store {
                 return Ok(Changed::PromptsWaiting);
             }
         }
+        let was = Was::of(&before);
         let changed = write(&mut tx, before, now, |job| job.finish(now, report)).await?;
         failpoint::reach("complete.before_commit");
-        tx.commit().await?;
+        let changed = self.settle(tx, &was, changed).await?;
         failpoint::reach("complete.after_commit");
-        self.feed.ring(job);
         Ok(changed)
     }
 

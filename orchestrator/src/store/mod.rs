@@ -3,6 +3,7 @@
 //! Every statement is plain enough for SQLite and PostgreSQL. One connection writes (SQLite has one writer; waiting for
 //! it in our own queue is fair, waiting on its lock is not), the others read.
 
+mod audit;
 mod backup;
 mod budget;
 mod calls;
@@ -11,10 +12,13 @@ mod feed;
 mod idempotency;
 mod jobs;
 mod lifecycle;
+mod moves;
 mod prompts;
 mod retention;
 mod rows;
+mod tally;
 pub mod tokens;
+mod usage;
 
 use std::{
     fs::{self, OpenOptions},
@@ -32,6 +36,7 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
+pub use audit::{AuditFilter, Deed};
 pub use backup::{BackupError, backup};
 pub use budget::Reserved;
 pub use calls::{ActionRow, CallRow, KnownCall};
@@ -41,6 +46,10 @@ pub use idempotency::{Claim, Key};
 pub use jobs::JobFilter;
 pub use lifecycle::Changed;
 pub use prompts::Prompted;
+pub use usage::UsageFilter;
+
+use self::{audit::By, moves::Was};
+use crate::telemetry::metrics::Metrics;
 pub use retention::{Kept, Trimmed};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
@@ -80,11 +89,18 @@ pub struct Store {
     write: SqlitePool,
     read: SqlitePool,
     feed: Arc<Feed>,
+    metrics: Metrics,
+    by: By,
 }
 
 impl Store {
-    /// Opens (or makes) the database, `sqlite:…`, and brings its schema up to date.
+    /// Opens (or makes) the database, `sqlite:…`, and brings its schema up to date. Nobody reads what it counts.
     pub async fn open(url: &str) -> Result<Self, StoreError> {
+        Self::open_counted(url, Metrics::default()).await
+    }
+
+    /// The same, counting what it writes.
+    pub async fn open_counted(url: &str, metrics: Metrics) -> Result<Self, StoreError> {
         let options = SqliteConnectOptions::from_str(url)
             .map_err(StoreError::Url)?
             .create_if_missing(true)
@@ -98,7 +114,7 @@ impl Store {
         let write = pool(1).connect_with(options.clone()).await?;
         MIGRATIONS.run(&write).await?;
         let read = pool(READERS).connect_with(options.read_only(true)).await?;
-        Ok(Self { write, read, feed: Arc::new(Feed::default()) })
+        Ok(Self { write, read, feed: Arc::new(Feed::default()), metrics, by: By::Gantry })
     }
 
     /// Wakes whoever follows a job's events. Carries no data.
@@ -135,6 +151,22 @@ impl Store {
     /// A transaction that writes: takes the write lock at once, so that what it reads stays true.
     async fn begin(&self) -> Result<Transaction<'static, Sqlite>, StoreError> {
         Ok(self.write.begin_with("BEGIN IMMEDIATE").await?)
+    }
+
+    /// Ends a transition's transaction: whose deed it was is in it, and once it holds it is told.
+    async fn settle(
+        &self,
+        mut tx: Transaction<'static, Sqlite>,
+        was: &Was,
+        changed: Changed,
+    ) -> Result<Changed, StoreError> {
+        if let Changed::Done(job) = &changed {
+            self.note(&mut tx, job.id).await?;
+        }
+        tx.commit().await?;
+        self.feed.ring(was.job);
+        moves::told(&self.metrics, was, &changed);
+        Ok(changed)
     }
 }
 

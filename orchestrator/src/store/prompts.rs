@@ -5,7 +5,7 @@ use protocol::{JobId, JobState, PromptDelivery, PromptId, PromptMode, PromptRece
 use uuid::Uuid;
 
 use super::{
-    Changed, Connection, Store, StoreError, events,
+    Changed, Connection, Store, StoreError, Was, events,
     idempotency::{self, Claim, Key},
     lifecycle,
     rows::{Place, text},
@@ -73,6 +73,7 @@ impl Store {
         if let Some(key) = &key {
             idempotency::insert(&mut tx, key, now, (202, &text(&receipt)?)).await?;
         }
+        self.note(&mut tx, job).await?;
         tx.commit().await?;
         self.feed.ring(job);
         Ok(Prompted::Stored(receipt))
@@ -88,13 +89,16 @@ impl Store {
     ) -> Result<Option<Box<JobRecord>>, StoreError> {
         let mut tx = self.begin().await?;
         let Some(before) = lifecycle::load(&mut tx, job).await? else { return Ok(None) };
-        let Changed::Done(nudged) = lifecycle::write(&mut tx, before, now, JobRecord::nudged).await? else {
+        let was = Was::of(&before);
+        let changed = lifecycle::write(&mut tx, before, now, JobRecord::nudged).await?;
+        if !matches!(changed, Changed::Done(_)) {
             return Ok(None);
-        };
+        }
         insert(&mut tx, (job, PromptId::generate(), now), content, (PromptMode::Steer, false)).await?;
-        tx.commit().await?;
-        self.feed.ring(job);
-        Ok(Some(nudged))
+        match self.settle(tx, &was, changed).await? {
+            Changed::Done(nudged) => Ok(Some(nudged)),
+            _ => Ok(None),
+        }
     }
 
     /// The next prompt. With `after`, everything up to it is acknowledged and the next is offered until it is, too;

@@ -223,3 +223,8 @@ pub(super) fn dollars(micro: i64) -> f64 {
 pub(super) fn column(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
+
+/// A count that the database made; there are none below zero.
+pub(super) fn count(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}

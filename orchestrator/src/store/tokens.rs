@@ -1,10 +1,11 @@
 //! Tokens for people: what was issued, what is revoked. Never the token itself.
 
 use chrono::{DateTime, Utc};
+use protocol::AuditOutcome;
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::{Store, StoreError};
+use super::{Deed, Store, StoreError, audit};
 
 /// One issued token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, FromRow)]
@@ -26,14 +27,18 @@ pub struct TokenRow {
 
 /// Notes an issued token.
 pub async fn insert(store: &Store, token: &TokenRow) -> Result<(), StoreError> {
+    let mut tx = store.begin().await?;
     sqlx::query("INSERT INTO tokens (jti, user_id, role, created_at, expires_at) VALUES ($1, $2, $3, $4, $5)")
         .bind(&token.jti)
         .bind(&token.user_id)
         .bind(&token.role)
         .bind(token.created_at)
         .bind(token.expires_at)
-        .execute(&store.write)
+        .execute(&mut *tx)
         .await?;
+    let deed = by_the_operator("token.create", &token.jti, token.created_at);
+    audit::insert(&mut tx, &deed, None, (AuditOutcome::Done, None)).await?;
+    tx.commit().await?;
     Ok(())
 }
 
@@ -75,8 +80,24 @@ pub async fn revoke(store: &Store, jti: &str, now: DateTime<Utc>) -> Result<Revo
     .bind(now)
     .execute(&mut *tx)
     .await?;
+    let deed = by_the_operator("token.revoke", jti, now);
+    audit::insert(&mut tx, &deed, None, (AuditOutcome::Done, None)).await?;
     tx.commit().await?;
     Ok(revoked)
+}
+
+/// Whoever holds the data folder has no name here.
+fn by_the_operator(action: &str, jti: &str, at: DateTime<Utc>) -> Deed {
+    Deed {
+        at,
+        user: "operator".to_owned(),
+        role: "operator".to_owned(),
+        action: action.to_owned(),
+        job: None,
+        request_id: None,
+        jti: Some(jti.to_owned()),
+        source: Some("cli".to_owned()),
+    }
 }
 
 /// Whether a token has been revoked. One that was signed elsewhere with the key is not known here, and good.

@@ -31,6 +31,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("tar", &["workspace"]),
     ("flate2", &["workspace"]),
     ("reqwest", &["llm", "cli"]),
+    ("metrics_exporter_prometheus", &["telemetry"]),
 ];
 
 fn root() -> PathBuf {

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod archives;
 #[cfg(test)]
+mod audit;
+#[cfg(test)]
 mod backup;
 #[cfg(test)]
 mod budgets;
@@ -25,6 +27,10 @@ mod house;
 #[cfg(test)]
 mod identity;
 #[cfg(test)]
+mod log;
+#[cfg(test)]
+mod metrics;
+#[cfg(test)]
 mod model_faults;
 #[cfg(test)]
 mod prompts;
@@ -38,5 +44,7 @@ mod retention;
 mod review;
 #[cfg(test)]
 mod stuck;
+#[cfg(test)]
+mod usage;
 #[cfg(test)]
 mod worker_api;

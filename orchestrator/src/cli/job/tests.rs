@@ -46,7 +46,7 @@ fn event(seq: i64) -> Value {
         "kind": "message", "data": {"role": "assistant", "content": format!("word {seq}")}})
 }
 
-fn job(state: &str, reason: Option<&str>) -> Value {
+pub(super) fn job(state: &str, reason: Option<&str>) -> Value {
     json!({"id": ID, "user_id": "ada", "title": "t", "prompt": "p", "mode": "worker", "placement": "container",
         "state": state, "reason": reason, "message": null, "priority": 0, "labels": {}, "metadata": {},
         "limits": protocol::Limits::default(), "egress": null, "model": "m", "source": "api", "routine_id": null,
@@ -110,6 +110,7 @@ async fn server(connections: Vec<Connection>, last_state: (&'static str, Option<
         .route("/api/jobs/{id}", get(show))
         .route("/api/jobs/{id}/events", get(events))
         .route("/api/jobs/{id}/prompt", post(refuse))
+        .route("/api/jobs/{id}/logs", get(async || "==> attempt 1\nhello \u{1b}[2J\n"))
         .with_state(script.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -243,6 +244,17 @@ async fn refusals_are_one_line_and_have_their_exit_code() {
 
     let error = gantry_job(&server, Format::Text, &["events", "--follow", ID]).await.0.unwrap_err();
     assert_eq!(error.exit(), Exit::Unreachable, "what is not a problem document is not a Gantry server");
+}
+
+#[tokio::test]
+async fn what_a_container_printed_does_no_harm() {
+    let server = server(Vec::new(), ("completed", None)).await;
+    let (exit, text) = gantry_job(&server, Format::Text, &["logs", ID]).await;
+    assert_eq!(exit.unwrap(), Exit::Fine);
+    assert!(text.starts_with("==> attempt 1\nhello ") && !text.contains('\u{1b}'), "{text:?}");
+    let (_, text) = gantry_job(&server, Format::Json, &["logs", ID]).await;
+    let value: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value, json!({"job_id": ID, "text": "==> attempt 1\nhello \u{1b}[2J\n"}));
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::{
     Json,
     body::Body,
-    http::HeaderName,
+    http::{HeaderName, StatusCode},
     routing::{get, post},
 };
 use protocol::{JobId, Problem};
@@ -55,7 +55,9 @@ fn router() -> Router {
             }),
         );
     let hosts = ["localhost", "127.0.0.1", "[::1]", "gantry.example:8443"].map(str::to_owned).to_vec();
-    Frame { allowed_hosts: Some(hosts), body_limit_bytes: 256 }.around(routes)
+    let frame =
+        Frame { allowed_hosts: Some(hosts), body_limit_bytes: 256, side: "public", metrics: Metrics::default() };
+    frame.around(routes)
 }
 
 async fn ask(request: Request) -> (StatusCode, HeaderMap, String) {

@@ -3,14 +3,11 @@
 use axum::{Json, extract::State};
 use protocol::{ErrorCode, Job, JobId, Problem};
 
-use super::{
-    PublicApi,
-    caller::{Writer, visible},
-};
+use super::{PublicApi, caller::visible, deeds::Doer};
 use crate::{
     domain::job::{JobRecord, Refused, Step},
     http::{extract::ApiPath, problem::ApiError},
-    store::Changed,
+    store::{Changed, Deed},
 };
 
 /// Accepts a job's result.
@@ -24,21 +21,22 @@ use crate::{
 )]
 pub(super) async fn accept(
     State(api): State<PublicApi>,
-    Writer(who): Writer,
+    Doer { who, deed }: Doer,
     ApiPath(id): ApiPath<JobId>,
 ) -> Result<Json<Job>, ApiError> {
     visible(&api, &who, id).await?;
     let now = api.clock.now();
-    review(&api, id, |job| job.accept(now)).await
+    review(&api, id, deed, |job| job.accept(now)).await
 }
 
 /// One of the two ways out of submitted.
 pub(super) async fn review(
     api: &PublicApi,
     id: JobId,
+    deed: Deed,
     decide: impl FnOnce(JobRecord) -> Result<Step, Refused> + Send,
 ) -> Result<Json<Job>, ApiError> {
-    match api.store.change(id, api.clock.now(), decide).await? {
+    match api.store.by(deed).change(id, api.clock.now(), decide).await? {
         Changed::Done(job) => {
             tracing::info!(job.id = %id, state = %job.state, "result reviewed");
             Ok(Json(job.to_api()))

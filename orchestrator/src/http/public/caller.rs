@@ -20,6 +20,9 @@ pub(super) struct Caller(pub(super) Identity);
 /// One who may change things.
 pub(super) struct Writer(pub(super) Identity);
 
+/// One who sees everything.
+pub(super) struct Admin(pub(super) Identity);
+
 impl FromRequestParts<PublicApi> for Caller {
     type Rejection = ApiError;
 
@@ -43,7 +46,7 @@ impl FromRequestParts<PublicApi> for Caller {
             return Err(ApiError::unauthorized(refused));
         }
         let Ok(context) = RequestContext::from_request_parts(parts, api).await;
-        context.set_user(&identity.user);
+        context.identify(&identity);
         Ok(Self(identity))
     }
 }
@@ -60,8 +63,20 @@ impl FromRequestParts<PublicApi> for Writer {
     }
 }
 
+impl FromRequestParts<PublicApi> for Admin {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, ApiError> {
+        let Caller(identity) = Caller::from_request_parts(parts, api).await?;
+        if identity.role.sees_all() {
+            return Ok(Self(identity));
+        }
+        Err(ApiError::new(ErrorCode::Forbidden, "this is for admins; ask the operator for a token with that role"))
+    }
+}
+
 /// The job, if it is there and the caller may see it. Missing and foreign look alike.
 pub(super) async fn visible(api: &PublicApi, who: &Identity, id: JobId) -> Result<JobRecord, ApiError> {
     let job = api.store.job(id).await?.ok_or_else(ApiError::not_found)?;
-    if job.user_id == who.user || who.role.sees_all() { Ok(job) } else { Err(ApiError::not_found()) }
+    if job.user_id == who.user || who.role.sees_all() { Ok(job) } else { Err(ApiError::foreign()) }
 }

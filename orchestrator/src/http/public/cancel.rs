@@ -8,10 +8,7 @@ use axum::{
 };
 use protocol::{CancelRequest, ErrorCode, Job, JobId, JobState, Problem};
 
-use super::{
-    PublicApi,
-    caller::{Writer, visible},
-};
+use super::{PublicApi, caller::visible, deeds::Doer};
 use crate::{
     http::{
         extract::{ApiPath, OptionalJson},
@@ -39,7 +36,7 @@ const MAX_REASON_BYTES: usize = 1_000;
 )]
 pub(super) async fn cancel(
     State(api): State<PublicApi>,
-    Writer(who): Writer,
+    Doer { who, deed }: Doer,
     ApiPath(id): ApiPath<JobId>,
     OptionalJson(request): OptionalJson<CancelRequest>,
 ) -> Result<Response, ApiError> {
@@ -52,7 +49,7 @@ pub(super) async fn cancel(
         return Ok(Json(before.to_api()).into_response());
     }
     let now = api.clock.now();
-    match api.store.end(id, now, |job| job.request_cancel(now, reason)).await? {
+    match api.store.by(deed).end(id, now, |job| job.request_cancel(now, reason)).await? {
         Changed::Done(job) => {
             api.wake.wake();
             tracing::info!(job.id = %id, user = who.user, "cancel requested");

@@ -11,7 +11,7 @@ use protocol::{CreateJob, ErrorCode, Job, JobId, JobState, Placement, Problem, S
 
 use super::{
     PublicApi,
-    caller::Writer,
+    deeds::Doer,
     idempotent::{self, Bound, ClientHeaders},
 };
 use crate::{
@@ -22,6 +22,7 @@ use crate::{
     engine::SandboxReadiness,
     failpoint,
     http::{extract::ApiJsonBytes, problem::ApiError},
+    store::Deed,
     workspace::WorkspaceError,
 };
 
@@ -40,7 +41,7 @@ use crate::{
 )]
 pub(super) async fn create(
     State(api): State<PublicApi>,
-    Writer(who): Writer,
+    Doer { who, deed }: Doer,
     client: ClientHeaders,
     body: ApiJsonBytes<CreateJob>,
 ) -> Result<Response, ApiError> {
@@ -50,7 +51,7 @@ pub(super) async fn create(
         return Ok(replayed);
     }
     let accepted = request::check(&body.value, &api.ceiling).map_err(rejected)?;
-    let new = NewJob { user: who.user, request: body.value, source, restarted_from: None };
+    let new = NewJob { user: who.user, request: body.value, source, restarted_from: None, deed };
     store(&api, new, accepted, key).await
 }
 
@@ -60,6 +61,7 @@ pub(super) struct NewJob {
     pub(super) request: CreateJob,
     pub(super) source: Source,
     pub(super) restarted_from: Option<JobId>,
+    pub(super) deed: Deed,
 }
 
 /// The first answer to this key, if it was seen.
@@ -101,9 +103,10 @@ pub(super) async fn store(
             return Err(error);
         }
     }
+    let by = api.store.by(new.deed.clone());
     let record = record(id, api.clock.now(), new, accepted);
     failpoint::reach("create.before_row");
-    let claim = match api.store.create_job(record.clone(), key.as_ref().map(Bound::key)).await {
+    let claim = match by.create_job(record.clone(), key.as_ref().map(Bound::key)).await {
         Ok(claim) => claim,
         Err(error) => {
             api.workspaces.stillborn(id);
@@ -146,7 +149,7 @@ pub(super) fn rejected(rejected: Rejected) -> ApiError {
 }
 
 fn record(id: JobId, now: DateTime<Utc>, new: NewJob, accepted: Accepted) -> JobRecord {
-    let NewJob { user, request, source, restarted_from } = new;
+    let NewJob { user, request, source, restarted_from, deed: _ } = new;
     JobRecord {
         id,
         rev: 0,

@@ -1,6 +1,7 @@
 //! Opaque cursors of lists: a position in URL-safe base64, so that nobody builds on what is inside.
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use protocol::Page;
 
 use crate::http::problem::ApiError;
 
@@ -18,7 +19,20 @@ pub(super) fn read<T: std::str::FromStr>(cursor: &str) -> Result<T, ApiError> {
         .ok()
         .and_then(|bytes| String::from_utf8(bytes).ok())
         .and_then(|text| text.parse().ok())
-        .ok_or_else(|| ApiError::field("cursor", "is not one that this list gave; leave it out to start anew"))
+        .ok_or_else(foreign)
+}
+
+/// A cursor of another list.
+pub(super) fn foreign() -> ApiError {
+    ApiError::field("cursor", "is not one that this list gave; leave it out to start anew")
+}
+
+/// A page of `items` with their keys, of which one more than `limit` was asked for.
+pub(super) fn page<K, T>(mut items: Vec<(K, T)>, limit: u32, key: impl FnOnce(&K) -> String) -> Page<T> {
+    let more = items.len() > limit as usize;
+    items.truncate(limit as usize);
+    let next_cursor = items.last().filter(|_| more).map(|(last, _)| write(&key(last)));
+    Page { items: items.into_iter().map(|(_, item)| item).collect(), next_cursor }
 }
 
 pub(super) fn limit(asked: Option<u32>) -> Result<u32, ApiError> {

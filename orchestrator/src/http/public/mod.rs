@@ -3,10 +3,12 @@
 mod accept;
 mod actions;
 mod audit;
+mod audit_log;
 mod caller;
 mod cancel;
 mod create;
 mod cursor;
+mod deeds;
 mod docs;
 mod events;
 mod files;
@@ -15,6 +17,8 @@ mod health;
 mod idempotent;
 mod list;
 mod llm_calls;
+mod logs;
+mod metrics;
 mod negotiate;
 mod prompt;
 mod ready;
@@ -23,10 +27,11 @@ mod restart;
 mod start;
 mod stream;
 mod summary;
+mod usage;
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
-use axum::{Router, extract::DefaultBodyLimit};
+use axum::{Router, extract::DefaultBodyLimit, middleware};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
@@ -34,8 +39,10 @@ use crate::{
     clock::Clock,
     dispatch::{Sandbox, Wake},
     domain::request::Ceiling,
+    http::metrics::MetricsDoor,
     llm::Gateway,
     store::Store,
+    telemetry::metrics::Metrics,
     workspace::{Retention, Workspaces},
 };
 
@@ -70,6 +77,12 @@ pub struct PublicParts {
     pub wake: Wake,
     /// What a request may ask for.
     pub ceiling: Ceiling,
+    /// Where containers' output is kept.
+    pub logs: PathBuf,
+    /// Where streams are counted.
+    pub metrics: Metrics,
+    /// Where the metrics are read.
+    pub metrics_door: MetricsDoor,
     /// Fires when the process drains: streams end, so that their readers go to the next process.
     pub drain: tokio_util::sync::CancellationToken,
 }
@@ -107,6 +120,10 @@ fn described() -> OpenApiRouter<PublicApi> {
         .routes(routes!(files::pack::pack, files::unpack::unpack))
         .routes(routes!(actions::actions))
         .routes(routes!(llm_calls::llm_calls))
+        .routes(routes!(logs::logs))
+        .routes(routes!(usage::usage))
+        .routes(routes!(audit_log::audit_log))
+        .routes(routes!(metrics::metrics))
         .routes(routes!(health::health))
         .routes(routes!(ready::ready))
 }
@@ -114,5 +131,6 @@ fn described() -> OpenApiRouter<PublicApi> {
 /// The routes.
 pub fn router(api: PublicApi) -> Router {
     let (router, document) = described().split_for_parts();
-    router.with_state(api).merge(docs::router(docs::finish(document)))
+    let audited = middleware::from_fn_with_state(api.clone(), deeds::refusals);
+    router.with_state(api).layer(audited).merge(docs::router(docs::finish(document)))
 }

@@ -10,8 +10,9 @@ use protocol::{ErrorCode, JobId, Problem, PromptReceipt, PromptRequest};
 
 use super::{
     PublicApi,
-    caller::{Writer, visible},
+    caller::visible,
     create::{rejected, seen},
+    deeds::Doer,
     idempotent::{self, Bound, ClientHeaders},
 };
 use crate::{
@@ -43,7 +44,7 @@ use crate::{
 )]
 pub(super) async fn prompt(
     State(api): State<PublicApi>,
-    Writer(who): Writer,
+    Doer { who, deed }: Doer,
     ApiPath(id): ApiPath<JobId>,
     client: ClientHeaders,
     body: ApiJsonBytes<PromptRequest>,
@@ -54,7 +55,8 @@ pub(super) async fn prompt(
         return Ok(replayed);
     }
     check_prompt("content", &body.value.content).map_err(rejected)?;
-    let prompted = api.store.add_prompt(id, api.clock.now(), &body.value, key.as_ref().map(Bound::key)).await?;
+    let (store, now) = (api.store.by(deed), api.clock.now());
+    let prompted = store.add_prompt(id, now, &body.value, key.as_ref().map(Bound::key)).await?;
     match prompted {
         Prompted::Stored(receipt) => Ok((StatusCode::ACCEPTED, Json(receipt)).into_response()),
         Prompted::Known(claim) => idempotent::answer(claim)?.ok_or_else(ApiError::not_found),

@@ -3,11 +3,7 @@
 use axum::{Json, extract::State};
 use protocol::{Job, JobId, Problem, RejectRequest};
 
-use super::{
-    PublicApi,
-    accept::review,
-    caller::{Writer, visible},
-};
+use super::{PublicApi, accept::review, caller::visible, deeds::Doer};
 use crate::http::{
     extract::{ApiJson, ApiPath},
     problem::ApiError,
@@ -31,7 +27,7 @@ const MAX_REASON_BYTES: usize = 1_000;
 )]
 pub(super) async fn reject(
     State(api): State<PublicApi>,
-    Writer(who): Writer,
+    Doer { who, deed }: Doer,
     ApiPath(id): ApiPath<JobId>,
     ApiJson(RejectRequest { reason }): ApiJson<RejectRequest>,
 ) -> Result<Json<Job>, ApiError> {
@@ -40,5 +36,5 @@ pub(super) async fn reject(
     }
     visible(&api, &who, id).await?;
     let now = api.clock.now();
-    review(&api, id, |job| job.reject(now, reason)).await
+    review(&api, id, deed, |job| job.reject(now, reason)).await
 }

@@ -5,8 +5,9 @@ use protocol::{CreateJob, ErrorCode, Job, JobId, JobState, Problem, RestartReque
 
 use super::{
     PublicApi,
-    caller::{Writer, visible},
+    caller::visible,
     create::{NewJob, rejected, seen, store},
+    deeds::Doer,
     idempotent::ClientHeaders,
 };
 use crate::{
@@ -43,7 +44,7 @@ const MAX_NOTE_TEXT_BYTES: usize = 4_000;
 )]
 pub(super) async fn restart(
     State(api): State<PublicApi>,
-    Writer(who): Writer,
+    Doer { who, deed }: Doer,
     ApiPath(id): ApiPath<JobId>,
     client: ClientHeaders,
     OptionalJson(request): OptionalJson<RestartRequest>,
@@ -87,7 +88,7 @@ pub(super) async fn restart(
         ..CreateJob::default()
     };
     // It stays its owner's, also when an admin restarts it.
-    let new = NewJob { user: old.user_id.clone(), request, source, restarted_from: Some(id) };
+    let new = NewJob { user: old.user_id.clone(), request, source, restarted_from: Some(id), deed };
     store(&api, new, accepted, key).await
 }
 

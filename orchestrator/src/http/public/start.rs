@@ -8,10 +8,7 @@ use axum::{
 };
 use protocol::{ErrorCode, Job, JobId, Problem};
 
-use super::{
-    PublicApi,
-    caller::{Writer, visible},
-};
+use super::{PublicApi, caller::visible, deeds::Doer};
 use crate::{
     domain::job::JobRecord,
     http::{extract::ApiPath, problem::ApiError},
@@ -29,11 +26,11 @@ use crate::{
 )]
 pub(super) async fn start(
     State(api): State<PublicApi>,
-    Writer(who): Writer,
+    Doer { who, deed }: Doer,
     ApiPath(id): ApiPath<JobId>,
 ) -> Result<Response, ApiError> {
     visible(&api, &who, id).await?;
-    match api.store.change(id, api.clock.now(), JobRecord::release).await? {
+    match api.store.by(deed).change(id, api.clock.now(), JobRecord::release).await? {
         Changed::Done(job) => {
             api.wake.wake();
             tracing::info!(job.id = %id, user = who.user, "held job started");

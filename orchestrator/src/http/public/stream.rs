@@ -17,7 +17,7 @@ use protocol::{Event, EventData, EventKind, JobId, JobState};
 use serde_json::json;
 
 use super::PublicApi;
-use crate::{domain::job::JobRecord, store::Follower};
+use crate::{domain::job::JobRecord, store::Follower, telemetry::metrics::ReaderGuard};
 
 /// Rows read at once.
 const BATCH: u32 = 200;
@@ -37,6 +37,7 @@ pub(super) fn stream(api: &PublicApi, job: &JobRecord, after: i64, kind: Option<
         waiting: VecDeque::from([Sse::default().retry(RETRY)]),
         checked_oldest: false,
         ended: false,
+        _counted: api.metrics.reader(),
     };
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("");
     let mut response = SseResponse::new(events(reader)).keep_alive(keep_alive).into_response();
@@ -57,6 +58,7 @@ struct Reader {
     waiting: VecDeque<Sse>,
     checked_oldest: bool,
     ended: bool,
+    _counted: ReaderGuard,
 }
 
 fn events(reader: Reader) -> impl Stream<Item = Result<Sse, Infallible>> {

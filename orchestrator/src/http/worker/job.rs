@@ -14,6 +14,11 @@ pub(super) async fn get(State(api): State<WorkerApi>, Caller { job }: Caller) ->
     let now = api.clock.now();
     let lease_expires_at = now + TimeDelta::from_std(api.lease).unwrap_or_default();
     api.store.heartbeat(job.id, job.attempt, now, lease_expires_at).await?.ok_or_else(fenced)?;
+    if job.worker_seen_at.is_none() {
+        // Nothing has happened in the attempt since it began.
+        let began = job.last_activity_at.unwrap_or(now);
+        api.metrics.worker_came((now - began).to_std().unwrap_or_default());
+    }
     // What an attempt did before this one counts, and what was said in it is gone on from.
     let limits = Limits {
         max_iterations: left(job.limits.max_iterations, job.usage.iterations),

@@ -30,6 +30,7 @@ use crate::{
     http::problem::ApiError,
     llm::Gateway,
     store::{Store, StoreError},
+    telemetry::metrics::Metrics,
     tools::HostTools,
 };
 
@@ -49,6 +50,7 @@ pub struct WorkerApi {
     pub(crate) tools: Arc<HostTools>,
     pub(crate) pulse: Pulse,
     pub(crate) day_limits: DayLimits,
+    pub(crate) metrics: Metrics,
     pub(crate) lease: Duration,
     pub(crate) drain: CancellationToken,
     model_calls: Arc<UnderWay<Completion>>,
@@ -74,6 +76,8 @@ pub struct WorkerApiParts {
     pub pulse: Pulse,
     /// What each user has for a day.
     pub day_limits: DayLimits,
+    /// Where a worker's first call is measured.
+    pub metrics: Metrics,
     /// A worker's lease.
     pub lease: Duration,
     /// Owns the calls under way: they outlive the request that asked, so that what they cost and did is recorded.
@@ -94,6 +98,7 @@ impl WorkerApi {
             tools: parts.tools,
             pulse: parts.pulse,
             day_limits: parts.day_limits,
+            metrics: parts.metrics,
             lease: parts.lease,
             drain: parts.drain,
             model_calls: UnderWay::new(parts.tasks.clone()),

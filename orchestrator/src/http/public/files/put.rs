@@ -17,7 +17,7 @@ use crate::{
     http::{
         extract::ApiPath,
         problem::ApiError,
-        public::{PublicApi, caller::Writer},
+        public::{PublicApi, deeds::Doer},
     },
     workspace::WorkspacePath,
 };
@@ -40,7 +40,7 @@ use crate::{
 )]
 pub(in crate::http::public) async fn put(
     State(api): State<PublicApi>,
-    Writer(who): Writer,
+    Doer { who, deed }: Doer,
     ApiPath((id, name)): ApiPath<(JobId, String)>,
     body: Body,
 ) -> Result<Response, ApiError> {
@@ -59,6 +59,7 @@ pub(in crate::http::public) async fn put(
     let job = writable(&api, &who, id).await?;
     let workspaces = api.workspaces.clone();
     let (entry, new) = on_disk(move || workspaces.put(id, &path, &staged, &job.limits)).await?;
+    api.store.done(&deed).await?;
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json::<FileEntry>(entry)).into_response())
 }

@@ -11,7 +11,7 @@ use crate::{
     http::{
         extract::ApiPath,
         problem::ApiError,
-        public::{PublicApi, caller::Writer},
+        public::{PublicApi, deeds::Doer},
     },
     workspace::Room,
 };
@@ -38,7 +38,7 @@ const MAX_AROUND_BYTES: u64 = 128 * 1024 * 1024;
 )]
 pub(in crate::http::public) async fn unpack(
     State(api): State<PublicApi>,
-    Writer(who): Writer,
+    Doer { who, deed }: Doer,
     ApiPath(id): ApiPath<JobId>,
     headers: HeaderMap,
     body: Body,
@@ -73,6 +73,7 @@ pub(in crate::http::public) async fn unpack(
     writable(&api, &who, id).await?;
     let workspaces = api.workspaces.clone();
     on_disk(move || workspaces.place(id, &staged, &limits)).await?;
+    api.store.done(&deed).await?;
     tracing::info!(job.id = %id, user = who.user, entries = unpacked.entries, "archive unpacked");
     Ok(Json(unpacked))
 }

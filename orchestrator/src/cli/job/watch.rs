@@ -1,0 +1,179 @@
+//! `gantry job list --watch`: the list as it is, again and again.
+//!
+//! On a terminal the table is drawn anew when something in it changed; elsewhere each job that changed is one line, with
+//! `--json` one object.
+
+use std::{collections::HashMap, time::Duration};
+
+use protocol::{Job, JobId, JobState, Page};
+
+use super::{CliError, Client, Exit, Format, Output, render, table};
+
+/// Nobody needs to know sooner, and a server with many watchers has other things to do.
+pub(super) const EVERY: Duration = Duration::from_secs(2);
+/// Clears the terminal and goes to its top.
+const CLEAR: &str = "\x1b[2J\x1b[H";
+
+/// Watches until the person has had enough, or the server says no.
+pub(super) async fn watch(
+    client: &Client,
+    query: &[(&str, String)],
+    every: Duration,
+    output: &mut Output,
+) -> Result<Exit, CliError> {
+    let mut seen: HashMap<JobId, Job> = HashMap::new();
+    let mut lost = false;
+    loop {
+        match client.get::<Page<Job>>("/api/jobs", query).await {
+            Ok(page) => {
+                lost = false;
+                show(&page, &seen, output)?;
+                // What left the page may come back changed, so it is forgotten.
+                seen = page.items.into_iter().map(|job| (job.id, job)).collect();
+            }
+            Err(error @ CliError::Unreachable { .. }) => {
+                if !lost {
+                    output.note(&format!("{error}; trying again"));
+                }
+                lost = true;
+            }
+            Err(error) => return Err(error),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(every) => {}
+            _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
+        }
+    }
+}
+
+fn show(page: &Page<Job>, seen: &HashMap<JobId, Job>, output: &mut Output) -> Result<(), CliError> {
+    // The oldest first: what happened last is told last.
+    let changed: Vec<&Job> = page.items.iter().rev().filter(|job| seen.get(&job.id) != Some(*job)).collect();
+    if output.format == Format::Json {
+        return changed.into_iter().try_for_each(|job| output.json(job));
+    }
+    if output.is_live {
+        if !changed.is_empty() || seen.len() != page.items.len() || seen.is_empty() {
+            let text = format!("{CLEAR}{}", table(page, output.paint));
+            output.line(&text)?;
+        }
+        return Ok(());
+    }
+    let state_of = |job: &Job| (job.state, job.reason);
+    for job in changed {
+        if seen.get(&job.id).map(state_of) != Some(state_of(job)) {
+            let line = line(job, output);
+            output.line(&line)?;
+        }
+    }
+    Ok(())
+}
+
+fn line(job: &Job, output: &Output) -> String {
+    let state: JobState = job.state;
+    let reason = job.reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+    format!("{} {}{reason}", job.id, render::state(output.paint, state))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use axum::{
+        Json, Router,
+        extract::{RawQuery, State},
+        http::StatusCode,
+        response::{IntoResponse, Response},
+        routing::get,
+    };
+    use clap::Parser;
+    use serde_json::{Value, json};
+    use tokio::task::JoinSet;
+
+    use super::*;
+    use crate::{
+        cli::job::{JobCommand, ListArgs, list, tests::job},
+        config::Environment,
+    };
+
+    type Asked = Arc<Mutex<(std::vec::IntoIter<Value>, Vec<String>)>>;
+
+    /// Answers with one page after the other, then that there is no such thing.
+    async fn answer(State(asked): State<Asked>, RawQuery(query): RawQuery) -> Response {
+        let mut asked = asked.lock().unwrap();
+        asked.1.push(query.unwrap_or_default());
+        let problem = json!({"type": "t", "title": "Not found", "status": 404, "detail": "gone", "code": "not_found",
+            "request_id": "r1"});
+        match asked.0.next() {
+            Some(page) => Json(page).into_response(),
+            None => (StatusCode::NOT_FOUND, Json(problem)).into_response(),
+        }
+    }
+
+    async fn server(pages: Vec<Value>) -> (Environment, Asked, JoinSet<()>) {
+        let asked: Asked = Arc::new(Mutex::new((pages.into_iter(), vec![])));
+        let router = Router::new().route("/api/jobs", get(answer)).with_state(asked.clone());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { axum::serve(listener, router).await.unwrap() });
+        (Environment::from_pairs([("GANTRY_URL", url.as_str()), ("GANTRY_TOKEN", "good")]), asked, tasks)
+    }
+
+    fn page(jobs: &[(u32, &str)]) -> Value {
+        let one = |(number, state): &(u32, &str)| {
+            let mut job = job(state, None);
+            job["id"] = json!(format!("01890000-0000-7000-8000-{number:012}"));
+            job
+        };
+        json!({"items": jobs.iter().map(one).collect::<Vec<_>>(), "next_cursor": null})
+    }
+
+    async fn watched(format: Format, live: bool) -> String {
+        let pages = vec![
+            page(&[(2, "pending"), (1, "in_progress")]),
+            page(&[(2, "pending"), (1, "in_progress")]),
+            page(&[(2, "pending"), (1, "completed")]),
+        ];
+        let (environment, _, _tasks) = server(pages).await;
+        let client = Client::from_environment(&environment).unwrap();
+        let (mut output, printed) = Output::captured(format);
+        output.is_live = live;
+        let error = watch(&client, &[], Duration::from_millis(1), &mut output).await.unwrap_err();
+        assert_eq!(error.exit(), Exit::NotFound);
+        String::from_utf8(printed.lock().unwrap().clone()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn each_change_is_told_once() {
+        let json = watched(Format::Json, false).await;
+        let lines: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let told: Vec<_> = lines.iter().map(|job| job["state"].as_str().unwrap()).collect();
+        assert_eq!(told, ["in_progress", "pending", "completed"]);
+        let text = watched(Format::Text, false).await;
+        assert_eq!(text.lines().count(), 3, "{text}");
+        assert!(text.ends_with("000000000001 completed\n"), "{text}");
+        let drawn = watched(Format::Text, true).await;
+        assert_eq!(drawn.matches(CLEAR).count(), 2, "{drawn:?}");
+    }
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(subcommand)]
+        command: JobCommand,
+    }
+
+    #[tokio::test]
+    async fn every_filter_reaches_the_request() {
+        let (environment, asked, _tasks) = server(vec![page(&[])]).await;
+        let arguments =
+            ["gantry-job", "list", "--state", "failed,stuck", "--label", "team:a", "--label", "k:v", "--q", "x y"];
+        let JobCommand::List(args) = Line::parse_from(arguments).command else { panic!("a list") };
+        let args: ListArgs = args;
+        let client = Client::from_environment(&environment).unwrap();
+        let (mut output, _) = Output::captured(Format::Text);
+        list(&client, args, &mut output).await.unwrap();
+        let asked = asked.lock().unwrap();
+        assert_eq!(asked.1, ["limit=50&state=failed%2Cstuck&label=team%3Aa&label=k%3Av&q=x+y"]);
+    }
+}

@@ -1,0 +1,133 @@
+//! The metrics: what a scraper sees of the jobs, and who may look.
+
+use std::time::Duration;
+
+use orchestrator::{auth::Role, clock::ManualClock};
+use protocol::{ErrorCode, JobState};
+use reqwest::Method;
+use tests::{World, WorldBuilder};
+
+fn measured() -> WorldBuilder {
+    World::builder().set("GANTRY_METRICS_BIND", "127.0.0.1:0")
+}
+
+#[tokio::test]
+async fn a_jobs_life_is_in_the_numbers() {
+    let world = measured().build().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let hand = world.hand(id).await;
+    hand.job().await;
+    let during = world.metrics().await;
+    assert!((during.value("gantry_jobs{state=\"in_progress\"}") - 1.0).abs() < f64::EPSILON, "{}", during.text);
+    let stream = ada.stream(id, None).await;
+    world.until_metric("gantry_sse_readers", 1.0).await;
+    hand.complete_llm("c1", "hello").await;
+    hand.finish("done").await;
+    ada.wait_for_end(id).await;
+    stream.rest().await;
+    world.until_metric("gantry_sse_readers", 0.0).await;
+    let events = ada.events(id).await.len();
+    let after = world.until_metric("gantry_container_removal_seconds_count", 1.0).await;
+    let job = ada.job(id).await;
+    #[expect(clippy::cast_precision_loss, reason = "a handful")]
+    let expected = [
+        ("gantry_jobs{state=\"in_progress\"}", 0.0),
+        ("gantry_jobs{state=\"completed\"}", 1.0),
+        ("gantry_queue_length", 0.0),
+        ("gantry_jobs_ended_total{state=\"completed\",reason=\"none\"}", 1.0),
+        ("gantry_queue_wait_seconds_count", 1.0),
+        ("gantry_attempt_start_seconds_count", 1.0),
+        ("gantry_model_call_seconds_count{provider=\"scripted\",outcome=\"answered\"}", 1.0),
+        ("gantry_model_tokens_total{kind=\"input\"}", job.usage.input_tokens as f64),
+        ("gantry_model_tokens_total{kind=\"output\"}", job.usage.output_tokens as f64),
+        ("gantry_events_appended_total", events as f64),
+        ("gantry_http_request_seconds_count{side=\"public\",method=\"POST\",route=\"/api/jobs\",status=\"2xx\"}", 1.0),
+        (
+            "gantry_http_request_seconds_count{side=\"worker\",method=\"GET\",route=\"/worker/{job_id}/job\",status=\"2xx\"}",
+            1.0,
+        ),
+        ("gantry_leases_lost_total", 0.0),
+        (concat!("gantry_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"}"), 1.0),
+    ];
+    for (name, value) in expected {
+        assert!((after.value(name) - value).abs() < f64::EPSILON, "{name} is not {value} in\n{}", after.text);
+    }
+    assert!(job.usage.input_tokens > 0);
+    assert!(after.names().iter().all(|name| name.starts_with("gantry_")), "{:?}", after.names());
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn labels_do_not_grow_with_what_callers_send() {
+    let world = measured().build().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    ada.get(&format!("/api/jobs/{id}")).await.expect(200);
+    ada.get("/no/such/path-of-mine").await.problem(ErrorCode::NotFound);
+    let odd = Method::from_bytes(b"ODDITY").unwrap();
+    ada.request(odd, "/api/jobs").send().await.unwrap();
+    world.hand(id).await.finish("done").await;
+    ada.wait_for_end(id).await;
+    let text = world.metrics().await.text;
+    for secret in [id.to_string().as_str(), "ada", "path-of-mine", "ODDITY"] {
+        assert!(!text.contains(secret), "{secret} is a label in\n{text}");
+    }
+    assert!(text.contains("method=\"other\"") && text.contains("route=\"unmatched\""), "{text}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn what_went_wrong_is_counted() {
+    let time = ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap());
+    let mut world = measured().clock(&time).build().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let old = world.hand(id).await;
+    old.job().await;
+    time.advance(Duration::from_secs(31));
+    ada.wait_for(id, JobState::Stuck).await;
+    let hand = loop {
+        let hand = world.hand(id).await;
+        if hand.token != old.token {
+            break hand;
+        }
+    };
+    hand.with_token(&old.token).get("job").await.problem(ErrorCode::Fenced);
+    hand.job().await;
+    // The container goes without a word, after a model call: nobody replays that.
+    hand.complete_llm("c1", "hello").await;
+    hand.leave(0);
+    ada.wait_for_end(id).await;
+    for (name, value) in [
+        ("gantry_jobs_stuck_total", 1.0),
+        ("gantry_repairs_total{by=\"attempt\"}", 1.0),
+        ("gantry_fenced_requests_total", 1.0),
+        ("gantry_leases_lost_total", 1.0),
+        ("gantry_jobs_ended_total{state=\"failed\",reason=\"worker_lost\"}", 1.0),
+        ("gantry_jobs_stuck_total", 1.0),
+    ] {
+        world.until_metric(name, value).await;
+    }
+    world.stop().await;
+    std::fs::create_dir_all(world.config().run_dir.join("gantry-job-of-nobody")).unwrap();
+    world.start().await;
+    world.until_metric("gantry_orphans_removed_total{kind=\"folder\"}", 1.0).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn on_the_public_address_only_admins_look() {
+    let world = World::new().await;
+    world.stranger().get("/metrics").await.problem(ErrorCode::Unauthorized);
+    world.user("ada").get("/metrics").await.problem(ErrorCode::Forbidden);
+    let root = world.someone("root", Role::Admin);
+    let answer = root.request(Method::GET, "/metrics").send().await.unwrap();
+    assert_eq!(answer.headers()["content-type"], "text/plain; version=0.0.4; charset=utf-8");
+    assert!(answer.text().await.unwrap().contains("# TYPE gantry_jobs gauge"));
+    world.finish().await;
+    let world = measured().build().await;
+    world.someone("root", Role::Admin).get("/metrics").await.problem(ErrorCode::NotFound);
+    world.metrics().await;
+    world.finish().await;
+}
