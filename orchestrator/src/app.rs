@@ -172,7 +172,6 @@ impl App {
         let clock = seams.clock.unwrap_or_else(Clock::system);
         let metrics = Metrics::default();
         let (store, instance) = open_store(&config, &metrics).await?;
-        let records = Kept { days: config.record_retention_days, max_mb: config.record_retention_max_mb };
         let key = Arc::new(SigningKey::load(config.jwt_secret.as_ref(), &config.data_dir)?);
         let gateway = Arc::new(Gateway::new(models::settings(&config.llm)?).map_err(ModelsError::from)?);
         let tools = Arc::new(HostTools::new(store.clone(), clock.clone())?);
@@ -198,9 +197,8 @@ impl App {
             drain: drain.clone(),
         }));
         let doors = Doors { metrics: metrics.clone() };
-        let worker_side = doors.worker(worker_side);
-        let sockets = Arc::new(Sockets::new(config.run_dir.clone(), worker_side));
-        let (workspaces, retention) = workspaces(&config);
+        let sockets = Arc::new(Sockets::new(config.run_dir.clone(), doors.worker(worker_side)));
+        let (workspaces, retention, records) = workspaces(&config);
         workspaces.clear_unborn(&store).await;
         let (overfull, logs) = (Overfull::default(), config.data_dir.join("logs"));
         let sweep = disk_sweep(&store, &workspaces, &overfull, &wake);
@@ -292,35 +290,7 @@ impl App {
                 ("the dispatcher", ran.map_err(|error| chain(&error)))
             });
         }
-        let mut result = Ok(());
-        let overdue = async {
-            drain.cancelled().await;
-            tokio::time::sleep(DRAIN_TASKS).await;
-        };
-        tokio::pin!(overdue);
-        loop {
-            let ended = tokio::select! {
-                ended = tasks.join_next() => ended,
-                () = &mut overdue => {
-                    tracing::warn!("requests or containers were still at work");
-                    break;
-                }
-            };
-            let Some(ended) = ended else { break };
-            let (task, why) = match ended {
-                Ok((task, Ok(()))) if drain.is_cancelled() => {
-                    tracing::debug!(task, "drained");
-                    continue;
-                }
-                Ok((task, Ok(()))) => (task, "it returned".to_owned()),
-                Ok((task, Err(why))) => (task, why),
-                Err(error) => ("a task", error.to_string()),
-            };
-            // A dead task ends the process: what is half alive is worse than what is started anew.
-            tracing::error!(task, why, "a task ended");
-            drain.cancel();
-            result = Err(ServeError::Ended { task, why });
-        }
+        let result = supervise(tasks, drain).await;
         self.calls.close();
         if tokio::time::timeout(DRAIN_CALLS, self.calls.wait()).await.is_err() {
             tracing::warn!("model calls were still under way");
@@ -331,6 +301,43 @@ impl App {
         self.store.close().await;
         result
     }
+}
+
+/// Waits for the drain to be over. A task that ends before it ends the process: what is half alive is worse than what is
+/// started anew.
+async fn supervise(
+    mut tasks: JoinSet<(&'static str, Result<(), String>)>,
+    drain: CancellationToken,
+) -> Result<(), ServeError> {
+    let mut result = Ok(());
+    let overdue = async {
+        drain.cancelled().await;
+        tokio::time::sleep(DRAIN_TASKS).await;
+    };
+    tokio::pin!(overdue);
+    loop {
+        let ended = tokio::select! {
+            ended = tasks.join_next() => ended,
+            () = &mut overdue => {
+                tracing::warn!("requests or containers were still at work");
+                break;
+            }
+        };
+        let Some(ended) = ended else { break };
+        let (task, why) = match ended {
+            Ok((task, Ok(()))) if drain.is_cancelled() => {
+                tracing::debug!(task, "drained");
+                continue;
+            }
+            Ok((task, Ok(()))) => (task, "it returned".to_owned()),
+            Ok((task, Err(why))) => (task, why),
+            Err(error) => ("a task", error.to_string()),
+        };
+        tracing::error!(task, why, "a task ended");
+        drain.cancel();
+        result = Err(ServeError::Ended { task, why });
+    }
+    result
 }
 
 async fn open_store(config: &Config, metrics: &Metrics) -> Result<(Store, InstanceId), ServeError> {
@@ -370,11 +377,12 @@ fn sandbox(engine: Option<&Arc<dyn Engine>>, clock: &Clock) -> Sandbox {
     }
 }
 
-fn workspaces(config: &Config) -> (Workspaces, Retention) {
+fn workspaces(config: &Config) -> (Workspaces, Retention, Kept) {
     let workspaces = Workspaces::new(config.workspace_dir.clone());
     // What is staged belongs to requests, and those of an earlier process are over.
     workspaces.clear_staging();
-    (workspaces, Retention::of_days(config.workspace_retention_days))
+    let records = Kept { days: config.record_retention_days, max_mb: config.record_retention_max_mb };
+    (workspaces, Retention::of_days(config.workspace_retention_days), records)
 }
 
 fn disk_sweep(store: &Store, workspaces: &Workspaces, overfull: &Overfull, wake: &Wake) -> DiskSweep {

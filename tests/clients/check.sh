@@ -51,6 +51,7 @@ token="$("$gantry" token create --user schema --role user --ttl 1h)"
 # What is refused though it fits the schema (a cursor that nobody gave, an idempotency key used twice) is told by a
 # documented status; that such requests exist is no failure, so positive acceptance is not among the checks.
 cd "$work" # it leaves a cache where it runs
+export SCHEMATHESIS_HOOKS=hooks PYTHONPATH="$here" PYTHONDONTWRITEBYTECODE=1
 "$schemathesis" run "http://127.0.0.1:$port/api/openapi.json" -H "Authorization: Bearer $token" \
   --checks not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,response_schema_conformance \
   --max-examples 40 --seed 1

@@ -7,6 +7,7 @@ use super::{
     program::{Daemon, Ended, run},
 };
 use crate::{User, check_events};
+use orchestrator::config::Environment;
 use protocol::{Event, EventData, InstanceId, Job, JobId, JobState};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -50,7 +51,8 @@ rules:
 
 /// The job image; never the one of an install that lives here.
 pub fn image() -> String {
-    std::env::var(IMAGE_VARIABLE).unwrap_or_else(|_| "gantry-worker:test".to_owned())
+    let set = Environment::from_process().get(IMAGE_VARIABLE).map(str::to_owned);
+    set.unwrap_or_else(|| "gantry-worker:test".to_owned())
 }
 
 /// What a stack is made of.

@@ -35,7 +35,9 @@ pub(super) async fn logs(
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             read => read.map_err(ApiError::internal)?,
         };
-        text.push_str(&format!("==> attempt {attempt}\n"));
+        text.push_str("==> attempt ");
+        text.push_str(&attempt.to_string());
+        text.push('\n');
         text.push_str(&String::from_utf8_lossy(&printed));
         if !text.ends_with('\n') {
             text.push('\n');
