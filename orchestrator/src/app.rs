@@ -177,8 +177,7 @@ impl App {
         let tools = Arc::new(HostTools::new(store.clone(), clock.clone())?);
         let tokens = WorkerTokens::new(Arc::clone(&key), instance);
         let ceiling = ceiling(&config, &tools);
-        let lease = Duration::from_secs(config.lease_seconds);
-        let pulse = Pulse::new(clock.clone());
+        let (lease, pulse) = (Duration::from_secs(config.lease_seconds), Pulse::new(clock.clone()));
         let (wake, drain, calls) = (Wake::default(), CancellationToken::new(), TaskTracker::new());
         let engine = engine(&config, instance, seams.engine);
         let sandbox = Arc::new(sandbox(engine.as_ref(), &clock));

@@ -5,7 +5,7 @@ use serde_json::json;
 use tests::install::{engine::must, stack::Stack};
 
 /// One effect, then a wait; the next turn reports.
-const SCRIPT: &str = r#"
+const SCRIPT: &str = r"
 model: e2e-1
 rules:
   - when: { turn: 1 }
@@ -13,7 +13,7 @@ rules:
   - when: { turn: 2 }
     reply: { tool_calls: [ { name: shell, arguments: { command: 'wc -l < effects' } } ] }
   - reply: { text: 'effects: {{tool_result}}' }
-"#;
+";
 
 #[tokio::test]
 async fn a_frozen_worker_is_replaced_and_its_effect_is_not_made_again() {
@@ -43,7 +43,7 @@ async fn a_frozen_worker_is_replaced_and_its_effect_is_not_made_again() {
             _ => None,
         })
         .collect();
-    let (working, stuck) = (JobState::InProgress, JobState::Stuck);
-    assert_eq!(states, [JobState::Pending, working, stuck, working, JobState::Completed]);
+    let working = JobState::InProgress;
+    assert_eq!(states, [JobState::Pending, working, JobState::Stuck, working, JobState::Completed]);
     stack.finish().await;
 }
