@@ -200,8 +200,7 @@ impl App {
         let doors = Doors { metrics: metrics.clone() };
         let worker_side = doors.worker(worker_side);
         let sockets = Arc::new(Sockets::new(config.run_dir.clone(), worker_side));
-        let (workspaces, retention) = workspaces(&config);
-        workspaces.clear_unborn(&store).await;
+        let (workspaces, retention) = workspaces(&config, &store).await;
         let (overfull, logs) = (Overfull::default(), config.data_dir.join("logs"));
         let sweep = disk_sweep(&store, &workspaces, &overfull, &wake);
         let settings = DispatcherSettings {
@@ -370,10 +369,11 @@ fn sandbox(engine: Option<&Arc<dyn Engine>>, clock: &Clock) -> Sandbox {
     }
 }
 
-fn workspaces(config: &Config) -> (Workspaces, Retention) {
+async fn workspaces(config: &Config, store: &Store) -> (Workspaces, Retention) {
     let workspaces = Workspaces::new(config.workspace_dir.clone());
     // What is staged belongs to requests, and those of an earlier process are over.
     workspaces.clear_staging();
+    workspaces.clear_unborn(store).await;
     (workspaces, Retention::of_days(config.workspace_retention_days))
 }
 
