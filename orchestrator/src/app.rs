@@ -276,8 +276,8 @@ impl App {
         let stop = drain.clone();
         let retention = self.retention;
         tasks.spawn(async move {
-            let ran = retention.run(stop).await;
-            ("the retention of workspaces", ran.map_err(|error| chain(&error)))
+            retention.run(stop).await;
+            ("the retention of workspaces", Ok(()))
         });
         if let Some((dispatcher, sweep)) = self.dispatcher {
             let stop = drain.clone();
