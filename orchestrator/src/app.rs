@@ -197,8 +197,7 @@ impl App {
         }));
         let doors = Doors { metrics: metrics.clone() };
         let sockets = Arc::new(Sockets::new(config.run_dir.clone(), doors.worker(worker_side)));
-        let (workspaces, retention, records) = workspaces(&config);
-        workspaces.clear_unborn(&store).await;
+        let (workspaces, retention, records) = workspaces(&config, &store).await;
         let (overfull, logs) = (Overfull::default(), config.data_dir.join("logs"));
         let sweep = disk_sweep(&store, &workspaces, &overfull, &wake);
         let settings = DispatcherSettings {
@@ -274,8 +273,8 @@ impl App {
         let stop = drain.clone();
         let retention = self.retention;
         tasks.spawn(async move {
-            let ran = retention.run(stop).await;
-            ("the retention of workspaces", ran.map_err(|error| chain(&error)))
+            retention.run(stop).await;
+            ("the retention of workspaces", Ok(()))
         });
         if let Some((dispatcher, sweep)) = self.dispatcher {
             let stop = drain.clone();
@@ -376,10 +375,11 @@ fn sandbox(engine: Option<&Arc<dyn Engine>>, clock: &Clock) -> Sandbox {
     }
 }
 
-fn workspaces(config: &Config) -> (Workspaces, Retention, Kept) {
+async fn workspaces(config: &Config, store: &Store) -> (Workspaces, Retention, Kept) {
     let workspaces = Workspaces::new(config.workspace_dir.clone());
     // What is staged belongs to requests, and those of an earlier process are over.
     workspaces.clear_staging();
+    workspaces.clear_unborn(store).await;
     let records = Kept { days: config.record_retention_days, max_mb: config.record_retention_max_mb };
     (workspaces, Retention::of_days(config.workspace_retention_days), records)
 }

@@ -156,7 +156,7 @@ impl Dispatcher {
         });
         let jobs = hands.store.unfinished(self.limits.max_parallel_per_user).await?;
         let pending = jobs.iter().any(|job| job.state == JobState::Pending && !job.held);
-        let may_start = pending && self.ready(reported_ready).await?;
+        let may_start = pending && self.ready(reported_ready).await;
         let open: HashSet<JobId> = jobs.iter().map(|job| job.id).collect();
         let mut ended = HashMap::new();
         for job in containers.iter().flatten().filter_map(|container| container.job_id) {
@@ -204,7 +204,7 @@ impl Dispatcher {
     }
 
     /// Whether the sandbox is; while it is not, pending jobs say why they wait.
-    async fn ready(&self, reported: &mut bool) -> Result<bool, StoreError> {
+    async fn ready(&self, reported: &mut bool) -> bool {
         let probe = timeout(Duration::from_secs(30), self.hands.sandbox.state()).await;
         let message = match probe {
             Ok(SandboxReadiness::Ready(_)) => None,
@@ -215,10 +215,15 @@ impl Dispatcher {
         };
         let ready = message.is_none();
         if ready != *reported || !ready {
-            self.hands.store.explain_pending(message.as_deref()).await?;
-            *reported = ready;
+            match self.hands.store.explain_pending(message.as_deref()).await {
+                Ok(()) => *reported = ready,
+                // For people only: a database that is busy for a while, or full, ends nothing for that.
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "pending jobs are not told why they wait");
+                }
+            }
         }
-        Ok(ready)
+        ready
     }
 }
 

@@ -52,11 +52,14 @@ pub struct RetentionSweep {
 
 impl RetentionSweep {
     /// Sweeps until the process drains.
-    pub async fn run(self, drain: CancellationToken) -> Result<(), StoreError> {
+    pub async fn run(self, drain: CancellationToken) {
         loop {
-            self.sweep().await?;
+            // What is kept too long does no harm: a database that is busy for a while, or full, ends nothing for that.
+            if let Err(error) = self.sweep().await {
+                tracing::warn!(error = &error as &dyn std::error::Error, "what is kept no longer could not be removed");
+            }
             tokio::select! {
-                () = drain.cancelled() => return Ok(()),
+                () = drain.cancelled() => return,
                 () = tokio::time::sleep(EVERY) => {}
             }
         }

@@ -160,12 +160,13 @@ async fn a_stop_with_jobs_at_work_starts_nothing_new_and_leaves_the_rest_to_the_
     stack.finish().await;
 }
 
-/// Whether the model was asked after it had been told this.
+/// Whether the model spoke after it had been told this: by the worker's own account, since calls are told by another.
 pub(crate) fn was_seen(events: &[Event], content: &str) -> bool {
     let told = events.iter().position(
         |event| matches!(&event.data, EventData::Message { role: MessageRole::User, content: said } if said == content),
     );
-    told.is_some_and(|at| events[at..].iter().any(|event| matches!(event.data, EventData::LlmCall { .. })))
+    let spoke = |event: &Event| matches!(event.data, EventData::Message { role: MessageRole::Assistant, .. });
+    told.is_some_and(|at| events[at..].iter().any(spoke))
 }
 
 /// Asks for a job's stream, and never reads a byte of it.

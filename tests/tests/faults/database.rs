@@ -19,7 +19,7 @@ use tests::{
     },
 };
 
-use crate::{after::world_after, ground::install};
+use crate::{after::world_after, engines::Door, ground::install};
 
 /// Longer than a write waits for a lock.
 const LOCKED_FOR: Duration = Duration::from_secs(7);
@@ -46,6 +46,29 @@ async fn a_database_that_somebody_locks_is_waited_for() {
         assert_eq!((job.state, job.attempt), (JobState::Completed, 1), "{job:#?}");
     }
     assert_eq!(ada.jobs().await.len(), 2, "what was refused is not there");
+    world_after(&stack).await;
+    stack.finish().await;
+}
+
+#[tokio::test]
+async fn a_locked_database_under_a_hanging_engine_ends_nothing() {
+    let door = Door::open();
+    let stack = install().set("DOCKER_HOST", &door.host()).set("GANTRY_MAX_PARALLEL_JOBS", "1").start().await;
+    let ada = stack.user("ada").await;
+    let [first, waiting] = [ada.create_job("gate").await, ada.create_job("work 1").await];
+    ada.wait_for_event(first, "a tool call", is_tool_use).await;
+    let mut thief = SqliteConnectOptions::new().filename(stack.data("gantry.db")).connect().await.unwrap();
+    thief.execute("BEGIN EXCLUSIVE").await.unwrap();
+    // What waits is to be told why, which cannot be written.
+    door.freeze();
+    tokio::time::sleep(LOCKED_FOR * 3).await;
+    thief.execute("COMMIT").await.unwrap();
+    door.thaw();
+    go(&stack, first);
+    for id in [first, waiting] {
+        let job = ada.wait_for_end(id).await;
+        assert_eq!((job.state, job.attempt), (JobState::Completed, 1), "{job:#?}");
+    }
     world_after(&stack).await;
     stack.finish().await;
 }

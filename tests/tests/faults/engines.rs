@@ -121,14 +121,14 @@ async fn an_engine_that_is_killed_and_comes_back_takes_its_containers_along_or_n
 }
 
 /// A door to the machine's engine that can be held shut: it goes on accepting, and nothing passes either way.
-struct Door {
+pub(crate) struct Door {
     folder: TempDir,
     shut: watch::Sender<bool>,
     _passing: JoinSet<()>,
 }
 
 impl Door {
-    fn open() -> Self {
+    pub(crate) fn open() -> Self {
         let folder = tempfile::Builder::new().prefix("gd").tempdir_in("/tmp").unwrap();
         let listener = UnixListener::bind(folder.path().join("engine.sock")).unwrap();
         let (shut, state) = watch::channel(false);
@@ -145,15 +145,15 @@ impl Door {
         Self { folder, shut, _passing: passing }
     }
 
-    fn host(&self) -> String {
+    pub(crate) fn host(&self) -> String {
         format!("unix://{}/engine.sock", self.folder.path().display())
     }
 
-    fn freeze(&self) {
+    pub(crate) fn freeze(&self) {
         self.shut.send_replace(true);
     }
 
-    fn thaw(&self) {
+    pub(crate) fn thaw(&self) {
         self.shut.send_replace(false);
     }
 }

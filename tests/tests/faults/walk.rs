@@ -7,9 +7,10 @@
 use std::{
     collections::BTreeMap,
     fs,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
+use orchestrator::{clock::Clock, config::Environment};
 use protocol::{JobId, JobState};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -51,9 +52,9 @@ const POINTS: [&str; 13] = [
 #[tokio::test]
 #[expect(clippy::print_stderr, reason = "the seed, for whoever wants the walk again")]
 async fn a_random_walk_through_every_fault_loses_nothing() {
-    let asked = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let seed = asked("GANTRY_WALK_SEED").unwrap_or(now.as_secs());
+    let environment = Environment::from_process();
+    let asked = |name: &str| environment.get(name).and_then(|value| value.parse::<u64>().ok());
+    let seed = asked("GANTRY_WALK_SEED").unwrap_or(Clock::system().now().timestamp().unsigned_abs());
     let length = asked("GANTRY_WALK_SECONDS").map_or(USUALLY, Duration::from_secs);
     // The harness shows it when the walk fails.
     eprintln!("the walk's seed is {seed}");
