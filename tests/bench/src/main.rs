@@ -5,6 +5,8 @@
 
 mod clock;
 mod containers;
+mod database;
+mod hand;
 mod programs;
 mod report;
 mod stack;
@@ -31,6 +33,7 @@ pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// Jobs at once, where a program does not need more.
 const PARALLEL_JOBS: u32 = 5;
 const MAX_PARALLEL_JOBS: u32 = 1000;
+const MAX_MINUTES: i64 = 7 * 24 * 60;
 
 /// Measures Gantry beside what it is compared with, and prints a table.
 #[derive(Debug, Parser)]
@@ -38,9 +41,12 @@ const MAX_PARALLEL_JOBS: u32 = 1000;
 struct Arguments {
     /// What is measured
     name: Program,
-    /// How often; for footprint, how many live jobs
+    /// How often; for footprint, how many live jobs; for soak, how many jobs at once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_PARALLEL_JOBS)))]
     runs: Option<u32>,
+    /// How long soak goes on
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=MAX_MINUTES))]
+    minutes: u32,
     /// The gantry to measure [default: the one beside this program]
     #[arg(long, value_name = "PATH")]
     gantry: Option<PathBuf>,
@@ -59,18 +65,39 @@ enum Program {
     JobStart,
     /// From the end, or the cancel, to no container, against `docker rm -f`
     JobEnd,
+    /// A hundred jobs at once, eight at a time, against as many `docker run`
+    JobBurst,
     /// One tool turn of the agent's loop, against a bare round trip on its socket
     Loop,
     /// Memory and size, against an agent runtime in Python
     Footprint,
+    /// Events of a hundred jobs to a hundred readers, against `SQLite`'s own inserts
+    Events,
+    /// Ten thousand events to a client that comes back, against reading the rows
+    Replay,
+    /// Two reads of the API with 100 000 jobs stored, against a handler that has the bytes
+    Api,
+    /// Memory over many short jobs
+    Soak,
 }
 
 impl Program {
     const fn default_runs(self) -> u32 {
         match self {
             Self::JobStart | Self::JobEnd => 30,
-            Self::Loop => 10,
+            Self::Loop | Self::Replay | Self::Api => 10,
+            Self::JobBurst | Self::Events => 3,
+            Self::Soak => 4,
             Self::Footprint => 50,
+        }
+    }
+
+    /// How many jobs the stack runs at once.
+    fn parallel_jobs(self, runs: u32) -> u32 {
+        match self {
+            Self::JobBurst => programs::job_burst::AT_ONCE,
+            Self::Events => programs::events::JOBS,
+            _ => runs.max(PARALLEL_JOBS),
         }
     }
 
@@ -84,6 +111,11 @@ impl Program {
             Self::JobEnd => programs::job_end::run(bench).await,
             Self::Loop => programs::turn::run(bench).await,
             Self::Footprint => programs::footprint::run(bench).await,
+            Self::JobBurst => programs::job_burst::run(bench).await,
+            Self::Events => programs::events::run(bench).await,
+            Self::Replay => programs::replay::run(bench).await,
+            Self::Api => programs::api::run(bench).await,
+            Self::Soak => programs::soak::run(bench).await,
         }
     }
 }
@@ -113,10 +145,10 @@ async fn measure(arguments: &Arguments) -> Result<Report, Failure> {
     let stack = Stack::start(StackSettings {
         gantry,
         image: arguments.image.clone(),
-        max_parallel_jobs: runs.max(PARALLEL_JOBS),
+        max_parallel_jobs: arguments.name.parallel_jobs(runs),
     })
     .await?;
-    let mut bench = Bench { stack, destroyed, report, runs };
+    let mut bench = Bench { stack, destroyed, report, runs, minutes: arguments.minutes };
     // An interrupt ends the measuring, never the tidying up.
     let ran = tokio::select! {
         ran = arguments.name.run(&mut bench) => ran,

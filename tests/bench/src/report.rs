@@ -40,6 +40,10 @@ pub(crate) enum Unit {
     Ms,
     /// Megabytes, of 10⁶ bytes.
     Mb,
+    /// So many a second.
+    PerSecond,
+    /// A number of things.
+    Count,
 }
 
 impl Unit {
@@ -47,6 +51,8 @@ impl Unit {
         match self {
             Self::Ms => "ms",
             Self::Mb => "MB",
+            Self::PerSecond => "a second",
+            Self::Count => "",
         }
     }
 }
@@ -71,14 +77,17 @@ struct Ratio {
     p50: Option<f64>,
     p95: Option<f64>,
     at_most: Option<f64>,
+    /// For what should be much, not little.
+    at_least: Option<f64>,
 }
 
-/// What a side's median should not pass.
+/// What a side's median, or a percentile above it, should not pass.
 #[derive(Debug, Serialize)]
 struct Limit {
     name: &'static str,
     unit: Unit,
-    p50: Option<f64>,
+    percentile: usize,
+    value: Option<f64>,
     at_most: f64,
 }
 
@@ -142,20 +151,38 @@ impl Report {
 
     /// Compares two sides; `at_most` is the target, where there is one.
     pub(crate) fn ratio(&mut self, ours: &'static str, other: &'static str, at_most: Option<f64>) {
+        self.compare(ours, other, at_most, None);
+    }
+
+    /// Compares two sides of which more is better.
+    pub(crate) fn ratio_at_least(&mut self, ours: &'static str, other: &'static str, at_least: f64) {
+        self.compare(ours, other, None, Some(at_least));
+    }
+
+    fn compare(&mut self, ours: &str, other: &str, at_most: Option<f64>, at_least: Option<f64>) {
         let (a, b) = (self.find(ours), self.find(other));
         let divided = |pick: fn(&Side) -> Option<f64>| {
             let (a, b) = (a.and_then(pick)?, b.and_then(pick)?);
             (b != 0.0).then(|| a / b)
         };
         let (p50, p95) = (divided(|side| side.p50), divided(|side| side.p95));
-        self.ratios.push(Ratio { name: format!("{ours} / {other}"), p50, p95, at_most });
+        self.ratios.push(Ratio { name: format!("{ours} / {other}"), p50, p95, at_most, at_least });
     }
 
     /// Holds a side's median against a target.
     pub(crate) fn limit(&mut self, name: &'static str, at_most: f64) {
+        self.limit_at(name, 50, at_most);
+    }
+
+    /// Holds a side's percentile of 50, 95 or 99 against a target.
+    pub(crate) fn limit_at(&mut self, name: &'static str, percentile: usize, at_most: f64) {
         if let Some(side) = self.find(name) {
-            let (unit, p50) = (side.unit, side.p50);
-            self.limits.push(Limit { name, unit, p50, at_most });
+            let value = match percentile {
+                99 => side.p99,
+                95 => side.p95,
+                _ => side.p50,
+            };
+            self.limits.push(Limit { name, unit: side.unit, percentile, value, at_most });
         }
     }
 
@@ -204,13 +231,22 @@ impl Report {
         let mut table = Table::new();
         table.load_style(presets::ASCII_MARKDOWN).set_header(["compared", "p50", "p95", "target"]);
         for ratio in &self.ratios {
-            let target = ratio.at_most.map_or_else(String::new, |most| format!("at most {most} x"));
+            let target = match (ratio.at_most, ratio.at_least) {
+                (Some(most), _) => format!("at most {most} x"),
+                (None, Some(least)) => format!("at least {least} x"),
+                (None, None) => String::new(),
+            };
             table.add_row([ratio.name.clone(), times(ratio.p50), times(ratio.p95), target]);
         }
         for limit in &self.limits {
             let unit = limit.unit.name();
+            let name = match limit.percentile {
+                50 => limit.name.to_owned(),
+                percentile => format!("{}, p{percentile}", limit.name),
+            };
             let target = format!("at most {} {unit}", limit.at_most);
-            table.add_row([limit.name.to_owned(), format!("{} {unit}", figure(limit.p50)), String::new(), target]);
+            let value = format!("{} {unit}", figure(limit.value));
+            table.add_row([name, value.trim().to_owned(), String::new(), target.trim().to_owned()]);
         }
         right(&mut table, 1..=2);
         table.to_string()
@@ -229,9 +265,16 @@ impl Machine {
 }
 
 /// The figure of a line such as `VmRSS:  1234 kB` in one of the kernel's tables.
-pub(crate) fn kilobytes(table: &str, field: &str) -> Option<u64> {
+fn kilobytes(table: &str, field: &str) -> Option<u64> {
     let rest = table.lines().find_map(|line| line.strip_prefix(field))?;
     rest.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
+/// What a process holds in memory now, in megabytes.
+pub(crate) fn resident_mb(process: u32) -> Result<f64, Failure> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    let kilobytes = kilobytes(&status, "VmRSS:").ok_or("the kernel tells no VmRSS")?;
+    Ok(f64::from(u32::try_from(kilobytes)?) * 1024.0 / 1e6)
 }
 
 fn stamp(at: DateTime<Utc>) -> String {
@@ -295,14 +338,18 @@ mod tests {
         report.side(other);
         report.ratio("ours", "other", Some(2.5));
         report.ratio("ours", "absent", None);
+        report.ratio_at_least("ours", "other", 0.5);
+        report.limit_at("ours", 99, 5.0);
         let seen = serde_json::to_value(&report).unwrap();
         assert_eq!(seen["sides"][0]["success_rate"], 0.75);
         assert_eq!(seen["sides"][0]["p50"], 4.0);
         assert_eq!(seen["ratios"][0]["p50"], 2.0);
         assert_eq!(seen["ratios"][0]["p95"], 3.0);
         assert_eq!(seen["ratios"][1]["p50"], serde_json::Value::Null);
+        assert_eq!((&seen["ratios"][2]["at_least"], &seen["limits"][0]["value"]), (&0.5.into(), &6.0.into()));
         let table = report.table();
         assert!(table.contains("75 %") && table.contains("2.00 x") && table.contains("the first: no"), "{table}");
+        assert!(table.contains("at least 0.5 x") && table.contains("ours, p99"), "{table}");
     }
 
     #[test]

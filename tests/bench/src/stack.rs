@@ -128,13 +128,28 @@ impl Stack {
         self.folder.path().join("run").join(container_name(job))
     }
 
+    /// The database, for a program that fills it or reads its rows.
+    pub(crate) fn database(&self) -> PathBuf {
+        self.folder.path().join("data/gantry.db")
+    }
+
+    /// A path of the API, for a program with connections of its own.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+
+    /// Who the benchmark is to the API.
+    pub(crate) fn token(&self) -> &str {
+        &self.token
+    }
+
     /// The daemon's process.
     pub(crate) fn process_id(&self) -> Result<u32, Failure> {
         self.process.id().ok_or_else(|| "gantry serve has ended".into())
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.client.request(method, format!("{}{path}", self.url)).bearer_auth(&self.token)
+        self.client.request(method, self.url(path)).bearer_auth(&self.token)
     }
 
     /// Creates a job.
@@ -142,6 +157,11 @@ impl Stack {
         let body = CreateJob { prompt: prompt.to_owned(), limits, ..CreateJob::default() };
         let job: Job = answer(self.request(Method::POST, "/api/jobs").json(&body)).await?;
         Ok(job.id)
+    }
+
+    /// A job as it is now.
+    pub(crate) async fn job(&self, job: JobId) -> Result<Job, Failure> {
+        answer(self.request(Method::GET, &format!("/api/jobs/{job}"))).await
     }
 
     /// Asks a job to end.

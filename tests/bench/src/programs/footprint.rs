@@ -14,7 +14,7 @@ use tokio::{
 use super::Bench;
 use crate::{
     Failure, containers,
-    report::{Attempts, Unit, kilobytes},
+    report::{Attempts, Unit, resident_mb},
     stack::container_name,
 };
 
@@ -144,10 +144,4 @@ async fn layer_mb(image: &str) -> Result<f64, Failure> {
     ]);
     let bytes: u32 = containers::output(command).await?.parse()?;
     Ok(f64::from(bytes) / 1e6)
-}
-
-fn resident_mb(process: u32) -> Result<f64, Failure> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
-    let kilobytes = kilobytes(&status, "VmRSS:").ok_or("the kernel tells no VmRSS")?;
-    Ok(f64::from(u32::try_from(kilobytes)?) * 1024.0 / 1e6)
 }

@@ -1,8 +1,13 @@
 //! The programs, one per file, and what each is given.
 
+pub(crate) mod api;
+pub(crate) mod events;
 pub(crate) mod footprint;
+pub(crate) mod job_burst;
 pub(crate) mod job_end;
 pub(crate) mod job_start;
+pub(crate) mod replay;
+pub(crate) mod soak;
 pub(crate) mod turn;
 
 use crate::{containers::Destroyed, report::Report, stack::Stack};
@@ -17,4 +22,6 @@ pub(crate) struct Bench {
     pub(crate) report: Report,
     /// How often.
     pub(crate) runs: u32,
+    /// How long, for what goes on for a time.
+    pub(crate) minutes: u32,
 }

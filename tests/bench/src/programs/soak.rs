@@ -1,0 +1,138 @@
+//! `soak`: many short jobs for `--minutes`, some of them cancelled, and what the orchestrator holds in memory meanwhile.
+//!
+//! There is no other side: what is compared is the end with the first quarter. `--runs` is the number of jobs at once.
+
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use protocol::{EventData, JobId};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::Bench;
+use crate::{
+    Failure,
+    containers::Destroyed,
+    report::{Attempts, Unit, resident_mb},
+    stack::{Stack, container_name, is_final},
+};
+
+const SAMPLE_EVERY: Duration = Duration::from_secs(10);
+/// Of so many jobs, one is cancelled.
+const CANCEL_ONE_OF: u64 = 5;
+
+const COMPLETED: &str = "job: request to completed";
+const CANCELLED: &str = "job: cancel to ended";
+const DONE: &str = "jobs done";
+const CURVE: &str = "gantry serve, every 10 s";
+const FIRST: &str = "gantry serve, first";
+const QUARTER: &str = "gantry serve, after a quarter";
+const HALF: &str = "gantry serve, after half";
+const END: &str = "gantry serve, at the end";
+const MOST: &str = "gantry serve, most";
+
+/// What the jobs and the samples have told.
+struct Told {
+    completed: Attempts,
+    cancelled: Attempts,
+    done: u32,
+    curve: Vec<f64>,
+}
+
+/// Runs it.
+pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
+    let mut told = Told {
+        completed: Attempts::new(COMPLETED, Unit::Ms),
+        cancelled: Attempts::new(CANCELLED, Unit::Ms),
+        done: 0,
+        curve: Vec::new(),
+    };
+    let length = Duration::from_mins(u64::from(bench.minutes));
+    soak(&bench.stack, &mut bench.destroyed, (bench.runs, length), &mut told).await?;
+    let Told { completed, cancelled, done, curve } = told;
+    let at = |part: usize, of: usize| curve.get((curve.len().saturating_sub(1)) * part / of).copied();
+    let most = curve.iter().copied().max_by(f64::total_cmp);
+    let places = [(FIRST, at(0, 4)), (QUARTER, at(1, 4)), (HALF, at(2, 4)), (END, at(4, 4)), (MOST, most)];
+    for (name, value) in places {
+        bench.report.side(single(name, Unit::Mb, value.ok_or("no sample was taken")?));
+    }
+    bench.report.side(single(DONE, Unit::Count, f64::from(done)));
+    bench.report.side(completed);
+    bench.report.side(cancelled);
+    let mut every = Attempts::new(CURVE, Unit::Mb);
+    for sample in curve {
+        every.add(Ok(sample));
+    }
+    bench.report.side(every);
+    bench.report.ratio(END, QUARTER, None);
+    Ok(())
+}
+
+/// Keeps as many jobs under way as asked for, and samples; then lets them end.
+async fn soak(
+    stack: &Stack,
+    destroyed: &mut Destroyed,
+    (at_once, length): (u32, Duration),
+    told: &mut Told,
+) -> Result<(), Failure> {
+    let daemon = stack.process_id()?;
+    let started = Instant::now();
+    let mut number = 0;
+    let mut next = || {
+        number += 1;
+        one(stack, number % CANCEL_ONE_OF == 0)
+    };
+    let mut under_way: FuturesUnordered<_> = (0..at_once).map(|_| next()).collect();
+    let mut tick = interval(SAMPLE_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        tokio::select! {
+            _ = tick.tick() => told.curve.push(resident_mb(daemon)?),
+            ended = under_way.next() => {
+                let Some((cancel, ended)) = ended else { break };
+                let ended = gone(destroyed, ended).await;
+                told.done += u32::from(ended.is_ok());
+                if cancel { told.cancelled.add(ended) } else { told.completed.add(ended) }
+                if started.elapsed() < length {
+                    under_way.push(next());
+                }
+            }
+        }
+    }
+    told.curve.push(resident_mb(daemon)?);
+    Ok(())
+}
+
+/// A job is done when its container is gone, too.
+async fn gone(destroyed: &mut Destroyed, ended: Result<(JobId, f64), Failure>) -> Result<f64, Failure> {
+    let (job, taken) = ended?;
+    destroyed.at(&container_name(job)).await?;
+    Ok(taken)
+}
+
+/// One job, and whether it was to be cancelled.
+async fn one(stack: &Stack, cancel: bool) -> (bool, Result<(JobId, f64), Failure>) {
+    (cancel, if cancel { cancelled(stack).await } else { completed(stack).await })
+}
+
+async fn completed(stack: &Stack) -> Result<(JobId, f64), Failure> {
+    let started = Instant::now();
+    let job = stack.create("bench: shell", None).await?;
+    stack.events(job).await?.until(is_final).await?;
+    Ok((job, started.elapsed().as_secs_f64() * 1_000.0))
+}
+
+async fn cancelled(stack: &Stack) -> Result<(JobId, f64), Failure> {
+    let job = stack.create("bench: sleep", None).await?;
+    let mut events = stack.events(job).await?;
+    events.until(|data| matches!(data, EventData::ToolUse { .. })).await?;
+    let asked = Instant::now();
+    stack.cancel(job).await?;
+    events.until(is_final).await?;
+    Ok((job, asked.elapsed().as_secs_f64() * 1_000.0))
+}
+
+fn single(name: &'static str, unit: Unit, value: f64) -> Attempts {
+    let mut attempts = Attempts::new(name, unit);
+    attempts.add(Ok(value));
+    attempts
+}
