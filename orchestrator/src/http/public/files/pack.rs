@@ -26,7 +26,7 @@ use crate::{
 #[utoipa::path(
     get, path = "/api/jobs/{id}/archive", tag = "files", params(("id" = String, Path, description = "The job.")),
     responses(
-        (status = 200, body = [u8], content_type = "application/x-tar", description = "The tar, made while it is sent; cut short when the workspace cannot be read to its end."),
+        (status = 200, body = String, content_type = "application/x-tar", description = "The tar, made while it is sent; cut short when the workspace cannot be read to its end."),
         (status = 404, body = Problem, content_type = "application/problem+json", description = "Missing, or another user's."),
         (status = 410, body = Problem, content_type = "application/problem+json", description = "The files are no longer kept."),
         (status = 413, body = Problem, content_type = "application/problem+json", description = "The files claim far more than the workspace may hold."),

@@ -26,7 +26,7 @@ use crate::{
 #[utoipa::path(
     put, path = "/api/jobs/{id}/files/{*path}", tag = "files",
     params(("id" = String, Path, description = "The job."), ("path" = String, Path, description = "Relative to the workspace; missing directories are made.")),
-    request_body(content = [u8], content_type = "application/octet-stream"),
+    request_body(content = String, content_type = "application/octet-stream"),
     responses(
         (status = 200, body = FileEntry, description = "It replaced what was there."),
         (status = 201, body = FileEntry, description = "It is new."),

@@ -29,7 +29,7 @@ const PIECE_BYTES: usize = 64 * 1024;
     get, path = "/api/jobs/{id}/files/{*path}", tag = "files",
     params(("id" = String, Path, description = "The job."), ("path" = String, Path, description = "Relative to the workspace.")),
     responses(
-        (status = 200, body = [u8], content_type = "application/octet-stream", description = "Its content, as long as it was when it was opened.",
+        (status = 200, body = String, content_type = "application/octet-stream", description = "Its content, as long as it was when it was opened.",
             headers(("Content-Length" = u64))),
         (status = 404, body = Problem, content_type = "application/problem+json", description = "Missing, or another user's."),
         (status = 409, body = Problem, content_type = "application/problem+json", description = "A directory, a link or something else that is no file."),

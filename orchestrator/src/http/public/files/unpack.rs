@@ -24,7 +24,7 @@ const MAX_AROUND_BYTES: u64 = 128 * 1024 * 1024;
 /// setuid, owners are not.
 #[utoipa::path(
     put, path = "/api/jobs/{id}/archive", tag = "files", params(("id" = String, Path, description = "The job.")),
-    request_body(content = [u8], content_type = "application/x-tar"),
+    request_body(content = String, content_type = "application/x-tar"),
     responses(
         (status = 200, body = Unpacked, description = "All of it is in the workspace."),
         (status = 400, body = Problem, content_type = "application/problem+json", description = "The body did not arrive whole."),
