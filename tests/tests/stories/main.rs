@@ -27,7 +27,7 @@ mod house;
 #[cfg(test)]
 mod identity;
 #[cfg(test)]
-mod log;
+mod logs;
 #[cfg(test)]
 mod metrics;
 #[cfg(test)]

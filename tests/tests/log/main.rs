@@ -1,4 +1,7 @@
-//! The log: one line per request and one per job, and what the containers printed.
+//! The log: one line per request and one per job.
+//!
+//! In a program of its own: whether a line is wanted is remembered once for a whole process, so stories that do not listen
+//! would make one that does deaf.
 
 use std::{
     io::Write,
@@ -6,7 +9,6 @@ use std::{
 };
 
 use orchestrator::telemetry::{Look, subscriber};
-use protocol::ErrorCode;
 use serde_json::{Value, json};
 use tests::World;
 
@@ -75,22 +77,4 @@ async fn a_job_and_a_request_have_one_line_each() {
     assert_eq!(line["bytes"], made.header("content-length").unwrap().parse::<u64>().unwrap());
     assert!(line["duration_ms"].is_u64());
     assert!(!lines.text().contains("secret"), "nobody's words are logged");
-}
-
-#[tokio::test]
-async fn what_containers_printed_is_their_owners() {
-    let world = World::builder().processes().build().await;
-    let ada = world.user("ada");
-    let id = ada.create_job("work").await;
-    ada.wait_for_end(id).await;
-    world.engine().empty().await;
-    let path = format!("/api/jobs/{id}/logs");
-    let logs = ada.get(&path).await.expect(200);
-    assert_eq!(logs.header("content-type"), Some("text/plain; charset=utf-8"));
-    let text = logs.body.as_str().unwrap();
-    assert!(text.starts_with("==> attempt 1\n") && text.contains(" INFO "), "{text}");
-    world.someone("root", orchestrator::auth::Role::Admin).get(&path).await.expect(200);
-    world.user("bob").get(&path).await.problem(ErrorCode::NotFound);
-    ada.get(&format!("/api/jobs/{}/logs", protocol::JobId::nil())).await.problem(ErrorCode::NotFound);
-    world.finish().await;
 }
