@@ -380,7 +380,11 @@ async fn workspaces(config: &Config, store: &Store) -> (Workspaces, Retention, K
     // What is staged belongs to requests, and those of an earlier process are over.
     workspaces.clear_staging();
     workspaces.clear_unborn(store).await;
-    let records = Kept { days: config.record_retention_days, max_mb: config.record_retention_max_mb };
+    let records = Kept {
+        days: config.record_retention_days,
+        audit_days: config.audit_retention_days,
+        max_mb: config.record_retention_max_mb,
+    };
     (workspaces, Retention::of_days(config.workspace_retention_days), records)
 }
 

@@ -120,6 +120,8 @@ pub struct Config {
     pub user_day_max_cost_usd: f64,
     /// Events, model calls and tool calls are kept this long after the end.
     pub record_retention_days: u64,
+    /// Rows of the audit are kept this long.
+    pub audit_retention_days: u64,
     /// From this size of the database on the oldest of them go sooner; 0 is no limit.
     pub record_retention_max_mb: u64,
     /// Workspaces are kept this long after the end.
@@ -193,6 +195,7 @@ impl Config {
             user_day_max_tokens: l.whole("user_day.max_tokens", 0, 0..=1_000_000_000_000)?,
             user_day_max_cost_usd: l.real("user_day.max_cost_usd", 0.0, 0.0..=1_000_000.0)?,
             record_retention_days: l.whole("record_retention_days", 90, 0..=3650)?,
+            audit_retention_days: l.whole("audit_retention_days", 365, 0..=3650)?,
             record_retention_max_mb: l.whole("record_retention_max_mb", 0, 0..=67_108_864)?,
             workspace_retention_days: l.whole("workspace_retention_days", 7, 0..=3650)?,
             llm: model::read(l)?,

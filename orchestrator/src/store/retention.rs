@@ -18,6 +18,8 @@ const KEYS_KEPT: TimeDelta = TimeDelta::hours(24);
 pub struct Kept {
     /// Events, model calls and tool calls of finished jobs, for so many days.
     pub days: u64,
+    /// The audit, for so many days.
+    pub audit_days: u64,
     /// The database's size from which on the oldest go sooner; 0 is no limit.
     pub max_mb: u64,
 }
@@ -29,6 +31,8 @@ pub struct Trimmed {
     pub jobs: u64,
     /// Idempotency keys.
     pub keys: u64,
+    /// Rows of the audit.
+    pub audit_rows: u64,
 }
 
 impl Store {
@@ -38,9 +42,12 @@ impl Store {
             .bind(now - KEYS_KEPT)
             .execute(&self.write)
             .await?;
-        let mut trimmed = Trimmed { jobs: 0, keys: keys.rows_affected() };
-        let days = i64::try_from(kept.days).ok().and_then(TimeDelta::try_days);
-        if let Some(before) = days.and_then(|days| now.checked_sub_signed(days)) {
+        let mut trimmed = Trimmed { keys: keys.rows_affected(), ..Trimmed::default() };
+        if let Some(before) = days_before(now, kept.audit_days) {
+            let rows = sqlx::query("DELETE FROM audit WHERE at < $1").bind(before).execute(&self.write).await?;
+            trimmed.audit_rows = rows.rows_affected();
+        }
+        if let Some(before) = days_before(now, kept.days) {
             while let batch @ 1.. = self.trim_batch(before, now).await? {
                 trimmed.jobs += batch;
             }
@@ -90,4 +97,10 @@ impl Store {
         tx.commit().await?;
         Ok(jobs.len() as u64)
     }
+}
+
+/// None when that is before all time.
+fn days_before(now: DateTime<Utc>, days: u64) -> Option<DateTime<Utc>> {
+    let days = i64::try_from(days).ok().and_then(TimeDelta::try_days)?;
+    now.checked_sub_signed(days)
 }

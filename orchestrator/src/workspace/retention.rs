@@ -68,7 +68,12 @@ impl RetentionSweep {
     async fn sweep(&self) -> Result<(), StoreError> {
         let trimmed = self.store.trim(&self.records, self.clock.now()).await?;
         if trimmed != Trimmed::default() {
-            tracing::info!(jobs = trimmed.jobs, idempotency_keys = trimmed.keys, "records trimmed");
+            tracing::info!(
+                jobs = trimmed.jobs,
+                idempotency_keys = trimmed.keys,
+                audit_rows = trimmed.audit_rows,
+                "records trimmed"
+            );
         }
         let jobs = self.workspaces.jobs().unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot list the workspaces");

@@ -66,10 +66,16 @@ async fn a_database_that_grows_too_large_loses_the_oldest_first() {
     let large = store.used_bytes().await.unwrap();
     assert!(large > 4_000_000, "{large}");
     let now = world.clock().now() + chrono::TimeDelta::seconds(1);
-    let trimmed = store.trim(&Kept { days: 3650, max_mb: 3 }, now).await.unwrap();
+    let trimmed = store.trim(&Kept { days: 3650, audit_days: 3650, max_mb: 3 }, now).await.unwrap();
     assert!(trimmed.jobs > 0);
     assert!(store.used_bytes().await.unwrap() <= 3 * 1024 * 1024);
-    assert_eq!(store.trim(&Kept { days: 3650, max_mb: 0 }, now).await.unwrap().jobs, 0, "no limit, nothing old");
+    assert_eq!(
+        store.trim(&Kept { days: 3650, audit_days: 3650, max_mb: 0 }, now).await.unwrap().jobs,
+        0,
+        "no limit, nothing old"
+    );
+    let audited = store.trim(&Kept { days: 3650, audit_days: 0, max_mb: 0 }, now).await.unwrap().audit_rows;
+    assert!(audited >= 3, "{audited} rows of the audit tell of three jobs");
     store.close().await;
     assert_eq!(ada.events(ids[0]).await.len(), 2, "the oldest went");
     world.finish().await;
