@@ -1,0 +1,80 @@
+//! The log: one line per request and one per job.
+//!
+//! In a program of its own: whether a line is wanted is remembered once for a whole process, so stories that do not listen
+//! would make one that does deaf.
+
+use std::{
+    io::Write,
+    sync::{Arc, Mutex},
+};
+
+use orchestrator::telemetry::{Look, subscriber};
+use serde_json::{Value, json};
+use tests::World;
+
+/// What was logged on this thread.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Lines {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+
+    /// Those with this message.
+    fn of(&self, message: &str) -> Vec<Value> {
+        let lines = self.text();
+        let parsed = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("each line is an object"));
+        parsed.filter(|line| line["message"] == message).collect()
+    }
+}
+
+#[tokio::test]
+async fn a_job_and_a_request_have_one_line_each() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    // The story's thread runs the whole orchestrator.
+    let _logging = tracing::subscriber::set_default(subscriber("info", Look::Json, move || writer.clone()).unwrap());
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let made = ada.post("/api/jobs", &json!({"prompt": "a secret plan"})).await.expect(201);
+    let id = made.json::<protocol::Job>().id;
+    let hand = world.hand(id).await;
+    hand.job().await;
+    hand.complete_llm("c1", "a secret question").await;
+    hand.say(1, "a secret answer").await.expect(200);
+    hand.finish("a secret result").await;
+    let job = ada.wait_for_end(id).await;
+    world.finish().await;
+    let ended = lines.of("job ended");
+    assert_eq!(ended.len(), 1, "{ended:#?}");
+    let told = |name: &str| ended[0][name].clone();
+    assert_eq!(told("job.id"), id.to_string());
+    let words = [told("user"), told("state"), told("reason")];
+    assert_eq!(words, ["ada", "completed", "-"]);
+    let numbers = [told("attempts"), told("repairs"), told("iterations"), told("llm_calls"), told("tool_calls")];
+    assert_eq!(numbers, [1, 0, 1, 1, 0]);
+    assert_eq!(told("tokens.input"), job.usage.input_tokens);
+    assert!(told("wait_ms").is_u64() && told("run_ms").is_u64() && told("cost_usd").is_f64(), "{ended:#?}");
+    let requests = lines.of("request");
+    let create: Vec<&Value> =
+        requests.iter().filter(|line| line["request_id"] == *made.header("x-request-id").unwrap()).collect();
+    assert_eq!(create.len(), 1, "{create:#?}");
+    let line = create[0];
+    assert_eq!([&line["method"], &line["route"], &line["user"], &line["side"]], ["POST", "/api/jobs", "ada", "public"]);
+    assert_eq!(line["status"], 201);
+    assert_eq!(line["bytes"], made.header("content-length").unwrap().parse::<u64>().unwrap());
+    assert!(line["duration_ms"].is_u64());
+    assert!(!lines.text().contains("secret"), "nobody's words are logged");
+}
