@@ -56,6 +56,9 @@ static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
 /// Readers beside the one writer.
 const READERS: u32 = 4;
+/// Whoever waits this long for a connection gives up: behind a database that somebody locks, writers stand in line, and an
+/// answer that says so is worth more than one that comes after its reader has gone.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A write that waits this long for another process (the command line's token commands) gives up.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -177,6 +180,7 @@ impl Store {
 fn pool(connections: u32) -> SqlitePoolOptions {
     SqlitePoolOptions::new()
         .max_connections(connections)
+        .acquire_timeout(QUEUE_TIMEOUT)
         .test_before_acquire(false)
         .before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }))
 }

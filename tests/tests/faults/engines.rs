@@ -10,9 +10,12 @@ use std::{
 use protocol::{ErrorCode, JobReason, JobState};
 use serde_json::json;
 use tempfile::TempDir;
-use tests::install::{
-    engine::{comes_true, docker, must},
-    stack::{go, image as job_image, is_tool_use},
+use tests::{
+    PATIENCE,
+    install::{
+        engine::{comes_true, docker, must},
+        stack::{go, image as job_image, is_tool_use},
+    },
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -47,6 +50,9 @@ async fn an_engine_that_hangs_under_running_jobs_loses_none_of_them() {
     // Workers need no engine: one does its work and reports.
     go(&stack, ends);
     assert_eq!(ada.wait_for_end(ends).await.state, JobState::Completed);
+    // An answer of the sandbox's is good for a second, and a probe of a silent engine takes its time.
+    let not_ready = async || stack.stranger().get("/readyz").await.status == 503;
+    comes_true("the engine is missed", PATIENCE, not_ready).await;
     // Nobody is told that something can run which cannot; nobody is told that something has stopped which has not.
     let refused = ada.post("/api/jobs", &json!({"prompt": "work 1"})).await.problem(ErrorCode::SandboxUnavailable);
     assert_eq!(refused.body["reason"], "engine_unreachable");
@@ -109,6 +115,8 @@ async fn an_engine_that_is_killed_and_comes_back_takes_its_containers_along_or_n
     // With it the job does not even notice.
     engine.kill9();
     engine.start(&["--live-restore"]).await;
+    let ready = async || stack.stranger().get("/readyz").await.status == 200;
+    comes_true("the engine's return is noticed", NOTICED, ready).await;
     let id = ada.create_job("gate").await;
     ada.wait_for_event(id, "a tool call", is_tool_use).await;
     engine.kill9();
