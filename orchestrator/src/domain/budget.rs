@@ -105,9 +105,17 @@ impl Spent {
         let limit = if self.cost { dollars(self.limit) } else { format!("{} tokens", self.limit) };
         let name = if self.cost { "max_cost_usd" } else { "max_tokens" };
         match self.whose {
-            Whose::Job => format!("limits.{name} = {limit} has no room for another model call"),
-            Whose::Parent => format!("a parent job's limits.{name} = {limit} has no room for another model call"),
-            Whose::Day => format!("the user's budget of {limit} a day has no room for another model call"),
+            Whose::Job => format!("limits.{name} = {limit} has no room for another model call; make a job with more"),
+            Whose::Parent => {
+                format!(
+                    "a parent job's limits.{name} = {limit} has no room for another model call; give the parent more"
+                )
+            }
+            Whose::Day => {
+                format!(
+                    "the user's budget of {limit} a day has no room for another model call; wait for the next day (UTC)"
+                )
+            }
         }
     }
 }
