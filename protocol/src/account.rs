@@ -2,8 +2,9 @@
 
 use chrono::{DateTime, NaiveDate, Utc};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::{JobId, job::wire_names};
+use crate::{JobId, TokenUsage, Usage, names::wire_names};
 
 /// What became of what somebody did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,4 +83,72 @@ pub struct UsageLine {
     /// None by model: a tool call belongs to no model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<u64>,
+}
+
+/// One page of a list.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Page<T> {
+    /// In the list's order.
+    pub items: Vec<T>,
+    /// Give it as `cursor` for what follows; none at the end.
+    pub next_cursor: Option<String>,
+}
+
+/// Jobs by state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[expect(missing_docs, reason = "the states' names")]
+pub struct StateCounts {
+    pub pending: u64,
+    pub in_progress: u64,
+    pub completed: u64,
+    pub submitted: u64,
+    pub accepted: u64,
+    pub failed: u64,
+    pub stuck: u64,
+    pub cancelled: u64,
+}
+
+/// `GET /api/jobs/summary`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct JobSummary {
+    /// The caller's jobs (an admin's: all).
+    pub states: StateCounts,
+    /// Since midnight UTC.
+    pub usage_today: Usage,
+}
+
+/// One row of `GET …/actions`: a tool call, refused and unknown ones too.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[expect(missing_docs, reason = "as in the tool_use and tool_result events")]
+pub struct ToolActionRecord {
+    pub call_id: String,
+    pub attempt: u32,
+    pub tool: String,
+    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    pub input: Value,
+    pub success: Option<bool>,
+    pub output: Option<String>,
+    pub duration_ms: Option<u64>,
+    pub at: DateTime<Utc>,
+}
+
+/// One row of `GET …/llm-calls`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[expect(missing_docs, reason = "as in the llm_call event")]
+pub struct LlmCallRecord {
+    pub call_id: String,
+    pub attempt: u32,
+    pub provider: String,
+    pub model: String,
+    pub usage: TokenUsage,
+    pub cost_usd: f64,
+    pub duration_ms: u64,
+    pub finish_reason: Option<String>,
+    pub error: Option<String>,
+    pub at: DateTime<Utc>,
 }

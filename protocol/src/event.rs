@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{JobId, JobReason, JobState, PartialResult};
+use crate::{JobId, JobReason, JobState, PartialResult, names::wire_names};
 
 /// One event as stored, listed and streamed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -173,25 +173,13 @@ pub enum EventKind {
     Result,
 }
 
-impl EventKind {
-    /// The name on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::State => "state",
-            Self::Message => "message",
-            Self::Reasoning => "reasoning",
-            Self::Plan => "plan",
-            Self::ToolUse => "tool_use",
-            Self::ToolResult => "tool_result",
-            Self::LlmCall => "llm_call",
-            Self::Status => "status",
-            Self::Log => "log",
-            Self::Egress => "egress",
-            Self::Limit => "limit",
-            Self::Result => "result",
-        }
-    }
+wire_names!(EventKind {
+    State => "state", Message => "message", Reasoning => "reasoning", Plan => "plan", ToolUse => "tool_use",
+    ToolResult => "tool_result", LlmCall => "llm_call", Status => "status", Log => "log", Egress => "egress",
+    Limit => "limit", Result => "result",
+});
 
+impl EventKind {
     /// Kinds a worker may send; the rest are the orchestrator's to write.
     pub const fn from_worker(self) -> bool {
         matches!(

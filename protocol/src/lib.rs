@@ -9,10 +9,14 @@ mod event;
 mod file;
 mod ids;
 mod job;
+mod names;
 mod problem;
+mod request;
 mod worker;
 
-pub use account::{AuditOutcome, AuditRecord, UsageBy, UsageLine};
+pub use account::{
+    AuditOutcome, AuditRecord, JobSummary, LlmCallRecord, Page, StateCounts, ToolActionRecord, UsageBy, UsageLine,
+};
 pub use chat::{
     Completion, CompletionRequest, FinishReason, Message, TokenUsage, ToolCall, ToolChoice, ToolDefinition, ToolDomain,
 };
@@ -20,11 +24,13 @@ pub use event::{Event, EventData, EventKind, LogStream, MessageRole, PlanStep};
 pub use file::{FileEntry, FileKind, Unpacked};
 pub use ids::{CallId, InstanceId, JobId, ParseIdError, PromptId};
 pub use job::{
-    CancelRequest, ContainerInfo, CreateJob, Egress, EgressInjection, InputFile, Job, JobMode, JobReason, JobResult,
-    JobState, JobSummary, Limits, LimitsRequest, LlmCallRecord, Page, PartialResult, Placement, PromptMode,
-    PromptReceipt, PromptRequest, RejectRequest, RestartRequest, Source, StateCounts, ToolActionRecord, Usage,
+    ContainerInfo, Job, JobMode, JobReason, JobResult, JobState, Limits, PartialResult, Placement, Source, Usage,
 };
 pub use problem::{ErrorCode, FieldError, Problem};
+pub use request::{
+    CancelRequest, CreateJob, Egress, EgressInjection, InputFile, LimitsRequest, PromptMode, PromptReceipt,
+    PromptRequest, RejectRequest, RestartRequest,
+};
 pub use worker::{
     CompleteReply, CompleteReport, EgressView, EventAck, EventBatch, JobAssignment, PromptDelivery, ReportedOutcome,
     StatusReply, StatusReport, ToolCallReply, ToolCallRequest, ToolErrorKind, ToolFailure, ToolList, WorkerEvent,
