@@ -15,6 +15,7 @@ use bollard::{
 };
 use futures_util::{Stream, StreamExt};
 
+use super::wire::ContainerSummary;
 use crate::engine::EngineError;
 
 /// An engine that has not answered a ping by then is not there.
@@ -97,12 +98,11 @@ impl Client {
         self.ask(READ_LIMIT, |docker| docker.inspect_container(name, None)).await
     }
 
-    /// The ids of the containers with all these labels, running or not.
-    pub(super) async fn ids_with_labels(&self, labels: &[String]) -> Result<Vec<String>, Fault> {
+    /// The containers with all these labels, running or not.
+    pub(super) async fn with_labels(&self, labels: &[String]) -> Result<Vec<ContainerSummary>, Fault> {
         let filters = HashMap::from([("label", labels.to_vec())]);
         let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
-        let found = self.ask(READ_LIMIT, |docker| docker.list_containers(Some(options))).await?;
-        Ok(found.into_iter().filter_map(|container| container.id).collect())
+        self.ask(READ_LIMIT, |docker| docker.list_containers(Some(options))).await
     }
 
     pub(super) async fn create(&self, name: &str, body: ContainerCreateBody) -> Result<String, Fault> {

@@ -135,7 +135,12 @@ impl Docker {
     /// Every container with these labels. One that goes away while we look is left out.
     pub(in crate::engine) async fn all(&self, labels: &[String]) -> Result<Vec<ContainerView>, EngineError> {
         let mut views = Vec::new();
-        for id in self.client.ids_with_labels(labels).await? {
+        for listed in self.client.with_labels(labels).await? {
+            if let Some(view) = wire::view_of_running(&listed) {
+                views.push(view);
+                continue;
+            }
+            let Some(id) = listed.id else { continue };
             match self.client.inspect(&id).await {
                 Ok(seen) => views.push(wire::view(&seen)),
                 Err(Fault::NotFound(_)) => {}

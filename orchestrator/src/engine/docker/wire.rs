@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use bollard::models::{
-    ContainerConfig, ContainerState, ContainerStateStatusEnum, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum,
-    HostConfigLogConfig, ImageInspect, Mount, MountPoint, MountType, ResourcesUlimits, RestartPolicy,
-    RestartPolicyNameEnum,
+    ContainerConfig, ContainerState, ContainerStateStatusEnum, ContainerSummaryStateEnum, HealthConfig, HostConfig,
+    HostConfigCgroupnsModeEnum, HostConfigLogConfig, ImageInspect, Mount, MountPoint, MountType, ResourcesUlimits,
+    RestartPolicy, RestartPolicyNameEnum,
 };
-pub(super) use bollard::models::{ContainerCreateBody, ContainerInspectResponse as Inspected};
+pub(super) use bollard::models::{ContainerCreateBody, ContainerInspectResponse as Inspected, ContainerSummary};
 use serde_json::Value;
 
 use crate::engine::{
@@ -268,14 +268,31 @@ pub(super) fn label<'a>(inspected: &'a Inspected, name: &str) -> Option<&'a str>
 
 /// What the dispatcher sees of it.
 pub(super) fn view(inspected: &Inspected) -> ContainerView {
-    let role = label(inspected, spec::LABEL_ROLE).and_then(spec::role_of);
+    let labels = inspected.config.as_ref().and_then(|config| config.labels.as_ref());
+    view_of(inspected.id.as_deref(), inspected.name.as_deref(), labels, status(inspected.state.as_ref()))
+}
+
+/// The same out of a list, when that says all there is to know: of one that runs there is no exit code to look for.
+pub(super) fn view_of_running(listed: &ContainerSummary) -> Option<ContainerView> {
+    let name = listed.names.iter().flatten().next().map(String::as_str);
+    (listed.state == Some(ContainerSummaryStateEnum::RUNNING))
+        .then(|| view_of(listed.id.as_deref(), name, listed.labels.as_ref(), ContainerStatus::Running))
+}
+
+fn view_of(
+    id: Option<&str>,
+    name: Option<&str>,
+    labels: Option<&HashMap<String, String>>,
+    status: ContainerStatus,
+) -> ContainerView {
+    let label = |name: &str| labels.and_then(|labels| labels.get(name)).map(String::as_str);
     ContainerView {
-        name: inspected.name.as_deref().unwrap_or_default().trim_start_matches('/').to_owned(),
-        id: inspected.id.clone().unwrap_or_default(),
-        job_id: label(inspected, spec::LABEL_JOB).and_then(|id| id.parse().ok()),
-        attempt: label(inspected, spec::LABEL_ATTEMPT).and_then(|attempt| attempt.parse().ok()).unwrap_or(0),
-        role,
-        status: status(inspected.state.as_ref()),
+        name: name.unwrap_or_default().trim_start_matches('/').to_owned(),
+        id: id.unwrap_or_default().to_owned(),
+        job_id: label(spec::LABEL_JOB).and_then(|id| id.parse().ok()),
+        attempt: label(spec::LABEL_ATTEMPT).and_then(|attempt| attempt.parse().ok()).unwrap_or(0),
+        role: label(spec::LABEL_ROLE).and_then(spec::role_of),
+        status,
     }
 }
 
