@@ -17,6 +17,7 @@ mod model;
 mod outcome;
 mod path;
 mod plan;
+mod rate;
 mod settings;
 mod signals;
 mod tool;
@@ -31,6 +32,7 @@ pub use journal::{Journal, JournalClosed};
 pub use model::{BudgetKind, Model, ModelError};
 pub use outcome::{LimitKind, LoopOutcome};
 pub use path::{MAX_OUTPUT_BYTES, Reach, RegisterError, ToolCallRecord, ToolPath, ToolRegistry};
+pub use rate::{Bucket, Rate, RateLimits};
 pub use settings::{DEFAULT_TEMPERATURE, Settings};
 pub use signals::{Prompt, Signals};
 pub use tool::{

@@ -15,6 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use agent::Rate;
 use protocol::{InstanceId, Limits};
 use secrecy::{ExposeSecret, SecretString};
 
@@ -126,6 +127,8 @@ pub struct Config {
     pub record_retention_max_mb: u64,
     /// Workspaces are kept this long after the end.
     pub workspace_retention_days: u64,
+    /// How often each user may call each of the orchestrator's tools.
+    pub tool_rates: Vec<Rate>,
     /// Models.
     pub llm: LlmSettings,
     /// Routines.
@@ -198,6 +201,7 @@ impl Config {
             audit_retention_days: l.whole("audit_retention_days", 365, 0..=3650)?,
             record_retention_max_mb: l.whole("record_retention_max_mb", 0, 0..=67_108_864)?,
             workspace_retention_days: l.whole("workspace_retention_days", 7, 0..=3650)?,
+            tool_rates: tool_rates(l)?,
             llm: model::read(l)?,
             routines: RoutineSettings {
                 cron_enabled: l.flag("cron_enabled", true)?,
@@ -218,7 +222,6 @@ impl Config {
         let absent = [
             (self.pool_size > 0, "pool_size: no pool of containers is available yet; each job makes its own"),
             (!self.egress_ceiling.is_empty(), "egress_ceiling: egress is not available yet; jobs have no network"),
-            (self.otel_endpoint.is_some(), "otel_endpoint: traces are not exported yet"),
         ];
         self.warnings.extend(absent.iter().filter(|(set, _)| *set).map(|(_, text)| (*text).to_owned()));
     }
@@ -227,6 +230,15 @@ impl Config {
 /// The log's settings alone, for commands that need no configuration.
 pub fn log_for_commands(environment: &Environment) -> Result<LogSettings, ConfigError> {
     log_settings(&mut Layers::new(environment, BTreeMap::new()), "warn")
+}
+
+/// A burst that a lasting rate fills again, and a number for each hour (contract: agent, Tools); 0 takes a limit away.
+fn tool_rates(l: &mut Layers<'_>) -> Result<Vec<Rate>, ConfigError> {
+    let burst = l.small("tool_rate.burst", 60, 0..=1_000_000)?;
+    let per_second = l.small("tool_rate.per_second", 1, 1..=1_000)?;
+    let per_hour = l.small("tool_rate.per_hour", 1_000, 0..=1_000_000)?;
+    let rates = [Rate { burst, per_hour: per_second * 3_600 }, Rate { burst: per_hour, per_hour }];
+    Ok(rates.into_iter().filter(|rate| rate.burst > 0).collect())
 }
 
 fn log_settings(l: &mut Layers<'_>, default_filter: &str) -> Result<LogSettings, ConfigError> {

@@ -21,7 +21,7 @@ pub use output::MAX_OUTPUT_BYTES;
 pub use reach::Reach;
 pub use registry::{RegisterError, ToolRegistry};
 
-use crate::{CallerId, Invocation, ToolError, ToolOutput};
+use crate::{CallerId, Invocation, RateLimits, ToolError, ToolOutput};
 use registry::Entry;
 
 /// What a tool that was told to stop gets to clean up after itself before its future is dropped.
@@ -33,6 +33,15 @@ pub struct ToolPath {
     registry: Arc<ToolRegistry>,
     reach: Reach,
     caller: CallerId,
+    limited: Option<Limited>,
+}
+
+/// Whose calls are counted, and what time it is.
+#[derive(Debug, Clone)]
+struct Limited {
+    limits: Arc<RateLimits>,
+    user: String,
+    now: Duration,
 }
 
 /// One call from end to end, refused and unknown ones too.
@@ -82,13 +91,20 @@ impl ToolCallRecord {
 impl ToolPath {
     /// A path over these tools for one context.
     pub const fn new(registry: Arc<ToolRegistry>, reach: Reach) -> Self {
-        Self { registry, reach, caller: CallerId { job: None } }
+        Self { registry, reach, caller: CallerId { job: None }, limited: None }
     }
 
     /// The same path for calls on somebody's behalf.
     #[must_use]
     pub const fn on_behalf_of(mut self, caller: CallerId) -> Self {
         self.caller = caller;
+        self
+    }
+
+    /// The same path, held to what one user may do at this (monotonic) time.
+    #[must_use]
+    pub fn limited(mut self, limits: Arc<RateLimits>, user: &str, now: Duration) -> Self {
+        self.limited = Some(Limited { limits, user: user.to_owned(), now });
         self
     }
 
@@ -129,9 +145,9 @@ impl ToolPath {
 
     /// Makes the call. Always answers: a refusal, a failure, a panic and a stop are records too.
     ///
-    /// The order is the contract's: resolve, approval context, coerce and validate, run with a time limit, sanitise
-    /// and cap. What joins later has its place in it: admin policy and permission before the approval context, the rate
-    /// limit after it, hooks around the run.
+    /// The order is the contract's: resolve, approval context, rate limit, coerce and validate, run with a time limit,
+    /// sanitise and cap. What joins later has its place in it: admin policy and permission before the approval context, hooks
+    /// around the run.
     pub async fn call(&self, call_id: &str, name: &str, arguments: Value, stop: &CancellationToken) -> ToolCallRecord {
         let span = tracing::info_span!("tool.call", tool.name = name, duration_ms = tracing::field::Empty);
         let input_shown = self.shown(name, &arguments);
@@ -165,8 +181,22 @@ impl ToolPath {
         // The approval is judged on the arguments that will run, not on a spelling of them that coercion changes.
         let arguments = coerce::to_schema(arguments, &entry.spec.definition.parameters);
         self.reach.approve(entry, &arguments)?;
+        self.within_rate(name)?;
         entry.validate(&arguments)?;
         Ok((entry, arguments))
+    }
+}
+
+impl ToolPath {
+    fn within_rate(&self, name: &str) -> Result<(), ToolError> {
+        let Some(Limited { limits, user, now }) = &self.limited else { return Ok(()) };
+        limits.take(user, name, *now).map_err(|wait| {
+            let seconds = wait.as_millis().div_ceil(1_000);
+            let message = format!("too many calls of {name}; the next one may be made in {seconds} s");
+            let mut error = ToolError::new(ToolErrorKind::RateLimited, message);
+            error.0.retry_after_seconds = u64::try_from(seconds).ok();
+            error
+        })
     }
 }
 

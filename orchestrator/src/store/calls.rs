@@ -9,7 +9,7 @@ use protocol::{
 use sqlx::FromRow;
 
 use super::{
-    Connection, Reserved, Store, StoreError,
+    Connection, Reserved, Store, StoreError, StoredEvent,
     budget::{self, AfterCall},
     events,
     rows::{Place, column, dollars, text},
@@ -73,6 +73,15 @@ pub struct ActionRow<'a> {
     pub output: &'a str,
     /// The answer, given again when the call comes again.
     pub reply: &'a ToolCallReply,
+}
+
+/// The tool calls of a job, as seen by one of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolCallsMade {
+    /// How many, this one left out.
+    pub others: i64,
+    /// The recorded answer of this one, with the tool that gave it.
+    pub known: Option<(String, ToolCallReply)>,
 }
 
 impl Store {
@@ -147,39 +156,24 @@ impl Store {
         let answers: Vec<Completion> =
             answers.iter().map(|answer| place.json("answer", answer)).collect::<Result<_, _>>()?;
         let events = self.events(job, 0, u32::MAX, None).await?;
-        Ok(transcript::rebuild(events.items.into_iter().map(|event| event.data), &answers))
+        let events: Vec<EventData> = events.iter().map(StoredEvent::parse).collect::<Result<_, _>>()?;
+        Ok(transcript::rebuild(events, &answers))
     }
 
-    /// The recorded answer of a tool call, with the tool that gave it.
-    pub async fn tool_reply(
-        &self,
-        job: JobId,
-        attempt: u32,
-        call: &CallId,
-    ) -> Result<Option<(String, ToolCallReply)>, StoreError> {
-        let row: Option<(String, Option<String>)> =
-            sqlx::query_as("SELECT tool, reply FROM job_actions WHERE job_id = $1 AND attempt = $2 AND call_id = $3")
-                .bind(*job.as_uuid())
-                .bind(i64::from(attempt))
-                .bind(&call.0)
-                .fetch_optional(&self.read)
-                .await?;
-        let place = Place { table: "job_actions", id: *job.as_uuid() };
-        let Some((tool, Some(json))) = row else { return Ok(None) };
-        Ok(Some((tool, place.json("reply", &json)?)))
-    }
-
-    /// Tool calls that a job has made, this one left out.
-    pub async fn other_tool_calls(&self, job: JobId, attempt: u32, call: &CallId) -> Result<i64, StoreError> {
-        let count = sqlx::query_scalar(
-            "SELECT COUNT(*) FROM job_actions WHERE job_id = $1 AND NOT (attempt = $2 AND call_id = $3)",
+    /// What is known before a tool call is made: its own reply, if it was made already, and how many others were.
+    pub async fn tool_calls_made(&self, job: JobId, attempt: u32, call: &CallId) -> Result<ToolCallsMade, StoreError> {
+        let (others, tool, reply): (i64, Option<String>, Option<String>) = sqlx::query_as(
+            "SELECT (SELECT COUNT(*) FROM job_actions WHERE job_id = $1 AND NOT (attempt = $2 AND call_id = $3)), tool, reply \
+             FROM (SELECT 1) AS one LEFT JOIN job_actions ON job_id = $1 AND attempt = $2 AND call_id = $3",
         )
         .bind(*job.as_uuid())
         .bind(i64::from(attempt))
         .bind(&call.0)
         .fetch_one(&self.read)
         .await?;
-        Ok(count)
+        let place = Place { table: "job_actions", id: *job.as_uuid() };
+        let reply = reply.map(|json| place.json("reply", &json)).transpose()?;
+        Ok(ToolCallsMade { others, known: tool.zip(reply) })
     }
 
     /// Whether a tool call of this attempt has begun and not ended.

@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use agent::{ApprovalContext, CallerId, Reach, RegisterError, Tool, ToolPath, ToolRegistry, ToolSpec};
+use agent::{
+    ApprovalContext, CallerId, Rate, RateLimits, Reach, RegisterError, Tool, ToolPath, ToolRegistry, ToolSpec,
+};
 use protocol::{CallId, JobId, ToolCallReply, ToolDefinition, ToolDomain};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -16,6 +18,8 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 /// The tools.
 pub struct HostTools {
     registry: Arc<ToolRegistry>,
+    limits: Arc<RateLimits>,
+    clock: Clock,
 }
 
 /// Who calls a tool.
@@ -23,6 +27,8 @@ pub struct HostTools {
 pub struct Caller<'a> {
     /// Whose worker.
     pub job: JobId,
+    /// Who made the job.
+    pub user: &'a str,
     /// The job's own list, which narrows.
     pub narrowing: Option<&'a [String]>,
 }
@@ -39,15 +45,16 @@ pub struct Done {
 }
 
 impl HostTools {
-    /// All that are built in.
-    pub fn new(store: Store, clock: Clock) -> Result<Self, RegisterError> {
+    /// All that are built in, each user's calls of each held to `rates`.
+    pub fn new(store: Store, clock: Clock, rates: Vec<Rate>) -> Result<Self, RegisterError> {
+        let message = Message { store, clock: clock.clone() };
         let tools: Vec<Box<dyn Tool>> =
-            vec![Box::new(Echo), Box::new(Time(clock.clone())), Box::new(Json), Box::new(Message { store, clock })];
+            vec![Box::new(Echo), Box::new(Time(clock.clone())), Box::new(Json), Box::new(message)];
         let mut registry = ToolRegistry::new();
         for tool in tools {
             registry.register(tool)?;
         }
-        Ok(Self { registry: Arc::new(registry) })
+        Ok(Self { registry: Arc::new(registry), limits: Arc::new(RateLimits::new(rates)), clock })
     }
 
     /// What a job's model may see: the orchestrator's tools in its reach and the container's own.
@@ -61,6 +68,7 @@ impl HostTools {
     /// One call. A refusal is an answer.
     pub async fn call(&self, caller: &Caller<'_>, call_id: &CallId, name: &str, arguments: Value) -> Done {
         let path = self.path(caller.narrowing).on_behalf_of(CallerId { job: Some(caller.job) });
+        let path = path.limited(Arc::clone(&self.limits), caller.user, self.clock.monotonic());
         let record = path.call(&call_id.0, name, arguments, &CancellationToken::new()).await;
         let reply = ToolCallReply {
             success: record.success,

@@ -77,6 +77,8 @@ impl Stack {
             command.env("GANTRY_LLM_PROVIDER", "scripted").env("GANTRY_LLM_SCRIPT", data.join("script.yaml"));
             command.env("GANTRY_MAX_PARALLEL_JOBS", settings.max_parallel_jobs.to_string());
             command.env("GANTRY_SANDBOX_IMAGE", &settings.image).env("GANTRY_SANDBOX", "docker");
+            // `loop` calls one tool more often than an agent may.
+            command.env("GANTRY_TOOL_RATE_BURST", "0").env("GANTRY_TOOL_RATE_PER_HOUR", "0");
             command.env("GANTRY_LOG_FORMAT", "json").env("RUST_LOG", "info");
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
             // A terminal's interrupt is for the benchmark, which still needs this to tidy up.

@@ -1,6 +1,9 @@
 //! The worker's side of the orchestrator, asked by a worker that does not behave.
 
-use protocol::{ErrorCode, EventData, JobState, PromptId};
+use std::time::Duration;
+
+use orchestrator::clock::ManualClock;
+use protocol::{ErrorCode, EventData, JobState, PromptId, ToolCallReply, ToolErrorKind};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tests::{HandWorker, Reply, User, World};
@@ -252,6 +255,35 @@ async fn a_tool_call_happens_once_and_its_refusal_is_an_answer() {
     let every = ["echo", "create_job", "Create_Job", "nothing", "echo", "echo", "shell"].map(Some);
     assert_eq!(tools, every, "every call has its row, refused and unknown ones too");
     assert_eq!(ada.jobs().await.len(), 1, "no job was made");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_user_who_calls_a_tool_too_often_is_told_when_it_may_be_called_again() {
+    let time = ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap());
+    let world = World::builder().clock(&time).build().await;
+    let (ada, bob) = (world.user("ada"), world.user("bob"));
+    let (hand, other, bobs) =
+        (job_in_hand(&world, &ada).await, job_in_hand(&world, &ada).await, job_in_hand(&world, &bob).await);
+    let echo = async |hand: &HandWorker, id: &str| {
+        hand.tool("echo", id, json!({"message": "hi"})).await.expect(200).json::<ToolCallReply>()
+    };
+    for n in 0..60 {
+        assert!(echo(&hand, &format!("t{n}")).await.success, "call {n}");
+    }
+    let refused = echo(&other, "t1").await.error.expect("her jobs share what she may do");
+    assert_eq!((refused.kind, refused.retry_after_seconds), (ToolErrorKind::RateLimited, Some(1)));
+    assert!(refused.message.contains("in 1 s"), "{refused:?}");
+    assert!(other.tool("json", "t2", json!({"operation": "parse", "text": "1"})).await.json::<ToolCallReply>().success);
+    assert!(echo(&bobs, "t1").await.success, "others are not held");
+    time.advance(Duration::from_secs(1));
+    assert!(echo(&other, "t3").await.success);
+    assert!(!echo(&other, "t4").await.success);
+    for (who, hand) in [(&ada, hand), (&ada, other), (&bob, bobs)] {
+        let id = hand.job;
+        hand.finish("done").await;
+        who.wait_for_end(id).await;
+    }
     world.finish().await;
 }
 

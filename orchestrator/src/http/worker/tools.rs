@@ -38,16 +38,16 @@ async fn once(
     name: &str,
     request: ToolCallRequest,
 ) -> Result<ToolCallReply, ApiError> {
-    if let Some((tool, known)) = api.store.tool_reply(job.id, job.attempt, &request.call_id).await? {
+    let made = api.store.tool_calls_made(job.id, job.attempt, &request.call_id).await?;
+    if let Some((tool, known)) = made.known {
         return if tool == name { Ok(known) } else { Err(reused()) };
     }
     // The loop keeps this limit too; a worker that is not our loop does not get past it here.
-    let made = api.store.other_tool_calls(job.id, job.attempt, &request.call_id).await?;
-    if made >= i64::from(job.limits.max_tool_calls) {
+    if made.others >= i64::from(job.limits.max_tool_calls) {
         return Ok(limit_reached(job.limits.max_tool_calls));
     }
     let _in_flight = api.pulse.in_flight(job.id, job.attempt);
-    let caller = ToolCaller { job: job.id, narrowing: job.tools.as_deref() };
+    let caller = ToolCaller { job: job.id, user: &job.user_id, narrowing: job.tools.as_deref() };
     let done = api.tools.call(&caller, &request.call_id, name, request.arguments).await;
     let row = ActionRow {
         job: job.id,
