@@ -266,7 +266,7 @@ async fn recent(tx: &mut Connection, job: Uuid, kind: &'static str, limit: i64) 
     .bind(limit)
     .fetch_all(tx)
     .await?;
-    rows.into_iter().map(|row| row.into_event().map(|event| event.data)).collect()
+    rows.into_iter().map(|row| row.into_event()?.parse()).collect()
 }
 
 /// States whose jobs the dispatcher looks after.

@@ -10,6 +10,7 @@ mod calls;
 mod events;
 mod feed;
 mod idempotency;
+mod intake;
 mod jobs;
 mod lifecycle;
 mod moves;
@@ -39,16 +40,17 @@ use sqlx::{
 pub use audit::{AuditFilter, Deed};
 pub use backup::{BackupError, backup};
 pub use budget::Reserved;
-pub use calls::{ActionRow, CallRow, KnownCall};
-pub use events::{Appended, EventPage};
+pub use calls::{ActionRow, CallRow, KnownCall, ToolCallsMade};
 pub use feed::{Feed, Follower};
 pub use idempotency::{Claim, Key};
+pub use intake::Appended;
 pub use jobs::JobFilter;
 pub use lifecycle::Changed;
 pub use prompts::Prompted;
+pub use rows::StoredEvent;
 pub use usage::UsageFilter;
 
-use self::{audit::By, moves::Was};
+use self::{audit::By, intake::Intake, moves::Was};
 use crate::telemetry::metrics::Metrics;
 pub use retention::{Kept, Trimmed};
 
@@ -74,6 +76,9 @@ pub enum StoreError {
     /// The schema could not be brought up to date.
     #[error("migration failed")]
     Migration(#[from] sqlx::migrate::MigrateError),
+    /// What was to be written together was not.
+    #[error("a write that others were part of failed")]
+    Together(#[source] Arc<StoreError>),
     /// A row makes no sense.
     #[error("inconsistent row: {table}.{column} of {id}")]
     Inconsistent {
@@ -94,6 +99,7 @@ pub struct Store {
     feed: Arc<Feed>,
     metrics: Metrics,
     by: By,
+    intake: Arc<Intake>,
 }
 
 impl Store {
@@ -117,7 +123,7 @@ impl Store {
         let write = pool(1).connect_with(options.clone()).await?;
         MIGRATIONS.run(&write).await?;
         let read = pool(READERS).connect_with(options.read_only(true)).await?;
-        Ok(Self { write, read, feed: Arc::new(Feed::default()), metrics, by: By::Gantry })
+        Ok(Self { write, read, feed: Arc::new(Feed::default()), metrics, by: By::Gantry, intake: Arc::default() })
     }
 
     /// Wakes whoever follows a job's events. Carries no data.
@@ -147,6 +153,7 @@ impl Store {
 
     /// Closes both pools; pending writes are done.
     pub async fn close(&self) {
+        self.intake.settled().await;
         self.read.close().await;
         self.write.close().await;
     }

@@ -65,8 +65,8 @@ async fn a_store_of_the_first_version_comes_up_to_date_with_its_rows() {
     let job = store.job(id).await.unwrap().unwrap();
     assert_eq!((job.state, job.rev, job.usage.input_tokens, job.depth), (JobState::Completed, 5, 7, 0));
     assert_eq!(job.result.and_then(|result| result.text).as_deref(), Some("done"));
-    assert_eq!(store.events(id, 0, 10, None).await.unwrap().items.len(), 2);
-    assert_eq!(store.events(id, 0, 10, Some(EventKind::Message)).await.unwrap().items.len(), 1);
+    assert_eq!(store.events(id, 0, 10, None).await.unwrap().len(), 2);
+    assert_eq!(store.events(id, 0, 10, Some(EventKind::Message)).await.unwrap().len(), 1);
     assert_eq!(store.model_calls(id, 0, 10).await.unwrap().len(), 1);
     assert_eq!(store.actions(id, 0, 10).await.unwrap().len(), 1);
     assert_eq!(store.instance_id().await.unwrap().to_string(), id.to_string());

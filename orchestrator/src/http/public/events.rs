@@ -17,9 +17,12 @@ use super::{
     negotiate::wants_stream,
     stream,
 };
-use crate::http::{
-    extract::{ApiPath, ApiQuery},
-    problem::ApiError,
+use crate::{
+    http::{
+        extract::{ApiPath, ApiQuery},
+        problem::ApiError,
+    },
+    store::StoredEvent,
 };
 
 /// Which events.
@@ -42,7 +45,8 @@ pub(super) struct Params {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct EventList {
     /// In order.
-    items: Vec<Event>,
+    #[schema(value_type = Vec<Event>)]
+    items: Vec<StoredEvent>,
     /// Give it as `after` for what follows; none when this is all there is by now.
     next_after: Option<i64>,
 }
@@ -82,11 +86,11 @@ pub(super) async fn events(
         return Ok(stream::stream(&api, &job, after, params.kind));
     }
     let limit = cursor::limit(params.limit)?;
-    let mut page = api.store.events(id, after, limit + 1, params.kind).await?;
-    let more = page.items.len() > limit as usize;
-    page.items.truncate(limit as usize);
-    let next_after = page.items.last().filter(|_| more).map(|event| event.seq);
-    Ok(Json(EventList { items: page.items, next_after }).into_response())
+    let mut items = api.store.events(id, after, limit + 1, params.kind).await?;
+    let more = items.len() > limit as usize;
+    items.truncate(limit as usize);
+    let next_after = items.last().filter(|_| more).map(|event| event.seq);
+    Ok(Json(EventList { items, next_after }).into_response())
 }
 
 fn not_a_seq() -> ApiError {

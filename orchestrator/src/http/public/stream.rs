@@ -13,11 +13,15 @@ use axum::{
     },
 };
 use futures_util::{Stream, stream};
-use protocol::{Event, EventData, EventKind, JobId, JobState};
+use protocol::{EventData, EventKind, JobId, JobState};
 use serde_json::json;
 
 use super::PublicApi;
-use crate::{domain::job::JobRecord, store::Follower, telemetry::metrics::ReaderGuard};
+use crate::{
+    domain::job::JobRecord,
+    store::{Follower, StoreError, StoredEvent},
+    telemetry::metrics::ReaderGuard,
+};
 
 /// Rows read at once.
 const BATCH: u32 = 200;
@@ -35,6 +39,7 @@ pub(super) fn stream(api: &PublicApi, job: &JobRecord, after: i64, kind: Option<
         after,
         kind,
         waiting: VecDeque::from([Sse::default().retry(RETRY)]),
+        more: true,
         checked_oldest: false,
         ended: false,
         _counted: api.metrics.reader(),
@@ -47,6 +52,7 @@ pub(super) fn stream(api: &PublicApi, job: &JobRecord, after: i64, kind: Option<
     response
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Reader {
     api: PublicApi,
     follower: Follower,
@@ -56,6 +62,8 @@ struct Reader {
     after: i64,
     kind: Option<EventKind>,
     waiting: VecDeque<Sse>,
+    /// There may be some that it has not read; else the bell rings first.
+    more: bool,
     checked_oldest: bool,
     ended: bool,
     _counted: ReaderGuard,
@@ -70,14 +78,14 @@ fn events(reader: Reader) -> impl Stream<Item = Result<Sse, Infallible>> {
             if reader.ended {
                 return None;
             }
-            reader.read().await;
-            if reader.waiting.is_empty() && !reader.ended {
+            if !reader.more {
                 let drain = reader.api.drain.clone();
                 tokio::select! {
                     () = reader.follower.changed() => {}
                     () = drain.cancelled() => return None,
                 }
             }
+            reader.read().await;
         }
     })
 }
@@ -85,48 +93,59 @@ fn events(reader: Reader) -> impl Stream<Item = Result<Sse, Infallible>> {
 impl Reader {
     /// Takes what is there. A store that fails ends the stream: the reader resumes.
     async fn read(&mut self) {
+        if let Err(error) = self.try_read().await {
+            tracing::warn!(job.id = %self.job, error = &error as &dyn std::error::Error, "a stream could not be read");
+            self.ended = true;
+        }
+    }
+
+    async fn try_read(&mut self) -> Result<(), StoreError> {
         // Unfiltered, because the end is told by a state event whatever kind is asked for.
-        let page = match self.api.store.events(self.job, self.after, BATCH, None).await {
-            Ok(page) => page,
-            Err(error) => {
-                tracing::warn!(job.id = %self.job, error = &error as &dyn std::error::Error, "a stream could not be read");
-                self.ended = true;
-                return;
-            }
-        };
+        let events = self.api.store.events(self.job, self.after, BATCH, None).await?;
+        self.more = events.len() == BATCH as usize;
         if !self.checked_oldest {
             self.checked_oldest = true;
-            if let Some(oldest) = page.oldest_seq.filter(|oldest| *oldest > self.after + 1) {
-                self.waiting.push_back(named("resync", &json!({"seq": oldest})));
-            }
+            self.tell_what_is_gone(events.first()).await?;
         }
-        for event in page.items {
+        if events.is_empty() {
+            return self.end_if_over().await;
+        }
+        for event in events {
             self.after = event.seq;
-            let last = final_state(&event.data).filter(|state| *state != JobState::Completed || !self.reviewed);
-            if self.kind.is_none_or(|kind| kind == event.data.kind()) {
+            if self.kind.is_none_or(|kind| kind == event.kind) {
                 self.waiting.push_back(told(&event));
             }
+            let last = final_state(&event)?.filter(|state| *state != JobState::Completed || !self.reviewed);
             if let Some(state) = last {
                 self.end(state);
             }
         }
-        if !self.ended && self.waiting.is_empty() {
-            self.end_if_over().await;
+        Ok(())
+    }
+
+    /// Numbers have no gaps, so a reader that is given the next one has lost nothing.
+    async fn tell_what_is_gone(&mut self, first: Option<&StoredEvent>) -> Result<(), StoreError> {
+        if first.is_some_and(|first| first.seq == self.after + 1) {
+            return Ok(());
         }
+        let oldest = self.api.store.oldest_seq(self.job).await?;
+        if let Some(oldest) = oldest.filter(|oldest| *oldest > self.after + 1) {
+            self.waiting.push_back(named("resync", &json!({"seq": oldest})));
+        }
+        Ok(())
     }
 
     /// A reader that resumes after the final state gets its `end` too.
-    async fn end_if_over(&mut self) {
-        if let Ok(Some(job)) = self.api.store.job(self.job).await
+    async fn end_if_over(&mut self) -> Result<(), StoreError> {
+        if let Some(job) = self.api.store.job(self.job).await?
             && job.state.is_finished()
-            && let Ok(rest) = self.api.store.events(self.job, self.after, 1, None).await
-            && rest.items.is_empty()
-            && let Ok(last) = self.api.store.last_seq(self.job).await
+            && self.api.store.events(self.job, self.after, 1, None).await?.is_empty()
         {
             // Also for a reader that asked for what will never come.
-            self.after = last;
+            self.after = self.api.store.last_seq(self.job).await?;
             self.end(job.state);
         }
+        Ok(())
     }
 
     fn end(&mut self, state: JobState) {
@@ -135,16 +154,19 @@ impl Reader {
     }
 }
 
-fn final_state(data: &EventData) -> Option<JobState> {
-    match data {
-        EventData::State { to, .. } if to.is_finished() => Some(*to),
-        _ => None,
+fn final_state(event: &StoredEvent) -> Result<Option<JobState>, StoreError> {
+    if event.kind != EventKind::State {
+        return Ok(None);
     }
+    Ok(match event.parse()? {
+        EventData::State { to, .. } if to.is_finished() => Some(to),
+        _ => None,
+    })
 }
 
-fn told(event: &Event) -> Sse {
+fn told(event: &StoredEvent) -> Sse {
     let whole = serde_json::to_string(event).unwrap_or_default();
-    Sse::default().id(event.seq.to_string()).event(event.data.kind().as_str()).data(whole)
+    Sse::default().id(event.seq.to_string()).event(event.kind.as_str()).data(whole)
 }
 
 fn named(name: &str, data: &serde_json::Value) -> Sse {

@@ -30,7 +30,7 @@ pub(super) async fn append(
     api.pace.take(job.id, batch.events.len(), api.clock.monotonic()).map_err(|wait| {
         ApiError::new(ErrorCode::RateLimited, "too many events; send this batch again later").with_retry_after(wait)
     })?;
-    match api.store.append_worker_events(job.id, job.attempt, api.clock.now(), &batch.events).await? {
+    match api.store.append_worker_events(job.id, job.attempt, api.clock.now(), batch.events).await? {
         Appended::Stored { last_client_seq } => {
             api.got_somewhere(&job).await?;
             Ok(Json(EventAck { last_client_seq }))

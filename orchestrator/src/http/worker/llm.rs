@@ -3,8 +3,10 @@
 //! A call runs to its end and is recorded though the worker that asked has gone; it is aborted, and recorded so, at once
 //! when its job is to stop.
 
+use std::time::Duration;
+
 use axum::{Json, extract::State};
-use protocol::{Completion, CompletionRequest, ErrorCode, EventData, JobState};
+use protocol::{Completion, CompletionRequest, ErrorCode, EventData};
 
 use super::{
     WorkerApi,
@@ -151,9 +153,16 @@ enum Wanted {
     Ended,
 }
 
+/// The job was read a moment ago: what happened to it since then is looked for only in calls that take a while.
+const FIRST_LOOK: Duration = Duration::from_millis(50);
+
 /// Returns once nobody waits for the answers of this attempt any more.
 async fn unwanted(store: &Store, job: &JobRecord) {
     let mut bell = store.feed().follow(job.id);
+    tokio::select! {
+        () = bell.changed() => {}
+        () = tokio::time::sleep(FIRST_LOOK) => {}
+    }
     loop {
         match is_to_stop(store, job).await {
             // A store that is not well is heard of when the call is recorded.
@@ -164,12 +173,9 @@ async fn unwanted(store: &Store, job: &JobRecord) {
 }
 
 async fn is_to_stop(store: &Store, job: &JobRecord) -> Result<Wanted, StoreError> {
-    let now = store.job(job.id).await?;
-    let lives =
-        |now: &JobRecord| now.attempt == job.attempt && matches!(now.state, JobState::InProgress | JobState::Stuck);
-    Ok(match now.filter(lives) {
-        Some(now) if now.cancel_requested_at.is_some() => Wanted::Cancelled,
-        Some(_) => Wanted::Yes,
+    Ok(match store.is_to_stop(job.id, job.attempt).await? {
+        Some(true) => Wanted::Cancelled,
+        Some(false) => Wanted::Yes,
         None => Wanted::Ended,
     })
 }
