@@ -174,7 +174,7 @@ impl App {
         let (store, instance) = open_store(&config, &metrics).await?;
         let key = Arc::new(SigningKey::load(config.jwt_secret.as_ref(), &config.data_dir)?);
         let gateway = Arc::new(Gateway::new(models::settings(&config.llm)?).map_err(ModelsError::from)?);
-        let tools = Arc::new(HostTools::new(store.clone(), clock.clone())?);
+        let tools = Arc::new(HostTools::new(store.clone(), clock.clone(), config.tool_rates.clone())?);
         let tokens = WorkerTokens::new(Arc::clone(&key), instance);
         let ceiling = ceiling(&config, &tools);
         let (lease, pulse) = (Duration::from_secs(config.lease_seconds), Pulse::new(clock.clone()));

@@ -3,17 +3,19 @@
 //! Owns the one subscriber, set once at the start. Never decides what is worth a line.
 
 pub mod metrics;
+pub mod traces;
 
 use std::io::IsTerminal;
 
 use tracing::Subscriber;
 use tracing_subscriber::{
-    EnvFilter,
+    EnvFilter, Layer,
     fmt::{self, MakeWriter},
     layer::SubscriberExt,
     util::SubscriberInitExt,
 };
 
+use self::traces::Traces;
 use crate::config::{LogFormat, LogSettings};
 
 /// The log could not be set up.
@@ -27,20 +29,28 @@ pub enum TelemetryError {
         /// What is wrong with it.
         reason: String,
     },
+    /// Nothing can be sent there.
+    #[error("OTEL_EXPORTER_OTLP_ENDPOINT={endpoint}: {reason}")]
+    Collector {
+        /// As given.
+        endpoint: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A second subscriber in one process.
     #[error("the log is already set up")]
     Twice,
 }
 
-/// Sends the log to standard error.
-pub fn init(settings: &LogSettings) -> Result<(), TelemetryError> {
+/// Sends the log to standard error, and its spans to a collector, if there is one.
+pub fn init(settings: &LogSettings, traces: Option<&Traces>) -> Result<(), TelemetryError> {
     let terminal = std::io::stderr().is_terminal();
     let look = match settings.format {
         LogFormat::Pretty => Look::Pretty { colour: terminal },
         LogFormat::Auto if terminal => Look::Pretty { colour: true },
         LogFormat::Auto | LogFormat::Json => Look::Json,
     };
-    subscriber(&settings.filter, look, std::io::stderr)?.try_init().map_err(|_| TelemetryError::Twice)
+    subscriber(&settings.filter, look, std::io::stderr, traces)?.try_init().map_err(|_| TelemetryError::Twice)
 }
 
 /// How lines look.
@@ -60,6 +70,7 @@ pub fn subscriber<W>(
     filter: &str,
     look: Look,
     writer: W,
+    traces: Option<&Traces>,
 ) -> Result<impl Subscriber + Send + Sync + use<W>, TelemetryError>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + Clone + 'static,
@@ -78,5 +89,7 @@ where
             (None, Some(json.with_writer(writer)))
         }
     };
-    Ok(tracing_subscriber::registry().with(filter).with(pretty).with(json))
+    // The filter is the lines': which spans go to a collector does not depend on what is logged.
+    let lines = pretty.map(Layer::boxed).or(json.map(Layer::boxed)).with_filter(filter);
+    Ok(tracing_subscriber::registry().with(lines).with(traces.map(Traces::layer)))
 }

@@ -28,6 +28,7 @@ pub(crate) fn spawn(spec: &ContainerSpec, output: &Path) -> Child {
         .env("HOME", home)
         .env("PATH", "/usr/local/bin:/usr/bin:/bin")
         .env("LANG", "C.UTF-8")
+        .envs(spec.traceparent.as_ref().map(|context| ("TRACEPARENT", context)))
         .current_dir(&spec.workspace)
         .stdin(Stdio::null())
         .stdout(out)

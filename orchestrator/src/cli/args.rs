@@ -108,7 +108,7 @@ fn run(command: Command, environment: &Environment, output: &mut Output) -> Resu
         .build()
         .map_err(|error| CliError::failed("cannot start: no threads", error))?;
     if !matches!(command, Command::Serve(_)) {
-        crate::telemetry::init(&crate::config::log_for_commands(environment)?)?;
+        crate::telemetry::init(&crate::config::log_for_commands(environment)?, None)?;
     }
     runtime.block_on(async {
         match command {

@@ -10,6 +10,7 @@ use crate::{
     app::{ServeError, chain},
     config::Environment,
     store::StoreError,
+    telemetry::traces::Traces,
 };
 
 /// Its arguments.
@@ -21,10 +22,16 @@ pub(super) struct ServeArgs {
 
 pub(super) async fn run(args: ServeArgs, environment: &Environment) -> Result<Exit, CliError> {
     let config = args.flags.load(environment)?;
-    crate::telemetry::init(&config.log)?;
+    let traces = config.otel_endpoint.as_deref().map(Traces::to).transpose()?;
+    crate::telemetry::init(&config.log, traces.as_ref())?;
     crate::failpoint::arm(environment);
     crate::failpoint::reach("serve.start");
-    crate::app::serve(config).await.map_err(|error| ended(&error))?;
+    let served = crate::app::serve(config).await;
+    if let Some(traces) = traces {
+        // It blocks, and what it waits for needs no thread of ours.
+        let _ = tokio::task::spawn_blocking(move || traces.finish()).await;
+    }
+    served.map_err(|error| ended(&error))?;
     Ok(Exit::Fine)
 }
 

@@ -6,8 +6,12 @@ use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{ContainerInfo, JobId, JobReason};
+use tracing::{Instrument as _, Span};
 
-use super::{Pulse, Sandbox, SocketJob, Sockets, plan::Action};
+use super::{
+    Pulse, Sandbox, SocketJob, Sockets,
+    plan::{Action, Subject},
+};
 use crate::{
     auth::{TokenError, WorkerTokens},
     clock::Clock,
@@ -15,7 +19,7 @@ use crate::{
     engine::{ContainerRole, ContainerSpec, Engine, EngineError, Resources, SandboxReadiness},
     failpoint,
     store::{Changed, Store, StoreError},
-    telemetry::metrics::Metrics,
+    telemetry::{metrics::Metrics, traces},
     workspace::Workspaces,
 };
 
@@ -67,13 +71,27 @@ impl Hands {
     /// Does it; a failure is logged here and rested on, so that the next decision does not spin.
     pub(super) async fn apply(&self, action: Action) {
         let subject = action.subject();
-        if let Err(error) = self.try_apply(action.clone()).await {
+        let span = self.span(&action).await;
+        if let Err(error) = self.try_apply(action.clone()).instrument(span).await {
             tracing::warn!(?subject, error = &error as &dyn std::error::Error, "will be tried again: {action:?}");
             if matches!(error, Undone::Engine(_)) {
                 self.sandbox.doubt().await;
             }
             tokio::time::sleep(REST).await;
         }
+    }
+
+    /// What is done for a job belongs to the trace of the request that made it.
+    async fn span(&self, action: &Action) -> Span {
+        if !traces::are_kept() {
+            return Span::none();
+        }
+        let Subject::Job(id) = action.subject() else { return Span::none() };
+        let span = tracing::info_span!("dispatch", otel.name = action.name(), job.id = %id);
+        if let Ok(Some(job)) = self.store.job(id).await {
+            traces::follow(&span, job.traceparent.as_deref());
+        }
+        span
     }
 
     async fn try_apply(&self, action: Action) -> Result<(), Undone> {
@@ -211,7 +229,7 @@ impl Hands {
             },
             run_folder: self.sockets.folder(&container.name),
             workspace: self.workspaces.folder(job.id),
-            traceparent: None,
+            traceparent: job.traceparent.clone(),
         }
     }
 

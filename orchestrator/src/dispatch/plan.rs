@@ -179,6 +179,25 @@ impl Action {
             Self::Sweep { folder } => Subject::Container(folder.clone()),
         }
     }
+
+    /// What a trace calls it.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Start { .. } => "job.start",
+            Self::Resume { .. } => "job.resume",
+            Self::Settle { .. } => "job.settle",
+            Self::Stick { .. } => "job.stick",
+            Self::Nudge { .. } => "job.nudge",
+            Self::StartAgain { .. } => "job.start_again",
+            Self::Refuse { .. } => "job.refuse",
+            Self::Orphan { .. } => "job.orphan",
+            Self::Cancel { .. } => "job.cancel",
+            Self::Expire { .. } => "job.expire",
+            Self::Evict { .. } => "job.evict",
+            Self::Remove { .. } => "container.remove",
+            Self::Sweep { .. } => "folder.remove",
+        }
+    }
 }
 
 /// Decisions, and when to look again though nothing woke us.

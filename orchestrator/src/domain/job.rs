@@ -81,6 +81,8 @@ pub struct JobRecord {
     pub prompts_closed: bool,
     /// Not started until somebody says so.
     pub held: bool,
+    /// The trace it belongs to: the context of the request that made it.
+    pub traceparent: Option<String>,
     pub usage: Usage,
 }
 

@@ -19,7 +19,7 @@ use axum::{
 };
 use protocol::ErrorCode;
 use tower_http::catch_panic::CatchPanicLayer;
-use tracing::{Instrument, debug, info, info_span, warn};
+use tracing::{Instrument, debug, field::display, info, info_span, warn};
 
 use super::{
     listen::Peer,
@@ -27,7 +27,10 @@ use super::{
 };
 use crate::{
     auth::Identity,
-    telemetry::metrics::{self, Metrics},
+    telemetry::{
+        metrics::{self, Metrics},
+        traces,
+    },
 };
 
 const MAX_REQUEST_ID_BYTES: usize = 128;
@@ -109,12 +112,16 @@ async fn frame(State(frame): State<Arc<Frame>>, mut request: Request, next: Next
     let method = request.method().clone();
     // The route as it was written, so that no id and no query (which may hold a token) gets into the log.
     let route = request.extensions().get::<MatchedPath>().map_or("unmatched".into(), |path| path.as_str().to_owned());
-    let span = info_span!("request", request.id = context.id());
+    // It cannot be given later.
+    let name = traces::are_kept().then(|| format!("{method} {route}"));
+    let span =
+        info_span!("request", otel.kind = name.as_ref().map(|_| "server"), otel.name = name, request.id = context.id());
+    traces::follow(&span, header_text(request.headers(), traces::TRACEPARENT));
     let response = match check_host(&frame, request.headers(), request.uri()) {
         Ok(()) => next.run(request).instrument(span.clone()).await,
         Err(error) => error.into_response(),
     };
-    let _entered = span.entered();
+    let _entered = span.clone().entered();
     let mut response = as_problem(response, &frame, &context);
     if let Ok(id) = HeaderValue::from_str(context.id()) {
         response.headers_mut().insert(&REQUEST_ID, id);
@@ -123,6 +130,7 @@ async fn frame(State(frame): State<Arc<Frame>>, mut request: Request, next: Next
     let took = started.elapsed();
     let status = response.status().as_u16();
     frame.metrics.request(metrics::Request { side: frame.side, method: method.as_str(), route: &route, status, took });
+    traces::answered(&span, method.as_str(), &route, status);
     let answered = Answered { route: &route, status, took, bytes: response.body().size_hint().exact() };
     log_request(&frame, &method, &answered, &context);
     response
@@ -142,11 +150,12 @@ fn log_request(frame: &Frame, method: &Method, answered: &Answered<'_>, context:
     let Answered { route, status, took, bytes } = *answered;
     let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     let user = context.caller().map_or("-", |caller| caller.user.as_str());
+    let from = context.from().map(|Peer(address)| display(address.ip()));
     let (request_id, side) = (context.id(), frame.side);
     if HEALTH_ROUTES.contains(&route) {
-        debug!(target: "gantry::request", method = %method, route, status, duration_ms, bytes, user, request_id, side, "request");
+        debug!(target: "gantry::request", method = %method, route, status, duration_ms, bytes, user, from, request_id, side, "request");
     } else {
-        info!(target: "gantry::request", method = %method, route, status, duration_ms, bytes, user, request_id, side, "request");
+        info!(target: "gantry::request", method = %method, route, status, duration_ms, bytes, user, from, request_id, side, "request");
     }
 }
 
@@ -188,8 +197,12 @@ fn has_own_body(response: &Response) -> bool {
     kind.contains("json") || kind.starts_with("text/html")
 }
 
+fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
 fn request_id(headers: &HeaderMap) -> String {
-    let given = headers.get(&REQUEST_ID).and_then(|value| value.to_str().ok());
+    let given = header_text(headers, REQUEST_ID.as_str());
     let sane = |id: &&str| (1..=MAX_REQUEST_ID_BYTES).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic());
     // A call's id is as good a name for a request as any.
     given.filter(sane).map_or_else(|| protocol::CallId::generate().0, str::to_owned)

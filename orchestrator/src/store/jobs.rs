@@ -84,6 +84,19 @@ impl Store {
         lifecycle::load(&mut connection, id).await
     }
 
+    /// Whether an attempt's job is to stop; none once the attempt is over.
+    pub async fn is_to_stop(&self, id: JobId, attempt: u32) -> Result<Option<bool>, StoreError> {
+        let stops = sqlx::query_scalar(
+            "SELECT cancel_requested_at IS NOT NULL FROM jobs \
+             WHERE id = $1 AND attempt = $2 AND state IN ('in_progress', 'stuck')",
+        )
+        .bind(*id.as_uuid())
+        .bind(i64::from(attempt))
+        .fetch_optional(&self.read)
+        .await?;
+        Ok(stops)
+    }
+
     /// Jobs, newest first.
     pub async fn jobs(&self, filter: &JobFilter) -> Result<Vec<JobRecord>, StoreError> {
         let mut query = QueryBuilder::<Sqlite>::new(concat!("SELECT ", job_columns!(), " FROM jobs WHERE 1 = 1"));
@@ -215,9 +228,9 @@ async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> 
     sqlx::query(
         "INSERT INTO jobs (id, rev, user_id, title, prompt, mode, placement, state, priority, labels, metadata, limits, \
          tools, image, model, plan, source, restarted_from, attempt, repair_attempts, created_at, last_activity_at, \
-         prompts_closed, review, parent_id, depth, held, message) \
+         prompts_closed, review, parent_id, depth, held, message, traceparent) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, 0, 0, $19, $19, $20, $21, \
-         $22, $23, $24, $25)",
+         $22, $23, $24, $25, $26)",
     )
     .bind(*job.id.as_uuid())
     .bind(job.rev)
@@ -247,6 +260,7 @@ async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> 
     .bind(i64::from(job.depth))
     .bind(job.held)
     .bind(&job.message)
+    .bind(&job.traceparent)
     .execute(tx)
     .await?;
     Ok(())

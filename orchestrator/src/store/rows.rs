@@ -2,10 +2,11 @@
 
 use chrono::{DateTime, Utc};
 use protocol::{
-    ContainerInfo, Event, EventData, JobId, JobMode, JobReason, JobResult, JobState, Limits, PartialResult, Placement,
-    Source, Usage,
+    ContainerInfo, EventData, EventKind, JobId, JobMode, JobReason, JobResult, JobState, Limits, PartialResult,
+    Placement, Source, Usage,
 };
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
 use sqlx::FromRow;
 use uuid::Uuid;
 
@@ -61,6 +62,7 @@ pub(super) struct JobRow {
     container: Option<String>,
     prompts_closed: bool,
     held: bool,
+    traceparent: Option<String>,
     input_tokens: i64,
     output_tokens: i64,
     cache_read_tokens: i64,
@@ -77,7 +79,7 @@ macro_rules! job_columns {
         "id, rev, user_id, title, prompt, mode, placement, state, reason, message, priority, labels, metadata, limits, \
          tools, image, model, plan, review, source, restarted_from, parent_id, depth, attempt, repair_attempts, created_at, started_at, \
          last_activity_at, cancel_requested_at, cancel_message, cancelled_by_parent, finished_at, not_before, result_text, \
-         result_partial, token_hash, lease_expires_at, calls_before_attempt, worker_seen_at, container, prompts_closed, held, input_tokens, output_tokens, cache_read_tokens, \
+         result_partial, token_hash, lease_expires_at, calls_before_attempt, worker_seen_at, container, prompts_closed, held, traceparent, input_tokens, output_tokens, cache_read_tokens, \
          cache_write_tokens, cost_micro_usd, llm_calls, tool_calls, iterations"
     };
 }
@@ -139,6 +141,7 @@ impl JobRow {
             container: self.container.map(|c| row.json::<ContainerInfo>("container", &c)).transpose()?,
             prompts_closed: self.prompts_closed,
             held: self.held,
+            traceparent: self.traceparent,
             usage: Usage {
                 input_tokens: row.number("input_tokens", self.input_tokens)?,
                 output_tokens: row.number("output_tokens", self.output_tokens)?,
@@ -158,27 +161,49 @@ impl JobRow {
 pub(super) struct EventRow {
     cursor: i64,
     job_id: Uuid,
-    pub(super) seq: i64,
+    seq: i64,
     attempt: i64,
     at: DateTime<Utc>,
     kind: String,
     data: String,
 }
 
+/// One event as it is stored, and as `protocol::Event` has it on the wire: what happened goes on as it was written, neither
+/// parsed nor written again on its way to a reader.
+#[derive(Debug, Clone, Serialize)]
+pub struct StoredEvent {
+    v: u8,
+    /// Its number in its job.
+    pub seq: i64,
+    cursor: i64,
+    job_id: JobId,
+    attempt: u32,
+    at: DateTime<Utc>,
+    /// Of which kind.
+    pub kind: EventKind,
+    data: Box<RawValue>,
+}
+
+impl StoredEvent {
+    /// What happened.
+    pub fn parse(&self) -> Result<EventData, StoreError> {
+        let whole = serde_json::json!({"kind": self.kind, "data": self.data});
+        serde_json::from_value(whole).map_err(|_| Place { table: "events", id: *self.job_id.as_uuid() }.wrong("data"))
+    }
+}
+
 impl EventRow {
-    pub(super) fn into_event(self) -> Result<Event, StoreError> {
+    pub(super) fn into_event(self) -> Result<StoredEvent, StoreError> {
         let row = Place { table: "events", id: self.job_id };
-        let data: serde_json::Value = row.json("data", &self.data)?;
-        let data: EventData = serde_json::from_value(serde_json::json!({"kind": self.kind, "data": data}))
-            .map_err(|_| row.wrong("kind"))?;
-        Ok(Event {
+        Ok(StoredEvent {
             v: 1,
             seq: self.seq,
             cursor: self.cursor,
             job_id: JobId::from_uuid(self.job_id),
             attempt: row.number("attempt", self.attempt)?,
             at: self.at,
-            data,
+            kind: row.known("kind", EventKind::parse(&self.kind))?,
+            data: RawValue::from_string(self.data).map_err(|_| row.wrong("data"))?,
         })
     }
 }

@@ -45,7 +45,8 @@ async fn a_job_and_a_request_have_one_line_each() {
     let lines = Lines::default();
     let writer = lines.clone();
     // The story's thread runs the whole orchestrator.
-    let _logging = tracing::subscriber::set_default(subscriber("info", Look::Json, move || writer.clone()).unwrap());
+    let _logging =
+        tracing::subscriber::set_default(subscriber("info", Look::Json, move || writer.clone(), None).unwrap());
     let world = World::new().await;
     let ada = world.user("ada");
     let made = ada.post("/api/jobs", &json!({"prompt": "a secret plan"})).await.expect(201);
@@ -76,5 +77,6 @@ async fn a_job_and_a_request_have_one_line_each() {
     assert_eq!(line["status"], 201);
     assert_eq!(line["bytes"], made.header("content-length").unwrap().parse::<u64>().unwrap());
     assert!(line["duration_ms"].is_u64());
+    assert_eq!(line["from"], "127.0.0.1");
     assert!(!lines.text().contains("secret"), "nobody's words are logged");
 }

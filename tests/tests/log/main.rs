@@ -2,3 +2,5 @@
 
 #[cfg(test)]
 mod lines;
+#[cfg(test)]
+mod traces;

@@ -52,6 +52,7 @@ pub(crate) fn job(state: JobState) -> JobRecord {
         container: None,
         prompts_closed: false,
         held: false,
+        traceparent: None,
         usage: Usage::default(),
     }
 }

@@ -23,6 +23,7 @@ use crate::{
     failpoint,
     http::{extract::ApiJsonBytes, problem::ApiError},
     store::Deed,
+    telemetry::traces,
     workspace::WorkspaceError,
 };
 
@@ -192,6 +193,7 @@ fn record(id: JobId, now: DateTime<Utc>, new: NewJob, accepted: Accepted) -> Job
         container: None,
         prompts_closed: false,
         held: request.hold,
+        traceparent: traces::current(),
         usage: Usage::default(),
     }
 }

@@ -14,6 +14,7 @@ use futures_util::{
 };
 use protocol::{CallId, ErrorCode, JobId};
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 
 use crate::http::problem::{ApiError, Carried};
 
@@ -48,11 +49,12 @@ impl<A: Send + Sync + 'static> UnderWay<A> {
             let mut calls = self.lock();
             let known = calls.entry(key.clone()).or_insert_with(|| {
                 let leaving = Leaving { calls: Arc::clone(self), key };
-                let task = self.tasks.spawn(async move {
+                let task = async move {
                     let answer = call.await;
                     drop(leaving);
                     answer.map(Arc::new).map_err(Carried::from)
-                });
+                };
+                let task = self.tasks.spawn(task.in_current_span());
                 let answer = task.map(|done| done.unwrap_or_else(|died| Err(ApiError::internal(died).into())));
                 Call { question: question.to_owned(), answer: answer.boxed().shared() }
             });
