@@ -4,9 +4,10 @@
 //! not carry this instance's label, and never starts one that does not show its posture.
 
 use std::{
+    collections::HashSet,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -62,6 +63,8 @@ pub struct Docker {
     /// An engine error came since the last probe.
     doubt: AtomicBool,
     watch: Mutex<Watch>,
+    /// Containers that something happened to since they were last looked at.
+    moved: std::sync::Mutex<HashSet<String>>,
 }
 
 /// What each container's making needs to know of the engine.
@@ -81,12 +84,17 @@ impl Docker {
             passed: Mutex::new(None),
             doubt: AtomicBool::new(false),
             watch: Mutex::new(Watch::default()),
+            moved: std::sync::Mutex::default(),
         }
     }
 
     /// Whether an engine error came since this was last asked.
     pub(super) fn take_doubt(&self) -> bool {
         self.doubt.swap(false, Ordering::Relaxed)
+    }
+
+    fn moved(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.moved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn noted<T>(&self, result: Result<T, EngineError>) -> Result<T, EngineError> {

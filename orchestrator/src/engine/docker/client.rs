@@ -56,8 +56,8 @@ impl From<Fault> for EngineError {
     }
 }
 
-/// Changes of containers, as they happen.
-pub(super) type Changes = Pin<Box<dyn Stream<Item = Result<(), EngineError>> + Send>>;
+/// Changes of containers, as they happen: the id of each.
+pub(super) type Changes = Pin<Box<dyn Stream<Item = Result<Option<String>, EngineError>> + Send>>;
 
 /// A connection to one engine. Made at the first call, since the engine may come up later than we do.
 pub(super) struct Client {
@@ -178,7 +178,9 @@ impl Client {
         ]);
         let options = EventsOptionsBuilder::new().since(&since.to_string()).filters(&filters).build();
         let events = self.docker()?.events(Some(options));
-        Ok(Box::pin(events.map(|event| event.map(drop).map_err(|error| EngineError::from(fault(error))))))
+        Ok(Box::pin(
+            events.map(|event| event.map(|event| event.actor?.id).map_err(|error| EngineError::from(fault(error)))),
+        ))
     }
 
     async fn ask<'a, T, F>(&'a self, limit: Duration, call: impl FnOnce(&'a bollard::Docker) -> F) -> Result<T, Fault>

@@ -133,18 +133,27 @@ impl Docker {
     }
 
     /// Every container with these labels. One that goes away while we look is left out.
+    ///
+    /// Of one that runs the list says all there is to know, unless something has just happened to it: the engine tells of a
+    /// death before its list shows it, while an inspection waits until that is written down.
     pub(in crate::engine) async fn all(&self, labels: &[String]) -> Result<Vec<ContainerView>, EngineError> {
         let mut views = Vec::new();
         for listed in self.client.with_labels(labels).await? {
-            if let Some(view) = wire::view_of_running(&listed) {
+            let running = wire::view_of_running(&listed);
+            let Some(id) = listed.id else { continue };
+            // Before it is looked at: what happens from now on counts for the next look.
+            let moved = self.moved().remove(&id);
+            if let Some(view) = running.filter(|_| !moved) {
                 views.push(view);
                 continue;
             }
-            let Some(id) = listed.id else { continue };
             match self.client.inspect(&id).await {
                 Ok(seen) => views.push(wire::view(&seen)),
                 Err(Fault::NotFound(_)) => {}
-                Err(fault) => return Err(fault.into()),
+                Err(fault) => {
+                    self.moved().insert(id);
+                    return Err(fault.into());
+                }
             }
         }
         Ok(views)

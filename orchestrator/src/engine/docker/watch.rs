@@ -1,6 +1,7 @@
 //! The watch over what happens to this instance's containers.
 //!
-//! Owns the event stream, its reconnecting and the pause between tries. Carries no data: a hint that it is time to look.
+//! Owns the event stream, its reconnecting and the pause between tries. Carries no data: a hint that it is time to look, and at
+//! which container closely.
 
 use std::time::Duration;
 
@@ -15,6 +16,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// An engine that hangs, or a network that swallows, breaks no stream: after such a silence it is asked.
 const SILENCE_BEFORE_PING: Duration = Duration::from_secs(15);
+
+/// Remembered of what moved; whoever is forgotten is seen a look later.
+const MAX_MOVED: usize = 10_000;
 
 /// The stream, or what is known of the tries to get one.
 #[derive(Default)]
@@ -44,7 +48,15 @@ impl Docker {
         let mut watch = self.watch.lock().await;
         while let Some(stream) = watch.stream.as_mut() {
             match tokio::time::timeout(SILENCE_BEFORE_PING, stream.next()).await {
-                Ok(Some(Ok(()))) => watch.failures = 0,
+                Ok(Some(Ok(id))) => {
+                    watch.failures = 0;
+                    let mut moved = self.moved();
+                    // Those that went away before anybody looked.
+                    if moved.len() >= MAX_MOVED {
+                        moved.clear();
+                    }
+                    moved.extend(id);
+                }
                 Ok(ended) => {
                     tracing::debug!(?ended, "the engine's events broke off");
                     watch.lost();

@@ -1,11 +1,12 @@
 //! The watch over the engine's events when the engine goes away and comes back.
 
-use std::time::Duration;
+use std::{process::Stdio, time::Duration};
 
-use orchestrator::engine::{Engine, EngineError};
+use orchestrator::engine::{ContainerStatus, Engine, EngineError};
 use tokio::{
     io::copy_bidirectional,
     net::{UnixListener, UnixStream},
+    process::Command,
     task::JoinSet,
 };
 
@@ -64,5 +65,33 @@ async fn the_engines_leaving_and_coming_back_are_hints() {
     hint().await;
     ring.engine.remove(job.name()).await.unwrap();
     hint().await;
+    ring.finish().await;
+}
+
+#[tokio::test]
+async fn a_death_is_in_the_list_with_its_hint() {
+    let ring = Ring::with(Image::Good, |_| {});
+    let hint = || async { tokio::time::timeout(PATIENCE, ring.engine.changed()).await.expect("a hint comes") };
+    hint().await;
+    // The engine writes a death down a moment after it has told of it.
+    for round in 0..5 {
+        let job = ring.job("ready\nsleep");
+        ring.engine.ensure_started(&job.spec).await.unwrap();
+        hint().await;
+        job.ready().await;
+        assert_eq!(ring.engine.list().await.unwrap()[0].status, ContainerStatus::Running);
+        let killing = Command::new("docker").args(["kill", job.name()]).stdout(Stdio::null()).status();
+        let (seen, killed) = tokio::join!(
+            async {
+                hint().await;
+                ring.engine.list().await.unwrap()
+            },
+            killing
+        );
+        assert!(killed.unwrap().success());
+        assert!(matches!(seen[0].status, ContainerStatus::Exited { code: 137, .. }), "round {round}: {seen:?}");
+        ring.engine.remove(job.name()).await.unwrap();
+        hint().await;
+    }
     ring.finish().await;
 }
