@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use protocol::{JobReason, JobState};
 use rstest::rstest;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tests::User;
 
 use crate::{
     engine::must,
     program::Daemon,
-    stack::{GATE, OBEDIENT, Stack, is_tool_use, running},
+    stack::{GATE, GONE_WITHIN, OBEDIENT, Stack, is_tool_use, running},
 };
 
 /// A container's death is noticed within (contract: sandbox, Cancel and end).
@@ -49,6 +49,23 @@ async fn a_container_that_vanished_fails_its_job() {
     let job = ada.wait_for_end(id).await;
     assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::WorkerLost)), "{job:#?}");
     assert_eq!(job.attempt, 1, "tools may have had effects: it is not tried again");
+    stack.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_that_fills_its_disk_is_stopped() {
+    let stack = Stack::start().await;
+    let ada = stack.user("ada").await;
+    // Each of them is small enough: it is the sum that counts.
+    let mut body = running("for n in $(seq 30); do head -c 1M /dev/zero > part-$n; done; sleep 600");
+    body["limits"] = json!({"disk_mb": 20});
+    let id = ada.create(body).await;
+    let job = ada.wait_for_end(id).await;
+    assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::DiskLimit)), "{job:#?}");
+    assert!(job.message.as_deref().is_some_and(|message| message.contains("limits.disk_mb = 20")), "{job:#?}");
+    let partial = job.result.and_then(|result| result.partial).expect("what it had done is kept");
+    assert_eq!(partial.text, "I run it.");
+    stack.gone(id, GONE_WITHIN).await;
     stack.finish().await;
 }
 

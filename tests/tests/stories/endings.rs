@@ -32,6 +32,23 @@ async fn a_worker_that_dies_fails_its_job_with_what_there_was(
     world.finish().await;
 }
 
+#[tokio::test]
+async fn a_job_that_fills_its_disk_is_stopped() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "work", "limits": {"disk_mb": 1}})).await;
+    let hand = world.hand(id).await;
+    hand.say(1, "half of it").await.expect(200);
+    for part in 0..3 {
+        std::fs::write(world.workspace(id).join(format!("part-{part}")), vec![1; 500_000]).unwrap();
+    }
+    let job = ada.wait_for(id, JobState::Failed).await;
+    assert_eq!(job.reason, Some(JobReason::DiskLimit));
+    assert!(job.message.is_some_and(|message| message.contains("limits.disk_mb = 1")));
+    assert_eq!(job.result.and_then(|result| result.partial).map(|partial| partial.text), Some("half of it".to_owned()));
+    world.finish().await;
+}
+
 #[rstest]
 #[case::exit_zero_without_a_report(true)]
 #[case::vanished(false)]
