@@ -168,7 +168,7 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
 impl App {
     /// Builds everything. Nothing runs yet.
     pub async fn build(config: Config, seams: Seams) -> Result<Self, ServeError> {
-        let hold = Hold::take(&config.data_dir)?;
+        let hold = Hold::take(&config.data_dir, &config.run_dir)?;
         let clock = seams.clock.unwrap_or_else(Clock::system);
         let metrics = Metrics::default();
         let (store, instance) = open_store(&config, &metrics).await?;
@@ -229,11 +229,11 @@ impl App {
             ceiling,
             metrics: metrics.clone(),
             metrics_door,
-            logs,
+            logs: logs.clone(),
             drain: drain.clone(),
         }));
         let router = doors.public(config.allowed_hosts, public_side);
-        let retention = RetentionSweep { retention, records, store: store.clone(), workspaces, clock };
+        let retention = RetentionSweep { retention, records, store: store.clone(), workspaces, logs, clock };
         Ok(Self { store, sandbox, sockets, dispatcher, retention, router, metrics, scraped, calls, drain, _hold: hold })
     }
 
@@ -279,13 +279,13 @@ impl App {
         if let Some((dispatcher, sweep)) = self.dispatcher {
             let stop = drain.clone();
             tasks.spawn(async move {
-                let ran = sweep.run(stop).await;
-                ("the disk sweep", ran.map_err(|error| chain(&error)))
+                sweep.run(stop).await;
+                ("the disk sweep", Ok(()))
             });
             let stop = drain.clone();
             tasks.spawn(async move {
-                let ran = dispatcher.run(stop).await;
-                ("the dispatcher", ran.map_err(|error| chain(&error)))
+                dispatcher.run(stop).await;
+                ("the dispatcher", Ok(()))
             });
         }
         let result = supervise(tasks, drain).await;

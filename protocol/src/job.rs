@@ -79,6 +79,24 @@ wire_names!(JobReason {
     Internal => "internal",
 });
 
+impl JobReason {
+    /// What a worker can know and report.
+    pub const fn is_workers(self) -> bool {
+        matches!(
+            self,
+            Self::PidsLimit
+                | Self::IterationLimit
+                | Self::ToolCallLimit
+                | Self::TokenBudget
+                | Self::CostBudget
+                | Self::LlmError
+                | Self::DuplicateCalls
+                | Self::EmptyReply
+                | Self::Internal
+        )
+    }
+}
+
 /// Whose loop does the work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -248,14 +248,16 @@ pub struct CompleteReport {
 impl CompleteReport {
     /// The reason of a job that ends by this report; none when it completed.
     pub fn job_reason(&self) -> Option<JobReason> {
+        // The rest are the orchestrator's to find.
+        let given = self.reason.filter(|reason| reason.is_workers());
         match self.outcome {
             // An empty reply is never delivered as a result.
             ReportedOutcome::Completed if self.text.trim().is_empty() => Some(JobReason::EmptyReply),
             ReportedOutcome::Completed => None,
             // A worker that stops unasked was sent a signal from outside.
-            ReportedOutcome::Stopped => Some(self.reason.unwrap_or(JobReason::WorkerCrashed)),
+            ReportedOutcome::Stopped => Some(given.unwrap_or(JobReason::WorkerCrashed)),
             ReportedOutcome::Failed | ReportedOutcome::Limit | ReportedOutcome::Unknown => {
-                Some(self.reason.unwrap_or(JobReason::Internal))
+                Some(given.unwrap_or(JobReason::Internal))
             }
         }
     }

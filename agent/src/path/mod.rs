@@ -149,7 +149,9 @@ impl ToolPath {
     /// sanitise and cap. What joins later has its place in it: admin policy and permission before the approval context, hooks
     /// around the run.
     pub async fn call(&self, call_id: &str, name: &str, arguments: Value, stop: &CancellationToken) -> ToolCallRecord {
-        let span = tracing::info_span!("tool.call", tool.name = name, duration_ms = tracing::field::Empty);
+        // A name that is nobody's is a text that the model made up.
+        let known = self.registry.get(name).map(|entry| entry.spec.definition.name.as_str());
+        let span = tracing::info_span!("tool.call", tool.name = known, duration_ms = tracing::field::Empty);
         let input_shown = self.shown(name, &arguments);
         let begun = Instant::now();
         let mut record = match self.admit(name, arguments) {

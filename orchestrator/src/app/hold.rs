@@ -12,23 +12,24 @@ use std::{
 #[derive(Debug)]
 pub(super) struct Hold {
     _file: File,
+    _run_dir: File,
 }
 
 /// The data folder cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum HoldError {
     /// Another orchestrator has it.
-    #[error(
-        "{folder} is held by another orchestrator (process {holder}); stop it, or set GANTRY_DATA_DIR to another folder"
-    )]
+    #[error("{folder} is held by another orchestrator (process {holder}); stop it, or set {setting} to another folder")]
     Held {
-        /// The data folder.
+        /// The folder.
         folder: PathBuf,
+        /// Which sets it.
+        setting: &'static str,
         /// As it wrote itself.
         holder: String,
     },
     /// It cannot be made or written.
-    #[error("{folder} cannot be used as data folder; set GANTRY_DATA_DIR to one that this user may write")]
+    #[error("{folder} cannot be used; set GANTRY_DATA_DIR and GANTRY_RUN_DIR to folders that this user may write")]
     Io {
         /// The data folder.
         folder: PathBuf,
@@ -45,9 +46,24 @@ fn own_folder(path: &Path) -> io::Result<()> {
     if for_others > 0 { fs::set_permissions(path, fs::Permissions::from_mode(0o700)) } else { Ok(()) }
 }
 
+/// The folder of sockets, which nobody else may tidy up. It holds containers' folders and nothing else, so it is itself the lock.
+fn hold_run_dir(folder: &Path) -> Result<File, HoldError> {
+    let wrong = |source| HoldError::Io { folder: folder.to_owned(), source };
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(wrong)?;
+    let held = File::open(folder).map_err(wrong)?;
+    match held.try_lock() {
+        Ok(()) => Ok(held),
+        Err(TryLockError::WouldBlock) => {
+            let holder = "unknown".to_owned();
+            Err(HoldError::Held { folder: folder.to_owned(), setting: "GANTRY_RUN_DIR", holder })
+        }
+        Err(TryLockError::Error(source)) => Err(wrong(source)),
+    }
+}
+
 impl Hold {
     /// Makes the folder, if needed, and takes it. One that is there keeps its mode; what is ours in it is closed to others.
-    pub(super) fn take(folder: &Path) -> Result<Self, HoldError> {
+    pub(super) fn take(folder: &Path, run_dir: &Path) -> Result<Self, HoldError> {
         let wrong = |source| HoldError::Io { folder: folder.to_owned(), source };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(wrong)?;
         let mut file = OpenOptions::new()
@@ -65,13 +81,33 @@ impl Hold {
                 // It may be writing itself at this moment; then it stays nameless.
                 let _ = file.read_to_string(&mut holder);
                 let holder = if holder.trim().is_empty() { "unknown".to_owned() } else { holder.trim().to_owned() };
-                return Err(HoldError::Held { folder: folder.to_owned(), holder });
+                return Err(HoldError::Held { folder: folder.to_owned(), setting: "GANTRY_DATA_DIR", holder });
             }
             Err(TryLockError::Error(source)) => return Err(wrong(source)),
         }
         own_folder(&folder.join("logs")).map_err(wrong)?;
         file.set_len(0).map_err(wrong)?;
         writeln!(file, "{}", std::process::id()).map_err(wrong)?;
-        Ok(Self { _file: file })
+        Ok(Self { _file: file, _run_dir: hold_run_dir(run_dir)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_of_the_two_folders_has_one_holder() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        let first = Hold::take(&path("a"), &path("run")).unwrap();
+        let said = |data: &str, run: &str| Hold::take(&path(data), &path(run)).map(drop).unwrap_err().to_string();
+        let process = std::process::id().to_string();
+        let (data, run) = (said("a", "other"), said("b", "run"));
+        assert!(data.contains(&process) && data.contains("set GANTRY_DATA_DIR"), "{data}");
+        assert!(run.contains("set GANTRY_RUN_DIR"), "{run}");
+        assert_eq!(fs::read_dir(path("run")).unwrap().count(), 0, "nothing but containers' folders is in it");
+        drop(first);
+        Hold::take(&path("b"), &path("run")).unwrap();
     }
 }

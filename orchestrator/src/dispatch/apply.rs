@@ -10,13 +10,16 @@ use tracing::{Instrument as _, Span};
 
 use super::{
     Pulse, Sandbox, SocketJob, Sockets,
-    plan::{Action, Subject},
+    plan::{self, Action, Subject},
 };
 use crate::{
     auth::{TokenError, WorkerTokens},
     clock::Clock,
     domain::job::{AttemptStart, Death, JobRecord, Refused, Step},
-    engine::{ContainerRole, ContainerSpec, Engine, EngineError, Resources, SandboxReadiness},
+    engine::{
+        ContainerRole, ContainerSpec, ContainerStatus, ContainerView, Engine, EngineError, Resources, SandboxReadiness,
+        StartedContainer,
+    },
     failpoint,
     store::{Changed, Store, StoreError},
     telemetry::{metrics::Metrics, traces},
@@ -61,6 +64,8 @@ enum Undone {
     Store(#[from] StoreError),
     #[error(transparent)]
     Engine(#[from] EngineError),
+    #[error("the sandbox is not ready")]
+    NotReady,
     #[error("run folder")]
     Folder(#[from] std::io::Error),
     #[error("worker token")]
@@ -112,10 +117,7 @@ impl Hands {
                 }
                 Ok(())
             }
-            Action::StartAgain { job } => {
-                self.stop_current(job).await?;
-                self.begin(job, JobRecord::start_again).await
-            }
+            Action::StartAgain { job } => self.begin(job, JobRecord::start_again).await,
             Action::Refuse { job, spent } => {
                 let now = self.clock.now();
                 self.store.end(job, now, |job| job.fail(now, spent.reason(), spent.message())).await?;
@@ -144,7 +146,8 @@ impl Hands {
     /// The row first, then the folder, then the container: a crash in between leaves what recovery knows to handle.
     async fn begin(&self, id: JobId, transition: Begin) -> Result<(), Undone> {
         let Some(job) = self.store.job(id).await? else { return Ok(()) };
-        let SandboxReadiness::Ready(facts) = self.sandbox.state().await else { return Ok(()) };
+        let SandboxReadiness::Ready(facts) = self.sandbox.state().await else { return Err(Undone::NotReady) };
+        let old = job.container.clone().filter(|_| job.attempt > 0);
         let now = self.clock.now();
         let attempt = job.attempt + 1;
         let token = self.auth.mint(id, attempt, now)?;
@@ -171,6 +174,9 @@ impl Hands {
             return Ok(());
         };
         failpoint::reach("start.after_row");
+        if let Some(old) = old {
+            self.clear_old(&old).await?;
+        }
         let Some(container) = &job.container else { return Ok(()) };
         let prepared = self.workspaces.prepare(id, &[]);
         if let Err(error) = prepared {
@@ -182,34 +188,75 @@ impl Hands {
         self.ensure(&job).await
     }
 
+    /// The attempt before this one. The row has overtaken it, so nothing that its worker still says counts, and it is killed
+    /// before it can say more; no other starts beside it.
+    async fn clear_old(&self, container: &ContainerInfo) -> Result<(), Undone> {
+        self.engine.kill(&container.name).await?;
+        self.remove(&container.name).await
+    }
+
     /// An attempt that exists: after a restart, or when a start was cut short.
     async fn resume(&self, id: JobId) -> Result<(), Undone> {
         let Some(job) = self.store.job(id).await? else { return Ok(()) };
         let Some(container) = &job.container else { return Ok(()) };
-        self.sockets.serve(&container.name, SocketJob { job: id, attempt: job.attempt })?;
-        self.ensure(&job).await
+        // Only what is there is taken up: a container made now would do the work again.
+        let Some(seen) = self.engine.observe(&container.name).await? else {
+            return self.die(&job, plan::vanished()).await;
+        };
+        let socket = SocketJob { job: id, attempt: job.attempt };
+        if seen.status == ContainerStatus::Created {
+            self.sockets.serve(&container.name, socket)?;
+            return self.ensure(&job).await;
+        }
+        // Its worker goes on meanwhile: whatever the engine says now is no reason to end that, but for a wrong posture.
+        match self.engine.ensure_started(&self.spec(&job, container)).await {
+            Ok(started) => self.started(&job, container, started).await?,
+            Err(error @ EngineError::PostureMismatch { .. }) => return self.give_up(&job, container, &error).await,
+            Err(error) => return Err(error.into()),
+        }
+        self.sockets.serve(&container.name, socket)?;
+        Ok(())
+    }
+
+    async fn started(
+        &self,
+        job: &JobRecord,
+        container: &ContainerInfo,
+        started: StartedContainer,
+    ) -> Result<(), Undone> {
+        tracing::info!(job.id = %job.id, job.attempt, container = container.name, adopted = started.adopted, "container started");
+        let container = ContainerInfo { id: Some(started.id), ..container.clone() };
+        self.store.set_container(job.id, job.attempt, &container).await?;
+        Ok(())
     }
 
     async fn ensure(&self, job: &JobRecord) -> Result<(), Undone> {
         let Some(container) = &job.container else { return Ok(()) };
         let spec = self.spec(job, container);
-        match self.engine.ensure_started(&spec).await {
+        let mut tried = self.engine.ensure_started(&spec).await;
+        // It may run by now, its worker at work: an answer that was lost is no failure.
+        let running = |seen: ContainerView| seen.status == ContainerStatus::Running;
+        if matches!(tried, Err(EngineError::Unreachable(_) | EngineError::Other(_)))
+            && self.engine.observe(&container.name).await?.is_some_and(running)
+        {
+            tried = self.engine.ensure_started(&spec).await;
+        }
+        match tried {
             Ok(started) => {
                 failpoint::reach("start.after_start");
-                tracing::info!(job.id = %job.id, job.attempt, container = container.name, adopted = started.adopted, "container started");
-                let container = ContainerInfo { id: Some(started.id), ..container.clone() };
-                self.store.set_container(job.id, job.attempt, &container).await?;
-                Ok(())
+                self.started(job, container, started).await
             }
-            Err(error) => {
-                self.sandbox.doubt().await;
-                tracing::warn!(job.id = %job.id, job.attempt, error = &error as &dyn std::error::Error, "container not started");
-                // Confirmed gone, or not done: no other attempt starts beside one that may yet come up.
-                self.engine.remove(&container.name).await?;
-                self.sockets.close(&container.name)?;
-                self.die(job, not_started(&error)).await
-            }
+            Err(error) => self.give_up(job, container, &error).await,
         }
+    }
+
+    async fn give_up(&self, job: &JobRecord, container: &ContainerInfo, error: &EngineError) -> Result<(), Undone> {
+        self.sandbox.doubt().await;
+        tracing::warn!(job.id = %job.id, job.attempt, error = error as &dyn std::error::Error, "container not started");
+        // Confirmed gone, or not done: no other attempt starts beside one that may yet come up.
+        self.engine.remove(&container.name).await?;
+        self.sockets.close(&container.name)?;
+        self.die(job, not_started(error)).await
     }
 
     fn spec(&self, job: &JobRecord, container: &ContainerInfo) -> ContainerSpec {
@@ -330,7 +377,7 @@ impl Hands {
     /// How the container ended, on the job's row for people.
     async fn note_end(&self, job: &JobRecord, container: &ContainerInfo) -> Result<(), Undone> {
         let seen = self.engine.observe(&container.name).await?;
-        if let Some(crate::engine::ContainerStatus::Exited { code, oom_killed }) = seen.map(|view| view.status) {
+        if let Some(ContainerStatus::Exited { code, oom_killed }) = seen.map(|view| view.status) {
             let container = ContainerInfo { exit_code: Some(code), oom_killed: Some(oom_killed), ..container.clone() };
             self.store.set_container(job.id, job.attempt, &container).await?;
         }

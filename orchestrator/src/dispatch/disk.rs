@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Wake;
 use crate::{
-    store::{Store, StoreError},
+    store::Store,
     workspace::{FileError, Workspaces},
 };
 
@@ -49,13 +49,22 @@ pub struct DiskSweep {
 
 impl DiskSweep {
     /// Sweeps until the process drains.
-    pub async fn run(self, drain: CancellationToken) -> Result<(), StoreError> {
+    pub async fn run(self, drain: CancellationToken) {
         loop {
             tokio::select! {
-                () = drain.cancelled() => return Ok(()),
+                () = drain.cancelled() => return,
                 () = tokio::time::sleep(EVERY) => {}
             }
-            let running = self.store.unfinished(0).await?;
+            let running = match self.store.unfinished(0).await {
+                Ok(running) => running,
+                Err(error) => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "the disks of running jobs were not measured"
+                    );
+                    continue;
+                }
+            };
             let running: Vec<(JobId, Limits)> = running
                 .iter()
                 .filter(|job| matches!(job.state, JobState::InProgress | JobState::Stuck))

@@ -104,12 +104,20 @@ impl Dispatcher {
     }
 
     /// Runs until told to drain; then starts nothing more, lets what is at work finish, and leaves containers running.
-    pub async fn run(self, drain: CancellationToken) -> Result<(), StoreError> {
+    pub async fn run(self, drain: CancellationToken) {
         let mut at_work: JoinSet<Subject> = JoinSet::new();
         let mut busy: HashSet<Subject> = HashSet::new();
-        let mut reported_ready = true;
+        // What an earlier process told pending jobs may no longer be so.
+        let mut reported_ready = false;
         while !drain.is_cancelled() {
-            let (next, open) = self.look(&busy, &mut reported_ready).await?;
+            let (next, open) = match self.look(&busy, &mut reported_ready).await {
+                Ok(seen) => seen,
+                // A database that is busy for a while, or full, ends nothing: what runs goes on, and is looked at again.
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "the jobs could not be looked at");
+                    (Plan { look_again_in: Some(TICK), ..Plan::default() }, true)
+                }
+            };
             for action in next.actions {
                 let subject = action.subject();
                 if busy.insert(subject.clone()) {
@@ -136,7 +144,6 @@ impl Dispatcher {
         while let Some(done) = at_work.join_next().await {
             forget(&mut busy, done);
         }
-        Ok(())
     }
 
     /// Reads the facts and decides. Containers are listed before jobs are read: a job that ends in between is then seen

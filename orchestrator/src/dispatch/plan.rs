@@ -324,7 +324,10 @@ fn plan_open(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) {
         return;
     }
     let Some(container) = current(facts, job) else {
-        plan.actions.push(Action::Settle { job: id, death: vanished() });
+        // How it ended may have been written down before it was removed.
+        let ended = job.container.as_ref().and_then(|container| Some((container.exit_code?, container.oom_killed?)));
+        let death = ended.map_or_else(vanished, |(code, oom_killed)| exited(code, oom_killed));
+        plan.actions.push(Action::Settle { job: id, death });
         return;
     };
     match container.status {
@@ -421,7 +424,8 @@ fn plan_starts(facts: &Facts<'_>, plan: &mut Plan) {
     }
 }
 
-fn vanished() -> Death {
+/// Its container is gone.
+pub(super) fn vanished() -> Death {
     Death {
         reason: JobReason::WorkerLost,
         message: "the container is gone and its worker never reported".to_owned(),

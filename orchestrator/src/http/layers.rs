@@ -113,7 +113,7 @@ async fn frame(State(frame): State<Arc<Frame>>, mut request: Request, next: Next
     // The route as it was written, so that no id and no query (which may hold a token) gets into the log.
     let route = request.extensions().get::<MatchedPath>().map_or("unmatched".into(), |path| path.as_str().to_owned());
     // It cannot be given later.
-    let name = traces::are_kept().then(|| format!("{method} {route}"));
+    let name = traces::are_kept().then(|| format!("{} {route}", metrics::known_method(method.as_str())));
     let span =
         info_span!("request", otel.kind = name.as_ref().map(|_| "server"), otel.name = name, request.id = context.id());
     traces::follow(&span, header_text(request.headers(), traces::TRACEPARENT));
@@ -130,7 +130,7 @@ async fn frame(State(frame): State<Arc<Frame>>, mut request: Request, next: Next
     let took = started.elapsed();
     let status = response.status().as_u16();
     frame.metrics.request(metrics::Request { side: frame.side, method: method.as_str(), route: &route, status, took });
-    traces::answered(&span, method.as_str(), &route, status);
+    traces::answered(&span, metrics::known_method(method.as_str()), &route, status);
     let answered = Answered { route: &route, status, took, bytes: response.body().size_hint().exact() };
     log_request(&frame, &method, &answered, &context);
     response

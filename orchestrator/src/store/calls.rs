@@ -9,12 +9,15 @@ use protocol::{
 use sqlx::FromRow;
 
 use super::{
-    Connection, Reserved, Store, StoreError, StoredEvent,
+    Connection, Reserved, Store, StoreError,
     budget::{self, AfterCall},
     events,
     rows::{Place, column, dollars, text},
 };
 use crate::{domain::transcript, telemetry::metrics::ModelCall};
+
+/// Of a transcript, read at once.
+const EVENTS_A_PAGE: u32 = 1_000;
 
 /// One model call, over.
 #[derive(Debug, Clone, PartialEq)]
@@ -155,8 +158,15 @@ impl Store {
         let place = Place { table: "llm_calls", id: *job.as_uuid() };
         let answers: Vec<Completion> =
             answers.iter().map(|answer| place.json("answer", answer)).collect::<Result<_, _>>()?;
-        let events = self.events(job, 0, u32::MAX, None).await?;
-        let events: Vec<EventData> = events.iter().map(StoredEvent::parse).collect::<Result<_, _>>()?;
+        let (mut events, mut after, mut more) = (Vec::new(), 0, true);
+        while more {
+            let page = self.events(job, after, EVENTS_A_PAGE, None).await?;
+            after = page.items.last().map_or(after, |event| event.seq);
+            more = page.more;
+            for event in page.items {
+                events.push(event.parse()?);
+            }
+        }
         Ok(transcript::rebuild(events, &answers))
     }
 
@@ -193,7 +203,7 @@ impl Store {
         sqlx::query(
             "INSERT INTO job_actions (job_id, attempt, call_id, at, tool, input, success, output, duration_ms, reply) \
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET \
-             success = excluded.success, output = excluded.output, duration_ms = excluded.duration_ms, \
+             at = excluded.at, tool = excluded.tool, input = excluded.input, success = excluded.success, output = excluded.output, duration_ms = excluded.duration_ms, \
              reply = excluded.reply",
         )
         .bind(*action.job.as_uuid())
@@ -211,23 +221,24 @@ impl Store {
         Ok(())
     }
 
-    /// A notification for a user.
+    /// A notification for a user, once for each call of an attempt.
     pub async fn notify(
         &self,
-        job: JobId,
+        (job, call_id): (JobId, &str),
         channel: Option<&str>,
         content: &str,
         now: DateTime<Utc>,
     ) -> Result<(), StoreError> {
         sqlx::query(
-            "INSERT INTO notifications (id, user_id, job_id, channel, content, created_at) \
-             SELECT $1, user_id, id, $2, $3, $4 FROM jobs WHERE id = $5",
+            "INSERT INTO notifications (id, user_id, job_id, channel, content, created_at, call) \
+             SELECT $1, user_id, id, $2, $3, $4, attempt || ':' || $6 FROM jobs WHERE id = $5 ON CONFLICT DO NOTHING",
         )
         .bind(*protocol::PromptId::generate().as_uuid())
         .bind(channel)
         .bind(content)
         .bind(now)
         .bind(*job.as_uuid())
+        .bind(call_id)
         .execute(&self.write)
         .await?;
         Ok(())

@@ -1,6 +1,7 @@
 //! Events: appended with gap-free numbers in the transaction of what they tell, read in order.
 
 use chrono::{DateTime, Utc};
+use futures_util::TryStreamExt as _;
 use protocol::{EventData, EventKind, JobId};
 use sqlx::QueryBuilder;
 
@@ -11,6 +12,18 @@ use super::{
 
 /// Rows in one INSERT: six values each, far below what a statement may bind.
 const ROWS_A_STATEMENT: usize = 100;
+
+/// What is read at once has about so much in it, for each reader that is not done with it.
+const PAGE_BYTES: usize = 1024 * 1024;
+
+/// Some of a job's events.
+#[derive(Debug, Clone)]
+pub struct EventPage {
+    /// In order.
+    pub items: Vec<StoredEvent>,
+    /// Others follow.
+    pub more: bool,
+}
 
 /// Appends to a job inside a transaction.
 pub(super) async fn append(
@@ -120,34 +133,33 @@ impl Store {
         Ok(last.unwrap_or(0))
     }
 
-    /// Events after `after`, at most `limit`, of one kind or all, in order.
+    /// Events after `after`, at most `limit` and as many as fit into a page, of one kind or all, in order.
     pub async fn events(
         &self,
         job: JobId,
         after: i64,
         limit: u32,
         kind: Option<EventKind>,
-    ) -> Result<Vec<StoredEvent>, StoreError> {
-        let rows: Vec<EventRow> = sqlx::query_as(
+    ) -> Result<EventPage, StoreError> {
+        let mut rows = sqlx::query_as::<_, EventRow>(
             "SELECT cursor, job_id, seq, attempt, at, kind, data FROM events \
              WHERE job_id = $1 AND seq > $2 AND ($3 IS NULL OR kind = $3) ORDER BY seq LIMIT $4",
         )
         .bind(*job.as_uuid())
         .bind(after)
         .bind(kind.map(EventKind::as_str))
-        .bind(i64::from(limit))
-        .fetch_all(&self.read)
-        .await?;
-        rows.into_iter().map(EventRow::into_event).collect()
-    }
-
-    /// The number of the oldest event that is still there; none when there are none.
-    pub async fn oldest_seq(&self, job: JobId) -> Result<Option<i64>, StoreError> {
-        let oldest = sqlx::query_scalar("SELECT MIN(seq) FROM events WHERE job_id = $1")
-            .bind(*job.as_uuid())
-            .fetch_one(&self.read)
-            .await?;
-        Ok(oldest)
+        // One more, to know whether there is a next page.
+        .bind(i64::from(limit) + 1)
+        .fetch(&self.read);
+        let (mut items, mut bytes) = (Vec::new(), 0);
+        while let Some(row) = rows.try_next().await? {
+            if items.len() == limit as usize || bytes >= PAGE_BYTES {
+                return Ok(EventPage { items, more: true });
+            }
+            bytes += row.bytes();
+            items.push(row.into_event()?);
+        }
+        Ok(EventPage { items, more: false })
     }
 }
 

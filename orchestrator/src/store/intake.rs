@@ -260,7 +260,8 @@ type CallName<'a> = (Uuid, u32, &'a str);
 
 /// The audit rows of tool calls, from the worker's two events about each.
 async fn record_calls(tx: &mut Connection, fresh: &Fresh<'_>) -> Result<(), StoreError> {
-    // By name, since a statement may write a row once; what was said last counts, as it would one by one.
+    // By name, since a statement may write a row once; what was said last counts, as it would one by one. Of a call that the
+    // orchestrator made itself its own record stands, whatever the worker says.
     let (mut made, mut done) = (BTreeMap::<CallName<'_>, _>::new(), BTreeMap::<CallName<'_>, _>::new());
     for ((job, attempt, at), events) in fresh {
         for event in events {
@@ -283,7 +284,7 @@ async fn record_calls(tx: &mut Connection, fresh: &Fresh<'_>) -> Result<(), Stor
             row.push_bind(*job).push_bind(i64::from(*attempt)).push_bind(*call);
             row.push_bind(**at).push_bind(tool.as_str()).push_bind(input.as_str());
         });
-        insert.push(" ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET input = excluded.input");
+        insert.push(" ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET input = excluded.input WHERE job_actions.reply IS NULL");
         insert.build().execute(&mut *tx).await?;
     }
     for some in done.chunks(CALLS_A_STATEMENT) {
@@ -297,7 +298,8 @@ async fn record_calls(tx: &mut Connection, fresh: &Fresh<'_>) -> Result<(), Stor
         });
         insert.push(
             " ON CONFLICT (job_id, attempt, call_id) DO UPDATE \
-             SET success = excluded.success, output = excluded.output, duration_ms = excluded.duration_ms",
+             SET success = excluded.success, output = excluded.output, duration_ms = excluded.duration_ms \
+             WHERE job_actions.reply IS NULL",
         );
         insert.build().execute(&mut *tx).await?;
     }

@@ -146,7 +146,8 @@ impl Store {
     /// Tells people why pending jobs wait. Nothing else about them changes.
     pub async fn explain_pending(&self, message: Option<&str>) -> Result<(), StoreError> {
         sqlx::query(
-            "UPDATE jobs SET message = $1 WHERE state = 'pending' AND NOT held AND (message IS NULL) <> ($1 IS NULL)",
+            "UPDATE jobs SET message = $1 WHERE state = 'pending' AND NOT held AND message IS DISTINCT FROM $1 \
+             AND (message IS NULL OR message LIKE 'waiting:%')",
         )
         .bind(message)
         .execute(&self.write)

@@ -41,6 +41,7 @@ pub use audit::{AuditFilter, Deed};
 pub use backup::{BackupError, backup};
 pub use budget::Reserved;
 pub use calls::{ActionRow, CallRow, KnownCall, ToolCallsMade};
+pub use events::EventPage;
 pub use feed::{Feed, Follower};
 pub use idempotency::{Claim, Key};
 pub use intake::Appended;

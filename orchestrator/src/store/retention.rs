@@ -10,6 +10,8 @@ use super::{Store, StoreError};
 
 /// Jobs in one go, so that writers wait for none of it for long.
 const JOBS_A_BATCH: i64 = 50;
+/// Rows of the audit in one go.
+const AUDIT_ROWS_A_BATCH: i64 = 5_000;
 /// How long an idempotency key is remembered (contract: api, Jobs).
 const KEYS_KEPT: TimeDelta = TimeDelta::hours(24);
 
@@ -44,8 +46,9 @@ impl Store {
             .await?;
         let mut trimmed = Trimmed { keys: keys.rows_affected(), ..Trimmed::default() };
         if let Some(before) = days_before(now, kept.audit_days) {
-            let rows = sqlx::query("DELETE FROM audit WHERE at < $1").bind(before).execute(&self.write).await?;
-            trimmed.audit_rows = rows.rows_affected();
+            while let rows @ 1.. = self.trim_audit(before).await? {
+                trimmed.audit_rows += rows;
+            }
         }
         if let Some(before) = days_before(now, kept.days) {
             while let batch @ 1.. = self.trim_batch(before, now).await? {
@@ -53,9 +56,19 @@ impl Store {
             }
         }
         while kept.max_mb > 0 && self.used_bytes().await? > kept.max_mb.saturating_mul(1024 * 1024) {
-            match self.trim_batch(now, now).await? {
-                0 => break,
-                batch => trimmed.jobs += batch,
+            // Whichever is older goes first, so that a flood of the one does not wash away the other.
+            let (job, row) = self.oldest().await?;
+            let freed = if row.is_some() && (job.is_none() || row < job) {
+                let rows = self.trim_audit(job.unwrap_or(now)).await?;
+                trimmed.audit_rows += rows;
+                rows
+            } else {
+                let jobs = self.trim_batch(now, now).await?;
+                trimmed.jobs += jobs;
+                jobs
+            };
+            if freed == 0 {
+                break;
             }
         }
         Ok(trimmed)
@@ -70,6 +83,27 @@ impl Store {
         .fetch_one(&self.read)
         .await?;
         Ok(u64::try_from(used).unwrap_or(0))
+    }
+
+    /// The end of the oldest finished job that is whole, and the oldest row of the audit.
+    async fn oldest(&self) -> Result<(Option<DateTime<Utc>>, Option<DateTime<Utc>>), StoreError> {
+        let job = sqlx::query_scalar(
+            "SELECT finished_at FROM jobs WHERE trimmed_at IS NULL AND finished_at IS NOT NULL ORDER BY finished_at LIMIT 1",
+        )
+        .fetch_optional(&self.read)
+        .await?;
+        let row = sqlx::query_scalar("SELECT at FROM audit ORDER BY at LIMIT 1").fetch_optional(&self.read).await?;
+        Ok((job, row))
+    }
+
+    async fn trim_audit(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
+        let rows =
+            sqlx::query("DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at < $1 ORDER BY at LIMIT $2)")
+                .bind(before)
+                .bind(AUDIT_ROWS_A_BATCH)
+                .execute(&self.write)
+                .await?;
+        Ok(rows.rows_affected())
     }
 
     async fn trim_batch(&self, before: DateTime<Utc>, now: DateTime<Utc>) -> Result<u64, StoreError> {

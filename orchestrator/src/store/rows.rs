@@ -193,6 +193,11 @@ impl StoredEvent {
 }
 
 impl EventRow {
+    /// What there is of it.
+    pub(super) fn bytes(&self) -> usize {
+        self.data.len()
+    }
+
     pub(super) fn into_event(self) -> Result<StoredEvent, StoreError> {
         let row = Place { table: "events", id: self.job_id };
         Ok(StoredEvent {

@@ -65,8 +65,8 @@ async fn a_store_of_the_first_version_comes_up_to_date_with_its_rows() {
     let job = store.job(id).await.unwrap().unwrap();
     assert_eq!((job.state, job.rev, job.usage.input_tokens, job.depth), (JobState::Completed, 5, 7, 0));
     assert_eq!(job.result.and_then(|result| result.text).as_deref(), Some("done"));
-    assert_eq!(store.events(id, 0, 10, None).await.unwrap().len(), 2);
-    assert_eq!(store.events(id, 0, 10, Some(EventKind::Message)).await.unwrap().len(), 1);
+    assert_eq!(store.events(id, 0, 10, None).await.unwrap().items.len(), 2);
+    assert_eq!(store.events(id, 0, 10, Some(EventKind::Message)).await.unwrap().items.len(), 1);
     assert_eq!(store.model_calls(id, 0, 10).await.unwrap().len(), 1);
     assert_eq!(store.actions(id, 0, 10).await.unwrap().len(), 1);
     assert_eq!(store.instance_id().await.unwrap().to_string(), id.to_string());
@@ -83,5 +83,20 @@ async fn a_transaction_that_the_database_ended_by_itself_spoils_no_other() {
     sqlx::query("ROLLBACK").execute(&mut *tx).await.unwrap();
     tx.commit().await.unwrap_err();
     store.instance_id().await.unwrap();
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_call_that_is_made_again_sends_no_second_notification() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&format!("sqlite://{}/gantry.db", folder.path().display())).await.unwrap();
+    let job = crate::domain::job::sample::job(JobState::Pending);
+    let (id, now) = (job.id, job.created_at);
+    store.create_job(job, None).await.unwrap();
+    for call in ["c1", "c1", "c2"] {
+        store.notify((id, call), None, "look", now).await.unwrap();
+    }
+    let sent: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM notifications").fetch_one(&store.read).await.unwrap();
+    assert_eq!(sent, 2);
     store.close().await;
 }

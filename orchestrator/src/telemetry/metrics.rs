@@ -141,6 +141,14 @@ impl fmt::Debug for Metrics {
     }
 }
 
+/// A request's method; one that HTTP does not know is a text that somebody made up.
+pub fn known_method(method: &str) -> &str {
+    match method {
+        "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "PATCH" | "OPTIONS" => method,
+        _ => "other",
+    }
+}
+
 impl Metrics {
     /// Everything, in Prometheus' text form.
     pub fn render(&self, tally: &Tally) -> String {
@@ -163,10 +171,7 @@ impl Metrics {
 
     /// A request was answered.
     pub fn request(&self, request: Request<'_>) {
-        let method = match request.method {
-            "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "PATCH" | "OPTIONS" => request.method,
-            _ => "other",
-        };
+        let method = known_method(request.method);
         let class = match request.status / 100 {
             1 => "1xx",
             2 => "2xx",

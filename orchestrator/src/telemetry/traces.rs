@@ -38,13 +38,20 @@ impl Traces {
     /// Sends spans, in batches and in the background, to a collector: `http://host:4318`, without a path. What the collector does
     /// not take in time is dropped.
     pub fn to(endpoint: &str) -> Result<Self, TelemetryError> {
+        let wrong =
+            |reason: &str| TelemetryError::Collector { endpoint: endpoint.to_owned(), reason: reason.to_owned() };
         let url = format!("{}{TRACES_PATH}", endpoint.trim_end_matches('/'));
+        let parsed = url.parse::<axum::http::Uri>().map_err(|error| wrong(&error.to_string()))?;
+        let port_is_fine = parsed.port().is_none_or(|port| port.as_str().parse::<u16>().is_ok());
+        if !matches!(parsed.scheme_str(), Some("http" | "https")) || !port_is_fine {
+            return Err(wrong("must be a collector's address such as http://127.0.0.1:4318"));
+        }
         let exporter = SpanExporter::builder()
             .with_http()
             .with_endpoint(url)
             .with_protocol(Protocol::HttpBinary)
             .build()
-            .map_err(|error| TelemetryError::Collector { endpoint: endpoint.to_owned(), reason: error.to_string() })?;
+            .map_err(|error| wrong(&error.to_string()))?;
         let resource = Resource::builder()
             .with_service_name("gantry")
             .with_attribute(opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))

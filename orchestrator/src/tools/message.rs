@@ -44,7 +44,7 @@ impl Tool for Message {
                 return Err(ToolError::new(ToolErrorKind::InvalidParameters, message));
             }
             let channel = invocation.arguments.get("channel").and_then(Value::as_str);
-            self.store.notify(job, channel, content, self.clock.now()).await.map_err(|error| {
+            self.store.notify((job, &invocation.call_id), channel, content, self.clock.now()).await.map_err(|error| {
                 tracing::error!(job.id = %job, error = &error as &dyn std::error::Error, "a message could not be stored");
                 ToolError::new(ToolErrorKind::Failed, "the message could not be stored; try again")
             })?;

@@ -96,6 +96,8 @@ impl Folder {
         let opened = match rustix::fs::openat(&self.0, name, flags, Mode::empty()) {
             // Swapped for a link or a socket since.
             Err(Errno::LOOP | Errno::NXIO) => return Err(FileError::NotAFile("it is not a regular file")),
+            // The job holds a lease on it.
+            Err(Errno::AGAIN) => return Err(FileError::NotAFile("the job does not let it be opened")),
             other => other?,
         };
         let look = Look::of(&rustix::fs::fstat(&opened)?);
@@ -243,7 +245,11 @@ fn move_up(folder: &Folder, name: &OsStr, top: &Folder, moved: &mut u64) -> io::
     loop {
         *moved += 1;
         match folder.rename(name, top, &OsString::from(format!(".removing-{moved}"))) {
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::DirectoryNotEmpty) => {}
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotADirectory | io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists
+                ) => {}
             other => return other,
         }
     }

@@ -1,10 +1,12 @@
 //! How long workspaces and records are kept after their jobs' end: the sweep that removes them, at the start and every hour.
 //!
-//! Only of jobs that the database says are over: a folder that no job of ours has is somebody else's.
+//! Only of jobs that the database says are over: a folder that no job of ours has is somebody else's. What containers printed
+//! goes with the records.
 
-use std::time::Duration;
+use std::{io, path::PathBuf, time::Duration};
 
 use chrono::{DateTime, TimeDelta, Utc};
+use protocol::JobId;
 use tokio_util::sync::CancellationToken;
 
 use super::Workspaces;
@@ -46,6 +48,8 @@ pub struct RetentionSweep {
     pub store: Store,
     /// What is removed.
     pub workspaces: Workspaces,
+    /// What containers printed, a file for each.
+    pub logs: PathBuf,
     /// Time.
     pub clock: Clock,
 }
@@ -84,12 +88,42 @@ impl RetentionSweep {
             if finished_at.is_some_and(|at| !self.retention.keeps(at, self.clock.now())) {
                 let workspaces = self.workspaces.clone();
                 // One that cannot be removed has said so, and is met again.
-                let _ = tokio::task::spawn_blocking(move || workspaces.discard(job)).await;
-                tracing::info!(job.id = %job, "workspace removed: it was kept for {} days", self.retention.days);
+                if tokio::task::spawn_blocking(move || workspaces.discard(job)).await.unwrap_or(false) {
+                    tracing::info!(job.id = %job, "workspace removed: it was kept for {} days", self.retention.days);
+                }
+            }
+        }
+        self.sweep_logs().await
+    }
+
+    /// What containers printed is kept as long as a job's events are.
+    async fn sweep_logs(&self) -> Result<(), StoreError> {
+        let logs = match std::fs::read_dir(&self.logs) {
+            Ok(logs) => logs,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => {
+                tracing::warn!(%error, "cannot list what containers printed");
+                return Ok(());
+            }
+        };
+        let kept_for = Retention::of_days(self.records.days);
+        for path in logs.flatten().map(|entry| entry.path()) {
+            let Some(job) = path.file_name().and_then(|name| job_of(name.to_str()?)) else { continue };
+            let kept = match self.store.job(job).await? {
+                Some(job) => job.finished_at.is_none_or(|at| kept_for.keeps(at, self.clock.now())),
+                None => false,
+            };
+            if !kept && let Err(error) = std::fs::remove_file(&path) {
+                tracing::warn!(job.id = %job, %error, "cannot remove what a container printed");
             }
         }
         Ok(())
     }
+}
+
+/// Whose container printed into a file of this name.
+fn job_of(file: &str) -> Option<JobId> {
+    file.strip_prefix("gantry-job-")?.strip_suffix(".log")?.rsplit_once('-')?.0.parse().ok()
 }
 
 #[cfg(test)]

@@ -110,12 +110,14 @@ impl Workspaces {
     }
 
     /// Removes a job's workspace: of one that was never stored, or that is kept no longer.
-    pub fn discard(&self, job: JobId) {
+    pub fn discard(&self, job: JobId) -> bool {
         let name = OsString::from(job.to_string());
-        if let Err(error) = Folder::open(&self.root).and_then(|root| remove(&root, &name))
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(job.id = %job, %error, "cannot remove a workspace");
+        match Folder::open(&self.root).and_then(|root| remove(&root, &name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(job.id = %job, %error, "cannot remove a workspace");
+                false
+            }
+            _ => true,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use protocol::{JobReason, JobState};
+use protocol::{JobId, JobReason, JobState};
 use rstest::rstest;
 use serde_json::{Value, json};
 use tests::User;
@@ -10,7 +10,7 @@ use tests::User;
 use crate::{
     engine::must,
     program::Daemon,
-    stack::{GATE, GONE_WITHIN, OBEDIENT, Stack, is_tool_use, running},
+    stack::{GATE, GONE_WITHIN, OBEDIENT, Stack, go, image, is_tool_use, running},
 };
 
 /// A container's death is noticed within (contract: sandbox, Cancel and end).
@@ -66,6 +66,44 @@ async fn a_job_that_fills_its_disk_is_stopped() {
     let partial = job.result.and_then(|result| result.partial).expect("what it had done is kept");
     assert_eq!(partial.text, "I run it.");
     stack.gone(id, GONE_WITHIN).await;
+    stack.finish().await;
+}
+
+#[tokio::test]
+async fn a_container_that_is_not_found_by_its_name_is_not_made_a_second_time() {
+    let mut stack = Stack::start().await;
+    let token = stack.token("ada", "user").await;
+    let ada = User::at(stack.base(), Some(token.clone()));
+    let id = ada.create(running("echo once >> runs; sleep 600")).await;
+    ada.wait_for_event(id, "a tool call", is_tool_use).await;
+    let name = format!("gantry-job-{id}-1");
+    // While nobody looks, so that it is met when jobs are taken up again.
+    stack.kill9();
+    must(&["rename", &name, &format!("{name}-x")]).await;
+    stack.restart().await;
+    let ada = User::at(stack.base(), Some(token));
+    let job = ada.wait_for_end(id).await;
+    assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::WorkerLost)), "{job:#?}");
+    assert_eq!((job.attempt, job.usage.llm_calls), (1, 1), "nobody did it again");
+    stack.gone(id, GONE_WITHIN).await;
+    stack.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_outlives_the_name_of_its_image() {
+    let name = format!("gantry-ring-name:{}", JobId::generate());
+    must(&["tag", &image(), &name]).await;
+    let mut stack = Stack::builder().set("GANTRY_SANDBOX_IMAGE", &name).start().await;
+    let token = stack.token("ada", "user").await;
+    let ada = User::at(stack.base(), Some(token.clone()));
+    let id = ada.create(running(GATE)).await;
+    ada.wait_for_event(id, "a tool call", is_tool_use).await;
+    stack.kill9();
+    must(&["rmi", &name]).await;
+    stack.restart().await;
+    go(&stack, id);
+    let job = User::at(stack.base(), Some(token)).wait_for_end(id).await;
+    assert_eq!((job.state, job.attempt), (JobState::Completed, 1), "{job:#?}");
     stack.finish().await;
 }
 

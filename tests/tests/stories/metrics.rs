@@ -92,6 +92,8 @@ async fn what_went_wrong_is_counted() {
         if hand.token != old.token {
             break hand;
         }
+        // The old one is still there for a moment.
+        tokio::task::yield_now().await;
     };
     hand.with_token(&old.token).get("job").await.problem(ErrorCode::Fenced);
     hand.job().await;

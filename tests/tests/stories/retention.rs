@@ -24,6 +24,10 @@ async fn old_records_go_and_results_stay() {
     world.hand(young).await.finish("done").await;
     ada.wait_for(young, JobState::Completed).await;
     time.advance(Duration::from_hours(5));
+    let printed = [old, young].map(|id| world.config().data_dir.join(format!("logs/gantry-job-{id}-1.log")));
+    for file in &printed {
+        std::fs::write(file, "printed").unwrap();
+    }
     // The sweep runs at the start and every hour.
     world.restart().await;
     let ada = world.user("ada");
@@ -44,6 +48,13 @@ async fn old_records_go_and_results_stay() {
     let (rest, state, _) = stream.rest().await;
     assert_eq!((rest, state), (kept, JobState::Completed));
     assert!(ada.events(young).await.len() > 2, "what is young is whole");
+    tests::within("what the old job's container printed goes", async {
+        while printed[0].exists() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(printed[1].exists());
     world.finish().await;
 }
 
@@ -75,6 +86,7 @@ async fn a_database_that_grows_too_large_loses_the_oldest_first() {
         "no limit, nothing old"
     );
     let audited = store.trim(&Kept { days: 3650, audit_days: 0, max_mb: 0 }, now).await.unwrap().audit_rows;
+    let audited = audited + trimmed.audit_rows;
     assert!(audited >= 3, "{audited} rows of the audit tell of three jobs");
     store.close().await;
     assert_eq!(ada.events(ids[0]).await.len(), 2, "the oldest went");

@@ -115,6 +115,29 @@ async fn a_silent_worker_is_replaced_by_one_that_knows_what_was_said() {
 }
 
 #[tokio::test]
+async fn a_worker_that_is_replaced_has_no_last_word() {
+    let time = clock();
+    let world = World::builder().clock(&time).build().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let old = world.hand(id).await;
+    old.job().await;
+    old.complete_llm("c1", "work").await;
+    // It lives, and asked to stop it would say that it was stopped, which ends a job: it is not asked.
+    world.engine().hold_stops(true);
+    time.advance(Duration::from_secs(30));
+    state(&ada, id, JobState::Stuck, 1).await;
+    state(&ada, id, JobState::InProgress, 2).await;
+    world.engine().until_asked(2).await;
+    world.engine().hold_stops(false);
+    let hand = world.hand(id).await;
+    hand.finish("done").await;
+    let job = ada.wait_for_end(id).await;
+    assert_eq!((job.state, job.attempt, job.repair_attempts), (JobState::Completed, 2, 1));
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn a_job_that_stays_stuck_fails_after_its_repairs() {
     let time = clock();
     let world = World::builder().clock(&time).set("GANTRY_MAX_REPAIR_ATTEMPTS", 2).build().await;

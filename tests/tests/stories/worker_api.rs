@@ -182,6 +182,52 @@ async fn a_flood_of_events_is_stopped() {
 }
 
 #[tokio::test]
+async fn a_flood_in_few_events_is_stopped_too() {
+    let time = ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap());
+    let world = World::builder().clock(&time).build().await;
+    let ada = world.user("ada");
+    let hand = job_in_hand(&world, &ada).await;
+    let log = |seq: u64, bytes: usize| (seq, "log", json!({"stream": "stdout", "text": "x".repeat(bytes)}));
+    hand.send(&[log(1, 500_000)]).await.problem(ErrorCode::TooLarge);
+    let mut sent = 0;
+    let refused = loop {
+        let reply = hand.send(&[log(sent + 1, 250_000), log(sent + 2, 250_000), log(sent + 3, 250_000)]).await;
+        if reply.status.as_u16() != 200 {
+            break reply;
+        }
+        sent += 3;
+        assert!(sent < 400, "never stopped");
+    };
+    assert!(sent > 100, "what an honest job prints passes: {sent}");
+    refused.problem(ErrorCode::RateLimited);
+    time.advance(Duration::from_secs(10));
+    hand.send(&[log(sent + 1, 250_000)]).await.expect(200);
+    // A page of them is no larger than what a reader can be given at once.
+    let page = ada.get(&format!("/api/jobs/{}/events?limit=200", hand.job)).await.expect(200);
+    let items = page.body["items"].as_array().unwrap().len();
+    assert!((2..20).contains(&items) && page.body["next_after"].is_i64(), "{items} events in a page");
+    hand.finish("done").await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn what_the_orchestrator_recorded_of_a_call_stands_whatever_its_worker_says() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let hand = job_in_hand(&world, &ada).await;
+    hand.send(&[(1, "tool_use", json!({"call_id": "t1", "tool": "time", "input": {}}))]).await.expect(200);
+    hand.tool("echo", "t1", json!({"message": "hi"})).await.expect(200);
+    let lies = json!({"call_id": "t1", "tool": "time", "success": false, "output": "nothing", "truncated": false, "duration_ms": 1});
+    hand.send(&[(2, "tool_result", lies)]).await.expect(200);
+    let actions = ada.get(&format!("/api/jobs/{}/actions", hand.job)).await.expect(200);
+    let told = &actions.body["items"][0];
+    assert_eq!([&told["tool"], &told["output"], &told["input"]["message"]], ["echo", "hi", "hi"], "{told:#}");
+    assert_eq!(told["success"], true);
+    hand.finish("done").await;
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn a_model_call_is_paid_once_however_often_it_is_asked() {
     let script =
         tests::script_of(&[json!({"reply": {"text": "answer {{turn}} to {{last_message}}", "delay_ms": 200}})]);

@@ -31,7 +31,17 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 impl Docker {
     /// Makes the container, or adopts the one that has its name.
     pub(in crate::engine) async fn start(&self, spec: &ContainerSpec) -> Result<StartedContainer, EngineError> {
-        let posture = self.wanted(spec, &spec.image).await?;
+        let posture = match self.wanted(spec, &spec.image).await {
+            Ok(posture) => posture,
+            // The name is gone, and a container that was made when it was there may still run.
+            Err(error @ EngineError::ImageMissing(_)) => {
+                return match Box::pin(self.find(&spec.name)).await? {
+                    Some(seen) => Box::pin(self.adopt(spec, &seen)).await,
+                    None => Err(error),
+                };
+            }
+            Err(error) => return Err(error),
+        };
         let made_or_adopted = Box::pin(async {
             loop {
                 let body = wire::create_body(&posture, &spec.created_at.to_rfc3339());

@@ -26,6 +26,8 @@ pub(super) struct Watch {
     stream: Option<Changes>,
     /// Streams lost and tries failed since the last event.
     failures: u32,
+    /// Since when nothing was heard; kept here for the same reason as the next.
+    silent_since: Option<Instant>,
     /// Kept here and not in the call, so that a caller who drops the call now and then still gets through.
     not_before: Option<Instant>,
 }
@@ -46,8 +48,12 @@ impl Docker {
     /// The next event; the loss of the stream; or a stream that was made (anew). Safe to drop at any point.
     pub(super) async fn next_change(&self) {
         let mut watch = self.watch.lock().await;
+        let watch = &mut *watch;
         while let Some(stream) = watch.stream.as_mut() {
-            match tokio::time::timeout(SILENCE_BEFORE_PING, stream.next()).await {
+            let since = *watch.silent_since.get_or_insert_with(Instant::now);
+            let heard = tokio::time::timeout_at(since + SILENCE_BEFORE_PING, stream.next()).await;
+            watch.silent_since = None;
+            match heard {
                 Ok(Some(Ok(id))) => {
                     watch.failures = 0;
                     let mut moved = self.moved();

@@ -100,7 +100,7 @@ pub(super) async fn store(
         })
         .await;
         if let Err(error) = filled.map_err(ApiError::internal).and_then(|done| done) {
-            api.workspaces.stillborn(id);
+            stillborn(api, id).await;
             return Err(error);
         }
     }
@@ -110,19 +110,29 @@ pub(super) async fn store(
     let claim = match by.create_job(record.clone(), key.as_ref().map(Bound::key)).await {
         Ok(claim) => claim,
         Err(error) => {
-            api.workspaces.stillborn(id);
+            stillborn(api, id).await;
             return Err(error.into());
         }
     };
     failpoint::reach("create.after_row");
-    if let Some(replayed) = idempotent::answer(claim).inspect_err(|_| api.workspaces.stillborn(id))? {
-        api.workspaces.stillborn(id);
+    let answered = idempotent::answer(claim);
+    if !matches!(answered, Ok(None)) {
+        stillborn(api, id).await;
+    }
+    if let Some(replayed) = answered? {
         return Ok(replayed);
     }
     api.workspaces.born(id);
     api.wake.wake();
     tracing::info!(job.id = %id, user = record.user_id, "job created");
     Ok(created(&record))
+}
+
+/// What was made for a job that is not stored goes, and is waited for.
+async fn stillborn(api: &PublicApi, id: JobId) {
+    let workspaces = api.workspaces.clone();
+    // One that dies half-way leaves the mark, and the next start goes on.
+    let _ = tokio::task::spawn_blocking(move || workspaces.stillborn(id)).await;
 }
 
 fn not_filled(error: WorkspaceError) -> ApiError {

@@ -8,6 +8,7 @@ use axum::{
     middleware::Next,
     response::Response,
 };
+use percent_encoding::percent_decode_str;
 use protocol::{ErrorCode, JobId};
 
 use super::{PublicApi, caller::Writer};
@@ -69,7 +70,10 @@ impl Asked {
             None if changes => format!("{method} {route}"),
             None => format!("read {route}"),
         };
-        let job = uri.path().strip_prefix("/api/jobs/").and_then(|rest| rest.split('/').next()?.parse().ok());
+        let job = uri.path().strip_prefix("/api/jobs/").and_then(|rest| {
+            // As the router reads it.
+            percent_decode_str(rest.split('/').next()?).decode_utf8().ok()?.parse().ok()
+        });
         Self { action, job, changes }
     }
 

@@ -22,7 +22,7 @@ use crate::{
         extract::{ApiPath, ApiQuery},
         problem::ApiError,
     },
-    store::StoredEvent,
+    store::{EventPage, StoredEvent},
 };
 
 /// Which events.
@@ -33,7 +33,7 @@ pub(super) struct Params {
     /// Only those with a larger `seq`.
     #[param(minimum = 0)]
     after: Option<i64>,
-    /// 1 to 200; 50 when left out. A stream has no limit.
+    /// 1 to 200; 50 when left out; fewer come when they are large. A stream has no limit.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
     /// Only of this kind.
@@ -86,9 +86,7 @@ pub(super) async fn events(
         return Ok(stream::stream(&api, &job, after, params.kind));
     }
     let limit = cursor::limit(params.limit)?;
-    let mut items = api.store.events(id, after, limit + 1, params.kind).await?;
-    let more = items.len() > limit as usize;
-    items.truncate(limit as usize);
+    let EventPage { items, more } = api.store.events(id, after, limit, params.kind).await?;
     let next_after = items.last().filter(|_| more).map(|event| event.seq);
     Ok(Json(EventList { items, next_after }).into_response())
 }

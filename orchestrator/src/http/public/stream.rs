@@ -19,7 +19,7 @@ use serde_json::json;
 use super::PublicApi;
 use crate::{
     domain::job::JobRecord,
-    store::{Follower, StoreError, StoredEvent},
+    store::{EventPage, Follower, StoreError, StoredEvent},
     telemetry::metrics::ReaderGuard,
 };
 
@@ -40,7 +40,6 @@ pub(super) fn stream(api: &PublicApi, job: &JobRecord, after: i64, kind: Option<
         kind,
         waiting: VecDeque::from([Sse::default().retry(RETRY)]),
         more: true,
-        checked_oldest: false,
         ended: false,
         _counted: api.metrics.reader(),
     };
@@ -52,7 +51,6 @@ pub(super) fn stream(api: &PublicApi, job: &JobRecord, after: i64, kind: Option<
     response
 }
 
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Reader {
     api: PublicApi,
     follower: Follower,
@@ -64,7 +62,6 @@ struct Reader {
     waiting: VecDeque<Sse>,
     /// There may be some that it has not read; else the bell rings first.
     more: bool,
-    checked_oldest: bool,
     ended: bool,
     _counted: ReaderGuard,
 }
@@ -101,14 +98,12 @@ impl Reader {
 
     async fn try_read(&mut self) -> Result<(), StoreError> {
         // Unfiltered, because the end is told by a state event whatever kind is asked for.
-        let events = self.api.store.events(self.job, self.after, BATCH, None).await?;
-        self.more = events.len() == BATCH as usize;
-        if !self.checked_oldest {
-            self.checked_oldest = true;
-            self.tell_what_is_gone(events.first()).await?;
-        }
-        if events.is_empty() {
-            return self.end_if_over().await;
+        let EventPage { items: events, more } = self.api.store.events(self.job, self.after, BATCH, None).await?;
+        self.more = more;
+        let Some(first) = events.first() else { return self.end_if_over().await };
+        // Numbers have no gaps: what is missing before the first has been trimmed.
+        if first.seq - 1 > self.after {
+            self.waiting.push_back(named("resync", &json!({"seq": first.seq})));
         }
         for event in events {
             self.after = event.seq;
@@ -123,23 +118,11 @@ impl Reader {
         Ok(())
     }
 
-    /// Numbers have no gaps, so a reader that is given the next one has lost nothing.
-    async fn tell_what_is_gone(&mut self, first: Option<&StoredEvent>) -> Result<(), StoreError> {
-        if first.is_some_and(|first| first.seq == self.after + 1) {
-            return Ok(());
-        }
-        let oldest = self.api.store.oldest_seq(self.job).await?;
-        if let Some(oldest) = oldest.filter(|oldest| *oldest > self.after + 1) {
-            self.waiting.push_back(named("resync", &json!({"seq": oldest})));
-        }
-        Ok(())
-    }
-
     /// A reader that resumes after the final state gets its `end` too.
     async fn end_if_over(&mut self) -> Result<(), StoreError> {
         if let Some(job) = self.api.store.job(self.job).await?
             && job.state.is_finished()
-            && self.api.store.events(self.job, self.after, 1, None).await?.is_empty()
+            && self.api.store.events(self.job, self.after, 1, None).await?.items.is_empty()
         {
             // Also for a reader that asked for what will never come.
             self.after = self.api.store.last_seq(self.job).await?;

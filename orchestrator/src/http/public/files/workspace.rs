@@ -1,6 +1,7 @@
 //! What the endpoints on a job's files share: whose files, whether they are still kept, and how a refusal is told.
 
 use protocol::{ErrorCode, JobId};
+use tokio::sync::Semaphore;
 
 use crate::{
     auth::Identity,
@@ -43,10 +44,14 @@ pub(super) fn path(parsed: Result<WorkspacePath, &'static str>) -> Result<Worksp
     parsed.map_err(|rule| ApiError::field("path", rule))
 }
 
+/// At work on the disk at once; the rest stand in line here, and not before what the orchestrator itself has to do there.
+static AT_ONCE: Semaphore = Semaphore::const_new(16);
+
 /// Works on the disk, where waiting harms nobody.
 pub(super) async fn on_disk<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
 ) -> Result<T, ApiError> {
+    let _at_work = AT_ONCE.acquire().await.map_err(ApiError::internal)?;
     tokio::task::spawn_blocking(work).await.map_err(ApiError::internal)?.map_err(told)
 }
 
