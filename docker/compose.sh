@@ -10,6 +10,15 @@ cd "$root"
 options=()
 if [ -n "${GANTRY_ENV_FILE:-}" ]; then options=(--env-file "$GANTRY_ENV_FILE"); fi
 
+# Compose 1.29 says nothing when there is nothing to run a command in.
+say_if_stopped() {
+  local id
+  id="$(docker-compose "${options[@]}" ps -q gantry 2>/dev/null | head -n 1)"
+  if [ -z "$id" ] || [ "$(docker inspect --format '{{.State.Running}}' "$id" 2>/dev/null)" != true ]; then
+    echo "compose: the stack does not run; docker/up.sh starts it" >&2
+  fi
+}
+
 if docker compose version >/dev/null 2>&1; then
   exec docker compose "${options[@]}" "$@"
 fi
@@ -22,4 +31,8 @@ if ! command -v docker-compose >/dev/null; then
   export DEBIAN_FRONTEND=noninteractive
   { apt-get update -qq && apt-get install -y -qq --no-install-recommends docker-compose; } >/dev/null
 fi
-exec docker-compose "${options[@]}" "$@"
+if [ "${1:-}" != exec ]; then exec docker-compose "${options[@]}" "$@"; fi
+code=0
+docker-compose "${options[@]}" "$@" || code="$?"
+if [ "$code" -ne 0 ]; then say_if_stopped; fi
+exit "$code"

@@ -77,13 +77,19 @@ report() {
   say "$up; $data"
 }
 
+usage() { echo "usage: docker/down.sh [--volumes]   (--volumes also deletes the data: jobs, keys, workspaces)"; }
+
 main() {
   local container volume left="" up=no
   case "${1:-}" in
     "") ;;
     --volumes) down_options=(--volumes) ;;
+    -h | --help)
+      usage
+      exit 0
+      ;;
     *)
-      echo "usage: docker/down.sh [--volumes]   (--volumes also deletes the data: jobs, keys, workspaces)" >&2
+      usage >&2
       exit 2
       ;;
   esac

@@ -154,7 +154,7 @@ wait_until_ready() {
     fi
     if [ "$(docker inspect --format '{{.RestartCount}}' "$container")" -ge 3 ]; then give_up_on_restarts; fi
     if [ "$SECONDS" -ge "$deadline" ]; then
-      fail "the stack is up but not ready; 'docker/compose.sh exec gantry gantry doctor' says what is missing, and docker/down.sh takes it down"
+      fail "the stack is up but not ready; 'docker/compose.sh exec -T gantry gantry doctor' says what is missing, and docker/down.sh takes it down"
     fi
     sleep 0.5
   done
@@ -215,7 +215,7 @@ TEXT
   fi
   cat <<TEXT
   a job    $gantry job run "run: id; cat /proc/net/dev"
-  check    docker/compose.sh exec gantry gantry doctor
+  check    docker/compose.sh exec -T gantry gantry doctor
   log      docker/compose.sh logs -f gantry
   stop     docker/down.sh
 TEXT

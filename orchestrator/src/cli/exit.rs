@@ -99,7 +99,9 @@ fn told(problem: &Problem) -> String {
     // The first field is in the detail already.
     let rest: Vec<_> = problem.errors.iter().skip(1).map(|e| format!("; {}: {}", e.field, e.message)).collect();
     let advice = match problem.code {
-        ErrorCode::Unauthorized => "; set GANTRY_TOKEN to a token of `gantry token create`".to_owned(),
+        ErrorCode::Unauthorized => "; set GANTRY_TOKEN to a token that is made where the server runs: `gantry token create`, with compose.yaml's stack \
+                 `docker/compose.sh exec -T gantry gantry token create --user NAME`"
+                .to_owned(),
         ErrorCode::Internal => format!(" (request {})", problem.request_id),
         _ => String::new(),
     };

@@ -381,12 +381,27 @@ impl<'a> Layers<'a> {
             ));
         }
         let mut known: BTreeSet<String> = self.asked.iter().map(|key| Self::variable(key)).collect();
-        known.extend(["GANTRY_URL", "GANTRY_TOKEN", "GANTRY_TOKEN_FILE"].map(str::to_owned));
+        known.extend(NO_SETTINGS.map(str::to_owned));
         let strangers = self.environment.names_with("GANTRY_").filter(|name| !known.contains(*name));
         let warnings = strangers.map(|name| format!("{name} is set but no setting has this name")).collect();
         Ok((self.settings, warnings))
     }
 }
+
+/// Variables of the command line's and of the stack's own, which a shell may well have.
+const NO_SETTINGS: [&str; 11] = [
+    "GANTRY_URL",
+    "GANTRY_TOKEN",
+    "GANTRY_TOKEN_FILE",
+    "GANTRY_PORT",
+    "GANTRY_CONFIG_DIR",
+    "GANTRY_ENV_FILE",
+    "GANTRY_IMAGE_TAG",
+    "GANTRY_ENGINE_SOCKET",
+    "GANTRY_BINARIES",
+    "GANTRY_BUILDER_BASE",
+    "GANTRY_BUILD_PROFILE",
+];
 
 fn read_secret(found: &Found) -> Result<String, ConfigError> {
     let path = found.shown();
