@@ -17,7 +17,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use hold::HoldError;
+pub use hold::{HoldError, is_served};
 pub use models::ModelsError;
 
 use self::{

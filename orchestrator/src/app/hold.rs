@@ -61,6 +61,13 @@ fn hold_run_dir(folder: &Path) -> Result<File, HoldError> {
     }
 }
 
+/// Whether an orchestrator seems to run on this data folder; for advice. The lock itself is not tried: that would be in the way of
+/// one that starts at this moment.
+pub fn is_served(folder: &Path) -> bool {
+    let holder = fs::read_to_string(folder.join("gantry.lock")).unwrap_or_default();
+    holder.trim().parse::<u32>().is_ok_and(|process| Path::new("/proc").join(process.to_string()).exists())
+}
+
 impl Hold {
     /// Makes the folder, if needed, and takes it. One that is there keeps its mode; what is ours in it is closed to others.
     pub(super) fn take(folder: &Path, run_dir: &Path) -> Result<Self, HoldError> {
@@ -107,6 +114,11 @@ mod tests {
         assert!(data.contains(&process) && data.contains("set GANTRY_DATA_DIR"), "{data}");
         assert!(run.contains("set GANTRY_RUN_DIR"), "{run}");
         assert_eq!(fs::read_dir(path("run")).unwrap().count(), 0, "nothing but containers' folders is in it");
+        assert!(is_served(&path("a")) && !is_served(&path("nowhere")));
+        fs::create_dir(path("left")).unwrap();
+        // More than any process's number.
+        fs::write(path("left").join("gantry.lock"), "4294967295\n").unwrap();
+        assert!(!is_served(&path("left")));
         drop(first);
         Hold::take(&path("b"), &path("run")).unwrap();
     }

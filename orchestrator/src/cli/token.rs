@@ -11,6 +11,7 @@ use super::{
     token_records,
 };
 use crate::{
+    app::is_served,
     auth::{Role, SigningKey, is_jti, is_user_name},
     clock::Clock,
     config::Environment,
@@ -156,6 +157,12 @@ async fn create(
             "gantry: made a new signing key, {}; a server with another data folder (in a container, say) will not accept \
              this token: make its tokens where it runs",
             key_file.display()
+        ));
+    } else if !is_served(&config.data_dir) {
+        output.note(&format!(
+            "gantry: no server runs on {}; a server with another data folder (in a container, say) will not accept this \
+             token: make its tokens where it runs",
+            config.data_dir.display()
         ));
     }
     let value = serde_json::json!({
