@@ -83,10 +83,13 @@ impl RateLimits {
             .entry((user.to_owned(), tool.to_owned()))
             .or_insert_with(|| self.rates.iter().map(|rate| Bucket::full(*rate, now)).collect());
         let waits = buckets.iter_mut().zip(&self.rates).map(|(bucket, rate)| bucket.wait(*rate, 1, now));
-        match waits.max() {
-            Some(wait) if wait > Duration::ZERO => Err(wait),
-            _ => buckets.iter_mut().zip(&self.rates).try_for_each(|(bucket, rate)| bucket.take(*rate, 1, now)),
+        if let Some(wait) = waits.max().filter(|wait| !wait.is_zero()) {
+            return Err(wait);
         }
+        for bucket in buckets {
+            bucket.left -= PARTS;
+        }
+        Ok(())
     }
 }
 

@@ -80,8 +80,8 @@ wire_names!(JobReason {
 });
 
 impl JobReason {
-    /// What a worker can know and report.
-    pub const fn is_workers(self) -> bool {
+    /// Those a worker may report; the rest are the orchestrator's to find.
+    pub const fn from_worker(self) -> bool {
         matches!(
             self,
             Self::PidsLimit

@@ -249,7 +249,7 @@ impl CompleteReport {
     /// The reason of a job that ends by this report; none when it completed.
     pub fn job_reason(&self) -> Option<JobReason> {
         // The rest are the orchestrator's to find.
-        let given = self.reason.filter(|reason| reason.is_workers());
+        let given = self.reason.filter(|reason| reason.from_worker());
         match self.outcome {
             // An empty reply is never delivered as a result.
             ReportedOutcome::Completed if self.text.trim().is_empty() => Some(JobReason::EmptyReply),

@@ -187,9 +187,7 @@ impl ToolPath {
         entry.validate(&arguments)?;
         Ok((entry, arguments))
     }
-}
 
-impl ToolPath {
     fn within_rate(&self, name: &str) -> Result<(), ToolError> {
         let Some(Limited { limits, user, now }) = &self.limited else { return Ok(()) };
         limits.take(user, name, *now).map_err(|wait| {

@@ -1,4 +1,4 @@
-//! The hold on the data folder: one orchestrator at a time, by a file lock that the kernel lets go of with the process,
+//! The hold on the data folder and on that of the sockets: one orchestrator at a time, by a file lock that the kernel lets go of with the process,
 //! never by a row.
 
 use std::{
@@ -15,7 +15,7 @@ pub(super) struct Hold {
     _run_dir: File,
 }
 
-/// The data folder cannot be had.
+/// One of the folders cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum HoldError {
     /// Another orchestrator has it.
@@ -29,10 +29,12 @@ pub enum HoldError {
         holder: String,
     },
     /// It cannot be made or written.
-    #[error("{folder} cannot be used; set GANTRY_DATA_DIR and GANTRY_RUN_DIR to folders that this user may write")]
+    #[error("{folder} cannot be used; set {setting} to a folder that this user may write")]
     Io {
-        /// The data folder.
+        /// The folder.
         folder: PathBuf,
+        /// Which sets it.
+        setting: &'static str,
         /// Why.
         #[source]
         source: io::Error,
@@ -46,19 +48,41 @@ fn own_folder(path: &Path) -> io::Result<()> {
     if for_others > 0 { fs::set_permissions(path, fs::Permissions::from_mode(0o700)) } else { Ok(()) }
 }
 
+/// One of the two folders, and the variable that sets it.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    folder: &'a Path,
+    setting: &'static str,
+}
+
+impl Place<'_> {
+    fn wrong(self, source: io::Error) -> HoldError {
+        HoldError::Io { folder: self.folder.to_owned(), setting: self.setting, source }
+    }
+
+    fn make(self) -> Result<(), HoldError> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(self.folder).map_err(|error| self.wrong(error))
+    }
+
+    /// Takes the lock on a file that stands for the folder; `holder` says who has it.
+    fn lock(self, mut file: File, holder: impl FnOnce(&mut File) -> String) -> Result<File, HoldError> {
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => {
+                let holder = holder(&mut file);
+                let holder = if holder.trim().is_empty() { "unknown".to_owned() } else { holder.trim().to_owned() };
+                Err(HoldError::Held { folder: self.folder.to_owned(), setting: self.setting, holder })
+            }
+            Err(TryLockError::Error(source)) => Err(self.wrong(source)),
+        }
+    }
+}
+
 /// The folder of sockets, which nobody else may tidy up. It holds containers' folders and nothing else, so it is itself the lock.
 fn hold_run_dir(folder: &Path) -> Result<File, HoldError> {
-    let wrong = |source| HoldError::Io { folder: folder.to_owned(), source };
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(wrong)?;
-    let held = File::open(folder).map_err(wrong)?;
-    match held.try_lock() {
-        Ok(()) => Ok(held),
-        Err(TryLockError::WouldBlock) => {
-            let holder = "unknown".to_owned();
-            Err(HoldError::Held { folder: folder.to_owned(), setting: "GANTRY_RUN_DIR", holder })
-        }
-        Err(TryLockError::Error(source)) => Err(wrong(source)),
-    }
+    let place = Place { folder, setting: "GANTRY_RUN_DIR" };
+    place.make()?;
+    place.lock(File::open(folder).map_err(|error| place.wrong(error))?, |_| String::new())
 }
 
 /// Whether an orchestrator seems to run on this data folder; for advice. The lock itself is not tried: that would be in the way of
@@ -71,9 +95,10 @@ pub fn is_served(folder: &Path) -> bool {
 impl Hold {
     /// Makes the folder, if needed, and takes it. One that is there keeps its mode; what is ours in it is closed to others.
     pub(super) fn take(folder: &Path, run_dir: &Path) -> Result<Self, HoldError> {
-        let wrong = |source| HoldError::Io { folder: folder.to_owned(), source };
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(wrong)?;
-        let mut file = OpenOptions::new()
+        let place = Place { folder, setting: "GANTRY_DATA_DIR" };
+        let wrong = |source| place.wrong(source);
+        place.make()?;
+        let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
@@ -81,17 +106,12 @@ impl Hold {
             .mode(0o600)
             .open(folder.join("gantry.lock"))
             .map_err(wrong)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut holder = String::new();
-                // It may be writing itself at this moment; then it stays nameless.
-                let _ = file.read_to_string(&mut holder);
-                let holder = if holder.trim().is_empty() { "unknown".to_owned() } else { holder.trim().to_owned() };
-                return Err(HoldError::Held { folder: folder.to_owned(), setting: "GANTRY_DATA_DIR", holder });
-            }
-            Err(TryLockError::Error(source)) => return Err(wrong(source)),
-        }
+        let mut file = place.lock(file, |file| {
+            let mut holder = String::new();
+            // It may be writing itself at this moment; then it stays nameless.
+            let _ = file.read_to_string(&mut holder);
+            holder
+        })?;
         own_folder(&folder.join("logs")).map_err(wrong)?;
         file.set_len(0).map_err(wrong)?;
         writeln!(file, "{}", std::process::id()).map_err(wrong)?;

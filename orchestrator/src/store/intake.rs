@@ -140,66 +140,105 @@ impl Store {
 
 async fn append_all(writer: &mut Connection, batches: &[Batch]) -> Result<Vec<Appended>, StoreError> {
     let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
-    let due = advance(&mut tx, batches).await?;
-    let (mut appended, mut rows, mut fresh) = (Vec::with_capacity(batches.len()), Vec::new(), Fresh::new());
-    for batch in batches {
-        let of = (batch.job, batch.attempt, batch.at);
-        match due.get(batch.job.as_uuid()) {
-            Some(last_seq) => {
-                let events: Vec<&EventData> = batch.events.iter().map(|event| &event.data).collect();
-                events::number(&mut rows, of, *last_seq, &events)?;
-                fresh.push((of, events));
-                appended.push(Appended::Stored { last_client_seq: batch.last().unwrap_or(0) });
-            }
+    let guessed: Vec<Option<Part<'_>>> = batches.iter().map(Part::all_of).collect();
+    let given = advance(&mut tx, guessed.iter().flatten().collect()).await?;
+    let (mut appended, mut rows, mut parts) = (Vec::with_capacity(batches.len()), Vec::new(), Vec::new());
+    for (batch, guessed) in batches.iter().zip(guessed) {
+        let due = guessed.zip(given.get(batch.job.as_uuid()).copied());
+        let (part, last_seq) = match due {
+            Some(due) => due,
             // Sent before in part or whole, or with a gap, or too late.
-            None => appended.push(one_by_one(&mut tx, batch, &mut rows, &mut fresh).await?),
-        }
+            None => match Part::new_of(&mut tx, batch).await? {
+                Err(answer) => {
+                    appended.push(answer);
+                    continue;
+                }
+                Ok(part) => {
+                    let given = advance(&mut tx, vec![&part]).await?;
+                    (part, given.get(batch.job.as_uuid()).copied().unwrap_or_default())
+                }
+            },
+        };
+        events::number(&mut rows, part.of, last_seq, &part.events)?;
+        appended.push(Appended::Stored { last_client_seq: part.until() });
+        parts.push(part);
     }
     events::insert_rows(&mut tx, &rows).await?;
-    record_calls(&mut tx, &fresh).await?;
+    record_calls(&mut tx, &parts).await?;
     failpoint::reach("events.before_commit");
     tx.commit().await?;
     failpoint::reach("events.after_commit");
     Ok(appended)
 }
 
-/// Whose, in which attempt, when.
-type Of = (JobId, u32, DateTime<Utc>);
-/// What of each batch is new.
-type Fresh<'a> = Vec<(Of, Vec<&'a EventData>)>;
+/// What of a batch is stored: each number the one after the last.
+struct Part<'a> {
+    /// Whose, in which attempt, when.
+    of: (JobId, u32, DateTime<Utc>),
+    /// The number before the first.
+    known: u64,
+    events: Vec<&'a EventData>,
+}
 
-impl Batch {
-    /// The first number, when all follow each other from it.
-    fn first(&self) -> Option<u64> {
-        let first = self.events.first()?.client_seq;
-        self.events.iter().zip(first..).all(|(event, due)| event.client_seq == due).then_some(first)
+impl<'a> Part<'a> {
+    /// All of it, when its numbers follow each other: what a worker sends that nothing has happened to.
+    fn all_of(batch: &'a Batch) -> Option<Self> {
+        let first = batch.events.first()?.client_seq;
+        let in_order = batch.events.iter().zip(first..).all(|(event, due)| event.client_seq == due);
+        let events = batch.events.iter().map(|event| &event.data).collect();
+        Some(Self { of: batch.of(), known: first.checked_sub(1)?, events }).filter(|_| in_order)
     }
 
-    fn last(&self) -> Option<u64> {
-        self.events.last().map(|event| event.client_seq)
+    /// What is not stored yet; the answer, when there is nothing to store.
+    async fn new_of(tx: &mut Connection, batch: &'a Batch) -> Result<Result<Self, Appended>, StoreError> {
+        let known: Option<i64> = sqlx::query_scalar(
+            "SELECT last_client_seq FROM jobs WHERE id = $1 AND attempt = $2 AND state IN ('in_progress', 'stuck')",
+        )
+        .bind(*batch.job.as_uuid())
+        .bind(i64::from(batch.attempt))
+        .fetch_optional(tx)
+        .await?;
+        let Some(known) = known.and_then(|seq| u64::try_from(seq).ok()) else { return Ok(Err(Appended::Fenced)) };
+        let mut part = Self { of: batch.of(), known, events: Vec::with_capacity(batch.events.len()) };
+        for event in batch.events.iter().filter(|event| event.client_seq > known) {
+            let expected = part.until() + 1;
+            if event.client_seq != expected {
+                return Ok(Err(Appended::Gap { expected }));
+            }
+            part.events.push(&event.data);
+        }
+        let nothing = part.events.is_empty();
+        Ok(if nothing { Err(Appended::Stored { last_client_seq: known }) } else { Ok(part) })
     }
 
-    fn tool_calls(&self) -> usize {
-        self.events.iter().filter(|event| event.data.kind() == EventKind::ToolUse).count()
+    /// The last number.
+    fn until(&self) -> u64 {
+        self.known + self.events.len() as u64
     }
 }
 
-/// Gives out numbers to all batches that are exactly what is due: each such job's last one.
-async fn advance(tx: &mut Connection, batches: &[Batch]) -> Result<BTreeMap<Uuid, i64>, StoreError> {
-    let due: Vec<(&Batch, u64)> =
-        batches.iter().filter_map(|batch| Some((batch, batch.first()?.checked_sub(1)?))).collect();
-    if due.is_empty() {
+impl Batch {
+    const fn of(&self) -> (JobId, u32, DateTime<Utc>) {
+        (self.job, self.attempt, self.at)
+    }
+}
+
+/// Gives out numbers to all parts that begin where their job is: each such job's last one.
+async fn advance(tx: &mut Connection, parts: Vec<&Part<'_>>) -> Result<BTreeMap<Uuid, i64>, StoreError> {
+    if parts.is_empty() {
         return Ok(BTreeMap::new());
     }
     let mut update = QueryBuilder::<Sqlite>::new("WITH batch (id, attempt, known, until, events, tool_calls, at) AS (");
-    update.push_values(due, |mut row, (batch, known)| {
-        row.push_bind(*batch.job.as_uuid())
-            .push_bind(i64::from(batch.attempt))
-            .push_bind(column(known))
-            .push_bind(column(batch.last().unwrap_or(known)))
-            .push_bind(column(batch.events.len() as u64))
-            .push_bind(column(batch.tool_calls() as u64))
-            .push_bind(batch.at);
+    update.push_values(parts, |mut row, part| {
+        let (job, attempt, at) = part.of;
+        let tool_calls = part.events.iter().filter(|event| event.kind() == EventKind::ToolUse).count();
+        row.push_bind(*job.as_uuid())
+            .push_bind(i64::from(attempt))
+            .push_bind(column(part.known))
+            .push_bind(column(part.until()))
+            .push_bind(column(part.events.len() as u64))
+            .push_bind(column(tool_calls as u64))
+            .push_bind(at);
     });
     update.push(
         ") UPDATE jobs SET last_seq = jobs.last_seq + batch.events, last_client_seq = batch.until, last_activity_at = batch.at, \
@@ -211,59 +250,15 @@ async fn advance(tx: &mut Connection, batches: &[Batch]) -> Result<BTreeMap<Uuid
     Ok(given.into_iter().collect())
 }
 
-/// Finds out what of a batch is new, and gives out numbers to that.
-async fn one_by_one<'a>(
-    tx: &mut Connection,
-    batch: &'a Batch,
-    rows: &mut Vec<events::NewRow>,
-    fresh: &mut Fresh<'a>,
-) -> Result<Appended, StoreError> {
-    let known: Option<i64> = sqlx::query_scalar(
-        "SELECT last_client_seq FROM jobs WHERE id = $1 AND attempt = $2 AND state IN ('in_progress', 'stuck')",
-    )
-    .bind(*batch.job.as_uuid())
-    .bind(i64::from(batch.attempt))
-    .fetch_optional(&mut *tx)
-    .await?;
-    let Some(known) = known.and_then(|seq| u64::try_from(seq).ok()) else { return Ok(Appended::Fenced) };
-    let mut last = known;
-    let mut new = Vec::with_capacity(batch.events.len());
-    for event in batch.events.iter().filter(|event| event.client_seq > known) {
-        if event.client_seq != last + 1 {
-            return Ok(Appended::Gap { expected: last + 1 });
-        }
-        last = event.client_seq;
-        new.push(&event.data);
-    }
-    if !new.is_empty() {
-        let tool_calls = new.iter().filter(|event| event.kind() == EventKind::ToolUse).count();
-        let last_seq: i64 = sqlx::query_scalar(
-            "UPDATE jobs SET last_seq = last_seq + $1, last_client_seq = $2, last_activity_at = $3, \
-             tool_calls = tool_calls + $4 WHERE id = $5 RETURNING last_seq",
-        )
-        .bind(column(new.len() as u64))
-        .bind(column(last))
-        .bind(batch.at)
-        .bind(column(tool_calls as u64))
-        .bind(*batch.job.as_uuid())
-        .fetch_one(&mut *tx)
-        .await?;
-        let of = (batch.job, batch.attempt, batch.at);
-        events::number(rows, of, last_seq, &new)?;
-        fresh.push((of, new));
-    }
-    Ok(Appended::Stored { last_client_seq: last })
-}
-
 /// A tool call's name: job, attempt, its id.
 type CallName<'a> = (Uuid, u32, &'a str);
 
 /// The audit rows of tool calls, from the worker's two events about each.
-async fn record_calls(tx: &mut Connection, fresh: &Fresh<'_>) -> Result<(), StoreError> {
+async fn record_calls(tx: &mut Connection, parts: &[Part<'_>]) -> Result<(), StoreError> {
     // By name, since a statement may write a row once; what was said last counts, as it would one by one. Of a call that the
     // orchestrator made itself its own record stands, whatever the worker says.
     let (mut made, mut done) = (BTreeMap::<CallName<'_>, _>::new(), BTreeMap::<CallName<'_>, _>::new());
-    for ((job, attempt, at), events) in fresh {
+    for Part { of: (job, attempt, at), events, .. } in parts {
         for event in events {
             match event {
                 EventData::ToolUse { call_id, tool, input, .. } => {

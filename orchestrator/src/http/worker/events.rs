@@ -14,10 +14,8 @@ use crate::{
 
 /// In one batch.
 const MAX_EVENTS: usize = 1_000;
-/// Of one event; the worker cuts what is longer.
-const MAX_EVENT_BYTES: usize = 256 * 1024;
-/// What is around the text of an event that the worker has cut, and its escapes.
-const SLACK_BYTES: usize = 128 * 1024;
+/// Of one event: the 256 KiB at which the worker cuts it, what is around its text, and its escapes.
+const MAX_EVENT_BYTES: usize = 384 * 1024;
 
 pub(super) async fn append(
     State(api): State<WorkerApi>,
@@ -32,7 +30,7 @@ pub(super) async fn append(
         return Err(ApiError::new(ErrorCode::Invalid, format!("a worker may not send {kind} events")));
     }
     // A body that is small has none that is large.
-    if bytes.len() > MAX_EVENT_BYTES + SLACK_BYTES && batch.events.iter().any(is_too_large) {
+    if bytes.len() > MAX_EVENT_BYTES && batch.events.iter().any(is_too_large) {
         let limit = format!("an event has at most {MAX_EVENT_BYTES} bytes; cut what it says");
         return Err(ApiError::new(ErrorCode::TooLarge, limit));
     }
@@ -53,5 +51,5 @@ pub(super) async fn append(
 }
 
 fn is_too_large(event: &WorkerEvent) -> bool {
-    serde_json::to_string(event).is_ok_and(|text| text.len() > MAX_EVENT_BYTES + SLACK_BYTES)
+    serde_json::to_string(event).is_ok_and(|text| text.len() > MAX_EVENT_BYTES)
 }
