@@ -5,12 +5,30 @@
 set -euo pipefail
 
 readonly CANCEL_SECONDS=20
+# An engine that is well lists, inspects and removes within that, even under load.
+readonly ENGINE_SECONDS=60
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 cd "$root"
 down_options=()
 
 say() { printf 'down: %s\n' "$*"; }
+fail() {
+  printf 'down: %s\n' "$*" >&2
+  exit 1
+}
+
+# An engine may answer its version and hang on everything that concerns a container.
+engine() { timeout "$ENGINE_SECONDS" docker "$@"; }
+
+# Does what the arguments after the first say; when that fails, tells what it said and what could not be done.
+must() {
+  local what="$1" said
+  shift
+  said="$("$@" 2>&1)" && return
+  printf '%s\n' "$said" | tail -n 3 >&2
+  fail "could not $what; if the engine hangs, restart it (systemctl restart docker, or end dockerd and run docker/engine.sh), then run this again"
+}
 
 gantry() { docker/compose.sh exec -T -e GANTRY_TOKEN gantry gantry "$@" </dev/null; }
 
@@ -46,23 +64,21 @@ cancel_jobs() {
 volume_name() {
   local container="$1" project
   if [ -n "$container" ]; then
-    docker inspect --format '{{range .Mounts}}{{if eq .Destination "/var/lib/gantry"}}{{.Name}}{{end}}{{end}}' "$container"
+    engine inspect --format '{{range .Mounts}}{{if eq .Destination "/var/lib/gantry"}}{{.Name}}{{end}}{{end}}' "$container"
     return
   fi
   project="$(docker/setting.sh COMPOSE_PROJECT_NAME "$(basename "$root" | tr '[:upper:]' '[:lower:]' | tr -cd 'a-z0-9_-')")"
   echo "${project}_gantry-data"
 }
 
-# Managed containers that mount the volume $1, or a folder in it, which the engine may show by its path.
+# Managed containers that mount the volume $1, or a folder in it, which the engine may show by its path. From the list alone:
+# it is there when a look at a single container hangs.
 own_job_containers() {
-  local volume="$1" mountpoint id
-  mountpoint="$(docker volume inspect --format '{{.Mountpoint}}' "$volume" 2>/dev/null)" || return 0
-  for id in $(docker ps -aq --filter label=gantry.managed=true); do
-    if docker inspect --format '{{range .Mounts}}{{println .Name}}{{println .Source}}{{end}}' "$id" 2>/dev/null |
-      awk -v name="$volume" -v path="$mountpoint/" '$0 == name || index($0, path) == 1 { found = 1 } END { exit !found }'; then
-      echo "$id"
-    fi
-  done
+  local volume="$1" mountpoint
+  mountpoint="$(engine volume inspect --format '{{.Mountpoint}}' "$volume" 2>/dev/null)" || return 0
+  engine ps -a --no-trunc --filter label=gantry.managed=true --format '{{.ID}},{{.Mounts}}' |
+    awk -F , -v name="$volume" -v path="$mountpoint/" \
+      '{ for (i = 2; i <= NF; i++) if ($i == name || index($i, path) == 1) { print $1; next } }'
 }
 
 # What there was, and what is left of it: $1 whether anything ran, $2 the volume's name.
@@ -71,7 +87,7 @@ report() {
   if [ "$1" = yes ]; then up="everything is down"; fi
   if [ ${#down_options[@]} -gt 0 ]; then
     data="the data is deleted"
-  elif docker volume inspect "$2" >/dev/null 2>&1; then
+  elif engine volume inspect "$2" >/dev/null 2>&1; then
     data="the data volume is kept"
   fi
   say "$up; $data"
@@ -89,36 +105,35 @@ main() {
       exit 0
       ;;
     *)
+      echo "down: unknown option $1" >&2
       usage >&2
       exit 2
       ;;
   esac
   if ! timeout 10 docker version >/dev/null 2>&1; then
-    if [ -n "${DOCKER_HOST:-}" ]; then
-      echo "down: DOCKER_HOST is set but nothing answers there; nothing was done" >&2
-      exit 1
-    fi
+    if [ -n "${DOCKER_HOST:-}" ]; then fail "DOCKER_HOST is set but nothing answers there; nothing was done"; fi
     say "no container engine answers here, so there is nothing to take down"
     return
   fi
+  must "list the containers" engine ps -aq
   container="$(docker/compose.sh ps -a -q gantry)"
   volume="$(volume_name "$container")"
   if [ -n "$container" ]; then
     up=yes
-    if [ "$(docker inspect --format '{{.State.Running}}' "$container")" = true ]; then
+    if [ "$(engine inspect --format '{{.State.Running}}' "$container")" = true ]; then
       cancel_jobs || say "the orchestrator does not answer; its job containers are removed below"
     fi
-    docker/compose.sh stop >/dev/null 2>&1
+    must "stop the orchestrator" docker/compose.sh stop
   fi
   if [ -n "$volume" ]; then
     left="$(own_job_containers "$volume")"
     if [ -n "$left" ]; then
       say "removing left-over job containers"
       # shellcheck disable=SC2086
-      docker rm --force $left >/dev/null
+      must "remove the job containers" engine rm --force $left
     fi
   fi
-  docker/compose.sh down "${down_options[@]}" >/dev/null 2>&1
+  must "take the stack down" docker/compose.sh down "${down_options[@]}"
   report "$up" "$volume"
 }
 

@@ -242,6 +242,7 @@ main() {
         return
         ;;
       *)
+        echo "up: unknown option $1" >&2
         usage >&2
         exit 2
         ;;

@@ -267,6 +267,7 @@ main() {
       --only)
         shift
         is_step "${1:-}" || {
+          echo "tests: --only ${1:-}: no such step" >&2
           usage >&2
           exit 2
         }
@@ -277,6 +278,7 @@ main() {
         return
         ;;
       *)
+        echo "tests: unknown option $1" >&2
         usage >&2
         exit 2
         ;;

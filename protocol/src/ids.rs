@@ -13,7 +13,7 @@ pub struct ParseIdError;
 
 impl fmt::Display for ParseIdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a UUID")
+        f.write_str("not a UUID: 36 characters, the whole of it")
     }
 }
 

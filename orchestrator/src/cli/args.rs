@@ -33,7 +33,7 @@ Environment:
 #[derive(Debug, Parser)]
 #[command(name = "gantry", version, after_help = AFTER_HELP)]
 pub(super) struct Cli {
-    /// Print JSON instead of text
+    /// Print JSON instead of text: one object, a page of a list too; events and files one object a line
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]

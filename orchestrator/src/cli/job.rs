@@ -339,6 +339,12 @@ fn shown(paint: Paint, job: &Job) -> String {
     let optional = [
         ("reason", job.reason.map(|reason| reason.to_string())),
         ("message", job.message.as_deref().map(one_line)),
+        (
+            "cancelling",
+            job.cancel_requested_at
+                .filter(|_| job.finished_at.is_none())
+                .map(|at| format!("since {}", at.to_rfc3339())),
+        ),
         ("started", job.started_at.map(|at| at.to_rfc3339())),
         ("finished", job.finished_at.map(|at| at.to_rfc3339())),
         ("container", job.container.as_ref().map(|container| one_line(&container.name))),

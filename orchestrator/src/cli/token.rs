@@ -49,10 +49,14 @@ pub(super) struct CreateArgs {
     #[arg(long, value_enum, default_value = "user")]
     role: RoleArg,
     /// How long it is good, such as 12h or 30d
-    #[arg(long, default_value = "30d")]
+    #[arg(long, default_value = "30d", value_parser = parse_ttl)]
     ttl: humantime::Duration,
     #[command(flatten)]
     flags: ConfigFlags,
+}
+
+fn parse_ttl(text: &str) -> Result<humantime::Duration, String> {
+    text.parse().map_err(|_| "must be a number with its unit, such as 90m, 12h or 30d".to_owned())
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

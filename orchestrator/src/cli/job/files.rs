@@ -163,7 +163,10 @@ async fn save(
     target: &Path,
     mut progress: Progress,
 ) -> Result<u64, CliError> {
-    let failed = |error| CliError::failed(&format!("cannot write {}", target.display()), error);
+    let failed = |error| {
+        let name = one_line(&target.display().to_string());
+        CliError::failed(&format!("cannot write {name} (-o FILE puts it elsewhere, -o - prints it)"), error)
+    };
     let mut file = tokio::fs::File::create(target).await.map_err(failed)?;
     let mut size = 0;
     while let Some(piece) = response.chunk().await.map_err(|error| client.unreachable(&error))? {

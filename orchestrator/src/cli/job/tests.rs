@@ -269,3 +269,15 @@ async fn no_server_is_told_at_once() {
     assert_eq!(error.exit(), Exit::Unreachable);
     assert!(error.to_string().starts_with("cannot reach http://127.0.0.1"), "{error}");
 }
+
+#[test]
+fn a_cancel_under_way_is_shown_until_it_is_done() {
+    let mut stopping = job("in_progress", None);
+    stopping["cancel_requested_at"] = json!("2026-01-01T00:00:02Z");
+    let mut stopped = stopping.clone();
+    stopped["state"] = json!("cancelled");
+    stopping["finished_at"] = Value::Null;
+    let shown = |job: Value| shown(Paint::Plain, &serde_json::from_value(job).unwrap());
+    assert!(shown(stopping).contains("cancelling      since 2026-01-01T00:00:02"));
+    assert!(!shown(stopped).contains("cancelling"));
+}
