@@ -12,7 +12,7 @@ use super::{
     Connection, Reserved, Store, StoreError,
     budget::{self, AfterCall},
     events,
-    rows::{Place, column, dollars, text},
+    rows::{Place, column, count, dollars, text},
 };
 use crate::{domain::transcript, telemetry::metrics::ModelCall};
 
@@ -78,30 +78,34 @@ pub struct ActionRow<'a> {
     pub reply: &'a ToolCallReply,
 }
 
-/// The tool calls of a job, as seen by one of them.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ToolCallsMade {
-    /// How many, this one left out.
-    pub others: i64,
-    /// The recorded answer of this one, with the tool that gave it.
-    pub known: Option<(String, ToolCallReply)>,
+impl KnownCall {
+    /// Whether it asked this; of calls before this was kept, anything.
+    pub fn asked(&self, digest: &str) -> bool {
+        self.request_digest.as_deref().is_none_or(|asked| asked == digest)
+    }
 }
 
 impl Store {
-    /// A model call that was made under this name.
-    pub async fn model_call(&self, job: JobId, attempt: u32, call: &CallId) -> Result<Option<KnownCall>, StoreError> {
-        let row: Option<(Option<String>, Option<String>)> = sqlx::query_as(
-            "SELECT request_digest, answer FROM llm_calls WHERE job_id = $1 AND attempt = $2 AND call_id = $3",
+    /// What is known before a model call is made: the one of this name, if it was made already, and how many have answered.
+    pub async fn model_calls_made(
+        &self,
+        job: JobId,
+        attempt: u32,
+        call: &CallId,
+    ) -> Result<(Option<KnownCall>, u64), StoreError> {
+        let row: Option<(i64, bool, Option<String>, Option<String>)> = sqlx::query_as(
+            "SELECT jobs.iterations, llm_calls.call_id IS NOT NULL, request_digest, answer FROM jobs LEFT JOIN llm_calls \
+             ON llm_calls.job_id = jobs.id AND llm_calls.attempt = $2 AND llm_calls.call_id = $3 WHERE jobs.id = $1",
         )
         .bind(*job.as_uuid())
         .bind(i64::from(attempt))
         .bind(&call.0)
         .fetch_optional(&self.read)
         .await?;
-        let Some((request_digest, json)) = row else { return Ok(None) };
+        let Some((answered, is_known, request_digest, json)) = row else { return Ok((None, 0)) };
         let place = Place { table: "llm_calls", id: *job.as_uuid() };
         let answer = json.map(|json| place.json("answer", &json)).transpose()?;
-        Ok(Some(KnownCall { request_digest, answer }))
+        Ok((is_known.then_some(KnownCall { request_digest, answer }), count(answered)))
     }
 
     /// Records a model call: its row, the job's usage and budgets, and the event while the attempt lives. Gives what the
@@ -170,8 +174,13 @@ impl Store {
         Ok(transcript::rebuild(events, &answers))
     }
 
-    /// What is known before a tool call is made: its own reply, if it was made already, and how many others were.
-    pub async fn tool_calls_made(&self, job: JobId, attempt: u32, call: &CallId) -> Result<ToolCallsMade, StoreError> {
+    /// What is known before a tool call is made: its own tool and reply, if it was made already, and how many others were.
+    pub async fn tool_calls_made(
+        &self,
+        job: JobId,
+        attempt: u32,
+        call: &CallId,
+    ) -> Result<(Option<(String, ToolCallReply)>, u64), StoreError> {
         let (others, tool, reply): (i64, Option<String>, Option<String>) = sqlx::query_as(
             "SELECT (SELECT COUNT(*) FROM job_actions WHERE job_id = $1 AND NOT (attempt = $2 AND call_id = $3)), tool, reply \
              FROM (SELECT 1) AS one LEFT JOIN job_actions ON job_id = $1 AND attempt = $2 AND call_id = $3",
@@ -183,7 +192,7 @@ impl Store {
         .await?;
         let place = Place { table: "job_actions", id: *job.as_uuid() };
         let reply = reply.map(|json| place.json("reply", &json)).transpose()?;
-        Ok(ToolCallsMade { others, known: tool.zip(reply) })
+        Ok((tool.zip(reply), count(others)))
     }
 
     /// Whether a tool call of this attempt has begun and not ended.

@@ -40,7 +40,7 @@ use sqlx::{
 pub use audit::{AuditFilter, Deed};
 pub use backup::{BackupError, backup};
 pub use budget::Reserved;
-pub use calls::{ActionRow, CallRow, KnownCall, ToolCallsMade};
+pub use calls::{ActionRow, CallRow, KnownCall};
 pub use events::EventPage;
 pub use feed::{Feed, Follower};
 pub use idempotency::{Claim, Key};
@@ -64,6 +64,9 @@ const READERS: u32 = 4;
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A write that waits this long for another process (the command line's token commands) gives up.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// SQLite's code for a statement that makes no sense to it.
+const SQLITE_ERROR: &str = "1";
 
 /// Why the store did not do it.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +93,22 @@ pub enum StoreError {
         /// Of which row.
         id: String,
     },
+}
+
+impl StoreError {
+    /// Whether the same write may do later: the database is busy, full or out of reach, and does not refuse what it was given.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Database(sqlx::Error::Database(error)) => {
+                matches!(error.kind(), sqlx::error::ErrorKind::Other) && error.code().as_deref() != Some(SQLITE_ERROR)
+            }
+            Self::Database(error) => {
+                matches!(error, sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed)
+            }
+            Self::Together(error) => error.may_pass(),
+            Self::Url(_) | Self::Migration(_) | Self::Inconsistent { .. } => false,
+        }
+    }
 }
 
 /// The store. Cheap to clone.

@@ -348,6 +348,31 @@ async fn a_tool_call_that_is_sent_several_times_at_once_happens_once() {
 }
 
 #[tokio::test]
+async fn calls_made_at_one_moment_do_not_pass_a_limit_together() {
+    let script = tests::script_of(&[json!({"reply": {"text": "answer", "delay_ms": 200}})]);
+    let world = World::builder().script(script).build().await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "work", "limits": {"max_iterations": 3, "max_tool_calls": 5}})).await;
+    let hand = world.hand(id).await;
+    let names: Vec<String> = (0..8).map(|n| format!("c{n}")).collect();
+    let asked = futures_util::future::join_all(names.iter().map(|name| hand.ask(name, "hi"))).await;
+    let (answers, refusals): (Vec<_>, Vec<_>) = asked.into_iter().partition(|reply| reply.status == 200);
+    assert_eq!(answers.len(), 3);
+    for refusal in refusals {
+        refusal.problem(ErrorCode::IterationLimit);
+    }
+    let called = names.iter().map(|name| hand.tool("echo", name, json!({"message": "hi"})));
+    let called = futures_util::future::join_all(called).await;
+    let done = called.into_iter().filter(|reply| reply.body["success"] == json!(true)).count();
+    assert_eq!(done, 5);
+    hand.finish("done").await;
+    let job = ada.wait_for(id, JobState::Completed).await;
+    let recorded = ada.get(&format!("/api/jobs/{id}/actions")).await.expect(200).body;
+    assert_eq!((job.usage.iterations, recorded["items"].as_array().map(Vec::len)), (3, Some(5)));
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn a_narrowed_job_reaches_only_its_tools() {
     let world = World::new().await;
     let ada = world.user("ada");

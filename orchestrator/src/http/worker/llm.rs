@@ -12,6 +12,7 @@ use super::{
     WorkerApi,
     caller::{Caller, ended},
     check_call_id,
+    seats::Entry,
     under_way::{Key, reused},
 };
 use crate::{
@@ -70,25 +71,28 @@ impl Question {
     /// Looks for the recorded answer; else asks, records, and only then lets the answer be used.
     async fn ask(self, api: &WorkerApi) -> Result<Completion, ApiError> {
         let Self { job, key, mut request, digest } = self;
-        if let Some(known) = api.store.model_call(key.0, key.1, &key.2).await? {
-            if known.request_digest.is_some_and(|known| known != digest) {
-                return Err(reused());
-            }
-            if let Some(answer) = known.answer {
-                return Ok(answer);
-            }
+        // The loop keeps this limit too; a worker that is not our loop does not get past it here.
+        let limit = job.limits.max_iterations;
+        let look = async {
+            let (known, made) = api.store.model_calls_made(key.0, key.1, &key.2).await?;
+            // One that failed may be made again.
+            let known = known.filter(|known| known.answer.is_some() || !known.asked(&digest));
+            Ok::<_, StoreError>((known, made))
+        };
+        let entry = api.model_seats.enter(key.0, limit.into(), look).await?;
+        if let Entry::Known(known) = entry {
+            let same = known.asked(&digest);
+            return known.answer.filter(|_| same).ok_or_else(reused);
         }
         if job.cancel_requested_at.is_some() {
             return Err(cancelled());
         }
-        // The loop keeps this limit too; a worker that is not our loop does not get past it here.
-        if job.usage.iterations >= u64::from(job.limits.max_iterations) {
-            let limit = job.limits.max_iterations;
+        let Entry::Free(seat) = entry else {
             return Err(ApiError::new(
                 ErrorCode::IterationLimit,
                 format!("limits.max_iterations = {limit} is reached"),
             ));
-        }
+        };
         let reserved = reserve(api, &job, &request).await?;
         request.max_tokens = Some(reserved.amount.max_output_tokens);
         let _in_flight = api.pulse.in_flight(job.id, job.attempt);
@@ -113,7 +117,7 @@ impl Question {
             answer,
         };
         failpoint::reach("llm.after_answer");
-        let notice = record(api, &row).await?;
+        let notice = seat.leave(record(api, &row)).await?;
         match result {
             Ok(completion) => Ok(Completion { notice, ..completion }),
             Err(failure) => Err(refusal(failure, is_to_stop(&api.store, &job).await?)),
@@ -121,16 +125,16 @@ impl Question {
     }
 }
 
-/// A database that is busy or full for a while costs no answer that was paid for: it is written down once that goes again. Whoever
-/// asks again meanwhile waits for the same.
+/// A database that is busy or full for a while costs no answer that was paid for, and leaves nothing reserved: it is written down
+/// once that goes again, or the process ends. Whoever asks again meanwhile waits for the same.
 async fn record(api: &WorkerApi, row: &CallRow) -> Result<Option<String>, StoreError> {
-    let (began, mut rest) = (api.clock.monotonic(), FIRST_REST);
+    let mut rest = FIRST_REST;
     loop {
         let error = match api.store.record_model_call(row).await {
             Ok(notice) => return Ok(notice),
             Err(error) => error,
         };
-        if api.drain.is_cancelled() || api.clock.monotonic().saturating_sub(began) > RECORD_WITHIN {
+        if api.drain.is_cancelled() || !error.may_pass() {
             return Err(error);
         }
         tracing::warn!(job.id = %row.job, error = &error as &dyn std::error::Error, "a model's answer is not written down yet");
@@ -177,8 +181,6 @@ enum Wanted {
 /// Between tries to write down an answer, growing from the first to the longest.
 const FIRST_REST: Duration = Duration::from_millis(200);
 const LONGEST_REST: Duration = Duration::from_secs(10);
-/// After that it is lost.
-const RECORD_WITHIN: Duration = Duration::from_mins(5);
 
 /// The job was read a moment ago: what happened to it since then is looked for only in calls that take a while.
 const FIRST_LOOK: Duration = Duration::from_millis(50);

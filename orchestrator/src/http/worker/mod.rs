@@ -7,6 +7,7 @@ mod job;
 mod llm;
 mod pace;
 mod prompt;
+mod seats;
 mod status;
 mod tools;
 mod under_way;
@@ -21,7 +22,7 @@ use axum::{
 use protocol::{CallId, Completion, JobState, ToolCallReply};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::{pace::Pace, under_way::UnderWay};
+use self::{pace::Pace, seats::Seats, under_way::UnderWay};
 use crate::{
     auth::WorkerTokens,
     clock::Clock,
@@ -55,6 +56,8 @@ pub struct WorkerApi {
     pub(crate) drain: CancellationToken,
     model_calls: Arc<UnderWay<Completion>>,
     tool_calls: Arc<UnderWay<ToolCallReply>>,
+    model_seats: Arc<Seats>,
+    tool_seats: Arc<Seats>,
     pace: Arc<Pace>,
 }
 
@@ -103,6 +106,8 @@ impl WorkerApi {
             drain: parts.drain,
             model_calls: UnderWay::new(parts.tasks.clone()),
             tool_calls: UnderWay::new(parts.tasks),
+            model_seats: Arc::default(),
+            tool_seats: Arc::default(),
             pace: Arc::new(Pace::default()),
         }
     }

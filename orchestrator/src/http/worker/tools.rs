@@ -3,7 +3,7 @@
 use axum::{Json, extract::State};
 use protocol::{ToolCallReply, ToolCallRequest, ToolErrorKind, ToolFailure, ToolList};
 
-use super::{WorkerApi, caller::Caller, check_call_id, under_way::reused};
+use super::{WorkerApi, caller::Caller, check_call_id, seats::Entry, under_way::reused};
 use crate::{
     domain::job::JobRecord,
     http::{
@@ -38,14 +38,14 @@ async fn once(
     name: &str,
     request: ToolCallRequest,
 ) -> Result<ToolCallReply, ApiError> {
-    let made = api.store.tool_calls_made(job.id, job.attempt, &request.call_id).await?;
-    if let Some((tool, known)) = made.known {
-        return if tool == name { Ok(known) } else { Err(reused()) };
-    }
     // The loop keeps this limit too; a worker that is not our loop does not get past it here.
-    if made.others >= i64::from(job.limits.max_tool_calls) {
-        return Ok(limit_reached(job.limits.max_tool_calls));
-    }
+    let limit = job.limits.max_tool_calls;
+    let look = api.store.tool_calls_made(job.id, job.attempt, &request.call_id);
+    let seat = match api.tool_seats.enter(job.id, limit.into(), look).await? {
+        Entry::Known((tool, reply)) => return if tool == name { Ok(reply) } else { Err(reused()) },
+        Entry::Full => return Ok(limit_reached(limit)),
+        Entry::Free(seat) => seat,
+    };
     let _in_flight = api.pulse.in_flight(job.id, job.attempt);
     let caller = ToolCaller { job: job.id, user: &job.user_id, narrowing: job.tools.as_deref() };
     let done = api.tools.call(&caller, &request.call_id, name, request.arguments).await;
@@ -59,7 +59,7 @@ async fn once(
         output: &done.output,
         reply: &done.reply,
     };
-    api.store.record_tool_call(&row).await?;
+    seat.leave(api.store.record_tool_call(&row)).await?;
     Ok(done.reply)
 }
 
