@@ -26,7 +26,7 @@ must() {
   local what="$1" said
   shift
   said="$("$@" 2>&1)" && return
-  printf '%s\n' "$said" | tail -n 3 >&2
+  if [ -n "$said" ]; then printf '%s\n' "$said" | tail -n 3 >&2; fi
   fail "could not $what; if the engine hangs, restart it (systemctl restart docker, or end dockerd and run docker/engine.sh), then run this again"
 }
 
