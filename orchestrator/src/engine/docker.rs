@@ -4,7 +4,7 @@
 //! not carry this instance's label, and never starts one that does not show its posture.
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     path::{Path, PathBuf},
     sync::{
         Arc, MutexGuard, PoisonError,
@@ -15,7 +15,7 @@ use std::{
 
 use agent::BoxFuture;
 use protocol::InstanceId;
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, time::Instant};
 use tracing::Instrument;
 
 use self::{
@@ -63,8 +63,8 @@ pub struct Docker {
     /// An engine error came since the last probe.
     doubt: AtomicBool,
     watch: Mutex<Watch>,
-    /// Containers that something happened to since they were last looked at.
-    moved: std::sync::Mutex<HashSet<String>>,
+    /// Containers that something happened to since they were last looked at, and from when on each may be looked at.
+    moved: std::sync::Mutex<HashMap<String, Instant>>,
 }
 
 /// What each container's making needs to know of the engine.
@@ -93,7 +93,7 @@ impl Docker {
         self.doubt.swap(false, Ordering::Relaxed)
     }
 
-    fn moved(&self) -> MutexGuard<'_, HashSet<String>> {
+    fn moved(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
         self.moved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

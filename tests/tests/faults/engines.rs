@@ -89,6 +89,35 @@ async fn an_engine_that_hangs_at_the_start_is_waited_for() {
 }
 
 #[tokio::test]
+async fn an_engine_that_hangs_on_one_container_holds_up_no_other_job() {
+    let door = Door::open();
+    let stack = install().set("DOCKER_HOST", &door.host()).start().await;
+    let ada = stack.user("ada").await;
+    let [hangs, beside, dies] =
+        [ada.create_job("gate").await, ada.create_job("gate").await, ada.create_job("gate").await];
+    for id in [hangs, beside, dies] {
+        ada.wait_for_event(id, "a tool call", is_tool_use).await;
+    }
+    let container = ada.job(hangs).await.container.expect("it runs in one");
+    let id = container.id.expect("it was started");
+    door.swallow(&[&container.name, &id]);
+    must(&["kill", &id]).await;
+    go(&stack, beside);
+    assert_eq!(ada.wait_for_end(beside).await.state, JobState::Completed);
+    must(&["kill", &ada.job(dies).await.container.expect("it runs in one").name]).await;
+    let job = ada.wait_for_end(dies).await;
+    assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::WorkerCrashed)), "{job:#?}");
+    let later = ada.create_job("work 1").await;
+    assert_eq!(ada.wait_for_end(later).await.state, JobState::Completed);
+    assert_eq!(ada.job(hangs).await.state, JobState::InProgress, "what the engine does not say is not known");
+    door.swallow(&[]);
+    let job = ada.wait_for_end(hangs).await;
+    assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::WorkerCrashed)), "{job:#?}");
+    world_after(&stack).await;
+    stack.finish().await;
+}
+
+#[tokio::test]
 async fn an_engine_that_is_killed_and_comes_back_takes_its_containers_along_or_not() {
     let mut engine = OwnEngine::install().await;
     let stack = install().on_engine(&engine.host()).start().await;
@@ -128,10 +157,12 @@ async fn an_engine_that_is_killed_and_comes_back_takes_its_containers_along_or_n
     stack.finish().await;
 }
 
-/// A door to the machine's engine that can be held shut: it goes on accepting, and nothing passes either way.
+/// A door to the machine's engine that can be held shut: it goes on accepting, and nothing passes either way. Or it swallows
+/// what is asked about some containers only.
 pub(crate) struct Door {
     folder: TempDir,
     shut: watch::Sender<bool>,
+    swallowed: watch::Sender<Vec<String>>,
     _passing: JoinSet<()>,
 }
 
@@ -140,17 +171,18 @@ impl Door {
         let folder = tempfile::Builder::new().prefix("gd").tempdir_in("/tmp").unwrap();
         let listener = UnixListener::bind(folder.path().join("engine.sock")).unwrap();
         let (shut, state) = watch::channel(false);
+        let (swallowed, names) = watch::channel(vec![]);
         let mut passing = JoinSet::new();
         passing.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((near, _)) = listener.accept().await {
                 let Ok(far) = UnixStream::connect(ENGINE).await else { continue };
                 let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
-                connections.spawn(pass(near_read, far_write, state.clone()));
-                connections.spawn(pass(far_read, near_write, state.clone()));
+                connections.spawn(pass(near_read, far_write, state.clone(), Some(names.clone())));
+                connections.spawn(pass(far_read, near_write, state.clone(), None));
             }
         });
-        Self { folder, shut, _passing: passing }
+        Self { folder, shut, swallowed, _passing: passing }
     }
 
     pub(crate) fn host(&self) -> String {
@@ -164,11 +196,25 @@ impl Door {
     pub(crate) fn thaw(&self) {
         self.shut.send_replace(false);
     }
+
+    /// What names one of these from now on gets no answer, nor does anything else on its connection.
+    fn swallow(&self, names: &[&str]) {
+        self.swallowed.send_replace(names.iter().map(|name| (*name).to_owned()).collect());
+    }
 }
 
-async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut shut: watch::Receiver<bool>) {
+async fn pass(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut shut: watch::Receiver<bool>,
+    swallowed: Option<watch::Receiver<Vec<String>>>,
+) {
     let mut piece = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut piece).await {
+        let said = String::from_utf8_lossy(&piece[..length]);
+        if swallowed.as_ref().is_some_and(|names| names.borrow().iter().any(|name| said.contains(name))) {
+            std::future::pending::<()>().await;
+        }
         if shut.wait_for(|shut| !shut).await.is_err() || to.write_all(&piece[..length]).await.is_err() {
             return;
         }

@@ -5,10 +5,13 @@
 
 use std::time::Duration;
 
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use tokio::time::Instant;
+
 use super::{
     Docker,
     client::Fault,
-    wire::{self, Inspected},
+    wire::{self, ContainerSummary, Inspected},
 };
 use crate::{
     engine::{
@@ -25,6 +28,11 @@ const KILL_LIMIT: Duration = Duration::from_secs(10);
 const REMOVE_LIMIT: Duration = Duration::from_secs(10);
 /// A start that takes longer has failed, whatever the engine will still make of it.
 const START_LIMIT: Duration = Duration::from_mins(2);
+/// Of a container in the list, while others wait.
+const LOOK_LIMIT: Duration = Duration::from_secs(5);
+/// About a container that the engine had no answer about.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+const LOOKS_AT_ONCE: usize = 8;
 /// Where the engine has no event for what is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -147,26 +155,46 @@ impl Docker {
     /// Of one that runs the list says all there is to know, unless something has just happened to it: the engine tells of a
     /// death before its list shows it, while an inspection waits until that is written down.
     pub(in crate::engine) async fn all(&self, labels: &[String]) -> Result<Vec<ContainerView>, EngineError> {
-        let mut views = Vec::new();
-        for listed in self.client.with_labels(labels).await? {
-            let running = wire::view_of_running(&listed);
-            let Some(id) = listed.id else { continue };
-            // Before it is looked at: what happens from now on counts for the next look.
-            let moved = self.moved().remove(&id);
-            if let Some(view) = running.filter(|_| !moved) {
-                views.push(view);
-                continue;
+        let listed = self.client.with_labels(labels).await?;
+        let looks = listed.into_iter().map(|listed| self.look_at(listed));
+        let looks: Vec<Option<ContainerView>> = stream::iter(looks).buffered(LOOKS_AT_ONCE).try_collect().await?;
+        Ok(looks.into_iter().flatten().collect())
+    }
+
+    /// An engine that lists and has no answer about one container hangs on that one alone (Docker holds its lock while it waits
+    /// for the runtime). It holds up nobody else's: as far as is known it lives, and it is asked about again a while later.
+    async fn look_at(&self, listed: ContainerSummary) -> Result<Option<ContainerView>, EngineError> {
+        let (known, runs) = (wire::view_of_listed(&listed), wire::runs(&listed));
+        let Some(id) = listed.id else { return Ok(None) };
+        let moved = {
+            let mut moved = self.moved();
+            let at = moved.get(&id).copied();
+            if at.is_some_and(|at| at > Instant::now()) {
+                return Ok(Some(known));
             }
-            match self.client.inspect(&id).await {
-                Ok(seen) => views.push(wire::view(&seen)),
-                Err(Fault::NotFound(_)) => {}
-                Err(fault) => {
-                    self.moved().insert(id);
-                    return Err(fault.into());
-                }
+            // Before it is looked at: what happens from now on counts for the next look.
+            moved.remove(&id);
+            at.is_some()
+        };
+        if runs && !moved {
+            return Ok(Some(known));
+        }
+        match tokio::time::timeout(LOOK_LIMIT, self.client.inspect(&id)).await {
+            Ok(Ok(seen)) => Ok(Some(wire::view(&seen))),
+            Ok(Err(Fault::NotFound(_))) => Ok(None),
+            Ok(Err(fault)) => {
+                self.moved().insert(id, Instant::now());
+                Err(fault.into())
+            }
+            Err(_) => {
+                tracing::warn!(
+                    container = known.name,
+                    "the engine says nothing about this container; it is asked again"
+                );
+                self.moved().insert(id, Instant::now() + ASK_AGAIN);
+                Ok(Some(known))
             }
         }
-        Ok(views)
     }
 
     /// SIGTERM, `grace`, SIGKILL.
