@@ -81,12 +81,12 @@ own_job_containers() {
       '{ for (i = 2; i <= NF; i++) if ($i == name || index($i, path) == 1) { print $1; next } }'
 }
 
-# What there was, and what is left of it: $1 whether anything ran, $2 the volume's name.
+# What there was, and what is left of it: $1 whether anything ran, $2 the volume's name, $3 whether that was there.
 report() {
   local up="nothing is up" data="there is no data"
   if [ "$1" = yes ]; then up="everything is down"; fi
   if [ ${#down_options[@]} -gt 0 ]; then
-    data="the data is deleted"
+    if [ "$3" = yes ]; then data="the data is deleted"; fi
   elif engine volume inspect "$2" >/dev/null 2>&1; then
     data="the data volume is kept"
   fi
@@ -96,7 +96,7 @@ report() {
 usage() { echo "usage: docker/down.sh [--volumes]   (--volumes also deletes the data: jobs, keys, workspaces)"; }
 
 main() {
-  local container volume left="" up=no
+  local container volume left="" up=no had_data=no
   case "${1:-}" in
     "") ;;
     --volumes) down_options=(--volumes) ;;
@@ -126,6 +126,7 @@ main() {
     must "stop the orchestrator" docker/compose.sh stop
   fi
   if [ -n "$volume" ]; then
+    if engine volume inspect "$volume" >/dev/null 2>&1; then had_data=yes; fi
     left="$(own_job_containers "$volume")"
     if [ -n "$left" ]; then
       say "removing left-over job containers"
@@ -134,7 +135,7 @@ main() {
     fi
   fi
   must "take the stack down" docker/compose.sh down "${down_options[@]}"
-  report "$up" "$volume"
+  report "$up" "$volume" "$had_data"
 }
 
 main "$@"

@@ -85,6 +85,15 @@ announce_compiling() {
   if [ ! -e "$3" ]; then echo "    the first time takes 10 to 30 minutes on two cores and about $2 of disk"; fi
 }
 
+# To the programs, when no build stage can be had.
+other_way() {
+  if cargo_fits; then
+    echo "GANTRY_BINARIES=prebuilt compiles with this machine's cargo instead"
+  else
+    echo "and no fitting cargo is here: install Rust $(rust_version) or newer and a C compiler, and set GANTRY_BINARIES to nothing or prebuilt"
+  fi
+}
+
 choose_binaries() {
   GANTRY_BINARIES="$(docker/setting.sh GANTRY_BINARIES)"
   GANTRY_BUILD_PROFILE="$(docker/setting.sh GANTRY_BUILD_PROFILE release)"
@@ -104,7 +113,7 @@ choose_binaries() {
       if ! docker image inspect "$GANTRY_BUILDER_BASE" >/dev/null 2>&1; then
         say "fetching $GANTRY_BUILDER_BASE"
         docker pull --quiet "$GANTRY_BUILDER_BASE" >/dev/null ||
-          fail "no registry gave $GANTRY_BUILDER_BASE, and no fitting cargo is here; install Rust $(rust_version) or newer and a C compiler"
+          fail "no registry gave $GANTRY_BUILDER_BASE; $(other_way)"
       fi
       announce_compiling "in a build stage on $GANTRY_BUILDER_BASE, without showing it" "5 GB" ""
       ;;
@@ -129,6 +138,20 @@ start_stack() {
   [ -n "$container" ] || fail "compose started no container for the service gantry"
 }
 
+# A server that went on with an older gantry.toml is started again with this one.
+take_up_config() {
+  local file started words
+  file="$(docker/setting.sh GANTRY_CONFIG_DIR ./config)/gantry.toml"
+  [ -e "$file" ] || return 0
+  started="$(date -d "$(docker inspect --format '{{.State.StartedAt}}' "$container")" +%s)"
+  [ "$(stat -c %Y "$file")" -ge "$started" ] || return 0
+  say "gantry.toml changed: starting the server again"
+  words="$(docker exec "$container" gantry config 2>&1 >/dev/null)" ||
+    fail "$words
+    the server goes on with what it was started with; mend that and run this again"
+  docker/compose.sh restart gantry >/dev/null 2>&1
+}
+
 # What the readiness check answers, in one line; nothing while the container has no process to ask.
 readiness() {
   docker exec "$container" curl -sS --max-time 5 http://127.0.0.1:8080/readyz 2>/dev/null | tr -d '\n' | cut -c 1-300 || true
@@ -148,6 +171,10 @@ wait_until_ready() {
   say "waiting for readiness (store, container engine, a probe of the sandbox)"
   until docker exec "$container" curl -fsS -o /dev/null --max-time 5 http://127.0.0.1:8080/readyz >/dev/null 2>&1; do
     now="$(readiness)"
+    case "$now" in
+      *misdirected_request*)
+        fail "the server does not answer to 127.0.0.1: add localhost,127.0.0.1,[::1] to GANTRY_ALLOWED_HOSTS and run this again" ;;
+    esac
     if [ -n "$now" ] && [ "$now" != "$seen" ]; then
       printf '    %s\n' "$now"
       seen="$now"
@@ -258,6 +285,7 @@ main() {
   say "building the images"
   docker/images.sh build
   start_stack
+  take_up_config
   docker/images.sh tidy
   wait_until_ready
   model="$(chosen_model)"

@@ -19,7 +19,7 @@ Exit codes:
   1    the job failed or was cancelled; a check or a local step failed
   2    wrong usage, configuration or request
   3    the server cannot be reached, does not accept the token, or cannot serve now
-  4    no such job or token, or not yours
+  4    no such job or file, or not yours
   5    not possible in the job's present state
   124  the job ran out of its time
   130  interrupted; a job that was followed goes on

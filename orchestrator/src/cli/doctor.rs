@@ -83,6 +83,7 @@ pub(super) async fn run(args: DoctorArgs, environment: &Environment, output: &mu
             } else {
                 Check::note("configuration", warnings, "mend these names, or leave them")
             });
+            checks.extend(hosts(&config));
             checks.push(folder("data folder", &config.data_dir, "GANTRY_DATA_DIR"));
             checks.push(folder("run folder", &config.run_dir, "GANTRY_RUN_DIR"));
             checks.push(folder("workspaces", &config.workspace_dir, "GANTRY_WORKSPACE_DIR"));
@@ -118,6 +119,15 @@ fn install(config: &Config) -> Check {
     }
     let advice = "nothing has run here yet; for a server in a container: docker/compose.sh exec gantry gantry doctor";
     Check::note("install", format!("{found}, which is not there"), advice)
+}
+
+/// Whoever names hosts of their own may leave out those by which this machine, and the container's health check, ask.
+fn hosts(config: &Config) -> Option<Check> {
+    let has_own = ["localhost", "127.0.0.1"].iter().all(|own| config.allowed_hosts.iter().any(|host| host == own));
+    let found = format!("answers only to {}", config.allowed_hosts.join(", "));
+    let advice =
+        "add localhost and 127.0.0.1 to GANTRY_ALLOWED_HOSTS: the health check and commands on this machine use them";
+    (!has_own).then(|| Check::note("hosts", found, advice))
 }
 
 /// A folder that is there must be writable; one that is not must have a writable place to be made in.
@@ -278,12 +288,21 @@ async fn reach(provider: &LlmProvider) -> Check {
         Err(error) => Err(error),
     };
     match answer {
+        Ok(_) if provider.kind == LlmKind::OpenAi && has_no_path(&provider.base_url) => Check::note(
+            "model",
+            format!("{found} (reached; the key is not tried)"),
+            "the URL of an OpenAI-compatible endpoint mostly ends in /v1: if models are not found, add it to GANTRY_LLM_BASE_URL",
+        ),
         Ok(_) => Check::ok("model", format!("{found} (reached; the key is not tried)")),
         Err(error) => {
             let cause = with_sources(&error.without_url());
             Check::failed("model", format!("{found}: {cause}"), way_there(&provider.kind))
         }
     }
+}
+
+fn has_no_path(url: &str) -> bool {
+    reqwest::Url::parse(url).is_ok_and(|url| url.path() == "/")
 }
 
 /// An error in one line with all that is behind it: the last part is the one that says what to mend.
@@ -310,6 +329,24 @@ mod tests {
 
     fn config() -> Config {
         Config::load(&Environment::from_pairs([("HOME", "/home/ada")]), Sources::default()).unwrap()
+    }
+
+    #[rstest]
+    #[case("gantry.example", false)]
+    #[case("gantry.example,localhost", false)]
+    #[case("gantry.example,localhost,127.0.0.1", true)]
+    #[case("", true)]
+    fn hosts_that_leave_out_this_machine_are_noticed(#[case] hosts: &str, #[case] fine: bool) {
+        let set = Environment::from_pairs([("HOME", "/home/ada"), ("GANTRY_ALLOWED_HOSTS", hosts)]);
+        assert_eq!(super::hosts(&Config::load(&set, Sources::default()).unwrap()).is_none(), fine);
+    }
+
+    #[rstest]
+    #[case("http://10.0.0.1:8089", true)]
+    #[case("http://10.0.0.1:8089/", true)]
+    #[case("http://10.0.0.1:8089/v1", false)]
+    fn a_base_url_without_a_path_is_noticed(#[case] url: &str, #[case] bare: bool) {
+        assert_eq!(has_no_path(url), bare);
     }
 
     #[rstest]

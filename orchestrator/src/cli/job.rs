@@ -112,7 +112,7 @@ pub(super) struct ListArgs {
     #[arg(long, value_parser = parse_state, value_delimiter = ',')]
     state: Vec<JobState>,
     /// Only with this label; given several times, with all of them
-    #[arg(long, value_name = "KEY:VALUE")]
+    #[arg(long, value_name = "KEY=VALUE")]
     label: Vec<String>,
     /// Only with this text in title or prompt
     #[arg(long, value_name = "TEXT")]
@@ -260,7 +260,10 @@ async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<Ex
         let states: Vec<&str> = args.state.iter().map(|state| state.as_str()).collect();
         query.push(("state", states.join(",")));
     }
-    query.extend(args.label.into_iter().map(|label| ("label", label)));
+    for pair in &args.label {
+        let (key, value) = create::label(pair)?;
+        query.push(("label", format!("{key}:{value}")));
+    }
     let optional = [("q", args.q), ("cursor", args.cursor)];
     query.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
     if args.watch {
@@ -289,6 +292,12 @@ fn table(page: &Page<Job>, paint: Paint) -> String {
 
 async fn logs(client: &Client, id: JobId, output: &mut Output) -> Result<Exit, CliError> {
     let text = client.text(&format!("/api/jobs/{id}/logs")).await?;
+    if text.is_empty() {
+        output.note("gantry: nothing yet: what a container prints is kept once it is gone (`gantry job events` tells what goes on)");
+        if output.format == Format::Text {
+            return Ok(Exit::Fine);
+        }
+    }
     let value = serde_json::json!({"job_id": id, "text": text});
     output.either(&value, |_| super::text::harmless(text.trim_end()))?;
     Ok(Exit::Fine)

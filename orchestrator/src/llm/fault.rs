@@ -60,7 +60,11 @@ impl Fault {
             500.. => (Next::TryAgain, ErrorKind::Server),
             _ => (Next::GiveUp, ErrorKind::BadRequest),
         };
-        let message = if said.is_empty() { format!("status {status}") } else { format!("status {status}: {said}") };
+        let message = match status {
+            404 if said.is_empty() => "status 404: nothing is at this address; check GANTRY_LLM_BASE_URL".to_owned(),
+            _ if said.is_empty() => format!("status {status}"),
+            _ => format!("status {status}: {said}"),
+        };
         Self { retry_after, ..Self::new(next, kind, message) }
     }
 

@@ -22,8 +22,10 @@ pub enum Prompted {
     Stored(PromptReceipt),
     /// The idempotency key was seen before.
     Known(Claim),
-    /// The job takes no more.
+    /// The job has ended so.
     Finished(JobState),
+    /// It is being stopped.
+    Stopping,
     /// A prompt with `done: true` came before.
     Closed,
     /// Too many wait.
@@ -48,8 +50,11 @@ impl Store {
             return Ok(Prompted::Known(known));
         }
         let Some(record) = lifecycle::load(&mut tx, job).await? else { return Ok(Prompted::Missing) };
-        if !lifecycle::open(record.state) || record.cancel_requested_at.is_some() {
+        if !lifecycle::open(record.state) {
             return Ok(Prompted::Finished(record.state));
+        }
+        if record.cancel_requested_at.is_some() {
+            return Ok(Prompted::Stopping);
         }
         if record.prompts_closed {
             return Ok(Prompted::Closed);

@@ -132,6 +132,7 @@ async fn a_model_call_under_way_is_dropped_at_once_and_recorded_as_aborted() {
     });
     reply.problem(ErrorCode::JobCancelled);
     hand.ask("c2", "and now?").await.problem(ErrorCode::JobCancelled);
+    ada.post(&format!("/api/jobs/{id}/prompt"), &json!({"content": "go on"})).await.problem(ErrorCode::JobCancelled);
     let calls = ada.get(&format!("/api/jobs/{id}/llm-calls")).await.expect(200).body;
     let told: Vec<_> =
         calls["items"].as_array().unwrap().iter().map(|call| (&call["call_id"], &call["error"])).collect();

@@ -100,9 +100,10 @@ pub(super) fn request(args: CreateArgs) -> Result<CreateJob, CliError> {
     })
 }
 
-fn label(pair: &str) -> Result<(String, String), CliError> {
+/// With the API's own sign between them, too.
+pub(super) fn label(pair: &str) -> Result<(String, String), CliError> {
     let (key, value) =
-        pair.split_once('=').ok_or_else(|| CliError::Usage(format!("--label {pair}: must be KEY=VALUE")))?;
+        pair.split_once(['=', ':']).ok_or_else(|| CliError::Usage(format!("--label {pair}: must be KEY=VALUE")))?;
     Ok((key.to_owned(), value.to_owned()))
 }
 

@@ -281,3 +281,13 @@ fn a_cancel_under_way_is_shown_until_it_is_done() {
     assert!(shown(stopping).contains("cancelling      since 2026-01-01T00:00:02"));
     assert!(!shown(stopped).contains("cancelling"));
 }
+
+#[rstest]
+#[case("team=core", Some(("team", "core")))]
+#[case("team:core", Some(("team", "core")))]
+#[case("url=http://x", Some(("url", "http://x")))]
+#[case("team", None)]
+fn a_label_is_taken_with_either_sign(#[case] pair: &str, #[case] wanted: Option<(&str, &str)>) {
+    let read = create::label(pair).ok();
+    assert_eq!(read.as_ref().map(|(key, value)| (key.as_str(), value.as_str())), wanted);
+}

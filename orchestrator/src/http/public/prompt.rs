@@ -62,8 +62,11 @@ pub(super) async fn prompt(
         Prompted::Known(claim) => idempotent::answer(claim)?.ok_or_else(ApiError::not_found),
         Prompted::Finished(state) => Err(ApiError::new(
             ErrorCode::JobFinished,
-            format!("the job is {state} or being stopped and takes no more prompts; restart it or make a new one"),
+            format!("the job is {state} and takes no more prompts; restart it or make a new one"),
         )),
+        Prompted::Stopping => {
+            Err(ApiError::new(ErrorCode::JobCancelled, "it takes no more prompts; once it has ended, restart it"))
+        }
         Prompted::Closed => Err(ApiError::new(
             ErrorCode::PromptsClosed,
             "an earlier prompt with done: true said that no more will come",
