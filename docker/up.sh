@@ -138,17 +138,17 @@ start_stack() {
   [ -n "$container" ] || fail "compose started no container for the service gantry"
 }
 
-# A server that went on with an older gantry.toml is started again with this one.
+# What is in the configuration folder is read at the start: a server that went on with what was there before is started again.
 take_up_config() {
-  local file started words
-  file="$(docker/setting.sh GANTRY_CONFIG_DIR ./config)/gantry.toml"
-  [ -e "$file" ] || return 0
-  started="$(date -d "$(docker inspect --format '{{.State.StartedAt}}' "$container")" +%s)"
-  [ "$(stat -c %Y "$file")" -ge "$started" ] || return 0
-  say "gantry.toml changed: starting the server again"
+  local folder started words
+  folder="$(docker/setting.sh GANTRY_CONFIG_DIR ./config)"
+  [ -d "$folder" ] || return 0
+  started="$(docker inspect --format '{{.State.StartedAt}}' "$container")"
+  [ -n "$(find "$folder" -maxdepth 1 ! -name README.md -newermt "$started" -print -quit)" ] || return 0
   words="$(docker exec "$container" gantry config 2>&1 >/dev/null)" ||
     fail "$words
     the server goes on with what it was started with; mend that and run this again"
+  say "the configuration folder changed: starting the server again"
   docker/compose.sh restart gantry >/dev/null 2>&1
 }
 

@@ -81,7 +81,7 @@ async fn the_heartbeat_tells_the_worker_and_more_prompts_are_refused() {
     ada.cancel(id).await.expect(202);
     assert!(hand.status().await.cancel);
     ada.cancel(id).await.expect(202);
-    ada.prompt(id, json!({"content": "more"})).await.problem(ErrorCode::JobFinished);
+    ada.prompt(id, json!({"content": "more"})).await.problem(ErrorCode::JobCancelled);
     // What it still has to say counts.
     hand.say(1, "so far").await.expect(200);
     hand.report(json!({"outcome": "stopped", "text": "so far"})).await.expect(200);
@@ -132,7 +132,6 @@ async fn a_model_call_under_way_is_dropped_at_once_and_recorded_as_aborted() {
     });
     reply.problem(ErrorCode::JobCancelled);
     hand.ask("c2", "and now?").await.problem(ErrorCode::JobCancelled);
-    ada.post(&format!("/api/jobs/{id}/prompt"), &json!({"content": "go on"})).await.problem(ErrorCode::JobCancelled);
     let calls = ada.get(&format!("/api/jobs/{id}/llm-calls")).await.expect(200).body;
     let told: Vec<_> =
         calls["items"].as_array().unwrap().iter().map(|call| (&call["call_id"], &call["error"])).collect();
