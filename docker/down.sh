@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Stops Gantry: cancels what runs, takes the stack down, removes the job containers that are left over.
+# Stops Gantry: cancels every job that has not ended, queued and held ones too, takes the stack down, removes the job containers that are left over.
 # Keeps the data volume unless told `--volumes`. Never touches a container or a volume of anybody else's: a job container
 # is this install's when what it mounts lies in this install's volume.
 set -euo pipefail

@@ -175,6 +175,7 @@ wait_until_ready() {
       *misdirected_request*)
         fail "the server does not answer to 127.0.0.1: add localhost,127.0.0.1,[::1] to GANTRY_ALLOWED_HOSTS and run this again" ;;
     esac
+    case "$now" in *'"status":"ready"'*) continue ;; esac
     if [ -n "$now" ] && [ "$now" != "$seen" ]; then
       printf '    %s\n' "$now"
       seen="$now"

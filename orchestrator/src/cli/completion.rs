@@ -6,7 +6,7 @@ use clap_complete::Shell;
 use super::{
     args::Cli,
     exit::{CliError, Exit},
-    output::Output,
+    output::{Format, Output},
 };
 
 /// Its arguments.
@@ -19,6 +19,12 @@ pub(super) struct CompletionArgs {
 pub(super) fn run(args: CompletionArgs, output: &mut Output) -> Result<Exit, CliError> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "gantry", &mut script);
-    output.raw(&script)?;
+    match output.format {
+        Format::Text => output.raw(&script)?,
+        Format::Json => {
+            let text = String::from_utf8_lossy(&script);
+            output.json(&serde_json::json!({"shell": args.shell.to_string(), "script": text}))?;
+        }
+    }
     Ok(Exit::Fine)
 }

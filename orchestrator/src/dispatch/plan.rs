@@ -20,7 +20,7 @@ use crate::{
     engine::{ContainerRole, ContainerStatus, ContainerView},
 };
 
-/// Between attempts 1, 2, 4 s pass (contract: jobs, "Attempt, lease, fencing").
+/// Between attempts 1 and 2 s pass (contract: jobs, "Attempt, lease, fencing").
 const LONGEST_REST: TimeDelta = TimeDelta::seconds(4);
 /// A worker that has reported leaves by itself; longer than this it is not waited for (contract: gone within 2 s).
 const POLITE: TimeDelta = TimeDelta::milliseconds(1_200);

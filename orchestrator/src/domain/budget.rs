@@ -105,7 +105,9 @@ impl Spent {
         let limit = if self.cost { dollars(self.limit) } else { format!("{} tokens", self.limit) };
         let name = if self.cost { "max_cost_usd" } else { "max_tokens" };
         match self.whose {
-            Whose::Job => format!("limits.{name} = {limit} has no room for another model call; make a job with more"),
+            Whose::Job => format!(
+                "limits.{name} = {limit} has no room for another model call; make a job with more, if the operator's limits allow it"
+            ),
             Whose::Parent => {
                 format!(
                     "a parent job's limits.{name} = {limit} has no room for another model call; give the parent more"

@@ -322,7 +322,7 @@ impl JobRecord {
         if death.infrastructure && untouched && self.attempt < MAX_ATTEMPTS {
             self.token_hash = None;
             self.lease_expires_at = None;
-            // 1, 2, 4 s apart.
+            // 1 s, then 2 s: there are three attempts.
             self.not_before = Some(now + TimeDelta::seconds(1 << self.attempt.saturating_sub(1).min(2)));
             return Ok(self.to(JobState::Pending, Some(death.reason), Some(death.message)));
         }

@@ -185,7 +185,8 @@ pub(super) async fn put(client: &Client, args: PutArgs, output: &mut Output) -> 
         let kind = if begins.starts_with(&GZIP) { "application/gzip" } else { "application/x-tar" };
         let body = body(sent, Progress::of(length, output.format));
         let unpacked: Unpacked = client.upload(&format!("/api/jobs/{}/archive", args.id), kind, (body, length)).await?;
-        output.either(&unpacked, |_| format!("{} entries, {} bytes", unpacked.entries, unpacked.size_bytes))?;
+        let what = if unpacked.entries == 1 { "entry" } else { "entries" };
+        output.either(&unpacked, |_| format!("{} {what}, {} bytes", unpacked.entries, unpacked.size_bytes))?;
         return Ok(Exit::Fine);
     }
     let local = args.local.unwrap_or_default();
