@@ -46,13 +46,15 @@ use crate::{
     workspace::{Retention, RetentionSweep, Workspaces},
 };
 
-/// What requests and containers at work get when the process drains. With the two below less than the 10 s that an
+/// What requests and containers at work get when the process drains. With the three below less than the 10 s that an
 /// operator's `stop` grants before it kills; what is cut off is harmless, since the next process finds it in the store.
 const DRAIN_TASKS: Duration = Duration::from_secs(5);
 /// What model calls under way get to be recorded.
 const DRAIN_CALLS: Duration = Duration::from_secs(3);
 /// What workers' requests get after that.
 const DRAIN_SOCKETS: Duration = Duration::from_secs(1);
+/// What the database gets to be closed in.
+const CLOSE_STORE: Duration = Duration::from_millis(500);
 
 /// Why the daemon does not run, or no longer.
 #[derive(Debug, thiserror::Error)]
@@ -296,7 +298,10 @@ impl App {
         if tokio::time::timeout(DRAIN_SOCKETS, self.sockets.stop()).await.is_err() {
             tracing::warn!("workers' requests were still under way");
         }
-        self.store.close().await;
+        // A database that somebody locks is not waited for: what was to be written has been, or is taken up at the next start.
+        if tokio::time::timeout(CLOSE_STORE, self.store.close()).await.is_err() {
+            tracing::warn!("the database was still busy");
+        }
         result
     }
 }

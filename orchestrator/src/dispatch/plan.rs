@@ -248,6 +248,12 @@ fn current<'a>(facts: &'a Facts<'_>, job: &JobRecord) -> Option<&'a ContainerVie
     containers.iter().find(|c| c.job_id == Some(job.id) && c.attempt == job.attempt && job.attempt > 0)
 }
 
+/// An attempt before this one has a container yet, which could not be removed when this one began. It goes first, and until it is
+/// gone nothing else happens to the job.
+fn overtaken_lives(facts: &Facts<'_>, job: &JobRecord) -> bool {
+    facts.containers.into_iter().flatten().any(|c| c.job_id == Some(job.id) && c.attempt < job.attempt)
+}
+
 /// A container that belongs to no open attempt goes; a worker that has just reported gets a moment to leave by itself.
 fn plan_stray(facts: &Facts<'_>, by_job: &HashMap<JobId, &JobRecord>, container: &ContainerView, plan: &mut Plan) {
     if container.role == Some(ContainerRole::Probe) || facts.busy.contains(&Subject::Container(container.name.clone()))
@@ -296,7 +302,7 @@ fn plan_folders(facts: &Facts<'_>, by_job: &HashMap<JobId, &JobRecord>, containe
 fn plan_open(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) {
     let id = job.id;
     if job.cancel_requested_at.is_some() {
-        if facts.containers.is_some() {
+        if facts.containers.is_some() && !overtaken_lives(facts, job) {
             plan.actions.push(Action::Cancel { job: id });
         }
         return;
@@ -317,6 +323,10 @@ fn plan_open(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) {
     plan.look_again_in(timeout.saturating_sub(signs.job));
     if facts.overfull.contains(&id) {
         plan.actions.push(Action::Evict { job: id });
+        return;
+    }
+    let is_unknown = current(facts, job).is_some_and(|container| container.status == ContainerStatus::Unknown);
+    if is_unknown || overtaken_lives(facts, job) {
         return;
     }
     if job.state == JobState::Stuck {
@@ -346,6 +356,8 @@ fn plan_open(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) {
             }
         }
         ContainerStatus::Running => plan_live(facts, job, signs, plan),
+        // Nothing is done on a guess.
+        ContainerStatus::Unknown => {}
     }
 }
 

@@ -4,7 +4,7 @@
 //! not carry this instance's label, and never starts one that does not show its posture.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     path::{Path, PathBuf},
     sync::{
         Arc, MutexGuard, PoisonError,
@@ -15,7 +15,8 @@ use std::{
 
 use agent::BoxFuture;
 use protocol::InstanceId;
-use tokio::{sync::Mutex, time::Instant};
+use tokio::{sync::Mutex, task::JoinHandle};
+use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
 use self::{
@@ -37,6 +38,9 @@ mod wire;
 
 pub(super) use survey::Survey;
 
+/// An inspection under way.
+type Look = JoinHandle<Result<wire::Inspected, Fault>>;
+
 /// What the engine is told once.
 #[derive(Debug, Clone)]
 pub struct DockerSettings {
@@ -55,7 +59,7 @@ pub struct DockerSettings {
 /// Docker, or what speaks its API.
 pub struct Docker {
     pub(super) settings: DockerSettings,
-    client: Client,
+    client: Arc<Client>,
     /// What was learned about the engine; none until the first call that needs it.
     known: std::sync::Mutex<Option<Arc<Known>>>,
     /// The last full probe that went well.
@@ -63,8 +67,12 @@ pub struct Docker {
     /// An engine error came since the last probe.
     doubt: AtomicBool,
     watch: Mutex<Watch>,
-    /// Containers that something happened to since they were last looked at, and from when on each may be looked at.
-    moved: std::sync::Mutex<HashMap<String, Instant>>,
+    /// Containers that something happened to since they were last looked at.
+    moved: std::sync::Mutex<HashSet<String>>,
+    /// Inspections that took longer than the list could wait, by container.
+    looks: std::sync::Mutex<HashMap<String, Look>>,
+    /// Owns those; each ends by its own time limit.
+    tasks: TaskTracker,
 }
 
 /// What each container's making needs to know of the engine.
@@ -78,13 +86,15 @@ impl Docker {
     /// Makes the engine's client. No call is made yet: an engine that is down is told by the probe.
     pub fn connect(settings: DockerSettings) -> Self {
         Self {
-            client: Client::new(settings.host.as_deref()),
+            client: Arc::new(Client::new(settings.host.as_deref())),
             settings,
             known: std::sync::Mutex::new(None),
             passed: Mutex::new(None),
             doubt: AtomicBool::new(false),
             watch: Mutex::new(Watch::default()),
             moved: std::sync::Mutex::default(),
+            looks: std::sync::Mutex::default(),
+            tasks: TaskTracker::new(),
         }
     }
 
@@ -93,8 +103,12 @@ impl Docker {
         self.doubt.swap(false, Ordering::Relaxed)
     }
 
-    fn moved(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+    fn moved(&self) -> MutexGuard<'_, HashSet<String>> {
         self.moved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn looks(&self) -> MutexGuard<'_, HashMap<String, Look>> {
+        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn noted<T>(&self, result: Result<T, EngineError>) -> Result<T, EngineError> {

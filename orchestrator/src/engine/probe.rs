@@ -125,7 +125,7 @@ impl Docker {
         let output = self.printed(&spec.name, OUTPUT_MAX_BYTES).await.unwrap_or_default();
         let end = match exit {
             Some(ContainerStatus::Exited { code, .. }) => format!("ended with code {code}"),
-            Some(ContainerStatus::Created | ContainerStatus::Running) | None => {
+            Some(ContainerStatus::Created | ContainerStatus::Running | ContainerStatus::Unknown) | None => {
                 format!("had not ended after {} s", ROUND_TRIP_LIMIT.as_secs())
             }
         };

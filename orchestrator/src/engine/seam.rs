@@ -164,6 +164,8 @@ pub enum ContainerStatus {
         /// Killed for memory (only the worker itself counts; a child's OOM leaves it running).
         oom_killed: bool,
     },
+    /// The engine has no answer about it: it may run, and it may have ended.
+    Unknown,
 }
 
 /// How an engine fails.

@@ -104,9 +104,13 @@ async fn an_engine_that_hangs_on_one_container_holds_up_no_other_job() {
     must(&["kill", &id]).await;
     go(&stack, beside);
     assert_eq!(ada.wait_for_end(beside).await.state, JobState::Completed);
-    must(&["kill", &ada.job(dies).await.container.expect("it runs in one").name]).await;
+    let beside = ada.job(dies).await.container.expect("it runs in one").name;
+    must(&["kill", &beside]).await;
+    let killed = Instant::now();
     let job = ada.wait_for_end(dies).await;
+    let noticed = killed.elapsed();
     assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::WorkerCrashed)), "{job:#?}");
+    assert!(noticed < NOTICED, "noticed after {noticed:?}");
     let later = ada.create_job("work 1").await;
     assert_eq!(ada.wait_for_end(later).await.state, JobState::Completed);
     assert_eq!(ada.job(hangs).await.state, JobState::InProgress, "what the engine does not say is not known");

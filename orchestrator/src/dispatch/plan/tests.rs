@@ -224,6 +224,37 @@ fn a_vanished_container_is_a_lost_worker_unless_the_engine_cannot_say() {
     assert_eq!(scene.actions(), []);
 }
 
+#[rstest]
+#[case::silent(JobState::InProgress, Signs { silent: LEASE, ..Signs::default() })]
+#[case::idle(JobState::InProgress, Signs { idle: STUCK_AFTER, ..Signs::default() })]
+#[case::stuck(JobState::Stuck, Signs { silent: LEASE, ..Signs::default() })]
+fn a_container_that_the_engine_has_no_answer_about_is_left_alone(#[case] state: JobState, #[case] signs: Signs) {
+    let hangs = job("a", state, 1);
+    let mut scene = Scene::of(vec![hangs.clone()], vec![container_of(&hangs, 1, ContainerStatus::Unknown)]);
+    scene.signs.insert(hangs.id, signs);
+    assert_eq!(scene.actions(), []);
+    scene.jobs[0].cancel_requested_at = Some(now());
+    assert_eq!(
+        scene.actions(),
+        [Action::Cancel { job: hangs.id }],
+        "what it asks of the engine is confirmed or not done"
+    );
+}
+
+#[rstest]
+#[case(JobState::InProgress, false)]
+#[case(JobState::Stuck, false)]
+#[case(JobState::InProgress, true)]
+fn an_overtaken_container_goes_before_anything_else_happens_to_its_job(#[case] state: JobState, #[case] cancel: bool) {
+    let mut overtaken = job("a", state, 2);
+    overtaken.cancel_requested_at = cancel.then(now);
+    for status in [RUNNING, ContainerStatus::Unknown] {
+        let old = container_of(&overtaken, 1, status);
+        let name = old.name.clone();
+        assert_eq!(Scene::of(vec![overtaken.clone()], vec![old]).actions(), [Action::Remove { container: name }]);
+    }
+}
+
 #[test]
 fn a_container_that_was_only_created_or_is_not_served_is_resumed() {
     let cut = job("a", JobState::InProgress, 1);
@@ -418,6 +449,7 @@ fn any_status() -> impl Strategy<Value = ContainerStatus> {
     prop_oneof![
         Just(ContainerStatus::Created),
         Just(RUNNING),
+        Just(ContainerStatus::Unknown),
         (0..200i64, any::<bool>()).prop_map(|(code, oom)| exit(code, oom)),
     ]
 }

@@ -3,10 +3,9 @@
 //! Owns the order of the calls and what each failure means for the container. Never starts what was not compared with
 //! its posture, never says that something is gone without having seen it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use tokio::time::Instant;
+use futures_util::{StreamExt as _, stream};
 
 use super::{
     Docker,
@@ -28,11 +27,9 @@ const KILL_LIMIT: Duration = Duration::from_secs(10);
 const REMOVE_LIMIT: Duration = Duration::from_secs(10);
 /// A start that takes longer has failed, whatever the engine will still make of it.
 const START_LIMIT: Duration = Duration::from_mins(2);
-/// Of a container in the list, while others wait.
-const LOOK_LIMIT: Duration = Duration::from_secs(5);
-/// About a container that the engine had no answer about.
-const ASK_AGAIN: Duration = Duration::from_secs(10);
-const LOOKS_AT_ONCE: usize = 8;
+/// The list waits so long for an inspection; what takes longer is seen at the next look.
+const LOOK_LIMIT: Duration = Duration::from_millis(500);
+const LOOKS_AT_ONCE: usize = 50;
 /// Where the engine has no event for what is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -114,7 +111,7 @@ impl Docker {
         let posture = self.wanted(spec, &image).await?;
         match wire::view(seen).status {
             ContainerStatus::Created => self.start_checked(&id, &posture).await,
-            ContainerStatus::Running | ContainerStatus::Exited { .. } => {
+            ContainerStatus::Running | ContainerStatus::Exited { .. } | ContainerStatus::Unknown => {
                 if let Err(error) = posture.check(&wire::seen_posture(seen)) {
                     self.discard(&id).await;
                     return Err(error);
@@ -156,43 +153,52 @@ impl Docker {
     /// death before its list shows it, while an inspection waits until that is written down.
     pub(in crate::engine) async fn all(&self, labels: &[String]) -> Result<Vec<ContainerView>, EngineError> {
         let listed = self.client.with_labels(labels).await?;
-        let looks = listed.into_iter().map(|listed| self.look_at(listed));
-        let looks: Vec<Option<ContainerView>> = stream::iter(looks).buffered(LOOKS_AT_ONCE).try_collect().await?;
-        Ok(looks.into_iter().flatten().collect())
+        let looks = stream::iter(listed.into_iter().map(|listed| self.look_at(listed)));
+        Ok(looks.buffered(LOOKS_AT_ONCE).filter_map(std::future::ready).collect().await)
     }
 
     /// An engine that lists and has no answer about one container hangs on that one alone (Docker holds its lock while it waits
-    /// for the runtime). It holds up nobody else's: as far as is known it lives, and it is asked about again a while later.
-    async fn look_at(&self, listed: ContainerSummary) -> Result<Option<ContainerView>, EngineError> {
-        let (known, runs) = (wire::view_of_listed(&listed), wire::runs(&listed));
-        let Some(id) = listed.id else { return Ok(None) };
-        let moved = {
-            let mut moved = self.moved();
-            let at = moved.get(&id).copied();
-            if at.is_some_and(|at| at > Instant::now()) {
-                return Ok(Some(known));
+    /// for the runtime). Nobody else waits for that: what becomes of it is unknown until the inspection is back.
+    async fn look_at(&self, listed: ContainerSummary) -> Option<ContainerView> {
+        let known = wire::view_of_listed(&listed);
+        let unknown = ContainerView { status: ContainerStatus::Unknown, ..known.clone() };
+        let id = listed.id?;
+        let before = self.looks().remove(&id);
+        let looked = match before {
+            Some(look) if !look.is_finished() => {
+                self.looks().insert(id, look);
+                return Some(unknown);
             }
-            // Before it is looked at: what happens from now on counts for the next look.
-            moved.remove(&id);
-            at.is_some()
+            // What it found still holds.
+            Some(look) if !self.moved().contains(&id) => look.await,
+            _ => {
+                // Before it is looked at: what happens from now on counts for the next look.
+                let moved = self.moved().remove(&id);
+                if known.status == ContainerStatus::Running && !moved {
+                    return Some(known);
+                }
+                let (client, name) = (Arc::clone(&self.client), id.clone());
+                let mut look = self.tasks.spawn(async move { client.inspect(&name).await });
+                let Ok(looked) = tokio::time::timeout(LOOK_LIMIT, &mut look).await else {
+                    tracing::warn!(container = known.name, "the engine has no answer about this container yet");
+                    self.looks().insert(id, look);
+                    return Some(unknown);
+                };
+                looked
+            }
         };
-        if runs && !moved {
-            return Ok(Some(known));
-        }
-        match tokio::time::timeout(LOOK_LIMIT, self.client.inspect(&id)).await {
-            Ok(Ok(seen)) => Ok(Some(wire::view(&seen))),
-            Ok(Err(Fault::NotFound(_))) => Ok(None),
+        match looked {
+            Ok(Ok(seen)) => Some(wire::view(&seen)),
+            Ok(Err(Fault::NotFound(_))) => None,
             Ok(Err(fault)) => {
-                self.moved().insert(id, Instant::now());
-                Err(fault.into())
+                tracing::warn!(container = known.name, ?fault, "the engine cannot say how this container is");
+                self.moved().insert(id);
+                Some(unknown)
             }
-            Err(_) => {
-                tracing::warn!(
-                    container = known.name,
-                    "the engine says nothing about this container; it is asked again"
-                );
-                self.moved().insert(id, Instant::now() + ASK_AGAIN);
-                Ok(Some(known))
+            Err(died) => {
+                tracing::error!(container = known.name, %died, "an inspection died");
+                self.moved().insert(id);
+                Some(unknown)
             }
         }
     }

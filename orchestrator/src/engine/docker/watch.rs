@@ -61,7 +61,7 @@ impl Docker {
                     if moved.len() >= MAX_MOVED {
                         moved.clear();
                     }
-                    moved.extend(id.map(|id| (id, Instant::now())));
+                    moved.extend(id);
                 }
                 Ok(ended) => {
                     tracing::debug!(?ended, "the engine's events broke off");

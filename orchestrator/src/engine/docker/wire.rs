@@ -272,19 +272,14 @@ pub(super) fn view(inspected: &Inspected) -> ContainerView {
     view_of(inspected.id.as_deref(), inspected.name.as_deref(), labels, status(inspected.state.as_ref()))
 }
 
-/// The same out of a list. Of one that ended it says how only to people, so as far as is known that one still runs.
+/// The same out of a list, which says all there is to know of one that runs, and of no other.
 pub(super) fn view_of_listed(listed: &ContainerSummary) -> ContainerView {
     let name = listed.names.iter().flatten().next().map(String::as_str);
     let status = match listed.state {
-        Some(ContainerSummaryStateEnum::CREATED) => ContainerStatus::Created,
-        _ => ContainerStatus::Running,
+        Some(ContainerSummaryStateEnum::RUNNING) => ContainerStatus::Running,
+        _ => ContainerStatus::Unknown,
     };
     view_of(listed.id.as_deref(), name, listed.labels.as_ref(), status)
-}
-
-/// Whether that is all there is to know of it.
-pub(super) fn runs(listed: &ContainerSummary) -> bool {
-    listed.state == Some(ContainerSummaryStateEnum::RUNNING)
 }
 
 fn view_of(

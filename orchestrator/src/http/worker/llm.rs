@@ -117,31 +117,12 @@ impl Question {
             answer,
         };
         failpoint::reach("llm.after_answer");
-        let notice = seat.leave(record(api, &row)).await?;
+        let (store, record) = (&api.store, &row);
+        let record = api.written(job.id, move || store.record_model_call(record));
+        let notice = seat.leave(record).await?;
         match result {
             Ok(completion) => Ok(Completion { notice, ..completion }),
             Err(failure) => Err(refusal(failure, is_to_stop(&api.store, &job).await?)),
-        }
-    }
-}
-
-/// A database that is busy or full for a while costs no answer that was paid for, and leaves nothing reserved: it is written down
-/// once that goes again, or the process ends. Whoever asks again meanwhile waits for the same.
-async fn record(api: &WorkerApi, row: &CallRow) -> Result<Option<String>, StoreError> {
-    let mut rest = FIRST_REST;
-    loop {
-        let error = match api.store.record_model_call(row).await {
-            Ok(notice) => return Ok(notice),
-            Err(error) => error,
-        };
-        if api.drain.is_cancelled() || !error.may_pass() {
-            return Err(error);
-        }
-        tracing::warn!(job.id = %row.job, error = &error as &dyn std::error::Error, "a model's answer is not written down yet");
-        drop(error);
-        tokio::select! {
-            () = tokio::time::sleep(rest) => rest = (rest * 2).min(LONGEST_REST),
-            () = api.drain.cancelled() => {}
         }
     }
 }
@@ -177,10 +158,6 @@ enum Wanted {
     /// The attempt is over.
     Ended,
 }
-
-/// Between tries to write down an answer, growing from the first to the longest.
-const FIRST_REST: Duration = Duration::from_millis(200);
-const LONGEST_REST: Duration = Duration::from_secs(10);
 
 /// The job was read a moment ago: what happened to it since then is looked for only in calls that take a while.
 const FIRST_LOOK: Duration = Duration::from_millis(50);

@@ -19,7 +19,7 @@ use axum::{
     extract::DefaultBodyLimit,
     routing::{get, post},
 };
-use protocol::{CallId, Completion, JobState, ToolCallReply};
+use protocol::{CallId, Completion, JobId, JobState, ToolCallReply};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{pace::Pace, seats::Seats, under_way::UnderWay};
@@ -121,6 +121,37 @@ impl WorkerApi {
             self.store.change(job.id, self.clock.now(), JobRecord::revived).await?;
         }
         Ok(())
+    }
+}
+
+/// Between tries to write down what a call came to, growing from the first to the longest.
+const FIRST_REST: Duration = Duration::from_millis(200);
+const LONGEST_REST: Duration = Duration::from_secs(10);
+
+impl WorkerApi {
+    /// A database that is busy or full for a while costs no answer that was paid for, has no call made twice, and leaves nothing
+    /// reserved: what a call came to is written down once that goes again, or the process ends. Whoever asks again meanwhile
+    /// waits for the same.
+    async fn written<T, W>(&self, job: JobId, write: impl Fn() -> W) -> Result<T, StoreError>
+    where
+        W: Future<Output = Result<T, StoreError>>,
+    {
+        let mut rest = FIRST_REST;
+        loop {
+            let error = match write().await {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            };
+            if self.drain.is_cancelled() || !error.may_pass() {
+                return Err(error);
+            }
+            tracing::warn!(job.id = %job, error = &error as &dyn std::error::Error, "a call is not written down yet");
+            drop(error);
+            tokio::select! {
+                () = tokio::time::sleep(rest) => rest = (rest * 2).min(LONGEST_REST),
+                () = self.drain.cancelled() => {}
+            }
+        }
     }
 }
 

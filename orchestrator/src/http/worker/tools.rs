@@ -59,7 +59,8 @@ async fn once(
         output: &done.output,
         reply: &done.reply,
     };
-    seat.leave(api.store.record_tool_call(&row)).await?;
+    let (store, record) = (&api.store, &row);
+    seat.leave(api.written(job.id, move || store.record_tool_call(record))).await?;
     Ok(done.reply)
 }
 
@@ -71,7 +72,9 @@ fn limit_reached(max_tool_calls: u32) -> ToolCallReply {
         duration_ms: 0,
         error: Some(ToolFailure {
             kind: ToolErrorKind::NotAuthorized,
-            message: format!("the job has made its limits.max_tool_calls = {max_tool_calls}; report what there is"),
+            message: format!(
+                "the job makes no more than limits.max_tool_calls = {max_tool_calls}; report what there is"
+            ),
             retry_after_seconds: None,
         }),
     }
