@@ -56,6 +56,7 @@ struct Table {
     failures: VecDeque<NotStarted>,
     holding: bool,
     holding_stops: bool,
+    failing_ends: bool,
     reachable: bool,
     /// Lists asked for.
     listed: u64,
@@ -101,6 +102,7 @@ impl FakeEngine {
             failures: VecDeque::new(),
             holding: false,
             holding_stops: false,
+            failing_ends: false,
             reachable: true,
             listed: 0,
             asked: vec![],
@@ -139,6 +141,16 @@ impl FakeEngine {
     /// Stops wait (`true`) or go on.
     pub fn hold_stops(&self, hold: bool) {
         self.change(|table| table.holding_stops = hold);
+    }
+
+    /// What runs cannot be ended or removed (`true`), or again.
+    pub fn fail_ends(&self, fail: bool) {
+        self.change(|table| table.failing_ends = fail);
+    }
+
+    /// How many containers run.
+    pub fn count_running(&self) -> usize {
+        self.lock().containers.values().filter(|container| container.status == ContainerStatus::Running).count()
     }
 
     /// Waits until the dispatcher has looked at the table twice more: what it saw the first time it has decided on.
@@ -298,6 +310,9 @@ impl FakeEngine {
         let Some(container) = self.lock().containers.get(name).cloned() else { return Ok(()) };
         if container.status != ContainerStatus::Running {
             return Ok(());
+        }
+        if self.lock().failing_ends {
+            return Err(EngineError::Unreachable("it hangs on this one".to_owned()));
         }
         let Some(pid) = container.pid else {
             self.ended(name, 143);

@@ -138,6 +138,34 @@ async fn a_worker_that_is_replaced_has_no_last_word() {
 }
 
 #[tokio::test]
+async fn a_replaced_container_that_cannot_be_ended_holds_its_job_and_its_cancel() {
+    let time = clock();
+    let world = World::builder().clock(&time).build().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let old = world.hand(id).await;
+    old.job().await;
+    world.engine().fail_ends(true);
+    time.advance(Duration::from_secs(30));
+    state(&ada, id, JobState::Stuck, 1).await;
+    state(&ada, id, JobState::InProgress, 2).await;
+    for _ in 0..2 {
+        world.engine().until_listed_again().await;
+    }
+    assert_eq!(world.engine().count_running(), 1, "no second one beside it");
+    assert_eq!((ada.job(id).await.state, ada.job(id).await.attempt), (JobState::InProgress, 2));
+    ada.cancel(id).await.expect(202);
+    for _ in 0..2 {
+        world.engine().until_listed_again().await;
+    }
+    assert_eq!(ada.job(id).await.state, JobState::InProgress, "cancelled is what is gone");
+    world.engine().fail_ends(false);
+    ada.wait_for(id, JobState::Cancelled).await;
+    assert_eq!(world.engine().count_running(), 0);
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn a_job_that_stays_stuck_fails_after_its_repairs() {
     let time = clock();
     let world = World::builder().clock(&time).set("GANTRY_MAX_REPAIR_ATTEMPTS", 2).build().await;
