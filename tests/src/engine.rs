@@ -49,14 +49,21 @@ pub struct Container {
     pub(crate) output: PathBuf,
 }
 
+/// What becomes of a try to end what runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    AtOnce,
+    StopsHeld,
+    Failing,
+}
+
 #[derive(Debug)]
 struct Table {
     readiness: SandboxReadiness,
     containers: BTreeMap<String, Container>,
     failures: VecDeque<NotStarted>,
     holding: bool,
-    holding_stops: bool,
-    failing_ends: bool,
+    ends: Ends,
     reachable: bool,
     /// Lists asked for.
     listed: u64,
@@ -101,8 +108,7 @@ impl FakeEngine {
             containers: BTreeMap::new(),
             failures: VecDeque::new(),
             holding: false,
-            holding_stops: false,
-            failing_ends: false,
+            ends: Ends::AtOnce,
             reachable: true,
             listed: 0,
             asked: vec![],
@@ -140,12 +146,12 @@ impl FakeEngine {
 
     /// Stops wait (`true`) or go on.
     pub fn hold_stops(&self, hold: bool) {
-        self.change(|table| table.holding_stops = hold);
+        self.change(|table| table.ends = if hold { Ends::StopsHeld } else { Ends::AtOnce });
     }
 
     /// What runs cannot be ended or removed (`true`), or again.
     pub fn fail_ends(&self, fail: bool) {
-        self.change(|table| table.failing_ends = fail);
+        self.change(|table| table.ends = if fail { Ends::Failing } else { Ends::AtOnce });
     }
 
     /// How many containers run.
@@ -311,7 +317,7 @@ impl FakeEngine {
         if container.status != ContainerStatus::Running {
             return Ok(());
         }
-        if self.lock().failing_ends {
+        if self.lock().ends == Ends::Failing {
             return Err(EngineError::Unreachable("it hangs on this one".to_owned()));
         }
         let Some(pid) = container.pid else {
@@ -376,7 +382,7 @@ impl Engine for FakeEngine {
 
     fn stop<'a>(&'a self, name: &'a str, grace: Duration) -> BoxFuture<'a, Result<(), EngineError>> {
         Box::pin(async move {
-            self.until("stops to go on", |_| (!self.lock().holding_stops).then_some(())).await;
+            self.until("stops to go on", |_| (self.lock().ends != Ends::StopsHeld).then_some(())).await;
             self.end(name, grace).await
         })
     }
