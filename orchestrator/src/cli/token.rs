@@ -232,6 +232,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn where_nothing_has_run_there_are_no_tokens_and_none_is_looked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        let environment = Environment::from_pairs([("GANTRY_DATA_DIR", data.to_str().unwrap())]);
+        for command in [revoke("j1"), TokenCommand::List { flags: ConfigFlags::default() }] {
+            let (mut output, _) = Output::captured(super::super::output::Format::Text);
+            let error = run(command, &environment, &mut output).await.unwrap_err();
+            assert_eq!(error.exit(), Exit::Failed);
+            assert!(error.to_string().contains(data.to_str().unwrap()), "{error}");
+        }
+        assert!(!data.exists());
+    }
+
+    #[tokio::test]
     async fn a_token_that_is_not_listed_is_revoked_too() {
         let folder = tempfile::tempdir().unwrap();
         let environment = Environment::from_pairs([("GANTRY_DATA_DIR", folder.path().to_str().unwrap())]);

@@ -14,6 +14,13 @@ use crate::{
 };
 
 async fn open(config: &Config) -> Result<Store, CliError> {
+    if !config.data_dir.exists() {
+        return Err(CliError::Failed(format!(
+            "nothing has run on {}, so no tokens are there; those of a server with another data folder (in a container, say) are \
+             known where it runs: docker/compose.sh exec -T gantry gantry token list",
+            config.data_dir.display()
+        )));
+    }
     Store::open(&config.database_url).await.map_err(|error| CliError::failed("the store cannot be opened", error))
 }
 
