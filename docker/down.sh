@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Stops Gantry: cancels every job that has not ended, queued and held ones too, takes the stack down, removes the job containers that are left over.
+# Stops Gantry: cancels every job that has not ended, queued and held ones too, takes the stack down, removes the job
+# containers that are left over.
 # Keeps the data volume unless told `--volumes`. Never touches a container or a volume of anybody else's: a job container
 # is this install's when what it mounts lies in this install's volume.
 set -euo pipefail
@@ -81,15 +82,12 @@ own_job_containers() {
       '{ for (i = 2; i <= NF; i++) if ($i == name || index($i, path) == 1) { print $1; next } }'
 }
 
-# What there was, and what is left of it: $1 whether anything ran, $2 the volume's name, $3 whether that was there.
+# What there was, and what is left of it: $1 whether anything ran, $2 whether there was data.
 report() {
   local up="nothing is up" data="there is no data"
   if [ "$1" = yes ]; then up="everything is down"; fi
-  if [ ${#down_options[@]} -gt 0 ]; then
-    if [ "$3" = yes ]; then data="the data is deleted"; fi
-  elif engine volume inspect "$2" >/dev/null 2>&1; then
-    data="the data volume is kept"
-  fi
+  if [ "$2" = yes ]; then data="the data volume is kept"; fi
+  if [ "$2" = yes ] && [ ${#down_options[@]} -gt 0 ]; then data="the data is deleted"; fi
   say "$up; $data"
 }
 
@@ -135,7 +133,7 @@ main() {
     fi
   fi
   must "take the stack down" docker/compose.sh down "${down_options[@]}"
-  report "$up" "$volume" "$had_data"
+  report "$up" "$had_data"
 }
 
 main "$@"

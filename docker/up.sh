@@ -174,8 +174,8 @@ wait_until_ready() {
     case "$now" in
       *misdirected_request*)
         fail "the server does not answer to 127.0.0.1: add localhost,127.0.0.1,[::1] to GANTRY_ALLOWED_HOSTS and run this again" ;;
+      *'"status":"ready"'*) continue ;;
     esac
-    case "$now" in *'"status":"ready"'*) continue ;; esac
     if [ -n "$now" ] && [ "$now" != "$seen" ]; then
       printf '    %s\n' "$now"
       seen="$now"

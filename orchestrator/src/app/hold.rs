@@ -1,5 +1,5 @@
-//! The hold on the data folder and on that of the sockets: one orchestrator at a time, by a file lock that the kernel lets go of with the process,
-//! never by a row.
+//! The hold on the data folder and on that of the sockets: one orchestrator at a time, by a file lock that the kernel lets go
+//! of with the process, never by a row.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},

@@ -325,6 +325,7 @@ fn plan_open(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) {
         plan.actions.push(Action::Evict { job: id });
         return;
     }
+    // Nothing is done on a guess.
     let is_unknown = current(facts, job).is_some_and(|container| container.status == ContainerStatus::Unknown);
     if is_unknown || overtaken_lives(facts, job) {
         return;
@@ -356,7 +357,7 @@ fn plan_open(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) {
             }
         }
         ContainerStatus::Running => plan_live(facts, job, signs, plan),
-        // Nothing is done on a guess.
+        // Seen above.
         ContainerStatus::Unknown => {}
     }
 }

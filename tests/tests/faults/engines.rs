@@ -104,8 +104,8 @@ async fn an_engine_that_hangs_on_one_container_holds_up_no_other_job() {
     must(&["kill", &id]).await;
     go(&stack, beside);
     assert_eq!(ada.wait_for_end(beside).await.state, JobState::Completed);
-    let beside = ada.job(dies).await.container.expect("it runs in one").name;
-    must(&["kill", &beside]).await;
+    let name = ada.job(dies).await.container.expect("it runs in one").name;
+    must(&["kill", &name]).await;
     let killed = Instant::now();
     let job = ada.wait_for_end(dies).await;
     let noticed = killed.elapsed();

@@ -153,6 +153,8 @@ impl Docker {
     /// death before its list shows it, while an inspection waits until that is written down.
     pub(in crate::engine) async fn all(&self, labels: &[String]) -> Result<Vec<ContainerView>, EngineError> {
         let listed = self.client.with_labels(labels).await?;
+        // Nobody asks again about one that has gone.
+        self.looks().retain(|id, _| listed.iter().any(|listed| listed.id.as_ref() == Some(id)));
         let looks = stream::iter(listed.into_iter().map(|listed| self.look_at(listed)));
         Ok(looks.buffered(LOOKS_AT_ONCE).filter_map(std::future::ready).collect().await)
     }
@@ -187,16 +189,11 @@ impl Docker {
                 looked
             }
         };
-        match looked {
-            Ok(Ok(seen)) => Some(wire::view(&seen)),
-            Ok(Err(Fault::NotFound(_))) => None,
-            Ok(Err(fault)) => {
+        match looked.unwrap_or_else(|died| Err(Fault::Engine(EngineError::Other(died.to_string())))) {
+            Ok(seen) => Some(wire::view(&seen)),
+            Err(Fault::NotFound(_)) => None,
+            Err(fault) => {
                 tracing::warn!(container = known.name, ?fault, "the engine cannot say how this container is");
-                self.moved().insert(id);
-                Some(unknown)
-            }
-            Err(died) => {
-                tracing::error!(container = known.name, %died, "an inspection died");
                 self.moved().insert(id);
                 Some(unknown)
             }

@@ -40,6 +40,10 @@ const MAX_MODEL_BODY_BYTES: usize = 32 * 1024 * 1024;
 /// Bodies of everything else.
 pub const MAX_BODY_BYTES: usize = 1024 * 1024;
 
+/// Between tries to write down what a call came to, growing from the first to the longest.
+const FIRST_REST: Duration = Duration::from_millis(200);
+const LONGEST_REST: Duration = Duration::from_secs(10);
+
 /// What the worker's endpoints need.
 #[derive(Clone)]
 pub struct WorkerApi {
@@ -122,13 +126,7 @@ impl WorkerApi {
         }
         Ok(())
     }
-}
 
-/// Between tries to write down what a call came to, growing from the first to the longest.
-const FIRST_REST: Duration = Duration::from_millis(200);
-const LONGEST_REST: Duration = Duration::from_secs(10);
-
-impl WorkerApi {
     /// A database that is busy or full for a while costs no answer that was paid for, has no call made twice, and leaves nothing
     /// reserved: what a call came to is written down once that goes again, or the process ends. Whoever asks again meanwhile
     /// waits for the same.
