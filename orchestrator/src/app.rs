@@ -28,15 +28,17 @@ use crate::{
     auth::{KeyError, SigningKey, WorkerTokens},
     clock::Clock,
     config::{Config, SandboxMode},
-    dispatch::{DiskSweep, Dispatcher, DispatcherSettings, Overfull, Pulse, Sandbox, Sockets, Wake, plan::PlanLimits},
+    dispatch::{
+        DiskSweep, Dispatcher, DispatcherSettings, Overfull, Pulse, Sandbox, Sockets, TokenFiles, Wake, plan::PlanLimits,
+    },
     domain::{
         budget::{DayLimits, micro_dollars},
         request::Ceiling,
     },
     engine::{Docker, DockerSettings, Engine, SandboxReadiness},
     http::{
-        listen::PatientListener,
         public::{self, PublicApi, PublicParts},
+        server::{Descriptors, Server, raise_descriptor_limit},
         worker::{self, WorkerApi, WorkerApiParts},
     },
     llm::Gateway,
@@ -127,6 +129,8 @@ pub struct App {
     dispatcher: Option<(Dispatcher, DiskSweep)>,
     retention: RetentionSweep,
     router: Router,
+    /// The public listener's, and the metrics' own.
+    servers: [Server; 2],
     metrics: Metrics,
     scraped: Option<Scraped>,
     calls: TaskTracker,
@@ -149,6 +153,9 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     let io_error = |what| move |source| ServeError::Io { what, source };
     let mut terminate = signal(SignalKind::terminate()).map_err(io_error("cannot listen for SIGTERM"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io_error("cannot listen for SIGINT"))?;
+    if let Err(error) = raise_descriptor_limit() {
+        tracing::warn!(%error, "cannot raise the limit on open files; fewer connections are served");
+    }
     let app = App::build(config, Seams::default()).await?;
     // It listens only once the first probe has answered.
     app.first_probe().await;
@@ -184,6 +191,7 @@ impl App {
         let engine = engine(&config, instance, seams.engine);
         let sandbox = Arc::new(sandbox(engine.as_ref(), &clock));
         let worker_side = worker::router(WorkerApi::new(WorkerApiParts {
+            token_files: TokenFiles::new(config.run_dir.clone()),
             store: store.clone(),
             auth: tokens.clone(),
             clock: clock.clone(),
@@ -197,7 +205,8 @@ impl App {
             tasks: calls.clone(),
             drain: drain.clone(),
         }));
-        let doors = Doors { metrics: metrics.clone() };
+        let descriptors = Descriptors::in_force(config.max_parallel_jobs as usize);
+        let doors = Doors { metrics: metrics.clone(), descriptors };
         let sockets = Arc::new(Sockets::new(config.run_dir.clone(), doors.worker(worker_side)));
         let (workspaces, retention, records) = workspaces(&config, &store).await;
         let (overfull, logs) = (Overfull::default(), config.data_dir.join("logs"));
@@ -236,7 +245,21 @@ impl App {
         }));
         let router = doors.public(config.allowed_hosts, public_side);
         let retention = RetentionSweep { retention, records, store: store.clone(), workspaces, logs, clock };
-        Ok(Self { store, sandbox, sockets, dispatcher, retention, router, metrics, scraped, calls, drain, _hold: hold })
+        let servers = [doors.server(), doors.server()];
+        Ok(Self {
+            store,
+            sandbox,
+            sockets,
+            dispatcher,
+            retention,
+            router,
+            servers,
+            metrics,
+            scraped,
+            calls,
+            drain,
+            _hold: hold,
+        })
     }
 
     /// Asks the sandbox once, so that the first request meets an answer.
@@ -264,11 +287,11 @@ impl App {
         let stop = drain.clone();
         let router = self.router;
         let (metrics, scraped) = (self.metrics, self.scraped);
-        let public = PatientListener::new(listener, metrics.clone());
-        tasks.spawn(async move { ("the public API", answer(public, router, stop).await) });
+        let [public, own_address] = self.servers;
+        tasks.spawn(async move { ("the public API", answer(public, listener, router, stop).await) });
         if let Some(Scraped { listener, router }) = scraped {
-            let (stop, patient) = (drain.clone(), PatientListener::new(listener, metrics.clone()));
-            tasks.spawn(async move { ("the metrics", answer(patient, router, stop).await) });
+            let stop = drain.clone();
+            tasks.spawn(async move { ("the metrics", answer(own_address, listener, router, stop).await) });
         }
         let stop = drain.clone();
         tasks.spawn(async move { ("the upkeep of the metrics", doors::upkeep(metrics, stop).await) });

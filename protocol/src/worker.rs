@@ -8,6 +8,9 @@ use crate::{
     CallId, EventData, JobId, JobMode, JobReason, Limits, Message, PartialResult, PromptId, PromptMode, ToolDefinition,
 };
 
+/// The header with the secret of a worker's session, sent with every call (contract: sandbox, Transport and identity).
+pub const SESSION_HEADER: &str = "x-gantry-session";
+
 /// `GET /worker/{id}/job`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobAssignment {

@@ -1,7 +1,7 @@
 //! A worker played by the story: the worker API over the real socket, one call at a time.
 
 use orchestrator::engine::ContainerStatus;
-use protocol::{Completion, JobAssignment, JobId, PromptDelivery, PromptId, StatusReply};
+use protocol::{Completion, JobAssignment, JobId, PromptDelivery, PromptId, SESSION_HEADER, StatusReply};
 use reqwest::{Client, Method, RequestBuilder};
 use serde_json::{Value, json};
 
@@ -18,24 +18,34 @@ pub struct HandWorker {
     path_job: String,
     /// The token from its run folder.
     pub token: String,
+    /// The secret of its session; none sends none.
+    session: Option<String>,
 }
 
 impl HandWorker {
     pub(crate) fn in_container(engine: FakeEngine, container: &Container) -> Self {
         let folder = &container.spec.run_folder;
-        let token = std::fs::read_to_string(folder.join("token")).expect("the run folder has a token");
+        // Read when the container was started: it is gone once the session is open.
+        let token = container.token.clone();
+        // The same for each hand in this container, as the worker's own is.
+        let session = Some(format!("session-of-{}", container.spec.name));
         let http = Client::builder()
             .unix_socket(folder.join("worker.sock"))
             .pool_max_idle_per_host(0)
             .build()
             .expect("a client on the socket");
         let job = container.spec.job_id;
-        Self { http, engine, container: container.spec.name.clone(), job, path_job: job.to_string(), token }
+        Self { http, engine, container: container.spec.name.clone(), job, path_job: job.to_string(), token, session }
     }
 
     /// The same socket with another token.
     pub fn with_token(&self, token: &str) -> Self {
         Self { token: token.to_owned(), ..self.clone() }
+    }
+
+    /// The same socket and token, with another secret or none, as a command in the container would call.
+    pub fn with_session(&self, secret: Option<&str>) -> Self {
+        Self { session: secret.map(str::to_owned), ..self.clone() }
     }
 
     /// The same socket and token, for another job's path.
@@ -46,7 +56,11 @@ impl HandWorker {
     /// A request below the job's path.
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let url = format!("http://gantry/worker/{}/{path}", self.path_job);
-        self.http.request(method, url).bearer_auth(&self.token)
+        let request = self.http.request(method, url).bearer_auth(&self.token);
+        match &self.session {
+            Some(secret) => request.header(SESSION_HEADER, secret),
+            None => request,
+        }
     }
 
     /// `GET`.

@@ -1,18 +1,20 @@
-//! The doors: which frame is around what, which address it is on, and what keeps the metrics in shape.
+//! Listeners: which frame and which limits are around what, which address it is on, and what keeps the metrics in shape.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::Router;
-use tokio::net::TcpListener;
+use axum::{Extension, Router};
+use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::ServeError;
 use crate::{
+    dispatch::ServeSocket,
     http::{
-        layers::Frame,
-        listen::{PatientListener, Peer},
+        layers::{self, Frame},
         metrics::{self, MetricsDoor, Scrape},
-        public, worker,
+        public,
+        server::{BodyBudget, Descriptors, Policy, Server},
+        worker,
     },
     store::Store,
     telemetry::metrics::Metrics,
@@ -21,9 +23,10 @@ use crate::{
 /// Samples wait no longer for their buckets, also when nobody reads them.
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// Puts frames around routers.
+/// Puts frames and limits around routers.
 pub(super) struct Doors {
     pub(super) metrics: Metrics,
+    pub(super) descriptors: Descriptors,
 }
 
 /// The metrics' own address with what answers there.
@@ -42,9 +45,32 @@ impl Doors {
         self.frame("public", Some(allowed_hosts), public::MAX_BODY_BYTES).around(router)
     }
 
-    /// What answers on the workers' sockets.
-    pub(super) fn worker(&self, router: Router) -> Router {
-        self.frame("worker", None, worker::MAX_BODY_BYTES).around(router)
+    /// What serves the workers' sockets. They share a budget of body bytes, and half of the descriptors.
+    pub(super) fn worker(&self, router: Router) -> ServeSocket {
+        let router = self.frame(layers::WORKER_SIDE, None, worker::MAX_BODY_BYTES).around(router);
+        let (metrics, descriptors) = (self.metrics.clone(), self.descriptors);
+        let (bodies, connections) = (BodyBudget::total(), Arc::new(Semaphore::new(descriptors.workers)));
+        Arc::new(move |listener, job, stop| {
+            let server = Server {
+                policy: Policy::worker(descriptors.worker_share),
+                own_bodies: Some(BodyBudget::worker_socket()),
+                bodies: bodies.clone(),
+                connections: Some(Arc::clone(&connections)),
+                metrics: metrics.clone(),
+            };
+            Box::pin(server.serve(listener, router.clone().layer(Extension(job)), stop))
+        })
+    }
+
+    /// The server of a listener that is not a worker's.
+    pub(super) fn server(&self) -> Server {
+        Server {
+            policy: Policy::public(self.descriptors.public),
+            own_bodies: None,
+            bodies: BodyBudget::total(),
+            connections: None,
+            metrics: self.metrics.clone(),
+        }
     }
 
     /// Where the metrics are read: on an address of their own when there is one.
@@ -69,10 +95,14 @@ pub(super) async fn listen(address: SocketAddr, setting: &'static str) -> Result
 }
 
 /// Answers until it is to stop, and what is being answered has been.
-pub(super) async fn answer(listener: PatientListener, router: Router, stop: CancellationToken) -> Result<(), String> {
-    let service = router.into_make_service_with_connect_info::<Peer>();
-    let served = axum::serve(listener, service).with_graceful_shutdown(stop.cancelled_owned()).await;
-    served.map_err(|error| error.to_string())
+pub(super) async fn answer(
+    server: Server,
+    listener: TcpListener,
+    router: Router,
+    stop: CancellationToken,
+) -> Result<(), String> {
+    server.serve(listener, router, stop).await;
+    Ok(())
 }
 
 /// Keeps what is measured small though nobody reads it.

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     auth::{TokenError, WorkerTokens},
     clock::Clock,
-    domain::job::{AttemptStart, Death, JobRecord, Refused, Step},
+    domain::job::{AttemptStart, Death, JobRecord, Refused, Step, WorkerSession},
     engine::{
         ContainerRole, ContainerSpec, ContainerStatus, ContainerView, Engine, EngineError, Resources, SandboxReadiness,
         StartedContainer,
@@ -204,6 +204,10 @@ impl Hands {
             return self.die(&job, plan::vanished()).await;
         };
         let socket = SocketJob { job: id, attempt: job.attempt };
+        if matches!(job.session, WorkerSession::Open(_)) {
+            // The process may have died between opening the session and this.
+            self.sockets.token_files().remove(&container.name)?;
+        }
         if seen.status == ContainerStatus::Created {
             self.sockets.serve(&container.name, socket)?;
             return self.ensure(&job).await;

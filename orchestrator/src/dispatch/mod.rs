@@ -12,4 +12,4 @@ pub use disk::{DiskSweep, Overfull};
 pub use dispatcher::{Dispatcher, DispatcherSettings, Wake};
 pub use pulse::{InFlight, Pulse, Signs};
 pub use sandbox::Sandbox;
-pub use sockets::{SocketJob, Sockets};
+pub use sockets::{ServeSocket, SocketJob, Sockets, TokenFiles};

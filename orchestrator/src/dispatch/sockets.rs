@@ -1,20 +1,21 @@
 //! The per-container Unix sockets: one folder with `worker.sock` and `token` per live container, and the tasks that
 //! serve them.
 //!
-//! Never removes a folder whose container may still be mounted on it: that is the dispatcher's decision.
+//! Never removes a folder whose container may still be mounted on it: that is the dispatcher's decision. Never knows what is
+//! spoken on a socket.
 
 use std::{
     collections::{HashMap, HashSet},
     fs, io,
     os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use axum::{Extension, Router};
+use agent::BoxFuture;
 use protocol::JobId;
 use secrecy::{ExposeSecret, SecretString};
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixSocket};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// Which job a socket belongs to: put on every request that comes through it.
@@ -26,18 +27,53 @@ pub struct SocketJob {
     pub attempt: u32,
 }
 
+/// Serves a job's socket until the token is cancelled and what had been asked by then is answered.
+pub type ServeSocket =
+    Arc<dyn Fn(UnixListener, SocketJob, CancellationToken) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// Connections that wait to be accepted (contract: sandbox, Worker API).
+const BACKLOG: u32 = 64;
+
+/// The token files in the run folders. A token is there until its worker has opened its session.
+#[derive(Debug, Clone)]
+pub struct TokenFiles {
+    run_dir: PathBuf,
+}
+
+impl TokenFiles {
+    /// In the folders below `run_dir`.
+    pub fn new(run_dir: PathBuf) -> Self {
+        Self { run_dir }
+    }
+
+    /// Removes a container's. One that is gone already is fine.
+    pub fn remove(&self, container: &str) -> io::Result<()> {
+        match fs::remove_file(self.run_dir.join(container).join("token")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// The sockets of this process.
 pub struct Sockets {
     run_dir: PathBuf,
-    router: Router,
+    token_files: TokenFiles,
+    serve_socket: ServeSocket,
     serving: Mutex<HashMap<String, CancellationToken>>,
     tasks: TaskTracker,
 }
 
 impl Sockets {
-    /// In `run_dir`, answering with `router`.
-    pub fn new(run_dir: PathBuf, router: Router) -> Self {
-        Self { run_dir, router, serving: Mutex::new(HashMap::new()), tasks: TaskTracker::new() }
+    /// In `run_dir`, each served by `serve_socket`.
+    pub fn new(run_dir: PathBuf, serve_socket: ServeSocket) -> Self {
+        let token_files = TokenFiles::new(run_dir.clone());
+        Self { run_dir, token_files, serve_socket, serving: Mutex::new(HashMap::new()), tasks: TaskTracker::new() }
+    }
+
+    /// The token files in its folders.
+    pub fn token_files(&self) -> &TokenFiles {
+        &self.token_files
     }
 
     /// The folder of a container.
@@ -69,13 +105,7 @@ impl Sockets {
         if let Some(old) = old {
             old.cancel();
         }
-        let router = self.router.clone().layer(Extension(job));
-        self.tasks.spawn(async move {
-            let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
-            if let Err(error) = served {
-                tracing::error!(job.id = %job.job, %error, "worker socket failed");
-            }
-        });
+        self.tasks.spawn((self.serve_socket)(listener, job, stop));
         Ok(())
     }
 
@@ -133,7 +163,9 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let listener = UnixListener::bind(path)?;
+    let socket = UnixSocket::new_stream()?;
+    socket.bind(path)?;
+    let listener = socket.listen(BACKLOG)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
     Ok(listener)
 }

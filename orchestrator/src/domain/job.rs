@@ -4,6 +4,7 @@
 //! that tell it; the store writes both in one transaction. Never does I/O, never reads a clock.
 
 mod hold;
+mod session;
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,8 @@ use protocol::{
     PartialResult, Placement, ReportedOutcome, Source, Usage,
 };
 use serde_json::{Map, Value};
+
+pub use session::{SessionMatch, WorkerSession};
 
 /// Attempts that infrastructure may cost a job before it fails (contract: jobs, "three attempts in all").
 pub const MAX_ATTEMPTS: u32 = 3;
@@ -71,6 +74,10 @@ pub struct JobRecord {
     pub result: Option<JobResult>,
     /// SHA-256 of the current attempt's token; none means no worker may call.
     pub token_hash: Option<String>,
+    /// What a call must bring beside the token.
+    pub session: WorkerSession,
+    /// That a call of this attempt did not bring it is in the events.
+    pub session_rejected: bool,
     pub lease_expires_at: Option<DateTime<Utc>>,
     /// Model calls made before the current attempt.
     pub calls_before_attempt: u64,
@@ -176,6 +183,8 @@ impl JobRecord {
     fn begin(mut self, now: DateTime<Utc>, start: AttemptStart) -> Step {
         self.attempt = start.attempt;
         self.token_hash = Some(start.token_hash);
+        self.session = WorkerSession::Unopened;
+        self.session_rejected = false;
         self.lease_expires_at = Some(start.lease_expires_at);
         self.worker_seen_at = None;
         self.container = Some(start.container);
@@ -233,7 +242,6 @@ impl JobRecord {
         if !matches!(self.state, JobState::InProgress | JobState::Stuck) {
             return Err(self.refuse("finish"));
         }
-        self.usage.iterations = self.usage.iterations.max(u64::from(report.iterations));
         self.last_activity_at = Some(now);
         if self.cancel_requested_at.is_some() {
             // The container is still there: the state follows once it is gone. A late success changes nothing; what a

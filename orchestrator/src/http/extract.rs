@@ -2,23 +2,21 @@
 //!
 //! Owns how a malformed request is told. Never knows what a value means.
 
+mod body;
 mod objects;
-
-use std::time::Duration;
+mod scan;
 
 use axum::{
     body::Bytes,
-    extract::{FromRequest, FromRequestParts, Path, Query, Request, rejection::BytesRejection},
-    http::{HeaderMap, StatusCode, header, request::Parts},
+    extract::{FromRequest, FromRequestParts, Path, Query, Request},
+    http::{HeaderMap, header, request::Parts},
 };
 use protocol::{ErrorCode, FieldError};
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
+use self::body::ReceivedBody;
 use super::problem::ApiError;
-
-/// A body that trickles in slower than this is given up.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A JSON body.
 #[derive(Debug, Clone)]
@@ -59,7 +57,7 @@ pub struct ApiQuery<T>(pub T);
 #[derive(Debug, Clone)]
 pub struct ApiPath<T>(pub T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for ApiJson<T> {
+impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for ApiJson<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
@@ -67,7 +65,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for ApiJson<T> {
     }
 }
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for WorkerJson<T> {
+impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for WorkerJson<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
@@ -75,38 +73,38 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for WorkerJson<T> {
     }
 }
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for WorkerJsonBytes<T> {
+impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for WorkerJsonBytes<T> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
         require_json(request.headers())?;
-        let bytes = read_body(request, state).await?;
-        let value = serde_json::from_slice(&bytes).or_else(|_| parse_json(&bytes))?;
-        Ok(Self { value, bytes })
+        let body = ReceivedBody::read(request).await?;
+        let value = body.parse(|bytes| serde_json::from_slice(bytes).or_else(|_| parse_json(bytes))).await?;
+        Ok(Self { value, bytes: body.bytes })
     }
 }
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for ApiJsonBytes<T> {
+impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for ApiJsonBytes<T> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
         require_json(request.headers())?;
-        let bytes = read_body(request, state).await?;
-        Ok(Self { value: parse_json(&bytes)?, bytes })
+        let body = ReceivedBody::read(request).await?;
+        Ok(Self { value: body.parse(parse_json).await?, bytes: body.bytes })
     }
 }
 
-impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for OptionalJson<T> {
+impl<T: DeserializeOwned + Default + Send + 'static, S: Send + Sync> FromRequest<S> for OptionalJson<T> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
         let typed = require_json(request.headers());
-        let bytes = read_body(request, state).await?;
-        if bytes.is_empty() {
+        let body = ReceivedBody::read(request).await?;
+        if body.bytes.is_empty() {
             return Ok(Self(T::default()));
         }
         typed?;
-        parse_json(&bytes).map(Self)
+        body.parse(parse_json).await.map(Self)
     }
 }
 
@@ -188,18 +186,4 @@ fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
         return Ok(());
     }
     Err(ApiError::new(ErrorCode::UnsupportedMediaType, "send the body with Content-Type: application/json"))
-}
-
-async fn read_body<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, ApiError> {
-    match tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, state)).await {
-        Ok(read) => read.map_err(|rejection| body_error(&rejection)),
-        Err(_) => Err(ApiError::new(ErrorCode::RequestTimeout, "the body took too long to arrive")),
-    }
-}
-
-fn body_error(rejection: &BytesRejection) -> ApiError {
-    if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-        return ApiError::new(ErrorCode::TooLarge, "the body is too large for this endpoint");
-    }
-    ApiError::new(ErrorCode::BadRequest, "the body did not arrive whole").with_source(rejection.body_text())
 }

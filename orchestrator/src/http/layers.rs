@@ -5,10 +5,11 @@
 use std::{
     any::Any,
     convert::Infallible,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
+use agent::{Bucket, Rate};
 use axum::{
     Router,
     body::HttpBody as _,
@@ -22,8 +23,8 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tracing::{Instrument, debug, field::display, info, info_span, warn};
 
 use super::{
-    listen::Peer,
     problem::{ApiError, Carried},
+    server::Peer,
 };
 use crate::{
     auth::Identity,
@@ -36,6 +37,10 @@ use crate::{
 const MAX_REQUEST_ID_BYTES: usize = 128;
 /// Asked every few seconds by whatever watches the process: such lines would be most of the log.
 const HEALTH_ROUTES: [&str; 2] = ["/healthz", "/readyz"];
+/// Lines about server errors that requests of a container may write: ten at once, one a second.
+const UNTRUSTED_ERROR_LINES: Rate = Rate { burst: 10, per_hour: 3_600 };
+/// The side of the workers' sockets.
+pub const WORKER_SIDE: &str = "worker";
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// What the frame is told once.
@@ -95,16 +100,43 @@ impl<S: Send + Sync> FromRequestParts<S> for RequestContext {
 }
 
 impl Frame {
+    /// Whether commands in a container can cause its requests.
+    fn is_untrusted(&self) -> bool {
+        self.side == WORKER_SIDE
+    }
+
     /// Puts the frame around all of `router`, its unknown paths too.
     pub fn around(self, router: Router) -> Router {
         router
             .layer(DefaultBodyLimit::max(self.body_limit_bytes))
             .layer(CatchPanicLayer::custom(panicked))
-            .layer(middleware::from_fn_with_state(Arc::new(self), frame))
+            .layer(middleware::from_fn_with_state(Arc::new(Framing::of(self)), frame))
     }
 }
 
-async fn frame(State(frame): State<Arc<Frame>>, mut request: Request, next: Next) -> Response {
+/// A frame at work.
+struct Framing {
+    frame: Frame,
+    /// Lines about server errors of an untrusted side.
+    error_lines: Mutex<Bucket>,
+    since: Instant,
+}
+
+impl Framing {
+    fn of(frame: Frame) -> Self {
+        let error_lines = Mutex::new(Bucket::full(UNTRUSTED_ERROR_LINES, Duration::ZERO));
+        Self { frame, error_lines, since: Instant::now() }
+    }
+
+    /// Whether a server error gets its line.
+    fn may_warn(&self) -> bool {
+        let mut lines = self.error_lines.lock().unwrap_or_else(PoisonError::into_inner);
+        !self.frame.is_untrusted() || lines.take(UNTRUSTED_ERROR_LINES, 1, self.since.elapsed()).is_ok()
+    }
+}
+
+async fn frame(State(framing): State<Arc<Framing>>, mut request: Request, next: Next) -> Response {
+    let frame = &framing.frame;
     let started = Instant::now();
     let from = request.extensions().get::<ConnectInfo<Peer>>().map(|ConnectInfo(peer)| *peer);
     let context = RequestContext::new(&request_id(request.headers()), from);
@@ -117,12 +149,12 @@ async fn frame(State(frame): State<Arc<Frame>>, mut request: Request, next: Next
     let span =
         info_span!("request", otel.kind = name.as_ref().map(|_| "server"), otel.name = name, request.id = context.id());
     traces::follow(&span, header_text(request.headers(), traces::TRACEPARENT));
-    let response = match check_host(&frame, request.headers(), request.uri()) {
+    let response = match check_host(frame, request.headers(), request.uri()) {
         Ok(()) => next.run(request).instrument(span.clone()).await,
         Err(error) => error.into_response(),
     };
     let _entered = span.clone().entered();
-    let mut response = as_problem(response, &frame, &context);
+    let mut response = as_problem(response, &framing, &context);
     if let Ok(id) = HeaderValue::from_str(context.id()) {
         response.headers_mut().insert(&REQUEST_ID, id);
     }
@@ -132,7 +164,7 @@ async fn frame(State(frame): State<Arc<Frame>>, mut request: Request, next: Next
     frame.metrics.request(metrics::Request { side: frame.side, method: method.as_str(), route: &route, status, took });
     traces::answered(&span, metrics::known_method(method.as_str()), &route, status);
     let answered = Answered { route: &route, status, took, bytes: response.body().size_hint().exact() };
-    log_request(&frame, &method, &answered, &context);
+    log_request(frame, &method, &answered, &context);
     response
 }
 
@@ -152,7 +184,8 @@ fn log_request(frame: &Frame, method: &Method, answered: &Answered<'_>, context:
     let user = context.caller().map_or("-", |caller| caller.user.as_str());
     let from = context.from().map(|Peer(address)| display(address.ip()));
     let (request_id, side) = (context.id(), frame.side);
-    if HEALTH_ROUTES.contains(&route) {
+    // What a container sends may not fill the log.
+    if frame.is_untrusted() || HEALTH_ROUTES.contains(&route) {
         debug!(target: "gantry::request", method = %method, route, status, duration_ms, bytes, user, from, request_id, side, "request");
     } else {
         info!(target: "gantry::request", method = %method, route, status, duration_ms, bytes, user, from, request_id, side, "request");
@@ -161,7 +194,7 @@ fn log_request(frame: &Frame, method: &Method, answered: &Answered<'_>, context:
 
 /// Renders the error that a handler answered with, or that a layer or the router made without one; the one place where
 /// an error is logged.
-fn as_problem(mut response: Response, frame: &Frame, context: &RequestContext) -> Response {
+fn as_problem(mut response: Response, framing: &Framing, context: &RequestContext) -> Response {
     let carried = response.extensions_mut().remove::<Carried>();
     let error = match carried {
         Some(Carried(error)) => error,
@@ -172,10 +205,10 @@ fn as_problem(mut response: Response, frame: &Frame, context: &RequestContext) -
         },
     };
     if error.code() == ErrorCode::Fenced {
-        frame.metrics.fenced();
+        framing.frame.metrics.fenced();
     }
     let causes = error.causes();
-    if error.status().is_server_error() {
+    if error.status().is_server_error() && framing.may_warn() {
         let causes = causes.as_deref().unwrap_or("-");
         warn!(code = error.code().as_str(), detail = error.detail(), causes, "request failed");
     } else {

@@ -2,8 +2,8 @@
 
 pub mod extract;
 pub mod layers;
-pub mod listen;
 pub mod metrics;
 pub mod problem;
 pub mod public;
+pub mod server;
 pub mod worker;

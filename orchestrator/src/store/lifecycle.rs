@@ -185,6 +185,8 @@ pub(super) async fn write(
          not_before = $12, result_text = $13, result_partial = $14, token_hash = $15, lease_expires_at = $16, \
          container = $17, iterations = $18, last_client_seq = CASE WHEN $19 THEN 0 ELSE last_client_seq END, \
          worker_seen_at = CASE WHEN $19 THEN NULL ELSE worker_seen_at END, \
+         session_attempt = CASE WHEN $19 THEN $5 ELSE session_attempt END, \
+         session_hash = CASE WHEN $19 THEN NULL ELSE session_hash END, \
          calls_before_attempt = $20, cancelled_by_parent = $21, held = $22 WHERE id = $23 AND rev = $24",
     )
     .bind(job.rev)

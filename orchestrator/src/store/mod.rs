@@ -17,6 +17,7 @@ mod moves;
 mod prompts;
 mod retention;
 mod rows;
+mod sessions;
 mod tally;
 pub mod tokens;
 mod usage;

@@ -11,7 +11,7 @@ use sqlx::FromRow;
 use uuid::Uuid;
 
 use super::StoreError;
-use crate::domain::job::JobRecord;
+use crate::domain::job::{JobRecord, WorkerSession};
 
 /// Micro-dollars in a dollar.
 const MICRO: f64 = 1_000_000.0;
@@ -56,6 +56,9 @@ pub(super) struct JobRow {
     result_text: Option<String>,
     result_partial: Option<String>,
     token_hash: Option<String>,
+    session_attempt: Option<i64>,
+    session_hash: Option<String>,
+    session_rejected_attempt: Option<i64>,
     lease_expires_at: Option<DateTime<Utc>>,
     calls_before_attempt: i64,
     worker_seen_at: Option<DateTime<Utc>>,
@@ -79,7 +82,7 @@ macro_rules! job_columns {
         "id, rev, user_id, title, prompt, mode, placement, state, reason, message, priority, labels, metadata, limits, \
          tools, image, model, plan, review, source, restarted_from, parent_id, depth, attempt, repair_attempts, created_at, started_at, \
          last_activity_at, cancel_requested_at, cancel_message, cancelled_by_parent, finished_at, not_before, result_text, \
-         result_partial, token_hash, lease_expires_at, calls_before_attempt, worker_seen_at, container, prompts_closed, held, traceparent, input_tokens, output_tokens, cache_read_tokens, \
+         result_partial, token_hash, session_attempt, session_hash, session_rejected_attempt, lease_expires_at, calls_before_attempt, worker_seen_at, container, prompts_closed, held, traceparent, input_tokens, output_tokens, cache_read_tokens, \
          cache_write_tokens, cost_micro_usd, llm_calls, tool_calls, iterations"
     };
 }
@@ -135,6 +138,14 @@ impl JobRow {
             not_before: self.not_before,
             result,
             token_hash: self.token_hash,
+            session: match (self.session_attempt, self.session_hash) {
+                (Some(attempt), hash) if attempt == self.attempt => {
+                    hash.map_or(WorkerSession::Unopened, WorkerSession::Open)
+                }
+                // An older version began this attempt.
+                _ => WorkerSession::NotRequired,
+            },
+            session_rejected: self.session_rejected_attempt == Some(self.attempt),
             lease_expires_at: self.lease_expires_at,
             calls_before_attempt: row.number("calls_before_attempt", self.calls_before_attempt)?,
             worker_seen_at: self.worker_seen_at,

@@ -28,6 +28,9 @@ const ORPHANS: &str = "gantry_orphans_removed_total";
 const TOKENS: &str = "gantry_model_tokens_total";
 const COST: &str = "gantry_model_cost_micro_usd_total";
 const READERS_DROPPED: &str = "gantry_slow_readers_dropped_total";
+const CONNECTIONS_REFUSED: &str = "gantry_connections_refused_total";
+const REQUESTS_LIMITED: &str = "gantry_requests_limited_total";
+const SESSIONS_REJECTED: &str = "gantry_worker_sessions_rejected_total";
 const QUEUE_WAIT: &str = "gantry_queue_wait_seconds";
 const START: &str = "gantry_attempt_start_seconds";
 const REMOVAL: &str = "gantry_container_removal_seconds";
@@ -52,6 +55,9 @@ const COUNTERS: &[(&str, &str)] = &[
     (TOKENS, "Tokens of model calls by kind."),
     (COST, "Cost of model calls in millionths of a dollar, as far as prices are known."),
     (READERS_DROPPED, "Connections given up because their reader took nothing."),
+    (CONNECTIONS_REFUSED, "Connections closed because there were too many."),
+    (REQUESTS_LIMITED, "Requests refused because there were too many at once or in a second."),
+    (SESSIONS_REJECTED, "Calls with a worker's token and without its session."),
 ];
 const HISTOGRAMS: &[(&str, &str)] = &[
     (QUEUE_WAIT, "From a job's creation to its first start."),
@@ -60,7 +66,9 @@ const HISTOGRAMS: &[(&str, &str)] = &[
     (MODEL_CALL, "Model calls by provider and outcome, waits and retries included."),
     (REQUEST, "HTTP requests by side, method, route and class of status; a stream counts to its head."),
 ];
-const UNLABELLED: &[&str] = &[STUCK, LEASES_LOST, FENCED, COST, READERS_DROPPED];
+const UNLABELLED: &[&str] = &[
+    STUCK, LEASES_LOST, FENCED, COST, READERS_DROPPED, CONNECTIONS_REFUSED, REQUESTS_LIMITED, SESSIONS_REJECTED,
+];
 
 /// The registry. Clones are the same one.
 #[derive(Clone)]
@@ -216,6 +224,21 @@ impl Metrics {
     /// A worker of an overtaken attempt was refused.
     pub fn fenced(&self) {
         self.counter(FENCED, &[]).increment(1);
+    }
+
+    /// A connection beyond the limit was closed.
+    pub fn connection_refused(&self) {
+        self.counter(CONNECTIONS_REFUSED, &[]).increment(1);
+    }
+
+    /// A request beyond a limit was refused.
+    pub fn request_limited(&self) {
+        self.counter(REQUESTS_LIMITED, &[]).increment(1);
+    }
+
+    /// A call with a good token had no session, or another one.
+    pub fn session_rejected(&self) {
+        self.counter(SESSIONS_REJECTED, &[]).increment(1);
     }
 
     /// Something that belonged to no job was removed: `container` or `folder`.

@@ -46,6 +46,8 @@ pub(crate) fn job(state: JobState) -> JobRecord {
         not_before: None,
         result: None,
         token_hash: open.then(|| "h".to_owned()),
+        session: WorkerSession::default(),
+        session_rejected: false,
         lease_expires_at: None,
         calls_before_attempt: 0,
         worker_seen_at: None,

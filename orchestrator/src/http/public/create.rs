@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     domain::{
-        job::JobRecord,
+        job::{JobRecord, WorkerSession},
         request::{self, Accepted, Rejected},
     },
     engine::SandboxReadiness,
@@ -197,6 +197,8 @@ fn record(id: JobId, now: DateTime<Utc>, new: NewJob, accepted: Accepted) -> Job
         not_before: None,
         result: None,
         token_hash: None,
+        session: WorkerSession::default(),
+        session_rejected: false,
         lease_expires_at: None,
         calls_before_attempt: 0,
         worker_seen_at: None,

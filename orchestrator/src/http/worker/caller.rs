@@ -1,15 +1,26 @@
-//! Who calls: the token, the socket and the path must name one job, and its attempt must be the current one.
+//! Who calls: the token, the socket and the path must name one job, its attempt must be the current one, and the call must be
+//! of the attempt's session.
+//!
+//! Owns the identity of a worker's call. Everything it needs is in the request's head: no byte of a body is read before.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::RangeInclusive};
 
 use axum::{
     extract::{FromRequestParts, Path},
-    http::{header, request::Parts},
+    http::{HeaderMap, header, request::Parts},
 };
-use protocol::{ErrorCode, JobId, JobState};
+use protocol::{ErrorCode, JobId, JobState, SESSION_HEADER};
 
 use super::WorkerApi;
-use crate::{dispatch::SocketJob, domain::job::JobRecord, http::problem::ApiError};
+use crate::{
+    auth,
+    dispatch::SocketJob,
+    domain::job::{JobRecord, SessionMatch, WorkerSession},
+    http::{problem::ApiError, server::ConnectionHandle},
+};
+
+/// Characters of a session's secret. The worker sends 64.
+const SECRET_CHARACTERS: RangeInclusive<usize> = 16..=200;
 
 /// A worker whose attempt lives.
 pub(super) struct Caller {
@@ -51,8 +62,68 @@ impl FromRequestParts<WorkerApi> for Known {
         let job = api.store.job(named).await?.ok_or_else(refused)?;
         let current =
             claims.attempt == job.attempt && job.token_hash.as_deref() == Some(&crate::auth::digest(token.as_bytes()));
-        Ok(Self { job, attempt: claims.attempt, current })
+        let known = Self { job, attempt: claims.attempt, current };
+        known.in_session(api, parts).await
     }
+}
+
+impl Known {
+    /// The call is of its attempt's session, which the first one opens. An attempt that was overtaken is not asked: it learns
+    /// that and nothing else.
+    async fn in_session(mut self, api: &WorkerApi, parts: &Parts) -> Result<Self, ApiError> {
+        if self.attempt != self.job.attempt {
+            return Ok(self);
+        }
+        let secret_hash = session_secret(&parts.headers).map(|secret| auth::digest(secret.as_bytes()));
+        let mut matched = self.job.session.matches(secret_hash.as_deref());
+        if let (SessionMatch::Opens, Some(hash)) = (matched, &secret_hash) {
+            if self.is_live() && api.store.open_session(self.job.id, self.attempt, hash).await? {
+                self.job.session = WorkerSession::Open(hash.clone());
+            } else {
+                // Another call was first, or the attempt has ended.
+                self.job = api.store.job(self.job.id).await?.ok_or_else(ended)?;
+                if self.attempt != self.job.attempt {
+                    return Err(fenced());
+                }
+            }
+            matched = self.job.session.matches(secret_hash.as_deref());
+        }
+        if matched != SessionMatch::Same {
+            return Err(self.rejected(api).await?);
+        }
+        let is_first = parts.extensions.get::<ConnectionHandle>().is_none_or(ConnectionHandle::authenticated);
+        // Once for each connection, since a call may have been given up between opening the session and this.
+        if is_first
+            && let (WorkerSession::Open(_), Some(container)) = (&self.job.session, &self.job.container)
+        {
+            api.token_files.remove(&container.name).map_err(ApiError::internal)?;
+        }
+        Ok(self)
+    }
+
+    fn is_live(&self) -> bool {
+        self.current && matches!(self.job.state, JobState::InProgress | JobState::Stuck)
+    }
+
+    /// Somebody has the token and not the session: recorded once for each attempt, then only counted.
+    async fn rejected(&self, api: &WorkerApi) -> Result<ApiError, ApiError> {
+        if !self.is_live() {
+            return Ok(ended());
+        }
+        api.metrics.session_rejected();
+        if !self.job.session_rejected {
+            api.store.record_session_rejected(self.job.id, self.attempt, api.clock.now()).await?;
+        }
+        let error = ApiError::new(ErrorCode::Unauthorized, "this call is not of the session of this attempt's worker");
+        Ok(error.with_reason("session_rejected"))
+    }
+}
+
+/// The secret that a call brings; none when it brings none that could be one.
+fn session_secret(headers: &HeaderMap) -> Option<&str> {
+    let secret = headers.get(SESSION_HEADER)?.to_str().ok()?;
+    let is_valid = SECRET_CHARACTERS.contains(&secret.len()) && secret.bytes().all(|byte| byte.is_ascii_graphic());
+    is_valid.then_some(secret)
 }
 
 impl FromRequestParts<WorkerApi> for Caller {
@@ -60,7 +131,7 @@ impl FromRequestParts<WorkerApi> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, api: &WorkerApi) -> Result<Self, ApiError> {
         let known = Known::from_request_parts(parts, api).await?;
-        if known.current && matches!(known.job.state, JobState::InProgress | JobState::Stuck) {
+        if known.is_live() {
             api.pulse.heard(known.job.id, known.job.attempt);
             return Ok(Self { job: known.job });
         }

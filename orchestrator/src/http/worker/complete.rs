@@ -1,7 +1,7 @@
 //! `POST …/complete`: the worker's report. Once; the same report again gets the same answer.
 
 use axum::{Json, extract::State};
-use protocol::{CompleteReply, CompleteReport, ErrorCode, JobState, ReportedOutcome};
+use protocol::{CompleteReply, CompleteReport, ErrorCode, JobReason, JobState, ReportedOutcome};
 
 use super::{
     WorkerApi,
@@ -45,10 +45,12 @@ pub(super) async fn complete(
 /// Whether the job ended by this very report, or by a cancel that it came too late for.
 fn is_told(job: &JobRecord, report: &CompleteReport) -> bool {
     let Some(result) = &job.result else { return false };
+    let is_result =
+        report.outcome == ReportedOutcome::Completed && result.text.as_deref() == Some(report.text.as_str());
     match job.state {
-        JobState::Completed => {
-            report.outcome == ReportedOutcome::Completed && result.text.as_deref() == Some(report.text.as_str())
-        }
+        JobState::Completed | JobState::Submitted | JobState::Accepted => is_result,
+        // A person's answer to the result does not change that it was reported.
+        JobState::Failed if job.reason == Some(JobReason::Rejected) => is_result,
         JobState::Failed => report.outcome != ReportedOutcome::Completed && job.reason == report.job_reason(),
         // Reported while being stopped: the token went with the report, the state follows the container.
         _ => job.cancel_requested_at.is_some(),

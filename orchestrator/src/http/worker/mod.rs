@@ -6,6 +6,7 @@ mod events;
 mod job;
 mod llm;
 mod pace;
+mod polls;
 mod prompt;
 mod seats;
 mod status;
@@ -22,11 +23,11 @@ use axum::{
 use protocol::{CallId, Completion, JobId, JobState, ToolCallReply};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::{pace::Pace, seats::Seats, under_way::UnderWay};
+use self::{pace::Pace, polls::Polls, seats::Seats, under_way::UnderWay};
 use crate::{
     auth::WorkerTokens,
     clock::Clock,
-    dispatch::{Pulse, Wake},
+    dispatch::{Pulse, TokenFiles, Wake},
     domain::{budget::DayLimits, job::JobRecord},
     http::problem::ApiError,
     llm::Gateway,
@@ -63,6 +64,8 @@ pub struct WorkerApi {
     model_seats: Arc<Seats>,
     tool_seats: Arc<Seats>,
     pace: Arc<Pace>,
+    polls: Arc<Polls>,
+    pub(crate) token_files: TokenFiles,
 }
 
 /// What [`WorkerApi`] is made of.
@@ -79,6 +82,8 @@ pub struct WorkerApiParts {
     pub gateway: Arc<Gateway>,
     /// The orchestrator's tools.
     pub tools: Arc<HostTools>,
+    /// Removes a token once its session is open.
+    pub token_files: TokenFiles,
     /// Who is alive.
     pub pulse: Pulse,
     /// What each user has for a day.
@@ -113,6 +118,8 @@ impl WorkerApi {
             model_seats: Arc::default(),
             tool_seats: Arc::default(),
             pace: Arc::new(Pace::default()),
+            polls: Arc::default(),
+            token_files: parts.token_files,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `GET …/prompt`: the next follow-up prompt, waited for.
+//! `GET …/prompt`: the next follow-up prompt, waited for. One poll for each job: the newest.
 
 use std::time::Duration;
 
@@ -33,6 +33,7 @@ pub(super) async fn next(
     ApiQuery(query): ApiQuery<Query>,
 ) -> Result<Response, ApiError> {
     let until = Instant::now() + Duration::from_secs(query.wait_seconds).min(MAX_WAIT);
+    let poll = api.polls.begin(job.id);
     let mut follower = api.store.feed().follow(job.id);
     loop {
         if let Some(prompt) = api.store.next_prompt(job.id, query.after, api.clock.now()).await? {
@@ -42,6 +43,7 @@ pub(super) async fn next(
         let changed = tokio::select! {
             changed = timeout_at(until, follower.changed()) => changed.is_ok(),
             () = api.drain.cancelled() => false,
+            () = poll.overtaken() => false,
         };
         if !open || !changed {
             return Ok(StatusCode::NO_CONTENT.into_response());

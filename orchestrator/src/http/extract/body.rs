@@ -1,0 +1,117 @@
+//! A request's body, whole: reserved before it is read, read as long as it makes progress, parsed off the runtime's threads
+//! when it is large.
+//!
+//! Owns the bounds of memory and time. Never knows what a body says.
+
+use std::{error::Error, time::Duration};
+
+use axum::{
+    RequestExt as _,
+    body::{Bytes, HttpBody as _},
+    extract::Request,
+    http::header,
+};
+use http_body_util::{BodyExt as _, LengthLimitError};
+use protocol::ErrorCode;
+use std::sync::Arc;
+use tokio::time::timeout;
+
+use super::scan;
+use crate::http::{problem::ApiError, server::RequestBody};
+
+/// In this time a body must bring [`MIN_WINDOW_BYTES`], or end.
+const WINDOW: Duration = Duration::from_secs(10);
+/// 32 KiB a second: the slowest link that is worth waiting for.
+const MIN_WINDOW_BYTES: usize = 320 * 1024;
+/// Larger bodies are parsed in a thread of their own: on a runtime thread 256 KiB take about 1 ms.
+const MAX_INLINE_PARSE_BYTES: usize = 256 * 1024;
+/// Reserved for a body of unknown length on a route without a limit; there is none.
+const UNKNOWN_BYTES: usize = 1024 * 1024;
+/// When to come back after there was no room for a body.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// A body that has arrived.
+pub(super) struct ReceivedBody {
+    pub(super) bytes: Bytes,
+    room: Option<Arc<RequestBody>>,
+}
+
+impl ReceivedBody {
+    /// Reads it. What is announced is reserved before the first byte is read.
+    pub(super) async fn read(request: Request) -> Result<Self, ApiError> {
+        let room = request.extensions().get::<Arc<RequestBody>>().cloned();
+        let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        let mut body = request.into_limited_body();
+        // The route's limit, or less when less is announced.
+        let limit = body.size_hint().upper().and_then(|limit| usize::try_from(limit).ok());
+        if announced.zip(limit).is_some_and(|(announced, limit): (usize, usize)| announced > limit) {
+            return Err(too_large());
+        }
+        let most = announced.or(limit).unwrap_or(UNKNOWN_BYTES);
+        if let Some(room) = &room
+            && most > 0
+        {
+            room.reserve(most).await.map_err(|_| {
+                let error = ApiError::new(ErrorCode::RateLimited, "too many large requests at once");
+                error.with_retry_after(RETRY_AFTER)
+            })?;
+        }
+        let mut bytes = Vec::with_capacity(announced.unwrap_or(0));
+        let mut is_whole = false;
+        while !is_whole {
+            let before = bytes.len();
+            let window = async {
+                while bytes.len() - before < MIN_WINDOW_BYTES {
+                    match body.frame().await {
+                        None => return Ok(true),
+                        Some(Err(error)) => return Err(unreadable(error)),
+                        Some(Ok(frame)) => bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| &data[..])),
+                    }
+                }
+                Ok(false)
+            };
+            is_whole = timeout(WINDOW, window).await.map_err(|_| too_slow())??;
+        }
+        Ok(Self { bytes: Bytes::from(bytes), room })
+    }
+
+    /// Parses it: a large one in a thread of its own, after a look at how much memory its values would take.
+    pub(super) async fn parse<T: Send + 'static>(
+        &self,
+        parse: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        if self.bytes.len() <= MAX_INLINE_PARSE_BYTES {
+            return parse(&self.bytes);
+        }
+        let turn = match &self.room {
+            Some(room) => room.parse_turn().await,
+            None => None,
+        };
+        let bytes = self.bytes.clone();
+        let parsed = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            scan::check(&bytes).map_err(|excess| ApiError::new(ErrorCode::TooLarge, excess.to_string()))?;
+            parse(&bytes)
+        });
+        parsed.await.map_err(ApiError::internal)?
+    }
+}
+
+fn too_large() -> ApiError {
+    ApiError::new(ErrorCode::TooLarge, "the body is too large for this endpoint")
+}
+
+fn too_slow() -> ApiError {
+    ApiError::new(ErrorCode::RequestTimeout, "the body took too long to arrive")
+}
+
+fn unreadable(error: axum::Error) -> ApiError {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
+    while let Some(this) = cause {
+        if this.is::<LengthLimitError>() {
+            return too_large();
+        }
+        cause = this.source();
+    }
+    ApiError::new(ErrorCode::BadRequest, "the body did not arrive whole").with_source(error)
+}

@@ -1,0 +1,250 @@
+//! Who gets in: connections and requests of one listener are counted here, and on a worker's socket the session's apart from
+//! all others, so that others can never use up what is kept for the session.
+//!
+//! Owns the counts. Never closes a connection itself; it asks the connection to.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use agent::Bucket;
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep},
+};
+
+use super::{
+    connection::Connection,
+    policy::{Overflow, Policy, SessionPolicy},
+};
+
+/// What a request beyond the number in flight waits.
+const BUSY_RETRY: Duration = Duration::from_secs(1);
+/// Looks for room again after this at the latest.
+const ROOM_RETRY: Duration = Duration::from_millis(250);
+
+/// One listener's counts.
+#[derive(Debug)]
+pub(super) struct Admission {
+    policy: Policy,
+    state: Mutex<State>,
+    /// A connection ended, or became the session's.
+    freed: Notify,
+    started_at: Instant,
+}
+
+#[derive(Debug)]
+struct State {
+    next_id: u64,
+    connections: usize,
+    /// Connections without a session, the oldest first, and whether a request of theirs is in flight.
+    others: BTreeMap<u64, Other>,
+    requests: usize,
+    other_requests: usize,
+    rates: Option<Rates>,
+}
+
+#[derive(Debug)]
+struct Other {
+    connection: Arc<Connection>,
+    is_counted: bool,
+}
+
+#[derive(Debug)]
+struct Rates {
+    session: Bucket,
+    others: Bucket,
+    accepts: Bucket,
+}
+
+/// Why a request is refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Busy {
+    pub(super) retry_after: Duration,
+    /// The connection is closed, too.
+    pub(super) close: bool,
+}
+
+/// A connection's place, given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Slot {
+    admission: Arc<Admission>,
+    connection: Arc<Connection>,
+}
+
+/// A request in flight, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Answering(Arc<Slot>);
+
+enum Room {
+    Free,
+    /// Look again then, or when a connection ends.
+    After(Duration),
+}
+
+impl Admission {
+    pub(super) fn new(policy: Policy) -> Self {
+        let rates = policy.session.as_ref().map(|session| Rates {
+            session: Bucket::full(session.session_rate, Duration::ZERO),
+            others: Bucket::full(session.other_rate, Duration::ZERO),
+            accepts: Bucket::full(session.accept_rate, Duration::ZERO),
+        });
+        let state =
+            State { next_id: 0, connections: 0, others: BTreeMap::new(), requests: 0, other_requests: 0, rates };
+        Self { policy, state: Mutex::new(state), freed: Notify::new(), started_at: Instant::now() }
+    }
+
+    /// A place for a connection that was accepted. None when it is to be closed.
+    pub(super) async fn admit(self: &Arc<Self>) -> Option<Slot> {
+        loop {
+            let freed = self.freed.notified();
+            let wait = {
+                let mut state = self.lock();
+                match self.room(&mut state) {
+                    Room::Free => return Some(self.enrol(&mut state)),
+                    Room::After(_) if self.policy.overflow == Overflow::Close => return None,
+                    Room::After(wait) => wait,
+                }
+            };
+            tokio::select! {
+                () = freed => {}
+                () = sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Whether there is room for one more. On a worker's socket the oldest connection without a session makes room after a
+    /// moment: a flood of such connections delays the worker's new one, and cannot keep it out.
+    fn room(&self, state: &mut State) -> Room {
+        let Some(session) = &self.policy.session else {
+            return if state.connections < self.policy.max_connections { Room::Free } else { Room::After(ROOM_RETRY) };
+        };
+        let is_full = state.connections >= self.policy.max_connections
+            || state.others.len() >= self.policy.max_connections - session.reserved_connections;
+        if is_full {
+            return Room::After(evict_oldest(state, session));
+        }
+        let now = self.started_at.elapsed();
+        let Some(rates) = &mut state.rates else { return Room::Free };
+        match rates.accepts.take(session.accept_rate, 1, now) {
+            Ok(()) => Room::Free,
+            Err(wait) => Room::After(wait),
+        }
+    }
+
+    fn enrol(self: &Arc<Self>, state: &mut State) -> Slot {
+        state.next_id += 1;
+        state.connections += 1;
+        let connection = Arc::new(Connection::new(state.next_id, &self.policy));
+        if self.policy.session.is_some() {
+            let other = Other { connection: Arc::clone(&connection), is_counted: false };
+            state.others.insert(connection.id, other);
+        }
+        Slot { admission: Arc::clone(self), connection }
+    }
+
+    /// Lets a request in. A connection's first request with credentials is not held against the limits of those without a
+    /// session: it may be the worker's, it is refused at once when it is not, and new connections have a rate of their own.
+    pub(super) fn enter(&self, slot: &Arc<Slot>, has_credentials: bool) -> Result<Answering, Busy> {
+        let connection = &slot.connection;
+        connection.asked();
+        let Some(session) = &self.policy.session else { return Ok(Answering(Arc::clone(slot))) };
+        let now = self.started_at.elapsed();
+        let is_first = connection.is_first_request();
+        let state = &mut *self.lock();
+        let has_session = connection.has_session();
+        let is_other = !has_session && !(is_first && has_credentials);
+        if let Some(rates) = &mut state.rates {
+            if has_session {
+                let taken = rates.session.take(session.session_rate, 1, now);
+                taken.map_err(|retry_after| Busy { retry_after, close: false })?;
+            } else if is_other {
+                let taken = rates.others.take(session.other_rate, 1, now);
+                taken.map_err(|retry_after| Busy { retry_after, close: true })?;
+            }
+        }
+        let others_full = state.other_requests >= session.max_requests - session.reserved_requests;
+        if state.requests >= session.max_requests || (is_other && others_full) {
+            return Err(Busy { retry_after: BUSY_RETRY, close: !has_session });
+        }
+        state.requests += 1;
+        if let Some(other) = state.others.get_mut(&connection.id) {
+            other.is_counted = true;
+            state.other_requests += 1;
+        }
+        Ok(Answering(Arc::clone(slot)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Asks the oldest connection without a session to end, if it has had its moment and no request of its is being answered.
+/// How long to wait before looking again.
+fn evict_oldest(state: &State, session: &SessionPolicy) -> Duration {
+    let idle = state.others.values().map(|other| &other.connection).find(|connection| !connection.is_answering());
+    let Some(oldest) = idle else { return ROOM_RETRY };
+    let left = session.evict_after.saturating_sub(oldest.accepted_at.elapsed());
+    if left.is_zero() {
+        oldest.evict();
+        return ROOM_RETRY;
+    }
+    left
+}
+
+impl State {
+    /// The connection's requests count as the session's from now on.
+    fn forget_other(&mut self, id: u64) {
+        if let Some(other) = self.others.remove(&id)
+            && other.is_counted
+        {
+            self.other_requests -= 1;
+        }
+    }
+}
+
+impl Slot {
+    pub(super) fn connection(&self) -> &Arc<Connection> {
+        &self.connection
+    }
+
+    /// True the first time.
+    pub(super) fn give_session(&self) -> bool {
+        let fresh = self.connection.give_session();
+        if fresh {
+            self.admission.lock().forget_other(self.connection.id);
+            self.admission.freed.notify_one();
+        }
+        fresh
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut state = self.admission.lock();
+        state.connections -= 1;
+        state.forget_other(self.connection.id);
+        drop(state);
+        self.admission.freed.notify_one();
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        let Slot { admission, connection } = &*self.0;
+        connection.answered(Instant::now());
+        if admission.policy.session.is_none() {
+            return;
+        }
+        let mut state = admission.lock();
+        state.requests -= 1;
+        if let Some(other) = state.others.get_mut(&connection.id)
+            && std::mem::take(&mut other.is_counted)
+        {
+            state.other_requests -= 1;
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Bytes of request bodies in memory, reserved before they are read, and large JSON being parsed.
+//!
+//! Owns the reservations of a request. Never reads a body.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
+
+/// Reservations are counted in these.
+const UNIT_BYTES: usize = 1024;
+/// Bodies up to this size have an eighth of the budget to themselves, so that a heartbeat never waits for model calls.
+const SMALL_BODY_BYTES: usize = 256 * 1024;
+/// A body that gets no room in this time is refused.
+const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
+/// Large bodies parsed at once, of one kind of listener. Each takes a core.
+const PARSES_AT_ONCE: usize = 2;
+
+/// Body bytes that may be in memory at once. Clones are the same budget.
+#[derive(Debug, Clone)]
+pub struct BodyBudget {
+    small: Arc<Semaphore>,
+    large: Arc<Semaphore>,
+    parses: Arc<Semaphore>,
+}
+
+impl BodyBudget {
+    /// Of one worker's socket: 40 MiB, so one model call of the largest size and 16 requests of the small ones fit.
+    pub fn worker_socket() -> Self {
+        Self::of(40 * 1024 * 1024, 16 * SMALL_BODY_BYTES)
+    }
+
+    /// Of all worker sockets together, and of the public listener: 256 MiB each.
+    pub fn total() -> Self {
+        Self::of(256 * 1024 * 1024, 32 * 1024 * 1024)
+    }
+
+    pub(super) fn of(bytes: usize, small_bytes: usize) -> Self {
+        let units = |bytes: usize| Arc::new(Semaphore::new(bytes / UNIT_BYTES));
+        let parses = Arc::new(Semaphore::new(PARSES_AT_ONCE));
+        Self { small: units(small_bytes), large: units(bytes.saturating_sub(small_bytes)), parses }
+    }
+
+    fn class(&self, bytes: usize) -> &Arc<Semaphore> {
+        if bytes <= SMALL_BODY_BYTES { &self.small } else { &self.large }
+    }
+}
+
+/// The budgets of a listener.
+#[derive(Debug, Clone)]
+pub(super) struct BodyLimits {
+    pub(super) own: Option<BodyBudget>,
+    pub(super) all: BodyBudget,
+}
+
+/// There was no room for a body in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoRoom;
+
+/// What a request has reserved for its body, until it is answered.
+#[derive(Debug)]
+pub struct RequestBody {
+    limits: BodyLimits,
+    held: Mutex<Vec<OwnedSemaphorePermit>>,
+}
+
+impl RequestBody {
+    pub(super) fn new(limits: BodyLimits) -> Self {
+        Self { limits, held: Mutex::default() }
+    }
+
+    /// Reserves room for a body, waiting a while for it: first the listener's own, then the total, which is held by no one who
+    /// waits for the other.
+    pub async fn reserve(&self, bytes: usize) -> Result<(), NoRoom> {
+        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).map_err(|_| NoRoom)?;
+        let room = async {
+            let mut permits = Vec::with_capacity(2);
+            for budget in self.limits.own.iter().chain([&self.limits.all]) {
+                let permit = Arc::clone(budget.class(bytes)).acquire_many_owned(units).await;
+                permits.push(permit.map_err(|_| NoRoom)?);
+            }
+            Ok(permits)
+        };
+        let permits = timeout(ROOM_TIMEOUT, room).await.unwrap_or(Err(NoRoom))?;
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).extend(permits);
+        Ok(())
+    }
+
+    /// Waits for a turn to parse a large body. Kept until it is parsed, whoever still waits for it.
+    pub async fn parse_turn(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.limits.all.parses).acquire_owned().await.ok()
+    }
+}

@@ -1,0 +1,230 @@
+//! One connection: what it is doing, until when it may, and whether it is a session's.
+//!
+//! Owns the deadlines. Never counts connections or requests; that is `admission`'s.
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use axum::body::{Body, Bytes, HttpBody};
+use http_body::{Frame, SizeHint};
+use tokio::{
+    sync::Notify,
+    time::{Instant, Sleep, sleep_until},
+};
+
+use super::{
+    admission::{Answering, Slot},
+    policy::Policy,
+};
+
+/// What a connection does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The head of a request is due, or has begun to arrive.
+    Head(Instant),
+    /// A request is being answered.
+    Answering,
+    /// Between two requests.
+    Idle(Instant),
+}
+
+/// One connection's state.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) id: u64,
+    pub(super) accepted_at: Instant,
+    phase: Mutex<Phase>,
+    has_session: AtomicBool,
+    has_asked: AtomicBool,
+    evicted: Notify,
+    head_timeout: Duration,
+    idle_timeout: Option<Duration>,
+    /// Without a session it ends then.
+    authenticate_by: Option<Instant>,
+}
+
+impl Connection {
+    pub(super) fn new(id: u64, policy: &Policy) -> Self {
+        let accepted_at = Instant::now();
+        Self {
+            id,
+            accepted_at,
+            phase: Mutex::new(Phase::Head(accepted_at)),
+            has_session: AtomicBool::new(false),
+            has_asked: AtomicBool::new(false),
+            evicted: Notify::new(),
+            head_timeout: policy.head_timeout,
+            idle_timeout: policy.idle_timeout,
+            authenticate_by: policy.session.as_ref().map(|session| accepted_at + session.authenticate_within),
+        }
+    }
+
+    /// Bytes arrived.
+    pub(super) fn received(&self) {
+        let mut phase = self.phase();
+        if matches!(*phase, Phase::Idle(_)) {
+            *phase = Phase::Head(Instant::now());
+        }
+    }
+
+    /// The rest of an answer is being taken.
+    pub(super) fn progressed(&self, now: Instant) {
+        let mut phase = self.phase();
+        if matches!(*phase, Phase::Idle(_)) {
+            *phase = Phase::Idle(now);
+        }
+    }
+
+    /// A request's head is here.
+    pub(super) fn asked(&self) {
+        *self.phase() = Phase::Answering;
+    }
+
+    /// The answer has been handed over.
+    pub(super) fn answered(&self, now: Instant) {
+        *self.phase() = Phase::Idle(now);
+    }
+
+    pub(super) fn is_answering(&self) -> bool {
+        *self.phase() == Phase::Answering
+    }
+
+    /// True the first time.
+    pub(super) fn is_first_request(&self) -> bool {
+        !self.has_asked.swap(true, Ordering::Relaxed)
+    }
+
+    pub(super) fn has_session(&self) -> bool {
+        self.has_session.load(Ordering::Acquire)
+    }
+
+    /// True the first time.
+    pub(super) fn give_session(&self) -> bool {
+        !self.has_session.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether it stays open after a request that was refused.
+    pub(super) fn may_stay(&self) -> bool {
+        self.authenticate_by.is_none() || self.has_session()
+    }
+
+    /// Whether nothing is lost when it is closed.
+    pub(super) fn may_be_evicted(&self) -> bool {
+        !self.has_session() && !self.is_answering()
+    }
+
+    /// Closes it.
+    pub(super) fn evict(&self) {
+        self.evicted.notify_one();
+    }
+
+    /// Returns when it is to be closed to make room.
+    pub(super) async fn evicted(&self) {
+        self.evicted.notified().await;
+    }
+
+    /// When it ends unless something happens; none while a request is being answered.
+    fn deadline(&self) -> Option<Instant> {
+        let by_phase = match *self.phase() {
+            Phase::Answering => return None,
+            Phase::Head(since) => Some(since + self.head_timeout),
+            Phase::Idle(since) => self.idle_timeout.map(|timeout| since + timeout),
+        };
+        let by_session = self.authenticate_by.filter(|_| !self.has_session());
+        by_phase.into_iter().chain(by_session).min()
+    }
+
+    fn phase(&self) -> MutexGuard<'_, Phase> {
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends when a connection's time is over. To be polled after the connection itself, in the same task: that is where its
+/// phase changes.
+pub(super) struct Deadline<'a> {
+    connection: &'a Connection,
+    alarm: Option<(Instant, Pin<Box<Sleep>>)>,
+}
+
+impl<'a> Deadline<'a> {
+    pub(super) fn of(connection: &'a Connection) -> Self {
+        Self { connection, alarm: None }
+    }
+}
+
+impl Future for Deadline<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let Some(deadline) = self.connection.deadline() else { return Poll::Pending };
+            // A later deadline is looked at when the alarm goes off: a request need not touch the timer.
+            match &mut self.alarm {
+                Some((at, alarm)) if *at > deadline => {
+                    alarm.as_mut().reset(deadline);
+                    *at = deadline;
+                }
+                Some(_) => {}
+                none => *none = Some((deadline, Box::pin(sleep_until(deadline)))),
+            }
+            let Some((at, alarm)) = &mut self.alarm else { return Poll::Pending };
+            ready!(alarm.as_mut().poll(cx));
+            if *at >= deadline {
+                return Poll::Ready(());
+            }
+            *at = deadline;
+            alarm.as_mut().reset(deadline);
+        }
+    }
+}
+
+/// A connection as handlers see it.
+#[derive(Debug, Clone)]
+pub struct ConnectionHandle(Arc<Slot>);
+
+impl ConnectionHandle {
+    pub(super) fn new(slot: &Arc<Slot>) -> Self {
+        Self(Arc::clone(slot))
+    }
+
+    /// A request of the worker's session came through it: from now on it has the session's limits. True the first time.
+    pub fn authenticated(&self) -> bool {
+        self.0.give_session()
+    }
+}
+
+/// An answer's body; the request is in flight until it ends.
+pub(super) struct TrackedBody {
+    body: Body,
+    _answering: Option<Answering>,
+}
+
+impl TrackedBody {
+    pub(super) fn new(body: Body, answering: Option<Answering>) -> Self {
+        Self { body, _answering: answering }
+    }
+}
+
+impl HttpBody for TrackedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

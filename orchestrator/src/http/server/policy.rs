@@ -1,0 +1,110 @@
+//! What a listener allows: connections, time and requests. The numbers are the contract's (sandbox, Worker API; api,
+//! Identity).
+//!
+//! Owns numbers only. Never counts anything.
+
+use std::time::Duration;
+
+use agent::Rate;
+
+/// Connections of the public listener, and of the metrics' own.
+const PUBLIC_CONNECTIONS: usize = 4_096;
+/// Connections of one worker socket, where the descriptors suffice.
+const WORKER_CONNECTIONS: usize = 64;
+/// From the first byte that could be one of a request to the end of its head.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two requests of a public connection.
+const PUBLIC_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Connections, and requests in flight, that only a session may use.
+const SESSION_RESERVE: usize = 8;
+/// Requests in flight on one worker socket.
+const WORKER_REQUESTS: usize = 16;
+/// Calls of a session: 4,000 a second, 8,000 at once.
+const SESSION_CALLS: Rate = Rate { burst: 8_000, per_hour: 4_000 * 3_600 };
+/// Requests on connections without a session: 20 a second.
+const OTHER_REQUESTS: Rate = Rate { burst: 20, per_hour: 20 * 3_600 };
+/// New connections of one worker socket. A worker keeps its own open; accepting one costs some 50 µs, so a flood of them takes
+/// at most 2 % of a core.
+const WORKER_ACCEPTS: Rate = Rate { burst: 1_000, per_hour: 400 * 3_600 };
+/// A connection without a session that has had this long may be closed for one that waits: a worker sends its request with the
+/// connection, so it has been heard by then.
+const EVICT_AFTER: Duration = Duration::from_millis(250);
+
+/// What becomes of a connection beyond the limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overflow {
+    /// It is accepted and closed.
+    Close,
+    /// Nothing is accepted until another one has ended.
+    Wait,
+}
+
+/// A listener's limits.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// Open connections.
+    pub max_connections: usize,
+    /// What becomes of those beyond.
+    pub overflow: Overflow,
+    /// To the end of a request's head.
+    pub head_timeout: Duration,
+    /// Between two requests; none closes no connection for idleness.
+    pub idle_timeout: Option<Duration>,
+    /// What a worker's session has that others do not; none on listeners without sessions.
+    pub session: Option<SessionPolicy>,
+}
+
+/// The limits of a worker's socket that tell its session from everything else in the container.
+#[derive(Debug, Clone)]
+pub struct SessionPolicy {
+    /// Connections that only the session may use.
+    pub reserved_connections: usize,
+    /// Requests in flight.
+    pub max_requests: usize,
+    /// Of those only the session's.
+    pub reserved_requests: usize,
+    /// A connection without an authenticated request by then is closed.
+    pub authenticate_within: Duration,
+    /// A connection without a session may be closed after this to make room.
+    pub evict_after: Duration,
+    /// The session's calls.
+    pub session_rate: Rate,
+    /// All other requests together.
+    pub other_rate: Rate,
+    /// New connections.
+    pub accept_rate: Rate,
+}
+
+impl Policy {
+    /// The public listener's and the metrics', with so many descriptors to use.
+    pub fn public(descriptors: usize) -> Self {
+        Self {
+            max_connections: descriptors.min(PUBLIC_CONNECTIONS),
+            overflow: Overflow::Close,
+            head_timeout: HEAD_TIMEOUT,
+            idle_timeout: Some(PUBLIC_IDLE_TIMEOUT),
+            session: None,
+        }
+    }
+
+    /// A worker's socket's, with so many descriptors to use.
+    pub fn worker(descriptors: usize) -> Self {
+        let max_connections = descriptors.min(WORKER_CONNECTIONS);
+        Self {
+            max_connections,
+            overflow: Overflow::Wait,
+            head_timeout: HEAD_TIMEOUT,
+            idle_timeout: None,
+            session: Some(SessionPolicy {
+                reserved_connections: SESSION_RESERVE.min(max_connections / 2),
+                max_requests: WORKER_REQUESTS,
+                reserved_requests: SESSION_RESERVE,
+                authenticate_within: HEAD_TIMEOUT,
+                evict_after: EVICT_AFTER,
+                session_rate: SESSION_CALLS,
+                other_rate: OTHER_REQUESTS,
+                accept_rate: WORKER_ACCEPTS,
+            }),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Workers' sessions: opened once for each attempt, and what did not fit recorded once.
+
+use chrono::{DateTime, Utc};
+use protocol::{EventData, JobId};
+use serde_json::Value;
+
+use super::{Store, StoreError, events};
+
+/// The name in the `limit` event.
+const SESSION_REJECTED: &str = "session_rejected";
+
+impl Store {
+    /// Opens the session of a live attempt by the SHA-256 of its secret. False when it is open already, or the attempt over.
+    pub async fn open_session(&self, job: JobId, attempt: u32, secret_hash: &str) -> Result<bool, StoreError> {
+        let opened = sqlx::query(
+            "UPDATE jobs SET session_hash = $1 WHERE id = $2 AND attempt = $3 AND session_attempt = $3 \
+             AND session_hash IS NULL AND token_hash IS NOT NULL AND state IN ('in_progress', 'stuck')",
+        )
+        .bind(secret_hash)
+        .bind(*job.as_uuid())
+        .bind(i64::from(attempt))
+        .execute(&self.write)
+        .await?;
+        Ok(opened.rows_affected() == 1)
+    }
+
+    /// A call with the attempt's token and without its session: one event for each attempt.
+    pub async fn record_session_rejected(
+        &self,
+        job: JobId,
+        attempt: u32,
+        now: DateTime<Utc>,
+    ) -> Result<(), StoreError> {
+        let mut tx = self.begin().await?;
+        let recorded = sqlx::query(
+            "UPDATE jobs SET session_rejected_attempt = $1 WHERE id = $2 AND attempt = $1 \
+             AND session_rejected_attempt IS DISTINCT FROM $1 AND state IN ('in_progress', 'stuck')",
+        )
+        .bind(i64::from(attempt))
+        .bind(*job.as_uuid())
+        .execute(&mut *tx)
+        .await?;
+        if recorded.rows_affected() == 1 {
+            let event = EventData::Limit { limit: SESSION_REJECTED.to_owned(), value: Value::from(1) };
+            events::append(&mut tx, job, attempt, now, &[event]).await?;
+            tx.commit().await?;
+            self.feed.ring(job);
+        }
+        Ok(())
+    }
+}
