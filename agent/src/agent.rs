@@ -73,11 +73,13 @@ impl<M: Model, J: Journal, S: Signals> Agent<'_, M, J, S> {
     async fn turn(&self, c: &mut Conversation) -> Flow {
         self.take_signals(c).await?;
         self.compact(c).await?;
+        // A compaction is a model call of its own, and what arrived during it is seen before the next one.
+        self.take_signals(c).await?;
         let why_text = self.why_text(c);
-        let question = Question { about: About::Conversation, why_text, temperature: self.settings.temperature };
-        let mut completion = self.ask(c, question).await?;
+        let mut question = Question { about: About::Conversation, why_text, temperature: self.settings.temperature };
+        let mut completion = self.ask(c, &mut question).await?;
         let notice = completion.notice.take();
-        self.act(c, completion, why_text).await?;
+        self.act(c, completion, question.why_text).await?;
         // After the results: a word between a call and its result is none that a wire can carry.
         match notice {
             Some(notice) => self.note(c, notice).await,

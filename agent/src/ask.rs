@@ -1,31 +1,29 @@
 //! Asking the model: what goes into a request, and what comes of an answer that is none.
 //!
-//! Owns counting model calls and waiting out rate limits. Never reads the reply.
+//! Owns counting model calls and waiting until a model that cannot answer now is asked again. Never reads the reply.
 
-use std::{
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-    time::Duration,
-};
-
-use protocol::{CallId, Completion, CompletionRequest, JobReason, Message, ToolChoice};
+use protocol::{CallId, Completion, CompletionRequest, EventData, JobReason, Message, ToolChoice};
 use serde_json::Value;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
 
 use crate::{
-    Agent, BudgetKind, Conversation, Journal, LimitKind, LoopOutcome, Model, ModelError, Signals, agent::Flow,
-    guard::WhyText, settings::clamp_temperature,
+    Agent, BudgetKind, Conversation, Journal, LimitKind, LoopOutcome, Model, ModelError, Signals,
+    agent::Flow,
+    guard::WhyText,
+    outage::{Outage, Refusal},
+    settings::clamp_temperature,
 };
 
-/// Rate-limited answers in a row to one question; the last of them fails.
-const MAX_RATE_LIMITED: u32 = 10;
+/// While it waits, the loop says so this often: each time counts as activity, so that a wait that was asked for never makes
+/// a job stuck (300 s without activity by default).
+const STATUS_INTERVAL: Duration = Duration::from_secs(15);
 
-/// The first wait when the provider does not say how long.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// While it waits, the loop looks for prompts this often.
+const PROMPT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The longest such wait.
-const MAX_WAIT: Duration = Duration::from_mins(1);
-
-/// The longest wait that a provider is granted.
-const MAX_RETRY_AFTER: Duration = Duration::from_hours(1);
+/// Of a refusal's message, what a status says.
+const MAX_SHOWN_BYTES: usize = 300;
 
 /// One question to the model.
 #[derive(Debug)]
@@ -50,7 +48,11 @@ pub(crate) enum About {
 impl<M: Model, J: Journal, S: Signals> Agent<'_, M, J, S> {
     /// Why the next call is text only, if it is.
     pub(crate) fn why_text(&self, c: &Conversation) -> Option<WhyText> {
-        if c.iterations.saturating_add(1) >= self.settings.max_iterations {
+        self.why_text_of_call(c, c.iterations.saturating_add(1))
+    }
+
+    fn why_text_of_call(&self, c: &Conversation, iteration: u32) -> Option<WhyText> {
+        if iteration >= self.settings.max_iterations {
             return Some(WhyText::Cap);
         }
         if self.settings.use_tools { c.text_only } else { Some(WhyText::NoTools) }
@@ -61,44 +63,77 @@ impl<M: Model, J: Journal, S: Signals> Agent<'_, M, J, S> {
         self.settings.max_iterations.saturating_sub(c.iterations)
     }
 
-    /// Asks, waiting out rate limits. One call of the model's, however often it must be tried.
-    pub(crate) async fn ask(&self, c: &mut Conversation, question: Question) -> Flow<Completion> {
+    /// Asks, and waits for as long as the model may yet answer. One call of the model's, however often it must be tried.
+    pub(crate) async fn ask(&self, c: &mut Conversation, question: &mut Question) -> Flow<Completion> {
         if self.calls_left(c) == 0 {
             return self.end_by(c, LimitKind::Iterations, Value::from(self.settings.max_iterations)).await;
         }
         c.iterations += 1;
         self.signals.at_iteration(c.iterations);
-        let call_id = CallId::generate();
-        for tried in 1..=MAX_RATE_LIMITED {
-            let request = self.request(c, &question, call_id.clone());
+        let mut call_id = CallId::generate();
+        let mut outage = Outage::new(self.settings.outage_patience);
+        loop {
+            let request = self.request(c, question, call_id.clone());
+            let asked_at = Instant::now();
             let answer = tokio::select! {
                 biased;
                 () = self.signals.stop().cancelled() => return Flow::Break(LoopOutcome::Stopped),
                 answer = self.model.complete(request) => answer,
             };
-            let wait = match answer {
+            let (refusal, message) = match answer {
                 Ok(completion) => {
                     c.count_usage(completion.usage);
                     return Flow::Continue(completion);
                 }
-                Err(ModelError::RateLimited { message, .. }) if tried == MAX_RATE_LIMITED => {
-                    return failed(JobReason::LlmError, format!("rate limited {tried} times in a row: {message}"));
+                Err(ModelError::RateLimited { origin, retry_after, message }) => {
+                    (Refusal { origin, retry_after, took: asked_at.elapsed() }, message)
                 }
-                Err(ModelError::RateLimited { retry_after, .. }) => wait_for(retry_after, tried, &call_id),
                 Err(ModelError::Budget { which, message }) => {
                     return self.end_by(c, limit_of(which), Value::from(message)).await;
                 }
                 Err(ModelError::Failed { message }) => return failed(JobReason::LlmError, message),
                 Err(ModelError::Stopped) => return Flow::Break(LoopOutcome::Stopped),
             };
-            tracing::debug!(wait_ms = wait.as_millis(), tried, "rate limited");
+            let wait = match outage.wait_after(&refusal, &call_id) {
+                Ok(wait) => wait,
+                Err(over) => return failed(JobReason::LlmError, format!("{over}: {message}")),
+            };
+            let heard = c.messages.len();
+            self.wait(c, wait, &message).await?;
+            if c.messages.len() > heard {
+                // The next request says more than the last: it is another call, and what was held against the model is
+                // forgotten.
+                call_id = CallId::generate();
+                if matches!(question.about, About::Conversation) {
+                    question.why_text = self.why_text_of_call(c, c.iterations);
+                }
+            }
+        }
+    }
+
+    /// Waits before the model is asked again: says so, stops at once when told to, and takes prompts as they come.
+    async fn wait(&self, c: &mut Conversation, wait: Duration, message: &str) -> Flow {
+        let until = Instant::now() + wait;
+        let shown = &message[..message.floor_char_boundary(MAX_SHOWN_BYTES)];
+        let mut status_due = Instant::now();
+        loop {
+            let now = Instant::now();
+            if now >= until {
+                return Flow::Continue(());
+            }
+            if now >= status_due {
+                let seconds = (until - now).as_millis().div_ceil(1_000);
+                let message = format!("rate limited ({shown}), asks again in {seconds} s");
+                self.record(EventData::Status { message, iteration: c.iterations }).await?;
+                status_due = now + STATUS_INTERVAL;
+            }
             tokio::select! {
                 biased;
                 () = self.signals.stop().cancelled() => return Flow::Break(LoopOutcome::Stopped),
-                () = tokio::time::sleep(wait) => {}
+                () = sleep_until(until.min(now + PROMPT_INTERVAL)) => {}
             }
+            self.take_signals(c).await?;
         }
-        failed(JobReason::Internal, "asked without an answer".to_owned())
     }
 
     fn request(&self, c: &Conversation, question: &Question, call_id: CallId) -> CompletionRequest {
@@ -129,36 +164,8 @@ pub(crate) const fn failed<T>(reason: JobReason, message: String) -> Flow<T> {
 
 const fn limit_of(budget: BudgetKind) -> LimitKind {
     match budget {
+        BudgetKind::Iterations => LimitKind::Iterations,
         BudgetKind::Tokens => LimitKind::Tokens,
         BudgetKind::Cost => LimitKind::Cost,
-    }
-}
-
-/// What Retry-After says; else twice as long each time, and between half and all of that. The spread comes from the
-/// call's id: it differs between jobs, which is all it is for, and needs no source of randomness here.
-fn wait_for(retry_after: Option<Duration>, tried: u32, call_id: &CallId) -> Duration {
-    if let Some(said) = retry_after {
-        return said.min(MAX_RETRY_AFTER);
-    }
-    let full = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(tried.saturating_sub(1))).min(MAX_WAIT);
-    let mut hasher = DefaultHasher::new();
-    (call_id, tried).hash(&mut hasher);
-    let thousandths = u32::try_from(hasher.finish() % 500).unwrap_or(0);
-    full / 2 + full * thousandths / 1000
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn a_wait_is_between_half_and_all_of_its_step(tried in 1_u32..50, id in ".*") {
-            let full = Duration::from_secs(1 << (tried - 1).min(6)).min(MAX_WAIT);
-            let wait = wait_for(None, tried, &CallId(id));
-            prop_assert!(wait >= full / 2 && wait <= full, "{wait:?} of {full:?}");
-        }
     }
 }

@@ -61,8 +61,8 @@ impl<M: Model, J: Journal, S: Signals> Agent<'_, M, J, S> {
         let record = render(&c.messages[older.from..older.to], context);
         let about =
             About::Only(vec![Message::System { content: SUMMARISE.to_owned() }, Message::User { content: record }]);
-        let question = Question { about, why_text: Some(WhyText::NoTools), temperature: SUMMARY_TEMPERATURE };
-        let completion = self.ask(c, question).await?;
+        let mut question = Question { about, why_text: Some(WhyText::NoTools), temperature: SUMMARY_TEMPERATURE };
+        let completion = self.ask(c, &mut question).await?;
         let mut summary = clean(&completion.content, &|_| false).text;
         if summary.is_empty() {
             // The record itself is still better than nothing.

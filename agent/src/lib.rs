@@ -14,6 +14,7 @@ mod guard;
 mod intent;
 mod journal;
 mod model;
+mod outage;
 mod outcome;
 mod path;
 mod plan;
@@ -33,7 +34,7 @@ pub use model::{BudgetKind, Model, ModelError};
 pub use outcome::{LimitKind, LoopOutcome};
 pub use path::{MAX_OUTPUT_BYTES, Reach, RegisterError, ToolCallRecord, ToolPath, ToolRegistry};
 pub use rate::{Bucket, Rate, RateLimits};
-pub use settings::{DEFAULT_TEMPERATURE, Settings};
+pub use settings::{DEFAULT_OUTAGE_PATIENCE, DEFAULT_TEMPERATURE, Settings};
 pub use signals::{Prompt, Signals};
 pub use tool::{
     ApprovalContext, ApprovalRequirement, BoxFuture, CallerId, Invocation, Tool, ToolError, ToolOutput, ToolSpec,

@@ -2,7 +2,7 @@
 
 use std::{future::Future, time::Duration};
 
-use protocol::{Completion, CompletionRequest};
+use protocol::{Completion, CompletionRequest, RateLimitOrigin};
 
 /// Something that answers. Implementers: the orchestrator's gateway, the worker's client to it, scripts in tests.
 pub trait Model: Send + Sync {
@@ -16,10 +16,12 @@ pub trait Model: Send + Sync {
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
-    /// The loop waits and asks again (same call id), 10 times in a row at most.
+    /// The loop waits and asks again: a rate limit, an outage, or a queue before the provider.
     #[error("rate limited: {message}")]
     RateLimited {
-        /// What the provider said to wait, if it did.
+        /// Who refused: only a provider's refusals in a row end the work.
+        origin: RateLimitOrigin,
+        /// How long to wait, where that is known.
         retry_after: Option<Duration>,
         /// For people.
         message: String,
@@ -46,6 +48,8 @@ pub enum ModelError {
 /// Budgets that end a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BudgetKind {
+    /// Model calls.
+    Iterations,
     /// Tokens, input and output.
     Tokens,
     /// US dollars.

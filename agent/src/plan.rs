@@ -119,7 +119,12 @@ impl<M: Model, J: Journal, S: Signals> Agent<'_, M, J, S> {
     /// Asks whether the work is done. The exchange is dropped; what remains becomes a message.
     async fn assess(&self, c: &mut Conversation, plan: &ActionPlan) -> Flow {
         self.take_signals(c).await?;
+        let heard = c.messages.len();
         let reply = self.ask_aside(c, ASSESS.to_owned(), self.settings.temperature).await?;
+        // A prompt that arrived while the call waited is the next thing to do, whatever the assessment says.
+        if c.messages.len() > heard {
+            return Flow::Continue(());
+        }
         let assessment = json_in::<Assessment>(&reply);
         let done = assessment.as_ref().is_some_and(|assessment| assessment.done);
         let said = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
@@ -137,8 +142,8 @@ impl<M: Model, J: Journal, S: Signals> Agent<'_, M, J, S> {
     /// One text-only call whose exchange does not become part of the conversation.
     async fn ask_aside(&self, c: &mut Conversation, instruction: String, temperature: f64) -> Flow<String> {
         let about = About::ConversationAnd(instruction);
-        let question = Question { about, why_text: Some(WhyText::NoTools), temperature };
-        let Completion { content, .. } = self.ask(c, question).await?;
+        let mut question = Question { about, why_text: Some(WhyText::NoTools), temperature };
+        let Completion { content, .. } = self.ask(c, &mut question).await?;
         Flow::Continue(clean(&content, &|_| false).text)
     }
 }

@@ -50,8 +50,8 @@ impl Bucket {
         Ok(())
     }
 
-    /// How long until there are so many.
-    fn wait(&mut self, rate: Rate, tokens: u64, now: Duration) -> Duration {
+    /// How long until there are so many. Takes none.
+    pub fn wait(&mut self, rate: Rate, tokens: u64, now: Duration) -> Duration {
         let passed = u64::try_from(now.saturating_sub(self.at).as_millis()).unwrap_or(u64::MAX);
         let made = passed.saturating_mul(u64::from(rate.per_hour));
         self.left = self.left.saturating_add(made).min(u64::from(rate.burst) * PARTS);

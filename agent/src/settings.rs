@@ -1,7 +1,12 @@
 //! How one loop is to work. Plain values; where they come from is the caller's.
 
+use std::time::Duration;
+
 /// The temperature when nobody says otherwise.
 pub const DEFAULT_TEMPERATURE: f64 = 0.7;
+
+/// How long a model that does not answer is asked when nobody says otherwise (contract: agent, One loop).
+pub const DEFAULT_OUTAGE_PATIENCE: Duration = Duration::from_mins(5);
 
 /// What the loop keeps to.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,6 +23,8 @@ pub struct Settings {
     pub use_tools: bool,
     /// Completion limit of one model call, in tokens.
     pub max_tokens: Option<u64>,
+    /// How long a model that does not answer is asked before the work fails. Waits that a provider asked for do not count.
+    pub outage_patience: Duration,
 }
 
 impl Default for Settings {
@@ -29,6 +36,7 @@ impl Default for Settings {
             plan: false,
             use_tools: true,
             max_tokens: None,
+            outage_patience: DEFAULT_OUTAGE_PATIENCE,
         }
     }
 }

@@ -202,6 +202,7 @@ impl App {
             day_limits: day_limits(&config),
             metrics: metrics.clone(),
             lease,
+            outage_patience: Duration::from_secs(config.llm.outage_patience_seconds),
             tasks: calls.clone(),
             drain: drain.clone(),
         }));

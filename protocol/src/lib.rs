@@ -32,6 +32,7 @@ pub use request::{
     PromptRequest, RejectRequest, RestartRequest,
 };
 pub use worker::{
-    CompleteReply, CompleteReport, EgressView, EventAck, EventBatch, JobAssignment, PromptDelivery, ReportedOutcome,
-    SESSION_HEADER, StatusReply, StatusReport, ToolCallReply, ToolCallRequest, ToolErrorKind, ToolFailure, ToolList, WorkerEvent,
+    CompleteReply, CompleteReport, EgressView, EventAck, EventBatch, JobAssignment, PromptDelivery, RateLimitOrigin,
+    ReportedOutcome, SESSION_HEADER, StatusReply, StatusReport, ToolCallReply, ToolCallRequest, ToolErrorKind, ToolFailure,
+    ToolList, WorkerEvent,
 };

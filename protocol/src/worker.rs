@@ -42,6 +42,34 @@ pub struct JobAssignment {
     pub lease_seconds: u64,
     /// What the network offers.
     pub egress: EgressView,
+    /// How long the loop asks a model that does not answer before the job fails; an older orchestrator does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outage_patience_seconds: Option<u64>,
+}
+
+/// Who refused a model call with `rate_limited`; the problem's `reason`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RateLimitOrigin {
+    /// A provider: it is limited, or does not answer. Such refusals in a row end a job.
+    Provider,
+    /// The orchestrator, before a provider was asked: an open circuit, a full queue, a limit on failed calls. The caller
+    /// waits for as long as it takes.
+    Local,
+}
+
+impl RateLimitOrigin {
+    /// The name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Provider => "provider",
+            Self::Local => "local",
+        }
+    }
+
+    /// By its name on the wire. Refusals that name no provider are the orchestrator's own, such as limits of its transport.
+    pub fn of_reason(reason: Option<&str>) -> Self {
+        if reason == Some("provider") { Self::Provider } else { Self::Local }
+    }
 }
 
 /// What of the network a job may reach.

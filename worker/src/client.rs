@@ -51,6 +51,8 @@ pub(crate) struct Refusal {
     pub(crate) status: u16,
     /// The problem's code, where there is one that this worker knows.
     pub(crate) code: Option<ErrorCode>,
+    /// The problem's reason, where the code has several.
+    pub(crate) reason: Option<String>,
     /// For people.
     pub(crate) detail: String,
     /// When to come back.
@@ -241,7 +243,8 @@ impl Answer {
         let detail = problem.as_ref().map_or_else(|| format!("status {}", self.0), |problem| problem.detail.clone());
         Refusal {
             status: self.0.as_u16(),
-            code: problem.map(|problem| problem.code),
+            code: problem.as_ref().map(|problem| problem.code),
+            reason: problem.and_then(|problem| problem.reason),
             detail,
             retry_after: self
                 .1
@@ -305,7 +308,7 @@ mod tests {
         #[case] over: bool,
         #[case] passing: bool,
     ) {
-        let refusal = Refusal { status, code, detail: String::new(), retry_after: None };
+        let refusal = Refusal { status, code, reason: None, detail: String::new(), retry_after: None };
         assert_eq!((refusal.is_end_of_attempt(), refusal.is_passing()), (over, passing));
     }
 }

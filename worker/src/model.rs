@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use agent::{BudgetKind, Model, ModelError};
-use protocol::{Completion, CompletionRequest, ErrorCode};
+use protocol::{Completion, CompletionRequest, ErrorCode, RateLimitOrigin};
 
 use crate::{
     client::{Call, CallError, OrchestratorClient, Refusal},
@@ -60,11 +60,15 @@ impl GatewayModel {
 }
 
 fn refused(refusal: Refusal) -> ModelError {
-    let Refusal { status, code, detail: message, retry_after } = refusal;
+    let Refusal { status, code, reason, detail: message, retry_after } = refusal;
     match (status, code) {
+        (_, Some(ErrorCode::IterationLimit)) => ModelError::Budget { which: BudgetKind::Iterations, message },
         (_, Some(ErrorCode::TokenBudget)) => ModelError::Budget { which: BudgetKind::Tokens, message },
         (_, Some(ErrorCode::CostBudget)) => ModelError::Budget { which: BudgetKind::Cost, message },
-        (429, _) => ModelError::RateLimited { retry_after, message },
+        (429, _) => {
+            let origin = RateLimitOrigin::of_reason(reason.as_deref());
+            ModelError::RateLimited { origin, retry_after, message }
+        }
         _ => ModelError::Failed { message },
     }
 }
@@ -76,10 +80,11 @@ mod tests {
     use super::*;
 
     #[rstest]
+    #[case(403, Some(ErrorCode::IterationLimit), None, ModelError::Budget { which: BudgetKind::Iterations, message: "m".into() })]
     #[case(403, Some(ErrorCode::TokenBudget), None, ModelError::Budget { which: BudgetKind::Tokens, message: "m".into() })]
     #[case(403, Some(ErrorCode::CostBudget), None, ModelError::Budget { which: BudgetKind::Cost, message: "m".into() })]
-    #[case(429, Some(ErrorCode::RateLimited), Some(7), ModelError::RateLimited { retry_after: Some(Duration::from_secs(7)), message: "m".into() })]
-    #[case(429, None, None, ModelError::RateLimited { retry_after: None, message: "m".into() })]
+    #[case(429, Some(ErrorCode::RateLimited), Some(7), ModelError::RateLimited { origin: RateLimitOrigin::Local, retry_after: Some(Duration::from_secs(7)), message: "m".into() })]
+    #[case(429, None, None, ModelError::RateLimited { origin: RateLimitOrigin::Local, retry_after: None, message: "m".into() })]
     #[case(502, Some(ErrorCode::LlmError), None, ModelError::Failed { message: "m".into() })]
     #[case(422, None, None, ModelError::Failed { message: "m".into() })]
     fn refusals_say_who_acts_next(
@@ -88,7 +93,21 @@ mod tests {
         #[case] wait: Option<u64>,
         #[case] expected: ModelError,
     ) {
-        let refusal = Refusal { status, code, detail: "m".into(), retry_after: wait.map(Duration::from_secs) };
+        let refusal =
+            Refusal { status, code, reason: None, detail: "m".into(), retry_after: wait.map(Duration::from_secs) };
         assert_eq!(refused(refusal), expected);
+    }
+
+    #[rstest]
+    #[case::provider(Some("provider"), RateLimitOrigin::Provider)]
+    #[case::circuit(Some("local"), RateLimitOrigin::Local)]
+    #[case::transport(None, RateLimitOrigin::Local)]
+    fn only_what_names_a_provider_is_a_providers_refusal(
+        #[case] reason: Option<&str>,
+        #[case] expected: RateLimitOrigin,
+    ) {
+        let (code, reason) = (Some(ErrorCode::RateLimited), reason.map(str::to_owned));
+        let told = refused(Refusal { status: 429, code, reason, detail: "m".into(), retry_after: None });
+        assert_eq!(told, ModelError::RateLimited { origin: expected, retry_after: None, message: "m".into() });
     }
 }

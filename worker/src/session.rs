@@ -11,8 +11,8 @@ use std::{
 };
 
 use agent::{
-    Agent, ApprovalContext, Conversation, LimitKind, LoopOutcome, Reach, RegisterError, Settings, ToolPath,
-    ToolRegistry,
+    Agent, ApprovalContext, Conversation, DEFAULT_OUTAGE_PATIENCE, LimitKind, LoopOutcome, Reach, RegisterError,
+    Settings, ToolPath, ToolRegistry,
 };
 use protocol::{
     CompleteReply, CompleteReport, ErrorCode, JobAssignment, JobMode, JobReason, Message, PartialResult,
@@ -293,6 +293,7 @@ fn settings(job: &JobAssignment) -> Settings {
         max_iterations: job.limits.max_iterations,
         max_tool_calls: job.limits.max_tool_calls,
         plan: job.plan,
+        outage_patience: job.outage_patience_seconds.map_or(DEFAULT_OUTAGE_PATIENCE, Duration::from_secs),
         ..Settings::default()
     }
 }

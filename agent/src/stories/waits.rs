@@ -2,14 +2,23 @@
 
 use std::{sync::Arc, time::Duration};
 
-use protocol::JobReason;
+use protocol::{FinishReason, JobReason, PromptMode::Steer, RateLimitOrigin};
+use serde_json::json;
 
-use super::world::{Turn, World, say};
+use super::world::{Turn, World, call, completion, say, spoken, tool_call};
 use crate::{LoopOutcome, ModelError, Signals as _};
 
-fn limited(seconds: Option<u64>) -> Turn {
+fn refused(origin: RateLimitOrigin, seconds: Option<u64>) -> Turn {
     let retry_after = seconds.map(Duration::from_secs);
-    Turn::Error(ModelError::RateLimited { retry_after, message: "slow down".to_owned() })
+    Turn::Error(ModelError::RateLimited { origin, retry_after, message: "slow down".to_owned() })
+}
+
+fn limited(seconds: Option<u64>) -> Turn {
+    refused(RateLimitOrigin::Provider, seconds)
+}
+
+fn completed(text: &str) -> LoopOutcome {
+    LoopOutcome::Completed { text: text.to_owned() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -41,6 +50,108 @@ async fn ten_in_a_row_fail_and_nine_do_not() {
 
     let mut world = World::new((0..9).map(|_| limited(Some(1))).chain([say("Done.")]));
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_of_the_orchestrators_own_are_waited_out_however_many() {
+    let local = || refused(RateLimitOrigin::Local, Some(30));
+    let mut world = World::new((0..50).map(|_| local()).chain([say("Done.")]));
+    world.settings.outage_patience = Duration::from_secs(60);
+    let begun = tokio::time::Instant::now();
+    assert_eq!(world.run().await, completed("Done."));
+    assert_eq!(begun.elapsed().as_secs(), 50 * 30);
+    assert_eq!(world.conversation.iterations(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_without_an_answer_is_asked_until_the_patience_ends() {
+    let mut world = World::new((0..100).map(|_| limited(None)));
+    world.settings.outage_patience = Duration::from_secs(20);
+    let begun = tokio::time::Instant::now();
+    let LoopOutcome::Failed { reason: JobReason::LlmError, message } = world.run().await else {
+        panic!("it cannot complete")
+    };
+    assert_eq!((begun.elapsed().as_secs(), message.as_str()), (20, "no answer from the model for 20 s: slow down"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_thirty_seconds_ends_nothing() {
+    // The provider fails, then the circuit is open, then the trial succeeds.
+    let turns = [limited(None), limited(None), refused(RateLimitOrigin::Local, Some(28)), say("Done.")];
+    let mut world = World::new(turns);
+    assert_eq!(world.run().await, completed("Done."));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_wait_is_told_again_and_again() {
+    let mut world = World::new([limited(Some(600)), say("Done.")]);
+    assert_eq!(world.run().await, completed("Done."));
+    let told: Vec<String> = world.told().into_iter().filter(|line| line.starts_with("status")).collect();
+    assert_eq!(told.len(), 40, "every 15 s: {told:?}");
+    assert_eq!(told[0], "status: rate limited (slow down), asks again in 600 s");
+    assert_eq!(told[39], "status: rate limited (slow down), asks again in 15 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prompt_that_arrives_during_the_wait_is_in_the_next_request() {
+    let mut world = World::new([limited(Some(600)), say("Done.")]);
+    let signals = Arc::clone(&world.signals);
+    let begun = tokio::time::Instant::now();
+    let (outcome, ()) = tokio::join!(world.run(), async {
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        signals.send(Steer, "and this");
+    });
+    assert_eq!((outcome, begun.elapsed().as_secs()), (completed("Done."), 600));
+    let asked = world.asked();
+    assert_ne!(asked[0].call_id, asked[1].call_id, "another question is another call");
+    assert_eq!(asked[1].messages.last().map(spoken).as_deref(), Some("user: and this"));
+    assert_eq!(world.conversation.iterations(), 1);
+    // It is told when it is heard, not when the wait is over.
+    let told = world.told();
+    let heard = told.iter().position(|line| line == "user: and this").unwrap();
+    assert!(told[heard + 1..].iter().any(|line| line.starts_with("status: rate limited")), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prompt_during_the_wait_lifts_what_was_held_against_the_model() {
+    // Five failing calls make the next call text only; the prompt is a new beginning.
+    let failing = || call("fail", json!({}));
+    let turns = (0..5).map(|_| failing()).chain([limited(Some(30)), say("Done.")]);
+    let mut world = World::new(turns);
+    let signals = Arc::clone(&world.signals);
+    let (outcome, ()) = tokio::join!(world.run(), async {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        signals.send(Steer, "try something else");
+    });
+    assert_eq!(outcome, completed("Done."));
+    let choices: Vec<_> = world.asked().iter().map(|request| request.tool_choice).collect();
+    assert_eq!(choices[5..], [protocol::ToolChoice::None, protocol::ToolChoice::Auto]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prompt_that_arrives_during_a_compaction_is_in_the_next_request() {
+    let filling = |tokens: u64| {
+        let mut reply = completion("", vec![tool_call("", "echo", json!({}))], FinishReason::ToolCalls);
+        (reply.content, reply.usage.input_tokens) = ("words ".repeat(4_000), tokens);
+        Turn::Answer(reply)
+    };
+    let mut world = World::new([
+        filling(10_000),
+        filling(20_000),
+        filling(80_000),
+        limited(Some(30)),
+        say("a summary"),
+        say("Done."),
+    ]);
+    let signals = Arc::clone(&world.signals);
+    let (outcome, ()) = tokio::join!(world.run(), async {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        signals.send(Steer, "and this");
+    });
+    assert_eq!(outcome, completed("Done."));
+    let asked = world.asked();
+    let last = asked.last().unwrap().messages.last().map(spoken);
+    assert_eq!(last.as_deref(), Some("user: and this"), "{:?}", world.told());
 }
 
 #[tokio::test(start_paused = true)]

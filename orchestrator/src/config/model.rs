@@ -76,6 +76,8 @@ pub struct LlmSettings {
     pub models: Vec<String>,
     /// Overrides by model name or its prefix.
     pub prices: BTreeMap<String, ModelPrice>,
+    /// How long a job asks a model that does not answer before it fails; 0 fails it at once.
+    pub outage_patience_seconds: u64,
     /// Nobody chose a provider: the demo script answers, and the log says how to set one.
     pub is_demo: bool,
 }
@@ -112,7 +114,14 @@ pub(super) fn read(l: &mut Layers<'_>) -> Result<LlmSettings, ConfigError> {
         }
         failover.push(provider(l, &format!("llm.failover.{index}"), Some(index))?);
     }
-    Ok(LlmSettings { primary, failover, models: l.list("llm.models")?, prices: prices(l)?, is_demo })
+    Ok(LlmSettings {
+        primary,
+        failover,
+        models: l.list("llm.models")?,
+        prices: prices(l)?,
+        outage_patience_seconds: l.whole("llm.outage_patience_seconds", 300, 0..=86_400)?,
+        is_demo,
+    })
 }
 
 fn provider(l: &mut Layers<'_>, at: &str, place: Option<usize>) -> Result<LlmProvider, ConfigError> {

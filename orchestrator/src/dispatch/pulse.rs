@@ -42,7 +42,13 @@ struct Beat {
     active: Duration,
     iteration: u32,
     in_flight: u32,
-    /// When this process first saw the job, and how long it had run by then.
+    /// The job's wall clock; not known until the dispatcher has looked at its row.
+    clock: Option<JobClock>,
+}
+
+/// When this process first saw the job's row, and how long the job had run by then.
+#[derive(Debug, Clone, Copy)]
+struct JobClock {
     seen: Duration,
     ran_before: Duration,
 }
@@ -77,35 +83,45 @@ impl Pulse {
 
     /// A model or tool call is in flight for as long as the guard lives.
     pub fn in_flight(&self, job: JobId, attempt: u32) -> InFlight {
-        self.with(job, attempt, |beat, _| beat.in_flight += 1);
-        InFlight { pulse: self.clone(), job, attempt }
+        let counted = self.with(job, attempt, |beat, _| beat.in_flight += 1);
+        InFlight { pulse: self.clone(), job, attempt, counted }
     }
 
-    /// The signs of these jobs, now. Others are forgotten; one that is new gets a fresh period.
+    /// The signs of these jobs, now. Others are forgotten, unless a call of theirs is in flight: the list may be older than
+    /// the call. One that is new gets a fresh period.
     pub fn look(&self, jobs: &[JobRecord], wall: DateTime<Utc>) -> HashMap<JobId, Signs> {
         let now = self.clock.monotonic();
         let mut beats = self.lock();
         let mut looked = HashMap::with_capacity(jobs.len());
         let mut kept = HashMap::with_capacity(jobs.len());
         for job in jobs.iter().filter(|job| job.attempt > 0) {
-            let ran = job.started_at.and_then(|at| (wall - at).to_std().ok()).unwrap_or_default();
-            let mut beat =
-                beats.get(&job.id).copied().unwrap_or(Beat { ran_before: ran, ..Beat::new(job.attempt, now) });
-            if beat.attempt != job.attempt {
-                beat = Beat { seen: beat.seen, ran_before: beat.ran_before, ..Beat::new(job.attempt, now) };
-            }
-            looked.insert(job.id, beat.signs(now));
+            let mut beat = beats.remove(&job.id).unwrap_or_else(|| Beat::new(job.attempt, now));
+            beat.follow(job.attempt, now);
+            let clock = beat.clock.get_or_insert_with(|| {
+                let ran_before = job.started_at.and_then(|at| (wall - at).to_std().ok()).unwrap_or_default();
+                JobClock { seen: now, ran_before }
+            });
+            let ran = clock.ran_before + now.saturating_sub(clock.seen);
+            looked.insert(job.id, Signs { job: ran, ..beat.signs(now) });
             kept.insert(job.id, beat);
         }
+        kept.extend(beats.drain().filter(|(_, beat)| beat.in_flight > 0));
         *beats = kept;
         looked
     }
 
-    fn with(&self, job: JobId, attempt: u32, act: impl FnOnce(&mut Beat, Duration)) {
+    /// Does this to the attempt's entry, which is made when there is none: a worker may call before the dispatcher has
+    /// looked at its attempt. False = a newer attempt is known.
+    fn with(&self, job: JobId, attempt: u32, act: impl FnOnce(&mut Beat, Duration)) -> bool {
         let now = self.clock.monotonic();
-        if let Some(beat) = self.lock().get_mut(&job).filter(|beat| beat.attempt == attempt) {
+        let mut beats = self.lock();
+        let beat = beats.entry(job).or_insert_with(|| Beat::new(attempt, now));
+        beat.follow(attempt, now);
+        let is_current = beat.attempt == attempt;
+        if is_current {
             act(beat, now);
         }
+        is_current
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<JobId, Beat>> {
@@ -115,15 +131,13 @@ impl Pulse {
 
 impl Beat {
     const fn new(attempt: u32, now: Duration) -> Self {
-        Self {
-            attempt,
-            began: now,
-            heard: now,
-            active: now,
-            iteration: 0,
-            in_flight: 0,
-            seen: now,
-            ran_before: Duration::ZERO,
+        Self { attempt, began: now, heard: now, active: now, iteration: 0, in_flight: 0, clock: None }
+    }
+
+    /// Goes on to this attempt if it is a newer one; the job's wall clock stays.
+    fn follow(&mut self, attempt: u32, now: Duration) {
+        if attempt > self.attempt {
+            *self = Self { clock: self.clock, ..Self::new(attempt, now) };
         }
     }
 
@@ -133,7 +147,7 @@ impl Beat {
             silent: since(self.heard),
             idle: if self.in_flight > 0 { Duration::ZERO } else { since(self.active) },
             attempt: since(self.began),
-            job: self.ran_before + since(self.seen),
+            job: Duration::ZERO,
         }
     }
 }
@@ -144,13 +158,101 @@ pub struct InFlight {
     pulse: Pulse,
     job: JobId,
     attempt: u32,
+    /// Only what was counted is taken back.
+    counted: bool,
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
+        if !self.counted {
+            return;
+        }
         self.pulse.with(self.job, self.attempt, |beat, now| {
             beat.in_flight = beat.in_flight.saturating_sub(1);
             beat.active = now;
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{clock::ManualClock, domain::job::sample};
+
+    const ATTEMPT: u32 = 1;
+
+    fn running(attempt: u32, clock: &ManualClock) -> JobRecord {
+        let mut job = sample::job(protocol::JobState::InProgress);
+        (job.attempt, job.started_at) = (attempt, Some(Clock::Manual(clock.clone()).now()));
+        job
+    }
+
+    fn world() -> (ManualClock, Pulse) {
+        let clock = ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap());
+        (clock.clone(), Pulse::new(Clock::Manual(clock)))
+    }
+
+    fn signs(pulse: &Pulse, job: &JobRecord) -> Signs {
+        let wall = pulse.clock.now();
+        pulse.look(std::slice::from_ref(job), wall)[&job.id]
+    }
+
+    #[test]
+    fn a_call_before_the_first_look_is_in_flight() {
+        let (clock, pulse) = world();
+        let job = running(ATTEMPT, &clock);
+        let call = pulse.in_flight(job.id, ATTEMPT);
+        clock.advance(Duration::from_secs(200));
+        assert_eq!(signs(&pulse, &job).idle, Duration::ZERO);
+        clock.advance(Duration::from_secs(200));
+        let looked = signs(&pulse, &job);
+        assert_eq!(
+            (looked.idle, looked.job, looked.attempt),
+            (Duration::ZERO, Duration::from_secs(400), Duration::from_secs(400))
+        );
+        drop(call);
+        clock.advance(Duration::from_secs(7));
+        assert_eq!(signs(&pulse, &job).idle, Duration::from_secs(7));
+    }
+
+    #[test]
+    fn a_call_of_a_newer_attempt_before_it_is_looked_at_is_in_flight() {
+        let (clock, pulse) = world();
+        let mut job = running(ATTEMPT, &clock);
+        signs(&pulse, &job);
+        clock.advance(Duration::from_secs(10));
+        let _call = pulse.in_flight(job.id, 2);
+        clock.advance(Duration::from_secs(400));
+        // A list from before the attempt takes nothing back.
+        signs(&pulse, &job);
+        job.attempt = 2;
+        let looked = signs(&pulse, &job);
+        assert_eq!(
+            (looked.idle, looked.attempt, looked.job),
+            (Duration::ZERO, Duration::from_secs(400), Duration::from_secs(410))
+        );
+    }
+
+    #[test]
+    fn a_call_of_an_older_attempt_takes_nothing_from_the_newer_ones() {
+        let (clock, pulse) = world();
+        let job = running(2, &clock);
+        let _call = pulse.in_flight(job.id, 2);
+        drop(pulse.in_flight(job.id, 1));
+        clock.advance(Duration::from_secs(400));
+        assert_eq!(signs(&pulse, &job).idle, Duration::ZERO);
+    }
+
+    #[test]
+    fn a_look_that_does_not_know_the_job_yet_loses_no_call() {
+        let (clock, pulse) = world();
+        let job = running(ATTEMPT, &clock);
+        let call = pulse.in_flight(job.id, ATTEMPT);
+        pulse.look(&[], pulse.clock.now());
+        clock.advance(Duration::from_secs(400));
+        assert_eq!(signs(&pulse, &job).idle, Duration::ZERO);
+        drop(call);
+        pulse.look(&[], pulse.clock.now());
+        assert!(pulse.lock().is_empty(), "what has ended is forgotten");
     }
 }

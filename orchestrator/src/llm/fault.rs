@@ -28,7 +28,7 @@ pub(super) enum Next {
     TryAgain,
     /// Another provider; this one cannot help now.
     AnotherProvider,
-    /// Nobody: it would fail anywhere, or somebody has to mend the configuration.
+    /// Nobody: it would fail anywhere.
     GiveUp,
 }
 
@@ -42,6 +42,22 @@ impl Fault {
         Self { next, kind, retry_after: None, message: short }
     }
 
+    /// A refusal of this process's own: the provider was not asked.
+    pub(super) fn local(kind: ErrorKind, wait: Duration, message: &str) -> Self {
+        Self { retry_after: Some(wait), ..Self::new(Next::AnotherProvider, kind, message) }
+    }
+
+    /// Whether the provider was not asked.
+    pub(super) fn is_local(&self) -> bool {
+        matches!(self.kind, ErrorKind::Busy | ErrorKind::CircuitOpen)
+    }
+
+    /// Whether asking again later may help. If not, and every provider refuses so, somebody has to act: top up a quota,
+    /// replace a key.
+    pub(super) fn may_pass(&self) -> bool {
+        self.next == Next::TryAgain || self.kind == ErrorKind::RateLimited || self.is_local()
+    }
+
     pub(super) fn transient(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self::new(Next::TryAgain, kind, message)
     }
@@ -51,11 +67,11 @@ impl Fault {
         let (code, said) = read_body(body);
         let (next, kind) = match status {
             // The provider says "too many requests" of an empty purse too; waiting does not fill it.
-            402 => (Next::GiveUp, ErrorKind::Quota),
-            429 if code == "insufficient_quota" => (Next::GiveUp, ErrorKind::Quota),
+            402 => (Next::AnotherProvider, ErrorKind::Quota),
+            429 if code == "insufficient_quota" => (Next::AnotherProvider, ErrorKind::Quota),
             429 => (Next::AnotherProvider, ErrorKind::RateLimited),
-            401 | 403 => (Next::GiveUp, ErrorKind::Auth),
-            404 => (Next::GiveUp, ErrorKind::NotFound),
+            401 | 403 => (Next::AnotherProvider, ErrorKind::Auth),
+            404 => (Next::AnotherProvider, ErrorKind::NotFound),
             408 => (Next::TryAgain, ErrorKind::Timeout),
             500.. => (Next::TryAgain, ErrorKind::Server),
             _ => (Next::GiveUp, ErrorKind::BadRequest),
@@ -105,12 +121,14 @@ mod tests {
 
     #[rstest]
     #[case(400, "{}", Next::GiveUp, ErrorKind::BadRequest)]
-    #[case(401, "{}", Next::GiveUp, ErrorKind::Auth)]
-    #[case(403, "no", Next::GiveUp, ErrorKind::Auth)]
-    #[case(404, "", Next::GiveUp, ErrorKind::NotFound)]
+    #[case(401, "{}", Next::AnotherProvider, ErrorKind::Auth)]
+    #[case(402, "{}", Next::AnotherProvider, ErrorKind::Quota)]
+    #[case(403, "no", Next::AnotherProvider, ErrorKind::Auth)]
+    #[case(404, "", Next::AnotherProvider, ErrorKind::NotFound)]
     #[case(408, "", Next::TryAgain, ErrorKind::Timeout)]
     #[case(429, r#"{"error":{"code":"rate_limit_exceeded"}}"#, Next::AnotherProvider, ErrorKind::RateLimited)]
-    #[case(429, r#"{"error":{"code":"insufficient_quota"}}"#, Next::GiveUp, ErrorKind::Quota)]
+    #[case(429, r#"{"error":{"code":"insufficient_quota"}}"#, Next::AnotherProvider, ErrorKind::Quota)]
+    #[case(413, "", Next::GiveUp, ErrorKind::BadRequest)]
     #[case(500, "", Next::TryAgain, ErrorKind::Server)]
     #[case(529, "", Next::TryAgain, ErrorKind::Server)]
     fn statuses(#[case] status: u16, #[case] body: &str, #[case] next: Next, #[case] kind: ErrorKind) {

@@ -3,20 +3,24 @@
 
 use std::{pin::pin, time::Duration};
 
-use protocol::{Completion, CompletionRequest, Message, TokenUsage};
+use protocol::{Completion, CompletionRequest, Message, RateLimitOrigin, TokenUsage, ToolCall, ToolDefinition};
+use serde_json::Value;
 use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::{
     arguments::tokens_of_bytes,
-    breaker::BreakerState,
+    breaker::{BreakerState, Caller},
     fault::{Fault, Next},
     price::PriceOverride,
-    provider::{Asked, Provider, add},
+    provider::{Asked, Progress, Provider, add},
     retry::RetrySettings,
     settings::{ErrorKind, GatewayError, GatewaySettings},
 };
 use crate::domain::budget::Quote;
+
+/// What a message is beside its text, in bytes: its role and what separates it from the next.
+const MESSAGE_BYTES: usize = 16;
 
 /// The only way to a model.
 pub struct Gateway {
@@ -29,6 +33,8 @@ pub struct Gateway {
 /// On whose behalf a question is asked.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CallContext<'a> {
+    /// Whose call it is: failures and turns are counted by job and user.
+    pub caller: Caller<'a>,
     /// The job's title; scripts can match on it.
     pub job_title: Option<&'a str>,
     /// The model that the job names. It goes to the first provider; those after it have their own.
@@ -67,17 +73,23 @@ pub struct AskError {
     pub failure: Failure,
     /// What it took all the same.
     pub spent: Spent,
+    /// Whether any provider was asked. If not, there is nothing to record.
+    pub reached_provider: bool,
 }
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The caller waits and asks again.
-    #[error("rate limited: {message}")]
+    /// The caller waits and asks again: a rate limit, an outage, or a circuit or queue of this process.
+    #[error("{}: {message}", .kind.for_people())]
     RateLimited {
-        /// What the provider said to wait, if it did.
+        /// What it was.
+        kind: ErrorKind,
+        /// Who refused.
+        origin: RateLimitOrigin,
+        /// How long to wait, where that is known.
         retry_after: Option<Duration>,
-        /// For people.
+        /// For people; no secrets.
         message: String,
     },
     /// Asking again will not help.
@@ -94,8 +106,7 @@ impl Failure {
     /// The word for records.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::RateLimited { .. } => ErrorKind::RateLimited,
-            Self::Failed { kind, .. } => *kind,
+            Self::RateLimited { kind, .. } | Self::Failed { kind, .. } => *kind,
         }
     }
 }
@@ -143,13 +154,20 @@ impl Gateway {
     /// What a question may cost at worst with the provider that is asked first. One that comes after it may charge more: then
     /// the truth is settled all the same.
     pub fn quote(&self, request: &CompletionRequest, model: &str) -> Quote {
-        let texts: usize = request.messages.iter().map(bytes_in).sum();
+        let messages: usize = request.messages.iter().map(bytes_of_message).sum();
+        let tools: usize = request.tools.iter().map(bytes_of_tool).sum();
         let price = self.primary.price(model, &self.prices);
         Quote {
-            prompt_tokens: tokens_of_bytes(texts),
+            prompt_tokens: tokens_of_bytes(messages + tools),
             max_output_tokens: self.primary.max_output(request),
-            prices: price.map(|price| (price.input, price.output)),
+            prices: price.map(|price| (self.primary.input_price(&price), price.output)),
         }
+    }
+
+    /// Why a call would be refused now without any provider being asked, if it would.
+    pub fn refusal(&self, context: &CallContext<'_>) -> Option<Failure> {
+        let faults: Option<Vec<Fault>> = self.providers().map(|provider| provider.refusal(context.caller)).collect();
+        faults.map(|faults| failure(faults.into_iter().map(|fault| ("", fault)).collect()))
     }
 
     /// Asks. One question, however many tries and providers it takes; dropped at once when it is `unwanted`, and what
@@ -162,8 +180,9 @@ impl Gateway {
     ) -> Result<Answer, AskError> {
         let mut unwanted = pin!(unwanted);
         let mut bill = Bill { usage: TokenUsage::default(), cost_micro_usd: Some(0), began: Instant::now() };
-        let asked = Asked { request, job_title: context.job_title };
-        let mut worst: Option<Fault> = None;
+        let asked = Asked { request, caller: context.caller, job_title: context.job_title };
+        let mut faults: Vec<(&str, Fault)> = Vec::new();
+        let mut reached_provider = false;
         let mut last = (&self.primary, self.primary.model.as_str());
         for (index, provider) in self.providers().enumerate() {
             let model = context.model.filter(|_| index == 0).unwrap_or(&provider.model);
@@ -175,12 +194,14 @@ impl Gateway {
                 tokens.input = tracing::field::Empty,
                 tokens.output = tracing::field::Empty
             );
-            let mut used = TokenUsage::default();
+            let mut progress = Progress::default();
             let result = tokio::select! {
                 biased;
                 () = &mut unwanted => Err(Fault::new(Next::GiveUp, ErrorKind::Aborted, "nobody waits for the answer any more")),
-                result = provider.ask(model, asked, &self.retry, &mut used).instrument(span.clone()) => result,
+                result = provider.ask(model, asked, &self.retry, &mut progress).instrument(span.clone()) => result,
             };
+            let Progress { usage: mut used, reached_provider: reached } = progress;
+            reached_provider |= reached;
             if let Ok(completion) = &result {
                 add(&mut used, &completion.usage);
             }
@@ -189,15 +210,15 @@ impl Gateway {
             match result {
                 Ok(completion) => return Ok(Answer { completion, spent: bill.settle(provider, model) }),
                 Err(fault) => {
-                    let final_word = fault.next == Next::GiveUp;
-                    worst = Some(graver(worst, fault));
-                    if final_word {
+                    let is_final = fault.next == Next::GiveUp;
+                    faults.push((&provider.name, fault));
+                    if is_final {
                         break;
                     }
                 }
             }
         }
-        Err(AskError { failure: failure(worst), spent: bill.settle(last.0, last.1) })
+        Err(AskError { failure: failure(faults), spent: bill.settle(last.0, last.1), reached_provider })
     }
 
     fn providers(&self) -> impl Iterator<Item = &Provider> {
@@ -205,38 +226,82 @@ impl Gateway {
     }
 }
 
-/// What of a message a model reads. The tools' definitions are left out: providers count them in ways of their own.
-fn bytes_in(message: &Message) -> usize {
-    match message {
-        Message::System { content } | Message::User { content } | Message::Tool { content, .. } => content.len(),
-        Message::Assistant { content, tool_calls, .. } => {
+/// What a message comes to as it is sent.
+fn bytes_of_message(message: &Message) -> usize {
+    let told = match message {
+        Message::System { content } | Message::User { content } => content.len(),
+        Message::Tool { tool_call_id, name, content } => tool_call_id.len() + name.len() + content.len(),
+        Message::Assistant { content, tool_calls, reasoning } => {
             content.len()
-                + tool_calls.iter().map(|call| call.name.len() + call.arguments.to_string().len()).sum::<usize>()
+                + reasoning.as_ref().map_or(0, String::len)
+                + tool_calls.iter().map(bytes_of_call).sum::<usize>()
         }
-    }
-}
-
-/// Which of two faults the caller hears of: one that nobody can wait out, then one that can be waited out, then the
-/// first.
-fn graver(before: Option<Fault>, now: Fault) -> Fault {
-    let weight = |fault: &Fault| match (fault.next, fault.kind) {
-        (Next::GiveUp, _) => 2,
-        (_, ErrorKind::RateLimited) => 1,
-        _ => 0,
     };
-    match before {
-        Some(before) if weight(&before) >= weight(&now) => before,
-        _ => now,
-    }
+    told + MESSAGE_BYTES
 }
 
-fn failure(fault: Option<Fault>) -> Failure {
-    match fault {
-        Some(Fault { kind: ErrorKind::RateLimited, retry_after, message, .. }) => {
-            Failure::RateLimited { retry_after, message }
+fn bytes_of_call(call: &ToolCall) -> usize {
+    let signatures: usize = call.thought_signatures.iter().map(String::len).sum();
+    call.id.len() + call.name.len() + bytes_of_json(&call.arguments) + signatures + MESSAGE_BYTES
+}
+
+fn bytes_of_tool(tool: &ToolDefinition) -> usize {
+    tool.name.len() + tool.description.len() + bytes_of_json(&tool.parameters) + MESSAGE_BYTES
+}
+
+/// The length of a value's JSON, without making it.
+fn bytes_of_json(value: &Value) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
         }
-        Some(Fault { kind, message, .. }) => Failure::Failed { kind, message },
-        None => Failure::Failed { kind: ErrorKind::Connect, message: "no provider was asked".to_owned() },
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Neither a value nor the counter can fail.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
+}
+
+/// What the caller hears when nobody has answered. One request that would fail anywhere ends it; else, if any provider may
+/// answer later, the caller waits; only when all refuse for good does the call fail.
+fn failure(mut faults: Vec<(&str, Fault)>) -> Failure {
+    if let Some((_, last)) = faults.pop_if(|(_, fault)| fault.next == Next::GiveUp) {
+        return Failure::Failed { kind: last.kind, message: last.message };
+    }
+    let may_pass = |local: bool| {
+        faults.iter().map(|(_, fault)| fault).filter(move |fault| fault.may_pass() && fault.is_local() == local)
+    };
+    // A circuit or a queue of our own never hides what a provider said.
+    let (origin, waits): (_, Vec<&Fault>) = match may_pass(false).next() {
+        Some(_) => (RateLimitOrigin::Provider, may_pass(false).collect()),
+        None => (RateLimitOrigin::Local, may_pass(true).collect()),
+    };
+    // The one that can be asked first; one that says when comes before those that do not.
+    let soonest = waits.into_iter().min_by_key(|fault| fault.retry_after.unwrap_or(Duration::MAX));
+    if let Some(Fault { kind, retry_after, .. }) = soonest {
+        return Failure::RateLimited { kind: *kind, origin, retry_after: *retry_after, message: causes(&faults) };
+    }
+    let kind = faults.first().map_or(ErrorKind::Connect, |(_, fault)| fault.kind);
+    Failure::Failed { kind, message: causes(&faults) }
+}
+
+/// Every provider's refusal, each under the provider's name where there are several.
+fn causes(faults: &[(&str, Fault)]) -> String {
+    match faults {
+        [] => "no provider was asked".to_owned(),
+        [(_, only)] => only.message.clone(),
+        [(_, first), rest @ ..] if rest.iter().all(|(_, fault)| fault.message == first.message) => {
+            first.message.clone()
+        }
+        several => {
+            let named: Vec<String> = several.iter().map(|(name, fault)| format!("{name}: {}", fault.message)).collect();
+            named.join("; ")
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod breaker;
+mod fair_semaphore;
 mod fault;
 mod gateway;
 mod price;
@@ -13,7 +14,7 @@ mod scripted;
 mod serve;
 mod settings;
 
-pub use breaker::{BreakerSettings, BreakerState};
+pub use breaker::{BreakerSettings, BreakerState, Caller};
 pub use gateway::{Answer, AskError, CallContext, Failure, Gateway, ProviderHealth, Spent};
 pub use price::{Price, PriceOverride};
 pub use retry::RetrySettings;

@@ -1,4 +1,4 @@
-//! One provider behind the gateway: its wire, its line of calls, its breaker, its tries. Owns asking one of them until
+//! One provider behind the gateway: its wire, its concurrency slots, its breaker, its tries. Owns asking one of them until
 //! it answers or cannot; never knows of the others.
 
 use std::{
@@ -7,13 +7,11 @@ use std::{
 };
 
 use protocol::{Completion, CompletionRequest, TokenUsage};
-use tokio::{
-    sync::Semaphore,
-    time::{Instant, sleep, timeout},
-};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    breaker::{Breaker, BreakerSettings, BreakerState, Outcome, Ticket},
+    breaker::{Breaker, BreakerSettings, BreakerState, Caller, Outcome, Refusal, Ticket},
+    fair_semaphore::FairSemaphore,
     fault::{Fault, Next},
     price::{self, Price, PriceOverride},
     remote::{Remote, RemoteKind},
@@ -24,6 +22,12 @@ use super::{
 
 /// A whole call may take so many times the longest silence.
 const CALL_OF_SILENCES: u32 = 10;
+/// Calls that are refused here without a known end of the wait come back after 1 to 5 s, spread so that they do not come
+/// together (contract: agent, Gateway).
+const LOCAL_WAIT_MIN: Duration = Duration::from_secs(1);
+const LOCAL_WAIT_SPREAD: Duration = Duration::from_secs(4);
+/// Slots of one provider; more are a mistake in the configuration.
+const MAX_CONCURRENT_CALLS: usize = 100_000;
 
 /// The wires there are.
 enum Wire {
@@ -39,7 +43,7 @@ pub(super) struct Provider {
     wire: Wire,
     silence: Duration,
     max_output_tokens: u64,
-    slots: Semaphore,
+    slots: FairSemaphore,
     breaker: Mutex<Breaker>,
 }
 
@@ -50,8 +54,8 @@ impl Provider {
             field,
             message: message.to_owned(),
         };
-        if settings.max_concurrent_calls == 0 || settings.max_concurrent_calls > Semaphore::MAX_PERMITS {
-            return Err(wrong("max_concurrent_calls", "give 1 or more"));
+        if settings.max_concurrent_calls == 0 || settings.max_concurrent_calls > MAX_CONCURRENT_CALLS {
+            return Err(wrong("max_concurrent_calls", "give 1 to 100000"));
         }
         if settings.timeout.is_zero() {
             return Err(wrong("timeout", "give more than nothing"));
@@ -74,7 +78,7 @@ impl Provider {
             wire,
             silence: settings.timeout,
             max_output_tokens: settings.max_output_tokens.max(1),
-            slots: Semaphore::new(settings.max_concurrent_calls),
+            slots: FairSemaphore::new(settings.max_concurrent_calls),
             breaker: Mutex::new(Breaker::new(breaker)),
         })
     }
@@ -93,20 +97,35 @@ impl Provider {
         price::of_model(model, overrides).or(free.then_some(Price::FREE))
     }
 
-    /// Asks until there is an answer, or none to be had here. What came of failed tries is added to `wasted`, also when the
-    /// call is dropped half-way.
+    /// What a token of the prompt costs at worst: where the prompt is marked for the cache, new input is billed as written
+    /// to it.
+    pub(super) fn input_price(&self, price: &Price) -> u64 {
+        let marks_cache = matches!(&self.wire, Wire::Remote(remote) if remote.marks_cache());
+        if marks_cache { price.input.max(price.cache_write) } else { price.input }
+    }
+
+    /// The fault that a call of this caller would meet at once, without the provider being asked.
+    pub(super) fn refusal(&self, caller: Caller<'_>) -> Option<Fault> {
+        self.with_breaker(|breaker| breaker.refusal(caller, Instant::now())).map(circuit_open)
+    }
+
+    /// Asks until there is an answer, or none to be had here. What came of failed tries is added to `progress`, also when
+    /// the call is dropped half-way.
     pub(super) async fn ask(
         &self,
         model: &str,
         asked: Asked<'_>,
         retry: &RetrySettings,
-        wasted: &mut TokenUsage,
+        progress: &mut Progress,
     ) -> Result<Completion, Fault> {
         let request = self.within_limits(asked.request);
         let mut tries = 0;
-        loop {
-            let fault = match self.try_once(model, &request, asked.job_title, wasted).await {
+        let mut cause: Option<Fault> = None;
+        let fault = loop {
+            let fault = match self.try_once(model, &request, asked, progress).await {
                 Ok(completion) => return Ok(completion),
+                // What the provider said is the cause; that it is not asked again is its consequence.
+                Err(fault) if fault.is_local() => break cause.unwrap_or(fault),
                 Err(fault) => fault,
             };
             tries += 1;
@@ -115,11 +134,14 @@ impl Provider {
                 Next::TryAgain => retry.wait(tries, fault.retry_after, rand::random()),
                 Next::AnotherProvider | Next::GiveUp => None,
             };
-            match wait {
-                Some(wait) => sleep(wait).await,
-                None => return Err(fault),
-            }
+            let Some(wait) = wait else { break fault };
+            cause = Some(fault);
+            sleep(wait).await;
+        };
+        if fault.next == Next::TryAgain {
+            self.with_breaker(|breaker| breaker.call_failed(asked.caller, Instant::now()));
         }
+        Err(fault)
     }
 
     /// The most that an answer may have.
@@ -139,21 +161,24 @@ impl Provider {
         &self,
         model: &str,
         request: &CompletionRequest,
-        job_title: Option<&str>,
-        wasted: &mut TokenUsage,
+        asked: Asked<'_>,
+        progress: &mut Progress,
     ) -> Result<Completion, Fault> {
-        let busy = || Fault::new(Next::AnotherProvider, ErrorKind::Busy, "too many calls wait for this provider");
-        let Ok(Ok(_slot)) = timeout(self.silence, self.slots.acquire()).await else { return Err(busy()) };
-        let Some(ticket) = self.with_breaker(|breaker| breaker.admit(Instant::now())) else {
-            let message = "the provider failed too often, it is not asked for a while";
-            return Err(Fault::new(Next::AnotherProvider, ErrorKind::CircuitOpen, message));
-        };
+        // Who is refused anyway takes no turn at a slot.
+        if let Some(refused) = self.refusal(asked.caller) {
+            return Err(refused);
+        }
+        let busy = || Fault::local(ErrorKind::Busy, local_wait(), "too many calls wait for this model provider");
+        let _permit = timeout(self.silence, self.slots.acquire(asked.caller)).await.map_err(|_| busy())?;
+        let ticket = self.with_breaker(|breaker| breaker.admit(asked.caller, Instant::now())).map_err(circuit_open)?;
+        progress.reached_provider = true;
+        let wasted = &mut progress.usage;
         // A call that is dropped half-way must give its trial back.
         let mut trial = Trial { provider: self, ticket, outcome: Outcome::Neither };
         let call = async {
             match &self.wire {
                 Wire::Remote(remote) => remote.complete(model, request, wasted).await,
-                Wire::Scripted(player) => self.play(player, request, job_title, wasted).await,
+                Wire::Scripted(player) => self.play(player, request, asked.job_title, wasted).await,
             }
         };
         let longest = self.silence.saturating_mul(CALL_OF_SILENCES);
@@ -210,7 +235,29 @@ impl Provider {
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub(super) request: &'a CompletionRequest,
+    pub(super) caller: Caller<'a>,
     pub(super) job_title: Option<&'a str>,
+}
+
+/// What a call has come to so far.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Of tries that failed.
+    pub(super) usage: TokenUsage,
+    /// Whether a try got past the queue and the breaker.
+    pub(super) reached_provider: bool,
+}
+
+fn circuit_open(refusal: Refusal) -> Fault {
+    let wait = match refusal {
+        Refusal::Open(left) => left,
+        Refusal::HalfOpen => local_wait(),
+    };
+    Fault::local(ErrorKind::CircuitOpen, wait, "the model provider failed too often and is not asked for a while")
+}
+
+fn local_wait() -> Duration {
+    LOCAL_WAIT_MIN + LOCAL_WAIT_SPREAD.mul_f64(rand::random())
 }
 
 /// A call that the breaker let through.

@@ -89,6 +89,11 @@ impl Remote {
         self.kind == RemoteKind::Ollama
     }
 
+    /// Whether its prompts are marked for the provider's cache.
+    pub(super) fn marks_cache(&self) -> bool {
+        self.kind == RemoteKind::Anthropic
+    }
+
     /// Asks once. What came of an answer that was not finished, also of one that nobody waited for, is added to `wasted`.
     pub(super) async fn complete(
         &self,

@@ -149,6 +149,16 @@ impl ErrorKind {
     }
 }
 
+impl ErrorKind {
+    /// Its name in a sentence.
+    pub const fn for_people(self) -> &'static str {
+        match self {
+            Self::RateLimited => "rate limited",
+            other => other.as_str(),
+        }
+    }
+}
+
 impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())

@@ -98,6 +98,26 @@ impl Store {
         Ok(Ok(reserved))
     }
 
+    /// Takes back what was put aside for a call that was not made.
+    pub async fn release(&self, job: JobId, user: &str, reserved: &Reserved) -> Result<(), StoreError> {
+        if reserved.day.is_none() {
+            return Ok(());
+        }
+        let mut tx = self.begin().await?;
+        sqlx::query(for_chain!(
+            "UPDATE jobs SET reserved_tokens = reserved_tokens - $2, reserved_micro_usd = reserved_micro_usd - $3 \
+             WHERE id IN (SELECT id FROM chain)"
+        ))
+        .bind(*job.as_uuid())
+        .bind(column(reserved.amount.tokens))
+        .bind(column(reserved.amount.micro_usd))
+        .execute(&mut *tx)
+        .await?;
+        change_day(&mut tx, user, reserved, (0, 0), -1).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
     /// Nothing is under way when a process starts: what the last one had put aside is free.
     pub async fn free_reservations(&self) -> Result<(), StoreError> {
         let mut tx = self.begin().await?;

@@ -48,6 +48,15 @@ pub struct CallRow {
     pub answer: Result<Completion, String>,
 }
 
+/// How many model calls a job has made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CallsMade {
+    /// With an answer.
+    pub answered: u64,
+    /// Whatever became of them.
+    pub all: u64,
+}
+
 /// What is known of a model call that was made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KnownCall {
@@ -66,16 +75,36 @@ pub struct ActionRow<'a> {
     pub attempt: u32,
     /// Its name.
     pub call_id: &'a CallId,
+    /// Of its tool and arguments.
+    pub request_digest: &'a str,
     /// When it was over.
     pub at: DateTime<Utc>,
     /// Which tool.
     pub tool: &'a str,
-    /// Redacted.
+    /// Redacted and cut.
     pub input: &'a serde_json::Value,
     /// For the log of calls.
     pub output: &'a str,
     /// The answer, given again when the call comes again.
     pub reply: &'a ToolCallReply,
+}
+
+/// What is known of an orchestrator-side tool call that was made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KnownAction {
+    /// Which tool.
+    pub tool: String,
+    /// Of its tool and arguments; none when it is from before digests were kept.
+    pub request_digest: Option<String>,
+    /// The answer.
+    pub reply: ToolCallReply,
+}
+
+impl KnownAction {
+    /// Whether it was this call; of calls before digests were kept only the tool is known.
+    pub fn asked(&self, tool: &str, digest: &str) -> bool {
+        self.tool == tool && self.request_digest.as_deref().is_none_or(|asked| asked == digest)
+    }
 }
 
 impl KnownCall {
@@ -86,15 +115,15 @@ impl KnownCall {
 }
 
 impl Store {
-    /// What is known before a model call is made: the one of this name, if it was made already, and how many have answered.
+    /// What is known before a model call is made: the one of this name, if it was made already, and how many there were.
     pub async fn model_calls_made(
         &self,
         job: JobId,
         attempt: u32,
         call: &CallId,
-    ) -> Result<(Option<KnownCall>, u64), StoreError> {
-        let row: Option<(i64, bool, Option<String>, Option<String>)> = sqlx::query_as(
-            "SELECT jobs.iterations, llm_calls.call_id IS NOT NULL, request_digest, answer FROM jobs LEFT JOIN llm_calls \
+    ) -> Result<(Option<KnownCall>, CallsMade), StoreError> {
+        let row: Option<(i64, i64, bool, Option<String>, Option<String>)> = sqlx::query_as(
+            "SELECT jobs.iterations, jobs.llm_calls, llm_calls.call_id IS NOT NULL, request_digest, answer FROM jobs LEFT JOIN llm_calls \
              ON llm_calls.job_id = jobs.id AND llm_calls.attempt = $2 AND llm_calls.call_id = $3 WHERE jobs.id = $1",
         )
         .bind(*job.as_uuid())
@@ -102,10 +131,13 @@ impl Store {
         .bind(&call.0)
         .fetch_optional(&self.read)
         .await?;
-        let Some((answered, is_known, request_digest, json)) = row else { return Ok((None, 0)) };
+        let Some((answered, all, is_known, request_digest, json)) = row else {
+            return Ok((None, CallsMade::default()));
+        };
         let place = Place { table: "llm_calls", id: *job.as_uuid() };
         let answer = json.map(|json| place.json("answer", &json)).transpose()?;
-        Ok((is_known.then_some(KnownCall { request_digest, answer }), count(answered)))
+        let made = CallsMade { answered: count(answered), all: count(all) };
+        Ok((is_known.then_some(KnownCall { request_digest, answer }), made))
     }
 
     /// Records a model call: its row, the job's usage and budgets, and the event while the attempt lives. Gives what the
@@ -174,15 +206,16 @@ impl Store {
         Ok(transcript::rebuild(events, &answers))
     }
 
-    /// What is known before a tool call is made: its own tool and reply, if it was made already, and how many others were.
+    /// What is known before a tool call is made: the one of this name, if it was made already, and how many others were.
     pub async fn tool_calls_made(
         &self,
         job: JobId,
         attempt: u32,
         call: &CallId,
-    ) -> Result<(Option<(String, ToolCallReply)>, u64), StoreError> {
-        let (others, tool, reply): (i64, Option<String>, Option<String>) = sqlx::query_as(
-            "SELECT (SELECT COUNT(*) FROM job_actions WHERE job_id = $1 AND NOT (attempt = $2 AND call_id = $3)), tool, reply \
+    ) -> Result<(Option<KnownAction>, u64), StoreError> {
+        let (others, tool, request_digest, reply): (i64, Option<String>, Option<String>, Option<String>) = sqlx::query_as(
+            "SELECT (SELECT COUNT(*) FROM job_actions WHERE job_id = $1 AND NOT (attempt = $2 AND call_id = $3)), tool, \
+             request_digest, reply \
              FROM (SELECT 1) AS one LEFT JOIN job_actions ON job_id = $1 AND attempt = $2 AND call_id = $3",
         )
         .bind(*job.as_uuid())
@@ -192,7 +225,8 @@ impl Store {
         .await?;
         let place = Place { table: "job_actions", id: *job.as_uuid() };
         let reply = reply.map(|json| place.json("reply", &json)).transpose()?;
-        Ok((tool.zip(reply), count(others)))
+        let known = tool.zip(reply).map(|(tool, reply)| KnownAction { tool, request_digest, reply });
+        Ok((known, count(others)))
     }
 
     /// Whether a tool call of this attempt has begun and not ended.
@@ -210,10 +244,10 @@ impl Store {
     /// Records an orchestrator-side tool call.
     pub async fn record_tool_call(&self, action: &ActionRow<'_>) -> Result<(), StoreError> {
         sqlx::query(
-            "INSERT INTO job_actions (job_id, attempt, call_id, at, tool, input, success, output, duration_ms, reply) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET \
+            "INSERT INTO job_actions (job_id, attempt, call_id, at, tool, input, success, output, duration_ms, reply, \
+             request_digest) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET \
              at = excluded.at, tool = excluded.tool, input = excluded.input, success = excluded.success, output = excluded.output, duration_ms = excluded.duration_ms, \
-             reply = excluded.reply",
+             reply = excluded.reply, request_digest = excluded.request_digest",
         )
         .bind(*action.job.as_uuid())
         .bind(i64::from(action.attempt))
@@ -225,6 +259,7 @@ impl Store {
         .bind(action.output)
         .bind(column(action.reply.duration_ms))
         .bind(text(action.reply)?)
+        .bind(action.request_digest)
         .execute(&self.write)
         .await?;
         Ok(())

@@ -41,7 +41,7 @@ use sqlx::{
 pub use audit::{AuditFilter, Deed};
 pub use backup::{BackupError, backup};
 pub use budget::Reserved;
-pub use calls::{ActionRow, CallRow, KnownCall};
+pub use calls::{ActionRow, CallRow, CallsMade, KnownAction, KnownCall};
 pub use events::EventPage;
 pub use feed::{Feed, Follower};
 pub use idempotency::{Claim, Key};

@@ -114,6 +114,7 @@ async fn a_model_that_is_not_there_fails_the_job() {
         .set("GANTRY_LLM_SCRIPT", "")
         .set("GANTRY_LLM_MODEL", "nobody-1")
         .set("GANTRY_LLM_BASE_URL", "http://127.0.0.1:1/v1")
+        .set("GANTRY_LLM_OUTAGE_PATIENCE_SECONDS", "0")
         .start()
         .await;
     let ada = stack.user("ada").await;

@@ -85,7 +85,7 @@ async fn many_calls_at_the_edge_do_not_pass_it() {
     let ask = |n: usize| {
         let hand = hand.clone();
         async move {
-            let body = json!({"call_id": format!("c{n}"), "max_tokens": 90, "messages": [{"role": "user", "content": "x".repeat(40)}]});
+            let body = json!({"call_id": format!("c{n}"), "max_tokens": 90, "messages": [{"role": "user", "content": "x".repeat(24)}]});
             hand.post("llm/complete", &body).await.status.as_u16()
         }
     };

@@ -33,6 +33,8 @@ mod metrics;
 #[cfg(test)]
 mod model_faults;
 #[cfg(test)]
+mod outages;
+#[cfg(test)]
 mod prompts;
 #[cfg(test)]
 mod queue;

@@ -5,7 +5,17 @@ use serde_json::{Value, json};
 use tests::{World, script_of};
 
 async fn ends(script: String, body: Value, state: JobState) -> Job {
-    let world = World::builder().processes().script(script).set("GANTRY_LLM_TIMEOUT_SECONDS", 1).build().await;
+    ends_with_patience(script, body, state, 300).await
+}
+
+async fn ends_with_patience(script: String, body: Value, state: JobState, patience_seconds: u64) -> Job {
+    let world = World::builder()
+        .processes()
+        .script(script)
+        .set("GANTRY_LLM_TIMEOUT_SECONDS", 1)
+        .set("GANTRY_LLM_OUTAGE_PATIENCE_SECONDS", patience_seconds)
+        .build()
+        .await;
     let ada = world.user("ada");
     let id = ada.create(body).await;
     let job = ada.wait_for_end(id).await;
@@ -25,7 +35,7 @@ async fn a_model_that_does_not_answer_fails_the_job() {
         (json!({"error": {"status": 401, "message": "bad key"}}), "bad key"),
     ];
     let told = cases.map(|(rule, named)| async move {
-        let job = ends(script_of(&[rule]), json!({"prompt": "p"}), JobState::Failed).await;
+        let job = ends_with_patience(script_of(&[rule]), json!({"prompt": "p"}), JobState::Failed, 1).await;
         assert_eq!((job.reason, job.attempt), (Some(JobReason::LlmError), 1), "{named}");
         let message = job.message.unwrap_or_default();
         assert!(message.contains(named), "{message}");
@@ -37,6 +47,8 @@ async fn a_model_that_does_not_answer_fails_the_job() {
 async fn what_passes_is_waited_out() {
     let cases = [
         json!({"times": 1, "error": {"status": 500, "message": "hiccup"}}),
+        // More than the gateway tries.
+        json!({"times": 4, "error": {"status": 500, "message": "hiccup"}}),
         json!({"times": 1, "garbage": true}),
         json!({"times": 1, "reply": {"text": "half", "cut_after_chars": 2}}),
         json!({"times": 1, "rate_limit": {"retry_after_seconds": 1}}),
@@ -95,7 +107,7 @@ async fn a_failed_call_is_recorded_and_told() {
         json!({"times": 3, "error": {"status": 500, "message": "hiccup"}}),
         json!({"reply": {"text": "never asked"}}),
     ]);
-    let world = World::builder().processes().script(script).build().await;
+    let world = World::builder().processes().script(script).set("GANTRY_LLM_OUTAGE_PATIENCE_SECONDS", 0).build().await;
     let ada = world.user("ada");
     let id = ada.create_job("p").await;
     let job = ada.wait_for(id, JobState::Failed).await;

@@ -276,8 +276,9 @@ async fn a_tool_call_happens_once_and_its_refusal_is_an_answer() {
     let hand = job_in_hand(&world, &ada).await;
     let echo = hand.tool("echo", "t1", json!({"message": "hi"})).await.expect(200);
     assert_eq!((&echo.body["success"], &echo.body["output"]), (&json!(true), &json!("hi")));
-    let again = hand.tool("echo", "t1", json!({"message": "other"})).await.expect(200);
+    let again = hand.tool("echo", "t1", json!({"message": "hi"})).await.expect(200);
     assert_eq!(again.body, echo.body);
+    hand.tool("echo", "t1", json!({"message": "other"})).await.problem(ErrorCode::CallIdReused);
     for (id, name, arguments, kind) in [
         ("t2", "create_job", json!({"prompt": "p"}), "autonomous_unavailable"),
         ("t3", "Create_Job", json!({"prompt": "p"}), "not_found"),
@@ -334,14 +335,63 @@ async fn a_user_who_calls_a_tool_too_often_is_told_when_it_may_be_called_again()
 }
 
 #[tokio::test]
+async fn what_is_kept_of_a_tool_calls_arguments_is_bounded() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let hand = job_in_hand(&world, &ada).await;
+    let message = |bytes: usize| json!({"message": "x".repeat(bytes)});
+    let large = hand.tool("echo", "large", message(200 << 10)).await.expect(200);
+    assert_eq!(large.body["success"], true, "{:#}", large.body);
+    let refused = hand.tool("echo", "too large", message(300 << 10)).await.expect(200);
+    assert_eq!(refused.body["error"]["kind"], "invalid_parameters", "{:#}", refused.body);
+    hand.tool("nothing", "unknown", message(100 << 10)).await.expect(200);
+    let id = hand.job;
+    let actions = ada.get(&format!("/api/jobs/{id}/actions")).await.expect(200).body;
+    let kept: Vec<&Value> = actions["items"].as_array().unwrap().iter().map(|action| &action["input"]).collect();
+    assert_eq!(kept[0]["truncated"].as_str().map(str::len), Some(64 << 10));
+    assert_eq!(kept[1..], [&Value::Null, &Value::Null], "a call that was refused is kept without its input");
+    hand.finish("done").await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_flood_of_refused_tool_calls_is_stopped() {
+    let time = ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap());
+    let world = World::builder().clock(&time).build().await;
+    let ada = world.user("ada");
+    let hand = job_in_hand(&world, &ada).await;
+    let mut calls = 0;
+    let mut call = async || {
+        calls += 1;
+        hand.tool("nothing", &format!("t{calls}"), json!({})).await
+    };
+    for _ in 0..10 {
+        call().await.expect(200);
+    }
+    let refused = call().await.problem(ErrorCode::RateLimited);
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    time.advance(Duration::from_secs(1));
+    for _ in 0..5 {
+        call().await.expect(200);
+    }
+    call().await.problem(ErrorCode::RateLimited);
+    hand.finish("done").await;
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn a_tool_call_that_is_sent_several_times_at_once_happens_once() {
     let world = World::new().await;
     let ada = world.user("ada");
     let hand = job_in_hand(&world, &ada).await;
-    let sent = (0..16).map(|n| hand.tool("echo", "t1", json!({"message": format!("{n}")})));
+    let sent = (0..16).map(|_| hand.tool("message", "t1", json!({"content": "hi"})));
     let replies: Vec<Value> =
         futures_util::future::join_all(sent).await.into_iter().map(|reply| reply.expect(200).body).collect();
     assert!(replies.iter().all(|reply| *reply == replies[0]), "one of them was called: {replies:#?}");
+    let others = (0..8).map(|n| hand.tool("echo", "t2", json!({"message": format!("{n}")})));
+    let replies = futures_util::future::join_all(others).await;
+    let made = replies.iter().filter(|reply| reply.status == 200).count();
+    assert_eq!(made, 1, "a name means one call: {replies:#?}");
     hand.tool("time", "t1", json!({})).await.problem(ErrorCode::CallIdReused);
     hand.finish("done").await;
     world.finish().await;

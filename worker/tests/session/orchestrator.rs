@@ -255,6 +255,7 @@ fn assignment(lease_seconds: u64) -> JobAssignment {
         transcript: None,
         lease_seconds,
         egress: EgressView::default(),
+        outage_patience_seconds: None,
     }
 }
 

@@ -14,7 +14,7 @@ use protocol::{ErrorCode, JobId, JobState, SESSION_HEADER};
 use super::WorkerApi;
 use crate::{
     auth,
-    dispatch::SocketJob,
+    dispatch::{InFlight, SocketJob},
     domain::job::{JobRecord, SessionMatch, WorkerSession},
     http::{problem::ApiError, server::ConnectionHandle},
 };
@@ -36,6 +36,24 @@ pub(super) struct Known {
     pub(super) attempt: u32,
     /// The token is the one on the job's row.
     pub(super) current: bool,
+}
+
+/// A worker whose attempt lives and whose call is in flight from here on, before its body has arrived.
+pub(super) struct CallInFlight {
+    /// Its job, as it is now.
+    pub(super) job: JobRecord,
+    /// Counts the call for as long as this lives.
+    pub(super) in_flight: InFlight,
+}
+
+impl FromRequestParts<WorkerApi> for CallInFlight {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &WorkerApi) -> Result<Self, ApiError> {
+        let Caller { job } = Caller::from_request_parts(parts, api).await?;
+        let in_flight = api.pulse.in_flight(job.id, job.attempt);
+        Ok(Self { job, in_flight })
+    }
 }
 
 impl FromRequestParts<WorkerApi> for Known {

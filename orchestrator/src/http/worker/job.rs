@@ -40,6 +40,7 @@ pub(super) async fn get(State(api): State<WorkerApi>, Caller { job }: Caller) ->
         transcript: Some(transcript).filter(|transcript| !transcript.is_empty()),
         lease_seconds: api.lease.as_secs(),
         egress: EgressView::default(),
+        outage_patience_seconds: Some(api.outage_patience.as_secs()),
     }))
 }
 

@@ -10,52 +10,60 @@ use protocol::{Completion, CompletionRequest, ErrorCode, EventData};
 
 use super::{
     WorkerApi,
-    caller::{Caller, ended},
+    call_body::CallBody,
+    caller::{CallInFlight, ended},
     check_call_id,
-    seats::Entry,
+    seats::{Entry, Seat},
     under_way::{Key, reused},
 };
 use crate::{
     auth,
+    dispatch::InFlight,
     domain::job::JobRecord,
     failpoint,
     http::{
         extract::WorkerJsonBytes,
         problem::{ApiError, Carried},
     },
-    llm::{AskError, CallContext, ErrorKind, Failure},
-    store::{CallRow, Reserved, Store, StoreError},
+    llm::{Answer, AskError, CallContext, Caller, ErrorKind, Failure},
+    store::{CallRow, CallsMade, Reserved, Store, StoreError},
 };
+
+/// Calls of any end for each that may be answered, and those that every job may make besides (contract: agent, Gateway).
+const CALLS_PER_ITERATION: u64 = 3;
+const EXTRA_CALLS: u64 = 10;
 
 pub(super) async fn complete(
     State(api): State<WorkerApi>,
-    Caller { job }: Caller,
-    mut body: WorkerJsonBytes<CompletionRequest>,
+    call: CallInFlight,
+    body: WorkerJsonBytes<CallBody>,
 ) -> Result<Json<Completion>, Carried> {
-    body.value.tools.clear();
-    answer(api, job, body).await
+    let body = WorkerJsonBytes { value: body.value.without_tools(), bytes: body.bytes };
+    answer(api, call, body).await
 }
 
 pub(super) async fn complete_with_tools(
     State(api): State<WorkerApi>,
-    Caller { job }: Caller,
-    body: WorkerJsonBytes<CompletionRequest>,
+    call: CallInFlight,
+    body: WorkerJsonBytes<CallBody>,
 ) -> Result<Json<Completion>, Carried> {
-    answer(api, job, body).await
+    answer(api, call, body).await
 }
 
 async fn answer(
     api: WorkerApi,
-    job: JobRecord,
-    body: WorkerJsonBytes<CompletionRequest>,
+    CallInFlight { job, in_flight }: CallInFlight,
+    body: WorkerJsonBytes<CallBody>,
 ) -> Result<Json<Completion>, Carried> {
-    let WorkerJsonBytes { value: request, bytes } = body;
-    check_call_id(&request.call_id)?;
+    let WorkerJsonBytes { value: body, bytes } = body;
+    check_call_id(&body.call_id)?;
+    api.failed_model_calls.check(job.id, api.clock.monotonic())?;
     // A worker that asks again sends the same bytes.
     let digest = auth::digest(&bytes);
-    let key = (job.id, job.attempt, request.call_id.clone());
+    drop(bytes);
+    let key = (job.id, job.attempt, body.call_id.clone());
     let calls = api.model_calls.clone();
-    let question = Question { job, key: key.clone(), request, digest: digest.clone() };
+    let question = Question { job, key: key.clone(), body, digest: digest.clone(), _in_flight: in_flight };
     let answer = calls.join(key, &digest, async move { question.ask(&api).await }).await?;
     Ok(Json(Completion::clone(&answer)))
 }
@@ -63,23 +71,34 @@ async fn answer(
 struct Question {
     job: JobRecord,
     key: Key,
-    request: CompletionRequest,
+    body: CallBody,
     digest: String,
+    /// The call is in flight for as long as this lives.
+    _in_flight: InFlight,
 }
 
 impl Question {
-    /// Looks for the recorded answer; else asks, records, and only then lets the answer be used.
     async fn ask(self, api: &WorkerApi) -> Result<Completion, ApiError> {
-        let Self { job, key, mut request, digest } = self;
-        // The loop keeps this limit too; a worker that is not our loop does not get past it here.
-        let limit = job.limits.max_iterations;
+        let job = self.job.id;
+        let answer = self.ask_once(api).await;
+        if answer.is_err() {
+            api.failed_model_calls.count(job, api.clock.monotonic());
+        }
+        answer
+    }
+
+    /// Looks for the recorded answer; else asks, records, and only then lets the answer be used.
+    async fn ask_once(self, api: &WorkerApi) -> Result<Completion, ApiError> {
+        let Self { job, key, body, digest, _in_flight } = self;
+        let mut made = CallsMade::default();
         let look = async {
-            let (known, made) = api.store.model_calls_made(key.0, key.1, &key.2).await?;
+            let (known, calls) = api.store.model_calls_made(key.0, key.1, &key.2).await?;
+            made = calls;
             // One that failed may be made again.
             let known = known.filter(|known| known.answer.is_some() || !known.asked(&digest));
-            Ok::<_, StoreError>((known, made))
+            Ok::<_, StoreError>((known, calls_left(&job, calls)))
         };
-        let entry = api.model_seats.enter(key.0, limit.into(), look).await?;
+        let entry = api.model_seats.enter(key.0, look).await?;
         if let Entry::Known(known) = entry {
             let same = known.asked(&digest);
             return known.answer.filter(|_| same).ok_or_else(reused);
@@ -87,20 +106,50 @@ impl Question {
         if job.cancel_requested_at.is_some() {
             return Err(cancelled());
         }
-        let Entry::Free(seat) = entry else {
-            return Err(ApiError::new(
-                ErrorCode::IterationLimit,
-                format!("limits.max_iterations = {limit} is reached"),
-            ));
+        let Entry::Free(seat) = entry else { return Err(limit_reached(&job, made)) };
+        let caller = Caller { job: job.id, user: &job.user_id };
+        let context = CallContext { caller, job_title: Some(&job.title), model: Some(&job.model) };
+        // What no provider would be asked for reserves nothing.
+        if let Some(failure) = api.gateway.refusal(&context) {
+            return Err(refusal(api, &job, failure).await?);
+        }
+        let slot = tokio::select! {
+            biased;
+            slot = seat.in_flight() => slot,
+            () = unwanted(&api.store, &job) => return Err(stopped(is_to_stop(&api.store, &job).await?)),
         };
+        let mut request = body.into_request(|| api.tools.offered(job.tools.as_deref()));
         let reserved = reserve(api, &job, &request).await?;
         request.max_tokens = Some(reserved.amount.max_output_tokens);
-        let _in_flight = api.pulse.in_flight(job.id, job.attempt);
-        let context = CallContext { job_title: Some(&job.title), model: Some(&job.model) };
         let asked = api.gateway.ask(&request, &context, unwanted(&api.store, &job)).await;
+        drop((slot, request));
+        match asked {
+            Err(AskError { failure, reached_provider: false, .. }) => {
+                let (store, user, reserved) = (&api.store, &job.user_id, &reserved);
+                api.written(job.id, move || store.release(job.id, user, reserved)).await?;
+                Err(refusal(api, &job, failure).await?)
+            }
+            asked => Call { job: &job, key, digest, reserved, seat }.record(api, asked).await,
+        }
+    }
+}
+
+/// A call that a provider was asked to answer.
+struct Call<'a> {
+    job: &'a JobRecord,
+    key: Key,
+    digest: String,
+    reserved: Reserved,
+    seat: Seat,
+}
+
+impl Call<'_> {
+    /// Writes down what it came to, and only then gives the answer.
+    async fn record(self, api: &WorkerApi, asked: Result<Answer, AskError>) -> Result<Completion, ApiError> {
+        let Self { job, key, digest, reserved, seat } = self;
         let (spent, answer, result) = match asked {
             Ok(answer) => (answer.spent, Ok(answer.completion.clone()), Ok(answer.completion)),
-            Err(AskError { failure, spent }) => (spent, Err(failure.to_string()), Err(failure)),
+            Err(AskError { failure, spent, .. }) => (spent, Err(failure.to_string()), Err(failure)),
         };
         let row = CallRow {
             job: key.0,
@@ -122,9 +171,30 @@ impl Question {
         let notice = seat.leave(record).await?;
         match result {
             Ok(completion) => Ok(Completion { notice, ..completion }),
-            Err(failure) => Err(refusal(failure, is_to_stop(&api.store, &job).await?)),
+            Err(failure) => Err(refusal(api, job, failure).await?),
         }
     }
+}
+
+/// How many more calls the job may make: so many answers, and so many calls of any end.
+fn calls_left(job: &JobRecord, made: CallsMade) -> u64 {
+    let iterations = u64::from(job.limits.max_iterations);
+    let answers = iterations.saturating_sub(made.answered);
+    answers.min(max_calls(iterations).saturating_sub(made.all))
+}
+
+const fn max_calls(max_iterations: u64) -> u64 {
+    max_iterations * CALLS_PER_ITERATION + EXTRA_CALLS
+}
+
+fn limit_reached(job: &JobRecord, made: CallsMade) -> ApiError {
+    let iterations = u64::from(job.limits.max_iterations);
+    let message = if made.answered < iterations && made.all >= max_calls(iterations) {
+        format!("the job has made {} model calls, failed ones included; it may make no more", max_calls(iterations))
+    } else {
+        format!("limits.max_iterations = {iterations} is reached")
+    };
+    ApiError::new(ErrorCode::IterationLimit, message)
 }
 
 /// Puts the worst case aside in every budget that holds this call.
@@ -190,17 +260,43 @@ fn cancelled() -> ApiError {
     ApiError::new(ErrorCode::JobCancelled, "the job is to stop; report what there is")
 }
 
-fn refusal(failure: Failure, wanted: Wanted) -> ApiError {
-    match failure {
-        Failure::RateLimited { retry_after, message } => {
-            let error = ApiError::new(ErrorCode::RateLimited, message);
+/// What an attempt hears whose call nobody waits for.
+fn stopped(wanted: Wanted) -> ApiError {
+    if wanted == Wanted::Cancelled { cancelled() } else { ended() }
+}
+
+async fn refusal(api: &WorkerApi, job: &JobRecord, failure: Failure) -> Result<ApiError, StoreError> {
+    Ok(match failure {
+        Failure::RateLimited { retry_after, origin, .. } => {
+            let error = ApiError::new(ErrorCode::RateLimited, failure.to_string()).with_reason(origin.as_str());
             match retry_after {
                 Some(wait) => error.with_retry_after(wait),
                 None => error,
             }
         }
-        Failure::Failed { kind: ErrorKind::Aborted, .. } if wanted == Wanted::Cancelled => cancelled(),
-        Failure::Failed { kind: ErrorKind::Aborted, .. } => ended(),
+        Failure::Failed { kind: ErrorKind::Aborted, .. } => stopped(is_to_stop(&api.store, job).await?),
         failed @ Failure::Failed { .. } => ApiError::new(ErrorCode::LlmError, failed.to_string()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::JobState;
+    use rstest::rstest;
+
+    use super::*;
+    use crate::domain::job::sample;
+
+    #[rstest]
+    #[case::none(0, 0, 2)]
+    #[case::answers_count(1, 1, 1)]
+    #[case::failed_ones_leave_the_iterations(1, 9, 1)]
+    #[case::calls_of_any_end_have_a_cap(1, 16, 0)]
+    #[case::at_the_cap(0, 15, 1)]
+    #[case::beyond(9, 99, 0)]
+    fn calls_of_any_end_are_capped(#[case] answered: u64, #[case] all: u64, #[case] left: u64) {
+        let mut job = sample::job(JobState::InProgress);
+        job.limits.max_iterations = 2;
+        assert_eq!(calls_left(&job, CallsMade { answered, all }), left);
     }
 }

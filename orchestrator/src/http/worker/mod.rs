@@ -1,8 +1,10 @@
 //! The worker's side: what a container may ask of the orchestrator, over its own socket only. Contents and routes.
 
+mod call_body;
 mod caller;
 mod complete;
 mod events;
+mod failures;
 mod job;
 mod llm;
 mod pace;
@@ -23,7 +25,7 @@ use axum::{
 use protocol::{CallId, Completion, JobId, JobState, ToolCallReply};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::{pace::Pace, polls::Polls, seats::Seats, under_way::UnderWay};
+use self::{failures::FailureLimiter, pace::Pace, polls::Polls, seats::Seats, under_way::UnderWay};
 use crate::{
     auth::WorkerTokens,
     clock::Clock,
@@ -58,11 +60,14 @@ pub struct WorkerApi {
     pub(crate) day_limits: DayLimits,
     pub(crate) metrics: Metrics,
     pub(crate) lease: Duration,
+    pub(crate) outage_patience: Duration,
     pub(crate) drain: CancellationToken,
     model_calls: Arc<UnderWay<Completion>>,
     tool_calls: Arc<UnderWay<ToolCallReply>>,
     model_seats: Arc<Seats>,
     tool_seats: Arc<Seats>,
+    failed_model_calls: Arc<FailureLimiter>,
+    failed_tool_calls: Arc<FailureLimiter>,
     pace: Arc<Pace>,
     polls: Arc<Polls>,
     pub(crate) token_files: TokenFiles,
@@ -92,6 +97,8 @@ pub struct WorkerApiParts {
     pub metrics: Metrics,
     /// A worker's lease.
     pub lease: Duration,
+    /// How long a worker asks a model that does not answer.
+    pub outage_patience: Duration,
     /// Owns the calls under way: they outlive the request that asked, so that what they cost and did is recorded.
     pub tasks: TaskTracker,
     /// Fires when the process drains: long polls end, so that workers ask the next process.
@@ -112,11 +119,14 @@ impl WorkerApi {
             day_limits: parts.day_limits,
             metrics: parts.metrics,
             lease: parts.lease,
+            outage_patience: parts.outage_patience,
             drain: parts.drain,
             model_calls: UnderWay::new(parts.tasks.clone()),
             tool_calls: UnderWay::new(parts.tasks),
             model_seats: Arc::default(),
             tool_seats: Arc::default(),
+            failed_model_calls: Arc::default(),
+            failed_tool_calls: Arc::default(),
             pace: Arc::new(Pace::default()),
             polls: Arc::default(),
             token_files: parts.token_files,

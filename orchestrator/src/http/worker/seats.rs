@@ -1,6 +1,7 @@
 //! The calls of a job that were let in and are not written down yet, so that calls made at one moment do not pass a limit together.
 //!
-//! Owns the order of counting and writing down, a job at a time. Never knows what is counted: that is asked of the database.
+//! Owns the order of counting and writing down, a job at a time, and how many of a job's calls are made at once. Never knows
+//! what is counted: that is asked of the database.
 
 use std::{
     collections::HashMap,
@@ -11,12 +12,15 @@ use std::{
 };
 
 use protocol::JobId;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Calls of one job that are made at once; the next ones wait (contract: sandbox, Worker API).
+const MAX_IN_FLIGHT: usize = 4;
 
 /// Of one kind of call, for every job that has any under way.
 #[derive(Default)]
 pub(super) struct Seats(Mutex<HashMap<JobId, Arc<Job>>>);
 
-#[derive(Default)]
 struct Job {
     /// Held while the database is asked how many were made, and while one more is written down.
     turn: tokio::sync::Mutex<()>,
@@ -24,6 +28,19 @@ struct Job {
     taken: AtomicU64,
     /// Those, and the ones that wait for their turn.
     seats: AtomicU64,
+    /// One for each call that is being made.
+    in_flight: Arc<Semaphore>,
+}
+
+impl Default for Job {
+    fn default() -> Self {
+        Self {
+            turn: tokio::sync::Mutex::default(),
+            taken: AtomicU64::default(),
+            seats: AtomicU64::default(),
+            in_flight: Arc::new(Semaphore::new(MAX_IN_FLIGHT)),
+        }
+    }
 }
 
 /// What a call found when it came in.
@@ -45,21 +62,20 @@ pub(super) struct Seat {
 }
 
 impl Seats {
-    /// Looks whether the call is known and how many others were made; of those and the ones under way there may be `limit`.
+    /// Looks whether the call is known and how many more may be made; the ones under way are among those.
     pub(super) async fn enter<K, E>(
         self: &Arc<Self>,
         id: JobId,
-        limit: u64,
         look: impl Future<Output = Result<(Option<K>, u64), E>>,
     ) -> Result<Entry<K>, E> {
         let mut seat = self.seat(id);
         let job = Arc::clone(&seat.job);
         let _turn = job.turn.lock().await;
-        let (known, made) = look.await?;
+        let (known, left) = look.await?;
         if let Some(known) = known {
             return Ok(Entry::Known(known));
         }
-        if made.saturating_add(job.taken.load(Ordering::Relaxed)) >= limit {
+        if job.taken.load(Ordering::Relaxed) >= left {
             return Ok(Entry::Full);
         }
         job.taken.fetch_add(1, Ordering::Relaxed);
@@ -80,6 +96,11 @@ impl Seats {
 }
 
 impl Seat {
+    /// Waits until fewer than [`MAX_IN_FLIGHT`] other calls of the job are being made. None: never, the table is gone.
+    pub(super) async fn in_flight(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.job.in_flight).acquire_owned().await.ok()
+    }
+
     /// Writes the call down: from then on it counts as made, and no longer as under way.
     pub(super) async fn leave<T>(self, record: impl Future<Output = T>) -> T {
         let job = Arc::clone(&self.job);
@@ -110,9 +131,9 @@ mod tests {
 
     use super::*;
 
+    /// Of two that may be made.
     async fn enter(seats: &Arc<Seats>, made: u64) -> Entry<&'static str> {
-        let looked: Result<_, Infallible> = seats.enter(JobId::nil(), 2, async { Ok((None, made)) }).await;
-        looked.unwrap_or(Entry::Full)
+        enter_with(seats, 2 - made).await
     }
 
     #[tokio::test]
@@ -130,11 +151,31 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn four_are_made_at_once_and_the_next_one_waits() {
+        let seats = Arc::new(Seats::default());
+        let mut made = Vec::new();
+        for _ in 0..MAX_IN_FLIGHT {
+            let Entry::Free(seat) = enter_with(&seats, 10).await else { panic!("there is room") };
+            made.push((seat.in_flight().await, seat));
+        }
+        let Entry::Free(fifth) = enter_with(&seats, 10).await else { panic!("there is room") };
+        let mut waits = Box::pin(fifth.in_flight());
+        assert!(futures_util::poll!(&mut waits).is_pending());
+        drop(made.pop());
+        assert!(waits.await.is_some());
+    }
+
+    async fn enter_with(seats: &Arc<Seats>, left: u64) -> Entry<&'static str> {
+        let looked: Result<_, Infallible> = seats.enter(JobId::nil(), async { Ok((None, left)) }).await;
+        looked.unwrap_or(Entry::Full)
+    }
+
+    #[tokio::test]
     async fn one_that_is_known_takes_no_place() {
         let seats = Arc::new(Seats::default());
-        let known: Result<_, Infallible> = seats.enter(JobId::nil(), 0, async { Ok((Some("answer"), 9)) }).await;
+        let known: Result<_, Infallible> = seats.enter(JobId::nil(), async { Ok((Some("answer"), 0)) }).await;
         assert!(matches!(known, Ok(Entry::Known("answer"))));
-        let failed = seats.enter(JobId::nil(), 1, async { Err::<(Option<()>, u64), _>("busy") }).await;
+        let failed = seats.enter(JobId::nil(), async { Err::<(Option<()>, u64), _>("busy") }).await;
         assert!(matches!(failed, Err("busy")));
         assert!(seats.lock().is_empty());
     }

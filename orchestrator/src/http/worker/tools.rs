@@ -1,18 +1,50 @@
 //! `GET …/tools` and `POST …/tools/{name}`: the orchestrator's tools, through the one guarded path, once per call id.
+//!
+//! Owns how much of a call is read and kept. Never judges a call: permission, rate and policy are the guarded path's.
 
 use axum::{Json, extract::State};
-use protocol::{ToolCallReply, ToolCallRequest, ToolErrorKind, ToolFailure, ToolList};
+use protocol::{CallId, ErrorCode, RateLimitOrigin, ToolCallReply, ToolErrorKind, ToolFailure, ToolList};
+use serde::Deserialize;
+use serde_json::{Value, json, value::RawValue};
 
-use super::{WorkerApi, caller::Caller, check_call_id, seats::Entry, under_way::reused};
+use super::{
+    WorkerApi,
+    caller::{CallInFlight, Caller},
+    check_call_id,
+    seats::Entry,
+    under_way::reused,
+};
 use crate::{
+    auth,
     domain::job::JobRecord,
     http::{
         extract::{ApiPath, WorkerJson},
         problem::{ApiError, Carried},
     },
-    store::ActionRow,
+    store::{ActionRow, KnownAction},
     tools::Caller as ToolCaller,
 };
+
+/// Of one call (contract: api, sizes).
+const MAX_ARGUMENT_BYTES: usize = 256 * 1024;
+/// Of a call's arguments, what its row keeps: enough to see what was asked for.
+const MAX_KEPT_INPUT_BYTES: usize = 64 * 1024;
+
+/// The body: arguments are looked into only once they are known to be small enough.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ToolCallBody {
+    call_id: CallId,
+    arguments: Box<RawValue>,
+}
+
+/// One call, as it is made.
+struct ToolCall {
+    call_id: CallId,
+    tool: String,
+    arguments: Box<RawValue>,
+    digest: String,
+}
 
 pub(super) async fn list(State(api): State<WorkerApi>, Caller { job }: Caller) -> Json<ToolList> {
     Json(ToolList { tools: api.tools.offered(job.tools.as_deref()) })
@@ -20,62 +52,124 @@ pub(super) async fn list(State(api): State<WorkerApi>, Caller { job }: Caller) -
 
 pub(super) async fn call(
     State(api): State<WorkerApi>,
-    Caller { job }: Caller,
-    ApiPath((_, name)): ApiPath<(String, String)>,
-    WorkerJson(request): WorkerJson<ToolCallRequest>,
+    CallInFlight { job, in_flight }: CallInFlight,
+    ApiPath((_, tool)): ApiPath<(String, String)>,
+    WorkerJson(ToolCallBody { call_id, arguments }): WorkerJson<ToolCallBody>,
 ) -> Result<Json<ToolCallReply>, Carried> {
-    check_call_id(&request.call_id)?;
-    let key = (job.id, job.attempt, request.call_id.clone());
-    let (calls, tool) = (api.tool_calls.clone(), name.clone());
-    let reply = calls.join(key, &name, async move { once(&api, &job, &tool, request).await }).await?;
+    check_call_id(&call_id)?;
+    let now = api.clock.monotonic();
+    api.failed_tool_calls.check(job.id, now)?;
+    api.pace.take(job.id, (1, arguments.get().len()), now).map_err(|wait| {
+        let error = ApiError::new(ErrorCode::RateLimited, "too many tool calls; make this one again later");
+        error.with_reason(RateLimitOrigin::Local.as_str()).with_retry_after(wait)
+    })?;
+    // A worker that calls again sends the same bytes.
+    let digest = auth::digest(&[tool.as_bytes(), b"\0", arguments.get().as_bytes()].concat());
+    let key = (job.id, job.attempt, call_id.clone());
+    let (calls, question) = (api.tool_calls.clone(), digest.clone());
+    let call = ToolCall { call_id, tool, arguments, digest };
+    let once = async move {
+        let _in_flight = in_flight;
+        let reply = once(&api, &job, call).await;
+        if reply.as_ref().map_or(true, is_refused) {
+            api.failed_tool_calls.count(job.id, api.clock.monotonic());
+        }
+        reply
+    };
+    let reply = calls.join(key, &question, once).await?;
     Ok(Json(ToolCallReply::clone(&reply)))
 }
 
 /// Looks for the recorded reply; else calls, records, and only then answers.
-async fn once(
-    api: &WorkerApi,
-    job: &JobRecord,
-    name: &str,
-    request: ToolCallRequest,
-) -> Result<ToolCallReply, ApiError> {
+async fn once(api: &WorkerApi, job: &JobRecord, call: ToolCall) -> Result<ToolCallReply, ApiError> {
     // The loop keeps this limit too; a worker that is not our loop does not get past it here.
     let limit = job.limits.max_tool_calls;
-    let look = api.store.tool_calls_made(job.id, job.attempt, &request.call_id);
-    let seat = match api.tool_seats.enter(job.id, limit.into(), look).await? {
-        Entry::Known((tool, reply)) => return if tool == name { Ok(reply) } else { Err(reused()) },
+    let look = async {
+        let (known, made) = api.store.tool_calls_made(job.id, job.attempt, &call.call_id).await?;
+        Ok::<_, crate::store::StoreError>((known, u64::from(limit).saturating_sub(made)))
+    };
+    let seat = match api.tool_seats.enter(job.id, look).await? {
+        Entry::Known(known) => return replayed(known, &call),
         Entry::Full => return Ok(limit_reached(limit)),
         Entry::Free(seat) => seat,
     };
-    let _in_flight = api.pulse.in_flight(job.id, job.attempt);
-    let caller = ToolCaller { job: job.id, user: &job.user_id, narrowing: job.tools.as_deref() };
-    let done = api.tools.call(&caller, &request.call_id, name, request.arguments).await;
+    let (reply, input, output) = match readable(&call.arguments) {
+        Ok(arguments) => {
+            let caller = ToolCaller { job: job.id, user: &job.user_id, narrowing: job.tools.as_deref() };
+            let done = api.tools.call(&caller, &call.call_id, &call.tool, arguments).await;
+            (done.reply, done.input_shown, done.output)
+        }
+        Err(failure) => {
+            let output = failure.message.clone();
+            (refused(failure), Value::Null, output)
+        }
+    };
+    // A call that was refused did nothing: what it would have done is not kept.
+    let input = if is_refused(&reply) { Value::Null } else { kept(input, call.arguments.get().len()) };
     let row = ActionRow {
         job: job.id,
         attempt: job.attempt,
-        call_id: &request.call_id,
+        call_id: &call.call_id,
+        request_digest: &call.digest,
         at: api.clock.now(),
-        tool: name,
-        input: &done.input_shown,
-        output: &done.output,
-        reply: &done.reply,
+        tool: &call.tool,
+        input: &input,
+        output: &output,
+        reply: &reply,
     };
     let (store, record) = (&api.store, &row);
     seat.leave(api.written(job.id, move || store.record_tool_call(record))).await?;
-    Ok(done.reply)
+    Ok(reply)
+}
+
+fn replayed(known: KnownAction, call: &ToolCall) -> Result<ToolCallReply, ApiError> {
+    if known.asked(&call.tool, &call.digest) { Ok(known.reply) } else { Err(reused()) }
+}
+
+/// The arguments as a value, unless they are too large or too deep.
+fn readable(arguments: &RawValue) -> Result<Value, ToolFailure> {
+    let bytes = arguments.get().len();
+    let message = if bytes > MAX_ARGUMENT_BYTES {
+        format!("the arguments have {bytes} bytes; a call takes at most {MAX_ARGUMENT_BYTES}")
+    } else {
+        match serde_json::from_str(arguments.get()) {
+            Ok(value) => return Ok(value),
+            Err(error) => format!("the arguments cannot be read: {error}"),
+        }
+    };
+    Err(ToolFailure { kind: ToolErrorKind::InvalidParameters, message, retry_after_seconds: None })
+}
+
+/// What of the input is kept.
+fn kept(input: Value, bytes: usize) -> Value {
+    if bytes <= MAX_KEPT_INPUT_BYTES {
+        return input;
+    }
+    let text = input.to_string();
+    let head = &text[..text.floor_char_boundary(MAX_KEPT_INPUT_BYTES)];
+    json!({ "truncated": head, "bytes": text.len() })
+}
+
+/// Whether the call was not made at all.
+fn is_refused(reply: &ToolCallReply) -> bool {
+    reply.error.as_ref().is_some_and(|failure| match failure.kind {
+        ToolErrorKind::InvalidParameters
+        | ToolErrorKind::NotAuthorized
+        | ToolErrorKind::RateLimited
+        | ToolErrorKind::AutonomousUnavailable
+        | ToolErrorKind::NotFound => true,
+        ToolErrorKind::Failed | ToolErrorKind::Timeout | ToolErrorKind::External | ToolErrorKind::Sandbox => false,
+    })
 }
 
 fn limit_reached(max_tool_calls: u32) -> ToolCallReply {
-    ToolCallReply {
-        success: false,
-        output: None,
-        truncated: false,
-        duration_ms: 0,
-        error: Some(ToolFailure {
-            kind: ToolErrorKind::NotAuthorized,
-            message: format!(
-                "the job makes no more than limits.max_tool_calls = {max_tool_calls}; report what there is"
-            ),
-            retry_after_seconds: None,
-        }),
-    }
+    refused(ToolFailure {
+        kind: ToolErrorKind::NotAuthorized,
+        message: format!("the job makes no more than limits.max_tool_calls = {max_tool_calls}; report what there is"),
+        retry_after_seconds: None,
+    })
+}
+
+const fn refused(failure: ToolFailure) -> ToolCallReply {
+    ToolCallReply { success: false, output: None, truncated: false, duration_ms: 0, error: Some(failure) }
 }

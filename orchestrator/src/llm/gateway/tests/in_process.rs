@@ -1,4 +1,4 @@
-//! With scripts in this process and paused time: waits, failover, breaker, the line of calls, prices.
+//! With scripts in this process and paused time: waits, failover, breaker, turns at the slots, prices.
 
 use rstest::rstest;
 
@@ -12,11 +12,30 @@ fn gateway(providers: Vec<ProviderSettings>) -> Gateway {
     Gateway::new(GatewaySettings::new(providers)).unwrap()
 }
 
+/// A job of a user.
+fn job_of(user: &str) -> Caller<'_> {
+    Caller { job: protocol::JobId::generate(), user }
+}
+
+async fn ask_as(gateway: &Gateway, caller: Caller<'_>, content: &str) -> Result<Answer, AskError> {
+    let context = CallContext { caller, ..CallContext::default() };
+    gateway.ask(&said(content), &context, std::future::pending()).await
+}
+
+/// Who refused and how long to wait.
+fn wait_of(error: &AskError) -> (RateLimitOrigin, Option<u64>) {
+    match &error.failure {
+        Failure::RateLimited { origin, retry_after, .. } => (*origin, retry_after.map(|wait| wait.as_secs())),
+        failed @ Failure::Failed { .. } => panic!("it does not say to wait: {failed}"),
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn it_waits_between_tries_and_gives_up_after_three() {
     let gateway = gateway(vec![scripted("one", DEAD)]);
     let error = failed(&gateway, "hello").await;
     assert_eq!(error.failure.kind(), ErrorKind::Server);
+    assert_eq!(wait_of(&error), (RateLimitOrigin::Provider, None), "the caller asks again later");
     assert!(error.spent.duration >= Duration::from_millis(1_500), "{:?}", error.spent.duration);
     assert!(error.spent.duration <= Duration::from_secs(4), "{:?}", error.spent.duration);
 }
@@ -34,6 +53,16 @@ async fn a_wait_that_is_told_is_kept_if_it_is_short(#[case] told: u64, #[case] w
     let answer = ask(&gateway, "hello").await.unwrap();
     assert_eq!(answer.completion.content, text);
     assert_eq!(answer.spent.duration.as_secs(), waited);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_wait_that_is_told_with_an_outage_is_the_callers() {
+    for (status, told) in [(503, 30), (529, 600)] {
+        let polite = format!("rules: [{{error: {{status: {status}, retry_after_seconds: {told}}}}}]");
+        let error = failed(&gateway(vec![scripted("one", &polite)]), "hello").await;
+        assert_eq!(wait_of(&error), (RateLimitOrigin::Provider, Some(told)));
+        assert!(error.reached_provider);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,17 +94,46 @@ async fn when_all_fail_a_wait_that_helps_is_what_the_caller_hears() {
     assert_eq!(error.spent.provider, "limited");
 }
 
+fn refusing(name: &str, status: u16, message: &str) -> ProviderSettings {
+    scripted(name, &format!("rules: [{{error: {{status: {status}, message: '{message}'}}}}]"))
+}
+
 #[rstest]
-#[case(400, ErrorKind::BadRequest)]
-#[case(401, ErrorKind::Auth)]
-#[case(403, ErrorKind::Auth)]
-#[case(404, ErrorKind::NotFound)]
+#[case(400)]
+#[case(413)]
+#[case(422)]
 #[tokio::test(start_paused = true)]
-async fn what_somebody_must_mend_fails_at_once(#[case] status: u16, #[case] kind: ErrorKind) {
-    let refusing = scripted("one", &format!("rules: [{{error: {{status: {status}, message: no}}}}]"));
-    let gateway = gateway(vec![refusing, scripted("well", WELL)]);
+async fn what_would_fail_anywhere_fails_at_once(#[case] status: u16) {
+    let gateway = gateway(vec![refusing("one", status, "no"), scripted("well", WELL)]);
     let error = failed(&gateway, "hello").await;
-    assert_eq!((error.failure.kind(), error.spent.duration), (kind, Duration::ZERO));
+    assert!(matches!(error.failure, Failure::Failed { kind: ErrorKind::BadRequest, .. }), "{error}");
+    assert_eq!(error.spent.duration, Duration::ZERO);
+}
+
+#[rstest]
+#[case(401)]
+#[case(402)]
+#[case(403)]
+#[case(404)]
+#[tokio::test(start_paused = true)]
+async fn what_only_this_provider_refuses_the_next_one_answers(#[case] status: u16) {
+    let gateway = gateway(vec![refusing("one", status, "no"), scripted("well", WELL)]);
+    let answer = ask(&gateway, "hello").await.unwrap();
+    assert_eq!((answer.spent.provider.as_str(), answer.spent.duration), ("well", Duration::ZERO));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_when_all_refuse_it_fails_with_each_ones_cause() {
+    let none = gateway(vec![refusing("one", 401, "bad key"), refusing("two", 402, "no money")]);
+    let error = failed(&none, "hello").await;
+    assert!(matches!(error.failure, Failure::Failed { kind: ErrorKind::Auth, .. }), "{error}");
+    assert_eq!(error.to_string(), "auth: one: status 401: bad key; two: status 402: no money");
+
+    // One that may come back is worth a wait.
+    let some = gateway(vec![refusing("one", 401, "bad key"), scripted("two", DEAD)]);
+    let error = failed(&some, "hello").await;
+    assert_eq!(wait_of(&error), (RateLimitOrigin::Provider, None));
+    assert!(error.to_string().contains("bad key"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,26 +144,79 @@ async fn the_breaker_opens_refuses_at_once_and_closes_again() {
     )]);
     assert_eq!(failed(&gateway, "hello").await.failure.kind(), ErrorKind::Server);
     assert_eq!(gateway.health()[0].breaker, BreakerState::Closed);
-    // The fifth failure in a row opens it, in the middle of this call's tries.
-    assert_eq!(failed(&gateway, "hello").await.failure.kind(), ErrorKind::CircuitOpen);
-    assert_eq!(gateway.health()[0].breaker, BreakerState::Open);
+    // The fifth failure in a row opens it, in the middle of this call's tries; what the provider said is the cause.
+    let opening = failed(&gateway, "hello").await;
+    assert_eq!((opening.failure.kind(), wait_of(&opening).0), (ErrorKind::Server, RateLimitOrigin::Provider));
 
+    tokio::time::sleep(Duration::from_secs(9)).await;
     let refused = failed(&gateway, "hello").await;
     assert_eq!((refused.failure.kind(), refused.spent.duration), (ErrorKind::CircuitOpen, Duration::ZERO));
+    assert!(!refused.reached_provider);
+    let (origin, wait) = wait_of(&refused);
+    assert!(origin == RateLimitOrigin::Local && wait.is_some_and(|wait| (18..=20).contains(&wait)), "{wait:?}");
+    // It is this job's circuit: another one's calls go through.
+    assert_eq!(gateway.health()[0].breaker, BreakerState::Closed);
+    assert_eq!(ask_as(&gateway, job_of("bob"), "hello").await.unwrap().completion.content, "well");
 
-    tokio::time::sleep(Duration::from_secs(30)).await;
-    assert_eq!(gateway.health()[0].breaker, BreakerState::HalfOpen);
+    tokio::time::sleep(Duration::from_secs(21)).await;
     for _ in 0..2 {
         assert_eq!(ask(&gateway, "hello").await.unwrap().completion.content, "well");
     }
-    assert_eq!(gateway.health()[0].breaker, BreakerState::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_users_failing_calls_neither_fail_nor_delay_anothers() {
+    let yaml = "rules: [{when: {last_message: bad}, error: {status: 500, message: oh no}}, {reply: {text: well}}]";
+    let gateway = gateway(vec![scripted("one", yaml)]);
+    let (mine, theirs) = (job_of("ada"), job_of("bob"));
+    for _ in 0..20 {
+        ask_as(&gateway, mine, "bad").await.expect_err("it fails");
+        let answer = ask_as(&gateway, theirs, "good").await.expect("another user's call is answered");
+        assert_eq!(answer.spent.duration, Duration::ZERO);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_opens_for_all_when_the_calls_of_two_users_fail() {
+    let gateway = gateway(vec![scripted("one", DEAD)]);
+    let (ada, bob, cleo) = (job_of("ada"), job_of("bob"), job_of("cleo"));
+    for caller in [ada, bob] {
+        assert!(ask_as(&gateway, caller, "hello").await.expect_err("it is dead").reached_provider);
+    }
+    assert_eq!(gateway.health()[0].breaker, BreakerState::Open);
+    let context = CallContext { caller: cleo, ..CallContext::default() };
+    assert!(gateway.refusal(&context).is_some_and(|failure| failure.kind() == ErrorKind::CircuitOpen));
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!((gateway.health()[0].breaker, gateway.refusal(&context)), (BreakerState::HalfOpen, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_while_others_try_waits_one_to_five_seconds() {
+    let yaml = "rules: [{times: 6, error: {status: 500}}, {hang: true}]";
+    let gateway = gateway(vec![scripted("one", yaml)]);
+    for user in ["ada", "bob"] {
+        ask_as(&gateway, job_of(user), "hello").await.expect_err("it is dead");
+    }
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let trials = (ask_as(&gateway, job_of("ada"), "hello"), ask_as(&gateway, job_of("bob"), "hello"));
+    let trials = futures_util::future::join(trials.0, trials.1);
+    tokio::pin!(trials);
+    assert!(tokio::time::timeout(Duration::from_secs(1), &mut trials).await.is_err());
+    let waits: Vec<_> = (0..20).map(|_| gateway.refusal(&CallContext::default())).collect();
+    let seconds = waits.iter().map(|refused| match refused {
+        Some(Failure::RateLimited { retry_after: Some(wait), .. }) => wait.as_secs_f64(),
+        other => panic!("{other:?}"),
+    });
+    let seconds: Vec<f64> = seconds.collect();
+    assert!(seconds.iter().all(|wait| (1.0..=5.0).contains(wait)), "{seconds:?}");
+    assert!(seconds.iter().any(|wait| (wait - seconds[0]).abs() > 0.01), "they do not come back together: {seconds:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn with_its_breaker_open_the_first_is_passed_over() {
     let gateway = gateway(vec![scripted("dead", DEAD), scripted("well", WELL)]);
-    for _ in 0..2 {
-        ask(&gateway, "hello").await.unwrap();
+    for user in ["ada", "bob"] {
+        ask_as(&gateway, job_of(user), "hello").await.unwrap();
     }
     let answer = ask(&gateway, "hello").await.unwrap();
     assert_eq!((answer.spent.provider.as_str(), answer.spent.duration), ("well", Duration::ZERO));
@@ -141,7 +252,7 @@ async fn silence_and_length_have_an_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_wait_in_line_for_a_slot() {
+async fn calls_wait_for_a_slot_and_a_full_queue_is_a_wait_of_the_callers() {
     let slow = ProviderSettings {
         max_concurrent_calls: 1,
         timeout: Duration::from_secs(5),
@@ -151,7 +262,82 @@ async fn calls_wait_in_line_for_a_slot() {
     let (first, second, third) = tokio::join!(ask(&gateway, "1"), ask(&gateway, "2"), ask(&gateway, "3"));
     assert_eq!(first.unwrap().spent.duration.as_secs(), 4);
     assert_eq!(second.unwrap().spent.duration.as_secs(), 8);
-    assert_eq!(third.expect_err("the line was too long").failure.kind(), ErrorKind::Busy);
+    let full = third.expect_err("the queue was too long");
+    assert_eq!((full.failure.kind(), full.reached_provider), (ErrorKind::Busy, false));
+    let (origin, wait) = wait_of(&full);
+    assert!(origin == RateLimitOrigin::Local && wait.is_some_and(|wait| (1..=5).contains(&wait)), "{wait:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_users_slow_calls_delay_another_by_one_turn() {
+    let slow = ProviderSettings {
+        max_concurrent_calls: 2,
+        timeout: Duration::from_mins(10),
+        ..scripted("one", "rules: [{reply: {text: well, delay_ms: 4000}}]")
+    };
+    let gateway = gateway(vec![slow]);
+    let many = futures_util::future::join_all((0..40).map(|_| ask_as(&gateway, job_of("ada"), "slow")));
+    let (many, one) = tokio::join!(many, async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        ask_as(&gateway, job_of("bob"), "mine").await.unwrap().spent.duration
+    });
+    assert!(one <= Duration::from_secs(3 + 4), "waited for one turn, then answered: {one:?}");
+    assert!(many.iter().all(Result::is_ok));
+}
+
+/// What a request without any text is quoted at, in tokens.
+fn quoted(gateway: &Gateway, request: &CompletionRequest) -> u64 {
+    gateway.quote(request, "model").prompt_tokens
+}
+
+#[test]
+fn the_whole_request_is_quoted() {
+    let gateway = gateway(vec![scripted("one", WELL)]);
+    let text = || "x".repeat(40_000);
+    let call = |call: protocol::ToolCall| Message::Assistant {
+        content: String::new(),
+        tool_calls: vec![call],
+        reasoning: None,
+    };
+    let plain = || protocol::ToolCall {
+        id: "i".to_owned(),
+        name: "n".to_owned(),
+        arguments: json!({}),
+        thought_signatures: vec![],
+    };
+    let messages = [
+        user(&text()),
+        Message::System { content: text() },
+        Message::Assistant { content: text(), tool_calls: vec![], reasoning: None },
+        Message::Assistant { content: String::new(), tool_calls: vec![], reasoning: Some(text()) },
+        call(protocol::ToolCall { id: text(), ..plain() }),
+        call(protocol::ToolCall { name: text(), ..plain() }),
+        call(protocol::ToolCall { arguments: json!({"a": text()}), ..plain() }),
+        call(protocol::ToolCall { thought_signatures: vec![text()], ..plain() }),
+        Message::Tool { tool_call_id: text(), name: String::new(), content: String::new() },
+        Message::Tool { tool_call_id: String::new(), name: text(), content: String::new() },
+        Message::Tool { tool_call_id: String::new(), name: String::new(), content: text() },
+    ];
+    for message in messages {
+        let request = conversation(vec![message.clone()]);
+        assert!((10_000..10_100).contains(&quoted(&gateway, &request)), "{message:?}");
+    }
+    let mut request = said("short");
+    request.tools[0].description = text();
+    assert!(quoted(&gateway, &request) >= 10_000);
+    (request.tools[0].description, request.tools[0].parameters) = (String::new(), json!([text()]));
+    assert!(quoted(&gateway, &request) >= 10_000);
+    let many = conversation((0..1_000).map(|_| user("")).collect());
+    assert!(quoted(&gateway, &many) >= 4_000, "a message without text is something, too");
+}
+
+#[rstest]
+#[case::marked_for_the_cache(ProviderKind::Anthropic, 375)]
+#[case::not_marked(ProviderKind::OpenAi, 300)]
+fn input_is_quoted_as_it_is_billed_at_worst(#[case] kind: ProviderKind, #[case] input: u64) {
+    let provider = ProviderSettings::new("one", kind, "claude-sonnet-4-5");
+    let quote = gateway(vec![provider]).quote(&said("hello"), "claude-sonnet-4-5");
+    assert_eq!(quote.prices, Some((input * 10_000, 15_000_000)));
 }
 
 #[tokio::test(start_paused = true)]

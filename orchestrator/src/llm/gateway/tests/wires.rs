@@ -175,8 +175,13 @@ async fn a_rate_limit_goes_to_the_caller_with_its_wait(
     let served = Served::start(SCRIPT).await;
     let gateway = impatient(vec![served.provider(wire)]);
     let error = failed(&gateway, "busy").await;
-    let message = "status 429: rate limit reached, slow down".to_owned();
-    assert_eq!(error.failure, Failure::RateLimited { retry_after: Some(Duration::from_secs(7)), message });
+    let expected = Failure::RateLimited {
+        kind: ErrorKind::RateLimited,
+        origin: RateLimitOrigin::Provider,
+        retry_after: Some(Duration::from_secs(7)),
+        message: "status 429: rate limit reached, slow down".to_owned(),
+    };
+    assert_eq!(error.failure, expected);
     assert_eq!(gateway.health()[0].breaker, BreakerState::Closed);
     served.stop().await;
 }

@@ -1,0 +1,174 @@
+//! A model that cannot answer now: how long to wait before it is asked again, and when to give up. Pure.
+//!
+//! Two things end it: so many refusals by a provider in a row, or so much time without an answer. A wait that a provider
+//! asked for is kept and is no time without an answer. Refusals of the orchestrator's own (an open circuit, a full queue)
+//! are no calls and count to neither.
+
+use std::{
+    fmt,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    time::Duration,
+};
+
+use protocol::{CallId, RateLimitOrigin};
+
+/// Refusals by a provider in a row; the last of them fails (contract: agent, One loop).
+const MAX_PROVIDER_REFUSALS: u32 = 10;
+
+/// The first wait when nobody says how long.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+
+/// The longest such wait.
+const MAX_WAIT: Duration = Duration::from_mins(1);
+
+/// The longest wait that a provider is granted.
+const MAX_RETRY_AFTER: Duration = Duration::from_hours(1);
+
+/// One answer that is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// Who refused.
+    pub(crate) origin: RateLimitOrigin,
+    /// How long to wait, where that is known.
+    pub(crate) retry_after: Option<Duration>,
+    /// How long the call took.
+    pub(crate) took: Duration,
+}
+
+/// What one question has met so far.
+#[derive(Debug)]
+pub(crate) struct Outage {
+    patience: Duration,
+    refusals: u32,
+    local_refusals: u32,
+    /// Calls that failed, and the waits after them that nobody asked for.
+    without_answer: Duration,
+}
+
+/// Why it is not asked again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GiveUp {
+    /// Refused so often in a row.
+    Refused(u32),
+    /// Without an answer for so long.
+    Unanswered(Duration),
+}
+
+impl fmt::Display for GiveUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(times) => write!(f, "refused by the model provider {times} times in a row"),
+            Self::Unanswered(time) => write!(f, "no answer from the model for {} s", time.as_secs()),
+        }
+    }
+}
+
+impl Outage {
+    pub(crate) const fn new(patience: Duration) -> Self {
+        Self { patience, refusals: 0, local_refusals: 0, without_answer: Duration::ZERO }
+    }
+
+    /// How long to wait after this refusal. The id spreads waits: it differs between jobs, which is all that is needed, and
+    /// takes no source of randomness here.
+    pub(crate) fn wait_after(&mut self, refusal: &Refusal, call_id: &CallId) -> Result<Duration, GiveUp> {
+        let asked_for = refusal.retry_after.map(|wait| wait.min(MAX_RETRY_AFTER));
+        if refusal.origin == RateLimitOrigin::Local {
+            self.local_refusals = self.local_refusals.saturating_add(1);
+            return Ok(asked_for.unwrap_or_else(|| backoff(self.local_refusals, call_id)));
+        }
+        self.refusals += 1;
+        if self.refusals >= MAX_PROVIDER_REFUSALS {
+            return Err(GiveUp::Refused(self.refusals));
+        }
+        if let Some(wait) = asked_for {
+            return Ok(wait);
+        }
+        self.without_answer += refusal.took;
+        let left = self.patience.saturating_sub(self.without_answer);
+        if left.is_zero() {
+            return Err(GiveUp::Unanswered(self.without_answer));
+        }
+        // The last time it is asked is when the patience ends.
+        let wait = backoff(self.refusals, call_id).min(left);
+        self.without_answer += wait;
+        Ok(wait)
+    }
+}
+
+/// Twice as long each time, and between half and all of that.
+fn backoff(tried: u32, call_id: &CallId) -> Duration {
+    let full = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(tried.saturating_sub(1))).min(MAX_WAIT);
+    let mut hasher = DefaultHasher::new();
+    (call_id, tried).hash(&mut hasher);
+    let thousandths = u32::try_from(hasher.finish() % 500).unwrap_or(0);
+    full / 2 + full * thousandths / 1000
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn refusal(origin: RateLimitOrigin, retry_after: Option<u64>, took: u64) -> Refusal {
+        Refusal { origin, retry_after: retry_after.map(seconds), took: seconds(took) }
+    }
+
+    fn id() -> CallId {
+        CallId("c".to_owned())
+    }
+
+    #[test]
+    fn refusals_of_the_orchestrators_own_count_to_nothing() {
+        let mut outage = Outage::new(seconds(1));
+        for _ in 0..1_000 {
+            assert_eq!(outage.wait_after(&refusal(RateLimitOrigin::Local, Some(30), 60), &id()), Ok(seconds(30)));
+        }
+        assert_eq!(outage.wait_after(&refusal(RateLimitOrigin::Provider, Some(7), 0), &id()), Ok(seconds(7)));
+    }
+
+    #[test]
+    fn waits_that_were_asked_for_do_not_spend_patience() {
+        let mut outage = Outage::new(seconds(300));
+        for _ in 0..9 {
+            let wait = outage.wait_after(&refusal(RateLimitOrigin::Provider, Some(600), 100), &id());
+            assert_eq!(wait, Ok(seconds(600)));
+        }
+        let tenth = outage.wait_after(&refusal(RateLimitOrigin::Provider, Some(600), 0), &id());
+        assert_eq!(tenth, Err(GiveUp::Refused(10)));
+    }
+
+    #[test]
+    fn the_time_of_calls_that_fail_spends_patience() {
+        let mut outage = Outage::new(seconds(300));
+        assert!(outage.wait_after(&refusal(RateLimitOrigin::Provider, None, 200), &id()).is_ok());
+        let over = outage.wait_after(&refusal(RateLimitOrigin::Provider, None, 200), &id());
+        assert!(matches!(over, Err(GiveUp::Unanswered(time)) if time >= seconds(400)), "{over:?}");
+    }
+
+    #[test]
+    fn it_is_asked_once_more_when_the_patience_ends() {
+        let mut outage = Outage::new(seconds(3));
+        let mut waited = Duration::ZERO;
+        let over = loop {
+            match outage.wait_after(&refusal(RateLimitOrigin::Provider, None, 0), &id()) {
+                Ok(wait) => waited += wait,
+                Err(over) => break over,
+            }
+        };
+        assert_eq!((waited, over), (seconds(3), GiveUp::Unanswered(seconds(3))));
+    }
+
+    proptest! {
+        #[test]
+        fn a_wait_is_between_half_and_all_of_its_step(tried in 1_u32..50, id in ".*") {
+            let full = Duration::from_secs(1 << (tried - 1).min(6)).min(MAX_WAIT);
+            let wait = backoff(tried, &CallId(id));
+            prop_assert!(wait >= full / 2 && wait <= full, "{wait:?} of {full:?}");
+        }
+    }
+}

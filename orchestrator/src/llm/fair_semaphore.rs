@@ -1,0 +1,232 @@
+//! A provider's concurrency slots, given out in turns: whoever waits is served by user, then by job, never by who came
+//! first alone. One user's many calls delay another's by one turn.
+//!
+//! Owns the order of those that wait. Never knows what a slot is used for.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use protocol::JobId;
+use tokio::sync::oneshot;
+
+use super::breaker::Caller;
+
+/// Counts slots. Clones share them.
+#[derive(Debug, Clone)]
+pub(super) struct FairSemaphore(Arc<Mutex<Slots>>);
+
+/// One slot, given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Permit {
+    semaphore: FairSemaphore,
+    /// None once it was given back.
+    user: Option<String>,
+}
+
+#[derive(Debug)]
+struct Slots {
+    free: usize,
+    /// Slots that each user holds; users with none are not listed.
+    held: HashMap<String, usize>,
+    /// Users with calls that wait, the next one first.
+    waiting: VecDeque<WaitingUser>,
+}
+
+#[derive(Debug)]
+struct WaitingUser {
+    name: String,
+    /// The next one first.
+    jobs: VecDeque<WaitingJob>,
+}
+
+#[derive(Debug)]
+struct WaitingJob {
+    id: JobId,
+    /// In the order in which they came.
+    calls: VecDeque<oneshot::Sender<Permit>>,
+}
+
+impl FairSemaphore {
+    pub(super) fn new(slots: usize) -> Self {
+        Self(Arc::new(Mutex::new(Slots { free: slots, held: HashMap::new(), waiting: VecDeque::new() })))
+    }
+
+    /// Waits for a slot. Dropped, it has taken none.
+    pub(super) async fn acquire(&self, caller: Caller<'_>) -> Permit {
+        loop {
+            let turn = {
+                let mut slots = self.lock();
+                if slots.free > 0 {
+                    return self.take(&mut slots, caller.user);
+                }
+                slots.enqueue(caller)
+            };
+            // A sender is dropped only with the permit that it was to carry: then another turn is taken.
+            if let Ok(permit) = turn.await {
+                return permit;
+            }
+        }
+    }
+
+    fn take(&self, slots: &mut Slots, user: &str) -> Permit {
+        slots.free -= 1;
+        *slots.held.entry(user.to_owned()).or_default() += 1;
+        Permit { semaphore: self.clone(), user: Some(user.to_owned()) }
+    }
+
+    fn release(&self, user: &str) {
+        let mut slots = self.lock();
+        slots.put_back(user);
+        while slots.free > 0
+            && let Some((user, call)) = slots.next_in_turn()
+        {
+            let permit = self.take(&mut slots, &user);
+            if let Err(mut unwanted) = call.send(permit) {
+                // Nobody waits for it any more. Disarmed here: dropping it would lock again.
+                unwanted.user = None;
+                slots.put_back(&user);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Slots> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(user) = self.user.take() {
+            self.semaphore.release(&user);
+        }
+    }
+}
+
+impl Slots {
+    fn enqueue(&mut self, caller: Caller<'_>) -> oneshot::Receiver<Permit> {
+        let (call, turn) = oneshot::channel();
+        let at = self.waiting.iter().position(|user| user.name == caller.user).unwrap_or_else(|| {
+            self.waiting.push_back(WaitingUser { name: caller.user.to_owned(), jobs: VecDeque::new() });
+            self.waiting.len() - 1
+        });
+        let jobs = &mut self.waiting[at].jobs;
+        let at = jobs.iter().position(|job| job.id == caller.job).unwrap_or_else(|| {
+            jobs.push_back(WaitingJob { id: caller.job, calls: VecDeque::new() });
+            jobs.len() - 1
+        });
+        // Calls that were given up while they waited would pile up behind slots that stay taken.
+        jobs[at].calls.retain(|call| !call.is_closed());
+        jobs[at].calls.push_back(call);
+        turn
+    }
+
+    fn put_back(&mut self, user: &str) {
+        self.free += 1;
+        if let Some(held) = self.held.get_mut(user) {
+            *held -= 1;
+            if *held == 0 {
+                self.held.remove(user);
+            }
+        }
+    }
+
+    /// The next call of the next job of the user who holds the fewest slots; of several such users, of the one whose turn
+    /// is the longest ago.
+    fn next_in_turn(&mut self) -> Option<(String, oneshot::Sender<Permit>)> {
+        let fewest = |(place, user): &(usize, &WaitingUser)| (self.held.get(&user.name).copied(), *place);
+        let at = self.waiting.iter().enumerate().min_by_key(fewest).map(|(at, _)| at)?;
+        let mut user = self.waiting.remove(at)?;
+        let mut job = user.jobs.pop_front()?;
+        let call = job.calls.pop_front()?;
+        if !job.calls.is_empty() {
+            user.jobs.push_back(job);
+        }
+        let name = user.name.clone();
+        if !user.jobs.is_empty() {
+            self.waiting.push_back(user);
+        }
+        Some((name, call))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::{
+        sync::mpsc,
+        time::{sleep, timeout},
+    };
+
+    use super::*;
+
+    /// Lets each caller wait in this order behind one slot that is taken, then gives it back: the order of service.
+    async fn served(callers: &[(&'static str, usize)]) -> Vec<(&'static str, usize)> {
+        let jobs: Vec<JobId> = (0..10).map(|_| JobId::generate()).collect();
+        let semaphore = FairSemaphore::new(1);
+        let first = semaphore.acquire(Caller { job: JobId::generate(), user: "first" }).await;
+        let (done, mut order) = mpsc::unbounded_channel();
+        let mut tasks = tokio::task::JoinSet::new();
+        for &(user, job) in callers {
+            let (semaphore, done, id) = (semaphore.clone(), done.clone(), jobs[job]);
+            tasks.spawn(async move {
+                let permit = semaphore.acquire(Caller { job: id, user }).await;
+                done.send((user, job)).unwrap();
+                sleep(Duration::from_secs(1)).await;
+                drop(permit);
+            });
+            tokio::task::yield_now().await;
+        }
+        drop((first, done));
+        let mut served = Vec::new();
+        while let Some(one) = order.recv().await {
+            served.push(one);
+        }
+        tasks.join_all().await;
+        let slots = semaphore.lock();
+        assert_eq!((slots.free, slots.held.len(), slots.waiting.len()), (1, 0, 0));
+        served
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn users_take_turns_then_their_jobs() {
+        let callers = [("ada", 0), ("ada", 0), ("ada", 0), ("ada", 1), ("bob", 2), ("bob", 2), ("cleo", 3)];
+        let expected = [("ada", 0), ("bob", 2), ("cleo", 3), ("ada", 1), ("bob", 2), ("ada", 0), ("ada", 0)];
+        assert_eq!(served(&callers).await, expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_user_who_holds_many_slots_waits_for_one_who_holds_none() {
+        let semaphore = FairSemaphore::new(3);
+        let call = |user| Caller { job: JobId::generate(), user };
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            held.push(semaphore.acquire(call("ada")).await);
+        }
+        let (ada, bob) = (semaphore.acquire(call("ada")), semaphore.acquire(call("bob")));
+        tokio::pin!(ada, bob);
+        assert!(timeout(Duration::from_secs(1), &mut ada).await.is_err());
+        assert!(timeout(Duration::from_secs(1), &mut bob).await.is_err());
+        held.pop();
+        let bobs = timeout(Duration::from_secs(1), &mut bob).await.expect("bob is next, though ada came first");
+        assert!(timeout(Duration::from_secs(1), &mut ada).await.is_err());
+        drop(bobs);
+        timeout(Duration::from_secs(1), ada).await.expect("the slot is ada's now");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_is_given_up_takes_no_slot() {
+        let semaphore = FairSemaphore::new(1);
+        let call = |user| Caller { job: JobId::generate(), user };
+        let held = semaphore.acquire(call("ada")).await;
+        assert!(timeout(Duration::from_secs(1), semaphore.acquire(call("bob"))).await.is_err());
+        // One that is given up in the moment in which it is served.
+        let mut late = Box::pin(semaphore.acquire(call("cleo")));
+        assert!(timeout(Duration::from_secs(1), &mut late).await.is_err());
+        drop(held);
+        drop(late);
+        timeout(Duration::from_secs(1), semaphore.acquire(call("dan"))).await.expect("the slot is free");
+    }
+}

@@ -1,0 +1,245 @@
+//! A model that cannot answer now is waited for, and one user's calls neither fail nor delay another's.
+
+use std::{
+    io::Write as _,
+    time::{Duration, Instant},
+};
+
+use orchestrator::clock::ManualClock;
+use protocol::{ErrorCode, EventData, JobId, JobState};
+use serde_json::{Value, json};
+use tempfile::NamedTempFile;
+use tests::{HandWorker, User, World, script_of};
+
+fn clock() -> ManualClock {
+    ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap())
+}
+
+async fn job_in_hand(world: &World, who: &User) -> HandWorker {
+    let id = who.create_job("work").await;
+    world.hand(id).await
+}
+
+async fn model_calls(who: &User, job: JobId) -> Vec<Value> {
+    let calls = who.get(&format!("/api/jobs/{job}/llm-calls")).await.expect(200).body;
+    calls["items"].as_array().unwrap().clone()
+}
+
+async fn statuses(who: &User, job: JobId) -> Vec<String> {
+    let said = who.events(job).await.into_iter().filter_map(|event| match event.data {
+        EventData::Status { message, .. } => Some(message),
+        _ => None,
+    });
+    said.collect()
+}
+
+/// Longer than the gateway itself waits, so that the worker does.
+const LONG_RETRY_AFTER_SECONDS: u64 = 9;
+
+#[tokio::test]
+async fn an_outage_with_a_long_retry_after_fails_no_job() {
+    let away = json!({"times": 1, "error": {"status": 503, "message": "maintenance", "retry_after_seconds": LONG_RETRY_AFTER_SECONDS}});
+    let script = script_of(&[away, json!({"reply": {"text": "{{last_message}}"}})]);
+    let world = World::builder().processes().script(script).build().await;
+    let ada = world.user("ada");
+    let begun = Instant::now();
+    let id = ada.create_job("work").await;
+    ada.wait_for_event(id, "the wait", |event| matches!(event.data, EventData::Status { .. })).await;
+    ada.prompt(id, json!({"content": "and this", "mode": "steer"})).await.expect(202);
+    let job = ada.wait_for_end(id).await;
+    assert_eq!(job.state, JobState::Completed, "{job:#?}");
+    assert!(begun.elapsed() >= Duration::from_secs(LONG_RETRY_AFTER_SECONDS));
+    assert_eq!(
+        job.result.and_then(|result| result.text).as_deref(),
+        Some("and this"),
+        "the prompt is in the next request"
+    );
+    let said = statuses(&ada, id).await;
+    assert_eq!(said[0], "rate limited (server: status 503: maintenance), asks again in 9 s", "{said:?}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_full_queue_fails_no_job() {
+    let script = script_of(&[json!({"reply": {"text": "done", "delay_ms": 900}})]);
+    let world = World::builder()
+        .processes()
+        .script(script)
+        .set("GANTRY_LLM_MAX_CONCURRENT", 1)
+        .set("GANTRY_LLM_TIMEOUT_SECONDS", 1)
+        .build()
+        .await;
+    let ada = world.user("ada");
+    let jobs = [ada.create_job("1").await, ada.create_job("2").await, ada.create_job("3").await];
+    let mut waited = 0;
+    for id in jobs {
+        assert_eq!(ada.wait_for_end(id).await.state, JobState::Completed);
+        assert_eq!(model_calls(&ada, id).await.len(), 1, "a call that no provider was asked has no row");
+        waited += statuses(&ada, id).await.len();
+    }
+    assert!(waited > 0, "at least one call found the queue full");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_provider_that_refuses_the_key_is_passed_over() {
+    let mut second = NamedTempFile::new().unwrap();
+    second.write_all(script_of(&[json!({"reply": {"text": "from the second"}})]).as_bytes()).unwrap();
+    let world = World::builder()
+        .script(script_of(&[json!({"error": {"status": 401, "message": "bad key"}})]))
+        .set("GANTRY_LLM_FAILOVER_0_PROVIDER", "scripted")
+        .set("GANTRY_LLM_FAILOVER_0_SCRIPT", second.path().display())
+        .build()
+        .await;
+    let ada = world.user("ada");
+    let hand = job_in_hand(&world, &ada).await;
+    assert_eq!(hand.complete_llm("c1", "hello").await.content, "from the second");
+    hand.finish("done").await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_wait_of_ten_minutes_that_is_told_is_not_stuck() {
+    let time = clock();
+    let world = World::builder().clock(&time).set("GANTRY_LEASE_SECONDS", 3600).build().await;
+    let ada = world.user("ada");
+    let hand = job_in_hand(&world, &ada).await;
+    assert_eq!(hand.job().await.outage_patience_seconds, Some(300));
+    for n in 0..40 {
+        let message = format!("rate limited (slow down), asks again in {} s", 600 - 15 * n);
+        hand.send(&[(n + 1, "status", json!({"message": message, "iteration": 1}))]).await.expect(200);
+        time.advance(Duration::from_secs(15));
+    }
+    world.engine().until_listed_again().await;
+    world.engine().until_listed_again().await;
+    let job = ada.job(hand.job).await;
+    assert_eq!((job.state, job.repair_attempts), (JobState::InProgress, 0));
+    hand.finish("done").await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn one_users_failing_calls_leave_anothers_alone_and_refusals_have_no_row() {
+    let script = script_of(&[
+        json!({"when": {"last_message": "bad"}, "error": {"status": 500, "message": "oh no"}}),
+        json!({"reply": {"text": "well"}}),
+    ]);
+    let world = World::builder().script(script).build().await;
+    let (ada, bob) = (world.user("ada"), world.user("bob"));
+    let (bad, good) = (job_in_hand(&world, &ada).await, job_in_hand(&world, &bob).await);
+    for call in ["c1", "c2"] {
+        let refused = bad.ask(call, "bad").await.problem(ErrorCode::RateLimited);
+        assert_eq!(refused.body["reason"], "provider", "{:#}", refused.body);
+        good.complete_llm(call, "hello").await;
+    }
+    // Five tries have failed: this job's circuit is open, and nobody else's.
+    for call in ["c3", "c4", "c5"] {
+        let refused = bad.ask(call, "bad").await.problem(ErrorCode::RateLimited);
+        assert_eq!(refused.body["reason"], "local", "{:#}", refused.body);
+        let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+        assert!((1..=30).contains(&wait), "{wait}");
+        good.complete_llm(call, "hello").await;
+    }
+    let id = bad.job;
+    assert_eq!(model_calls(&ada, id).await.len(), 2);
+    bad.finish("done").await;
+    good.finish("done").await;
+    let told = ada.events(id).await.into_iter().filter(|event| matches!(event.data, EventData::LlmCall { .. })).count();
+    assert_eq!((told, ada.wait_for_end(id).await.usage.llm_calls), (2, 2));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn calls_that_fail_are_paced_and_all_calls_are_capped() {
+    let time = clock();
+    let script = script_of(&[json!({"error": {"status": 400, "message": "no"}})]);
+    let world = World::builder().clock(&time).script(script).set("GANTRY_LEASE_SECONDS", 3600).build().await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "work", "limits": {"max_iterations": 2}})).await;
+    let hand = world.hand(id).await;
+    let mut calls = 0;
+    let mut ask = async |expected: ErrorCode| {
+        calls += 1;
+        hand.ask(&format!("c{calls}"), "hello").await.problem(expected)
+    };
+    for _ in 0..10 {
+        ask(ErrorCode::LlmError).await;
+    }
+    let paced = ask(ErrorCode::RateLimited).await;
+    assert_eq!((&paced.body["reason"], paced.header("retry-after")), (&json!("local"), Some("1")));
+    time.advance(Duration::from_secs(1));
+    for _ in 0..5 {
+        ask(ErrorCode::LlmError).await;
+    }
+    ask(ErrorCode::RateLimited).await;
+    time.advance(Duration::from_secs(1));
+    // 3 x 2 + 10 calls of any end.
+    ask(ErrorCode::LlmError).await;
+    let capped = ask(ErrorCode::IterationLimit).await;
+    assert!(capped.body["detail"].as_str().unwrap().contains("16 model calls"), "{:#}", capped.body);
+    hand.finish("done").await;
+    assert_eq!(ada.wait_for_end(id).await.usage.llm_calls, 16);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn four_calls_of_a_job_are_made_at_once_and_the_next_ones_wait() {
+    let script = script_of(&[json!({"reply": {"text": "well", "delay_ms": 500}})]);
+    let world = World::builder().script(script).build().await;
+    let (ada, bob) = (world.user("ada"), world.user("bob"));
+    let (many, one) = (job_in_hand(&world, &ada).await, job_in_hand(&world, &bob).await);
+    let names: Vec<String> = (0..12).map(|n| format!("c{n}")).collect();
+    let begun = Instant::now();
+    let (answers, alone) = tokio::join!(
+        futures_util::future::join_all(names.iter().map(|name| many.complete_llm(name, "hello"))),
+        async {
+            one.complete_llm("c1", "hello").await;
+            begun.elapsed()
+        }
+    );
+    let all = begun.elapsed();
+    assert_eq!(answers.len(), 12);
+    assert!(all >= Duration::from_millis(1_500), "three turns of four: {all:?}");
+    assert!(alone < all, "another user's call does not wait for them: {alone:?} of {all:?}");
+    many.finish("done").await;
+    one.finish("done").await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_prompt_is_paid_for_wherever_it_hides() {
+    let script = script_of(&[
+        json!({"when": {"has_tools": true}, "reply": {"text": "with tools"}}),
+        json!({"reply": {"text": "without"}}),
+    ]);
+    let world = World::builder().script(script).build().await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "work", "limits": {"max_tokens": 20_000}})).await;
+    let hand = world.hand(id).await;
+    let long = || "x".repeat(1_000_000);
+    let user = json!({"role": "user", "content": "hello"});
+    let call = |call: Value| json!([user, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "i", "name": "n", "content": ""}]);
+    let hidden = [
+        call(json!({"id": long(), "name": "n", "arguments": {}})),
+        call(json!({"id": "i", "name": long(), "arguments": {}})),
+        call(json!({"id": "i", "name": "n", "arguments": {"a": long()}})),
+        call(json!({"id": "i", "name": "n", "arguments": {}, "thought_signatures": [long()]})),
+        json!([user, {"role": "assistant", "content": "", "reasoning": long()}]),
+        json!([user, {"role": "tool", "tool_call_id": long(), "name": "n", "content": ""}]),
+    ];
+    for (n, messages) in hidden.into_iter().enumerate() {
+        let body = json!({"call_id": format!("h{n}"), "messages": messages, "max_tokens": 10});
+        hand.post("llm/complete_with_tools", &body).await.problem(ErrorCode::TokenBudget);
+    }
+    // What a worker says of tools is not read: neither sent nor paid for.
+    let tool = |name: &str| json!({"name": name, "description": long(), "parameters": {}, "domain": "orchestrator"});
+    let forged = json!({"call_id": "t1", "messages": [user], "tools": [tool("mine")], "max_tokens": 10});
+    assert_eq!(hand.post("llm/complete_with_tools", &forged).await.expect(200).body["content"], "without");
+    let known = json!({"call_id": "t2", "messages": [user], "tools": [tool("echo")], "max_tokens": 10});
+    assert_eq!(hand.post("llm/complete_with_tools", &known).await.expect(200).body["content"], "with tools");
+    let none =
+        json!({"call_id": "t3", "messages": [user], "tools": [tool("echo")], "tool_choice": "none", "max_tokens": 10});
+    assert_eq!(hand.post("llm/complete_with_tools", &none).await.expect(200).body["content"], "without");
+    hand.finish("done").await;
+    world.finish().await;
+}
