@@ -29,13 +29,14 @@ use crate::{
     clock::Clock,
     config::{Config, SandboxMode},
     dispatch::{
-        DiskSweep, Dispatcher, DispatcherSettings, Overfull, Pulse, Sandbox, Sockets, TokenFiles, Wake, plan::PlanLimits,
+        DiskSweep, Dispatcher, DispatcherSettings, Overfull, Prober, Pulse, Sandbox, Sockets, TokenFiles, Wake,
+        plan::PlanLimits,
     },
     domain::{
         budget::{DayLimits, micro_dollars},
         request::Ceiling,
     },
-    engine::{Docker, DockerSettings, Engine, SandboxReadiness},
+    engine::{Docker, DockerSettings, Engine},
     http::{
         public::{self, PublicApi, PublicParts},
         server::{Descriptors, Server, raise_descriptor_limit},
@@ -124,9 +125,10 @@ pub struct Seams {
 /// Everything, built.
 pub struct App {
     store: Store,
-    sandbox: Arc<Sandbox>,
+    prober: Prober,
     sockets: Arc<Sockets>,
-    dispatcher: Option<(Dispatcher, DiskSweep)>,
+    dispatcher: Dispatcher,
+    sweep: DiskSweep,
     retention: RetentionSweep,
     router: Router,
     /// The public listener's, and the metrics' own.
@@ -189,7 +191,8 @@ impl App {
         let (lease, pulse) = (Duration::from_secs(config.lease_seconds), Pulse::new(clock.clone()));
         let (wake, drain, calls) = (Wake::default(), CancellationToken::new(), TaskTracker::new());
         let engine = engine(&config, instance, seams.engine);
-        let sandbox = Arc::new(sandbox(engine.as_ref(), &clock));
+        let (sandbox, prober) = sandbox(&config, &engine, &clock);
+        let sandbox = Arc::new(sandbox);
         let worker_side = worker::router(WorkerApi::new(WorkerApiParts {
             token_files: TokenFiles::new(config.run_dir.clone()),
             store: store.clone(),
@@ -227,7 +230,7 @@ impl App {
             metrics: metrics.clone(),
             limits: plan_limits(&config),
         };
-        let dispatcher = engine.map(|engine| (Dispatcher::new(settings, engine, wake.clone()), sweep));
+        let dispatcher = Dispatcher::new(settings, engine, wake.clone());
         let (metrics_door, scraped) = doors.scraped(config.metrics_bind, store.clone()).await?;
         let public_side = public::router(PublicApi::new(PublicParts {
             store: store.clone(),
@@ -249,9 +252,10 @@ impl App {
         let servers = [doors.server(), doors.server()];
         Ok(Self {
             store,
-            sandbox,
+            prober,
             sockets,
             dispatcher,
+            sweep,
             retention,
             router,
             servers,
@@ -263,9 +267,9 @@ impl App {
         })
     }
 
-    /// Asks the sandbox once, so that the first request meets an answer.
-    pub async fn first_probe(&self) -> SandboxReadiness {
-        self.sandbox.state().await
+    /// Probes the sandbox once, so that the first request meets an answer.
+    pub async fn first_probe(&self) {
+        self.prober.probe().await;
     }
 
     /// Where the metrics are read, when they have an address of their own.
@@ -302,18 +306,21 @@ impl App {
             retention.run(stop).await;
             ("the retention of workspaces", Ok(()))
         });
-        if let Some((dispatcher, sweep)) = self.dispatcher {
-            let stop = drain.clone();
-            tasks.spawn(async move {
-                sweep.run(stop).await;
-                ("the disk sweep", Ok(()))
-            });
-            let stop = drain.clone();
-            tasks.spawn(async move {
-                dispatcher.run(stop).await;
-                ("the dispatcher", Ok(()))
-            });
-        }
+        let (stop, prober) = (drain.clone(), self.prober);
+        tasks.spawn(async move {
+            prober.run(stop).await;
+            ("the prober of the sandbox", Ok(()))
+        });
+        let (stop, sweep) = (drain.clone(), self.sweep);
+        tasks.spawn(async move {
+            sweep.run(stop).await;
+            ("the disk sweep", Ok(()))
+        });
+        let (stop, dispatcher) = (drain.clone(), self.dispatcher);
+        tasks.spawn(async move {
+            dispatcher.run(stop).await;
+            ("the dispatcher", Ok(()))
+        });
         let result = supervise(tasks, drain).await;
         self.calls.close();
         if tokio::time::timeout(DRAIN_CALLS, self.calls.wait()).await.is_err() {
@@ -378,29 +385,20 @@ async fn open_store(config: &Config, metrics: &Metrics) -> Result<(Store, Instan
     Ok((store, instance))
 }
 
-fn engine(config: &Config, instance_id: InstanceId, given: Option<Arc<dyn Engine>>) -> Option<Arc<dyn Engine>> {
-    match config.sandbox.mode {
-        SandboxMode::Disabled => None,
-        SandboxMode::Docker => Some(given.unwrap_or_else(|| {
-            Arc::new(Docker::connect(DockerSettings {
-                host: config.sandbox.docker_host.clone(),
-                instance_id,
-                image: config.sandbox.image.clone(),
-                runtime: config.sandbox.runtime.clone(),
-                run_dir: config.run_dir.clone(),
-            }))
-        })),
-    }
+/// With the sandbox disabled, too: what an earlier setting started is looked after to its end.
+fn engine(config: &Config, instance_id: InstanceId, given: Option<Arc<dyn Engine>>) -> Arc<dyn Engine> {
+    given.unwrap_or_else(|| Arc::new(Docker::connect(DockerSettings::of(config, instance_id))))
 }
 
 fn day_limits(config: &Config) -> DayLimits {
     DayLimits { max_tokens: config.user_day_max_tokens, max_micro_usd: micro_dollars(config.user_day_max_cost_usd) }
 }
 
-fn sandbox(engine: Option<&Arc<dyn Engine>>, clock: &Clock) -> Sandbox {
-    match engine {
-        Some(engine) => Sandbox::on(Arc::clone(engine), clock.clone()),
-        None => Sandbox::disabled(clock.clone()),
+fn sandbox(config: &Config, engine: &Arc<dyn Engine>, clock: &Clock) -> (Sandbox, Prober) {
+    let (engine, clock) = (Arc::clone(engine), clock.clone());
+    match config.sandbox.mode {
+        SandboxMode::Docker => Sandbox::on(engine, clock),
+        SandboxMode::Disabled => Sandbox::disabled(engine, clock),
     }
 }
 

@@ -24,8 +24,9 @@ const WORKER_AUDIENCE: &str = "gantry-worker";
 const MAX_TOKEN_BYTES: usize = 8 * 1024;
 const MAX_JTI_BYTES: usize = 128;
 const MAX_USER_BYTES: usize = 64;
-/// A worker's token outlives any restart of the orchestrator; the job's row ends it earlier.
-const WORKER_TOKEN_HOURS: i64 = 24;
+/// A worker's token outlives the job's own time limit by this much (contract: sandbox, Transport and identity): the job's
+/// row ends it, not the clock.
+const WORKER_TOKEN_SLACK: chrono::Duration = chrono::Duration::hours(24);
 
 /// What a user may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -217,15 +218,15 @@ impl SigningKey {
         Ok(Identity { user: claims.sub, role, jti: checked_jti(claims.jti)? })
     }
 
-    /// A token for one attempt of one job's worker, good for 24 hours.
+    /// A token for one attempt of one job's worker.
     pub fn issue_worker(
         &self,
         instance: InstanceId,
         job_id: JobId,
         attempt: u32,
-        now: DateTime<Utc>,
+        expires_at: DateTime<Utc>,
     ) -> Result<IssuedToken, TokenError> {
-        let (jti, expires_at) = (new_jti(), now + chrono::Duration::hours(WORKER_TOKEN_HOURS));
+        let jti = new_jti();
         let claims = NewWorkerClaims {
             iss: instance.to_string(),
             aud: WORKER_AUDIENCE,

@@ -13,8 +13,8 @@ use std::{
 
 use agent::BoxFuture;
 use orchestrator::engine::{
-    ContainerSpec, ContainerStatus, ContainerView, Engine, EngineError, EngineFacts, ReadinessReason, SandboxReadiness,
-    StartedContainer,
+    Adoption, AdoptionSpec, ContainerSpec, ContainerStatus, ContainerView, Engine, EngineError, EngineFacts,
+    ReadinessReason, SandboxReadiness,
 };
 use protocol::JobId;
 use tokio::sync::{Notify, watch};
@@ -123,6 +123,14 @@ impl FakeEngine {
             step: watch::Sender::new(0),
             tasks: TaskTracker::new(),
         }))
+    }
+
+    /// The container of a job was created and never started, as if the process had died in between.
+    pub fn never_started(&self, job: JobId) {
+        self.change(|table| {
+            let of_job = table.containers.values_mut().find(|container| container.spec.job_id == job);
+            of_job.expect("the job has a container").status = ContainerStatus::Created;
+        });
     }
 
     /// From now on the probe says no.
@@ -271,10 +279,10 @@ impl FakeEngine {
         if self.lock().reachable { Ok(()) } else { Err(EngineError::Unreachable("the story says so".to_owned())) }
     }
 
-    async fn start(&self, spec: &ContainerSpec) -> Result<StartedContainer, EngineError> {
+    async fn start(&self, spec: &ContainerSpec) -> Result<String, EngineError> {
         self.answers()?;
         if let Some(there) = self.lock().containers.get(&spec.name) {
-            return Ok(StartedContainer { id: there.id.clone(), adopted: true });
+            return Ok(there.id.clone());
         }
         self.change(|table| table.asked.push(spec.name.clone()));
         self.until("starts to go on", |_| (!self.lock().holding).then_some(())).await;
@@ -300,7 +308,7 @@ impl FakeEngine {
         self.change(|table| {
             table.containers.insert(spec.name.clone(), container);
         });
-        Ok(StartedContainer { id, adopted: false })
+        Ok(id)
     }
 
     fn ended(&self, name: &str, code: i64) {
@@ -362,8 +370,20 @@ impl Engine for FakeEngine {
         Box::pin(async { self.lock().readiness.clone() })
     }
 
-    fn ensure_started<'a>(&'a self, spec: &'a ContainerSpec) -> BoxFuture<'a, Result<StartedContainer, EngineError>> {
+    fn create<'a>(&'a self, spec: &'a ContainerSpec) -> BoxFuture<'a, Result<String, EngineError>> {
         Box::pin(self.start(spec))
+    }
+
+    fn adopt<'a>(&'a self, spec: &'a AdoptionSpec) -> BoxFuture<'a, Result<Adoption, EngineError>> {
+        Box::pin(async move {
+            self.answers()?;
+            let table = self.lock();
+            Ok(match table.containers.get(&spec.name) {
+                None => Adoption::NotFound,
+                Some(there) if there.status == ContainerStatus::Created => Adoption::NotStarted,
+                Some(there) => Adoption::Adopted { id: there.id.clone() },
+            })
+        })
     }
 
     fn observe<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<ContainerView>, EngineError>> {

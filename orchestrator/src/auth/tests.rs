@@ -137,7 +137,7 @@ fn a_changed_claim_breaks_the_signature() {
 fn each_kind_is_refused_in_the_others_place() {
     let key = SigningKey::from_secret(SECRET);
     let (instance, job_id) = (InstanceId::generate(), JobId::generate());
-    let worker = key.issue_worker(instance, job_id, 2, now()).unwrap();
+    let worker = key.issue_worker(instance, job_id, 2, now() + chrono::Duration::hours(1)).unwrap();
     let identity = key.verify_worker(&worker.token, instance, now()).unwrap();
     assert_eq!(identity, WorkerIdentity { job_id, attempt: 2, jti: worker.jti.clone() });
     assert_eq!(key.verify_worker(&worker.token, instance, worker.expires_at), Err(TokenError::Expired));
@@ -155,7 +155,7 @@ fn the_folders_key_is_made_once_and_for_its_owner_alone() {
         let make = || SigningKey::load(None, folder.path()).unwrap();
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
         let keys = threads.into_iter().map(|thread| thread.join().unwrap());
-        keys.map(|key| key.issue_worker(InstanceId::nil(), JobId::nil(), 1, now()).unwrap().token).collect()
+        keys.map(|key| key.issue_worker(InstanceId::nil(), JobId::nil(), 1, now() + chrono::Duration::hours(1)).unwrap().token).collect()
     });
     let key = SigningKey::load(None, folder.path()).unwrap();
     for token in &tokens {

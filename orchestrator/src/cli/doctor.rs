@@ -200,13 +200,7 @@ async fn readiness(config: &Config) -> SandboxReadiness {
             detail: "GANTRY_SANDBOX is disabled".to_owned(),
         },
         SandboxMode::Docker => {
-            let engine = Docker::connect(DockerSettings {
-                host: config.sandbox.docker_host.clone(),
-                instance_id: InstanceId::generate(),
-                image: config.sandbox.image.clone(),
-                runtime: config.sandbox.runtime.clone(),
-                run_dir: config.run_dir.clone(),
-            });
+            let engine = Docker::connect(DockerSettings::of(config, InstanceId::generate()));
             let absent = absent_folders(&config.run_dir);
             let readiness = engine.probe().await;
             // A folder that somebody has used in the meantime is not empty, and stays.

@@ -29,6 +29,8 @@ pub struct SandboxSettings {
     pub images: Vec<String>,
     /// The engine's own default when left out.
     pub runtime: Option<String>,
+    /// Whether jobs may open datagram sockets of INET and INET6, whose buffers cgroup v1 does not count.
+    pub inet_datagrams: bool,
     /// How a worker reaches the orchestrator.
     pub transport: Transport,
     /// `DOCKER_HOST`; the engine's usual socket when left out.
@@ -46,6 +48,7 @@ pub(super) fn read(l: &mut Layers<'_>) -> Result<SandboxSettings, ConfigError> {
         image: l.text("sandbox.image", "gantry-worker:latest")?,
         images: l.list("sandbox.images")?,
         runtime: l.optional("sandbox.runtime")?,
+        inet_datagrams: l.flag("sandbox.inet_datagrams", false)?,
         transport,
         docker_host: docker_host(l)?,
     })

@@ -93,6 +93,7 @@ fn every_setting_has_a_variable_of_its_own() {
         "SANDBOX",
         "SANDBOX_IMAGE",
         "SANDBOX_RUNTIME",
+        "SANDBOX_INET_DATAGRAMS",
         "SANDBOX_TRANSPORT",
         "MAX_PARALLEL_JOBS",
         "STUCK_AFTER_SECONDS",

@@ -2,10 +2,10 @@
 //!
 //! Never decides what to do next; that is `plan`'s, from fresh facts.
 
-use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+use std::{fs, io, path::PathBuf, sync::Arc, time::Duration};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use protocol::{ContainerInfo, JobId, JobReason};
+use protocol::{ContainerInfo, JobId, JobReason, Limits};
 use tracing::{Instrument as _, Span};
 
 use super::{
@@ -17,8 +17,8 @@ use crate::{
     clock::Clock,
     domain::job::{AttemptStart, Death, JobRecord, Refused, Step, WorkerSession},
     engine::{
-        ContainerRole, ContainerSpec, ContainerStatus, ContainerView, Engine, EngineError, Resources, SandboxReadiness,
-        StartedContainer,
+        Adoption, AdoptionSpec, ContainerRole, ContainerSpec, ContainerStatus, Engine, EngineError, EngineFacts, Resources,
+        SandboxReadiness,
     },
     failpoint,
     store::{Changed, Store, StoreError},
@@ -67,7 +67,7 @@ enum Undone {
     #[error("the sandbox is not ready")]
     NotReady,
     #[error("run folder")]
-    Folder(#[from] std::io::Error),
+    Folder(#[from] io::Error),
     #[error("worker token")]
     Token(#[from] TokenError),
 }
@@ -79,8 +79,8 @@ impl Hands {
         let span = self.span(&action).await;
         if let Err(error) = self.try_apply(action.clone()).instrument(span).await {
             tracing::warn!(?subject, error = &error as &dyn std::error::Error, "will be tried again: {action:?}");
-            if matches!(error, Undone::Engine(_)) {
-                self.sandbox.doubt().await;
+            if matches!(error, Undone::Engine(EngineError::Unreachable(_) | EngineError::Other(_))) {
+                self.sandbox.doubt();
             }
             tokio::time::sleep(REST).await;
         }
@@ -123,6 +123,12 @@ impl Hands {
                 self.store.end(job, now, |job| job.fail(now, spent.reason(), spent.message())).await?;
                 Ok(())
             }
+            Action::FailUnavailable { job } => {
+                let now = self.clock.now();
+                let fail = |job: JobRecord| job.fail(now, JobReason::SandboxUnavailable, plan::UNAVAILABLE.to_owned());
+                self.store.end(job, now, fail).await?;
+                Ok(())
+            }
             Action::Orphan { job } => {
                 let now = self.clock.now();
                 self.store.change(job, now, |job| job.cancel_with_parent(now)).await?;
@@ -150,20 +156,8 @@ impl Hands {
         let old = job.container.clone().filter(|_| job.attempt > 0);
         let now = self.clock.now();
         let attempt = job.attempt + 1;
-        let token = self.auth.mint(id, attempt, now)?;
-        let container = ContainerInfo {
-            id: None,
-            name: format!("gantry-job-{id}-{attempt}"),
-            image: job.image.clone(),
-            engine: facts.engine,
-            runtime: facts.runtime,
-            transport: "unix".to_owned(),
-            workspace: "fsize+sweep".to_owned(),
-            node: Some(facts.node),
-            posture: facts.posture,
-            exit_code: None,
-            oom_killed: None,
-        };
+        let token = self.auth.mint(id, attempt, now, Duration::from_secs(job.limits.timeout_seconds))?;
+        let container = container_info(format!("gantry-job-{id}-{attempt}"), job.image.clone(), facts);
         let start = AttemptStart {
             attempt,
             token_hash: token.hash,
@@ -183,7 +177,12 @@ impl Hands {
             tracing::error!(job.id = %id, error = &error as &dyn std::error::Error, "no workspace");
             return self.die(&job, internal("the workspace cannot be made; see the orchestrator's log")).await;
         }
-        self.sockets.open(&container.name, SocketJob { job: id, attempt }, &token.token)?;
+        let opened = self.sockets.open(&container.name, SocketJob { job: id, attempt }, &token.token);
+        if let Err(error) = opened {
+            tracing::error!(job.id = %id, %error, "no run folder");
+            let death = Death { infrastructure: true, ..internal("the run folder cannot be made; see the orchestrator's log") };
+            return self.die(&job, death).await;
+        }
         failpoint::reach("start.after_folder");
         self.ensure(&job).await
     }
@@ -195,67 +194,92 @@ impl Hands {
         self.remove(&container.name).await
     }
 
-    /// An attempt that exists: after a restart, or when a start was cut short.
+    /// An attempt that exists: after a restart, or when a start was cut short. Its container is taken up as it is; another
+    /// one is made only where the first was never started, since else the work would be done again.
     async fn resume(&self, id: JobId) -> Result<(), Undone> {
         let Some(job) = self.store.job(id).await? else { return Ok(()) };
         let Some(container) = &job.container else { return Ok(()) };
-        // Only what is there is taken up: a container made now would do the work again.
-        let Some(seen) = self.engine.observe(&container.name).await? else {
-            return self.die(&job, plan::vanished()).await;
-        };
-        let socket = SocketJob { job: id, attempt: job.attempt };
         if matches!(job.session, WorkerSession::Open(_)) {
             // The process may have died between opening the session and this.
             self.sockets.token_files().remove(&container.name)?;
         }
-        if seen.status == ContainerStatus::Created {
-            self.sockets.serve(&container.name, socket)?;
-            return self.ensure(&job).await;
-        }
         // Its worker goes on meanwhile: whatever the engine says now is no reason to end that, but for a wrong posture.
-        match self.engine.ensure_started(&self.spec(&job, container)).await {
-            Ok(started) => self.started(&job, container, started).await?,
-            Err(error @ EngineError::PostureMismatch { .. }) => return self.give_up(&job, container, &error).await,
-            Err(error) => return Err(error.into()),
+        match self.engine.adopt(&adoption(&job, container)).await {
+            Ok(Adoption::Adopted { id: found }) => {
+                self.started(&job, container, found, true).await?;
+                let served = self.sockets.serve(&container.name, SocketJob { job: id, attempt: job.attempt });
+                match served {
+                    // The mount points at nothing for ever: its worker can never reach us again.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => self.give_up_unreachable(&job, container).await,
+                    served => Ok(served?),
+                }
+            }
+            Ok(Adoption::NotStarted) => self.make_anew(job).await,
+            Ok(Adoption::NotFound) => self.die(&job, plan::vanished()).await,
+            Err(error @ EngineError::PostureMismatch { .. }) => self.give_up(&job, container, &error).await,
+            Err(error) => Err(error.into()),
         }
-        self.sockets.serve(&container.name, socket)?;
-        Ok(())
+    }
+
+    /// The attempt's container was created and never started: it is made again by today's settings, in the same attempt.
+    async fn make_anew(&self, mut job: JobRecord) -> Result<(), Undone> {
+        let SandboxReadiness::Ready(facts) = self.sandbox.state().await else { return Err(Undone::NotReady) };
+        let Some(name) = job.container.as_ref().map(|container| container.name.clone()) else { return Ok(()) };
+        self.engine.remove(&name).await?;
+        let container = container_info(name, job.image.clone(), facts);
+        if let Err(error) = self.sockets.serve(&container.name, SocketJob { job: job.id, attempt: job.attempt }) {
+            tracing::error!(job.id = %job.id, %error, "no run folder");
+            let death = Death { infrastructure: true, ..internal("the run folder is gone; see the orchestrator's log") };
+            return self.die(&job, death).await;
+        }
+        self.store.set_container(job.id, job.attempt, &container).await?;
+        job.container = Some(container);
+        self.ensure(&job).await
+    }
+
+    async fn give_up_unreachable(&self, job: &JobRecord, container: &ContainerInfo) -> Result<(), Undone> {
+        tracing::warn!(job.id = %job.id, job.attempt, container = container.name, "the run folder is gone");
+        self.remove(&container.name).await?;
+        let message = "the run folder is gone, so that its worker could not report any more".to_owned();
+        self.die(job, Death { reason: JobReason::WorkerLost, message, infrastructure: true }).await
     }
 
     async fn started(
         &self,
         job: &JobRecord,
         container: &ContainerInfo,
-        started: StartedContainer,
+        id: String,
+        adopted: bool,
     ) -> Result<(), Undone> {
-        tracing::info!(job.id = %job.id, job.attempt, container = container.name, adopted = started.adopted, "container started");
-        let container = ContainerInfo { id: Some(started.id), ..container.clone() };
+        tracing::info!(job.id = %job.id, job.attempt, container = container.name, adopted, "container started");
+        let container = ContainerInfo { id: Some(id), ..container.clone() };
         self.store.set_container(job.id, job.attempt, &container).await?;
         Ok(())
     }
 
     async fn ensure(&self, job: &JobRecord) -> Result<(), Undone> {
         let Some(container) = &job.container else { return Ok(()) };
-        let spec = self.spec(job, container);
-        let mut tried = self.engine.ensure_started(&spec).await;
-        // It may run by now, its worker at work: an answer that was lost is no failure.
-        let running = |seen: ContainerView| seen.status == ContainerStatus::Running;
-        if matches!(tried, Err(EngineError::Unreachable(_) | EngineError::Other(_)))
-            && self.engine.observe(&container.name).await?.is_some_and(running)
-        {
-            tried = self.engine.ensure_started(&spec).await;
+        let mut created = self.engine.create(&self.spec(job, container)).await;
+        if let Err(EngineError::Unreachable(_) | EngineError::Other(_)) = &created {
+            // It may run by now, its worker at work: an answer that was lost is no failure.
+            match self.engine.adopt(&adoption(job, container)).await {
+                Ok(Adoption::Adopted { id }) => created = Ok(id),
+                Ok(Adoption::NotStarted | Adoption::NotFound) => {}
+                Err(error @ EngineError::PostureMismatch { .. }) => created = Err(error),
+                Err(error) => return Err(error.into()),
+            }
         }
-        match tried {
-            Ok(started) => {
+        match created {
+            Ok(id) => {
                 failpoint::reach("start.after_start");
-                self.started(job, container, started).await
+                self.started(job, container, id, false).await
             }
             Err(error) => self.give_up(job, container, &error).await,
         }
     }
 
     async fn give_up(&self, job: &JobRecord, container: &ContainerInfo, error: &EngineError) -> Result<(), Undone> {
-        self.sandbox.doubt().await;
+        self.sandbox.doubt();
         tracing::warn!(job.id = %job.id, job.attempt, error = error as &dyn std::error::Error, "container not started");
         // Confirmed gone, or not done: no other attempt starts beside one that may yet come up.
         self.engine.remove(&container.name).await?;
@@ -272,12 +296,7 @@ impl Hands {
             created_at: job.created_at,
             role: ContainerRole::Job,
             image: job.image.clone(),
-            resources: Resources {
-                memory_mb: job.limits.memory_mb,
-                cpus: job.limits.cpus,
-                pids: job.limits.pids,
-                disk_mb: job.limits.disk_mb,
-            },
+            resources: resources(job),
             run_folder: self.sockets.folder(&container.name),
             workspace: self.workspaces.folder(job.id),
             traceparent: job.traceparent.clone(),
@@ -399,6 +418,39 @@ impl Hands {
         }
         let end = last.floor_char_boundary(MAX_SHOWN_BYTES);
         Some(last[..end].to_owned())
+    }
+}
+
+/// How the container of an attempt is known again, from the job's row alone.
+fn adoption(job: &JobRecord, container: &ContainerInfo) -> AdoptionSpec {
+    AdoptionSpec {
+        name: container.name.clone(),
+        id: container.id.clone(),
+        job_id: job.id,
+        attempt: job.attempt,
+        posture: container.posture.clone(),
+        resources: resources(job),
+    }
+}
+
+fn resources(job: &JobRecord) -> Resources {
+    let Limits { memory_mb, cpus, pids, disk_mb, .. } = job.limits;
+    Resources { memory_mb, cpus, pids, disk_mb }
+}
+
+fn container_info(name: String, image: String, facts: EngineFacts) -> ContainerInfo {
+    ContainerInfo {
+        id: None,
+        name,
+        image,
+        engine: facts.engine,
+        runtime: facts.runtime,
+        transport: "unix".to_owned(),
+        workspace: "fsize+sweep".to_owned(),
+        node: Some(facts.node),
+        posture: facts.posture,
+        exit_code: None,
+        oom_killed: None,
     }
 }
 

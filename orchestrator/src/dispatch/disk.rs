@@ -56,7 +56,7 @@ impl DiskSweep {
                 () = tokio::time::sleep(EVERY) => {}
             }
             let running = match self.store.unfinished(0).await {
-                Ok(running) => running,
+                Ok(running) => running.jobs,
                 Err(error) => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,

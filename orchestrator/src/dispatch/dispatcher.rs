@@ -9,7 +9,7 @@ use std::{
 };
 
 use protocol::{JobId, JobState};
-use tokio::{sync::Notify, task::JoinSet, time::timeout};
+use tokio::{sync::Notify, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -21,8 +21,8 @@ use crate::{
     auth::WorkerTokens,
     clock::Clock,
     domain::{budget::DayLimits, job::JobRecord},
-    engine::{Engine, SandboxReadiness},
-    store::{Store, StoreError},
+    engine::{Engine, ReadinessReason, SandboxReadiness},
+    store::{Store, StoreError, Unfinished},
     telemetry::metrics::Metrics,
     workspace::Workspaces,
 };
@@ -81,6 +81,18 @@ pub struct Dispatcher {
     day_limits: DayLimits,
     limits: PlanLimits,
     wake: Wake,
+    seen: Seen,
+}
+
+/// What earlier looks have told, so that it is told once.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Whether pending jobs have been told that they no longer wait for the sandbox.
+    reported_ready: bool,
+    /// Jobs whose row makes no sense.
+    unreadable: HashSet<JobId>,
+    /// The sandbox's state at the last look.
+    sandbox: Option<SandboxReadiness>,
 }
 
 impl Dispatcher {
@@ -100,17 +112,15 @@ impl Dispatcher {
             lease: settings.lease,
         };
         let (overfull, pulse, limits) = (settings.overfull, settings.pulse, settings.limits);
-        Self { hands: Arc::new(hands), overfull, pulse, day_limits: settings.day_limits, limits, wake }
+        Self { hands: Arc::new(hands), overfull, pulse, day_limits: settings.day_limits, limits, wake, seen: Seen::default() }
     }
 
     /// Runs until told to drain; then starts nothing more, lets what is at work finish, and leaves containers running.
-    pub async fn run(self, drain: CancellationToken) {
+    pub async fn run(mut self, drain: CancellationToken) {
         let mut at_work: JoinSet<Subject> = JoinSet::new();
         let mut busy: HashSet<Subject> = HashSet::new();
-        // What an earlier process told pending jobs may no longer be so.
-        let mut reported_ready = false;
         while !drain.is_cancelled() {
-            let (next, open) = match self.look(&busy, &mut reported_ready).await {
+            let (next, open) = match self.look(&busy).await {
                 Ok(seen) => seen,
                 // A database that is busy for a while, or full, ends nothing: what runs goes on, and is looked at again.
                 Err(error) => {
@@ -134,6 +144,7 @@ impl Dispatcher {
                 () = drain.cancelled() => {}
                 () = self.wake.0.notified() => {}
                 () = self.hands.engine.changed() => {}
+                () = self.hands.sandbox.changed(self.seen.sandbox.as_ref()) => {}
                 Some(done) = at_work.join_next() => forget(&mut busy, done),
                 () = tokio::time::sleep(wait) => {}
             }
@@ -148,8 +159,8 @@ impl Dispatcher {
 
     /// Reads the facts and decides. Containers are listed before jobs are read: a job that ends in between is then seen
     /// as ended, and never as one whose container vanished.
-    async fn look(&self, busy: &HashSet<Subject>, reported_ready: &mut bool) -> Result<(Plan, bool), StoreError> {
-        let hands = &self.hands;
+    async fn look(&mut self, busy: &HashSet<Subject>) -> Result<(Plan, bool), StoreError> {
+        let hands = Arc::clone(&self.hands);
         let containers = match hands.engine.list().await {
             Ok(containers) => Some(containers),
             Err(error) => {
@@ -161,16 +172,20 @@ impl Dispatcher {
             tracing::warn!(%error, "cannot list the run folders");
             vec![]
         });
-        let jobs = hands.store.unfinished(self.limits.max_parallel_per_user).await?;
+        let Unfinished { jobs, unreadable } = hands.store.unfinished(self.limits.max_parallel_per_user).await?;
+        let mut unreadable = self.note_unreadable(unreadable);
         let pending = jobs.iter().any(|job| job.state == JobState::Pending && !job.held);
-        let may_start = pending && self.ready(reported_ready).await;
+        let may_start = self.may_start(&jobs, pending).await;
         let open: HashSet<JobId> = jobs.iter().map(|job| job.id).collect();
         let mut ended = HashMap::new();
         for job in containers.iter().flatten().filter_map(|container| container.job_id) {
-            if !open.contains(&job)
-                && let Some(at) = hands.store.ended_at(job).await?
-            {
-                ended.insert(job, at);
+            if open.contains(&job) || unreadable.contains(&job) {
+                continue;
+            }
+            match hands.store.ended_at(job).await {
+                Ok(at) => ended.extend(at.map(|at| (job, at))),
+                Err(error) if error.may_pass() => return Err(error),
+                Err(error) => unreadable.extend(self.note_unreadable(vec![(job, error)])),
             }
         }
         let now = hands.clock.now();
@@ -181,6 +196,8 @@ impl Dispatcher {
         let decided = plan(&Facts {
             now,
             may_start,
+            disabled: hands.sandbox.is_disabled(),
+            unreadable: &unreadable,
             jobs: &jobs,
             containers: containers.as_deref(),
             ended: &ended,
@@ -210,20 +227,24 @@ impl Dispatcher {
         Ok(at_tools)
     }
 
-    /// Whether the sandbox is; while it is not, pending jobs say why they wait.
-    async fn ready(&self, reported: &mut bool) -> bool {
-        let probe = timeout(Duration::from_secs(30), self.hands.sandbox.state()).await;
-        let message = match probe {
-            Ok(SandboxReadiness::Ready(_)) => None,
-            Ok(SandboxReadiness::NotReady { reason, detail }) => {
-                Some(format!("waiting: {} ({detail})", reason.as_str()))
-            }
-            Err(_) => Some("waiting: engine_unreachable (the probe takes too long)".to_owned()),
+    /// Whether new attempts may start, by the state that was published last; while they may not, pending jobs say why they
+    /// wait. Never waits for a probe: one is asked for, and its answer wakes the loop.
+    async fn may_start(&mut self, jobs: &[JobRecord], pending: bool) -> bool {
+        let sandbox = &self.hands.sandbox;
+        if pending || jobs.iter().any(|job| job.state == JobState::Stuck) {
+            sandbox.refresh();
+        }
+        self.seen.sandbox = sandbox.published();
+        let message = match &self.seen.sandbox {
+            Some(SandboxReadiness::Ready(_)) => None,
+            Some(SandboxReadiness::NotReady { reason, .. }) => Some(waiting_for(*reason)),
+            // The first probe is at work.
+            None => return false,
         };
         let ready = message.is_none();
-        if ready != *reported || !ready {
-            match self.hands.store.explain_pending(message.as_deref()).await {
-                Ok(()) => *reported = ready,
+        if pending && (ready != self.seen.reported_ready || !ready) {
+            match self.hands.store.explain_pending(message).await {
+                Ok(()) => self.seen.reported_ready = ready,
                 // For people only: a database that is busy for a while, or full, ends nothing for that.
                 Err(error) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "pending jobs are not told why they wait");
@@ -231,6 +252,29 @@ impl Dispatcher {
             }
         }
         ready
+    }
+
+    /// The ids of jobs whose row makes no sense. Each is told and counted once.
+    fn note_unreadable(&mut self, unreadable: Vec<(JobId, StoreError)>) -> HashSet<JobId> {
+        for (job, error) in &unreadable {
+            if self.seen.unreadable.insert(*job) {
+                let error: &dyn std::error::Error = error;
+                tracing::error!(job.id = %job, error, "the row of this job makes no sense; the job is left alone");
+                self.hands.metrics.unreadable_job();
+            }
+        }
+        unreadable.into_iter().map(|(job, _)| job).collect()
+    }
+}
+
+/// What a pending job says while it waits. What exactly is wrong is the operator's to know, in `/readyz` and the log.
+const fn waiting_for(reason: ReadinessReason) -> &'static str {
+    match reason {
+        ReadinessReason::EngineUnreachable => "waiting: the container engine does not answer",
+        ReadinessReason::ImageMissing => "waiting: the job image is not on the server",
+        ReadinessReason::RuntimeMissing => "waiting: the container runtime is not on the server",
+        ReadinessReason::PostureUnsupported => "waiting: the container engine cannot isolate jobs as required",
+        ReadinessReason::DisabledByConfig => "waiting: the sandbox is disabled by the operator",
     }
 }
 

@@ -11,5 +11,5 @@ mod sockets;
 pub use disk::{DiskSweep, Overfull};
 pub use dispatcher::{Dispatcher, DispatcherSettings, Wake};
 pub use pulse::{InFlight, Pulse, Signs};
-pub use sandbox::Sandbox;
+pub use sandbox::{Prober, Sandbox};
 pub use sockets::{ServeSocket, SocketJob, Sockets, TokenFiles};

@@ -32,10 +32,14 @@ pub struct Facts<'a> {
     pub now: DateTime<Utc>,
     /// Whether new attempts may start: the sandbox is ready and the process is not draining.
     pub may_start: bool,
+    /// Whether the operator wants no sandbox: what runs is looked after to its end, and nothing else will ever start.
+    pub disabled: bool,
     /// Every job that runs, and of the pending ones at least those that could start.
     pub jobs: &'a [JobRecord],
     /// Every container of this instance; none when the engine cannot say.
     pub containers: Option<&'a [ContainerView]>,
+    /// Open jobs whose row makes no sense: nothing is done about them, their containers and their run folders.
+    pub unreadable: &'a HashSet<JobId>,
     /// When the jobs of containers ended that are not among `jobs`; absent = no such job.
     pub ended: &'a HashMap<JobId, DateTime<Utc>>,
     /// Run folders on disk, by name.
@@ -128,6 +132,11 @@ pub enum Action {
         /// Which budget.
         spent: Spent,
     },
+    /// It can never begin: the operator wants no sandbox.
+    FailUnavailable {
+        /// This job.
+        job: JobId,
+    },
     /// Its parent ended: cancel it.
     Orphan {
         /// This job.
@@ -171,6 +180,7 @@ impl Action {
             | Self::Nudge { job }
             | Self::StartAgain { job }
             | Self::Refuse { job, .. }
+            | Self::FailUnavailable { job }
             | Self::Orphan { job }
             | Self::Cancel { job }
             | Self::Expire { job }
@@ -190,6 +200,7 @@ impl Action {
             Self::Nudge { .. } => "job.nudge",
             Self::StartAgain { .. } => "job.start_again",
             Self::Refuse { .. } => "job.refuse",
+            Self::FailUnavailable { .. } => "job.fail_unavailable",
             Self::Orphan { .. } => "job.orphan",
             Self::Cancel { .. } => "job.cancel",
             Self::Expire { .. } => "job.expire",
@@ -261,7 +272,7 @@ fn plan_stray(facts: &Facts<'_>, by_job: &HashMap<JobId, &JobRecord>, container:
         return;
     }
     if let Some(job) = container.job_id {
-        if facts.busy.contains(&Subject::Job(job)) {
+        if facts.busy.contains(&Subject::Job(job)) || facts.unreadable.contains(&job) {
             return;
         }
         if let Some(record) = by_job.get(&job)
@@ -292,7 +303,8 @@ fn plan_folders(facts: &Facts<'_>, by_job: &HashMap<JobId, &JobRecord>, containe
     let starting = facts.busy.iter().any(|subject| matches!(subject, Subject::Job(_)));
     for folder in facts.folders {
         let busy = facts.busy.contains(&Subject::Container(folder.clone()));
-        if !starting && !busy && !wanted.contains(folder.as_str()) {
+        let unreadable = facts.unreadable.iter().any(|id| folder.contains(&id.to_string()));
+        if !starting && !busy && !unreadable && !wanted.contains(folder.as_str()) {
             plan.actions.push(Action::Sweep { folder: folder.clone() });
         }
     }
@@ -331,7 +343,11 @@ fn plan_open(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) {
         return;
     }
     if job.state == JobState::Stuck {
-        plan.actions.push(repair(facts, job, signs));
+        let action = repair(facts, job, signs);
+        // While the sandbox is not ready a new attempt waits.
+        if facts.may_start || !matches!(action, Action::StartAgain { .. }) {
+            plan.actions.push(action);
+        }
         return;
     }
     let Some(container) = current(facts, job) else {
@@ -342,6 +358,7 @@ fn plan_open(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) {
         return;
     };
     match container.status {
+        ContainerStatus::Created if facts.disabled => plan.actions.push(Action::Settle { job: id, death: unavailable() }),
         ContainerStatus::Created => plan.actions.push(Action::Resume { job: id }),
         ContainerStatus::Exited { code, oom_killed } => {
             plan.actions.push(Action::Settle { job: id, death: exited(code, oom_killed) });
@@ -394,15 +411,29 @@ fn repair(facts: &Facts<'_>, job: &JobRecord, signs: Signs) -> Action {
     }
     let hears = signs.silent < facts.limits.lease
         && current(facts, job).is_some_and(|container| container.status == ContainerStatus::Running);
-    if job.repair_attempts == 0 && hears { Action::Nudge { job: job.id } } else { Action::StartAgain { job: job.id } }
+    if job.repair_attempts == 0 && hears {
+        Action::Nudge { job: job.id }
+    } else if facts.disabled {
+        Action::Settle { job: job.id, death: unavailable() }
+    } else {
+        Action::StartAgain { job: job.id }
+    }
 }
 
 /// Pending jobs by priority, then age, as far as the slots reach.
 fn plan_starts(facts: &Facts<'_>, plan: &mut Plan) {
+    if facts.disabled {
+        let waits = |job: &&JobRecord| {
+            let is_free = !facts.busy.contains(&Subject::Job(job.id)) && !facts.orphaned.contains(&job.id);
+            job.state == JobState::Pending && !job.held && job.cancel_requested_at.is_none() && is_free
+        };
+        plan.actions.extend(facts.jobs.iter().filter(waits).map(|job| Action::FailUnavailable { job: job.id }));
+        return;
+    }
     if !facts.may_start {
         return;
     }
-    let mut running = 0;
+    let mut running = count_lingering(facts);
     let mut per_user: HashMap<&str, usize> = HashMap::new();
     let mut waiting: Vec<&JobRecord> = vec![];
     for job in facts.jobs {
@@ -436,6 +467,34 @@ fn plan_starts(facts: &Facts<'_>, plan: &mut Plan) {
         }
     }
 }
+
+/// Containers that still run though their jobs have ended: a slot is free only when its container is gone. One whose worker
+/// has just reported does not count, since it leaves by itself in a moment.
+fn count_lingering(facts: &Facts<'_>) -> usize {
+    let has_slot: HashSet<JobId> = facts
+        .jobs
+        .iter()
+        .filter(|job| job.state != JobState::Pending || facts.busy.contains(&Subject::Job(job.id)))
+        .map(|job| job.id)
+        .collect();
+    let leaves = |job: JobId| {
+        let ended = facts.ended.get(&job).is_some_and(|at| *at + POLITE > facts.now && *at <= facts.now);
+        ended && !facts.busy.contains(&Subject::Job(job))
+    };
+    let lingers = |container: &&ContainerView| {
+        matches!(container.status, ContainerStatus::Running | ContainerStatus::Unknown)
+            && container.job_id.is_some_and(|job| !has_slot.contains(&job) && !leaves(job))
+    };
+    facts.containers.into_iter().flatten().filter(|c| c.role == Some(ContainerRole::Job)).filter(lingers).count()
+}
+
+/// The operator has switched the sandbox off.
+fn unavailable() -> Death {
+    Death { reason: JobReason::SandboxUnavailable, message: UNAVAILABLE.to_owned(), infrastructure: false }
+}
+
+/// What a job is told that can never begin.
+pub(super) const UNAVAILABLE: &str = "the sandbox is disabled by the operator";
 
 /// Its container is gone.
 pub(super) fn vanished() -> Death {

@@ -15,7 +15,10 @@ use std::{
 
 use agent::BoxFuture;
 use protocol::InstanceId;
-use tokio::{sync::Mutex, task::JoinHandle};
+use tokio::{
+    sync::{Mutex, Semaphore},
+    task::JoinHandle,
+};
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
@@ -24,11 +27,13 @@ use self::{
     watch::Watch,
 };
 use super::{
-    ContainerSpec, ContainerView, Engine, EngineError, SandboxReadiness, StartedContainer,
+    Adoption, AdoptionSpec, ContainerSpec, ContainerView, Engine, EngineError, SandboxReadiness,
     paths::{HostPaths, own_container_id},
-    probe::Passed,
+    probe::ProbeMemory,
+    seccomp,
     spec::{self, Ground, ImageFacts},
 };
+use crate::config::Config;
 
 mod client;
 mod lifecycle;
@@ -37,6 +42,10 @@ mod watch;
 mod wire;
 
 pub(super) use survey::Survey;
+
+/// Containers that are ended at the same time. A burst of some 50 ends can deadlock Docker 20.10: its libnetwork takes two
+/// locks in one order while an ending container leaves its network, and in the other where it forgets the endpoint.
+const MAX_CONCURRENT_ENDS: usize = 4;
 
 /// An inspection under way.
 type Look = JoinHandle<Result<wire::Inspected, Fault>>;
@@ -54,6 +63,22 @@ pub struct DockerSettings {
     pub runtime: Option<String>,
     /// One folder per live container, as the orchestrator sees it (`GANTRY_RUN_DIR`).
     pub run_dir: PathBuf,
+    /// Whether jobs may open datagram sockets of INET and INET6.
+    pub inet_datagrams: bool,
+}
+
+impl DockerSettings {
+    /// As the configuration has them, for this install's containers.
+    pub fn of(config: &Config, instance_id: InstanceId) -> Self {
+        Self {
+            host: config.sandbox.docker_host.clone(),
+            instance_id,
+            image: config.sandbox.image.clone(),
+            runtime: config.sandbox.runtime.clone(),
+            run_dir: config.run_dir.clone(),
+            inet_datagrams: config.sandbox.inet_datagrams,
+        }
+    }
 }
 
 /// Docker, or what speaks its API.
@@ -62,10 +87,12 @@ pub struct Docker {
     client: Arc<Client>,
     /// What was learned about the engine; none until the first call that needs it.
     known: std::sync::Mutex<Option<Arc<Known>>>,
-    /// The last full probe that went well.
-    pub(super) passed: Mutex<Option<Passed>>,
-    /// An engine error came since the last probe.
-    doubt: AtomicBool,
+    /// What earlier probes found.
+    pub(super) probed: Mutex<ProbeMemory>,
+    /// The engine failed as a whole since the last probe.
+    probe_stale: AtomicBool,
+    /// Permits to end a container.
+    ends: Semaphore,
     watch: Mutex<Watch>,
     /// Containers that something happened to since they were last looked at.
     moved: std::sync::Mutex<HashSet<String>>,
@@ -79,6 +106,7 @@ pub struct Docker {
 #[derive(Debug)]
 struct Known {
     runtime: String,
+    seccomp: String,
     paths: HostPaths,
 }
 
@@ -89,8 +117,9 @@ impl Docker {
             client: Arc::new(Client::new(settings.host.as_deref())),
             settings,
             known: std::sync::Mutex::new(None),
-            passed: Mutex::new(None),
-            doubt: AtomicBool::new(false),
+            probed: Mutex::new(ProbeMemory::default()),
+            probe_stale: AtomicBool::new(false),
+            ends: Semaphore::new(MAX_CONCURRENT_ENDS),
             watch: Mutex::new(Watch::default()),
             moved: std::sync::Mutex::default(),
             looks: std::sync::Mutex::default(),
@@ -98,9 +127,9 @@ impl Docker {
         }
     }
 
-    /// Whether an engine error came since this was last asked.
-    pub(super) fn take_doubt(&self) -> bool {
-        self.doubt.swap(false, Ordering::Relaxed)
+    /// Whether the engine has failed as a whole since this was last asked.
+    pub(super) fn take_probe_stale(&self) -> bool {
+        self.probe_stale.swap(false, Ordering::Relaxed)
     }
 
     fn moved(&self) -> MutexGuard<'_, HashSet<String>> {
@@ -111,10 +140,15 @@ impl Docker {
         self.looks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn noted<T>(&self, result: Result<T, EngineError>) -> Result<T, EngineError> {
-        if let Err(error) = &result {
-            tracing::debug!(%error, "engine call failed");
-            self.doubt.store(true, Ordering::Relaxed);
+    /// Only what tells of the whole engine makes the next probe a full one: a list that fails, and a container that does not
+    /// show its posture. That one container is not there, or hangs, does not.
+    fn mark_stale<T>(
+        &self,
+        result: Result<T, EngineError>,
+        is_engine_wide: impl FnOnce(&EngineError) -> bool,
+    ) -> Result<T, EngineError> {
+        if result.as_ref().is_err_and(is_engine_wide) {
+            self.probe_stale.store(true, Ordering::Relaxed);
         }
         result
     }
@@ -130,7 +164,8 @@ impl Docker {
     /// Takes in what a fresh look at the engine says.
     async fn learn(&self, default_runtime: String) -> Result<Arc<Known>, EngineError> {
         let runtime = self.settings.runtime.clone().unwrap_or(default_runtime);
-        let known = Arc::new(Known { runtime, paths: self.host_paths().await? });
+        let seccomp = seccomp::profile(self.settings.inet_datagrams)?;
+        let known = Arc::new(Known { runtime, seccomp, paths: self.host_paths().await? });
         self.remembered(Some(known.clone()));
         Ok(known)
     }
@@ -185,6 +220,7 @@ impl Known {
         Ground {
             instance_id,
             runtime: &self.runtime,
+            seccomp: &self.seccomp,
             image,
             run_folder: &folders.run_folder,
             workspace: &folders.workspace,
@@ -197,36 +233,41 @@ impl Engine for Docker {
         Box::pin(self.probe_all().instrument(tracing::info_span!("container.probe")))
     }
 
-    fn ensure_started<'a>(&'a self, spec: &'a ContainerSpec) -> BoxFuture<'a, Result<StartedContainer, EngineError>> {
-        let span = tracing::info_span!("container.start", container.name = spec.name, attempt = spec.attempt);
-        Box::pin(async move { self.noted(self.start(spec).await) }.instrument(span))
+    fn create<'a>(&'a self, spec: &'a ContainerSpec) -> BoxFuture<'a, Result<String, EngineError>> {
+        let span = tracing::info_span!("container.create", container.name = spec.name, attempt = spec.attempt);
+        Box::pin(async move { self.mark_stale(self.start(spec).await, |error| matches!(error, EngineError::PostureMismatch { .. })) }.instrument(span))
+    }
+
+    fn adopt<'a>(&'a self, spec: &'a AdoptionSpec) -> BoxFuture<'a, Result<Adoption, EngineError>> {
+        let span = tracing::info_span!("container.adopt", container.name = spec.name, attempt = spec.attempt);
+        Box::pin(async move { self.take_up(spec).await }.instrument(span))
     }
 
     fn observe<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<ContainerView>, EngineError>> {
-        Box::pin(async move { self.noted(self.find(name).await.map(|found| found.as_ref().map(wire::view))) })
+        Box::pin(async move { self.find(name).await.map(|found| found.as_ref().map(wire::view)) })
     }
 
     fn list(&self) -> BoxFuture<'_, Result<Vec<ContainerView>, EngineError>> {
-        Box::pin(async move { self.noted(self.all(&[self.instance_label()]).await) })
+        Box::pin(async move { self.mark_stale(self.all(&[self.instance_label()]).await, |error| matches!(error, EngineError::Unreachable(_) | EngineError::Other(_))) })
     }
 
     fn stop<'a>(&'a self, name: &'a str, grace: Duration) -> BoxFuture<'a, Result<(), EngineError>> {
         let span = tracing::info_span!("container.stop", container.name = name);
-        Box::pin(async move { self.noted(self.end(name, grace).await) }.instrument(span))
+        Box::pin(async move { self.end(name, grace).await }.instrument(span))
     }
 
     fn kill<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
         let span = tracing::info_span!("container.kill", container.name = name);
-        Box::pin(async move { self.noted(self.end_now(name).await) }.instrument(span))
+        Box::pin(async move { self.end_now(name).await }.instrument(span))
     }
 
     fn logs<'a>(&'a self, name: &'a str, max_bytes: usize) -> BoxFuture<'a, Result<String, EngineError>> {
-        Box::pin(async move { self.noted(self.printed(name, max_bytes).await) })
+        Box::pin(async move { self.printed(name, max_bytes).await })
     }
 
     fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
         let span = tracing::info_span!("container.remove", container.name = name);
-        Box::pin(async move { self.noted(self.clear(name).await) }.instrument(span))
+        Box::pin(async move { self.clear(name).await }.instrument(span))
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {

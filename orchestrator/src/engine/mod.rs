@@ -5,10 +5,11 @@ mod paths;
 mod posture;
 mod probe;
 mod seam;
+mod seccomp;
 mod spec;
 
 pub use docker::{Docker, DockerSettings};
 pub use seam::{
-    ContainerRole, ContainerSpec, ContainerStatus, ContainerView, Engine, EngineError, EngineFacts, ReadinessReason,
-    Resources, SandboxReadiness, StartedContainer,
+    Adoption, AdoptionSpec, ContainerRole, ContainerSpec, ContainerStatus, ContainerView, Engine, EngineError,
+    EngineFacts, ReadinessReason, Resources, SandboxReadiness,
 };

@@ -56,6 +56,14 @@ pub(super) struct Posture {
     /// Networks it is attached to, besides `none`.
     #[serde(rename = "NetworkSettings.Networks")]
     pub(super) networks: Vec<String>,
+    /// Name servers: one that nothing listens on, so that the host's do not get into `resolv.conf`.
+    #[serde(rename = "HostConfig.Dns")]
+    pub(super) dns: Vec<String>,
+    #[serde(rename = "HostConfig.DnsSearch")]
+    pub(super) dns_search: Vec<String>,
+    /// Kernel settings of its own network namespace.
+    #[serde(rename = "HostConfig.Sysctls")]
+    pub(super) sysctls: BTreeMap<String, String>,
     #[serde(rename = "HostConfig.Privileged")]
     pub(super) privileged: bool,
     #[serde(rename = "HostConfig.ReadonlyRootfs")]
@@ -128,16 +136,7 @@ pub(super) struct Ulimit {
 impl Posture {
     /// Compares what is wanted (`self`) with what was seen; the first difference is the refusal.
     pub(super) fn check(&self, seen: &Self) -> Result<(), EngineError> {
-        let (wanted, found) = (self.facts()?, seen.facts()?);
-        let fields: BTreeSet<&String> = wanted.keys().chain(found.keys()).collect();
-        for field in fields {
-            let (wanted, found) = (wanted.get(field), found.get(field));
-            if wanted != found {
-                let (wanted, found) = only_differences(wanted, found);
-                return Err(EngineError::PostureMismatch { field: field.clone(), found, wanted });
-            }
-        }
-        Ok(())
+        compare(&fields(self)?, &fields(seen)?)
     }
 
     /// SHA-256 in hex over what every container of this posture shares: nothing of a job, an image or its limits.
@@ -160,7 +159,7 @@ impl Posture {
             *limit = 0;
         }
         shared.ulimits.insert("fsize".to_owned(), Ulimit { soft: 0, hard: 0 });
-        let text = Value::Object(shared.facts()?).to_string();
+        let text = Value::Object(fields(&shared)?).to_string();
         Ok(Sha256::digest(text.as_bytes()).iter().fold(String::with_capacity(64), |mut hex, byte| {
             for nibble in [byte >> 4, byte & 0xf] {
                 hex.push(char::from_digit(u32::from(nibble), 16).unwrap_or('0'));
@@ -168,14 +167,56 @@ impl Posture {
             hex
         }))
     }
+}
 
-    /// The fields by name. An error here refuses: nothing that cannot be compared may start.
-    fn facts(&self) -> Result<Map<String, Value>, EngineError> {
-        match serde_json::to_value(self) {
-            Ok(Value::Object(fields)) => Ok(fields),
-            Ok(_) => Err(EngineError::Refused("the posture has no fields to compare".to_owned())),
-            Err(error) => Err(EngineError::Refused(format!("the posture cannot be compared: {error}"))),
+/// What can change on a container that lives (`docker update`, `docker network connect`), under inspect's names. An adopted
+/// container is compared by these with its job's row; everything else is as it was when it was compared before its start.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct LiveSettings {
+    #[serde(rename = "HostConfig.Memory")]
+    pub(super) memory_bytes: i64,
+    #[serde(rename = "HostConfig.MemorySwap")]
+    pub(super) memory_swap_bytes: i64,
+    #[serde(rename = "HostConfig.NanoCpus")]
+    pub(super) nano_cpus: i64,
+    #[serde(rename = "HostConfig.PidsLimit")]
+    pub(super) pids_limit: i64,
+    #[serde(rename = "HostConfig.RestartPolicy")]
+    pub(super) restart_policy: String,
+    /// Networks it is attached to, besides `none`.
+    #[serde(rename = "NetworkSettings.Networks")]
+    pub(super) networks: Vec<String>,
+}
+
+impl LiveSettings {
+    /// Compares what is wanted (`self`) with what was seen; the first difference is the refusal.
+    pub(super) fn check(&self, seen: &Self) -> Result<(), EngineError> {
+        compare(&fields(self)?, &fields(seen)?)
+    }
+}
+
+/// The field whose difference says least: the posture's digest is among the labels and changes with any other field.
+const COMPARED_LAST: &str = "Config.Labels";
+
+fn compare(wanted: &Map<String, Value>, found: &Map<String, Value>) -> Result<(), EngineError> {
+    let names: BTreeSet<(bool, &String)> =
+        wanted.keys().chain(found.keys()).map(|name| (name == COMPARED_LAST, name)).collect();
+    for (_, field) in names {
+        let (wanted, found) = (wanted.get(field), found.get(field));
+        if wanted != found {
+            let (wanted, found) = only_differences(wanted, found);
+            return Err(EngineError::PostureMismatch { field: field.clone(), found, wanted });
         }
+    }
+    Ok(())
+}
+
+/// The fields by name. An error here refuses: nothing that cannot be compared may start.
+fn fields<T: Serialize>(settings: &T) -> Result<Map<String, Value>, EngineError> {
+    match serde_json::to_value(settings) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(_) => Err(EngineError::Refused("the posture has no fields to compare".to_owned())),
+        Err(error) => Err(EngineError::Refused(format!("the posture cannot be compared: {error}"))),
     }
 }
 

@@ -4,6 +4,7 @@
 //! Owns what the probe makes and cleans it up, also what an earlier one left. Never says ready for what was not tried.
 
 use std::{
+    collections::HashSet,
     io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -30,10 +31,13 @@ const OUTPUT_MAX_BYTES: usize = 600;
 const SOCKET_PATH_MAX_BYTES: usize = 107;
 const NAME_PREFIX: &str = "gantry-probe-";
 
-/// What the last full probe was about; for the same, it need not be done again.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Passed {
-    facts: EngineFacts,
+/// What earlier probes of this process found, and need not find again.
+#[derive(Debug, Default)]
+pub(super) struct ProbeMemory {
+    /// What the last probe that went well was about.
+    passed: Option<EngineFacts>,
+    /// Images, by id and runtime, whose worker got through to its socket.
+    heard: HashSet<(String, String)>,
 }
 
 /// Why not, with what to do.
@@ -45,25 +49,25 @@ struct Unready {
 impl Docker {
     /// The whole probe, one at a time.
     pub(super) async fn probe_all(&self) -> SandboxReadiness {
-        let mut passed = self.passed.lock().await;
-        if self.take_doubt() {
-            *passed = None;
+        let mut memory = self.probed.lock().await;
+        if self.take_probe_stale() {
+            memory.passed = None;
         }
-        match self.probe_unless(passed.as_ref()).await {
+        match self.probe_unless(&mut memory).await {
             Ok(facts) => {
-                *passed = Some(Passed { facts: facts.clone() });
+                memory.passed = Some(facts.clone());
                 SandboxReadiness::Ready(facts)
             }
             Err(Unready { reason, detail }) => {
-                *passed = None;
+                memory.passed = None;
                 SandboxReadiness::NotReady { reason, detail }
             }
         }
     }
 
-    async fn probe_unless(&self, passed: Option<&Passed>) -> Result<EngineFacts, Unready> {
+    async fn probe_unless(&self, memory: &mut ProbeMemory) -> Result<EngineFacts, Unready> {
         let survey = self.survey().await.map_err(|error| self.not_found(&error))?;
-        if let Some(Passed { facts }) = passed
+        if let Some(facts) = &memory.passed
             && *facts == (EngineFacts { posture: facts.posture.clone(), ..survey.facts.clone() })
         {
             return Ok(facts.clone());
@@ -76,19 +80,22 @@ impl Docker {
             )));
         }
         self.remove_leftovers().await.map_err(|error| self.not_passed(&error))?;
-        let posture = self.round_trip(&survey).await?;
+        let subject = (survey.facts.image_id.clone(), survey.facts.runtime.clone());
+        let posture = self.try_container(&survey, !memory.heard.contains(&subject)).await?;
+        memory.heard.insert(subject);
         Ok(EngineFacts { posture, ..survey.facts })
     }
 
-    /// Makes the container and its socket, hears from it, and clears both away whatever came of it.
-    async fn round_trip(&self, survey: &Survey) -> Result<String, Unready> {
+    /// Makes a throw-away container and its socket, with `round_trip` hears from its worker, and clears both away whatever
+    /// came of it.
+    async fn try_container(&self, survey: &Survey, round_trip: bool) -> Result<String, Unready> {
         let job_id = JobId::generate();
         let name = format!("{NAME_PREFIX}{}", job_id.as_uuid().simple());
         let root = self.settings.run_dir.join(&name);
         let (folders, listener) = Folders::make(&root).await.map_err(|error| folder_trouble(&error))?;
         let spec = self.probe_spec(name, job_id, survey.now, &folders);
         let heard = tokio::select! {
-            heard = self.hear_from(&spec) => heard,
+            heard = self.posture_of(&spec, round_trip) => heard,
             error = answer_health(listener) => Err(folder_trouble(&error)),
         };
         let cleared = self.clear(&spec.name).await;
@@ -115,10 +122,17 @@ impl Docker {
         }
     }
 
+    async fn posture_of(&self, spec: &ContainerSpec, round_trip: bool) -> Result<String, Unready> {
+        if round_trip {
+            return self.hear_from(spec).await;
+        }
+        self.make_only(spec).await.map_err(|error| self.not_passed(&error))
+    }
+
     /// Starts it and waits for its exit code; the posture's digest when the worker was heard.
     async fn hear_from(&self, spec: &ContainerSpec) -> Result<String, Unready> {
-        let started = self.start(spec).await.map_err(|error| self.not_passed(&error))?;
-        let exit = self.exit_of(&started.id, ROUND_TRIP_LIMIT).await.map_err(|error| self.not_passed(&error))?;
+        let id = self.start(spec).await.map_err(|error| self.not_passed(&error))?;
+        let exit = self.exit_of(&id, ROUND_TRIP_LIMIT).await.map_err(|error| self.not_passed(&error))?;
         if let Some(ContainerStatus::Exited { code: 0, .. }) = exit {
             return self.digest_of(spec).await.map_err(|error| self.not_passed(&error));
         }

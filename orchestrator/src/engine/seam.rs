@@ -124,13 +124,38 @@ pub struct ContainerSpec {
     pub traceparent: Option<String>,
 }
 
-/// A container that runs.
+/// A container that was made by an earlier call, perhaps of an earlier process or version, and is to be taken up again.
+///
+/// It is identified by its name, its id where that is known, and its labels. Nothing here comes from today's settings: an
+/// upgrade or a changed setting ends no running job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdoptionSpec {
+    /// `gantry-job-<id>-<attempt>`.
+    pub name: String,
+    /// The engine's id, where the job's row has it.
+    pub id: Option<String>,
+    /// The job.
+    pub job_id: JobId,
+    /// Its attempt.
+    pub attempt: u32,
+    /// The posture's digest on the job's row.
+    pub posture: String,
+    /// The limits on the job's row: what can be changed on a container that lives.
+    pub resources: Resources,
+}
+
+/// What an adoption found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StartedContainer {
-    /// The engine's id.
-    pub id: String,
-    /// True when it ran already and was adopted.
-    pub adopted: bool,
+pub enum Adoption {
+    /// It runs, or has run: it is never started again.
+    Adopted {
+        /// The engine's id.
+        id: String,
+    },
+    /// It was created and never started.
+    NotStarted,
+    /// The engine has no container of this name.
+    NotFound,
 }
 
 /// A container of this instance as the engine sees it.
@@ -180,7 +205,7 @@ pub enum EngineError {
     /// The runtime is not there.
     #[error("runtime {0} is not on the engine")]
     RuntimeMissing(String),
-    /// The created container does not show the posture; it has been removed.
+    /// A container does not show its posture, or is not the one that was made. One that `create` met has been removed.
     #[error("the container does not meet the posture: {field} is {found}, must be {wanted}")]
     PostureMismatch {
         /// Inspect's name for it.
@@ -200,13 +225,17 @@ pub enum EngineError {
 
 /// Makes containers that meet the posture, sees them, and ends them. Every verb may be asked twice.
 pub trait Engine: Send + Sync {
-    /// The full probe: ping, version, runtime, image, a throw-away container that shows the posture is honoured, and a
-    /// socket round trip with the image's worker. The slow parts run once per image and start; a later call repeats
-    /// only the quick ones unless an engine error came between.
+    /// The full probe: ping, version, runtime, image, a throw-away container that shows the posture is honoured, and, once
+    /// per image in the life of this value, a socket round trip with the image's worker. A later call repeats only the
+    /// quick ones, unless the engine failed as a whole in between.
     fn probe(&self) -> BoxFuture<'_, SandboxReadiness>;
 
-    /// Creates (unless there), checks against the posture, starts (unless running).
-    fn ensure_started<'a>(&'a self, spec: &'a ContainerSpec) -> BoxFuture<'a, Result<StartedContainer, EngineError>>;
+    /// Creates, checks against the posture, starts; gives the engine's id. A container of this name that was created and
+    /// never started is replaced unless it is the same; one that runs or has run is adopted.
+    fn create<'a>(&'a self, spec: &'a ContainerSpec) -> BoxFuture<'a, Result<String, EngineError>>;
+
+    /// Takes up a container that is there. Never creates one, never starts one.
+    fn adopt<'a>(&'a self, spec: &'a AdoptionSpec) -> BoxFuture<'a, Result<Adoption, EngineError>>;
 
     /// One container; none when the engine has no such name.
     fn observe<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<ContainerView>, EngineError>>;

@@ -1,7 +1,7 @@
 //! What a container gets: from what the dispatcher asks for to the posture that the engine must show.
 //!
-//! Owns every fixed value of the sandbox (user, mounts, environment, limits, labels, seccomp profile). Pure: never talks
-//! to an engine, reads no file and no clock.
+//! Owns every fixed value of the sandbox (user, mounts, environment, limits, labels). Pure: never talks to an engine,
+//! reads no file and no clock.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,15 +11,12 @@ use std::{
 use protocol::InstanceId;
 
 use super::{
-    ContainerRole, ContainerSpec, EngineError,
-    posture::{MountSeen, Posture, Ulimit, env_name},
+    AdoptionSpec, ContainerRole, ContainerSpec, EngineError, Resources,
+    posture::{LiveSettings, MountSeen, Posture, Ulimit, env_name},
 };
 
 #[cfg(test)]
 pub(super) mod tests;
-
-/// The project's own seccomp profile.
-pub(super) const SECCOMP_PROFILE: &str = include_str!("../../../docker/seccomp.json");
 
 /// Label: this container is Gantry's.
 pub(super) const LABEL_MANAGED: &str = "gantry.managed";
@@ -34,7 +31,8 @@ pub(super) const LABEL_ROLE: &str = "gantry.role";
 /// Label: when it was made. Not compared: adopting does not know it.
 pub(super) const LABEL_CREATED_AT: &str = "gantry.created-at";
 const LABEL_OWNER: &str = "gantry.owner";
-const LABEL_POSTURE: &str = "gantry.posture";
+/// Label: digest of the posture it was made with.
+pub(super) const LABEL_POSTURE: &str = "gantry.posture";
 
 const WORKER: &str = "/usr/local/bin/gantry-worker";
 const USER: &str = "10001:10001";
@@ -47,7 +45,20 @@ const HOME_OPTIONS: &str = "rw,exec,nosuid,nodev,size=256m,uid=10001,gid=10001,m
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const DEFAULT_LANG: &str = "C.UTF-8";
 const SHM_BYTES: i64 = 64 * 1024 * 1024;
-const OPEN_FILES_MAX: i64 = 16_384;
+/// Four times a Linux login's default. Each open file can pin kernel memory that cgroup v1 does not count.
+const OPEN_FILES_MAX: i64 = 4_096;
+/// Timers and queued signals. The kernel counts them per user, and all jobs are one user to it.
+const PENDING_SIGNALS_MAX: i64 = 1_024;
+/// Bytes in POSIX message queues: none, for the same reason.
+const MESSAGE_QUEUE_BYTES_MAX: i64 = 0;
+/// Least, usual and most bytes of a TCP socket's buffer, one way. There is only loopback: small buffers lose nothing, and on
+/// cgroup v1 they are not in the container's memory limit.
+const TCP_BUFFER_BYTES: &str = "4096 16384 65536";
+/// Nothing listens there. Without it the engine copies the host's name servers into `resolv.conf`.
+const NAME_SERVER: &str = "127.0.0.1";
+/// No search domain; left out, the host's would be copied.
+const NO_SEARCH_DOMAIN: &str = ".";
+const RESTART_POLICY: &str = "no";
 const LOG_MAX_MB: &str = "10m";
 const BYTES_PER_MB: u64 = 1024 * 1024;
 
@@ -92,6 +103,8 @@ impl ImageFacts {
 pub(super) struct Ground<'a> {
     pub(super) instance_id: InstanceId,
     pub(super) runtime: &'a str,
+    /// The seccomp profile, as the engine is given it.
+    pub(super) seccomp: &'a str,
     pub(super) image: &'a ImageFacts,
     /// The run folder on the engine's host.
     pub(super) run_folder: &'a Path,
@@ -101,7 +114,7 @@ pub(super) struct Ground<'a> {
 
 /// The posture that this container must show.
 pub(super) fn posture(spec: &ContainerSpec, ground: &Ground<'_>) -> Result<Posture, EngineError> {
-    let memory_bytes = bytes(spec.resources.memory_mb)?;
+    let live = live_settings(&spec.resources)?;
     let file_bytes = bytes(spec.resources.disk_mb)?;
     let mut posture = Posture {
         image_id: ground.image.id.clone(),
@@ -120,34 +133,62 @@ pub(super) fn posture(spec: &ContainerSpec, ground: &Ground<'_>) -> Result<Postu
         open_stdin: false,
         labels: BTreeMap::new(),
         network_mode: "none".to_owned(),
-        networks: Vec::new(),
+        networks: live.networks,
+        dns: owned(&[NAME_SERVER]),
+        dns_search: owned(&[NO_SEARCH_DOMAIN]),
+        sysctls: pairs(&[("net.ipv4.tcp_rmem", TCP_BUFFER_BYTES), ("net.ipv4.tcp_wmem", TCP_BUFFER_BYTES)]),
         privileged: false,
         readonly_rootfs: true,
         cap_drop: owned(&["ALL"]),
-        security_opt: vec!["no-new-privileges".to_owned(), format!("seccomp={SECCOMP_PROFILE}")],
+        security_opt: vec!["no-new-privileges".to_owned(), format!("seccomp={}", ground.seccomp)],
         masked_paths: owned(&MASKED_PATHS),
         readonly_paths: owned(&READONLY_PATHS),
         tmpfs: pairs(&[("/tmp", TMP_OPTIONS), (HOME, HOME_OPTIONS)]),
         mounts: mounts(ground)?,
-        memory_bytes,
-        // The same as memory: no swap.
-        memory_swap_bytes: memory_bytes,
-        nano_cpus: nano_cpus(spec.resources.cpus)?,
-        pids_limit: pids(spec.resources.pids)?,
+        memory_bytes: live.memory_bytes,
+        memory_swap_bytes: live.memory_swap_bytes,
+        nano_cpus: live.nano_cpus,
+        pids_limit: live.pids_limit,
         ulimits: ulimits(file_bytes),
         shm_bytes: SHM_BYTES,
         ipc_mode: "private".to_owned(),
         cgroupns_mode: "private".to_owned(),
-        restart_policy: "no".to_owned(),
+        restart_policy: live.restart_policy,
         log_driver: "json-file".to_owned(),
         log_options: pairs(&[("max-file", "1"), ("max-size", LOG_MAX_MB)]),
-        init: true,
+        // The worker is process 1 and reaps.
+        init: false,
         runtime: ground.runtime.to_owned(),
         others: BTreeMap::new(),
     };
     let digest = posture.digest()?;
     posture.labels = labels(spec, ground.instance_id, digest);
     Ok(posture)
+}
+
+/// What these limits come to, and the rest of what can change on a container that lives.
+pub(super) fn live_settings(resources: &Resources) -> Result<LiveSettings, EngineError> {
+    let memory_bytes = bytes(resources.memory_mb)?;
+    Ok(LiveSettings {
+        memory_bytes,
+        // The same as memory: no swap.
+        memory_swap_bytes: memory_bytes,
+        nano_cpus: nano_cpus(resources.cpus)?,
+        pids_limit: pids(resources.pids)?,
+        restart_policy: RESTART_POLICY.to_owned(),
+        networks: Vec::new(),
+    })
+}
+
+/// The labels by which a container is known again, with their values.
+pub(super) fn identifying_labels(spec: &AdoptionSpec, instance_id: InstanceId) -> [(&'static str, String); 5] {
+    [
+        (LABEL_INSTANCE, instance_id.to_string()),
+        (LABEL_ROLE, role_word(ContainerRole::Job).to_owned()),
+        (LABEL_JOB, spec.job_id.to_string()),
+        (LABEL_ATTEMPT, spec.attempt.to_string()),
+        (LABEL_POSTURE, spec.posture.clone()),
+    ]
 }
 
 /// The word for a role on the label.
@@ -228,7 +269,9 @@ fn ulimits(file_bytes: i64) -> BTreeMap<String, Ulimit> {
     BTreeMap::from([
         ("core".to_owned(), limit(0)),
         ("fsize".to_owned(), limit(file_bytes)),
+        ("msgqueue".to_owned(), limit(MESSAGE_QUEUE_BYTES_MAX)),
         ("nofile".to_owned(), limit(OPEN_FILES_MAX)),
+        ("sigpending".to_owned(), limit(PENDING_SIGNALS_MAX)),
     ])
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
 use protocol::{JobId, JobState, JobSummary, StateCounts, Usage};
-use sqlx::{QueryBuilder, Sqlite};
+use sqlx::{FromRow as _, QueryBuilder, Row as _, Sqlite, sqlite::SqliteRow};
 use uuid::Uuid;
 
 use super::{
@@ -30,6 +30,15 @@ pub struct JobFilter {
     pub before: Option<JobId>,
     /// At most so many.
     pub limit: u32,
+}
+
+/// What the dispatcher looks after.
+#[derive(Debug, Default)]
+pub struct Unfinished {
+    /// The jobs.
+    pub jobs: Vec<JobRecord>,
+    /// Jobs whose row makes no sense, with what is wrong about each.
+    pub unreadable: Vec<(JobId, StoreError)>,
 }
 
 impl Store {
@@ -131,8 +140,10 @@ impl Store {
 
     /// Everything the dispatcher looks after: all that runs, and of each user's queue as many as could be started, first the
     /// urgent, then the old. A queue of thousands is not read to start five.
-    pub async fn unfinished(&self, pending_per_user: usize) -> Result<Vec<JobRecord>, StoreError> {
-        let rows: Vec<JobRow> = sqlx::query_as(concat!(
+    ///
+    /// A row that makes no sense is an error about that job alone: the others are read.
+    pub async fn unfinished(&self, pending_per_user: usize) -> Result<Unfinished, StoreError> {
+        let rows: Vec<SqliteRow> = sqlx::query(concat!(
             "SELECT ",
             job_columns!(),
             " FROM jobs WHERE state IN ('in_progress', 'stuck') OR id IN (SELECT id FROM (SELECT id, \
@@ -142,7 +153,26 @@ impl Store {
         .bind(column(pending_per_user as u64))
         .fetch_all(&self.read)
         .await?;
-        rows.into_iter().map(JobRow::into_record).collect()
+        let mut found = Unfinished::default();
+        for row in rows {
+            match JobRow::from_row(&row).map_err(StoreError::from).and_then(JobRow::into_record) {
+                Ok(job) => found.jobs.push(job),
+                Err(error) => {
+                    // Without even an id it is nobody's.
+                    let id = row.try_get("id").map_or_else(|_| JobId::nil(), JobId::from_uuid);
+                    found.unreadable.push((id, error));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// How many jobs have an attempt that has not ended.
+    pub async fn count_at_work(&self) -> Result<u64, StoreError> {
+        let count: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM jobs WHERE state IN ('in_progress', 'stuck')")
+            .fetch_one(&self.read)
+            .await?;
+        Ok(u64::try_from(count).unwrap_or(0))
     }
 
     /// Open jobs that nobody stops yet, though their parent was cancelled or failed.

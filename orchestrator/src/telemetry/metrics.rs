@@ -25,6 +25,7 @@ const REPAIRS: &str = "gantry_repairs_total";
 const LEASES_LOST: &str = "gantry_leases_lost_total";
 const FENCED: &str = "gantry_fenced_requests_total";
 const ORPHANS: &str = "gantry_orphans_removed_total";
+const UNREADABLE: &str = "gantry_unreadable_jobs_total";
 const TOKENS: &str = "gantry_model_tokens_total";
 const COST: &str = "gantry_model_cost_micro_usd_total";
 const READERS_DROPPED: &str = "gantry_slow_readers_dropped_total";
@@ -52,6 +53,7 @@ const COUNTERS: &[(&str, &str)] = &[
     (LEASES_LOST, "Attempts whose worker was lost or fell silent."),
     (FENCED, "Workers' requests refused because another attempt has taken over."),
     (ORPHANS, "Containers and run folders removed that belonged to no job."),
+    (UNREADABLE, "Jobs whose row makes no sense to this version: they are left alone."),
     (TOKENS, "Tokens of model calls by kind."),
     (COST, "Cost of model calls in millionths of a dollar, as far as prices are known."),
     (READERS_DROPPED, "Connections given up because their reader took nothing."),
@@ -67,7 +69,15 @@ const HISTOGRAMS: &[(&str, &str)] = &[
     (REQUEST, "HTTP requests by side, method, route and class of status; a stream counts to its head."),
 ];
 const UNLABELLED: &[&str] = &[
-    STUCK, LEASES_LOST, FENCED, COST, READERS_DROPPED, CONNECTIONS_REFUSED, REQUESTS_LIMITED, SESSIONS_REJECTED,
+    STUCK,
+    LEASES_LOST,
+    FENCED,
+    UNREADABLE,
+    COST,
+    READERS_DROPPED,
+    CONNECTIONS_REFUSED,
+    REQUESTS_LIMITED,
+    SESSIONS_REJECTED,
 ];
 
 /// The registry. Clones are the same one.
@@ -199,6 +209,11 @@ impl Metrics {
     /// An attempt's worker called for the first time, so long after the attempt began.
     pub fn worker_came(&self, after: Duration) {
         self.histogram(START, &[]).record(after);
+    }
+
+    /// A job's row makes no sense; each is counted once.
+    pub fn unreadable_job(&self) {
+        self.counter(UNREADABLE, &[]).increment(1);
     }
 
     /// A finished job's container is gone, so long after its end.

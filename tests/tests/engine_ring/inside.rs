@@ -21,7 +21,15 @@ unsafe extern "C" {
 const SIGTERM: i32 = 15;
 const SIG_IGN: usize = 1;
 
+/// 128 + SIGTERM, as a shell has it. Process 1 gets no signal that it has no handler for.
+extern "C" fn on_terminate(_: i32) {
+    exit(143)
+}
+
 fn main() {
+    unsafe {
+        assert_ne!(signal(SIGTERM, on_terminate as extern "C" fn(i32) as usize), usize::MAX);
+    }
     match std::env::args().nth(1).as_deref() {
         Some("probe") => exit(probe()),
         Some("nothing") => exit(0),
@@ -114,6 +122,19 @@ fn report() {
     }
     println!("engine-socket {}", std::path::Path::new("/var/run/docker.sock").exists());
     println!("file-limit {}", outcome(big_file()));
+    println!("own-pid {}", std::process::id());
+    println!("resolver {}", fs::read_to_string("/etc/resolv.conf").unwrap_or_default().trim().replace('\n', " "));
+    for name in ["tcp_rmem", "tcp_wmem"] {
+        let buffers = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap_or_default();
+        println!("{name} {}", buffers.split_whitespace().collect::<Vec<_>>().join(" "));
+    }
+    for line in fs::read_to_string("/proc/self/limits").expect("limits").lines() {
+        let keys = ["Max open files", "Max pending signals", "Max msgqueue size"];
+        if let Some(key) = keys.iter().find(|key| line.starts_with(**key)) {
+            let values: Vec<&str> = line[key.len()..].split_whitespace().take(2).collect();
+            println!("{}: {}", key.to_lowercase().replace(' ', "-"), values.join(" "));
+        }
+    }
     calls();
     println!("thread {}", std::thread::spawn(|| 7).join().expect("a thread can be joined"));
 }
@@ -150,7 +171,7 @@ fn calls() {
     let (none, folder) = (0_i64, CString::new("/tmp").expect("no nul"));
     let device = CString::new("/tmp/device").expect("no nul");
     let path = folder.as_ptr();
-    let calls: [(&str, i64, [i64; 4]); 17] = [
+    let calls: [(&str, i64, [i64; 4]); 28] = [
         ("mount", 165, [path as i64, path as i64, none, 4096]),
         ("unshare-user", 272, [0x1000_0000, 0, 0, 0]),
         ("setns", 308, [0, 0, 0, 0]),
@@ -167,6 +188,17 @@ fn calls() {
         ("open_by_handle_at", 304, [0, 0, 0, 0]),
         ("kexec_load", 246, [0, 0, 0, 0]),
         ("chroot", 161, [path as i64, 0, 0, 0]),
+        ("name_to_handle_at", 303, [0, 0, 0, 0]),
+        ("io_setup", 206, [1, 0, 0, 0]),
+        ("mq_open", 240, [0, 0, 0, 0]),
+        ("shmget", 29, [0, 4096, 0o1600, 0]),
+        ("semget", 64, [0, 1, 0o1600, 0]),
+        ("msgget", 68, [0, 0o1600, 0, 0]),
+        ("memfd_secret", 447, [0, 0, 0, 0]),
+        ("pkey_alloc", 330, [0, 0, 0, 0]),
+        ("get_mempolicy", 239, [0, 0, 0, 0]),
+        ("process_mrelease", 448, [0, 0, 0, 0]),
+        ("fallocate", 285, [1, 0, 0, 4096]),
         ("mknod-device", 133, [device.as_ptr() as i64, 0o020_666, 0x103, 0]),
     ];
     for (name, number, [a, b, c, d]) in calls {
@@ -176,7 +208,24 @@ fn calls() {
     for (name, family) in families {
         println!("socket {name} {}", answer(unsafe { syscall(41, i64::from(family), 1_i64 + i64::from(family == 16) * 2, 0_i64) }));
     }
-    println!("socket inet-raw {}", answer(unsafe { syscall(41, 2_i64, 3_i64, 1_i64) }));
+    // SOCK_CLOEXEC and SOCK_NONBLOCK.
+    let flags = 0x8_0800_i64;
+    let sockets = [
+        ("inet-raw", [2, 3, 1]),
+        ("inet-stream-with-flags", [2, 1 | flags, 0]),
+        ("inet-tcp", [2, 1, 6]),
+        ("inet6-tcp", [10, 1 | flags, 6]),
+        ("inet-datagram", [2, 2, 0]),
+        ("inet-udp", [2, 2 | flags, 17]),
+        ("inet6-udp", [10, 2, 17]),
+        ("inet-mptcp", [2, 1, 262]),
+        ("inet-icmp", [2, 2, 1]),
+        ("inet-udplite", [2, 2, 136]),
+        ("inet-sctp", [2, 1, 132]),
+    ];
+    for (name, [family, kind, protocol]) in sockets {
+        println!("socket {name} {}", answer(unsafe { syscall(41, family, kind, protocol) }));
+    }
     println!("socket netlink-netfilter {}", answer(unsafe { syscall(41, 16_i64, 3_i64, 12_i64) }));
 }
 

@@ -5,6 +5,8 @@
 // In one module with this attribute, since clippy takes only that for tests, which may unwrap.
 #[cfg(test)]
 mod ring {
+    mod adoption;
+    mod ends;
     mod ground;
     mod lifecycle;
     mod posture;

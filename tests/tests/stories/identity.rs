@@ -121,7 +121,7 @@ async fn a_token_that_is_not_good_is_401() {
         other_key.issue("ada", Role::User, now, hour).unwrap().token,
         key.issue("ada", Role::User, now - hour * 2, hour).unwrap().token,
         key.issue("ada", Role::User, now, chrono::Duration::zero()).unwrap().token,
-        key.issue_worker(InstanceId::generate(), JobId::generate(), 1, now).unwrap().token,
+        key.issue_worker(InstanceId::generate(), JobId::generate(), 1, now + hour).unwrap().token,
     ];
     world.stranger().get("/api/jobs").await.problem(ErrorCode::Unauthorized);
     let ada = world.user("ada");

@@ -41,6 +41,8 @@ fn container_of(job: &JobRecord, attempt: u32, status: ContainerStatus) -> Conta
 struct Scene {
     now: DateTime<Utc>,
     may_start: bool,
+    disabled: bool,
+    unreadable: HashSet<JobId>,
     jobs: Vec<JobRecord>,
     containers: Option<Vec<ContainerView>>,
     ended: HashMap<JobId, DateTime<Utc>>,
@@ -62,6 +64,8 @@ impl Scene {
         Self {
             now: now(),
             may_start: true,
+            disabled: false,
+            unreadable: HashSet::new(),
             jobs,
             containers: Some(containers),
             ended: HashMap::new(),
@@ -82,6 +86,8 @@ impl Scene {
         plan(&Facts {
             now: self.now,
             may_start: self.may_start,
+            disabled: self.disabled,
+            unreadable: &self.unreadable,
             jobs: &self.jobs,
             containers: self.containers.as_deref(),
             ended: &self.ended,
@@ -131,6 +137,96 @@ fn a_held_job_does_not_start() {
 fn a_pending_job_waits_while_nothing_may_start() {
     let mut scene = Scene::of(vec![job("a", JobState::Pending, 0)], vec![]);
     scene.may_start = false;
+    assert_eq!(scene.actions(), []);
+}
+
+#[test]
+fn with_the_sandbox_disabled_nothing_starts_and_what_runs_goes_on() {
+    let (waiting, retried) = (job("a", JobState::Pending, 0), job("a", JobState::Pending, 1));
+    let held = JobRecord { held: true, ..job("a", JobState::Pending, 0) };
+    let (runs, made, stuck) =
+        (job("a", JobState::InProgress, 1), job("a", JobState::InProgress, 1), job("a", JobState::Stuck, 1));
+    let stuck = JobRecord { repair_attempts: 1, ..stuck };
+    let ended = job("a", JobState::InProgress, 1);
+    let containers = vec![
+        container_of(&runs, 1, RUNNING),
+        container_of(&made, 1, ContainerStatus::Created),
+        container_of(&stuck, 1, RUNNING),
+        container_of(&ended, 1, exit(1, false)),
+    ];
+    let jobs = [&waiting, &retried, &held, &runs, &made, &stuck, &ended].map(JobRecord::clone).to_vec();
+    let mut scene = Scene::of(jobs, containers);
+    (scene.may_start, scene.disabled) = (false, true);
+    let settled = |job: &JobRecord, death| Action::Settle { job: job.id, death };
+    assert_eq!(
+        scene.actions(),
+        [
+            settled(&made, unavailable()),
+            settled(&stuck, unavailable()),
+            settled(&ended, exited(1, false)),
+            Action::FailUnavailable { job: waiting.id },
+            Action::FailUnavailable { job: retried.id },
+        ]
+    );
+}
+
+#[test]
+fn with_the_sandbox_disabled_a_running_job_is_cancelled_and_expires() {
+    let cancelled = JobRecord { cancel_requested_at: Some(now()), ..job("a", JobState::InProgress, 1) };
+    let late = job("a", JobState::InProgress, 1);
+    let containers = vec![container_of(&cancelled, 1, RUNNING), container_of(&late, 1, RUNNING)];
+    let mut scene = Scene::of(vec![cancelled.clone(), late.clone()], containers);
+    (scene.may_start, scene.disabled) = (false, true);
+    let over = Duration::from_secs(late.limits.timeout_seconds);
+    scene.signs.insert(late.id, Signs { job: over, ..Signs::default() });
+    assert_eq!(scene.actions(), [Action::Cancel { job: cancelled.id }, Action::Expire { job: late.id }]);
+}
+
+#[test]
+fn a_new_attempt_of_a_stuck_job_waits_for_the_sandbox() {
+    let stuck = JobRecord { repair_attempts: 1, ..job("a", JobState::Stuck, 1) };
+    let mut scene = Scene::of(vec![stuck.clone()], vec![container_of(&stuck, 1, RUNNING)]);
+    assert_eq!(scene.actions(), [Action::StartAgain { job: stuck.id }]);
+    scene.may_start = false;
+    assert_eq!(scene.actions(), []);
+}
+
+#[test]
+fn a_job_whose_row_makes_no_sense_keeps_its_container_and_its_folder() {
+    let (bad, good) = (job("a", JobState::InProgress, 1), job("a", JobState::Pending, 0));
+    let mut scene = Scene::of(vec![good.clone()], vec![container_of(&bad, 1, RUNNING)]);
+    scene.folders.push(format!("gantry-job-{}-2", bad.id));
+    scene.unreadable.insert(bad.id);
+    assert_eq!(scene.actions(), [Action::Start { job: good.id }]);
+    scene.unreadable.clear();
+    assert_eq!(scene.actions().len(), 3, "of no job, both would go");
+}
+
+#[rstest]
+#[case::its_container_is_ended(5, RUNNING, 0)]
+#[case::the_engine_does_not_say(5, ContainerStatus::Unknown, 0)]
+#[case::its_worker_has_just_reported(0, RUNNING, 1)]
+#[case::its_container_has_ended(5, exit(0, false), 1)]
+fn a_slot_is_free_when_its_container_is_gone(
+    #[case] seconds_since_end: i64,
+    #[case] status: ContainerStatus,
+    #[case] starts: usize,
+) {
+    let (ended, next) = (job("a", JobState::Failed, 1), job("b", JobState::Pending, 0));
+    let mut scene = Scene::of(vec![next.clone()], vec![container_of(&ended, 1, status)]);
+    scene.max_parallel = 1;
+    scene.ended.insert(ended.id, now() - TimeDelta::seconds(seconds_since_end));
+    let begun = scene.actions().iter().filter(|action| matches!(action, Action::Start { .. })).count();
+    assert_eq!(begun, starts);
+}
+
+#[test]
+fn a_slot_is_not_free_while_its_job_is_being_ended() {
+    let (ended, next) = (job("a", JobState::Failed, 1), job("b", JobState::Pending, 0));
+    let mut scene = Scene::of(vec![next], vec![container_of(&ended, 1, RUNNING)]);
+    scene.max_parallel = 1;
+    scene.ended.insert(ended.id, now());
+    scene.busy.insert(Subject::Job(ended.id));
     assert_eq!(scene.actions(), []);
 }
 

@@ -6,6 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt as _, stream};
+use tokio::sync::SemaphorePermit;
 
 use super::{
     Docker,
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::{
     engine::{
-        ContainerRole, ContainerSpec, ContainerStatus, ContainerView, EngineError, StartedContainer,
+        Adoption, AdoptionSpec, ContainerRole, ContainerSpec, ContainerStatus, ContainerView, EngineError,
         posture::Posture,
         spec::{self, LABEL_INSTANCE},
     },
@@ -25,6 +26,8 @@ use crate::{
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// A removal that is under way already is waited for.
 const REMOVE_LIMIT: Duration = Duration::from_secs(10);
+/// A worker that obeys SIGTERM has ended by then; one that has not gives its permit to another.
+const PROMPT_END: Duration = Duration::from_millis(500);
 /// A start that takes longer has failed, whatever the engine will still make of it.
 const START_LIMIT: Duration = Duration::from_mins(2);
 /// The list waits so long for an inspection; what takes longer is seen at the next look.
@@ -34,65 +37,80 @@ const LOOKS_AT_ONCE: usize = 50;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 impl Docker {
-    /// Makes the container, or adopts the one that has its name.
-    pub(in crate::engine) async fn start(&self, spec: &ContainerSpec) -> Result<StartedContainer, EngineError> {
-        let posture = match self.wanted(spec, &spec.image).await {
-            Ok(posture) => posture,
-            // The name is gone, and a container that was made when it was there may still run.
-            Err(error @ EngineError::ImageMissing(_)) => {
-                return match Box::pin(self.find(&spec.name)).await? {
-                    Some(seen) => Box::pin(self.adopt(spec, &seen)).await,
-                    None => Err(error),
-                };
-            }
-            Err(error) => return Err(error),
-        };
-        let made_or_adopted = Box::pin(async {
+    /// Makes the container, checks it against the posture and starts it; its id. One of its name that was made and never
+    /// started is replaced unless it is the same, and one that runs or has run is taken up: the answer to an earlier call
+    /// was lost.
+    pub(in crate::engine) async fn start(&self, spec: &ContainerSpec) -> Result<String, EngineError> {
+        let posture = self.wanted(spec).await?;
+        let started = Box::pin(async {
             loop {
-                let body = wire::create_body(&posture, &spec.created_at.to_rfc3339());
-                match self.client.create(&spec.name, body).await {
-                    Ok(id) => {
-                        if spec.role == ContainerRole::Job {
-                            failpoint::reach("start.after_create");
+                match self.make(spec, &posture).await? {
+                    Some(id) => return self.start_checked(&id, &posture).await,
+                    None => match self.find(&spec.name).await? {
+                        Some(seen) if wire::view(&seen).status == ContainerStatus::Created => {
+                            match self.start_checked(&seen.id.unwrap_or_default(), &posture).await {
+                                // It was made by other settings, and is gone.
+                                Err(EngineError::PostureMismatch { .. }) => {}
+                                other => return other,
+                            }
                         }
-                        return self.start_checked(&id, &posture).await;
-                    }
-                    Err(Fault::NotFound(_)) => return Err(EngineError::ImageMissing(spec.image.clone())),
-                    Err(Fault::Engine(error)) => return Err(error),
-                    Err(Fault::Conflict(_)) => {}
+                        Some(seen) => return self.take_up_own(spec, &posture, &seen).await,
+                        // A name is taken a little before its container can be seen, and let go a little after.
+                        None => tokio::time::sleep(LOOK_EVERY).await,
+                    },
                 }
-                if let Some(seen) = self.find(&spec.name).await? {
-                    return self.adopt(spec, &seen).await;
-                }
-                // A name is taken a little before its container can be seen, and let go a little after.
-                tokio::time::sleep(LOOK_EVERY).await;
             }
         });
-        tokio::time::timeout(START_LIMIT, made_or_adopted).await.unwrap_or_else(|_| {
+        tokio::time::timeout(START_LIMIT, started).await.unwrap_or_else(|_| {
             let (name, limit_seconds) = (&spec.name, START_LIMIT.as_secs());
             Err(EngineError::Other(format!("container {name} was neither made nor found within {limit_seconds} s")))
         })
     }
 
-    /// The posture with the facts of the image that the engine has under this name or id.
-    async fn wanted(&self, spec: &ContainerSpec, image: &str) -> Result<Posture, EngineError> {
+    /// Makes the container and compares it with its posture, without starting it; the posture's digest.
+    pub(in crate::engine) async fn make_only(&self, spec: &ContainerSpec) -> Result<String, EngineError> {
+        let posture = self.wanted(spec).await?;
+        let id = self.make(spec, &posture).await?;
+        let id = id.ok_or_else(|| EngineError::Other(format!("the name {} is taken", spec.name)))?;
+        posture.check(&wire::seen_posture(&self.client.inspect(&id).await?))?;
+        posture.digest()
+    }
+
+    /// The new container's id; none when its name is taken.
+    async fn make(&self, spec: &ContainerSpec, posture: &Posture) -> Result<Option<String>, EngineError> {
+        let body = wire::create_body(posture, &spec.created_at.to_rfc3339());
+        match self.client.create(&spec.name, body).await {
+            Ok(id) => {
+                if spec.role == ContainerRole::Job {
+                    failpoint::reach("start.after_create");
+                }
+                Ok(Some(id))
+            }
+            Err(Fault::NotFound(_)) => Err(EngineError::ImageMissing(spec.image.clone())),
+            Err(Fault::Engine(error)) => Err(error),
+            Err(Fault::Conflict(_)) => Ok(None),
+        }
+    }
+
+    /// The posture with the facts of the image that the engine has under this name.
+    async fn wanted(&self, spec: &ContainerSpec) -> Result<Posture, EngineError> {
         let known = self.known().await?;
-        let (image, folders) = (self.image_facts(image).await?, known.folders(spec)?);
+        let (image, folders) = (self.image_facts(&spec.image).await?, known.folders(spec)?);
         spec::posture(spec, &known.ground(self.settings.instance_id, &image, &folders))
     }
 
     /// The digest of the posture that such a container gets.
     pub(in crate::engine) async fn digest_of(&self, spec: &ContainerSpec) -> Result<String, EngineError> {
-        self.wanted(spec, &spec.image).await?.digest()
+        self.wanted(spec).await?.digest()
     }
 
-    /// The door that every new container passes: inspected, compared, and only then started. What does not pass is gone.
-    async fn start_checked(&self, id: &str, posture: &Posture) -> Result<StartedContainer, EngineError> {
+    /// The gate that every new container passes: inspected, compared, and only then started. What does not pass is gone.
+    async fn start_checked(&self, id: &str, posture: &Posture) -> Result<String, EngineError> {
         let passed = async {
             let seen = self.client.inspect(id).await?;
             posture.check(&wire::seen_posture(&seen))?;
             match self.client.start(id).await {
-                Ok(()) | Err(Fault::Conflict(_)) => Ok(StartedContainer { id: id.to_owned(), adopted: false }),
+                Ok(()) | Err(Fault::Conflict(_)) => Ok(id.to_owned()),
                 Err(fault) => Err(EngineError::from(fault)),
             }
         };
@@ -105,20 +123,54 @@ impl Docker {
         }
     }
 
-    /// One of this name is there. Its image is the one it was made of, whatever the image's name means by now.
-    async fn adopt(&self, spec: &ContainerSpec, seen: &Inspected) -> Result<StartedContainer, EngineError> {
-        let (id, image) = (seen.id.clone().unwrap_or_default(), seen.image.clone().unwrap_or_default());
-        let posture = self.wanted(spec, &image).await?;
-        match wire::view(seen).status {
-            ContainerStatus::Created => self.start_checked(&id, &posture).await,
-            ContainerStatus::Running | ContainerStatus::Exited { .. } | ContainerStatus::Unknown => {
-                if let Err(error) = posture.check(&wire::seen_posture(seen)) {
-                    self.discard(&id).await;
-                    return Err(error);
-                }
-                Ok(StartedContainer { id, adopted: true })
+    /// A container of this name runs or has run already. One that is not ours in every respect is removed.
+    async fn take_up_own(
+        &self,
+        spec: &ContainerSpec,
+        posture: &Posture,
+        seen: &Inspected,
+    ) -> Result<String, EngineError> {
+        let id = seen.id.clone().unwrap_or_default();
+        let adoption = AdoptionSpec {
+            name: spec.name.clone(),
+            id: None,
+            job_id: spec.job_id,
+            attempt: spec.attempt,
+            posture: posture.digest()?,
+            resources: spec.resources,
+        };
+        match self.check_adopted(&adoption, seen) {
+            Ok(()) => Ok(id),
+            Err(error) => {
+                self.discard(&id).await;
+                Err(error)
             }
         }
+    }
+
+    /// Takes up a container that an earlier call made, whatever today's settings are.
+    pub(in crate::engine) async fn take_up(&self, spec: &AdoptionSpec) -> Result<Adoption, EngineError> {
+        let Some(seen) = self.find(&spec.name).await? else { return Ok(Adoption::NotFound) };
+        if wire::view(&seen).status == ContainerStatus::Created {
+            return Ok(Adoption::NotStarted);
+        }
+        self.check_adopted(spec, &seen)?;
+        Ok(Adoption::Adopted { id: seen.id.unwrap_or_default() })
+    }
+
+    /// Whether it is the one that was made, with the limits that its job has.
+    fn check_adopted(&self, spec: &AdoptionSpec, seen: &Inspected) -> Result<(), EngineError> {
+        let found = seen.id.as_deref().unwrap_or_default();
+        if let Some(id) = spec.id.as_deref().filter(|id| *id != found) {
+            return Err(mismatch("Id", found, id));
+        }
+        for (name, wanted) in spec::identifying_labels(spec, self.settings.instance_id) {
+            let found = wire::label(seen, name).unwrap_or("nothing");
+            if found != wanted {
+                return Err(mismatch(&format!("Config.Labels.{name}"), found, &wanted));
+            }
+        }
+        spec::live_settings(&spec.resources)?.check(&wire::live_settings(seen))
     }
 
     /// Removes what must not run. A failure is told and left to the next look at the list.
@@ -205,19 +257,39 @@ impl Docker {
         let Some(id) = self.running_id(name).await? else { return Ok(()) };
         if self.is_paused(&id).await? {
             // It cannot hear a SIGTERM.
+            let _permit = self.end_permit().await?;
             return self.kill_confirmed(&id).await;
         }
-        match self.client.signal(&id, "SIGTERM").await {
-            Ok(()) | Err(Fault::Conflict(_)) => {}
-            Err(Fault::NotFound(_)) => return Ok(()),
-            Err(Fault::Engine(error)) => return Err(error),
+        let prompt = grace.min(PROMPT_END);
+        {
+            let _permit = self.end_permit().await?;
+            match self.client.signal(&id, "SIGTERM").await {
+                Ok(()) | Err(Fault::Conflict(_)) => {}
+                Err(Fault::NotFound(_)) => return Ok(()),
+                Err(Fault::Engine(error)) => return Err(error),
+            }
+            if self.ended_within(&id, prompt).await? {
+                return Ok(());
+            }
         }
-        if self.ended_within(&id, grace).await? { Ok(()) } else { self.kill_confirmed(&id).await }
+        // The rest of its grace is waited for without a permit, so that it delays no other end.
+        let rest = grace.saturating_sub(prompt);
+        if !rest.is_zero() && self.ended_within(&id, rest).await? {
+            return Ok(());
+        }
+        let _permit = self.end_permit().await?;
+        self.kill_confirmed(&id).await
+    }
+
+    /// Permission to end a container: few are ended at the same time.
+    async fn end_permit(&self) -> Result<SemaphorePermit<'_>, EngineError> {
+        self.ends.acquire().await.map_err(|closed| EngineError::Other(closed.to_string()))
     }
 
     /// Freezes it first, so that nothing in it acts on being killed piece by piece.
     pub(in crate::engine) async fn end_now(&self, name: &str) -> Result<(), EngineError> {
         let Some(id) = self.running_id(name).await? else { return Ok(()) };
+        let _permit = self.end_permit().await?;
         // Not every runtime can; the kill is what counts.
         if let Err(fault) = self.client.pause(&id).await {
             tracing::debug!(container.id = id, ?fault, "not paused before the kill");
@@ -300,6 +372,7 @@ impl Docker {
     }
 
     async fn remove_confirmed(&self, id: &str) -> Result<(), EngineError> {
+        let _permit = self.end_permit().await?;
         match self.client.remove(id).await {
             // A conflict is a removal that is under way.
             Ok(()) | Err(Fault::NotFound(_) | Fault::Conflict(_)) => {}
@@ -321,4 +394,8 @@ impl Docker {
             )))
         })
     }
+}
+
+fn mismatch(field: &str, found: &str, wanted: &str) -> EngineError {
+    EngineError::PostureMismatch { field: field.to_owned(), found: found.to_owned(), wanted: wanted.to_owned() }
 }

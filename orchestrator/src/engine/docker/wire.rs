@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::engine::{
     ContainerStatus, ContainerView,
     paths::OwnMount,
-    posture::{MountSeen, Posture, Ulimit},
+    posture::{LiveSettings, MountSeen, Posture, Ulimit},
     spec::{self, ImageFacts, LABEL_CREATED_AT},
 };
 
@@ -25,9 +25,11 @@ mod tests;
 
 /// The settings of a host configuration that a posture has fields for, or (mounts) that inspect shows elsewhere as they
 /// really are.
-const KNOWN_HOST_SETTINGS: [&str; 23] = [
+const KNOWN_HOST_SETTINGS: [&str; 26] = [
     "CapDrop",
     "CgroupnsMode",
+    "Dns",
+    "DnsSearch",
     "Init",
     "IpcMode",
     "LogConfig",
@@ -45,6 +47,7 @@ const KNOWN_HOST_SETTINGS: [&str; 23] = [
     "Runtime",
     "SecurityOpt",
     "ShmSize",
+    "Sysctls",
     "Tmpfs",
     "Ulimits",
     // Not restrictions: the size of a terminal that there is none of, and the platform's word for "as usual".
@@ -78,6 +81,9 @@ pub(super) fn create_body(posture: &Posture, created_at: &str) -> ContainerCreat
 fn host_config(posture: &Posture) -> HostConfig {
     HostConfig {
         network_mode: Some(posture.network_mode.clone()),
+        dns: Some(posture.dns.clone()),
+        dns_search: Some(posture.dns_search.clone()),
+        sysctls: Some(posture.sysctls.clone().into_iter().collect()),
         privileged: Some(posture.privileged),
         readonly_rootfs: Some(posture.readonly_rootfs),
         cap_drop: Some(posture.cap_drop.clone()),
@@ -149,6 +155,9 @@ pub(super) fn seen_posture(inspected: &Inspected) -> Posture {
         tty: config.tty.unwrap_or(true),
         open_stdin: config.open_stdin.unwrap_or(true),
         network_mode: host.network_mode.unwrap_or_default(),
+        dns: host.dns.unwrap_or_default(),
+        dns_search: host.dns_search.unwrap_or_default(),
+        sysctls: host.sysctls.into_iter().flatten().collect(),
         privileged: host.privileged.unwrap_or(true),
         readonly_rootfs: host.readonly_rootfs.unwrap_or(false),
         cap_drop: sorted(host.cap_drop.into_iter().flatten()),
@@ -170,6 +179,19 @@ pub(super) fn seen_posture(inspected: &Inspected) -> Posture {
         init: host.init.unwrap_or(false),
         runtime: host.runtime.unwrap_or_default(),
         others,
+    }
+}
+
+/// What can change on it while it lives, as it is now.
+pub(super) fn live_settings(inspected: &Inspected) -> LiveSettings {
+    let host = inspected.host_config.clone().unwrap_or_default();
+    LiveSettings {
+        memory_bytes: host.memory.unwrap_or(0),
+        memory_swap_bytes: host.memory_swap.unwrap_or(0),
+        nano_cpus: host.nano_cpus.unwrap_or(0),
+        pids_limit: host.pids_limit.unwrap_or(0),
+        restart_policy: host.restart_policy.as_ref().map(restart_word).unwrap_or_default(),
+        networks: networks(inspected),
     }
 }
 

@@ -50,6 +50,8 @@ struct SandboxPart {
     detail: Option<String>,
     /// Digest of the posture that containers are checked against.
     posture: Option<String>,
+    /// While it is disabled: jobs of an earlier setting that are still at work.
+    jobs_left: Option<u64>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -71,7 +73,10 @@ pub(super) async fn ready(State(api): State<PublicApi>) -> (StatusCode, Json<Rea
         tracing::warn!(error = error as &dyn std::error::Error, "the store does not answer");
     }
     let state = api.sandbox.state().await;
-    let (engine, sandbox, can) = parts(state);
+    let (engine, mut sandbox, can) = parts(state);
+    if engine.status == DISABLED {
+        sandbox.jobs_left = jobs_left(&api).await;
+    }
     let well = store.is_ok() && can;
     let models = api.gateway.health().into_iter().map(|one| ModelPart {
         name: one.name,
@@ -88,6 +93,19 @@ pub(super) async fn ready(State(api): State<PublicApi>) -> (StatusCode, Json<Rea
     (if well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, Json(readiness))
 }
 
+/// The engine's status where the operator wants no sandbox.
+const DISABLED: &str = "disabled";
+
+async fn jobs_left(api: &PublicApi) -> Option<u64> {
+    match api.store.count_at_work().await {
+        Ok(count) => Some(count),
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "the jobs at work could not be counted");
+            None
+        }
+    }
+}
+
 fn parts(state: SandboxReadiness) -> (EnginePart, SandboxPart, bool) {
     match state {
         SandboxReadiness::Ready(facts) => (
@@ -97,17 +115,18 @@ fn parts(state: SandboxReadiness) -> (EnginePart, SandboxPart, bool) {
                 version: Some(facts.version),
                 runtime: Some(facts.runtime),
             },
-            SandboxPart { state: "ready", reason: None, detail: None, posture: Some(facts.posture) },
+            SandboxPart { state: "ready", reason: None, detail: None, posture: Some(facts.posture), jobs_left: None },
             true,
         ),
         SandboxReadiness::NotReady { reason, detail } => {
             let status = match reason {
                 ReadinessReason::EngineUnreachable => "failed",
-                ReadinessReason::DisabledByConfig => "disabled",
+                ReadinessReason::DisabledByConfig => DISABLED,
                 _ => "ok",
             };
+            let (reason_name, detail) = (Some(reason.as_str()), Some(detail));
             let sandbox =
-                SandboxPart { state: "not_ready", reason: Some(reason.as_str()), detail: Some(detail), posture: None };
+                SandboxPart { state: "not_ready", reason: reason_name, detail, posture: None, jobs_left: None };
             let engine = EnginePart { status, name: None, version: None, runtime: None };
             // The operator's choice is no fault.
             (engine, sandbox, reason == ReadinessReason::DisabledByConfig)

@@ -96,6 +96,7 @@ pub(crate) struct Ring {
     pub(crate) instance: InstanceId,
     pub(crate) folder: TempDir,
     image: String,
+    settings: DockerSettings,
 }
 
 impl Ring {
@@ -114,10 +115,18 @@ impl Ring {
             image: image.clone(),
             runtime: None,
             run_dir: folder.path().join("run"),
+            inet_datagrams: false,
         };
         change(&mut settings);
         fs::create_dir_all(folder.path().join("run")).unwrap();
-        Self { engine: Docker::connect(settings), instance, folder, image }
+        Self { engine: Docker::connect(settings.clone()), instance, folder, image, settings }
+    }
+
+    /// The engine as a later process of the same install has it, with settings changed.
+    pub(crate) fn again(&self, change: impl FnOnce(&mut DockerSettings)) -> Docker {
+        let mut settings = self.settings.clone();
+        change(&mut settings);
+        Docker::connect(settings)
     }
 
     /// A job of this ring that does what `orders` say.

@@ -11,8 +11,7 @@ async fn a_job_starts_and_its_exit_code_is_noticed() {
     let ring = Ring::new(Image::Good);
     let job = ring.job("ready\nprint hello\nexit 7");
 
-    let started = ring.engine.ensure_started(&job.spec).await.unwrap();
-    assert!(!started.adopted);
+    let id = ring.engine.create(&job.spec).await.unwrap();
     job.ready().await;
 
     assert_eq!(ring.end_of(job.name()).await, ContainerStatus::Exited { code: 7, oom_killed: false });
@@ -20,7 +19,7 @@ async fn a_job_starts_and_its_exit_code_is_noticed() {
         ring.engine.list().await.unwrap(),
         [ContainerView {
             name: job.name().to_owned(),
-            id: started.id,
+            id,
             job_id: Some(job.spec.job_id),
             attempt: 1,
             role: Some(ContainerRole::Job),
@@ -41,11 +40,11 @@ async fn asked_twice_it_is_adopted() {
     let ring = Ring::new(Image::Good);
     let job = ring.job("ready\nsleep");
 
-    let first = ring.engine.ensure_started(&job.spec).await.unwrap();
+    let first = ring.engine.create(&job.spec).await.unwrap();
     job.ready().await;
-    let second = ring.engine.ensure_started(&job.spec).await.unwrap();
+    let second = ring.engine.create(&job.spec).await.unwrap();
 
-    assert_eq!((second.id, second.adopted), (first.id, true));
+    assert_eq!(second, first);
     ring.engine.remove(job.name()).await.unwrap();
     ring.finish().await;
 }
@@ -55,9 +54,9 @@ async fn asked_twice_at_once_it_is_one_container() {
     let ring = Ring::new(Image::Good);
     let job = ring.job("ready\nsleep");
 
-    let (one, other) = tokio::join!(ring.engine.ensure_started(&job.spec), ring.engine.ensure_started(&job.spec));
+    let (one, other) = tokio::join!(ring.engine.create(&job.spec), ring.engine.create(&job.spec));
 
-    assert_eq!(one.unwrap().id, other.unwrap().id);
+    assert_eq!(one.unwrap(), other.unwrap());
     job.ready().await;
     assert_eq!(ring.engine.list().await.unwrap().len(), 1);
     ring.engine.remove(job.name()).await.unwrap();
@@ -68,10 +67,10 @@ async fn asked_twice_at_once_it_is_one_container() {
 async fn an_ended_one_is_adopted_and_not_run_again() {
     let ring = Ring::new(Image::Good);
     let job = ring.job("exit 0");
-    ring.engine.ensure_started(&job.spec).await.unwrap();
+    let id = ring.engine.create(&job.spec).await.unwrap();
     let ended = ring.end_of(job.name()).await;
 
-    assert!(ring.engine.ensure_started(&job.spec).await.unwrap().adopted);
+    assert_eq!(ring.engine.create(&job.spec).await, Ok(id));
 
     assert_eq!(ring.engine.observe(job.name()).await.unwrap().unwrap().status, ended);
     ring.engine.remove(job.name()).await.unwrap();
@@ -82,7 +81,7 @@ async fn an_ended_one_is_adopted_and_not_run_again() {
 async fn a_polite_worker_ends_within_its_grace() {
     let ring = Ring::new(Image::Good);
     let job = ring.job("ready\nsleep");
-    ring.engine.ensure_started(&job.spec).await.unwrap();
+    ring.engine.create(&job.spec).await.unwrap();
     job.ready().await;
 
     let asked = Instant::now();
@@ -100,7 +99,7 @@ async fn a_polite_worker_ends_within_its_grace() {
 async fn a_stubborn_worker_is_killed_after_its_grace() {
     let ring = Ring::new(Image::Good);
     let job = ring.job("stubborn\nready\nsleep");
-    ring.engine.ensure_started(&job.spec).await.unwrap();
+    ring.engine.create(&job.spec).await.unwrap();
     job.ready().await;
 
     let (asked, grace) = (Instant::now(), Duration::from_millis(700));
@@ -118,7 +117,7 @@ async fn kill_leaves_no_grace_even_to_a_frozen_one() {
     let ring = Ring::new(Image::Good);
     for frozen in [false, true] {
         let job = ring.job("stubborn\nready\nsleep");
-        ring.engine.ensure_started(&job.spec).await.unwrap();
+        ring.engine.create(&job.spec).await.unwrap();
         job.ready().await;
         if frozen {
             must(std::process::Command::new("docker").args(["pause", job.name()]));
@@ -138,7 +137,7 @@ async fn kill_leaves_no_grace_even_to_a_frozen_one() {
 async fn a_fork_bomb_ends_in_time() {
     let ring = Ring::new(Image::Good);
     let job = ring.job("stubborn\nready\nbomb");
-    ring.engine.ensure_started(&job.spec).await.unwrap();
+    ring.engine.create(&job.spec).await.unwrap();
     job.ready().await;
 
     let asked = Instant::now();
@@ -153,7 +152,7 @@ async fn a_fork_bomb_ends_in_time() {
 async fn a_worker_killed_for_memory_is_told_apart() {
     let ring = Ring::new(Image::Good);
     let job = ring.job("hog");
-    ring.engine.ensure_started(&job.spec).await.unwrap();
+    ring.engine.create(&job.spec).await.unwrap();
 
     assert_eq!(ring.end_of(job.name()).await, ContainerStatus::Exited { code: 137, oom_killed: true });
     ring.engine.remove(job.name()).await.unwrap();
@@ -164,7 +163,7 @@ async fn a_worker_killed_for_memory_is_told_apart() {
 async fn another_installs_container_is_neither_seen_nor_touched() {
     let (ours, theirs) = (Ring::new(Image::Good), Ring::new(Image::Good));
     let job = theirs.job("ready\nsleep");
-    theirs.engine.ensure_started(&job.spec).await.unwrap();
+    theirs.engine.create(&job.spec).await.unwrap();
     job.ready().await;
 
     assert_eq!(ours.engine.list().await, Ok(Vec::new()));
@@ -174,7 +173,7 @@ async fn another_installs_container_is_neither_seen_nor_touched() {
     refused(ours.engine.stop(job.name(), Duration::ZERO).await);
     refused(ours.engine.kill(job.name()).await);
     refused(ours.engine.remove(job.name()).await);
-    refused(ours.engine.ensure_started(&job.spec).await.map(drop));
+    refused(ours.engine.create(&job.spec).await.map(drop));
 
     assert_eq!(theirs.engine.observe(job.name()).await.unwrap().unwrap().status, ContainerStatus::Running);
     theirs.engine.remove(job.name()).await.unwrap();
@@ -186,7 +185,7 @@ async fn another_installs_container_is_neither_seen_nor_touched() {
 async fn the_beginning_of_an_id_is_not_a_name() {
     let ring = Ring::new(Image::Good);
     let job = ring.job("ready\nsleep");
-    let id = ring.engine.ensure_started(&job.spec).await.unwrap().id;
+    let id = ring.engine.create(&job.spec).await.unwrap();
     job.ready().await;
 
     assert_eq!(ring.engine.observe(&id[..12]).await, Ok(None));

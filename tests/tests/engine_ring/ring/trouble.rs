@@ -50,7 +50,7 @@ async fn the_engines_leaving_and_coming_back_are_hints() {
     let hint = || async { tokio::time::timeout(PATIENCE, ring.engine.changed()).await.expect("a hint comes") };
 
     hint().await;
-    ring.engine.ensure_started(&job.spec).await.unwrap();
+    ring.engine.create(&job.spec).await.unwrap();
     hint().await;
     job.ready().await;
 
@@ -76,7 +76,7 @@ async fn a_death_is_in_the_list_with_its_hint() {
     // The engine writes a death down a moment after it has told of it.
     for round in 0..5 {
         let job = ring.job("ready\nsleep");
-        ring.engine.ensure_started(&job.spec).await.unwrap();
+        ring.engine.create(&job.spec).await.unwrap();
         hint().await;
         job.ready().await;
         assert_eq!(ring.engine.list().await.unwrap()[0].status, ContainerStatus::Running);

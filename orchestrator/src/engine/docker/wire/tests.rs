@@ -96,7 +96,7 @@ fn a_container_as_it_was_asked_for_passes() {
 #[case("/HostConfig/CapAdd", json!(["SYS_ADMIN"]), "HostConfig.CapAdd")]
 #[case("/HostConfig/SecurityOpt/0", json!("seccomp=unconfined"), "HostConfig.SecurityOpt")]
 #[case("/HostConfig/SecurityOpt/1", json!("seccomp=unconfined"), "HostConfig.SecurityOpt")]
-#[case("/HostConfig/SecurityOpt/1", json!(format!("seccomp={} ", spec::SECCOMP_PROFILE)), "HostConfig.SecurityOpt")]
+#[case("/HostConfig/SecurityOpt/1", json!(format!("seccomp={} ", crate::engine::seccomp::PROFILE)), "HostConfig.SecurityOpt")]
 #[case("/HostConfig/SecurityOpt/2", json!("apparmor=unconfined"), "HostConfig.SecurityOpt")]
 #[case("/HostConfig/SecurityOpt", Value::Null, "HostConfig.SecurityOpt")]
 #[case("/HostConfig/MaskedPaths", json!([]), "HostConfig.MaskedPaths")]
@@ -126,7 +126,12 @@ fn a_container_as_it_was_asked_for_passes() {
 #[case("/HostConfig/RestartPolicy/Name", json!("always"), "HostConfig.RestartPolicy")]
 #[case("/HostConfig/LogConfig/Type", json!("none"), "HostConfig.LogConfig.Type")]
 #[case("/HostConfig/LogConfig/Config", json!({}), "HostConfig.LogConfig.Config")]
-#[case("/HostConfig/Init", json!(false), "HostConfig.Init")]
+#[case("/HostConfig/Init", json!(true), "HostConfig.Init")]
+#[case("/HostConfig/Dns", json!(["1.1.1.1"]), "HostConfig.Dns")]
+#[case("/HostConfig/Dns", Value::Null, "HostConfig.Dns")]
+#[case("/HostConfig/DnsSearch", json!(["corp.example"]), "HostConfig.DnsSearch")]
+#[case("/HostConfig/Sysctls", Value::Null, "HostConfig.Sysctls")]
+#[case("/HostConfig/Sysctls/net.ipv4.tcp_rmem", json!("4096 131072 6291456"), "HostConfig.Sysctls")]
 #[case("/HostConfig/Runtime", json!("other"), "HostConfig.Runtime")]
 #[case("/HostConfig", Value::Null, "HostConfig.CapDrop")]
 #[case("/Config", Value::Null, "Config.Entrypoint")]
@@ -144,7 +149,6 @@ fn an_altered_field_is_refused_by_its_name(#[case] at: &str, #[case] value: Valu
 #[case("DeviceCgroupRules", json!(["c *:* rwm"]))]
 #[case("DeviceRequests", json!([{"Driver": "nvidia"}]))]
 #[case("Devices", json!([{"PathOnHost": "/dev/kvm"}]))]
-#[case("Dns", json!(["1.1.1.1"]))]
 #[case("ExtraHosts", json!(["a:1.2.3.4"]))]
 #[case("GroupAdd", json!(["0"]))]
 #[case("Links", json!(["other"]))]
@@ -184,6 +188,45 @@ fn put(document: &mut Value, pointer: &str, value: Value) {
         Value::Object(fields) => drop(fields.insert(last, value)),
         other => panic!("{pointer} is in {other}"),
     }
+}
+
+/// What an adopted container is held to: what can change while it lives, and nothing that today's settings say.
+#[rstest]
+#[case::memory("/HostConfig/Memory", json!(1), Some("HostConfig.Memory"))]
+#[case::swap("/HostConfig/MemorySwap", json!(-1), Some("HostConfig.MemorySwap"))]
+#[case::cpus("/HostConfig/NanoCpus", json!(0), Some("HostConfig.NanoCpus"))]
+#[case::pids("/HostConfig/PidsLimit", Value::Null, Some("HostConfig.PidsLimit"))]
+#[case::restarts("/HostConfig/RestartPolicy/Name", json!("always"), Some("HostConfig.RestartPolicy"))]
+#[case::a_network("/NetworkSettings/Networks/bridge", json!({}), Some("NetworkSettings.Networks"))]
+#[case::unreadable("/HostConfig", Value::Null, Some("HostConfig.Memory"))]
+#[case::runtime("/HostConfig/Runtime", json!("runsc"), None)]
+#[case::image("/Config/Image", json!("gantry-worker:before"), None)]
+#[case::seccomp("/HostConfig/SecurityOpt/1", json!("seccomp={}"), None)]
+#[case::init("/HostConfig/Init", json!(true), None)]
+#[case::ulimits("/HostConfig/Ulimits", json!([]), None)]
+#[case::environment("/Config/Env/8", json!("NODE_VERSION=20"), None)]
+fn an_adopted_container_is_held_to_what_can_change(
+    #[case] at: &str,
+    #[case] value: Value,
+    #[case] refused: Option<&str>,
+) {
+    let mut altered = inspected();
+    put(&mut altered, at, value);
+    let seen = live_settings(&serde_json::from_value(altered).unwrap());
+    match (spec::live_settings(&job_spec().resources).unwrap().check(&seen), refused) {
+        (Ok(()), None) => {}
+        (Err(EngineError::PostureMismatch { field, .. }), Some(wanted)) => assert_eq!(field, wanted),
+        other => panic!("{at} altered: {other:?}"),
+    }
+}
+
+#[test]
+fn the_labels_are_compared_last() {
+    let mut altered = inspected();
+    put(&mut altered, "/Config/Labels/gantry.posture", json!("0"));
+    put(&mut altered, "/HostConfig/Runtime", json!("runsc"));
+    let error = check(altered).unwrap_err().to_string();
+    assert!(error.contains("HostConfig.Runtime"), "{error}");
 }
 
 #[test]

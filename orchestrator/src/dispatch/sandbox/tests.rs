@@ -1,0 +1,182 @@
+//! One probe for all, at most a second old, and never cut off by who asked.
+
+use std::sync::atomic::AtomicUsize;
+
+use agent::BoxFuture;
+use chrono::DateTime;
+use tokio::sync::Semaphore;
+
+use super::*;
+use crate::{
+    clock::ManualClock,
+    engine::{Adoption, AdoptionSpec, ContainerSpec, ContainerView, EngineError, EngineFacts},
+};
+
+/// An engine whose probes wait for a permit of the test.
+struct Probed {
+    begun: AtomicUsize,
+    ended: AtomicUsize,
+    permits: Semaphore,
+}
+
+impl Probed {
+    fn with_permits(permits: usize) -> Arc<Self> {
+        Arc::new(Self { begun: AtomicUsize::new(0), ended: AtomicUsize::new(0), permits: Semaphore::new(permits) })
+    }
+
+    fn counts(&self) -> (usize, usize) {
+        (self.begun.load(Ordering::SeqCst), self.ended.load(Ordering::SeqCst))
+    }
+}
+
+const UNUSED: &str = "a probe needs nothing else of an engine";
+
+impl Engine for Probed {
+    fn probe(&self) -> BoxFuture<'_, SandboxReadiness> {
+        Box::pin(async {
+            let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+            self.permits.acquire().await.unwrap().forget();
+            self.ended.fetch_add(1, Ordering::SeqCst);
+            ready(number)
+        })
+    }
+
+    fn create<'a>(&'a self, _: &'a ContainerSpec) -> BoxFuture<'a, Result<String, EngineError>> {
+        unimplemented!("{UNUSED}")
+    }
+
+    fn adopt<'a>(&'a self, _: &'a AdoptionSpec) -> BoxFuture<'a, Result<Adoption, EngineError>> {
+        unimplemented!("{UNUSED}")
+    }
+
+    fn observe<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<ContainerView>, EngineError>> {
+        unimplemented!("{UNUSED}")
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<ContainerView>, EngineError>> {
+        unimplemented!("{UNUSED}")
+    }
+
+    fn stop<'a>(&'a self, _: &'a str, _: Duration) -> BoxFuture<'a, Result<(), EngineError>> {
+        unimplemented!("{UNUSED}")
+    }
+
+    fn kill<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
+        unimplemented!("{UNUSED}")
+    }
+
+    fn logs<'a>(&'a self, _: &'a str, _: usize) -> BoxFuture<'a, Result<String, EngineError>> {
+        unimplemented!("{UNUSED}")
+    }
+
+    fn remove<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
+        unimplemented!("{UNUSED}")
+    }
+
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        unimplemented!("{UNUSED}")
+    }
+}
+
+fn ready(number: usize) -> SandboxReadiness {
+    SandboxReadiness::Ready(EngineFacts { version: number.to_string(), ..EngineFacts::default() })
+}
+
+/// A sandbox whose prober runs, and the clock that it goes by.
+fn running(engine: &Arc<Probed>) -> (Sandbox, ManualClock, CancellationToken) {
+    let clock = ManualClock::at(DateTime::from_timestamp(1_700_000_000, 0).unwrap());
+    let (sandbox, prober) = Sandbox::on(Arc::<Probed>::clone(engine), Clock::Manual(clock.clone()));
+    let drain = CancellationToken::new();
+    tokio::spawn(prober.run(drain.clone()));
+    (sandbox, clock, drain)
+}
+
+#[tokio::test]
+async fn callers_at_the_same_time_share_one_probe_and_the_next_second_gets_another() {
+    let engine = Probed::with_permits(2);
+    let (sandbox, clock, _drain) = running(&engine);
+
+    let (one, other) = tokio::join!(sandbox.state(), sandbox.state());
+    assert_eq!((one, other), (ready(1), ready(1)));
+    clock.advance(Duration::from_millis(999));
+    assert_eq!(sandbox.state().await, ready(1));
+    clock.advance(Duration::from_millis(1));
+    assert_eq!(sandbox.state().await, ready(2));
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_does_not_cut_the_probe_off() {
+    let engine = Probed::with_permits(0);
+    let (sandbox, ..) = running(&engine);
+
+    let left = tokio::time::timeout(Duration::from_millis(50), sandbox.state()).await;
+    assert!(left.is_err(), "no answer yet");
+    engine.permits.add_permits(1);
+
+    assert_eq!(sandbox.state().await, ready(1));
+    assert_eq!(engine.counts(), (1, 1), "the probe that had begun is the one that answered");
+}
+
+#[tokio::test]
+async fn the_published_state_is_there_at_once_while_a_probe_hangs() {
+    let engine = Probed::with_permits(1);
+    let (sandbox, clock, _drain) = running(&engine);
+    assert_eq!(sandbox.published(), None);
+    sandbox.state().await;
+
+    clock.advance(Duration::from_mins(1));
+    sandbox.refresh();
+    let hangs = tokio::time::timeout(Duration::from_millis(50), sandbox.state()).await;
+    assert!(hangs.is_err(), "a fresh answer has to be waited for");
+    assert_eq!(sandbox.published(), Some(ready(1)));
+}
+
+#[tokio::test]
+async fn an_engine_error_makes_the_next_caller_wait_for_a_new_probe() {
+    let engine = Probed::with_permits(2);
+    let (sandbox, ..) = running(&engine);
+    assert_eq!(sandbox.state().await, ready(1));
+
+    sandbox.doubt();
+
+    assert_eq!(sandbox.state().await, ready(2));
+}
+
+#[tokio::test]
+async fn a_change_wakes_who_follows_it() {
+    let engine = Probed::with_permits(2);
+    let (sandbox, ..) = running(&engine);
+    let first = sandbox.state().await;
+
+    let unchanged = tokio::time::timeout(Duration::from_millis(50), sandbox.changed(Some(&first))).await;
+    assert!(unchanged.is_err(), "nothing has changed");
+    sandbox.doubt();
+    sandbox.refresh();
+    sandbox.changed(Some(&first)).await;
+
+    assert_eq!(sandbox.published(), Some(ready(2)));
+}
+
+#[tokio::test]
+async fn after_the_drain_the_last_answer_holds() {
+    let engine = Probed::with_permits(1);
+    let (sandbox, clock, drain) = running(&engine);
+    sandbox.state().await;
+
+    drain.cancel();
+    clock.advance(Duration::from_mins(1));
+
+    assert_eq!(sandbox.state().await, ready(1));
+}
+
+#[tokio::test]
+async fn a_disabled_sandbox_never_asks_its_engine() {
+    let engine = Probed::with_permits(1);
+    let clock = Clock::system();
+    let (sandbox, prober) = Sandbox::disabled(Arc::<Probed>::clone(&engine), clock);
+    prober.probe().await;
+
+    assert!(sandbox.is_disabled());
+    assert_eq!((sandbox.state().await, sandbox.published()), (disabled(), Some(disabled())));
+    assert_eq!(engine.counts(), (0, 0));
+}
