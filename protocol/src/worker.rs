@@ -8,6 +8,9 @@ use crate::{
     CallId, EventData, JobId, JobMode, JobReason, Limits, Message, PartialResult, PromptId, PromptMode, ToolDefinition,
 };
 
+/// The header that carries a worker's session secret, on every call it makes.
+pub const SESSION_HEADER: &str = "x-gantry-session";
+
 /// `GET /worker/{id}/job`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobAssignment {

@@ -62,12 +62,14 @@ pub(crate) struct EventPump {
     entries: mpsc::Receiver<Entry>,
     unsent: VecDeque<(WorkerEvent, usize)>,
     last_seq: u64,
+    last_sent_seq: u64,
 }
 
 /// Both ends.
 pub(crate) fn journal(client: Arc<OrchestratorClient>, stop: StopSwitch) -> (EventQueue, EventPump) {
     let (sender, entries) = mpsc::channel(QUEUE_EVENTS);
-    (EventQueue { entries: sender }, EventPump { client, stop, entries, unsent: VecDeque::new(), last_seq: 0 })
+    let unsent = VecDeque::new();
+    (EventQueue { entries: sender }, EventPump { client, stop, entries, unsent, last_seq: 0, last_sent_seq: 0 })
 }
 
 impl EventPump {
@@ -83,7 +85,6 @@ impl EventPump {
             }
             if let Err(cause) = self.send_all().await {
                 self.stop.stop(cause);
-                self.entries.close();
                 break;
             }
             for flush in flushes {
@@ -92,6 +93,8 @@ impl EventPump {
             }
         }
         self.entries.close();
+        // Those who wait for a flush hear that there will be none.
+        while self.entries.try_recv().is_ok() {}
         std::future::pending().await
     }
 
@@ -127,12 +130,20 @@ impl EventPump {
         while !self.unsent.is_empty() {
             let events = self.batch(most);
             let count = events.len();
+            self.last_sent_seq = events.last().map_or(0, |event| event.client_seq).max(self.last_sent_seq);
             let call = Call::post(&["events"], &EventBatch { events });
             let answer = match call {
                 Ok(call) => self.client.ask::<EventAck>(call).await,
                 Err(error) => Err(error),
             };
             match answer {
+                Ok(ack) if ack.last_client_seq > self.last_sent_seq => {
+                    tracing::error!(
+                        last_client_seq = ack.last_client_seq,
+                        "events are stored that this worker never sent"
+                    );
+                    return Err(StopCause::Impersonated);
+                }
                 Ok(ack) => self.stored(ack, count),
                 Err(CallError::Over) => return Err(StopCause::AttemptOver),
                 Err(CallError::Lost) => return Err(StopCause::OrchestratorLost),
