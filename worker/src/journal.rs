@@ -198,7 +198,7 @@ fn size_of_json(event: &EventData) -> usize {
 
 /// The event with its texts cut until it fits, and its size. A tool result that was cut says so.
 fn shrunk(event: EventData, cap_bytes: usize) -> (EventData, usize) {
-    let mut bytes = size_of_json(&event);
+    let bytes = size_of_json(&event);
     if bytes <= cap_bytes {
         return (event, bytes);
     }
@@ -206,12 +206,7 @@ fn shrunk(event: EventData, cap_bytes: usize) -> (EventData, usize) {
     let Ok(mut value) = serde_json::to_value(event) else {
         return (EventData::Status { message: format!("an event of kind {kind} could not be kept"), iteration: 0 }, 0);
     };
-    let mut text_bytes = cap_bytes / 2;
-    while bytes > cap_bytes && text_bytes > 16 {
-        cut_texts(&mut value, text_bytes);
-        bytes = value.to_string().len();
-        text_bytes /= 2;
-    }
+    let bytes = cut_to_fit(&mut value, cap_bytes);
     if let Some(truncated) = value.pointer_mut("/data/truncated") {
         *truncated = Value::Bool(true);
     }
@@ -228,6 +223,18 @@ fn shrunk(event: EventData, cap_bytes: usize) -> (EventData, usize) {
             (note, bytes)
         }
     }
+}
+
+/// Cuts the longest texts of `value` until its JSON has `cap_bytes` at most, if that is possible. Its size then.
+pub(crate) fn cut_to_fit(value: &mut Value, cap_bytes: usize) -> usize {
+    let mut bytes = value.to_string().len();
+    let mut text_bytes = cap_bytes / 2;
+    while bytes > cap_bytes && text_bytes > 16 {
+        cut_texts(value, text_bytes);
+        bytes = value.to_string().len();
+        text_bytes /= 2;
+    }
+    bytes
 }
 
 fn cut_texts(value: &mut Value, text_bytes: usize) {

@@ -5,7 +5,12 @@
 use agent::{LimitKind, LoopOutcome};
 use protocol::{CompleteReport, JobReason, PartialResult, ReportedOutcome};
 
-use crate::stop::StopCause;
+use crate::{journal::cut_to_fit, stop::StopCause};
+
+/// The worker API takes bodies of 1 MiB.
+const REPORT_BYTES: usize = 960 * 1024;
+const IMPERSONATED: &str =
+    "another process in the container sent events in the worker's name; the record of this job cannot be relied on";
 
 /// A failure that is not a loop's outcome.
 pub(crate) fn failed(reason: JobReason, message: &str) -> CompleteReport {
@@ -22,6 +27,22 @@ pub(crate) fn failed(reason: JobReason, message: &str) -> CompleteReport {
 /// The report of a session that was stopped before its job was fetched.
 pub(crate) fn stopped_early() -> CompleteReport {
     report(LoopOutcome::Stopped, Some(StopCause::Asked), PartialResult::default())
+}
+
+/// The report with its texts cut until one body holds it: a result that is refused for its size is lost whole.
+pub(crate) fn fitted(report: CompleteReport) -> CompleteReport {
+    let Ok(mut value) = serde_json::to_value(&report) else { return report };
+    if value.to_string().len() <= REPORT_BYTES {
+        return report;
+    }
+    cut_to_fit(&mut value, REPORT_BYTES);
+    serde_json::from_value(value).unwrap_or(report)
+}
+
+/// The report of a job that was done when it turned out that its record is not this worker's alone.
+pub(crate) fn impersonated(done: &CompleteReport) -> CompleteReport {
+    let partial = PartialResult { text: done.text.clone(), iterations: done.iterations, ..PartialResult::default() };
+    CompleteReport { partial: Some(partial), iterations: done.iterations, ..failed(JobReason::Internal, IMPERSONATED) }
 }
 
 /// What an outcome is to the orchestrator.
@@ -44,13 +65,9 @@ pub(crate) fn report(outcome: LoopOutcome, cause: Option<StopCause>, partial: Pa
             "the worker could not start a process any more".to_owned(),
             String::new(),
         ),
-        LoopOutcome::Stopped if cause == Some(StopCause::Impersonated) => (
-            ReportedOutcome::Failed,
-            Some(JobReason::Internal),
-            "another process in the container sent events in the worker's name; the record of this job cannot be relied on"
-                .to_owned(),
-            String::new(),
-        ),
+        LoopOutcome::Stopped if cause == Some(StopCause::Impersonated) => {
+            (ReportedOutcome::Failed, Some(JobReason::Internal), IMPERSONATED.to_owned(), String::new())
+        }
         LoopOutcome::Stopped => (ReportedOutcome::Stopped, None, "the work was stopped".to_owned(), String::new()),
         LoopOutcome::Limit { which, text } => {
             (ReportedOutcome::Limit, Some(which.reason()), limit_message(which).to_owned(), text)
@@ -79,6 +96,17 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[rstest]
+    #[case::once(LoopOutcome::Completed { text: "x".repeat(2_000_000) })]
+    #[case::twice(LoopOutcome::Limit { which: LimitKind::Iterations, text: "ü\"\n".repeat(300_000) })]
+    fn a_report_that_is_too_large_is_cut_and_not_lost(#[case] outcome: LoopOutcome) {
+        let whole = report(outcome, None, PartialResult::default());
+        let cut = fitted(whole.clone());
+        assert!(serde_json::to_vec(&cut).unwrap().len() <= REPORT_BYTES);
+        assert_eq!((cut.outcome, cut.reason), (whole.outcome, whole.reason));
+        assert!(cut.text.ends_with("bytes dropped]") && cut.text.len() > REPORT_BYTES / 8);
+    }
 
     #[rstest]
     #[case::stopped(LoopOutcome::Stopped, Some(StopCause::Asked), ReportedOutcome::Stopped, None)]

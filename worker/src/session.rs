@@ -13,7 +13,7 @@ use std::{
 use agent::{
     Agent, ApprovalContext, Conversation, LoopOutcome, Reach, RegisterError, Settings, ToolPath, ToolRegistry,
 };
-use protocol::{CompleteReply, CompleteReport, ErrorCode, JobAssignment, JobMode, JobReason, Message};
+use protocol::{CompleteReply, CompleteReport, ErrorCode, JobAssignment, JobMode, JobReason, Message, ReportedOutcome};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
     model::GatewayModel,
     processes::{Processes, adopt_orphans},
     prompts::{Inbox, PromptFeed, SessionSignals},
-    report::{failed, report, stopped_early},
+    report::{failed, fitted, impersonated, report, stopped_early},
     secret::{SessionSecret, token},
     stop::{StopCause, StopSwitch},
     tools::{Launcher, LimitMonitor, Workbench, Workspace, offer},
@@ -270,8 +270,13 @@ impl Session<'_> {
                 if let EventQueueOrNone::Queue(queue) = queue {
                     queue.flush().await;
                 }
-                let call = Call::post(&["complete"], report)?;
-                self.client.ask::<CompleteReply>(call).await
+                let report = match self.stop.cause() {
+                    Some(StopCause::Impersonated) if report.outcome == ReportedOutcome::Completed => {
+                        impersonated(report)
+                    }
+                    _ => report.clone(),
+                };
+                self.client.ask::<CompleteReply>(Call::post(&["complete"], &fitted(report))?).await
             } => answer,
             () = farewell => {
                 tracing::warn!("the report was not answered in time");

@@ -232,12 +232,13 @@ async fn a_process_that_changes_its_mark_does_not_outlive_the_timeout() {
         calls(&[("shell", json!({"command": hide, "timeout_seconds": 1}))]),
         Step::Hang,
     ]);
-    let _worker = world.worker(&[]);
+    let worker = world.worker(&[]);
     world.until("the third model call", |record| record.requests.len() == 3).await;
-    for argument in ["7551", "7552", "7553"] {
-        assert!(is_gone(argument), "sleep {argument} lives");
-    }
-    assert!(!is_gone("7554"), "what an earlier call left in the background on purpose lives");
+    let alive: Vec<_> = ["7551", "7552", "7553", "7554"].into_iter().filter(|argument| !is_gone(argument)).collect();
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.end().await.0.code(), Some(0));
+    assert_eq!(alive, ["7554"], "only what an earlier call left in the background on purpose");
+    assert!(is_gone("7554"));
 }
 
 #[tokio::test]
