@@ -8,6 +8,9 @@
 # for size, and is always static: it runs in images that somebody else made.
 set -euo pipefail
 
+# Run by a job's user, read by nobody but root: the kernel hides a process whose program its user cannot read, from its
+# first instruction on.
+readonly WORKER_MODE=0711
 readonly WORKER_TARGET=x86_64-unknown-linux-gnu
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 cd "$root"
@@ -41,7 +44,7 @@ build() {
   RUSTFLAGS="-C target-feature=+crt-static" cargo rustc --locked --profile worker --target "$triple" -p worker \
     --bin gantry-worker -- -C link-arg=-Wl,-z,pack-relative-relocs
   install -D -m 0755 "$target_dir/$(profile_folder "$profile")/gantry" "$out/gantry"
-  install -D -m 0755 "$target_dir/$triple/worker/gantry-worker" "$out/gantry-worker"
+  install -D -m "$WORKER_MODE" "$target_dir/$triple/worker/gantry-worker" "$out/gantry-worker"
   # A dev build's debug information is most of it, and nobody reads it in an image.
   if command -v strip >/dev/null; then strip --strip-debug "$out/gantry"; fi
 }
@@ -50,8 +53,9 @@ take_prebuilt() {
   local out="$1" name
   for name in gantry gantry-worker; do
     [ -f "docker/prebuilt/$name" ] || fail "docker/prebuilt/$name is missing; docker/up.sh makes it"
-    install -D -m 0755 "docker/prebuilt/$name" "$out/$name"
   done
+  install -D -m 0755 docker/prebuilt/gantry "$out/gantry"
+  install -D -m "$WORKER_MODE" docker/prebuilt/gantry-worker "$out/gantry-worker"
 }
 
 case "${1:-}" in

@@ -24,6 +24,7 @@ RUN groupadd --gid 10001 agent \
     && install -d -o 10001 -g 10001 -m 0755 /workspace \
     && find / -xdev -perm /6000 ! -type l -exec chmod ug-s {} +
 ENV LANG=C.UTF-8
+# Mode 0711, see docker/binaries.sh.
 COPY --from=binaries /out/gantry-worker /usr/local/bin/gantry-worker
 USER 10001:10001
 WORKDIR /workspace

@@ -4,22 +4,35 @@
 //! a new socket at the same path: everything here is sent again until it is answered, which is harmless because each
 //! call names itself (call ids, `client_seq`, `after`). Never decides what to do about an answer.
 
-use std::{path::Path, sync::Mutex, time::Duration};
+use std::{fmt::Write, path::Path, sync::Mutex, time::Duration};
 
-use protocol::{ErrorCode, Problem};
-use reqwest::{
-    Method, Request, Response, StatusCode, Url,
-    header::{AUTHORIZATION, HeaderMap, HeaderValue, RETRY_AFTER},
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{
+    Method, Request, Response, StatusCode, Uri,
+    header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT},
 };
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use protocol::{ErrorCode, JobId, Problem, SESSION_HEADER};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::Instant;
+
+use crate::{
+    connection::{ConnectionPool, TransportError},
+    secret::SessionSecret,
+};
 
 /// How long the lease may have been gone before the worker gives up.
 const WORKER_PATIENCE_SECONDS: u64 = 120;
 const PATIENCE: Duration = Duration::from_secs(WORKER_PATIENCE_SECONDS);
 /// The lease until the job has told its own.
 const FIRST_LEASE_SECONDS: u64 = 30;
-const CONNECT_TIMEOUT_SECONDS: u64 = 5;
+/// Kept open from before the first command on, so that no command can take the worker's way to the orchestrator: one
+/// each for the long poll, the heartbeat, the events and a call (contract: sandbox, Worker API).
+const SESSION_CONNECTIONS: usize = 4;
+const OPEN_CONNECTIONS_TIMEOUT: Duration = Duration::from_secs(5);
+/// What RFC 3986 calls unreserved.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// No jitter: a socket has one worker, so there is no herd to spread.
 const FIRST_BACKOFF_MS: u64 = 50;
 const LAST_BACKOFF_MS: u64 = 2_000;
@@ -65,7 +78,7 @@ pub(crate) struct Call<'a> {
     method: Method,
     segments: Vec<&'a str>,
     query: Vec<(&'a str, String)>,
-    body: Option<Vec<u8>>,
+    body: Option<Bytes>,
     timeout: Duration,
 }
 
@@ -84,7 +97,7 @@ impl<'a> Call<'a> {
     /// `POST` below the job's path.
     pub(crate) fn post(segments: &[&'a str], body: &impl Serialize) -> Result<Self, CallError> {
         let body = serde_json::to_vec(body).map_err(|error| CallError::Unsendable(error.to_string()))?;
-        Ok(Self { method: Method::POST, body: Some(body), ..Self::get(segments) })
+        Ok(Self { method: Method::POST, body: Some(body.into()), ..Self::get(segments) })
     }
 
     /// With a parameter.
@@ -100,10 +113,24 @@ impl<'a> Call<'a> {
     }
 }
 
+/// What a worker identifies itself with.
+#[derive(Debug)]
+pub(crate) struct Identity<'a> {
+    /// The job.
+    pub(crate) job_id: JobId,
+    /// The token of the job's attempt.
+    pub(crate) token: &'a str,
+    /// This process's own secret.
+    pub(crate) session: &'a SessionSecret,
+    /// The trace the attempt belongs to (W3C).
+    pub(crate) traceparent: Option<&'a str>,
+}
+
 /// The socket, with the identity of one job.
 pub(crate) struct OrchestratorClient {
-    http: reqwest::Client,
-    base: Url,
+    connections: ConnectionPool,
+    headers: HeaderMap,
+    base: String,
     lease: Mutex<Lease>,
 }
 
@@ -113,26 +140,43 @@ struct Lease {
 }
 
 impl OrchestratorClient {
-    /// A client for the job whose token this is. Does not connect yet.
-    pub(crate) fn new(
-        socket: &Path,
-        job_id: protocol::JobId,
-        token: &str,
-        traceparent: Option<&str>,
-    ) -> Result<Self, CallError> {
-        let unsendable = |error: &dyn std::fmt::Display| CallError::Unsendable(error.to_string());
+    /// A client with this identity. Does not connect yet.
+    pub(crate) fn new(socket: &Path, identity: &Identity<'_>) -> Result<Self, CallError> {
+        let secret = |text: String| {
+            let mut value = HeaderValue::try_from(text)
+                .map_err(|_| CallError::Unsendable("the token is not a header's text".to_owned()))?;
+            value.set_sensitive(true);
+            Ok::<_, CallError>(value)
+        };
         let mut headers = HeaderMap::new();
-        let mut bearer = HeaderValue::try_from(format!("Bearer {}", token.trim()))
-            .map_err(|_| CallError::Unsendable("the token is not a header's text".to_owned()))?;
-        bearer.set_sensitive(true);
-        headers.insert(AUTHORIZATION, bearer);
-        if let Some(trace) = traceparent.and_then(|trace| HeaderValue::try_from(trace).ok()) {
+        headers.insert(HOST, HeaderValue::from_static("gantry"));
+        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("gantry-worker/", env!("CARGO_PKG_VERSION"))));
+        headers.insert(AUTHORIZATION, secret(format!("Bearer {}", identity.token.trim()))?);
+        headers.insert(HeaderName::from_static(SESSION_HEADER), secret(identity.session.expose().to_owned())?);
+        if let Some(trace) = identity.traceparent.and_then(|trace| HeaderValue::try_from(trace).ok()) {
             headers.insert("traceparent", trace);
         }
-        let http = http_on(socket).default_headers(headers).build().map_err(|error| unsendable(&error))?;
-        let base = Url::parse(&format!("http://gantry/worker/{job_id}")).map_err(|error| unsendable(&error))?;
         let length = Duration::from_secs(FIRST_LEASE_SECONDS);
-        Ok(Self { http, base, lease: Mutex::new(Lease { length, runs_out_at: Instant::now() + length }) })
+        Ok(Self {
+            connections: ConnectionPool::new(socket),
+            headers,
+            base: format!("/worker/{}", identity.job_id),
+            lease: Mutex::new(Lease { length, runs_out_at: Instant::now() + length }),
+        })
+    }
+
+    /// Opens the connections that this worker keeps. Best effort: a connection that cannot be opened now is opened when
+    /// it is needed.
+    pub(crate) async fn open_connections(&self) {
+        let Ok(request) = self.request(&Call::get(&["tools"])) else { return };
+        let fill = self.connections.fill(SESSION_CONNECTIONS, &request);
+        match tokio::time::timeout(OPEN_CONNECTIONS_TIMEOUT, fill).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "not all connections could be opened");
+            }
+            Err(_) => tracing::warn!("not all connections could be opened in time"),
+        }
     }
 
     /// The lease's length, as the job tells it.
@@ -162,15 +206,16 @@ impl OrchestratorClient {
         }
     }
 
-    async fn send(&self, call: Call<'_>) -> Result<(StatusCode, Vec<u8>), CallError> {
-        let request = self.request(call)?;
+    async fn send(&self, call: Call<'_>) -> Result<(StatusCode, Bytes), CallError> {
+        let request = self.request(&call)?;
         let first_try = Instant::now();
         let mut backoff_ms = FIRST_BACKOFF_MS;
         loop {
-            let again = request.try_clone().ok_or_else(|| CallError::Unsendable("a body that streams".to_owned()))?;
-            let refusal = match self.once(again).await {
-                Ok(answer) if answer.0.is_success() => return Ok(answer.into()),
-                Ok(answer) => Some(answer.refusal()),
+            let refusal = match self.connections.send(&request, call.timeout).await {
+                Ok(response) if response.status().is_success() => {
+                    return Ok((response.status(), response.into_body()));
+                }
+                Ok(response) => Some(refusal(&response)),
                 Err(error) => {
                     tracing::debug!(error = &error as &dyn std::error::Error, "no answer; the call is sent again");
                     None
@@ -190,26 +235,25 @@ impl OrchestratorClient {
         }
     }
 
-    async fn once(&self, request: Request) -> Result<Answer, reqwest::Error> {
-        let response: Response = self.http.execute(request).await?;
-        let (status, headers) = (response.status(), response.headers().clone());
-        let body = response.bytes().await?;
-        Ok(Answer(status, headers, body.into()))
-    }
-
-    fn request(&self, call: Call<'_>) -> Result<Request, CallError> {
-        let mut url = self.base.clone();
-        if let Ok(mut path) = url.path_segments_mut() {
-            path.extend(&call.segments);
+    fn request(&self, call: &Call<'_>) -> Result<Request<Full<Bytes>>, CallError> {
+        let escaped = |text| utf8_percent_encode(text, ESCAPED);
+        let mut target = self.base.clone();
+        for segment in &call.segments {
+            let _ = write!(target, "/{}", escaped(segment));
         }
-        if !call.query.is_empty() {
-            url.query_pairs_mut().extend_pairs(&call.query);
+        for (index, (name, value)) in call.query.iter().enumerate() {
+            let _ = write!(target, "{}{}={}", if index == 0 { '?' } else { '&' }, escaped(name), escaped(value));
         }
-        let mut builder = self.http.request(call.method, url).timeout(call.timeout);
-        if let Some(body) = call.body {
-            builder = builder.header("content-type", "application/json").body(body);
+        let mut request = Request::builder().method(&call.method).uri(target);
+        if let Some(headers) = request.headers_mut() {
+            headers.extend(self.headers.clone());
+            if call.body.is_some() {
+                headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            }
         }
-        builder.build().map_err(|error| CallError::Unsendable(error.to_string()))
+        request
+            .body(Full::new(call.body.clone().unwrap_or_default()))
+            .map_err(|error| CallError::Unsendable(error.to_string()))
     }
 
     fn out_of_patience(&self) -> bool {
@@ -221,37 +265,25 @@ impl OrchestratorClient {
     }
 }
 
-/// A client on the socket, without an identity.
-pub(crate) fn http_on(socket: &Path) -> reqwest::ClientBuilder {
-    reqwest::Client::builder()
-        .unix_socket(socket)
-        .connect_timeout(Duration::from_secs(CONNECT_TIMEOUT_SECONDS))
-        .user_agent(concat!("gantry-worker/", env!("CARGO_PKG_VERSION")))
+/// `GET /health`, which needs no identity: the status.
+pub(crate) async fn health(socket: &Path, limit: Duration) -> Result<StatusCode, TransportError> {
+    let mut request = Request::new(Full::default());
+    *request.uri_mut() = Uri::from_static("/health");
+    request.headers_mut().insert(HOST, HeaderValue::from_static("gantry"));
+    Ok(ConnectionPool::new(socket).send(&request, limit).await?.status())
 }
 
-struct Answer(StatusCode, HeaderMap, Vec<u8>);
-
-impl From<Answer> for (StatusCode, Vec<u8>) {
-    fn from(answer: Answer) -> Self {
-        (answer.0, answer.2)
-    }
-}
-
-impl Answer {
-    fn refusal(self) -> Refusal {
-        let problem: Option<Problem> = serde_json::from_slice(&self.2).ok();
-        let detail = problem.as_ref().map_or_else(|| format!("status {}", self.0), |problem| problem.detail.clone());
-        Refusal {
-            status: self.0.as_u16(),
-            code: problem.as_ref().map(|problem| problem.code),
-            reason: problem.and_then(|problem| problem.reason),
-            detail,
-            retry_after: self
-                .1
-                .get(RETRY_AFTER)
-                .and_then(|value| value.to_str().ok()?.trim().parse().ok())
-                .map(Duration::from_secs),
-        }
+fn refusal(response: &Response<Bytes>) -> Refusal {
+    let problem: Option<Problem> = serde_json::from_slice(response.body()).ok();
+    let status = response.status();
+    let detail = problem.as_ref().map_or_else(|| format!("status {status}"), |problem| problem.detail.clone());
+    let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    Refusal {
+        status: status.as_u16(),
+        code: problem.as_ref().map(|problem| problem.code),
+        reason: problem.and_then(|problem| problem.reason),
+        detail,
+        retry_after: retry_after.map(Duration::from_secs),
     }
 }
 
@@ -269,14 +301,19 @@ impl Refusal {
 
 #[cfg(test)]
 mod tests {
-    use protocol::JobId;
     use rstest::rstest;
 
     use super::*;
 
+    fn client(job_id: JobId) -> OrchestratorClient {
+        let session = SessionSecret::generate().unwrap();
+        let identity = Identity { job_id, token: "token", session: &session, traceparent: None };
+        OrchestratorClient::new(Path::new("/nowhere"), &identity).unwrap()
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_orchestrator_is_lost_once_its_lease_has_been_gone_for_the_patience() {
-        let client = OrchestratorClient::new(Path::new("/nowhere"), JobId::generate(), "token", None).unwrap();
+        let client = client(JobId::generate());
         client.lease_is(Duration::from_secs(10));
         let begun = Instant::now();
         let answer = client.ask::<protocol::JobAssignment>(Call::get(&["job"])).await;
@@ -287,10 +324,10 @@ mod tests {
 
     #[test]
     fn a_path_cannot_be_left_by_a_tool_of_any_name() {
-        let client = OrchestratorClient::new(Path::new("/nowhere"), JobId::nil(), "token", None).unwrap();
-        let request = client.request(Call::get(&["tools", "../complete?x#y"]).query("after", &"a b")).unwrap();
-        let base = "http://gantry/worker/00000000-0000-0000-0000-000000000000";
-        assert_eq!(request.url().as_str(), format!("{base}/tools/..%2Fcomplete%3Fx%23y?after=a+b"));
+        let client = client(JobId::nil());
+        let request = client.request(&Call::get(&["tools", "../complete?x#y"]).query("after", &"a b")).unwrap();
+        let base = "/worker/00000000-0000-0000-0000-000000000000";
+        assert_eq!(request.uri().to_string(), format!("{base}/tools/..%2Fcomplete%3Fx%23y?after=a%20b"));
     }
 
     #[rstest]

@@ -62,12 +62,14 @@ pub(crate) struct EventPump {
     entries: mpsc::Receiver<Entry>,
     unsent: VecDeque<(WorkerEvent, usize)>,
     last_seq: u64,
+    last_sent_seq: u64,
 }
 
 /// Both ends.
 pub(crate) fn journal(client: Arc<OrchestratorClient>, stop: StopSwitch) -> (EventQueue, EventPump) {
     let (sender, entries) = mpsc::channel(QUEUE_EVENTS);
-    (EventQueue { entries: sender }, EventPump { client, stop, entries, unsent: VecDeque::new(), last_seq: 0 })
+    let unsent = VecDeque::new();
+    (EventQueue { entries: sender }, EventPump { client, stop, entries, unsent, last_seq: 0, last_sent_seq: 0 })
 }
 
 impl EventPump {
@@ -83,7 +85,6 @@ impl EventPump {
             }
             if let Err(cause) = self.send_all().await {
                 self.stop.stop(cause);
-                self.entries.close();
                 break;
             }
             for flush in flushes {
@@ -92,6 +93,8 @@ impl EventPump {
             }
         }
         self.entries.close();
+        // Those who wait for a flush hear that there will be none.
+        while self.entries.try_recv().is_ok() {}
         std::future::pending().await
     }
 
@@ -127,12 +130,20 @@ impl EventPump {
         while !self.unsent.is_empty() {
             let events = self.batch(most);
             let count = events.len();
+            self.last_sent_seq = events.last().map_or(0, |event| event.client_seq).max(self.last_sent_seq);
             let call = Call::post(&["events"], &EventBatch { events });
             let answer = match call {
                 Ok(call) => self.client.ask::<EventAck>(call).await,
                 Err(error) => Err(error),
             };
             match answer {
+                Ok(ack) if ack.last_client_seq > self.last_sent_seq => {
+                    tracing::error!(
+                        last_client_seq = ack.last_client_seq,
+                        "events are stored that this worker never sent"
+                    );
+                    return Err(StopCause::Impersonated);
+                }
                 Ok(ack) => self.stored(ack, count),
                 Err(CallError::Over) => return Err(StopCause::AttemptOver),
                 Err(CallError::Lost) => return Err(StopCause::OrchestratorLost),
@@ -187,7 +198,7 @@ fn size_of_json(event: &EventData) -> usize {
 
 /// The event with its texts cut until it fits, and its size. A tool result that was cut says so.
 fn shrunk(event: EventData, cap_bytes: usize) -> (EventData, usize) {
-    let mut bytes = size_of_json(&event);
+    let bytes = size_of_json(&event);
     if bytes <= cap_bytes {
         return (event, bytes);
     }
@@ -195,12 +206,7 @@ fn shrunk(event: EventData, cap_bytes: usize) -> (EventData, usize) {
     let Ok(mut value) = serde_json::to_value(event) else {
         return (EventData::Status { message: format!("an event of kind {kind} could not be kept"), iteration: 0 }, 0);
     };
-    let mut text_bytes = cap_bytes / 2;
-    while bytes > cap_bytes && text_bytes > 16 {
-        cut_texts(&mut value, text_bytes);
-        bytes = value.to_string().len();
-        text_bytes /= 2;
-    }
+    let bytes = cut_to_fit(&mut value, cap_bytes);
     if let Some(truncated) = value.pointer_mut("/data/truncated") {
         *truncated = Value::Bool(true);
     }
@@ -217,6 +223,18 @@ fn shrunk(event: EventData, cap_bytes: usize) -> (EventData, usize) {
             (note, bytes)
         }
     }
+}
+
+/// Cuts the longest texts of `value` until its JSON has `cap_bytes` at most, if that is possible. Its size then.
+pub(crate) fn cut_to_fit(value: &mut Value, cap_bytes: usize) -> usize {
+    let mut bytes = value.to_string().len();
+    let mut text_bytes = cap_bytes / 2;
+    while bytes > cap_bytes && text_bytes > 16 {
+        cut_texts(value, text_bytes);
+        bytes = value.to_string().len();
+        text_bytes /= 2;
+    }
+    bytes
 }
 
 fn cut_texts(value: &mut Value, text_bytes: usize) {

@@ -6,19 +6,24 @@
 
 mod cgroup;
 mod client;
+mod connection;
 mod environment;
 mod heartbeat;
-mod init;
 mod journal;
 mod model;
+mod oom;
 mod probe;
 mod processes;
 mod prompts;
+mod report;
+mod search;
+mod secret;
 mod session;
 mod stop;
 mod tools;
 
+pub use connection::TransportError;
 pub use environment::{Environment, EnvironmentError, ShellEnvironment};
-pub use init::{is_process_one, run as run_as_init};
 pub use probe::{ProbeError, probe};
+pub use search::run as run_search;
 pub use session::{SessionEnd, SessionError, run as run_session};

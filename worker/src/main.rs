@@ -8,10 +8,11 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use worker::{Environment, SessionEnd};
 
-const USAGE: &str = "usage: gantry-worker [probe | init | --version]";
-/// File tools and the ending of processes, beside the one thread that everything else runs on.
+const USAGE: &str = "usage: gantry-worker [probe | search | --version]";
+/// File tools, beside the one thread that everything else runs on.
 const BLOCKING_THREADS: usize = 4;
 /// A thread that idles is kept: in a container that is out of processes no new one would start.
 const THREAD_KEEP_ALIVE_SECONDS: u64 = 7 * 24 * 3600;
@@ -19,13 +20,15 @@ const THREAD_KEEP_ALIVE_SECONDS: u64 = 7 * 24 * 3600;
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
+    // First of all: no command that runs as the same user may look into this process or write to what it has open.
+    let hidden = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(false).with_max_level(tracing::Level::INFO).init();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let ended = match arguments.as_slice() {
-        [] if worker::is_process_one() => worker::run_as_init(&[]).map_err(Failure::from),
+        _ if hidden.is_err() => Err("the kernel does not let this process be hidden from others".into()),
         [] => session(),
-        ["init", rest @ ..] => worker::run_as_init(rest).map_err(Failure::from),
+        ["search"] => worker::run_search().map(|()| ExitCode::SUCCESS).map_err(Failure::from),
         ["probe"] => probe(),
         ["--version" | "-V"] => version().map_err(Failure::from),
         _ => Err(USAGE.into()),

@@ -3,7 +3,7 @@
 
 use std::{path::Path, time::Duration};
 
-use crate::client::http_on;
+use crate::{client::health, connection::TransportError};
 
 const PROBE_TIMEOUT_SECONDS: u64 = 5;
 
@@ -12,7 +12,7 @@ const PROBE_TIMEOUT_SECONDS: u64 = 5;
 pub enum ProbeError {
     /// No answer.
     #[error("no answer on the socket")]
-    Unreachable(#[source] reqwest::Error),
+    Unreachable(#[source] TransportError),
     /// Another answer than 200.
     #[error("the socket answered {0} to a health check")]
     Unwell(u16),
@@ -20,8 +20,7 @@ pub enum ProbeError {
 
 /// `GET /health`.
 pub async fn probe(socket: &Path) -> Result<(), ProbeError> {
-    let http = http_on(socket).build().map_err(ProbeError::Unreachable)?;
-    let request = http.get("http://gantry/health").timeout(Duration::from_secs(PROBE_TIMEOUT_SECONDS));
-    let response = request.send().await.map_err(ProbeError::Unreachable)?;
-    if response.status().is_success() { Ok(()) } else { Err(ProbeError::Unwell(response.status().as_u16())) }
+    let limit = Duration::from_secs(PROBE_TIMEOUT_SECONDS);
+    let status = health(socket, limit).await.map_err(ProbeError::Unreachable)?;
+    if status.is_success() { Ok(()) } else { Err(ProbeError::Unwell(status.as_u16())) }
 }

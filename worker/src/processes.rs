@@ -1,19 +1,30 @@
-//! The processes that tool calls leave behind, found in `/proc` and ended.
+//! The processes that tool calls start: their start, their end, and the reaping of everything that dies.
 //!
-//! A command can leave its process group, its session and its parent (`setsid`, double fork), but not what it was born
-//! with: each call's processes carry a mark in their environment. In a container the worker also adopts orphans, so
-//! that one which wiped its environment is still its child. Owns the finding, the ending and the reaping. Never touches
-//! a process that is not a descendant and does not carry this session's mark.
+//! A command can leave its process group, its session and its parent (`setsid`, double fork). Three things find its
+//! processes all the same: the process group of the call's first process, a mark in the environment, and, since orphans
+//! become children of this process, parentage. A process may change its own environment, so a mark that is not of this
+//! session counts as no mark. This is the only module that waits for children; nothing else in the worker may, because
+//! process 1 has to collect every dead child and a second waiter would take statuses away. Never touches a process that
+//! is not a descendant.
 
 use std::{
-    collections::HashSet,
-    fs,
-    sync::{Mutex, MutexGuard, PoisonError},
+    collections::{HashMap, HashSet},
+    convert::Infallible,
+    fs, io,
+    process::Child,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use protocol::CallId;
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait},
+};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::oneshot,
+};
 
 /// The variable that marks a call's processes.
 pub(crate) const MARK: &str = "GANTRY_CALL";
@@ -21,15 +32,25 @@ pub(crate) const MARK: &str = "GANTRY_CALL";
 const STOP_ROUNDS: u32 = 8;
 const KILL_MILLISECONDS: u64 = 600;
 const PAUSE_MILLISECONDS: u64 = 2;
+/// Children collected before other work gets its turn.
+const REAP_BATCH: usize = 256;
 
 /// Who becomes the parent of a process whose own has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Orphans {
-    /// This process: it has asked the kernel to be their reaper, and starts nothing but tool calls.
+    /// This process, which starts nothing but tool calls.
     Adopted,
-    /// Somebody else: a test's process must not adopt what other tests start.
+    /// Another process: a test's process must not adopt what other tests start.
     #[cfg(test)]
     Elsewhere,
+}
+
+/// Makes this process the parent of its orphaned descendants, which process 1 is without asking.
+pub(crate) fn adopt_orphans() -> io::Result<Orphans> {
+    if !getpid().is_init() {
+        set_child_subreaper(Some(getpid()))?;
+    }
+    Ok(Orphans::Adopted)
 }
 
 /// One line of `/proc`.
@@ -46,97 +67,172 @@ struct Process {
 pub(crate) struct Processes {
     session: String,
     orphans: Orphans,
-    /// The direct children that are waited for elsewhere. Held while one is started and while some are ended, so that
-    /// a child between fork and exec is never taken for an orphan.
-    waited_for: Mutex<HashSet<i32>>,
+    /// Held while a process is started, while some are ended and while the dead are collected, so that a child is never
+    /// collected before it is registered.
+    state: Mutex<State>,
 }
 
-/// One call's mark, and its first process.
-#[derive(Debug, Clone)]
+#[derive(Debug, Default)]
+struct State {
+    /// The calls' first processes that have not been collected yet, and where their status goes.
+    leaders: HashMap<i32, oneshot::Sender<WaitStatus>>,
+    /// The marks of this session's calls, ended ones included: what such a call left in the background has one.
+    marks: HashSet<String>,
+}
+
+/// The processes of one call. Dropping this ends all of them; [`CallProcesses::keep`] does not.
+#[derive(Debug)]
 pub(crate) struct CallProcesses {
+    processes: Arc<Processes>,
     mark: String,
-    first: i32,
+    leader: i32,
+    exited: oneshot::Receiver<WaitStatus>,
+    kept: bool,
+}
+
+impl CallProcesses {
+    /// The process id of the first one. It may have ended.
+    pub(crate) const fn leader(&self) -> i32 {
+        self.leader
+    }
+
+    /// Waits for the first process to end. To be called until it returns, and not after.
+    pub(crate) async fn wait(&mut self) -> io::Result<WaitStatus> {
+        (&mut self.exited).await.map_err(|_| io::Error::other("its status is lost"))
+    }
+
+    /// Lets what runs in the background run on.
+    pub(crate) fn keep(mut self) {
+        self.kept = true;
+    }
+
+    /// Ends every process of the call, wherever it went. Blocks, for [`KILL_MILLISECONDS`] at most.
+    pub(crate) fn end(self) {
+        drop(self);
+    }
+}
+
+impl Drop for CallProcesses {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.processes.end_call(&self.mark, self.leader);
+        }
+    }
 }
 
 impl Processes {
     /// For a session that has started nothing yet.
     pub(crate) fn new(orphans: Orphans) -> Self {
-        Self { session: CallId::generate().0, orphans, waited_for: Mutex::new(HashSet::new()) }
+        Self { session: CallId::generate().0, orphans, state: Mutex::default() }
     }
 
-    /// Starts a call's first process, which `spawn` does with the mark it is given.
-    pub(crate) fn start<C, E>(&self, spawn: impl FnOnce(&str) -> Result<(C, i32), E>) -> Result<(C, CallProcesses), E> {
+    /// Starts a call's first process, which `spawn` does with the mark it is given, in a process group of its own.
+    pub(crate) fn start(self: &Arc<Self>, spawn: impl FnOnce(&str) -> io::Result<Child>) -> io::Result<CallProcesses> {
         let mark = format!("{}.{}", self.session, CallId::generate());
-        let mut waited_for = self.waited_for();
-        let (child, first) = spawn(&mark)?;
-        waited_for.insert(first);
-        Ok((child, CallProcesses { mark, first }))
-    }
-
-    /// The call's first process has been waited for.
-    pub(crate) fn collected(&self, call: &CallProcesses) {
-        self.waited_for().remove(&call.first);
-    }
-
-    /// Ends every process of one call, wherever it went. Blocks, for [`KILL_MILLISECONDS`] at most.
-    pub(crate) fn end_call(&self, call: &CallProcesses) {
-        let waited_for = self.waited_for();
-        end(|| self.of_call(call, &waited_for));
+        let mut state = self.state();
+        let leader = i32::try_from(spawn(&mark)?.id()).map_err(io::Error::other)?;
+        let (tell, exited) = oneshot::channel();
+        state.leaders.insert(leader, tell);
+        state.marks.insert(mark.clone());
+        Ok(CallProcesses { processes: Arc::clone(self), mark, leader, exited, kept: false })
     }
 
     /// Ends every process of every call. Blocks likewise.
     pub(crate) fn end_all(&self) {
-        let _waited_for = self.waited_for();
+        let state = self.state();
         let me = getpid().as_raw_nonzero().get();
         end(|| {
             let all = alive();
-            let seeds = all.iter().filter(|process| mark_of(process.pid).is_some_and(|mark| self.is_ours(&mark)));
-            let mut found: HashSet<i32> = seeds.map(|process| process.pid).collect();
-            if self.orphans == Orphans::Adopted {
-                found.extend(all.iter().filter(|process| process.parent == me).map(|process| process.pid));
-            }
+            let is_ours = |process: &&Process| {
+                state.leaders.contains_key(&process.group)
+                    || (self.orphans == Orphans::Adopted && process.parent == me)
+                    || mark_of(process.pid).is_some_and(|mark| mark.starts_with(&self.session))
+            };
+            let found = all.iter().filter(is_ours).map(|process| process.pid).collect();
             with_descendants(&all, found)
         });
+        drop(state);
+        while self.reap() {}
     }
 
-    /// Collects the dead among adopted orphans.
-    pub(crate) fn reap_orphans(&self) {
-        if self.orphans != Orphans::Adopted {
-            return;
+    /// Collects the dead, for as long as the session lives.
+    pub(crate) async fn collect_dead(&self) -> io::Result<Infallible> {
+        let mut deaths = signal(SignalKind::child())?;
+        loop {
+            while self.reap() {
+                tokio::task::yield_now().await;
+            }
+            deaths.recv().await;
         }
-        let waited_for = self.waited_for();
-        let me = getpid().as_raw_nonzero().get();
-        for process in scan() {
-            if process.parent == me && process.state == b'Z' && !waited_for.contains(&process.pid) {
-                // Gone already is as good.
-                let _ = waitpid(Pid::from_raw(process.pid), WaitOptions::NOHANG);
+    }
+
+    fn end_call(&self, mark: &str, leader: i32) {
+        let state = self.state();
+        end(|| self.of_call(mark, leader, &state));
+        drop(state);
+        // Until they are collected they count against the limit of processes.
+        while self.reap() {}
+    }
+
+    /// Collects up to [`REAP_BATCH`] dead children. Whether there may be more.
+    fn reap(&self) -> bool {
+        let mut state = self.state();
+        match self.orphans {
+            Orphans::Adopted => {
+                for _ in 0..REAP_BATCH {
+                    match wait(WaitOptions::NOHANG) {
+                        Ok(Some((pid, status))) => state.collected(pid, status),
+                        Err(Errno::INTR) => {}
+                        Ok(None) | Err(_) => return false,
+                    }
+                }
+                true
+            }
+            #[cfg(test)]
+            Orphans::Elsewhere => {
+                let leaders: Vec<_> = state.leaders.keys().copied().filter_map(Pid::from_raw).collect();
+                for leader in leaders {
+                    if let Ok(Some((pid, status))) = rustix::process::waitpid(Some(leader), WaitOptions::NOHANG) {
+                        state.collected(pid, status);
+                    }
+                }
+                false
             }
         }
     }
 
-    fn of_call(&self, call: &CallProcesses, waited_for: &HashSet<i32>) -> Vec<Process> {
+    fn of_call(&self, mark: &str, leader: i32, state: &State) -> Vec<Process> {
         let me = getpid().as_raw_nonzero().get();
         let all = alive();
         let belongs = |process: &&Process| {
-            if process.group == call.first {
+            if process.group == leader {
                 return true;
             }
             match mark_of(process.pid) {
-                Some(mark) => mark == call.mark,
-                // An adopted orphan that wiped its environment names no call: it goes with the first that is ended.
-                None => self.orphans == Orphans::Adopted && process.parent == me && !waited_for.contains(&process.pid),
+                Some(found) if state.marks.contains(&found) => found == mark,
+                // An adopted orphan that changed its environment names no call: it goes with the first that is ended.
+                _ => {
+                    self.orphans == Orphans::Adopted
+                        && process.parent == me
+                        && !state.leaders.contains_key(&process.pid)
+                }
             }
         };
         let found = all.iter().filter(belongs).map(|process| process.pid).collect();
         with_descendants(&all, found)
     }
 
-    fn is_ours(&self, mark: &str) -> bool {
-        mark.starts_with(&self.session)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn waited_for(&self) -> MutexGuard<'_, HashSet<i32>> {
-        self.waited_for.lock().unwrap_or_else(PoisonError::into_inner)
+impl State {
+    fn collected(&mut self, pid: Pid, status: WaitStatus) {
+        if let Some(tell) = self.leaders.remove(&pid.as_raw_nonzero().get()) {
+            // A call that was dropped does not ask.
+            let _ = tell.send(status);
+        }
     }
 }
 

@@ -11,27 +11,25 @@ use std::{
 };
 
 use agent::{
-    Agent, ApprovalContext, Conversation, DEFAULT_OUTAGE_PATIENCE, LimitKind, LoopOutcome, Reach, RegisterError,
-    Settings, ToolPath, ToolRegistry,
+    Agent, ApprovalContext, Conversation, DEFAULT_OUTAGE_PATIENCE, LoopOutcome, Reach, RegisterError, Settings, ToolPath,
+    ToolRegistry,
 };
-use protocol::{
-    CompleteReply, CompleteReport, ErrorCode, JobAssignment, JobMode, JobReason, Message, PartialResult,
-    ReportedOutcome,
-};
-use rustix::process::{getpid, set_child_subreaper};
+use protocol::{CompleteReply, CompleteReport, ErrorCode, JobAssignment, JobMode, JobReason, Message, ReportedOutcome};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     cgroup::Cgroup,
-    client::{Call, CallError, OrchestratorClient},
+    client::{Call, CallError, Identity, OrchestratorClient},
     environment::Environment,
     heartbeat::Heartbeat,
     journal::{EventQueue, journal},
     model::GatewayModel,
-    processes::{Orphans, Processes},
+    processes::{Processes, adopt_orphans},
     prompts::{Inbox, PromptFeed, SessionSignals},
+    report::{failed, fitted, impersonated, report, stopped_early},
+    secret::{SessionSecret, token},
     stop::{StopCause, StopSwitch},
-    tools::{Workbench, Workspace, offer},
+    tools::{Launcher, LimitMonitor, Workbench, Workspace, offer},
 };
 
 /// What a loop that was told to stop gets to return; with what follows, a stop takes less than 3 s.
@@ -66,40 +64,61 @@ pub enum SessionError {
     Tools(#[from] RegisterError),
 }
 
-/// Holds one.
+/// Runs one.
 pub async fn run(environment: &Environment) -> Result<SessionEnd, SessionError> {
-    set_child_subreaper(Some(getpid())).map_err(|error| SessionError::System("the kernel", error.into()))?;
-    let token = std::fs::read_to_string(&environment.token_file)
-        .map_err(|error| SessionError::System("the token file", error))?;
+    let orphans = adopt_orphans().map_err(|error| SessionError::System("the kernel's adoption of orphans", error))?;
     let workspace =
         Workspace::open(&environment.workspace).map_err(|error| SessionError::System("the workspace", error))?;
-    let client =
-        OrchestratorClient::new(&environment.socket, environment.job_id, &token, environment.traceparent.as_deref())
-            .map_err(|error| SessionError::Refused(error.to_string()))?;
-    let session = Session {
+    let host = Host {
         environment,
         workspace: Arc::new(workspace),
-        client: Arc::new(client),
-        processes: Arc::new(Processes::new(Orphans::Adopted)),
+        processes: Arc::new(Processes::new(orphans)),
         stop: StopSwitch::default(),
     };
     let never = tokio::select! {
-        end = session.hold() => return end,
-        never = session.watch_signals() => never,
-        never = session.reap() => never,
+        end = host.hold_session() => return end,
+        never = host.watch_signals() => never,
+        never = host.processes.collect_dead() => never,
     };
     match never.map_err(|error| SessionError::System("the signals", error))? {}
 }
 
-struct Session<'a> {
+/// What there is before the job is known.
+struct Host<'a> {
     environment: &'a Environment,
     workspace: Arc<Workspace>,
-    client: Arc<OrchestratorClient>,
     processes: Arc<Processes>,
     stop: StopSwitch,
 }
 
-impl Session<'_> {
+impl Host<'_> {
+    async fn hold_session(&self) -> Result<SessionEnd, SessionError> {
+        let token = tokio::select! {
+            biased;
+            token = token(&self.environment.token_file) => token,
+            // Without a token there is nobody to tell.
+            () = self.stop.token().cancelled() => return Ok(SessionEnd::Reported),
+        };
+        let token = token.map_err(|error| SessionError::System("the token file", error))?;
+        let secret = SessionSecret::generate().map_err(|error| SessionError::System("the random generator", error))?;
+        let identity = Identity {
+            job_id: self.environment.job_id,
+            token: &token,
+            session: &secret,
+            traceparent: self.environment.traceparent.as_deref(),
+        };
+        let client = OrchestratorClient::new(&self.environment.socket, &identity)
+            .map_err(|error| SessionError::Refused(error.to_string()))?;
+        let session = Session {
+            environment: self.environment,
+            workspace: Arc::clone(&self.workspace),
+            client: Arc::new(client),
+            processes: Arc::clone(&self.processes),
+            stop: self.stop.clone(),
+        };
+        session.hold().await
+    }
+
     async fn watch_signals(&self) -> io::Result<Infallible> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -111,15 +130,17 @@ impl Session<'_> {
             self.stop.stop(StopCause::Asked);
         }
     }
+}
 
-    async fn reap(&self) -> io::Result<Infallible> {
-        let mut deaths = signal(SignalKind::child())?;
-        loop {
-            deaths.recv().await;
-            self.processes.reap_orphans();
-        }
-    }
+struct Session<'a> {
+    environment: &'a Environment,
+    workspace: Arc<Workspace>,
+    client: Arc<OrchestratorClient>,
+    processes: Arc<Processes>,
+    stop: StopSwitch,
+}
 
+impl Session<'_> {
     async fn hold(&self) -> Result<SessionEnd, SessionError> {
         let fetched = tokio::select! {
             biased;
@@ -136,6 +157,8 @@ impl Session<'_> {
         };
         let lease = Duration::from_secs(job.lease_seconds.max(1));
         self.client.lease_is(lease);
+        // Before the first command, which could take the socket's connections.
+        self.client.open_connections().await;
         tracing::info!(job.id = %job.job_id, attempt = job.attempt, "the session begins");
         let iteration = Arc::new(AtomicU32::new(0));
         let (queue, mut pump) = journal(Arc::clone(&self.client), self.stop.clone());
@@ -190,7 +213,7 @@ impl Session<'_> {
             match self.stop.cause() {
                 Some(StopCause::AttemptOver) => return Ok(SessionEnd::AttemptOver),
                 Some(StopCause::OrchestratorLost) => return Ok(SessionEnd::OrchestratorLost),
-                Some(StopCause::Asked | StopCause::PidsExhausted) => self.processes.end_all(),
+                Some(StopCause::Asked | StopCause::PidsExhausted | StopCause::Impersonated) => self.processes.end_all(),
                 None => {}
             }
             let done = matches!(outcome, LoopOutcome::Completed { .. });
@@ -213,12 +236,12 @@ impl Session<'_> {
     }
 
     fn tools(&self, job: &JobAssignment, queue: &EventQueue) -> Result<ToolPath, SessionError> {
+        let limits = LimitMonitor { cgroup: Cgroup::at(CGROUP_ROOT), limits: job.limits, journal: queue.clone() };
+        let launcher = Launcher { processes: Arc::clone(&self.processes), limits, stop: self.stop.clone() };
         let bench = Workbench {
             workspace: Arc::clone(&self.workspace),
             shell: self.environment.shell.clone(),
-            processes: Arc::clone(&self.processes),
-            cgroup: Cgroup::at(CGROUP_ROOT),
-            journal: queue.clone(),
+            launcher: Arc::new(launcher),
             client: Arc::clone(&self.client),
             stop: self.stop.clone(),
         };
@@ -248,8 +271,13 @@ impl Session<'_> {
                 if let EventQueueOrNone::Queue(queue) = queue {
                     queue.flush().await;
                 }
-                let call = Call::post(&["complete"], report)?;
-                self.client.ask::<CompleteReply>(call).await
+                let report = match self.stop.cause() {
+                    Some(StopCause::Impersonated) if report.outcome == ReportedOutcome::Completed => {
+                        impersonated(report)
+                    }
+                    _ => report.clone(),
+                };
+                self.client.ask::<CompleteReply>(Call::post(&["complete"], &fitted(report))?).await
             } => answer,
             () = farewell => {
                 tracing::warn!("the report was not answered in time");
@@ -309,92 +337,4 @@ fn system_prompt(job: &JobAssignment, workspace: &str) -> String {
          Your files are in {workspace}; keep what you make there. {network} Use the tools to look, to act and to check \
          what you did. When the job is done, answer with its result in plain text and call no tool."
     )
-}
-
-fn failed(reason: JobReason, message: &str) -> CompleteReport {
-    CompleteReport {
-        outcome: ReportedOutcome::Failed,
-        reason: Some(reason),
-        message: Some(message.to_owned()),
-        text: String::new(),
-        partial: None,
-        iterations: 0,
-    }
-}
-
-fn stopped_early() -> CompleteReport {
-    report(LoopOutcome::Stopped, Some(StopCause::Asked), PartialResult::default())
-}
-
-/// What an outcome is to the orchestrator.
-fn report(outcome: LoopOutcome, cause: Option<StopCause>, partial: PartialResult) -> CompleteReport {
-    let iterations = partial.iterations;
-    let (outcome, reason, message, text) = match outcome {
-        LoopOutcome::Completed { text } => {
-            return CompleteReport {
-                outcome: ReportedOutcome::Completed,
-                reason: None,
-                message: None,
-                text,
-                partial: None,
-                iterations,
-            };
-        }
-        LoopOutcome::Stopped if cause == Some(StopCause::PidsExhausted) => (
-            ReportedOutcome::Failed,
-            Some(JobReason::PidsLimit),
-            "the worker could not start a process any more".to_owned(),
-            String::new(),
-        ),
-        LoopOutcome::Stopped => (ReportedOutcome::Stopped, None, "the work was stopped".to_owned(), String::new()),
-        LoopOutcome::Limit { which, text } => {
-            (ReportedOutcome::Limit, Some(which.reason()), limit_message(which).to_owned(), text)
-        }
-        LoopOutcome::Failed { reason, message } => (ReportedOutcome::Failed, Some(reason), message, String::new()),
-    };
-    let mut partial = partial;
-    if !text.is_empty() {
-        partial.text.clone_from(&text);
-    }
-    let text = if text.is_empty() { partial.text.clone() } else { text };
-    CompleteReport { outcome, reason, message: Some(message), text, partial: Some(partial), iterations }
-}
-
-const fn limit_message(which: LimitKind) -> &'static str {
-    match which {
-        LimitKind::Iterations => "the job's limit of model calls is reached",
-        LimitKind::ToolCalls => "the job's limit of tool calls is reached",
-        LimitKind::Tokens => "the job's token budget is spent",
-        LimitKind::Cost => "the job's cost budget is spent",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case::stopped(LoopOutcome::Stopped, Some(StopCause::Asked), ReportedOutcome::Stopped, None)]
-    #[case::pids(
-        LoopOutcome::Stopped,
-        Some(StopCause::PidsExhausted),
-        ReportedOutcome::Failed,
-        Some(JobReason::PidsLimit)
-    )]
-    #[case::iterations(LoopOutcome::Limit { which: LimitKind::Iterations, text: "so far".into() }, None, ReportedOutcome::Limit, Some(JobReason::IterationLimit))]
-    #[case::cost(LoopOutcome::Limit { which: LimitKind::Cost, text: "so far".into() }, None, ReportedOutcome::Limit, Some(JobReason::CostBudget))]
-    #[case::failed(LoopOutcome::Failed { reason: JobReason::LlmError, message: "m".into() }, None, ReportedOutcome::Failed, Some(JobReason::LlmError))]
-    fn what_did_not_complete_is_told_with_its_reason_and_what_there_is(
-        #[case] outcome: LoopOutcome,
-        #[case] cause: Option<StopCause>,
-        #[case] reported: ReportedOutcome,
-        #[case] reason: Option<JobReason>,
-    ) {
-        let partial = PartialResult { text: "so far".into(), iterations: 3, ..PartialResult::default() };
-        let report = report(outcome, cause, partial.clone());
-        assert_eq!((report.outcome, report.reason, report.iterations), (reported, reason, 3));
-        assert_eq!((report.text.as_str(), report.partial), ("so far", Some(partial)));
-    }
 }

@@ -15,6 +15,8 @@ pub(crate) enum StopCause {
     AttemptOver,
     /// The lease has been gone for longer than the worker's patience: there is nobody to report to.
     OrchestratorLost,
+    /// Another process sends events in this worker's name: report `failed`.
+    Impersonated,
     /// No process can be started any more: report `pids_limit`.
     PidsExhausted,
 }

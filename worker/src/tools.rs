@@ -3,6 +3,7 @@
 mod capture;
 mod file_tool;
 mod files;
+mod launch;
 mod offer;
 mod patch;
 mod patch_format;
@@ -14,5 +15,6 @@ mod workspace;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use launch::{Launcher, LimitMonitor};
 pub(crate) use offer::{Workbench, offer};
-pub(crate) use workspace::Workspace;
+pub(crate) use workspace::{Workspace, failure};

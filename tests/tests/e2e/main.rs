@@ -16,6 +16,8 @@ mod first_light;
 #[cfg(test)]
 mod inside;
 #[cfg(test)]
+mod own_process;
+#[cfg(test)]
 mod repair;
 #[cfg(test)]
 mod resume;

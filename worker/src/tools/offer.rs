@@ -9,18 +9,16 @@ use tokio_util::task::TaskTracker;
 use super::{
     file_tool::{FileTool, FileToolKind},
     files::{LIST_DIR, READ_FILE, WRITE_FILE},
+    launch::Launcher,
     patch::APPLY_PATCH,
     remote::RemoteTool,
-    search::{GLOB, GREP},
-    shell::{PressureGauge, Shell},
+    search::Search,
+    shell::Shell,
     workspace::Workspace,
 };
-use crate::{
-    cgroup::Cgroup, client::OrchestratorClient, environment::ShellEnvironment, journal::EventQueue,
-    processes::Processes, stop::StopSwitch,
-};
+use crate::{client::OrchestratorClient, environment::ShellEnvironment, search::SearchKind, stop::StopSwitch};
 
-const FILE_TOOLS: [FileToolKind; 6] = [READ_FILE, WRITE_FILE, LIST_DIR, APPLY_PATCH, GLOB, GREP];
+const FILE_TOOLS: [FileToolKind; 4] = [READ_FILE, WRITE_FILE, LIST_DIR, APPLY_PATCH];
 
 /// All that tools work with.
 pub(crate) struct Workbench {
@@ -28,12 +26,8 @@ pub(crate) struct Workbench {
     pub(crate) workspace: Arc<Workspace>,
     /// What a command sees.
     pub(crate) shell: ShellEnvironment,
-    /// What commands leave behind.
-    pub(crate) processes: Arc<Processes>,
-    /// The container's limits.
-    pub(crate) cgroup: Cgroup,
-    /// Where limit events go.
-    pub(crate) journal: EventQueue,
+    /// Starts commands and searches.
+    pub(crate) launcher: Arc<Launcher>,
     /// The orchestrator, for its tools.
     pub(crate) client: Arc<OrchestratorClient>,
     /// The session's.
@@ -53,7 +47,7 @@ pub(crate) fn offer(assignment: &JobAssignment, bench: &Workbench) -> Vec<Box<dy
                 stop: bench.stop.clone(),
             })),
             ToolDomain::Container => {
-                if let Some(tool) = container_tool(&definition.name, assignment, bench) {
+                if let Some(tool) = container_tool(&definition.name, bench) {
                     tools.push(tool);
                 } else {
                     tracing::warn!(tool.name = definition.name, "this worker has no such tool");
@@ -64,21 +58,27 @@ pub(crate) fn offer(assignment: &JobAssignment, bench: &Workbench) -> Vec<Box<dy
     tools
 }
 
-fn container_tool(name: &str, assignment: &JobAssignment, bench: &Workbench) -> Option<Box<dyn Tool>> {
+fn container_tool(name: &str, bench: &Workbench) -> Option<Box<dyn Tool>> {
     let definition = agent::container_tool(name)?;
-    if name == "shell" {
-        let pressure =
-            PressureGauge { cgroup: bench.cgroup.clone(), limits: assignment.limits, journal: bench.journal.clone() };
-        return Some(Box::new(Shell {
+    let search = |kind, definition| Search {
+        kind,
+        definition,
+        workspace: bench.workspace.given_root().to_owned(),
+        launcher: Arc::clone(&bench.launcher),
+    };
+    match name {
+        "shell" => Some(Box::new(Shell {
             definition,
             workspace: Arc::clone(&bench.workspace),
             environment: bench.shell.clone(),
-            processes: Arc::clone(&bench.processes),
-            pressure,
-            stop: bench.stop.clone(),
+            launcher: Arc::clone(&bench.launcher),
             drains: TaskTracker::new(),
-        }));
+        })),
+        "glob" => Some(Box::new(search(SearchKind::Glob, definition))),
+        "grep" => Some(Box::new(search(SearchKind::Grep, definition))),
+        _ => {
+            let kind = FILE_TOOLS.into_iter().find(|kind| kind.name == name)?;
+            Some(Box::new(FileTool { kind, definition, workspace: Arc::clone(&bench.workspace) }))
+        }
     }
-    let kind = FILE_TOOLS.into_iter().find(|kind| kind.name == name)?;
-    Some(Box::new(FileTool { kind, definition, workspace: Arc::clone(&bench.workspace) }))
 }

@@ -17,17 +17,19 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     file_tool::{FileTool, FileToolKind},
     files::{LIST_DIR, READ_FILE, WRITE_FILE},
+    launch::{Launcher, LimitMonitor},
     patch::APPLY_PATCH,
-    search::{GLOB, GREP},
-    shell::{PressureGauge, Shell},
+    shell::Shell,
     workspace::Workspace,
 };
 use crate::{
     cgroup::Cgroup,
-    client::OrchestratorClient,
+    client::{Identity, OrchestratorClient},
     environment::ShellEnvironment,
     journal::{EventPump, journal},
     processes::{Orphans, Processes},
+    search::{SearchKind, SearchRequest, answer},
+    secret::SessionSecret,
     stop::StopSwitch,
 };
 
@@ -43,7 +45,9 @@ impl Bench {
         let folder = tempfile::tempdir().unwrap();
         let cgroup = tempfile::tempdir().unwrap();
         let stop = StopSwitch::default();
-        let client = OrchestratorClient::new(&folder.path().join("none"), JobId::generate(), "token", None).unwrap();
+        let session = SessionSecret::generate().unwrap();
+        let identity = Identity { job_id: JobId::generate(), token: "token", session: &session, traceparent: None };
+        let client = OrchestratorClient::new(&folder.path().join("none"), &identity).unwrap();
         let (queue, pump) = journal(Arc::new(client), stop.clone());
         let shell = Shell {
             definition: agent::container_tool("shell").unwrap(),
@@ -53,16 +57,27 @@ impl Bench {
                 path: "/usr/bin:/bin".to_owned(),
                 lang: "C.UTF-8".to_owned(),
             },
-            processes: Arc::new(Processes::new(Orphans::Elsewhere)),
-            pressure: PressureGauge { cgroup: Cgroup::at(cgroup.path()), limits: Limits::default(), journal: queue },
-            stop,
+            launcher: Arc::new(Launcher {
+                processes: Arc::new(Processes::new(Orphans::Elsewhere)),
+                limits: LimitMonitor { cgroup: Cgroup::at(cgroup.path()), limits: Limits::default(), journal: queue },
+                stop,
+            }),
             drains: TaskTracker::new(),
         };
         Self { folder, cgroup, shell, pump }
     }
 
     async fn shell(&self, arguments: Value) -> Result<ToolOutput, ToolError> {
-        self.shell.call(invocation(arguments)).await
+        tokio::select! {
+            result = self.shell.call(invocation(arguments)) => result,
+            never = self.shell.launcher.processes.collect_dead() => match never.unwrap() {},
+        }
+    }
+
+    /// A search as its own process does it.
+    fn search(&self, kind: SearchKind, arguments: Value) -> Result<String, ToolError> {
+        let request = SearchRequest { kind, workspace: self.folder.path().to_owned(), arguments };
+        answer(&request).map_err(ToolError)
     }
 
     async fn file(&self, kind: FileToolKind, arguments: Value) -> Result<String, ToolError> {
@@ -177,7 +192,7 @@ async fn a_process_left_in_the_background_lives_on_and_holds_nobody_up() {
     assert!(begun.elapsed() < Duration::from_secs(10));
     let pid = bench.shell(json!({"command": "pgrep -fx 'sleep 7301'"})).await.unwrap();
     assert!(pid.success, "{}", text(&pid));
-    bench.shell.processes.end_all();
+    bench.shell.launcher.processes.end_all();
     assert!(is_gone("7301"));
 }
 
@@ -217,12 +232,14 @@ async fn no_path_leads_a_file_tool_out(#[case] path: &str) {
         (LIST_DIR, json!({"path": path})),
         (APPLY_PATCH, json!({"patch": patch})),
         (APPLY_PATCH, json!({"patch": add})),
-        (GLOB, json!({"pattern": "*", "path": path})),
-        (GREP, json!({"pattern": "secret", "path": path})),
     ];
     for (kind, arguments) in calls {
         let refused = bench.file(kind, arguments.clone()).await.unwrap_err();
         assert_eq!(refused.0.kind, ToolErrorKind::Sandbox, "{} {arguments}: {}", kind.name, refused.0.message);
+    }
+    for kind in [SearchKind::Glob, SearchKind::Grep] {
+        let refused = bench.search(kind, json!({"pattern": "secret", "path": path})).unwrap_err();
+        assert_eq!(refused.0.kind, ToolErrorKind::Sandbox, "{kind:?}: {}", refused.0.message);
     }
     assert_eq!(fs::read_to_string(outside.path().join("x")).unwrap(), "secret");
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
@@ -314,8 +331,8 @@ async fn a_git_diff_creates_changes_and_deletes() {
     assert_eq!(fs::read_to_string(bench.path("new.txt")).unwrap(), "hello\n");
 }
 
-#[tokio::test]
-async fn files_are_found_by_name_and_by_content() {
+#[test]
+fn files_are_found_by_name_and_by_content() {
     let bench = Bench::new();
     for (name, content) in [
         ("main.py", "import os\nprint('hi')\n"),
@@ -329,17 +346,20 @@ async fn files_are_found_by_name_and_by_content() {
         bench.write(name, content);
     }
     fs::write(bench.path("binary.py"), b"hi\0hi\n").unwrap();
-    let glob = async |arguments| bench.file(GLOB, arguments).await.unwrap();
-    assert_eq!(glob(json!({"pattern": "*.py"})).await, ".hidden/x.py\nbinary.py\nmain.py\nsrc/lib.py");
-    assert_eq!(glob(json!({"pattern": "src/**/*.rs"})).await, "src/lib.rs");
-    assert_eq!(glob(json!({"pattern": "lib.*", "path": "src"})).await, "src/lib.py\nsrc/lib.rs");
-    assert_eq!(glob(json!({"pattern": "*.go"})).await, "no file matches");
-    let grep = async |arguments| bench.file(GREP, arguments).await.unwrap();
+    let glob = |arguments| bench.search(SearchKind::Glob, arguments).unwrap();
+    assert_eq!(glob(json!({"pattern": "*.py"})), ".hidden/x.py\nbinary.py\nmain.py\nsrc/lib.py");
+    assert_eq!(glob(json!({"pattern": "src/**/*.rs"})), "src/lib.rs");
+    assert_eq!(glob(json!({"pattern": "lib.*", "path": "src"})), "src/lib.py\nsrc/lib.rs");
+    assert_eq!(glob(json!({"pattern": "*.go"})), "no file matches");
+    let grep = |arguments| bench.search(SearchKind::Grep, arguments).unwrap();
     assert_eq!(
-        grep(json!({"pattern": r"\bhi\b"})).await,
+        grep(json!({"pattern": r"\bhi\b"})),
         ".hidden/x.py:1:hi\nmain.py:2:print('hi')\nsrc/lib.py:1:def hi():\nsrc/lib.rs:1:fn hi() {}"
     );
-    assert_eq!(grep(json!({"pattern": "hi", "include": "*.rs"})).await, "src/lib.rs:1:fn hi() {}");
-    assert_eq!(grep(json!({"pattern": "print", "path": "main.py"})).await, "main.py:2:print('hi')");
-    assert_eq!(bench.file(GREP, json!({"pattern": "("})).await.unwrap_err().0.kind, ToolErrorKind::InvalidParameters);
+    assert_eq!(grep(json!({"pattern": "hi", "include": "*.rs"})), "src/lib.rs:1:fn hi() {}");
+    assert_eq!(grep(json!({"pattern": "print", "path": "main.py"})), "main.py:2:print('hi')");
+    assert_eq!(
+        bench.search(SearchKind::Grep, json!({"pattern": "("})).unwrap_err().0.kind,
+        ToolErrorKind::InvalidParameters
+    );
 }

@@ -33,6 +33,11 @@ impl Workspace {
         &self.dir
     }
 
+    /// The path that it was opened by, which may be a link.
+    pub(crate) fn given_root(&self) -> &Path {
+        &self.given_root
+    }
+
     /// Its own absolute path.
     pub(crate) fn root(&self) -> &Path {
         &self.root

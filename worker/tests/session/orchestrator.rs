@@ -15,12 +15,15 @@ use axum::{
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse, Response},
     routing::{get, post},
+    serve::ListenerExt,
 };
 use protocol::{
     CallId, CompleteReply, CompleteReport, Completion, CompletionRequest, EgressView, ErrorCode, EventAck, EventBatch,
     EventData, FinishReason, JobAssignment, JobId, JobMode, Limits, Problem, PromptDelivery, PromptId, PromptMode,
-    ReportedOutcome, StatusReply, ToolCall, ToolCallReply, ToolCallRequest, ToolDefinition, ToolDomain, WorkerEvent,
+    ReportedOutcome, SESSION_HEADER, StatusReply, ToolCall, ToolCallReply, ToolCallRequest, ToolDefinition, ToolDomain,
+    WorkerEvent,
 };
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::{
@@ -90,6 +93,11 @@ pub(crate) struct Record {
     pub(crate) cancel: bool,
     pub(crate) attempt_over: bool,
     pub(crate) heartbeats: usize,
+    /// What came in the session's header, by call.
+    pub(crate) sessions: Vec<Option<String>>,
+    /// How many were accepted, and how many of them before the first model call.
+    pub(crate) connections: usize,
+    pub(crate) connections_at_first_model_call: Option<usize>,
 }
 
 #[derive(Clone)]
@@ -137,9 +145,11 @@ impl World {
         let listener = std::os::unix::net::UnixListener::bind(self.socket()).unwrap();
         listener.set_nonblocking(true).unwrap();
         let router = router(self.shared.clone());
+        let record = Arc::clone(&self.shared.record);
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         drop(runtime.spawn(async move {
-            axum::serve(UnixListener::from_std(listener).unwrap(), router).await.unwrap();
+            let listener = UnixListener::from_std(listener).unwrap();
+            axum::serve(listener.tap_io(move |_| record.lock().unwrap().connections += 1), router).await.unwrap();
         }));
         self.server = Some(runtime);
     }
@@ -154,6 +164,10 @@ impl World {
 
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("worker.sock")
+    }
+
+    pub(crate) fn token_file(&self) -> PathBuf {
+        self.folder.path().join("token")
     }
 
     pub(crate) fn workspace(&self) -> PathBuf {
@@ -216,9 +230,31 @@ impl Drop for World {
 pub(crate) struct Worker(pub(crate) Child);
 
 impl Worker {
-    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
-        let pid = i32::try_from(self.0.id().unwrap()).unwrap();
-        rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal);
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        i32::try_from(self.0.id().unwrap()).unwrap()
+    }
+
+    /// The search process that runs under this worker, once there is one.
+    pub(crate) async fn search(&self) -> i32 {
+        let children = format!("/proc/{0}/task/{0}/children", self.pid());
+        let wait = async {
+            loop {
+                let children = std::fs::read_to_string(&children).unwrap();
+                let searches = |child: &&str| {
+                    let line = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+                    line.split(|byte| *byte == 0).nth(1) == Some(b"search")
+                };
+                if let Some(child) = children.split_whitespace().find(searches) {
+                    return child.parse().unwrap();
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), wait).await.expect("a search runs")
     }
 
     /// Its end, and all that it printed. The token is never among it.
@@ -229,6 +265,10 @@ impl Worker {
         assert!(!text.contains(TOKEN), "{text}");
         (output.status, text)
     }
+}
+
+pub(crate) fn kill(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
 fn assignment(lease_seconds: u64) -> JobAssignment {
@@ -282,6 +322,7 @@ fn router(shared: Shared) -> Router {
         .route("/job", get(async |State(shared): State<Shared>| Json(JobAssignment::clone(&shared.job))))
         .route("/llm/complete", post(complete_model))
         .route("/llm/complete_with_tools", post(complete_model))
+        .route("/tools", get(async || Json(json!({"tools": []}))))
         .route("/tools/{name}", post(call_tool))
         .route("/events", post(take_events))
         .route("/prompt", get(give_prompt))
@@ -296,7 +337,13 @@ fn router(shared: Shared) -> Router {
 
 async fn admit(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     let known = request.headers().get(AUTHORIZATION).is_some_and(|value| value == &format!("Bearer {TOKEN}"));
-    if !known || shared.record().attempt_over {
+    let session = request.headers().get(SESSION_HEADER).map(|value| value.to_str().unwrap().to_owned());
+    let rejected = {
+        let mut record = shared.record();
+        record.sessions.push(session.clone());
+        record.sessions.first() != Some(&session) || record.attempt_over
+    };
+    if !known || rejected {
         return problem(ErrorCode::Unauthorized);
     }
     let response = next.run(request).await;
@@ -308,6 +355,8 @@ async fn complete_model(State(shared): State<Shared>, Json(request): Json<Comple
     let step = {
         let mut record = shared.record();
         record.requests.push(request.clone());
+        let connections = record.connections;
+        record.connections_at_first_model_call.get_or_insert(connections);
         if let Some(answer) = record.answered.get(&request.call_id) {
             return Json(answer.clone()).into_response();
         }

@@ -140,16 +140,11 @@ async fn a_model_call_that_meets_a_stumbling_orchestrator_is_made_again() {
 const STUBBORN: &str =
     "trap '' TERM INT; (env -i setsid bash -c 'trap \"\" TERM; touch begun; sleep $0' SECONDS &) ; sleep SECONDS";
 
-#[rstest]
-#[case::directly(&[], "7511")]
-#[case::under_init(&["init"], "7512")]
 #[tokio::test]
-async fn sigterm_ends_every_process_and_reports_within_three_seconds(
-    #[case] arguments: &[&str],
-    #[case] seconds: &str,
-) {
+async fn sigterm_ends_every_process_and_reports_within_three_seconds() {
+    let seconds = "7511";
     let world = World::new([calls(&[("shell", json!({"command": STUBBORN.replace("SECONDS", seconds)}))])]);
-    let worker = world.worker(arguments);
+    let worker = world.worker(&[]);
     appears(&world.workspace().join("begun")).await;
     let told = Instant::now();
     worker.signal(Signal::TERM);
@@ -216,15 +211,34 @@ async fn a_refused_model_call_ends_the_job_with_its_reason(
 }
 
 #[tokio::test]
-async fn init_ends_as_its_child_ended_and_reaps_what_others_left() {
+async fn what_was_left_in_the_background_ends_with_the_job_and_every_dead_child_is_collected() {
     let world = World::new([
         calls(&[("shell", json!({"command": "(setsid bash -c 'exit 7' &) ; (env -i setsid sleep 7531 &)"}))]),
+        calls(&[("shell", json!({"command": "for i in 1 2 3 4 5 6 7 8; do (setsid true &); done; sleep 0.5"}))]),
+        calls(&[("shell", json!({"command": "ps -o stat= --ppid $PPID | grep -c Z"}))]),
         says("done"),
     ]);
-    let (status, text) = world.worker(&["init"]).end().await;
+    let (status, text) = world.worker(&[]).end().await;
     assert_eq!(status.code(), Some(0), "{text}");
     assert!(is_gone("7531"));
-    assert_eq!(world.worker(&["init", "nonsense"]).end().await.0.code(), Some(1));
+    assert_eq!(last_tool_results(&world.record().requests[3].messages), ["0\n[exit 1]"]);
+}
+
+#[tokio::test]
+async fn a_process_that_changes_its_mark_does_not_outlive_the_timeout() {
+    let hide = "(setsid env GANTRY_CALL=x sleep 7551 &); (setsid env GANTRY_CALL= sleep 7552 &); sleep 7553";
+    let world = World::new([
+        calls(&[("shell", json!({"command": "(setsid sleep 7554 &)"}))]),
+        calls(&[("shell", json!({"command": hide, "timeout_seconds": 1}))]),
+        Step::Hang,
+    ]);
+    let worker = world.worker(&[]);
+    world.until("the third model call", |record| record.requests.len() == 3).await;
+    let alive: Vec<_> = ["7551", "7552", "7553", "7554"].into_iter().filter(|argument| !is_gone(argument)).collect();
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.end().await.0.code(), Some(0));
+    assert_eq!(alive, ["7554"], "only what an earlier call left in the background on purpose");
+    assert!(is_gone("7554"));
 }
 
 #[tokio::test]

@@ -1,0 +1,142 @@
+//! HTTP/1.1 connections to the orchestrator's socket.
+//!
+//! Keeps connections open without a time limit, so that a worker that has some needs no new one while its commands
+//! crowd the socket. A connection that broke is replaced by the next request. Never retries beyond that and never
+//! reads what a response says.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::{Request, Response, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use tokio::{net::UnixStream, time::timeout};
+use tokio_util::task::TaskTracker;
+
+/// The orchestrator serves this many requests of one job at a time.
+const MAX_IDLE_CONNECTIONS: usize = 16;
+/// A model call's body may have 32 MiB, and a job comes with the transcript of such calls.
+const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// There is no response.
+#[derive(Debug, thiserror::Error)]
+pub enum TransportError {
+    /// The socket does not accept a connection.
+    #[error("the socket cannot be connected to")]
+    Connect(#[source] io::Error),
+    /// The connection broke.
+    #[error("the connection failed")]
+    Http(#[from] hyper::Error),
+    /// The response's body broke off or is too large.
+    #[error("the response's body cannot be read")]
+    Body(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// No response in time.
+    #[error("no response within {} s", .0.as_secs())]
+    Timeout(Duration),
+}
+
+type Connection = http1::SendRequest<Full<Bytes>>;
+
+/// Open connections to one socket.
+pub(crate) struct ConnectionPool {
+    socket: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+    /// Owns the tasks that drive the connections. Each ends with its connection.
+    drivers: TaskTracker,
+}
+
+impl ConnectionPool {
+    /// A pool without connections.
+    pub(crate) fn new(socket: &Path) -> Self {
+        Self { socket: socket.to_owned(), idle: Mutex::default(), drivers: TaskTracker::new() }
+    }
+
+    /// Sends a request and reads the whole response. A request that fails on a connection from the pool is sent once
+    /// more on a new one, so it must be harmless to repeat.
+    pub(crate) async fn send(
+        &self,
+        request: &Request<Full<Bytes>>,
+        limit: Duration,
+    ) -> Result<Response<Bytes>, TransportError> {
+        let exchange = async {
+            while let Some(mut connection) = self.take_idle() {
+                if connection.ready().await.is_err() {
+                    continue;
+                }
+                match exchange(&mut connection, request.clone()).await {
+                    Ok(response) => {
+                        self.put_back(connection);
+                        return Ok(response);
+                    }
+                    Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "a connection broke"),
+                }
+                break;
+            }
+            let mut connection = self.connect().await?;
+            let response = exchange(&mut connection, request.clone()).await?;
+            self.put_back(connection);
+            Ok(response)
+        };
+        timeout(limit, exchange).await.map_err(|_| TransportError::Timeout(limit))?
+    }
+
+    /// Opens connections until `count` are idle, and sends `request` on each new one.
+    pub(crate) async fn fill(&self, count: usize, request: &Request<Full<Bytes>>) -> Result<(), TransportError> {
+        let mut opened = Vec::new();
+        let mut result = Ok(());
+        while result.is_ok() && self.idle().len() + opened.len() < count {
+            result = async {
+                let mut connection = self.connect().await?;
+                exchange(&mut connection, request.clone()).await?;
+                opened.push(connection);
+                Ok(())
+            }
+            .await;
+        }
+        opened.into_iter().for_each(|connection| self.put_back(connection));
+        result
+    }
+
+    async fn connect(&self) -> Result<Connection, TransportError> {
+        let stream = timeout(CONNECT_TIMEOUT, UnixStream::connect(&self.socket))
+            .await
+            .map_err(|_| TransportError::Timeout(CONNECT_TIMEOUT))?
+            .map_err(TransportError::Connect)?;
+        let (connection, driver) = http1::handshake(TokioIo::new(stream)).await?;
+        self.drivers.spawn(async move {
+            // The request that was under way has the same error.
+            let _ = driver.await;
+        });
+        Ok(connection)
+    }
+
+    fn take_idle(&self) -> Option<Connection> {
+        self.idle().pop()
+    }
+
+    fn put_back(&self, connection: Connection) {
+        let mut idle = self.idle();
+        if !connection.is_closed() && idle.len() < MAX_IDLE_CONNECTIONS {
+            idle.push(connection);
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn exchange(
+    connection: &mut Connection,
+    request: Request<Full<Bytes>>,
+) -> Result<Response<Bytes>, TransportError> {
+    let (head, body) = connection.send_request(request).await?.into_parts();
+    let body = Limited::new(body, MAX_RESPONSE_BYTES).collect().await.map_err(TransportError::Body)?;
+    Ok(Response::from_parts(head, body.to_bytes()))
+}

@@ -1,0 +1,139 @@
+//! The report of how a session ended, as the orchestrator takes it.
+//!
+//! Pure: owns what an outcome is called and what is said with it. Never sends it.
+
+use agent::{LimitKind, LoopOutcome};
+use protocol::{CompleteReport, JobReason, PartialResult, ReportedOutcome};
+
+use crate::{journal::cut_to_fit, stop::StopCause};
+
+/// The worker API takes bodies of 1 MiB.
+const REPORT_BYTES: usize = 960 * 1024;
+const IMPERSONATED: &str =
+    "another process in the container sent events in the worker's name; the record of this job cannot be relied on";
+
+/// A failure that is not a loop's outcome.
+pub(crate) fn failed(reason: JobReason, message: &str) -> CompleteReport {
+    CompleteReport {
+        outcome: ReportedOutcome::Failed,
+        reason: Some(reason),
+        message: Some(message.to_owned()),
+        text: String::new(),
+        partial: None,
+        iterations: 0,
+    }
+}
+
+/// The report of a session that was stopped before its job was fetched.
+pub(crate) fn stopped_early() -> CompleteReport {
+    report(LoopOutcome::Stopped, Some(StopCause::Asked), PartialResult::default())
+}
+
+/// The report with its texts cut until one body holds it: a result that is refused for its size is lost whole.
+pub(crate) fn fitted(report: CompleteReport) -> CompleteReport {
+    let Ok(mut value) = serde_json::to_value(&report) else { return report };
+    if value.to_string().len() <= REPORT_BYTES {
+        return report;
+    }
+    cut_to_fit(&mut value, REPORT_BYTES);
+    serde_json::from_value(value).unwrap_or(report)
+}
+
+/// The report of a job that was done when it turned out that its record is not this worker's alone.
+pub(crate) fn impersonated(done: &CompleteReport) -> CompleteReport {
+    let partial = PartialResult { text: done.text.clone(), iterations: done.iterations, ..PartialResult::default() };
+    CompleteReport { partial: Some(partial), iterations: done.iterations, ..failed(JobReason::Internal, IMPERSONATED) }
+}
+
+/// What an outcome is to the orchestrator.
+pub(crate) fn report(outcome: LoopOutcome, cause: Option<StopCause>, partial: PartialResult) -> CompleteReport {
+    let iterations = partial.iterations;
+    let (outcome, reason, message, text) = match outcome {
+        LoopOutcome::Completed { text } => {
+            return CompleteReport {
+                outcome: ReportedOutcome::Completed,
+                reason: None,
+                message: None,
+                text,
+                partial: None,
+                iterations,
+            };
+        }
+        LoopOutcome::Stopped if cause == Some(StopCause::PidsExhausted) => (
+            ReportedOutcome::Failed,
+            Some(JobReason::PidsLimit),
+            "the worker could not start a process any more".to_owned(),
+            String::new(),
+        ),
+        LoopOutcome::Stopped if cause == Some(StopCause::Impersonated) => {
+            (ReportedOutcome::Failed, Some(JobReason::Internal), IMPERSONATED.to_owned(), String::new())
+        }
+        LoopOutcome::Stopped => (ReportedOutcome::Stopped, None, "the work was stopped".to_owned(), String::new()),
+        LoopOutcome::Limit { which, text } => {
+            (ReportedOutcome::Limit, Some(which.reason()), limit_message(which).to_owned(), text)
+        }
+        LoopOutcome::Failed { reason, message } => (ReportedOutcome::Failed, Some(reason), message, String::new()),
+    };
+    let mut partial = partial;
+    if !text.is_empty() {
+        partial.text.clone_from(&text);
+    }
+    let text = if text.is_empty() { partial.text.clone() } else { text };
+    CompleteReport { outcome, reason, message: Some(message), text, partial: Some(partial), iterations }
+}
+
+const fn limit_message(which: LimitKind) -> &'static str {
+    match which {
+        LimitKind::Iterations => "the job's limit of model calls is reached",
+        LimitKind::ToolCalls => "the job's limit of tool calls is reached",
+        LimitKind::Tokens => "the job's token budget is spent",
+        LimitKind::Cost => "the job's cost budget is spent",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::once(LoopOutcome::Completed { text: "x".repeat(2_000_000) })]
+    #[case::twice(LoopOutcome::Limit { which: LimitKind::Iterations, text: "ü\"\n".repeat(300_000) })]
+    fn a_report_that_is_too_large_is_cut_and_not_lost(#[case] outcome: LoopOutcome) {
+        let whole = report(outcome, None, PartialResult::default());
+        let cut = fitted(whole.clone());
+        assert!(serde_json::to_vec(&cut).unwrap().len() <= REPORT_BYTES);
+        assert_eq!((cut.outcome, cut.reason), (whole.outcome, whole.reason));
+        assert!(cut.text.ends_with("bytes dropped]") && cut.text.len() > REPORT_BYTES / 8);
+    }
+
+    #[rstest]
+    #[case::stopped(LoopOutcome::Stopped, Some(StopCause::Asked), ReportedOutcome::Stopped, None)]
+    #[case::pids(
+        LoopOutcome::Stopped,
+        Some(StopCause::PidsExhausted),
+        ReportedOutcome::Failed,
+        Some(JobReason::PidsLimit)
+    )]
+    #[case::impersonated(
+        LoopOutcome::Stopped,
+        Some(StopCause::Impersonated),
+        ReportedOutcome::Failed,
+        Some(JobReason::Internal)
+    )]
+    #[case::iterations(LoopOutcome::Limit { which: LimitKind::Iterations, text: "so far".into() }, None, ReportedOutcome::Limit, Some(JobReason::IterationLimit))]
+    #[case::cost(LoopOutcome::Limit { which: LimitKind::Cost, text: "so far".into() }, None, ReportedOutcome::Limit, Some(JobReason::CostBudget))]
+    #[case::failed(LoopOutcome::Failed { reason: JobReason::LlmError, message: "m".into() }, None, ReportedOutcome::Failed, Some(JobReason::LlmError))]
+    fn what_did_not_complete_is_told_with_its_reason_and_what_there_is(
+        #[case] outcome: LoopOutcome,
+        #[case] cause: Option<StopCause>,
+        #[case] reported: ReportedOutcome,
+        #[case] reason: Option<JobReason>,
+    ) {
+        let partial = PartialResult { text: "so far".into(), iterations: 3, ..PartialResult::default() };
+        let report = report(outcome, cause, partial.clone());
+        assert_eq!((report.outcome, report.reason, report.iterations), (reported, reason, 3));
+        assert_eq!((report.text.as_str(), report.partial), ("so far", Some(partial)));
+    }
+}

@@ -1,0 +1,150 @@
+//! The walk through the workspace: every regular file below a folder, in order of name.
+//!
+//! Holds a handle on each folder from the start to where it is and goes on by one name at a time, so that no link is
+//! followed and nothing outside is reached while the folders change. Bounded in entries, depth and time. Never opens a
+//! file: that is the visitor's.
+
+use std::{
+    ffi::{OsStr, OsString},
+    ops::ControlFlow,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::Path,
+    time::Instant,
+};
+
+use rustix::{
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat},
+    io::Errno,
+};
+
+use super::ignore_rules::IgnoreRules;
+
+/// Of all folders together.
+const MAX_ENTRIES: usize = 200_000;
+/// Each level holds one descriptor; a path of more levels than this has hardly a name in it.
+const MAX_DEPTH: usize = 256;
+
+/// A regular file, as the folder that it is in lists it.
+pub(super) struct FoundFile<'a> {
+    /// The folder.
+    pub(super) folder: BorrowedFd<'a>,
+    /// Its name there.
+    pub(super) name: &'a OsStr,
+    /// Its path from where the walk started.
+    pub(super) below: &'a Path,
+}
+
+/// What was left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Completeness {
+    /// Every file was visited.
+    pub(super) all_files: bool,
+    /// Every rule of every ignore file was applied.
+    pub(super) all_rules: bool,
+}
+
+/// Visits the files below `start` until the visitor breaks or `deadline` has passed.
+pub(super) fn walk(
+    start: OwnedFd,
+    deadline: Instant,
+    visit: &mut dyn FnMut(&FoundFile<'_>) -> ControlFlow<()>,
+) -> Completeness {
+    let mut walk = Walk { deadline, seen: 0, complete: true, rules: IgnoreRules::default(), visit };
+    if walk.folder(&start, Path::new(""), 0).is_break() {
+        walk.complete = false;
+    }
+    Completeness { all_files: walk.complete, all_rules: walk.rules.all_read() }
+}
+
+struct Walk<'a> {
+    deadline: Instant,
+    seen: usize,
+    complete: bool,
+    rules: IgnoreRules,
+    visit: &'a mut dyn FnMut(&FoundFile<'_>) -> ControlFlow<()>,
+}
+
+struct Entry {
+    name: OsString,
+    kind: FileType,
+}
+
+impl Walk<'_> {
+    fn folder(&mut self, folder: &OwnedFd, path: &Path, depth: usize) -> ControlFlow<()> {
+        let entries = self.list(folder);
+        self.rules.enter(folder.as_fd(), path, entries.iter().map(|entry| entry.name.as_os_str()));
+        for Entry { name, kind } in entries {
+            if Instant::now() >= self.deadline {
+                return ControlFlow::Break(());
+            }
+            let below = path.join(&name);
+            if name == ".git" || self.rules.ignores(&below, kind == FileType::Directory) {
+                continue;
+            }
+            match kind {
+                FileType::RegularFile => {
+                    (self.visit)(&FoundFile { folder: folder.as_fd(), name: &name, below: &below })?;
+                }
+                FileType::Directory if depth >= MAX_DEPTH => self.complete = false,
+                FileType::Directory => match open_folder(folder.as_fd(), &name) {
+                    Ok(inner) => self.folder(&inner, &below, depth + 1)?,
+                    // It has gone, is a link now, or its permissions do not allow it.
+                    Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => {}
+                    Err(_) => self.complete = false,
+                },
+                _ => {}
+            }
+        }
+        self.rules.leave();
+        if self.seen >= MAX_ENTRIES { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// The folder's entries in order of name, as far as the walk's limit goes.
+    fn list(&mut self, folder: &OwnedFd) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        let Ok(listing) = Dir::read_from(folder) else {
+            self.complete = false;
+            return entries;
+        };
+        for entry in listing {
+            let Ok(entry) = entry else {
+                self.complete = false;
+                break;
+            };
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            if self.seen >= MAX_ENTRIES {
+                self.complete = false;
+                break;
+            }
+            self.seen += 1;
+            let kind = match entry.file_type() {
+                FileType::Unknown => statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
+                    .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
+                kind => kind,
+            };
+            entries.push(Entry { name: OsStr::from_bytes(name.to_bytes()).to_owned(), kind });
+        }
+        entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        entries
+    }
+}
+
+/// Opens a folder that is not a link.
+pub(super) fn open_folder(parent: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(parent, name, flags, Mode::empty())
+}
+
+/// Opens a regular file that is not a link, without ever waiting for a pipe's other end.
+pub(super) fn open_file(parent: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = openat(parent, name, flags, Mode::empty())?;
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
+    if kind == FileType::RegularFile { Ok(file) } else { Err(Errno::INVAL) }
+}

@@ -1,0 +1,166 @@
+//! Searches over a hostile workspace: bounded, killable, and never the worker's own trouble.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use protocol::{Message, ReportedOutcome};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::orchestrator::{Step, World, appears, calls, is_gone, kill, says};
+
+/// Resident memory of the worker itself, in the middle of anything, in KiB.
+const MAX_WORKER_KIB: u64 = 40 * 1024;
+
+fn results(world: &World, request: usize) -> Vec<String> {
+    let messages = world.record().requests[request].messages.clone();
+    let results = messages.into_iter().rev().map_while(|message| match message {
+        Message::Tool { content, .. } => Some(content),
+        _ => None,
+    });
+    let mut results: Vec<_> = results.collect();
+    results.reverse();
+    results
+}
+
+/// The most that the worker ever used.
+fn peak_kib(pid: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// One line and an expression that remembers its last 300 characters: no automaton has room for that, so it takes minutes.
+fn slow_grep(world: &World) -> (&'static str, Value) {
+    let mut state = 1_u32;
+    let text: Vec<u8> = (0..12 << 20)
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            if state >> 31 == 0 { b'a' } else { b'b' }
+        })
+        .collect();
+    fs::write(world.workspace().join("slow"), text).unwrap();
+    ("grep", json!({"pattern": "a.{300}[c-z]", "path": "slow"}))
+}
+
+#[tokio::test]
+async fn hostile_ignore_files_hang_and_fill_nothing() {
+    let glob = || ("glob", json!({"pattern": "*.txt"}));
+    let world = World::new([
+        calls(&[
+            glob(),
+            glob(),
+            glob(),
+            glob(),
+            glob(),
+            glob(),
+            ("shell", json!({"command": "sleep 7601", "timeout_seconds": 1})),
+        ]),
+        calls(&[("read_file", json!({"path": "a.txt"}))]),
+        Step::Hang,
+    ]);
+    let at = |name: &str| world.workspace().join(name);
+    fs::write(at("a.txt"), "hello").unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, at(".gitignore"), 0o600.into()).unwrap();
+    for (folder, name) in [("sparse", ".gitignore"), ("many", ".ignore"), ("linked", ".gitignore"), ("excluded", "x")] {
+        fs::create_dir(at(folder)).unwrap();
+        fs::write(at(folder).join("b.txt"), "").unwrap();
+        match folder {
+            "sparse" => fs::File::create(at(folder).join(name)).unwrap().set_len(1 << 30).unwrap(),
+            "many" => {
+                fs::write(at(folder).join(name), (0..1_000_000).map(|n| format!("*{n}?[ab]*\n")).collect::<String>())
+                    .unwrap()
+            }
+            "linked" => std::os::unix::fs::symlink("/dev/zero", at(folder).join(name)).unwrap(),
+            _ => {
+                fs::create_dir_all(at(folder).join(".git/info")).unwrap();
+                rustix::fs::mkfifoat(rustix::fs::CWD, at(folder).join(".git/info/exclude"), 0o600.into()).unwrap();
+            }
+        }
+    }
+    let begun = Instant::now();
+    let worker = world.worker(&[]);
+    world.until("the third model call", |record| record.requests.len() == 3).await;
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    let told = results(&world, 1);
+    for glob in &told[..6] {
+        assert!(glob.starts_with("a.txt\nexcluded/b.txt\nlinked/b.txt\nmany/b.txt\nsparse/b.txt\n[…"), "{glob}");
+        assert!(glob.contains("not all rules of the ignore files"), "{glob}");
+    }
+    assert!(told[6].contains("not done after 1 s"), "{}", told[6]);
+    assert!(is_gone("7601"));
+    assert_eq!(results(&world, 2), ["hello"]);
+    assert!(peak_kib(worker.pid()) < MAX_WORKER_KIB, "{} KiB", peak_kib(worker.pid()));
+}
+
+#[tokio::test]
+async fn a_search_that_dies_is_a_failed_result_and_the_job_goes_on() {
+    let world = World::new([]);
+    world.record().script.extend([calls(&[slow_grep(&world)]), says("done")]);
+    let worker = world.worker(&[]);
+    kill(worker.search().await, Signal::KILL);
+    let (status, text) = worker.end().await;
+    assert_eq!(status.code(), Some(0), "{text}");
+    let told = results(&world, 1);
+    assert!(told[0].contains("ended by signal 9"), "{told:?}");
+    assert_eq!(world.only_report().outcome, ReportedOutcome::Completed);
+}
+
+#[tokio::test]
+async fn a_search_ends_with_the_job() {
+    let world = World::new([]);
+    world.record().script.push_back(calls(&[slow_grep(&world)]));
+    let worker = world.worker(&[]);
+    let search = worker.search().await;
+    // Even one that a command has stopped.
+    kill(search, Signal::STOP);
+    let told = Instant::now();
+    worker.signal(Signal::TERM);
+    let (status, text) = worker.end().await;
+    assert_eq!(status.code(), Some(0), "{text}");
+    assert!(told.elapsed() < Duration::from_secs(3), "{:?}", told.elapsed());
+    assert_eq!(world.only_report().outcome, ReportedOutcome::Stopped);
+    assert!(!fs::exists(format!("/proc/{search}")).unwrap());
+}
+
+#[tokio::test]
+async fn searches_at_work_hold_up_no_timeout_and_no_other_tool() {
+    let world = World::new([]);
+    let slow = slow_grep(&world);
+    let mut group = vec![slow; 6];
+    group.push((
+        "shell",
+        json!({"command": "(sleep 7611; touch late) & touch begun; sleep 7612", "timeout_seconds": 1}),
+    ));
+    group.push(("read_file", json!({"path": "small"})));
+    fs::write(world.workspace().join("small"), "hello").unwrap();
+    world.record().script.push_back(calls(&group));
+    let worker = world.worker(&[]);
+    appears(&world.workspace().join("begun")).await;
+    let ended = tokio::time::timeout(Duration::from_secs(10), async {
+        while !(is_gone("7611") && is_gone("7612")) {
+            tokio::task::yield_now().await;
+        }
+    });
+    ended.await.expect("the timed-out command is ended while searches run");
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.end().await.0.code(), Some(0));
+}
+
+/// Deeper than any descriptor limit and longer than any path.
+#[tokio::test]
+async fn a_tree_without_end_is_left_where_it_gets_too_deep() {
+    let world = World::new([calls(&[("glob", json!({"pattern": "*.txt"}))]), says("done")]);
+    let make = "import os\nfor _ in range(3000):\n os.mkdir('d'); os.chdir('d')\nopen('deep.txt', 'w')";
+    let made =
+        std::process::Command::new("python3").args(["-c", make]).current_dir(world.workspace()).status().unwrap();
+    assert!(made.success());
+    fs::write(world.workspace().join("top.txt"), "").unwrap();
+    let (status, text) = world.worker(&[]).end().await;
+    assert_eq!(status.code(), Some(0), "{text}");
+    assert_eq!(results(&world, 1), ["top.txt\n[… there may be more; search for something narrower]"]);
+    let removed = std::process::Command::new("rm").arg("-rf").arg(world.workspace()).status().unwrap();
+    assert!(removed.success());
+}
