@@ -13,7 +13,8 @@ use std::{
 
 /// No request of an attack waits longer for the other side.
 const PATIENCE: Duration = Duration::from_secs(10);
-const METADATA_MIB: usize = 24;
+/// Just within what a request to the API may have.
+const METADATA_MIB: usize = 23;
 const MIB: usize = 1024 * 1024;
 
 /// What an attack did, by name.
@@ -102,7 +103,13 @@ pub fn hold_heads(base: &str, count: usize) -> Flood {
     Flood::start(1, move |attack| {
         let mut held: Vec<TcpStream> = vec![];
         while attack.goes_on() {
-            held.retain_mut(|connection| connection.write_all(b"a").is_ok());
+            held.retain_mut(|connection| {
+                let alive = connection.write_all(b"a").is_ok();
+                if !alive {
+                    attack.count("closed_by_peer");
+                }
+                alive
+            });
             while held.len() < count && attack.goes_on() {
                 let Some(mut connection) = attack.connect(address) else { break };
                 if connection.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: a").is_ok() {
@@ -114,7 +121,7 @@ pub fn hold_heads(base: &str, count: usize) -> Flood {
     })
 }
 
-/// So many requests at once, again and again, each with 24 MiB of JSON as a job's `metadata`.
+/// So many requests at once, again and again, each with 23 MiB of JSON as a job's `metadata`.
 pub fn post_metadata(base: &str, token: &str, at_once: usize) -> Flood {
     let address = address(base);
     let mut body = br#"{"prompt": "run: true", "hold": true, "metadata": {"a": [0"#.to_vec();

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tests::install::{engine::comes_true, stack::is_tool_use};
 
-use crate::scene::{ATTACK_SECONDS, Ends, Scene, install, output_of};
+use crate::scene::{ATTACK_SECONDS, Attackers, Ends, Scene, install, output_of};
 
 /// A job over its limit is ended within this time after its command began.
 const ENDED_WITHIN: Duration = Duration::from_secs(5);
@@ -39,10 +39,10 @@ async fn a_job_over_its_disk_limit_is_ended_in_time(#[case] command: &str) {
     let disk = Disk::mount();
     let scene = Scene::of(install(), Some(disk.path().join("workspaces"))).await;
     let allowed_mb = plain_writer_mb(&scene).await;
-    let watch = scene.watch(command, ATTACK_SECONDS);
+    let watch = scene.watch(command);
     let free = FreeSpace::watch(disk.path());
     let job = scene.hostile(command, json!({"disk_mb": DISK_MB})).await;
-    let verdict = scene.measure(watch, &[(job, Ends::DiskLimit)], None).await;
+    let verdict = scene.measure(watch, ATTACK_SECONDS, Attackers::jobs(&[(job, Ends::DiskLimit)])).await;
     let lost_mb = free.end() / MB;
     let ended = ended_after(&scene, job).await;
     verdict.check();
@@ -57,7 +57,7 @@ async fn neither_a_neighbours_tree_nor_missing_descriptors_lift_the_disk_limit()
     let disk = Disk::mount();
     let scene = Scene::of(install(), Some(disk.path().join("workspaces"))).await;
     let allowed_mb = plain_writer_mb(&scene).await;
-    let watch = scene.watch("a rename race, a deep tree and connections at once", ATTACK_SECONDS + 4);
+    let watch = scene.watch("a rename race, a deep tree and connections at once");
     let tree = scene.hostile("python3 files.py tree 190000 508 14", json!({})).await;
     let made = scene.workspace(tree).join("made");
     // It may be ended before all of it is there.
@@ -67,7 +67,7 @@ async fn neither_a_neighbours_tree_nor_missing_descriptors_lift_the_disk_limit()
     let free = FreeSpace::watch(disk.path());
     let rename = scene.hostile("python3 files.py rename", json!({"disk_mb": DISK_MB})).await;
     let ends = [(rename, Ends::DiskLimit), (tree, Ends::CompletedOrDiskLimit), (connections, Ends::Completed)];
-    let verdict = scene.measure(watch, &ends, None).await;
+    let verdict = scene.measure(watch, ATTACK_SECONDS + 4, Attackers::jobs(&ends)).await;
     let lost_mb = free.end() / MB;
     let ended = ended_after(&scene, rename).await;
     verdict.check();
@@ -80,9 +80,9 @@ async fn neither_a_neighbours_tree_nor_missing_descriptors_lift_the_disk_limit()
 async fn an_installer_of_many_small_files_is_not_stopped() {
     let disk = Disk::mount();
     let scene = Scene::of(install(), Some(disk.path().join("workspaces"))).await;
-    let watch = scene.watch("100,000 small files", 2);
+    let watch = scene.watch("100,000 small files");
     let job = scene.hostile("python3 files.py packages", json!({})).await;
-    let verdict = scene.measure(watch, &[(job, Ends::Completed)], None).await;
+    let verdict = scene.measure(watch, 2, Attackers::jobs(&[(job, Ends::Completed)])).await;
     verdict.check();
     assert!(verdict.told.iter().any(|told| told.contains(r#"{"files": 100000}"#)), "{:?}", verdict.told);
     scene.stack.finish().await;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use protocol::{EventData, JobState};
 use serde_json::{Value, json};
 
-use crate::scene::{Ends, Scene, output_of};
+use crate::scene::{Attackers, Ends, Scene, output_of};
 
 /// How a file of somebody else's process looks.
 const CLOSED: [&str; 3] = ["EACCES", "EPERM", "ENOENT"];
@@ -13,10 +13,10 @@ const CLOSED: [&str; 3] = ["EACCES", "EPERM", "ENOENT"];
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_with_the_token_cannot_speak_for_its_worker() {
     let scene = Scene::start().await;
-    let watch = scene.watch("forged calls", 1);
+    let watch = scene.watch("forged calls");
     let command = "touch started; python3 forge.py; echo the command ends";
     let job = scene.hostile(command, json!({})).await;
-    let verdict = scene.measure(watch, &[(job, Ends::Completed)], None).await;
+    let verdict = scene.measure(watch, 1, Attackers::jobs(&[(job, Ends::Completed)])).await;
     let events = scene.mallory.events(job).await;
     let outputs = output_of(&events);
     let told =

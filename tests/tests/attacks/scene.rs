@@ -65,7 +65,26 @@ pub(crate) struct Watch {
     attack: String,
     vitals: Vitals,
     log_before_bytes: u64,
-    until: Instant,
+}
+
+/// Who attacks.
+pub(crate) struct Attackers<'a> {
+    /// Jobs, and how they should end.
+    pub(crate) jobs: &'a [(JobId, Ends)],
+    /// A client of the public API.
+    pub(crate) flood: Option<Flood>,
+}
+
+impl<'a> Attackers<'a> {
+    /// Only jobs.
+    pub(crate) const fn jobs(jobs: &'a [(JobId, Ends)]) -> Self {
+        Self { jobs, flood: None }
+    }
+
+    /// Only a client.
+    pub(crate) const fn client(flood: Flood) -> Self {
+        Self { jobs: &[], flood: Some(flood) }
+    }
 }
 
 /// The usual install of an attack.
@@ -104,13 +123,12 @@ impl Scene {
         self.workspaces.as_ref().map_or_else(|| self.stack.workspace(job), |folder| folder.join(job.to_string()))
     }
 
-    /// Begins to measure an attack of so many seconds.
-    pub(crate) fn watch(&self, attack: &str, seconds: u64) -> Watch {
+    /// Begins to measure.
+    pub(crate) fn watch(&self, attack: &str) -> Watch {
         Watch {
             attack: attack.to_owned(),
             vitals: Vitals::watch(self.stack.base(), self.stack.pid()),
             log_before_bytes: self.stack.printed_bytes(),
-            until: Instant::now() + Duration::from_secs(seconds),
         }
     }
 
@@ -119,23 +137,25 @@ impl Scene {
         let scripts = [FLOOD, FILES, FORGE].map(|(path, content)| json!({"path": path, "content": content}));
         let body = json!({"prompt": format!("run: {command}"), "limits": limits, "files": scripts});
         let job = self.mallory.create(body).await;
-        self.hand_token_over(job).await;
+        self.hand_token_over(job);
         let workspace = self.workspace(job);
         comes_true("the attack has begun", START_PATIENCE, async || workspace.join(STARTED).exists()).await;
         job
     }
 
     /// Puts a job's token into its workspace, as a command would have it that was faster than the orchestrator.
-    pub(crate) async fn hand_token_over(&self, job: JobId) {
+    fn hand_token_over(&self, job: JobId) {
         let (id, workspace) = (job.to_string(), self.workspace(job));
         let handed = tokio::task::block_in_place(|| self.thief.hand_over(&id, &workspace));
         handed.expect("a token is in the run folder when the container starts");
     }
 
-    /// Runs the victim's jobs until the attack is over, then waits for the hostile jobs' ends.
-    pub(crate) async fn measure(&self, watch: Watch, hostile: &[(JobId, Ends)], flood: Option<Flood>) -> Verdict {
+    /// Runs the victim's jobs while the attack of so many seconds goes on, then waits for the hostile jobs' ends.
+    pub(crate) async fn measure(&self, watch: Watch, seconds: u64, attackers: Attackers<'_>) -> Verdict {
+        let Attackers { jobs: hostile, flood } = attackers;
         let (mut flooded, mut failed) = (vec![], vec![]);
-        while Instant::now() < watch.until || flooded.is_empty() && failed.is_empty() {
+        let until = Instant::now() + Duration::from_secs(seconds);
+        while Instant::now() < until || flooded.is_empty() && failed.is_empty() {
             match self.victims_job().await {
                 Ok(taken) => flooded.push(taken),
                 Err(failure) => failed.push(failure),

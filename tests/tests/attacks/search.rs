@@ -5,7 +5,7 @@ use protocol::EventData;
 use serde_json::json;
 use tests::install::stack::OBEDIENT;
 
-use crate::scene::{ATTACK_SECONDS, Ends, Scene, install};
+use crate::scene::{ATTACK_SECONDS, Attackers, Ends, Scene, install};
 
 /// The model makes the folders, then searches all of them at once.
 const SEARCHES: &str = r"rules:
@@ -29,10 +29,10 @@ const SEARCHES: &str = r"rules:
 async fn hostile_ignore_files_break_only_their_own_search() {
     let script = OBEDIENT.replacen("rules:\n", &SEARCHES.replace("'^search$'", "search"), 1);
     let scene = Scene::of(install().script(&script), None).await;
-    let watch = scene.watch("searches over hostile ignore files", ATTACK_SECONDS);
+    let watch = scene.watch("searches over hostile ignore files");
     let body = json!({"prompt": "search", "files": [{"path": FILES.0, "content": FILES.1}]});
     let job = scene.mallory.create(body).await;
-    let verdict = scene.measure(watch, &[(job, Ends::Completed)], None).await;
+    let verdict = scene.measure(watch, ATTACK_SECONDS, Attackers::jobs(&[(job, Ends::Completed)])).await;
     verdict.check();
     let events = scene.mallory.events(job).await;
     let results = events.iter().filter(|event| matches!(event.data, EventData::ToolResult { .. })).count();

@@ -9,6 +9,9 @@ use attack::{MAX_HEALTH, MAX_LOG_GROWTH_BYTES, MAX_MEMORY_GROWTH_MB, MAX_SLOWDOW
 /// Added to twice the quiet time: a busy machine delays a short job by as much.
 const SLACK: Duration = Duration::from_millis(300);
 
+/// A single job of the victim's that takes longer was not slowed down but held up.
+const HELD_UP: Duration = Duration::from_secs(5);
+
 /// What was measured during one attack.
 #[derive(Debug)]
 pub(crate) struct Verdict {
@@ -55,6 +58,7 @@ impl Verdict {
 
     fn rows(&self) -> Vec<Row> {
         let (quiet, flooded) = (percentile(&self.quiet, 50), percentile(&self.flooded, 50));
+        let most = percentile(&self.flooded, 100);
         let allowed = quiet.mul_f64(MAX_SLOWDOWN) + SLACK;
         let readings = &self.readings;
         let health = percentile(&readings.health, 99);
@@ -68,12 +72,7 @@ impl Verdict {
                 format!("{allowed:.0?}"),
                 !self.flooded.is_empty() && flooded <= allowed,
             ),
-            Row::new(
-                "victim's job, attacked, most",
-                format!("{:.0?}", percentile(&self.flooded, 100)),
-                no_limit(),
-                true,
-            ),
+            Row::new("victim's job, attacked, most", format!("{most:.0?}"), format!("{HELD_UP:.0?}"), most <= HELD_UP),
             Row::new("victim's jobs failed", self.failed.len().to_string(), "0".to_owned(), self.failed.is_empty()),
             Row::new("health, p99", format!("{health:.0?}"), format!("{MAX_HEALTH:.0?}"), health <= MAX_HEALTH),
             Row::new("health, most", format!("{:.0?}", percentile(&readings.health, 100)), no_limit(), true),
@@ -121,6 +120,8 @@ impl Verdict {
 mod tests {
     use super::*;
 
+    type Break = fn(&mut Verdict);
+
     fn contained() -> Verdict {
         let millis = |all: &[u64]| all.iter().copied().map(Duration::from_millis).collect();
         Verdict {
@@ -142,9 +143,10 @@ mod tests {
 
     #[test]
     fn each_limit_is_judged() {
-        let broken: [(&str, fn(&mut Verdict)); 8] = [
+        let broken: [(&str, Break); 9] = [
             ("victim's job, attacked, p50", |verdict| verdict.flooded = vec![Duration::from_millis(921)]),
             ("victim's job, attacked, p50", |verdict| verdict.flooded.clear()),
+            ("victim's job, attacked, most", |verdict| verdict.flooded.push(Duration::from_secs(6))),
             ("victim's jobs failed", |verdict| verdict.failed.push("llm_error".to_owned())),
             ("health, p99", |verdict| verdict.readings.health.push(Duration::from_millis(251))),
             ("health, failed", |verdict| verdict.readings.health_failures = 1),

@@ -1,6 +1,6 @@
 # A command that got hold of its job's token tries to speak as the worker, and to read the worker's memory. It waits for
 # `stolen.json` and prints one line of JSON: what each attempt got. Python's standard library only.
-import errno, http.client, json, os, socket
+import errno, http.client, json, os, socket, time
 
 import flood
 
@@ -15,6 +15,8 @@ class Line(http.client.HTTPConnection):
 
 
 def ask(name, method, path, body, sent):
+    # Below the rate at which calls without a session are refused unread.
+    time.sleep(0.1)
     line = Line("gantry")
     try:
         sent = {"Content-Type": "application/json", "Authorization": f"Bearer {flood.TOKEN}", **sent}
