@@ -12,7 +12,7 @@
 # its dependencies already and an optimised build takes as long as all else together; the worker in them is what ships.
 set -euo pipefail
 
-readonly STEPS=(shell fmt clippy doc test images ring faults clients smoke deny machete)
+readonly STEPS=(shell fmt clippy doc test images ring faults attacks clients smoke deny machete)
 readonly QUICK=(fmt clippy doc test)
 readonly NEXTEST_VERSION=0.9.143
 readonly DENY_VERSION=0.20.2
@@ -100,7 +100,7 @@ step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 
 step_test() {
   need_cargo_tool cargo-nextest "$NEXTEST_VERSION"
-  cargo nextest run --workspace --locked --no-fail-fast -E 'not (binary(engine_ring) | binary(e2e) | binary(faults))'
+  cargo nextest run --workspace --locked --no-fail-fast -E 'not (binary(engine_ring) | binary(e2e) | binary(faults) | binary(attacks))'
 }
 
 # The images, and the worker's binary in them, which the engine ring runs.
@@ -156,6 +156,15 @@ step_faults() {
   need_cargo_tool cargo-nextest "$NEXTEST_VERSION"
   cargo build --workspace --locked --quiet --bin gantry
   cargo nextest run --workspace --locked --no-fail-fast -E 'binary(faults)'
+}
+
+# The real binary on the real engine, with hostile jobs and users. Root, for a disk of its own.
+step_attacks() {
+  docker/engine.sh
+  need_command mkfs.ext4 e2fsprogs
+  need_cargo_tool cargo-nextest "$NEXTEST_VERSION"
+  cargo build --workspace --locked --quiet --bin gantry
+  GANTRY_TEST_IMAGE="gantry-worker:$IMAGE_TAG" cargo nextest run --workspace --locked --no-fail-fast -E 'binary(attacks)'
 }
 
 # The official client libraries and schemathesis, in a Python environment of their own.

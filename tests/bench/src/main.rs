@@ -77,6 +77,8 @@ enum Program {
     Replay,
     /// Two reads of the API with 100 000 jobs stored, against a handler that has the bytes
     Api,
+    /// A victim's jobs and the server's health while another job floods, against the same without a flood
+    Contain,
     /// Memory over many short jobs
     Soak,
 }
@@ -86,7 +88,7 @@ impl Program {
         match self {
             Self::JobStart | Self::JobEnd => 30,
             Self::Loop | Self::Replay | Self::Api => 10,
-            Self::JobBurst | Self::Events => 3,
+            Self::JobBurst | Self::Events | Self::Contain => 3,
             Self::Soak => 4,
             Self::Footprint => 50,
         }
@@ -115,6 +117,7 @@ impl Program {
             Self::Events => programs::events::run(bench).await,
             Self::Replay => programs::replay::run(bench).await,
             Self::Api => programs::api::run(bench).await,
+            Self::Contain => programs::contain::run(bench).await,
             Self::Soak => programs::soak::run(bench).await,
         }
     }

@@ -6,11 +6,15 @@ use std::{
     net::TcpListener,
     path::{Path, PathBuf},
     process::Stdio,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use futures_util::{Stream, StreamExt};
-use protocol::{CreateJob, Event, EventData, InstanceId, Job, JobId, LimitsRequest, Page};
+use protocol::{CreateJob, Event, EventData, InputFile, InstanceId, Job, JobId, LimitsRequest, Page};
 use reqwest::{Client, Method, RequestBuilder, header::ACCEPT};
 use rustix::process::{Pid, Signal};
 use serde::de::DeserializeOwned;
@@ -47,15 +51,26 @@ pub(crate) struct StackSettings {
     pub(crate) max_parallel_jobs: u32,
 }
 
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum User {
+    /// The benchmark itself.
+    Bench,
+    /// Somebody whose jobs flood.
+    Hostile,
+}
+
 /// A Gantry that serves.
 pub(crate) struct Stack {
     client: Client,
     url: String,
     token: String,
+    hostile_token: String,
     instance: InstanceId,
     image: String,
     folder: TempDir,
     process: Child,
+    printed_bytes: Arc<AtomicU64>,
     // Reads the log for as long as the process lives, so that it never waits for a reader.
     _log: JoinSet<()>,
 }
@@ -85,23 +100,21 @@ impl Stack {
             command.process_group(0);
             command
         };
-        let mut token = command();
-        token.args(["token", "create", "--user", "bench", "--ttl", "1d"]);
-        let token = token.output().await.map_err(|error| format!("{}: {error}", settings.gantry.display()))?;
-        if !token.status.success() {
-            return Err(format!("no token: {}", String::from_utf8_lossy(&token.stderr).trim()).into());
-        }
+        let (token, hostile_token) = (token_of(command(), "bench").await?, token_of(command(), "hostile").await?);
         let mut process = command().arg("serve").stdout(Stdio::null()).spawn()?;
         let log = process.stderr.take().ok_or("the log cannot be read")?;
-        let reader = listening(log).await?;
+        let printed_bytes = Arc::new(AtomicU64::new(0));
+        let reader = listening(log, Arc::clone(&printed_bytes)).await?;
         Ok(Self {
             client: Client::builder().build()?,
             url: format!("http://{address}"),
-            token: String::from_utf8(token.stdout)?.trim().to_owned(),
+            token,
+            hostile_token,
             instance,
             image: settings.image,
             folder,
             process,
+            printed_bytes,
             _log: reader,
         })
     }
@@ -130,9 +143,29 @@ impl Stack {
         self.folder.path().join("run").join(container_name(job))
     }
 
+    /// The folder with the run folders.
+    pub(crate) fn run_dir(&self) -> PathBuf {
+        self.folder.path().join("run")
+    }
+
+    /// A job's files.
+    pub(crate) fn workspace(&self, job: JobId) -> PathBuf {
+        self.folder.path().join("data/workspaces").join(job.to_string())
+    }
+
+    /// How much the daemon has logged.
+    pub(crate) fn printed_bytes(&self) -> u64 {
+        self.printed_bytes.load(Ordering::Relaxed)
+    }
+
     /// The database, for a program that fills it or reads its rows.
     pub(crate) fn database(&self) -> PathBuf {
         self.folder.path().join("data/gantry.db")
+    }
+
+    /// Where it listens.
+    pub(crate) fn base(&self) -> &str {
+        &self.url
     }
 
     /// A path of the API, for a program with connections of its own.
@@ -151,13 +184,28 @@ impl Stack {
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.client.request(method, self.url(path)).bearer_auth(&self.token)
+        self.request_as(User::Bench, method, path)
+    }
+
+    fn request_as(&self, user: User, method: Method, path: &str) -> RequestBuilder {
+        let token = match user {
+            User::Bench => &self.token,
+            User::Hostile => &self.hostile_token,
+        };
+        self.client.request(method, self.url(path)).bearer_auth(token)
     }
 
     /// Creates a job.
     pub(crate) async fn create(&self, prompt: &str, limits: Option<LimitsRequest>) -> Result<JobId, Failure> {
         let body = CreateJob { prompt: prompt.to_owned(), limits, ..CreateJob::default() };
         let job: Job = answer(self.request(Method::POST, "/api/jobs").json(&body)).await?;
+        Ok(job.id)
+    }
+
+    /// Creates a job of the hostile user's, with files.
+    pub(crate) async fn create_hostile(&self, prompt: &str, files: Vec<InputFile>) -> Result<JobId, Failure> {
+        let body = CreateJob { prompt: prompt.to_owned(), files, ..CreateJob::default() };
+        let job: Job = answer(self.request_as(User::Hostile, Method::POST, "/api/jobs").json(&body)).await?;
         Ok(job.id)
     }
 
@@ -175,7 +223,12 @@ impl Stack {
 
     /// A job's events from the first on, as they come.
     pub(crate) async fn events(&self, job: JobId) -> Result<Events, Failure> {
-        let request = self.request(Method::GET, &format!("/api/jobs/{job}/events"));
+        self.events_as(User::Bench, job).await
+    }
+
+    /// The same for the job's own user.
+    pub(crate) async fn events_as(&self, user: User, job: JobId) -> Result<Events, Failure> {
+        let request = self.request_as(user, Method::GET, &format!("/api/jobs/{job}/events"));
         let response = request.header(ACCEPT, "text/event-stream").send().await?.error_for_status()?;
         let stream = SseStream::from_bytes_stream(response.bytes_stream()).filter_map(|message| async {
             match message {
@@ -280,8 +333,19 @@ async fn answer<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, Failu
     Err(format!("{status}: {}", String::from_utf8_lossy(&body)).into())
 }
 
+/// A token of one of the two users.
+async fn token_of(mut gantry: Command, user: &str) -> Result<String, Failure> {
+    let program = gantry.as_std().get_program().to_string_lossy().into_owned();
+    let made = gantry.args(["token", "create", "--user", user, "--ttl", "1d"]).output().await;
+    let made = made.map_err(|error| format!("{program}: {error}"))?;
+    if !made.status.success() {
+        return Err(format!("no token: {}", String::from_utf8_lossy(&made.stderr).trim()).into());
+    }
+    Ok(String::from_utf8(made.stdout)?.trim().to_owned())
+}
+
 /// Reads the log until the process says that it listens, and goes on reading.
-async fn listening(log: ChildStderr) -> Result<JoinSet<()>, Failure> {
+async fn listening(log: ChildStderr, printed_bytes: Arc<AtomicU64>) -> Result<JoinSet<()>, Failure> {
     let (says, heard) = oneshot::channel();
     let mut reader = JoinSet::new();
     reader.spawn(async move {
@@ -289,6 +353,7 @@ async fn listening(log: ChildStderr) -> Result<JoinSet<()>, Failure> {
         let mut says = Some(says);
         let mut last = String::new();
         while let Ok(Some(line)) = lines.next_line().await {
+            printed_bytes.fetch_add(line.len() as u64 + 1, Ordering::Relaxed);
             if line.contains("\"message\":\"listening\"")
                 && let Some(says) = says.take()
             {

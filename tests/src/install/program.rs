@@ -4,7 +4,10 @@ use std::{
     io::{BufRead, BufReader, Read},
     path::PathBuf,
     process::{ExitStatus, Stdio},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use crate::within;
@@ -55,6 +58,7 @@ pub async fn run(arguments: &[&str], environment: &[(String, String)]) -> Ended 
 pub struct Daemon {
     child: std::process::Child,
     lines: Arc<Mutex<Vec<String>>>,
+    printed_bytes: Arc<AtomicU64>,
     told: watch::Receiver<usize>,
 }
 
@@ -65,12 +69,12 @@ impl Daemon {
         command.args(arguments).env_clear().envs(environment.iter().cloned()).current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("gantry can be run");
-        let lines = Arc::new(Mutex::new(vec![]));
+        let (lines, printed_bytes) = (Arc::new(Mutex::new(vec![])), Arc::new(AtomicU64::new(0)));
         let (tell, told) = watch::channel(0);
-        let tell = Arc::new(tell);
-        keep(child.stdout.take().expect("piped"), Arc::clone(&lines), Arc::clone(&tell));
-        keep(child.stderr.take().expect("piped"), Arc::clone(&lines), tell);
-        Self { child, lines, told }
+        let kept = Kept { lines: Arc::clone(&lines), bytes: Arc::clone(&printed_bytes), tell: Arc::new(tell) };
+        keep(child.stdout.take().expect("piped"), kept.clone());
+        keep(child.stderr.take().expect("piped"), kept);
+        Self { child, lines, printed_bytes, told }
     }
 
     /// The first line that `wanted` takes, once it is printed.
@@ -100,6 +104,11 @@ impl Daemon {
     /// Everything it printed.
     pub fn lines(&self) -> Vec<String> {
         self.lines.lock().expect("no reader panicked").clone()
+    }
+
+    /// How much that was.
+    pub fn printed_bytes(&self) -> u64 {
+        self.printed_bytes.load(Ordering::Relaxed)
     }
 
     /// Its process id.
@@ -143,11 +152,20 @@ impl Drop for Daemon {
     }
 }
 
-fn keep(pipe: impl Read + Send + 'static, lines: Arc<Mutex<Vec<String>>>, tell: Arc<watch::Sender<usize>>) {
+/// Where a process's output goes.
+#[derive(Clone)]
+struct Kept {
+    lines: Arc<Mutex<Vec<String>>>,
+    bytes: Arc<AtomicU64>,
+    tell: Arc<watch::Sender<usize>>,
+}
+
+fn keep(pipe: impl Read + Send + 'static, kept: Kept) {
     std::thread::spawn(move || {
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-            lines.lock().expect("no reader panicked").push(line);
-            tell.send_modify(|count| *count += 1);
+            kept.bytes.fetch_add(line.len() as u64 + 1, Ordering::Relaxed);
+            kept.lines.lock().expect("no reader panicked").push(line);
+            kept.tell.send_modify(|count| *count += 1);
         }
     });
 }

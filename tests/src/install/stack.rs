@@ -195,6 +195,11 @@ impl Stack {
         self.daemon.as_ref().map(Daemon::lines).unwrap_or_default()
     }
 
+    /// How many bytes its process has printed since its start.
+    pub fn printed_bytes(&self) -> u64 {
+        self.daemon.as_ref().map_or(0, Daemon::printed_bytes)
+    }
+
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.daemon.as_ref().expect("it runs").pid()

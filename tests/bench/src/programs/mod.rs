@@ -1,6 +1,7 @@
 //! The programs, one per file, and what each is given.
 
 pub(crate) mod api;
+pub(crate) mod contain;
 pub(crate) mod events;
 pub(crate) mod footprint;
 pub(crate) mod job_burst;

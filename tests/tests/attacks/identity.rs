@@ -1,0 +1,66 @@
+//! Nothing in a container can speak for its worker, though it has the token.
+
+use std::collections::BTreeMap;
+
+use protocol::{EventData, JobState};
+use serde_json::{Value, json};
+
+use crate::scene::{Attackers, Ends, Scene, output_of};
+
+/// How a file of somebody else's process looks.
+const CLOSED: [&str; 3] = ["EACCES", "EPERM", "ENOENT"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_with_the_token_cannot_speak_for_its_worker() {
+    let scene = Scene::start().await;
+    let watch = scene.watch("forged calls");
+    let command = "touch started; python3 forge.py; echo the command ends";
+    let job = scene.hostile(command, json!({})).await;
+    let verdict = scene.measure(watch, 1, Attackers::jobs(&[(job, Ends::Completed)])).await;
+    let events = scene.mallory.events(job).await;
+    let outputs = output_of(&events);
+    let told =
+        outputs.iter().flat_map(|output| output.lines()).find_map(|line| serde_json::from_str::<Value>(line).ok());
+    let told = told.unwrap_or_else(|| panic!("no report in {outputs:?}: {events:#?}"));
+
+    let calls: BTreeMap<String, Value> = serde_json::from_value(told["calls"].clone()).unwrap();
+    assert_eq!(calls.len(), 24, "8 calls in 3 ways: {calls:#?}");
+    let taken: Vec<_> = calls.iter().filter(|(_, status)| **status != 401).collect();
+    assert!(taken.is_empty(), "calls without the worker's session were not refused: {taken:#?}");
+    let opens: BTreeMap<String, String> = serde_json::from_value(told["opens"].clone()).unwrap();
+    let opened: Vec<_> = opens.iter().filter(|(_, how)| !CLOSED.contains(&how.as_str())).collect();
+    assert!(opened.is_empty(), "the worker's own: {opened:#?}");
+    for file in ["environ", "mem", "fd"] {
+        assert!(opens.contains_key(&format!("/proc/1/{file}")), "{file} was tried: {opens:#?}");
+    }
+    assert_eq!((&told["run folder"], &told["environment"]), (&json!(["worker.sock"]), &json!([])));
+
+    let ended = scene.mallory.job(job).await;
+    let text = ended.result.as_ref().and_then(|result| result.text.as_deref()).unwrap_or_default();
+    assert!(text.contains("the command ends"), "the result is the worker's: {ended:#?}");
+    assert_eq!((ended.state, ended.usage.llm_calls, ended.usage.tool_calls), (JobState::Completed, 2, 1));
+    let rejected = events
+        .iter()
+        .filter(|event| matches!(&event.data, EventData::Limit { limit, .. } if limit == "session_rejected"));
+    assert_eq!(rejected.count(), 1, "told once: {events:#?}");
+    let said: Vec<String> = events.iter().filter_map(|event| own(&event.data)).collect();
+    let own = ["message: run: touch started", "message: I run it.", "tool_use: shell", "tool_result: ok", "message: {"];
+    for line in own {
+        assert!(said.iter().any(|said| said.starts_with(line)), "{line} is in the record: {said:#?}");
+    }
+    assert_eq!(said.len(), own.len(), "and nothing else: {said:#?}");
+    verdict.check();
+    scene.stack.finish().await;
+}
+
+/// What the worker tells of its loop, shortly.
+fn own(data: &EventData) -> Option<String> {
+    match data {
+        EventData::Message { content, .. } => Some(format!("message: {content}")),
+        EventData::ToolUse { tool, .. } => Some(format!("tool_use: {tool}")),
+        EventData::ToolResult { success, .. } => {
+            Some(format!("tool_result: {}", if *success { "ok" } else { "failed" }))
+        }
+        _ => None,
+    }
+}
