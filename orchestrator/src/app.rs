@@ -29,7 +29,8 @@ use crate::{
     clock::Clock,
     config::{Config, SandboxMode},
     dispatch::{
-        DiskSweep, Dispatcher, DispatcherSettings, Overfull, Pulse, Sandbox, Sockets, TokenFiles, Wake, plan::PlanLimits,
+        DiskSweep, Dispatcher, DispatcherSettings, Overfull, Pulse, Sandbox, Sockets, TokenFiles, Wake,
+        plan::PlanLimits,
     },
     domain::{
         budget::{DayLimits, micro_dollars},

@@ -33,5 +33,6 @@ pub use request::{
 };
 pub use worker::{
     CompleteReply, CompleteReport, EgressView, EventAck, EventBatch, JobAssignment, PromptDelivery, ReportedOutcome,
-    SESSION_HEADER, StatusReply, StatusReport, ToolCallReply, ToolCallRequest, ToolErrorKind, ToolFailure, ToolList, WorkerEvent,
+    SESSION_HEADER, StatusReply, StatusReport, ToolCallReply, ToolCallRequest, ToolErrorKind, ToolFailure, ToolList,
+    WorkerEvent,
 };

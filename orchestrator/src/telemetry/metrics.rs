@@ -66,9 +66,8 @@ const HISTOGRAMS: &[(&str, &str)] = &[
     (MODEL_CALL, "Model calls by provider and outcome, waits and retries included."),
     (REQUEST, "HTTP requests by side, method, route and class of status; a stream counts to its head."),
 ];
-const UNLABELLED: &[&str] = &[
-    STUCK, LEASES_LOST, FENCED, COST, READERS_DROPPED, CONNECTIONS_REFUSED, REQUESTS_LIMITED, SESSIONS_REJECTED,
-];
+const UNLABELLED: &[&str] =
+    &[STUCK, LEASES_LOST, FENCED, COST, READERS_DROPPED, CONNECTIONS_REFUSED, REQUESTS_LIMITED, SESSIONS_REJECTED];
 
 /// The registry. Clones are the same one.
 #[derive(Clone)]
