@@ -290,12 +290,19 @@ impl FakeEngine {
             return Err(failure);
         }
         assert!(spec.run_folder.join("worker.sock").exists(), "the socket is there before the container");
-        let token = std::fs::read_to_string(spec.run_folder.join("token")).expect("the token is there before the container");
+        let token =
+            std::fs::read_to_string(spec.run_folder.join("token")).expect("the token is there before the container");
         assert!(spec.workspace.is_dir(), "the workspace is there before the container");
         let id = format!("fake-{}", spec.name);
         let output = self.0.folder.join(format!("{}.out", spec.name));
-        let mut container =
-            Container { spec: spec.clone(), id: id.clone(), status: ContainerStatus::Running, token, pid: None, output };
+        let mut container = Container {
+            spec: spec.clone(),
+            id: id.clone(),
+            status: ContainerStatus::Running,
+            token,
+            pid: None,
+            output,
+        };
         if self.0.workers == Workers::Process {
             let child = process::spawn(spec, &container.output);
             container.pid = child.id().and_then(|pid| i32::try_from(pid).ok());

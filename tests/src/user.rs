@@ -27,6 +27,11 @@ impl User {
         Self { token: Some(token.to_owned()), ..self.clone() }
     }
 
+    /// Where it calls.
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
     /// A request with the token on it, to be added to.
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.base));

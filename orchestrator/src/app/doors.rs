@@ -49,7 +49,7 @@ impl Doors {
     pub(super) fn worker(&self, router: Router) -> ServeSocket {
         let router = self.frame(layers::WORKER_SIDE, None, worker::MAX_BODY_BYTES).around(router);
         let (metrics, descriptors) = (self.metrics.clone(), self.descriptors);
-        let (bodies, connections) = (BodyBudget::total(), Arc::new(Semaphore::new(descriptors.workers)));
+        let (bodies, connections) = (BodyBudget::workers(), Arc::new(Semaphore::new(descriptors.workers)));
         Arc::new(move |listener, job, stop| {
             let server = Server {
                 policy: Policy::worker(descriptors.worker_share),
@@ -67,7 +67,7 @@ impl Doors {
         Server {
             policy: Policy::public(self.descriptors.public),
             own_bodies: None,
-            bodies: BodyBudget::total(),
+            bodies: BodyBudget::public(),
             connections: None,
             metrics: self.metrics.clone(),
         }

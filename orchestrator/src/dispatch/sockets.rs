@@ -28,8 +28,7 @@ pub struct SocketJob {
 }
 
 /// Serves a job's socket until the token is cancelled and what had been asked by then is answered.
-pub type ServeSocket =
-    Arc<dyn Fn(UnixListener, SocketJob, CancellationToken) -> BoxFuture<'static, ()> + Send + Sync>;
+pub type ServeSocket = Arc<dyn Fn(UnixListener, SocketJob, CancellationToken) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// Connections that wait to be accepted (contract: sandbox, Worker API).
 const BACKLOG: u32 = 64;

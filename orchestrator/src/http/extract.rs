@@ -15,7 +15,7 @@ use protocol::{ErrorCode, FieldError};
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
-use self::body::ReceivedBody;
+use self::body::{MAX_INLINE_PARSE_BYTES, ReceivedBody};
 use super::problem::ApiError;
 
 /// A JSON body.
@@ -138,8 +138,11 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for ApiPath
     }
 }
 
-/// Reads a JSON object: 400 when it is no JSON, 422 with the field when it has the wrong shape.
+/// Reads a JSON object: 400 when it is no JSON, 422 with the field when it has the wrong shape. A large one is parsed once.
 pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    if bytes.len() > MAX_INLINE_PARSE_BYTES {
+        return objects::read(bytes).map_err(|(path, error)| json_error(&path, &error));
+    }
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let path = error.path().to_string();

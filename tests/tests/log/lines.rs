@@ -69,6 +69,8 @@ async fn a_job_and_a_request_have_one_line_each() {
     assert_eq!(told("tokens.input"), job.usage.input_tokens);
     assert!(told("wait_ms").is_u64() && told("run_ms").is_u64() && told("cost_usd").is_f64(), "{ended:#?}");
     let requests = lines.of("request");
+    let of_the_worker = requests.iter().filter(|line| line["side"] == "worker").count();
+    assert_eq!(of_the_worker, 0, "a container fills no log: {requests:#?}");
     let create: Vec<&Value> =
         requests.iter().filter(|line| line["request_id"] == *made.header("x-request-id").unwrap()).collect();
     assert_eq!(create.len(), 1, "{create:#?}");

@@ -30,6 +30,8 @@ const DOORS: &[(&str, &[&str])] = &[
     ("genai", &["llm"]),
     ("tar", &["workspace"]),
     ("flate2", &["workspace"]),
+    ("hyper", &["http/server"]),
+    ("hyper_util", &["http/server"]),
     ("reqwest", &["llm", "cli"]),
     ("metrics_exporter_prometheus", &["telemetry"]),
 ];

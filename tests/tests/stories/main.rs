@@ -21,6 +21,8 @@ mod events;
 #[cfg(test)]
 mod files;
 #[cfg(test)]
+mod floods;
+#[cfg(test)]
 mod hold;
 #[cfg(test)]
 mod house;
@@ -44,6 +46,8 @@ mod refusals;
 mod retention;
 #[cfg(test)]
 mod review;
+#[cfg(test)]
+mod session;
 #[cfg(test)]
 mod stuck;
 #[cfg(test)]

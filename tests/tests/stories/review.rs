@@ -74,6 +74,31 @@ async fn a_rejected_result_has_failed_and_restarts_with_what_it_left() {
 }
 
 #[rstest]
+#[case("accept", json!({}))]
+#[case("reject", json!({"reason": "too long"}))]
+#[tokio::test]
+async fn a_report_whose_answer_was_lost_is_told_again(#[case] verb: &str, #[case] body: serde_json::Value) {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "draft", "review": true})).await;
+    let hand = world.hand(id).await;
+    let report = json!({"outcome": "completed", "text": "the draft"});
+    for _ in 0..2 {
+        hand.report(report.clone()).await.expect(200);
+    }
+    hand.report(json!({"outcome": "completed", "text": "another"})).await.problem(ErrorCode::Unauthorized);
+    ada.wait_for(id, JobState::Submitted).await;
+    // The reviewer may be quicker than the worker.
+    ada.post(&format!("/api/jobs/{id}/{verb}"), &body).await.expect(200);
+    // Its container goes soon after its report, and its socket with it.
+    if let Ok(reply) = hand.request(reqwest::Method::POST, "complete").json(&report).send().await {
+        assert_eq!(reply.status(), 200);
+    }
+    hand.leave(0);
+    world.finish().await;
+}
+
+#[rstest]
 #[case("accept")]
 #[case("reject")]
 #[tokio::test]

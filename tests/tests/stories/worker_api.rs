@@ -111,6 +111,20 @@ async fn an_old_attempt_is_fenced_and_after_the_end_nobody_is_heard() {
 }
 
 #[tokio::test]
+async fn iterations_are_the_orchestrators_own_count() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let hand = job_in_hand(&world, &ada).await;
+    let id = hand.job;
+    hand.complete_llm("c1", "hi").await;
+    hand.report(json!({"outcome": "completed", "text": "done", "iterations": u32::MAX})).await.expect(200);
+    hand.leave(0);
+    let job = ada.wait_for(id, JobState::Completed).await;
+    assert_eq!((job.usage.iterations, job.usage.llm_calls), (1, 1));
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn events_come_in_order_each_once_and_only_of_kinds_that_are_a_workers() {
     let world = World::new().await;
     let ada = world.user("ada");

@@ -3,7 +3,7 @@
 //!
 //! Owns the bounds of memory and time. Never knows what a body says.
 
-use std::{error::Error, time::Duration};
+use std::{error::Error, sync::Arc, time::Duration};
 
 use axum::{
     RequestExt as _,
@@ -13,7 +13,6 @@ use axum::{
 };
 use http_body_util::{BodyExt as _, LengthLimitError};
 use protocol::ErrorCode;
-use std::sync::Arc;
 use tokio::time::timeout;
 
 use super::scan;
@@ -24,7 +23,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// 32 KiB a second: the slowest link that is worth waiting for.
 const MIN_WINDOW_BYTES: usize = 320 * 1024;
 /// Larger bodies are parsed in a thread of their own: on a runtime thread 256 KiB take about 1 ms.
-const MAX_INLINE_PARSE_BYTES: usize = 256 * 1024;
+pub(super) const MAX_INLINE_PARSE_BYTES: usize = 256 * 1024;
 /// Reserved for a body of unknown length on a route without a limit; there is none.
 const UNKNOWN_BYTES: usize = 1024 * 1024;
 /// When to come back after there was no room for a body.
@@ -40,7 +39,8 @@ impl ReceivedBody {
     /// Reads it. What is announced is reserved before the first byte is read.
     pub(super) async fn read(request: Request) -> Result<Self, ApiError> {
         let room = request.extensions().get::<Arc<RequestBody>>().cloned();
-        let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        let announced =
+            request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         let mut body = request.into_limited_body();
         // The route's limit, or less when less is announced.
         let limit = body.size_hint().upper().and_then(|limit| usize::try_from(limit).ok());

@@ -15,11 +15,14 @@ use serde_json::{Error, Value};
 
 /// Where in `bytes`, which have been read as a `T` already, an array stands for an object.
 pub(super) fn check<T: DeserializeOwned>(bytes: &[u8]) -> Result<(), (String, Error)> {
+    read::<T>(bytes).map(drop)
+}
+
+/// Reads `bytes` as a `T` with arrays refused in objects' places. The text is parsed once and its strings are moved, so this takes
+/// no more memory than the value; of a field that is there twice the last one counts.
+pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, (String, Error)> {
     let value: Value = serde_json::from_slice(bytes).map_err(|error| (".".to_owned(), error))?;
-    match serde_path_to_error::deserialize::<_, T>(Strict(value)) {
-        Ok(_) => Ok(()),
-        Err(error) => Err((error.path().to_string(), error.into_inner())),
-    }
+    serde_path_to_error::deserialize(Strict(value)).map_err(|error| (error.path().to_string(), error.into_inner()))
 }
 
 struct Strict(Value);

@@ -18,8 +18,11 @@ const UNIT_BYTES: usize = 1024;
 const SMALL_BODY_BYTES: usize = 256 * 1024;
 /// A body that gets no room in this time is refused.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
-/// Large bodies parsed at once, of one kind of listener. Each takes a core.
-const PARSES_AT_ONCE: usize = 2;
+/// Large bodies parsed at once, of one kind of listener. Each takes a core, and as much memory again as it has bytes.
+const PUBLIC_PARSES_AT_ONCE: usize = 1;
+const WORKER_PARSES_AT_ONCE: usize = 2;
+const TOTAL_BYTES: usize = 256 * 1024 * 1024;
+const TOTAL_SMALL_BYTES: usize = 32 * 1024 * 1024;
 
 /// Body bytes that may be in memory at once. Clones are the same budget.
 #[derive(Debug, Clone)]
@@ -32,17 +35,22 @@ pub struct BodyBudget {
 impl BodyBudget {
     /// Of one worker's socket: 40 MiB, so one model call of the largest size and 16 requests of the small ones fit.
     pub fn worker_socket() -> Self {
-        Self::of(40 * 1024 * 1024, 16 * SMALL_BODY_BYTES)
+        Self::of(40 * 1024 * 1024, 16 * SMALL_BODY_BYTES, WORKER_PARSES_AT_ONCE)
     }
 
-    /// Of all worker sockets together, and of the public listener: 256 MiB each.
-    pub fn total() -> Self {
-        Self::of(256 * 1024 * 1024, 32 * 1024 * 1024)
+    /// Of all worker sockets together.
+    pub fn workers() -> Self {
+        Self::of(TOTAL_BYTES, TOTAL_SMALL_BYTES, WORKER_PARSES_AT_ONCE)
     }
 
-    pub(super) fn of(bytes: usize, small_bytes: usize) -> Self {
+    /// Of the public listener.
+    pub fn public() -> Self {
+        Self::of(TOTAL_BYTES, TOTAL_SMALL_BYTES, PUBLIC_PARSES_AT_ONCE)
+    }
+
+    pub(super) fn of(bytes: usize, small_bytes: usize, parses: usize) -> Self {
         let units = |bytes: usize| Arc::new(Semaphore::new(bytes / UNIT_BYTES));
-        let parses = Arc::new(Semaphore::new(PARSES_AT_ONCE));
+        let parses = Arc::new(Semaphore::new(parses));
         Self { small: units(small_bytes), large: units(bytes.saturating_sub(small_bytes)), parses }
     }
 
@@ -52,7 +60,7 @@ impl BodyBudget {
 }
 
 /// The budgets of a listener.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct BodyLimits {
     pub(super) own: Option<BodyBudget>,
     pub(super) all: BodyBudget,
@@ -65,12 +73,12 @@ pub struct NoRoom;
 /// What a request has reserved for its body, until it is answered.
 #[derive(Debug)]
 pub struct RequestBody {
-    limits: BodyLimits,
+    limits: Arc<BodyLimits>,
     held: Mutex<Vec<OwnedSemaphorePermit>>,
 }
 
 impl RequestBody {
-    pub(super) fn new(limits: BodyLimits) -> Self {
+    pub(super) fn new(limits: Arc<BodyLimits>) -> Self {
         Self { limits, held: Mutex::default() }
     }
 

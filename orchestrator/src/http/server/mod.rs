@@ -32,19 +32,19 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-pub use self::{
-    bodies::{BodyBudget, RequestBody},
-    connection::ConnectionHandle,
-    descriptors::{Descriptors, raise_descriptor_limit},
-    listener::Listener,
-    policy::{Overflow, Policy, SessionPolicy},
-};
 use self::{
     admission::{Admission, Busy, Slot},
     bodies::BodyLimits,
     connection::{Deadline, TrackedBody},
     listener::{AcceptErrors, Accepted},
     stream::ConnectionStream,
+};
+pub use self::{
+    bodies::{BodyBudget, RequestBody},
+    connection::ConnectionHandle,
+    descriptors::{Descriptors, raise_descriptor_limit},
+    listener::Listener,
+    policy::{Overflow, Policy, SessionPolicy},
 };
 use super::problem::ApiError;
 use crate::telemetry::metrics::Metrics;
@@ -77,7 +77,7 @@ pub struct Server {
 struct Context {
     router: Router,
     admission: Arc<Admission>,
-    bodies: BodyLimits,
+    bodies: Arc<BodyLimits>,
     metrics: Metrics,
 }
 
@@ -90,7 +90,7 @@ impl Server {
         let context = Arc::new(Context {
             router,
             admission: Arc::new(Admission::new(self.policy)),
-            bodies: BodyLimits { own: self.own_bodies, all: self.bodies },
+            bodies: Arc::new(BodyLimits { own: self.own_bodies, all: self.bodies }),
             metrics: self.metrics,
         });
         let mut connections = JoinSet::new();
@@ -196,7 +196,7 @@ impl Context {
         };
         let mut request = request.map(Body::new);
         // Kept until there is an answer: what is read of a body is in memory for as long as its handler runs.
-        let body = Arc::new(RequestBody::new(self.bodies.clone()));
+        let body = Arc::new(RequestBody::new(Arc::clone(&self.bodies)));
         let extensions = request.extensions_mut();
         extensions.insert(Arc::clone(&body));
         extensions.insert(ConnectionHandle::new(&slot));
@@ -216,7 +216,8 @@ impl Context {
     fn refuse(&self, busy: &Busy, slot: &Slot) -> Response<TrackedBody> {
         self.metrics.request_limited();
         slot.connection().answered(Instant::now());
-        let error = ApiError::new(ErrorCode::RateLimited, "too many requests at once").with_retry_after(busy.retry_after);
+        let error =
+            ApiError::new(ErrorCode::RateLimited, "too many requests at once").with_retry_after(busy.retry_after);
         let mut response = error.render(&protocol::CallId::generate().0);
         if busy.close {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

@@ -113,7 +113,7 @@ impl Running {
 
     fn start(folder: TempDir, policy: Policy, own: BodyBudget, listener: impl Into<Listener>) -> Self {
         let (waiting, metrics, stop) = (Waiting::default(), Metrics::default(), CancellationToken::new());
-        let (bodies, connections) = (BodyBudget::total(), None);
+        let (bodies, connections) = (BodyBudget::workers(), None);
         let server = Server { policy, own_bodies: Some(own), bodies, connections, metrics: metrics.clone() };
         let mut tasks = JoinSet::new();
         tasks.spawn(server.serve(listener.into(), router(&waiting), stop.clone()));
@@ -123,7 +123,7 @@ impl Running {
     async fn public(policy: Policy) -> (Self, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        (Self::start(tempfile::tempdir().unwrap(), policy, BodyBudget::total(), listener), address)
+        (Self::start(tempfile::tempdir().unwrap(), policy, BodyBudget::public(), listener), address)
     }
 
     fn path(&self) -> PathBuf {
@@ -426,10 +426,12 @@ async fn requests_in_flight_have_a_limit_of_which_others_get_a_part() {
 
 #[tokio::test]
 async fn bodies_are_reserved_before_they_are_read() {
-    let own = BodyBudget::of(4 << 20, 512 << 10);
+    let own = BodyBudget::of(4 << 20, 512 << 10, 1);
     let running = Running::worker(small_policy(), own);
     let head = |length: usize| {
-        format!("POST /body HTTP/1.1\r\nhost: a\r\n{SECRET}content-type: application/json\r\ncontent-length: {length}\r\n\r\n")
+        format!(
+            "POST /body HTTP/1.1\r\nhost: a\r\n{SECRET}content-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+        )
     };
     // Announced, not sent: it holds its room.
     let mut holder = running.connect().await;
@@ -458,7 +460,9 @@ async fn bodies_are_reserved_before_they_are_read() {
 async fn no_byte_of_a_body_is_read_of_a_call_that_is_refused() {
     let running = Running::worker(small_policy(), BodyBudget::worker_socket());
     let mut other = running.connect().await;
-    other.send("POST /body HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 33554432\r\n\r\n").await;
+    other
+        .send("POST /body HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 33554432\r\n\r\n")
+        .await;
     assert_status(&other.answer().await, 401);
     other.is_closed().await;
     running.stopped().await;

@@ -111,9 +111,7 @@ impl Known {
         }
         let is_first = parts.extensions.get::<ConnectionHandle>().is_none_or(ConnectionHandle::authenticated);
         // Once for each connection, since a call may have been given up between opening the session and this.
-        if is_first
-            && let (WorkerSession::Open(_), Some(container)) = (&self.job.session, &self.job.container)
-        {
+        if is_first && let (WorkerSession::Open(_), Some(container)) = (&self.job.session, &self.job.container) {
             api.token_files.remove(&container.name).map_err(ApiError::internal)?;
         }
         Ok(self)

@@ -1,0 +1,127 @@
+//! Floods from one container and from strangers: others are served meanwhile, in bounded memory.
+
+use std::time::{Duration, Instant};
+
+use protocol::{ErrorCode, JobState};
+use reqwest::Method;
+use serde_json::{Value, json};
+use tests::{Reply, World};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpStream, UnixStream},
+};
+
+/// As JSON text, so that no `Value` of it is made here.
+fn zeros(megabytes: usize) -> String {
+    format!("[{}0]", "0,".repeat(megabytes << 19))
+}
+
+#[tokio::test]
+async fn half_requests_of_one_container_hinder_nobody() {
+    let world = World::new().await;
+    let (ada, bob) = (world.user("ada"), world.user("bob"));
+    let id = ada.create_job("flood").await;
+    let hand = world.hand(id).await;
+    hand.job().await;
+    let socket = world.engine().running(id).await.spec.run_folder.join("worker.sock");
+    let flood = async {
+        let mut held = vec![];
+        loop {
+            if let Ok(mut stream) = UnixStream::connect(&socket).await {
+                let _ = stream.write_all(b"POST /worker/x/llm/complete HTTP/1.1\r\ncontent-length: 31000000\r\n").await;
+                held.push(stream);
+            }
+            tokio::time::sleep(Duration::from_micros(100)).await;
+        }
+    };
+    let others = async {
+        for _ in 0..3 {
+            let other = bob.create_job("work").await;
+            let worker = world.hand(other).await;
+            worker.complete_llm("c1", "hi").await;
+            worker.finish("done").await;
+            bob.wait_for(other, JobState::Completed).await;
+            // The flooded job's own worker is heard, too, on new connections each time.
+            hand.status().await;
+            world.stranger().get("/healthz").await.expect(200);
+        }
+    };
+    tokio::select! {
+        never = flood => never,
+        () = others => {}
+    }
+    hand.finish("done").await;
+    ada.wait_for(id, JobState::Completed).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_refused_calls_body_is_not_read() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let hand = world.hand(id).await;
+    hand.job().await;
+    let socket = world.engine().running(id).await.spec.run_folder.join("worker.sock");
+    let mut stream = UnixStream::connect(&socket).await.unwrap();
+    let head = format!(
+        "POST /worker/{id}/llm/complete HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
+         content-length: 31000000\r\n\r\n",
+        hand.token
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    tests::within("the connection to end", stream.read_to_string(&mut answer)).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 401 ") && answer.contains("session_rejected"), "{answer}");
+    assert!(answer.contains("connection: close"), "{answer}");
+    hand.finish("done").await;
+    ada.wait_for(id, JobState::Completed).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn json_that_grows_is_refused_and_a_long_conversation_is_not() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let hand = world.hand(id).await;
+    let send = |body: String| {
+        let request = hand.request(Method::POST, "llm/complete_with_tools");
+        Reply::of(request.header("content-type", "application/json").body(body))
+    };
+    let tools = json!([{"name": "t", "description": "", "parameters": "ZEROS"}]).to_string();
+    let grows = format!(r#"{{"call_id":"c1","messages":[],"tools":{}}}"#, tools.replace(r#""ZEROS""#, &zeros(30)));
+    let refused = send(grows).await.problem(ErrorCode::TooLarge);
+    assert!(refused.body["detail"].as_str().is_some_and(|detail| detail.contains("JSON values")), "{:#}", refused.body);
+    let messages: Vec<Value> = (0..2_000)
+        .map(|turn| json!({"role": "user", "content": format!("{turn} {}", "long ".repeat(3_100))}))
+        .collect();
+    let body = json!({"call_id": "c2", "messages": messages}).to_string();
+    assert!(body.len() > 29 << 20);
+    send(body).await.expect(200);
+    hand.finish("done").await;
+    ada.wait_for(id, JobState::Completed).await;
+    let body = format!(r#"{{"prompt":"p","metadata":{{"a":{}}}}}"#, zeros(20));
+    let request = ada.request(Method::POST, "/api/jobs").header("content-type", "application/json").body(body);
+    Reply::of(request).await.problem(ErrorCode::TooLarge);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn silent_strangers_are_sent_away() {
+    let world = World::new().await;
+    let address = world.stranger().base().trim_start_matches("http://").to_owned();
+    let since = Instant::now();
+    let mut held = vec![];
+    for _ in 0..50 {
+        let mut stream = TcpStream::connect(&address).await.unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost").await.unwrap();
+        held.push(stream);
+    }
+    world.stranger().get("/healthz").await.expect(200);
+    for mut stream in held {
+        let _ = tests::within("a silent connection to be closed", stream.read(&mut [0; 512])).await;
+    }
+    assert!(since.elapsed() >= Duration::from_secs(9), "{:?}", since.elapsed());
+    world.finish().await;
+}

@@ -1,0 +1,199 @@
+//! A worker's session: who has the token and not the secret speaks for nobody.
+
+use std::path::PathBuf;
+
+use protocol::{Event, EventData, JobState, PromptId};
+use serde_json::json;
+use sqlx::{Connection as _, SqliteConnection};
+use tests::{HandWorker, Reply, World};
+
+const OTHER_SECRET: &str = "another-secret-of-a-command";
+
+fn token_file(world: &World, hand: &HandWorker, attempt: u32) -> PathBuf {
+    world.config().run_dir.join(format!("gantry-job-{}-{attempt}", hand.job)).join("token")
+}
+
+fn rejections(events: &[Event]) -> usize {
+    events
+        .iter()
+        .filter(|event| matches!(&event.data, EventData::Limit { limit, .. } if limit == "session_rejected"))
+        .count()
+}
+
+async fn every_call(hand: &HandWorker) -> Vec<Reply> {
+    vec![
+        hand.get("job").await,
+        hand.get("tools").await,
+        hand.get("prompt?wait_seconds=0").await,
+        hand.ask("c9", "hi").await,
+        hand.tool("echo", "t9", json!({"message": "hi"})).await,
+        hand.say(1, "forged").await,
+        hand.post("status", &json!({"iteration": 1})).await,
+        hand.report(json!({"outcome": "completed", "text": "forged"})).await,
+    ]
+}
+
+#[track_caller]
+fn assert_rejected(reply: Reply) {
+    let reply = reply.problem(protocol::ErrorCode::Unauthorized);
+    assert_eq!(reply.body["reason"], "session_rejected", "{:#}", reply.body);
+}
+
+#[tokio::test]
+async fn the_first_call_opens_it_and_the_token_alone_is_worth_nothing() {
+    let world = World::builder().set("GANTRY_METRICS_BIND", "127.0.0.1:0").build().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let hand = world.hand(id).await;
+    assert!(token_file(&world, &hand, 1).exists());
+    hand.job().await;
+    assert!(!token_file(&world, &hand, 1).exists(), "gone before the answer");
+    for intruder in [hand.with_session(None), hand.with_session(Some(OTHER_SECRET))] {
+        for reply in every_call(&intruder).await {
+            assert_rejected(reply);
+        }
+    }
+    hand.say(1, "mine").await.expect(200);
+    hand.complete_llm("c1", "hi").await;
+    assert_eq!(rejections(&ada.events(id).await), 1);
+    world.until_metric("gantry_worker_sessions_rejected_total", 16.0).await;
+    // After the end, neither may ask what became of the report.
+    let report = json!({"outcome": "completed", "text": "done"});
+    hand.report(report.clone()).await.expect(200);
+    hand.report(report.clone()).await.expect(200);
+    hand.with_session(Some(OTHER_SECRET)).report(report).await.problem(protocol::ErrorCode::Unauthorized);
+    hand.leave(0);
+    let job = ada.wait_for(id, JobState::Completed).await;
+    assert_eq!(job.result.and_then(|result| result.text).as_deref(), Some("done"));
+    let events = ada.events(id).await;
+    assert_eq!(rejections(&events), 1);
+    assert!(!serde_json::to_string(&events).unwrap().contains("forged"));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn only_a_proper_secret_opens_it() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let hand = world.hand(id).await;
+    let (short, long) = ("s".repeat(15), "s".repeat(201));
+    for secret in [None, Some(""), Some(short.as_str()), Some(long.as_str()), Some("a secret of several words")] {
+        assert_rejected(hand.with_session(secret).get("job").await);
+        assert!(token_file(&world, &hand, 1).exists());
+    }
+    hand.job().await;
+    hand.finish("done").await;
+    ada.wait_for(id, JobState::Completed).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn of_two_that_open_it_at_one_moment_one_does() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let hand = world.hand(id).await;
+    let other = hand.with_session(Some(OTHER_SECRET));
+    let (a, b, c, d) = tokio::join!(hand.get("job"), other.get("job"), hand.get("tools"), other.get("tools"));
+    let statuses = [a, b, c, d].map(|reply| reply.status.as_u16());
+    assert!(statuses == [200, 401, 200, 401] || statuses == [401, 200, 401, 200], "{statuses:?}");
+    let winner = if statuses[0] == 200 { hand } else { other };
+    winner.finish("done").await;
+    ada.wait_for(id, JobState::Completed).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn each_attempt_has_its_own() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let first = world.hand(id).await;
+    first.job().await;
+    assert_rejected(first.with_session(None).get("job").await);
+    world.engine().vanish(id);
+    world.engine().until_asked(2).await;
+    let second = world.hand(id).await;
+    assert!(token_file(&world, &second, 2).exists());
+    second.with_session(Some(OTHER_SECRET)).job().await;
+    assert_rejected(second.get("job").await);
+    second.with_session(Some(OTHER_SECRET)).finish("done").await;
+    ada.wait_for(id, JobState::Completed).await;
+    assert_eq!(rejections(&ada.events(id).await), 2, "one for each attempt");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn it_outlives_the_process_and_the_token_does_not_come_back() {
+    let mut world = World::new().await;
+    let id = world.user("ada").create_job("work").await;
+    let hand = world.hand(id).await;
+    hand.job().await;
+    world.stop().await;
+    // As if the process had died between opening the session and removing the token.
+    let file = token_file(&world, &hand, 1);
+    std::fs::write(&file, &hand.token).unwrap();
+    world.start().await;
+    let hand = world.hand(id).await;
+    assert!(!file.exists());
+    assert_rejected(hand.with_session(Some(OTHER_SECRET)).get("job").await);
+    // As if the call that opened it had been given up at that point: the next connection removes the token.
+    std::fs::write(&file, &hand.token).unwrap();
+    hand.job().await;
+    assert!(!file.exists());
+    hand.finish("done").await;
+    world.user("ada").wait_for(id, JobState::Completed).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn an_attempt_of_a_version_without_sessions_needs_none_until_it_ends() {
+    let mut world = World::new().await;
+    let id = world.user("ada").create_job("work").await;
+    let hand = world.hand(id).await;
+    world.stop().await;
+    let mut database = SqliteConnection::connect(&world.config().database_url).await.unwrap();
+    sqlx::query("UPDATE jobs SET session_attempt = NULL").execute(&mut database).await.unwrap();
+    database.close().await.unwrap();
+    world.start().await;
+    let ada = world.user("ada");
+    world.hand(id).await.with_session(None).job().await;
+    assert!(token_file(&world, &hand, 1).exists(), "its worker may read it again");
+    let old = world.hand(id).await.with_session(None);
+    old.say(1, "as ever").await.expect(200);
+    world.engine().vanish(id);
+    world.engine().until_asked(2).await;
+    let new = world.hand(id).await;
+    assert_rejected(new.with_session(None).get("job").await);
+    new.finish("done").await;
+    assert_eq!(ada.wait_for(id, JobState::Completed).await.attempt, 2);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_newer_poll_for_prompts_ends_the_one_before() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let hand = world.hand(id).await;
+    hand.job().await;
+    let polls = 12;
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..polls {
+        let hand = hand.clone();
+        waiting.spawn(async move { hand.prompt(PromptId::nil(), 60).await });
+    }
+    for _ in 1..polls {
+        let none = tests::within("an older poll to end", waiting.join_next()).await;
+        assert_eq!(none.unwrap().unwrap(), None);
+    }
+    ada.prompt(id, json!({"content": "more"})).await.expect(202);
+    let last = tests::within("the newest poll", waiting.join_next()).await.unwrap().unwrap();
+    let prompt = last.expect("the newest gets it");
+    assert_eq!(prompt.content, "more");
+    assert_eq!(hand.prompt(prompt.prompt_id, 0).await, None);
+    hand.finish("done").await;
+    ada.wait_for(id, JobState::Completed).await;
+    world.finish().await;
+}
