@@ -1,7 +1,7 @@
 //! The circuit breaker of one provider: who is not let through to it, and for how long.
 //!
 //! Counts by job and, apart from that, by provider. A job whose own calls fail is held back alone: its requests may be the
-//! reason. Everybody is held back only when the calls of several users fail. A pure state machine: time is an argument,
+//! reason. Everybody is held back only when the calls of several users fail; the jobs of one user hold back that user. A pure state machine: time is an argument,
 //! and it never waits.
 
 use std::{
@@ -18,6 +18,8 @@ const SHARED_WINDOW: Duration = Duration::from_secs(30);
 const SHARED_USERS: usize = 2;
 /// The same for so many jobs when one user alone is active (contract: agent, Gateway).
 const SHARED_JOBS: usize = 3;
+/// The generation of a call that the shared circuit does not hold; it is never one of the circuit's.
+const NOT_HELD: u64 = u64::MAX;
 /// Jobs and users remembered before those that were not seen for a while are dropped. A job that is forgotten starts
 /// with a closed circuit.
 const MAX_REMEMBERED: usize = 1_000;
@@ -111,6 +113,8 @@ pub(super) enum Outcome {
 pub(super) struct Breaker {
     settings: BreakerSettings,
     shared: Circuit,
+    /// The user whose jobs alone opened the shared circuit: it holds no other user's calls.
+    opened_by: Option<String>,
     /// Jobs with failures. A job that has none has no entry.
     jobs: HashMap<JobId, JobCircuit>,
     /// Since the last success of anyone.
@@ -135,7 +139,14 @@ impl Breaker {
     pub(super) fn new(settings: BreakerSettings) -> Self {
         // Failures open the shared circuit by whose they are, never by their number alone.
         let shared = Circuit::new(BreakerSettings { failures: u32::MAX, ..settings });
-        Self { settings, shared, jobs: HashMap::new(), failed_calls: HashMap::new(), active_users: HashMap::new() }
+        Self {
+            settings,
+            shared,
+            opened_by: None,
+            jobs: HashMap::new(),
+            failed_calls: HashMap::new(),
+            active_users: HashMap::new(),
+        }
     }
 
     /// Lets a call through, or not.
@@ -148,7 +159,8 @@ impl Breaker {
             }
             None => 0,
         };
-        match self.shared.admit(now) {
+        let of_all = if self.is_held(caller.user) { self.shared.admit(now) } else { Ok(NOT_HELD) };
+        match of_all {
             Ok(of_all) => Ok(Ticket { job: caller.job, generations: (of_job, of_all) }),
             Err(refusal) => {
                 // The trial that the job's own circuit granted is not made.
@@ -163,7 +175,7 @@ impl Breaker {
     /// Whether a call would be refused now. Changes nothing.
     pub(super) fn refusal(&self, caller: Caller<'_>, now: Instant) -> Option<Refusal> {
         let of_job = self.jobs.get(&caller.job).and_then(|job| job.circuit.refusal(now));
-        of_job.or_else(|| self.shared.refusal(now))
+        of_job.or_else(|| self.shared.refusal(now).filter(|_| self.is_held(caller.user)))
     }
 
     /// Hears how a try went.
@@ -199,13 +211,22 @@ impl Breaker {
         self.failed_calls.insert(caller.job, FailedCall { user: caller.user.to_owned(), at: now });
         let users: HashSet<&str> = self.failed_calls.values().map(|call| call.user.as_str()).collect();
         let is_alone = self.active_users.keys().all(|user| user == caller.user);
-        if users.len() >= SHARED_USERS || (is_alone && self.failed_calls.len() >= SHARED_JOBS) {
+        if users.len() >= SHARED_USERS {
+            self.opened_by = None;
             self.failed_calls.clear();
+            self.shared.open(now);
+        } else if is_alone && self.failed_calls.len() >= SHARED_JOBS {
+            // Its failures are remembered: the next user's failure opens the circuit for everybody.
+            self.opened_by = Some(caller.user.to_owned());
             self.shared.open(now);
         }
     }
 
-    /// What it would do with a call of a job that has no failures of its own.
+    fn is_held(&self, user: &str) -> bool {
+        self.opened_by.as_deref().is_none_or(|alone| alone == user)
+    }
+
+    /// The shared circuit's state.
     pub(super) fn state(&self, now: Instant) -> BreakerState {
         self.shared.state(now)
     }
@@ -398,6 +419,7 @@ mod tests {
 
     const ADA: &str = "ada";
     const BOB: &str = "bob";
+    const CLEO: &str = "cleo";
 
     /// A breaker with jobs 0 to 9; steps in seconds.
     struct Provider {
@@ -448,15 +470,17 @@ mod tests {
 
     /// Each step: who fails (`a0` ada's job 0), `+` a success of bob's job 9, `w` 30 s pass.
     #[rstest]
-    #[case::two_users("a0 b1", true)]
-    #[case::two_users_with_a_success_between("a0 + b1", false)]
-    #[case::two_users_too_far_apart("a0 w b1", false)]
-    #[case::one_user_with_one_job("a0 a0 a0 a0", false)]
-    #[case::one_user_with_two_jobs("a0 a1 a0 a1", false)]
-    #[case::one_user_with_three_jobs("a0 a1 a2", true)]
-    #[case::three_jobs_of_one_user_while_another_is_active("+ a0 a1 a2", false)]
-    #[case::three_jobs_of_one_user_after_another_was_active("+ w a0 a1 a2", true)]
-    fn it_opens_for_all_only_when_several_fail(#[case] story: &str, #[case] opens: bool) {
+    #[case::two_users("a0 b1", &[ADA, BOB, CLEO])]
+    #[case::two_users_with_a_success_between("a0 + b1", &[])]
+    #[case::two_users_too_far_apart("a0 w b1", &[])]
+    #[case::one_user_with_one_job("a0 a0 a0 a0", &[])]
+    #[case::one_user_with_two_jobs("a0 a1 a0 a1", &[])]
+    #[case::one_user_with_three_jobs("a0 a1 a2", &[ADA])]
+    #[case::then_another_users_call_fails_too("a0 a1 a2 b3", &[ADA, BOB, CLEO])]
+    #[case::then_another_users_call_succeeds("a0 a1 a2 +", &[ADA])]
+    #[case::three_jobs_of_one_user_while_another_is_active("+ a0 a1 a2", &[])]
+    #[case::three_jobs_of_one_user_after_another_was_active("+ w a0 a1 a2", &[ADA])]
+    fn it_opens_for_all_only_when_several_fail(#[case] story: &str, #[case] held: &[&str]) {
         let mut provider = Provider::new();
         for step in story.split(' ') {
             match step {
@@ -468,8 +492,9 @@ mod tests {
                 }
             }
         }
-        assert_eq!(provider.refusal("cleo", 5).is_some(), opens);
-        assert_eq!(provider.breaker.state(provider.now) == BreakerState::Open, opens);
+        let refused: Vec<_> = [ADA, BOB, CLEO].into_iter().filter(|user| provider.refusal(user, 5).is_some()).collect();
+        assert_eq!(refused, held);
+        assert_eq!(provider.breaker.state(provider.now) == BreakerState::Open, !held.is_empty());
     }
 
     #[test]
@@ -479,7 +504,7 @@ mod tests {
         provider.fail(BOB, 1);
         provider.now += Duration::from_secs(30);
         let first =
-            provider.breaker.admit(Caller { job: provider.jobs[5], user: "cleo" }, provider.now).expect("a trial");
+            provider.breaker.admit(Caller { job: provider.jobs[5], user: CLEO }, provider.now).expect("a trial");
         provider.try_once(ADA, 0, Outcome::Success).expect("the second trial");
         assert_eq!(provider.refusal(BOB, 1), Some(Refusal::HalfOpen));
         provider.breaker.report(first, Outcome::Success, provider.now);

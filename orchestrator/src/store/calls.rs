@@ -122,8 +122,9 @@ impl Store {
         attempt: u32,
         call: &CallId,
     ) -> Result<(Option<KnownCall>, CallsMade), StoreError> {
-        let row: Option<(i64, i64, bool, Option<String>, Option<String>)> = sqlx::query_as(
-            "SELECT jobs.iterations, jobs.llm_calls, llm_calls.call_id IS NOT NULL, request_digest, answer FROM jobs LEFT JOIN llm_calls \
+        let row: Option<CallsMadeRow> = sqlx::query_as(
+            "SELECT jobs.iterations, jobs.llm_calls, llm_calls.call_id IS NOT NULL AS is_known, request_digest, answer \
+             FROM jobs LEFT JOIN llm_calls \
              ON llm_calls.job_id = jobs.id AND llm_calls.attempt = $2 AND llm_calls.call_id = $3 WHERE jobs.id = $1",
         )
         .bind(*job.as_uuid())
@@ -131,12 +132,12 @@ impl Store {
         .bind(&call.0)
         .fetch_optional(&self.read)
         .await?;
-        let Some((answered, all, is_known, request_digest, json)) = row else {
+        let Some(CallsMadeRow { iterations, llm_calls, is_known, request_digest, answer }) = row else {
             return Ok((None, CallsMade::default()));
         };
         let place = Place { table: "llm_calls", id: *job.as_uuid() };
-        let answer = json.map(|json| place.json("answer", &json)).transpose()?;
-        let made = CallsMade { answered: count(answered), all: count(all) };
+        let answer = answer.map(|json| place.json("answer", &json)).transpose()?;
+        let made = CallsMade { answered: count(iterations), all: count(llm_calls) };
         Ok((is_known.then_some(KnownCall { request_digest, answer }), made))
     }
 
@@ -390,6 +391,15 @@ impl CallRow {
             },
         }
     }
+}
+
+#[derive(FromRow)]
+struct CallsMadeRow {
+    iterations: i64,
+    llm_calls: i64,
+    is_known: bool,
+    request_digest: Option<String>,
+    answer: Option<String>,
 }
 
 #[derive(FromRow)]

@@ -24,7 +24,8 @@ fn thirsty() -> String {
 async fn a_token_budget_ends_the_job_with_what_there_is() {
     let world = World::builder().processes().script(thirsty()).build().await;
     let ada = world.user("ada");
-    let id = ada.create(json!({"prompt": "work", "limits": {"max_tokens": 2500}})).await;
+    // With one tool: definitions of tools are part of what a call may cost.
+    let id = ada.create(json!({"prompt": "work", "tools": ["time"], "limits": {"max_tokens": 2500}})).await;
     let job = ada.wait_for(id, JobState::Failed).await;
     assert_eq!((job.reason, job.limits.max_tokens), (Some(JobReason::TokenBudget), 2500));
     assert!(job.message.is_some_and(|message| message.contains("budget")));
@@ -50,7 +51,7 @@ async fn a_cost_budget_ends_the_job() {
     // gpt-4o: 300 in and 100 out are 1 750 micro-dollars.
     let world = World::builder().processes().script(thirsty()).set("GANTRY_LLM_MODEL", "gpt-4o").build().await;
     let ada = world.user("ada");
-    let id = ada.create(json!({"prompt": "work", "limits": {"max_cost_usd": 0.006}})).await;
+    let id = ada.create(json!({"prompt": "work", "tools": ["time"], "limits": {"max_cost_usd": 0.006}})).await;
     let job = ada.wait_for(id, JobState::Failed).await;
     assert_eq!(job.reason, Some(JobReason::CostBudget));
     assert!((0.004..0.008).contains(&job.usage.cost_usd), "{}", job.usage.cost_usd);

@@ -17,9 +17,9 @@ fn job_of(user: &str) -> Caller<'_> {
     Caller { job: protocol::JobId::generate(), user }
 }
 
-async fn ask_as(gateway: &Gateway, caller: Caller<'_>, content: &str) -> Result<Answer, AskError> {
+async fn ask_as(gateway: &Gateway, caller: Caller<'_>, text: &str) -> Result<Answer, AskError> {
     let context = CallContext { caller, ..CallContext::default() };
-    gateway.ask(&said(content), &context, std::future::pending()).await
+    gateway.ask(&said(text), &context, std::future::pending()).await
 }
 
 /// Who refused and how long to wait.
