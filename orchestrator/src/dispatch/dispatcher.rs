@@ -260,7 +260,7 @@ impl Dispatcher {
             if self.seen.unreadable.insert(*job) {
                 let error: &dyn std::error::Error = error;
                 tracing::error!(job.id = %job, error, "the row of this job makes no sense; the job is left alone");
-                self.hands.metrics.unreadable_job();
+                self.hands.metrics.inconsistent_job();
             }
         }
         unreadable.into_iter().map(|(job, _)| job).collect()

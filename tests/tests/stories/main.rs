@@ -41,6 +41,8 @@ mod refusals;
 #[cfg(test)]
 mod retention;
 #[cfg(test)]
+mod restarts;
+#[cfg(test)]
 mod review;
 #[cfg(test)]
 mod stuck;

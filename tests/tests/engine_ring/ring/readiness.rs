@@ -31,7 +31,7 @@ async fn a_good_image_is_ready_and_the_second_probe_is_quick() {
     // No run folder can be made any more: a second full probe would fail.
     fs::remove_dir_all(ring.folder.path().join("run")).unwrap();
     fs::write(ring.folder.path().join("run"), "").unwrap();
-    assert_eq!(ring.engine.probe().await, SandboxReadiness::Ready(facts));
+    assert_eq!(ring.engine.probe().await, SandboxReadiness::Ready(facts.clone()));
 
     // That one container cannot be made, or is not there, says nothing about the engine.
     let job_of_a_missing_image = {
