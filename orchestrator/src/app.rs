@@ -240,7 +240,20 @@ impl App {
         }));
         let router = doors.public(config.allowed_hosts, public_side);
         let retention = RetentionSweep { retention, records, store: store.clone(), workspaces, logs, clock };
-        Ok(Self { store, prober, sockets, dispatcher, sweep, retention, router, metrics, scraped, calls, drain, _hold: hold })
+        Ok(Self {
+            store,
+            prober,
+            sockets,
+            dispatcher,
+            sweep,
+            retention,
+            router,
+            metrics,
+            scraped,
+            calls,
+            drain,
+            _hold: hold,
+        })
     }
 
     /// Probes the sandbox once, so that the first request meets an answer.

@@ -112,7 +112,15 @@ impl Dispatcher {
             lease: settings.lease,
         };
         let (overfull, pulse, limits) = (settings.overfull, settings.pulse, settings.limits);
-        Self { hands: Arc::new(hands), overfull, pulse, day_limits: settings.day_limits, limits, wake, seen: Seen::default() }
+        Self {
+            hands: Arc::new(hands),
+            overfull,
+            pulse,
+            day_limits: settings.day_limits,
+            limits,
+            wake,
+            seen: Seen::default(),
+        }
     }
 
     /// Runs until told to drain; then starts nothing more, lets what is at work finish, and leaves containers running.

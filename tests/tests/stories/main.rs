@@ -39,9 +39,9 @@ mod queue;
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]
-mod retention;
-#[cfg(test)]
 mod restarts;
+#[cfg(test)]
+mod retention;
 #[cfg(test)]
 mod review;
 #[cfg(test)]

@@ -69,6 +69,10 @@ fn a_socket_keeps_the_buffers_that_it_has() {
         assert!(level != Some(sol_socket) || option.is_some(), "a rule for every option");
         assert!(!buffers.contains(&(level, option)));
     }
-    let anywhere = rules(PROFILE).iter().flat_map(|rule| rule["names"].as_array().unwrap().clone()).filter(|name| name == "setsockopt").count();
+    let anywhere = rules(PROFILE)
+        .iter()
+        .flat_map(|rule| rule["names"].as_array().unwrap().clone())
+        .filter(|name| name == "setsockopt")
+        .count();
     assert_eq!(anywhere, of("SCMP_ACT_ALLOW").len() + buffers.len(), "no rule names it among others");
 }

@@ -85,10 +85,7 @@ async fn a_missing_image_is_named() {
 
     let mut job = ring.job("exit 0");
     job.spec.image = "gantry-ring-none:none".to_owned();
-    assert_eq!(
-        ring.engine.create(&job.spec).await,
-        Err(EngineError::ImageMissing("gantry-ring-none:none".to_owned()))
-    );
+    assert_eq!(ring.engine.create(&job.spec).await, Err(EngineError::ImageMissing("gantry-ring-none:none".to_owned())));
     ring.finish().await;
 }
 
@@ -98,10 +95,7 @@ async fn an_unknown_runtime_is_named() {
     assert_eq!(refusal(&ring).await.0, ReadinessReason::RuntimeMissing);
 
     let job = ring.job("exit 0");
-    assert_eq!(
-        ring.engine.create(&job.spec).await,
-        Err(EngineError::RuntimeMissing("no-such-runtime".to_owned()))
-    );
+    assert_eq!(ring.engine.create(&job.spec).await, Err(EngineError::RuntimeMissing("no-such-runtime".to_owned())));
     ring.finish().await;
 }
 
