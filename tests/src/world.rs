@@ -180,6 +180,13 @@ impl World {
         store.close().await;
     }
 
+    /// The orchestrator drains and ends; containers live on. Another one starts on the same data with other settings.
+    pub async fn restart_with(&mut self, change: impl FnOnce(&mut Config)) {
+        self.stop().await;
+        change(&mut self.config);
+        self.start().await;
+    }
+
     /// The orchestrator drains and ends; containers live on. Another one starts on the same data.
     pub async fn restart(&mut self) {
         self.stop().await;

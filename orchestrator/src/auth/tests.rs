@@ -155,7 +155,10 @@ fn the_folders_key_is_made_once_and_for_its_owner_alone() {
         let make = || SigningKey::load(None, folder.path()).unwrap();
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
         let keys = threads.into_iter().map(|thread| thread.join().unwrap());
-        keys.map(|key| key.issue_worker(InstanceId::nil(), JobId::nil(), 1, now() + chrono::Duration::hours(1)).unwrap().token).collect()
+        keys.map(|key| {
+            key.issue_worker(InstanceId::nil(), JobId::nil(), 1, now() + chrono::Duration::hours(1)).unwrap().token
+        })
+        .collect()
     });
     let key = SigningKey::load(None, folder.path()).unwrap();
     for token in &tokens {

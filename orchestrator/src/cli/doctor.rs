@@ -221,12 +221,14 @@ fn sandbox(readiness: &SandboxReadiness, config: &Config) -> Vec<Check> {
     let (reason, detail) = match readiness {
         SandboxReadiness::Ready(facts) => {
             let version = format!("{} {} (API {}) on {}", facts.engine, facts.version, facts.api_version, facts.node);
-            return vec![
+            let mut checks = vec![
                 Check::ok("engine", version),
                 Check::ok("runtime", facts.runtime.as_str()),
                 Check::ok("image", format!("{} ({})", config.sandbox.image, facts.image_id)),
                 Check::ok("posture", facts.posture.as_str()),
             ];
+            checks.extend(memory(&facts.cgroup_version, config.sandbox.inet_datagrams));
+            return checks;
         }
         SandboxReadiness::NotReady { reason, detail } => (*reason, detail),
     };
@@ -251,6 +253,21 @@ fn sandbox(readiness: &SandboxReadiness, config: &Config) -> Vec<Check> {
         std::cmp::Ordering::Greater => Check::not_checked(name),
     };
     NAMES.into_iter().enumerate().map(told).collect()
+}
+
+/// Whether a job's memory limit holds all that it can take of the machine's memory.
+fn memory(cgroup_version: &str, inet_datagrams: bool) -> Option<Check> {
+    match cgroup_version {
+        "2" => Some(Check::ok("memory", "cgroup v2: a job's memory limit counts its socket buffers")),
+        "1" => {
+            let sockets = if inet_datagrams { "TCP and UDP sockets" } else { "TCP sockets" };
+            let found = format!("cgroup v1: the buffers of {sockets} are outside a job's memory limit");
+            let advice = "TCP buffers are kept small, but many sockets can still take some times limits.memory_mb; boot the engine's \
+                          machine with cgroup v2 (systemd.unified_cgroup_hierarchy=1) where jobs are not trusted";
+            Some(Check::note("memory", found, advice))
+        }
+        _ => None,
+    }
 }
 
 async fn model(config: &Config) -> Check {
@@ -372,6 +389,22 @@ mod tests {
         let checks = sandbox(&SandboxReadiness::Ready(facts), &config());
         assert!(checks.iter().all(|check| check.verdict == Verdict::Ok));
         assert!(checks[0].found.starts_with("docker 20.10"));
+    }
+
+    #[rstest]
+    #[case::counts_all("2", false, Some(Verdict::Ok), "cgroup v2")]
+    #[case::misses_tcp("1", false, Some(Verdict::Note), "buffers of TCP sockets are outside")]
+    #[case::misses_udp_too("1", true, Some(Verdict::Note), "buffers of TCP and UDP sockets are outside")]
+    #[case::not_told("", false, None, "")]
+    fn what_a_memory_limit_does_not_count_is_told(
+        #[case] version: &str,
+        #[case] datagrams: bool,
+        #[case] verdict: Option<Verdict>,
+        #[case] words: &str,
+    ) {
+        let check = memory(version, datagrams);
+        assert_eq!(check.as_ref().map(|check| check.verdict), verdict);
+        assert!(check.is_none_or(|check| check.found.contains(words)));
     }
 
     #[test]

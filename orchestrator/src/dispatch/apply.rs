@@ -17,8 +17,8 @@ use crate::{
     clock::Clock,
     domain::job::{AttemptStart, Death, JobRecord, Refused, Step, WorkerSession},
     engine::{
-        Adoption, AdoptionSpec, ContainerRole, ContainerSpec, ContainerStatus, Engine, EngineError, EngineFacts, Resources,
-        SandboxReadiness,
+        Adoption, AdoptionSpec, ContainerRole, ContainerSpec, ContainerStatus, Engine, EngineError, EngineFacts,
+        Resources, SandboxReadiness,
     },
     failpoint,
     store::{Changed, Store, StoreError},
@@ -180,7 +180,8 @@ impl Hands {
         let opened = self.sockets.open(&container.name, SocketJob { job: id, attempt }, &token.token);
         if let Err(error) = opened {
             tracing::error!(job.id = %id, %error, "no run folder");
-            let death = Death { infrastructure: true, ..internal("the run folder cannot be made; see the orchestrator's log") };
+            let death =
+                Death { infrastructure: true, ..internal("the run folder cannot be made; see the orchestrator's log") };
             return self.die(&job, death).await;
         }
         failpoint::reach("start.after_folder");
@@ -210,7 +211,9 @@ impl Hands {
                 let served = self.sockets.serve(&container.name, SocketJob { job: id, attempt: job.attempt });
                 match served {
                     // The mount points at nothing for ever: its worker can never reach us again.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => self.give_up_unreachable(&job, container).await,
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                        self.give_up_unreachable(&job, container).await
+                    }
                     served => Ok(served?),
                 }
             }
@@ -229,7 +232,8 @@ impl Hands {
         let container = container_info(name, job.image.clone(), facts);
         if let Err(error) = self.sockets.serve(&container.name, SocketJob { job: job.id, attempt: job.attempt }) {
             tracing::error!(job.id = %job.id, %error, "no run folder");
-            let death = Death { infrastructure: true, ..internal("the run folder is gone; see the orchestrator's log") };
+            let death =
+                Death { infrastructure: true, ..internal("the run folder is gone; see the orchestrator's log") };
             return self.die(&job, death).await;
         }
         self.store.set_container(job.id, job.attempt, &container).await?;

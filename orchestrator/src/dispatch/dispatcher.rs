@@ -112,7 +112,15 @@ impl Dispatcher {
             lease: settings.lease,
         };
         let (overfull, pulse, limits) = (settings.overfull, settings.pulse, settings.limits);
-        Self { hands: Arc::new(hands), overfull, pulse, day_limits: settings.day_limits, limits, wake, seen: Seen::default() }
+        Self {
+            hands: Arc::new(hands),
+            overfull,
+            pulse,
+            day_limits: settings.day_limits,
+            limits,
+            wake,
+            seen: Seen::default(),
+        }
     }
 
     /// Runs until told to drain; then starts nothing more, lets what is at work finish, and leaves containers running.
@@ -260,7 +268,7 @@ impl Dispatcher {
             if self.seen.unreadable.insert(*job) {
                 let error: &dyn std::error::Error = error;
                 tracing::error!(job.id = %job, error, "the row of this job makes no sense; the job is left alone");
-                self.hands.metrics.unreadable_job();
+                self.hands.metrics.inconsistent_job();
             }
         }
         unreadable.into_iter().map(|(job, _)| job).collect()

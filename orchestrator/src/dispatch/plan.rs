@@ -358,7 +358,9 @@ fn plan_open(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) {
         return;
     };
     match container.status {
-        ContainerStatus::Created if facts.disabled => plan.actions.push(Action::Settle { job: id, death: unavailable() }),
+        ContainerStatus::Created if facts.disabled => {
+            plan.actions.push(Action::Settle { job: id, death: unavailable() })
+        }
         ContainerStatus::Created => plan.actions.push(Action::Resume { job: id }),
         ContainerStatus::Exited { code, oom_killed } => {
             plan.actions.push(Action::Settle { job: id, death: exited(code, oom_killed) });

@@ -235,7 +235,12 @@ impl Engine for Docker {
 
     fn create<'a>(&'a self, spec: &'a ContainerSpec) -> BoxFuture<'a, Result<String, EngineError>> {
         let span = tracing::info_span!("container.create", container.name = spec.name, attempt = spec.attempt);
-        Box::pin(async move { self.mark_stale(self.start(spec).await, |error| matches!(error, EngineError::PostureMismatch { .. })) }.instrument(span))
+        Box::pin(
+            async move {
+                self.mark_stale(self.start(spec).await, |error| matches!(error, EngineError::PostureMismatch { .. }))
+            }
+            .instrument(span),
+        )
     }
 
     fn adopt<'a>(&'a self, spec: &'a AdoptionSpec) -> BoxFuture<'a, Result<Adoption, EngineError>> {
@@ -248,7 +253,11 @@ impl Engine for Docker {
     }
 
     fn list(&self) -> BoxFuture<'_, Result<Vec<ContainerView>, EngineError>> {
-        Box::pin(async move { self.mark_stale(self.all(&[self.instance_label()]).await, |error| matches!(error, EngineError::Unreachable(_) | EngineError::Other(_))) })
+        Box::pin(async move {
+            self.mark_stale(self.all(&[self.instance_label()]).await, |error| {
+                matches!(error, EngineError::Unreachable(_) | EngineError::Other(_))
+            })
+        })
     }
 
     fn stop<'a>(&'a self, name: &'a str, grace: Duration) -> BoxFuture<'a, Result<(), EngineError>> {

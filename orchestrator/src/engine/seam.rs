@@ -66,6 +66,8 @@ pub struct EngineFacts {
     pub node: String,
     /// The runtime that jobs get.
     pub runtime: String,
+    /// `1` or `2`: which limits can hold. Version 1 does not count the buffers of TCP and UDP sockets as a job's memory.
+    pub cgroup_version: String,
     /// The job image's id.
     pub image_id: String,
     /// Digest of the posture (see `spec`).

@@ -25,7 +25,7 @@ const REPAIRS: &str = "gantry_repairs_total";
 const LEASES_LOST: &str = "gantry_leases_lost_total";
 const FENCED: &str = "gantry_fenced_requests_total";
 const ORPHANS: &str = "gantry_orphans_removed_total";
-const UNREADABLE: &str = "gantry_unreadable_jobs_total";
+const INCONSISTENT: &str = "gantry_inconsistent_jobs_total";
 const TOKENS: &str = "gantry_model_tokens_total";
 const COST: &str = "gantry_model_cost_micro_usd_total";
 const READERS_DROPPED: &str = "gantry_slow_readers_dropped_total";
@@ -53,7 +53,7 @@ const COUNTERS: &[(&str, &str)] = &[
     (LEASES_LOST, "Attempts whose worker was lost or fell silent."),
     (FENCED, "Workers' requests refused because another attempt has taken over."),
     (ORPHANS, "Containers and run folders removed that belonged to no job."),
-    (UNREADABLE, "Jobs whose row makes no sense to this version: they are left alone."),
+    (INCONSISTENT, "Jobs whose row makes no sense to this version: they are left alone."),
     (TOKENS, "Tokens of model calls by kind."),
     (COST, "Cost of model calls in millionths of a dollar, as far as prices are known."),
     (READERS_DROPPED, "Connections given up because their reader took nothing."),
@@ -72,7 +72,7 @@ const UNLABELLED: &[&str] = &[
     STUCK,
     LEASES_LOST,
     FENCED,
-    UNREADABLE,
+    INCONSISTENT,
     COST,
     READERS_DROPPED,
     CONNECTIONS_REFUSED,
@@ -212,8 +212,8 @@ impl Metrics {
     }
 
     /// A job's row makes no sense; each is counted once.
-    pub fn unreadable_job(&self) {
-        self.counter(UNREADABLE, &[]).increment(1);
+    pub fn inconsistent_job(&self) {
+        self.counter(INCONSISTENT, &[]).increment(1);
     }
 
     /// A finished job's container is gone, so long after its end.

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::Workspaces;
 use crate::{
     clock::Clock,
+    domain::job::JobRecord,
     store::{Kept, Store, StoreError, Trimmed},
 };
 
@@ -84,7 +85,8 @@ impl RetentionSweep {
             vec![]
         });
         for job in jobs {
-            let finished_at = self.store.job(job).await?.and_then(|job| job.finished_at);
+            let Some(record) = self.readable(job).await? else { continue };
+            let finished_at = record.and_then(|job| job.finished_at);
             if finished_at.is_some_and(|at| !self.retention.keeps(at, self.clock.now())) {
                 let workspaces = self.workspaces.clone();
                 // One that cannot be removed has said so, and is met again.
@@ -94,6 +96,19 @@ impl RetentionSweep {
             }
         }
         self.sweep_logs().await
+    }
+
+    /// A job's record, or that there is no such job; none when its row makes no sense, so that what it has is kept.
+    async fn readable(&self, job: JobId) -> Result<Option<Option<JobRecord>>, StoreError> {
+        match self.store.job(job).await {
+            Ok(record) => Ok(Some(record)),
+            Err(error) if error.may_pass() => Err(error),
+            Err(error) => {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(job.id = %job, error, "the row of this job makes no sense; its files are kept");
+                Ok(None)
+            }
+        }
     }
 
     /// What containers printed is kept as long as a job's events are.
@@ -109,7 +124,8 @@ impl RetentionSweep {
         let kept_for = Retention::of_days(self.records.days);
         for path in logs.flatten().map(|entry| entry.path()) {
             let Some(job) = path.file_name().and_then(|name| job_of(name.to_str()?)) else { continue };
-            let kept = match self.store.job(job).await? {
+            let Some(record) = self.readable(job).await? else { continue };
+            let kept = match record {
                 Some(job) => job.finished_at.is_none_or(|at| kept_for.keeps(at, self.clock.now())),
                 None => false,
             };

@@ -122,6 +122,8 @@ attempt("udp", lambda: send(("8.8.8.8", 53)))
 attempt("dns", lambda: socket.getaddrinfo("example.com", 443) and None)
 attempt("packet", lambda: open_socket(socket.AF_PACKET))
 attempt("raw", lambda: open_socket(socket.AF_INET, protocol=socket.IPPROTO_ICMP))
+attempt("udp socket", lambda: open_socket(socket.AF_INET6, socket.SOCK_DGRAM))
+attempt("mptcp", lambda: open_socket(socket.AF_INET, socket.SOCK_STREAM, 262))
 attempt("alg", lambda: open_socket(socket.AF_ALG, socket.SOCK_SEQPACKET))
 attempt("vsock", lambda: open_socket(socket.AF_VSOCK, socket.SOCK_STREAM))
 
@@ -140,6 +142,24 @@ numbered("userfaultfd", 323, 282, 0)
 numbered("perf", 298, 241, 0, 0, -1, -1, 0)
 numbered("open_by_handle", 304, 265, 0, 0, 0)
 numbered("kexec", 246, 104, 0, 0, 0, 0)
+numbered("aio", 206, 0, 1, 0)
+numbered("mq_open", 240, 180, 0, 0, 0, 0)
+numbered("shmget", 29, 194, 0, 4096, 0o1600)
+numbered("semget", 64, 190, 0, 1, 0o1600)
+numbered("msgget", 68, 186, 0, 0o1600)
+numbered("name_to_handle_at", 303, 264, 0, 0, 0, 0, 0)
+numbered("memfd_secret", 447, 447, 0)
+
+
+def set_aside():
+    with open("/workspace/room", "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 100_000)
+    size = os.stat("/workspace/room").st_size
+    os.unlink("/workspace/room")
+    return size
+
+
+told["fallocate falls back"] = set_aside()
 
 for path in ["/x", "/etc/x", "/usr/local/bin/gantry-worker", "/run/gantry/x", "/run/gantry/token"]:
     attempt("write " + path, lambda: write(path))

@@ -226,7 +226,23 @@ fn calls() {
     for (name, [family, kind, protocol]) in sockets {
         println!("socket {name} {}", answer(unsafe { syscall(41, family, kind, protocol) }));
     }
+    println!("buffer-kept {}", keeps_its_buffer());
     println!("socket netlink-netfilter {}", answer(unsafe { syscall(41, 16_i64, 3_i64, 12_i64) }));
+}
+
+/// Whether asking for a buffer of 1 MiB succeeds and changes nothing.
+#[cfg(target_arch = "x86_64")]
+fn keeps_its_buffer() -> bool {
+    let [setsockopt, getsockopt, sol_socket, so_sndbuf] = [54, 55, 1_i64, 7_i64];
+    let socket = unsafe { syscall(41, 2_i64, 1_i64, 0_i64) };
+    let (wanted, size) = (1_i32 << 20, 4_i64);
+    let mut buffer = [0_i32; 2];
+    for seen in &mut buffer {
+        let mut length = 4_i32;
+        assert_eq!(unsafe { syscall(getsockopt, socket, sol_socket, so_sndbuf, &raw mut *seen, &raw mut length) }, 0);
+        assert_eq!(unsafe { syscall(setsockopt, socket, sol_socket, so_sndbuf, &raw const wanted, size) }, 0);
+    }
+    buffer[0] == buffer[1]
 }
 
 fn answer(returned: i64) -> String {

@@ -43,6 +43,8 @@ mod queue;
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]
+mod restarts;
+#[cfg(test)]
 mod retention;
 #[cfg(test)]
 mod review;

@@ -169,7 +169,7 @@ async fn a_job_that_was_taken_waits_out_a_sandbox_that_went_away() {
     world.engine().until_listed_again().await;
     let job = ada.job(waiting).await;
     assert_eq!((job.state, job.attempt), (JobState::Pending, 0), "no attempt is spent");
-    assert!(job.message.is_some_and(|message| message.contains("engine_unreachable")));
+    assert!(job.message.is_some_and(|message| message == "waiting: the container engine does not answer"));
     world.engine().ready();
     time.advance(Duration::from_secs(2));
     let hand = world.hand(waiting).await;

@@ -37,6 +37,7 @@ impl Docker {
             api_version: version.api_version.unwrap_or_default(),
             node: info.name.unwrap_or_default(),
             runtime: known.runtime.clone(),
+            cgroup_version: info.cgroup_version.map(|version| version.to_string()).unwrap_or_default(),
             image_id: image.id.clone(),
             posture: String::new(),
         };

@@ -54,3 +54,25 @@ fn only_the_flags_of_a_type_are_masked() {
         }
     }
 }
+
+#[test]
+fn a_socket_keeps_the_buffers_that_it_has() {
+    let (so_sndbuf, so_rcvbuf, sol_socket) = (7, 8, 1);
+    let of = |action: &str| -> Vec<(Option<u64>, Option<u64>)> {
+        let mine = rules(PROFILE).into_iter().filter(|rule| rule["names"] == json!(["setsockopt"]));
+        mine.filter(|rule| rule["action"] == action).map(|rule| (socket(&rule)[1], socket(&rule)[2])).collect()
+    };
+    let buffers = [so_sndbuf, so_rcvbuf].map(|option| (Some(sol_socket), Some(option)));
+    assert_eq!(of("SCMP_ACT_ERRNO"), buffers);
+    for (level, option) in of("SCMP_ACT_ALLOW") {
+        assert!(level.is_some(), "a rule for every level");
+        assert!(level != Some(sol_socket) || option.is_some(), "a rule for every option");
+        assert!(!buffers.contains(&(level, option)));
+    }
+    let anywhere = rules(PROFILE)
+        .iter()
+        .flat_map(|rule| rule["names"].as_array().unwrap().clone())
+        .filter(|name| name == "setsockopt")
+        .count();
+    assert_eq!(anywhere, of("SCMP_ACT_ALLOW").len() + buffers.len(), "no rule names it among others");
+}

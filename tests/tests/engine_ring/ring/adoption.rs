@@ -67,7 +67,18 @@ fn made_by_an_earlier_version(ring: &Ring, job: &Job, digest: &str) -> String {
         ("gantry.created-at", spec.created_at.to_rfc3339()),
     ];
     let mut old = Command::new("docker");
-    old.args(["run", "--detach", "--init", "--name", job.name(), "--network", "none", "--read-only", "--cap-drop", "ALL"]);
+    old.args([
+        "run",
+        "--detach",
+        "--init",
+        "--name",
+        job.name(),
+        "--network",
+        "none",
+        "--read-only",
+        "--cap-drop",
+        "ALL",
+    ]);
     old.args(["--security-opt", "no-new-privileges", "--user", "10001:10001", "--restart", "no"]);
     old.args(["--ulimit", "nofile=16384:16384", "--ulimit", "core=0:0", "--ulimit", "fsize=33554432:33554432"]);
     old.args(["--memory", "64m", "--memory-swap", "64m", "--cpus", "1", "--pids-limit", "32"]);

@@ -211,9 +211,4 @@ impl Job {
     pub(crate) async fn ready(&self) {
         tokio::time::timeout(PATIENCE, self.socket.accept()).await.expect("the program gets ready").unwrap();
     }
-
-    /// Whether the program inside has called by now.
-    pub(crate) async fn was_reached(&self) -> bool {
-        tokio::time::timeout(Duration::ZERO, self.socket.accept()).await.is_ok()
-    }
 }

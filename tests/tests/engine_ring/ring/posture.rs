@@ -133,6 +133,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ("socket packet", REFUSED),
     ("socket alg", REFUSED),
     ("socket vsock", REFUSED),
+    ("buffer-kept", "true"),
     ("socket inet-raw", REFUSED),
     ("socket inet-stream-with-flags", "ok"),
     ("socket inet-tcp", "ok"),

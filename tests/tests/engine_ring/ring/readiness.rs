@@ -31,7 +31,7 @@ async fn a_good_image_is_ready_and_the_second_probe_is_quick() {
     // No run folder can be made any more: a second full probe would fail.
     fs::remove_dir_all(ring.folder.path().join("run")).unwrap();
     fs::write(ring.folder.path().join("run"), "").unwrap();
-    assert_eq!(ring.engine.probe().await, SandboxReadiness::Ready(facts));
+    assert_eq!(ring.engine.probe().await, SandboxReadiness::Ready(facts.clone()));
 
     // That one container cannot be made, or is not there, says nothing about the engine.
     let job_of_a_missing_image = {
@@ -85,10 +85,7 @@ async fn a_missing_image_is_named() {
 
     let mut job = ring.job("exit 0");
     job.spec.image = "gantry-ring-none:none".to_owned();
-    assert_eq!(
-        ring.engine.create(&job.spec).await,
-        Err(EngineError::ImageMissing("gantry-ring-none:none".to_owned()))
-    );
+    assert_eq!(ring.engine.create(&job.spec).await, Err(EngineError::ImageMissing("gantry-ring-none:none".to_owned())));
     ring.finish().await;
 }
 
@@ -98,10 +95,7 @@ async fn an_unknown_runtime_is_named() {
     assert_eq!(refusal(&ring).await.0, ReadinessReason::RuntimeMissing);
 
     let job = ring.job("exit 0");
-    assert_eq!(
-        ring.engine.create(&job.spec).await,
-        Err(EngineError::RuntimeMissing("no-such-runtime".to_owned()))
-    );
+    assert_eq!(ring.engine.create(&job.spec).await, Err(EngineError::RuntimeMissing("no-such-runtime".to_owned())));
     ring.finish().await;
 }
 

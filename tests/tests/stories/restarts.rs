@@ -1,0 +1,157 @@
+//! Jobs at work when the orchestrator starts again: with other settings, with rows that make no sense, with containers that
+//! were never started and folders that are gone.
+
+use std::str::FromStr;
+
+use orchestrator::config::SandboxMode;
+use protocol::{ErrorCode, JobId, JobReason, JobState};
+use serde_json::json;
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, sqlite::SqliteConnectOptions};
+use tests::World;
+
+fn disable(config: &mut orchestrator::config::Config) {
+    config.sandbox.mode = SandboxMode::Disabled;
+}
+
+#[tokio::test]
+async fn with_the_sandbox_disabled_jobs_at_work_go_on_to_their_end() {
+    let mut world = World::new().await;
+    let ada = world.user("ada");
+    let (finishes, is_cancelled, vanishes) =
+        (ada.create_job("a").await, ada.create_job("b").await, ada.create_job("c").await);
+    for job in [finishes, is_cancelled, vanishes] {
+        world.hand(job).await.complete_llm("c1", "hi").await;
+    }
+    let held = ada.create(json!({"prompt": "d", "hold": true})).await;
+
+    world.restart_with(disable).await;
+    let ada = world.user("ada");
+
+    let ready = world.stranger().get("/readyz").await.expect(200);
+    assert_eq!(ready.body["sandbox"]["reason"], "disabled_by_config");
+    assert_eq!(ready.body["sandbox"]["jobs_left"], 3);
+    ada.post("/api/jobs", &json!({"prompt": "new"})).await.problem(ErrorCode::SandboxUnavailable);
+    ada.cancel(is_cancelled).await;
+    ada.wait_for(is_cancelled, JobState::Cancelled).await;
+    world.engine().gone(is_cancelled).await;
+    world.engine().vanish(vanishes);
+    assert_eq!(ada.wait_for(vanishes, JobState::Failed).await.reason, Some(JobReason::WorkerLost));
+    world.hand(finishes).await.finish("done").await;
+    ada.wait_for(finishes, JobState::Completed).await;
+    ada.cancel(held).await;
+
+    let ready = world.stranger().get("/readyz").await.expect(200);
+    assert_eq!(ready.body["sandbox"]["jobs_left"], 0);
+    assert_eq!(world.engine().asked().len(), 3, "nothing new was started");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn with_the_sandbox_disabled_what_waits_fails() {
+    let mut world = World::builder().set("GANTRY_MAX_PARALLEL_JOBS", 1).build().await;
+    let ada = world.user("ada");
+    let first = ada.create_job("a").await;
+    world.hand(first).await;
+    let waits = ada.create_job("b").await;
+
+    world.restart_with(disable).await;
+    let ada = world.user("ada");
+
+    let job = ada.wait_for(waits, JobState::Failed).await;
+    assert_eq!((job.reason, job.attempt), (Some(JobReason::SandboxUnavailable), 0));
+    assert_eq!(job.message.as_deref(), Some("the sandbox is disabled by the operator"));
+    world.hand(first).await.finish("done").await;
+    ada.wait_for(first, JobState::Completed).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_row_that_makes_no_sense_harms_no_other_job() {
+    let world = World::builder().set("GANTRY_METRICS_BIND", "127.0.0.1:0").build().await;
+    let ada = world.user("ada");
+    let bad = ada.create_job("a").await;
+    let hand = world.hand(bad).await;
+    set(&world, bad, "limits = '{'").await;
+
+    let (finishes, is_cancelled) = (ada.create_job("b").await, ada.create_job("c").await);
+    world.hand(finishes).await.finish("done").await;
+    ada.wait_for(finishes, JobState::Completed).await;
+    world.hand(is_cancelled).await;
+    ada.cancel(is_cancelled).await;
+    ada.wait_for(is_cancelled, JobState::Cancelled).await;
+    world.until_metric("gantry_inconsistent_jobs_total", 1.0).await;
+    assert!(world.engine().containers().iter().any(|container| container.spec.job_id == bad), "it is left alone");
+
+    let limits = serde_json::to_string(&protocol::Limits::default()).unwrap();
+    set(&world, bad, &format!("limits = '{limits}'")).await;
+    hand.finish("done").await;
+    ada.wait_for(bad, JobState::Completed).await;
+    world.finish().await;
+}
+
+async fn set(world: &World, job: JobId, what: &str) {
+    let mut database = SqliteConnectOptions::from_str(&world.config().database_url).unwrap().connect().await.unwrap();
+    let hex = job.as_uuid().simple();
+    let statement = format!("UPDATE jobs SET {what} WHERE hex(id) = upper('{hex}')");
+    let changed = database.execute(AssertSqlSafe(statement)).await.unwrap();
+    assert_eq!(changed.rows_affected(), 1);
+}
+
+#[tokio::test]
+async fn a_container_that_was_never_started_is_made_anew_in_the_same_attempt() {
+    let mut world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    world.hand(id).await;
+    world.stop().await;
+    world.engine().never_started(id);
+
+    world.start().await;
+
+    let ada = world.user("ada");
+    world.hand(id).await.finish("done").await;
+    let job = ada.wait_for(id, JobState::Completed).await;
+    assert_eq!(job.attempt, 1, "it costs no attempt");
+    assert_eq!(world.engine().asked(), [format!("gantry-job-{id}-1"), format!("gantry-job-{id}-1")]);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_container_whose_run_folder_is_gone_is_given_up() {
+    let mut world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    world.hand(id).await.complete_llm("c1", "hi").await;
+    world.stop().await;
+    std::fs::remove_dir_all(world.config().run_dir.join(format!("gantry-job-{id}-1"))).unwrap();
+
+    world.start().await;
+
+    let ada = world.user("ada");
+    let job = ada.wait_for(id, JobState::Failed).await;
+    assert_eq!(job.reason, Some(JobReason::WorkerLost));
+    assert!(job.message.is_some_and(|message| message.contains("run folder is gone")));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_run_folder_that_cannot_be_made_is_told_and_tried_again() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let run_dir = world.config().run_dir.clone();
+    let _none_yet = std::fs::remove_dir_all(&run_dir);
+    // A file in its place, as a disk that takes no folder.
+    std::fs::write(&run_dir, "").unwrap();
+    let id = ada.create_job("work").await;
+    let told = |event: &protocol::Event| match &event.data {
+        protocol::EventData::State { message: Some(message), .. } => message.contains("run folder cannot be made"),
+        _ => false,
+    };
+    ada.wait_for_event(id, "what went wrong", told).await;
+    std::fs::remove_file(&run_dir).unwrap();
+
+    world.hand(id).await.finish("done").await;
+
+    assert!(ada.wait_for(id, JobState::Completed).await.attempt > 1);
+    world.finish().await;
+}
