@@ -99,7 +99,9 @@ impl ConnectionPool {
             }
             .await;
         }
-        opened.into_iter().for_each(|connection| self.put_back(connection));
+        for connection in opened {
+            self.put_back(connection);
+        }
         result
     }
 

@@ -3,7 +3,12 @@
 //! The secret exists in this process's memory and in the header of its requests. Never in an argument, an environment,
 //! a file or a log.
 
-use std::{fmt, fs, io, path::Path, time::Duration};
+use std::{
+    fmt::{self, Write},
+    fs, io,
+    path::Path,
+    time::Duration,
+};
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -24,7 +29,12 @@ impl SessionSecret {
         if filled != SECRET_BYTES {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+        let mut digits = String::with_capacity(2 * SECRET_BYTES);
+        for byte in bytes {
+            // Writing to a string does not fail.
+            let _ = write!(digits, "{byte:02x}");
+        }
+        Ok(Self(digits))
     }
 
     /// The secret itself, for the header.

@@ -153,7 +153,7 @@ impl Start {
     /// Visits each file with its path in the workspace.
     fn visit(self, deadline: Instant, visit: &mut dyn FnMut(&FoundFile<'_>, &Path) -> ControlFlow<()>) -> Completeness {
         match self.at {
-            At::Folder(folder) => walk(folder, deadline, &mut |file| visit(file, &self.path.join(file.below))),
+            At::Folder(folder) => walk(&folder, deadline, &mut |file| visit(file, &self.path.join(file.below))),
             At::File(folder) => {
                 let name = self.path.file_name().unwrap_or_default();
                 let file = FoundFile { folder: folder.as_fd(), name, below: &self.path };

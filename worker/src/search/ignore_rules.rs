@@ -23,7 +23,7 @@ const MAX_FILE_BYTES: usize = 256 * 1024;
 /// Of one pattern: a path of the system's greatest length.
 const MAX_PATTERN_BYTES: usize = 4096;
 /// Of one walk: about 5 KiB of memory each when compiled.
-const MAX_PATTERNS: usize = 20_000;
+const MAX_PATTERNS: usize = 10_000;
 /// Of one walk, whatever is in them.
 const MAX_TOTAL_BYTES: usize = 2 * 1024 * 1024;
 

@@ -58,7 +58,7 @@ fn a_link_is_neither_followed_nor_found_and_special_files_are_left_out() {
 #[test]
 fn rules_beyond_the_limits_are_told_and_the_first_ones_hold() {
     let root = tempfile::tempdir().unwrap();
-    let many: String = (0..60_000).map(|number| format!("rule-{number}\n")).collect();
+    let many = (0..60_000).map(|number| format!("rule-{number}")).collect::<Vec<_>>().join("\n");
     write(root.path(), &[(".gitignore", &many), ("rule-7", ""), ("rule-59999", "")]);
     let text = glob(root.path(), "");
     assert!(text.starts_with(".gitignore\nrule-59999\n["), "{text}");

@@ -48,12 +48,12 @@ pub(super) struct Completeness {
 
 /// Visits the files below `start` until the visitor breaks or `deadline` has passed.
 pub(super) fn walk(
-    start: OwnedFd,
+    start: &OwnedFd,
     deadline: Instant,
     visit: &mut dyn FnMut(&FoundFile<'_>) -> ControlFlow<()>,
 ) -> Completeness {
     let mut walk = Walk { deadline, seen: 0, complete: true, rules: IgnoreRules::default(), visit };
-    if walk.folder(&start, Path::new(""), 0).is_break() {
+    if walk.folder(start, Path::new(""), 0).is_break() {
         walk.complete = false;
     }
     Completeness { all_files: walk.complete, all_rules: walk.rules.all_read() }

@@ -94,7 +94,12 @@ impl LimitMonitor {
 
     /// What the model is told, one line each.
     pub(crate) fn notes(&self, hit: &[Pressure]) -> String {
-        hit.iter().map(|pressure| format!("{}\n", pressure.note(&self.limits))).collect()
+        let mut notes = String::new();
+        for pressure in hit {
+            notes.push_str(&pressure.note(&self.limits));
+            notes.push('\n');
+        }
+        notes
     }
 }
 

@@ -35,6 +35,9 @@ use tokio::{
 
 pub(crate) const TOKEN: &str = "the-secret-token-of-this-job";
 
+/// For a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// What the model does when it is asked.
 #[derive(Clone)]
 pub(crate) enum Step {
@@ -192,7 +195,7 @@ impl World {
                 changes.changed().await.unwrap();
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), wait).await.unwrap_or_else(|_| panic!("never: {what}"));
+        tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("never: {what}"));
     }
 
     pub(crate) fn worker(&self, arguments: &[&str]) -> Worker {
@@ -254,12 +257,12 @@ impl Worker {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), wait).await.expect("a search runs")
+        tokio::time::timeout(PATIENCE, wait).await.expect("a search runs")
     }
 
     /// Its end, and all that it printed. The token is never among it.
     pub(crate) async fn end(self) -> (ExitStatus, String) {
-        let output = tokio::time::timeout(Duration::from_secs(30), self.0.wait_with_output()).await;
+        let output = tokio::time::timeout(PATIENCE, self.0.wait_with_output()).await;
         let output = output.expect("the worker ends").unwrap();
         let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
         assert!(!text.contains(TOKEN), "{text}");
@@ -465,5 +468,5 @@ pub(crate) async fn appears(path: &Path) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), wait).await.unwrap_or_else(|_| panic!("never: {}", path.display()));
+    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("never: {}", path.display()));
 }
