@@ -15,6 +15,9 @@ use std::{
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Just within what a request to the API may have.
 const METADATA_MIB: usize = 23;
+/// An answer waits so long for its reader: what the server keeps of it meanwhile adds up, and how often a machine can make
+/// one is not what is tested.
+const READS_AFTER: Duration = Duration::from_secs(2);
 const MIB: usize = 1024 * 1024;
 
 /// What an attack did, by name.
@@ -76,13 +79,14 @@ impl Attack {
         connection
     }
 
-    /// Sends a request and reads its answer to the end.
+    /// Sends a request, and reads its answer to the end a while later.
     fn ask(&self, address: SocketAddr, parts: &[&[u8]]) {
         let Some(mut connection) = self.connect(address) else { return };
         // A server that refuses may answer before it has read everything.
         if parts.iter().try_for_each(|part| connection.write_all(part)).is_err() {
             self.count("hung_up_on");
         }
+        sleep(READS_AFTER);
         let (mut answer, mut status) = (vec![0; 64 * 1024], String::new());
         while let Ok(read @ 1..) = connection.read(&mut answer) {
             if status.is_empty() {

@@ -14,7 +14,7 @@ use std::{
 };
 
 /// A worker needs some 20 ms from its container's start to its first call.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+const LOOK_EVERY: Duration = Duration::from_millis(2);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Watches a run folder from its making until it is dropped.

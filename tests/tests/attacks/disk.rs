@@ -58,7 +58,7 @@ async fn neither_a_neighbours_tree_nor_missing_descriptors_lift_the_disk_limit()
     let scene = Scene::of(install(), Some(disk.path().join("workspaces"))).await;
     let allowed_mb = plain_writer_mb(&scene).await;
     let watch = scene.watch("a rename race, a deep tree and connections at once");
-    let tree = scene.hostile("python3 files.py tree 190000 508 14", json!({})).await;
+    let tree = scene.hostile("python3 files.py tree 190000 508 12", json!({})).await;
     let made = scene.workspace(tree).join("made");
     // It may be ended before all of it is there.
     let settled = async || made.exists() || scene.mallory.job(tree).await.state.is_finished();

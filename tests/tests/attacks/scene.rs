@@ -23,11 +23,11 @@ use tests::{
 use crate::verdict::Verdict;
 
 /// How long an attack goes on.
-pub(crate) const ATTACK_SECONDS: u64 = 8;
+pub(crate) const ATTACK_SECONDS: u64 = 6;
 /// A lease so short that the hostile job's own worker would lose it during the attack, did it not renew it.
-const LEASE_SECONDS: &str = "4";
+const LEASE_SECONDS: &str = "3";
 /// Measured before the attack, after one that warms up.
-const QUIET_JOBS: usize = 5;
+const QUIET_JOBS: usize = 4;
 /// A victim's job that has not ended by then has failed.
 const VICTIM_PATIENCE: Duration = Duration::from_secs(30);
 /// A hostile job ends so long after its attack at the latest.

@@ -32,6 +32,10 @@ async fn a_job_that_floods_its_socket_harms_nobody(#[case] flood: &str, #[case] 
     let verdict = scene.measure(watch, ATTACK_SECONDS, Attackers::jobs(&[(job, Ends::Completed)])).await;
     verdict.check();
     assert!(told(&verdict.told, "attempted") >= least, "the attack was too weak: {:?}", verdict.told);
+    let worked =
+        ["status_200", "status_204", "status_422"].map(|status| told(&verdict.told, status)).iter().sum::<u64>();
+    // Anybody may ask for its health.
+    assert!(worked == 0 || flood == "health", "calls without the worker's session were looked at: {:?}", verdict.told);
     assert!(told(&verdict.told, "held_most") <= held, "more than {held} connections: {:?}", verdict.told);
     scene.stack.finish().await;
 }
