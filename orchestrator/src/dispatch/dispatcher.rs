@@ -2,6 +2,7 @@
 //! done. Wakes carry no data.
 
 use std::{
+    cmp::Reverse,
     collections::{HashMap, HashSet},
     path::PathBuf,
     sync::Arc,
@@ -15,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Overfull, Pulse, Sandbox, Signs, Sockets,
     apply::Hands,
-    plan::{Facts, Plan, PlanLimits, Subject, plan},
+    plan::{Action, Facts, Plan, PlanLimits, Subject, plan},
 };
 use crate::{
     auth::WorkerTokens,
@@ -24,7 +25,7 @@ use crate::{
     engine::{Engine, SandboxReadiness},
     store::{Store, StoreError},
     telemetry::metrics::Metrics,
-    workspace::Workspaces,
+    workspace::{FreeSpace, Workspaces},
 };
 
 /// The backstop while anything is open: no event of the engine or of ours should be needed twice.
@@ -63,6 +64,8 @@ pub struct DispatcherSettings {
     pub lease: Duration,
     /// What the sweep found.
     pub overfull: Overfull,
+    /// Below its floor nothing starts.
+    pub space: FreeSpace,
     /// Who is alive.
     pub pulse: Pulse,
     /// What each user has for a day.
@@ -77,6 +80,7 @@ pub struct DispatcherSettings {
 pub struct Dispatcher {
     hands: Arc<Hands>,
     overfull: Overfull,
+    space: FreeSpace,
     pulse: Pulse,
     day_limits: DayLimits,
     limits: PlanLimits,
@@ -95,12 +99,14 @@ impl Dispatcher {
             auth: settings.auth,
             clock: settings.clock,
             pulse: settings.pulse.clone(),
+            overfull: settings.overfull.clone(),
             metrics: settings.metrics,
             logs: settings.logs,
             lease: settings.lease,
         };
-        let (overfull, pulse, limits) = (settings.overfull, settings.pulse, settings.limits);
-        Self { hands: Arc::new(hands), overfull, pulse, day_limits: settings.day_limits, limits, wake }
+        let (overfull, space, pulse) = (settings.overfull, settings.space, settings.pulse);
+        let (day_limits, limits) = (settings.day_limits, settings.limits);
+        Self { hands: Arc::new(hands), overfull, space, pulse, day_limits, limits, wake }
     }
 
     /// Runs until told to drain; then starts nothing more, lets what is at work finish, and leaves containers running.
@@ -178,7 +184,7 @@ impl Dispatcher {
         let at_tools = self.at_tools(&jobs, &signs).await?;
         let spent = if pending { hands.store.spent_days(now, &self.day_limits).await? } else { HashMap::new() };
         let orphaned = hands.store.orphaned().await?;
-        let decided = plan(&Facts {
+        let mut decided = plan(&Facts {
             now,
             may_start,
             jobs: &jobs,
@@ -193,6 +199,11 @@ impl Dispatcher {
             orphaned: &orphaned,
             spent: &spent,
             limits: self.limits,
+        });
+        // Where several are over their disk limit, what frees most goes first.
+        decided.actions.sort_by_key(|action| match action {
+            Action::Evict { job } => self.overfull.violation(*job).map(|violation| Reverse(violation.bytes)),
+            _ => None,
         });
         let anything = !jobs.is_empty() || containers.is_none_or(|all| !all.is_empty());
         Ok((decided, anything))
@@ -212,13 +223,9 @@ impl Dispatcher {
 
     /// Whether the sandbox is; while it is not, pending jobs say why they wait.
     async fn ready(&self, reported: &mut bool) -> bool {
-        let probe = timeout(Duration::from_secs(30), self.hands.sandbox.state()).await;
-        let message = match probe {
-            Ok(SandboxReadiness::Ready(_)) => None,
-            Ok(SandboxReadiness::NotReady { reason, detail }) => {
-                Some(format!("waiting: {} ({detail})", reason.as_str()))
-            }
-            Err(_) => Some("waiting: engine_unreachable (the probe takes too long)".to_owned()),
+        let message = match self.space.check(0) {
+            Err(error) => Some(format!("waiting: {error}")),
+            Ok(()) => self.sandbox_message().await,
         };
         let ready = message.is_none();
         if ready != *reported || !ready {
@@ -231,6 +238,18 @@ impl Dispatcher {
             }
         }
         ready
+    }
+
+    /// Why nothing can start; none when the sandbox is ready.
+    async fn sandbox_message(&self) -> Option<String> {
+        let probe = timeout(Duration::from_secs(30), self.hands.sandbox.state()).await;
+        match probe {
+            Ok(SandboxReadiness::Ready(_)) => None,
+            Ok(SandboxReadiness::NotReady { reason, detail }) => {
+                Some(format!("waiting: {} ({detail})", reason.as_str()))
+            }
+            Err(_) => Some("waiting: engine_unreachable (the probe takes too long)".to_owned()),
+        }
     }
 }
 

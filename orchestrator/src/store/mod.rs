@@ -45,7 +45,7 @@ pub use events::EventPage;
 pub use feed::{Feed, Follower};
 pub use idempotency::{Claim, Key};
 pub use intake::Appended;
-pub use jobs::JobFilter;
+pub use jobs::{JobFilter, RunningJob, RunningJobs};
 pub use lifecycle::Changed;
 pub use prompts::Prompted;
 pub use rows::StoredEvent;

@@ -1,7 +1,7 @@
 //! `POST …/complete`: the worker's report. Once; the same report again gets the same answer.
 
 use axum::{Json, extract::State};
-use protocol::{CompleteReply, CompleteReport, ErrorCode, JobState, ReportedOutcome};
+use protocol::{CompleteReply, CompleteReport, ErrorCode, JobReason, JobState, ReportedOutcome};
 
 use super::{
     WorkerApi,
@@ -28,6 +28,17 @@ pub(super) async fn complete(
         } else {
             Err(ended())
         };
+    }
+    if report.outcome == ReportedOutcome::Completed
+        && known.job.cancel_requested_at.is_none()
+        && let Some(violation) = api.gauge.check_completed(&known.job).await
+    {
+        let now = api.clock.now();
+        // Its container may be paused: the dispatcher removes it as it is.
+        let fail = |job: JobRecord| job.fail(now, JobReason::DiskLimit, violation.message);
+        api.store.end(known.job.id, now, fail).await?;
+        api.wake.wake();
+        return Err(ended());
     }
     match api.store.complete(known.job.id, known.attempt, api.clock.now(), &report).await? {
         Changed::Done(_) => {

@@ -26,7 +26,7 @@ use self::{pace::Pace, seats::Seats, under_way::UnderWay};
 use crate::{
     auth::WorkerTokens,
     clock::Clock,
-    dispatch::{Pulse, Wake},
+    dispatch::{DiskGauge, Pulse, Wake},
     domain::{budget::DayLimits, job::JobRecord},
     http::problem::ApiError,
     llm::Gateway,
@@ -56,6 +56,7 @@ pub struct WorkerApi {
     pub(crate) pulse: Pulse,
     pub(crate) day_limits: DayLimits,
     pub(crate) metrics: Metrics,
+    pub(crate) gauge: DiskGauge,
     pub(crate) lease: Duration,
     pub(crate) drain: CancellationToken,
     model_calls: Arc<UnderWay<Completion>>,
@@ -85,6 +86,8 @@ pub struct WorkerApiParts {
     pub day_limits: DayLimits,
     /// Where a worker's first call is measured.
     pub metrics: Metrics,
+    /// Measures workspaces before a report of success is taken.
+    pub gauge: DiskGauge,
     /// A worker's lease.
     pub lease: Duration,
     /// Owns the calls under way: they outlive the request that asked, so that what they cost and did is recorded.
@@ -106,6 +109,7 @@ impl WorkerApi {
             pulse: parts.pulse,
             day_limits: parts.day_limits,
             metrics: parts.metrics,
+            gauge: parts.gauge,
             lease: parts.lease,
             drain: parts.drain,
             model_calls: UnderWay::new(parts.tasks.clone()),
