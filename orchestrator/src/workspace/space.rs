@@ -72,7 +72,7 @@ impl FreeSpace {
     pub fn check(&self, wanted_bytes: u64) -> Result<(), FileError> {
         let space = self.look().map_err(FileError::Io)?;
         let floor = self.floor_bytes(space);
-        if space.free_bytes.saturating_sub(wanted_bytes) >= floor {
+        if space.free_bytes >= floor.saturating_add(wanted_bytes) {
             return Ok(());
         }
         Err(FileError::NoSpace(format!(

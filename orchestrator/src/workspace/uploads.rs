@@ -61,11 +61,6 @@ impl Uploads {
         Self(Arc::new(Inner { space, state: Mutex::default() }))
     }
 
-    /// Whether the file system has more than its floor free.
-    pub fn check_space(&self) -> Result<(), FileError> {
-        self.0.space.check(0)
-    }
-
     /// Begins one of `user` into `job`, given up once `cancelled` fires.
     pub fn begin(
         &self,
@@ -74,7 +69,7 @@ impl Uploads {
         limits: Limits,
         cancelled: CancellationToken,
     ) -> Result<Upload, FileError> {
-        self.check_space()?;
+        self.0.space.check(0)?;
         if !self.lock().jobs.insert(job) {
             return Err(FileError::UploadUnderWay);
         }

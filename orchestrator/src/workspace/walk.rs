@@ -126,9 +126,19 @@ impl Walk {
                 self.enter(name)?;
             }
             let Some(level) = self.levels.last_mut() else { return Ok(None) };
-            let Some(name) = level.next_name(&mut self.buffer)? else {
-                self.leave()?;
-                continue;
+            let name = match level.next_name(&mut self.buffer) {
+                Ok(Some(name)) => name,
+                Ok(None) => {
+                    self.leave()?;
+                    continue;
+                }
+                // The folder itself was removed while it was read.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    self.has_missed = true;
+                    self.levels.pop();
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
             };
             let look = match level.folder.look(&name) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -41,14 +41,9 @@ pub struct WorkspaceError {
 }
 
 impl WorkspaceError {
-    /// There was more than the job may have.
-    pub const fn is_too_large(&self) -> bool {
-        matches!(self.source, FileError::TooLarge(_))
-    }
-
-    /// The file system has no room left.
-    pub const fn is_no_space(&self) -> bool {
-        matches!(self.source, FileError::NoSpace(_))
+    /// What went wrong.
+    pub fn into_source(self) -> FileError {
+        self.source
     }
 }
 
@@ -107,13 +102,14 @@ impl Workspaces {
     }
 
     /// What an earlier job left, for the one that goes on from it. Symbolic links and special files stay behind.
-    pub fn copy(&self, from: JobId, to: JobId, limits: &Limits) -> Result<(), WorkspaceError> {
-        let fail = |what| move |source| WorkspaceError { job: to, what, source };
-        let target = self.made(to).map_err(fail("cannot make the folder"))?;
+    pub fn copy(&self, from: JobId, upload: &mut Upload) -> Result<(), WorkspaceError> {
+        let job = upload.job;
+        let fail = |what| move |source| WorkspaceError { job, what, source };
+        let target = self.made(job).map_err(fail("cannot make the folder"))?;
         match self.top(from) {
             Err(FileError::Missing) => Ok(()),
             Err(error) => Err(fail("cannot open the earlier job's")(error)),
-            Ok(source) => copy(source, target, limits).map_err(fail("cannot copy the earlier job's files")),
+            Ok(source) => copy(source, target, upload).map_err(fail("cannot copy the earlier job's files")),
         }
     }
 
@@ -334,8 +330,8 @@ fn write(top: &Folder, file: &WorkspaceFile) -> Result<(), FileError> {
     Ok(folder.new_file(name, 0o644)?.write_all(&file.content)?)
 }
 
-fn copy(source: Folder, target: Folder, limits: &Limits) -> Result<(), FileError> {
-    let room = Room::of(limits);
+fn copy(source: Folder, target: Folder, upload: &mut Upload) -> Result<(), FileError> {
+    let room = Room::of(&upload.limits);
     // A job that was evicted left more than it may have; what claims far more than that is holes.
     let mut left = room.bytes.saturating_mul(2);
     let mut walk = Walk::of(source, room.entries.saturating_mul(2));
@@ -353,6 +349,7 @@ fn copy(source: Folder, target: Folder, limits: &Limits) -> Result<(), FileError
                     other => other?,
                 };
                 left = left.checked_sub(look.size_bytes).ok_or_else(Room::full)?;
+                upload.take(look.size_bytes)?;
                 let mut to = folder.new_file(&found.name, look.mode & 0o777)?;
                 io::copy(&mut io::Read::take(&mut from, look.size_bytes), &mut to)?;
             }

@@ -234,7 +234,8 @@ async fn a_client_that_goes_away_while_files_are_copied_leaves_no_workspace_with
     }
     hand.leave(3);
     ada.wait_for(id, JobState::Failed).await;
-    let restart = ada.post(&format!("/api/jobs/{id}/restart"), &json!({}));
+    let (path, body) = (format!("/api/jobs/{id}/restart"), json!({}));
+    let restart = ada.post(&path, &body);
     assert!(tokio::time::timeout(Duration::from_millis(10), restart).await.is_err(), "the copy takes longer");
     let restarted = async {
         loop {

@@ -30,7 +30,8 @@ fn free_space(config: &Config) -> Check {
         }
     };
     let (free, total, floor) = (space.free_bytes / MB, space.total_bytes / MB, free_space.floor_bytes(space) / MB);
-    let found = format!("{free} MB of {total} MB free for workspaces; below {floor} MB no job starts and uploads are refused");
+    let found =
+        format!("{free} MB of {total} MB free for workspaces; below {floor} MB no job starts and uploads are refused");
     if space.free_bytes < free_space.floor_bytes(space) {
         return Check::failed(NAME, found, "make room, or set GANTRY_DISK_FLOOR_MB");
     }

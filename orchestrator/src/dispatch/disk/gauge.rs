@@ -26,8 +26,9 @@ use crate::{
 
 /// For a measure while the job works; a tree of 100,000 files takes a tenth of it.
 const MEASURE_LIMIT: Duration = Duration::from_millis(700);
-/// For one with the container paused, or after its end: 2.6 million entries, as many as the default ceiling allows.
-const PAUSED_LIMIT: Duration = Duration::from_secs(10);
+/// For one with the container paused: 2.6 million entries, as many as the default ceiling allows, on a busy machine. Less than a
+/// worker's lease, which runs out meanwhile.
+const PAUSED_LIMIT: Duration = Duration::from_secs(20);
 /// What failed with the container paused is tried again for so long.
 const PAUSED_PATIENCE: Duration = Duration::from_secs(3);
 const PAUSED_RETRY: Duration = Duration::from_millis(250);

@@ -8,6 +8,7 @@ use axum::{
 };
 use chrono::{DateTime, Utc};
 use protocol::{CreateJob, ErrorCode, Job, JobId, JobState, Placement, Problem, Source, Usage};
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::{
@@ -105,13 +106,17 @@ async fn store_whole(
     let accepted = Accepted { files: vec![], ..accepted };
     if from.is_some() || !files.is_empty() {
         let workspaces = api.workspaces.clone();
-        // Below the floor of free space nothing is copied or received.
-        api.uploads.check_space().map_err(told)?;
+        // Not given up when the client goes: this runs to its end.
+        let mut upload = api.uploads.begin(&new.user, id, limits, CancellationToken::new()).map_err(told)?;
         let fill = move || {
             workspaces.announce(id).map_err(|error| told(FileError::from(error)))?;
             let filled = match from {
-                Some(from) => workspaces.copy(from, id, &limits),
-                None => workspaces.prepare(id, &files),
+                Some(from) => workspaces.copy(from, &mut upload),
+                None => {
+                    let bytes: usize = files.iter().map(|file| file.content.len()).sum();
+                    upload.take(bytes as u64).map_err(told)?;
+                    workspaces.prepare(id, &files)
+                }
             };
             filled.map_err(not_filled)
         };
@@ -153,15 +158,14 @@ async fn stillborn(api: &PublicApi, id: JobId) {
 }
 
 fn not_filled(error: WorkspaceError) -> ApiError {
-    if error.is_too_large() {
-        let detail = "the files that the earlier job left are far over limits.disk_mb; make a new job instead";
-        return ApiError::new(ErrorCode::TooLarge, detail).with_source(error);
+    match error.into_source() {
+        error @ FileError::TooLarge(_) => {
+            let detail = "the files that the earlier job left are far over limits.disk_mb; make a new job instead";
+            ApiError::new(ErrorCode::TooLarge, detail).with_source(error)
+        }
+        error @ (FileError::NoSpace(_) | FileError::Busy(_)) => told(error),
+        error => ApiError::internal(error),
     }
-    if error.is_no_space() {
-        let detail = "the server's disk is full, so the job's files could not be written; try again later";
-        return ApiError::new(ErrorCode::InsufficientStorage, detail).with_source(error);
-    }
-    ApiError::internal(error)
 }
 
 fn created(record: &JobRecord) -> Response {
