@@ -29,7 +29,7 @@ use crate::{
     clock::Clock,
     config::{Config, SandboxMode},
     dispatch::{
-        DiskSweep, Dispatcher, DispatcherSettings, Overfull, Prober, Pulse, Sandbox, Sockets, TokenFiles, Wake,
+        DiskGauge, DiskSweep, Dispatcher, DispatcherSettings, Overfull, Prober, Pulse, Sandbox, Sockets, TokenFiles, Wake,
         plan::PlanLimits,
     },
     domain::{
@@ -38,7 +38,7 @@ use crate::{
     },
     engine::{Docker, DockerSettings, Engine},
     http::{
-        public::{self, PublicApi, PublicParts},
+        public::{self, FileWork, PublicApi, PublicParts},
         server::{Descriptors, Server, raise_descriptor_limit},
         worker::{self, WorkerApi, WorkerApiParts},
     },
@@ -46,7 +46,7 @@ use crate::{
     store::{Kept, Store, StoreError},
     telemetry::metrics::Metrics,
     tools::HostTools,
-    workspace::{Retention, RetentionSweep, Workspaces},
+    workspace::{FreeSpace, ReadSpace, Retention, RetentionSweep, Uploads, Workspaces},
 };
 
 /// What requests and containers at work get when the process drains. With the three below less than the 10 s that an
@@ -120,6 +120,8 @@ pub struct Seams {
     pub engine: Option<Arc<dyn Engine>>,
     /// The time; the system's when left out.
     pub clock: Option<Clock>,
+    /// The space of the file system that holds the workspaces; the system's when left out.
+    pub space: Option<ReadSpace>,
 }
 
 /// Everything, built.
@@ -193,6 +195,9 @@ impl App {
         let engine = engine(&config, instance, seams.engine);
         let (sandbox, prober) = sandbox(&config, &engine, &clock);
         let sandbox = Arc::new(sandbox);
+        let space = free_space(&config, seams.space);
+        let (workspaces, retention, records) = workspaces(&config, &store).await;
+        let gauge = DiskGauge::new(workspaces.clone(), Arc::clone(&engine));
         let worker_side = worker::router(WorkerApi::new(WorkerApiParts {
             token_files: TokenFiles::new(config.run_dir.clone()),
             store: store.clone(),
@@ -204,6 +209,7 @@ impl App {
             pulse: pulse.clone(),
             day_limits: day_limits(&config),
             metrics: metrics.clone(),
+            gauge: gauge.clone(),
             lease,
             outage_patience: Duration::from_secs(config.llm.outage_patience_seconds),
             tasks: calls.clone(),
@@ -212,9 +218,14 @@ impl App {
         let descriptors = Descriptors::in_force(config.max_parallel_jobs as usize);
         let doors = Doors { metrics: metrics.clone(), descriptors };
         let sockets = Arc::new(Sockets::new(config.run_dir.clone(), doors.worker(worker_side)));
-        let (workspaces, retention, records) = workspaces(&config, &store).await;
         let (overfull, logs) = (Overfull::default(), config.data_dir.join("logs"));
-        let sweep = disk_sweep(&store, &workspaces, &overfull, &wake);
+        let sweep = DiskSweep {
+            store: store.clone(),
+            gauge,
+            space: space.clone(),
+            overfull: overfull.clone(),
+            wake: wake.clone(),
+        };
         let settings = DispatcherSettings {
             store: store.clone(),
             sandbox: Arc::clone(&sandbox),
@@ -224,7 +235,8 @@ impl App {
             clock: clock.clone(),
             logs: logs.clone(),
             lease,
-            overfull: overfull.clone(),
+            overfull,
+            space: space.clone(),
             pulse,
             day_limits: day_limits(&config),
             metrics: metrics.clone(),
@@ -245,6 +257,9 @@ impl App {
             metrics: metrics.clone(),
             metrics_door,
             logs: logs.clone(),
+            file_work: FileWork::default(),
+            uploads: Uploads::new(space),
+            tasks: calls.clone(),
             drain: drain.clone(),
         }));
         let router = doors.public(config.allowed_hosts, public_side);
@@ -406,7 +421,7 @@ async fn workspaces(config: &Config, store: &Store) -> (Workspaces, Retention, K
     let workspaces = Workspaces::new(config.workspace_dir.clone());
     // What is staged belongs to requests, and those of an earlier process are over.
     workspaces.clear_staging();
-    workspaces.clear_unborn(store).await;
+    workspaces.clear_unborn(store, Duration::ZERO).await;
     let records = Kept {
         days: config.record_retention_days,
         audit_days: config.audit_retention_days,
@@ -415,9 +430,12 @@ async fn workspaces(config: &Config, store: &Store) -> (Workspaces, Retention, K
     (workspaces, Retention::of_days(config.workspace_retention_days), records)
 }
 
-fn disk_sweep(store: &Store, workspaces: &Workspaces, overfull: &Overfull, wake: &Wake) -> DiskSweep {
-    let (store, workspaces) = (store.clone(), workspaces.clone());
-    DiskSweep { store, workspaces, overfull: overfull.clone(), wake: wake.clone() }
+fn free_space(config: &Config, given: Option<ReadSpace>) -> FreeSpace {
+    let space = FreeSpace::new(config.workspace_dir.clone(), config.disk_floor_mb);
+    match given {
+        Some(read) => space.reading(read),
+        None => space,
+    }
 }
 
 fn plan_limits(config: &Config) -> PlanLimits {

@@ -127,6 +127,8 @@ pub struct Config {
     pub record_retention_max_mb: u64,
     /// Workspaces are kept this long after the end.
     pub workspace_retention_days: u64,
+    /// Free space of the workspaces' file system below which nothing starts; by its size when left out.
+    pub disk_floor_mb: Option<u64>,
     /// How often each user may call each of the orchestrator's tools.
     pub tool_rates: Vec<Rate>,
     /// Models.
@@ -201,6 +203,7 @@ impl Config {
             audit_retention_days: l.whole("audit_retention_days", 365, 0..=3650)?,
             record_retention_max_mb: l.whole("record_retention_max_mb", 0, 0..=67_108_864)?,
             workspace_retention_days: l.whole("workspace_retention_days", 7, 0..=3650)?,
+            disk_floor_mb: disk_floor(l)?,
             tool_rates: tool_rates(l)?,
             llm: model::read(l)?,
             routines: RoutineSettings {
@@ -230,6 +233,16 @@ impl Config {
 /// The log's settings alone, for commands that need no configuration.
 pub fn log_for_commands(environment: &Environment) -> Result<LogSettings, ConfigError> {
     log_settings(&mut Layers::new(environment, BTreeMap::new()), "warn")
+}
+
+/// The larger of 2 GB and 5 % when it is not set.
+fn disk_floor(l: &mut Layers<'_>) -> Result<Option<u64>, ConfigError> {
+    let is_set = l.is_set("disk_floor_mb");
+    let floor = l.whole("disk_floor_mb", 0, 0..=67_108_864)?;
+    if !is_set {
+        l.show_instead("disk_floor_mb", "the larger of 2048 and 5 %".to_owned());
+    }
+    Ok(is_set.then_some(floor))
 }
 
 /// A burst that a lasting rate fills again, and a number for each hour (contract: agent, Tools); 0 takes a limit away.

@@ -86,6 +86,8 @@ codes! {
     Internal => "internal", 500, "Internal error";
     /// No model answered.
     LlmError => "llm_error", 502, "Model call failed";
+    /// The disk is full, or nearly so.
+    InsufficientStorage => "insufficient_storage", 507, "Insufficient storage";
     /// No sandbox; `reason` says why.
     SandboxUnavailable => "sandbox_unavailable", 503, "Sandbox unavailable";
     /// Shutting down, or the store is not well.

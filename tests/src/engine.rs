@@ -47,6 +47,8 @@ pub struct Container {
     pub(crate) token: String,
     /// Of its process.
     pub(crate) pid: Option<i32>,
+    /// Frozen.
+    pub is_paused: bool,
     /// What its process prints.
     pub(crate) output: PathBuf,
 }
@@ -69,6 +71,8 @@ struct Table {
     reachable: bool,
     /// Lists asked for.
     listed: u64,
+    /// Pauses asked for.
+    frozen: u64,
     /// Every start that was asked for, in order.
     asked: Vec<String>,
 }
@@ -114,6 +118,7 @@ impl FakeEngine {
             ends: Ends::AtOnce,
             reachable: true,
             listed: 0,
+            frozen: 0,
             asked: vec![],
         };
         Self(Arc::new(Inner {
@@ -163,6 +168,11 @@ impl FakeEngine {
     /// What runs cannot be ended or removed (`true`), or again.
     pub fn fail_ends(&self, fail: bool) {
         self.change(|table| table.ends = if fail { Ends::Failing } else { Ends::AtOnce });
+    }
+
+    /// How often a container was paused.
+    pub fn count_pauses(&self) -> u64 {
+        self.lock().frozen
     }
 
     /// How many containers run.
@@ -302,6 +312,7 @@ impl FakeEngine {
             status: ContainerStatus::Running,
             token,
             pid: None,
+            is_paused: false,
             output,
         };
         if self.0.workers == Workers::Process {
@@ -350,6 +361,20 @@ impl FakeEngine {
         }
         process::kill(pid);
         self.stopped(name).await;
+        Ok(())
+    }
+
+    fn freeze(&self, name: &str, is_paused: bool) -> Result<(), EngineError> {
+        self.answers()?;
+        let is_new = |container: &&mut Container| container.is_paused != is_paused;
+        let found = self.lock().containers.get_mut(name).filter(is_new).map(|container| {
+            container.is_paused = is_paused;
+            container.pid
+        });
+        if let Some(pid) = found {
+            pid.into_iter().for_each(|pid| process::freeze(pid, is_paused));
+            self.change(|table| table.frozen += u64::from(is_paused));
+        }
         Ok(())
     }
 
@@ -419,6 +444,21 @@ impl Engine for FakeEngine {
 
     fn kill<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
         Box::pin(self.end(name, Duration::ZERO))
+    }
+
+    fn pause<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
+        Box::pin(async move { self.freeze(name, true) })
+    }
+
+    fn unpause<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
+        Box::pin(async move { self.freeze(name, false) })
+    }
+
+    fn pid<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<u32>, EngineError>> {
+        Box::pin(async move {
+            self.answers()?;
+            Ok(self.lock().containers.get(name).and_then(|container| container.pid?.try_into().ok()))
+        })
     }
 
     fn logs<'a>(&'a self, name: &'a str, max_bytes: usize) -> BoxFuture<'a, Result<String, EngineError>> {

@@ -53,6 +53,14 @@ pub(crate) fn terminate(pid: i32) {
     }
 }
 
+/// Stops it and its group, or lets them go on.
+pub(crate) fn freeze(pid: i32, is_frozen: bool) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        // It may have ended in the meantime.
+        let _ = kill_process_group(pid, if is_frozen { Signal::STOP } else { Signal::CONT });
+    }
+}
+
 /// SIGKILL to it and its group.
 pub(crate) fn kill(pid: i32) {
     if let Some(pid) = Pid::from_raw(pid) {

@@ -12,6 +12,7 @@ use orchestrator::{
     config::{Config, Environment, Sources},
     engine::{Engine, ReadinessReason},
     store::Store,
+    workspace::ReadSpace,
 };
 use protocol::{Event, EventData, Job, JobReason, JobState};
 use tempfile::TempDir;
@@ -30,6 +31,7 @@ pub struct WorldBuilder {
     clock: Option<ManualClock>,
     settings: Vec<(&'static str, String)>,
     not_ready: Option<ReadinessReason>,
+    space: Option<ReadSpace>,
 }
 
 /// A world.
@@ -38,6 +40,7 @@ pub struct World {
     engine: FakeEngine,
     clock: Clock,
     key: SigningKey,
+    space: Option<ReadSpace>,
     running: Option<Running>,
     folder: TempDir,
 }
@@ -81,6 +84,12 @@ impl WorldBuilder {
         self
     }
 
+    /// What the file system of the workspaces says of its space.
+    pub fn space(mut self, space: ReadSpace) -> Self {
+        self.space = Some(space);
+        self
+    }
+
     /// Builds and starts it.
     pub async fn build(self) -> World {
         // Short, since socket paths are.
@@ -104,7 +113,7 @@ impl WorldBuilder {
         }
         let clock = self.clock.map_or_else(Clock::system, Clock::Manual);
         let key = SigningKey::from_secret(SECRET.as_bytes());
-        let mut world = World { config, engine, clock, key, running: None, folder };
+        let mut world = World { config, engine, clock, key, space: self.space, running: None, folder };
         world.start().await;
         world
     }
@@ -113,7 +122,14 @@ impl WorldBuilder {
 impl World {
     /// A world to be: hand-played workers and a model that echoes.
     pub fn builder() -> WorldBuilder {
-        WorldBuilder { workers: Workers::Hand, script: echo_script(), clock: None, settings: vec![], not_ready: None }
+        WorldBuilder {
+            workers: Workers::Hand,
+            script: echo_script(),
+            clock: None,
+            settings: vec![],
+            not_ready: None,
+            space: None,
+        }
     }
 
     /// Hand-played workers, a model that echoes.
@@ -204,7 +220,7 @@ impl World {
     /// An orchestrator starts on this world's data.
     pub async fn start(&mut self) {
         let engine: Arc<dyn Engine> = Arc::new(self.engine.clone());
-        let seams = Seams { engine: Some(engine), clock: Some(self.clock.clone()) };
+        let seams = Seams { engine: Some(engine), clock: Some(self.clock.clone()), space: self.space.clone() };
         let app = App::build(self.config.clone(), seams).await.expect("the orchestrator builds");
         app.first_probe().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

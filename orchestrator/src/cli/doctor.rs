@@ -2,6 +2,8 @@
 //!
 //! Owns the list of checks and their words. Leaves nothing behind, and never asks a model a question.
 
+mod disk;
+
 use std::{path::Path, time::Duration};
 
 use clap::Args;
@@ -87,6 +89,7 @@ pub(super) async fn run(args: DoctorArgs, environment: &Environment, output: &mu
             checks.push(folder("data folder", &config.data_dir, "GANTRY_DATA_DIR"));
             checks.push(folder("run folder", &config.run_dir, "GANTRY_RUN_DIR"));
             checks.push(folder("workspaces", &config.workspace_dir, "GANTRY_WORKSPACE_DIR"));
+            checks.extend(disk::checks(&config).await);
             checks.push(signing_key(&config));
             checks.push(store(&config).await);
             checks.extend(sandbox(&readiness(&config).await, &config));

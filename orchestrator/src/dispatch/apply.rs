@@ -9,7 +9,7 @@ use protocol::{ContainerInfo, JobId, JobReason, Limits};
 use tracing::{Instrument as _, Span};
 
 use super::{
-    Pulse, Sandbox, SocketJob, Sockets,
+    Overfull, Pulse, Sandbox, SocketJob, Sockets,
     plan::{self, Action, Subject},
 };
 use crate::{
@@ -52,6 +52,7 @@ pub(super) struct Hands {
     pub(super) auth: WorkerTokens,
     pub(super) clock: Clock,
     pub(super) pulse: Pulse,
+    pub(super) overfull: Overfull,
     pub(super) metrics: Metrics,
     pub(super) logs: PathBuf,
     pub(super) lease: Duration,
@@ -354,7 +355,10 @@ impl Hands {
             self.note_end(&job, container).await?;
         }
         let now = self.clock.now();
-        let message = format!("the workspace holds more than limits.disk_mb = {}", job.limits.disk_mb);
+        let message = match self.overfull.violation(id) {
+            Some(violation) => violation.message,
+            None => format!("the workspace holds more than limits.disk_mb = {}", job.limits.disk_mb),
+        };
         self.store.end(id, now, |job| job.fail(now, JobReason::DiskLimit, message)).await?;
         if let Some(container) = &job.container {
             self.remove(&container.name).await?;

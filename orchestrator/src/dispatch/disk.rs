@@ -1,160 +1,252 @@
-//! How full the workspaces of running jobs are: a sweep of bytes and inodes every second, over which a job is evicted.
+//! How full the workspaces of running jobs are: each is measured every second, and at once when free space falls.
 //!
-//! `fsize` bounds one file; this bounds their sum. Only measures; evicting is the dispatcher's.
+//! `fsize` bounds one file; this bounds their sum. Measures and says who is to end; ending is the dispatcher's.
+
+mod gauge;
+mod open_files;
+mod verdict;
 
 use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
-use protocol::{JobId, JobState, Limits};
+use protocol::JobId;
+use tokio::{sync::watch, task::JoinSet, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+use self::{
+    gauge::Effort,
+    verdict::{FallWatch, Situation, Step, next_step, rest_after_pause},
+};
 use super::Wake;
 use crate::{
-    store::Store,
-    workspace::{FileError, Workspaces},
+    store::{RunningJob, Store},
+    workspace::FreeSpace,
 };
 
-/// Between sweeps (contract: sandbox, Posture).
-const EVERY: Duration = Duration::from_secs(1);
+pub use gauge::DiskGauge;
 
-/// Jobs whose workspace is over its limit.
+/// Between looks at the free space (contract: sandbox, Posture).
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Between looks at which jobs run.
+const LIST_EVERY: Duration = Duration::from_secs(1);
+/// A measure that a fall of the free space asks for begins no sooner after the last one, or than twice what that cost.
+const SHORTEST_REST: Duration = Duration::from_millis(50);
+
+/// Why a job is over its disk limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// What its workspace holds, as far as it was counted.
+    pub bytes: u64,
+    /// For people.
+    pub message: String,
+}
+
+/// Jobs over their disk limit: each was found so with its container paused, and stays here until it no longer runs.
 #[derive(Debug, Clone, Default)]
-pub struct Overfull(Arc<Mutex<HashSet<JobId>>>);
+pub struct Overfull(Arc<Mutex<HashMap<JobId, Violation>>>);
 
 impl Overfull {
-    /// As of the last sweep.
+    /// Which.
     pub fn jobs(&self) -> HashSet<JobId> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().keys().copied().collect()
     }
 
-    fn set(&self, jobs: HashSet<JobId>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = jobs;
+    /// Why; none of a job that is not.
+    pub fn violation(&self, job: JobId) -> Option<Violation> {
+        self.lock().get(&job).cloned()
+    }
+
+    fn add(&self, job: JobId, violation: Violation) {
+        self.lock().insert(job, violation);
+    }
+
+    fn keep_only(&self, running: &HashSet<JobId>) {
+        self.lock().retain(|job, _| running.contains(job));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<JobId, Violation>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The sweep.
+/// The sweep: a task for each running job, and one that looks at the free space and at which jobs run.
 pub struct DiskSweep {
     /// Which jobs run, and their limits.
     pub store: Store,
-    /// Where they write.
-    pub workspaces: Workspaces,
+    /// Measures them.
+    pub gauge: DiskGauge,
+    /// Of the file system that they write to.
+    pub space: FreeSpace,
     /// Where the finding goes.
     pub overfull: Overfull,
-    /// Rung when there is one.
+    /// Woken when there is one.
     pub wake: Wake,
 }
 
 impl DiskSweep {
     /// Sweeps until the process drains.
     pub async fn run(self, drain: CancellationToken) {
+        let (fell, _) = watch::channel(());
+        let mut watched = Watched::default();
+        let mut falls = FallWatch::default();
+        let mut tick = tokio::time::interval(LOOK_EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut listed_at: Option<Instant> = None;
         loop {
             tokio::select! {
-                () = drain.cancelled() => return,
-                () = tokio::time::sleep(EVERY) => {}
+                () = drain.cancelled() => break,
+                _ = tick.tick() => {}
             }
-            let running = match self.store.unfinished(0).await {
-                Ok(running) => running.jobs,
-                Err(error) => {
-                    tracing::warn!(
-                        error = &error as &dyn std::error::Error,
-                        "the disks of running jobs were not measured"
-                    );
-                    continue;
+            let is_due = listed_at.is_none_or(|at| at.elapsed() >= LIST_EVERY);
+            let has_fallen = self.has_fallen(&mut falls, is_due);
+            if is_due || has_fallen {
+                self.list(&mut watched, &fell, listed_at.is_none()).await;
+                listed_at = Some(Instant::now());
+            }
+            if has_fallen {
+                fell.send_replace(());
+            }
+            while watched.tasks.try_join_next().is_some() {}
+        }
+        // A container that is paused for a measure is not left so.
+        watched.running.values().for_each(|(_, stop)| stop.cancel());
+        while watched.tasks.join_next().await.is_some() {}
+    }
+
+    /// Whether every job is to be looked at now: free space fell, or is below the floor.
+    fn has_fallen(&self, falls: &mut FallWatch, is_due: bool) -> bool {
+        match self.space.look() {
+            Ok(space) => {
+                let has_fallen = falls.has_fallen(space.free_bytes, space.free_inodes);
+                has_fallen || (is_due && space.free_bytes < self.space.floor_bytes(space))
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the free space of the workspaces cannot be read");
+                is_due
+            }
+        }
+    }
+
+    /// Begins to watch what has started, and ends it for what has ended. Without an answer everything stays as it is.
+    async fn list(&self, watched: &mut Watched, fell: &watch::Sender<()>, is_first: bool) {
+        let running = match self.store.running().await {
+            Ok(running) => running,
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "the running jobs could not be listed");
+                return;
+            }
+        };
+        for row in running.unreadable {
+            if watched.unreadable.insert(row) {
+                tracing::error!(job.id = %row, "a job's row cannot be read: its disk limit is not held");
+            }
+        }
+        // A new attempt has another container.
+        let attempts: HashSet<(JobId, &Option<String>)> =
+            running.jobs.iter().map(|job| (job.id, &job.container)).collect();
+        watched.running.retain(|id, (container, stop)| {
+            let runs = attempts.contains(&(*id, container));
+            if !runs {
+                stop.cancel();
+            }
+            runs
+        });
+        self.overfull.keep_only(&running.jobs.iter().map(|job| job.id).collect());
+        for job in running.jobs {
+            if !watched.running.contains_key(&job.id) {
+                let stop = CancellationToken::new();
+                watched.running.insert(job.id, (job.container.clone(), stop.clone()));
+                let (gauge, overfull, wake) = (self.gauge.clone(), self.overfull.clone(), self.wake.clone());
+                let watch = JobWatch { gauge, overfull, wake, job, fell: fell.subscribe(), stop };
+                watched.tasks.spawn(watch.run(is_first));
+            }
+        }
+    }
+}
+
+/// What is being watched.
+#[derive(Default)]
+struct Watched {
+    /// With the container of its attempt, and what ends the watch.
+    running: HashMap<JobId, (Option<String>, CancellationToken)>,
+    tasks: JoinSet<()>,
+    unreadable: HashSet<uuid::Uuid>,
+}
+
+/// Watches one job.
+struct JobWatch {
+    gauge: DiskGauge,
+    overfull: Overfull,
+    wake: Wake,
+    job: RunningJob,
+    fell: watch::Receiver<()>,
+    stop: CancellationToken,
+}
+
+impl JobWatch {
+    /// Until it ends, or is found over its limit.
+    async fn run(mut self, was_running: bool) {
+        if was_running {
+            // An earlier process may have died while it had it paused.
+            self.gauge.unpause(&self.job).await;
+        }
+        let mut was_triggered = false;
+        let (mut unmeasured_since, mut paused_at): (Option<Instant>, Option<Instant>) = (None, None);
+        while !self.stop.is_cancelled() {
+            let begun = Instant::now();
+            let effort = if was_triggered { Effort::Thorough } else { Effort::Quick };
+            let measure = self.gauge.measure(&self.job, effort).await;
+            let mut cost = begun.elapsed();
+            let step = next_step(Situation {
+                finding: &measure.finding,
+                cost,
+                was_triggered,
+                unmeasured_for: unmeasured_since.map(|since: Instant| since.elapsed()).unwrap_or_default(),
+                since_pause: paused_at.map(|at: Instant| at.elapsed()),
+            });
+            let rest = match step {
+                Step::Rest(rest) => {
+                    (unmeasured_since, was_triggered) = (None, false);
+                    rest
+                }
+                Step::Retry(rest) => {
+                    unmeasured_since.get_or_insert(begun);
+                    rest
+                }
+                Step::Pause => {
+                    let begun = Instant::now();
+                    if let Err(violation) = self.gauge.measure_paused(&self.job).await {
+                        self.overfull.add(self.job.id, violation);
+                        self.wake.wake();
+                        break;
+                    }
+                    (unmeasured_since, was_triggered, paused_at) = (None, false, Some(Instant::now()));
+                    cost = begun.elapsed();
+                    rest_after_pause(cost)
                 }
             };
-            let running: Vec<(JobId, Limits)> = running
-                .iter()
-                .filter(|job| matches!(job.state, JobState::InProgress | JobState::Stuck))
-                .map(|job| (job.id, job.limits))
-                .collect();
-            let workspaces = self.workspaces.clone();
-            let measured = tokio::task::spawn_blocking(move || {
-                let over = running.into_iter().filter(|(job, limits)| is_over(&workspaces, *job, limits));
-                over.map(|(job, _)| job).collect::<HashSet<_>>()
-            });
-            // A sweep that panicked found nothing; the next one looks again.
-            let over = measured.await.unwrap_or_default();
-            let news = !over.is_empty();
-            self.overfull.set(over);
-            if news {
-                self.wake.wake();
-            }
+            was_triggered |= self.rest(rest, cost).await;
         }
-    }
-}
-
-/// Whether a workspace holds more than its job may have. Stops counting once it does.
-fn is_over(workspaces: &Workspaces, job: JobId, limits: &Limits) -> bool {
-    match workspaces.room(job, limits, None) {
-        Ok(_) => false,
-        // Of our own making, and over with the next sweep.
-        Err(FileError::Io(error)) => {
-            tracing::warn!(job.id = %job, %error, "cannot measure a workspace");
-            false
-        }
-        // Fail closed: a folder that cannot be looked into (we are not root) may hold anything.
-        Err(_) => true,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{fs, os::unix::fs::symlink, path::Path};
-
-    use super::*;
-
-    fn filled(make: impl FnOnce(&Path)) -> bool {
-        let root = tempfile::tempdir().unwrap();
-        let (workspaces, job) = (Workspaces::new(root.path().to_owned()), JobId::generate());
-        workspaces.prepare(job, &[]).unwrap();
-        make(&workspaces.folder(job));
-        is_over(&workspaces, job, &Limits { disk_mb: 1, ..Limits::default() })
+        self.gauge.forget(&self.job);
     }
 
-    #[test]
-    fn the_sum_counts_and_not_the_single_file() {
-        let write = |folder: &Path, files: usize| {
-            for index in 0..files {
-                fs::create_dir_all(folder.join("a/b")).unwrap();
-                fs::write(folder.join(format!("a/b/{index}")), vec![1; 300 * 1024]).unwrap();
+    /// Rests; whether free space fell meanwhile.
+    async fn rest(&mut self, rest: Duration, cost: Duration) -> bool {
+        let shortest = (cost * 2).max(SHORTEST_REST).min(rest);
+        let fell = async {
+            tokio::time::sleep(shortest).await;
+            // An error is the end of the sweep, which stops this, too.
+            if self.fell.changed().await.is_err() {
+                std::future::pending::<()>().await;
             }
         };
-        assert!(!filled(|folder| write(folder, 3)));
-        assert!(filled(|folder| write(folder, 4)));
-    }
-
-    #[test]
-    fn empty_files_count_too() {
-        // One for each 4 KiB.
-        let touch = |folder: &Path, files: u64| {
-            for index in 0..files {
-                fs::write(folder.join(index.to_string()), "").unwrap();
-            }
-        };
-        assert!(!filled(|folder| touch(folder, 256)));
-        assert!(filled(|folder| touch(folder, 257)));
-    }
-
-    #[test]
-    fn a_hole_in_a_file_and_a_link_out_of_the_workspace_take_no_room() {
-        assert!(!filled(|folder| {
-            fs::File::create(folder.join("sparse")).unwrap().set_len(1 << 40).unwrap();
-            symlink("/usr", folder.join("out")).unwrap();
-        }));
-    }
-    #[test]
-    fn what_is_too_deep_to_be_counted_is_over() {
-        assert!(filled(|folder| {
-            let mut folder =
-                rustix::fs::open(folder, rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
-            for _ in 0..600 {
-                rustix::fs::mkdirat(&folder, "d", rustix::fs::Mode::RWXU).unwrap();
-                folder =
-                    rustix::fs::openat(&folder, "d", rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
-            }
-        }));
+        tokio::select! {
+            () = self.stop.cancelled() => false,
+            () = tokio::time::sleep(rest) => false,
+            () = fell => true,
+        }
     }
 }

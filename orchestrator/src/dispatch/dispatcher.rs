@@ -2,6 +2,7 @@
 //! done. Wakes carry no data.
 
 use std::{
+    cmp::Reverse,
     collections::{HashMap, HashSet},
     path::PathBuf,
     sync::Arc,
@@ -15,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Overfull, Pulse, Sandbox, Signs, Sockets,
     apply::Hands,
-    plan::{Facts, Plan, PlanLimits, Subject, plan},
+    plan::{Action, Facts, Plan, PlanLimits, Subject, plan},
 };
 use crate::{
     auth::WorkerTokens,
@@ -24,7 +25,7 @@ use crate::{
     engine::{Engine, ReadinessReason, SandboxReadiness},
     store::{Store, StoreError, Unfinished},
     telemetry::metrics::Metrics,
-    workspace::Workspaces,
+    workspace::{FreeSpace, Workspaces},
 };
 
 /// The backstop while anything is open: no event of the engine or of ours should be needed twice.
@@ -63,6 +64,8 @@ pub struct DispatcherSettings {
     pub lease: Duration,
     /// What the sweep found.
     pub overfull: Overfull,
+    /// Below its floor nothing starts.
+    pub space: FreeSpace,
     /// Who is alive.
     pub pulse: Pulse,
     /// What each user has for a day.
@@ -77,6 +80,7 @@ pub struct DispatcherSettings {
 pub struct Dispatcher {
     hands: Arc<Hands>,
     overfull: Overfull,
+    space: FreeSpace,
     pulse: Pulse,
     day_limits: DayLimits,
     limits: PlanLimits,
@@ -107,17 +111,19 @@ impl Dispatcher {
             auth: settings.auth,
             clock: settings.clock,
             pulse: settings.pulse.clone(),
+            overfull: settings.overfull.clone(),
             metrics: settings.metrics,
             logs: settings.logs,
             lease: settings.lease,
         };
-        let (overfull, pulse, limits) = (settings.overfull, settings.pulse, settings.limits);
+        let (overfull, space, pulse) = (settings.overfull, settings.space, settings.pulse);
         Self {
             hands: Arc::new(hands),
             overfull,
+            space,
             pulse,
             day_limits: settings.day_limits,
-            limits,
+            limits: settings.limits,
             wake,
             seen: Seen::default(),
         }
@@ -201,7 +207,7 @@ impl Dispatcher {
         let at_tools = self.at_tools(&jobs, &signs).await?;
         let spent = if pending { hands.store.spent_days(now, &self.day_limits).await? } else { HashMap::new() };
         let orphaned = hands.store.orphaned().await?;
-        let decided = plan(&Facts {
+        let mut decided = plan(&Facts {
             now,
             may_start,
             disabled: hands.sandbox.is_disabled(),
@@ -219,6 +225,11 @@ impl Dispatcher {
             spent: &spent,
             limits: self.limits,
         });
+        // Where several are over their disk limit, what frees most goes first.
+        decided.actions.sort_by_key(|action| match action {
+            Action::Evict { job } => self.overfull.violation(*job).map(|violation| Reverse(violation.bytes)),
+            _ => None,
+        });
         let anything = !jobs.is_empty() || containers.is_none_or(|all| !all.is_empty());
         Ok((decided, anything))
     }
@@ -235,8 +246,8 @@ impl Dispatcher {
         Ok(at_tools)
     }
 
-    /// Whether new attempts may start, by the state that was published last; while they may not, pending jobs say why they
-    /// wait. Never waits for a probe: one is asked for, and its answer wakes the loop.
+    /// Whether new attempts may start, by the state that was published last and the free space; while they may not, pending
+    /// jobs say why they wait. Never waits for a probe: one is asked for, and its answer wakes the loop.
     async fn may_start(&mut self, jobs: &[JobRecord], pending: bool) -> bool {
         let sandbox = &self.hands.sandbox;
         if pending || jobs.iter().any(|job| job.state == JobState::Stuck) {
@@ -244,14 +255,14 @@ impl Dispatcher {
         }
         self.seen.sandbox = sandbox.published();
         let message = match &self.seen.sandbox {
-            Some(SandboxReadiness::Ready(_)) => None,
-            Some(SandboxReadiness::NotReady { reason, .. }) => Some(waiting_for(*reason)),
+            Some(SandboxReadiness::Ready(_)) => self.space.check(0).err().map(|error| format!("waiting: {error}")),
+            Some(SandboxReadiness::NotReady { reason, .. }) => Some(waiting_for(*reason).to_owned()),
             // The first probe is at work.
             None => return false,
         };
         let ready = message.is_none();
         if pending && (ready != self.seen.reported_ready || !ready) {
-            match self.hands.store.explain_pending(message).await {
+            match self.hands.store.explain_pending(message.as_deref()).await {
                 Ok(()) => self.seen.reported_ready = ready,
                 // For people only: a database that is busy for a while, or full, ends nothing for that.
                 Err(error) => {

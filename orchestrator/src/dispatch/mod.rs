@@ -8,7 +8,7 @@ mod pulse;
 mod sandbox;
 mod sockets;
 
-pub use disk::{DiskSweep, Overfull};
+pub use disk::{DiskGauge, DiskSweep, Overfull, Violation};
 pub use dispatcher::{Dispatcher, DispatcherSettings, Wake};
 pub use pulse::{InFlight, Pulse, Signs};
 pub use sandbox::{Prober, Sandbox};

@@ -18,6 +18,8 @@ pub const MAX_FILES_BYTES: usize = 16 * 1024 * 1024;
 /// Longest path in bytes and longest component, as ext4 and tar have them.
 pub const MAX_PATH_BYTES: usize = 1_024;
 const MAX_COMPONENT_BYTES: usize = 255;
+/// Folders within folders in a workspace: as deep as anything walks there.
+pub const MAX_PATH_DEPTH: usize = 128;
 const MAX_LABELS: usize = 64;
 const MAX_LABEL_KEY_BYTES: usize = 63;
 const MAX_LABEL_VALUE_BYTES: usize = 255;
@@ -378,6 +380,9 @@ pub fn check_path(path: &str) -> Result<(), &'static str> {
     }
     if path.starts_with('/') {
         return Err("must be relative to the workspace");
+    }
+    if path.split('/').count() > MAX_PATH_DEPTH {
+        return Err("must be at most 128 folders deep");
     }
     for component in path.split('/') {
         match component {

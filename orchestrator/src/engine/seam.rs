@@ -251,6 +251,15 @@ pub trait Engine: Send + Sync {
     /// Freezes, then kills without grace. Ok means confirmed: it does not run.
     fn kill<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), EngineError>>;
 
+    /// Freezes it. Ok means confirmed: nothing in it runs until it is thawed (or it does not run at all).
+    fn pause<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), EngineError>>;
+
+    /// Thaws it. Ok means confirmed: it is not frozen.
+    fn unpause<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), EngineError>>;
+
+    /// The host's number of its first process; none when it does not run.
+    fn pid<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<u32>, EngineError>>;
+
     /// The last `max_bytes` of what it printed.
     fn logs<'a>(&'a self, name: &'a str, max_bytes: usize) -> BoxFuture<'a, Result<String, EngineError>>;
 

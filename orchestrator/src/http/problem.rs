@@ -146,6 +146,7 @@ impl ApiError {
             StatusCode::CONFLICT => (ErrorCode::Conflict, "not possible in the present state"),
             StatusCode::UNPROCESSABLE_ENTITY => (ErrorCode::Invalid, "the request is not valid"),
             StatusCode::TOO_MANY_REQUESTS => (ErrorCode::RateLimited, "too many requests"),
+            StatusCode::INSUFFICIENT_STORAGE => (ErrorCode::InsufficientStorage, "the server's disk is full"),
             StatusCode::SERVICE_UNAVAILABLE => (ErrorCode::Unavailable, "try again in a moment"),
             other if other.is_client_error() => (ErrorCode::BadRequest, "the request cannot be read"),
             other if other.is_server_error() => {

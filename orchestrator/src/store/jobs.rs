@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
-use protocol::{JobId, JobState, JobSummary, StateCounts, Usage};
+use protocol::{ContainerInfo, JobId, JobState, JobSummary, Limits, StateCounts, Usage};
 use sqlx::{FromRow as _, QueryBuilder, Row as _, Sqlite, sqlite::SqliteRow};
 use uuid::Uuid;
 
@@ -39,6 +39,34 @@ pub struct Unfinished {
     pub jobs: Vec<JobRecord>,
     /// Jobs whose row makes no sense, with what is wrong about each.
     pub unreadable: Vec<(JobId, StoreError)>,
+}
+
+/// A job that runs, for what looks after its workspace.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunningJob {
+    /// Which.
+    pub id: JobId,
+    /// What it may hold.
+    pub limits: Limits,
+    /// Its attempt's container, by name.
+    pub container: Option<String>,
+}
+
+impl RunningJob {
+    /// From a job's record.
+    pub fn of(job: &JobRecord) -> Self {
+        let container = job.container.as_ref().map(|container| container.name.clone());
+        Self { id: job.id, limits: job.limits, container }
+    }
+}
+
+/// The jobs that run.
+#[derive(Debug, Default, PartialEq)]
+pub struct RunningJobs {
+    /// Those whose rows can be read.
+    pub jobs: Vec<RunningJob>,
+    /// The others.
+    pub unreadable: Vec<Uuid>,
 }
 
 impl Store {
@@ -173,6 +201,26 @@ impl Store {
             .fetch_one(&self.read)
             .await?;
         Ok(u64::try_from(count).unwrap_or(0))
+    }
+
+    /// Every job that runs. A row that makes no sense is no reason to look after none.
+    pub async fn running(&self) -> Result<RunningJobs, StoreError> {
+        let rows: Vec<(Uuid, String, Option<String>)> =
+            sqlx::query_as("SELECT id, limits, container FROM jobs WHERE state IN ('in_progress', 'stuck')")
+                .fetch_all(&self.read)
+                .await?;
+        let mut running = RunningJobs::default();
+        for (id, limits, container) in rows {
+            let container = container.map(|text| serde_json::from_str::<ContainerInfo>(&text)).transpose();
+            match (serde_json::from_str(&limits), container) {
+                (Ok(limits), Ok(container)) => {
+                    let (id, container) = (JobId::from_uuid(id), container.map(|container| container.name));
+                    running.jobs.push(RunningJob { id, limits, container });
+                }
+                _ => running.unreadable.push(id),
+            }
+        }
+        Ok(running)
     }
 
     /// Open jobs that nobody stops yet, though their parent was cancelled or failed.

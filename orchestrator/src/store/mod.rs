@@ -46,7 +46,7 @@ pub use events::EventPage;
 pub use feed::{Feed, Follower};
 pub use idempotency::{Claim, Key};
 pub use intake::Appended;
-pub use jobs::{JobFilter, Unfinished};
+pub use jobs::{JobFilter, RunningJob, RunningJobs, Unfinished};
 pub use lifecycle::Changed;
 pub use prompts::Prompted;
 pub use rows::StoredEvent;

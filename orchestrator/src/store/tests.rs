@@ -100,3 +100,31 @@ async fn a_call_that_is_made_again_sends_no_second_notification() {
     assert_eq!(sent, 2);
     store.close().await;
 }
+
+#[tokio::test]
+async fn running_jobs_are_listed_without_the_row_that_makes_no_sense() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&format!("sqlite://{}/gantry.db", folder.path().display())).await.unwrap();
+    let mut ids = vec![];
+    for state in [JobState::InProgress, JobState::Stuck, JobState::InProgress, JobState::Pending] {
+        let job = crate::domain::job::sample::job(state);
+        ids.push(job.id);
+        store.create_job(job, None).await.unwrap();
+        sqlx::query("UPDATE jobs SET state = $1 WHERE id = $2")
+            .bind(state.as_str())
+            .bind(*ids.last().unwrap().as_uuid())
+            .execute(&store.write)
+            .await
+            .unwrap();
+    }
+    sqlx::query("UPDATE jobs SET limits = '{' WHERE id = $1")
+        .bind(*ids[2].as_uuid())
+        .execute(&store.write)
+        .await
+        .unwrap();
+    let running = store.running().await.unwrap();
+    let mut seen: Vec<JobId> = running.jobs.iter().map(|job| job.id).collect();
+    seen.sort();
+    assert_eq!((seen, running.unreadable), (ids[..2].to_vec(), vec![*ids[2].as_uuid()]));
+    store.close().await;
+}

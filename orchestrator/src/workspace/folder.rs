@@ -4,9 +4,11 @@
 //! that was opened, and a name has no slash in it. Never takes a path, but to begin with.
 
 use std::{
+    collections::VecDeque,
     ffi::{OsStr, OsString},
     fs::File,
     io,
+    mem::MaybeUninit,
     os::{
         fd::{AsFd, OwnedFd},
         unix::ffi::OsStringExt,
@@ -17,7 +19,7 @@ use std::{
 use chrono::{DateTime, Utc};
 use protocol::FileKind;
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid},
+    fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, RawDir, ResolveFlags, Stat, Uid},
     io::Errno,
 };
 
@@ -74,6 +76,43 @@ impl Folder {
     /// A folder in it.
     pub(super) fn folder(&self, name: &OsStr) -> io::Result<Self> {
         Ok(Self(rustix::fs::openat(&self.0, name, FOLDER, Mode::empty())?))
+    }
+
+    /// A folder below it by its path, in one system call; no link on the way is followed and nothing leads out of it.
+    pub(super) fn folder_at(&self, path: &Path) -> io::Result<Self> {
+        let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        match rustix::fs::openat2(&self.0, path, FOLDER, Mode::empty(), beneath) {
+            Ok(folder) => Ok(Self(folder)),
+            // A link on the way is not a directory, as without openat2.
+            Err(Errno::LOOP) => Err(io::ErrorKind::NotADirectory.into()),
+            // A kernel or a sandbox without it.
+            Err(Errno::NOSYS | Errno::PERM) => {
+                path.iter().try_fold(self.folder(OsStr::new("."))?, |folder, name| folder.folder(name))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// When it last changed, such as by an entry that was added or taken away: the one time that nobody can set.
+    pub(super) fn changed(&self) -> io::Result<DateTime<Utc>> {
+        let stat = rustix::fs::fstat(&self.0)?;
+        Ok(DateTime::from_timestamp(stat.st_ctime, u32::try_from(stat.st_ctime_nsec).unwrap_or(0)).unwrap_or_default())
+    }
+
+    /// The next names in it, as many as fit into `buffer`; none at the end. Each call goes on where the last one ended.
+    pub(super) fn some_names(&self, buffer: &mut [MaybeUninit<u8>]) -> io::Result<VecDeque<OsString>> {
+        let mut names = VecDeque::new();
+        let mut reader = RawDir::new(&self.0, buffer);
+        while let Some(entry) = reader.next() {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if !matches!(name.as_slice(), b"." | b"..") {
+                names.push_back(OsString::from_vec(name));
+            }
+            if reader.is_buffer_empty() && !names.is_empty() {
+                break;
+            }
+        }
+        Ok(names)
     }
 
     /// A folder in it, made when there is nothing of this name.

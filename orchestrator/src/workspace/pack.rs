@@ -15,7 +15,7 @@ use super::{
     FileError, Room,
     folder::{Folder, Look},
     room::claimed,
-    walk::{Found, Walk},
+    walk::{Cutoff, Found, Walk},
 };
 
 const BLOCK: usize = 512;
@@ -42,9 +42,9 @@ struct Content {
 
 impl Pack {
     /// Of a folder; looked through once before, so that what cannot be sent is refused before it is begun.
-    pub(super) fn of(folder: Folder, room: Room) -> Result<Self, FileError> {
+    pub(super) fn of(folder: Folder, room: Room, cutoff: &Cutoff) -> Result<Self, FileError> {
         let most = Room { bytes: room.bytes.saturating_mul(CLAIM_FACTOR), entries: room.entries.saturating_mul(2) };
-        claimed(folder.folder(".".as_ref())?, most)?;
+        claimed(folder.folder(".".as_ref())?, most, cutoff)?;
         Ok(Self { walk: Some(Walk::of(folder, most.entries)), content: None, left: most.bytes, done: false })
     }
 
@@ -54,8 +54,11 @@ impl Pack {
     }
 
     /// The next piece; none at the end.
-    pub fn piece(&mut self) -> Result<Option<Vec<u8>>, FileError> {
+    pub fn piece(&mut self, cutoff: Cutoff) -> Result<Option<Vec<u8>>, FileError> {
         let mut piece = Vec::new();
+        if let Some(walk) = &mut self.walk {
+            walk.give_up_at(cutoff);
+        }
         while !self.done && piece.len() < PIECE {
             if self.content.is_some() {
                 self.read(&mut piece)?;
@@ -87,12 +90,9 @@ impl Pack {
     }
 
     fn entry(&mut self, found: &Found, piece: &mut Vec<u8>) -> Result<(), FileError> {
-        let mut path: Vec<u8> = found.place.names().join("/".as_ref()).into_encoded_bytes();
-        if !path.is_empty() {
-            path.push(b'/');
-        }
-        path.extend_from_slice(found.name.as_bytes());
-        let Some(folder) = self.walk.as_ref().map(Walk::folder) else { return Ok(()) };
+        let Some(walk) = &self.walk else { return Ok(()) };
+        let Some(folder) = walk.folder() else { return Ok(()) };
+        let mut path = walk.path().join(&found.name).into_os_string().into_encoded_bytes();
         match found.look.kind {
             FileKind::File => {
                 let (file, look) = match folder.file(&found.name) {

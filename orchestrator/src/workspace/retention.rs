@@ -18,6 +18,8 @@ use crate::{
 
 /// Between sweeps.
 const EVERY: Duration = Duration::from_hours(1);
+/// A workspace that has not got its job for so long never will: copying the largest takes minutes.
+const UNBORN_AGE: Duration = Duration::from_hours(1);
 
 /// For how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +82,7 @@ impl RetentionSweep {
                 "records trimmed"
             );
         }
+        self.workspaces.clear_unborn(&self.store, UNBORN_AGE).await;
         let jobs = self.workspaces.jobs().unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot list the workspaces");
             vec![]

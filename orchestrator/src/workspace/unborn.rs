@@ -7,6 +7,7 @@ use std::{
     fs, io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
+    time::{Duration, SystemTime},
 };
 
 use protocol::JobId;
@@ -40,9 +41,10 @@ impl Workspaces {
         self.born(job);
     }
 
-    /// What the last process began to make for jobs that it did not come to store goes. A failure is told, and harms nobody.
-    pub async fn clear_unborn(&self, store: &Store) {
-        let announced = self.announced().unwrap_or_else(|error| {
+    /// What was begun at least `age` ago for jobs that were not stored goes: at the start all of it, since it is another
+    /// process's; later what a request left behind. A failure is logged, and harms nobody.
+    pub async fn clear_unborn(&self, store: &Store, age: Duration) {
+        let announced = self.announced(age).unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot list the workspaces");
             vec![]
         });
@@ -58,16 +60,46 @@ impl Workspaces {
         }
     }
 
-    fn announced(&self) -> io::Result<Vec<JobId>> {
+    fn announced(&self, age: Duration) -> io::Result<Vec<JobId>> {
         let entries = match fs::read_dir(self.root()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
             other => other?,
         };
         let job = |name: &str| name.strip_suffix(UNBORN)?.parse().ok();
-        Ok(entries.flatten().filter_map(|entry| job(entry.file_name().to_str()?)).collect())
+        // By the file system's time, which is the system's. A mark of the future is as old as any.
+        let made = |entry: &fs::DirEntry| entry.metadata().and_then(|facts| facts.modified());
+        let is_due = |entry: &fs::DirEntry| {
+            made(entry).ok().and_then(|made: SystemTime| made.elapsed().ok()).is_none_or(|since| since >= age)
+        };
+        Ok(entries.flatten().filter(is_due).filter_map(|entry| job(entry.file_name().to_str()?)).collect())
     }
 }
 
 fn mark(root: &Path, job: JobId) -> PathBuf {
     root.join(format!("{job}{UNBORN}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_request_left_goes_once_it_is_old_and_what_is_being_made_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let store = Store::open(&format!("sqlite://{}", root.path().join("gantry.db").display())).await.unwrap();
+        let workspaces = Workspaces::new(root.path().join("workspaces"));
+        let (left, fresh) = (JobId::generate(), JobId::generate());
+        for job in [left, fresh] {
+            workspaces.announce(job).unwrap();
+            workspaces.prepare(job, &[]).unwrap();
+        }
+        let hour = Duration::from_hours(1);
+        let old = fs::File::open(mark(workspaces.root(), left)).unwrap();
+        old.set_modified(old.metadata().unwrap().modified().unwrap() - 2 * hour).unwrap();
+        workspaces.clear_unborn(&store, hour).await;
+        assert_eq!((workspaces.exists(left), workspaces.exists(fresh)), (false, true));
+        workspaces.clear_unborn(&store, Duration::ZERO).await;
+        assert!(!workspaces.exists(fresh), "at the start all of it goes");
+        store.close().await;
+    }
 }

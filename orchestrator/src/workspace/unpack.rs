@@ -6,6 +6,7 @@
 use std::{
     ffi::OsStr,
     io::{self, Read},
+    path::Path,
     time::{Duration, SystemTime},
 };
 
@@ -13,11 +14,13 @@ use flate2::read::MultiGzDecoder;
 use protocol::{FileKind, Unpacked};
 use tar::{Archive, Entry, EntryType, PaxExtensions};
 
-use super::{FileError, Room, folder::Folder};
+use super::{Cutoff, FileError, Room, Upload, folder::Folder};
 use crate::domain::request::check_path;
 
 /// Files, directories and links in one archive.
 const MAX_ENTRIES: u64 = 100_000;
+/// For all of it: 10 GiB of the slowest compression that is any use take about half of it.
+const UNPACK_LIMIT: Duration = Duration::from_mins(5);
 /// Of a header that holds a long name and the like.
 const MAX_EXTENSION_BYTES: u64 = 64 * 1024;
 /// Headers, padding and long names of one entry, generously.
@@ -26,26 +29,30 @@ const MAX_HEADER_BYTES: u64 = 4 * 1024;
 const MAX_SHOWN_CHARS: usize = 200;
 
 /// Unpacks a tar, compressed by gzip or not.
-pub(super) fn unpack(sent: impl Read, gzip: bool, tree: &Folder, room: Room) -> Result<Unpacked, FileError> {
+pub(super) fn unpack(sent: impl Read, gzip: bool, tree: &Folder, upload: &mut Upload) -> Result<Unpacked, FileError> {
+    let (room, cutoff) = (Room::of(&upload.limits), &upload.cutoff(UNPACK_LIMIT));
     let room = Room { entries: room.entries.min(MAX_ENTRIES), ..room };
     let left = room.bytes.saturating_add(MAX_HEADER_BYTES.saturating_mul(room.entries.saturating_add(256)));
-    let mut unpacking = Unpacking { tree, room, done: Unpacked::default() };
+    let mut unpacking = Unpacking { tree, room, upload, done: Unpacked::default() };
     if gzip {
-        unpacking.all(Bounded { from: MultiGzDecoder::new(sent), left })?;
+        unpacking.all(Bounded { from: MultiGzDecoder::new(sent), left, cutoff })?;
     } else {
-        unpacking.all(Bounded { from: sent, left })?;
+        unpacking.all(Bounded { from: sent, left, cutoff })?;
     }
     Ok(unpacking.done)
 }
 
 /// Ends with an error what would go on for ever.
-struct Bounded<R> {
+struct Bounded<'a, R> {
     from: R,
     left: u64,
+    cutoff: &'a Cutoff,
 }
 
-impl<R: Read> Read for Bounded<R> {
+impl<R: Read> Read for Bounded<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // Each entry has a header that is read here, so this is looked at for each entry, too.
+        self.cutoff.check().map_err(|_| io::ErrorKind::TimedOut)?;
         let read = self.from.read(buffer)?;
         self.left = self.left.checked_sub(read as u64).ok_or(io::ErrorKind::FileTooLarge)?;
         Ok(read)
@@ -56,6 +63,7 @@ impl<R: Read> Read for Bounded<R> {
 fn unreadable(error: &io::Error) -> FileError {
     match error.kind() {
         io::ErrorKind::FileTooLarge => Room::full(),
+        io::ErrorKind::TimedOut => FileError::TooSlow,
         _ => FileError::Malformed("it is not a whole tar archive (or a gzip-compressed one that says so)".to_owned()),
     }
 }
@@ -89,6 +97,7 @@ impl Extended {
 struct Unpacking<'a> {
     tree: &'a Folder,
     room: Room,
+    upload: &'a mut Upload,
     done: Unpacked,
 }
 
@@ -164,8 +173,13 @@ impl Unpacking<'_> {
 
     /// The folder that an entry lies in, made where it is missing; a link or a file on the way is no folder.
     fn descend(&mut self, folders: Option<&str>) -> Result<Folder, FileError> {
+        let Some(path) = folders else { return Ok(self.tree.folder(OsStr::new("."))?) };
+        match self.tree.folder_at(Path::new(path)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            other => return Ok(other?),
+        }
         let mut here = self.tree.folder(OsStr::new("."))?;
-        for name in folders.into_iter().flat_map(|folders| folders.split('/')).map(OsStr::new) {
+        for name in path.split('/').map(OsStr::new) {
             here = match here.folder(name) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     self.room.take(0)?;
@@ -189,6 +203,7 @@ impl Unpacking<'_> {
     fn file(&mut self, entry: &mut impl Sent, folder: &Folder, name: &OsStr, mode: u32) -> Result<(), FileError> {
         let size = entry.size();
         self.place(folder, name, size)?;
+        self.upload.take(size)?;
         let mut file = folder.new_file(name, mode)?;
         // An archive's errors and the disk's must not be taken for each other.
         let mut buffer = vec![0; 64 * 1024];
@@ -198,7 +213,7 @@ impl Unpacking<'_> {
             if read == 0 {
                 return Err(unreadable(&io::ErrorKind::UnexpectedEof.into()));
             }
-            io::Write::write_all(&mut file, &buffer[..read]).map_err(FileError::Io)?;
+            io::Write::write_all(&mut file, &buffer[..read])?;
             left = left.saturating_sub(read as u64);
         }
         if let Some(at) = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(entry.modified())) {
@@ -308,9 +323,12 @@ fn shown(path: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use protocol::{JobId, Limits};
     use rstest::rstest;
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
+    use crate::workspace::{FreeSpace, Uploads};
 
     #[rstest]
     #[case::beside("x", 0, true)]
@@ -345,9 +363,11 @@ mod tests {
         fn whatever_is_sent_is_unpacked_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..2048), gzip in any::<bool>()) {
             let folder = tempfile::tempdir().unwrap();
             let tree = Folder::open(folder.path()).unwrap();
-            let room = Room { bytes: 10_000, entries: 10 };
+            let uploads = Uploads::new(FreeSpace::new("/tmp".into(), Some(0)));
+            let limits = Limits { disk_mb: 1, ..Limits::default() };
+            let mut upload = uploads.begin("ada", JobId::generate(), limits, CancellationToken::new()).unwrap();
             // Neither a panic nor an end that does not come.
-            let _ = unpack(bytes.as_slice(), gzip, &tree, room);
+            let _ = unpack(bytes.as_slice(), gzip, &tree, &mut upload);
         }
     }
 }

@@ -11,19 +11,24 @@ use std::{
     io::{self, Write as _},
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use protocol::{FileEntry, FileKind, JobId, Limits, Unpacked};
+use tokio_util::sync::CancellationToken;
 
 use super::{
-    FileError, Pack, Room, Staged, WorkspacePath,
+    Cutoff, FileError, Pack, Room, Staged, Upload, Usage, WorkspacePath,
     folder::{Folder, Look, remove},
+    room::usage,
     staging,
     unpack::unpack,
-    walk::{Place, Walk, open},
+    walk::{Beside, Walk, open},
 };
 use crate::domain::request::WorkspaceFile;
+
+/// For one walk over a workspace: 2.6 million entries, as many as the default ceiling allows, take about half of it.
+const WALK_LIMIT: Duration = Duration::from_secs(20);
 
 /// A workspace could not be made or filled.
 #[derive(Debug, thiserror::Error)]
@@ -36,9 +41,9 @@ pub struct WorkspaceError {
 }
 
 impl WorkspaceError {
-    /// There was more than the job may have.
-    pub const fn is_too_large(&self) -> bool {
-        matches!(self.source, FileError::TooLarge(_))
+    /// What went wrong.
+    pub fn into_source(self) -> FileError {
+        self.source
     }
 }
 
@@ -55,14 +60,12 @@ pub struct Listing {
 #[derive(Debug, Clone)]
 pub struct Workspaces {
     root: PathBuf,
-    /// Held while something sent is put in its place, so that two cannot take the same room.
-    placing: Arc<Mutex<()>>,
 }
 
 impl Workspaces {
     /// In `root`.
     pub fn new(root: PathBuf) -> Self {
-        Self { root, placing: Arc::default() }
+        Self { root }
     }
 
     pub(super) fn root(&self) -> &Path {
@@ -99,13 +102,14 @@ impl Workspaces {
     }
 
     /// What an earlier job left, for the one that goes on from it. Symbolic links and special files stay behind.
-    pub fn copy(&self, from: JobId, to: JobId, limits: &Limits) -> Result<(), WorkspaceError> {
-        let fail = |what| move |source| WorkspaceError { job: to, what, source };
-        let target = self.made(to).map_err(fail("cannot make the folder"))?;
+    pub fn copy(&self, from: JobId, upload: &mut Upload) -> Result<(), WorkspaceError> {
+        let job = upload.job;
+        let fail = |what| move |source| WorkspaceError { job, what, source };
+        let target = self.made(job).map_err(fail("cannot make the folder"))?;
         match self.top(from) {
             Err(FileError::Missing) => Ok(()),
             Err(error) => Err(fail("cannot open the earlier job's")(error)),
-            Ok(source) => copy(source, &target, limits).map_err(fail("cannot copy the earlier job's files")),
+            Ok(source) => copy(source, target, upload).map_err(fail("cannot copy the earlier job's files")),
         }
     }
 
@@ -169,25 +173,34 @@ impl Workspaces {
     }
 
     /// A tar of all of it.
-    pub fn pack(&self, job: JobId, limits: &Limits) -> Result<Pack, FileError> {
+    pub fn pack(&self, job: JobId, limits: &Limits, cancelled: &CancellationToken) -> Result<Pack, FileError> {
         match self.top(job) {
-            Ok(top) => Pack::of(top, Room::of(limits)),
+            Ok(top) => Pack::of(top, Room::of(limits), &Cutoff::after(WALK_LIMIT, cancelled)),
             // Not made yet: nothing is in it.
             Err(FileError::Missing) => Ok(Pack::nothing()),
             Err(error) => Err(error),
         }
     }
 
-    /// What is left of a job's room, for a file in place of the one that is there.
-    pub fn room(&self, job: JobId, limits: &Limits, path: Option<&WorkspacePath>) -> Result<Room, FileError> {
-        let top = match self.top(job) {
-            Err(FileError::Missing) => return Ok(Room::of(limits)),
+    /// What a job's workspace holds; a workspace that is not made yet holds nothing.
+    pub fn usage(&self, job: JobId, limits: &Limits, cutoff: &Cutoff) -> Result<Usage, FileError> {
+        match self.top(job) {
+            Err(FileError::Missing) => Ok(Usage::default()),
+            Err(FileError::NotAFile(_)) => Err(FileError::NotReadable),
+            other => usage(other?, Room::of(limits), cutoff),
+        }
+    }
+
+    /// What is left of a job's room, for an upload in place of the file that is there.
+    pub fn room(&self, upload: &Upload, path: Option<&WorkspacePath>) -> Result<Room, FileError> {
+        let top = match self.top(upload.job) {
+            Err(FileError::Missing) => return Ok(Room::of(&upload.limits)),
             other => other?,
         };
         let replaced = path.and_then(WorkspacePath::split).and_then(|(folders, name)| {
             open(&top, &folders).and_then(|folder| folder.look(name)).ok().filter(|look| look.kind == FileKind::File)
         });
-        let room = Room::of(limits).without(top)?.ok_or_else(Room::full)?;
+        let room = Room::of(&upload.limits).without(top, &upload.cutoff(WALK_LIMIT))?.ok_or_else(Room::full)?;
         Ok(Room { bytes: room.bytes.saturating_add(replaced.map_or(0, |look| look.taken_bytes)), ..room })
     }
 
@@ -198,21 +211,14 @@ impl Workspaces {
     }
 
     /// Puts a received file in its place, at once; says whether there was nothing before.
-    pub fn put(
-        &self,
-        job: JobId,
-        path: &WorkspacePath,
-        staged: &Staged,
-        limits: &Limits,
-    ) -> Result<(FileEntry, bool), FileError> {
-        let _one = self.placing.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn put(&self, upload: &Upload, path: &WorkspacePath, staged: &Staged) -> Result<(FileEntry, bool), FileError> {
         let (folders, name) = path.split().ok_or(FileError::NotAFile("it is a directory"))?;
         let (own, content) = staged.content_in();
         let size = own.look(content)?.taken_bytes;
-        let mut room = self.room(job, limits, Some(path))?;
+        let mut room = self.room(upload, Some(path))?;
         room.take(size)?;
         room.entries.checked_sub(folders.len() as u64).ok_or_else(Room::full)?;
-        let mut folder = self.made(job)?;
+        let mut folder = self.made(upload.job)?;
         for name in folders {
             folder = folder.made(name)?;
         }
@@ -228,21 +234,27 @@ impl Workspaces {
     }
 
     /// Unpacks a received tar where nobody looks yet; refuses it whole when one entry must not be.
-    pub fn unpack(&self, mut sent: File, gzip: bool, staged: &Staged, limits: &Limits) -> Result<Unpacked, FileError> {
+    pub fn unpack(
+        &self,
+        upload: &mut Upload,
+        mut sent: File,
+        gzip: bool,
+        staged: &Staged,
+    ) -> Result<Unpacked, FileError> {
         io::Seek::rewind(&mut sent)?;
         // Whether it fits beside what is there is known when it is placed: what it replaces makes room.
-        unpack(sent, gzip, &staged.tree()?, Room::of(limits))
+        unpack(sent, gzip, &staged.tree()?, upload)
     }
 
-    /// Puts an unpacked tar in its place: looks first whether all of it can be there, then moves entry by entry.
-    pub fn place(&self, job: JobId, staged: &Staged, limits: &Limits) -> Result<(), FileError> {
-        let _one = self.placing.lock().unwrap_or_else(PoisonError::into_inner);
-        let top = self.made(job)?;
-        let mut room = self.room(job, limits, None)?;
-        let mut walk = Walk::of(staged.tree()?, u64::MAX);
-        let mut beside = Beside::default();
+    /// Puts an unpacked tar in its place: looks first whether all of it can be there, then moves entry by entry. The first
+    /// half is given up when nobody waits; the second, once begun, is not.
+    pub fn place(&self, upload: &Upload, staged: &Staged) -> Result<(), FileError> {
+        let top = self.made(upload.job)?;
+        let mut room = self.room(upload, None)?;
+        let mut walk = Walk::of(staged.tree()?, u64::MAX).until(upload.cutoff(WALK_LIMIT));
+        let mut beside = Beside::of(top.folder(OsStr::new("."))?);
         while let Some(found) = walk.next()? {
-            let there = beside.of(&top, &found.place)?.and_then(|folder| folder.look(&found.name).ok());
+            let there = beside.at(&walk, &found)?.and_then(|folder| folder.look(&found.name).ok());
             match there.map(|look| look.kind == FileKind::Directory) {
                 Some(true) if found.look.kind != FileKind::Directory => {
                     return Err(FileError::NotAFile("a directory of the workspace is where the archive has a file"));
@@ -263,9 +275,9 @@ impl Workspaces {
             })?;
         }
         let mut walk = Walk::of(staged.tree()?, u64::MAX);
-        let mut beside = Beside::default();
+        let mut beside = Beside::of(top);
         while let Some(found) = walk.next()? {
-            let Some(folder) = beside.of(&top, &found.place)? else { return Err(FileError::NotADirectory) };
+            let Some(folder) = beside.at(&walk, &found)? else { return Err(FileError::NotADirectory) };
             if found.look.kind == FileKind::Directory {
                 let fresh = folder.look(&found.name).is_err();
                 let made = folder.made(&found.name)?;
@@ -273,8 +285,8 @@ impl Workspaces {
                     made.set_mode(found.look.mode)?;
                     made.give()?;
                 }
-            } else {
-                walk.folder().rename(&found.name, folder, &found.name)?;
+            } else if let Some(from) = walk.folder() {
+                from.rename(&found.name, folder, &found.name)?;
             }
         }
         Ok(())
@@ -290,24 +302,6 @@ impl Workspaces {
         // Also when it was there: a process may have died between making it and giving it away.
         top.give()?;
         Ok(top)
-    }
-}
-
-/// The folder of one tree beside the place where the walk of another is.
-#[derive(Default)]
-struct Beside(Option<(Arc<Place>, Option<Folder>)>);
-
-impl Beside {
-    /// None when it is not there.
-    fn of(&mut self, top: &Folder, place: &Arc<Place>) -> Result<Option<&Folder>, FileError> {
-        if self.0.as_ref().is_none_or(|(known, _)| !Arc::ptr_eq(known, place)) {
-            let folder = match open(top, &place.names()) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-                other => Some(other?),
-            };
-            self.0 = Some((Arc::clone(place), folder));
-        }
-        Ok(self.0.as_ref().and_then(|(_, folder)| folder.as_ref()))
     }
 }
 
@@ -336,24 +330,26 @@ fn write(top: &Folder, file: &WorkspaceFile) -> Result<(), FileError> {
     Ok(folder.new_file(name, 0o644)?.write_all(&file.content)?)
 }
 
-fn copy(source: Folder, target: &Folder, limits: &Limits) -> Result<(), FileError> {
-    let room = Room::of(limits);
+fn copy(source: Folder, target: Folder, upload: &mut Upload) -> Result<(), FileError> {
+    let room = Room::of(&upload.limits);
     // A job that was evicted left more than it may have; what claims far more than that is holes.
     let mut left = room.bytes.saturating_mul(2);
     let mut walk = Walk::of(source, room.entries.saturating_mul(2));
-    let mut beside = Beside::default();
+    let mut beside = Beside::of(target);
     while let Some(found) = walk.next()? {
-        let Some(folder) = beside.of(target, &found.place)? else { continue };
+        let Some(folder) = beside.at(&walk, &found)? else { continue };
         match found.look.kind {
             FileKind::Directory => {
                 folder.made(&found.name)?;
             }
             FileKind::File => {
-                let (mut from, look) = match walk.folder().file(&found.name) {
+                let Some(from) = walk.folder() else { continue };
+                let (mut from, look) = match from.file(&found.name) {
                     Err(FileError::Missing | FileError::NotAFile(_)) => continue,
                     other => other?,
                 };
                 left = left.checked_sub(look.size_bytes).ok_or_else(Room::full)?;
+                upload.take(look.size_bytes)?;
                 let mut to = folder.new_file(&found.name, look.mode & 0o777)?;
                 io::copy(&mut io::Read::take(&mut from, look.size_bytes), &mut to)?;
             }

@@ -8,6 +8,8 @@ mod cancel;
 #[cfg(test)]
 mod closed;
 #[cfg(test)]
+mod disk;
+#[cfg(test)]
 mod endings;
 #[cfg(test)]
 mod files;

@@ -13,6 +13,8 @@ mod cancel;
 #[cfg(test)]
 mod create;
 #[cfg(test)]
+mod disk;
+#[cfg(test)]
 mod drain;
 #[cfg(test)]
 mod endings;

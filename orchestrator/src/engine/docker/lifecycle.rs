@@ -297,6 +297,33 @@ impl Docker {
         self.kill_confirmed(&id).await
     }
 
+    /// Freezes what runs.
+    pub(in crate::engine) async fn freeze(&self, name: &str) -> Result<(), EngineError> {
+        let Some(id) = self.running_id(name).await? else { return Ok(()) };
+        match self.client.pause(&id).await {
+            // A conflict: it is frozen already, or has just ended.
+            Ok(()) | Err(Fault::NotFound(_) | Fault::Conflict(_)) => Ok(()),
+            Err(Fault::Engine(error)) => Err(error),
+        }
+    }
+
+    /// Thaws what is frozen.
+    pub(in crate::engine) async fn thaw(&self, name: &str) -> Result<(), EngineError> {
+        let Some(id) = self.running_id(name).await? else { return Ok(()) };
+        if !self.is_paused(&id).await? {
+            return Ok(());
+        }
+        match self.client.unpause(&id).await {
+            Ok(()) | Err(Fault::NotFound(_) | Fault::Conflict(_)) => Ok(()),
+            Err(Fault::Engine(error)) => Err(error),
+        }
+    }
+
+    /// The host's number of its first process.
+    pub(in crate::engine) async fn first_process(&self, name: &str) -> Result<Option<u32>, EngineError> {
+        Ok(self.find(name).await?.as_ref().and_then(wire::first_process))
+    }
+
     async fn kill_confirmed(&self, id: &str) -> Result<(), EngineError> {
         match self.client.signal(id, "SIGKILL").await {
             Ok(()) | Err(Fault::Conflict(_)) => {}

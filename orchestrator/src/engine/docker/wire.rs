@@ -326,6 +326,12 @@ pub(super) fn is_paused(inspected: &Inspected) -> bool {
     inspected.state.as_ref().and_then(|state| state.status) == Some(ContainerStateStatusEnum::PAUSED)
 }
 
+/// The host's number of its first process, while it runs.
+pub(super) fn first_process(inspected: &Inspected) -> Option<u32> {
+    let pid = inspected.state.as_ref()?.pid?;
+    u32::try_from(pid).ok().filter(|pid| *pid > 0)
+}
+
 /// The exit code that a shell and an init give a process that died of SIGKILL.
 const KILLED_CODE: i64 = 137;
 

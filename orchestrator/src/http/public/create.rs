@@ -8,10 +8,13 @@ use axum::{
 };
 use chrono::{DateTime, Utc};
 use protocol::{CreateJob, ErrorCode, Job, JobId, JobState, Placement, Problem, Source, Usage};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use super::{
     PublicApi,
     deeds::Doer,
+    files::told,
     idempotent::{self, Bound, ClientHeaders},
 };
 use crate::{
@@ -24,7 +27,7 @@ use crate::{
     http::{extract::ApiJsonBytes, problem::ApiError},
     store::Deed,
     telemetry::traces,
-    workspace::WorkspaceError,
+    workspace::{FileError, WorkspaceError},
 };
 
 /// Creates a job.
@@ -38,6 +41,7 @@ use crate::{
         (status = 415, body = Problem, content_type = "application/problem+json", description = "Not JSON."),
         (status = 422, body = Problem, content_type = "application/problem+json", description = "Invalid, not available, or the key was used otherwise."),
         (status = 503, body = Problem, content_type = "application/problem+json", description = "No sandbox; nothing is stored."),
+        (status = 507, body = Problem, content_type = "application/problem+json", description = "The server's disk is full, or nearly so; nothing is stored."),
     )
 )]
 pub(super) async fn create(
@@ -74,8 +78,20 @@ pub(super) async fn seen(api: &PublicApi, key: Option<&Bound>) -> Result<Option<
     }
 }
 
-/// Stores the job once the sandbox is known to be there and its files are in place.
+/// Stores the job once the sandbox is known to be there and its files are in place. Runs to its end though the client
+/// goes away meanwhile: no workspace is left without a job.
 pub(super) async fn store(
+    api: &PublicApi,
+    new: NewJob,
+    accepted: Accepted,
+    key: Option<Bound>,
+) -> Result<Response, ApiError> {
+    let whole = api.clone();
+    let storing = async move { store_whole(&whole, new, accepted, key).await };
+    api.tasks.spawn(storing.in_current_span()).await.map_err(ApiError::internal)?
+}
+
+async fn store_whole(
     api: &PublicApi,
     new: NewJob,
     accepted: Accepted,
@@ -90,16 +106,22 @@ pub(super) async fn store(
     let accepted = Accepted { files: vec![], ..accepted };
     if from.is_some() || !files.is_empty() {
         let workspaces = api.workspaces.clone();
-        let filled = tokio::task::spawn_blocking(move || {
-            workspaces.announce(id).map_err(ApiError::internal)?;
+        // Not given up when the client goes: this runs to its end.
+        let mut upload = api.uploads.begin(&new.user, id, limits, CancellationToken::new()).map_err(told)?;
+        let fill = move || {
+            workspaces.announce(id).map_err(|error| told(FileError::from(error)))?;
             let filled = match from {
-                Some(from) => workspaces.copy(from, id, &limits),
-                None => workspaces.prepare(id, &files),
+                Some(from) => workspaces.copy(from, &mut upload),
+                None => {
+                    let bytes: usize = files.iter().map(|file| file.content.len()).sum();
+                    upload.take(bytes as u64).map_err(told)?;
+                    workspaces.prepare(id, &files)
+                }
             };
             filled.map_err(not_filled)
-        })
-        .await;
-        if let Err(error) = filled.map_err(ApiError::internal).and_then(|done| done) {
+        };
+        let filled = api.file_work.run_any(&new.user, fill).await;
+        if let Err(error) = filled.and_then(|done| done) {
             stillborn(api, id).await;
             return Err(error);
         }
@@ -136,11 +158,14 @@ async fn stillborn(api: &PublicApi, id: JobId) {
 }
 
 fn not_filled(error: WorkspaceError) -> ApiError {
-    if error.is_too_large() {
-        let detail = "the files that the earlier job left are far over limits.disk_mb; make a new job instead";
-        return ApiError::new(ErrorCode::TooLarge, detail).with_source(error);
+    match error.into_source() {
+        error @ FileError::TooLarge(_) => {
+            let detail = "the files that the earlier job left are far over limits.disk_mb; make a new job instead";
+            ApiError::new(ErrorCode::TooLarge, detail).with_source(error)
+        }
+        error @ (FileError::NoSpace(_) | FileError::Busy(_)) => told(error),
+        error => ApiError::internal(error),
     }
-    ApiError::internal(error)
 }
 
 fn created(record: &JobRecord) -> Response {

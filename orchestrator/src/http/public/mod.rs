@@ -11,6 +11,7 @@ mod cursor;
 mod deeds;
 mod docs;
 mod events;
+mod file_work;
 mod files;
 mod get;
 mod health;
@@ -32,6 +33,7 @@ mod usage;
 use std::{path::PathBuf, sync::Arc};
 
 use axum::{Router, extract::DefaultBodyLimit, middleware};
+use tokio_util::task::TaskTracker;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
@@ -43,10 +45,11 @@ use crate::{
     llm::Gateway,
     store::Store,
     telemetry::metrics::Metrics,
-    workspace::{Retention, Workspaces},
+    workspace::{Retention, Uploads, Workspaces},
 };
 
 pub use docs::document;
+pub use file_work::FileWork;
 
 /// Inline files as base64 and a prompt fit; more goes by tar.
 const MAX_CREATE_BODY_BYTES: usize = 24 * 1024 * 1024;
@@ -83,6 +86,12 @@ pub struct PublicParts {
     pub metrics: Metrics,
     /// Where the metrics are read.
     pub metrics_door: MetricsDoor,
+    /// Bounds the work on files.
+    pub file_work: FileWork,
+    /// What is being received.
+    pub uploads: Uploads,
+    /// Owns what runs to its end though the client that asked has gone.
+    pub tasks: TaskTracker,
     /// Fires when the process drains: streams end, so that their readers go to the next process.
     pub drain: tokio_util::sync::CancellationToken,
 }

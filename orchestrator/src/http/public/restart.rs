@@ -40,6 +40,7 @@ const MAX_NOTE_TEXT_BYTES: usize = 4_000;
         (status = 415, body = Problem, content_type = "application/problem+json", description = "Not JSON."),
         (status = 422, body = Problem, content_type = "application/problem+json", description = "Invalid."),
         (status = 503, body = Problem, content_type = "application/problem+json", description = "No sandbox."),
+        (status = 507, body = Problem, content_type = "application/problem+json", description = "The server's disk is full, or nearly so."),
     )
 )]
 pub(super) async fn restart(

@@ -29,6 +29,17 @@ pub(super) async fn complete(
             Err(ended())
         };
     }
+    if report.outcome == ReportedOutcome::Completed
+        && known.job.cancel_requested_at.is_none()
+        && let Some(violation) = api.gauge.check_completed(&known.job).await
+    {
+        let now = api.clock.now();
+        // Its container may be paused: the dispatcher removes it as it is.
+        let fail = |job: JobRecord| job.fail(now, JobReason::DiskLimit, violation.message);
+        api.store.end(known.job.id, now, fail).await?;
+        api.wake.wake();
+        return Err(ended());
+    }
     match api.store.complete(known.job.id, known.attempt, api.clock.now(), &report).await? {
         Changed::Done(_) => {
             // The dispatcher gives the worker a moment to leave by itself, so this answer arrives.

@@ -29,7 +29,7 @@ use self::{failures::FailureLimiter, pace::Pace, polls::Polls, seats::Seats, und
 use crate::{
     auth::WorkerTokens,
     clock::Clock,
-    dispatch::{Pulse, TokenFiles, Wake},
+    dispatch::{DiskGauge, Pulse, TokenFiles, Wake},
     domain::{budget::DayLimits, job::JobRecord},
     http::problem::ApiError,
     llm::Gateway,
@@ -59,6 +59,7 @@ pub struct WorkerApi {
     pub(crate) pulse: Pulse,
     pub(crate) day_limits: DayLimits,
     pub(crate) metrics: Metrics,
+    pub(crate) gauge: DiskGauge,
     pub(crate) lease: Duration,
     pub(crate) outage_patience: Duration,
     pub(crate) drain: CancellationToken,
@@ -95,6 +96,8 @@ pub struct WorkerApiParts {
     pub day_limits: DayLimits,
     /// Where a worker's first call is measured.
     pub metrics: Metrics,
+    /// Measures workspaces before a report of success is taken.
+    pub gauge: DiskGauge,
     /// A worker's lease.
     pub lease: Duration,
     /// How long a worker asks a model that does not answer.
@@ -118,6 +121,7 @@ impl WorkerApi {
             pulse: parts.pulse,
             day_limits: parts.day_limits,
             metrics: parts.metrics,
+            gauge: parts.gauge,
             lease: parts.lease,
             outage_patience: parts.outage_patience,
             drain: parts.drain,

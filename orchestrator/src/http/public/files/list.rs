@@ -7,7 +7,7 @@ use protocol::{FileEntry, JobId, Page, Problem};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::workspace::{on_disk, path, readable};
+use super::workspace::{path, readable};
 use crate::{
     http::{
         extract::{ApiPath, ApiQuery},
@@ -55,8 +55,8 @@ pub(in crate::http::public) async fn list(
     let folder = path(WorkspacePath::to_list(&params.path))?;
     let after = params.cursor.as_deref().map(cursor::read::<Name>).transpose()?;
     let workspaces = api.workspaces.clone();
-    let page =
-        on_disk(move || workspaces.list(id, &folder, after.as_ref().map(|Name(name)| name.as_os_str()), limit)).await?;
+    let list = move || workspaces.list(id, &folder, after.as_ref().map(|Name(name)| name.as_os_str()), limit);
+    let page = api.file_work.run(&who.user, list).await?;
     let next_cursor = page.last.map(|name| cursor::write(&Name(name).to_string()));
     Ok(Json(Page { items: page.entries, next_cursor }))
 }

@@ -7,3 +7,5 @@ pub(super) mod read;
 mod receive;
 pub(super) mod unpack;
 mod workspace;
+
+pub(super) use workspace::told;

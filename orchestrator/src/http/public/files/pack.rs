@@ -1,5 +1,7 @@
 //! `GET /api/jobs/{id}/archive`: all of the workspace as a tar.
 
+use std::time::Duration;
+
 use axum::{
     body::Body,
     extract::State,
@@ -8,19 +10,20 @@ use axum::{
 };
 use futures_util::stream;
 use protocol::{JobId, Problem};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{
-    read::disposition,
-    workspace::{on_disk, readable},
-};
+use super::{read::disposition, workspace::readable};
 use crate::{
     http::{
         extract::ApiPath,
         problem::ApiError,
-        public::{PublicApi, caller::Caller},
+        public::{PublicApi, caller::Caller, file_work::Permit},
     },
-    workspace::Pack,
+    workspace::{Cutoff, FileError, Pack},
 };
+
+/// For one piece of 64 KiB; what a workspace holds beside files may be a long way to the next one.
+const PIECE_LIMIT: Duration = Duration::from_secs(20);
 
 /// Packs the job's workspace: files, directories and links as such, nothing else.
 #[utoipa::path(
@@ -38,21 +41,39 @@ pub(in crate::http::public) async fn pack(
     ApiPath(id): ApiPath<JobId>,
 ) -> Result<Response, ApiError> {
     let job = readable(&api, &who, id).await?;
-    let workspaces = api.workspaces.clone();
-    let pack = on_disk(move || workspaces.pack(id, &job.limits)).await?;
+    let permit = api.file_work.archive(&who.user).await?;
+    let cancelled = CancellationToken::new();
+    let client_gone = cancelled.clone().drop_guard();
+    let (workspaces, looks) = (api.workspaces.clone(), cancelled.clone());
+    let pack = api.file_work.run(&who.user, move || workspaces.pack(id, &job.limits, &looks)).await?;
+    let sending = Sending { api: api.clone(), user: who.user, cancelled, _client_gone: client_gone, _permit: permit };
     // Each piece when the last one has been taken: a slow reader holds no thread.
-    let pieces = stream::try_unfold(pack, async |pack: Pack| {
-        let made = tokio::task::spawn_blocking(move || {
-            let mut pack = pack;
-            pack.piece().map(|piece| piece.map(|piece| (piece, pack)))
-        });
-        let made = made.await.map_err(std::io::Error::other)?;
-        made.inspect_err(|error| tracing::warn!(error = error as &dyn std::error::Error, "an archive was cut short"))
-            .map_err(std::io::Error::other)
+    let pieces = stream::try_unfold((sending, pack), async |(sending, pack)| {
+        let piece = sending.next(pack).await;
+        piece.map(|piece| piece.map(|(piece, pack)| (piece, (sending, pack)))).map_err(std::io::Error::other)
     });
     let mut response = Body::from_stream(pieces).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-tar"));
     headers.insert(header::CONTENT_DISPOSITION, disposition(&format!("{id}.tar")));
     Ok(response)
+}
+
+/// An archive on its way to a client; dropped with the answer's body, which gives up the piece that is being made.
+struct Sending {
+    api: PublicApi,
+    user: String,
+    cancelled: CancellationToken,
+    _client_gone: DropGuard,
+    _permit: Permit,
+}
+
+impl Sending {
+    async fn next(&self, mut pack: Pack) -> Result<Option<(Vec<u8>, Pack)>, FileError> {
+        let cutoff = Cutoff::after(PIECE_LIMIT, &self.cancelled);
+        let make = move || pack.piece(cutoff).map(|piece| piece.map(|piece| (piece, pack)));
+        let made = self.api.file_work.run_any(&self.user, make).await;
+        let made = made.unwrap_or_else(|_| Err(FileError::Io(std::io::Error::other("the work on it did not end"))));
+        made.inspect_err(|error| tracing::warn!(error = error as &dyn std::error::Error, "an archive was cut short"))
+    }
 }

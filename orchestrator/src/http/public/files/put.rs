@@ -8,10 +8,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use protocol::{FileEntry, JobId, Problem};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     receive::receive,
-    workspace::{on_disk, path, writable},
+    workspace::{path, told, writable},
 };
 use crate::{
     http::{
@@ -32,10 +33,12 @@ use crate::{
         (status = 201, body = FileEntry, description = "It is new."),
         (status = 400, body = Problem, content_type = "application/problem+json", description = "The body did not arrive whole."),
         (status = 404, body = Problem, content_type = "application/problem+json", description = "Missing, or another user's."),
-        (status = 408, body = Problem, content_type = "application/problem+json", description = "The body took too long."),
-        (status = 409, body = Problem, content_type = "application/problem+json", description = "The job has finished, or a directory is there, or a file or link on the way."),
+        (status = 408, body = Problem, content_type = "application/problem+json", description = "The body took too long: less than 16 KiB/s over 30 s."),
+        (status = 409, body = Problem, content_type = "application/problem+json", description = "The job has finished, or a directory is there, or a file or link on the way, or another upload to the job is under way."),
         (status = 413, body = Problem, content_type = "application/problem+json", description = "Over what is left of limits.disk_mb."),
         (status = 422, body = Problem, content_type = "application/problem+json", description = "The path is none."),
+        (status = 429, body = Problem, content_type = "application/problem+json", description = "Uploads under way take all of the staging space."),
+        (status = 507, body = Problem, content_type = "application/problem+json", description = "The server's disk is full, or nearly so."),
     )
 )]
 pub(in crate::http::public) async fn put(
@@ -46,19 +49,22 @@ pub(in crate::http::public) async fn put(
 ) -> Result<Response, ApiError> {
     let job = writable(&api, &who, id).await?;
     let path = path(WorkspacePath::to_write(&name))?;
+    let cancelled = CancellationToken::new();
+    let _client_gone = cancelled.clone().drop_guard();
+    let upload = api.uploads.begin(&who.user, id, job.limits, cancelled).map_err(told)?;
     let (workspaces, wanted) = (api.workspaces.clone(), path.clone());
-    let (room, staged, content) = on_disk(move || {
-        let room = workspaces.room(id, &job.limits, Some(&wanted))?;
+    let begin = move || {
+        let room = workspaces.room(&upload, Some(&wanted))?;
         let staged = workspaces.stage()?;
         let content = staged.content()?;
-        Ok((room, staged, content))
-    })
-    .await?;
-    receive(body, content, room.bytes).await?;
+        Ok((upload, room, staged, content))
+    };
+    let (mut upload, room, staged, content) = api.file_work.run(&who.user, begin).await?;
+    receive(body, content, room.bytes, &mut upload).await?;
     // It may have finished meanwhile.
-    let job = writable(&api, &who, id).await?;
+    writable(&api, &who, id).await?;
     let workspaces = api.workspaces.clone();
-    let (entry, new) = on_disk(move || workspaces.put(id, &path, &staged, &job.limits)).await?;
+    let (entry, new) = api.file_work.run(&who.user, move || workspaces.put(&upload, &path, &staged)).await?;
     api.store.done(&deed).await?;
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json::<FileEntry>(entry)).into_response())

@@ -10,7 +10,7 @@ use protocol::{ErrorCode, JobId, Problem};
 use tokio::io::AsyncReadExt as _;
 use tokio_util::io::ReaderStream;
 
-use super::workspace::{on_disk, path, readable};
+use super::workspace::{path, readable};
 use crate::{
     http::{
         extract::ApiPath,
@@ -47,7 +47,7 @@ pub(in crate::http::public) async fn read(
     let path = path(WorkspacePath::to_read(&name))?;
     let disposition = disposition(path.file_name());
     let workspaces = api.workspaces.clone();
-    let (file, entry) = on_disk(move || workspaces.read(id, &path)).await?;
+    let (file, entry) = api.file_work.run(&who.user, move || workspaces.read(id, &path)).await?;
     if entry.size_bytes > MAX_READ_BYTES {
         let detail = format!("the file has {} bytes; over 64 MiB take GET /api/jobs/{id}/archive", entry.size_bytes);
         return Err(ApiError::new(ErrorCode::TooLarge, detail));

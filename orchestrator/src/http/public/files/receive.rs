@@ -1,6 +1,6 @@
 //! A body received into a file: as long as it moves on, and no longer than there is room for.
 
-use std::{fs::File, time::Duration};
+use std::{fs::File, io, time::Duration};
 
 use axum::{
     body::{Body, BodyDataStream, HttpBody as _},
@@ -8,48 +8,77 @@ use axum::{
 };
 use futures_util::StreamExt as _;
 use protocol::ErrorCode;
-use tokio::{io::AsyncWriteExt as _, time::timeout};
+use tokio::{
+    io::AsyncWriteExt as _,
+    time::{Instant, timeout, timeout_at},
+};
 
 use crate::{
     http::problem::ApiError,
-    workspace::{FileError, Room},
+    workspace::{FileError, Room, Upload},
 };
 
-/// A body of which nothing comes for this long is given up.
-const SILENCE: Duration = Duration::from_secs(30);
+/// In each such time a body brings at least [`LEAST_BYTES`], or it is given up: one that trickles holds its space and its
+/// job's one upload.
+const WINDOW: Duration = Duration::from_secs(30);
+/// 16 KiB/s: slower than any line over which somebody sends files to a server.
+const LEAST_BYTES: u64 = 16 * 1024 * WINDOW.as_secs();
 /// A client that is still sending does not read: what is refused is taken in for a moment, so that it gets its answer.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Receives all of a body; more than `most` is too large.
-pub(super) async fn receive(body: Body, into: File, most: u64) -> Result<File, ApiError> {
+/// Receives all of a body; more than `most` is too large. Room is reserved before anything is written: for all of it
+/// when its length is announced, else as it arrives.
+pub(super) async fn receive(body: Body, into: File, most: u64, upload: &mut Upload) -> Result<File, ApiError> {
     let announced = body.size_hint().lower();
     let mut stream = body.into_data_stream();
     if announced > most {
-        return Err(refuse(stream).await);
+        return Err(refuse(stream, Room::full()).await);
+    }
+    if let Err(error) = upload.reserve(announced) {
+        return Err(refuse(stream, error).await);
     }
     let mut file = tokio::fs::File::from_std(into);
     let mut left = most;
+    let (mut window_ends, mut in_window) = (Instant::now() + WINDOW, 0_u64);
     loop {
-        let chunk = match timeout(SILENCE, stream.next()).await {
-            Err(_) => return Err(ApiError::new(ErrorCode::RequestTimeout, "the body took too long to arrive")),
+        let chunk = match timeout_at(window_ends, stream.next()).await {
+            Err(_) if in_window < LEAST_BYTES => {
+                return Err(ApiError::new(
+                    ErrorCode::RequestTimeout,
+                    "the body took too long to arrive: send at least 16 KiB/s",
+                ));
+            }
+            Err(_) => {
+                (window_ends, in_window) = (Instant::now() + WINDOW, 0);
+                continue;
+            }
             Ok(None) => break,
             Ok(Some(chunk)) => chunk.map_err(|error| {
                 ApiError::new(ErrorCode::BadRequest, "the body did not arrive whole").with_source(error)
             })?,
         };
-        let Some(rest) = left.checked_sub(chunk.len() as u64) else { return Err(refuse(stream).await) };
+        let bytes = chunk.len() as u64;
+        in_window += bytes;
+        let Some(rest) = left.checked_sub(bytes) else { return Err(refuse(stream, Room::full()).await) };
         left = rest;
-        file.write_all(&chunk).await.map_err(ApiError::internal)?;
+        if let Err(error) = upload.take(bytes) {
+            return Err(refuse(stream, error).await);
+        }
+        file.write_all(&chunk).await.map_err(not_written)?;
     }
-    file.flush().await.map_err(ApiError::internal)?;
+    file.flush().await.map_err(not_written)?;
     Ok(file.into_std().await)
 }
 
-async fn refuse(mut stream: BodyDataStream) -> ApiError {
+fn not_written(error: io::Error) -> ApiError {
+    super::workspace::told(FileError::from(error))
+}
+
+async fn refuse(mut stream: BodyDataStream, error: FileError) -> ApiError {
     let rest = async { while let Some(Ok(_)) = stream.next().await {} };
     // Whether it ended or the moment did makes no difference.
     let _ = timeout(LINGER, rest).await;
-    super::workspace::told(Room::full())
+    super::workspace::told(error)
 }
 
 /// Whether a tar is compressed; none when it is something else altogether.
@@ -76,9 +105,43 @@ pub(super) fn empty() -> FileError {
 #[cfg(test)]
 mod tests {
     use axum::http::{HeaderName, HeaderValue};
+    use futures_util::stream;
+    use protocol::{JobId, Limits};
     use rstest::rstest;
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
+    use crate::workspace::{FreeSpace, Uploads};
+
+    /// A body that brings so many bytes each second, on a clock that jumps.
+    async fn received(bytes_a_second: usize, seconds: u64) -> Result<u64, ErrorCode> {
+        let uploads = Uploads::new(FreeSpace::new("/tmp".into(), Some(0)));
+        let limits = Limits { disk_mb: 100, ..Limits::default() };
+        let mut upload = uploads.begin("ada", JobId::generate(), limits, CancellationToken::new()).unwrap();
+        let body = stream::unfold(0, async move |second| {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            (second < seconds).then(|| (Ok::<_, io::Error>(vec![1; bytes_a_second]), second + 1))
+        });
+        let file = tempfile::tempfile().unwrap();
+        let file = receive(Body::from_stream(body), file, 100 << 20, &mut upload).await;
+        file.map(|file| file.metadata().unwrap().len()).map_err(|error| error.code())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_may_be_slow_but_must_not_trickle() {
+        const KB: usize = 1024;
+        assert_eq!(received(20 * KB, 90).await, Ok(90 * 20 * 1024));
+        assert_eq!(received(1, 25).await, Ok(25), "a small one is done before it matters");
+        assert_eq!(received(1, 86_400).await, Err(ErrorCode::RequestTimeout));
+        assert_eq!(received(0, 86_400).await, Err(ErrorCode::RequestTimeout));
+        assert_eq!(received(10 * KB, 3_600).await, Err(ErrorCode::RequestTimeout));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_disk_is_told_as_such() {
+        let error = not_written(io::ErrorKind::StorageFull.into());
+        assert_eq!((error.code(), error.status().as_u16()), (ErrorCode::InsufficientStorage, 507));
+    }
 
     #[rstest]
     #[case::plain(None, Some("application/x-tar"), Some(false))]

@@ -1,7 +1,8 @@
 //! What the endpoints on a job's files share: whose files, whether they are still kept, and how a refusal is told.
 
+use std::time::Duration;
+
 use protocol::{ErrorCode, JobId};
-use tokio::sync::Semaphore;
 
 use crate::{
     auth::Identity,
@@ -12,6 +13,9 @@ use crate::{
     },
     workspace::{FileError, WorkspacePath},
 };
+
+/// When an upload that had to wait for another may be tried again.
+const RETRY_UPLOAD: Duration = Duration::from_secs(5);
 
 /// The job, if the caller may see it and its files are still kept.
 pub(super) async fn readable(api: &PublicApi, who: &Identity, id: JobId) -> Result<JobRecord, ApiError> {
@@ -44,25 +48,18 @@ pub(super) fn path(parsed: Result<WorkspacePath, &'static str>) -> Result<Worksp
     parsed.map_err(|rule| ApiError::field("path", rule))
 }
 
-/// At work on the disk at once; the rest stand in line here, and not before what the orchestrator itself has to do there.
-static AT_ONCE: Semaphore = Semaphore::const_new(16);
-
-/// Works on the disk, where waiting harms nobody.
-pub(super) async fn on_disk<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
-) -> Result<T, ApiError> {
-    let _at_work = AT_ONCE.acquire().await.map_err(ApiError::internal)?;
-    tokio::task::spawn_blocking(work).await.map_err(ApiError::internal)?.map_err(told)
-}
-
 /// As the API tells it.
-pub(super) fn told(error: FileError) -> ApiError {
+pub(in crate::http::public) fn told(error: FileError) -> ApiError {
     let detail = error.to_string();
     match error {
         FileError::Missing => ApiError::new(ErrorCode::NotFound, "the workspace has no such file or directory"),
         FileError::NotAFile(_) => ApiError::new(ErrorCode::NotAFile, detail),
         FileError::NotADirectory => ApiError::new(ErrorCode::NotADirectory, detail),
-        FileError::TooLarge(_) => ApiError::new(ErrorCode::TooLarge, detail),
+        FileError::TooLarge(_) | FileError::TooSlow => ApiError::new(ErrorCode::TooLarge, detail),
+        FileError::NotReadable => ApiError::new(ErrorCode::NotAFile, detail),
+        FileError::NoSpace(_) => ApiError::new(ErrorCode::InsufficientStorage, detail),
+        FileError::UploadUnderWay => ApiError::new(ErrorCode::Conflict, detail).with_retry_after(RETRY_UPLOAD),
+        FileError::Busy(_) => ApiError::new(ErrorCode::RateLimited, detail).with_retry_after(RETRY_UPLOAD),
         FileError::Refused { entry, rule } => ApiError::field(entry, rule),
         FileError::Malformed(_) => ApiError::field("body", detail),
         FileError::Io(error) => ApiError::internal(error),

@@ -1,0 +1,136 @@
+//! The disk limit on the real engine, against jobs that hide what they write.
+
+use std::{fs, time::Duration};
+
+use orchestrator::workspace::FreeSpace;
+use protocol::{JobReason, JobState};
+use serde_json::json;
+
+use crate::stack::{Stack, is_tool_use, running};
+
+const MB: u64 = 1 << 20;
+/// A job that is found over its limit ends within this time, on a machine with little to do.
+const ENDED_WITHIN: Duration = Duration::from_secs(5);
+/// For a machine with much to do, on which the test must not fail for that alone.
+const PATIENCE: u32 = 4;
+
+/// Writes in a folder 100 deep, below a top that another process renames all the time.
+const RENAME_RACE: &str = r#"
+import os, time
+deep = "a/" + "d/" * 100
+os.makedirs(deep)
+if os.fork() == 0:
+    while True:
+        os.rename("a", "b")
+        os.rename("b", "a")
+fds = []
+folder = os.open(deep, os.O_RDONLY)
+block = b"x" * (1 << 20)
+for n in range(4000):
+    fd = os.open(str(n // 40), os.O_WRONLY | os.O_CREAT | os.O_APPEND, dir_fd=folder)
+    os.write(fd, block)
+    os.close(fd)
+time.sleep(600)
+"#;
+
+/// The same in files that have no name.
+const UNLINKED: &str = r#"
+import os, time
+block = b"x" * (1 << 20)
+fds = []
+for n in range(100):
+    fd = os.open(f"u{n}", os.O_WRONLY | os.O_CREAT)
+    os.unlink(f"u{n}")
+    fds.append(fd)
+    for _ in range(40):
+        os.write(fd, block)
+time.sleep(600)
+"#;
+
+/// As many empty files as there is time for.
+const INODES: &str = r#"
+import os, time
+for folder in range(1000):
+    os.mkdir(f"i{folder}")
+    for n in range(1000):
+        os.close(os.open(f"i{folder}/{n}", os.O_WRONLY | os.O_CREAT))
+time.sleep(600)
+"#;
+
+/// Folders below the deepest that is allowed, as many as there may be.
+const NESTED: &str = r#"
+import os, time
+os.makedirs("n/" * 120)
+os.chdir("n/" * 120)
+for n in range(190000):
+    os.mkdir(str(n))
+time.sleep(600)
+"#;
+
+fn python(program: &str) -> String {
+    format!("python3 -c '{}'", program.replace('\'', "\""))
+}
+
+async fn ends(program: &str, disk_mb: u64) {
+    let stack = Stack::start().await;
+    let ada = stack.user("ada").await;
+    let mut body = running(&python(program));
+    body["limits"] = json!({"disk_mb": disk_mb, "cpus": 1});
+    let space = FreeSpace::new(stack.data("."), Some(0));
+    let before = space.look().unwrap().free_bytes;
+    let id = ada.create(body).await;
+    ada.wait_for_event(id, "the attack", is_tool_use).await;
+    let begun = tokio::time::Instant::now();
+    let job = ada.wait_for_end(id).await;
+    let took = begun.elapsed();
+    let lost = before.saturating_sub(space.look().unwrap().free_bytes) / MB;
+    println!("{disk_mb} MB: ended after {took:?}, {lost} MB of free space gone: {:?}", job.message);
+    assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::DiskLimit)), "{job:#?}");
+    assert!(took < ENDED_WITHIN * PATIENCE, "{took:?}");
+    stack.gone(id, Duration::from_secs(10)).await;
+    stack.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_that_renames_its_folders_all_the_time_ends_at_its_limit() {
+    ends(RENAME_RACE, 64).await;
+}
+
+#[tokio::test]
+async fn a_job_that_writes_to_files_without_a_name_ends_at_its_limit() {
+    ends(UNLINKED, 64).await;
+}
+
+#[tokio::test]
+async fn a_job_that_makes_empty_files_ends_at_its_limit() {
+    ends(INODES, 64).await;
+}
+
+#[tokio::test]
+async fn one_job_with_a_deep_tree_delays_nothing_about_another() {
+    let stack = Stack::start().await;
+    let (ada, bob) = (stack.user("ada").await, stack.user("bob").await);
+    let mut body = running(&python(NESTED));
+    body["limits"] = json!({"disk_mb": 1024});
+    let neighbour = ada.create(body).await;
+    let made = async {
+        let deep = stack.workspace(neighbour).join("n/".repeat(120));
+        while fs::read_dir(&deep).map(Iterator::count).unwrap_or(0) < 150_000 {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    tests::within("the neighbour's tree", made).await;
+    let mut body = running("for n in $(seq 4000); do head -c 1M /dev/zero > part-$n; done; sleep 600");
+    body["limits"] = json!({"disk_mb": 64});
+    let id = bob.create(body).await;
+    bob.wait_for_event(id, "the flood", is_tool_use).await;
+    let begun = tokio::time::Instant::now();
+    let job = bob.wait_for_end(id).await;
+    let took = begun.elapsed();
+    println!("beside a deep tree: ended after {took:?}");
+    assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::DiskLimit)), "{job:#?}");
+    assert!(took < ENDED_WITHIN * PATIENCE, "{took:?}");
+    ada.cancel(neighbour).await.expect(202);
+    ada.wait_for_end(neighbour).await;
+    stack.finish().await;
+}

@@ -1,0 +1,298 @@
+//! Disk space: what a job may hold, what the server keeps free, and what an upload may take.
+
+use std::{
+    fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::StreamExt as _;
+use orchestrator::workspace::{ReadSpace, Space};
+use protocol::{ErrorCode, JobReason, JobState};
+use reqwest::{Body, Method};
+use serde_json::json;
+use tests::{Reply, World};
+use tokio::sync::mpsc;
+
+const BYTES: &str = "application/octet-stream";
+const MB: u64 = 1 << 20;
+const GB: u64 = 1 << 30;
+
+/// A file system of 100 GB that has so much free as the story says: the floor is at 5 GB.
+fn space(free: &Arc<AtomicU64>) -> ReadSpace {
+    let free = Arc::clone(free);
+    Arc::new(move |_| {
+        let free_bytes = free.load(Ordering::Relaxed);
+        Ok(Space { total_bytes: 100 * GB, free_bytes, free_inodes: 1_000_000 })
+    })
+}
+
+/// A tree whose top folder is renamed all the time, until it is dropped.
+struct Flipping(Arc<AtomicBool>);
+
+impl Flipping {
+    fn start(workspace: &Path, depth: usize, bytes: usize) -> Self {
+        let deep = workspace.join("a").join("d/".repeat(depth));
+        fs::create_dir_all(&deep).unwrap();
+        fs::write(deep.join("big"), vec![1; bytes]).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, a, b) = (Arc::clone(&stop), workspace.join("a"), workspace.join("b"));
+        std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                fs::rename(&a, &b).unwrap();
+                fs::rename(&b, &a).unwrap();
+            }
+        });
+        Self(stop)
+    }
+}
+
+impl Drop for Flipping {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn below_the_floor_nothing_starts_and_nothing_is_received_and_above_it_work_goes_on() {
+    let free = Arc::new(AtomicU64::new(50 * GB));
+    let world = World::builder().space(space(&free)).build().await;
+    let ada = world.user("ada");
+    let held = ada.create(json!({"prompt": "wait", "hold": true, "files": [{"path": "x", "content": "x"}]})).await;
+    free.store(5 * GB - 1, Ordering::Relaxed);
+
+    let waiting = ada.create_job("work").await;
+    let told = async {
+        while !ada.job(waiting).await.message.is_some_and(|message| message.contains("waiting: the server's disk")) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tests::within("the job to say why it waits", told).await;
+    assert!(world.engine().asked().is_empty());
+    for path in ["files/y", "archive"] {
+        let refused = ada.put(&format!("/api/jobs/{held}/{path}"), BYTES, "y").await;
+        let detail = refused.problem(ErrorCode::InsufficientStorage).body["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains("MB free"), "{detail}");
+    }
+    let files = json!({"prompt": "work", "files": [{"path": "x", "content": "x"}]});
+    ada.post("/api/jobs", &files).await.problem(ErrorCode::InsufficientStorage);
+    let workspaces = fs::read_dir(&world.config().workspace_dir).unwrap().flatten();
+    let left: Vec<_> = workspaces.map(|entry| entry.file_name()).filter(|name| name != ".staging").collect();
+    assert_eq!(left, [held.to_string().as_str()], "nothing is left of what was refused");
+
+    free.store(50 * GB, Ordering::Relaxed);
+    world.hand(waiting).await.finish("done").await;
+    assert_eq!(ada.wait_for(waiting, JobState::Completed).await.message, None);
+    ada.put(&format!("/api/jobs/{held}/files/y"), BYTES, "y").await.expect(201);
+    ada.cancel(held).await.expect(202);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_that_reports_success_while_over_its_limit_has_failed() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "work", "limits": {"disk_mb": 1}})).await;
+    let hand = world.hand(id).await;
+    hand.say(1, "half of it").await.expect(200);
+    for part in 0..3 {
+        fs::write(world.workspace(id).join(format!("part-{part}")), vec![1; 500_000]).unwrap();
+    }
+    // Before the sweep can have seen it.
+    hand.report(json!({"outcome": "completed", "text": "done", "iterations": 1})).await.expect(401);
+    let job = ada.wait_for_end(id).await;
+    assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::DiskLimit)));
+    assert!(job.message.is_some_and(|message| message.contains("limits.disk_mb = 1")));
+    world.engine().gone(id).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_that_moves_its_files_out_of_sight_ends_all_the_same() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "work", "limits": {"disk_mb": 1}})).await;
+    let _hand = world.hand(id).await;
+    let _flipping = Flipping::start(&world.workspace(id), 100, 3_000_000);
+    let job = ada.wait_for_end(id).await;
+    assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::DiskLimit)), "{job:#?}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn free_space_that_falls_brings_a_measure_at_once_with_the_job_paused_where_that_is_in_doubt() {
+    let free = Arc::new(AtomicU64::new(50 * GB));
+    let world = World::builder().space(space(&free)).build().await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "work", "limits": {"disk_mb": 100}})).await;
+    let hand = world.hand(id).await;
+    // Files come and go all the time, as an honest build has it: within the limit.
+    let stop = Arc::new(AtomicBool::new(false));
+    let (stopped, workspace) = (Arc::clone(&stop), world.workspace(id));
+    let busy = std::thread::spawn(move || {
+        for n in 0_u64.. {
+            if stopped.load(Ordering::Relaxed) {
+                return;
+            }
+            fs::write(workspace.join(format!("f{}", n % 100)), "x").unwrap();
+            fs::remove_file(workspace.join(format!("f{}", n % 100))).unwrap();
+        }
+    });
+    let paused = async {
+        while world.engine().count_pauses() == 0 {
+            free.fetch_sub(200 * MB, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    tests::within("the job to be paused", paused).await;
+    stop.store(true, Ordering::Relaxed);
+    busy.join().unwrap();
+    world.engine().until("the job to go on", |all| all.iter().all(|one| !one.is_paused).then_some(())).await;
+    hand.finish("done").await;
+    ada.wait_for(id, JobState::Completed).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn an_honest_tree_of_a_hundred_thousand_files_is_not_stopped() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "work", "limits": {"disk_mb": 1024}})).await;
+    let hand = world.hand(id).await;
+    let workspace = world.workspace(id);
+    let made = tokio::task::spawn_blocking(move || {
+        for module in 0..1_000 {
+            let folder = workspace.join(format!("node_modules/{module}/lib"));
+            fs::create_dir_all(&folder).unwrap();
+            for file in 0..100 {
+                fs::write(folder.join(format!("{file}.js")), "").unwrap();
+            }
+        }
+    });
+    made.await.unwrap();
+    hand.finish("installed").await;
+    let job = ada.wait_for_end(id).await;
+    assert_eq!(job.state, JobState::Completed, "{job:#?}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_takes_one_upload_at_a_time_and_the_next_once_that_has_ended() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "wait", "hold": true, "limits": {"disk_mb": 8}})).await;
+    let at = |name: &str| format!("/api/jobs/{id}/files/{name}");
+    let (send, sent) = mpsc::channel::<Result<Vec<u8>, std::io::Error>>(1);
+    let body = Body::wrap_stream(futures_util::stream::unfold(sent, async |mut sent| {
+        sent.recv().await.map(|chunk| (chunk, sent))
+    }));
+    let slow = tokio::task::JoinSet::from_iter([Reply::of(ada.request(Method::PUT, &at("slow")).body(body))]);
+    send.send(Ok(vec![1; 1000])).await.unwrap();
+    let refused = async {
+        loop {
+            let reply = ada.put(&at("quick"), BYTES, "x").await;
+            if reply.status == 409 {
+                return reply;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let refused = tests::within("the second upload to be refused", refused).await.problem(ErrorCode::Conflict);
+    assert!(refused.body["detail"].as_str().unwrap().contains("another upload"));
+    assert!(refused.header("retry-after").is_some());
+    ada.put(&format!("/api/jobs/{id}/archive"), "application/x-tar", "x").await.problem(ErrorCode::Conflict);
+    // Another job of hers takes one meanwhile.
+    let other = ada.create(json!({"prompt": "wait", "hold": true})).await;
+    ada.put(&format!("/api/jobs/{other}/files/x"), BYTES, "x").await.expect(201);
+    // The client goes away in the middle: the next one may come.
+    drop((slow, send));
+    let taken = async {
+        while ada.put(&at("quick"), BYTES, "x").await.status == 409 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tests::within("the next upload to be taken", taken).await;
+    assert_eq!(ada.bytes(&at("quick")).await, b"x");
+    for job in [id, other] {
+        ada.cancel(job).await.expect(202);
+    }
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_while_files_are_copied_leaves_no_workspace_without_a_job() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let hand = world.hand(id).await;
+    for n in 0..2_000 {
+        fs::write(world.workspace(id).join(n.to_string()), "content").unwrap();
+    }
+    hand.leave(3);
+    ada.wait_for(id, JobState::Failed).await;
+    let (path, body) = (format!("/api/jobs/{id}/restart"), json!({}));
+    let restart = ada.post(&path, &body);
+    assert!(tokio::time::timeout(Duration::from_millis(10), restart).await.is_err(), "the copy takes longer");
+    let restarted = async {
+        loop {
+            match ada.jobs().await.into_iter().find(|job| job.id != id) {
+                Some(job) => return job.id,
+                None => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    };
+    let next = tests::within("the restart to run to its end", restarted).await;
+    assert_eq!(fs::read_dir(world.workspace(next)).unwrap().count(), 2_000);
+    world.hand(next).await.finish("done").await;
+    ada.wait_for(next, JobState::Completed).await;
+    let all = fs::read_dir(&world.config().workspace_dir).unwrap().count();
+    assert_eq!(all, 2, "two workspaces and no mark of one that is being made");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_too_deep_is_refused_before_it_ends_a_job() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "wait", "hold": true})).await;
+    let at = |depth: usize| format!("/api/jobs/{id}/files/{}x", "d/".repeat(depth));
+    ada.put(&at(127), BYTES, "x").await.expect(201);
+    ada.put(&at(128), BYTES, "x").await.problem(ErrorCode::Invalid);
+    let files = json!([{"path": format!("{}x", "d/".repeat(128)), "content": "x"}]);
+    ada.post("/api/jobs", &json!({"prompt": "work", "files": files})).await.problem(ErrorCode::Invalid);
+    let archive = ada.bytes(&format!("/api/jobs/{id}/archive")).await;
+    assert!(archive.len() > 127 * 512);
+    ada.cancel(id).await.expect(202);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn archives_that_are_being_read_are_counted_and_end_with_their_readers() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "wait", "hold": true, "limits": {"disk_mb": 256}})).await;
+    fs::write(world.workspace(id).join("big"), vec![1; 60 << 20]).unwrap_or_else(|_| {
+        fs::create_dir_all(world.workspace(id)).unwrap();
+        fs::write(world.workspace(id).join("big"), vec![1; 60 << 20]).unwrap();
+    });
+    let archive = format!("/api/jobs/{id}/archive");
+    let mut readers = vec![];
+    for _ in 0..4 {
+        let mut stream = ada.request(Method::GET, &archive).send().await.unwrap().bytes_stream();
+        stream.next().await.unwrap().unwrap();
+        readers.push(stream);
+    }
+    let fifth = ada.request(Method::GET, &archive).send();
+    tokio::pin!(fifth);
+    assert!(tokio::time::timeout(Duration::from_millis(300), &mut fifth).await.is_err(), "four are hers at once");
+    readers.pop();
+    let fifth = tests::within("the fifth archive", fifth).await.unwrap();
+    assert_eq!(fifth.status(), 200);
+    drop((fifth, readers));
+    ada.cancel(id).await.expect(202);
+    world.finish().await;
+}
