@@ -174,9 +174,10 @@ impl App {
         let clock = seams.clock.unwrap_or_else(Clock::system);
         let metrics = Metrics::default();
         let (store, instance) = open_store(&config, &metrics).await?;
+        let control = store.control();
         let key = Arc::new(SigningKey::load(config.jwt_secret.as_ref(), &config.data_dir)?);
         let gateway = Arc::new(Gateway::new(models::settings(&config.llm)?).map_err(ModelsError::from)?);
-        let tools = Arc::new(HostTools::new(store.clone(), clock.clone(), config.tool_rates.clone())?);
+        let tools = Arc::new(HostTools::new(control.clone(), clock.clone(), config.tool_rates.clone())?);
         let tokens = WorkerTokens::new(Arc::clone(&key), instance);
         let ceiling = ceiling(&config, &tools);
         let (lease, pulse) = (Duration::from_secs(config.lease_seconds), Pulse::new(clock.clone()));
@@ -184,7 +185,7 @@ impl App {
         let engine = engine(&config, instance, seams.engine);
         let sandbox = Arc::new(sandbox(engine.as_ref(), &clock));
         let worker_side = worker::router(WorkerApi::new(WorkerApiParts {
-            store: store.clone(),
+            store: control.clone(),
             auth: tokens.clone(),
             clock: clock.clone(),
             wake: wake.clone(),
@@ -201,9 +202,9 @@ impl App {
         let sockets = Arc::new(Sockets::new(config.run_dir.clone(), doors.worker(worker_side)));
         let (workspaces, retention, records) = workspaces(&config, &store).await;
         let (overfull, logs) = (Overfull::default(), config.data_dir.join("logs"));
-        let sweep = disk_sweep(&store, &workspaces, &overfull, &wake);
+        let sweep = disk_sweep(&control, &workspaces, &overfull, &wake);
         let settings = DispatcherSettings {
-            store: store.clone(),
+            store: control,
             sandbox: Arc::clone(&sandbox),
             sockets: Arc::clone(&sockets),
             workspaces: workspaces.clone(),

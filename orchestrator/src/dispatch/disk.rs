@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use protocol::{JobId, JobState, Limits};
+use protocol::{JobId, Limits};
 use tokio_util::sync::CancellationToken;
 
 use super::Wake;
@@ -55,7 +55,7 @@ impl DiskSweep {
                 () = drain.cancelled() => return,
                 () = tokio::time::sleep(EVERY) => {}
             }
-            let running = match self.store.unfinished(0).await {
+            let running = match self.store.running().await {
                 Ok(running) => running,
                 Err(error) => {
                     tracing::warn!(
@@ -65,11 +65,6 @@ impl DiskSweep {
                     continue;
                 }
             };
-            let running: Vec<(JobId, Limits)> = running
-                .iter()
-                .filter(|job| matches!(job.state, JobState::InProgress | JobState::Stuck))
-                .map(|job| (job.id, job.limits))
-                .collect();
             let workspaces = self.workspaces.clone();
             let measured = tokio::task::spawn_blocking(move || {
                 let over = running.into_iter().filter(|(job, limits)| is_over(&workspaces, *job, limits));

@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{
     CompleteReport, ContainerInfo, EventData, Job, JobId, JobMode, JobReason, JobResult, JobState, Limits,
-    PartialResult, Placement, ReportedOutcome, Source, Usage,
+    Metadata, PartialResult, Placement, ReportedOutcome, Source, Usage,
 };
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// Attempts that infrastructure may cost a job before it fails (contract: jobs, "three attempts in all").
 pub const MAX_ATTEMPTS: u32 = 3;
@@ -40,7 +40,7 @@ pub struct JobRecord {
     pub message: Option<String>,
     pub priority: i32,
     pub labels: BTreeMap<String, String>,
-    pub metadata: Map<String, Value>,
+    pub metadata: Metadata,
     pub limits: Limits,
     /// The narrowing list of the request.
     pub tools: Option<Vec<String>>,

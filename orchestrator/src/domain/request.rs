@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use protocol::{CreateJob, FieldError, InputFile, JobMode, Limits, LimitsRequest};
+use protocol::{CreateJob, FieldError, InputFile, JobMode, Limits, LimitsRequest, MAX_METADATA_BYTES};
 
 /// Longest prompt in bytes; longer texts belong into a file.
 pub const MAX_PROMPT_BYTES: usize = 256 * 1024;
@@ -18,10 +18,10 @@ pub const MAX_FILES_BYTES: usize = 16 * 1024 * 1024;
 /// Longest path in bytes and longest component, as ext4 and tar have them.
 pub const MAX_PATH_BYTES: usize = 1_024;
 const MAX_COMPONENT_BYTES: usize = 255;
-const MAX_LABELS: usize = 64;
+/// Labels of a job, and of a filter.
+pub const MAX_LABELS: usize = 64;
 const MAX_LABEL_KEY_BYTES: usize = 63;
 const MAX_LABEL_VALUE_BYTES: usize = 255;
-const MAX_METADATA_BYTES: usize = 16 * 1024;
 const MAX_PRIORITY: i32 = 100;
 /// As the operator's own ceiling at most.
 const MAX_TOKENS: u64 = 1_000_000_000_000;
@@ -188,7 +188,7 @@ fn check_text(request: &CreateJob, errors: &mut Errors) {
             errors.add("title", "must be one line without control characters");
         }
     }
-    if request.priority.abs() > MAX_PRIORITY {
+    if !(-MAX_PRIORITY..=MAX_PRIORITY).contains(&request.priority) {
         errors.add("priority", format!("must be from -{MAX_PRIORITY} to {MAX_PRIORITY}"));
     }
 }
@@ -219,10 +219,8 @@ fn check_lists(request: &CreateJob, errors: &mut Errors) {
         errors.add("labels", format!("must be at most {MAX_LABELS}"));
     }
     for (key, value) in &request.labels {
-        let plain = key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'/'));
-        if key.is_empty() || key.len() > MAX_LABEL_KEY_BYTES || !plain {
+        if let Err(rule) = check_label_key(key) {
             let shown: String = key.chars().take(MAX_LABEL_KEY_BYTES).collect();
-            let rule = format!("the key must be 1 to {MAX_LABEL_KEY_BYTES} of letters, digits, _ - . /");
             errors.add(format!("labels.{shown}"), rule);
         }
         if value.len() > MAX_LABEL_VALUE_BYTES || value.chars().any(char::is_control) {
@@ -230,13 +228,21 @@ fn check_lists(request: &CreateJob, errors: &mut Errors) {
             errors.add(format!("labels.{key}"), rule);
         }
     }
-    let metadata_bytes = serde_json::to_string(&request.metadata).map_or(usize::MAX, |text| text.len());
-    if metadata_bytes > MAX_METADATA_BYTES {
+    if request.metadata.as_json().len() > MAX_METADATA_BYTES {
         errors.add("metadata", format!("must be at most {MAX_METADATA_BYTES} bytes of JSON"));
     }
-    if serde_json::to_string(&request.metadata).is_ok_and(|text| text.contains("\\u0000")) {
+    if request.metadata.as_json().contains("\\u0000") {
         errors.add("metadata", "must not contain NUL characters");
     }
+}
+
+/// Checks a label's key.
+pub fn check_label_key(key: &str) -> Result<(), String> {
+    let plain = key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'/'));
+    if plain && (1..=MAX_LABEL_KEY_BYTES).contains(&key.len()) {
+        return Ok(());
+    }
+    Err(format!("the key must be 1 to {MAX_LABEL_KEY_BYTES} of letters, digits, _ - . /"))
 }
 
 fn choose(field: &str, asked: Option<&str>, default: &str, list: &[String], errors: &mut Errors) -> String {
