@@ -27,7 +27,7 @@ use self::{
 use crate::{
     auth::{KeyError, SigningKey, WorkerTokens},
     clock::Clock,
-    config::{Config, SandboxMode},
+    config::{Config, SandboxMode, mask_urls},
     dispatch::{DiskSweep, Dispatcher, DispatcherSettings, Overfull, Pulse, Sandbox, Sockets, Wake, plan::PlanLimits},
     domain::{
         budget::{DayLimits, micro_dollars},
@@ -230,6 +230,7 @@ impl App {
             gateway,
             wake,
             ceiling,
+            tasks: calls.clone(),
             metrics: metrics.clone(),
             metrics_door,
             logs: logs.clone(),
@@ -345,7 +346,7 @@ async fn supervise(
 }
 
 async fn open_store(config: &Config, metrics: &Metrics) -> Result<(Store, InstanceId), ServeError> {
-    let at_url = |source| ServeError::Store { url: config.database_url.clone(), source };
+    let at_url = |source| ServeError::Store { url: mask_urls(&config.database_url), source };
     let store = Store::open_counted(&config.database_url, metrics.clone()).await.map_err(at_url)?;
     let instance = match config.instance_id {
         Some(instance) => instance,

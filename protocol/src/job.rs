@@ -244,6 +244,46 @@ pub struct JobSummary {
     pub container: Option<ContainerInfo>,
 }
 
+/// Characters of a prompt that a list shows.
+pub const PROMPT_PREVIEW_CHARS: usize = 200;
+
+impl Job {
+    /// As a list shows it.
+    pub fn summary(&self) -> JobSummary {
+        let job = self.clone();
+        JobSummary {
+            id: job.id,
+            user_id: job.user_id,
+            title: job.title,
+            prompt_preview: job.prompt.chars().take(PROMPT_PREVIEW_CHARS).collect(),
+            mode: job.mode,
+            placement: job.placement,
+            state: job.state,
+            reason: job.reason,
+            message: job.message,
+            priority: job.priority,
+            labels: job.labels,
+            limits: job.limits,
+            egress: job.egress,
+            model: job.model,
+            source: job.source,
+            routine_id: job.routine_id,
+            run_id: job.run_id,
+            parent_id: job.parent_id,
+            restarted_from: job.restarted_from,
+            attempt: job.attempt,
+            repair_attempts: job.repair_attempts,
+            created_at: job.created_at,
+            started_at: job.started_at,
+            last_activity_at: job.last_activity_at,
+            cancel_requested_at: job.cancel_requested_at,
+            finished_at: job.finished_at,
+            usage: job.usage,
+            container: job.container,
+        }
+    }
+}
+
 /// What came of it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

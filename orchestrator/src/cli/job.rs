@@ -238,6 +238,9 @@ pub(super) async fn run(command: JobCommand, environment: &Environment, output: 
         JobCommand::Restart { id, prompt, follow } => {
             let prompt = prompt.map(create::text_or_stdin).transpose()?;
             let job: Job = client.post(&format!("/api/jobs/{id}/restart"), &RestartRequest { prompt }, None).await?;
+            if let Some(message) = &job.message {
+                output.note(&format!("gantry: {}", one_line(message)));
+            }
             if follow {
                 return follow::to_the_end(&client, job.id, 0, Detail::Usual, output).await;
             }

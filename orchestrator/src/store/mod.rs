@@ -46,7 +46,7 @@ pub use calls::{ActionRow, CallRow, KnownCall};
 pub use events::EventPage;
 pub use feed::{Feed, Follower};
 pub use idempotency::{Claim, Key};
-pub use intake::Appended;
+pub use intake::{Appended, WorkerBatch};
 pub use job_list::{JobFilter, JobPage};
 pub use jobs::{MAX_PENDING, MAX_PENDING_PER_USER, QueueFull};
 pub use lifecycle::Changed;
@@ -127,6 +127,8 @@ pub struct Store {
     metrics: Metrics,
     by: By,
     intake: Arc<Intake>,
+    /// Held while a transcript is rebuilt.
+    transcripts: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Store {
@@ -152,7 +154,16 @@ impl Store {
         let options = options.read_only(true);
         let read = pool(PUBLIC_READERS).connect_with(options.clone()).await?;
         let control = pool(CONTROL_READERS).connect_with(options).await?;
-        Ok(Self { write, read, control, feed: Arc::new(Feed::default()), metrics, by: By::Gantry, intake: Arc::default() })
+        Ok(Self {
+            write,
+            read,
+            control,
+            feed: Arc::new(Feed::default()),
+            metrics,
+            by: By::Gantry,
+            intake: Arc::default(),
+            transcripts: Arc::default(),
+        })
     }
 
     /// A handle for the control plane: it reads by connections that no public request waits for or holds.

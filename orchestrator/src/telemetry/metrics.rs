@@ -28,6 +28,8 @@ const ORPHANS: &str = "gantry_orphans_removed_total";
 const TOKENS: &str = "gantry_model_tokens_total";
 const COST: &str = "gantry_model_cost_micro_usd_total";
 const READERS_DROPPED: &str = "gantry_slow_readers_dropped_total";
+const REFUSALS_UNRECORDED: &str = "gantry_audit_refusals_unrecorded_total";
+const UNAUTHENTICATED: &str = "gantry_unauthenticated_requests_total";
 const QUEUE_WAIT: &str = "gantry_queue_wait_seconds";
 const START: &str = "gantry_attempt_start_seconds";
 const REMOVAL: &str = "gantry_container_removal_seconds";
@@ -52,6 +54,8 @@ const COUNTERS: &[(&str, &str)] = &[
     (TOKENS, "Tokens of model calls by kind."),
     (COST, "Cost of model calls in millionths of a dollar, as far as prices are known."),
     (READERS_DROPPED, "Connections given up because their reader took nothing."),
+    (REFUSALS_UNRECORDED, "Refused requests without a row in the audit, because their user had too many of them."),
+    (UNAUTHENTICATED, "Requests of the public API without a token that this server signed."),
 ];
 const HISTOGRAMS: &[(&str, &str)] = &[
     (QUEUE_WAIT, "From a job's creation to its first start."),
@@ -60,7 +64,8 @@ const HISTOGRAMS: &[(&str, &str)] = &[
     (MODEL_CALL, "Model calls by provider and outcome, waits and retries included."),
     (REQUEST, "HTTP requests by side, method, route and class of status; a stream counts to its head."),
 ];
-const UNLABELLED: &[&str] = &[STUCK, LEASES_LOST, FENCED, COST, READERS_DROPPED];
+const UNLABELLED: &[&str] =
+    &[STUCK, LEASES_LOST, FENCED, COST, READERS_DROPPED, REFUSALS_UNRECORDED, UNAUTHENTICATED];
 
 /// The registry. Clones are the same one.
 #[derive(Clone)]
@@ -226,6 +231,16 @@ impl Metrics {
     /// A reader that took nothing was given up.
     pub fn reader_dropped(&self) {
         self.counter(READERS_DROPPED, &[]).increment(1);
+    }
+
+    /// A refusal was not recorded in the audit.
+    pub fn refusal_unrecorded(&self) {
+        self.counter(REFUSALS_UNRECORDED, &[]).increment(1);
+    }
+
+    /// Somebody without a token of ours was refused.
+    pub fn unauthenticated(&self) {
+        self.counter(UNAUTHENTICATED, &[]).increment(1);
     }
 
     /// A model call is over.

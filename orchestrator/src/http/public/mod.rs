@@ -22,6 +22,7 @@ mod metrics;
 mod negotiate;
 mod prompt;
 mod ready;
+mod refusal_rate;
 mod reject;
 mod restart;
 mod start;
@@ -32,6 +33,7 @@ mod usage;
 use std::{path::PathBuf, sync::Arc};
 
 use axum::{Router, extract::DefaultBodyLimit, middleware};
+use tokio_util::task::TaskTracker;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
@@ -48,6 +50,8 @@ use crate::{
 
 pub use docs::document;
 
+use self::refusal_rate::RefusalRate;
+
 /// Inline files as base64 and a prompt fit; more goes by tar.
 const MAX_CREATE_BODY_BYTES: usize = 24 * 1024 * 1024;
 /// Everything else.
@@ -55,7 +59,12 @@ pub const MAX_BODY_BYTES: usize = 1024 * 1024;
 
 /// What the public endpoints need.
 #[derive(Clone)]
-pub struct PublicApi(Arc<PublicParts>);
+pub struct PublicApi(Arc<Shared>);
+
+struct Shared {
+    parts: PublicParts,
+    refusals: RefusalRate,
+}
 
 /// What [`PublicApi`] is made of.
 pub struct PublicParts {
@@ -79,6 +88,8 @@ pub struct PublicParts {
     pub ceiling: Ceiling,
     /// Where containers' output is kept.
     pub logs: PathBuf,
+    /// Owns what is finished though the client that asked for it has gone.
+    pub tasks: TaskTracker,
     /// Where streams are counted.
     pub metrics: Metrics,
     /// Where the metrics are read.
@@ -90,14 +101,19 @@ pub struct PublicParts {
 impl PublicApi {
     /// From its parts.
     pub fn new(parts: PublicParts) -> Self {
-        Self(Arc::new(parts))
+        Self(Arc::new(Shared { parts, refusals: RefusalRate::default() }))
+    }
+
+    /// How many refusals are recorded.
+    fn refusals(&self) -> &RefusalRate {
+        &self.0.refusals
     }
 }
 
 impl std::ops::Deref for PublicApi {
     type Target = PublicParts;
     fn deref(&self) -> &PublicParts {
-        &self.0
+        &self.0.parts
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod caller;
 mod complete;
+mod event_quota;
 mod events;
 mod job;
 mod llm;
@@ -22,7 +23,7 @@ use axum::{
 use protocol::{CallId, Completion, JobId, JobState, ToolCallReply};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::{pace::Pace, seats::Seats, under_way::UnderWay};
+use self::{event_quota::EventQuota, pace::Pace, seats::Seats, under_way::UnderWay};
 use crate::{
     auth::WorkerTokens,
     clock::Clock,
@@ -63,6 +64,7 @@ pub struct WorkerApi {
     model_seats: Arc<Seats>,
     tool_seats: Arc<Seats>,
     pace: Arc<Pace>,
+    quota: Arc<EventQuota>,
 }
 
 /// What [`WorkerApi`] is made of.
@@ -113,6 +115,7 @@ impl WorkerApi {
             model_seats: Arc::default(),
             tool_seats: Arc::default(),
             pace: Arc::new(Pace::default()),
+            quota: Arc::default(),
         }
     }
 }
