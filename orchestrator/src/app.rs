@@ -27,10 +27,10 @@ use self::{
 use crate::{
     auth::{KeyError, SigningKey, WorkerTokens},
     clock::Clock,
-    config::{Config, SandboxMode},
+    config::{Config, SandboxMode, mask_urls},
     dispatch::{
-        DiskGauge, DiskSweep, Dispatcher, DispatcherSettings, Overfull, Prober, Pulse, Sandbox, Sockets, TokenFiles, Wake,
-        plan::PlanLimits,
+        DiskGauge, DiskSweep, Dispatcher, DispatcherSettings, Overfull, Prober, Pulse, Sandbox, Sockets, TokenFiles,
+        Wake, plan::PlanLimits,
     },
     domain::{
         budget::{DayLimits, micro_dollars},
@@ -185,9 +185,10 @@ impl App {
         let clock = seams.clock.unwrap_or_else(Clock::system);
         let metrics = Metrics::default();
         let (store, instance) = open_store(&config, &metrics).await?;
+        let control = store.control();
         let key = Arc::new(SigningKey::load(config.jwt_secret.as_ref(), &config.data_dir)?);
         let gateway = Arc::new(Gateway::new(models::settings(&config.llm)?).map_err(ModelsError::from)?);
-        let tools = Arc::new(HostTools::new(store.clone(), clock.clone(), config.tool_rates.clone())?);
+        let tools = Arc::new(HostTools::new(control.clone(), clock.clone(), config.tool_rates.clone())?);
         let tokens = WorkerTokens::new(Arc::clone(&key), instance);
         let ceiling = ceiling(&config, &tools);
         let (lease, pulse) = (Duration::from_secs(config.lease_seconds), Pulse::new(clock.clone()));
@@ -200,7 +201,7 @@ impl App {
         let gauge = DiskGauge::new(workspaces.clone(), Arc::clone(&engine));
         let worker_side = worker::router(WorkerApi::new(WorkerApiParts {
             token_files: TokenFiles::new(config.run_dir.clone()),
-            store: store.clone(),
+            store: control.clone(),
             auth: tokens.clone(),
             clock: clock.clone(),
             wake: wake.clone(),
@@ -220,14 +221,14 @@ impl App {
         let sockets = Arc::new(Sockets::new(config.run_dir.clone(), doors.worker(worker_side)));
         let (overfull, logs) = (Overfull::default(), config.data_dir.join("logs"));
         let sweep = DiskSweep {
-            store: store.clone(),
+            store: control.clone(),
             gauge,
             space: space.clone(),
             overfull: overfull.clone(),
             wake: wake.clone(),
         };
         let settings = DispatcherSettings {
-            store: store.clone(),
+            store: control,
             sandbox: Arc::clone(&sandbox),
             sockets: Arc::clone(&sockets),
             workspaces: workspaces.clone(),
@@ -254,12 +255,12 @@ impl App {
             gateway,
             wake,
             ceiling,
+            tasks: calls.clone(),
             metrics: metrics.clone(),
             metrics_door,
             logs: logs.clone(),
             file_work: FileWork::default(),
             uploads: Uploads::new(space),
-            tasks: calls.clone(),
             drain: drain.clone(),
         }));
         let router = doors.public(config.allowed_hosts, public_side);
@@ -390,7 +391,7 @@ async fn supervise(
 }
 
 async fn open_store(config: &Config, metrics: &Metrics) -> Result<(Store, InstanceId), ServeError> {
-    let at_url = |source| ServeError::Store { url: config.database_url.clone(), source };
+    let at_url = |source| ServeError::Store { url: mask_urls(&config.database_url), source };
     let store = Store::open_counted(&config.database_url, metrics.clone()).await.map_err(at_url)?;
     let instance = match config.instance_id {
         Some(instance) => instance,

@@ -75,6 +75,8 @@ pub struct Identity {
     pub role: Role,
     /// The token's own id, by which it is revoked.
     pub jti: String,
+    /// The token is good until then.
+    pub expires_at: DateTime<Utc>,
 }
 
 /// Which worker speaks.
@@ -211,11 +213,12 @@ impl SigningKey {
     pub fn verify(&self, token: &str, now: DateTime<Utc>) -> Result<Identity, TokenError> {
         let claims: PublicClaims = self.open(token, PUBLIC_ISSUER, PUBLIC_AUDIENCE)?;
         in_time(claims.nbf, claims.exp, now)?;
-        let role = Role::parse(&claims.role).ok_or(TokenError::UnknownRole)?;
-        if !is_user_name(&claims.sub) {
-            return Err(TokenError::BadUser);
-        }
-        Ok(Identity { user: claims.sub, role, jti: checked_jti(claims.jti)? })
+        identity(claims)
+    }
+
+    /// Whose a public token is or was: for the record of a refusal, never to let anybody in.
+    pub fn bearer_whatever_the_time(&self, token: &str) -> Result<Identity, TokenError> {
+        identity(self.open(token, PUBLIC_ISSUER, PUBLIC_AUDIENCE)?)
     }
 
     /// A token for one attempt of one job's worker.
@@ -280,6 +283,23 @@ impl SigningKey {
             }
         })
     }
+}
+
+fn identity(claims: PublicClaims) -> Result<Identity, TokenError> {
+    let role = Role::parse(&claims.role).ok_or(TokenError::UnknownRole)?;
+    if !is_user_name(&claims.sub) {
+        return Err(TokenError::BadUser);
+    }
+    let expires_at = whole_second(claims.exp);
+    Ok(Identity { user: claims.sub, role, jti: checked_jti(claims.jti)?, expires_at })
+}
+
+/// The last whole second before a time in a token; beyond what a calendar has, its end.
+fn whole_second(seconds: f64) -> DateTime<Utc> {
+    #[expect(clippy::cast_possible_truncation, reason = "a float becomes the nearest number that there is")]
+    let seconds = seconds as i64;
+    let end = if seconds < 0 { DateTime::<Utc>::MIN_UTC } else { DateTime::<Utc>::MAX_UTC };
+    DateTime::from_timestamp(seconds, 0).unwrap_or(end)
 }
 
 fn new_jti() -> String {

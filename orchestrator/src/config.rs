@@ -7,6 +7,7 @@ mod environment;
 mod layers;
 mod model;
 mod sandbox;
+mod url;
 
 use std::{
     collections::BTreeMap,
@@ -24,6 +25,7 @@ use layers::Layers;
 pub use layers::{ConfigError, Setting};
 pub use model::{LlmKind, LlmProvider, LlmSettings, ModelPrice};
 pub use sandbox::{SandboxMode, SandboxSettings, Transport};
+pub use url::mask_urls;
 
 /// HS256 wants a key as long as its hash.
 const MIN_JWT_SECRET_BYTES: usize = 32;

@@ -113,7 +113,7 @@ pub struct StateCounts {
 /// `GET /api/jobs/summary`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct JobSummary {
+pub struct JobCounts {
     /// The caller's jobs (an admin's: all).
     pub states: StateCounts,
     /// Since midnight UTC.

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
-use crate::{Egress, JobId, TokenUsage, names::wire_names};
+use crate::{Egress, JobId, Metadata, TokenUsage, names::wire_names};
 
 /// Where a job is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -188,7 +187,7 @@ pub struct Job {
     pub priority: i32,
     pub labels: BTreeMap<String, String>,
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
-    pub metadata: Map<String, Value>,
+    pub metadata: Metadata,
     pub limits: Limits,
     pub egress: Option<Egress>,
     pub model: String,
@@ -207,6 +206,82 @@ pub struct Job {
     pub result: Option<JobResult>,
     pub usage: Usage,
     pub container: Option<ContainerInfo>,
+}
+
+/// A job in a list: without its prompt, result and metadata, which may be large.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[expect(missing_docs, reason = "as in Job")]
+pub struct JobSummary {
+    pub id: JobId,
+    pub user_id: String,
+    pub title: String,
+    /// The first 200 characters of the prompt.
+    pub prompt_preview: String,
+    pub mode: JobMode,
+    pub placement: Placement,
+    pub state: JobState,
+    pub reason: Option<JobReason>,
+    pub message: Option<String>,
+    pub priority: i32,
+    pub labels: BTreeMap<String, String>,
+    pub limits: Limits,
+    pub egress: Option<Egress>,
+    pub model: String,
+    pub source: Source,
+    pub routine_id: Option<uuid::Uuid>,
+    pub run_id: Option<uuid::Uuid>,
+    pub parent_id: Option<JobId>,
+    pub restarted_from: Option<JobId>,
+    pub attempt: u32,
+    pub repair_attempts: u32,
+    pub created_at: DateTime<Utc>,
+    pub started_at: Option<DateTime<Utc>>,
+    pub last_activity_at: Option<DateTime<Utc>>,
+    pub cancel_requested_at: Option<DateTime<Utc>>,
+    pub finished_at: Option<DateTime<Utc>>,
+    pub usage: Usage,
+    pub container: Option<ContainerInfo>,
+}
+
+/// Characters of a prompt that a list shows.
+pub const PROMPT_PREVIEW_CHARS: usize = 200;
+
+impl Job {
+    /// As a list shows it.
+    pub fn summary(&self) -> JobSummary {
+        let job = self.clone();
+        JobSummary {
+            id: job.id,
+            user_id: job.user_id,
+            title: job.title,
+            prompt_preview: job.prompt.chars().take(PROMPT_PREVIEW_CHARS).collect(),
+            mode: job.mode,
+            placement: job.placement,
+            state: job.state,
+            reason: job.reason,
+            message: job.message,
+            priority: job.priority,
+            labels: job.labels,
+            limits: job.limits,
+            egress: job.egress,
+            model: job.model,
+            source: job.source,
+            routine_id: job.routine_id,
+            run_id: job.run_id,
+            parent_id: job.parent_id,
+            restarted_from: job.restarted_from,
+            attempt: job.attempt,
+            repair_attempts: job.repair_attempts,
+            created_at: job.created_at,
+            started_at: job.started_at,
+            last_activity_at: job.last_activity_at,
+            cancel_requested_at: job.cancel_requested_at,
+            finished_at: job.finished_at,
+            usage: job.usage,
+            container: job.container,
+        }
+    }
 }
 
 /// What came of it.

@@ -9,13 +9,14 @@ mod event;
 mod file;
 mod ids;
 mod job;
+mod metadata;
 mod names;
 mod problem;
 mod request;
 mod worker;
 
 pub use account::{
-    AuditOutcome, AuditRecord, JobSummary, LlmCallRecord, Page, StateCounts, ToolActionRecord, UsageBy, UsageLine,
+    AuditOutcome, AuditRecord, JobCounts, LlmCallRecord, Page, StateCounts, ToolActionRecord, UsageBy, UsageLine,
 };
 pub use chat::{
     Completion, CompletionRequest, FinishReason, Message, TokenUsage, ToolCall, ToolChoice, ToolDefinition, ToolDomain,
@@ -24,8 +25,10 @@ pub use event::{Event, EventData, EventKind, LogStream, MessageRole, PlanStep};
 pub use file::{FileEntry, FileKind, Unpacked};
 pub use ids::{CallId, InstanceId, JobId, ParseIdError, PromptId};
 pub use job::{
-    ContainerInfo, Job, JobMode, JobReason, JobResult, JobState, Limits, PartialResult, Placement, Source, Usage,
+    ContainerInfo, Job, JobMode, JobReason, JobResult, JobState, JobSummary, Limits, PROMPT_PREVIEW_CHARS,
+    PartialResult, Placement, Source, Usage,
 };
+pub use metadata::{MAX_METADATA_BYTES, Metadata};
 pub use problem::{ErrorCode, FieldError, Problem};
 pub use request::{
     CancelRequest, CreateJob, Egress, EgressInjection, InputFile, LimitsRequest, PromptMode, PromptReceipt,
@@ -33,6 +36,6 @@ pub use request::{
 };
 pub use worker::{
     CompleteReply, CompleteReport, EgressView, EventAck, EventBatch, JobAssignment, PromptDelivery, RateLimitOrigin,
-    ReportedOutcome, SESSION_HEADER, StatusReply, StatusReport, ToolCallReply, ToolCallRequest, ToolErrorKind, ToolFailure,
-    ToolList, WorkerEvent,
+    ReportedOutcome, SESSION_HEADER, StatusReply, StatusReport, ToolCallReply, ToolCallRequest, ToolErrorKind,
+    ToolFailure, ToolList, WorkerEvent,
 };

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
-use crate::{JobMode, PromptId, names::wire_names};
+use crate::{JobMode, Metadata, PromptId, names::wire_names};
 
 /// Limits as asked for: what is left out takes the default.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -120,10 +119,10 @@ pub struct CreateJob {
     /// For filters: at most 64 of 63 and 255 bytes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Kept as given, at most 16 KiB.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    /// Kept as given, at most 64 KiB.
+    #[serde(default, skip_serializing_if = "Metadata::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
-    pub metadata: Map<String, Value>,
+    pub metadata: Metadata,
     /// One of the operator's models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,

@@ -1,6 +1,6 @@
 //! A user of the public API, over real HTTP.
 
-use protocol::{Event, EventData, Job, JobId, JobState};
+use protocol::{Event, EventData, Job, JobId, JobState, JobSummary};
 use reqwest::{Client, Method, RequestBuilder};
 use serde_json::{Value, json};
 
@@ -104,11 +104,11 @@ impl User {
     }
 
     /// Every job that this user sees, newest first, over all pages.
-    pub async fn jobs(&self) -> Vec<Job> {
+    pub async fn jobs(&self) -> Vec<JobSummary> {
         let (mut jobs, mut cursor) = (vec![], String::new());
         loop {
             let page = self.get(&format!("/api/jobs?limit=200{cursor}")).await.expect(200);
-            let items: Vec<Job> = serde_json::from_value(page.body["items"].clone()).expect("jobs");
+            let items: Vec<JobSummary> = serde_json::from_value(page.body["items"].clone()).expect("jobs");
             jobs.extend(items);
             match page.body["next_cursor"].as_str() {
                 Some(next) => cursor = format!("&cursor={next}"),

@@ -14,7 +14,7 @@ use orchestrator::{
     store::Store,
     workspace::ReadSpace,
 };
-use protocol::{Event, EventData, Job, JobReason, JobState};
+use protocol::{Event, EventData, JobReason, JobState, JobSummary};
 use tempfile::TempDir;
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -289,6 +289,11 @@ impl World {
         &self.running.as_ref().expect("the orchestrator runs").base
     }
 
+    /// Changes the configuration, for the next start.
+    pub fn configure(&mut self, change: impl FnOnce(&mut Config)) {
+        change(&mut self.config);
+    }
+
     /// This world's own folder.
     pub fn folder(&self) -> &std::path::Path {
         self.folder.path()
@@ -311,7 +316,7 @@ impl Drop for World {
 }
 
 /// What holds for the events of every finished job, whatever its story.
-pub fn check_events(job: &Job, events: &[Event]) {
+pub fn check_events(job: &JobSummary, events: &[Event]) {
     let seqs: Vec<i64> = events.iter().map(|event| event.seq).collect();
     let expected: Vec<i64> = (1_i64..).take(events.len()).collect();
     assert_eq!(seqs, expected, "numbers without gaps in {}", job.id);

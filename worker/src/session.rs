@@ -11,8 +11,8 @@ use std::{
 };
 
 use agent::{
-    Agent, ApprovalContext, Conversation, DEFAULT_OUTAGE_PATIENCE, LoopOutcome, Reach, RegisterError, Settings, ToolPath,
-    ToolRegistry,
+    Agent, ApprovalContext, Conversation, DEFAULT_OUTAGE_PATIENCE, LoopOutcome, Reach, RegisterError, Settings,
+    ToolPath, ToolRegistry,
 };
 use protocol::{CompleteReply, CompleteReport, ErrorCode, JobAssignment, JobMode, JobReason, Message, ReportedOutcome};
 use tokio::signal::unix::{SignalKind, signal};

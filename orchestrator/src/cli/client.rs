@@ -10,7 +10,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::exit::CliError;
-use crate::config::Environment;
+use crate::config::{Environment, mask_urls};
 
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -42,7 +42,7 @@ impl Client {
     }
 
     pub(super) fn new(url: &str, token: Option<SecretString>) -> Result<Self, CliError> {
-        let wrong = || CliError::Usage(format!("GANTRY_URL={url}: must be such as {DEFAULT_URL}"));
+        let wrong = || CliError::Usage(format!("GANTRY_URL={}: must be such as {DEFAULT_URL}", mask_urls(url)));
         let base = Url::parse(url).map_err(|_| wrong())?;
         if !matches!(base.scheme(), "http" | "https") || base.host().is_none() {
             return Err(wrong());
@@ -122,7 +122,7 @@ impl Client {
         if kind.starts_with("text/event-stream") {
             return Ok(response);
         }
-        Err(CliError::NotGantry { url: self.base.to_string(), cause: format!("content type {kind}") })
+        Err(CliError::NotGantry { url: mask_urls(self.base.as_str()), cause: format!("content type {kind}") })
     }
 
     /// An answer with a good status, or the problem as an error.
@@ -141,13 +141,13 @@ impl Client {
             return CliError::Refused(Box::new(problem));
         }
         let told = super::text::cut(&super::text::one_line(text), MAX_PROBLEM_CHARS);
-        CliError::NotGantry { url: self.base.to_string(), cause: format!("{status} {told}").trim().to_owned() }
+        CliError::NotGantry { url: mask_urls(self.base.as_str()), cause: format!("{status} {told}").trim().to_owned() }
     }
 
     async fn read<T: DeserializeOwned>(&self, response: Response) -> Result<T, CliError> {
         let bytes = response.bytes().await.map_err(|error| self.unreachable(&error))?;
         serde_json::from_slice(&bytes)
-            .map_err(|error| CliError::NotGantry { url: self.base.to_string(), cause: error.to_string() })
+            .map_err(|error| CliError::NotGantry { url: mask_urls(self.base.as_str()), cause: error.to_string() })
     }
 
     /// With the innermost cause, which is the one that says what to mend.
@@ -156,7 +156,7 @@ impl Client {
         while let Some(next) = cause.source() {
             cause = next;
         }
-        CliError::Unreachable { url: self.base.to_string(), cause: cause.to_string() }
+        CliError::Unreachable { url: mask_urls(self.base.as_str()), cause: cause.to_string() }
     }
 }
 

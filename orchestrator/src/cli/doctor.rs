@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     auth::SigningKey,
-    config::{Config, Environment, LlmKind, LlmProvider, SandboxMode},
+    config::{Config, Environment, LlmKind, LlmProvider, SandboxMode, mask_urls},
     engine::{Docker, DockerSettings, Engine as _, ReadinessReason, SandboxReadiness},
     store::Store,
 };
@@ -295,7 +295,7 @@ async fn model(config: &Config) -> Check {
 
 /// Any answer at all will do; only a completion would prove the key, and that costs.
 async fn reach(provider: &LlmProvider) -> Check {
-    let found = format!("{} at {}", provider.model, provider.base_url);
+    let found = format!("{} at {}", provider.model, mask_urls(&provider.base_url));
     let client = reqwest::Client::builder().timeout(REACH_TIMEOUT).build();
     let answer = match client {
         Ok(client) => client.get(&provider.base_url).send().await,

@@ -8,8 +8,8 @@ mod watch;
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{Table, presets};
 use protocol::{
-    CancelRequest, Event, Job, JobId, JobState, Page, PromptMode, PromptReceipt, PromptRequest, RejectRequest,
-    RestartRequest,
+    CancelRequest, Event, Job, JobId, JobState, JobSummary, Page, PromptMode, PromptReceipt, PromptRequest,
+    RejectRequest, RestartRequest,
 };
 use serde::Deserialize;
 
@@ -114,9 +114,15 @@ pub(super) struct ListArgs {
     /// Only with this label; given several times, with all of them
     #[arg(long, value_name = "KEY=VALUE")]
     label: Vec<String>,
+    /// Only this user's; for admins
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
     /// Only with this text in title or prompt
     #[arg(long, value_name = "TEXT")]
     q: Option<String>,
+    /// Only whose id begins or ends so; at least 4 characters
+    #[arg(long, value_name = "PART")]
+    id: Option<String>,
     /// At most so many
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
     limit: u32,
@@ -232,6 +238,9 @@ pub(super) async fn run(command: JobCommand, environment: &Environment, output: 
         JobCommand::Restart { id, prompt, follow } => {
             let prompt = prompt.map(create::text_or_stdin).transpose()?;
             let job: Job = client.post(&format!("/api/jobs/{id}/restart"), &RestartRequest { prompt }, None).await?;
+            if let Some(message) = &job.message {
+                output.note(&format!("gantry: {}", one_line(message)));
+            }
             if follow {
                 return follow::to_the_end(&client, job.id, 0, Detail::Usual, output).await;
             }
@@ -264,17 +273,17 @@ async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<Ex
         let (key, value) = create::label(pair)?;
         query.push(("label", format!("{key}:{value}")));
     }
-    let optional = [("q", args.q), ("cursor", args.cursor)];
+    let optional = [("user", args.user), ("q", args.q), ("id", args.id), ("cursor", args.cursor)];
     query.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
     if args.watch {
         return watch::watch(client, &query, watch::EVERY, output).await;
     }
-    let page: Page<Job> = client.get("/api/jobs", &query).await?;
+    let page: Page<JobSummary> = client.get("/api/jobs", &query).await?;
     output.either(&page, |paint| table(&page, paint))?;
     Ok(Exit::Fine)
 }
 
-fn table(page: &Page<Job>, paint: Paint) -> String {
+fn table(page: &Page<JobSummary>, paint: Paint) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(["id", "state", "created", "title"]);
     for job in &page.items {

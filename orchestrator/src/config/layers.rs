@@ -15,7 +15,7 @@ use secrecy::SecretString;
 use serde::Serialize;
 use toml::Value;
 
-use super::Environment;
+use super::{Environment, url::mask_urls};
 
 /// A secret's file may be this long; more is surely the wrong file.
 const MAX_SECRET_FILE_BYTES: u64 = 64 * 1024;
@@ -31,7 +31,8 @@ pub struct ConfigError {
 impl ConfigError {
     pub(super) fn new(name: impl Into<String>, value: Option<&str>, wanted: impl Into<String>) -> Self {
         // One line whatever was in the value.
-        let value = value.map(|text| text.chars().take(200).map(|c| if c.is_control() { '?' } else { c }).collect());
+        let value =
+            value.map(|text| mask_urls(text).chars().take(200).map(|c| if c.is_control() { '?' } else { c }).collect());
         Self { name: name.into(), value, wanted: wanted.into() }
     }
 }
@@ -174,10 +175,18 @@ impl<'a> Layers<'a> {
     fn record(&mut self, key: &str, value: Option<String>, origin: Option<&Found>, show: Show) {
         let value = match show {
             Show::Masked => value.map(|_| "********".to_owned()),
-            Show::Plain => value.map(without_credentials),
+            Show::Plain => value,
         };
         let origin = origin.map_or_else(|| "default".to_owned(), |found| found.origin.clone());
-        self.settings.push(Setting { key: key.to_owned(), variable: Self::variable(key), value, origin });
+        self.settings.push(Setting { key: key.to_owned(), variable: Self::variable(key), value: None, origin });
+        self.show(key, value);
+    }
+
+    /// Sets what is shown of a setting: the one place where a value enters the list of what is in force.
+    fn show(&mut self, key: &str, value: Option<String>) {
+        if let Some(setting) = self.settings.iter_mut().rfind(|setting| setting.key == key) {
+            setting.value = value.as_deref().map(mask_urls);
+        }
     }
 
     /// An error at the place where `key` is set, or at its variable when it is not.
@@ -214,9 +223,7 @@ impl<'a> Layers<'a> {
 
     fn settled(&mut self, key: &str, value: Option<String>, default: impl FnOnce() -> String) -> String {
         let value = value.unwrap_or_else(default);
-        if let Some(last) = self.settings.last_mut().filter(|last| last.key == key) {
-            last.value = Some(value.clone());
-        }
+        self.show(key, Some(value.clone()));
         value
     }
 
@@ -357,11 +364,9 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// Hides a shown value that holds a password after all.
+    /// Shows what a value amounts to instead of how it was given.
     pub(super) fn show_instead(&mut self, key: &str, value: String) {
-        if let Some(setting) = self.settings.iter_mut().find(|setting| setting.key == key) {
-            setting.value = Some(value);
-        }
+        self.show(key, Some(value));
     }
 
     /// What was read, and what nobody reads: a key of the file or a flag is an error, a variable a warning.
@@ -432,18 +437,4 @@ fn flatten(prefix: &str, value: Value, opaque: &[&str], into: &mut BTreeMap<Stri
             into.insert(prefix.to_owned(), other);
         }
     }
-}
-
-/// A URL's user part and query may hold a password: neither is shown.
-fn without_credentials(value: String) -> String {
-    let Some((scheme, rest)) = value.split_once("://") else {
-        return match value.split_once('?') {
-            Some((start, _)) if value.starts_with("sqlite:") => format!("{start}?********"),
-            _ => value,
-        };
-    };
-    let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-    let host = authority.rsplit_once('@').map_or(authority.to_owned(), |(_, host)| format!("********@{host}"));
-    let path = path.split_once('?').map_or(path.to_owned(), |(start, _)| format!("{start}?********"));
-    format!("{scheme}://{host}{path}")
 }

@@ -2,12 +2,12 @@
 //!
 //! With nothing set the provider is scripted, with the built-in demo script.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use secrecy::SecretString;
 use serde::Deserialize;
 
-use super::{ConfigError, layers::Layers};
+use super::{ConfigError, layers::Layers, url::mask_urls};
 
 /// A primary and this many behind it.
 const MAX_FAILOVER_PROVIDERS: usize = 8;
@@ -29,7 +29,7 @@ pub enum LlmKind {
 }
 
 /// One way to a model.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct LlmProvider {
     /// Names it in records and the log: its wire, with its place in the failover list.
     pub name: String,
@@ -49,6 +49,17 @@ pub struct LlmProvider {
     pub max_output_tokens: Option<u64>,
     /// The model's context; none leaves it to the gateway.
     pub context_tokens: Option<u64>,
+}
+
+impl fmt::Debug for LlmProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LlmProvider")
+            .field("name", &self.name)
+            .field("kind", &self.kind)
+            .field("base_url", &mask_urls(&self.base_url))
+            .field("model", &self.model)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A model's price in US dollars per million tokens.

@@ -239,3 +239,28 @@ fn a_socket_path_over_107_bytes_is_refused(#[case] length: usize, #[case] fits: 
         assert!(error.to_string().starts_with("GANTRY_RUN_DIR="), "{error}");
     }
 }
+
+#[test]
+fn no_secret_of_a_url_is_shown() {
+    let file = "[llm]\nprovider = 'openai'\nmodel = 'm'\nbase_url = 'http://bob:hunter2@127.0.0.1:9/v1?key=abc'\n\
+        [[llm.failover]]\nprovider = 'ollama'\nmodel = 'n'\nbase_url = 'http://eve:hunter2@127.0.0.1:9?key=abc'";
+    let variables = [
+        ("GANTRY_DATABASE_URL", "sqlite:///tmp/x.db?key=abc"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://bob:hunter2@127.0.0.1:4318"),
+        ("DOCKER_HOST", "tcp://bob:hunter2@127.0.0.1:2375"),
+    ];
+    let config = load_with(file, &variables, &[("egress_ceiling", "https://bob:hunter2@a,b")]).unwrap();
+    assert_eq!(config.llm.primary.base_url, "http://bob:hunter2@127.0.0.1:9/v1?key=abc", "used as given");
+    assert_eq!(config.database_url, "sqlite:///tmp/x.db?key=abc");
+    for shown in [format!("{config:?}"), serde_json::to_string(&config.settings).unwrap(), format!("{:?}", config.llm)]
+    {
+        assert!(!shown.contains("hunter2") && !shown.contains("abc"), "{shown}");
+    }
+    let shown = |key: &str| config.settings.iter().find(|s| s.key == key).and_then(|s| s.value.clone());
+    assert_eq!(shown("llm.base_url").as_deref(), Some("http://********@127.0.0.1:9/v1?key=********"));
+    assert_eq!(shown("database_url").as_deref(), Some("sqlite:///tmp/x.db?key=********"));
+
+    let wrong = [("GANTRY_LLM_PROVIDER", "openai"), ("GANTRY_LLM_BASE_URL", "ftp://bob:hunter2@host/?key=abc")];
+    let error = load_with("", &wrong, &[]).unwrap_err().to_string();
+    assert!(error.contains("ftp://********@host/?key=********") && !error.contains("hunter2"), "{error}");
+}

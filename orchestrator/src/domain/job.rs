@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{
-    CompleteReport, ContainerInfo, EventData, Job, JobId, JobMode, JobReason, JobResult, JobState, Limits,
+    CompleteReport, ContainerInfo, EventData, Job, JobId, JobMode, JobReason, JobResult, JobState, Limits, Metadata,
     PartialResult, Placement, ReportedOutcome, Source, Usage,
 };
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 pub use session::{SessionMatch, WorkerSession};
 
@@ -43,7 +43,7 @@ pub struct JobRecord {
     pub message: Option<String>,
     pub priority: i32,
     pub labels: BTreeMap<String, String>,
-    pub metadata: Map<String, Value>,
+    pub metadata: Metadata,
     pub limits: Limits,
     /// The narrowing list of the request.
     pub tools: Option<Vec<String>>,

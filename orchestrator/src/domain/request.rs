@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use protocol::{CreateJob, FieldError, InputFile, JobMode, Limits, LimitsRequest};
+use protocol::{CreateJob, FieldError, InputFile, JobMode, Limits, LimitsRequest, MAX_METADATA_BYTES};
 
 /// Longest prompt in bytes; longer texts belong into a file.
 pub const MAX_PROMPT_BYTES: usize = 256 * 1024;
@@ -20,10 +20,10 @@ pub const MAX_PATH_BYTES: usize = 1_024;
 const MAX_COMPONENT_BYTES: usize = 255;
 /// Folders within folders in a workspace: as deep as anything walks there.
 pub const MAX_PATH_DEPTH: usize = 128;
-const MAX_LABELS: usize = 64;
+/// Labels of a job, and of a filter.
+pub const MAX_LABELS: usize = 64;
 const MAX_LABEL_KEY_BYTES: usize = 63;
 const MAX_LABEL_VALUE_BYTES: usize = 255;
-const MAX_METADATA_BYTES: usize = 16 * 1024;
 const MAX_PRIORITY: i32 = 100;
 /// As the operator's own ceiling at most.
 const MAX_TOKENS: u64 = 1_000_000_000_000;
@@ -72,6 +72,95 @@ pub struct Ceiling {
     pub models: Vec<String>,
     /// Tools a job may name.
     pub tools: Vec<String>,
+}
+
+/// What an earlier job was allowed, as far as today's operator allows it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recalled {
+    /// Each limit at most today's ceiling.
+    pub limits: Limits,
+    /// The old one, or today's default when it is no longer offered.
+    pub image: String,
+    /// The same.
+    pub model: String,
+    /// The tools that are still there.
+    pub tools: Option<Vec<String>>,
+    /// What is not as it was, in words; empty when nothing is.
+    pub changes: Vec<String>,
+}
+
+impl Ceiling {
+    /// Holds what an earlier job was allowed to today's ceilings.
+    pub fn recall(&self, limits: &Limits, (image, model): (&str, &str), tools: Option<&[String]>) -> Recalled {
+        let mut changes = Vec::new();
+        let limits = self.cut(limits, &mut changes);
+        let mut known = |what: &str, name: &str, default: &str, list: &[String]| {
+            if name == default || list.iter().any(|one| one == name) {
+                return name.to_owned();
+            }
+            changes.push(format!("{what} {name} is no longer offered: {default}"));
+            default.to_owned()
+        };
+        let image = known("image", image, &self.default_image, &self.images);
+        let model = known("model", model, &self.default_model, &self.models);
+        let tools = tools.map(|tools| {
+            let (kept, gone): (Vec<_>, Vec<_>) = tools.iter().cloned().partition(|tool| self.tools.contains(tool));
+            if !gone.is_empty() {
+                changes.push(format!("tools that are no longer offered: {}", gone.join(", ")));
+            }
+            kept
+        });
+        Recalled { limits, image, model, tools, changes }
+    }
+
+    fn cut(&self, old: &Limits, changes: &mut Vec<String>) -> Limits {
+        let top = &self.limits;
+        let mut whole = |name: &str, old: u64, top: u64| {
+            if old > top {
+                changes.push(format!("{name} {old} -> {top}"));
+            }
+            old.min(top)
+        };
+        let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        let limits = Limits {
+            timeout_seconds: whole("timeout_seconds", old.timeout_seconds, top.timeout_seconds),
+            max_iterations: narrow(whole("max_iterations", old.max_iterations.into(), top.max_iterations.into())),
+            max_tool_calls: narrow(whole("max_tool_calls", old.max_tool_calls.into(), top.max_tool_calls.into())),
+            max_children: narrow(whole("max_children", old.max_children.into(), top.max_children.into())),
+            memory_mb: whole("memory_mb", old.memory_mb, top.memory_mb),
+            pids: narrow(whole("pids", old.pids.into(), top.pids.into())),
+            disk_mb: whole("disk_mb", old.disk_mb, top.disk_mb),
+            // 0 is no limit on either side.
+            max_tokens: match (old.max_tokens, top.max_tokens) {
+                (old, 0) => old,
+                (0, top) => whole("max_tokens", u64::MAX, top),
+                (old, top) => whole("max_tokens", old, top),
+            },
+            cpus: old.cpus.min(top.cpus),
+            max_cost_usd: match (old.max_cost_usd, top.max_cost_usd) {
+                (old, top) if top <= 0.0 => old,
+                (old, top) if old <= 0.0 => top,
+                (old, top) => old.min(top),
+            },
+        };
+        for (name, old, new) in
+            [("cpus", old.cpus, limits.cpus), ("max_cost_usd", old.max_cost_usd, limits.max_cost_usd)]
+        {
+            if (old - new).abs() > f64::EPSILON {
+                let old = if old > 0.0 { old.to_string() } else { "no limit".to_owned() };
+                changes.push(format!("{name} {old} -> {new}"));
+            }
+        }
+        for change in changes {
+            *change = change.replace(&u64::MAX.to_string(), "no limit");
+        }
+        limits
+    }
+}
+
+/// A priority that jobs may have, nearest to an old one.
+pub fn within_priorities(old: i32) -> i32 {
+    old.clamp(-MAX_PRIORITY, MAX_PRIORITY)
 }
 
 /// A request that holds.
@@ -190,7 +279,7 @@ fn check_text(request: &CreateJob, errors: &mut Errors) {
             errors.add("title", "must be one line without control characters");
         }
     }
-    if request.priority.abs() > MAX_PRIORITY {
+    if !(-MAX_PRIORITY..=MAX_PRIORITY).contains(&request.priority) {
         errors.add("priority", format!("must be from -{MAX_PRIORITY} to {MAX_PRIORITY}"));
     }
 }
@@ -221,10 +310,8 @@ fn check_lists(request: &CreateJob, errors: &mut Errors) {
         errors.add("labels", format!("must be at most {MAX_LABELS}"));
     }
     for (key, value) in &request.labels {
-        let plain = key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'/'));
-        if key.is_empty() || key.len() > MAX_LABEL_KEY_BYTES || !plain {
+        if let Err(rule) = check_label_key(key) {
             let shown: String = key.chars().take(MAX_LABEL_KEY_BYTES).collect();
-            let rule = format!("the key must be 1 to {MAX_LABEL_KEY_BYTES} of letters, digits, _ - . /");
             errors.add(format!("labels.{shown}"), rule);
         }
         if value.len() > MAX_LABEL_VALUE_BYTES || value.chars().any(char::is_control) {
@@ -232,13 +319,21 @@ fn check_lists(request: &CreateJob, errors: &mut Errors) {
             errors.add(format!("labels.{key}"), rule);
         }
     }
-    let metadata_bytes = serde_json::to_string(&request.metadata).map_or(usize::MAX, |text| text.len());
-    if metadata_bytes > MAX_METADATA_BYTES {
+    if request.metadata.as_json().len() > MAX_METADATA_BYTES {
         errors.add("metadata", format!("must be at most {MAX_METADATA_BYTES} bytes of JSON"));
     }
-    if serde_json::to_string(&request.metadata).is_ok_and(|text| text.contains("\\u0000")) {
+    if request.metadata.as_json().contains("\\u0000") {
         errors.add("metadata", "must not contain NUL characters");
     }
+}
+
+/// Checks a label's key.
+pub fn check_label_key(key: &str) -> Result<(), String> {
+    let plain = key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'/'));
+    if plain && (1..=MAX_LABEL_KEY_BYTES).contains(&key.len()) {
+        return Ok(());
+    }
+    Err(format!("the key must be 1 to {MAX_LABEL_KEY_BYTES} of letters, digits, _ - . /"))
 }
 
 fn choose(field: &str, asked: Option<&str>, default: &str, list: &[String], errors: &mut Errors) -> String {

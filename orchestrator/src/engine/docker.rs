@@ -271,15 +271,15 @@ impl Engine for Docker {
     }
 
     fn pause<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
-        Box::pin(async move { self.noted(self.freeze(name).await) })
+        Box::pin(async move { self.freeze(name).await })
     }
 
     fn unpause<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
-        Box::pin(async move { self.noted(self.thaw(name).await) })
+        Box::pin(async move { self.thaw(name).await })
     }
 
     fn pid<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<u32>, EngineError>> {
-        Box::pin(async move { self.noted(self.first_process(name).await) })
+        Box::pin(async move { self.first_process(name).await })
     }
 
     fn logs<'a>(&'a self, name: &'a str, max_bytes: usize) -> BoxFuture<'a, Result<String, EngineError>> {

@@ -281,10 +281,8 @@ fn harden(headers: &mut HeaderMap) {
     }
     // A handler that knows better (a page, a stream, an asset) has said so itself.
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
-    if headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/")) {
-        let nothing = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
-        headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(nothing);
-    }
+    let nothing = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
+    headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(nothing);
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the layer's signature")]

@@ -198,6 +198,8 @@ impl ApiError {
     }
 }
 
+/// What may pass in the store has mostly passed by then: a write of another process, a checkpoint.
+const STORE_RETRY: Duration = Duration::from_secs(2);
 const RETRY_AFTER: HeaderName = header::RETRY_AFTER;
 
 /// How an error travels from a handler to the frame, and to several callers of one thing.
@@ -226,6 +228,11 @@ impl IntoResponse for ApiError {
 
 impl From<crate::store::StoreError> for ApiError {
     fn from(error: crate::store::StoreError) -> Self {
+        if error.may_pass() {
+            return Self::new(ErrorCode::Unavailable, "the database is busy; try again in a moment")
+                .with_retry_after(STORE_RETRY)
+                .with_source(error);
+        }
         Self::internal(error)
     }
 }

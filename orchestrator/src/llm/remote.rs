@@ -13,6 +13,7 @@ use genai::{
 use protocol::{Completion, CompletionRequest, TokenUsage};
 use secrecy::{ExposeSecret, SecretString};
 
+use self::address::Address;
 use super::{
     arguments,
     fault::Fault,
@@ -20,6 +21,7 @@ use super::{
     settings::{ErrorKind, GatewayError, ProviderSettings},
 };
 
+mod address;
 mod errors;
 mod reply;
 mod request;
@@ -59,6 +61,7 @@ pub(super) struct Remote {
     kind: RemoteKind,
     client: genai::Client,
     endpoint: Endpoint,
+    address: Address,
     api_key: Option<SecretString>,
     silence: Duration,
 }
@@ -66,7 +69,7 @@ pub(super) struct Remote {
 impl Remote {
     pub(super) fn new(kind: RemoteKind, settings: &ProviderSettings) -> Result<Self, GatewayError> {
         let wrong = |field, message: String| GatewayError::Provider { provider: settings.name.clone(), field, message };
-        let base = base_url(kind, settings.base_url.as_deref()).map_err(|message| wrong("base_url", message))?;
+        let address = Address::of(kind, settings.base_url.as_deref()).map_err(|message| wrong("base_url", message))?;
         let http = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT.min(settings.timeout))
             // A key in a provider's own header would follow a redirect to another host.
@@ -78,7 +81,8 @@ impl Remote {
         Ok(Self {
             kind,
             client,
-            endpoint: Endpoint::from_owned(base),
+            endpoint: Endpoint::from_owned(address.base.as_str()),
+            address,
             api_key: settings.api_key.clone(),
             silence: settings.timeout,
         })
@@ -109,7 +113,13 @@ impl Remote {
             auth: AuthData::Key(self.api_key.as_ref().map_or("none", |key| key.expose_secret()).to_owned()),
             model: genai::ModelIden::new(self.kind.adapter(), request::safe_model_name(self.kind, model)),
         };
-        let options = request::options(self.kind, model, request, self.silence, self.api_key.as_ref());
+        let mut options = request::options(self.kind, model, request, self.silence, self.api_key.as_ref());
+        // A key goes into the same header on all wires but Anthropic's, and then it stands alone there.
+        if let Some(basic) = &self.address.authorization
+            && (self.api_key.is_none() || self.kind == RemoteKind::Anthropic)
+        {
+            options = options.with_extra_headers([("Authorization", basic.expose_secret().to_owned())]);
+        }
         let answer = match self.client.exec_chat_stream(target, chat, Some(&options)).await {
             Ok(response) => drink(self.kind, response.stream, Seen::of(request, wasted)).await,
             Err(error) => Err(errors::fault(error)),
@@ -117,9 +127,10 @@ impl Remote {
         answer.map_err(|fault| self.without_key(fault))
     }
 
-    /// Some providers quote the key in their refusal. One of a letter or two is a placeholder for an endpoint that wants none,
+    /// Some providers quote the key or the address in their refusal. One of a letter or two is a placeholder for an endpoint that wants none,
     /// and stands in every word.
     fn without_key(&self, mut fault: Fault) -> Fault {
+        fault.message = self.address.hide(&fault.message);
         if let Some(key) = &self.api_key
             && key.expose_secret().len() >= MIN_KEY_BYTES
         {
@@ -127,26 +138,6 @@ impl Remote {
         }
         fault
     }
-}
-
-/// The library joins paths to the base, so that without its last slash the last part would be lost.
-fn base_url(kind: RemoteKind, told: Option<&str>) -> Result<String, String> {
-    let Some(told) = told.map(str::trim).filter(|told| !told.is_empty()) else {
-        return Ok(kind.own_address().to_owned());
-    };
-    let url = reqwest::Url::parse(told).map_err(|error| format!("'{told}' is no URL: {error}"))?;
-    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-        return Err(format!("'{told}': give http:// or https:// and a host"));
-    }
-    let mut base = told.to_owned();
-    if !base.ends_with('/') {
-        base.push('/');
-    }
-    // Anthropic's own clients take the address without the version.
-    if kind == RemoteKind::Anthropic && url.path() == "/" {
-        base.push_str("v1/");
-    }
-    Ok(base)
 }
 
 /// What has come so far. An answer that ends otherwise than well, or is dropped half-way, is paid for all the same.
@@ -223,22 +214,7 @@ fn finish(kind: RemoteKind, end: StreamEnd, mut seen: Seen<'_>) -> Result<Comple
 
 #[cfg(test)]
 mod tests {
-    use rstest::rstest;
-
     use super::*;
-
-    #[rstest]
-    #[case(RemoteKind::OpenAi, None, "https://api.openai.com/v1/")]
-    #[case(RemoteKind::OpenAi, Some(" "), "https://api.openai.com/v1/")]
-    #[case(RemoteKind::OpenAi, Some("http://host:1/v1"), "http://host:1/v1/")]
-    #[case(RemoteKind::OpenAi, Some("http://host:1/v1/"), "http://host:1/v1/")]
-    #[case(RemoteKind::OpenAi, Some("http://host:1"), "http://host:1/")]
-    #[case(RemoteKind::Anthropic, Some("http://host:1"), "http://host:1/v1/")]
-    #[case(RemoteKind::Anthropic, Some("http://host:1/proxy/v1"), "http://host:1/proxy/v1/")]
-    #[case(RemoteKind::Ollama, Some("http://host:1"), "http://host:1/")]
-    fn base_urls(#[case] kind: RemoteKind, #[case] told: Option<&str>, #[case] expected: &str) {
-        assert_eq!(base_url(kind, told).as_deref(), Ok(expected));
-    }
 
     #[test]
     fn an_answer_that_nobody_waits_for_is_paid_for_as_far_as_it_came() {
@@ -262,13 +238,5 @@ mod tests {
         (seen.text_bytes, seen.whole) = (400, true);
         drop(seen);
         assert_eq!(wasted, expected, "a whole answer tells its own usage");
-    }
-
-    #[rstest]
-    #[case("host:1/v1")]
-    #[case("/v1")]
-    #[case("ftp://host/v1")]
-    fn what_is_no_address_is_refused(#[case] told: &str) {
-        assert!(base_url(RemoteKind::OpenAi, Some(told)).is_err());
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use futures_util::TryStreamExt as _;
 use protocol::{
     CallId, Completion, EventData, JobId, LlmCallRecord, Message, TokenUsage, ToolActionRecord, ToolCallReply,
 };
@@ -16,8 +17,8 @@ use super::{
 };
 use crate::{domain::transcript, telemetry::metrics::ModelCall};
 
-/// Of a transcript, read at once.
-const EVENTS_A_PAGE: u32 = 1_000;
+/// Most bytes of a transcript's events, and of the answers beside them: twice what a context of a million tokens holds.
+const MAX_TRANSCRIPT_BYTES: usize = 8 * 1024 * 1024;
 
 /// One model call, over.
 #[derive(Debug, Clone, PartialEq)]
@@ -185,25 +186,27 @@ impl Store {
         Ok(notice)
     }
 
-    /// The conversation that earlier attempts of a job had; empty when they had none.
+    /// The conversation that earlier attempts of a job had, the newest part of it when it is long; empty when they had none.
+    /// One is rebuilt at a time: it is the largest thing that is read here.
     pub async fn transcript(&self, job: JobId) -> Result<Vec<Message>, StoreError> {
-        let answers: Vec<String> =
-            sqlx::query_scalar("SELECT answer FROM llm_calls WHERE job_id = $1 AND answer IS NOT NULL ORDER BY at")
-                .bind(*job.as_uuid())
-                .fetch_all(&self.read)
-                .await?;
+        let _turn = self.transcripts.lock().await;
+        let mut rows = sqlx::query_scalar::<_, String>(
+            "SELECT answer FROM llm_calls WHERE job_id = $1 AND answer IS NOT NULL ORDER BY at DESC",
+        )
+        .bind(*job.as_uuid())
+        .fetch(&self.read);
         let place = Place { table: "llm_calls", id: *job.as_uuid() };
-        let answers: Vec<Completion> =
-            answers.iter().map(|answer| place.json("answer", answer)).collect::<Result<_, _>>()?;
-        let (mut events, mut after, mut more) = (Vec::new(), 0, true);
-        while more {
-            let page = self.events(job, after, EVENTS_A_PAGE, None).await?;
-            after = page.items.last().map_or(after, |event| event.seq);
-            more = page.more;
-            for event in page.items {
-                events.push(event.parse()?);
+        let (mut answers, mut bytes) = (Vec::<Completion>::new(), 0);
+        while let Some(answer) = rows.try_next().await? {
+            bytes += answer.len();
+            if bytes > MAX_TRANSCRIPT_BYTES {
+                break;
             }
+            answers.push(place.json("answer", &answer)?);
         }
+        drop(rows);
+        answers.reverse();
+        let events = self.conversation(job, MAX_TRANSCRIPT_BYTES).await?;
         Ok(transcript::rebuild(events, &answers))
     }
 

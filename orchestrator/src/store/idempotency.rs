@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::{Connection, Store, StoreError};
+use super::{Connection, QueueFull, Store, StoreError};
 
 /// How long a key is honoured (contract: api, "honoured for 24 h per user").
 const KEPT: TimeDelta = TimeDelta::hours(24);
@@ -32,6 +32,8 @@ pub enum Claim {
     },
     /// Seen with another request.
     Mismatch,
+    /// Not seen before, and not done: as many jobs wait as may.
+    QueueFull(QueueFull),
 }
 
 impl Store {
@@ -70,10 +72,11 @@ pub(super) async fn insert(
     now: DateTime<Utc>,
     (status, body): (u16, &str),
 ) -> Result<(), StoreError> {
-    // What is over goes when something new comes: no sweep of its own.
-    sqlx::query("DELETE FROM idempotency_keys WHERE created_at <= $1").bind(now - KEPT).execute(&mut *tx).await?;
+    // One of the same name that is over may be there until the next sweep takes it.
     sqlx::query(
-        "INSERT INTO idempotency_keys (user_id, key, digest, created_at, status, body) VALUES ($1, $2, $3, $4, $5, $6)",
+        "INSERT INTO idempotency_keys (user_id, key, digest, created_at, status, body) VALUES ($1, $2, $3, $4, $5, $6) \
+         ON CONFLICT (user_id, key) DO UPDATE SET digest = excluded.digest, created_at = excluded.created_at, \
+         status = excluded.status, body = excluded.body",
     )
     .bind(key.user)
     .bind(key.key)

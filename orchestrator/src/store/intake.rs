@@ -63,6 +63,16 @@ struct Batch {
     attempt: u32,
     at: DateTime<Utc>,
     events: Vec<WorkerEvent>,
+    keeps: fn(EventKind) -> bool,
+}
+
+/// Events as a worker sent them.
+#[derive(Debug)]
+pub struct WorkerBatch {
+    /// In order.
+    pub events: Vec<WorkerEvent>,
+    /// Which kinds are stored; the numbers of the others are taken as sent all the same.
+    pub keeps: fn(EventKind) -> bool,
 }
 
 impl Intake {
@@ -98,10 +108,11 @@ impl Store {
         job: JobId,
         attempt: u32,
         now: DateTime<Utc>,
-        events: Vec<WorkerEvent>,
+        batch: WorkerBatch,
     ) -> Result<Appended, StoreError> {
         let (answer, mut answered) = oneshot::channel();
-        self.intake.push(Waiting { batch: Batch { job, attempt, at: now, events }, answer });
+        let WorkerBatch { events, keeps } = batch;
+        self.intake.push(Waiting { batch: Batch { job, attempt, at: now, events, keeps }, answer });
         loop {
             let writer = tokio::select! {
                 biased;
@@ -160,7 +171,7 @@ async fn append_all(writer: &mut Connection, batches: &[Batch]) -> Result<Vec<Ap
             },
         };
         events::number(&mut rows, part.of, last_seq, &part.events)?;
-        appended.push(Appended::Stored { last_client_seq: part.until() });
+        appended.push(Appended::Stored { last_client_seq: part.until });
         parts.push(part);
     }
     events::insert_rows(&mut tx, &rows).await?;
@@ -177,6 +188,9 @@ struct Part<'a> {
     of: (JobId, u32, DateTime<Utc>),
     /// The number before the first.
     known: u64,
+    /// The last number.
+    until: u64,
+    /// Those that are stored.
     events: Vec<&'a EventData>,
 }
 
@@ -185,8 +199,10 @@ impl<'a> Part<'a> {
     fn all_of(batch: &'a Batch) -> Option<Self> {
         let first = batch.events.first()?.client_seq;
         let in_order = batch.events.iter().zip(first..).all(|(event, due)| event.client_seq == due);
-        let events = batch.events.iter().map(|event| &event.data).collect();
-        Some(Self { of: batch.of(), known: first.checked_sub(1)?, events }).filter(|_| in_order)
+        let events = batch.events.iter().map(|event| &event.data).filter(|data| (batch.keeps)(data.kind())).collect();
+        let known = first.checked_sub(1)?;
+        let until = known + batch.events.len() as u64;
+        Some(Self { of: batch.of(), known, until, events }).filter(|_| in_order)
     }
 
     /// What is not stored yet; the answer, when there is nothing to store.
@@ -199,21 +215,19 @@ impl<'a> Part<'a> {
         .fetch_optional(tx)
         .await?;
         let Some(known) = known.and_then(|seq| u64::try_from(seq).ok()) else { return Ok(Err(Appended::Fenced)) };
-        let mut part = Self { of: batch.of(), known, events: Vec::with_capacity(batch.events.len()) };
+        let mut part = Self { of: batch.of(), known, until: known, events: Vec::with_capacity(batch.events.len()) };
         for event in batch.events.iter().filter(|event| event.client_seq > known) {
-            let expected = part.until() + 1;
+            let expected = part.until + 1;
             if event.client_seq != expected {
                 return Ok(Err(Appended::Gap { expected }));
             }
-            part.events.push(&event.data);
+            part.until = expected;
+            if (batch.keeps)(event.data.kind()) {
+                part.events.push(&event.data);
+            }
         }
-        let nothing = part.events.is_empty();
+        let nothing = part.until == known;
         Ok(if nothing { Err(Appended::Stored { last_client_seq: known }) } else { Ok(part) })
-    }
-
-    /// The last number.
-    fn until(&self) -> u64 {
-        self.known + self.events.len() as u64
     }
 }
 
@@ -235,7 +249,7 @@ async fn advance(tx: &mut Connection, parts: Vec<&Part<'_>>) -> Result<BTreeMap<
         row.push_bind(*job.as_uuid())
             .push_bind(i64::from(attempt))
             .push_bind(column(part.known))
-            .push_bind(column(part.until()))
+            .push_bind(column(part.until))
             .push_bind(column(part.events.len() as u64))
             .push_bind(column(tool_calls as u64))
             .push_bind(at);

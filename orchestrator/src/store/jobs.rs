@@ -1,35 +1,32 @@
-//! Jobs: made, found, counted.
+//! Jobs: made, loaded, counted; those that the dispatcher looks after.
 
 use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
-use protocol::{ContainerInfo, JobId, JobState, JobSummary, Limits, StateCounts, Usage};
-use sqlx::{FromRow as _, QueryBuilder, Row as _, Sqlite, sqlite::SqliteRow};
+use protocol::{ContainerInfo, JobCounts, JobId, JobState, Limits, StateCounts};
+use sqlx::{FromRow as _, Row as _, sqlite::SqliteRow};
 use uuid::Uuid;
 
 use super::{
     Connection, Store, StoreError, events,
     idempotency::{self, Claim, Key},
     lifecycle,
-    rows::{JobRow, column, dollars, job_columns, text},
+    rows::{JobRow, Place, column, count, job_columns, text},
 };
 use crate::domain::job::{JobRecord, NoChild, Step};
 
-/// Which jobs to list.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct JobFilter {
-    /// Only this user's; none = everybody's (an admin asks).
-    pub user: Option<String>,
-    /// Only in one of these states; empty = any.
-    pub states: Vec<JobState>,
-    /// Only with all of these labels.
-    pub labels: Vec<(String, String)>,
-    /// Only with this text in title or prompt, without regard to ASCII case.
-    pub text: Option<String>,
-    /// Only older than this one.
-    pub before: Option<JobId>,
-    /// At most so many.
-    pub limit: u32,
+/// Jobs of one user that wait in pending, held ones too (contract: api, "no queue cap under 10 000").
+pub const MAX_PENDING_PER_USER: u32 = 10_000;
+/// The same of all users: ten who have queued all they may.
+pub const MAX_PENDING: u32 = 10 * MAX_PENDING_PER_USER;
+
+/// Which queue has no room for another job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueFull {
+    /// The user's.
+    User,
+    /// That of all users.
+    Instance,
 }
 
 /// What the dispatcher looks after.
@@ -78,6 +75,9 @@ impl Store {
             && let Some(known) = idempotency::lookup(&mut tx, key, now).await?
         {
             return Ok(known);
+        }
+        if let Some(full) = full_queue(&mut tx, &job.user_id).await? {
+            return Ok(Claim::QueueFull(full));
         }
         let Step { job, events } = job.born();
         insert(&mut tx, &job).await?;
@@ -132,38 +132,6 @@ impl Store {
         .fetch_optional(&self.read)
         .await?;
         Ok(stops)
-    }
-
-    /// Jobs, newest first.
-    pub async fn jobs(&self, filter: &JobFilter) -> Result<Vec<JobRecord>, StoreError> {
-        let mut query = QueryBuilder::<Sqlite>::new(concat!("SELECT ", job_columns!(), " FROM jobs WHERE 1 = 1"));
-        if let Some(user) = &filter.user {
-            query.push(" AND user_id = ").push_bind(user);
-        }
-        if !filter.states.is_empty() {
-            query.push(" AND state IN (");
-            let mut list = query.separated(", ");
-            for state in &filter.states {
-                list.push_bind(state.as_str());
-            }
-            query.push(")");
-        }
-        for (key, value) in &filter.labels {
-            query.push(" AND labels ->> ").push_bind(key).push(" = ").push_bind(value);
-        }
-        if let Some(words) = &filter.text {
-            let escaped = words.to_lowercase().replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
-            query
-                .push(" AND lower(title || ' ' || prompt) LIKE ")
-                .push_bind(format!("%{escaped}%"))
-                .push(" ESCAPE '\\'");
-        }
-        if let Some(before) = filter.before {
-            query.push(" AND id < ").push_bind(*before.as_uuid());
-        }
-        query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit));
-        let rows: Vec<JobRow> = query.build_query_as().fetch_all(&self.read).await?;
-        rows.into_iter().map(JobRow::into_record).collect()
     }
 
     /// Everything the dispatcher looks after: all that runs, and of each user's queue as many as could be started, first the
@@ -247,59 +215,46 @@ impl Store {
     }
 
     /// Counts by state and what was used since `midnight`.
-    pub async fn summary(&self, user: Option<&str>, midnight: DateTime<Utc>) -> Result<JobSummary, StoreError> {
-        let counted: Vec<(String, i64)> =
-            sqlx::query_as("SELECT state, COUNT(*) FROM jobs WHERE ($1 IS NULL OR user_id = $1) GROUP BY state")
-                .bind(user)
-                .fetch_all(&self.read)
-                .await?;
+    pub async fn summary(&self, user: Option<&str>, midnight: DateTime<Utc>) -> Result<JobCounts, StoreError> {
+        let counted: Vec<(String, i64)> = match user {
+            Some(user) => {
+                sqlx::query_as("SELECT state, COUNT(*) FROM jobs WHERE user_id = $1 GROUP BY state")
+                    .bind(user)
+                    .fetch_all(&self.read)
+                    .await?
+            }
+            None => sqlx::query_as("SELECT state, COUNT(*) FROM jobs GROUP BY state").fetch_all(&self.read).await?,
+        };
         let mut states = StateCounts::default();
-        for (state, count) in counted {
-            let count = u64::try_from(count).unwrap_or(0);
+        for (state, jobs) in counted {
+            let jobs = count(jobs);
             match JobState::parse(&state) {
-                Some(JobState::Pending) => states.pending = count,
-                Some(JobState::InProgress) => states.in_progress = count,
-                Some(JobState::Completed) => states.completed = count,
-                Some(JobState::Submitted) => states.submitted = count,
-                Some(JobState::Accepted) => states.accepted = count,
-                Some(JobState::Failed) => states.failed = count,
-                Some(JobState::Stuck) => states.stuck = count,
-                Some(JobState::Cancelled) => states.cancelled = count,
-                None => return Err(super::rows::Place { table: "jobs", id: Uuid::nil() }.wrong("state")),
+                Some(JobState::Pending) => states.pending = jobs,
+                Some(JobState::InProgress) => states.in_progress = jobs,
+                Some(JobState::Completed) => states.completed = jobs,
+                Some(JobState::Submitted) => states.submitted = jobs,
+                Some(JobState::Accepted) => states.accepted = jobs,
+                Some(JobState::Failed) => states.failed = jobs,
+                Some(JobState::Stuck) => states.stuck = jobs,
+                Some(JobState::Cancelled) => states.cancelled = jobs,
+                None => return Err(Place { table: "jobs", id: Uuid::nil() }.wrong("state")),
             }
         }
-        let spent: (i64, i64, i64, i64, i64, i64) = sqlx::query_as(
-            "SELECT COALESCE(SUM(c.input_tokens), 0), COALESCE(SUM(c.output_tokens), 0), \
-             COALESCE(SUM(c.cache_read_tokens), 0), COALESCE(SUM(c.cache_write_tokens), 0), \
-             COALESCE(SUM(c.cost_micro_usd), 0), COUNT(*) FROM llm_calls c JOIN jobs j ON j.id = c.job_id \
-             WHERE c.at >= $1 AND ($2 IS NULL OR j.user_id = $2)",
-        )
-        .bind(midnight)
-        .bind(user)
-        .fetch_one(&self.read)
-        .await?;
-        let tools: i64 = sqlx::query_scalar(
-            "SELECT COUNT(*) FROM job_actions a JOIN jobs j ON j.id = a.job_id \
-             WHERE a.at >= $1 AND ($2 IS NULL OR j.user_id = $2)",
-        )
-        .bind(midnight)
-        .bind(user)
-        .fetch_one(&self.read)
-        .await?;
-        let count = |number: i64| u64::try_from(number).unwrap_or(0);
-        let usage_today = Usage {
-            input_tokens: count(spent.0),
-            output_tokens: count(spent.1),
-            cache_read_tokens: count(spent.2),
-            cache_write_tokens: count(spent.3),
-            cost_usd: dollars(spent.4),
-            llm_calls: count(spent.5),
-            tool_calls: count(tools),
-            // An iteration is one model call.
-            iterations: count(spent.5),
-        };
-        Ok(JobSummary { states, usage_today })
+        Ok(JobCounts { states, usage_today: self.usage_since(user, midnight).await? })
     }
+}
+
+/// Whether a user may queue no more jobs, or nobody may.
+async fn full_queue(tx: &mut Connection, user: &str) -> Result<Option<QueueFull>, StoreError> {
+    let own: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM jobs WHERE user_id = $1 AND state = 'pending'")
+        .bind(user)
+        .fetch_one(&mut *tx)
+        .await?;
+    if own >= i64::from(MAX_PENDING_PER_USER) {
+        return Ok(Some(QueueFull::User));
+    }
+    let all: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM jobs WHERE state = 'pending'").fetch_one(tx).await?;
+    Ok((all >= i64::from(MAX_PENDING)).then_some(QueueFull::Instance))
 }
 
 async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> {

@@ -1,7 +1,8 @@
 //! The store: the only SQL. Contents, the connection, and how a transition is written.
 //!
 //! Every statement is plain enough for SQLite and PostgreSQL. One connection writes (SQLite has one writer; waiting for
-//! it in our own queue is fair, waiting on its lock is not), the others read.
+//! it in our own queue is fair, waiting on its lock is not), the others read: some for the public API, some for the control
+//! plane alone.
 
 mod audit;
 mod backup;
@@ -11,6 +12,7 @@ mod events;
 mod feed;
 mod idempotency;
 mod intake;
+mod job_list;
 mod jobs;
 mod lifecycle;
 mod moves;
@@ -45,12 +47,13 @@ pub use calls::{ActionRow, CallRow, CallsMade, KnownAction, KnownCall};
 pub use events::EventPage;
 pub use feed::{Feed, Follower};
 pub use idempotency::{Claim, Key};
-pub use intake::Appended;
-pub use jobs::{JobFilter, RunningJob, RunningJobs, Unfinished};
+pub use intake::{Appended, WorkerBatch};
+pub use job_list::{JobFilter, JobPage};
+pub use jobs::{MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob, RunningJobs, Unfinished};
 pub use lifecycle::Changed;
 pub use prompts::Prompted;
 pub use rows::StoredEvent;
-pub use usage::UsageFilter;
+pub use usage::{DayPage, UsageFilter};
 
 use self::{audit::By, intake::Intake, moves::Was};
 use crate::telemetry::metrics::Metrics;
@@ -58,8 +61,10 @@ pub use retention::{Kept, Trimmed};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
-/// Readers beside the one writer.
-const READERS: u32 = 4;
+/// Connections that read for the public API: a page takes milliseconds, and more of them would only share two or four cores.
+const PUBLIC_READERS: u32 = 4;
+/// Connections that read for the workers' calls and the dispatcher, whatever the public API is asked for.
+const CONTROL_READERS: u32 = 4;
 /// Whoever waits this long for a connection gives up: behind a database that somebody locks, writers stand in line, and an
 /// answer that says so is worth more than one that comes after its reader has gone.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -116,11 +121,15 @@ impl StoreError {
 #[derive(Clone)]
 pub struct Store {
     write: SqlitePool,
+    /// What this handle reads by: the public API's connections, or the control plane's.
     read: SqlitePool,
+    control: SqlitePool,
     feed: Arc<Feed>,
     metrics: Metrics,
     by: By,
     intake: Arc<Intake>,
+    /// Held while a transcript is rebuilt.
+    transcripts: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Store {
@@ -143,8 +152,25 @@ impl Store {
         for_its_owner_alone(url, options.get_filename());
         let write = pool(1).connect_with(options.clone()).await?;
         MIGRATIONS.run(&write).await?;
-        let read = pool(READERS).connect_with(options.read_only(true)).await?;
-        Ok(Self { write, read, feed: Arc::new(Feed::default()), metrics, by: By::Gantry, intake: Arc::default() })
+        let options = options.read_only(true);
+        let read = pool(PUBLIC_READERS).connect_with(options.clone()).await?;
+        let control = pool(CONTROL_READERS).connect_with(options).await?;
+        Ok(Self {
+            write,
+            read,
+            control,
+            feed: Arc::new(Feed::default()),
+            metrics,
+            by: By::Gantry,
+            intake: Arc::default(),
+            transcripts: Arc::default(),
+        })
+    }
+
+    /// A handle for the control plane: it reads by connections that no public request waits for or holds.
+    #[must_use]
+    pub fn control(&self) -> Self {
+        Self { read: self.control.clone(), ..self.clone() }
     }
 
     /// Wakes whoever follows a job's events. Carries no data.
@@ -172,10 +198,11 @@ impl Store {
         Ok(id)
     }
 
-    /// Closes both pools; pending writes are done.
+    /// Closes all pools; pending writes are done.
     pub async fn close(&self) {
         self.intake.settled().await;
         self.read.close().await;
+        self.control.close().await;
         self.write.close().await;
     }
 

@@ -105,11 +105,7 @@ impl JobRow {
             title: self.title,
             prompt: self.prompt,
             mode: row.known("mode", JobMode::parse(&self.mode))?,
-            placement: match self.placement.as_str() {
-                "container" => Placement::Container,
-                "host" => Placement::Host,
-                _ => return Err(row.wrong("placement")),
-            },
+            placement: row.known("placement", placement(&self.placement))?,
             state: row.known("state", JobState::parse(&self.state))?,
             reason: self.reason.map(|r| row.known("reason", JobReason::parse(&r))).transpose()?,
             message: self.message,
@@ -236,7 +232,7 @@ impl Place {
         StoreError::Inconsistent { table: self.table, column, id: self.id.to_string() }
     }
 
-    fn known<T>(&self, column: &'static str, value: Option<T>) -> Result<T, StoreError> {
+    pub(super) fn known<T>(&self, column: &'static str, value: Option<T>) -> Result<T, StoreError> {
         value.ok_or_else(|| self.wrong(column))
     }
 
@@ -246,6 +242,15 @@ impl Place {
 
     pub(super) fn json<T: DeserializeOwned>(&self, column: &'static str, text: &str) -> Result<T, StoreError> {
         serde_json::from_str(text).map_err(|_| self.wrong(column))
+    }
+}
+
+/// Where a job runs, by its name in the column.
+pub(super) fn placement(name: &str) -> Option<Placement> {
+    match name {
+        "container" => Some(Placement::Container),
+        "host" => Some(Placement::Host),
+        _ => None,
     }
 }
 

@@ -1,9 +1,10 @@
 //! Migrations on a store that has rows in every table: nothing is lost, and what is read back makes sense.
 
-use protocol::{EventKind, JobId, JobState};
+use protocol::{EventData, EventKind, JobId, JobState, WorkerEvent};
 use sqlx::sqlite::SqlitePool;
 
 use super::*;
+use crate::domain::job::{JobRecord, sample};
 
 /// As the first version wrote them.
 const ROWS: &[&str] = &[
@@ -126,5 +127,115 @@ async fn running_jobs_are_listed_without_the_row_that_makes_no_sense() {
     let mut seen: Vec<JobId> = running.jobs.iter().map(|job| job.id).collect();
     seen.sort();
     assert_eq!((seen, running.unreadable), (ids[..2].to_vec(), vec![*ids[2].as_uuid()]));
+    store.close().await;
+}
+
+async fn fresh() -> (tempfile::TempDir, Store) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&format!("sqlite://{}/gantry.db", folder.path().display())).await.unwrap();
+    (folder, store)
+}
+
+#[tokio::test]
+async fn a_user_queues_so_many_jobs_and_no_more_and_others_go_on() {
+    let (_folder, store) = fresh().await;
+    let job = |user: &str| JobRecord { user_id: user.to_owned(), held: true, ..sample::job(JobState::Pending) };
+    assert_eq!(store.create_job(job("ada"), None).await.unwrap(), Claim::New);
+    let columns: Vec<String> = sqlx::query_scalar("SELECT name FROM pragma_table_info('jobs') WHERE name <> 'id'")
+        .fetch_all(&store.read)
+        .await
+        .unwrap();
+    let columns = columns.join(", ");
+    let copy = format!(
+        "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {}) \
+         INSERT INTO jobs (id, {columns}) SELECT randomblob(16), {columns} FROM jobs, n",
+        MAX_PENDING_PER_USER - 1
+    );
+    sqlx::query(sqlx::AssertSqlSafe(copy)).execute(&store.write).await.unwrap();
+    assert_eq!(store.create_job(job("ada"), None).await.unwrap(), Claim::QueueFull(QueueFull::User));
+    assert_eq!(store.create_job(job("bob"), None).await.unwrap(), Claim::New);
+    sqlx::query("UPDATE jobs SET state = 'cancelled' WHERE id = (SELECT id FROM jobs WHERE user_id = 'ada' LIMIT 1)")
+        .execute(&store.write)
+        .await
+        .unwrap();
+    assert_eq!(store.create_job(job("ada"), None).await.unwrap(), Claim::New, "one that is over makes room");
+    // The dispatcher's look at such a queue, and what the lists ask for, begin at indexes.
+    for (statement, index) in [
+        ("SELECT COUNT(*) FROM jobs WHERE user_id = 'ada' AND state = 'pending'", "jobs_by_user_state"),
+        (
+            "SELECT id, ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY priority DESC, id) AS place FROM jobs \
+             WHERE state = 'pending' AND NOT held",
+            "COVERING INDEX jobs_queue",
+        ),
+    ] {
+        let explain = format!("EXPLAIN QUERY PLAN {statement}");
+        let plan: Vec<(i64, i64, i64, String)> =
+            sqlx::query_as(sqlx::AssertSqlSafe(explain)).fetch_all(&store.read).await.unwrap();
+        assert!(plan.iter().any(|(.., step)| step.contains(index)), "{plan:?}");
+    }
+    store.close().await;
+}
+
+#[tokio::test]
+async fn the_control_plane_reads_while_public_requests_hold_every_connection_of_theirs() {
+    let (_folder, store) = fresh().await;
+    let mut held = vec![];
+    for _ in 0..PUBLIC_READERS {
+        held.push(store.read.acquire().await.unwrap());
+    }
+    assert!(store.read.try_acquire().is_none());
+    let answered = tokio::time::timeout(Duration::from_secs(5), store.control().job(JobId::generate())).await;
+    assert_eq!(answered.expect("it waits for nobody").unwrap(), None);
+    drop(held);
+    store.close().await;
+}
+
+#[tokio::test]
+async fn an_idempotency_key_that_is_over_is_used_again_before_the_sweep_takes_it() {
+    let (_folder, store) = fresh().await;
+    let job = sample::job(JobState::Pending);
+    let (now, key) = (job.created_at, Key { user: "a", key: "k", digest: "d" });
+    assert_eq!(store.create_job(job.clone(), Some(key)).await.unwrap(), Claim::New);
+    assert!(matches!(store.create_job(job.clone(), Some(key)).await.unwrap(), Claim::Replayed { .. }));
+    let later = JobRecord { id: JobId::generate(), created_at: now + chrono::TimeDelta::days(2), ..job };
+    assert_eq!(store.create_job(later.clone(), Some(key)).await.unwrap(), Claim::New);
+    assert!(matches!(store.create_job(later, Some(key)).await.unwrap(), Claim::Replayed { .. }));
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_conversation_is_read_without_its_noise_and_from_its_end() {
+    let (_folder, store) = fresh().await;
+    let job = JobRecord { attempt: 1, ..sample::job(JobState::InProgress) };
+    let (id, now) = (job.id, job.created_at);
+    store.create_job(job, None).await.unwrap();
+    sqlx::query("UPDATE jobs SET attempt = 1").execute(&store.write).await.unwrap();
+    let said = |n: u64| EventData::Message { role: protocol::MessageRole::Assistant, content: format!("{n:100}") };
+    let log = EventData::Log { stream: protocol::LogStream::Stdout, text: "x".repeat(1_000) };
+    let events: Vec<_> = (1..=10).flat_map(|n| [said(n), log.clone()]).collect();
+    let sent: Vec<_> = (1..).zip(events).map(|(client_seq, data)| WorkerEvent { client_seq, data }).collect();
+    let all = |events| WorkerBatch { events, keeps: |_| true };
+    let stored = store.append_worker_events(id, 1, now, all(sent.clone())).await.unwrap();
+    assert_eq!(stored, Appended::Stored { last_client_seq: 20 });
+    let whole: Vec<_> = (1..=10).map(said).collect();
+    assert_eq!(store.conversation(id, usize::MAX).await.unwrap(), whole);
+    assert_eq!(store.conversation(id, 3 * 150).await.unwrap(), whole[7..]);
+    assert!(store.event_bytes(id).await.unwrap() > 11_000);
+
+    // Over its quota, a job's numbers go on and its log is left out.
+    let more = vec![
+        WorkerEvent { client_seq: 20, data: log.clone() },
+        WorkerEvent { client_seq: 21, data: log.clone() },
+        WorkerEvent { client_seq: 22, data: said(11) },
+        WorkerEvent { client_seq: 23, data: log },
+    ];
+    for _ in 0..2 {
+        let essential = WorkerBatch { events: more.clone(), keeps: |kind| kind != EventKind::Log };
+        let stored = store.append_worker_events(id, 1, now, essential).await.unwrap();
+        assert_eq!(stored, Appended::Stored { last_client_seq: 23 });
+    }
+    let page = store.events(id, 20, 10, None).await.unwrap();
+    let kinds: Vec<_> = page.items.iter().map(|event| (event.seq, event.kind)).collect();
+    assert_eq!(kinds, [(21, EventKind::Log), (22, EventKind::Message)]);
     store.close().await;
 }

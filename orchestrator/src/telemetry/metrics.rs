@@ -32,6 +32,8 @@ const READERS_DROPPED: &str = "gantry_slow_readers_dropped_total";
 const CONNECTIONS_REFUSED: &str = "gantry_connections_refused_total";
 const REQUESTS_LIMITED: &str = "gantry_requests_limited_total";
 const SESSIONS_REJECTED: &str = "gantry_worker_sessions_rejected_total";
+const REFUSALS_UNRECORDED: &str = "gantry_audit_refusals_unrecorded_total";
+const UNAUTHENTICATED: &str = "gantry_unauthenticated_requests_total";
 const QUEUE_WAIT: &str = "gantry_queue_wait_seconds";
 const START: &str = "gantry_attempt_start_seconds";
 const REMOVAL: &str = "gantry_container_removal_seconds";
@@ -60,6 +62,8 @@ const COUNTERS: &[(&str, &str)] = &[
     (CONNECTIONS_REFUSED, "Connections closed because there were too many."),
     (REQUESTS_LIMITED, "Requests refused because there were too many at once or in a second."),
     (SESSIONS_REJECTED, "Calls with a worker's token and without its session."),
+    (REFUSALS_UNRECORDED, "Refused requests without a row in the audit, because their user had too many of them."),
+    (UNAUTHENTICATED, "Requests of the public API without a token that this server signed."),
 ];
 const HISTOGRAMS: &[(&str, &str)] = &[
     (QUEUE_WAIT, "From a job's creation to its first start."),
@@ -78,6 +82,8 @@ const UNLABELLED: &[&str] = &[
     CONNECTIONS_REFUSED,
     REQUESTS_LIMITED,
     SESSIONS_REJECTED,
+    REFUSALS_UNRECORDED,
+    UNAUTHENTICATED,
 ];
 
 /// The registry. Clones are the same one.
@@ -264,6 +270,16 @@ impl Metrics {
     /// A reader that took nothing was given up.
     pub fn reader_dropped(&self) {
         self.counter(READERS_DROPPED, &[]).increment(1);
+    }
+
+    /// A refusal was not recorded in the audit.
+    pub fn refusal_unrecorded(&self) {
+        self.counter(REFUSALS_UNRECORDED, &[]).increment(1);
+    }
+
+    /// Somebody without a token of ours was refused.
+    pub fn unauthenticated(&self) {
+        self.counter(UNAUTHENTICATED, &[]).increment(1);
     }
 
     /// A model call is over.

@@ -19,6 +19,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use tracing_subscriber::{Layer, filter::Targets, registry::LookupSpan};
 
 use super::TelemetryError;
+use crate::config::mask_urls;
 
 /// The header, as W3C Trace Context has it.
 pub const TRACEPARENT: &str = "traceparent";
@@ -39,7 +40,7 @@ impl Traces {
     /// not take in time is dropped.
     pub fn to(endpoint: &str) -> Result<Self, TelemetryError> {
         let wrong =
-            |reason: &str| TelemetryError::Collector { endpoint: endpoint.to_owned(), reason: reason.to_owned() };
+            |reason: &str| TelemetryError::Collector { endpoint: mask_urls(endpoint), reason: reason.to_owned() };
         let url = format!("{}{TRACES_PATH}", endpoint.trim_end_matches('/'));
         let parsed = url.parse::<axum::http::Uri>().map_err(|error| wrong(&error.to_string()))?;
         let port_is_fine = parsed.port().is_none_or(|port| port.as_str().parse::<u16>().is_ok());

@@ -14,7 +14,7 @@ use std::{
 };
 
 use futures_util::{Stream, StreamExt};
-use protocol::{CreateJob, Event, EventData, InputFile, InstanceId, Job, JobId, LimitsRequest, Page};
+use protocol::{CreateJob, Event, EventData, InputFile, InstanceId, Job, JobId, JobSummary, LimitsRequest, Page};
 use reqwest::{Client, Method, RequestBuilder, header::ACCEPT};
 use rustix::process::{Pid, Signal};
 use serde::de::DeserializeOwned;
@@ -266,7 +266,7 @@ impl Stack {
         for state in ["pending", "in_progress", "stuck"] {
             loop {
                 let path = format!("/api/jobs?state={state}&limit={PAGE_JOBS}");
-                let page: Page<Job> = answer(self.request(Method::GET, &path)).await?;
+                let page: Page<JobSummary> = answer(self.request(Method::GET, &path)).await?;
                 let fresh: Vec<JobId> =
                     page.items.iter().filter(|job| job.cancel_requested_at.is_none()).map(|job| job.id).collect();
                 if fresh.is_empty() {

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{User, check_events};
 use orchestrator::config::Environment;
-use protocol::{Event, EventData, InstanceId, Job, JobId, JobState};
+use protocol::{Event, EventData, InstanceId, Job, JobId, JobState, JobSummary};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -331,7 +331,7 @@ impl Drop for Stack {
 }
 
 /// Processes of this machine that a container of these jobs holds, as `pid command`.
-pub fn processes_of(jobs: &[Job]) -> Vec<String> {
+pub fn processes_of(jobs: &[JobSummary]) -> Vec<String> {
     let ids: Vec<&str> =
         jobs.iter().filter_map(|job| job.container.as_ref().and_then(|container| container.id.as_deref())).collect();
     let folders = fs::read_dir("/proc").expect("/proc").flatten().map(|entry| entry.path());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use protocol::{EventData, Job, JobState, Page};
+use protocol::{EventData, Job, JobState, JobSummary, Page};
 use serde_json::{Value, json};
 use tests::User;
 
@@ -32,7 +32,7 @@ async fn a_prompt_becomes_a_result_that_everyone_sees_alike() {
 
     assert_eq!(ada.events(id).await, streamed, "the list and the stream agree");
     let listed = ada.jobs().await.into_iter().find(|listed| listed.id == id);
-    assert_eq!(listed.as_ref(), Some(&job), "the list and the job agree");
+    assert_eq!(listed.as_ref(), Some(&job.summary()), "the list and the job agree");
     let summary = ada.get("/api/jobs/summary").await.expect(200);
     assert_eq!(summary.body["states"]["completed"], 1, "{:#}", summary.body);
 
@@ -40,7 +40,7 @@ async fn a_prompt_becomes_a_result_that_everyone_sees_alike() {
     let shown = stack.gantry_as(&token, &["job", "show", "--json", &id]).await;
     assert_eq!(serde_json::from_value::<Job>(shown.json()).unwrap(), job, "the command line and the job agree");
     let listed = stack.gantry_as(&token, &["job", "list", "--json"]).await;
-    assert_eq!(serde_json::from_value::<Page<Job>>(listed.json()).unwrap().items, [job]);
+    assert_eq!(serde_json::from_value::<Page<JobSummary>>(listed.json()).unwrap().items, [job.summary()]);
     let events = stack.gantry_as(&token, &["job", "events", "--json", &id]).await;
     let events: Vec<Value> = events.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(json!(events), json!(streamed), "the command line and the stream agree");

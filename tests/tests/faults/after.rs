@@ -9,7 +9,7 @@ use std::{
 };
 
 use orchestrator::store::Store;
-use protocol::{Event, EventData, Job, JobState, LlmCallRecord};
+use protocol::{Event, EventData, JobState, JobSummary, LlmCallRecord};
 use tests::{
     User, check_events,
     install::{
@@ -62,7 +62,7 @@ async fn unrest(stack: &Stack, admin: &User) -> Vec<String> {
     let containers = containers(stack).await;
     let folders: BTreeSet<String> = stack.run_folders().into_iter().collect();
     let jobs = admin.jobs().await;
-    let live: BTreeMap<String, &Job> = jobs
+    let live: BTreeMap<String, &JobSummary> = jobs
         .iter()
         .filter(|job| matches!(job.state, JobState::InProgress | JobState::Stuck))
         .map(|job| (format!("gantry-job-{}-{}", job.id, job.attempt), job))
@@ -87,7 +87,7 @@ async fn unrest(stack: &Stack, admin: &User) -> Vec<String> {
     let volumes =
         must(&["volume", "ls", "-q", "--filter", &format!("label=gantry.instance-id={}", stack.instance)]).await;
     wrong.extend(volumes.lines().map(|name| format!("volume {name} is left over")));
-    let over: Vec<Job> = jobs.iter().filter(|job| ended(job.state)).cloned().collect();
+    let over: Vec<JobSummary> = jobs.iter().filter(|job| ended(job.state)).cloned().collect();
     wrong.extend(processes_of(&over).into_iter().map(|process| format!("process {process} outlives its job")));
     wrong
 }
@@ -103,7 +103,7 @@ async fn containers(stack: &Stack) -> BTreeMap<String, String> {
 }
 
 /// What one job's events, calls and workspace say agrees.
-async fn account(stack: &Stack, admin: &User, job: &Job) {
+async fn account(stack: &Stack, admin: &User, job: &JobSummary) {
     let events = admin.events(job.id).await;
     let seqs: Vec<i64> = events.iter().map(|event| event.seq).collect();
     assert_eq!(seqs, (1_i64..).take(events.len()).collect::<Vec<_>>(), "numbers without gaps in {}", job.id);
@@ -128,7 +128,7 @@ async fn account(stack: &Stack, admin: &User, job: &Job) {
     effects(stack, job, &events);
 }
 
-async fn calls(admin: &User, job: &Job) -> Vec<LlmCallRecord> {
+async fn calls(admin: &User, job: &JobSummary) -> Vec<LlmCallRecord> {
     let (mut calls, mut cursor) = (vec![], String::new());
     loop {
         let page = admin.get(&format!("/api/jobs/{}/llm-calls?limit=200{cursor}", job.id)).await.expect(200);
@@ -142,7 +142,7 @@ async fn calls(admin: &User, job: &Job) -> Vec<LlmCallRecord> {
 }
 
 /// Each tool call that the job tells of was done once, and none twice.
-fn effects(stack: &Stack, job: &Job, events: &[Event]) {
+fn effects(stack: &Stack, job: &JobSummary, events: &[Event]) {
     let found = fs::read_to_string(stack.workspace(job.id).join("effects")).unwrap_or_default();
     let found: Vec<&str> = found.lines().collect();
     let once: BTreeSet<&str> = found.iter().copied().collect();

@@ -219,7 +219,7 @@ impl Walk {
             match ask(self.ada.request(Method::GET, &format!("/api/jobs?limit=200{cursor}"))).await {
                 Some((200, page)) => {
                     let items = page["items"].as_array().cloned().unwrap_or_default();
-                    let parsed = |job: Value| serde_json::from_value::<protocol::Job>(job).expect("a job");
+                    let parsed = |job: Value| serde_json::from_value::<protocol::JobSummary>(job).expect("a job");
                     jobs.extend(items.into_iter().map(parsed).map(|job| (job.id, job.state)));
                     match page["next_cursor"].as_str() {
                         Some(next) => cursor = format!("&cursor={next}"),

@@ -17,7 +17,7 @@ async fn a_prompt_is_all_a_job_needs() {
     assert_eq!((job.state, job.reason, job.attempt), (JobState::Completed, None, 1));
     assert_eq!(job.result.as_ref().and_then(|result| result.text.as_deref()), Some("You said: say hello"));
     assert_eq!(job.usage.llm_calls, 1);
-    assert_eq!(ada.jobs().await, std::slice::from_ref(&job));
+    assert_eq!(ada.jobs().await, [job.summary()]);
     assert_eq!(ada.events(id).await, streamed);
     assert_eq!(streamed.last().map(|event| event.seq), Some(last));
     let text = "You said: say hello".to_owned();
@@ -142,6 +142,12 @@ async fn lists_are_newest_first_filtered_and_paged() {
     assert_eq!(count("label=7:seven").await, Some(3));
     assert_eq!(count("label=a.b:v").await, Some(0));
     assert_eq!(count("label=team:red&q=TASK%202").await, Some(1));
+    assert_eq!(count("label=team=red").await, Some(2));
+    assert_eq!(count("label=a.b/c-d=v:1").await, Some(1));
+    let whole = ids[0].to_string();
+    assert_eq!(count(&format!("id={}", &whole[28..])).await, Some(1), "the end of an id");
+    assert_eq!(count(&format!("id={}", whole.to_uppercase())).await, Some(1));
+    assert_eq!(count(&format!("id={}", &whole[..4])).await, Some(3), "ids of one day begin alike");
     assert_eq!(count("state=completed,failed").await, Some(0));
     let page = ada.get("/api/jobs?limit=2").await.expect(200).body;
     let cursor = page["next_cursor"].as_str().unwrap();
@@ -150,7 +156,17 @@ async fn lists_are_newest_first_filtered_and_paged() {
         (rest["items"][0]["id"].as_str(), &rest["next_cursor"]),
         (Some(ids[0].to_string().as_str()), &Value::Null)
     );
-    for query in ["limit=0", "limit=201", "cursor=zz", "state=asleep", "label=plain", "colour=red"] {
+    for query in [
+        "limit=0",
+        "limit=201",
+        "cursor=zz",
+        "state=asleep",
+        "label=plain",
+        "label=$x:1",
+        "colour=red",
+        "id=abc",
+        "id=what",
+    ] {
         let reply = Reply::of(ada.request(Method::GET, &format!("/api/jobs?{query}"))).await;
         reply.problem(ErrorCode::Invalid);
     }

@@ -1,12 +1,12 @@
 //! The queue: by priority, then age, as far as the slots reach.
 
 use orchestrator::auth::Role;
-use protocol::{Job, JobId, JobState};
+use protocol::{JobId, JobState, JobSummary};
 use serde_json::json;
 use tests::World;
 
 /// The most jobs that were in progress at the same time.
-fn most_at_once(jobs: &[Job]) -> usize {
+fn most_at_once(jobs: &[JobSummary]) -> usize {
     let began = jobs.iter().filter_map(|job| job.started_at);
     let at_work = |at| jobs.iter().filter(|job| job.started_at <= Some(at) && job.finished_at > Some(at)).count();
     began.map(at_work).max().unwrap_or(0)

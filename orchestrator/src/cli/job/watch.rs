@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use protocol::{Job, JobId, JobState, Page};
+use protocol::{JobId, JobState, JobSummary, Page};
 
 use super::{CliError, Client, Exit, Format, Output, render, table};
 
@@ -21,10 +21,10 @@ pub(super) async fn watch(
     every: Duration,
     output: &mut Output,
 ) -> Result<Exit, CliError> {
-    let mut seen: HashMap<JobId, Job> = HashMap::new();
+    let mut seen: HashMap<JobId, JobSummary> = HashMap::new();
     let mut lost = false;
     loop {
-        match client.get::<Page<Job>>("/api/jobs", query).await {
+        match client.get::<Page<JobSummary>>("/api/jobs", query).await {
             Ok(page) => {
                 lost = false;
                 show(&page, &seen, output)?;
@@ -46,9 +46,9 @@ pub(super) async fn watch(
     }
 }
 
-fn show(page: &Page<Job>, seen: &HashMap<JobId, Job>, output: &mut Output) -> Result<(), CliError> {
+fn show(page: &Page<JobSummary>, seen: &HashMap<JobId, JobSummary>, output: &mut Output) -> Result<(), CliError> {
     // The oldest first: what happened last is told last.
-    let changed: Vec<&Job> = page.items.iter().rev().filter(|job| seen.get(&job.id) != Some(*job)).collect();
+    let changed: Vec<&JobSummary> = page.items.iter().rev().filter(|job| seen.get(&job.id) != Some(*job)).collect();
     if output.format == Format::Json {
         return changed.into_iter().try_for_each(|job| output.json(job));
     }
@@ -59,7 +59,7 @@ fn show(page: &Page<Job>, seen: &HashMap<JobId, Job>, output: &mut Output) -> Re
         }
         return Ok(());
     }
-    let state_of = |job: &Job| (job.state, job.reason);
+    let state_of = |job: &JobSummary| (job.state, job.reason);
     for job in changed {
         if seen.get(&job.id).map(state_of) != Some(state_of(job)) {
             let line = line(job, output);
@@ -69,7 +69,7 @@ fn show(page: &Page<Job>, seen: &HashMap<JobId, Job>, output: &mut Output) -> Re
     Ok(())
 }
 
-fn line(job: &Job, output: &Output) -> String {
+fn line(job: &JobSummary, output: &Output) -> String {
     let state: JobState = job.state;
     let reason = job.reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
     format!("{} {}{reason}", job.id, render::state(output.paint, state))

@@ -220,7 +220,10 @@ fn failed(error: &FileError) -> Finding {
 mod tests {
     use std::{fs, os::unix::fs::symlink, path::Path};
 
+    use protocol::InstanceId;
+
     use super::*;
+    use crate::engine::{Docker, DockerSettings};
 
     async fn found(make: impl FnOnce(&Path)) -> Finding {
         let root = tempfile::tempdir().unwrap();
@@ -229,7 +232,16 @@ mod tests {
         make(&workspaces.folder(id));
         let limits = Limits { disk_mb: 1, ..Limits::default() };
         let job = RunningJob { id, limits, container: None };
-        DiskGauge::new(workspaces, None).measure(&job, Effort::Paused).await.finding
+        // A job without a container has nothing to ask an engine for.
+        let engine = Docker::connect(DockerSettings {
+            host: None,
+            instance_id: InstanceId::generate(),
+            image: String::new(),
+            runtime: None,
+            run_dir: root.path().to_owned(),
+            inet_datagrams: false,
+        });
+        DiskGauge::new(workspaces, Arc::new(engine)).measure(&job, Effort::Paused).await.finding
     }
 
     fn is_within(finding: &Finding) -> bool {

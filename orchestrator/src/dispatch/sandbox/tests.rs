@@ -65,6 +65,18 @@ impl Engine for Probed {
         unimplemented!("{UNUSED}")
     }
 
+    fn pause<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
+        unimplemented!("{UNUSED}")
+    }
+
+    fn unpause<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
+        unimplemented!("{UNUSED}")
+    }
+
+    fn pid<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<u32>, EngineError>> {
+        unimplemented!("{UNUSED}")
+    }
+
     fn logs<'a>(&'a self, _: &'a str, _: usize) -> BoxFuture<'a, Result<String, EngineError>> {
         unimplemented!("{UNUSED}")
     }

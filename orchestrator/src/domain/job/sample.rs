@@ -23,7 +23,7 @@ pub(crate) fn job(state: JobState) -> JobRecord {
         message: None,
         priority: 0,
         labels: BTreeMap::new(),
-        metadata: Map::new(),
+        metadata: Metadata::default(),
         limits: Limits::default(),
         tools: None,
         image: "i".to_owned(),

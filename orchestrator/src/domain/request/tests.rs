@@ -48,7 +48,9 @@ fn a_prompt_alone_is_enough() {
 #[case(json!({"tools": ["nothing_of_ours"]}), "tools[0]")]
 #[case(json!({"labels": {"": "x"}}), "labels.")]
 #[case(json!({"labels": {"team": "a\nb"}}), "labels.team")]
-#[case(json!({"metadata": {"big": "x".repeat(17 * 1024)}}), "metadata")]
+#[case(json!({"metadata": {"nul": "\0"}}), "metadata")]
+#[case(json!({"priority": -101}), "priority")]
+#[case(json!({"priority": i32::MIN}), "priority")]
 #[case(json!({"limits": {"timeout_seconds": 0}}), "limits.timeout_seconds")]
 #[case(json!({"limits": {"timeout_seconds": 7201}}), "limits.timeout_seconds")]
 #[case(json!({"limits": {"memory_mb": 4097}}), "limits.memory_mb")]
@@ -109,6 +111,49 @@ fn a_default_over_the_ceiling_is_lowered_silently() {
     tight.limits.memory_mb = 512;
     let request = CreateJob { prompt: "x".to_owned(), ..CreateJob::default() };
     assert_eq!(check(&request, &tight).unwrap().limits.memory_mb, 512);
+}
+
+#[test]
+fn what_was_allowed_once_is_held_to_what_is_allowed_today() {
+    let old = Limits {
+        memory_mb: 8192,
+        timeout_seconds: 86_400,
+        max_tokens: 0,
+        max_cost_usd: 5.0,
+        cpus: 4.0,
+        ..Limits::default()
+    };
+    let today = Ceiling {
+        limits: Limits { memory_mb: 512, max_tokens: 1_000, max_cost_usd: 1.0, ..ceiling().limits },
+        ..ceiling()
+    };
+    let tools = ["shell".to_owned(), "gone".to_owned()];
+    let recalled = today.recall(&old, ("old:1", "m"), Some(&tools));
+    let expected = Limits {
+        memory_mb: 512,
+        timeout_seconds: 7200,
+        max_tokens: 1_000,
+        max_cost_usd: 1.0,
+        cpus: 2.0,
+        ..Limits::default()
+    };
+    assert_eq!(recalled.limits, expected);
+    assert_eq!((recalled.image.as_str(), recalled.model.as_str()), ("worker:latest", "m"));
+    assert_eq!(recalled.tools, Some(vec!["shell".to_owned()]));
+    assert_eq!(
+        recalled.changes,
+        [
+            "timeout_seconds 86400 -> 7200",
+            "memory_mb 8192 -> 512",
+            "max_tokens no limit -> 1000",
+            "cpus 4 -> 2",
+            "max_cost_usd 5 -> 1",
+            "image old:1 is no longer offered: worker:latest",
+            "tools that are no longer offered: gone",
+        ]
+    );
+    let same = ceiling().recall(&Limits::default(), ("other:1", "n"), None);
+    assert_eq!((same.limits, same.changes), (Limits::default(), vec![]));
 }
 
 proptest! {

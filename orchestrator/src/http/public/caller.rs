@@ -1,5 +1,7 @@
 //! Who calls: a good token that is not revoked, and what its role may do.
 
+use std::convert::Infallible;
+
 use axum::{
     extract::FromRequestParts,
     http::{header, request::Parts},
@@ -8,7 +10,7 @@ use protocol::{ErrorCode, JobId};
 
 use super::PublicApi;
 use crate::{
-    auth::Identity,
+    auth::{Identity, TokenError},
     domain::job::JobRecord,
     http::{layers::RequestContext, problem::ApiError},
     store::tokens,
@@ -27,28 +29,47 @@ impl FromRequestParts<PublicApi> for Caller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, ApiError> {
-        let token = parts
-            .headers
-            .get(header::AUTHORIZATION)
-            .and_then(|value| value.to_str().ok())
-            .and_then(|value| value.split_once(' '))
-            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-            .map(|(_, token)| token.trim())
-            .ok_or_else(|| {
-                ApiError::unauthorized("send Authorization: Bearer TOKEN; `gantry token create --user NAME` makes one")
-            })?;
+        let token = bearer(parts).ok_or_else(|| {
+            ApiError::unauthorized("send Authorization: Bearer TOKEN; `gantry token create --user NAME` makes one")
+        })?;
         let refused = "the token is not good here: wrong, expired or revoked; make a new one";
-        let identity = api
-            .key
-            .verify(token, api.clock.now())
-            .map_err(|error| ApiError::unauthorized(refused).with_source(error))?;
+        let verified = api.key.verify(token, api.clock.now());
+        // Whose it was is known too when it is good no longer, and goes into the audit and the log.
+        let known = match &verified {
+            Ok(identity) => Some(identity.clone()),
+            Err(TokenError::Expired | TokenError::NotYet) => api.key.bearer_whatever_the_time(token).ok(),
+            Err(_) => None,
+        };
+        if let Some(identity) = &known {
+            let Ok(context) = RequestContext::from_request_parts(parts, api).await;
+            context.identify(identity);
+        }
+        let identity = verified.map_err(|error| ApiError::unauthorized(refused).with_source(error))?;
         if tokens::is_revoked(&api.store, &identity.jti).await? {
             return Err(ApiError::unauthorized(refused));
         }
-        let Ok(context) = RequestContext::from_request_parts(parts, api).await;
-        context.identify(&identity);
         Ok(Self(identity))
     }
+}
+
+/// A caller where none is needed: one with a good token sees more.
+pub(super) struct MaybeCaller(pub(super) Option<Identity>);
+
+impl FromRequestParts<PublicApi> for MaybeCaller {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, Infallible> {
+        if bearer(parts).is_none() {
+            return Ok(Self(None));
+        }
+        Ok(Self(Caller::from_request_parts(parts, api).await.ok().map(|Caller(identity)| identity)))
+    }
+}
+
+fn bearer(parts: &Parts) -> Option<&str> {
+    let value = parts.headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
 impl FromRequestParts<PublicApi> for Writer {

@@ -40,6 +40,7 @@ use crate::{
         (status = 413, body = Problem, content_type = "application/problem+json", description = "Too large."),
         (status = 415, body = Problem, content_type = "application/problem+json", description = "Not JSON."),
         (status = 422, body = Problem, content_type = "application/problem+json", description = "Invalid, not available, or the key was used otherwise."),
+        (status = 429, body = Problem, content_type = "application/problem+json", description = "As many jobs are pending as may be."),
         (status = 503, body = Problem, content_type = "application/problem+json", description = "No sandbox; nothing is stored."),
         (status = 507, body = Problem, content_type = "application/problem+json", description = "The server's disk is full, or nearly so; nothing is stored."),
     )
@@ -56,7 +57,7 @@ pub(super) async fn create(
         return Ok(replayed);
     }
     let accepted = request::check(&body.value, &api.ceiling).map_err(rejected)?;
-    let new = NewJob { user: who.user, request: body.value, source, restarted_from: None, deed };
+    let new = NewJob { user: who.user, request: body.value, source, restarted_from: None, message: None, deed };
     store(&api, new, accepted, key).await
 }
 
@@ -66,6 +67,8 @@ pub(super) struct NewJob {
     pub(super) request: CreateJob,
     pub(super) source: Source,
     pub(super) restarted_from: Option<JobId>,
+    /// What its owner should know from the start.
+    pub(super) message: Option<String>,
     pub(super) deed: Deed,
 }
 
@@ -185,7 +188,7 @@ pub(super) fn rejected(rejected: Rejected) -> ApiError {
 }
 
 fn record(id: JobId, now: DateTime<Utc>, new: NewJob, accepted: Accepted) -> JobRecord {
-    let NewJob { user, request, source, restarted_from, deed: _ } = new;
+    let NewJob { user, request, source, restarted_from, message, deed: _ } = new;
     JobRecord {
         id,
         rev: 0,
@@ -196,7 +199,7 @@ fn record(id: JobId, now: DateTime<Utc>, new: NewJob, accepted: Accepted) -> Job
         placement: Placement::Container,
         state: JobState::Pending,
         reason: None,
-        message: request.hold.then(|| JobRecord::HELD.to_owned()),
+        message: message.or_else(|| request.hold.then(|| JobRecord::HELD.to_owned())),
         priority: request.priority,
         labels: request.labels,
         metadata: request.metadata,

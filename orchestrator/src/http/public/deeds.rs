@@ -10,6 +10,7 @@ use axum::{
 };
 use percent_encoding::percent_decode_str;
 use protocol::{ErrorCode, JobId};
+use tracing::Instrument as _;
 
 use super::{PublicApi, caller::Writer};
 use crate::{
@@ -92,23 +93,46 @@ impl Asked {
     }
 }
 
-/// Writes down what a known caller was refused: every change that was, and every look at what is not theirs.
+/// Runs a change that is not the database's alone, with the record of it, to its end, whatever becomes of the client: a
+/// request whose client has gone is dropped where it stands.
+pub(super) async fn to_the_end<T: Send + 'static>(
+    api: &PublicApi,
+    change: impl Future<Output = Result<T, ApiError>> + Send + 'static,
+) -> Result<T, ApiError> {
+    api.tasks.spawn(change.in_current_span()).await.map_err(ApiError::internal)?
+}
+
+/// Records what a known caller was refused: every change that was, every look at what is not theirs, and every use of a
+/// token that is good no longer.
 pub(super) async fn refusals(State(api): State<PublicApi>, request: Request, next: Next) -> Response {
     let asked = Asked::of(request.method(), request.extensions().get::<MatchedPath>(), request.uri());
     let context = request.extensions().get::<RequestContext>().cloned();
     let response = next.run(request).await;
     let Some(Carried(error)) = response.extensions().get::<Carried>() else { return response };
-    let denied = error.is_foreign() || error.code() == ErrorCode::Forbidden;
-    if (denied || asked.changes)
-        && let Some(deed) = context.and_then(|context| asked.deed(&api, &context))
-        && let Err(error) = api.store.refused(&deed, error.code().as_str()).await
-    {
-        // The caller hears the refusal all the same.
-        tracing::error!(
-            error = &error as &dyn std::error::Error,
-            action = deed.action,
-            "the audit could not be written"
-        );
+    let denied = error.is_foreign() || matches!(error.code(), ErrorCode::Forbidden | ErrorCode::Unauthorized);
+    if !denied && !asked.changes {
+        return response;
     }
+    let Some(deed) = context.and_then(|context| asked.deed(&api, &context)) else {
+        if error.code() == ErrorCode::Unauthorized {
+            api.metrics.unauthenticated();
+        }
+        return response;
+    };
+    if !api.refusals().take(&deed.user, api.clock.monotonic()) {
+        api.metrics.refusal_unrecorded();
+        return response;
+    }
+    let (store, code) = (api.store.clone(), error.code());
+    let recorded = async move {
+        if let Err(error) = store.refused(&deed, code.as_str()).await {
+            // The caller hears the refusal all the same.
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, action = deed.action, "the audit could not be written");
+        }
+        Ok(())
+    };
+    // It has logged what went wrong.
+    let _ = to_the_end(&api, recorded).await;
     response
 }

@@ -1,6 +1,11 @@
 //! The OpenAPI document and the page that shows it, from embedded assets.
 
-use axum::Router;
+use axum::{
+    Router,
+    http::{HeaderValue, header},
+    middleware,
+    response::Response,
+};
 use protocol::{ErrorCode, Problem};
 use utoipa::{
     OpenApi,
@@ -73,5 +78,17 @@ fn problem(description: &str) -> RefOr<utoipa::openapi::Response> {
 
 /// `/api/openapi.json` and `/api/docs`.
 pub(super) fn router(document: Document) -> Router {
-    SwaggerUi::new("/api/docs").url("/api/openapi.json", document).into()
+    let router: Router = SwaggerUi::new("/api/docs").url("/api/openapi.json", document).into();
+    router.layer(middleware::map_response(guarded))
+}
+
+/// The page runs its own scripts and no others, asks nobody but this server, and stands in no frame.
+const PAGE_POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'; \
+     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+);
+
+async fn guarded(mut response: Response) -> Response {
+    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, PAGE_POLICY);
+    response
 }

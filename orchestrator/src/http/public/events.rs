@@ -83,7 +83,7 @@ pub(super) async fn events(
             Some(Ok(text)) => text.parse().ok().filter(|seq| *seq >= 0).ok_or_else(not_a_seq)?,
             Some(Err(_)) => return Err(not_a_seq()),
         };
-        return Ok(stream::stream(&api, &job, after, params.kind));
+        return Ok(stream::stream(&api, who, &job, after, params.kind));
     }
     let limit = cursor::limit(params.limit)?;
     let EventPage { items, more } = api.store.events(id, after, limit, params.kind).await?;

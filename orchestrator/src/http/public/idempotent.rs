@@ -1,5 +1,7 @@
 //! What a client says of its request in headers; `Idempotency-Key`: read, digested, and the first answer given again.
 
+use std::time::Duration;
+
 use axum::{
     extract::FromRequestParts,
     http::{HeaderValue, StatusCode, header, request::Parts},
@@ -10,10 +12,12 @@ use protocol::{ErrorCode, Source};
 use crate::{
     auth::digest,
     http::problem::ApiError,
-    store::{Claim, Key},
+    store::{Claim, Key, MAX_PENDING, MAX_PENDING_PER_USER, QueueFull},
 };
 
 const MAX_KEY_BYTES: usize = 255;
+/// When to try again after a full queue: jobs take minutes.
+const QUEUE_FULL_RETRY: Duration = Duration::from_secs(30);
 
 /// What a client says of its request: the key, when it sends one, and whether it is our command line.
 pub(super) struct ClientHeaders {
@@ -71,6 +75,17 @@ struct Made {
     id: protocol::JobId,
 }
 
+fn queue_full(full: QueueFull) -> ApiError {
+    let detail = match full {
+        QueueFull::User => format!(
+            "{MAX_PENDING_PER_USER} of your jobs are pending, the most that may be (held ones count): \
+             cancel some, start held ones, or wait until some have run"
+        ),
+        QueueFull::Instance => format!("{MAX_PENDING} jobs are pending, the most that may be: try again later"),
+    };
+    ApiError::new(ErrorCode::RateLimited, detail).with_retry_after(QUEUE_FULL_RETRY)
+}
+
 /// The answer for a key that was seen before; none for a new one.
 pub(super) fn answer(claim: Claim) -> Result<Option<Response>, ApiError> {
     match claim {
@@ -79,6 +94,7 @@ pub(super) fn answer(claim: Claim) -> Result<Option<Response>, ApiError> {
             ErrorCode::IdempotencyMismatch,
             "this Idempotency-Key was used with another request; use a new key",
         )),
+        Claim::QueueFull(full) => Err(queue_full(full)),
         Claim::Replayed { status, body } => {
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
             let made = (status == StatusCode::CREATED).then(|| serde_json::from_str::<Made>(&body).ok()).flatten();

@@ -2,14 +2,24 @@
 
 use axum::{Json, extract::State};
 use axum_extra::extract::Query;
-use protocol::{Job, JobId, JobState, Page, Problem};
+use protocol::{ErrorCode, JobId, JobState, JobSummary, Page, Problem};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use utoipa::IntoParams;
 
 use super::{PublicApi, caller::Caller, cursor};
-use crate::{http::problem::ApiError, store::JobFilter};
+use crate::{
+    auth::Identity,
+    domain::request::{MAX_LABELS, check_label_key},
+    http::problem::ApiError,
+    store::JobFilter,
+};
 
 const MAX_SEARCH_BYTES: usize = 1_000;
+/// Fewest digits of a part of an id (contract: api, Decided in detail).
+const MIN_ID_DIGITS: usize = 4;
+/// Digits of a whole id.
+const ID_DIGITS: usize = 32;
 
 /// Which jobs.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -18,12 +28,16 @@ const MAX_SEARCH_BYTES: usize = 1_000;
 pub(super) struct Params {
     /// A state, or several with commas between.
     state: Option<String>,
-    /// `key:value`; given several times, all must match.
+    /// `key:value` or `key=value`; given several times (at most 64), all must match.
     #[serde(default)]
     label: Vec<String>,
+    /// Only this user's; for admins.
+    user: Option<String>,
     /// A text in title or prompt.
     q: Option<String>,
-    /// 1 to 200; 50 when left out.
+    /// The beginning or the end of an id, at least 4 characters.
+    id: Option<String>,
+    /// 1 to 200; 50 when left out; a page also ends at 1 MiB.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
     /// From the last page's `next_cursor`.
@@ -34,7 +48,7 @@ pub(super) struct Params {
 #[utoipa::path(
     get, path = "/api/jobs", tag = "jobs", params(Params),
     responses(
-        (status = 200, body = Page<Job>, description = "One page."),
+        (status = 200, body = Page<JobSummary>, description = "One page."),
         (status = 422, body = Problem, content_type = "application/problem+json", description = "A parameter is wrong."),
     )
 )]
@@ -42,23 +56,31 @@ pub(super) async fn list(
     State(api): State<PublicApi>,
     Caller(who): Caller,
     query: Result<Query<Params>, axum_extra::extract::QueryRejection>,
-) -> Result<Json<Page<Job>>, ApiError> {
+) -> Result<Json<Page<Box<RawValue>>>, ApiError> {
     let Query(params) = query.map_err(|rejection| ApiError::field("query", rejection.body_text()))?;
-    let limit = cursor::limit(params.limit)?;
     let filter = JobFilter {
-        user: (!who.role.sees_all()).then_some(who.user),
+        user: whose(&who, params.user)?,
         states: states(params.state.as_deref())?,
-        labels: params.label.iter().map(|label| split(label)).collect::<Result<_, _>>()?,
+        labels: labels(&params.label)?,
         text: text(params.q)?,
+        id_part: params.id.as_deref().map(id_part).transpose()?,
         before: params.cursor.as_deref().map(cursor::read::<JobId>).transpose()?,
-        // One more, to know whether there is a next page.
-        limit: limit + 1,
+        limit: cursor::limit(params.limit)?,
     };
-    let mut jobs = api.store.jobs(&filter).await?;
-    let more = jobs.len() > limit as usize;
-    jobs.truncate(limit as usize);
-    let next_cursor = jobs.last().filter(|_| more).map(|job| cursor::write(&job.id.to_string()));
-    Ok(Json(Page { items: jobs.iter().map(crate::domain::job::JobRecord::to_api).collect(), next_cursor }))
+    let page = api.store.jobs(&filter).await?;
+    let next_cursor = page.last.map(|id| cursor::write(&id.to_string()));
+    Ok(Json(Page { items: page.items, next_cursor }))
+}
+
+/// Whose jobs are asked for; none is everybody's.
+fn whose(who: &Identity, asked: Option<String>) -> Result<Option<String>, ApiError> {
+    match asked {
+        Some(user) if user != who.user && !who.role.sees_all() => {
+            Err(ApiError::new(ErrorCode::Forbidden, "only an admin sees the jobs of others; leave `user` out"))
+        }
+        None if !who.role.sees_all() => Ok(Some(who.user.clone())),
+        asked => Ok(asked),
+    }
 }
 
 fn states(asked: Option<&str>) -> Result<Vec<JobState>, ApiError> {
@@ -74,11 +96,21 @@ fn states(asked: Option<&str>) -> Result<Vec<JobState>, ApiError> {
         .collect()
 }
 
-fn split(label: &str) -> Result<(String, String), ApiError> {
-    match label.split_once(':') {
-        Some((key, value)) if !key.is_empty() && !label.contains('\0') => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(ApiError::field("label", "must be key:value")),
+fn labels(asked: &[String]) -> Result<Vec<(String, String)>, ApiError> {
+    if asked.len() > MAX_LABELS {
+        return Err(ApiError::field("label", format!("must be given at most {MAX_LABELS} times")));
     }
+    asked.iter().map(|label| split(label)).collect()
+}
+
+/// A key holds neither of the two separators, a value may.
+fn split(label: &str) -> Result<(String, String), ApiError> {
+    let (key, value) = label
+        .split_once([':', '='])
+        .filter(|(_, value)| !value.contains('\0'))
+        .ok_or_else(|| ApiError::field("label", "must be key:value or key=value"))?;
+    check_label_key(key).map_err(|rule| ApiError::field("label", rule))?;
+    Ok((key.to_owned(), value.to_owned()))
 }
 
 fn text(asked: Option<String>) -> Result<Option<String>, ApiError> {
@@ -88,4 +120,12 @@ fn text(asked: Option<String>) -> Result<Option<String>, ApiError> {
         }
         other => Ok(other),
     }
+}
+
+fn id_part(asked: &str) -> Result<String, ApiError> {
+    let digits: String = asked.chars().filter(|c| *c != '-').map(|c| c.to_ascii_lowercase()).collect();
+    if digits.bytes().all(|b| b.is_ascii_hexdigit()) && (MIN_ID_DIGITS..=ID_DIGITS).contains(&digits.len()) {
+        return Ok(digits);
+    }
+    Err(ApiError::field("id", format!("must be at least {MIN_ID_DIGITS} of an id's first or last characters")))
 }

@@ -23,6 +23,7 @@ mod metrics;
 mod negotiate;
 mod prompt;
 mod ready;
+mod refusal_rate;
 mod reject;
 mod restart;
 mod start;
@@ -51,6 +52,8 @@ use crate::{
 pub use docs::document;
 pub use file_work::FileWork;
 
+use self::refusal_rate::RefusalRate;
+
 /// Inline files as base64 and a prompt fit; more goes by tar.
 const MAX_CREATE_BODY_BYTES: usize = 24 * 1024 * 1024;
 /// Everything else.
@@ -58,7 +61,12 @@ pub const MAX_BODY_BYTES: usize = 1024 * 1024;
 
 /// What the public endpoints need.
 #[derive(Clone)]
-pub struct PublicApi(Arc<PublicParts>);
+pub struct PublicApi(Arc<Shared>);
+
+struct Shared {
+    parts: PublicParts,
+    refusals: RefusalRate,
+}
 
 /// What [`PublicApi`] is made of.
 pub struct PublicParts {
@@ -82,6 +90,8 @@ pub struct PublicParts {
     pub ceiling: Ceiling,
     /// Where containers' output is kept.
     pub logs: PathBuf,
+    /// Owns what is finished though the client that asked for it has gone.
+    pub tasks: TaskTracker,
     /// Where streams are counted.
     pub metrics: Metrics,
     /// Where the metrics are read.
@@ -90,8 +100,6 @@ pub struct PublicParts {
     pub file_work: FileWork,
     /// What is being received.
     pub uploads: Uploads,
-    /// Owns what runs to its end though the client that asked has gone.
-    pub tasks: TaskTracker,
     /// Fires when the process drains: streams end, so that their readers go to the next process.
     pub drain: tokio_util::sync::CancellationToken,
 }
@@ -99,14 +107,19 @@ pub struct PublicParts {
 impl PublicApi {
     /// From its parts.
     pub fn new(parts: PublicParts) -> Self {
-        Self(Arc::new(parts))
+        Self(Arc::new(Shared { parts, refusals: RefusalRate::default() }))
+    }
+
+    /// How many refusals are recorded.
+    fn refusals(&self) -> &RefusalRate {
+        &self.0.refusals
     }
 }
 
 impl std::ops::Deref for PublicApi {
     type Target = PublicParts;
     fn deref(&self) -> &PublicParts {
-        &self.0
+        &self.0.parts
     }
 }
 

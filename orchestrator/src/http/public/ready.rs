@@ -4,7 +4,7 @@ use axum::{Json, extract::State, http::StatusCode};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::PublicApi;
+use super::{PublicApi, caller::MaybeCaller};
 use crate::engine::{ReadinessReason, SandboxReadiness};
 
 /// What is well and what is not.
@@ -18,8 +18,9 @@ pub(super) struct Readiness {
     engine: EnginePart,
     /// Whether FullJobs can run.
     sandbox: SandboxPart,
-    /// The models' providers, never probed with a completion.
-    models: Vec<ModelPart>,
+    /// The models' providers, never probed with a completion; for callers with a token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    models: Option<Vec<ModelPart>>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -32,11 +33,14 @@ struct Part {
 struct EnginePart {
     /// `ok`, `failed` or `disabled`.
     status: &'static str,
-    /// Its name.
+    /// Its name; for callers with a token.
+    #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    /// Its version.
+    /// Its version; the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
-    /// What jobs run under.
+    /// What jobs run under; the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
     runtime: Option<String>,
 }
 
@@ -46,9 +50,11 @@ struct SandboxPart {
     state: &'static str,
     /// Why not.
     reason: Option<&'static str>,
-    /// What was found and what to do.
+    /// What was found and what to do; for callers with a token.
+    #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
-    /// Digest of the posture that containers are checked against.
+    /// Digest of the posture that containers are checked against; the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
     posture: Option<String>,
     /// While it is disabled: jobs of an earlier setting that are still at work.
     jobs_left: Option<u64>,
@@ -64,10 +70,13 @@ struct ModelPart {
     breaker: &'static str,
 }
 
-/// Says whether jobs can be taken.
+/// Says whether jobs can be taken: states and reasons to anybody, details to callers with a token.
 #[utoipa::path(get, path = "/readyz", tag = "health", security(()),
     responses((status = 200, body = Readiness, description = "Ready."), (status = 503, body = Readiness, description = "Not ready.")))]
-pub(super) async fn ready(State(api): State<PublicApi>) -> (StatusCode, Json<Readiness>) {
+pub(super) async fn ready(
+    State(api): State<PublicApi>,
+    MaybeCaller(who): MaybeCaller,
+) -> (StatusCode, Json<Readiness>) {
     let store = api.store.ping().await;
     if let Err(error) = &store {
         tracing::warn!(error = error as &dyn std::error::Error, "the store does not answer");
@@ -88,8 +97,9 @@ pub(super) async fn ready(State(api): State<PublicApi>) -> (StatusCode, Json<Rea
         store: Part { status: if store.is_ok() { "ok" } else { "failed" } },
         engine,
         sandbox,
-        models: models.collect(),
+        models: Some(models.collect()),
     };
+    let readiness = if who.is_some() { readiness } else { readiness.for_strangers() };
     (if well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, Json(readiness))
 }
 
@@ -103,6 +113,15 @@ async fn jobs_left(api: &PublicApi) -> Option<u64> {
             tracing::warn!(error = &error as &dyn std::error::Error, "the jobs at work could not be counted");
             None
         }
+    }
+}
+
+impl Readiness {
+    /// States and reasons alone: nothing that says what this install is made of.
+    fn for_strangers(self) -> Self {
+        let engine = EnginePart { status: self.engine.status, name: None, version: None, runtime: None };
+        let sandbox = SandboxPart { detail: None, posture: None, ..self.sandbox };
+        Self { engine, sandbox, models: None, ..self }
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     domain::{
         job::JobRecord,
-        request::{Accepted, MAX_PROMPT_BYTES, check_prompt},
+        request::{Accepted, MAX_PROMPT_BYTES, check_prompt, within_priorities},
     },
     http::{
         extract::{ApiPath, OptionalJson},
@@ -32,13 +32,14 @@ const MAX_NOTE_TEXT_BYTES: usize = 4_000;
     ),
     request_body = Option<RestartRequest>,
     responses(
-        (status = 201, body = Job, description = "A new job with the old one's files.", headers(("Location" = String))),
+        (status = 201, body = Job, description = "A new job with the old one's files. Its limits, image, model and tools are held to what the operator allows today; `message` says what that changed.", headers(("Location" = String))),
         (status = 400, body = Problem, content_type = "application/problem+json", description = "Malformed."),
         (status = 404, body = Problem, content_type = "application/problem+json", description = "Missing, or another user's."),
         (status = 409, body = Problem, content_type = "application/problem+json", description = "Neither failed nor cancelled."),
         (status = 413, body = Problem, content_type = "application/problem+json", description = "Too large."),
         (status = 415, body = Problem, content_type = "application/problem+json", description = "Not JSON."),
         (status = 422, body = Problem, content_type = "application/problem+json", description = "Invalid."),
+        (status = 429, body = Problem, content_type = "application/problem+json", description = "As many jobs are pending as may be."),
         (status = 503, body = Problem, content_type = "application/problem+json", description = "No sandbox."),
         (status = 507, body = Problem, content_type = "application/problem+json", description = "The server's disk is full, or nearly so."),
     )
@@ -66,30 +67,30 @@ pub(super) async fn restart(
     }
     let kept = old.finished_at.is_none_or(|at| api.retention.keeps(at, api.clock.now()));
     let prompt = with_note(request.prompt.as_deref().unwrap_or(&old.prompt), &old, kept);
-    // What was allowed then and is no longer (an image, a model) takes today's default.
-    let known = |name: &String, default: &String, list: &[String]| {
-        if name == default || list.contains(name) { name.clone() } else { default.clone() }
-    };
+    // What was allowed then is held to what is allowed today.
+    let today = api.ceiling.recall(&old.limits, (&old.image, &old.model), old.tools.as_deref());
     let accepted = Accepted {
         title: old.title.clone(),
-        limits: old.limits,
-        image: known(&old.image, &api.ceiling.default_image, &api.ceiling.images),
-        model: known(&old.model, &api.ceiling.default_model, &api.ceiling.models),
+        limits: today.limits,
+        image: today.image,
+        model: today.model,
         files: vec![],
     };
+    let message =
+        (!today.changes.is_empty()).then(|| format!("held to what is allowed today: {}", today.changes.join("; ")));
     let request = CreateJob {
         prompt,
         mode: Some(old.mode),
-        tools: old.tools.clone(),
+        tools: today.tools,
         plan: old.plan,
         review: old.review,
-        priority: old.priority,
+        priority: within_priorities(old.priority),
         labels: old.labels.clone(),
         metadata: old.metadata.clone(),
         ..CreateJob::default()
     };
     // It stays its owner's, also when an admin restarts it.
-    let new = NewJob { user: old.user_id.clone(), request, source, restarted_from: Some(id), deed };
+    let new = NewJob { user: old.user_id.clone(), request, source, restarted_from: Some(id), message, deed };
     store(&api, new, accepted, key).await
 }
 

@@ -1,6 +1,6 @@
 //! A job's events as server-sent events: from the store, then as they are written, to the final state.
 //!
-//! Never buffers for a reader: it is asked for the next piece when it has taken the last. One that does not take it in
+//! Ends when the token that opened it expires or is revoked. Never buffers for a reader: it is asked for the next piece when it has taken the last. One that does not take it in
 //! time is dropped and can resume.
 
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
@@ -18,8 +18,9 @@ use serde_json::json;
 
 use super::PublicApi;
 use crate::{
+    auth::Identity,
     domain::job::JobRecord,
-    store::{EventPage, Follower, StoreError, StoredEvent},
+    store::{EventPage, Follower, StoreError, StoredEvent, tokens},
     telemetry::metrics::ReaderGuard,
 };
 
@@ -27,11 +28,14 @@ use crate::{
 const BATCH: u32 = 200;
 /// A comment when nothing else is said (contract: api, Events).
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Between a token's end and the look at it.
+const MOMENT: Duration = Duration::from_millis(20);
 /// What a reader that lost the line waits.
 const RETRY: Duration = Duration::from_secs(2);
 
-pub(super) fn stream(api: &PublicApi, job: &JobRecord, after: i64, kind: Option<EventKind>) -> Response {
+pub(super) fn stream(api: &PublicApi, who: Identity, job: &JobRecord, after: i64, kind: Option<EventKind>) -> Response {
     let reader = Reader {
+        who,
         api: api.clone(),
         follower: api.store.feed().follow(job.id),
         job: job.id,
@@ -52,6 +56,8 @@ pub(super) fn stream(api: &PublicApi, job: &JobRecord, after: i64, kind: Option<
 }
 
 struct Reader {
+    /// Whose token lets it read.
+    who: Identity,
     api: PublicApi,
     follower: Follower,
     job: JobId,
@@ -77,9 +83,16 @@ fn events(reader: Reader) -> impl Stream<Item = Result<Sse, Infallible>> {
             }
             if !reader.more {
                 let drain = reader.api.drain.clone();
+                let recheck = reader.until_recheck();
                 tokio::select! {
                     () = reader.follower.changed() => {}
                     () = drain.cancelled() => return None,
+                    () = tokio::time::sleep(recheck) => {
+                        if !reader.may_go_on().await {
+                            return None;
+                        }
+                        continue;
+                    }
                 }
             }
             reader.read().await;
@@ -88,6 +101,19 @@ fn events(reader: Reader) -> impl Stream<Item = Result<Sse, Infallible>> {
 }
 
 impl Reader {
+    /// When the token is looked at again though nothing happens: with each comment, and when it ends.
+    fn until_recheck(&self) -> Duration {
+        let left = (self.who.expires_at - self.api.clock.now()).to_std().unwrap_or_default();
+        // A moment later than its end, and never at once again.
+        KEEP_ALIVE.min(left + MOMENT)
+    }
+
+    /// Whether the token is still good. When nobody can tell, the reader has to ask anew.
+    async fn may_go_on(&self) -> bool {
+        let is_over = self.who.expires_at <= self.api.clock.now();
+        !is_over && tokens::is_revoked(&self.api.store, &self.who.jti).await.is_ok_and(|revoked| !revoked)
+    }
+
     /// Takes what is there. A store that fails ends the stream: the reader resumes.
     async fn read(&mut self) {
         if let Err(error) = self.try_read().await {
@@ -97,6 +123,10 @@ impl Reader {
     }
 
     async fn try_read(&mut self) -> Result<(), StoreError> {
+        if !self.may_go_on().await {
+            self.ended = true;
+            return Ok(());
+        }
         // Unfiltered, because the end is told by a state event whatever kind is asked for.
         let EventPage { items: events, more } = self.api.store.events(self.job, self.after, BATCH, None).await?;
         self.more = more;

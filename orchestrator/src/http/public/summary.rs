@@ -2,7 +2,7 @@
 
 use axum::{Json, extract::State};
 use chrono::{NaiveTime, Utc};
-use protocol::JobSummary;
+use protocol::JobCounts;
 
 use super::{PublicApi, caller::Caller};
 use crate::http::problem::ApiError;
@@ -10,9 +10,9 @@ use crate::http::problem::ApiError;
 /// Counts jobs by state.
 #[utoipa::path(
     get, path = "/api/jobs/summary", tag = "jobs",
-    responses((status = 200, body = JobSummary, description = "Counts and usage since midnight UTC."))
+    responses((status = 200, body = JobCounts, description = "Counts and usage since midnight UTC."))
 )]
-pub(super) async fn summary(State(api): State<PublicApi>, Caller(who): Caller) -> Result<Json<JobSummary>, ApiError> {
+pub(super) async fn summary(State(api): State<PublicApi>, Caller(who): Caller) -> Result<Json<JobCounts>, ApiError> {
     let midnight = api.clock.now().date_naive().and_time(NaiveTime::MIN).and_local_timezone(Utc);
     let user = (!who.role.sees_all()).then_some(who.user.as_str());
     let midnight = midnight.single().unwrap_or_else(|| api.clock.now());

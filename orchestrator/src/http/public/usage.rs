@@ -9,7 +9,7 @@ use super::{PublicApi, caller::Caller, cursor};
 use crate::{
     auth::Identity,
     http::{extract::ApiQuery, problem::ApiError},
-    store::UsageFilter,
+    store::{DayPage, UsageFilter},
 };
 
 /// Which lines.
@@ -22,7 +22,7 @@ pub(super) struct Params {
     by: UsageBy,
     /// Only this user's; for admins.
     user: Option<String>,
-    /// 1 to 200; 50 when left out.
+    /// Lines, or days that a page by day looks at (at most 92): 1 to 200; 50 when left out.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
     /// From the last page's `next_cursor`.
@@ -44,14 +44,38 @@ pub(super) async fn usage(
 ) -> Result<Json<Page<UsageLine>>, ApiError> {
     let limit = cursor::limit(params.limit)?;
     let after: Option<String> = params.cursor.as_deref().map(cursor::read).transpose()?;
+    let user = whose(&who, params.user)?;
+    if params.by == UsageBy::Day {
+        return by_day(&api, user.as_deref(), after.as_deref(), limit).await;
+    }
     if params.by == UsageBy::Job
         && let Some(after) = &after
     {
         after.parse::<JobId>().map_err(|_| cursor::foreign())?;
     }
-    let filter = UsageFilter { user: whose(&who, params.user)?, after, limit: limit + 1 };
-    let lines = api.store.usage(params.by, &filter).await?;
+    // One more, to know whether there is a next page.
+    let filter = UsageFilter { user, after, limit: limit + 1 };
+    let lines = match params.by {
+        UsageBy::Model => api.store.usage_by_model(&filter).await?,
+        UsageBy::Day | UsageBy::Job => api.store.usage_by_job(&filter).await?,
+    };
     Ok(Json(cursor::page(lines, limit, String::clone)))
+}
+
+/// A page of days ends where the days asked for do, whether or not anything was used on each.
+async fn by_day(
+    api: &PublicApi,
+    user: Option<&str>,
+    after: Option<&str>,
+    days: u32,
+) -> Result<Json<Page<UsageLine>>, ApiError> {
+    let before = match after {
+        Some(day) => day.parse().map_err(|_| cursor::foreign())?,
+        // Today is over tomorrow.
+        None => api.clock.now().date_naive().succ_opt().ok_or_else(|| ApiError::internal("the last day of all"))?,
+    };
+    let DayPage { lines, next } = api.store.usage_by_day(user, before, days).await?;
+    Ok(Json(Page { items: lines, next_cursor: next.map(|day| cursor::write(&day.to_string())) }))
 }
 
 /// Whose usage is asked for; none is everybody's.

@@ -1,15 +1,17 @@
 //! `POST …/events`: what the worker saw and did, in order, each once.
 
 use axum::{Json, extract::State};
-use protocol::{ErrorCode, EventAck, EventBatch, WorkerEvent};
+use protocol::{ErrorCode, EventAck, EventBatch, EventData, EventKind, WorkerEvent};
 
 use super::{
     WorkerApi,
     caller::{Caller, fenced},
+    event_quota::{self, MAX_EVENT_BYTES as MAX_TOTAL_BYTES, MAX_EVENT_BYTES_HARD as MAX_TOTAL_BYTES_HARD, Room},
 };
 use crate::{
+    domain::job::JobRecord,
     http::{extract::WorkerJsonBytes, problem::ApiError},
-    store::Appended,
+    store::{Appended, WorkerBatch},
 };
 
 /// In one batch.
@@ -37,7 +39,9 @@ pub(super) async fn append(
     api.pace.take(job.id, (batch.events.len(), bytes.len()), api.clock.monotonic()).map_err(|wait| {
         ApiError::new(ErrorCode::RateLimited, "too many events; send this batch again later").with_retry_after(wait)
     })?;
-    match api.store.append_worker_events(job.id, job.attempt, api.clock.now(), batch.events).await? {
+    let keeps = within_quota(&api, &job, bytes.len()).await?;
+    let batch = WorkerBatch { events: batch.events, keeps };
+    match api.store.append_worker_events(job.id, job.attempt, api.clock.now(), batch).await? {
         Appended::Stored { last_client_seq } => {
             api.got_somewhere(&job).await?;
             Ok(Json(EventAck { last_client_seq }))
@@ -47,6 +51,29 @@ pub(super) async fn append(
             format!("client_seq {expected} is due; numbers must not be left out"),
         )),
         Appended::Fenced => Err(fenced()),
+    }
+}
+
+/// Which of a batch's kinds are stored, as much as the job has written by now.
+async fn within_quota(api: &WorkerApi, job: &JobRecord, bytes: usize) -> Result<fn(EventKind) -> bool, ApiError> {
+    if !api.quota.knows(job.id) {
+        api.quota.learn(job.id, api.store.event_bytes(job.id).await?);
+    }
+    match api.quota.take(job.id, bytes as u64) {
+        Room::All => Ok(|_| true),
+        Room::ReachedNow => {
+            let limit =
+                EventData::Limit { limit: event_quota::LIMIT.to_owned(), value: (MAX_TOTAL_BYTES >> 20).into() };
+            api.store.tell(job.id, job.attempt, api.clock.now(), limit).await?;
+            tracing::info!(job.id = %job.id, "the job has written as many events as may be; only its conversation is kept");
+            Ok(|_| true)
+        }
+        Room::Essential => Ok(event_quota::is_essential),
+        Room::None => {
+            let detail =
+                format!("this job's events fill {} MB, which is all there is for them", MAX_TOTAL_BYTES_HARD >> 20);
+            Err(ApiError::new(ErrorCode::TooLarge, detail))
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod call_body;
 mod caller;
 mod complete;
+mod event_quota;
 mod events;
 mod failures;
 mod job;
@@ -25,7 +26,9 @@ use axum::{
 use protocol::{CallId, Completion, JobId, JobState, ToolCallReply};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::{failures::FailureLimiter, pace::Pace, polls::Polls, seats::Seats, under_way::UnderWay};
+use self::{
+    event_quota::EventQuota, failures::FailureLimiter, pace::Pace, polls::Polls, seats::Seats, under_way::UnderWay,
+};
 use crate::{
     auth::WorkerTokens,
     clock::Clock,
@@ -70,6 +73,7 @@ pub struct WorkerApi {
     failed_model_calls: Arc<FailureLimiter>,
     failed_tool_calls: Arc<FailureLimiter>,
     pace: Arc<Pace>,
+    quota: Arc<EventQuota>,
     polls: Arc<Polls>,
     pub(crate) token_files: TokenFiles,
 }
@@ -132,6 +136,7 @@ impl WorkerApi {
             failed_model_calls: Arc::default(),
             failed_tool_calls: Arc::default(),
             pace: Arc::new(Pace::default()),
+            quota: Arc::default(),
             polls: Arc::default(),
             token_files: parts.token_files,
         }

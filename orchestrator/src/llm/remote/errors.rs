@@ -22,7 +22,7 @@ pub(super) fn fault(error: Error) -> Fault {
             webc::Error::ResponseFailedStatus { status, body, headers } => {
                 Fault::of_status(status.as_u16(), &body, retry_after(&headers))
             }
-            webc::Error::Reqwest(error) => http(&error),
+            webc::Error::Reqwest(error) => http(error),
             other => Fault::transient(ErrorKind::Garbage, other.to_string()),
         },
         Error::ChatResponse { body, .. } => Fault::of_event(&body),
@@ -46,15 +46,17 @@ fn boxed(error: genai::BoxError) -> Fault {
     if error.downcast_ref::<std::string::FromUtf8Error>().is_some() {
         return Fault::transient(ErrorKind::Garbage, "the answer is not UTF-8");
     }
-    match error.downcast_ref::<reqwest::Error>() {
-        Some(error) => http(error),
-        None => Fault::transient(ErrorKind::Cut, error.to_string()),
+    match error.downcast::<reqwest::Error>() {
+        Ok(error) => http(*error),
+        Err(error) => Fault::transient(ErrorKind::Cut, error.to_string()),
     }
 }
 
-fn http(error: &reqwest::Error) -> Fault {
+fn http(error: reqwest::Error) -> Fault {
+    // The address is the operator's business, and its query may hold a key.
+    let error = error.without_url();
     if error.is_builder() {
-        return Fault::new(Next::GiveUp, ErrorKind::BadRequest, chain(error));
+        return Fault::new(Next::GiveUp, ErrorKind::BadRequest, chain(&error));
     }
     let kind = match () {
         () if error.is_connect() => ErrorKind::Connect,
@@ -62,7 +64,7 @@ fn http(error: &reqwest::Error) -> Fault {
         () if error.is_body() || error.is_decode() => ErrorKind::Cut,
         () => ErrorKind::Connect,
     };
-    Fault::transient(kind, chain(error))
+    Fault::transient(kind, chain(&error))
 }
 
 /// The whole story: the outermost words alone never say why.

@@ -220,12 +220,56 @@ async fn silence_ends_at_the_timeout(#[values(Wire::OpenAi, Wire::Anthropic, Wir
 #[tokio::test]
 async fn nobody_listens() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = format!("http://{}/v1", listener.local_addr().unwrap());
+    let address = listener.local_addr().unwrap();
     drop(listener);
-    let provider =
-        ProviderSettings { base_url: Some(address), ..ProviderSettings::new("gone", ProviderKind::OpenAi, "m") };
+    let base_url = Some(format!("http://bob:hunter2@{address}/v1?api-key=abcdef"));
+    let provider = ProviderSettings { base_url, ..ProviderSettings::new("gone", ProviderKind::OpenAi, "m") };
     let error = failed(&impatient(vec![provider]), "hello").await;
     assert_eq!(error.failure.kind(), ErrorKind::Connect);
+    let told = format!("{error:?}");
+    for secret in ["hunter2", "abcdef", &address.to_string()] {
+        assert!(!told.contains(secret), "{told}");
+    }
+}
+
+/// A base URL's query stays at the end of the address, and its user part becomes the header that it stands for.
+#[rstest]
+#[tokio::test]
+async fn a_base_url_with_a_user_and_a_query_is_used_and_never_told(
+    #[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire,
+    #[values(None, Some("sk-test"))] key: Option<&str>,
+) {
+    use axum::http::{HeaderMap, Uri};
+    let (keep, mut seen) = tokio::sync::mpsc::channel::<(Uri, HeaderMap)>(8);
+    let handle = move |uri: Uri, headers: HeaderMap| async move {
+        keep.send((uri.clone(), headers)).await.unwrap();
+        // As a proxy does that quotes what it was asked.
+        (axum::http::StatusCode::BAD_REQUEST, format!("no {uri} for bob:hunter2 with Ym9iOmh1bnRlcjI="))
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { axum::serve(listener, axum::Router::new().fallback(handle)).await });
+    let (kind, path, call) = match wire {
+        Wire::OpenAi => (ProviderKind::OpenAi, "/base/v1", "/base/v1/chat/completions"),
+        Wire::Anthropic => (ProviderKind::Anthropic, "/base/v1", "/base/v1/messages"),
+        Wire::Ollama => (ProviderKind::Ollama, "/base", "/base/api/chat"),
+    };
+    let provider = ProviderSettings {
+        base_url: Some(format!("http://bob:hunter2@{address}{path}?api-key=abcdef&v=1")),
+        api_key: key.map(Into::into),
+        ..ProviderSettings::new("served", kind, "m")
+    };
+    let told = format!("{:?}", failed(&impatient(vec![provider]), "hello").await);
+    let (uri, headers) = seen.recv().await.unwrap();
+    assert_eq!((uri.path(), uri.query()), (call, Some("api-key=abcdef&v=1")));
+    let sent: Vec<_> = headers.get_all("authorization").iter().map(|value| value.to_str().unwrap()).collect();
+    let basic = "Basic Ym9iOmh1bnRlcjI=";
+    let expected = if key.is_some() && wire != Wire::Anthropic { "Bearer sk-test" } else { basic };
+    assert_eq!(sent, [expected]);
+    for secret in ["hunter2", "abcdef", "Ym9i"] {
+        assert!(!told.contains(secret), "{told}");
+    }
 }
 
 #[rstest]

@@ -1,0 +1,115 @@
+//! URLs as they may be shown: without what in them may be a secret.
+//!
+//! The one function for it. Never parses strictly: what is no URL may hold a secret all the same.
+
+/// In the place of what is not shown.
+const MASK: &str = "********";
+
+/// `text` with the user part and the query values of every URL in it masked, and with its fragment.
+///
+/// Several may stand in one text with commas or spaces between them.
+pub fn mask_urls(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + "://".len());
+        shown.push_str(before);
+        let end = after.find([',', ' ', '\t', '\n', '\r', '"', '\'', '<', '>', ')', ']']).unwrap_or(after.len());
+        // An IPv6 address has brackets of its own.
+        let end = if after.starts_with('[') || after[..end].contains("@[") { end_of_bracketed(after) } else { end };
+        shown.push_str(&mask_after_scheme(&after[..end]));
+        rest = &after[end..];
+    }
+    // `sqlite:file?option` has no slashes.
+    match rest.split_once('?') {
+        Some((start, query)) if rest.starts_with("sqlite:") => {
+            shown.push_str(start);
+            shown.push('?');
+            shown.push_str(&mask_query(query));
+        }
+        _ => shown.push_str(rest),
+    }
+    shown
+}
+
+fn end_of_bracketed(text: &str) -> usize {
+    let close = text.find(']').map_or(text.len(), |at| at + 1);
+    text[close..].find([',', ' ', '\t', '\n', '\r', '"', '\'', '<', '>', ')']).map_or(text.len(), |at| close + at)
+}
+
+/// What follows `scheme://`.
+fn mask_after_scheme(text: &str) -> String {
+    let (before_query, query) = match text.split_once(['?', '#']) {
+        Some((before, query)) => (before, Some((&text[before.len()..=before.len()], query))),
+        None => (text, None),
+    };
+    let authority = before_query.split('/').next().unwrap_or_default();
+    let host = match authority.rsplit_once('@') {
+        Some((_, host)) => format!("{MASK}@{host}{}", &before_query[authority.len()..]),
+        // A slash in a password ends the authority too early: no port is a word.
+        None if has_odd_port(authority) => match before_query.rsplit_once('@') {
+            Some((_, host)) => format!("{MASK}@{host}"),
+            None => before_query.to_owned(),
+        },
+        None => before_query.to_owned(),
+    };
+    match query {
+        // `?` and `#` may also stand in a password that nobody encoded.
+        Some((_, query)) if query.contains('@') && !authority.contains('@') && has_odd_port(authority) => {
+            let host = query.rsplit_once('@').map_or("", |(_, host)| host);
+            format!("{MASK}@{}", mask_after_scheme(host))
+        }
+        Some(("#", _)) => format!("{host}#{MASK}"),
+        Some((_, query)) => format!("{host}?{}", mask_query(query)),
+        None => host,
+    }
+}
+
+fn has_odd_port(authority: &str) -> bool {
+    !authority.ends_with(']')
+        && authority.rsplit_once(':').is_some_and(|(_, port)| port.is_empty() || port.parse::<u16>().is_err())
+}
+
+/// Names stay, values go; a value without a name may be the secret itself.
+fn mask_query(query: &str) -> String {
+    let query = query.split('#').next().unwrap_or_default();
+    let mask = |pair: &str| match pair.split_once('=') {
+        Some((name, _)) => format!("{name}={MASK}"),
+        None if pair.is_empty() => String::new(),
+        None => MASK.to_owned(),
+    };
+    query.split('&').map(mask).collect::<Vec<_>>().join("&")
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("http://127.0.0.1:9/v1", "http://127.0.0.1:9/v1")]
+    #[case("http://bob:hunter2@127.0.0.1:9/v1?key=abc", "http://********@127.0.0.1:9/v1?key=********")]
+    #[case("https://token@host", "https://********@host")]
+    #[case("https://host/v1?api-key=a&b=c#d", "https://host/v1?api-key=********&b=********")]
+    #[case("https://host?secret", "https://host?********")]
+    #[case("https://host/#secret", "https://host/#********")]
+    #[case("https://host/@scope/x", "https://host/@scope/x")]
+    #[case("https://u:p@ss@host/x", "https://********@host/x")]
+    #[case("https://u:p/ss@host/x", "https://********@host/x")]
+    #[case("https://u:p?ss@host/x?k=v", "https://********@host/x?k=********")]
+    #[case("http://[::1]:80/x?k=v", "http://[::1]:80/x?k=********")]
+    #[case("http://u:p@[::1]:80/x?k=v", "http://********@[::1]:80/x?k=********")]
+    #[case("postgres://u:p@h/db?sslmode=require", "postgres://********@h/db?sslmode=********")]
+    #[case("sqlite:///var/lib/gantry/gantry.db", "sqlite:///var/lib/gantry/gantry.db")]
+    #[case("sqlite:gantry.db?mode=rwc", "sqlite:gantry.db?mode=********")]
+    #[case("unix:///var/run/docker.sock", "unix:///var/run/docker.sock")]
+    #[case("a,https://u:p@h:1/x,b", "a,https://********@h:1/x,b")]
+    #[case("no route to (http://h/x?key=k): refused", "no route to (http://h/x?key=********): refused")]
+    #[case("what? no URL @ all", "what? no URL @ all")]
+    #[case("", "")]
+    fn what_may_be_a_secret_is_masked(#[case] text: &str, #[case] shown: &str) {
+        assert_eq!(mask_urls(text), shown);
+        assert_eq!(mask_urls(shown), shown, "once is enough");
+    }
+}
