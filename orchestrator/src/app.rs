@@ -8,7 +8,6 @@ mod models;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::Router;
 use protocol::InstanceId;
 use tokio::{
     net::TcpListener,
@@ -21,7 +20,7 @@ pub use hold::{HoldError, is_served};
 pub use models::ModelsError;
 
 use self::{
-    doors::{Doors, Scraped, answer, listen},
+    doors::{Doors, Front, Scraped, answer, listen},
     hold::Hold,
 };
 use crate::{
@@ -39,7 +38,7 @@ use crate::{
     engine::{Docker, DockerSettings, Engine},
     http::{
         public::{self, FileWork, PublicApi, PublicParts},
-        server::{Descriptors, Server, raise_descriptor_limit},
+        server::raise_descriptor_limit,
         worker::{self, WorkerApi, WorkerApiParts},
     },
     llm::Gateway,
@@ -132,11 +131,8 @@ pub struct App {
     dispatcher: Dispatcher,
     sweep: DiskSweep,
     retention: RetentionSweep,
-    router: Router,
-    /// The public listener's, and the metrics' own.
-    servers: [Server; 2],
+    front: Front,
     metrics: Metrics,
-    scraped: Option<Scraped>,
     calls: TaskTracker,
     drain: CancellationToken,
     _hold: Hold,
@@ -216,8 +212,7 @@ impl App {
             tasks: calls.clone(),
             drain: drain.clone(),
         }));
-        let descriptors = Descriptors::in_force(config.max_parallel_jobs as usize);
-        let doors = Doors { metrics: metrics.clone(), descriptors };
+        let doors = Doors::new(&metrics, config.max_parallel_jobs);
         let sockets = Arc::new(Sockets::new(config.run_dir.clone(), doors.worker(worker_side)));
         let (overfull, logs) = (Overfull::default(), config.data_dir.join("logs"));
         let sweep = DiskSweep {
@@ -263,24 +258,9 @@ impl App {
             uploads: Uploads::new(space),
             drain: drain.clone(),
         }));
-        let router = doors.public(config.allowed_hosts, public_side);
+        let front = doors.public(config.allowed_hosts, public_side, scraped);
         let retention = RetentionSweep { retention, records, store: store.clone(), workspaces, logs, clock };
-        let servers = [doors.server(), doors.server()];
-        Ok(Self {
-            store,
-            prober,
-            sockets,
-            dispatcher,
-            sweep,
-            retention,
-            router,
-            servers,
-            metrics,
-            scraped,
-            calls,
-            drain,
-            _hold: hold,
-        })
+        Ok(Self { store, prober, sockets, dispatcher, sweep, retention, front, metrics, calls, drain, _hold: hold })
     }
 
     /// Probes the sandbox once, so that the first request meets an answer.
@@ -290,7 +270,7 @@ impl App {
 
     /// Where the metrics are read, when they have an address of their own.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
-        self.scraped.as_ref().and_then(|scraped| scraped.listener.local_addr().ok())
+        self.front.scraped.as_ref().and_then(|scraped| scraped.listener.local_addr().ok())
     }
 
     /// Fires the drain.
@@ -306,13 +286,12 @@ impl App {
         let mut tasks: JoinSet<(&'static str, Result<(), String>)> = JoinSet::new();
         let drain = self.drain.clone();
         let stop = drain.clone();
-        let router = self.router;
-        let (metrics, scraped) = (self.metrics, self.scraped);
-        let [public, own_address] = self.servers;
-        tasks.spawn(async move { ("the public API", answer(public, listener, router, stop).await) });
-        if let Some(Scraped { listener, router }) = scraped {
+        let Front { router, server, scraped } = self.front;
+        let metrics = self.metrics;
+        tasks.spawn(async move { ("the public API", answer(server, listener, router, stop).await) });
+        if let Some(Scraped { listener, router, server }) = scraped {
             let stop = drain.clone();
-            tasks.spawn(async move { ("the metrics", answer(own_address, listener, router, stop).await) });
+            tasks.spawn(async move { ("the metrics", answer(server, listener, router, stop).await) });
         }
         let stop = drain.clone();
         tasks.spawn(async move { ("the upkeep of the metrics", doors::upkeep(metrics, stop).await) });

@@ -25,24 +25,38 @@ const UPKEEP: Duration = Duration::from_secs(5);
 
 /// Puts frames and limits around routers.
 pub(super) struct Doors {
-    pub(super) metrics: Metrics,
-    pub(super) descriptors: Descriptors,
+    metrics: Metrics,
+    descriptors: Descriptors,
+}
+
+/// What answers on the public address, and on the metrics' own when there is one.
+pub(super) struct Front {
+    pub(super) router: Router,
+    pub(super) server: Server,
+    pub(super) scraped: Option<Scraped>,
 }
 
 /// The metrics' own address with what answers there.
 pub(super) struct Scraped {
     pub(super) listener: TcpListener,
     pub(super) router: Router,
+    pub(super) server: Server,
 }
 
 impl Doors {
+    /// By the limit on open files that is in force.
+    pub(super) fn new(metrics: &Metrics, max_parallel_jobs: u32) -> Self {
+        Self { metrics: metrics.clone(), descriptors: Descriptors::in_force(max_parallel_jobs as usize) }
+    }
+
     fn frame(&self, side: &'static str, allowed_hosts: Option<Vec<String>>, body_limit_bytes: usize) -> Frame {
         Frame { allowed_hosts, body_limit_bytes, side, metrics: self.metrics.clone() }
     }
 
     /// What answers on the public address.
-    pub(super) fn public(&self, allowed_hosts: Vec<String>, router: Router) -> Router {
-        self.frame("public", Some(allowed_hosts), public::MAX_BODY_BYTES).around(router)
+    pub(super) fn public(&self, allowed_hosts: Vec<String>, router: Router, scraped: Option<Scraped>) -> Front {
+        let router = self.frame("public", Some(allowed_hosts), public::MAX_BODY_BYTES).around(router);
+        Front { router, server: self.server(), scraped }
     }
 
     /// What serves the workers' sockets. They share a budget of body bytes, and half of the descriptors.
@@ -63,7 +77,7 @@ impl Doors {
     }
 
     /// The server of a listener that is not a worker's.
-    pub(super) fn server(&self) -> Server {
+    fn server(&self) -> Server {
         Server {
             policy: Policy::public(self.descriptors.public),
             own_bodies: None,
@@ -84,7 +98,7 @@ impl Doors {
         let listener = listen(address, "GANTRY_METRICS_BIND").await?;
         // No host check: whoever reaches this address may read, and nothing can be changed there.
         let router = self.frame("metrics", None, public::MAX_BODY_BYTES).around(metrics::router(scrape));
-        Ok((MetricsDoor::Elsewhere, Some(Scraped { listener, router })))
+        Ok((MetricsDoor::Elsewhere, Some(Scraped { listener, router, server: self.server() })))
     }
 }
 

@@ -134,13 +134,7 @@ impl JobRow {
             not_before: self.not_before,
             result,
             token_hash: self.token_hash,
-            session: match (self.session_attempt, self.session_hash) {
-                (Some(attempt), hash) if attempt == self.attempt => {
-                    hash.map_or(WorkerSession::Unopened, WorkerSession::Open)
-                }
-                // An older version began this attempt.
-                _ => WorkerSession::NotRequired,
-            },
+            session: session_of(self.attempt, self.session_attempt, self.session_hash),
             session_rejected: self.session_rejected_attempt == Some(self.attempt),
             lease_expires_at: self.lease_expires_at,
             calls_before_attempt: row.number("calls_before_attempt", self.calls_before_attempt)?,
@@ -161,6 +155,14 @@ impl JobRow {
             },
         })
     }
+}
+
+/// An attempt that an older version began has none.
+fn session_of(attempt: i64, session_attempt: Option<i64>, hash: Option<String>) -> WorkerSession {
+    if session_attempt != Some(attempt) {
+        return WorkerSession::NotRequired;
+    }
+    hash.map_or(WorkerSession::Unopened, WorkerSession::Open)
 }
 
 /// One row of `events`.

@@ -1,6 +1,9 @@
 //! A worker played by the benchmark: events into a live job's own socket, with its token, while its real worker sleeps in
 //! a shell call.
 //!
+//! The token is read before the real worker opens its session, and the job's row is then made that of an attempt that needs no
+//! session, as those that an older version began: the benchmark has the database, which nothing in a container has.
+//!
 //! Owns the numbers of what it sends. The real worker's own come from then on too late, so such a job can only be
 //! cancelled.
 
@@ -8,13 +11,23 @@ use std::time::Duration;
 
 use protocol::{EventAck, EventBatch, EventData, JobId, LimitsRequest, MessageRole, WorkerEvent};
 use reqwest::{Client, Response, StatusCode, header::RETRY_AFTER};
+use sqlx::Connection as _;
 
-use crate::{Failure, stack::Stack};
+use crate::{Failure, database, stack::Stack};
 
 /// A played worker's container does nothing, so there may be many.
 const JOB_MEMORY_MB: u64 = 64;
+/// A token is there from before its container starts, which takes 100 ms and more, until its worker's first call.
+const TOKEN_POLL: Duration = Duration::from_millis(2);
+const TOKEN_TIMEOUT: Duration = Duration::from_mins(1);
 /// What a message of an agent may be long.
 const FILLER: &str = "The tests of the parser pass now; the next step is the printer, which still drops the last line.";
+
+/// A job that waits for its played worker.
+pub(crate) struct Candidate {
+    job: JobId,
+    token: String,
+}
 
 /// The played worker.
 pub(crate) struct Hand {
@@ -29,18 +42,33 @@ pub(crate) struct Hand {
 }
 
 impl Hand {
-    /// Creates a job for it. It lives once [`Hand::take`] has it.
-    pub(crate) async fn create(stack: &Stack) -> Result<JobId, Failure> {
+    /// Creates a job for it, and waits for its token. It lives once [`Hand::take`] has it.
+    pub(crate) async fn create(stack: &Stack) -> Result<Candidate, Failure> {
         let limits = LimitsRequest { memory_mb: Some(JOB_MEMORY_MB), ..LimitsRequest::default() };
-        stack.create("bench: sleep", Some(limits)).await
+        let job = stack.create("bench: sleep", Some(limits)).await?;
+        let file = stack.run_folder(job).join("token");
+        let token = async {
+            loop {
+                match std::fs::read_to_string(&file) {
+                    Ok(token) => return token.trim().to_owned(),
+                    Err(_) => tokio::time::sleep(TOKEN_POLL).await,
+                }
+            }
+        };
+        let token = tokio::time::timeout(TOKEN_TIMEOUT, token).await?;
+        Ok(Candidate { job, token })
     }
 
     /// Waits until the job's worker sleeps, and takes its place.
-    pub(crate) async fn take(stack: &Stack, job: JobId) -> Result<Self, Failure> {
+    pub(crate) async fn take(stack: &Stack, candidate: Candidate) -> Result<Self, Failure> {
+        let Candidate { job, token } = candidate;
         stack.events(job).await?.until(|data| matches!(data, EventData::ToolUse { .. })).await?;
         let folder = stack.run_folder(job);
         let client = Client::builder().unix_socket(folder.join("worker.sock")).build()?;
-        let token = std::fs::read_to_string(folder.join("token"))?.trim().to_owned();
+        let mut database = database::open(&stack.database()).await?;
+        let open = "UPDATE jobs SET session_attempt = NULL WHERE id = ?";
+        sqlx::query(open).bind(*job.as_uuid()).execute(&mut database).await?;
+        database.close().await?;
         let url = format!("http://localhost/worker/{job}/events");
         let mut hand = Self { job, client, url, token, before: 0, last: 0 };
         // The number 1 was given long ago, so the answer is the last that was.

@@ -51,11 +51,12 @@ async fn an_attacker_finds_no_way_out_and_no_secret() {
         // Not every kernel has each of the last three.
         assert!(["EROFS", "EACCES", "EPERM", "ENOENT"].contains(&found.as_str().unwrap()), "{path}: {found}");
     }
-    for what in ["remove socket", "replace socket", "device", "execute in /tmp"] {
+    assert!(["ENOENT", "EROFS"].contains(&told["replace socket"].as_str().unwrap()), "{}", told["replace socket"]);
+    for what in ["remove socket", "device", "execute in /tmp"] {
         assert!(["EROFS", "EACCES", "EPERM"].contains(&told[what].as_str().unwrap()), "{what}: {}", told[what]);
     }
     assert_eq!((&told["root is read-only"], &told["run folder is read-only"]), (&json!(true), &json!(true)));
-    assert_eq!(told["run folder"], json!(["token", "worker.sock"]));
+    assert_eq!(told["run folder"], json!(["worker.sock"]), "the token went when the worker opened its session");
     assert_eq!(told["engine sockets"], json!([]));
     assert_eq!(told["sockets"], json!(["/run/gantry/worker.sock"]), "the only socket in sight");
     assert_eq!(told["risen"], json!([]), "no setuid file");
@@ -66,7 +67,7 @@ async fn an_attacker_finds_no_way_out_and_no_secret() {
         "NoNewPrivs": "1", "Seccomp": "2"});
     assert_eq!(told["status"], powerless);
     assert_eq!(told["ids"], json!([10001, 10001, 10001, 10001, [10001]]));
-    let asked = json!({"own job": 200, "own job, no token": 401, "own job, cut token": 401, "other job": 401,
+    let asked = json!({"own job": 401, "own job, no token": 401, "own job, cut token": 401, "other job": 401,
         "other job's prompts": 401, "public jobs": 404, "public job": 404, "readiness": 404, "document": 404});
     assert_eq!(told["ask"], asked);
     stack.finish().await;
@@ -132,8 +133,20 @@ async fn attack(stack: &Stack, ada: &User, other: protocol::JobId) -> Value {
     let id = ada
         .create(json!({"prompt": format!("run: {command}"), "files": [{"path": "attack.py", "content": ATTACK}]}))
         .await;
+    let file = stack.data("run").join(format!("gantry-job-{id}-1")).join("token");
+    // It is there from before the container starts until its worker's first call.
+    let token = tests::within("the worker's token", async {
+        loop {
+            match fs::read_to_string(&file) {
+                Ok(token) => return token,
+                Err(_) => tokio::time::sleep(std::time::Duration::from_millis(2)).await,
+            }
+        }
+    })
+    .await;
     ada.wait_for_event(id, "a tool call", is_tool_use).await;
     let workspace = stack.workspace(id);
+    fs::write(workspace.join("stolen"), token.trim()).unwrap();
     fs::write(workspace.join("going"), id.to_string()).unwrap();
     fs::rename(workspace.join("going"), workspace.join("go")).unwrap();
     let (_, success, output) = tool_result(ada, id).await;

@@ -115,3 +115,46 @@ fn unreadable(error: axum::Error) -> ApiError {
     }
     ApiError::new(ErrorCode::BadRequest, "the body did not arrive whole").with_source(error)
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use futures_util::stream;
+    use rstest::rstest;
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    /// A body of `chunks`, one every second, which then never ends.
+    fn trickle(chunks: usize, bytes: usize) -> Request {
+        let chunks = stream::unfold(0, move |sent| async move {
+            if sent == chunks {
+                std::future::pending::<()>().await;
+            }
+            sleep(Duration::from_secs(1)).await;
+            Some((Ok::<_, std::io::Error>(Bytes::from(vec![b' '; bytes])), sent + 1))
+        });
+        Request::new(Body::from_stream(chunks))
+    }
+
+    #[rstest]
+    #[case::silent(0, 0, 10)]
+    #[case::too_slow(1_000, 30 * 1024, 10)]
+    #[case::stalls_after_two_windows(22, 32 * 1024, 30)]
+    #[tokio::test(start_paused = true)]
+    async fn a_body_without_progress_is_given_up(#[case] chunks: usize, #[case] bytes: usize, #[case] seconds: u64) {
+        let since = Instant::now();
+        let error = ReceivedBody::read(trickle(chunks, bytes)).await.err().unwrap();
+        assert_eq!((error.code(), since.elapsed().as_secs()), (ErrorCode::RequestTimeout, seconds));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_with_progress_has_all_the_time_it_needs() {
+        let chunks = stream::unfold(0, |sent| async move {
+            sleep(Duration::from_secs(1)).await;
+            (sent < 50).then(|| (Ok::<_, std::io::Error>(Bytes::from(vec![b' '; 33 * 1024])), sent + 1))
+        });
+        let body = ReceivedBody::read(Request::new(Body::from_stream(chunks))).await.unwrap();
+        assert_eq!(body.bytes.len(), 50 * 33 * 1024);
+    }
+}

@@ -155,7 +155,7 @@ impl Admission {
         let is_first = connection.is_first_request();
         let state = &mut *self.lock();
         let has_session = connection.has_session();
-        let is_other = !has_session && !(is_first && has_credentials);
+        let is_other = !(has_session || is_first && has_credentials);
         if let Some(rates) = &mut state.rates {
             if has_session {
                 let taken = rates.session.take(session.session_rate, 1, now);

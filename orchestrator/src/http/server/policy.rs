@@ -14,7 +14,7 @@ const WORKER_CONNECTIONS: usize = 64;
 /// From the first byte that could be one of a request to the end of its head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two requests of a public connection.
-const PUBLIC_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+const PUBLIC_IDLE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Connections, and requests in flight, that only a session may use.
 const SESSION_RESERVE: usize = 8;
 /// Requests in flight on one worker socket.
