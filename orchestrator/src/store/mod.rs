@@ -3,6 +3,7 @@
 //! Every statement is plain enough for SQLite and PostgreSQL. One connection writes (SQLite has one writer; waiting for
 //! it in our own queue is fair, waiting on its lock is not), the others read.
 
+mod actions;
 mod audit;
 mod backup;
 mod budget;
@@ -37,10 +38,11 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
+pub use actions::{ActionRow, KnownAction};
 pub use audit::{AuditFilter, Deed};
 pub use backup::{BackupError, backup};
 pub use budget::Reserved;
-pub use calls::{ActionRow, CallRow, CallsMade, KnownAction, KnownCall};
+pub use calls::{CallRow, CallsMade, KnownCall};
 pub use events::EventPage;
 pub use feed::{Feed, Follower};
 pub use idempotency::{Claim, Key};
