@@ -12,6 +12,8 @@ use std::{
 use protocol::JobId;
 use tokio::time::Instant;
 
+use super::circuit::{BreakerSettings, BreakerState, Circuit, Outcome, Refusal};
+
 /// Failed calls count together for this long (contract: agent, Gateway).
 const SHARED_WINDOW: Duration = Duration::from_secs(30);
 /// The circuit opens for everybody when the calls of so many users fail (contract: agent, Gateway).
@@ -25,45 +27,6 @@ const NOT_HELD: u64 = u64::MAX;
 const MAX_REMEMBERED: usize = 1_000;
 /// A job's failures are forgotten after this long without another call.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
-
-/// When to stop asking, and for how long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BreakerSettings {
-    /// Failures in a row of one job that open its circuit.
-    pub failures: u32,
-    /// How long a circuit stays open.
-    pub open_for: Duration,
-    /// Trials that must succeed before it closes; as many run at once.
-    pub trials: u32,
-}
-
-impl Default for BreakerSettings {
-    fn default() -> Self {
-        Self { failures: 5, open_for: Duration::from_secs(30), trials: 2 }
-    }
-}
-
-/// A breaker as others see it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BreakerState {
-    /// Calls go through.
-    Closed,
-    /// Calls are refused.
-    Open,
-    /// A few calls go through, to see.
-    HalfOpen,
-}
-
-impl BreakerState {
-    /// Its name, for people and for `/readyz`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Open => "open",
-            Self::HalfOpen => "half_open",
-        }
-    }
-}
 
 /// On whose behalf a call is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,32 +43,12 @@ impl Default for Caller<'_> {
     }
 }
 
-/// Why a call is not let through.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// The circuit is open for so long.
-    Open(Duration),
-    /// Other calls are trying the provider; their outcome is not known yet.
-    HalfOpen,
-}
-
 /// A call that was let through; its outcome is reported with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ticket {
     job: JobId,
     /// Of the job's circuit and of the shared one.
     generations: (u64, u64),
-}
-
-/// How a call went, as far as the provider's health is concerned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// It answered.
-    Success,
-    /// It did not.
-    Failure,
-    /// This says nothing: refused for the request's sake, limited, or given up by us.
-    Neither,
 }
 
 /// The breaker of one provider.
@@ -251,171 +194,11 @@ impl Breaker {
     }
 }
 
-/// One circuit: so many failures in a row open it for a while, then trials decide.
-#[derive(Debug)]
-struct Circuit {
-    settings: BreakerSettings,
-    state: State,
-    /// Counts changes of state, so that a call let through before one is not heard after it.
-    generation: u64,
-}
-
-#[derive(Debug)]
-enum State {
-    Closed { failures: u32 },
-    Open { until: Instant },
-    HalfOpen { running: u32, succeeded: u32 },
-}
-
-impl Circuit {
-    const fn new(settings: BreakerSettings) -> Self {
-        Self { settings, state: State::Closed { failures: 0 }, generation: 0 }
-    }
-
-    /// Lets a call through, or not; the generation that it belongs to.
-    fn admit(&mut self, now: Instant) -> Result<u64, Refusal> {
-        if let Some(refusal) = self.refusal(now) {
-            return Err(refusal);
-        }
-        if matches!(self.state, State::Open { .. }) {
-            self.enter(State::HalfOpen { running: 0, succeeded: 0 });
-        }
-        if let State::HalfOpen { running, .. } = &mut self.state {
-            *running += 1;
-        }
-        Ok(self.generation)
-    }
-
-    fn refusal(&self, now: Instant) -> Option<Refusal> {
-        match self.state {
-            State::Closed { .. } => None,
-            State::Open { until } => (now < until).then(|| Refusal::Open(until - now)),
-            State::HalfOpen { running, succeeded } => {
-                (running + succeeded >= self.settings.trials).then_some(Refusal::HalfOpen)
-            }
-        }
-    }
-
-    fn report(&mut self, generation: u64, outcome: Outcome, now: Instant) {
-        if generation != self.generation {
-            return;
-        }
-        match (&mut self.state, outcome) {
-            (State::Closed { failures }, Outcome::Success) => *failures = 0,
-            (State::Closed { failures }, Outcome::Failure) => {
-                *failures = failures.saturating_add(1);
-                if *failures >= self.settings.failures {
-                    self.open(now);
-                }
-            }
-            (State::HalfOpen { running, succeeded }, Outcome::Success) => {
-                *running -= 1;
-                *succeeded += 1;
-                if *succeeded >= self.settings.trials {
-                    self.enter(State::Closed { failures: 0 });
-                }
-            }
-            (State::HalfOpen { .. }, Outcome::Failure) => self.open(now),
-            (State::HalfOpen { running, .. }, Outcome::Neither) => *running -= 1,
-            (State::Closed { .. }, Outcome::Neither) | (State::Open { .. }, _) => {}
-        }
-    }
-
-    fn open(&mut self, now: Instant) {
-        self.enter(State::Open { until: now + self.settings.open_for });
-    }
-
-    fn state(&self, now: Instant) -> BreakerState {
-        match self.state {
-            State::Closed { .. } => BreakerState::Closed,
-            State::Open { until } if now < until => BreakerState::Open,
-            State::Open { .. } | State::HalfOpen { .. } => BreakerState::HalfOpen,
-        }
-    }
-
-    const fn is_pristine(&self) -> bool {
-        matches!(self.state, State::Closed { failures: 0 })
-    }
-
-    const fn has_trials(&self) -> bool {
-        matches!(self.state, State::HalfOpen { running: 1.., .. })
-    }
-
-    fn enter(&mut self, state: State) {
-        self.state = state;
-        self.generation += 1;
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
     use rstest::rstest;
 
     use super::*;
-
-    /// `+` success, `-` failure, `.` neither, `w` wait until it may be tried again, `x` refused.
-    #[rstest]
-    #[case("----", BreakerState::Closed)]
-    #[case("----+----", BreakerState::Closed)]
-    #[case("-----", BreakerState::Open)]
-    #[case("-----xxx", BreakerState::Open)]
-    #[case("-----w", BreakerState::HalfOpen)]
-    #[case("-----w+", BreakerState::HalfOpen)]
-    #[case("-----w++", BreakerState::Closed)]
-    #[case("-----w++----", BreakerState::Closed)]
-    #[case("-----w++-----", BreakerState::Open)]
-    #[case("-----w-", BreakerState::Open)]
-    #[case("-----w+-", BreakerState::Open)]
-    #[case("-----w-x", BreakerState::Open)]
-    #[case("-----w-w++", BreakerState::Closed)]
-    #[case("-----w...++", BreakerState::Closed)]
-    #[case("--.--.-", BreakerState::Open)]
-    fn calls_one_after_another(#[case] story: &str, #[case] expected: BreakerState) {
-        let mut breaker = Circuit::new(BreakerSettings::default());
-        let mut now = Instant::now();
-        for step in story.chars() {
-            let outcome = match step {
-                '+' => Outcome::Success,
-                '-' => Outcome::Failure,
-                '.' => Outcome::Neither,
-                'w' => {
-                    now += Duration::from_secs(30);
-                    continue;
-                }
-                _ => {
-                    assert!(breaker.admit(now).is_err());
-                    continue;
-                }
-            };
-            let ticket = breaker.admit(now).expect("let through");
-            breaker.report(ticket, outcome, now);
-        }
-        assert_eq!(breaker.state(now), expected);
-    }
-
-    #[test]
-    fn half_open_lets_two_through_and_no_more() {
-        let mut breaker = Circuit::new(BreakerSettings::default());
-        let mut now = Instant::now();
-        let late = breaker.admit(now).expect("closed");
-        for _ in 0..5 {
-            let ticket = breaker.admit(now).expect("closed");
-            breaker.report(ticket, Outcome::Failure, now);
-        }
-        now += Duration::from_secs(29);
-        assert!(breaker.admit(now).is_err());
-        now += Duration::from_secs(1);
-        let first = breaker.admit(now).expect("first trial");
-        let second = breaker.admit(now).expect("second trial");
-        assert!(breaker.admit(now).is_err());
-        breaker.report(late, Outcome::Failure, now);
-        assert_eq!(breaker.state(now), BreakerState::HalfOpen, "a call from before does not decide");
-        breaker.report(first, Outcome::Success, now);
-        assert_eq!(breaker.admit(now), Err(Refusal::HalfOpen), "one of two has succeeded, the other still runs");
-        breaker.report(second, Outcome::Success, now);
-        assert_eq!(breaker.state(now), BreakerState::Closed);
-    }
 
     const ADA: &str = "ada";
     const BOB: &str = "bob";
@@ -527,40 +310,5 @@ mod tests {
         }
         provider.now += Duration::from_secs(20);
         assert_eq!(provider.try_once(ADA, 0, Outcome::Success), Ok(()));
-    }
-
-    proptest! {
-        /// However calls overlap, it can always come back: after the wait, trials that succeed close it.
-        #[test]
-        fn it_always_recovers(steps in proptest::collection::vec((0..6_u8, 0..40_u64), 0..200)) {
-            let mut breaker = Circuit::new(BreakerSettings::default());
-            let mut now = Instant::now();
-            let mut running = Vec::new();
-            for (step, seconds) in steps {
-                now += Duration::from_secs(seconds);
-                let outcome = match step {
-                    0 => Outcome::Success,
-                    1 => Outcome::Failure,
-                    2 => Outcome::Neither,
-                    _ => {
-                        running.extend(breaker.admit(now));
-                        continue;
-                    }
-                };
-                if let Some(ticket) = running.pop() {
-                    breaker.report(ticket, outcome, now);
-                }
-            }
-            for ticket in running {
-                breaker.report(ticket, Outcome::Neither, now);
-            }
-            now += Duration::from_secs(30);
-            for _ in 0..2 {
-                if let Ok(ticket) = breaker.admit(now) {
-                    breaker.report(ticket, Outcome::Success, now);
-                }
-            }
-            prop_assert_eq!(breaker.state(now), BreakerState::Closed);
-        }
     }
 }

@@ -10,7 +10,9 @@ use tracing::Instrument;
 
 use super::{
     arguments::tokens_of_bytes,
-    breaker::{BreakerState, Caller},
+    breaker::Caller,
+    call_ids,
+    circuit::BreakerState,
     fault::{Fault, Next},
     price::PriceOverride,
     provider::{Asked, Progress, Provider, add},
@@ -208,7 +210,10 @@ impl Gateway {
             span.record("tokens.input", used.input_tokens).record("tokens.output", used.output_tokens);
             bill.add(&used, provider.price(model, &self.prices));
             match result {
-                Ok(completion) => return Ok(Answer { completion, spent: bill.settle(provider, model) }),
+                Ok(mut completion) => {
+                    call_ids::make_unique(&request.messages, &mut completion.tool_calls);
+                    return Ok(Answer { completion, spent: bill.settle(provider, model) });
+                }
                 Err(fault) => {
                     let is_final = fault.next == Next::GiveUp;
                     faults.push((&provider.name, fault));

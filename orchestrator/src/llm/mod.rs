@@ -2,6 +2,8 @@
 
 mod arguments;
 mod breaker;
+mod call_ids;
+mod circuit;
 mod fair_semaphore;
 mod fault;
 mod gateway;
@@ -14,7 +16,8 @@ mod scripted;
 mod serve;
 mod settings;
 
-pub use breaker::{BreakerSettings, BreakerState, Caller};
+pub use breaker::Caller;
+pub use circuit::{BreakerSettings, BreakerState};
 pub use gateway::{Answer, AskError, CallContext, Failure, Gateway, ProviderHealth, Spent};
 pub use price::{Price, PriceOverride};
 pub use retry::RetrySettings;

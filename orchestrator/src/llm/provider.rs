@@ -10,7 +10,8 @@ use protocol::{Completion, CompletionRequest, TokenUsage};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    breaker::{Breaker, BreakerSettings, BreakerState, Caller, Outcome, Refusal, Ticket},
+    breaker::{Breaker, Caller, Ticket},
+    circuit::{BreakerSettings, BreakerState, Outcome, Refusal},
     fair_semaphore::FairSemaphore,
     fault::{Fault, Next},
     price::{self, Price, PriceOverride},

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use secrecy::SecretString;
 
-use super::{breaker::BreakerSettings, price::PriceOverride, retry::RetrySettings, script::Script};
+use super::{circuit::BreakerSettings, price::PriceOverride, retry::RetrySettings, script::Script};
 
 /// Everything the gateway is told, once.
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 //! it in our own queue is fair, waiting on its lock is not), the others read: some for the public API, some for the control
 //! plane alone.
 
+mod actions;
 mod audit;
 mod backup;
 mod budget;
@@ -40,10 +41,11 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
+pub use actions::{ActionRow, KnownAction};
 pub use audit::{AuditFilter, Deed};
 pub use backup::{BackupError, backup};
 pub use budget::Reserved;
-pub use calls::{ActionRow, CallRow, CallsMade, KnownAction, KnownCall};
+pub use calls::{CallRow, CallsMade, KnownCall};
 pub use events::EventPage;
 pub use feed::{Feed, Follower};
 pub use idempotency::{Claim, Key};

@@ -15,6 +15,8 @@ use crate::{
 
 /// The orchestrator keeps each tool's own limit; this one is for an orchestrator that does not come back.
 const REMOTE_TIMEOUT_SECONDS: u64 = 600;
+/// Until a call is made again that came too soon, when the refusal does not say.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// One of them.
 pub(crate) struct RemoteTool {
@@ -40,9 +42,7 @@ impl Tool for RemoteTool {
         Box::pin(async move {
             let Invocation { call_id, arguments, .. } = invocation;
             let request = ToolCallRequest { call_id: CallId(call_id), arguments };
-            let call = Call::post(&["tools", &self.definition.name], &request).map_err(|error| self.failed(&error))?;
-            let call = call.timeout(Duration::from_secs(REMOTE_TIMEOUT_SECONDS));
-            let reply: ToolCallReply = self.client.ask(call).await.map_err(|error| self.failed(&error))?;
+            let reply = self.reply(&request).await.map_err(|error| self.failed(&error))?;
             match reply.error {
                 Some(failure) => Err(ToolError(failure)),
                 None => Ok(ToolOutput { content: reply.output.unwrap_or(Value::Null), success: reply.success }),
@@ -52,19 +52,30 @@ impl Tool for RemoteTool {
 }
 
 impl RemoteTool {
+    /// Sends the call, again and again while the orchestrator takes no more calls of this job: that is nothing the model can
+    /// act on. The tool's own time limit ends it.
+    async fn reply(&self, request: &ToolCallRequest) -> Result<ToolCallReply, CallError> {
+        loop {
+            let call = Call::post(&["tools", &self.definition.name], request)?;
+            match self.client.ask(call.timeout(Duration::from_secs(REMOTE_TIMEOUT_SECONDS))).await {
+                Err(CallError::Refused(refusal)) if refusal.status == 429 => {
+                    tokio::time::sleep(refusal.retry_after.unwrap_or(RETRY_PAUSE)).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
     fn failed(&self, error: &CallError) -> ToolError {
         match error {
             CallError::Over => self.stop.stop(StopCause::AttemptOver),
             CallError::Lost => self.stop.stop(StopCause::OrchestratorLost),
             CallError::Refused(_) | CallError::Garbled(_) | CallError::Unsendable(_) => {}
         }
-        let (kind, retry_after_seconds) = match error {
-            CallError::Refused(refusal) if refusal.status == 429 => {
-                (ToolErrorKind::RateLimited, refusal.retry_after.map(|wait| wait.as_secs()))
-            }
-            CallError::Refused(refusal) if refusal.status == 404 => (ToolErrorKind::NotFound, None),
-            _ => (ToolErrorKind::External, None),
+        let kind = match error {
+            CallError::Refused(refusal) if refusal.status == 404 => ToolErrorKind::NotFound,
+            _ => ToolErrorKind::External,
         };
-        ToolError(ToolFailure { kind, message: error.to_string(), retry_after_seconds })
+        ToolError(ToolFailure { kind, message: error.to_string(), retry_after_seconds: None })
     }
 }

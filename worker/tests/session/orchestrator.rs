@@ -83,6 +83,8 @@ pub(crate) struct Record {
     pub(crate) events: Vec<WorkerEvent>,
     /// Answers to the next batches instead of taking them.
     pub(crate) event_refusals: VecDeque<ErrorCode>,
+    /// The same for calls of the orchestrator's tools.
+    pub(crate) tool_refusals: VecDeque<ErrorCode>,
     /// Larger batches are refused.
     pub(crate) events_at_most: Option<usize>,
     pub(crate) remote_calls: Vec<(String, ToolCallRequest)>,
@@ -380,10 +382,14 @@ async fn call_tool(
     State(shared): State<Shared>,
     axum::extract::Path(name): axum::extract::Path<String>,
     Json(request): Json<ToolCallRequest>,
-) -> Json<ToolCallReply> {
+) -> Response {
+    if let Some(code) = shared.record().tool_refusals.pop_front() {
+        return problem(code);
+    }
     let output = request.arguments["message"].clone();
     shared.record().remote_calls.push((name, request));
-    Json(ToolCallReply { success: true, output: Some(output), truncated: false, duration_ms: 1, error: None })
+    let reply = ToolCallReply { success: true, output: Some(output), truncated: false, duration_ms: 1, error: None };
+    Json(reply).into_response()
 }
 
 async fn take_events(State(shared): State<Shared>, Json(batch): Json<EventBatch>) -> Response {

@@ -127,6 +127,18 @@ async fn events_that_are_refused_for_a_while_arrive_all_the_same() {
 }
 
 #[tokio::test]
+async fn a_tool_call_that_comes_too_soon_is_made_again_and_the_model_hears_nothing_of_it() {
+    let world = World::new([calls(&[("echo", json!({"message": "hi"}))]), says("done")]);
+    world.record().tool_refusals.extend([ErrorCode::RateLimited]);
+    let (status, text) = world.worker(&[]).end().await;
+    assert_eq!(status.code(), Some(0), "{text}");
+    assert_eq!(world.record().remote_calls.len(), 1);
+    let events = world.events();
+    let worked = events.iter().any(|event| matches!(event, EventData::ToolResult { success: true, .. }));
+    assert!(worked, "{events:?}");
+}
+
+#[tokio::test]
 async fn a_model_call_that_meets_a_stumbling_orchestrator_is_made_again() {
     let world = World::new([Step::Refuse(ErrorCode::Internal), Step::Refuse(ErrorCode::Unavailable), says("done")]);
     let (status, text) = world.worker(&[]).end().await;
@@ -195,6 +207,7 @@ async fn an_attempt_that_is_over_does_and_says_nothing_more() {
 #[rstest]
 #[case::tokens(ErrorCode::TokenBudget, ReportedOutcome::Limit, JobReason::TokenBudget)]
 #[case::cost(ErrorCode::CostBudget, ReportedOutcome::Limit, JobReason::CostBudget)]
+#[case::iterations(ErrorCode::IterationLimit, ReportedOutcome::Limit, JobReason::IterationLimit)]
 #[case::model(ErrorCode::LlmError, ReportedOutcome::Failed, JobReason::LlmError)]
 #[tokio::test]
 async fn a_refused_model_call_ends_the_job_with_its_reason(

@@ -267,8 +267,10 @@ fn stopped(wanted: Wanted) -> ApiError {
 
 async fn refusal(api: &WorkerApi, job: &JobRecord, failure: Failure) -> Result<ApiError, StoreError> {
     Ok(match failure {
-        Failure::RateLimited { retry_after, origin, .. } => {
-            let error = ApiError::new(ErrorCode::RateLimited, failure.to_string()).with_reason(origin.as_str());
+        Failure::RateLimited { kind, retry_after, origin, message } => {
+            // The code says already that it is a rate limit.
+            let detail = if kind == ErrorKind::RateLimited { message } else { format!("{kind}: {message}") };
+            let error = ApiError::new(ErrorCode::RateLimited, detail).with_reason(origin.as_str());
             match retry_after {
                 Some(wait) => error.with_retry_after(wait),
                 None => error,
