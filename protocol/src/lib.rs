@@ -25,7 +25,8 @@ pub use event::{Event, EventData, EventKind, LogStream, MessageRole, PlanStep};
 pub use file::{FileEntry, FileKind, Unpacked};
 pub use ids::{CallId, InstanceId, JobId, ParseIdError, PromptId};
 pub use job::{
-    ContainerInfo, Job, JobMode, JobReason, JobResult, JobState, JobSummary, Limits, PROMPT_PREVIEW_CHARS, PartialResult, Placement, Source, Usage,
+    ContainerInfo, Job, JobMode, JobReason, JobResult, JobState, JobSummary, Limits, PROMPT_PREVIEW_CHARS,
+    PartialResult, Placement, Source, Usage,
 };
 pub use metadata::{MAX_METADATA_BYTES, Metadata};
 pub use problem::{ErrorCode, FieldError, Problem};

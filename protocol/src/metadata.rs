@@ -218,15 +218,20 @@ mod tests {
     fn it_is_kept_as_it_was_given() {
         for (given, kept) in [
             ("{}", "{}"),
-            (r#" { "a" : [ 1 , -2.5 , true , null , "x\n\"" , {} , [] ] , "b" : { "c" : "ä" } } "#,
-             r#"{"a":[1,-2.5,true,null,"x\n\"",{},[]],"b":{"c":"ä"}}"#),
+            (
+                r#" { "a" : [ 1 , -2.5 , true , null , "x\n\"" , {} , [] ] , "b" : { "c" : "ä" } } "#,
+                r#"{"a":[1,-2.5,true,null,"x\n\"",{},[]],"b":{"c":"ä"}}"#,
+            ),
             (r#"{"z":1,"a":2,"z":3}"#, r#"{"z":1,"a":2,"z":3}"#),
         ] {
             let metadata = read(given).unwrap();
             assert_eq!(metadata.as_json(), kept);
             assert_eq!(serde_json::to_string(&metadata).unwrap(), kept);
             let tree = serde_json::to_value(&metadata).unwrap();
-            assert_eq!(serde_json::from_value::<Metadata>(tree.clone()).unwrap().as_json().len(), tree.to_string().len());
+            assert_eq!(
+                serde_json::from_value::<Metadata>(tree.clone()).unwrap().as_json().len(),
+                tree.to_string().len()
+            );
         }
         assert!(read("{}").unwrap().is_empty() && Metadata::default().is_empty());
     }

@@ -42,7 +42,10 @@ fn an_issued_token_says_who_it_was_made_for() {
     let key = SigningKey::from_secret(SECRET);
     let issued = key.issue("ada@example.org", Role::Viewer, now(), chrono::Duration::days(30)).unwrap();
     let identity = key.verify(&issued.token, now()).unwrap();
-    assert_eq!(identity, Identity { user: "ada@example.org".into(), role: Role::Viewer, jti: issued.jti, expires_at: issued.expires_at });
+    assert_eq!(
+        identity,
+        Identity { user: "ada@example.org".into(), role: Role::Viewer, jti: issued.jti, expires_at: issued.expires_at }
+    );
     let last = issued.expires_at - chrono::Duration::microseconds(1);
     assert!(key.verify(&issued.token, last).is_ok());
     assert_eq!(key.verify(&issued.token, issued.expires_at), Err(TokenError::Expired), "no leeway");
@@ -52,7 +55,10 @@ fn an_issued_token_says_who_it_was_made_for() {
 fn a_token_signed_elsewhere_with_the_key_is_good() {
     let key = SigningKey::from_secret(SECRET);
     let identity = key.verify(&signed(Algorithm::HS256, &with("iat", &Value::Null), SECRET), now()).unwrap();
-    assert_eq!(identity, Identity { user: "ada".into(), role: Role::User, jti: "j1".into(), expires_at: identity.expires_at });
+    assert_eq!(
+        identity,
+        Identity { user: "ada".into(), role: Role::User, jti: "j1".into(), expires_at: identity.expires_at }
+    );
 }
 
 #[rstest]

@@ -8,8 +8,8 @@ mod watch;
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{Table, presets};
 use protocol::{
-    CancelRequest, Event, Job, JobId, JobState, JobSummary, Page, PromptMode, PromptReceipt, PromptRequest, RejectRequest,
-    RestartRequest,
+    CancelRequest, Event, Job, JobId, JobState, JobSummary, Page, PromptMode, PromptReceipt, PromptRequest,
+    RejectRequest, RestartRequest,
 };
 use serde::Deserialize;
 

@@ -31,7 +31,8 @@ pub struct ConfigError {
 impl ConfigError {
     pub(super) fn new(name: impl Into<String>, value: Option<&str>, wanted: impl Into<String>) -> Self {
         // One line whatever was in the value.
-        let value = value.map(|text| mask_urls(text).chars().take(200).map(|c| if c.is_control() { '?' } else { c }).collect());
+        let value =
+            value.map(|text| mask_urls(text).chars().take(200).map(|c| if c.is_control() { '?' } else { c }).collect());
         Self { name: name.into(), value, wanted: wanted.into() }
     }
 }

@@ -250,7 +250,8 @@ fn no_secret_of_a_url_is_shown() {
     let config = load_with(file, &variables, &[("egress_ceiling", "https://bob:hunter2@a,b")]).unwrap();
     assert_eq!(config.llm.primary.base_url, "http://bob:hunter2@127.0.0.1:9/v1?key=abc", "used as given");
     assert_eq!(config.database_url, "sqlite:///tmp/x.db?key=abc");
-    for shown in [format!("{config:?}"), serde_json::to_string(&config.settings).unwrap(), format!("{:?}", config.llm)] {
+    for shown in [format!("{config:?}"), serde_json::to_string(&config.settings).unwrap(), format!("{:?}", config.llm)]
+    {
         assert!(!shown.contains("hunter2") && !shown.contains("abc"), "{shown}");
     }
     let shown = |key: &str| config.settings.iter().find(|s| s.key == key).and_then(|s| s.value.clone());

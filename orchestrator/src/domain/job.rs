@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{
-    CompleteReport, ContainerInfo, EventData, Job, JobId, JobMode, JobReason, JobResult, JobState, Limits,
-    Metadata, PartialResult, Placement, ReportedOutcome, Source, Usage,
+    CompleteReport, ContainerInfo, EventData, Job, JobId, JobMode, JobReason, JobResult, JobState, Limits, Metadata,
+    PartialResult, Placement, ReportedOutcome, Source, Usage,
 };
 use serde_json::Value;
 

@@ -190,10 +190,11 @@ impl Store {
 
     /// The bytes of what a job's events say.
     pub async fn event_bytes(&self, job: JobId) -> Result<u64, StoreError> {
-        let bytes: i64 = sqlx::query_scalar("SELECT COALESCE(SUM(octet_length(data)), 0) FROM events WHERE job_id = $1")
-            .bind(*job.as_uuid())
-            .fetch_one(&self.read)
-            .await?;
+        let bytes: i64 =
+            sqlx::query_scalar("SELECT COALESCE(SUM(octet_length(data)), 0) FROM events WHERE job_id = $1")
+                .bind(*job.as_uuid())
+                .fetch_one(&self.read)
+                .await?;
         Ok(count(bytes))
     }
 }

@@ -54,8 +54,8 @@ impl Store {
         let (mut last, mut bytes) = (None, 0);
         while let Some(row) = rows.try_next().await? {
             let (id, summary) = (JobId::from_uuid(row.id), row.into_summary()?);
-            let item = to_raw_value(&summary)
-                .map_err(|error| StoreError::Database(sqlx::Error::Encode(Box::new(error))))?;
+            let item =
+                to_raw_value(&summary).map_err(|error| StoreError::Database(sqlx::Error::Encode(Box::new(error))))?;
             bytes += item.get().len() + 1;
             // One job always fits, whatever its labels are.
             if page.items.len() == filter.limit as usize || (bytes > PAGE_BYTES && last.is_some()) {
@@ -93,10 +93,7 @@ fn select(filter: &JobFilter) -> QueryBuilder<Sqlite> {
     }
     if let Some(words) = &filter.text {
         let escaped = words.to_lowercase().replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
-        query
-            .push(" AND lower(title || ' ' || prompt) LIKE ")
-            .push_bind(format!("%{escaped}%"))
-            .push(" ESCAPE '\\'");
+        query.push(" AND lower(title || ' ' || prompt) LIKE ").push_bind(format!("%{escaped}%")).push(" ESCAPE '\\'");
     }
     if let Some(part) = &filter.id_part {
         query.push(" AND (lower(hex(id)) LIKE ").push_bind(format!("{part}%"));

@@ -47,7 +47,8 @@ impl Store {
         let first = before.checked_sub_days(Days::new(days.into())).unwrap_or(NaiveDate::MIN);
         let (since, until) = (midnight(first), midnight(before));
         let calls: Vec<SumRow> = calls_by_day(user, (since, until)).build_query_as().fetch_all(&self.read).await?;
-        let tools: Vec<(String, i64)> = tools_by_day(user, (since, until)).build_query_as().fetch_all(&self.read).await?;
+        let tools: Vec<(String, i64)> =
+            tools_by_day(user, (since, until)).build_query_as().fetch_all(&self.read).await?;
         let mut lines: BTreeMap<String, UsageLine> = BTreeMap::new();
         for row in calls {
             lines.insert(row.key.clone(), row.spent.line(Some(0)));

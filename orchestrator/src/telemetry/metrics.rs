@@ -64,8 +64,7 @@ const HISTOGRAMS: &[(&str, &str)] = &[
     (MODEL_CALL, "Model calls by provider and outcome, waits and retries included."),
     (REQUEST, "HTTP requests by side, method, route and class of status; a stream counts to its head."),
 ];
-const UNLABELLED: &[&str] =
-    &[STUCK, LEASES_LOST, FENCED, COST, READERS_DROPPED, REFUSALS_UNRECORDED, UNAUTHENTICATED];
+const UNLABELLED: &[&str] = &[STUCK, LEASES_LOST, FENCED, COST, READERS_DROPPED, REFUSALS_UNRECORDED, UNAUTHENTICATED];
 
 /// The registry. Clones are the same one.
 #[derive(Clone)]

@@ -9,7 +9,7 @@ use std::{
 };
 
 use orchestrator::store::Store;
-use protocol::{Event, EventData, JobSummary, JobState, LlmCallRecord};
+use protocol::{Event, EventData, JobState, JobSummary, LlmCallRecord};
 use tests::{
     User, check_events,
     install::{

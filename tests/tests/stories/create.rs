@@ -156,7 +156,17 @@ async fn lists_are_newest_first_filtered_and_paged() {
         (rest["items"][0]["id"].as_str(), &rest["next_cursor"]),
         (Some(ids[0].to_string().as_str()), &Value::Null)
     );
-    for query in ["limit=0", "limit=201", "cursor=zz", "state=asleep", "label=plain", "label=$x:1", "colour=red", "id=abc", "id=what"] {
+    for query in [
+        "limit=0",
+        "limit=201",
+        "cursor=zz",
+        "state=asleep",
+        "label=plain",
+        "label=$x:1",
+        "colour=red",
+        "id=abc",
+        "id=what",
+    ] {
         let reply = Reply::of(ada.request(Method::GET, &format!("/api/jobs?{query}"))).await;
         reply.problem(ErrorCode::Invalid);
     }

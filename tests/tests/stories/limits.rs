@@ -122,7 +122,8 @@ async fn a_restart_is_held_to_what_is_allowed_today_and_says_so() {
     let got = (job.limits.memory_mb, job.limits.timeout_seconds, job.limits.max_tokens, job.limits.max_cost_usd);
     assert_eq!(got, (512, 100, 1_000, 0.5));
     let message = job.message.unwrap_or_default();
-    for change in ["memory_mb 4096 -> 512", "timeout_seconds 3600 -> 100", "max_tokens 500000 -> 1000", "max_cost_usd"] {
+    for change in ["memory_mb 4096 -> 512", "timeout_seconds 3600 -> 100", "max_tokens 500000 -> 1000", "max_cost_usd"]
+    {
         assert!(message.contains(change), "{message}");
     }
     world.hand(job.id).await.finish("done").await;
@@ -256,11 +257,15 @@ async fn pages_run_their_own_scripts_alone_and_stand_in_no_frame() {
     }
     let page = stranger.get("/api/docs/").await.expect(200);
     let policy = policy(&page);
-    for part in ["script-src 'self';", "style-src 'self' 'unsafe-inline'", "img-src 'self' data:", "connect-src 'self'"] {
+    for part in ["script-src 'self';", "style-src 'self' 'unsafe-inline'", "img-src 'self' data:", "connect-src 'self'"]
+    {
         assert!(policy.contains(part), "{policy}");
     }
     let html = page.body.as_str().unwrap_or_default();
-    assert!(html.contains("swagger-ui-bundle.js") && !html.contains("<script>"), "the page has no script inline: {html}");
+    assert!(
+        html.contains("swagger-ui-bundle.js") && !html.contains("<script>"),
+        "the page has no script inline: {html}"
+    );
     world.finish().await;
 }
 
@@ -269,7 +274,10 @@ async fn readiness_tells_strangers_states_and_reasons_alone() {
     let world = World::new().await;
     let told = world.stranger().get("/readyz").await.expect(200).body;
     assert_eq!(told["status"], "ready");
-    assert_eq!((&told["engine"], &told["sandbox"]), (&json!({"status": "ok"}), &json!({"state": "ready", "reason": null})));
+    assert_eq!(
+        (&told["engine"], &told["sandbox"]),
+        (&json!({"status": "ok"}), &json!({"state": "ready", "reason": null}))
+    );
     assert_eq!(told.get("models"), None);
     let stale = world.stranger().with_token("no.such.token").get("/readyz").await.expect(200).body;
     assert_eq!(stale, told, "a bad token is no token");

@@ -75,8 +75,8 @@ pub(super) async fn restart(
         model: today.model,
         files: vec![],
     };
-    let message = (!today.changes.is_empty())
-        .then(|| format!("held to what is allowed today: {}", today.changes.join("; ")));
+    let message =
+        (!today.changes.is_empty()).then(|| format!("held to what is allowed today: {}", today.changes.join("; ")));
     let request = CreateJob {
         prompt,
         mode: Some(old.mode),

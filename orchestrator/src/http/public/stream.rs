@@ -33,13 +33,7 @@ const MOMENT: Duration = Duration::from_millis(20);
 /// What a reader that lost the line waits.
 const RETRY: Duration = Duration::from_secs(2);
 
-pub(super) fn stream(
-    api: &PublicApi,
-    who: Identity,
-    job: &JobRecord,
-    after: i64,
-    kind: Option<EventKind>,
-) -> Response {
+pub(super) fn stream(api: &PublicApi, who: Identity, job: &JobRecord, after: i64, kind: Option<EventKind>) -> Response {
     let reader = Reader {
         who,
         api: api.clone(),

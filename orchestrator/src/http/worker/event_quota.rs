@@ -105,8 +105,11 @@ mod tests {
 
     #[test]
     fn what_was_said_and_done_is_essential() {
-        let kept: Vec<&str> =
-            EventKind::ALL.iter().filter(|kind| kind.from_worker() && is_essential(**kind)).map(|kind| kind.as_str()).collect();
+        let kept: Vec<&str> = EventKind::ALL
+            .iter()
+            .filter(|kind| kind.from_worker() && is_essential(**kind))
+            .map(|kind| kind.as_str())
+            .collect();
         assert_eq!(kept, ["message", "plan", "tool_use", "tool_result", "limit"]);
     }
 }

@@ -6,9 +6,7 @@ use protocol::{ErrorCode, EventAck, EventBatch, EventData, EventKind, WorkerEven
 use super::{
     WorkerApi,
     caller::{Caller, fenced},
-    event_quota::{
-        self, MAX_EVENT_BYTES as MAX_TOTAL_BYTES, MAX_EVENT_BYTES_HARD as MAX_TOTAL_BYTES_HARD, Room,
-    },
+    event_quota::{self, MAX_EVENT_BYTES as MAX_TOTAL_BYTES, MAX_EVENT_BYTES_HARD as MAX_TOTAL_BYTES_HARD, Room},
 };
 use crate::{
     domain::job::JobRecord,
@@ -64,14 +62,16 @@ async fn within_quota(api: &WorkerApi, job: &JobRecord, bytes: usize) -> Result<
     match api.quota.take(job.id, bytes as u64) {
         Room::All => Ok(|_| true),
         Room::ReachedNow => {
-            let limit = EventData::Limit { limit: event_quota::LIMIT.to_owned(), value: (MAX_TOTAL_BYTES >> 20).into() };
+            let limit =
+                EventData::Limit { limit: event_quota::LIMIT.to_owned(), value: (MAX_TOTAL_BYTES >> 20).into() };
             api.store.tell(job.id, job.attempt, api.clock.now(), limit).await?;
             tracing::info!(job.id = %job.id, "the job has written as many events as may be; only its conversation is kept");
             Ok(|_| true)
         }
         Room::Essential => Ok(event_quota::is_essential),
         Room::None => {
-            let detail = format!("this job's events fill {} MB, which is all there is for them", MAX_TOTAL_BYTES_HARD >> 20);
+            let detail =
+                format!("this job's events fill {} MB, which is all there is for them", MAX_TOTAL_BYTES_HARD >> 20);
             Err(ApiError::new(ErrorCode::TooLarge, detail))
         }
     }

@@ -91,14 +91,16 @@ fn user_part(url: &reqwest::Url) -> (Option<String>, Vec<String>) {
     let [user, password] = raw.map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned());
     let basic = BASE64_STANDARD.encode(format!("{user}:{password}"));
     // A user part without a password is a token.
-    let lone = if password.is_empty() { [user.clone(), raw[0].to_owned()] } else { [password.clone(), raw[1].to_owned()] };
+    let lone =
+        if password.is_empty() { [user.clone(), raw[0].to_owned()] } else { [password.clone(), raw[1].to_owned()] };
     let mut secrets = vec![format!("{user}:{password}"), format!("{}:{}", raw[0], raw[1]), basic.clone()];
     secrets.extend(lone.into_iter().filter(|secret| secret.len() >= MIN_LONE_SECRET_BYTES));
     (Some(format!("Basic {basic}")), secrets)
 }
 
 fn query_secrets(url: &reqwest::Url) -> Vec<String> {
-    let mut secrets: Vec<String> = url.query().into_iter().flat_map(|query| query.split('&')).map(str::to_owned).collect();
+    let mut secrets: Vec<String> =
+        url.query().into_iter().flat_map(|query| query.split('&')).map(str::to_owned).collect();
     for (name, value) in url.query_pairs() {
         secrets.push(format!("{name}={value}"));
         secrets.push(value.into_owned());
