@@ -21,7 +21,7 @@ use crate::{
     auth::SigningKey,
     config::{Config, Environment, LlmKind, LlmProvider, SandboxMode, mask_urls},
     engine::{Docker, DockerSettings, Engine as _, ReadinessReason, SandboxReadiness},
-    store::Store,
+    store::{Store, StoreError},
 };
 
 const REACH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -173,7 +173,7 @@ async fn store(config: &Config) -> Check {
     let path = Path::new(path.split('?').next().unwrap_or(path));
     match std::fs::metadata(path) {
         Ok(facts) if facts.is_file() => {
-            let answer = match Store::open(&config.database_url).await {
+            let answer = match Store::open_existing(&config.database_url).await {
                 Ok(store) => {
                     let answer = store.ping().await;
                     store.close().await;
@@ -183,6 +183,10 @@ async fn store(config: &Config) -> Check {
             };
             match answer {
                 Ok(()) => Check::ok("store", format!("{} ({} bytes)", path.display(), facts.len())),
+                Err(StoreError::Schema { is_newer: false }) => {
+                    let found = format!("{} is of an older version", path.display());
+                    Check::note("store", found, "the next start of the server brings it up to date")
+                }
                 Err(error) => Check::failed(
                     "store",
                     format!("{}: {error}", path.display()),

@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 
 use super::exit::CliError;
 use crate::{
+    app::is_served,
     config::Config,
     store::{
         Store,
@@ -21,7 +22,13 @@ async fn open(config: &Config) -> Result<Store, CliError> {
             config.data_dir.display()
         )));
     }
-    Store::open(&config.database_url).await.map_err(|error| CliError::failed("the store cannot be opened", error))
+    // A server at work would go on with a schema that is not its own.
+    let opened = if is_served(&config.data_dir) {
+        Store::open_existing(&config.database_url).await
+    } else {
+        Store::open(&config.database_url).await
+    };
+    opened.map_err(|error| CliError::failed("the store cannot be opened", error))
 }
 
 /// Keeps one.

@@ -144,7 +144,7 @@ impl Store {
             job_columns!(),
             " FROM jobs WHERE state IN ('in_progress', 'stuck') OR id IN (SELECT id FROM (SELECT id, \
              ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY priority DESC, id) AS place FROM jobs \
-             WHERE state = 'pending' AND NOT held) AS queue WHERE place <= $1) ORDER BY id"
+             WHERE state = 'pending' AND held = FALSE) AS queue WHERE place <= $1) ORDER BY id"
         ))
         .bind(column(pending_per_user as u64))
         .fetch_all(&self.read)

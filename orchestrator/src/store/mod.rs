@@ -91,6 +91,12 @@ pub enum StoreError {
     /// What was to be written together was not.
     #[error("a write that others were part of failed")]
     Together(#[source] Arc<StoreError>),
+    /// The schema is another version's.
+    #[error("the database has the schema of {} version of Gantry", if *is_newer { "a newer" } else { "an older" })]
+    Schema {
+        /// Whether this program is the older one.
+        is_newer: bool,
+    },
     /// A row makes no sense.
     #[error("inconsistent row: {table}.{column} of {id}")]
     Inconsistent {
@@ -114,8 +120,16 @@ impl StoreError {
                 matches!(error, sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed)
             }
             Self::Together(error) => error.may_pass(),
-            Self::Url(_) | Self::Migration(_) | Self::Inconsistent { .. } => false,
+            Self::Url(_) | Self::Migration(_) | Self::Schema { .. } | Self::Inconsistent { .. } => false,
         }
+    }
+}
+
+#[cfg(test)]
+impl StoreError {
+    /// One that may pass.
+    pub(crate) fn busy() -> Self {
+        Self::Database(sqlx::Error::PoolTimedOut)
     }
 }
 
@@ -142,18 +156,27 @@ impl Store {
 
     /// The same, counting what it writes.
     pub async fn open_counted(url: &str, metrics: Metrics) -> Result<Self, StoreError> {
-        let options = SqliteConnectOptions::from_str(url)
-            .map_err(StoreError::Url)?
-            .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal)
-            // WAL with NORMAL loses nothing when the process dies; a power cut may lose the last commits, never the file.
-            .synchronous(SqliteSynchronous::Normal)
-            .busy_timeout(BUSY_TIMEOUT)
-            .foreign_keys(true)
-            .optimize_on_close(true, None);
+        let options = options(url)?.create_if_missing(true);
         for_its_owner_alone(url, options.get_filename());
         let write = pool(1).connect_with(options.clone()).await?;
         MIGRATIONS.run(&write).await?;
+        Self::over(write, options, metrics).await
+    }
+
+    /// Opens a database that is there, as it is: its schema is not changed under a server that may be at work on it.
+    pub async fn open_existing(url: &str) -> Result<Self, StoreError> {
+        let options = options(url)?;
+        let write = pool(1).connect_with(options.clone()).await?;
+        let newest: Option<i64> =
+            sqlx::query_scalar("SELECT MAX(version) FROM _sqlx_migrations WHERE success").fetch_one(&write).await?;
+        let known = MIGRATIONS.iter().map(|migration| migration.version).max();
+        if newest != known {
+            return Err(StoreError::Schema { is_newer: newest > known });
+        }
+        Self::over(write, options, Metrics::default()).await
+    }
+
+    async fn over(write: SqlitePool, options: SqliteConnectOptions, metrics: Metrics) -> Result<Self, StoreError> {
         let options = options.read_only(true);
         let read = pool(PUBLIC_READERS).connect_with(options.clone()).await?;
         let control = pool(CONTROL_READERS).connect_with(options).await?;
@@ -228,6 +251,17 @@ impl Store {
         moves::told(&self.metrics, was, &changed);
         Ok(changed)
     }
+}
+
+fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
+    let options = SqliteConnectOptions::from_str(url).map_err(StoreError::Url)?;
+    Ok(options
+        .journal_mode(SqliteJournalMode::Wal)
+        // WAL with NORMAL loses nothing when the process dies; a power cut may lose the last commits, never the file.
+        .synchronous(SqliteSynchronous::Normal)
+        .busy_timeout(BUSY_TIMEOUT)
+        .foreign_keys(true)
+        .optimize_on_close(true, None))
 }
 
 /// A connection to a file in this process cannot have gone away meanwhile, so it is not asked before each use whether it has.

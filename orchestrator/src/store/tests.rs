@@ -164,7 +164,7 @@ async fn a_user_queues_so_many_jobs_and_no_more_and_others_go_on() {
         ("SELECT COUNT(*) FROM jobs WHERE user_id = 'ada' AND state = 'pending'", "jobs_by_user_state"),
         (
             "SELECT id, ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY priority DESC, id) AS place FROM jobs \
-             WHERE state = 'pending' AND NOT held",
+             WHERE state = 'pending' AND held = FALSE",
             "COVERING INDEX jobs_queue",
         ),
     ] {
@@ -238,4 +238,21 @@ async fn a_conversation_is_read_without_its_noise_and_from_its_end() {
     let kinds: Vec<_> = page.items.iter().map(|event| (event.seq, event.kind)).collect();
     assert_eq!(kinds, [(21, EventKind::Log), (22, EventKind::Message)]);
     store.close().await;
+}
+
+#[tokio::test]
+async fn a_database_that_is_opened_as_it_is_keeps_its_schema() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/gantry.db", folder.path().display());
+    assert!(Store::open_existing(&url).await.is_err(), "none is made");
+    let options = SqliteConnectOptions::from_str(&url).unwrap().create_if_missing(true);
+    let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+    MIGRATIONS.run_to(1, &pool).await.unwrap();
+    let older = Store::open_existing(&url).await.map(drop);
+    assert!(matches!(older, Err(StoreError::Schema { is_newer: false })), "{older:?}");
+    let applied: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM _sqlx_migrations").fetch_one(&pool).await.unwrap();
+    assert_eq!(applied, 1);
+    pool.close().await;
+    Store::open(&url).await.unwrap().close().await;
+    Store::open_existing(&url).await.unwrap().close().await;
 }

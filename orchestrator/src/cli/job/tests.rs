@@ -47,7 +47,7 @@ fn event(seq: i64) -> Value {
 }
 
 pub(super) fn job(state: &str, reason: Option<&str>) -> Value {
-    json!({"id": ID, "user_id": "ada", "title": "t", "prompt": "p", "mode": "worker", "placement": "container",
+    json!({"id": ID, "user_id": "ada", "title": "t", "prompt": "p", "prompt_preview": "p", "mode": "worker", "placement": "container",
         "state": state, "reason": reason, "message": null, "priority": 0, "labels": {}, "metadata": {},
         "limits": protocol::Limits::default(), "egress": null, "model": "m", "source": "api", "routine_id": null,
         "run_id": null, "parent_id": null, "restarted_from": null, "attempt": 1, "repair_attempts": 0,

@@ -212,3 +212,14 @@ async fn a_foreign_host_is_refused(#[case] hosts: &[&str], #[case] allowed: bool
         assert_eq!(problem(&answer).code, ErrorCode::MisdirectedRequest);
     }
 }
+
+#[tokio::test]
+async fn a_store_that_is_busy_is_unavailable_and_says_when_to_try_again() {
+    let busy = ApiError::from(crate::store::StoreError::busy());
+    let response = busy.render("r1");
+    assert_eq!(response.status().as_u16(), 503);
+    assert_eq!(response.headers()[header::RETRY_AFTER], "2");
+    let wrong =
+        ApiError::from(crate::store::StoreError::Inconsistent { table: "jobs", column: "state", id: "i".to_owned() });
+    assert_eq!(wrong.render("r1").status().as_u16(), 500);
+}
