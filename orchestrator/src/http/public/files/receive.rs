@@ -118,7 +118,7 @@ mod tests {
         let uploads = Uploads::new(FreeSpace::new("/tmp".into(), Some(0)));
         let limits = Limits { disk_mb: 100, ..Limits::default() };
         let mut upload = uploads.begin("ada", JobId::generate(), limits, CancellationToken::new()).unwrap();
-        let body = stream::unfold(0, async move |second| {
+        let body = stream::unfold(0, move |second| async move {
             tokio::time::sleep(Duration::from_secs(1)).await;
             (second < seconds).then(|| (Ok::<_, io::Error>(vec![1; bytes_a_second]), second + 1))
         });
