@@ -192,16 +192,14 @@ async fn a_job_takes_one_upload_at_a_time_and_the_next_once_that_has_ended() {
     }));
     let slow = tokio::task::JoinSet::from_iter([Reply::of(ada.request(Method::PUT, &at("slow")).body(body))]);
     send.send(Ok(vec![1; 1000])).await.unwrap();
-    let refused = async {
-        loop {
-            let reply = ada.put(&at("quick"), BYTES, "x").await;
-            if reply.status == 409 {
-                return reply;
-            }
+    let staging = world.config().workspace_dir.join(".staging");
+    let begun = async {
+        while fs::read_dir(&staging).map(Iterator::count).unwrap_or(0) == 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let refused = tests::within("the second upload to be refused", refused).await.problem(ErrorCode::Conflict);
+    tests::within("the first upload to begin", begun).await;
+    let refused = ada.put(&at("quick"), BYTES, "x").await.problem(ErrorCode::Conflict);
     assert!(refused.body["detail"].as_str().unwrap().contains("another upload"));
     assert!(refused.header("retry-after").is_some());
     ada.put(&format!("/api/jobs/{id}/archive"), "application/x-tar", "x").await.problem(ErrorCode::Conflict);
