@@ -175,6 +175,8 @@ impl Dispatcher {
     /// as ended, and never as one whose container vanished.
     async fn look(&mut self, busy: &HashSet<Subject>) -> Result<(Plan, bool), StoreError> {
         let hands = Arc::clone(&self.hands);
+        // Noted before anything can fail: a state that is not noted would wake the loop at once, again and again.
+        self.seen.sandbox = hands.sandbox.published();
         let containers = match hands.engine.list().await {
             Ok(containers) => Some(containers),
             Err(error) => {
@@ -253,7 +255,6 @@ impl Dispatcher {
         if pending || jobs.iter().any(|job| job.state == JobState::Stuck) {
             sandbox.refresh();
         }
-        self.seen.sandbox = sandbox.published();
         let message = match &self.seen.sandbox {
             Some(SandboxReadiness::Ready(_)) => self.space.check(0).err().map(|error| format!("waiting: {error}")),
             Some(SandboxReadiness::NotReady { reason, .. }) => Some(waiting_for(*reason).to_owned()),

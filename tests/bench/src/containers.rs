@@ -25,7 +25,7 @@ const SECCOMP_FILE: &str = "seccomp.json";
 const DESTROY_PATIENCE: Duration = Duration::from_mins(1);
 
 /// The flags of a job's posture with its default limits, less the two mounts.
-const POSTURE: [&str; 22] = [
+const POSTURE: [&str; 27] = [
     "--network=none",
     "--read-only",
     "--cap-drop=ALL",
@@ -39,11 +39,16 @@ const POSTURE: [&str; 22] = [
     "--pids-limit=256",
     "--ulimit=core=0",
     "--ulimit=fsize=1073741824",
-    "--ulimit=nofile=16384:16384",
+    "--ulimit=msgqueue=0:0",
+    "--ulimit=nofile=4096:4096",
+    "--ulimit=sigpending=1024:1024",
+    "--dns=127.0.0.1",
+    "--dns-search=.",
+    "--sysctl=net.ipv4.tcp_rmem=4096 16384 65536",
+    "--sysctl=net.ipv4.tcp_wmem=4096 16384 65536",
     "--shm-size=64m",
     "--ipc=private",
     "--cgroupns=private",
-    "--init",
     "--restart=no",
     "--log-driver=json-file",
     "--log-opt=max-file=1",

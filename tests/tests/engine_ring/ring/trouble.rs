@@ -2,7 +2,7 @@
 
 use std::{process::Stdio, time::Duration};
 
-use orchestrator::engine::{ContainerStatus, Engine, EngineError};
+use orchestrator::engine::{ContainerStatus, Engine, EngineError, SandboxReadiness};
 use tokio::{
     io::copy_bidirectional,
     net::{UnixListener, UnixStream},
@@ -93,5 +93,35 @@ async fn a_death_is_in_the_list_with_its_hint() {
         ring.engine.remove(job.name()).await.unwrap();
         hint().await;
     }
+    ring.finish().await;
+}
+
+/// How often this happened to containers of the ring's install.
+async fn count_of(event: &str, ring: &Ring) -> usize {
+    let mut events = Command::new("docker");
+    events.args(["events", "--since=10m", "--until=0s", "--format={{.Action}}", "--filter", &format!("event={event}")]);
+    events.args(["--filter", &format!("label=gantry.instance-id={}", ring.instance)]);
+    let output = events.output().await.unwrap();
+    String::from_utf8_lossy(&output.stdout).lines().count()
+}
+
+#[tokio::test]
+async fn after_a_failure_of_the_engine_the_posture_is_tried_again_and_the_worker_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("docker.sock");
+    let carrier = Carrier::at(&path);
+    let ring = Ring::with(Image::Good, |settings| settings.host = Some(format!("unix://{}", path.display())));
+    let ready = ring.engine.probe().await;
+    assert!(matches!(ready, SandboxReadiness::Ready(_)), "{ready:?}");
+    assert_eq!(ring.engine.probe().await, ready);
+    assert_eq!((count_of("create", &ring).await, count_of("start", &ring).await), (1, 1));
+
+    carrier.stop().await;
+    let error = ring.engine.list().await.unwrap_err();
+    assert!(matches!(error, EngineError::Unreachable(_)), "{error:?}");
+    let _carrier = Carrier::at(&path);
+
+    assert_eq!(ring.engine.probe().await, ready);
+    assert_eq!((count_of("create", &ring).await, count_of("start", &ring).await), (2, 1));
     ring.finish().await;
 }
