@@ -8,7 +8,7 @@ use crate::{
     CallId, EventData, JobId, JobMode, JobReason, Limits, Message, PartialResult, PromptId, PromptMode, ToolDefinition,
 };
 
-/// The header that carries a worker's session secret, on every call it makes.
+/// The header with the secret of a worker's session, sent with every call (contract: sandbox, Transport and identity).
 pub const SESSION_HEADER: &str = "x-gantry-session";
 
 /// `GET /worker/{id}/job`.
