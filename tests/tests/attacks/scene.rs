@@ -56,6 +56,7 @@ pub(crate) struct Scene {
     victim: User,
     thief: TokenThief,
     quiet: Vec<Duration>,
+    quiet_health: Vec<Duration>,
     /// Where workspaces are, when not in the install's own data.
     workspaces: Option<PathBuf>,
 }
@@ -109,12 +110,15 @@ impl Scene {
         let mallory = User::at(stack.base(), Some(mallory_token.clone()));
         let victim = stack.user("victim").await;
         let thief = TokenThief::watch(stack.data("run"));
-        let mut scene = Self { stack, mallory, mallory_token, victim, thief, quiet: vec![], workspaces };
+        let mut scene =
+            Self { stack, mallory, mallory_token, victim, thief, quiet: vec![], quiet_health: vec![], workspaces };
+        let vitals = Vitals::watch(scene.stack.base(), scene.stack.pid());
         for round in 0..=QUIET_JOBS {
             let taken = scene.victims_job().await.expect("a job completes when nobody attacks");
             // The first warms up.
             scene.quiet.extend((round > 0).then_some(taken));
         }
+        scene.quiet_health = vitals.end().health;
         scene
     }
 
@@ -179,6 +183,7 @@ impl Scene {
             attack: watch.attack,
             told,
             quiet: self.quiet.clone(),
+            quiet_health: self.quiet_health.clone(),
             flooded,
             failed,
             readings: watch.vitals.end(),

@@ -15,8 +15,7 @@ const OTHER_RUNTIME: &str = "io.containerd.runc.v2";
 
 #[tokio::test]
 async fn a_job_at_work_outlives_other_settings() {
-    let other_image = format!("gantry-attacks:{}", JobId::generate());
-    must(&["tag", &image(), &other_image]).await;
+    let other_image = Tag::of_the_image().await;
     let mut stack = Stack::start().await;
     let token = stack.token("ada", "user").await;
     let ada = User::at(stack.base(), Some(token.clone()));
@@ -24,7 +23,7 @@ async fn a_job_at_work_outlives_other_settings() {
     ada.wait_for_event(id, "a tool call", is_tool_use).await;
     stack.stop().await;
     stack.set("GANTRY_SANDBOX_RUNTIME", Some(OTHER_RUNTIME));
-    stack.set("GANTRY_SANDBOX_IMAGE", Some(&other_image));
+    stack.set("GANTRY_SANDBOX_IMAGE", Some(&other_image.0));
     stack.set("GANTRY_LIMITS_MEMORY_MB", Some("1024"));
     stack.restart().await;
     let ada = User::at(stack.base(), Some(token));
@@ -35,9 +34,8 @@ async fn a_job_at_work_outlives_other_settings() {
     let job = ada.wait_for_end(id).await;
     assert_eq!((job.state, job.attempt), (JobState::Completed, 1), "{job:#?}");
     assert_eq!(fresh.state, JobState::Completed, "{fresh:#?}");
-    assert_eq!(fresh.container.map(|container| container.image), Some(other_image.clone()));
+    assert_eq!(fresh.container.map(|container| container.image), Some(other_image.0.clone()));
     stack.finish().await;
-    must(&["rmi", &other_image]).await;
 }
 
 #[tokio::test]
@@ -68,6 +66,23 @@ async fn jobs_at_work_end_as_they_should_when_the_sandbox_is_disabled() {
     let ready = stack.stranger().get("/readyz").await.expect(200);
     assert!(!counts(&ready.body, 2), "none is left: {:#}", ready.body);
     stack.finish().await;
+}
+
+/// Another name of the job image, until it is dropped.
+struct Tag(String);
+
+impl Tag {
+    async fn of_the_image() -> Self {
+        let name = format!("gantry-attacks:{}", JobId::generate());
+        must(&["tag", &image(), &name]).await;
+        Self(name)
+    }
+}
+
+impl Drop for Tag {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("docker").args(["rmi", &self.0]).output();
+    }
 }
 
 /// Whether some figure of what is told about the sandbox is this.

@@ -21,6 +21,8 @@ pub(crate) struct Verdict {
     pub(crate) told: Vec<String>,
     /// A victim's jobs before the attack, from the request to the end.
     pub(crate) quiet: Vec<Duration>,
+    /// `GET /healthz` before the attack.
+    pub(crate) quiet_health: Vec<Duration>,
     /// The same during the attack.
     pub(crate) flooded: Vec<Duration>,
     /// Victims' jobs that did not complete.
@@ -62,6 +64,8 @@ impl Verdict {
         let allowed = quiet.mul_f64(MAX_SLOWDOWN) + SLACK;
         let readings = &self.readings;
         let health = percentile(&readings.health, 99);
+        // Where even this takes long without an attack, the machine is busy with something else.
+        let allowed_health = MAX_HEALTH.max(percentile(&self.quiet_health, 99).mul_f64(MAX_SLOWDOWN));
         let memory = readings.memory_growth_mb();
         let no_limit = String::new;
         vec![
@@ -74,7 +78,7 @@ impl Verdict {
             ),
             Row::new("victim's job, attacked, most", format!("{most:.0?}"), format!("{HELD_UP:.0?}"), most <= HELD_UP),
             Row::new("victim's jobs failed", self.failed.len().to_string(), "0".to_owned(), self.failed.is_empty()),
-            Row::new("health, p99", format!("{health:.0?}"), format!("{MAX_HEALTH:.0?}"), health <= MAX_HEALTH),
+            Row::new("health, p99", format!("{health:.0?}"), format!("{allowed_health:.0?}"), health <= allowed_health),
             Row::new("health, most", format!("{:.0?}", percentile(&readings.health, 100)), no_limit(), true),
             Row::new(
                 "health, failed",
@@ -128,6 +132,7 @@ mod tests {
             attack: "none".to_owned(),
             told: vec![],
             quiet: millis(&[300, 310, 320]),
+            quiet_health: millis(&[1, 2, 3]),
             flooded: millis(&[500, 600, 700]),
             failed: vec![],
             readings: Readings {
