@@ -101,15 +101,15 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
 
 impl Crowd {
     async fn gather(stack: &Stack) -> Result<Self, Failure> {
-        let mut jobs = Vec::new();
+        let mut candidates = Vec::new();
         for _ in 0..JOBS {
-            jobs.push(Hand::create(stack).await?);
+            candidates.push(Hand::create(stack).await?);
         }
         let (tell, told) = unbounded_channel();
         let (mut hands, mut readers) = (Vec::new(), JoinSet::new());
-        for (index, job) in (0..).zip(jobs) {
-            let hand = Hand::take(stack, job).await?;
-            readers.spawn(read(stack.events(job).await?, index, hand.last(), tell.clone()));
+        for (index, candidate) in (0..).zip(candidates) {
+            let hand = Hand::take(stack, candidate).await?;
+            readers.spawn(read(stack.events(hand.job).await?, index, hand.last(), tell.clone()));
             hands.push(hand);
         }
         Ok(Self { hands, told, seen: HashMap::new(), doubled: 0, given_up: 0, _readers: readers })
