@@ -21,8 +21,8 @@ const AT_MOST_MS: f64 = 1_000.0;
 
 /// Runs it.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
-    let job = Hand::create(&bench.stack).await?;
-    let mut hand = Hand::take(&bench.stack, job).await?;
+    let candidate = Hand::create(&bench.stack).await?;
+    let mut hand = Hand::take(&bench.stack, candidate).await?;
     while hand.last() < EVENTS {
         hand.send(BATCH.min(EVENTS - hand.last())).await?;
     }
