@@ -1,13 +1,13 @@
 //! A job's metadata: the caller's own JSON object, kept as text.
 //!
-//! Owns its shape and its limit. Never becomes a tree of values: reading one copies its text, and a text over the limit is
-//! skipped to its end without being kept.
+//! Owns its shape and its limit. Never becomes a tree of values: reading one copies its text, and ends where the limit is
+//! reached, however much follows.
 
 use std::fmt;
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
-    de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor},
+    de::{DeserializeSeed, MapAccess, SeqAccess, Visitor},
     ser::Error as _,
 };
 use serde_json::value::RawValue;
@@ -56,7 +56,7 @@ impl<'de> Deserialize<'de> for Metadata {
     }
 }
 
-/// The outermost object, where the limit is reported.
+/// The outermost object.
 struct Object;
 
 impl<'de> Visitor<'de> for Object {
@@ -69,43 +69,30 @@ impl<'de> Visitor<'de> for Object {
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Metadata, A::Error> {
         let mut text = Text::default();
         Copy(&mut text).visit_map(map)?;
-        if text.is_over {
-            return Err(A::Error::custom(format!("must be at most {MAX_METADATA_BYTES} bytes of JSON")));
-        }
-        Ok(Metadata(text.json))
+        Ok(Metadata(text.0))
     }
 }
 
-/// The text so far; nothing is added once it is over the limit.
+/// The text so far.
 #[derive(Default)]
-struct Text {
-    json: String,
-    is_over: bool,
-}
+struct Text(String);
 
 impl Text {
-    fn push(&mut self, part: &str) {
-        if self.json.len() + part.len() > MAX_METADATA_BYTES {
-            self.is_over = true;
-            self.json = String::new();
+    fn push<E: serde::de::Error>(&mut self, part: &str) -> Result<(), E> {
+        if self.0.len() + part.len() > MAX_METADATA_BYTES {
+            return Err(E::custom(format!("must be at most {MAX_METADATA_BYTES} bytes of JSON")));
         }
-        if !self.is_over {
-            self.json.push_str(part);
-        }
-    }
-
-    fn push_value<T: Serialize, E: serde::de::Error>(&mut self, value: T) -> Result<(), E> {
-        self.push(&serde_json::to_string(&value).map_err(E::custom)?);
+        self.0.push_str(part);
         Ok(())
     }
 
+    fn push_value<T: Serialize, E: serde::de::Error>(&mut self, value: T) -> Result<(), E> {
+        self.push(&serde_json::to_string(&value).map_err(E::custom)?)
+    }
+
     fn push_string<E: serde::de::Error>(&mut self, value: &str) -> Result<(), E> {
-        // Quoting makes no text shorter.
-        if self.json.len() + value.len() > MAX_METADATA_BYTES {
-            self.push(value);
-            return Ok(());
-        }
-        self.push_value(value)
+        // Quoting makes no text shorter, so what is too long is not quoted first.
+        if value.len() > MAX_METADATA_BYTES { self.push(value) } else { self.push_value(value) }
     }
 }
 
@@ -116,9 +103,6 @@ impl<'de> DeserializeSeed<'de> for Copy<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        if self.0.is_over {
-            return deserializer.deserialize_ignored_any(IgnoredAny).map(|_| ());
-        }
         deserializer.deserialize_any(self)
     }
 }
@@ -131,8 +115,7 @@ impl<'de> Visitor<'de> for Copy<'_> {
     }
 
     fn visit_unit<E: serde::de::Error>(self) -> Result<(), E> {
-        self.0.push("null");
-        Ok(())
+        self.0.push("null")
     }
 
     fn visit_none<E: serde::de::Error>(self) -> Result<(), E> {
@@ -172,8 +155,7 @@ impl<'de> Visitor<'de> for Copy<'_> {
             }
             before = ",";
         }
-        self.0.push(if before == "[" { "[]" } else { "]" });
-        Ok(())
+        self.0.push(if before == "[" { "[]" } else { "]" })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
@@ -186,8 +168,7 @@ impl<'de> Visitor<'de> for Copy<'_> {
             members.next_value_seed(&mut Part { text: &mut *self.0, before: ":" })?;
             before = ",";
         }
-        self.0.push(if before == "{" { "{}" } else { "}" });
-        Ok(())
+        self.0.push(if before == "{" { "{}" } else { "}" })
     }
 }
 
@@ -201,7 +182,7 @@ impl<'de> DeserializeSeed<'de> for &mut Part<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        self.text.push(self.before);
+        self.text.push(self.before)?;
         Copy(&mut *self.text).deserialize(deserializer)
     }
 }

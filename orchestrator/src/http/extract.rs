@@ -170,6 +170,8 @@ fn json_error(path: &str, error: &serde_json::Error) -> ApiError {
 
 /// A missing or unknown field is told under its own name, not its parent's.
 fn field_error(path: &str, message: &str) -> FieldError {
+    // What is inside metadata is the caller's own: an error there is about the whole.
+    let path = if path.starts_with("metadata.") || path.starts_with("metadata[") { "metadata" } else { path };
     let named = ["unknown field `", "missing field `", "duplicate field `"]
         .iter()
         .find_map(|start| message.strip_prefix(start)?.split_once('`').map(|(name, _)| name));

@@ -64,7 +64,7 @@ impl Store {
             Ok(UsageLine { day: Some(day), ..line })
         };
         let lines: Vec<UsageLine> = lines.into_iter().rev().map(line).collect::<Result<_, StoreError>>()?;
-        let is_more = before_them || self.has_ended_before(user, since - LATE_CALLS).await?;
+        let is_more = before_them || self.has_ended_before(user, earlier(since)).await?;
         Ok(DayPage { lines, next: is_more.then_some(first) })
     }
 
@@ -121,6 +121,11 @@ impl Store {
 /// The key of what was used before the first day.
 const EARLIER: &str = "";
 
+/// From when on the jobs' ends are looked at, for calls since a time.
+fn earlier(since: DateTime<Utc>) -> DateTime<Utc> {
+    since.checked_sub_signed(LATE_CALLS).unwrap_or(since)
+}
+
 fn midnight(day: NaiveDate) -> DateTime<Utc> {
     day.and_time(NaiveTime::MIN).and_utc()
 }
@@ -139,7 +144,7 @@ fn from_jobs(query: &mut QueryBuilder<Sqlite>, user: Option<&str>, since: Option
     query.push(" UNION ALL SELECT id FROM jobs WHERE trimmed_at IS NULL AND finished_at IS NOT NULL");
     of_user(query, user);
     if let Some(since) = since {
-        query.push(" AND finished_at >= ").push_bind(since - LATE_CALLS);
+        query.push(" AND finished_at >= ").push_bind(earlier(since));
     }
     query.push(") AS r ");
 }
