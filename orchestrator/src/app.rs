@@ -176,6 +176,7 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
 
 impl App {
     /// Builds everything. Nothing runs yet.
+    #[expect(clippy::too_many_lines, reason = "a line for each part that another one is given")]
     pub async fn build(config: Config, seams: Seams) -> Result<Self, ServeError> {
         let hold = Hold::take(&config.data_dir, &config.run_dir)?;
         let clock = seams.clock.unwrap_or_else(Clock::system);

@@ -96,12 +96,15 @@ impl WorldBuilder {
         let folder = tempfile::Builder::new().prefix("gw").tempdir_in("/tmp").expect("a temporary folder");
         let path = |name: &str| folder.path().join(name).display().to_string();
         std::fs::write(path("script.yaml"), &self.script).expect("the script is written");
+        let floor_mb = if self.space.is_some() { "5120" } else { "0" };
         let mut settings = vec![
             ("GANTRY_DATA_DIR", path("data")),
             ("GANTRY_RUN_DIR", path("run")),
             ("GANTRY_JWT_SECRET", SECRET.to_owned()),
             ("GANTRY_LLM_PROVIDER", "scripted".to_owned()),
             ("GANTRY_LLM_SCRIPT", path("script.yaml")),
+            // However full the disk of the machine is that runs the stories; one about that brings a disk of its own.
+            ("GANTRY_DISK_FLOOR_MB", floor_mb.to_owned()),
         ];
         settings.extend(self.settings);
         let environment = Environment::from_pairs(settings.iter().map(|(name, value)| (*name, value.as_str())));

@@ -7,7 +7,7 @@ mod open_files;
 mod verdict;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, hash_map::Entry},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -156,9 +156,9 @@ impl DiskSweep {
         });
         self.overfull.keep_only(&running.jobs.iter().map(|job| job.id).collect());
         for job in running.jobs {
-            if !watched.running.contains_key(&job.id) {
+            if let Entry::Vacant(place) = watched.running.entry(job.id) {
                 let stop = CancellationToken::new();
-                watched.running.insert(job.id, (job.container.clone(), stop.clone()));
+                place.insert((job.container.clone(), stop.clone()));
                 let (gauge, overfull, wake) = (self.gauge.clone(), self.overfull.clone(), self.wake.clone());
                 let watch = JobWatch { gauge, overfull, wake, job, fell: fell.subscribe(), stop };
                 watched.tasks.spawn(watch.run(is_first));

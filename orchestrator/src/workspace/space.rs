@@ -41,7 +41,10 @@ pub struct FreeSpace {
 
 impl fmt::Debug for FreeSpace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FreeSpace").field("root", &self.root).field("floor_bytes", &self.floor_bytes).finish()
+        f.debug_struct("FreeSpace")
+            .field("root", &self.root)
+            .field("floor_bytes", &self.floor_bytes)
+            .finish_non_exhaustive()
     }
 }
 

@@ -129,6 +129,8 @@ impl Stack {
             ("GANTRY_LLM_SCRIPT", path("script.yaml")),
             ("GANTRY_LLM_API_KEY", API_KEY.to_owned()),
             ("GANTRY_LOG_FORMAT", "json".to_owned()),
+            // However full the disk of the machine is that runs the stories.
+            ("GANTRY_DISK_FLOOR_MB", "0".to_owned()),
         ];
         let settings = settings.map(|(name, value)| (name.to_owned(), value)).to_vec();
         Builder { instance, folder, settings, engine: None }.script(OBEDIENT)

@@ -91,7 +91,7 @@ impl Count<'_> {
                 continue;
             }
             self.looks_left = self.looks_left.checked_sub(1).ok_or(FileError::TooSlow)?;
-            if self.looks_left % 1_024 == 0 {
+            if self.looks_left.is_multiple_of(1_024) {
                 self.cutoff.check()?;
             }
             // Follows the link to the open file itself, whatever has become of its name. Opens nothing.

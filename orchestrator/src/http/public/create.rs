@@ -113,13 +113,12 @@ async fn store_whole(
         let mut upload = api.uploads.begin(&new.user, id, limits, CancellationToken::new()).map_err(told)?;
         let fill = move || {
             workspaces.announce(id).map_err(|error| told(FileError::from(error)))?;
-            let filled = match from {
-                Some(from) => workspaces.copy(from, &mut upload),
-                None => {
-                    let bytes: usize = files.iter().map(|file| file.content.len()).sum();
-                    upload.take(bytes as u64).map_err(told)?;
-                    workspaces.prepare(id, &files)
-                }
+            let filled = if let Some(from) = from {
+                workspaces.copy(from, &mut upload)
+            } else {
+                let bytes: usize = files.iter().map(|file| file.content.len()).sum();
+                upload.take(bytes as u64).map_err(told)?;
+                workspaces.prepare(id, &files)
             };
             filled.map_err(not_filled)
         };

@@ -133,12 +133,14 @@ impl Drop for Flipping {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "how often it was met is for people")]
 fn a_tree_that_is_renamed_all_the_time_never_looks_smaller_than_it_is() {
     const BYTES: u64 = 3 << 20;
     let root = tempfile::tempdir().unwrap();
     fs::create_dir(root.path().join("a")).unwrap();
     nest(&root.path().join("a"), 100);
-    fs::write(root.path().join("a").join("d/".repeat(100)).join("big"), vec![1; BYTES as usize]).unwrap();
+    fs::write(root.path().join("a").join("d/".repeat(100)).join("big"), vec![1; usize::try_from(BYTES).unwrap()])
+        .unwrap();
     let _flipping = Flipping::start(root.path());
     let mut missed = 0;
     for _ in 0..300 {
@@ -156,7 +158,7 @@ fn what_is_moved_past_the_walk_is_noticed() {
     for name in ["a", "b"] {
         fs::create_dir(root.path().join(name)).unwrap();
     }
-    fs::write(root.path().join("a/big"), vec![1; BYTES as usize]).unwrap();
+    fs::write(root.path().join("a/big"), vec![1; usize::try_from(BYTES).unwrap()]).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -174,6 +176,7 @@ fn what_is_moved_past_the_walk_is_noticed() {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "how long it took is for people")]
 fn a_folder_costs_the_same_whatever_its_depth_and_an_honest_tree_is_counted_in_time() {
     let root = tempfile::tempdir().unwrap();
     let deep = root.path().join("d/".repeat(120));

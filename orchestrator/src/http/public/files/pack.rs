@@ -71,8 +71,8 @@ struct Sending {
 impl Sending {
     async fn next(&self, mut pack: Pack) -> Result<Option<(Vec<u8>, Pack)>, FileError> {
         let cutoff = Cutoff::after(PIECE_LIMIT, &self.cancelled);
-        let make = move || pack.piece(cutoff).map(|piece| piece.map(|piece| (piece, pack)));
-        let made = self.api.file_work.run_any(&self.user, make).await;
+        let work = move || pack.piece(cutoff).map(|piece| piece.map(|piece| (piece, pack)));
+        let made = self.api.file_work.run_any(&self.user, work).await;
         let made = made.unwrap_or_else(|_| Err(FileError::Io(std::io::Error::other("the work on it did not end"))));
         made.inspect_err(|error| tracing::warn!(error = error as &dyn std::error::Error, "an archive was cut short"))
     }

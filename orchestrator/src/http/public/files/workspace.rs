@@ -53,10 +53,9 @@ pub(in crate::http::public) fn told(error: FileError) -> ApiError {
     let detail = error.to_string();
     match error {
         FileError::Missing => ApiError::new(ErrorCode::NotFound, "the workspace has no such file or directory"),
-        FileError::NotAFile(_) => ApiError::new(ErrorCode::NotAFile, detail),
+        FileError::NotAFile(_) | FileError::NotReadable => ApiError::new(ErrorCode::NotAFile, detail),
         FileError::NotADirectory => ApiError::new(ErrorCode::NotADirectory, detail),
         FileError::TooLarge(_) | FileError::TooSlow => ApiError::new(ErrorCode::TooLarge, detail),
-        FileError::NotReadable => ApiError::new(ErrorCode::NotAFile, detail),
         FileError::NoSpace(_) => ApiError::new(ErrorCode::InsufficientStorage, detail),
         FileError::UploadUnderWay => ApiError::new(ErrorCode::Conflict, detail).with_retry_after(RETRY_UPLOAD),
         FileError::Busy(_) => ApiError::new(ErrorCode::RateLimited, detail).with_retry_after(RETRY_UPLOAD),
