@@ -123,13 +123,18 @@ pub struct Seams {
     pub space: Option<ReadSpace>,
 }
 
+/// The loops that look after the jobs' containers.
+struct ControlLoops {
+    prober: Prober,
+    dispatcher: Dispatcher,
+    sweep: DiskSweep,
+}
+
 /// Everything, built.
 pub struct App {
     store: Store,
-    prober: Prober,
+    control: ControlLoops,
     sockets: Arc<Sockets>,
-    dispatcher: Dispatcher,
-    sweep: DiskSweep,
     retention: RetentionSweep,
     front: Front,
     metrics: Metrics,
@@ -239,7 +244,7 @@ impl App {
             metrics: metrics.clone(),
             limits: plan_limits(&config),
         };
-        let dispatcher = Dispatcher::new(settings, engine, wake.clone());
+        let control = ControlLoops { prober, dispatcher: Dispatcher::new(settings, engine, wake.clone()), sweep };
         let (metrics_door, scraped) = doors.scraped(config.metrics_bind, store.clone()).await?;
         let public_side = public::router(PublicApi::new(PublicParts {
             store: store.clone(),
@@ -261,12 +266,12 @@ impl App {
         }));
         let front = doors.public(config.allowed_hosts, public_side, scraped);
         let retention = RetentionSweep { retention, records, store: store.clone(), workspaces, logs, clock };
-        Ok(Self { store, prober, sockets, dispatcher, sweep, retention, front, metrics, calls, drain, _hold: hold })
+        Ok(Self { store, control, sockets, retention, front, metrics, calls, drain, _hold: hold })
     }
 
     /// Probes the sandbox once, so that the first request meets an answer.
     pub async fn first_probe(&self) {
-        self.prober.probe().await;
+        self.control.prober.probe().await;
     }
 
     /// Where the metrics are read, when they have an address of their own.
@@ -302,17 +307,18 @@ impl App {
             retention.run(stop).await;
             ("the retention of workspaces", Ok(()))
         });
-        let (stop, prober) = (drain.clone(), self.prober);
+        let ControlLoops { prober, dispatcher, sweep } = self.control;
+        let stop = drain.clone();
         tasks.spawn(async move {
             prober.run(stop).await;
             ("the prober of the sandbox", Ok(()))
         });
-        let (stop, sweep) = (drain.clone(), self.sweep);
+        let stop = drain.clone();
         tasks.spawn(async move {
             sweep.run(stop).await;
             ("the disk sweep", Ok(()))
         });
-        let (stop, dispatcher) = (drain.clone(), self.dispatcher);
+        let stop = drain.clone();
         tasks.spawn(async move {
             dispatcher.run(stop).await;
             ("the dispatcher", Ok(()))

@@ -359,7 +359,7 @@ fn plan_open(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) {
     };
     match container.status {
         ContainerStatus::Created if facts.disabled => {
-            plan.actions.push(Action::Settle { job: id, death: unavailable() })
+            plan.actions.push(Action::Settle { job: id, death: unavailable() });
         }
         ContainerStatus::Created => plan.actions.push(Action::Resume { job: id }),
         ContainerStatus::Exited { code, oom_killed } => {

@@ -81,6 +81,33 @@ async fn a_job_outlives_its_orchestrator(#[case] going: Going) {
     stack.finish().await;
 }
 
+#[rstest]
+#[case::another_runtime("GANTRY_SANDBOX_RUNTIME", "no-such-runtime")]
+#[case::another_image("GANTRY_SANDBOX_IMAGE", "gantry-ring-none:none")]
+#[case::another_profile("GANTRY_SANDBOX_INET_DATAGRAMS", "true")]
+#[case::no_sandbox("GANTRY_SANDBOX", "disabled")]
+#[tokio::test]
+async fn a_job_outlives_other_settings(#[case] name: &str, #[case] value: &str) {
+    let mut stack = Stack::start().await;
+    let token = stack.token("ada", "user").await;
+    let ada = User::at(stack.base(), Some(token.clone()));
+    let (finishes, is_cancelled) = (ada.create(running(TWO_HALVES)).await, ada.create(running(TWO_HALVES)).await);
+    for id in [finishes, is_cancelled] {
+        until_tool_use(&mut ada.stream(id, None).await).await;
+    }
+    stack.kill9();
+    stack.set(name, Some(value));
+    stack.restart().await;
+
+    let ada = User::at(stack.base(), Some(token));
+    go(&stack, finishes);
+    let job = ada.wait_for_end(finishes).await;
+    assert_eq!((job.state, job.attempt), (JobState::Completed, 1), "{job:#?}");
+    ada.cancel(is_cancelled).await;
+    assert_eq!(ada.wait_for_end(is_cancelled).await.state, JobState::Cancelled);
+    stack.finish().await;
+}
+
 #[tokio::test]
 async fn jobs_that_waited_are_started_after_a_kill() {
     let mut stack = Stack::builder().set("GANTRY_MAX_PARALLEL_JOBS", "1").start().await;

@@ -399,8 +399,11 @@ impl Docker {
     }
 
     async fn remove_confirmed(&self, id: &str) -> Result<(), EngineError> {
-        let _permit = self.end_permit().await?;
-        match self.client.remove(id).await {
+        let permit = self.end_permit().await?;
+        let removed = self.client.remove(id).await;
+        // That it is gone is waited for without a permit.
+        drop(permit);
+        match removed {
             // A conflict is a removal that is under way.
             Ok(()) | Err(Fault::NotFound(_) | Fault::Conflict(_)) => {}
             Err(Fault::Engine(error)) => return Err(error),

@@ -99,7 +99,15 @@ async fn a_death_is_in_the_list_with_its_hint() {
 /// How often this happened to containers of the ring's install.
 async fn count_of(event: &str, ring: &Ring) -> usize {
     let mut events = Command::new("docker");
-    events.args(["events", "--since=10m", "--until=0s", "--format={{.Action}}", "--filter", &format!("event={event}")]);
+    // The engine counts in whole seconds: until the next one, so that what has just happened is in it.
+    events.args([
+        "events",
+        "--since=10m",
+        "--until=-1s",
+        "--format={{.Action}}",
+        "--filter",
+        &format!("event={event}"),
+    ]);
     events.args(["--filter", &format!("label=gantry.instance-id={}", ring.instance)]);
     let output = events.output().await.unwrap();
     String::from_utf8_lossy(&output.stdout).lines().count()
