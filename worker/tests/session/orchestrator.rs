@@ -36,7 +36,7 @@ use tokio::{
 pub(crate) const TOKEN: &str = "the-secret-token-of-this-job";
 
 /// For a machine that is busy with other things.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What the model does when it is asked.
 #[derive(Clone)]
