@@ -1,9 +1,10 @@
-//! The orchestrator's health and memory, sampled by threads of their own so that no busy runtime delays a sample.
+//! The orchestrator's health and memory, sampled by threads of their own so that no busy runtime delays a sample; beside
+//! them a server that does nothing but answer, since a machine that is busy with something else delays that, too.
 
 use std::{
     fs,
     io::{self, Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -26,6 +27,8 @@ pub struct Readings {
     pub health: Vec<Duration>,
     /// Requests that got no 200.
     pub health_failures: usize,
+    /// How long a server of this process, which only answers, took at the same time.
+    pub control: Vec<Duration>,
     /// Resident memory of the process at the start, in megabytes of 10⁶ bytes.
     pub memory_before_mb: u64,
     /// The most that it was.
@@ -43,6 +46,7 @@ impl Readings {
 pub struct Vitals {
     stop: Arc<AtomicBool>,
     health: JoinHandle<(Vec<Duration>, usize)>,
+    control: JoinHandle<(Vec<Duration>, usize)>,
     memory: JoinHandle<u64>,
     memory_before_mb: u64,
 }
@@ -53,10 +57,12 @@ impl Vitals {
         let address: SocketAddr = base.trim_start_matches("http://").parse().expect("an address and a port");
         let stop = Arc::new(AtomicBool::new(false));
         let memory_before_mb = memory_mb(pid);
-        let (health_stop, memory_stop) = (Arc::clone(&stop), Arc::clone(&stop));
+        let [health_stop, control_stop, memory_stop] = std::array::from_fn(|_| Arc::clone(&stop));
+        let control = control_server();
         Self {
             stop,
             health: spawn(move || sample_health(address, &health_stop)),
+            control: spawn(move || sample_health(control, &control_stop)),
             memory: spawn(move || sample_memory(pid, &memory_stop)),
             memory_before_mb,
         }
@@ -66,8 +72,9 @@ impl Vitals {
     pub fn end(self) -> Readings {
         self.stop.store(true, Ordering::Relaxed);
         let (health, health_failures) = self.health.join().expect("no sampler panics");
+        let (control, _) = self.control.join().expect("no sampler panics");
         let memory_peak_mb = self.memory.join().expect("no sampler panics");
-        Readings { health, health_failures, memory_before_mb: self.memory_before_mb, memory_peak_mb }
+        Readings { health, health_failures, control, memory_before_mb: self.memory_before_mb, memory_peak_mb }
     }
 }
 
@@ -80,6 +87,20 @@ fn sample_health(address: SocketAddr, stop: &AtomicBool) -> (Vec<Duration>, usiz
         sleep(HEALTH_EVERY.saturating_sub(asked.elapsed()));
     }
     (samples, failures)
+}
+
+/// Answers until the process ends; it holds one thread and one descriptor.
+fn control_server() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("a bound listener has an address");
+    spawn(move || {
+        for mut connection in listener.incoming().flatten() {
+            let mut head = [0; 256];
+            // One that hangs up is the sampler's to report.
+            let _ = connection.read(&mut head).and_then(|_| connection.write_all(b"HTTP/1.1 200"));
+        }
+    });
+    address
 }
 
 fn healthy(address: SocketAddr) -> io::Result<bool> {

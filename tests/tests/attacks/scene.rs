@@ -23,11 +23,11 @@ use tests::{
 use crate::verdict::Verdict;
 
 /// How long an attack goes on.
-pub(crate) const ATTACK_SECONDS: u64 = 6;
+pub(crate) const ATTACK_SECONDS: u64 = 7;
 /// A lease so short that the hostile job's own worker would lose it during the attack, did it not renew it.
-const LEASE_SECONDS: &str = "3";
-/// Measured before the attack, after one that warms up.
-const QUIET_JOBS: usize = 4;
+const LEASE_SECONDS: &str = "5";
+/// Measured before the attack, after one that warms up, and again after the attack.
+const QUIET_JOBS: usize = 3;
 /// A victim's job that has not ended by then has failed.
 const VICTIM_PATIENCE: Duration = Duration::from_secs(30);
 /// A hostile job ends so long after its attack at the latest.
@@ -56,7 +56,6 @@ pub(crate) struct Scene {
     victim: User,
     thief: TokenThief,
     quiet: Vec<Duration>,
-    quiet_health: Vec<Duration>,
     /// Where workspaces are, when not in the install's own data.
     workspaces: Option<PathBuf>,
 }
@@ -110,15 +109,12 @@ impl Scene {
         let mallory = User::at(stack.base(), Some(mallory_token.clone()));
         let victim = stack.user("victim").await;
         let thief = TokenThief::watch(stack.data("run"));
-        let mut scene =
-            Self { stack, mallory, mallory_token, victim, thief, quiet: vec![], quiet_health: vec![], workspaces };
-        let vitals = Vitals::watch(scene.stack.base(), scene.stack.pid());
+        let mut scene = Self { stack, mallory, mallory_token, victim, thief, quiet: vec![], workspaces };
         for round in 0..=QUIET_JOBS {
             let taken = scene.victims_job().await.expect("a job completes when nobody attacks");
             // The first warms up.
             scene.quiet.extend((round > 0).then_some(taken));
         }
-        scene.quiet_health = vitals.end().health;
         scene
     }
 
@@ -179,15 +175,23 @@ impl Scene {
                 Err(failure) => wrong_ends.push(failure),
             }
         }
+        let readings = watch.vitals.end();
+        let log_growth_bytes = self.stack.printed_bytes() - watch.log_before_bytes;
+        let mut after = vec![];
+        for _ in 0..QUIET_JOBS {
+            match self.victims_job().await {
+                Ok(taken) => after.push(taken),
+                Err(failure) => failed.push(failure),
+            }
+        }
         Verdict {
             attack: watch.attack,
             told,
-            quiet: self.quiet.clone(),
-            quiet_health: self.quiet_health.clone(),
+            quiet: [self.quiet.clone(), after],
             flooded,
             failed,
-            readings: watch.vitals.end(),
-            log_growth_bytes: self.stack.printed_bytes() - watch.log_before_bytes,
+            readings,
+            log_growth_bytes,
             wrong_ends,
         }
     }
