@@ -73,6 +73,7 @@ fn python(program: &str) -> String {
 }
 
 /// Ends at a limit of 64 MB, within a time from the attack's start where the attack gets there in no time.
+#[expect(clippy::print_stdout, reason = "how long it took is for people")]
 async fn ends(program: &str, within: Option<Duration>) {
     let disk_mb = 64;
     let stack = Stack::start().await;
@@ -110,6 +111,7 @@ async fn a_job_that_makes_empty_files_ends_at_its_limit() {
 }
 
 #[tokio::test]
+#[expect(clippy::print_stdout, reason = "how long it took is for people")]
 async fn one_job_with_a_deep_tree_delays_nothing_about_another() {
     let stack = Stack::start().await;
     let (ada, bob) = (stack.user("ada").await, stack.user("bob").await);
