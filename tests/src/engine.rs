@@ -372,7 +372,9 @@ impl FakeEngine {
             container.pid
         });
         if let Some(pid) = found {
-            pid.into_iter().for_each(|pid| process::freeze(pid, is_paused));
+            if let Some(pid) = pid {
+                process::freeze(pid, is_paused);
+            }
             self.change(|table| table.frozen += u64::from(is_paused));
         }
         Ok(())

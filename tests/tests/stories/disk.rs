@@ -186,15 +186,15 @@ async fn a_job_takes_one_upload_at_a_time_and_the_next_once_that_has_ended() {
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "wait", "hold": true, "limits": {"disk_mb": 8}})).await;
     let at = |name: &str| format!("/api/jobs/{id}/files/{name}");
-    let (send, sent) = mpsc::channel::<Result<Vec<u8>, std::io::Error>>(1);
-    let body = Body::wrap_stream(futures_util::stream::unfold(sent, async |mut sent| {
-        sent.recv().await.map(|chunk| (chunk, sent))
+    let (chunks, arriving) = mpsc::channel::<Result<Vec<u8>, std::io::Error>>(1);
+    let body = Body::wrap_stream(futures_util::stream::unfold(arriving, async |mut arriving| {
+        arriving.recv().await.map(|chunk| (chunk, arriving))
     }));
     let slow = tokio::task::JoinSet::from_iter([Reply::of(ada.request(Method::PUT, &at("slow")).body(body))]);
-    send.send(Ok(vec![1; 1000])).await.unwrap();
+    chunks.send(Ok(vec![1; 1000])).await.unwrap();
     let staging = world.config().workspace_dir.join(".staging");
     let begun = async {
-        while fs::read_dir(&staging).map(Iterator::count).unwrap_or(0) == 0 {
+        while fs::read_dir(&staging).map_or(0, Iterator::count) == 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
@@ -207,7 +207,7 @@ async fn a_job_takes_one_upload_at_a_time_and_the_next_once_that_has_ended() {
     let other = ada.create(json!({"prompt": "wait", "hold": true})).await;
     ada.put(&format!("/api/jobs/{other}/files/x"), BYTES, "x").await.expect(201);
     // The client goes away in the middle: the next one may come.
-    drop((slow, send));
+    drop((slow, chunks));
     let taken = async {
         while ada.put(&at("quick"), BYTES, "x").await.status == 409 {
             tokio::time::sleep(Duration::from_millis(10)).await;
