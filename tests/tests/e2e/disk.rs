@@ -62,7 +62,7 @@ const NESTED: &str = r#"
 import os, time
 os.makedirs("n/" * 120)
 os.chdir("n/" * 120)
-for n in range(60000):
+for n in range(20000):
     os.mkdir(str(n))
 open("/workspace/made", "w").close()
 time.sleep(600)
