@@ -67,15 +67,15 @@ impl Engine for Probed {
     }
 
     fn pause<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
-        unimplemented!("{UNUSED}")
+        Box::pin(std::future::pending())
     }
 
     fn unpause<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
-        unimplemented!("{UNUSED}")
+        Box::pin(std::future::pending())
     }
 
     fn pid<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<u32>, EngineError>> {
-        unimplemented!("{UNUSED}")
+        Box::pin(std::future::pending())
     }
 
     fn logs<'a>(&'a self, _: &'a str, _: usize) -> BoxFuture<'a, Result<String, EngineError>> {

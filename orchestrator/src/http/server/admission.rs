@@ -10,6 +10,8 @@ use std::{
 };
 
 use agent::Bucket;
+use axum::http::{HeaderMap, header};
+use protocol::SESSION_HEADER;
 use tokio::{
     sync::Notify,
     time::{Instant, sleep},
@@ -19,6 +21,7 @@ use super::{
     connection::Connection,
     policy::{Overflow, Policy, SessionPolicy},
 };
+use crate::auth::digest;
 
 /// What a request beyond the number in flight waits.
 const BUSY_RETRY: Duration = Duration::from_secs(1);
@@ -44,6 +47,8 @@ struct State {
     requests: usize,
     other_requests: usize,
     rates: Option<Rates>,
+    /// SHA-256 of the secret of the session that was heard on this socket.
+    session_digest: Option<String>,
 }
 
 #[derive(Debug)]
@@ -91,8 +96,15 @@ impl Admission {
             others: Bucket::full(session.other_rate, Duration::ZERO),
             accepts: Bucket::full(session.accept_rate, Duration::ZERO),
         });
-        let state =
-            State { next_id: 0, connections: 0, others: BTreeMap::new(), requests: 0, other_requests: 0, rates };
+        let state = State {
+            next_id: 0,
+            connections: 0,
+            others: BTreeMap::new(),
+            requests: 0,
+            other_requests: 0,
+            rates,
+            session_digest: None,
+        };
         Self { policy, state: Mutex::new(state), freed: Notify::new(), started_at: Instant::now() }
     }
 
@@ -145,17 +157,19 @@ impl Admission {
         Slot { admission: Arc::clone(self), connection }
     }
 
-    /// Lets a request in. A connection's first request with credentials is not held against the limits of those without a
-    /// session: it may be the worker's, it is refused at once when it is not, and new connections have a rate of their own.
-    pub(super) fn enter(&self, slot: &Arc<Slot>, has_credentials: bool) -> Result<Answering, Busy> {
+    /// Lets a request in. A connection's first request is not held against the limits of those without a session when it may
+    /// be the worker's: it brings a token and, once a session was heard on this socket, that session's secret.
+    pub(super) fn enter(&self, slot: &Arc<Slot>, headers: &HeaderMap) -> Result<Answering, Busy> {
         let connection = &slot.connection;
         connection.asked();
         let Some(session) = &self.policy.session else { return Ok(Answering(Arc::clone(slot))) };
         let now = self.started_at.elapsed();
         let is_first = connection.is_first_request();
-        let state = &mut *self.lock();
         let has_session = connection.has_session();
-        let is_other = !(has_session || is_first && has_credentials);
+        let claim = (is_first && !has_session).then(|| Claim::of(headers));
+        let state = &mut *self.lock();
+        let may_be_session = has_session || claim.is_some_and(|claim| claim.may_be(state.session_digest.as_deref()));
+        let is_other = !may_be_session;
         if let Some(rates) = &mut state.rates {
             if has_session {
                 let taken = rates.session.take(session.session_rate, 1, now);
@@ -179,6 +193,24 @@ impl Admission {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Who a request says it is from.
+struct Claim {
+    has_token: bool,
+    session_digest: Option<String>,
+}
+
+impl Claim {
+    fn of(headers: &HeaderMap) -> Self {
+        let session_digest = headers.get(SESSION_HEADER).map(|secret| digest(secret.as_bytes()));
+        Self { has_token: headers.contains_key(header::AUTHORIZATION), session_digest }
+    }
+
+    /// Whether it may be the session's, as far as that is known.
+    fn may_be(&self, session_digest: Option<&str>) -> bool {
+        self.has_token && (session_digest.is_none() || self.session_digest.as_deref() == session_digest)
     }
 }
 
@@ -211,11 +243,16 @@ impl Slot {
         &self.connection
     }
 
-    /// True the first time.
-    pub(super) fn give_session(&self) -> bool {
+    /// The connection is the session's with this SHA-256 of its secret, if it has one. True the first time.
+    pub(super) fn give_session(&self, session_digest: Option<&str>) -> bool {
         let fresh = self.connection.give_session();
         if fresh {
-            self.admission.lock().forget_other(self.connection.id);
+            let mut state = self.admission.lock();
+            state.forget_other(self.connection.id);
+            if let Some(digest) = session_digest {
+                state.session_digest = Some(digest.to_owned());
+            }
+            drop(state);
             self.admission.freed.notify_one();
         }
         fresh

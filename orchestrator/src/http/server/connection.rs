@@ -194,9 +194,10 @@ impl ConnectionHandle {
         Self(Arc::clone(slot))
     }
 
-    /// A request of the worker's session came through it: from now on it has the session's limits. True the first time.
-    pub fn authenticated(&self) -> bool {
-        self.0.give_session()
+    /// A request of the worker's session, with this SHA-256 of its secret, came through it: from now on it has the session's
+    /// limits. None where the attempt needs no session. True the first time.
+    pub fn authenticated(&self, session_digest: Option<&str>) -> bool {
+        self.0.give_session(session_digest)
     }
 }
 

@@ -190,7 +190,7 @@ impl Context {
     /// The one entry point for requests of all listeners. What is not for the router (`CONNECT`, absolute form) would be
     /// told apart here.
     async fn answer(&self, request: Request<Incoming>, peer: Option<Peer>, slot: Arc<Slot>) -> Response<TrackedBody> {
-        let answering = match self.admission.enter(&slot, request.headers().contains_key(header::AUTHORIZATION)) {
+        let answering = match self.admission.enter(&slot, request.headers()) {
             Ok(answering) => answering,
             Err(busy) => return self.refuse(&busy, &slot),
         };

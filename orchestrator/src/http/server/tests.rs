@@ -18,24 +18,27 @@ use tokio::{
     time::timeout,
 };
 
+use protocol::SESSION_HEADER;
+
 use super::{policy::SessionPolicy, *};
-use crate::{http::extract::WorkerJson, telemetry::metrics::Tally};
+use crate::{auth::digest, http::extract::WorkerJson, telemetry::metrics::Tally};
 
 /// Nothing here takes longer, or it does not come.
 const PATIENCE: Duration = Duration::from_secs(20);
-const SECRET: &str = "authorization: Bearer good\r\n";
+const SECRET: &str = "authorization: Bearer good\r\nx-gantry-session: mine\r\n";
 
-/// A stand-in for the worker's identity: who says `Bearer good` is the session.
+/// A stand-in for the worker's identity: a call with the good token and the first secret is the session's.
 struct InSession;
 
 impl<S: Send + Sync> FromRequestParts<S> for InSession {
     type Rejection = StatusCode;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, StatusCode> {
-        if parts.headers.get(header::AUTHORIZATION).is_none_or(|value| value != "Bearer good") {
+        let says = |name: &str, value: &str| parts.headers.get(name).is_some_and(|given| given == value);
+        if !says("authorization", "Bearer good") || !says(SESSION_HEADER, "mine") {
             return Err(StatusCode::UNAUTHORIZED);
         }
-        parts.extensions.get::<ConnectionHandle>().unwrap().authenticated();
+        parts.extensions.get::<ConnectionHandle>().unwrap().authenticated(Some(&digest(b"mine")));
         Ok(Self)
     }
 }
@@ -373,11 +376,31 @@ async fn requests_without_a_session_are_few_and_then_the_connection_is_closed() 
     for _ in 0..20 {
         assert_status(&worker.get("/call", SECRET).await, 200);
     }
-    // A new connection's first call is looked at, though the others have used up their rate.
+    // The session's calls on new connections are let in, though the others have used up their rate.
     assert_status(&running.connect().await.get("/call", SECRET).await, 200);
-    let mut refused = running.connect().await;
-    assert_status(&refused.get("/call", "authorization: Bearer bad\r\n").await, 401);
-    refused.is_closed().await;
+    running.stopped().await;
+}
+
+#[tokio::test]
+async fn calls_with_the_token_and_another_secret_are_held_to_the_rate_of_those_without_a_session() {
+    let running = Running::worker(small_policy(), BodyBudget::worker_socket());
+    // Before a session was heard, the first call of each connection may be the worker's.
+    for _ in 0..10 {
+        let mut other = running.connect().await;
+        assert_status(&other.get("/call", "authorization: Bearer good\r\n").await, 401);
+        other.is_closed().await;
+    }
+    assert_status(&running.connect().await.get("/call", SECRET).await, 200);
+    let mut statuses = vec![];
+    for secret in ["", "x-gantry-session: forged\r\n"].repeat(5) {
+        let mut other = running.connect().await;
+        let answer = other.get("/call", &format!("authorization: Bearer good\r\n{secret}")).await;
+        statuses.push(answer.split(' ').nth(1).unwrap_or_default().to_owned());
+        other.is_closed().await;
+    }
+    assert_eq!(statuses[..3], ["401"; 3]);
+    assert_eq!(statuses[4..], ["429"; 6], "the bucket may have got one back meanwhile");
+    assert_status(&running.connect().await.get("/call", SECRET).await, 200);
     running.stopped().await;
 }
 

@@ -109,7 +109,12 @@ impl Known {
         if matched != SessionMatch::Same {
             return Err(self.rejected(api).await?);
         }
-        let is_first = parts.extensions.get::<ConnectionHandle>().is_none_or(ConnectionHandle::authenticated);
+        let digest = match &self.job.session {
+            WorkerSession::Open(digest) => Some(digest.as_str()),
+            WorkerSession::NotRequired | WorkerSession::Unopened => None,
+        };
+        let connection = parts.extensions.get::<ConnectionHandle>();
+        let is_first = connection.is_none_or(|connection| connection.authenticated(digest));
         // Once for each connection, since a call may have been given up between opening the session and this.
         if is_first && let (WorkerSession::Open(_), Some(container)) = (&self.job.session, &self.job.container) {
             api.token_files.remove(&container.name).map_err(ApiError::internal)?;
