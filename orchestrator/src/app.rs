@@ -187,10 +187,9 @@ impl App {
         let clock = seams.clock.unwrap_or_else(Clock::system);
         let metrics = Metrics::default();
         let (store, instance) = open_store(&config, &metrics).await?;
-        let control = store.control();
         let key = Arc::new(SigningKey::load(config.jwt_secret.as_ref(), &config.data_dir)?);
         let gateway = Arc::new(Gateway::new(models::settings(&config.llm)?).map_err(ModelsError::from)?);
-        let tools = Arc::new(HostTools::new(control.clone(), clock.clone(), config.tool_rates.clone())?);
+        let tools = Arc::new(HostTools::new(store.control(), clock.clone(), config.tool_rates.clone())?);
         let tokens = WorkerTokens::new(Arc::clone(&key), instance);
         let ceiling = ceiling(&config, &tools);
         let (lease, pulse) = (Duration::from_secs(config.lease_seconds), Pulse::new(clock.clone()));
@@ -203,7 +202,7 @@ impl App {
         let gauge = DiskGauge::new(workspaces.clone(), Arc::clone(&engine));
         let worker_side = worker::router(WorkerApi::new(WorkerApiParts {
             token_files: TokenFiles::new(config.run_dir.clone()),
-            store: control.clone(),
+            store: store.control(),
             auth: tokens.clone(),
             clock: clock.clone(),
             wake: wake.clone(),
@@ -222,14 +221,14 @@ impl App {
         let sockets = Arc::new(Sockets::new(config.run_dir.clone(), doors.worker(worker_side)));
         let (overfull, logs) = (Overfull::default(), config.data_dir.join("logs"));
         let sweep = DiskSweep {
-            store: control.clone(),
+            store: store.control(),
             gauge,
             space: space.clone(),
             overfull: overfull.clone(),
             wake: wake.clone(),
         };
         let settings = DispatcherSettings {
-            store: control,
+            store: store.control(),
             sandbox: Arc::clone(&sandbox),
             sockets: Arc::clone(&sockets),
             workspaces: workspaces.clone(),

@@ -171,7 +171,7 @@ impl Config {
             Some(bind) => bind,
             None => SocketAddr::from(([127, 0, 0, 1], 8080)),
         };
-        l.show_instead("bind", bind.to_string());
+        l.show_instead("bind", &bind.to_string());
         let data_dir = l.path("data_dir", &default_data_dir(environment)?)?;
         let run_dir = l.path("run_dir", &data_dir.join("run"))?;
         check_socket_path(l, &run_dir)?;
@@ -242,7 +242,7 @@ fn disk_floor(l: &mut Layers<'_>) -> Result<Option<u64>, ConfigError> {
     let is_set = l.is_set("disk_floor_mb");
     let floor = l.whole("disk_floor_mb", 0, 0..=67_108_864)?;
     if !is_set {
-        l.show_instead("disk_floor_mb", "the larger of 2048 and 5 %".to_owned());
+        l.show_instead("disk_floor_mb", "the larger of 2048 and 5 %");
     }
     Ok(is_set.then_some(floor))
 }
@@ -317,7 +317,7 @@ fn allowed_hosts(l: &mut Layers<'_>, bind: SocketAddr) -> Result<Vec<String>, Co
         if !bind.ip().is_unspecified() && !hosts.contains(&own) {
             hosts.push(own);
         }
-        l.show_instead("allowed_hosts", hosts.join(","));
+        l.show_instead("allowed_hosts", &hosts.join(","));
     }
     for host in &mut hosts {
         host.make_ascii_lowercase();

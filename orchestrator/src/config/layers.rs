@@ -179,13 +179,13 @@ impl<'a> Layers<'a> {
         };
         let origin = origin.map_or_else(|| "default".to_owned(), |found| found.origin.clone());
         self.settings.push(Setting { key: key.to_owned(), variable: Self::variable(key), value: None, origin });
-        self.show(key, value);
+        self.show(key, value.as_deref());
     }
 
     /// Sets what is shown of a setting: the one place where a value enters the list of what is in force.
-    fn show(&mut self, key: &str, value: Option<String>) {
+    fn show(&mut self, key: &str, value: Option<&str>) {
         if let Some(setting) = self.settings.iter_mut().rfind(|setting| setting.key == key) {
-            setting.value = value.as_deref().map(mask_urls);
+            setting.value = value.map(mask_urls);
         }
     }
 
@@ -223,7 +223,7 @@ impl<'a> Layers<'a> {
 
     fn settled(&mut self, key: &str, value: Option<String>, default: impl FnOnce() -> String) -> String {
         let value = value.unwrap_or_else(default);
-        self.show(key, Some(value.clone()));
+        self.show(key, Some(&value));
         value
     }
 
@@ -365,7 +365,7 @@ impl<'a> Layers<'a> {
     }
 
     /// Shows what a value amounts to instead of how it was given.
-    pub(super) fn show_instead(&mut self, key: &str, value: String) {
+    pub(super) fn show_instead(&mut self, key: &str, value: &str) {
         self.show(key, Some(value));
     }
 

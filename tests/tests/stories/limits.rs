@@ -145,7 +145,7 @@ async fn no_secret_of_a_providers_url_is_told_anywhere() {
     let (ada, root) = (world.user("ada"), world.someone("root", Role::Admin));
     let id = ada.create_job("work").await;
     let hand = world.hand(id).await;
-    let refused = hand.ask("c1", "hello").await.problem(ErrorCode::LlmError);
+    let refused = hand.ask("c1", "hello").await.problem(ErrorCode::RateLimited);
     let said = refused.body["detail"].as_str().unwrap_or_default().to_owned();
     hand.report(json!({"outcome": "failed", "reason": "llm_error", "message": said, "text": ""})).await.expect(200);
     hand.leave(0);
@@ -276,7 +276,7 @@ async fn readiness_tells_strangers_states_and_reasons_alone() {
     assert_eq!(told["status"], "ready");
     assert_eq!(
         (&told["engine"], &told["sandbox"]),
-        (&json!({"status": "ok"}), &json!({"state": "ready", "reason": null}))
+        (&json!({"status": "ok"}), &json!({"state": "ready", "reason": null, "jobs_left": null}))
     );
     assert_eq!(told.get("models"), None);
     let stale = world.stranger().with_token("no.such.token").get("/readyz").await.expect(200).body;
@@ -290,11 +290,15 @@ async fn readiness_tells_strangers_states_and_reasons_alone() {
 async fn large_metadata_of_three_at_once_leaves_the_server_answering() {
     let world = World::new().await;
     let ada = world.user("ada");
-    let body = format!("{{\"prompt\":\"p\",\"metadata\":{{\"a\":[{}0]}}}}", "0,".repeat(11 * 1024 * 1024));
-    let refused = futures_util::future::join_all((0..3).map(|_| ada.post_raw("/api/jobs", &body)));
-    for reply in tests::within("three refusals", refused).await {
-        reply.problem(ErrorCode::Invalid);
+    let body = |metadata: &str| format!("{{\"prompt\":\"p\",\"metadata\":{{\"a\":{metadata}}}}}");
+    let many_values = body(&format!("[{}0]", "0,".repeat(11 * 1024 * 1024)));
+    let one_text = body(&format!("\"{}\"", "x".repeat(22 * 1024 * 1024)));
+    for (body, code) in [(many_values, ErrorCode::TooLarge), (one_text, ErrorCode::Invalid)] {
+        let refused = futures_util::future::join_all((0..3).map(|_| ada.post_raw("/api/jobs", &body)));
+        for reply in tests::within("three refusals", refused).await {
+            reply.problem(code);
+        }
+        ada.get("/healthz").await.expect(200);
     }
-    ada.get("/healthz").await.expect(200);
     world.finish().await;
 }
