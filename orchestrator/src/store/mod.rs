@@ -64,7 +64,7 @@ pub use retention::{Kept, Trimmed};
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
 /// Connections that read for the public API: a page takes milliseconds, and more of them would only share two or four cores.
-const PUBLIC_READERS: u32 = 4;
+pub const PUBLIC_READERS: u32 = 4;
 /// Connections that read for the workers' calls and the dispatcher, whatever the public API is asked for.
 const CONTROL_READERS: u32 = 4;
 /// Whoever waits this long for a connection gives up: behind a database that somebody locks, writers stand in line, and an

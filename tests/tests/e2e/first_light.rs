@@ -105,7 +105,7 @@ async fn the_engine_shows_the_posture_and_the_job_tells_its_container() {
         (&host["PidMode"], json!("")),
         (&host["UTSMode"], json!("")),
         (&host["RestartPolicy"]["Name"], json!("no")),
-        (&host["Init"], json!(true)),
+        (&host["Init"], json!(false)),
     ];
     for (found, wanted) in is {
         assert_eq!(*found, wanted, "{seen:#}");

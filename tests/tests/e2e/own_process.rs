@@ -32,10 +32,10 @@ async fn no_command_can_look_into_the_worker_or_write_to_what_it_has_open() {
     stack.finish().await;
 }
 
-/// A fifo, a gibibyte that takes no room, a million patterns, and a tree deeper than a search goes.
+/// A fifo, a gibibyte that takes no room, a million patterns, and a tree as deep as a workspace may be.
 const HOSTILE: &str = r"mkdir sparse many deep && mkfifo .gitignore && truncate -s 1G sparse/.gitignore && \
     seq -f '*%.0f?[ab]*' 1000000 > many/.ignore && touch top.txt sparse/a.txt many/b.txt && \
-    python3 -c 'import os; os.chdir(`deep`); [(os.mkdir(`d`), os.chdir(`d`)) for _ in range(400)]' && echo laid";
+    python3 -c 'import os; os.chdir(`deep`); [(os.mkdir(`d`), os.chdir(`d`)) for _ in range(120)]' && echo laid";
 
 const SEARCHER: &str = r"
 model: e2e-1

@@ -9,9 +9,12 @@ use std::{
 use protocol::{Job, JobReason, JobState};
 use rstest::rstest;
 use serde_json::json;
-use tests::install::{
-    engine::must,
-    stack::{OBEDIENT, go, image as job_image, is_tool_use, running},
+use tests::{
+    PATIENCE,
+    install::{
+        engine::{comes_true, inspect, must},
+        stack::{OBEDIENT, go, image as job_image, is_tool_use, running},
+    },
 };
 
 use crate::{after::world_after, ground::install};
@@ -45,8 +48,13 @@ async fn a_container_pulled_away_fails_its_job_at_once(#[case] how: &[&str]) {
 async fn a_worker_that_is_killed_fails_its_job_at_once() {
     let stack = install().script(OBEDIENT).start().await;
     let ada = stack.user("ada").await;
-    // The shell's parent is the worker itself.
-    let id = ada.create(running("kill -KILL $PPID; sleep 600")).await;
+    // A command cannot kill process 1 of its own container, which the worker is; the host can.
+    let id = ada.create(running("kill -KILL $PPID; touch running; sleep 600")).await;
+    let running = stack.workspace(id).join("running");
+    comes_true("the command runs", PATIENCE, async || running.exists()).await;
+    let worker = inspect(&format!("gantry-job-{id}-1")).await["State"]["Pid"].to_string();
+    let killed = tokio::process::Command::new("kill").args(["-KILL", &worker]).status().await;
+    assert!(killed.expect("kill runs").success());
     let job = ada.wait_for_end(id).await;
     assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::WorkerCrashed)), "{job:#?}");
     assert_eq!(exit_code(&job), Some(137));

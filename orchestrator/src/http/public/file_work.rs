@@ -3,16 +3,14 @@
 //! A permit goes with the work and not with the request: a client that disconnects frees nothing that is still in use,
 //! and what it asked for is given up.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
-};
-
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use std::sync::Arc;
 
 use crate::{http::problem::ApiError, workspace::FileError};
 
-use super::files::told;
+use super::{
+    files::told,
+    per_user_semaphore::{PerUserSemaphore, Permit},
+};
 
 /// Blocking work at once, for all: what waits must not take every thread that the orchestrator's own work needs.
 const MAX_WORK: usize = 16;
@@ -22,21 +20,19 @@ const MAX_WORK_PER_USER: usize = 4;
 const MAX_ARCHIVES: usize = 32;
 /// The same for one user.
 const MAX_ARCHIVES_PER_USER: usize = 4;
-/// Users' semaphores are looked through for unused ones from this number on.
-const MANY_USERS: usize = 256;
 
 /// The bounds; clones are the same ones.
 #[derive(Debug, Clone)]
 pub struct FileWork {
-    work: Arc<Shared>,
-    archives: Arc<Shared>,
+    work: Arc<PerUserSemaphore>,
+    archives: Arc<PerUserSemaphore>,
 }
 
 impl Default for FileWork {
     fn default() -> Self {
         Self {
-            work: Arc::new(Shared::new(MAX_WORK, MAX_WORK_PER_USER)),
-            archives: Arc::new(Shared::new(MAX_ARCHIVES, MAX_ARCHIVES_PER_USER)),
+            work: Arc::new(PerUserSemaphore::new(MAX_WORK, MAX_WORK_PER_USER)),
+            archives: Arc::new(PerUserSemaphore::new(MAX_ARCHIVES, MAX_ARCHIVES_PER_USER)),
         }
     }
 }
@@ -71,47 +67,6 @@ impl FileWork {
     }
 }
 
-/// A user's share and one of all.
-#[derive(Debug)]
-pub(super) struct Permit {
-    _own: OwnedSemaphorePermit,
-    _of_all: OwnedSemaphorePermit,
-}
-
-/// A semaphore with a share for each user.
-#[derive(Debug)]
-struct Shared {
-    all: Arc<Semaphore>,
-    per_user: usize,
-    users: Mutex<HashMap<String, Weak<Semaphore>>>,
-}
-
-impl Shared {
-    fn new(all: usize, per_user: usize) -> Self {
-        Self { all: Arc::new(Semaphore::new(all)), per_user, users: Mutex::default() }
-    }
-
-    /// First the user's own, so that who waits for it keeps none of all.
-    async fn acquire(&self, user: &str) -> Result<Permit, ApiError> {
-        let own = self.of_user(user).acquire_owned().await.map_err(ApiError::internal)?;
-        let of_all = Arc::clone(&self.all).acquire_owned().await.map_err(ApiError::internal)?;
-        Ok(Permit { _own: own, _of_all: of_all })
-    }
-
-    fn of_user(&self, user: &str) -> Arc<Semaphore> {
-        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
-        if users.len() >= MANY_USERS {
-            users.retain(|_, semaphore| semaphore.strong_count() > 0);
-        }
-        if let Some(known) = users.get(user).and_then(Weak::upgrade) {
-            return known;
-        }
-        let semaphore = Arc::new(Semaphore::new(self.per_user));
-        users.insert(user.to_owned(), Arc::downgrade(&semaphore));
-        semaphore
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::{sync::mpsc, time::Duration};
@@ -129,14 +84,14 @@ mod tests {
             // The client goes while the work is under way.
             assert!(tokio::time::timeout(Duration::from_millis(50), asked).await.is_err());
         }
-        assert_eq!(work.work.all.available_permits(), MAX_WORK - MAX_WORK_PER_USER);
+        assert_eq!(work.work.available(), MAX_WORK - MAX_WORK_PER_USER);
         let next = work.run("ada", || Ok(()));
         assert!(tokio::time::timeout(Duration::from_millis(50), next).await.is_err(), "her share is in use");
         work.run("bob", || Ok(())).await.unwrap();
         drop(gates);
         work.run("ada", || Ok(())).await.unwrap();
         tokio::time::timeout(Duration::from_secs(10), async {
-            while work.work.all.available_permits() < MAX_WORK {
+            while work.work.available() < MAX_WORK {
                 tokio::task::yield_now().await;
             }
         })

@@ -21,6 +21,7 @@ mod llm_calls;
 mod logs;
 mod metrics;
 mod negotiate;
+mod per_user_semaphore;
 mod prompt;
 mod ready;
 mod refusal_rate;
@@ -38,13 +39,13 @@ use tokio_util::task::TaskTracker;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    auth::SigningKey,
+    auth::{Identity, SigningKey},
     clock::Clock,
     dispatch::{Sandbox, Wake},
     domain::request::Ceiling,
-    http::metrics::MetricsDoor,
+    http::{metrics::MetricsDoor, problem::ApiError},
     llm::Gateway,
-    store::Store,
+    store::{PUBLIC_READERS, Store},
     telemetry::metrics::Metrics,
     workspace::{Retention, Uploads, Workspaces},
 };
@@ -52,7 +53,10 @@ use crate::{
 pub use docs::document;
 pub use file_work::FileWork;
 
-use self::refusal_rate::RefusalRate;
+use self::{
+    per_user_semaphore::{PerUserSemaphore, Permit},
+    refusal_rate::RefusalRate,
+};
 
 /// Inline files as base64 and a prompt fit; more goes by tar.
 const MAX_CREATE_BODY_BYTES: usize = 24 * 1024 * 1024;
@@ -66,7 +70,13 @@ pub struct PublicApi(Arc<Shared>);
 struct Shared {
     parts: PublicParts,
     refusals: RefusalRate,
+    list_reads: PerUserSemaphore,
 }
+
+/// Reads of many rows at once, of all users: one less than the public API has read connections.
+const MAX_LIST_READS: usize = PUBLIC_READERS as usize - 1;
+/// The same of one user: each takes a core for as long as it reads.
+const MAX_LIST_READS_PER_USER: usize = 2;
 
 /// What [`PublicApi`] is made of.
 pub struct PublicParts {
@@ -107,7 +117,13 @@ pub struct PublicParts {
 impl PublicApi {
     /// From its parts.
     pub fn new(parts: PublicParts) -> Self {
-        Self(Arc::new(Shared { parts, refusals: RefusalRate::default() }))
+        let list_reads = PerUserSemaphore::new(MAX_LIST_READS, MAX_LIST_READS_PER_USER);
+        Self(Arc::new(Shared { parts, refusals: RefusalRate::default(), list_reads }))
+    }
+
+    /// The turn of a user to read many rows.
+    async fn list_read(&self, who: &Identity) -> Result<Permit, ApiError> {
+        self.0.list_reads.acquire(&who.user).await
     }
 
     /// How many refusals are recorded.

@@ -45,6 +45,7 @@ pub(super) async fn usage(
     let limit = cursor::limit(params.limit)?;
     let after: Option<String> = params.cursor.as_deref().map(cursor::read).transpose()?;
     let user = whose(&who, params.user)?;
+    let _turn = api.list_read(&who).await?;
     if params.by == UsageBy::Day {
         return by_day(&api, user.as_deref(), after.as_deref(), limit).await;
     }

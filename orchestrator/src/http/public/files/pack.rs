@@ -17,7 +17,7 @@ use crate::{
     http::{
         extract::ApiPath,
         problem::ApiError,
-        public::{PublicApi, caller::Caller, file_work::Permit},
+        public::{PublicApi, caller::Caller, per_user_semaphore::Permit},
     },
     workspace::{Cutoff, FileError, Pack},
 };

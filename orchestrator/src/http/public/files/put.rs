@@ -18,7 +18,10 @@ use crate::{
     http::{
         extract::ApiPath,
         problem::ApiError,
-        public::{PublicApi, deeds::Doer},
+        public::{
+            PublicApi,
+            deeds::{Doer, to_the_end},
+        },
     },
     workspace::WorkspacePath,
 };
@@ -63,9 +66,14 @@ pub(in crate::http::public) async fn put(
     receive(body, content, room.bytes, &mut upload).await?;
     // It may have finished meanwhile.
     writable(&api, &who, id).await?;
-    let workspaces = api.workspaces.clone();
-    let (entry, new) = api.file_work.run(&who.user, move || workspaces.put(&upload, &path, &staged)).await?;
-    api.store.done(&deed).await?;
+    let server = api.clone();
+    let place_and_record = async move {
+        let workspaces = server.workspaces.clone();
+        let placed = server.file_work.run(&who.user, move || workspaces.put(&upload, &path, &staged)).await?;
+        server.store.done(&deed).await?;
+        Ok(placed)
+    };
+    let (entry, new) = to_the_end(&api, place_and_record).await?;
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json::<FileEntry>(entry)).into_response())
 }

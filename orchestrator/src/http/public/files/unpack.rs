@@ -12,7 +12,10 @@ use crate::{
     http::{
         extract::ApiPath,
         problem::ApiError,
-        public::{PublicApi, deeds::Doer},
+        public::{
+            PublicApi,
+            deeds::{Doer, to_the_end},
+        },
     },
     workspace::Room,
 };
@@ -77,9 +80,13 @@ pub(in crate::http::public) async fn unpack(
     let (upload, staged, unpacked) = api.file_work.run(&who.user, unpack).await?;
     // It may have finished meanwhile.
     writable(&api, &who, id).await?;
-    let workspaces = api.workspaces.clone();
-    api.file_work.run(&who.user, move || workspaces.place(&upload, &staged)).await?;
-    api.store.done(&deed).await?;
-    tracing::info!(job.id = %id, user = who.user, entries = unpacked.entries, "archive unpacked");
-    Ok(Json(unpacked))
+    let server = api.clone();
+    let place_and_record = async move {
+        let workspaces = server.workspaces.clone();
+        server.file_work.run(&who.user, move || workspaces.place(&upload, &staged)).await?;
+        server.store.done(&deed).await?;
+        tracing::info!(job.id = %id, user = who.user, entries = unpacked.entries, "archive unpacked");
+        Ok(unpacked)
+    };
+    to_the_end(&api, place_and_record).await.map(Json)
 }

@@ -1,0 +1,81 @@
+//! A semaphore with a share for each user.
+//!
+//! Owns how many permits there are, in all and for one user. Never knows what they are for.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::http::problem::ApiError;
+
+/// Users' semaphores are looked through for unused ones from this number on.
+const MANY_USERS: usize = 256;
+
+/// A permit of a user and one of all.
+#[derive(Debug)]
+pub(super) struct Permit {
+    _own: OwnedSemaphorePermit,
+    _of_all: OwnedSemaphorePermit,
+}
+
+/// A semaphore with a share for each user.
+#[derive(Debug)]
+pub(super) struct PerUserSemaphore {
+    all: Arc<Semaphore>,
+    per_user: usize,
+    users: Mutex<HashMap<String, Weak<Semaphore>>>,
+}
+
+impl PerUserSemaphore {
+    pub(super) fn new(all: usize, per_user: usize) -> Self {
+        Self { all: Arc::new(Semaphore::new(all)), per_user, users: Mutex::default() }
+    }
+
+    /// Permits that nobody has.
+    #[cfg(test)]
+    pub(super) fn available(&self) -> usize {
+        self.all.available_permits()
+    }
+
+    /// First the user's own, so that who waits for it keeps none of all.
+    pub(super) async fn acquire(&self, user: &str) -> Result<Permit, ApiError> {
+        let own = self.of_user(user).acquire_owned().await.map_err(ApiError::internal)?;
+        let of_all = Arc::clone(&self.all).acquire_owned().await.map_err(ApiError::internal)?;
+        Ok(Permit { _own: own, _of_all: of_all })
+    }
+
+    fn of_user(&self, user: &str) -> Arc<Semaphore> {
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        if users.len() >= MANY_USERS {
+            users.retain(|_, semaphore| semaphore.strong_count() > 0);
+        }
+        if let Some(known) = users.get(user).and_then(Weak::upgrade) {
+            return known;
+        }
+        let semaphore = Arc::new(Semaphore::new(self.per_user));
+        users.insert(user.to_owned(), Arc::downgrade(&semaphore));
+        semaphore
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_user_takes_no_more_than_a_share() {
+        let semaphore = PerUserSemaphore::new(3, 1);
+        let permit = semaphore.acquire("ada").await.unwrap();
+        assert!(semaphore.acquire("ada").now_or_never().is_none());
+        let others = [semaphore.acquire("bob").await, semaphore.acquire("cleo").await];
+        assert!(others.iter().all(Result::is_ok));
+        assert!(semaphore.acquire("dan").now_or_never().is_none(), "all three are taken");
+        drop(permit);
+        assert!(semaphore.acquire("ada").now_or_never().is_some());
+    }
+}
