@@ -50,7 +50,7 @@ async fn readers_of_the_largest_page_harm_nobody() {
     let verdict = scene.measure(watch, ATTACK_SECONDS, Attackers::client(flood)).await;
     verdict.check();
     for job in jobs {
-        scene.mallory.cancel(job).await.expect(200);
+        scene.mallory.cancel(job).await.expect(202);
     }
     scene.stack.finish().await;
 }
