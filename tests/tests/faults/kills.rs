@@ -3,7 +3,11 @@
 use protocol::{JobReason, JobState};
 use rstest::rstest;
 use serde_json::json;
-use tests::install::{engine::docker, program::run, stack::is_tool_use};
+use tests::install::{
+    engine::docker,
+    program::run,
+    stack::{image, is_tool_use},
+};
 
 use crate::{
     after::world_after,
@@ -73,7 +77,9 @@ async fn the_image_has_no_failpoints() {
     let variables = settings.map(|(name, value)| format!("--env={name}={value}"));
     let mut arguments = vec!["run", "--rm", "--network", "none", "--entrypoint", "timeout"];
     arguments.extend(variables.iter().map(String::as_str));
-    arguments.extend(["gantry:latest", "3", "gantry", "serve"]);
+    // Both images are built with one tag.
+    let orchestrator_image = image().replace("gantry-worker", "gantry");
+    arguments.extend([orchestrator_image.as_str(), "3", "gantry", "serve"]);
     let (_, said) = docker(&arguments).await;
     assert!(said.contains("\"listening\""), "{said}");
     assert!(said.contains("GANTRY_FAILPOINT is set but no setting has this name"), "{said}");
