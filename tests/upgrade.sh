@@ -17,6 +17,8 @@ old_gantry="$1" old_image="$2" new_gantry="$3" new_image="$4"
 data="$(mktemp -d /tmp/gu.XXXX)"
 instance="$(cat /proc/sys/kernel/random/uuid)"
 port="$((20000 + RANDOM % 10000))"
+# An upgrade keeps the image's name: a job that waits is run by the new worker.
+image="gantry-upgrade:$instance"
 server=
 
 fail() {
@@ -28,6 +30,7 @@ fail() {
 tidy() {
   if [ -n "$server" ]; then kill "$server" 2>/dev/null || true; fi
   docker ps -aq --filter "label=gantry.instance-id=$instance" | xargs -r docker rm -f >/dev/null
+  docker rmi "$image" >/dev/null 2>&1 || true
   rm -rf "$data"
 }
 trap tidy EXIT
@@ -36,7 +39,7 @@ trap tidy EXIT
 use() {
   program="$1"
   environment=(env -i "PATH=$PATH" "GANTRY_DATA_DIR=$data/data" "GANTRY_INSTANCE_ID=$instance" "GANTRY_BIND=127.0.0.1:$port"
-    GANTRY_LLM_PROVIDER=scripted GANTRY_MAX_PARALLEL_JOBS=1 "GANTRY_SANDBOX_IMAGE=$2"
+    GANTRY_LLM_PROVIDER=scripted GANTRY_MAX_PARALLEL_JOBS=1 "GANTRY_SANDBOX_IMAGE=$image" GANTRY_DISK_FLOOR_MB=0
     "GANTRY_URL=http://127.0.0.1:$port" "GANTRY_TOKEN=${token:-}")
 }
 
@@ -45,7 +48,8 @@ gantry() { "${environment[@]}" "$program" "$@"; }
 # Starts a version, and waits until it answers.
 start() {
   local deadline=$((SECONDS + PATIENCE))
-  use "$1" "$2"
+  docker tag "$2" "$image"
+  use "$1"
   # Not through the function: a signal is for the program, not for a shell around it.
   "${environment[@]}" "$program" serve >>"$data/log" 2>&1 &
   server=$!
@@ -73,7 +77,7 @@ wait_for() {
   done
 }
 
-use "$old_gantry" "$old_image"
+use "$old_gantry"
 token="$(gantry token create --user upgrade --ttl 1h)"
 start "$old_gantry" "$old_image"
 working="$(gantry job create "run: touch begun; until [ -e go ]; do sleep 0.1; done; echo done")"

@@ -41,11 +41,10 @@ pub(crate) struct Hand {
     last: u64,
 }
 
-impl Hand {
-    /// Creates a job for it, and waits for its token. It lives once [`Hand::take`] has it.
-    pub(crate) async fn create(stack: &Stack) -> Result<Candidate, Failure> {
-        let limits = LimitsRequest { memory_mb: Some(JOB_MEMORY_MB), ..LimitsRequest::default() };
-        let job = stack.create("bench: sleep", Some(limits)).await?;
+impl Candidate {
+    /// Creates a job and waits for its token.
+    pub(crate) async fn create(stack: &Stack, prompt: &str, limits: LimitsRequest) -> Result<Self, Failure> {
+        let job = stack.create(prompt, Some(limits)).await?;
         let file = stack.run_folder(job).join("token");
         let token = async {
             loop {
@@ -56,19 +55,40 @@ impl Hand {
             }
         };
         let token = tokio::time::timeout(TOKEN_TIMEOUT, token).await?;
-        Ok(Candidate { job, token })
+        Ok(Self { job, token })
+    }
+
+    /// Its job.
+    pub(crate) const fn job(&self) -> JobId {
+        self.job
+    }
+
+    /// A client on the job's socket whose connection has the limits of a worker's session.
+    pub(crate) async fn connect(&self, stack: &Stack) -> Result<Client, Failure> {
+        let mut database = database::open(&stack.database()).await?;
+        let open = "UPDATE jobs SET session_attempt = NULL WHERE id = ?";
+        sqlx::query(open).bind(*self.job.as_uuid()).execute(&mut database).await?;
+        database.close().await?;
+        let client = Client::builder().unix_socket(stack.run_folder(self.job).join("worker.sock")).build()?;
+        let url = format!("http://localhost/worker/{}/tools", self.job);
+        client.get(url).bearer_auth(&self.token).send().await?.error_for_status()?.bytes().await?;
+        Ok(client)
+    }
+}
+
+impl Hand {
+    /// Creates a job for it, and waits for its token. It lives once [`Hand::take`] has it.
+    pub(crate) async fn create(stack: &Stack) -> Result<Candidate, Failure> {
+        let limits = LimitsRequest { memory_mb: Some(JOB_MEMORY_MB), ..LimitsRequest::default() };
+        Candidate::create(stack, "bench: sleep", limits).await
     }
 
     /// Waits until the job's worker sleeps, and takes its place.
     pub(crate) async fn take(stack: &Stack, candidate: Candidate) -> Result<Self, Failure> {
-        let Candidate { job, token } = candidate;
+        let job = candidate.job;
         stack.events(job).await?.until(|data| matches!(data, EventData::ToolUse { .. })).await?;
-        let folder = stack.run_folder(job);
-        let client = Client::builder().unix_socket(folder.join("worker.sock")).build()?;
-        let mut database = database::open(&stack.database()).await?;
-        let open = "UPDATE jobs SET session_attempt = NULL WHERE id = ?";
-        sqlx::query(open).bind(*job.as_uuid()).execute(&mut database).await?;
-        database.close().await?;
+        let client = candidate.connect(stack).await?;
+        let token = candidate.token;
         let url = format!("http://localhost/worker/{job}/events");
         let mut hand = Self { job, client, url, token, before: 0, last: 0 };
         // The number 1 was given long ago, so the answer is the last that was.

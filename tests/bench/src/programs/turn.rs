@@ -4,7 +4,7 @@
 //! A turn is a model call and a call of `echo`, both from the worker to the orchestrator and back, each recorded before
 //! its answer is used. A job makes 200 and then sleeps, so that its socket is there for the other side.
 
-use std::{path::Path, time::Instant};
+use std::time::Instant;
 
 use protocol::{EventData, LimitsRequest};
 use reqwest::Client;
@@ -12,8 +12,9 @@ use reqwest::Client;
 use super::Bench;
 use crate::{
     Failure, clock,
+    hand::Candidate,
     report::{Attempts, Unit},
-    stack::container_name,
+    stack::{Stack, container_name},
 };
 
 const OURS: &str = "one tool turn, mean of a job's 200";
@@ -40,10 +41,11 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
 
 async fn one_job(bench: &mut Bench, other: &mut Attempts) -> Result<f64, Failure> {
     let limits = LimitsRequest { max_iterations: Some(MAX_ITERATIONS), ..LimitsRequest::default() };
-    let job = bench.stack.create("bench: loop", Some(limits)).await?;
+    let candidate = Candidate::create(&bench.stack, "bench: loop", limits).await?;
+    let job = candidate.job();
     let turn = turns(bench, job).await;
     if turn.is_ok() {
-        other.add(round_trips(&bench.stack.run_folder(job).join("worker.sock")).await);
+        other.add(round_trips(&bench.stack, &candidate).await);
     }
     // A job that failed is gone already: that is told by its turns.
     let cancelled = bench.stack.cancel(job).await;
@@ -71,10 +73,9 @@ async fn turns(bench: &Bench, job: protocol::JobId) -> Result<f64, Failure> {
     Ok(clock::milliseconds_between(first, last) / f64::from(TURNS))
 }
 
-/// The mean of as many round trips as the job made turns, on one connection; the first, which makes it, is not counted.
-async fn round_trips(socket: &Path) -> Result<f64, Failure> {
-    let client = Client::builder().unix_socket(socket).build()?;
-    round_trip(&client).await?;
+/// The mean of as many round trips as the job made turns, on one connection of the session.
+async fn round_trips(stack: &Stack, candidate: &Candidate) -> Result<f64, Failure> {
+    let client = candidate.connect(stack).await?;
     let started = Instant::now();
     for _ in 0..TURNS {
         round_trip(&client).await?;
