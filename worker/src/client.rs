@@ -83,6 +83,12 @@ pub(crate) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
+    /// Whether a refusal for the socket's limits is waited out here: the job and the report have no caller that would. Model
+    /// calls and events have their own way with it.
+    fn waits_out(&self, refusal: &Refusal) -> bool {
+        refusal.status == StatusCode::TOO_MANY_REQUESTS && matches!(self.segments.as_slice(), ["job" | "complete"])
+    }
+
     /// `GET` below the job's path.
     pub(crate) fn get(segments: &[&'a str]) -> Self {
         Self {
@@ -224,7 +230,9 @@ impl OrchestratorClient {
             match refusal {
                 Some(refusal) if refusal.is_end_of_attempt() => return Err(CallError::Over),
                 // An orchestrator that answers, but that this call makes stumble again and again, is not gone.
-                Some(refusal) if !refusal.is_passing() || first_try.elapsed() > PATIENCE => {
+                Some(refusal)
+                    if !(refusal.is_passing() || call.waits_out(&refusal)) || first_try.elapsed() > PATIENCE =>
+                {
                     return Err(CallError::Refused(refusal));
                 }
                 _ if self.out_of_patience() => return Err(CallError::Lost),

@@ -15,7 +15,10 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{Request, Response, client::conn::http1};
 use hyper_util::rt::TokioIo;
-use tokio::{net::UnixStream, time::timeout};
+use tokio::{
+    net::UnixStream,
+    time::{sleep, timeout},
+};
 use tokio_util::task::TaskTracker;
 
 /// The orchestrator serves this many requests of one job at a time.
@@ -23,6 +26,8 @@ const MAX_IDLE_CONNECTIONS: usize = 16;
 /// A model call's body may have 32 MiB, and a job comes with the transcript of such calls.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Between two tries to connect to a socket whose backlog is full.
+const BACKLOG_RETRY: Duration = Duration::from_millis(5);
 
 /// There is no response.
 #[derive(Debug, thiserror::Error)]
@@ -106,7 +111,7 @@ impl ConnectionPool {
     }
 
     async fn connect(&self) -> Result<Connection, TransportError> {
-        let stream = timeout(CONNECT_TIMEOUT, UnixStream::connect(&self.socket))
+        let stream = timeout(CONNECT_TIMEOUT, self.connect_when_there_is_room())
             .await
             .map_err(|_| TransportError::Timeout(CONNECT_TIMEOUT))?
             .map_err(TransportError::Connect)?;
@@ -116,6 +121,17 @@ impl ConnectionPool {
             let _ = driver.await;
         });
         Ok(connection)
+    }
+
+    /// A socket whose backlog is full refuses at once, and a flood of other processes' connections keeps it full: a place
+    /// falls free many times a second, so this asks often.
+    async fn connect_when_there_is_room(&self) -> io::Result<UnixStream> {
+        loop {
+            match UnixStream::connect(&self.socket).await {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(BACKLOG_RETRY).await,
+                connected => return connected,
+            }
+        }
     }
 
     fn take_idle(&self) -> Option<Connection> {

@@ -95,6 +95,8 @@ impl DiskSweep {
         let mut tick = tokio::time::interval(LOOK_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut listed_at: Option<Instant> = None;
+        // Until the jobs of an earlier process were listed once.
+        let mut is_first = true;
         loop {
             tokio::select! {
                 () = drain.cancelled() => break,
@@ -103,7 +105,7 @@ impl DiskSweep {
             let is_due = listed_at.is_none_or(|at| at.elapsed() >= LIST_EVERY);
             let has_fallen = self.has_fallen(&mut falls, is_due);
             if is_due || has_fallen {
-                self.list(&mut watched, &fell, listed_at.is_none()).await;
+                is_first &= !self.list(&mut watched, &fell, is_first).await;
                 listed_at = Some(Instant::now());
             }
             if has_fallen {
@@ -130,13 +132,14 @@ impl DiskSweep {
         }
     }
 
-    /// Begins to watch what has started, and ends it for what has ended. Without an answer everything stays as it is.
-    async fn list(&self, watched: &mut Watched, fell: &watch::Sender<()>, is_first: bool) {
+    /// Begins to watch what has started, and ends it for what has ended. Without an answer everything stays as it is, and
+    /// it says false.
+    async fn list(&self, watched: &mut Watched, fell: &watch::Sender<()>, is_first: bool) -> bool {
         let running = match self.store.running().await {
             Ok(running) => running,
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "the running jobs could not be listed");
-                return;
+                return false;
             }
         };
         for row in running.unreadable {
@@ -164,6 +167,7 @@ impl DiskSweep {
                 watched.tasks.spawn(watch.run(is_first));
             }
         }
+        true
     }
 }
 

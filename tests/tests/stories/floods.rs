@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use orchestrator::auth::Role;
 use protocol::{ErrorCode, JobState};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -123,5 +124,61 @@ async fn silent_strangers_are_sent_away() {
         let _ = tests::within("a silent connection to be closed", stream.read(&mut [0; 512])).await;
     }
     assert!(since.elapsed() >= Duration::from_secs(9), "{:?}", since.elapsed());
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn bodies_that_one_user_announces_keep_no_other_users_out() {
+    let world = World::new().await;
+    let bob = world.user("bob");
+    let address = bob.base().trim_start_matches("http://").to_owned();
+    let alice = world.key().issue("alice", Role::User, world.clock().now(), chrono::Duration::hours(1)).unwrap();
+    let mut held = vec![];
+    // The small bodies of all users together have 128 such places.
+    for _ in 0..200 {
+        let mut stream = TcpStream::connect(&address).await.unwrap();
+        let head = format!(
+            "POST /api/jobs HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
+             content-length: 262144\r\n\r\n{{",
+            alice.token
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        held.push(stream);
+    }
+    let since = Instant::now();
+    let created = bob.post("/api/jobs", &json!({"prompt": "p", "hold": true})).await.expect(201);
+    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+    drop(held);
+    let id = created.body["id"].as_str().unwrap().parse().unwrap();
+    bob.cancel(id).await;
+    bob.wait_for_end(id).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_user_opens_so_many_streams_and_no_more() {
+    let world = World::new().await;
+    let (ada, bob) = (world.user("ada"), world.user("bob"));
+    let held = json!({"prompt": "p", "hold": true});
+    let mut ids = vec![];
+    for user in [&ada, &bob] {
+        let created = user.post("/api/jobs", &held).await.expect(201);
+        ids.push(created.body["id"].as_str().unwrap().parse::<protocol::JobId>().unwrap());
+    }
+    let open = async |user: &tests::User, id: protocol::JobId| {
+        let request = user.request(Method::GET, &format!("/api/jobs/{id}/events"));
+        request.header("accept", "text/event-stream").send().await.unwrap()
+    };
+    let mut streams = vec![];
+    for _ in 0..256 {
+        streams.push(open(&ada, ids[0]).await.error_for_status().unwrap());
+    }
+    assert_eq!(open(&ada, ids[0]).await.status(), 429);
+    assert_eq!(open(&bob, ids[1]).await.status(), 200);
+    drop(streams);
+    for (user, id) in [(&ada, ids[0]), (&bob, ids[1])] {
+        user.cancel(id).await;
+        user.wait_for_end(id).await;
+    }
     world.finish().await;
 }

@@ -34,6 +34,7 @@ where
     visible(api, who, id).await?;
     let limit = cursor::limit(params.limit)?;
     let offset: u32 = params.cursor.as_deref().map(cursor::read).transpose()?.unwrap_or(0);
+    let _turn = api.list_read(who).await?;
     let mut items = read(offset, limit + 1).await?;
     let more = items.len() > limit as usize;
     items.truncate(limit as usize);

@@ -1,6 +1,6 @@
 //! Who calls: a good token that is not revoked, and what its role may do.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, sync::Arc};
 
 use axum::{
     extract::FromRequestParts,
@@ -12,7 +12,7 @@ use super::PublicApi;
 use crate::{
     auth::{Identity, TokenError},
     domain::job::JobRecord,
-    http::{layers::RequestContext, problem::ApiError},
+    http::{layers::RequestContext, problem::ApiError, server::RequestBody},
     store::tokens,
 };
 
@@ -47,6 +47,9 @@ impl FromRequestParts<PublicApi> for Caller {
         let identity = verified.map_err(|error| ApiError::unauthorized(refused).with_source(error))?;
         if tokens::is_revoked(&api.store, &identity.jti).await? {
             return Err(ApiError::unauthorized(refused));
+        }
+        if let Some(body) = parts.extensions.get::<Arc<RequestBody>>() {
+            body.belongs_to(&identity.user);
         }
         Ok(Self(identity))
     }

@@ -83,9 +83,10 @@ pub(super) async fn events(
             Some(Ok(text)) => text.parse().ok().filter(|seq| *seq >= 0).ok_or_else(not_a_seq)?,
             Some(Err(_)) => return Err(not_a_seq()),
         };
-        return Ok(stream::stream(&api, who, &job, after, params.kind));
+        return stream::stream(&api, who, &job, after, params.kind);
     }
     let limit = cursor::limit(params.limit)?;
+    let _turn = api.list_read(&who).await?;
     let EventPage { items, more } = api.store.events(id, after, limit, params.kind).await?;
     let next_after = items.last().filter(|_| more).map(|event| event.seq);
     Ok(Json(EventList { items, next_after }).into_response())

@@ -5,12 +5,15 @@
 
 use std::sync::Arc;
 
-use crate::{http::problem::ApiError, workspace::FileError};
-
-use super::{
-    files::told,
-    per_user_semaphore::{PerUserSemaphore, Permit},
+use crate::{
+    http::{
+        per_user_semaphore::{PerUserSemaphore, Permit},
+        problem::ApiError,
+    },
+    workspace::FileError,
 };
+
+use super::files::told;
 
 /// Blocking work at once, for all: what waits must not take every thread that the orchestrator's own work needs.
 const MAX_WORK: usize = 16;

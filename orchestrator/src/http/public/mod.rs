@@ -21,7 +21,6 @@ mod llm_calls;
 mod logs;
 mod metrics;
 mod negotiate;
-mod per_user_semaphore;
 mod prompt;
 mod ready;
 mod refusal_rate;
@@ -32,9 +31,10 @@ mod stream;
 mod summary;
 mod usage;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use axum::{Router, extract::DefaultBodyLimit, middleware};
+use protocol::ErrorCode;
 use tokio_util::task::TaskTracker;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -43,7 +43,11 @@ use crate::{
     clock::Clock,
     dispatch::{Sandbox, Wake},
     domain::request::Ceiling,
-    http::{metrics::MetricsDoor, problem::ApiError},
+    http::{
+        metrics::MetricsDoor,
+        per_user_semaphore::{PerUserSemaphore, Permit},
+        problem::ApiError,
+    },
     llm::Gateway,
     store::{PUBLIC_READERS, Store},
     telemetry::metrics::Metrics,
@@ -53,10 +57,7 @@ use crate::{
 pub use docs::document;
 pub use file_work::FileWork;
 
-use self::{
-    per_user_semaphore::{PerUserSemaphore, Permit},
-    refusal_rate::RefusalRate,
-};
+use self::refusal_rate::RefusalRate;
 
 /// Inline files as base64 and a prompt fit; more goes by tar.
 const MAX_CREATE_BODY_BYTES: usize = 24 * 1024 * 1024;
@@ -71,7 +72,15 @@ struct Shared {
     parts: PublicParts,
     refusals: RefusalRate,
     list_reads: PerUserSemaphore,
+    streams: PerUserSemaphore,
 }
+
+/// Event streams at once, of all users: half of the public connections, so that streams alone never take them all.
+const MAX_STREAMS: usize = 2_048;
+/// The same of one user.
+const MAX_STREAMS_PER_USER: usize = 256;
+/// When to ask again for a stream.
+const STREAM_RETRY: Duration = Duration::from_secs(5);
 
 /// Reads of many rows at once, of all users: one less than the public API has read connections.
 const MAX_LIST_READS: usize = PUBLIC_READERS as usize - 1;
@@ -118,7 +127,16 @@ impl PublicApi {
     /// From its parts.
     pub fn new(parts: PublicParts) -> Self {
         let list_reads = PerUserSemaphore::new(MAX_LIST_READS, MAX_LIST_READS_PER_USER);
-        Self(Arc::new(Shared { parts, refusals: RefusalRate::default(), list_reads }))
+        let streams = PerUserSemaphore::new(MAX_STREAMS, MAX_STREAMS_PER_USER);
+        Self(Arc::new(Shared { parts, refusals: RefusalRate::default(), list_reads, streams }))
+    }
+
+    /// A place for an event stream.
+    fn stream_place(&self, who: &Identity) -> Result<Permit, ApiError> {
+        self.0.streams.try_acquire(&who.user).ok_or_else(|| {
+            let detail = format!("too many event streams are open (at most {MAX_STREAMS_PER_USER} a user); close some");
+            ApiError::new(ErrorCode::RateLimited, detail).with_retry_after(STREAM_RETRY)
+        })
     }
 
     /// The turn of a user to read many rows.

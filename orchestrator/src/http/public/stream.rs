@@ -20,6 +20,7 @@ use super::PublicApi;
 use crate::{
     auth::Identity,
     domain::job::JobRecord,
+    http::{per_user_semaphore::Permit, problem::ApiError},
     store::{EventPage, Follower, StoreError, StoredEvent, tokens},
     telemetry::metrics::ReaderGuard,
 };
@@ -33,8 +34,15 @@ const MOMENT: Duration = Duration::from_millis(20);
 /// What a reader that lost the line waits.
 const RETRY: Duration = Duration::from_secs(2);
 
-pub(super) fn stream(api: &PublicApi, who: Identity, job: &JobRecord, after: i64, kind: Option<EventKind>) -> Response {
+pub(super) fn stream(
+    api: &PublicApi,
+    who: Identity,
+    job: &JobRecord,
+    after: i64,
+    kind: Option<EventKind>,
+) -> Result<Response, ApiError> {
     let reader = Reader {
+        _place: api.stream_place(&who)?,
         who,
         api: api.clone(),
         follower: api.store.feed().follow(job.id),
@@ -52,7 +60,7 @@ pub(super) fn stream(api: &PublicApi, who: Identity, job: &JobRecord, after: i64
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    response
+    Ok(response)
 }
 
 struct Reader {
@@ -70,6 +78,7 @@ struct Reader {
     more: bool,
     ended: bool,
     _counted: ReaderGuard,
+    _place: Permit,
 }
 
 fn events(reader: Reader) -> impl Stream<Item = Result<Sse, Infallible>> {

@@ -12,6 +12,8 @@ use tokio::{
     time::timeout,
 };
 
+use crate::http::per_user_semaphore::{PerUserSemaphore, Permit};
+
 /// Reservations are counted in these.
 const UNIT_BYTES: usize = 1024;
 /// Bodies up to this size have an eighth of the budget to themselves, so that a heartbeat never waits for model calls.
@@ -21,40 +23,45 @@ const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
 /// Large bodies parsed at once, of one kind of listener. Each takes a core, and as much memory again as it has bytes.
 const PUBLIC_PARSES_AT_ONCE: usize = 1;
 const WORKER_PARSES_AT_ONCE: usize = 2;
+/// A user's share of the public budget is one of so many.
+const PUBLIC_SHARES: usize = 4;
 const TOTAL_BYTES: usize = 256 * 1024 * 1024;
 const TOTAL_SMALL_BYTES: usize = 32 * 1024 * 1024;
 
 /// Body bytes that may be in memory at once. Clones are the same budget.
 #[derive(Debug, Clone)]
 pub struct BodyBudget {
-    small: Arc<Semaphore>,
-    large: Arc<Semaphore>,
+    small: Arc<PerUserSemaphore>,
+    large: Arc<PerUserSemaphore>,
     parses: Arc<Semaphore>,
 }
 
 impl BodyBudget {
     /// Of one worker's socket: 40 MiB, so one model call of the largest size and 16 requests of the small ones fit.
     pub fn worker_socket() -> Self {
-        Self::of(40 * 1024 * 1024, 16 * SMALL_BODY_BYTES, WORKER_PARSES_AT_ONCE)
+        Self::of(40 * 1024 * 1024, 16 * SMALL_BODY_BYTES, 1, WORKER_PARSES_AT_ONCE)
     }
 
     /// Of all worker sockets together.
     pub fn workers() -> Self {
-        Self::of(TOTAL_BYTES, TOTAL_SMALL_BYTES, WORKER_PARSES_AT_ONCE)
+        Self::of(TOTAL_BYTES, TOTAL_SMALL_BYTES, 1, WORKER_PARSES_AT_ONCE)
     }
 
-    /// Of the public listener.
+    /// Of the public listener: a user has a quarter, so that announcing bodies never keeps other users' requests out.
     pub fn public() -> Self {
-        Self::of(TOTAL_BYTES, TOTAL_SMALL_BYTES, PUBLIC_PARSES_AT_ONCE)
+        Self::of(TOTAL_BYTES, TOTAL_SMALL_BYTES, PUBLIC_SHARES, PUBLIC_PARSES_AT_ONCE)
     }
 
-    pub(super) fn of(bytes: usize, small_bytes: usize, parses: usize) -> Self {
-        let units = |bytes: usize| Arc::new(Semaphore::new(bytes / UNIT_BYTES));
+    pub(super) fn of(bytes: usize, small_bytes: usize, shares: usize, parses: usize) -> Self {
+        let units = |bytes: usize| {
+            let units = bytes / UNIT_BYTES;
+            Arc::new(PerUserSemaphore::new(units, units / shares))
+        };
         let parses = Arc::new(Semaphore::new(parses));
         Self { small: units(small_bytes), large: units(bytes.saturating_sub(small_bytes)), parses }
     }
 
-    fn class(&self, bytes: usize) -> &Arc<Semaphore> {
+    fn class(&self, bytes: usize) -> &PerUserSemaphore {
         if bytes <= SMALL_BODY_BYTES { &self.small } else { &self.large }
     }
 }
@@ -74,22 +81,30 @@ pub struct NoRoom;
 #[derive(Debug)]
 pub struct RequestBody {
     limits: Arc<BodyLimits>,
-    held: Mutex<Vec<OwnedSemaphorePermit>>,
+    /// Whose request it is; empty where that makes no difference.
+    user: Mutex<String>,
+    held: Mutex<Vec<Permit>>,
 }
 
 impl RequestBody {
     pub(super) fn new(limits: Arc<BodyLimits>) -> Self {
-        Self { limits, held: Mutex::default() }
+        Self { limits, user: Mutex::default(), held: Mutex::default() }
+    }
+
+    /// Says whose request it is: the body counts to that user's share.
+    pub fn belongs_to(&self, user: &str) {
+        user.clone_into(&mut self.user.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Reserves room for a body, waiting a while for it: first the listener's own, then the total, which is held by no one who
     /// waits for the other.
     pub async fn reserve(&self, bytes: usize) -> Result<(), NoRoom> {
         let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).map_err(|_| NoRoom)?;
+        let user = self.user.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let room = async {
             let mut permits = Vec::with_capacity(2);
             for budget in self.limits.own.iter().chain([&self.limits.all]) {
-                let permit = Arc::clone(budget.class(bytes)).acquire_many_owned(units).await;
+                let permit = budget.class(bytes).acquire_many(&user, units).await;
                 permits.push(permit.map_err(|_| NoRoom)?);
             }
             Ok(permits)

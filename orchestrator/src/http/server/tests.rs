@@ -449,7 +449,7 @@ async fn requests_in_flight_have_a_limit_of_which_others_get_a_part() {
 
 #[tokio::test]
 async fn bodies_are_reserved_before_they_are_read() {
-    let own = BodyBudget::of(4 << 20, 512 << 10, 1);
+    let own = BodyBudget::of(4 << 20, 512 << 10, 1, 1);
     let running = Running::worker(small_policy(), own);
     let head = |length: usize| {
         format!(

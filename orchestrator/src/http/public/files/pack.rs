@@ -16,8 +16,9 @@ use super::{read::disposition, workspace::readable};
 use crate::{
     http::{
         extract::ApiPath,
+        per_user_semaphore::Permit,
         problem::ApiError,
-        public::{PublicApi, caller::Caller, per_user_semaphore::Permit},
+        public::{PublicApi, caller::Caller},
     },
     workspace::{Cutoff, FileError, Pack},
 };

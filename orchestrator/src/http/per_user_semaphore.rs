@@ -9,42 +9,54 @@ use std::{
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::http::problem::ApiError;
+use super::problem::ApiError;
 
 /// Users' semaphores are looked through for unused ones from this number on.
 const MANY_USERS: usize = 256;
 
 /// A permit of a user and one of all.
 #[derive(Debug)]
-pub(super) struct Permit {
+pub(in crate::http) struct Permit {
     _own: OwnedSemaphorePermit,
     _of_all: OwnedSemaphorePermit,
 }
 
 /// A semaphore with a share for each user.
 #[derive(Debug)]
-pub(super) struct PerUserSemaphore {
+pub(in crate::http) struct PerUserSemaphore {
     all: Arc<Semaphore>,
     per_user: usize,
     users: Mutex<HashMap<String, Weak<Semaphore>>>,
 }
 
 impl PerUserSemaphore {
-    pub(super) fn new(all: usize, per_user: usize) -> Self {
+    pub(in crate::http) fn new(all: usize, per_user: usize) -> Self {
         Self { all: Arc::new(Semaphore::new(all)), per_user, users: Mutex::default() }
     }
 
     /// Permits that nobody has.
     #[cfg(test)]
-    pub(super) fn available(&self) -> usize {
+    pub(in crate::http) fn available(&self) -> usize {
         self.all.available_permits()
     }
 
-    /// First the user's own, so that who waits for it keeps none of all.
-    pub(super) async fn acquire(&self, user: &str) -> Result<Permit, ApiError> {
-        let own = self.of_user(user).acquire_owned().await.map_err(ApiError::internal)?;
-        let of_all = Arc::clone(&self.all).acquire_owned().await.map_err(ApiError::internal)?;
+    /// One permit.
+    pub(in crate::http) async fn acquire(&self, user: &str) -> Result<Permit, ApiError> {
+        self.acquire_many(user, 1).await
+    }
+
+    /// So many permits: first the user's own, so that who waits for those keeps none of all.
+    pub(in crate::http) async fn acquire_many(&self, user: &str, permits: u32) -> Result<Permit, ApiError> {
+        let own = self.of_user(user).acquire_many_owned(permits).await.map_err(ApiError::internal)?;
+        let of_all = Arc::clone(&self.all).acquire_many_owned(permits).await.map_err(ApiError::internal)?;
         Ok(Permit { _own: own, _of_all: of_all })
+    }
+
+    /// One permit, if there is one now.
+    pub(in crate::http) fn try_acquire(&self, user: &str) -> Option<Permit> {
+        let own = self.of_user(user).try_acquire_owned().ok()?;
+        let of_all = Arc::clone(&self.all).try_acquire_owned().ok()?;
+        Some(Permit { _own: own, _of_all: of_all })
     }
 
     fn of_user(&self, user: &str) -> Arc<Semaphore> {
