@@ -44,9 +44,10 @@ impl Default for Caller<'_> {
 }
 
 /// A call that was let through; its outcome is reported with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ticket {
     job: JobId,
+    user: String,
     /// Of the job's circuit and of the shared one.
     generations: (u64, u64),
 }
@@ -104,7 +105,7 @@ impl Breaker {
         };
         let of_all = if self.is_held(caller.user) { self.shared.admit(now) } else { Ok(NOT_HELD) };
         match of_all {
-            Ok(of_all) => Ok(Ticket { job: caller.job, generations: (of_job, of_all) }),
+            Ok(of_all) => Ok(Ticket { job: caller.job, user: caller.user.to_owned(), generations: (of_job, of_all) }),
             Err(refusal) => {
                 // The trial that the job's own circuit granted is not made.
                 if let Some(job) = self.jobs.get_mut(&caller.job) {
@@ -122,7 +123,7 @@ impl Breaker {
     }
 
     /// Hears how a try went.
-    pub(super) fn report(&mut self, ticket: Ticket, outcome: Outcome, now: Instant) {
+    pub(super) fn report(&mut self, ticket: &Ticket, outcome: Outcome, now: Instant) {
         let (of_job, of_all) = ticket.generations;
         match self.jobs.get_mut(&ticket.job) {
             Some(job) => {
@@ -143,7 +144,13 @@ impl Breaker {
         if outcome == Outcome::Success {
             self.failed_calls.clear();
         }
+        let was_half_open = self.shared.state(now) == BreakerState::HalfOpen;
         self.shared.report(of_all, outcome, now);
+        if was_half_open && self.shared.state(now) == BreakerState::Open {
+            // A trial that failed says something about its own user alone: the others are let through, and the next of
+            // them whose call fails closes the way for everybody again.
+            self.opened_by = Some(ticket.user.clone());
+        }
     }
 
     /// Hears of a call that has failed, all its tries together: opens the circuit for everybody when others fail too.
@@ -219,7 +226,7 @@ mod tests {
 
         fn try_once(&mut self, user: &str, job: usize, outcome: Outcome) -> Result<(), Refusal> {
             let ticket = self.breaker.admit(Caller { job: self.jobs[job], user }, self.now)?;
-            self.breaker.report(ticket, outcome, self.now);
+            self.breaker.report(&ticket, outcome, self.now);
             Ok(())
         }
 
@@ -281,6 +288,19 @@ mod tests {
     }
 
     #[test]
+    fn a_user_whose_trials_fail_holds_back_no_other() {
+        let mut provider = Provider::new();
+        provider.fail(ADA, 0);
+        provider.fail(BOB, 1);
+        provider.now += Duration::from_secs(30);
+        provider.fail(ADA, 0);
+        assert!(provider.refusal(ADA, 5).is_some());
+        assert_eq!((provider.refusal(BOB, 1), provider.refusal(CLEO, 2)), (None, None));
+        provider.fail(CLEO, 2);
+        assert!(provider.refusal(BOB, 1).is_some(), "two users fail again");
+    }
+
+    #[test]
     fn open_for_all_two_trials_decide_whosever_they_are() {
         let mut provider = Provider::new();
         provider.fail(ADA, 0);
@@ -290,7 +310,7 @@ mod tests {
             provider.breaker.admit(Caller { job: provider.jobs[5], user: CLEO }, provider.now).expect("a trial");
         provider.try_once(ADA, 0, Outcome::Success).expect("the second trial");
         assert_eq!(provider.refusal(BOB, 1), Some(Refusal::HalfOpen));
-        provider.breaker.report(first, Outcome::Success, provider.now);
+        provider.breaker.report(&first, Outcome::Success, provider.now);
         assert_eq!(provider.refusal(BOB, 1), None);
     }
 

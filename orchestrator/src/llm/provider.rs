@@ -270,7 +270,7 @@ struct Trial<'a> {
 
 impl Drop for Trial<'_> {
     fn drop(&mut self) {
-        self.provider.with_breaker(|breaker| breaker.report(self.ticket, self.outcome, Instant::now()));
+        self.provider.with_breaker(|breaker| breaker.report(&self.ticket, self.outcome, Instant::now()));
     }
 }
 

@@ -137,12 +137,12 @@ async fn bodies_that_one_user_announces_keep_no_other_users_out() {
     // The small bodies of all users together have 128 such places.
     for _ in 0..200 {
         let mut stream = TcpStream::connect(&address).await.unwrap();
-        let head = format!(
+        let request = format!(
             "POST /api/jobs HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
              content-length: 262144\r\n\r\n{{",
             alice.token
         );
-        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
         held.push(stream);
     }
     let since = Instant::now();
