@@ -15,7 +15,7 @@ use protocol::{CallId, RateLimitOrigin};
 /// Refusals by a provider in a row; the last of them fails (contract: agent, One loop).
 const MAX_PROVIDER_REFUSALS: u32 = 10;
 
-/// The first wait when nobody says how long.
+/// The first wait when the provider gives no Retry-After.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
 /// The longest such wait.

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The temperature when nobody says otherwise.
 pub const DEFAULT_TEMPERATURE: f64 = 0.7;
 
-/// How long a model that does not answer is asked when nobody says otherwise (contract: agent, One loop).
+/// Default time for which a model that does not answer is asked again (contract: agent, One loop).
 pub const DEFAULT_OUTAGE_PATIENCE: Duration = Duration::from_mins(5);
 
 /// What the loop keeps to.

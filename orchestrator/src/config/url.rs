@@ -15,7 +15,7 @@ pub fn mask_urls(text: &str) -> String {
         let (before, after) = rest.split_at(at + "://".len());
         shown.push_str(before);
         let end = after.find([',', ' ', '\t', '\n', '\r', '"', '\'', '<', '>', ')', ']']).unwrap_or(after.len());
-        // An IPv6 address has brackets of its own.
+        // An IPv6 address is already in brackets.
         let end = if after.starts_with('[') || after[..end].contains("@[") { end_of_bracketed(after) } else { end };
         shown.push_str(&mask_after_scheme(&after[..end]));
         rest = &after[end..];
@@ -54,7 +54,7 @@ fn mask_after_scheme(text: &str) -> String {
         None => before_query.to_owned(),
     };
     match query {
-        // `?` and `#` may also stand in a password that nobody encoded.
+        // `?` and `#` may also occur in a password that was not percent-encoded.
         Some((_, query)) if query.contains('@') && !authority.contains('@') && has_odd_port(authority) => {
             let host = query.rsplit_once('@').map_or("", |(_, host)| host);
             format!("{MASK}@{}", mask_after_scheme(host))

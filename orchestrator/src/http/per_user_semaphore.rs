@@ -34,7 +34,7 @@ impl PerUserSemaphore {
         Self { all: Arc::new(Semaphore::new(all)), per_user, users: Mutex::default() }
     }
 
-    /// Permits that nobody has.
+    /// Free permits.
     #[cfg(test)]
     pub(in crate::http) fn available(&self) -> usize {
         self.all.available_permits()

@@ -167,7 +167,7 @@ impl DiskGauge {
 async fn on_own_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (done, result) = oneshot::channel();
     let started = std::thread::Builder::new().name("disk-measure".to_owned()).spawn(move || {
-        // Nobody waits when the process drains.
+        // A draining process does not wait.
         let _ = done.send(work());
     });
     started.ok()?;
