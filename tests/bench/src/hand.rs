@@ -120,6 +120,18 @@ impl Hand {
         Ok(())
     }
 
+    /// Makes a model call as the worker makes it, and returns the answer.
+    pub(crate) async fn complete(&self, request: &serde_json::Value) -> Result<serde_json::Value, Failure> {
+        let url = format!("http://localhost/worker/{}/llm/complete", self.job);
+        let response = self.client.post(url).bearer_auth(&self.token).json(request).send().await?;
+        let status = response.status();
+        let body = response.bytes().await?;
+        if !status.is_success() {
+            return Err(format!("{status}: {}", String::from_utf8_lossy(&body)).into());
+        }
+        Ok(serde_json::from_slice(&body)?)
+    }
+
     async fn post(&self, batch: &EventBatch) -> Result<EventAck, Failure> {
         loop {
             let response = self.client.post(&self.url).bearer_auth(&self.token).json(batch).send().await?;

@@ -10,6 +10,7 @@ mod hand;
 mod programs;
 mod report;
 mod stack;
+mod upstream;
 
 use std::{
     io::{self, Write},
@@ -25,6 +26,7 @@ use self::{
     programs::Bench,
     report::Report,
     stack::{Stack, StackSettings},
+    upstream::Upstream,
 };
 
 /// Why nothing could be measured. A benchmark has one reader, so the text is enough.
@@ -69,6 +71,8 @@ enum Program {
     JobBurst,
     /// One tool turn of the agent's loop, against a bare round trip on its socket
     Loop,
+    /// Model calls through the gateway, against the provider directly
+    Gateway,
     /// Memory and size, against an agent runtime in Python
     Footprint,
     /// Events of a hundred jobs to a hundred readers, against `SQLite`'s own inserts
@@ -88,7 +92,7 @@ impl Program {
         match self {
             Self::JobStart | Self::JobEnd => 30,
             Self::Loop | Self::Replay | Self::Api => 10,
-            Self::JobBurst | Self::Events | Self::Contain => 3,
+            Self::JobBurst | Self::Events | Self::Contain | Self::Gateway => 3,
             Self::Soak => 4,
             Self::Footprint => 50,
         }
@@ -99,6 +103,7 @@ impl Program {
         match self {
             Self::JobBurst => programs::job_burst::AT_ONCE,
             Self::Events => programs::events::JOBS,
+            Self::Gateway => programs::gateway::JOBS,
             _ => runs.max(PARALLEL_JOBS),
         }
     }
@@ -112,6 +117,7 @@ impl Program {
             Self::JobStart => programs::job_start::run(bench).await,
             Self::JobEnd => programs::job_end::run(bench).await,
             Self::Loop => programs::turn::run(bench).await,
+            Self::Gateway => programs::gateway::run(bench).await,
             Self::Footprint => programs::footprint::run(bench).await,
             Self::JobBurst => programs::job_burst::run(bench).await,
             Self::Events => programs::events::run(bench).await,
@@ -145,13 +151,18 @@ async fn measure(arguments: &Arguments) -> Result<Report, Failure> {
     let runs = arguments.runs.unwrap_or(arguments.name.default_runs());
     let report = Report::new(arguments.name.name(), runs, &gantry)?;
     let destroyed = Destroyed::watch().await?;
+    let upstream = match arguments.name {
+        Program::Gateway => Some(Upstream::start().await?),
+        _ => None,
+    };
     let stack = Stack::start(StackSettings {
         gantry,
         image: arguments.image.clone(),
         max_parallel_jobs: arguments.name.parallel_jobs(runs),
+        provider_url: upstream.as_ref().map(|upstream| upstream.base_url().to_owned()),
     })
     .await?;
-    let mut bench = Bench { stack, destroyed, report, runs, minutes: arguments.minutes };
+    let mut bench = Bench { stack, upstream, destroyed, report, runs, minutes: arguments.minutes };
     // An interrupt ends the measuring, never the tidying up.
     let ran = tokio::select! {
         ran = arguments.name.run(&mut bench) => ran,

@@ -88,7 +88,9 @@ struct Limit {
     unit: Unit,
     percentile: usize,
     value: Option<f64>,
-    at_most: f64,
+    at_most: Option<f64>,
+    /// For what should be much, not little.
+    at_least: Option<f64>,
 }
 
 /// Attempts at one side, as they were made.
@@ -182,7 +184,16 @@ impl Report {
                 95 => side.p95,
                 _ => side.p50,
             };
-            self.limits.push(Limit { name, unit: side.unit, percentile, value, at_most });
+            let (at_most, at_least) = (Some(at_most), None);
+            self.limits.push(Limit { name, unit: side.unit, percentile, value, at_most, at_least });
+        }
+    }
+
+    /// Holds the median of a side of which more is better against a target.
+    pub(crate) fn limit_at_least(&mut self, name: &'static str, at_least: f64) {
+        if let Some(side) = self.find(name) {
+            let (value, at_most, at_least) = (side.p50, None, Some(at_least));
+            self.limits.push(Limit { name, unit: side.unit, percentile: 50, value, at_most, at_least });
         }
     }
 
@@ -244,7 +255,11 @@ impl Report {
                 50 => limit.name.to_owned(),
                 percentile => format!("{}, p{percentile}", limit.name),
             };
-            let target = format!("at most {} {unit}", limit.at_most);
+            let target = match (limit.at_most, limit.at_least) {
+                (Some(most), _) => format!("at most {most} {unit}"),
+                (None, Some(least)) => format!("at least {least} {unit}"),
+                (None, None) => String::new(),
+            };
             let value = format!("{} {unit}", figure(limit.value));
             table.add_row([name, value.trim().to_owned(), String::new(), target.trim().to_owned()]);
         }

@@ -31,6 +31,7 @@ use tokio::{
 use crate::{
     Failure,
     containers::{self, Destroyed, Plain},
+    upstream,
 };
 
 const SCRIPT: &str = include_str!("../assets/script.yaml");
@@ -49,6 +50,8 @@ pub(crate) struct StackSettings {
     pub(crate) image: String,
     /// Jobs at once, for one user too.
     pub(crate) max_parallel_jobs: u32,
+    /// An OpenAI-compatible provider in place of the script.
+    pub(crate) provider_url: Option<String>,
 }
 
 /// Who asks.
@@ -89,7 +92,15 @@ impl Stack {
             let data = folder.path();
             command.current_dir(data).env("GANTRY_DATA_DIR", data.join("data")).env("GANTRY_RUN_DIR", data.join("run"));
             command.env("GANTRY_BIND", address.to_string()).env("GANTRY_INSTANCE_ID", instance.to_string());
-            command.env("GANTRY_LLM_PROVIDER", "scripted").env("GANTRY_LLM_SCRIPT", data.join("script.yaml"));
+            match &settings.provider_url {
+                Some(url) => {
+                    command.env("GANTRY_LLM_PROVIDER", "openai").env("GANTRY_LLM_BASE_URL", url);
+                    command.env("GANTRY_LLM_MODEL", upstream::MODEL).env("GANTRY_LIMITS_MAX_ITERATIONS", "1000000");
+                }
+                None => {
+                    command.env("GANTRY_LLM_PROVIDER", "scripted").env("GANTRY_LLM_SCRIPT", data.join("script.yaml"));
+                }
+            }
             command.env("GANTRY_MAX_PARALLEL_JOBS", settings.max_parallel_jobs.to_string());
             command.env("GANTRY_SANDBOX_IMAGE", &settings.image).env("GANTRY_SANDBOX", "docker");
             // `loop` calls one tool more often than an agent may.
