@@ -17,7 +17,7 @@ use std::{
 };
 
 use agent::Rate;
-use protocol::{InstanceId, Limits};
+use protocol::{ContainerName, InstanceId, Limits};
 use secrecy::{ExposeSecret, SecretString};
 
 pub use environment::Environment;
@@ -32,7 +32,7 @@ const MIN_JWT_SECRET_BYTES: usize = 32;
 /// `sun_path` holds 108 bytes with its final NUL.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 /// `gantry-job-<uuid>-<attempt>/worker.sock` with one slash before it.
-const SOCKET_TAIL_BYTES: usize = 1 + 51 + "/worker.sock".len();
+const SOCKET_TAIL_BYTES: usize = 1 + ContainerName::MAX_JOB_NAME_BYTES + "/worker.sock".len();
 
 /// Where the flags and the file come from.
 #[derive(Debug, Clone, Default)]

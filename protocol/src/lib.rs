@@ -5,6 +5,7 @@
 
 mod account;
 mod chat;
+mod container_name;
 mod event;
 mod file;
 mod ids;
@@ -21,6 +22,7 @@ pub use account::{
 pub use chat::{
     Completion, CompletionRequest, FinishReason, Message, TokenUsage, ToolCall, ToolChoice, ToolDefinition, ToolDomain,
 };
+pub use container_name::{ContainerName, ParseContainerNameError};
 pub use event::{Event, EventData, EventKind, LogStream, MessageRole, PlanStep};
 pub use file::{FileEntry, FileKind, Unpacked};
 pub use ids::{CallId, InstanceId, JobId, ParseIdError, PromptId};

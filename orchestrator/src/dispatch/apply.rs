@@ -5,7 +5,7 @@
 use std::{fs, io, path::PathBuf, sync::Arc, time::Duration};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use protocol::{ContainerInfo, JobId, JobReason, Limits};
+use protocol::{ContainerInfo, ContainerName, JobId, JobReason, Limits};
 use tracing::{Instrument as _, Span};
 
 use super::{
@@ -158,7 +158,7 @@ impl Hands {
         let now = self.clock.now();
         let attempt = job.attempt + 1;
         let token = self.auth.mint(id, attempt, now, Duration::from_secs(job.limits.timeout_seconds))?;
-        let container = container_info(format!("gantry-job-{id}-{attempt}"), job.image.clone(), facts);
+        let container = container_info(ContainerName::job(id, attempt).to_string(), job.image.clone(), facts);
         let start = AttemptStart {
             attempt,
             token_hash: token.hash,
@@ -387,8 +387,8 @@ impl Hands {
 
     /// How long after its job's end a container went, or that it had no business here.
     async fn count_removed(&self, container: &str) -> Result<(), Undone> {
-        let job = container.strip_prefix("gantry-job-").and_then(|rest| rest.rsplit_once('-'));
-        let ended = match job.and_then(|(job, _)| job.parse().ok()) {
+        let name: Option<ContainerName> = container.parse().ok();
+        let ended = match name.and_then(|name| name.job_id()) {
             Some(job) => self.store.ended_at(job).await?,
             None => None,
         };

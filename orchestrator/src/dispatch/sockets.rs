@@ -13,7 +13,7 @@ use std::{
 };
 
 use agent::BoxFuture;
-use protocol::JobId;
+use protocol::{ContainerName, JobId};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::net::{UnixListener, UnixSocket};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -135,7 +135,7 @@ impl Sockets {
             let entry = entry?;
             if entry.file_type()?.is_dir()
                 && let Ok(name) = entry.file_name().into_string()
-                && name.starts_with("gantry-job-")
+                && ContainerName::has_job_prefix(&name)
             {
                 names.push(name);
             }

@@ -24,24 +24,24 @@ use tracing::Instrument;
 
 use self::{
     client::{Client, Fault},
+    host_paths::{HostPaths, own_container_id},
+    probe::ProbeMemory,
+    spec::{EngineContext, ImageFacts},
     watch::Watch,
 };
-use super::{
-    Adoption, AdoptionSpec, ContainerSpec, ContainerView, Engine, EngineError, SandboxReadiness,
-    paths::{HostPaths, own_container_id},
-    probe::ProbeMemory,
-    seccomp,
-    spec::{self, Ground, ImageFacts},
-};
+use super::{Adoption, AdoptionSpec, ContainerSpec, ContainerView, Engine, EngineError, SandboxReadiness};
 use crate::config::Config;
 
 mod client;
+mod host_paths;
 mod lifecycle;
+mod posture;
+mod probe;
+mod seccomp;
+mod spec;
 mod survey;
 mod watch;
 mod wire;
-
-pub(super) use survey::Survey;
 
 /// Containers that are ended at the same time. A burst of some 50 ends can deadlock Docker 20.10: its libnetwork takes two
 /// locks in one order while an ending container leaves its network, and in the other where it forgets the endpoint.
@@ -83,12 +83,12 @@ impl DockerSettings {
 
 /// Docker, or what speaks its API.
 pub struct Docker {
-    pub(super) settings: DockerSettings,
+    settings: DockerSettings,
     client: Arc<Client>,
     /// What was learned about the engine; none until the first call that needs it.
     known: std::sync::Mutex<Option<Arc<Known>>>,
     /// What earlier probes found.
-    pub(super) probed: Mutex<ProbeMemory>,
+    probed: Mutex<ProbeMemory>,
     /// The engine failed as a whole since the last probe.
     probe_stale: AtomicBool,
     /// Permits to end a container.
@@ -128,7 +128,7 @@ impl Docker {
     }
 
     /// Whether the engine has failed as a whole since this was last asked.
-    pub(super) fn take_probe_stale(&self) -> bool {
+    fn take_probe_stale(&self) -> bool {
         self.probe_stale.swap(false, Ordering::Relaxed)
     }
 
@@ -199,7 +199,7 @@ impl Docker {
     }
 
     /// The label that is on each container of this instance.
-    pub(super) fn instance_label(&self) -> String {
+    fn instance_label(&self) -> String {
         format!("{}={}", spec::LABEL_INSTANCE, self.settings.instance_id)
     }
 }
@@ -216,8 +216,13 @@ impl Known {
         Ok(Folders { run_folder: on_host(&spec.run_folder)?, workspace: on_host(&spec.workspace)? })
     }
 
-    fn ground<'a>(&'a self, instance_id: InstanceId, image: &'a ImageFacts, folders: &'a Folders) -> Ground<'a> {
-        Ground {
+    fn context<'a>(
+        &'a self,
+        instance_id: InstanceId,
+        image: &'a ImageFacts,
+        folders: &'a Folders,
+    ) -> EngineContext<'a> {
+        EngineContext {
             instance_id,
             runtime: &self.runtime,
             seccomp: &self.seccomp,

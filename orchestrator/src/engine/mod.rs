@@ -1,15 +1,9 @@
-//! Engines make containers. Contents only: the seam, the posture, and the one engine there is.
+//! Container engines: the `Engine` trait with the facts it deals in, and the one implementation, Docker. Contents only.
 
+mod container;
 mod docker;
-mod paths;
-mod posture;
-mod probe;
-mod seam;
-mod seccomp;
-mod spec;
+mod engine;
 
+pub use container::{Adoption, AdoptionSpec, ContainerRole, ContainerSpec, ContainerStatus, ContainerView, Resources};
 pub use docker::{Docker, DockerSettings};
-pub use seam::{
-    Adoption, AdoptionSpec, ContainerRole, ContainerSpec, ContainerStatus, ContainerView, Engine, EngineError,
-    EngineFacts, ReadinessReason, Resources, SandboxReadiness,
-};
+pub use engine::{Engine, EngineError, EngineFacts, ReadinessReason, SandboxReadiness};

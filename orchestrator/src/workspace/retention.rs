@@ -6,7 +6,7 @@
 use std::{io, path::PathBuf, time::Duration};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use protocol::JobId;
+use protocol::{ContainerName, JobId};
 use tokio_util::sync::CancellationToken;
 
 use super::Workspaces;
@@ -142,7 +142,7 @@ impl RetentionSweep {
 
 /// Whose container printed into a file of this name.
 fn job_of(file: &str) -> Option<JobId> {
-    file.strip_prefix("gantry-job-")?.strip_suffix(".log")?.rsplit_once('-')?.0.parse().ok()
+    ContainerName::from_log_file(file)?.job_id()
 }
 
 #[cfg(test)]

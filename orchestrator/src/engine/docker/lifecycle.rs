@@ -11,14 +11,12 @@ use tokio::sync::SemaphorePermit;
 use super::{
     Docker,
     client::Fault,
+    posture::Posture,
+    spec::{self, LABEL_INSTANCE},
     wire::{self, ContainerSummary, Inspected},
 };
 use crate::{
-    engine::{
-        Adoption, AdoptionSpec, ContainerRole, ContainerSpec, ContainerStatus, ContainerView, EngineError,
-        posture::Posture,
-        spec::{self, LABEL_INSTANCE},
-    },
+    engine::{Adoption, AdoptionSpec, ContainerRole, ContainerSpec, ContainerStatus, ContainerView, EngineError},
     failpoint,
 };
 
@@ -40,7 +38,7 @@ impl Docker {
     /// Makes the container, checks it against the posture and starts it; its id. One of its name that was made and never
     /// started is replaced unless it is the same, and one that runs or has run is taken up: the answer to an earlier call
     /// was lost.
-    pub(in crate::engine) async fn start(&self, spec: &ContainerSpec) -> Result<String, EngineError> {
+    pub(super) async fn start(&self, spec: &ContainerSpec) -> Result<String, EngineError> {
         let posture = self.wanted(spec).await?;
         let started = Box::pin(async {
             loop {
@@ -68,7 +66,7 @@ impl Docker {
     }
 
     /// Makes the container and compares it with its posture, without starting it; the posture's digest.
-    pub(in crate::engine) async fn make_only(&self, spec: &ContainerSpec) -> Result<String, EngineError> {
+    pub(super) async fn make_only(&self, spec: &ContainerSpec) -> Result<String, EngineError> {
         let posture = self.wanted(spec).await?;
         let id = self.make(spec, &posture).await?;
         let id = id.ok_or_else(|| EngineError::Other(format!("the name {} is taken", spec.name)))?;
@@ -96,11 +94,11 @@ impl Docker {
     async fn wanted(&self, spec: &ContainerSpec) -> Result<Posture, EngineError> {
         let known = self.known().await?;
         let (image, folders) = (self.image_facts(&spec.image).await?, known.folders(spec)?);
-        spec::posture(spec, &known.ground(self.settings.instance_id, &image, &folders))
+        spec::posture(spec, &known.context(self.settings.instance_id, &image, &folders))
     }
 
     /// The digest of the posture that such a container gets.
-    pub(in crate::engine) async fn digest_of(&self, spec: &ContainerSpec) -> Result<String, EngineError> {
+    pub(super) async fn digest_of(&self, spec: &ContainerSpec) -> Result<String, EngineError> {
         self.wanted(spec).await?.digest()
     }
 
@@ -149,7 +147,7 @@ impl Docker {
     }
 
     /// Takes up a container that an earlier call made, whatever today's settings are.
-    pub(in crate::engine) async fn take_up(&self, spec: &AdoptionSpec) -> Result<Adoption, EngineError> {
+    pub(super) async fn take_up(&self, spec: &AdoptionSpec) -> Result<Adoption, EngineError> {
         let Some(seen) = self.find(&spec.name).await? else { return Ok(Adoption::NotFound) };
         if wire::view(&seen).status == ContainerStatus::Created {
             return Ok(Adoption::NotStarted);
@@ -181,7 +179,7 @@ impl Docker {
     }
 
     /// The container of exactly this name. One of another instance is refused: it is not ours to know or touch.
-    pub(in crate::engine) async fn find(&self, name: &str) -> Result<Option<Inspected>, EngineError> {
+    pub(super) async fn find(&self, name: &str) -> Result<Option<Inspected>, EngineError> {
         let seen = match self.client.inspect(name).await {
             Ok(seen) => seen,
             Err(Fault::NotFound(_)) => return Ok(None),
@@ -203,7 +201,7 @@ impl Docker {
     ///
     /// Of one that runs the list says all there is to know, unless something has just happened to it: the engine tells of a
     /// death before its list shows it, while an inspection waits until that is written down.
-    pub(in crate::engine) async fn all(&self, labels: &[String]) -> Result<Vec<ContainerView>, EngineError> {
+    pub(super) async fn all(&self, labels: &[String]) -> Result<Vec<ContainerView>, EngineError> {
         let listed = self.client.with_labels(labels).await?;
         // Nobody asks again about one that has gone.
         self.looks().retain(|id, _| listed.iter().any(|listed| listed.id.as_ref() == Some(id)));
@@ -253,7 +251,7 @@ impl Docker {
     }
 
     /// SIGTERM, `grace`, SIGKILL.
-    pub(in crate::engine) async fn end(&self, name: &str, grace: Duration) -> Result<(), EngineError> {
+    pub(super) async fn end(&self, name: &str, grace: Duration) -> Result<(), EngineError> {
         let Some(id) = self.running_id(name).await? else { return Ok(()) };
         if self.is_paused(&id).await? {
             // It cannot hear a SIGTERM.
@@ -287,7 +285,7 @@ impl Docker {
     }
 
     /// Freezes it first, so that nothing in it acts on being killed piece by piece.
-    pub(in crate::engine) async fn end_now(&self, name: &str) -> Result<(), EngineError> {
+    pub(super) async fn end_now(&self, name: &str) -> Result<(), EngineError> {
         let Some(id) = self.running_id(name).await? else { return Ok(()) };
         let _permit = self.end_permit().await?;
         // Not every runtime can; the kill is what counts.
@@ -298,7 +296,7 @@ impl Docker {
     }
 
     /// Freezes what runs.
-    pub(in crate::engine) async fn freeze(&self, name: &str) -> Result<(), EngineError> {
+    pub(super) async fn freeze(&self, name: &str) -> Result<(), EngineError> {
         let Some(id) = self.running_id(name).await? else { return Ok(()) };
         match self.client.pause(&id).await {
             // A conflict: it is frozen already, or has just ended.
@@ -308,7 +306,7 @@ impl Docker {
     }
 
     /// Thaws what is frozen.
-    pub(in crate::engine) async fn thaw(&self, name: &str) -> Result<(), EngineError> {
+    pub(super) async fn thaw(&self, name: &str) -> Result<(), EngineError> {
         let Some(id) = self.running_id(name).await? else { return Ok(()) };
         if !self.is_paused(&id).await? {
             return Ok(());
@@ -320,7 +318,7 @@ impl Docker {
     }
 
     /// The host's number of its first process.
-    pub(in crate::engine) async fn first_process(&self, name: &str) -> Result<Option<u32>, EngineError> {
+    pub(super) async fn first_process(&self, name: &str) -> Result<Option<u32>, EngineError> {
         Ok(self.find(name).await?.as_ref().and_then(wire::first_process))
     }
 
@@ -369,11 +367,7 @@ impl Docker {
     }
 
     /// Waits until it has ended; none when it still runs after `limit`.
-    pub(in crate::engine) async fn exit_of(
-        &self,
-        id: &str,
-        limit: Duration,
-    ) -> Result<Option<ContainerStatus>, EngineError> {
+    pub(super) async fn exit_of(&self, id: &str, limit: Duration) -> Result<Option<ContainerStatus>, EngineError> {
         if !self.ended_within(id, limit).await? {
             return Ok(None);
         }
@@ -382,7 +376,7 @@ impl Docker {
     }
 
     /// The last of what it printed.
-    pub(in crate::engine) async fn printed(&self, name: &str, max_bytes: usize) -> Result<String, EngineError> {
+    pub(super) async fn printed(&self, name: &str, max_bytes: usize) -> Result<String, EngineError> {
         let Some(id) = self.find(name).await?.and_then(|seen| seen.id) else {
             return Err(EngineError::Refused(format!("container {name} is not there")));
         };
@@ -391,7 +385,7 @@ impl Docker {
     }
 
     /// Removes the container of this name, if it is ours and there.
-    pub(in crate::engine) async fn clear(&self, name: &str) -> Result<(), EngineError> {
+    pub(super) async fn clear(&self, name: &str) -> Result<(), EngineError> {
         match self.find(name).await?.and_then(|seen| seen.id) {
             Some(id) => self.remove_confirmed(&id).await,
             None => Ok(()),

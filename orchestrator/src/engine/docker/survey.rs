@@ -2,23 +2,23 @@
 //!
 //! Makes nothing; the probe does, with what is found here.
 
-use super::Docker;
-use crate::engine::{EngineError, EngineFacts, spec::ImageFacts};
+use super::{Docker, spec::ImageFacts};
+use crate::engine::{EngineError, EngineFacts};
 use chrono::{DateTime, Utc};
 
 /// What a look found.
-pub(in crate::engine) struct Survey {
+pub(super) struct Survey {
     /// All facts but the posture's digest.
-    pub(in crate::engine) facts: EngineFacts,
+    pub(super) facts: EngineFacts,
     /// The job image.
-    pub(in crate::engine) image: ImageFacts,
+    pub(super) image: ImageFacts,
     /// The engine's own time.
-    pub(in crate::engine) now: DateTime<Utc>,
+    pub(super) now: DateTime<Utc>,
 }
 
 impl Docker {
     /// Ping, version, runtime, image; the first that is missing is the error.
-    pub(in crate::engine) async fn survey(&self) -> Result<Survey, EngineError> {
+    pub(super) async fn survey(&self) -> Result<Survey, EngineError> {
         self.client.ping().await?;
         let version = self.client.version().await?;
         let info = self.client.info().await?;

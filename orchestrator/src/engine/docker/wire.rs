@@ -13,12 +13,12 @@ use bollard::models::{
 pub(super) use bollard::models::{ContainerCreateBody, ContainerInspectResponse as Inspected, ContainerSummary};
 use serde_json::Value;
 
-use crate::engine::{
-    ContainerStatus, ContainerView,
-    paths::OwnMount,
+use super::{
+    host_paths::OwnMount,
     posture::{LiveSettings, MountSeen, Posture, Ulimit},
     spec::{self, ImageFacts, LABEL_CREATED_AT},
 };
+use crate::engine::{ContainerStatus, ContainerView};
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@ use axum::{
     http::header,
     response::{IntoResponse, Response},
 };
-use protocol::{JobId, Problem};
+use protocol::{ContainerName, JobId, Problem};
 
 use super::{
     PublicApi,
@@ -30,7 +30,7 @@ pub(super) async fn logs(
     let job = visible(&api, &who, id).await?;
     let mut text = String::new();
     for attempt in 1..=job.attempt {
-        let path = api.logs.join(format!("gantry-job-{id}-{attempt}.log"));
+        let path = api.logs.join(ContainerName::job(id, attempt).log_file());
         let printed = match tokio::fs::read(&path).await {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             read => read.map_err(ApiError::internal)?,

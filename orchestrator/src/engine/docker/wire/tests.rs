@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::engine::{
     EngineError,
-    spec::tests::{job_posture, job_spec},
+    docker::spec::tests::{job_posture, job_spec},
 };
 
 fn wanted() -> Posture {
@@ -96,7 +96,7 @@ fn a_container_as_it_was_asked_for_passes() {
 #[case("/HostConfig/CapAdd", json!(["SYS_ADMIN"]), "HostConfig.CapAdd")]
 #[case("/HostConfig/SecurityOpt/0", json!("seccomp=unconfined"), "HostConfig.SecurityOpt")]
 #[case("/HostConfig/SecurityOpt/1", json!("seccomp=unconfined"), "HostConfig.SecurityOpt")]
-#[case("/HostConfig/SecurityOpt/1", json!(format!("seccomp={} ", crate::engine::seccomp::PROFILE)), "HostConfig.SecurityOpt")]
+#[case("/HostConfig/SecurityOpt/1", json!(format!("seccomp={} ", crate::engine::docker::seccomp::PROFILE)), "HostConfig.SecurityOpt")]
 #[case("/HostConfig/SecurityOpt/2", json!("apparmor=unconfined"), "HostConfig.SecurityOpt")]
 #[case("/HostConfig/SecurityOpt", Value::Null, "HostConfig.SecurityOpt")]
 #[case("/HostConfig/MaskedPaths", json!([]), "HostConfig.MaskedPaths")]

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::EngineError;
+use crate::engine::EngineError;
 
 /// How the orchestrator's paths become the engine's.
 #[derive(Debug, Clone, PartialEq, Eq)]

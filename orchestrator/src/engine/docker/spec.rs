@@ -10,10 +10,8 @@ use std::{
 
 use protocol::InstanceId;
 
-use super::{
-    AdoptionSpec, ContainerRole, ContainerSpec, EngineError, Resources,
-    posture::{LiveSettings, MountSeen, Posture, Ulimit, env_name},
-};
+use super::posture::{LiveSettings, MountSeen, Posture, Ulimit, env_name};
+use crate::engine::{AdoptionSpec, ContainerRole, ContainerSpec, EngineError, Resources};
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -100,7 +98,7 @@ impl ImageFacts {
 
 /// What is the same for each container of this instance, and where its two folders are on the engine's host.
 #[derive(Debug, Clone)]
-pub(super) struct Ground<'a> {
+pub(super) struct EngineContext<'a> {
     pub(super) instance_id: InstanceId,
     pub(super) runtime: &'a str,
     /// The seccomp profile, as the engine is given it.
@@ -113,18 +111,18 @@ pub(super) struct Ground<'a> {
 }
 
 /// The posture that this container must show.
-pub(super) fn posture(spec: &ContainerSpec, ground: &Ground<'_>) -> Result<Posture, EngineError> {
+pub(super) fn posture(spec: &ContainerSpec, context: &EngineContext<'_>) -> Result<Posture, EngineError> {
     let live = live_settings(&spec.resources)?;
     let file_bytes = bytes(spec.resources.disk_mb)?;
     let mut posture = Posture {
-        image_id: ground.image.id.clone(),
+        image_id: context.image.id.clone(),
         image: spec.image.clone(),
         hostname: hostname(spec),
         domainname: String::new(),
         user: USER.to_owned(),
         entrypoint: owned(&[WORKER]),
         cmd: command(spec.role),
-        env: environment(spec, ground.image),
+        env: environment(spec, context.image),
         working_dir: WORKSPACE_MOUNT.to_owned(),
         healthcheck: owned(&["NONE"]),
         volumes: Vec::new(),
@@ -140,11 +138,11 @@ pub(super) fn posture(spec: &ContainerSpec, ground: &Ground<'_>) -> Result<Postu
         privileged: false,
         readonly_rootfs: true,
         cap_drop: owned(&["ALL"]),
-        security_opt: vec!["no-new-privileges".to_owned(), format!("seccomp={}", ground.seccomp)],
+        security_opt: vec!["no-new-privileges".to_owned(), format!("seccomp={}", context.seccomp)],
         masked_paths: owned(&MASKED_PATHS),
         readonly_paths: owned(&READONLY_PATHS),
         tmpfs: pairs(&[("/tmp", TMP_OPTIONS), (HOME, HOME_OPTIONS)]),
-        mounts: mounts(ground)?,
+        mounts: mounts(context)?,
         memory_bytes: live.memory_bytes,
         memory_swap_bytes: live.memory_swap_bytes,
         nano_cpus: live.nano_cpus,
@@ -158,11 +156,11 @@ pub(super) fn posture(spec: &ContainerSpec, ground: &Ground<'_>) -> Result<Postu
         log_options: pairs(&[("max-file", "1"), ("max-size", LOG_MAX_MB)]),
         // The worker is process 1 and reaps.
         init: false,
-        runtime: ground.runtime.to_owned(),
+        runtime: context.runtime.to_owned(),
         others: BTreeMap::new(),
     };
     let digest = posture.digest()?;
-    posture.labels = labels(spec, ground.instance_id, digest);
+    posture.labels = labels(spec, context.instance_id, digest);
     Ok(posture)
 }
 
@@ -247,8 +245,8 @@ fn labels(spec: &ContainerSpec, instance_id: InstanceId, digest: String) -> BTre
     labels
 }
 
-fn mounts(ground: &Ground<'_>) -> Result<Vec<MountSeen>, EngineError> {
-    Ok(vec![bind(ground.run_folder, RUN_MOUNT, false)?, bind(ground.workspace, WORKSPACE_MOUNT, true)?])
+fn mounts(context: &EngineContext<'_>) -> Result<Vec<MountSeen>, EngineError> {
+    Ok(vec![bind(context.run_folder, RUN_MOUNT, false)?, bind(context.workspace, WORKSPACE_MOUNT, true)?])
 }
 
 fn bind(source: &Path, destination: &str, writable: bool) -> Result<MountSeen, EngineError> {

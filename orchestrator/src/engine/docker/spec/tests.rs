@@ -9,12 +9,12 @@ use rstest::rstest;
 use serde_json::Value;
 
 use super::*;
-use crate::engine::{Resources, seccomp};
+use crate::engine::{Resources, docker::seccomp};
 
 const JOB: &str = "01936f2e-8a4b-7c3d-9e1f-0123456789ab";
 
 /// A job's container as the dispatcher asks for it.
-pub(in crate::engine) fn job_spec() -> ContainerSpec {
+pub(in crate::engine::docker) fn job_spec() -> ContainerSpec {
     ContainerSpec {
         name: format!("gantry-job-{JOB}-2"),
         job_id: JOB.parse::<JobId>().unwrap(),
@@ -31,13 +31,13 @@ pub(in crate::engine) fn job_spec() -> ContainerSpec {
 }
 
 /// Its posture on a plain engine.
-pub(in crate::engine) fn job_posture(spec: &ContainerSpec, image: &ImageFacts, runtime: &str) -> Posture {
-    posture(spec, &ground(image, runtime)).unwrap()
+pub(in crate::engine::docker) fn job_posture(spec: &ContainerSpec, image: &ImageFacts, runtime: &str) -> Posture {
+    posture(spec, &context(image, runtime)).unwrap()
 }
 
-fn ground<'a>(image: &'a ImageFacts, runtime: &'a str) -> Ground<'a> {
+fn context<'a>(image: &'a ImageFacts, runtime: &'a str) -> EngineContext<'a> {
     let (run_folder, workspace) = (Path::new("/host/run/x"), Path::new("/host/data/x"));
-    Ground { instance_id: InstanceId::nil(), runtime, seccomp: seccomp::PROFILE, image, run_folder, workspace }
+    EngineContext { instance_id: InstanceId::nil(), runtime, seccomp: seccomp::PROFILE, image, run_folder, workspace }
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn each_role_has_its_hostname_and_command(#[case] role: ContainerRole, #[case] h
 #[case::no_pids(Resources { pids: 0, ..job_spec().resources })]
 fn a_limit_that_would_mean_none_is_refused(#[case] resources: Resources) {
     let spec = ContainerSpec { resources, ..job_spec() };
-    let refused = posture(&spec, &ground(&ImageFacts::default(), "runc"));
+    let refused = posture(&spec, &context(&ImageFacts::default(), "runc"));
     assert!(matches!(refused, Err(EngineError::Refused(_))), "{refused:?}");
 }
 

@@ -4,10 +4,10 @@
 
 use serde_json::{Value, json};
 
-use super::EngineError;
+use crate::engine::EngineError;
 
 /// The profile: an allow-list, without INET datagrams.
-pub(super) const PROFILE: &str = include_str!("../../../docker/seccomp.json");
+pub(super) const PROFILE: &str = include_str!("../../../../docker/seccomp.json");
 
 const AF_INET: u32 = 2;
 const AF_INET6: u32 = 10;

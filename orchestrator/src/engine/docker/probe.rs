@@ -13,14 +13,13 @@ use std::{
 
 use axum::{Router, routing::get};
 use chrono::{DateTime, Utc};
-use protocol::JobId;
+use protocol::{ContainerName, JobId};
 use tokio::{fs, net::UnixListener};
 
-use super::{
+use super::{Docker, spec, survey::Survey};
+use crate::engine::{
     ContainerRole, ContainerSpec, ContainerStatus, EngineError, EngineFacts, ReadinessReason, Resources,
     SandboxReadiness,
-    docker::{Docker, Survey},
-    spec,
 };
 
 /// A container that has said nothing by then will not.
@@ -29,7 +28,6 @@ const ROUND_TRIP_LIMIT: Duration = Duration::from_secs(30);
 const OUTPUT_MAX_BYTES: usize = 600;
 /// The longest path of a Unix socket.
 const SOCKET_PATH_MAX_BYTES: usize = 107;
-const NAME_PREFIX: &str = "gantry-probe-";
 
 /// What earlier probes of this process found, and need not find again.
 #[derive(Debug, Default)]
@@ -90,7 +88,7 @@ impl Docker {
     /// came of it.
     async fn try_container(&self, survey: &Survey, round_trip: bool) -> Result<String, Unready> {
         let job_id = JobId::generate();
-        let name = format!("{NAME_PREFIX}{}", job_id.as_uuid().simple());
+        let name = ContainerName::Probe { id: job_id }.to_string();
         let root = self.settings.run_dir.join(&name);
         let (folders, listener) = Folders::make(&root).await.map_err(|error| folder_trouble(&error))?;
         let spec = self.probe_spec(name, job_id, survey.now, &folders);
@@ -159,7 +157,7 @@ impl Docker {
         }
         let Ok(mut entries) = fs::read_dir(&self.settings.run_dir).await else { return Ok(()) };
         while let Ok(Some(entry)) = entries.next_entry().await {
-            if entry.file_name().to_str().is_some_and(|name| name.starts_with(NAME_PREFIX))
+            if entry.file_name().to_str().is_some_and(|name| ContainerName::has_probe_prefix(name))
                 && let Err(error) = fs::remove_dir_all(entry.path()).await
             {
                 tracing::warn!(%error, folder = %entry.path().display(), "a folder of an old probe stays");

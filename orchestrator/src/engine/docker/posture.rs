@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::EngineError;
+use crate::engine::EngineError;
 
 /// The longest `found` or `wanted` of a mismatch: a seccomp profile is not a message.
 const MISMATCH_TEXT_MAX_CHARS: usize = 300;

@@ -1,0 +1,130 @@
+//! Containers, independent of the engine: what is requested, what is observed, how one is adopted.
+//!
+//! Plain data. Never names a setting of a particular engine's API.
+
+use std::path::PathBuf;
+
+use chrono::{DateTime, Utc};
+use protocol::JobId;
+use serde::Serialize;
+
+/// The purpose of a container: the label `gantry.role`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContainerRole {
+    /// One attempt of one job.
+    Job,
+    /// Created in advance, not yet assigned to a job.
+    Pool,
+    /// Created and removed by a readiness probe.
+    Probe,
+}
+
+/// Per-container limits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Resources {
+    /// Memory, and memory plus swap, in MiB.
+    pub memory_mb: u64,
+    /// CPUs; fractions are allowed.
+    pub cpus: f64,
+    /// Processes and threads.
+    pub pids: u32,
+    /// Size of the largest single file in MiB (ulimit `fsize`). The disk sweep enforces the total.
+    pub disk_mb: u64,
+}
+
+/// A container to create and start. Every setting that is missing here is fixed by the posture.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ContainerSpec {
+    /// The container's name (see `protocol::ContainerName`). Creating the same name twice yields one container.
+    pub name: String,
+    /// The job.
+    pub job_id: JobId,
+    /// The job's attempt.
+    pub attempt: u32,
+    /// The job's owner, recorded as a label.
+    pub owner: String,
+    /// Recorded as the label `gantry.created-at`.
+    pub created_at: DateTime<Utc>,
+    /// The container's purpose.
+    pub role: ContainerRole,
+    /// The image's name.
+    pub image: String,
+    /// Limits.
+    pub resources: Resources,
+    /// The run directory (with `worker.sock` and `token`) as the orchestrator sees it; the engine maps it to its host.
+    pub run_folder: PathBuf,
+    /// The workspace directory as the orchestrator sees it.
+    pub workspace: PathBuf,
+    /// W3C trace context for `TRACEPARENT`.
+    pub traceparent: Option<String>,
+}
+
+/// A container that an earlier call created, possibly in an earlier process or version, and that is to be adopted.
+///
+/// It is identified by its name, its labels and, where known, its id. Nothing here comes from the current settings: an
+/// upgrade or a changed setting ends no running job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdoptionSpec {
+    /// The container's name.
+    pub name: String,
+    /// The engine's id, where the job's row has it.
+    pub id: Option<String>,
+    /// The job.
+    pub job_id: JobId,
+    /// The job's attempt.
+    pub attempt: u32,
+    /// The posture's digest on the job's row.
+    pub posture: String,
+    /// The limits on the job's row. They can be changed on a running container, so they are compared.
+    pub resources: Resources,
+}
+
+/// The outcome of an adoption.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Adoption {
+    /// The container runs or has run. It is never started again.
+    Adopted {
+        /// The engine's id.
+        id: String,
+    },
+    /// The container was created and never started.
+    NotStarted,
+    /// The engine has no container of this name.
+    NotFound,
+}
+
+/// A container of this instance as the engine reports it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerView {
+    /// Its name.
+    pub name: String,
+    /// The engine's id.
+    pub id: String,
+    /// From its label.
+    pub job_id: Option<JobId>,
+    /// From its label.
+    pub attempt: u32,
+    /// From its label.
+    pub role: Option<ContainerRole>,
+    /// Its state.
+    pub status: ContainerStatus,
+}
+
+/// The state of a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContainerStatus {
+    /// Created, not started.
+    Created,
+    /// Running or paused.
+    Running,
+    /// Ended.
+    Exited {
+        /// Exit code; 128 + n for signal n.
+        code: i64,
+        /// Killed for memory. Only the worker itself counts: the OOM kill of a child leaves the container running.
+        oom_killed: bool,
+    },
+    /// The engine does not answer for this container: it may be running or may have ended.
+    Unknown,
+}
