@@ -115,6 +115,13 @@ impl Attempts {
             Err(failure) => self.failures.push(failure.to_string()),
         }
     }
+
+    /// Several more, as [`Self::add`].
+    pub(crate) fn extend(&mut self, attempts: impl IntoIterator<Item = Result<f64, Failure>>) {
+        for attempt in attempts {
+            self.add(attempt);
+        }
+    }
 }
 
 impl Report {

@@ -72,8 +72,8 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
             if let (Some(with), Some(without)) = (median(&through), median(&without)) {
                 added.add(Ok(with - without));
             }
-            through.into_iter().for_each(|attempt| ours.add(attempt));
-            without.into_iter().for_each(|attempt| direct.add(attempt));
+            ours.extend(through);
+            direct.extend(without);
             our_rate.add(rate_through(&mut hands, round).await);
             direct_rate.add(rate_direct(&clients, &url).await);
         }
