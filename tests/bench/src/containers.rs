@@ -1,6 +1,6 @@
-//! The engine as its own command line shows it: the other side's containers, and when any container was destroyed.
+//! Access to the engine through the `docker` command: baseline containers, and the time when a container was destroyed.
 //!
-//! Owns the flags that give a plain container a job's posture. Never touches a job's container, but for those that a
+//! Owns the flags that give a baseline container a job's posture. Never touches a job's container, except those that a
 //! stack left behind.
 
 use std::{
@@ -22,9 +22,9 @@ use crate::Failure;
 
 const SECCOMP_PROFILE: &str = include_str!("../../../docker/seccomp.json");
 const SECCOMP_FILE: &str = "seccomp.json";
-const DESTROY_PATIENCE: Duration = Duration::from_mins(1);
+const DESTROY_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The flags of a job's posture with its default limits, less the two mounts.
+/// Flags for a job's posture with default limits, without the two mounts.
 const POSTURE: [&str; 27] = [
     "--network=none",
     "--read-only",
@@ -55,16 +55,16 @@ const POSTURE: [&str; 27] = [
     "--log-opt=max-size=10m",
 ];
 
-/// Plain containers of a job's posture.
-pub(crate) struct Plain {
-    /// Holds the seccomp profile and the two folders that are mounted.
+/// Factory for `docker run` commands in a job's posture.
+pub(crate) struct BaselineContainers {
+    /// Contains the seccomp profile and the two folders to mount.
     folder: PathBuf,
     label: String,
     image: String,
 }
 
-impl Plain {
-    /// Of `image`, with what they need in `folder`, and a label to find those by that were left behind.
+impl BaselineContainers {
+    /// Containers of `image`, with their files in `folder`, and a label by which leftovers are found.
     pub(crate) fn new(folder: &Path, label: String, image: String) -> Result<Self, Failure> {
         std::fs::write(folder.join(SECCOMP_FILE), SECCOMP_PROFILE)?;
         std::fs::create_dir_all(folder.join("plain-run"))?;
@@ -72,17 +72,17 @@ impl Plain {
         Ok(Self { folder: folder.to_owned(), label, image })
     }
 
-    /// What they are made of.
+    /// The image.
     pub(crate) fn image(&self) -> &str {
         &self.image
     }
 
-    /// `docker run` in this posture, with its own empty run folder. Image and command are the caller's to add.
+    /// `docker run` in this posture with an empty run folder. The caller adds image and command.
     pub(crate) fn run(&self) -> Command {
         self.run_with(&self.folder.join("plain-run"))
     }
 
-    /// `docker run` in this posture, with `run_folder` where a job has its own.
+    /// `docker run` in this posture, with `run_folder` mounted as a job's run folder.
     pub(crate) fn run_with(&self, run_folder: &Path) -> Command {
         let mut command = docker();
         command.arg("run").args(POSTURE).arg(format!("--label={}", self.label));
@@ -93,19 +93,19 @@ impl Plain {
     }
 }
 
-/// A bind of `source`; `target` may carry options.
+/// A bind mount of `source`; `target` may carry options.
 pub(crate) fn mount(source: &Path, target: &str) -> String {
     format!("--mount=type=bind,source={},target={target}", source.display())
 }
 
-/// The engine's command line: gone with its caller, and deaf to a terminal's interrupt, since tidying up needs it.
+/// A `docker` command: killed with its owner, but not by an interrupt from the terminal, since cleaning up needs it.
 pub(crate) fn docker() -> Command {
     let mut command = Command::new("docker");
     command.stdin(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true).process_group(0);
     command
 }
 
-/// Runs a command to its end; its output, or what it said when it failed.
+/// Runs a command to its end and returns its output; standard error becomes the failure.
 pub(crate) async fn output(mut command: Command) -> Result<String, Failure> {
     let output = command.output().await?;
     if output.status.success() {
@@ -114,21 +114,21 @@ pub(crate) async fn output(mut command: Command) -> Result<String, Failure> {
     Err(format!("docker failed: {}", String::from_utf8_lossy(&output.stderr).trim()).into())
 }
 
-/// Removes a container, whatever it does.
+/// Removes a container, running or not.
 pub(crate) async fn remove(name: &str) -> Result<(), Failure> {
     let mut command = docker();
     command.args(["rm", "--force", name]);
     output(command).await.map(drop)
 }
 
-/// The containers with this label and value, running or not.
-pub(crate) async fn names_labelled(label: &str) -> Result<Vec<String>, Failure> {
+/// Names of the containers with this label and value, running or not.
+pub(crate) async fn names_with_label(label: &str) -> Result<Vec<String>, Failure> {
     let mut command = docker();
     command.args(["ps", "--all", "--format={{.Names}}", &format!("--filter=label={label}")]);
     Ok(output(command).await?.lines().map(str::to_owned).collect())
 }
 
-/// The processes named `name` in a container, as the host numbers them.
+/// Host process ids of the processes named `name` in a container.
 pub(crate) async fn processes(container: &str, name: &str) -> Result<Vec<u32>, Failure> {
     let mut command = docker();
     command.args(["top", container, "-eo", "pid,comm"]);
@@ -139,11 +139,11 @@ pub(crate) async fn processes(container: &str, name: &str) -> Result<Vec<u32>, F
     if found.is_empty() { Err(format!("{container} has no process {name}").into()) } else { Ok(found) }
 }
 
-/// When containers were destroyed, by the engine's own events.
-pub(crate) struct Destroyed {
+/// The engine's destroy events.
+pub(crate) struct DestroyEvents {
     lines: Lines<BufReader<ChildStdout>>,
     seen: HashMap<String, DateTime<Utc>>,
-    // Ends with this value.
+    // Killed on drop.
     _events: Child,
 }
 
@@ -166,9 +166,8 @@ struct Attributes {
     name: String,
 }
 
-impl Destroyed {
-    /// From now on. What happens before the engine has taken the request is in its answer too: it is asked for everything
-    /// since its own time.
+impl DestroyEvents {
+    /// Subscribes from the engine's current time, so that nothing is missed while the subscription is being made.
     pub(crate) async fn watch() -> Result<Self, Failure> {
         let mut command = docker();
         command.args(["info", "--format={{.SystemTime}}"]);
@@ -181,10 +180,10 @@ impl Destroyed {
         Ok(Self { lines: BufReader::new(stdout).lines(), seen: HashMap::new(), _events: events })
     }
 
-    /// Waits until the container is gone; the engine's time of it.
-    pub(crate) async fn at(&mut self, container: &str) -> Result<DateTime<Utc>, Failure> {
-        let found = timeout(DESTROY_PATIENCE, self.read_until(container)).await;
-        found.map_err(|_| format!("{container} was not gone within {} s", DESTROY_PATIENCE.as_secs()))?
+    /// Waits until the container is destroyed and returns the engine's time of it.
+    pub(crate) async fn wait_for(&mut self, container: &str) -> Result<DateTime<Utc>, Failure> {
+        let found = timeout(DESTROY_TIMEOUT, self.read_until(container)).await;
+        found.map_err(|_| format!("{container} was not gone within {} s", DESTROY_TIMEOUT.as_secs()))?
     }
 
     async fn read_until(&mut self, container: &str) -> Result<DateTime<Utc>, Failure> {

@@ -1,7 +1,6 @@
-//! SQLite without a Gantry in front of it: the stack's database for filling and reading, and a copy of it for the other
-//! side's writes.
+//! Direct access to SQLite: the stack's database for filling and reading, and a copy of it for the baseline's writes.
 //!
-//! Owns the connection's settings, which are the store's. Never writes where a program has not said so.
+//! Owns the connection settings, which are the store's. Never writes unless a program asks it to.
 
 use std::path::Path;
 
@@ -12,7 +11,7 @@ use sqlx::{
 
 use crate::Failure;
 
-/// The database at `path`, as the store opens it.
+/// Opens the database at `path` with the store's settings.
 pub(crate) async fn open(path: &Path) -> Result<SqliteConnection, Failure> {
     let options = SqliteConnectOptions::new()
         .filename(path)
@@ -23,7 +22,7 @@ pub(crate) async fn open(path: &Path) -> Result<SqliteConnection, Failure> {
     Ok(options.connect().await?)
 }
 
-/// A copy with the same schema and the same jobs, at `to`, which is open and which nobody else uses.
+/// Copies the database, with its schema and jobs, to `to`, and opens the copy.
 pub(crate) async fn copy(from: &Path, to: &Path) -> Result<SqliteConnection, Failure> {
     let mut source = open(from).await?;
     sqlx::query("VACUUM INTO ?").bind(to.display().to_string()).execute(&mut source).await?;

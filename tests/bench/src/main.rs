@@ -1,14 +1,14 @@
 //! Benchmarks: programs that print both sides of a comparison, measured in one run on one machine.
 //!
-//! Owns the command line and the order of things: start a stack, run one program, stop the stack, report. Never judges:
-//! a target that is missed is a line in the table, and a failed attempt is counted, not raised.
+//! Owns the command line and the sequence: start a stack, run one program, stop the stack, report. Never judges: a missed
+//! target is a line in the table, and a failed sample is counted, not an error.
 
 mod clock;
 mod containers;
 mod database;
-mod hand;
 mod programs;
 mod report;
+mod simulated_worker;
 mod stack;
 mod upstream;
 
@@ -22,66 +22,66 @@ use clap::{Parser, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::{
-    containers::Destroyed,
+    containers::DestroyEvents,
     programs::Bench,
     report::Report,
     stack::{Stack, StackSettings},
     upstream::Upstream,
 };
 
-/// Why nothing could be measured. A benchmark has one reader, so the text is enough.
+/// Why nothing could be measured. The text is enough: a person reads it.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Jobs at once, where a program does not need more.
+/// Concurrent jobs, unless a program needs more.
 const PARALLEL_JOBS: u32 = 5;
 const MAX_PARALLEL_JOBS: u32 = 1000;
 const MAX_MINUTES: i64 = 7 * 24 * 60;
 
-/// Measures Gantry beside what it is compared with, and prints a table.
+/// Measures Gantry against a baseline and prints a table.
 #[derive(Debug, Parser)]
 #[command(name = "bench", version)]
 struct Arguments {
-    /// What is measured
+    /// Benchmark to run
     name: Program,
-    /// How often; for footprint, how many live jobs; for soak, how many jobs at once
+    /// Number of runs; for footprint, live jobs; for soak, concurrent jobs
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_PARALLEL_JOBS)))]
     runs: Option<u32>,
-    /// How long soak goes on
+    /// Duration of soak, in minutes
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=MAX_MINUTES))]
     minutes: u32,
-    /// The gantry to measure [default: the one beside this program]
+    /// Path of the gantry program [default: next to this program]
     #[arg(long, value_name = "PATH")]
     gantry: Option<PathBuf>,
-    /// The job image that both sides run
+    /// Job image for both sides
     #[arg(long, default_value = "gantry-worker:latest")]
     image: String,
-    /// Also write the report, with every sample, to this file
+    /// Also write the report, with every sample, to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-/// The programs, by the names that `docs/speed.md` explains.
+/// The programs; `docs/speed.md` explains them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Program {
     /// From the request to the worker's first model call, against `docker run`
     JobStart,
-    /// From the end, or the cancel, to no container, against `docker rm -f`
+    /// From the end, or the cancel request, until the container is gone, against `docker rm -f`
     JobEnd,
-    /// A hundred jobs at once, eight at a time, against as many `docker run`
+    /// 100 jobs at once, eight at a time, against as many `docker run`
     JobBurst,
-    /// One tool turn of the agent's loop, against a bare round trip on its socket
+    /// One tool turn of the agent loop, against a bare round trip on its socket
     Loop,
     /// Model calls through the gateway, against the provider directly
     Gateway,
     /// Memory and size, against an agent runtime in Python
     Footprint,
-    /// Events of a hundred jobs to a hundred readers, against `SQLite`'s own inserts
+    /// Events of 100 jobs to 100 readers, against `SQLite`'s own inserts
     Events,
-    /// Ten thousand events to a client that comes back, against reading the rows
+    /// 10 000 events to a resuming client, against reading the rows
     Replay,
-    /// Two reads of the API with 100 000 jobs stored, against a handler that has the bytes
+    /// Two reads of the API with 100 000 stored jobs, against a handler that returns the same bytes
     Api,
-    /// A victim's jobs and the server's health while another job floods, against the same without a flood
+    /// One user's jobs and the server's health while another user's job floods, against the same without a flood
     Contain,
     /// Memory over many short jobs
     Soak,
@@ -98,7 +98,7 @@ impl Program {
         }
     }
 
-    /// How many jobs the stack runs at once.
+    /// How many jobs the stack runs concurrently.
     fn parallel_jobs(self, runs: u32) -> u32 {
         match self {
             Self::JobBurst => programs::job_burst::AT_ONCE,
@@ -116,7 +116,7 @@ impl Program {
         match self {
             Self::JobStart => programs::job_start::run(bench).await,
             Self::JobEnd => programs::job_end::run(bench).await,
-            Self::Loop => programs::turn::run(bench).await,
+            Self::Loop => programs::agent_loop::run(bench).await,
             Self::Gateway => programs::gateway::run(bench).await,
             Self::Footprint => programs::footprint::run(bench).await,
             Self::JobBurst => programs::job_burst::run(bench).await,
@@ -135,7 +135,7 @@ async fn main() -> ExitCode {
     match measure(&arguments).await.and_then(|report| publish(&report, &arguments)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // Nobody is left to tell when standard error is closed.
+            // Writing fails when standard error is closed; there is no other place to report it.
             let _ = writeln!(io::stderr(), "bench: {failure}");
             ExitCode::FAILURE
         }
@@ -144,13 +144,13 @@ async fn main() -> ExitCode {
 
 async fn measure(arguments: &Arguments) -> Result<Report, Failure> {
     let gantry = match &arguments.gantry {
-        // A stack's process runs in a folder of its own.
+        // The process runs in another folder, so the path must be absolute.
         Some(path) => std::path::absolute(path)?,
         None => std::env::current_exe()?.with_file_name("gantry"),
     };
     let runs = arguments.runs.unwrap_or(arguments.name.default_runs());
     let report = Report::new(arguments.name.name(), runs, &gantry)?;
-    let destroyed = Destroyed::watch().await?;
+    let destroyed = DestroyEvents::watch().await?;
     let upstream = match arguments.name {
         Program::Gateway => Some(Upstream::start().await?),
         _ => None,
@@ -163,7 +163,7 @@ async fn measure(arguments: &Arguments) -> Result<Report, Failure> {
     })
     .await?;
     let mut bench = Bench { stack, upstream, destroyed, report, runs, minutes: arguments.minutes };
-    // An interrupt ends the measuring, never the tidying up.
+    // An interrupt ends the measurement; cleaning up still runs.
     let ran = tokio::select! {
         ran = arguments.name.run(&mut bench) => ran,
         signalled = asked_to_end() => signalled.and(Err(Failure::from("interrupted"))),

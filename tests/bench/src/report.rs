@@ -1,6 +1,6 @@
-//! What was measured, and how both sides compare.
+//! The results, and how both sides compare.
 //!
-//! Owns the arithmetic, the table and the JSON. Never measures, and never fails a run for a number.
+//! Owns the statistics, the table and the JSON. Never measures, and never fails a run because of a value.
 
 use std::path::Path;
 
@@ -10,13 +10,13 @@ use serde::Serialize;
 
 use crate::{Failure, clock};
 
-/// One program's figures.
+/// Results of one program.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     benchmark: String,
     measured_at: String,
     runs: u32,
-    /// `release` or `debug`, by the folder of the program.
+    /// `release` or `debug`, taken from the program's folder.
     gantry_build: String,
     machine: Machine,
     sides: Vec<Side>,
@@ -24,7 +24,7 @@ pub(crate) struct Report {
     limits: Vec<Limit>,
 }
 
-/// What the figures depend on.
+/// The machine that the results depend on.
 #[derive(Debug, Serialize)]
 struct Machine {
     cpus: usize,
@@ -32,7 +32,7 @@ struct Machine {
     kernel: String,
 }
 
-/// The unit of a side's figures.
+/// Unit of a side's samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Unit {
@@ -40,9 +40,9 @@ pub(crate) enum Unit {
     Ms,
     /// Megabytes, of 10⁶ bytes.
     Mb,
-    /// So many a second.
+    /// A rate per second.
     PerSecond,
-    /// A number of things.
+    /// A plain count.
     Count,
 }
 
@@ -57,7 +57,7 @@ impl Unit {
     }
 }
 
-/// One thing that was measured again and again.
+/// Statistics of one series of samples.
 #[derive(Debug, Serialize)]
 struct Side {
     name: &'static str,
@@ -70,18 +70,18 @@ struct Side {
     failures: Vec<String>,
 }
 
-/// How one side compares with another.
+/// Ratio of two sides.
 #[derive(Debug, Serialize)]
 struct Ratio {
     name: String,
     p50: Option<f64>,
     p95: Option<f64>,
     at_most: Option<f64>,
-    /// For what should be much, not little.
+    /// Target where more is better.
     at_least: Option<f64>,
 }
 
-/// What a side's median, or a percentile above it, should not pass.
+/// Target for a percentile of one side.
 #[derive(Debug, Serialize)]
 struct Limit {
     name: &'static str,
@@ -89,26 +89,26 @@ struct Limit {
     percentile: usize,
     value: Option<f64>,
     at_most: Option<f64>,
-    /// For what should be much, not little.
+    /// Target where more is better.
     at_least: Option<f64>,
 }
 
-/// Attempts at one side, as they were made.
+/// A series of samples.
 #[derive(Debug)]
-pub(crate) struct Attempts {
+pub(crate) struct Series {
     name: &'static str,
     unit: Unit,
     samples: Vec<f64>,
     failures: Vec<String>,
 }
 
-impl Attempts {
-    /// None yet.
+impl Series {
+    /// An empty series.
     pub(crate) const fn new(name: &'static str, unit: Unit) -> Self {
         Self { name, unit, samples: Vec::new(), failures: Vec::new() }
     }
 
-    /// One more; a failed one counts against the success rate and in no percentile.
+    /// Adds a sample. A failure lowers the success rate and is in no percentile.
     pub(crate) fn add(&mut self, attempt: Result<f64, Failure>) {
         match attempt {
             Ok(sample) => self.samples.push(sample),
@@ -116,7 +116,7 @@ impl Attempts {
         }
     }
 
-    /// Several more, as [`Self::add`].
+    /// Adds several samples.
     pub(crate) fn extend(&mut self, attempts: impl IntoIterator<Item = Result<f64, Failure>>) {
         for attempt in attempts {
             self.add(attempt);
@@ -125,7 +125,7 @@ impl Attempts {
 }
 
 impl Report {
-    /// Of a program that is about to run.
+    /// A report for a program that is about to run.
     pub(crate) fn new(benchmark: String, runs: u32, gantry: &Path) -> Result<Self, Failure> {
         let folder = gantry.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
         Ok(Self {
@@ -141,8 +141,8 @@ impl Report {
     }
 
     /// Adds a side.
-    pub(crate) fn side(&mut self, attempts: Attempts) {
-        let Attempts { name, unit, samples, failures } = attempts;
+    pub(crate) fn side(&mut self, attempts: Series) {
+        let Series { name, unit, samples, failures } = attempts;
         let mut sorted = samples.clone();
         sorted.sort_by(f64::total_cmp);
         let all = samples.len() + failures.len();
@@ -158,12 +158,12 @@ impl Report {
         });
     }
 
-    /// Compares two sides; `at_most` is the target, where there is one.
+    /// Compares two sides; `at_most` is the target, if any.
     pub(crate) fn ratio(&mut self, ours: &'static str, other: &'static str, at_most: Option<f64>) {
         self.compare(ours, other, at_most, None);
     }
 
-    /// Compares two sides of which more is better.
+    /// Compares two sides where more is better.
     pub(crate) fn ratio_at_least(&mut self, ours: &'static str, other: &'static str, at_least: f64) {
         self.compare(ours, other, None, Some(at_least));
     }
@@ -178,12 +178,12 @@ impl Report {
         self.ratios.push(Ratio { name: format!("{ours} / {other}"), p50, p95, at_most, at_least });
     }
 
-    /// Holds a side's median against a target.
+    /// Sets a target for a side's median.
     pub(crate) fn limit(&mut self, name: &'static str, at_most: f64) {
         self.limit_at(name, 50, at_most);
     }
 
-    /// Holds a side's percentile of 50, 95 or 99 against a target.
+    /// Sets a target for a side's 50th, 95th or 99th percentile.
     pub(crate) fn limit_at(&mut self, name: &'static str, percentile: usize, at_most: f64) {
         if let Some(side) = self.find(name) {
             let value = match percentile {
@@ -196,7 +196,7 @@ impl Report {
         }
     }
 
-    /// Holds the median of a side of which more is better against a target.
+    /// Sets a minimum for the median of a side where more is better.
     pub(crate) fn limit_at_least(&mut self, name: &'static str, at_least: f64) {
         if let Some(side) = self.find(name) {
             let (value, at_most, at_least) = (side.p50, None, Some(at_least));
@@ -208,7 +208,7 @@ impl Report {
         self.sides.iter().find(|side| side.name == name)
     }
 
-    /// For people.
+    /// The report as a table.
     pub(crate) fn table(&self) -> String {
         let Machine { cpus, memory_mb, kernel } = &self.machine;
         let head = format!(
@@ -286,13 +286,13 @@ impl Machine {
     }
 }
 
-/// The figure of a line such as `VmRSS:  1234 kB` in one of the kernel's tables.
+/// The value of a line such as `VmRSS:  1234 kB` in a file of `/proc`.
 fn kilobytes(table: &str, field: &str) -> Option<u64> {
     let rest = table.lines().find_map(|line| line.strip_prefix(field))?;
     rest.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
-/// What a process holds in memory now, in megabytes.
+/// Resident memory of a process, in megabytes.
 pub(crate) fn resident_mb(process: u32) -> Result<f64, Failure> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let kilobytes = kilobytes(&status, "VmRSS:").ok_or("the kernel tells no VmRSS")?;
@@ -303,7 +303,7 @@ fn stamp(at: DateTime<Utc>) -> String {
     at.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
-/// The nearest rank: a value that was really measured.
+/// Nearest-rank percentile: always a measured value.
 fn percentile(sorted: &[f64], percent: usize) -> Option<f64> {
     let rank = (sorted.len() * percent).div_ceil(100);
     sorted.get(rank.saturating_sub(1)).copied()
@@ -349,11 +349,11 @@ mod tests {
 
     #[test]
     fn failures_count_in_the_rate_and_in_no_percentile() {
-        let mut attempts = Attempts::new("ours", Unit::Ms);
+        let mut attempts = Series::new("ours", Unit::Ms);
         for attempt in [Ok(4.0), Err(Failure::from("no")), Ok(2.0), Ok(6.0)] {
             attempts.add(attempt);
         }
-        let mut other = Attempts::new("other", Unit::Ms);
+        let mut other = Series::new("other", Unit::Ms);
         other.add(Ok(2.0));
         let mut report = Report::new("t".into(), 4, Path::new("target/release/gantry")).unwrap();
         report.side(attempts);

@@ -1,6 +1,6 @@
-//! A Gantry of the benchmark's own: a real `gantry serve` on a real engine, with a scripted model.
+//! The Gantry under test: a real `gantry serve` on a real engine, with a scripted model.
 //!
-//! Owns its data, its port, its process and whatever it left in the engine. Never measures.
+//! Owns its data folder, port, process and the containers it leaves in the engine. Never measures.
 
 use std::{
     net::TcpListener,
@@ -30,40 +30,40 @@ use tokio::{
 
 use crate::{
     Failure,
-    containers::{self, Destroyed, Plain},
+    containers::{self, BaselineContainers, DestroyEvents},
     upstream,
 };
 
 const SCRIPT: &str = include_str!("../assets/script.yaml");
-/// The first probe makes a container.
-const READY_PATIENCE: Duration = Duration::from_mins(1);
-const EVENT_PATIENCE: Duration = Duration::from_mins(2);
-const STOP_PATIENCE: Duration = Duration::from_secs(30);
-/// The API's largest page.
+/// The first sandbox probe creates a container.
+const READY_TIMEOUT: Duration = Duration::from_mins(1);
+const EVENT_TIMEOUT: Duration = Duration::from_mins(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum page size of the API.
 const PAGE_JOBS: u32 = 200;
 
-/// What a stack is made with.
+/// Settings of a stack.
 pub(crate) struct StackSettings {
-    /// The program.
+    /// Path of the `gantry` program.
     pub(crate) gantry: PathBuf,
-    /// What jobs run in.
+    /// The job image.
     pub(crate) image: String,
-    /// Jobs at once, for one user too.
+    /// Maximum concurrent jobs, also for one user.
     pub(crate) max_parallel_jobs: u32,
-    /// An OpenAI-compatible provider in place of the script.
+    /// Base URL of an OpenAI-compatible provider, used instead of the script.
     pub(crate) provider_url: Option<String>,
 }
 
-/// Who asks.
+/// A user of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum User {
-    /// The benchmark itself.
+    /// Owner of the measured jobs.
     Bench,
-    /// Somebody whose jobs flood.
+    /// Owner of the flooding jobs.
     Hostile,
 }
 
-/// A Gantry that serves.
+/// A running `gantry serve`.
 pub(crate) struct Stack {
     client: Client,
     url: String,
@@ -74,18 +74,18 @@ pub(crate) struct Stack {
     folder: TempDir,
     process: Child,
     printed_bytes: Arc<AtomicU64>,
-    // Reads the log for as long as the process lives, so that it never waits for a reader.
+    // Drains the log, so that the process never blocks on writing it.
     _log: JoinSet<()>,
 }
 
 impl Stack {
-    /// Starts one and waits until it listens.
+    /// Starts the process and waits until it listens.
     pub(crate) async fn start(settings: StackSettings) -> Result<Self, Failure> {
-        // Not TMPDIR, which may be long: a socket's path is at most 107 bytes.
+        // Not in TMPDIR, which may be long: a socket path has at most 107 bytes.
         let folder = tempfile::Builder::new().prefix("gantry-bench-").tempdir_in("/tmp")?;
         std::fs::write(folder.path().join("script.yaml"), SCRIPT)?;
         let instance = InstanceId::generate();
-        // The port is free now; another program may take it before the process does, which then says so.
+        // Another program may take the port before the process binds it; its error message then ready_sender so.
         let address = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?;
         let command = || {
             let mut command = Command::new(&settings.gantry);
@@ -103,11 +103,11 @@ impl Stack {
             }
             command.env("GANTRY_MAX_PARALLEL_JOBS", settings.max_parallel_jobs.to_string());
             command.env("GANTRY_SANDBOX_IMAGE", &settings.image).env("GANTRY_SANDBOX", "docker");
-            // `loop` calls one tool more often than an agent may.
+            // `loop` calls one tool more often than the default rate limit allows.
             command.env("GANTRY_TOOL_RATE_BURST", "0").env("GANTRY_TOOL_RATE_PER_HOUR", "0");
             command.env("GANTRY_LOG_FORMAT", "json").env("RUST_LOG", "info");
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-            // A terminal's interrupt is for the benchmark, which still needs this to tidy up.
+            // An interrupt from the terminal must reach only the benchmark, which needs the process for cleaning up.
             command.process_group(0);
             command
         };
@@ -130,22 +130,22 @@ impl Stack {
         })
     }
 
-    /// Where the stack keeps its things, and where the other side may keep its own.
+    /// The folder with the stack's data. Programs may keep their own files in it.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The job image that both sides run.
+    /// The job image, used by both sides.
     pub(crate) fn image(&self) -> &str {
         &self.image
     }
 
-    /// The other side's containers, which the stack removes with its own when it stops.
-    pub(crate) fn plain(&self) -> Result<Plain, Failure> {
-        Plain::new(self.folder.path(), self.plain_label(), self.image.clone())
+    /// Baseline containers, removed with the stack's own when it stops.
+    pub(crate) fn baseline(&self) -> Result<BaselineContainers, Failure> {
+        BaselineContainers::new(self.folder.path(), self.baseline_label(), self.image.clone())
     }
 
-    fn plain_label(&self) -> String {
+    fn baseline_label(&self) -> String {
         format!("gantry-bench={}", self.instance)
     }
 
@@ -154,42 +154,42 @@ impl Stack {
         self.folder.path().join("run").join(container_name(job))
     }
 
-    /// The folder with the run folders.
+    /// The folder that contains the run folders.
     pub(crate) fn run_dir(&self) -> PathBuf {
         self.folder.path().join("run")
     }
 
-    /// A job's files.
+    /// A job's workspace.
     pub(crate) fn workspace(&self, job: JobId) -> PathBuf {
         self.folder.path().join("data/workspaces").join(job.to_string())
     }
 
-    /// How much the daemon has logged.
+    /// Bytes that the process has logged.
     pub(crate) fn printed_bytes(&self) -> u64 {
         self.printed_bytes.load(Ordering::Relaxed)
     }
 
-    /// The database, for a program that fills it or reads its rows.
+    /// Path of the database, for programs that fill it or read its rows.
     pub(crate) fn database(&self) -> PathBuf {
         self.folder.path().join("data/gantry.db")
     }
 
-    /// Where it listens.
+    /// Base URL of the API.
     pub(crate) fn base(&self) -> &str {
         &self.url
     }
 
-    /// A path of the API, for a program with connections of its own.
+    /// URL of an API path, for programs with their own connections.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("{}{path}", self.url)
     }
 
-    /// Who the benchmark is to the API.
+    /// API token of the benchmark's user.
     pub(crate) fn token(&self) -> &str {
         &self.token
     }
 
-    /// The daemon's process.
+    /// Process id of `gantry serve`.
     pub(crate) fn process_id(&self) -> Result<u32, Failure> {
         self.process.id().ok_or_else(|| "gantry serve has ended".into())
     }
@@ -213,31 +213,31 @@ impl Stack {
         Ok(job.id)
     }
 
-    /// Creates a job of the hostile user's, with files.
+    /// Creates a job of the hostile user, with files.
     pub(crate) async fn create_hostile(&self, prompt: &str, files: Vec<InputFile>) -> Result<JobId, Failure> {
         let body = CreateJob { prompt: prompt.to_owned(), files, ..CreateJob::default() };
         let job: Job = answer(self.request_as(User::Hostile, Method::POST, "/api/jobs").json(&body)).await?;
         Ok(job.id)
     }
 
-    /// A job as it is now.
+    /// Gets a job.
     pub(crate) async fn job(&self, job: JobId) -> Result<Job, Failure> {
         answer(self.request(Method::GET, &format!("/api/jobs/{job}"))).await
     }
 
-    /// Asks a job to end.
+    /// Requests a job's cancellation.
     pub(crate) async fn cancel(&self, job: JobId) -> Result<(), Failure> {
         let request = self.request(Method::POST, &format!("/api/jobs/{job}/cancel"));
         let _: Job = answer(request.json(&serde_json::json!({}))).await?;
         Ok(())
     }
 
-    /// A job's events from the first on, as they come.
+    /// Streams a job's events from the first one on.
     pub(crate) async fn events(&self, job: JobId) -> Result<Events, Failure> {
         self.events_as(User::Bench, job).await
     }
 
-    /// The same for the job's own user.
+    /// Like [`Self::events`], for a job of the given user.
     pub(crate) async fn events_as(&self, user: User, job: JobId) -> Result<Events, Failure> {
         let request = self.request_as(user, Method::GET, &format!("/api/jobs/{job}/events"));
         let response = request.header(ACCEPT, "text/event-stream").send().await?.error_for_status()?;
@@ -250,16 +250,16 @@ impl Stack {
         Ok(Events(Box::pin(stream)))
     }
 
-    /// Cancels what runs, waits until its containers are gone, and ends the process.
-    pub(crate) async fn stop(&mut self, destroyed: &mut Destroyed) -> Result<(), Failure> {
+    /// Cancels running jobs, waits until their containers are gone, and stops the process.
+    pub(crate) async fn stop(&mut self, destroyed: &mut DestroyEvents) -> Result<(), Failure> {
         let cancelled = self.cancel_all().await;
-        let left = containers::names_labelled(&format!("gantry.instance-id={}", self.instance)).await?;
+        let left = containers::names_with_label(&format!("gantry.instance-id={}", self.instance)).await?;
         for container in &left {
-            if cancelled.is_err() || destroyed.at(container).await.is_err() {
+            if cancelled.is_err() || destroyed.wait_for(container).await.is_err() {
                 containers::remove(container).await?;
             }
         }
-        for container in containers::names_labelled(&self.plain_label()).await? {
+        for container in containers::names_with_label(&self.baseline_label()).await? {
             containers::remove(&container).await?;
         }
         if let Ok(id) = i32::try_from(self.process_id()?)
@@ -267,7 +267,7 @@ impl Stack {
         {
             rustix::process::kill_process(process, Signal::TERM)?;
         }
-        if timeout(STOP_PATIENCE, self.process.wait()).await.is_err() {
+        if timeout(STOP_TIMEOUT, self.process.wait()).await.is_err() {
             self.process.kill().await?;
         }
         cancelled
@@ -292,16 +292,16 @@ impl Stack {
     }
 }
 
-/// The container of a job's first attempt.
+/// Name of the container of a job's first attempt.
 pub(crate) fn container_name(job: JobId) -> String {
     format!("gantry-job-{job}-1")
 }
 
-/// A job's events, one after the other.
+/// A job's event stream.
 pub(crate) struct Events(std::pin::Pin<Box<dyn Stream<Item = Result<Event, Failure>> + Send>>);
 
 impl Events {
-    /// The first event from here on that is `wanted`.
+    /// Reads up to and including the first event that matches.
     pub(crate) async fn until(&mut self, wanted: impl Fn(&EventData) -> bool) -> Result<Event, Failure> {
         let find = async {
             while let Some(event) = self.0.next().await {
@@ -315,11 +315,13 @@ impl Events {
             }
             Err("the stream ended".into())
         };
-        timeout(EVENT_PATIENCE, find).await.map_err(|_| format!("not told within {} s", EVENT_PATIENCE.as_secs()))?
+        timeout(EVENT_TIMEOUT, find)
+            .await
+            .map_err(|_| format!("not deliveries within {} s", EVENT_TIMEOUT.as_secs()))?
     }
 }
 
-/// Whether this is the event after which nothing comes.
+/// Whether this is a job's last event.
 pub(crate) fn is_final(data: &EventData) -> bool {
     ended(data).is_some()
 }
@@ -344,7 +346,7 @@ async fn answer<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, Failu
     Err(format!("{status}: {}", String::from_utf8_lossy(&body)).into())
 }
 
-/// A token of one of the two users.
+/// Creates a token for one of the two users.
 async fn token_of(mut gantry: Command, user: &str) -> Result<String, Failure> {
     let program = gantry.as_std().get_program().to_string_lossy().into_owned();
     let made = gantry.args(["token", "create", "--user", user, "--ttl", "1d"]).output().await;
@@ -355,32 +357,32 @@ async fn token_of(mut gantry: Command, user: &str) -> Result<String, Failure> {
     Ok(String::from_utf8(made.stdout)?.trim().to_owned())
 }
 
-/// Reads the log until the process says that it listens, and goes on reading.
+/// Reads the log until the process listens, and keeps draining it.
 async fn listening(log: ChildStderr, printed_bytes: Arc<AtomicU64>) -> Result<JoinSet<()>, Failure> {
-    let (says, heard) = oneshot::channel();
+    let (ready_sender, ready) = oneshot::channel();
     let mut reader = JoinSet::new();
     reader.spawn(async move {
         let mut lines = BufReader::new(log).lines();
-        let mut says = Some(says);
+        let mut ready_sender = Some(ready_sender);
         let mut last = String::new();
         while let Ok(Some(line)) = lines.next_line().await {
             printed_bytes.fetch_add(line.len() as u64 + 1, Ordering::Relaxed);
             if line.contains("\"message\":\"listening\"")
-                && let Some(says) = says.take()
+                && let Some(ready_sender) = ready_sender.take()
             {
-                // The other end waits for it, or has given up.
-                let _ = says.send(Ok(()));
+                // The receiver may have timed out.
+                let _ = ready_sender.send(Ok(()));
             }
             last = line;
         }
-        if let Some(says) = says.take() {
-            let _ = says.send(Err(last));
+        if let Some(ready_sender) = ready_sender.take() {
+            let _ = ready_sender.send(Err(last));
         }
     });
-    match timeout(READY_PATIENCE, heard).await {
+    match timeout(READY_TIMEOUT, ready).await {
         Ok(Ok(Ok(()))) => Ok(reader),
         Ok(Ok(Err(last))) => Err(format!("gantry serve ended; its last line: {last}").into()),
         Ok(Err(_)) => Err("the log's reader ended".into()),
-        Err(_) => Err(format!("gantry serve did not listen within {} s", READY_PATIENCE.as_secs()).into()),
+        Err(_) => Err(format!("gantry serve did not listen within {} s", READY_TIMEOUT.as_secs()).into()),
     }
 }

@@ -1,6 +1,6 @@
 //! A model provider of the benchmark's own: an OpenAI-compatible server that answers at once.
 //!
-//! Owns its listener. A job whose prompt is "bench: sleep" is told to sleep in a shell call; everything else gets the same
+//! Owns its listener. A job whose prompt is "bench: sleep" is deliveries to sleep in a shell call; everything else gets the same
 //! short answer, as a stream or as one document. Never measures.
 
 use axum::{

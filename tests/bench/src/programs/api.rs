@@ -1,8 +1,8 @@
-//! `api`: `GET /api/jobs` and `GET /api/jobs/{id}` with 100 000 jobs stored, from 16 connections, beside an axum handler
-//! in this process that answers the same bytes.
+//! `api`: `GET /api/jobs` and `GET /api/jobs/{id}` with 100 000 stored jobs, from 16 connections, compared with an axum handler
+//! in this process that returns the same bytes.
 //!
-//! The jobs are copies of one that really ran, written into the database in one statement. A round is as many requests
-//! on each side, in turns.
+//! The jobs are copies of one real job, inserted in one statement. A round makes the same number of requests to each side,
+//! alternating.
 
 use std::time::Instant;
 
@@ -16,15 +16,15 @@ use uuid::Uuid;
 use super::Bench;
 use crate::{
     Failure, database,
-    report::{Attempts, Unit},
+    report::{Series, Unit},
     stack::is_final,
 };
 
 const STORED: i64 = 100_000;
 const CONNECTIONS: usize = 16;
-/// Of each side in a round.
+/// Requests to each side in a round.
 const REQUESTS: usize = 2_000;
-/// Jobs that are asked for.
+/// Number of different jobs requested.
 const ASKED: i64 = 1_000;
 
 const PAGE: Names = Names {
@@ -41,7 +41,7 @@ const JOB: Names = Names {
 };
 const AT_LEAST: f64 = 0.5;
 
-/// What one comparison is called.
+/// Names of the results of one comparison.
 struct Names {
     ours: &'static str,
     other: &'static str,
@@ -49,7 +49,7 @@ struct Names {
     other_time: &'static str,
 }
 
-/// Runs it.
+/// Runs the benchmark.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     let job = bench.stack.create("bench: end", None).await?;
     bench.stack.events(job).await?.until(is_final).await?;
@@ -61,12 +61,12 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     compare(bench, &JOB, jobs).await
 }
 
-/// Copies of the job, each a millisecond older than the one before.
+/// Inserts copies of the job, each one millisecond older than the previous.
 async fn fill(store: &mut SqliteConnection, job: JobId) -> Result<(), Failure> {
     let columns =
         sqlx::query("SELECT name FROM pragma_table_info('jobs') WHERE name <> 'id'").fetch_all(&mut *store).await?;
     let columns = columns.iter().map(|row| row.try_get("name")).collect::<Result<Vec<String>, _>>()?.join(", ");
-    // The first six bytes of an id are its milliseconds.
+    // The first six bytes of a UUIDv7 are a timestamp in milliseconds.
     let (milliseconds, _) = job.as_uuid().as_u64_pair();
     let fill = format!(
         "WITH RECURSIVE copies (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM copies WHERE n < $1) \
@@ -78,7 +78,7 @@ async fn fill(store: &mut SqliteConnection, job: JobId) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Ids from everywhere, the same ones in each round.
+/// Random ids, the same in each round.
 async fn some_jobs(store: &mut SqliteConnection) -> Result<Vec<Uuid>, Failure> {
     let rows = sqlx::query("SELECT id FROM jobs ORDER BY random() LIMIT ?").bind(ASKED).fetch_all(store).await?;
     Ok(rows.iter().map(|row| row.try_get("id")).collect::<Result<_, _>>()?)
@@ -90,12 +90,12 @@ async fn compare(bench: &mut Bench, names: &Names, urls: Vec<String>) -> Result<
     let token = bench.stack.token();
     let bytes = clients[0].get(&urls[0]).bearer_auth(token).send().await?.error_for_status()?.bytes().await?;
     let (other_urls, _server) = serve(bytes).await?;
-    let mut rates = [names.ours, names.other].map(|name| Attempts::new(name, Unit::PerSecond));
-    let mut times = [names.our_time, names.other_time].map(|name| Attempts::new(name, Unit::Ms));
+    let mut rates = [names.ours, names.other].map(|name| Series::new(name, Unit::PerSecond));
+    let mut times = [names.our_time, names.other_time].map(|name| Series::new(name, Unit::Ms));
     for round in 0..=bench.runs {
         for (side, urls) in [&urls, &other_urls].into_iter().enumerate() {
             let (rate, answered) = load(&clients, urls, token).await?;
-            // The first round connects and warms up.
+            // The first round is a warm-up.
             if round > 0 {
                 rates[side].add(Ok(rate));
                 for time in answered {
@@ -111,20 +111,20 @@ async fn compare(bench: &mut Bench, names: &Names, urls: Vec<String>) -> Result<
     Ok(())
 }
 
-/// The other side, which ends with what is returned beside its address.
+/// Starts the handler; it stops when the returned set is dropped.
 async fn serve(bytes: axum::body::Bytes) -> Result<(Vec<String>, JoinSet<()>), Failure> {
     let answer = || async move { ([(CONTENT_TYPE, "application/json")], bytes) };
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let url = format!("http://{}/", listener.local_addr()?);
     let mut server = JoinSet::new();
     server.spawn(async move {
-        // It answers until it is dropped; what fails is seen by who asks.
+        // It serves until it is dropped; a failure shows in the requests.
         let _ = axum::serve(listener, Router::new().route("/", get(answer))).await;
     });
     Ok((vec![url], server))
 }
 
-/// A round of one side: requests a second, and each request's time.
+/// Runs a round against one side: requests a second, and the time of each request.
 async fn load(clients: &[Client], urls: &[String], token: &str) -> Result<(f64, Vec<Result<f64, Failure>>), Failure> {
     let each = REQUESTS / clients.len();
     let mut connections = JoinSet::new();

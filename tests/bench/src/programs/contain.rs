@@ -1,5 +1,5 @@
-//! `contain`: a victim's jobs and `GET /healthz` while another user's job floods, beside the same on the same Gantry without
-//! a flood; the memory and the log that the orchestrator needs meanwhile.
+//! `contain`: short jobs of one user and `GET /healthz` while another user's job floods, compared with the same without a flood;
+//! and the growth of the orchestrator's memory and log meanwhile.
 //!
 //! `--runs` is the number of rounds. A round measures without a flood first, then during each flood in turn.
 
@@ -13,16 +13,16 @@ use protocol::{InputFile, JobId};
 use super::Bench;
 use crate::{
     Failure,
-    report::{Attempts, Unit},
+    report::{Series, Unit},
     stack::{Stack, User, is_final},
 };
 
-/// How long one flood goes on, and a quiet time is measured.
+/// Duration of each phase.
 const SECONDS: u64 = 8;
-const START_PATIENCE: Duration = Duration::from_secs(30);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A time of the benchmark: the command that floods, and what its figures are called.
+/// A phase of the benchmark: the flooding command, and the names of its results.
 struct Phase {
     command: Option<&'static str>,
     jobs: &'static str,
@@ -70,20 +70,20 @@ const PHASES: [Phase; 6] = [
     },
 ];
 
-/// What was measured in one phase, over all rounds.
+/// Series of one phase, over all rounds.
 struct Measured {
     phase: &'static Phase,
-    jobs: Attempts,
-    health: Attempts,
-    memory: Attempts,
-    log: Attempts,
+    jobs: Series,
+    health: Series,
+    memory: Series,
+    log: Series,
 }
 
-/// Runs it.
+/// Runs the benchmark.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     let mut all: Vec<Measured> = PHASES.iter().map(Measured::of).collect();
     let thief = TokenThief::watch(bench.stack.run_dir());
-    victims_job(&bench.stack).await?;
+    victim_job(&bench.stack).await?;
     for _ in 0..bench.runs {
         for measured in &mut all {
             measured.measure(&bench.stack, &thief).await?;
@@ -99,8 +99,8 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
             bench.report.ratio(phase.jobs, quiet.jobs, Some(MAX_SLOWDOWN));
             bench.report.ratio(phase.health, quiet.health, None);
             bench.report.limit_at(phase.health, 99, MAX_HEALTH.as_secs_f64() * 1_000.0);
-            bench.report.limit(phase.memory, whole(MAX_MEMORY_GROWTH_MB));
-            bench.report.limit(phase.log, whole(MAX_LOG_GROWTH_BYTES) / 1e6);
+            bench.report.limit(phase.memory, to_f64(MAX_MEMORY_GROWTH_MB));
+            bench.report.limit(phase.log, to_f64(MAX_LOG_GROWTH_BYTES) / 1e6);
         }
     }
     Ok(())
@@ -110,10 +110,10 @@ impl Measured {
     const fn of(phase: &'static Phase) -> Self {
         Self {
             phase,
-            jobs: Attempts::new(phase.jobs, Unit::Ms),
-            health: Attempts::new(phase.health, Unit::Ms),
-            memory: Attempts::new(phase.memory, Unit::Mb),
-            log: Attempts::new(phase.log, Unit::Mb),
+            jobs: Series::new(phase.jobs, Unit::Ms),
+            health: Series::new(phase.health, Unit::Ms),
+            memory: Series::new(phase.memory, Unit::Mb),
+            log: Series::new(phase.log, Unit::Mb),
         }
     }
 
@@ -126,10 +126,10 @@ impl Measured {
         };
         let until = Instant::now() + Duration::from_secs(SECONDS);
         while Instant::now() < until {
-            self.jobs.add(victims_job(stack).await);
+            self.jobs.add(victim_job(stack).await);
         }
         if let Some(job) = hostile {
-            // However it ends: what it does to itself is its own.
+            // How the hostile job ends does not matter: it may hurt itself.
             stack.events_as(User::Hostile, job).await?.until(is_final).await?;
         }
         let readings = vitals.end();
@@ -139,21 +139,21 @@ impl Measured {
         for _ in 0..readings.health_failures {
             self.health.add(Err("no answer".into()));
         }
-        self.memory.add(Ok(whole(readings.memory_growth_mb())));
-        self.log.add(Ok(whole(stack.printed_bytes() - log_before) / 1e6));
+        self.memory.add(Ok(to_f64(readings.memory_growth_mb())));
+        self.log.add(Ok(to_f64(stack.printed_bytes() - log_before) / 1e6));
         Ok(())
     }
 }
 
-/// A short job from the request to its end.
-async fn victims_job(stack: &Stack) -> Result<f64, Failure> {
+/// Runs a short job and returns the time from the request to its end.
+async fn victim_job(stack: &Stack) -> Result<f64, Failure> {
     let started = Instant::now();
     let job = stack.create("bench: shell", None).await?;
     stack.events(job).await?.until(is_final).await?;
     Ok(started.elapsed().as_secs_f64() * 1_000.0)
 }
 
-/// The other user's job; its command has begun.
+/// Starts the hostile user's job and waits until its command has begun.
 async fn hostile_job(stack: &Stack, thief: &TokenThief, command: &str) -> Result<JobId, Failure> {
     let file = |(path, content): (&str, &str)| InputFile {
         path: path.to_owned(),
@@ -165,13 +165,13 @@ async fn hostile_job(stack: &Stack, thief: &TokenThief, command: &str) -> Result
     tokio::task::block_in_place(|| thief.hand_over(&job.to_string(), &workspace))?;
     let started = async {
         while !workspace.join(STARTED).exists() {
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(START_PATIENCE, started).await.map_err(|_| format!("{command} did not begin"))?;
+    tokio::time::timeout(START_TIMEOUT, started).await.map_err(|_| format!("{command} did not begin"))?;
     Ok(job)
 }
 
-fn whole(number: u64) -> f64 {
+fn to_f64(number: u64) -> f64 {
     u32::try_from(number).map_or(f64::INFINITY, f64::from)
 }

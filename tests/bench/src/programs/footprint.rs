@@ -14,13 +14,13 @@ use tokio::{
 use super::Bench;
 use crate::{
     Failure, containers,
-    report::{Attempts, Unit, resident_mb},
+    report::{Series, Unit, resident_mb},
     stack::container_name,
 };
 
 const AGENT: &str = include_str!("../../assets/agent.py");
 const JOB_MEMORY_MB: u64 = 64;
-/// Of the other side, taken in turns with the jobs' workers.
+/// Series of the Python runtime, taken alternately with the jobs' workers.
 const PYTHON_SAMPLES: u32 = 3;
 
 const IDLE: &str = "gantry serve, idle";
@@ -34,11 +34,11 @@ const PER_JOB_AT_MOST_MB: f64 = 1.0;
 const WORKER_AT_MOST_MB: f64 = 8.0;
 const LAYER_AT_MOST_MB: f64 = 6.0;
 
-/// Runs it.
+/// Runs the benchmark.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     let daemon = bench.stack.process_id()?;
     let idle = resident_mb(daemon)?;
-    let (mut worker, mut python) = (Attempts::new(WORKER, Unit::Mb), Attempts::new(PYTHON, Unit::Mb));
+    let (mut worker, mut python) = (Series::new(WORKER, Unit::Mb), Series::new(PYTHON, Unit::Mb));
     let jobs = live_jobs(bench, &mut worker).await;
     let busy = resident_mb(daemon)?;
     if jobs.is_empty() {
@@ -58,7 +58,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
         (PER_JOB, Ok((busy - idle) / count)),
         (LAYER, layer_mb(bench.stack.image()).await),
     ] {
-        let mut single = Attempts::new(name, Unit::Mb);
+        let mut single = Series::new(name, Unit::Mb);
         single.add(value);
         bench.report.side(single);
     }
@@ -72,8 +72,8 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Creates them all, then waits until each is in its tool call. One that never is counts as a worker that failed.
-async fn live_jobs(bench: &Bench, worker: &mut Attempts) -> Vec<JobId> {
+/// Creates all jobs, then waits until each is in its tool call. A job that never gets there counts as a failed sample.
+async fn live_jobs(bench: &Bench, worker: &mut Series) -> Vec<JobId> {
     let mut created = Vec::new();
     for _ in 0..bench.runs {
         let limits = LimitsRequest { memory_mb: Some(JOB_MEMORY_MB), ..LimitsRequest::default() };
@@ -81,7 +81,7 @@ async fn live_jobs(bench: &Bench, worker: &mut Attempts) -> Vec<JobId> {
     }
     let mut live = Vec::new();
     for job in created {
-        // One reader at a time, so that readers are no part of what is measured.
+        // One reader at a time, so that readers do not add to the measured memory.
         let job = match job {
             Ok(job) => in_tool_call(bench, job).await.map(|()| job),
             Err(failure) => Err(failure),
@@ -104,16 +104,16 @@ async fn worker_mb(job: JobId) -> Result<f64, Failure> {
     processes.into_iter().map(resident_mb).sum()
 }
 
-/// The Python runtime in a container of its own, on the socket of a job that lives.
+/// The Python runtime in its own container, connected to the socket of a live job.
 async fn python_mb(bench: &Bench, job: JobId, turn: u32) -> Result<f64, Failure> {
     let program = bench.stack.folder().join("agent.py");
     std::fs::write(&program, AGENT)?;
     let name = format!("{}-python-{turn}", container_name(job));
-    let mut command = bench.stack.plain()?.run_with(&bench.stack.run_folder(job));
+    let mut command = bench.stack.baseline()?.run_with(&bench.stack.run_folder(job));
     command.arg(containers::mount(&program, "/opt/agent.py,readonly")).arg(format!("--name={name}"));
     command.args(["--rm", "--entrypoint=python3", bench.stack.image(), "/opt/agent.py"]);
     let measured = measure_ready(command, &name).await;
-    // When it never started there is nothing to remove, and what went wrong is known.
+    // If it never started, the removal fails too; the error of the start is the one to report.
     let removed = containers::remove(&name).await;
     let measured = measured?;
     removed?;
@@ -122,10 +122,10 @@ async fn python_mb(bench: &Bench, job: JobId, turn: u32) -> Result<f64, Failure>
 
 async fn measure_ready(mut command: Command, name: &str) -> Result<f64, Failure> {
     let mut run = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn()?;
-    let stdout = run.stdout.take().ok_or("the Python runtime cannot be heard")?;
+    let stdout = run.stdout.take().ok_or("the Python runtime has no standard output")?;
     let line = BufReader::new(stdout).lines().next_line().await?;
     if line.as_deref() != Some("ready") {
-        return Err(format!("the Python runtime said {line:?}").into());
+        return Err(format!("the Python runtime printed {line:?}, not \"ready\"").into());
     }
     containers::processes(name, "python3").await?.into_iter().map(resident_mb).sum()
 }

@@ -15,8 +15,8 @@ use tokio::task::JoinSet;
 use super::Bench;
 use crate::{
     Failure,
-    hand::{Candidate, Hand},
-    report::{Attempts, Unit},
+    report::{Series, Unit},
+    simulated_worker::{PendingWorker, SimulatedWorker},
     upstream::MODEL,
 };
 
@@ -45,7 +45,7 @@ const RATE_AT_LEAST: f64 = 4_000.0;
 /// Runs it.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     let url = bench.upstream.as_ref().ok_or("the provider is not running")?.completions_url();
-    let mut hands = Vec::new();
+    let mut workers = Vec::new();
     for _ in 0..JOBS {
         let limits = LimitsRequest {
             memory_mb: Some(JOB_MEMORY_MB),
@@ -53,18 +53,18 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
             max_tokens: Some(MAX_TOKENS),
             ..LimitsRequest::default()
         };
-        let candidate = Candidate::create(&bench.stack, "bench: sleep", limits).await?;
-        hands.push(Hand::take(&bench.stack, candidate).await?);
+        let pending = PendingWorker::create(&bench.stack, "bench: sleep", limits).await?;
+        workers.push(SimulatedWorker::attach(&bench.stack, pending).await?);
     }
     let clients: Vec<Client> = (0..JOBS).map(|_| Client::builder().build()).collect::<Result<_, _>>()?;
-    let (mut ours, mut direct) = (Attempts::new(OURS, Unit::Ms), Attempts::new(DIRECT, Unit::Ms));
-    let mut added = Attempts::new(ADDED, Unit::Ms);
+    let (mut ours, mut direct) = (Series::new(OURS, Unit::Ms), Series::new(DIRECT, Unit::Ms));
+    let mut added = Series::new(ADDED, Unit::Ms);
     let (mut our_rate, mut direct_rate) =
-        (Attempts::new(OUR_RATE, Unit::PerSecond), Attempts::new(DIRECT_RATE, Unit::PerSecond));
+        (Series::new(OUR_RATE, Unit::PerSecond), Series::new(DIRECT_RATE, Unit::PerSecond));
     for round in 0..=bench.runs {
         let (mut through, mut without) = (Vec::new(), Vec::new());
         for call in 0..SEQUENTIAL_CALLS {
-            through.push(timed(call_gateway(&hands[0], &call_id(round, 0, call))).await);
+            through.push(timed(call_gateway(&workers[0], &call_id(round, 0, call))).await);
             without.push(timed(call_provider(&clients[0], &url)).await);
         }
         // The first round connects and warms up.
@@ -74,7 +74,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
             }
             ours.extend(through);
             direct.extend(without);
-            our_rate.add(rate_through(&mut hands, round).await);
+            our_rate.add(rate_through(&mut workers, round).await);
             direct_rate.add(rate_direct(&clients, &url).await);
         }
     }
@@ -88,25 +88,25 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
 }
 
 /// All jobs call at once: calls a second.
-async fn rate_through(hands: &mut Vec<Hand>, round: u32) -> Result<f64, Failure> {
+async fn rate_through(workers: &mut Vec<SimulatedWorker>, round: u32) -> Result<f64, Failure> {
     let mut jobs = JoinSet::new();
     let started = Instant::now();
-    for (index, hand) in (1..).zip(hands.drain(..)) {
+    for (index, worker) in (1..).zip(workers.drain(..)) {
         jobs.spawn(async move {
             let mut result = Ok(());
             for call in 0..CALLS_PER_JOB {
-                result = call_gateway(&hand, &call_id(round, index, call)).await;
+                result = call_gateway(&worker, &call_id(round, index, call)).await;
                 if result.is_err() {
                     break;
                 }
             }
-            (hand, result)
+            (worker, result)
         });
     }
     let mut result = Ok(());
     while let Some(done) = jobs.join_next().await {
-        let (hand, called) = done?;
-        hands.push(hand);
+        let (worker, called) = done?;
+        workers.push(worker);
         result = result.and(called);
     }
     result.map(|()| f64::from(JOBS * CALLS_PER_JOB) / started.elapsed().as_secs_f64())
@@ -134,8 +134,8 @@ fn call_id(round: u32, job: u32, call: u32) -> String {
     format!("bench-{round}-{job}-{call}")
 }
 
-async fn call_gateway(hand: &Hand, call_id: &str) -> Result<(), Failure> {
-    let answer = hand.complete(&json!({"call_id": call_id, "messages": messages()})).await?;
+async fn call_gateway(worker: &SimulatedWorker, call_id: &str) -> Result<(), Failure> {
+    let answer = worker.complete(&json!({"call_id": call_id, "messages": messages()})).await?;
     match answer["content"].as_str() {
         Some(content) if !content.is_empty() => Ok(()),
         _ => Err(format!("not an answer: {answer}").into()),

@@ -1,8 +1,8 @@
-//! `job-burst`: a hundred jobs posted at once, of which eight run at a time, beside a hundred `docker run` of the same
-//! image in the same posture, eight at a time.
+//! `job-burst`: 100 jobs posted at once, eight running at a time, compared with 100 `docker run` of the same image and posture,
+//! eight at a time.
 //!
-//! Each job is a model call, the shell call it asks for, and the model call that ends it; each other container is the
-//! shell alone. Nobody reads the jobs' events meanwhile.
+//! Each job makes a model call, a shell call and a final model call; each baseline container runs only the shell.
+//! Nothing reads the jobs' events meanwhile.
 
 use std::time::Instant;
 
@@ -13,12 +13,12 @@ use protocol::{JobId, JobState};
 use super::Bench;
 use crate::{
     Failure, clock,
-    containers::{self, Plain},
-    report::{Attempts, Unit},
+    containers::{self, BaselineContainers},
+    report::{Series, Unit},
     stack::container_name,
 };
 
-/// Containers at a time, on both sides.
+/// Concurrent containers, on both sides.
 pub(crate) const AT_ONCE: u32 = 8;
 const JOBS: usize = 100;
 
@@ -29,14 +29,14 @@ const JOB: &str = "a job of them: posted to finished";
 const RUN: &str = "a docker run of them, from the first's start";
 const AT_MOST: f64 = 1.3;
 
-/// Runs it.
+/// Runs the benchmark.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
-    let plain = bench.stack.plain()?;
-    let mut sides = [FINISHED, GONE, RAN, JOB, RUN].map(|name| Attempts::new(name, Unit::Ms));
+    let baseline = bench.stack.baseline()?;
+    let mut sides = [FINISHED, GONE, RAN, JOB, RUN].map(|name| Series::new(name, Unit::Ms));
     for _ in 0..bench.runs {
         let [finished, gone, ran, job, run] = &mut sides;
         jobs(bench, finished, gone, job).await;
-        runs(&plain, ran, run).await;
+        runs(&baseline, ran, run).await;
     }
     for side in sides {
         bench.report.side(side);
@@ -46,8 +46,8 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One burst. When one of its jobs does not succeed, it has no total.
-async fn jobs(bench: &mut Bench, finished: &mut Attempts, gone: &mut Attempts, job: &mut Attempts) {
+/// Runs one burst. It has no total if one of its jobs fails.
+async fn jobs(bench: &mut Bench, finished: &mut Series, gone: &mut Series, job: &mut Series) {
     let posted = clock::wall();
     let created = join_all((0..JOBS).map(|_| bench.stack.create("bench: shell", None))).await;
     let (mut last_finished, mut last_gone) = (Ok(posted), Ok(posted));
@@ -74,9 +74,9 @@ async fn jobs(bench: &mut Bench, finished: &mut Attempts, gone: &mut Attempts, j
     gone.add(last_gone.map(total).map_err(Failure::from));
 }
 
-/// When a job finished, and when its container was gone.
+/// When a job finished, and when its container was removed.
 async fn end_of(bench: &mut Bench, id: JobId) -> Result<(DateTime<Utc>, DateTime<Utc>), Failure> {
-    let gone = bench.destroyed.at(&container_name(id)).await?;
+    let gone = bench.destroyed.wait_for(&container_name(id)).await?;
     let job = bench.stack.job(id).await?;
     match job.finished_at {
         Some(at) if job.state == JobState::Completed => Ok((at, gone)),
@@ -84,10 +84,10 @@ async fn end_of(bench: &mut Bench, id: JobId) -> Result<(DateTime<Utc>, DateTime
     }
 }
 
-async fn runs(plain: &Plain, ran: &mut Attempts, run: &mut Attempts) {
+async fn runs(baseline: &BaselineContainers, ran: &mut Series, run: &mut Series) {
     let started = Instant::now();
     let elapsed = || started.elapsed().as_secs_f64() * 1_000.0;
-    let mut all = stream::iter(0..JOBS).map(|_| run_plain(plain)).buffer_unordered(AT_ONCE as usize);
+    let mut all = stream::iter(0..JOBS).map(|_| run_baseline(baseline)).buffer_unordered(AT_ONCE as usize);
     let mut total = Ok(());
     while let Some(one) = all.next().await {
         if one.is_err() {
@@ -98,8 +98,8 @@ async fn runs(plain: &Plain, ran: &mut Attempts, run: &mut Attempts) {
     ran.add(total.map(|()| elapsed()).map_err(Failure::from));
 }
 
-async fn run_plain(plain: &Plain) -> Result<(), Failure> {
-    let mut command = plain.run();
-    command.args(["--rm", "--entrypoint=sh", plain.image(), "-c", "true"]);
+async fn run_baseline(baseline: &BaselineContainers) -> Result<(), Failure> {
+    let mut command = baseline.run();
+    command.args(["--rm", "--entrypoint=sh", baseline.image(), "-c", "true"]);
     containers::output(command).await.map(drop)
 }

@@ -1,15 +1,16 @@
-//! `job-end`: from a job's end, and from a cancel, to no container, beside `docker rm -f` of a plain container that sleeps.
+//! `job-end`: from a job's end, and from a cancel request, until its container is gone, compared with `docker rm -f` of a sleeping
+//! container.
 //!
-//! The far end is the engine's own `destroy` event, the near end a moment on the same host's clock: the final `state`
-//! event of a job that completes, the cancel's request, the start of the command.
+//! The end is the engine's `destroy` event. The start is, on the same host's clock, the final `state` event of a job that
+//! completes, the cancel request, or the start of the command.
 
 use protocol::EventData;
 
 use super::Bench;
 use crate::{
     Failure, clock,
-    containers::{self, Plain},
-    report::{Attempts, Unit},
+    containers::{self, BaselineContainers},
+    report::{Series, Unit},
     stack::{container_name, is_final},
 };
 
@@ -18,16 +19,16 @@ const CANCELLED: &str = "job: cancel to gone";
 const OTHER: &str = "docker rm -f";
 const AT_MOST: f64 = 2.0;
 
-/// Runs it.
+/// Runs the benchmark.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
-    let plain = bench.stack.plain()?;
-    let (mut completed, mut cancelled) = (Attempts::new(COMPLETED, Unit::Ms), Attempts::new(CANCELLED, Unit::Ms));
-    let mut other = Attempts::new(OTHER, Unit::Ms);
+    let baseline = bench.stack.baseline()?;
+    let (mut completed, mut cancelled) = (Series::new(COMPLETED, Unit::Ms), Series::new(CANCELLED, Unit::Ms));
+    let mut other = Series::new(OTHER, Unit::Ms);
     complete(bench).await?;
-    remove(bench, &plain).await?;
+    remove(bench, &baseline).await?;
     for _ in 0..bench.runs {
         completed.add(complete(bench).await);
-        other.add(remove(bench, &plain).await);
+        other.add(remove(bench, &baseline).await);
         cancelled.add(cancel(bench).await);
     }
     for side in [completed, cancelled, other] {
@@ -41,7 +42,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
 async fn complete(bench: &mut Bench) -> Result<f64, Failure> {
     let job = bench.stack.create("bench: end", None).await?;
     let last = bench.stack.events(job).await?.until(is_final).await?;
-    let gone = bench.destroyed.at(&container_name(job)).await?;
+    let gone = bench.destroyed.wait_for(&container_name(job)).await?;
     Ok(clock::milliseconds_between(last.at, gone))
 }
 
@@ -51,15 +52,15 @@ async fn cancel(bench: &mut Bench) -> Result<f64, Failure> {
     events.until(|data| matches!(data, EventData::ToolUse { .. })).await?;
     let asked = clock::wall();
     bench.stack.cancel(job).await?;
-    let gone = bench.destroyed.at(&container_name(job)).await?;
+    let gone = bench.destroyed.wait_for(&container_name(job)).await?;
     events.until(is_final).await?;
     Ok(clock::milliseconds_between(asked, gone))
 }
 
-async fn remove(bench: &mut Bench, plain: &Plain) -> Result<f64, Failure> {
-    let mut command = plain.run();
-    // Its name would be the engine's choice; the id is what it answers, so the name is asked for.
-    command.args(["--detach", "--entrypoint=sleep", plain.image(), "600"]);
+async fn remove(bench: &mut Bench, baseline: &BaselineContainers) -> Result<f64, Failure> {
+    let mut command = baseline.run();
+    // `docker run` prints the id, but destroy events are matched by name.
+    command.args(["--detach", "--entrypoint=sleep", baseline.image(), "600"]);
     let id = containers::output(command).await?;
     let mut command = containers::docker();
     command.args(["inspect", "--format={{.Name}}", &id]);
@@ -67,6 +68,6 @@ async fn remove(bench: &mut Bench, plain: &Plain) -> Result<f64, Failure> {
     let name = name.trim_start_matches('/');
     let asked = clock::wall();
     containers::remove(name).await?;
-    let gone = bench.destroyed.at(name).await?;
+    let gone = bench.destroyed.wait_for(name).await?;
     Ok(clock::milliseconds_between(asked, gone))
 }

@@ -1,5 +1,5 @@
-//! `job-start`: from `POST /api/jobs` to the worker's first model call, beside `docker run --rm` of the same image in the
-//! same posture, which runs `true`. One at a time, in turns; the first of each warms up and is not counted.
+//! `job-start`: from `POST /api/jobs` to the worker's first model call, compared with `docker run --rm` of the same image and
+//! posture running `true`. One at a time, alternating; the first of each is a warm-up.
 
 use std::time::Instant;
 
@@ -8,8 +8,8 @@ use protocol::EventData;
 use super::Bench;
 use crate::{
     Failure,
-    containers::{self, Plain},
-    report::{Attempts, Unit},
+    containers::{self, BaselineContainers},
+    report::{Series, Unit},
     stack::{container_name, is_final},
 };
 
@@ -18,16 +18,16 @@ const OTHER: &str = "docker run --rm … true";
 const BARE: &str = "docker version (the command line alone)";
 const AT_MOST: f64 = 1.1;
 
-/// Runs it.
+/// Runs the benchmark.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
-    let plain = bench.stack.plain()?;
+    let baseline = bench.stack.baseline()?;
     start_job(bench).await?;
-    run_plain(&plain).await?;
-    let (mut ours, mut other) = (Attempts::new(OURS, Unit::Ms), Attempts::new(OTHER, Unit::Ms));
-    let mut bare = Attempts::new(BARE, Unit::Ms);
+    run_baseline(&baseline).await?;
+    let (mut ours, mut other) = (Series::new(OURS, Unit::Ms), Series::new(OTHER, Unit::Ms));
+    let mut bare = Series::new(BARE, Unit::Ms);
     for _ in 0..bench.runs {
         ours.add(start_job(bench).await);
-        other.add(run_plain(&plain).await);
+        other.add(run_baseline(&baseline).await);
         bare.add(ask_version().await);
     }
     for side in [ours, other, bare] {
@@ -43,15 +43,15 @@ async fn start_job(bench: &mut Bench) -> Result<f64, Failure> {
     let mut events = bench.stack.events(job).await?;
     events.until(|data| matches!(data, EventData::LlmCall { .. })).await?;
     let taken = started.elapsed();
-    // What it leaves to do must not fall into the other side's time.
+    // The job's end must not overlap the next sample.
     events.until(is_final).await?;
-    bench.destroyed.at(&container_name(job)).await?;
+    bench.destroyed.wait_for(&container_name(job)).await?;
     Ok(taken.as_secs_f64() * 1_000.0)
 }
 
-async fn run_plain(plain: &Plain) -> Result<f64, Failure> {
-    let mut command = plain.run();
-    command.args(["--rm", "--entrypoint=true", plain.image()]);
+async fn run_baseline(baseline: &BaselineContainers) -> Result<f64, Failure> {
+    let mut command = baseline.run();
+    command.args(["--rm", "--entrypoint=true", baseline.image()]);
     let started = Instant::now();
     containers::output(command).await?;
     Ok(started.elapsed().as_secs_f64() * 1_000.0)

@@ -1,5 +1,6 @@
-//! The programs, one per file, and what each is given.
+//! The benchmark programs, one per file, and the context they share.
 
+pub(crate) mod agent_loop;
 pub(crate) mod api;
 pub(crate) mod contain;
 pub(crate) mod events;
@@ -10,22 +11,21 @@ pub(crate) mod job_end;
 pub(crate) mod job_start;
 pub(crate) mod replay;
 pub(crate) mod soak;
-pub(crate) mod turn;
 
-use crate::{containers::Destroyed, report::Report, stack::Stack, upstream::Upstream};
+use crate::{containers::DestroyEvents, report::Report, stack::Stack, upstream::Upstream};
 
-/// What a program works with.
+/// What a program runs with.
 pub(crate) struct Bench {
-    /// The Gantry that is measured.
+    /// The Gantry under test.
     pub(crate) stack: Stack,
-    /// The model provider, for a program that brings one.
+    /// The model provider, for programs that need one.
     pub(crate) upstream: Option<Upstream>,
-    /// When containers were destroyed.
-    pub(crate) destroyed: Destroyed,
-    /// Where the figures go.
+    /// The engine's destroy events.
+    pub(crate) destroyed: DestroyEvents,
+    /// The results.
     pub(crate) report: Report,
-    /// How often.
+    /// Number of runs; see each program.
     pub(crate) runs: u32,
-    /// How long, for what goes on for a time.
+    /// Duration, for programs that run for a given time.
     pub(crate) minutes: u32,
 }

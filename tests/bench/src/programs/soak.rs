@@ -1,6 +1,6 @@
-//! `soak`: many short jobs for `--minutes`, some of them cancelled, and what the orchestrator holds in memory meanwhile.
+//! `soak`: many short jobs for `--minutes`, some of them cancelled, and the orchestrator's resident memory over time.
 //!
-//! There is no other side: what is compared is the end with the first quarter. `--runs` is the number of jobs at once.
+//! The end is compared with the first quarter. `--runs` is the number of concurrent jobs.
 
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,13 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::Bench;
 use crate::{
     Failure,
-    containers::Destroyed,
-    report::{Attempts, Unit, resident_mb},
+    containers::DestroyEvents,
+    report::{Series, Unit, resident_mb},
     stack::{Stack, container_name, is_final},
 };
 
 const SAMPLE_EVERY: Duration = Duration::from_secs(10);
-/// Of so many jobs, one is cancelled.
+/// Every n-th job is cancelled.
 const CANCEL_ONE_OF: u64 = 5;
 
 const COMPLETED: &str = "job: request to completed";
@@ -30,25 +30,25 @@ const HALF: &str = "gantry serve, after half";
 const END: &str = "gantry serve, at the end";
 const MOST: &str = "gantry serve, most";
 
-/// What the jobs and the samples have told.
-struct Told {
-    completed: Attempts,
-    cancelled: Attempts,
+/// Series collected so far.
+struct Results {
+    completed: Series,
+    cancelled: Series,
     done: u32,
     curve: Vec<f64>,
 }
 
-/// Runs it.
+/// Runs the benchmark.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
-    let mut told = Told {
-        completed: Attempts::new(COMPLETED, Unit::Ms),
-        cancelled: Attempts::new(CANCELLED, Unit::Ms),
+    let mut results = Results {
+        completed: Series::new(COMPLETED, Unit::Ms),
+        cancelled: Series::new(CANCELLED, Unit::Ms),
         done: 0,
         curve: Vec::new(),
     };
     let length = Duration::from_mins(u64::from(bench.minutes));
-    soak(&bench.stack, &mut bench.destroyed, (bench.runs, length), &mut told).await?;
-    let Told { completed, cancelled, done, curve } = told;
+    soak(&bench.stack, &mut bench.destroyed, (bench.runs, length), &mut results).await?;
+    let Results { completed, cancelled, done, curve } = results;
     let at = |part: usize, of: usize| curve.get((curve.len().saturating_sub(1)) * part / of).copied();
     let most = curve.iter().copied().max_by(f64::total_cmp);
     let places = [(FIRST, at(0, 4)), (QUARTER, at(1, 4)), (HALF, at(2, 4)), (END, at(4, 4)), (MOST, most)];
@@ -58,7 +58,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     bench.report.side(single(DONE, Unit::Count, f64::from(done)));
     bench.report.side(completed);
     bench.report.side(cancelled);
-    let mut every = Attempts::new(CURVE, Unit::Mb);
+    let mut every = Series::new(CURVE, Unit::Mb);
     for sample in curve {
         every.add(Ok(sample));
     }
@@ -67,12 +67,12 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Keeps as many jobs under way as asked for, and samples; then lets them end.
+/// Keeps the requested number of jobs running and samples memory; then waits for the jobs to end.
 async fn soak(
     stack: &Stack,
-    destroyed: &mut Destroyed,
+    destroyed: &mut DestroyEvents,
     (at_once, length): (u32, Duration),
-    told: &mut Told,
+    results: &mut Results,
 ) -> Result<(), Failure> {
     let daemon = stack.process_id()?;
     let started = Instant::now();
@@ -86,30 +86,30 @@ async fn soak(
     tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         tokio::select! {
-            _ = tick.tick() => told.curve.push(resident_mb(daemon)?),
+            _ = tick.tick() => results.curve.push(resident_mb(daemon)?),
             ended = under_way.next() => {
                 let Some((cancel, ended)) = ended else { break };
                 let ended = gone(destroyed, ended).await;
-                told.done += u32::from(ended.is_ok());
-                if cancel { told.cancelled.add(ended) } else { told.completed.add(ended) }
+                results.done += u32::from(ended.is_ok());
+                if cancel { results.cancelled.add(ended) } else { results.completed.add(ended) }
                 if started.elapsed() < length {
                     under_way.push(next());
                 }
             }
         }
     }
-    told.curve.push(resident_mb(daemon)?);
+    results.curve.push(resident_mb(daemon)?);
     Ok(())
 }
 
-/// A job is done when its container is gone, too.
-async fn gone(destroyed: &mut Destroyed, ended: Result<(JobId, f64), Failure>) -> Result<f64, Failure> {
+/// Waits until the job's container is removed as well.
+async fn gone(destroyed: &mut DestroyEvents, ended: Result<(JobId, f64), Failure>) -> Result<f64, Failure> {
     let (job, taken) = ended?;
-    destroyed.at(&container_name(job)).await?;
+    destroyed.wait_for(&container_name(job)).await?;
     Ok(taken)
 }
 
-/// One job, and whether it was to be cancelled.
+/// Runs one job; returns whether it was to be cancelled.
 async fn one(stack: &Stack, cancel: bool) -> (bool, Result<(JobId, f64), Failure>) {
     (cancel, if cancel { cancelled(stack).await } else { completed(stack).await })
 }
@@ -131,8 +131,8 @@ async fn cancelled(stack: &Stack) -> Result<(JobId, f64), Failure> {
     Ok((job, asked.elapsed().as_secs_f64() * 1_000.0))
 }
 
-fn single(name: &'static str, unit: Unit, value: f64) -> Attempts {
-    let mut attempts = Attempts::new(name, unit);
+fn single(name: &'static str, unit: Unit, value: f64) -> Series {
+    let mut attempts = Series::new(name, unit);
     attempts.add(Ok(value));
     attempts
 }

@@ -1,11 +1,10 @@
-//! A worker played by the benchmark: events into a live job's own socket, with its token, while its real worker sleeps in
-//! a shell call.
+//! A simulated worker: sends requests on a live job's socket with its token while the real worker sleeps in a shell call.
 //!
-//! The token is read before the real worker opens its session, and the job's row is then made that of an attempt that needs no
-//! session, as those that an older version began: the benchmark has the database, which nothing in a container has.
+//! The token is read before the real worker opens its session. The job's row is then changed to that of an attempt that needs
+//! no session, as attempts begun by an older version; only the benchmark has access to the database.
 //!
-//! Owns the numbers of what it sends. The real worker's own come from then on too late, so such a job can only be
-//! cancelled.
+//! The simulated worker takes over the numbering of events, so the real worker's later events are ignored and such a job can
+//! only be cancelled.
 
 use std::time::Duration;
 
@@ -15,33 +14,33 @@ use sqlx::Connection as _;
 
 use crate::{Failure, database, stack::Stack};
 
-/// A played worker's container does nothing, so there may be many.
+/// The container only sleeps.
 const JOB_MEMORY_MB: u64 = 64;
-/// A token is there from before its container starts, which takes 100 ms and more, until its worker's first call.
-const TOKEN_POLL: Duration = Duration::from_millis(2);
+/// The token file exists from before the container starts, which takes at least 100 ms, until the worker's first call.
+const TOKEN_POLL_INTERVAL: Duration = Duration::from_millis(2);
 const TOKEN_TIMEOUT: Duration = Duration::from_mins(1);
-/// What a message of an agent may be long.
+/// Text of a typical message of an agent.
 const FILLER: &str = "The tests of the parser pass now; the next step is the printer, which still drops the last line.";
 
-/// A job that waits for its played worker.
-pub(crate) struct Candidate {
+/// A job whose worker has not been replaced yet.
+pub(crate) struct PendingWorker {
     job: JobId,
     token: String,
 }
 
-/// The played worker.
-pub(crate) struct Hand {
-    /// Its job.
+/// A simulated worker attached to a job.
+pub(crate) struct SimulatedWorker {
+    /// The job.
     pub(crate) job: JobId,
     client: Client,
     url: String,
     token: String,
-    /// The last number before it took over.
+    /// Number of the last event of the real worker.
     before: u64,
     last: u64,
 }
 
-impl Candidate {
+impl PendingWorker {
     /// Creates a job and waits for its token.
     pub(crate) async fn create(stack: &Stack, prompt: &str, limits: LimitsRequest) -> Result<Self, Failure> {
         let job = stack.create(prompt, Some(limits)).await?;
@@ -50,7 +49,7 @@ impl Candidate {
             loop {
                 match std::fs::read_to_string(&file) {
                     Ok(token) => return token.trim().to_owned(),
-                    Err(_) => tokio::time::sleep(TOKEN_POLL).await,
+                    Err(_) => tokio::time::sleep(TOKEN_POLL_INTERVAL).await,
                 }
             }
         };
@@ -58,12 +57,12 @@ impl Candidate {
         Ok(Self { job, token })
     }
 
-    /// Its job.
+    /// The job's id.
     pub(crate) const fn job(&self) -> JobId {
         self.job
     }
 
-    /// A client on the job's socket whose connection has the limits of a worker's session.
+    /// Connects to the job's socket with the limits of a worker session.
     pub(crate) async fn connect(&self, stack: &Stack) -> Result<Client, Failure> {
         let mut database = database::open(&stack.database()).await?;
         let open = "UPDATE jobs SET session_attempt = NULL WHERE id = ?";
@@ -76,39 +75,39 @@ impl Candidate {
     }
 }
 
-impl Hand {
-    /// Creates a job for it, and waits for its token. It lives once [`Hand::take`] has it.
-    pub(crate) async fn create(stack: &Stack) -> Result<Candidate, Failure> {
+impl SimulatedWorker {
+    /// Creates a job and waits for its token; [`SimulatedWorker::attach`] then replaces its worker.
+    pub(crate) async fn create(stack: &Stack) -> Result<PendingWorker, Failure> {
         let limits = LimitsRequest { memory_mb: Some(JOB_MEMORY_MB), ..LimitsRequest::default() };
-        Candidate::create(stack, "bench: sleep", limits).await
+        PendingWorker::create(stack, "bench: sleep", limits).await
     }
 
-    /// Waits until the job's worker sleeps, and takes its place.
-    pub(crate) async fn take(stack: &Stack, candidate: Candidate) -> Result<Self, Failure> {
-        let job = candidate.job;
+    /// Waits until the job's worker sleeps, and replaces it.
+    pub(crate) async fn attach(stack: &Stack, pending: PendingWorker) -> Result<Self, Failure> {
+        let job = pending.job;
         stack.events(job).await?.until(|data| matches!(data, EventData::ToolUse { .. })).await?;
-        let client = candidate.connect(stack).await?;
-        let token = candidate.token;
+        let client = pending.connect(stack).await?;
+        let token = pending.token;
         let url = format!("http://localhost/worker/{job}/events");
-        let mut hand = Self { job, client, url, token, before: 0, last: 0 };
-        // The number 1 was given long ago, so the answer is the last that was.
+        let mut worker = Self { job, client, url, token, before: 0, last: 0 };
+        // Event 1 is a duplicate, so the acknowledgement carries the last number.
         let known = vec![WorkerEvent { client_seq: 1, data: message(1) }];
-        hand.last = hand.post(&EventBatch { events: known }).await?.last_client_seq;
-        hand.before = hand.last;
-        Ok(hand)
+        worker.last = worker.post(&EventBatch { events: known }).await?.last_client_seq;
+        worker.before = worker.last;
+        Ok(worker)
     }
 
-    /// The number of the last event before its own.
+    /// Number of the last event of the real worker.
     pub(crate) const fn before(&self) -> u64 {
         self.before
     }
 
-    /// The number of the last event that is stored.
+    /// Number of the last stored event.
     pub(crate) const fn last(&self) -> u64 {
         self.last
     }
 
-    /// Sends the next `count` in one batch and returns when they are stored. Each says its number.
+    /// Sends the next `count` events, each with its number in the text, in one batch; returns when they are stored.
     pub(crate) async fn send(&mut self, count: u64) -> Result<(), Failure> {
         let numbers = self.last + 1..=self.last + count;
         let events = numbers.map(|client_seq| WorkerEvent { client_seq, data: message(client_seq) }).collect();
@@ -120,7 +119,7 @@ impl Hand {
         Ok(())
     }
 
-    /// Makes a model call as the worker makes it, and returns the answer.
+    /// Makes a model call as the worker does, and returns the answer.
     pub(crate) async fn complete(&self, request: &serde_json::Value) -> Result<serde_json::Value, Failure> {
         let url = format!("http://localhost/worker/{}/llm/complete", self.job);
         let response = self.client.post(url).bearer_auth(&self.token).json(request).send().await?;
@@ -152,12 +151,12 @@ fn message(number: u64) -> EventData {
     EventData::Message { role: MessageRole::Assistant, content: format!("{number} {FILLER}") }
 }
 
-/// The same message as the store keeps it.
+/// The event data of message `number` as the store encodes it.
 pub(crate) fn stored_message(number: u64) -> String {
     serde_json::json!({"role": "assistant", "content": format!("{number} {FILLER}")}).to_string()
 }
 
-/// The number that a played worker's event says.
+/// Extracts the number from a simulated worker's event.
 pub(crate) fn number(data: &EventData) -> Option<u64> {
     match data {
         EventData::Message { role: MessageRole::Assistant, content } => content.split_once(' ')?.0.parse().ok(),

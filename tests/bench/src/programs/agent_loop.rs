@@ -1,8 +1,8 @@
-//! `loop`: one tool turn of the agent's loop with a model that answers at once, beside a bare round trip on the same
+//! `loop`: one tool turn of the agent loop with a model that answers at once, compared with a bare HTTP round trip on the same
 //! socket.
 //!
 //! A turn is a model call and a call of `echo`, both from the worker to the orchestrator and back, each recorded before
-//! its answer is used. A job makes 200 and then sleeps, so that its socket is there for the other side.
+//! its answer is used. A job makes 200 turns and then sleeps, so that its socket stays available for the round trips.
 
 use std::time::Instant;
 
@@ -12,22 +12,22 @@ use reqwest::Client;
 use super::Bench;
 use crate::{
     Failure, clock,
-    hand::Candidate,
-    report::{Attempts, Unit},
+    report::{Series, Unit},
+    simulated_worker::PendingWorker,
     stack::{Stack, container_name},
 };
 
 const OURS: &str = "one tool turn, mean of a job's 200";
 const OTHER: &str = "GET /health on its socket, mean of 200";
-/// As `assets/script.yaml` has it.
+/// The number of turns in `assets/script.yaml`.
 const TURNS: u32 = 200;
 const MAX_ITERATIONS: u32 = 250;
 const AT_MOST: f64 = 5.0;
 const AT_MOST_MS: f64 = 1.0;
 
-/// Runs it.
+/// Runs the benchmark.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
-    let (mut ours, mut other) = (Attempts::new(OURS, Unit::Ms), Attempts::new(OTHER, Unit::Ms));
+    let (mut ours, mut other) = (Series::new(OURS, Unit::Ms), Series::new(OTHER, Unit::Ms));
     for _ in 0..bench.runs {
         let job = one_job(bench, &mut other).await;
         ours.add(job);
@@ -39,28 +39,28 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn one_job(bench: &mut Bench, other: &mut Attempts) -> Result<f64, Failure> {
+async fn one_job(bench: &mut Bench, other: &mut Series) -> Result<f64, Failure> {
     let limits = LimitsRequest { max_iterations: Some(MAX_ITERATIONS), ..LimitsRequest::default() };
-    let candidate = Candidate::create(&bench.stack, "bench: loop", limits).await?;
-    let job = candidate.job();
+    let pending = PendingWorker::create(&bench.stack, "bench: loop", limits).await?;
+    let job = pending.job();
     let turn = turns(bench, job).await;
     if turn.is_ok() {
-        other.add(round_trips(&bench.stack, &candidate).await);
+        other.add(round_trips(&bench.stack, &pending).await);
     }
-    // A job that failed is gone already: that is told by its turns.
+    // A failed job cannot be cancelled; the error of its turns is the one to report.
     let cancelled = bench.stack.cancel(job).await;
     let turn = turn?;
     cancelled?;
-    bench.destroyed.at(&container_name(job)).await?;
+    bench.destroyed.wait_for(&container_name(job)).await?;
     Ok(turn)
 }
 
-/// From the first model call to the one after the last turn, by the orchestrator's own record of them.
+/// Time from the first model call to the one after the last turn, by the timestamps of the recorded events.
 async fn turns(bench: &Bench, job: protocol::JobId) -> Result<f64, Failure> {
     let mut events = bench.stack.events(job).await?;
     let first = events.until(|data| matches!(data, EventData::LlmCall { .. })).await?.at;
     let (mut last, mut calls, mut results) = (first, 0, 0);
-    // Results come in batches, so after model calls that followed them.
+    // Results are sent in batches, so they may arrive after later model calls.
     while calls < TURNS || results < TURNS {
         let wanted = |data: &EventData| matches!(data, EventData::LlmCall { .. } | EventData::ToolResult { .. });
         let event = events.until(wanted).await?;
@@ -73,9 +73,9 @@ async fn turns(bench: &Bench, job: protocol::JobId) -> Result<f64, Failure> {
     Ok(clock::milliseconds_between(first, last) / f64::from(TURNS))
 }
 
-/// The mean of as many round trips as the job made turns, on one connection of the session.
-async fn round_trips(stack: &Stack, candidate: &Candidate) -> Result<f64, Failure> {
-    let client = candidate.connect(stack).await?;
+/// Mean of as many round trips as the job made turns, on one connection of the session.
+async fn round_trips(stack: &Stack, pending: &PendingWorker) -> Result<f64, Failure> {
+    let client = pending.connect(stack).await?;
     let started = Instant::now();
     for _ in 0..TURNS {
         round_trip(&client).await?;
