@@ -4,7 +4,6 @@
 
 mod doors;
 mod hold;
-mod models;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -17,7 +16,6 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use hold::{HoldError, is_served};
-pub use models::ModelsError;
 
 use self::{
     doors::{Doors, Front, Scraped, answer, listen},
@@ -41,7 +39,7 @@ use crate::{
         server::raise_descriptor_limit,
         worker::{self, WorkerApi, WorkerApiParts},
     },
-    llm::Gateway,
+    llm::{Gateway, GatewayError},
     store::{Kept, Store, StoreError},
     telemetry::metrics::Metrics,
     tools::HostTools,
@@ -78,7 +76,7 @@ pub enum ServeError {
     Key(#[from] KeyError),
     /// A model's settings.
     #[error(transparent)]
-    Model(#[from] ModelsError),
+    Model(#[from] GatewayError),
     /// A built-in tool is wrong.
     #[error(transparent)]
     Tool(#[from] agent::RegisterError),
@@ -188,7 +186,7 @@ impl App {
         let metrics = Metrics::default();
         let (store, instance) = open_store(&config, &metrics).await?;
         let key = Arc::new(SigningKey::load(config.jwt_secret.as_ref(), &config.data_dir)?);
-        let gateway = Arc::new(Gateway::new(models::settings(&config.llm)?).map_err(ModelsError::from)?);
+        let gateway = Arc::new(Gateway::new(&config.llm)?);
         let tools = Arc::new(HostTools::new(store.control(), clock.clone(), config.tool_rates.clone())?);
         let tokens = WorkerTokens::new(Arc::clone(&key), instance);
         let ceiling = ceiling(&config, &tools);

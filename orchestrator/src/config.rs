@@ -23,7 +23,7 @@ use secrecy::{ExposeSecret, SecretString};
 pub use environment::Environment;
 use layers::Layers;
 pub use layers::{ConfigError, Setting};
-pub use model::{LlmKind, LlmProvider, LlmSettings, ModelPrice};
+pub use model::{LlmSettings, ModelPrice, ProviderKind, ProviderSettings};
 pub use sandbox::{SandboxMode, SandboxSettings, Transport};
 pub use url::mask_urls;
 

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     auth::SigningKey,
-    config::{Config, Environment, LlmKind, LlmProvider, SandboxMode, mask_urls},
+    config::{Config, Environment, ProviderKind, ProviderSettings, SandboxMode, mask_urls},
     engine::{Docker, DockerSettings, Engine as _, ReadinessReason, SandboxReadiness},
     store::{Store, StoreError},
 };
@@ -283,9 +283,9 @@ async fn model(config: &Config) -> Check {
         let advice = "set GANTRY_LLM_PROVIDER, GANTRY_LLM_MODEL and GANTRY_LLM_API_KEY to use a real model";
         return Check::note("model", "the built-in demo script", advice);
     }
-    match &provider.kind {
-        LlmKind::Scripted { script: None } => Check::ok("model", "the built-in demo script"),
-        LlmKind::Scripted { script: Some(path) } => match std::fs::read_to_string(path) {
+    match (provider.kind, &provider.script) {
+        (ProviderKind::Scripted, None) => Check::ok("model", "the built-in demo script"),
+        (ProviderKind::Scripted, Some(path)) => match std::fs::read_to_string(path) {
             Ok(_) => Check::ok("model", format!("the script {}", path.display())),
             Err(error) => Check::failed(
                 "model",
@@ -293,12 +293,12 @@ async fn model(config: &Config) -> Check {
                 "set GANTRY_LLM_SCRIPT to a readable file",
             ),
         },
-        LlmKind::OpenAi | LlmKind::Anthropic | LlmKind::Ollama => reach(provider).await,
+        (ProviderKind::OpenAi | ProviderKind::Anthropic | ProviderKind::Ollama, _) => reach(provider).await,
     }
 }
 
 /// Any answer at all will do; only a completion would prove the key, and that costs.
-async fn reach(provider: &LlmProvider) -> Check {
+async fn reach(provider: &ProviderSettings) -> Check {
     let found = format!("{} at {}", provider.model, mask_urls(&provider.base_url));
     let client = reqwest::Client::builder().timeout(REACH_TIMEOUT).build();
     let answer = match client {
@@ -306,7 +306,7 @@ async fn reach(provider: &LlmProvider) -> Check {
         Err(error) => Err(error),
     };
     match answer {
-        Ok(_) if provider.kind == LlmKind::OpenAi && has_no_path(&provider.base_url) => Check::note(
+        Ok(_) if provider.kind == ProviderKind::OpenAi && has_no_path(&provider.base_url) => Check::note(
             "model",
             format!("{found} (reached; the key is not tried)"),
             "the URL of an OpenAI-compatible endpoint mostly ends in /v1: if models are not found, add it to GANTRY_LLM_BASE_URL",
@@ -314,7 +314,7 @@ async fn reach(provider: &LlmProvider) -> Check {
         Ok(_) => Check::ok("model", format!("{found} (reached; the key is not tried)")),
         Err(error) => {
             let cause = with_sources(&error.without_url());
-            Check::failed("model", format!("{found}: {cause}"), way_there(&provider.kind))
+            Check::failed("model", format!("{found}: {cause}"), way_there(provider.kind))
         }
     }
 }
@@ -328,9 +328,9 @@ fn with_sources(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-fn way_there(kind: &LlmKind) -> &'static str {
+fn way_there(kind: ProviderKind) -> &'static str {
     match kind {
-        LlmKind::Ollama => {
+        ProviderKind::Ollama => {
             "check GANTRY_LLM_BASE_URL; seen from a container, Ollama must listen beyond 127.0.0.1: start it with \
              OLLAMA_HOST set to the bridge's address, such as 172.17.0.1"
         }

@@ -48,11 +48,11 @@ mod tests {
     use std::io;
 
     use super::*;
-    use crate::app::ModelsError;
+    use crate::llm::GatewayError;
 
     #[test]
     fn a_wrong_setting_that_shows_late_is_told_as_one() {
-        let script = ModelsError::ScriptFile { path: "/s.yaml".into(), source: io::Error::other("gone") };
+        let script = GatewayError::ScriptFile { path: "/s.yaml".into(), source: io::Error::other("gone") };
         let error = ended(&script.into());
         assert_eq!(error.exit(), Exit::Usage);
         assert_eq!(error.to_string(), "GANTRY_LLM_SCRIPT: /s.yaml cannot be read: gone");

@@ -12,48 +12,112 @@ use super::{ConfigError, layers::Layers, url::mask_urls};
 /// A primary and this many behind it.
 const MAX_FAILOVER_PROVIDERS: usize = 8;
 
-/// A provider's wire.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LlmKind {
+/// Completion tokens of a request that names no limit, and the most that one gets, unless the operator sets another number.
+const DEFAULT_MAX_OUTPUT_TOKENS: u64 = 16_384;
+/// The context of most hosted models.
+const DEFAULT_CONTEXT_TOKENS: u64 = 128_000;
+/// Ollama reserves memory for the whole context when it loads a model.
+const DEFAULT_OLLAMA_CONTEXT_TOKENS: u64 = 32_768;
+const DEFAULT_TIMEOUT_SECONDS: u64 = 120;
+const DEFAULT_MAX_CONCURRENT: u32 = 16;
+
+/// Which kind of server a provider is: its wire format and its defaults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ProviderKind {
     /// OpenAI-compatible chat completions.
     OpenAi,
     /// Anthropic messages.
     Anthropic,
-    /// Ollama.
+    /// Ollama chat.
     Ollama,
-    /// A script; the built-in demo when no file is named.
-    Scripted {
-        /// The YAML file.
-        script: Option<PathBuf>,
-    },
+    /// A script that this process serves to itself.
+    Scripted,
 }
 
-/// One way to a model.
+impl ProviderKind {
+    /// Every kind by its name in the configuration.
+    pub const NAMES: [(&str, Self); 4] = [
+        ("openai", Self::OpenAi),
+        ("anthropic", Self::Anthropic),
+        ("ollama", Self::Ollama),
+        ("scripted", Self::Scripted),
+    ];
+
+    /// The name in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OpenAi => "openai",
+            Self::Anthropic => "anthropic",
+            Self::Ollama => "ollama",
+            Self::Scripted => "scripted",
+        }
+    }
+
+    /// The base URL when none is configured; empty for a script.
+    pub const fn default_base_url(self) -> &'static str {
+        match self {
+            Self::OpenAi => "https://api.openai.com/v1",
+            Self::Anthropic => "https://api.anthropic.com/v1",
+            Self::Ollama => "http://127.0.0.1:11434",
+            Self::Scripted => "",
+        }
+    }
+
+    /// The context size when none is configured.
+    pub const fn default_context_tokens(self) -> u64 {
+        match self {
+            Self::Ollama => DEFAULT_OLLAMA_CONTEXT_TOKENS,
+            Self::OpenAi | Self::Anthropic | Self::Scripted => DEFAULT_CONTEXT_TOKENS,
+        }
+    }
+}
+
+/// One model provider.
 #[derive(Clone)]
-pub struct LlmProvider {
-    /// Names it in records and the log: its wire, with its place in the failover list.
+pub struct ProviderSettings {
+    /// The name in records and the log: the kind, with its place in the failover list.
     pub name: String,
-    /// Its wire.
-    pub kind: LlmKind,
-    /// Where it answers; empty for a script.
+    /// Its kind.
+    pub kind: ProviderKind,
+    /// Where it is reached; empty for a script.
     pub base_url: String,
-    /// Its key.
+    /// The API key, if the provider needs one.
     pub api_key: Option<SecretString>,
-    /// The model asked for.
+    /// The model that is asked unless a job names another.
     pub model: String,
-    /// One call's limit.
+    /// The script's YAML file; none for the built-in demo. Only for [`ProviderKind::Scripted`].
+    pub script: Option<PathBuf>,
+    /// The longest wait for the first byte of an answer and between two reads of it.
     pub timeout_seconds: u64,
-    /// Calls at once.
+    /// Calls in flight at once.
     pub max_concurrent: u32,
-    /// Completions are clamped to it; none leaves it to the gateway.
-    pub max_output_tokens: Option<u64>,
-    /// The model's context; none leaves it to the gateway.
-    pub context_tokens: Option<u64>,
+    /// Upper bound of a request's completion tokens.
+    pub max_output_tokens: u64,
+    /// The model's context size in tokens.
+    pub context_tokens: u64,
 }
 
-impl fmt::Debug for LlmProvider {
+impl ProviderSettings {
+    /// A provider with the defaults of its kind.
+    pub fn new(name: impl Into<String>, kind: ProviderKind, model: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            kind,
+            base_url: kind.default_base_url().to_owned(),
+            api_key: None,
+            model: model.into(),
+            script: None,
+            timeout_seconds: DEFAULT_TIMEOUT_SECONDS,
+            max_concurrent: DEFAULT_MAX_CONCURRENT,
+            max_output_tokens: DEFAULT_MAX_OUTPUT_TOKENS,
+            context_tokens: kind.default_context_tokens(),
+        }
+    }
+}
+
+impl fmt::Debug for ProviderSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LlmProvider")
+        f.debug_struct("ProviderSettings")
             .field("name", &self.name)
             .field("kind", &self.kind)
             .field("base_url", &mask_urls(&self.base_url))
@@ -70,9 +134,9 @@ pub struct ModelPrice {
     pub input_usd_per_million_tokens: f64,
     /// Completion tokens.
     pub output_usd_per_million_tokens: f64,
-    /// Prompt tokens from the cache; as `input` when left out.
+    /// Prompt tokens read from the provider's cache; derived from `input` when left out.
     pub cache_read_usd_per_million_tokens: Option<f64>,
-    /// Prompt tokens into the cache; as `input` when left out.
+    /// Prompt tokens written to the provider's cache; derived from `input` when left out.
     pub cache_write_usd_per_million_tokens: Option<f64>,
 }
 
@@ -80,9 +144,9 @@ pub struct ModelPrice {
 #[derive(Debug, Clone)]
 pub struct LlmSettings {
     /// Asked first.
-    pub primary: LlmProvider,
+    pub primary: ProviderSettings,
     /// Asked in this order when the one before cannot answer.
-    pub failover: Vec<LlmProvider>,
+    pub failover: Vec<ProviderSettings>,
     /// Models that a job may ask for besides the default.
     pub models: Vec<String>,
     /// Overrides by model name or its prefix.
@@ -92,17 +156,6 @@ pub struct LlmSettings {
     /// Nobody chose a provider: the demo script answers, and the log says how to set one.
     pub is_demo: bool,
 }
-
-#[derive(Clone, Copy)]
-enum Wire {
-    OpenAi,
-    Anthropic,
-    Ollama,
-    Scripted,
-}
-
-const WIRES: [(&str, Wire); 4] =
-    [("openai", Wire::OpenAi), ("anthropic", Wire::Anthropic), ("ollama", Wire::Ollama), ("scripted", Wire::Scripted)];
 
 pub(super) fn read(l: &mut Layers<'_>) -> Result<LlmSettings, ConfigError> {
     let chosen = l.is_set("llm.provider");
@@ -135,49 +188,40 @@ pub(super) fn read(l: &mut Layers<'_>) -> Result<LlmSettings, ConfigError> {
     })
 }
 
-fn provider(l: &mut Layers<'_>, at: &str, place: Option<usize>) -> Result<LlmProvider, ConfigError> {
+fn provider(l: &mut Layers<'_>, at: &str, place: Option<usize>) -> Result<ProviderSettings, ConfigError> {
     let key = |name: &str| format!("{at}.{name}");
-    let wire = l.choice(&key("provider"), "scripted", &WIRES)?;
-    let (word, default_url) = match wire {
-        Wire::OpenAi => ("openai", "https://api.openai.com/v1"),
-        Wire::Anthropic => ("anthropic", "https://api.anthropic.com/v1"),
-        Wire::Ollama => ("ollama", "http://127.0.0.1:11434"),
-        Wire::Scripted => ("scripted", ""),
-    };
+    let kind = l.choice(&key("provider"), "scripted", &ProviderKind::NAMES)?;
+    let (word, default_url) = (kind.as_str(), kind.default_base_url());
     let name = place.map_or_else(|| word.to_owned(), |place| format!("{word}-{}", place + 2));
     let base_url = l.text(&key("base_url"), default_url)?;
     let is_http = base_url.starts_with("http://") || base_url.starts_with("https://");
-    if !matches!(wire, Wire::Scripted) && !is_http {
+    if kind != ProviderKind::Scripted && !is_http {
         return Err(l.wrong(&key("base_url"), "must start with http:// or https://"));
     }
     let api_key = l.secret(&key("api_key"))?;
-    if api_key.is_none() && base_url == default_url && matches!(wire, Wire::OpenAi | Wire::Anthropic) {
+    if api_key.is_none() && base_url == default_url && matches!(kind, ProviderKind::OpenAi | ProviderKind::Anthropic) {
         return Err(l.wrong(&key("api_key"), format!("must be set to use {word} at {default_url}")));
     }
-    let model = match wire {
-        Wire::Scripted => l.text(&key("model"), "scripted")?,
+    let model = match kind {
+        ProviderKind::Scripted => l.text(&key("model"), "scripted")?,
         _ => {
             l.optional(&key("model"))?.ok_or_else(|| l.wrong(&key("model"), format!("must name a model of {word}")))?
         }
     };
     let script = l.optional(&key("script"))?.map(PathBuf::from);
-    let kind = match (wire, script) {
-        (Wire::Scripted, script) => LlmKind::Scripted { script },
-        (_, Some(_)) => return Err(l.wrong(&key("script"), "only for the provider scripted")),
-        (Wire::OpenAi, None) => LlmKind::OpenAi,
-        (Wire::Anthropic, None) => LlmKind::Anthropic,
-        (Wire::Ollama, None) => LlmKind::Ollama,
-    };
-    Ok(LlmProvider {
-        name,
-        kind,
+    if kind != ProviderKind::Scripted && script.is_some() {
+        return Err(l.wrong(&key("script"), "only for the provider scripted"));
+    }
+    let defaults = ProviderSettings::new(name, kind, model);
+    Ok(ProviderSettings {
         base_url,
         api_key,
-        model,
-        timeout_seconds: l.whole(&key("timeout_seconds"), 120, 1..=3600)?,
-        max_concurrent: l.small(&key("max_concurrent"), 16, 1..=1000)?,
-        max_output_tokens: optional_count(l, &key("max_output_tokens"))?,
-        context_tokens: optional_count(l, &key("context_tokens"))?,
+        script,
+        timeout_seconds: l.whole(&key("timeout_seconds"), defaults.timeout_seconds, 1..=3600)?,
+        max_concurrent: l.small(&key("max_concurrent"), defaults.max_concurrent, 1..=1000)?,
+        max_output_tokens: optional_count(l, &key("max_output_tokens"))?.unwrap_or(defaults.max_output_tokens),
+        context_tokens: optional_count(l, &key("context_tokens"))?.unwrap_or(defaults.context_tokens),
+        ..defaults
     })
 }
 

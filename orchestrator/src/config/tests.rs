@@ -30,7 +30,7 @@ fn nothing_set_is_a_demo_on_loopback() {
     assert_eq!((config.max_parallel_jobs, config.max_parallel_jobs_per_user), (5, 5));
     assert_eq!(config.llm.outage_patience_seconds, 300);
     assert_eq!((config.stuck_after_seconds, config.lease_seconds, config.worker_patience_seconds), (300, 30, 120));
-    assert_eq!(config.llm.primary.kind, LlmKind::Scripted { script: None });
+    assert_eq!(config.llm.primary.kind, ProviderKind::Scripted);
     assert!(config.llm.is_demo);
     assert_eq!(config.limits_ceiling.timeout_seconds, 86_400);
     assert!(config.warnings.is_empty(), "{:?}", config.warnings);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::settings::ErrorKind;
+use super::error::ErrorKind;
 
 const MAX_MESSAGE_CHARS: usize = 400;
 
@@ -49,7 +49,7 @@ impl Fault {
 
     /// Whether the provider was not asked.
     pub(super) fn is_local(&self) -> bool {
-        matches!(self.kind, ErrorKind::Busy | ErrorKind::CircuitOpen)
+        matches!(self.kind, ErrorKind::QueueTimeout | ErrorKind::CircuitOpen)
     }
 
     /// Whether asking again later may help. If not, and every provider refuses so, somebody has to act: top up a quota,

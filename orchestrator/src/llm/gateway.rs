@@ -12,14 +12,14 @@ use super::{
     arguments::tokens_of_bytes,
     breaker::Caller,
     call_ids,
-    circuit::BreakerState,
+    circuit::{BreakerSettings, BreakerState},
+    error::{ErrorKind, GatewayError},
     fault::{Fault, Next},
-    price::PriceOverride,
+    price::PriceTable,
     provider::{Asked, Progress, Provider, add},
     retry::RetrySettings,
-    settings::{ErrorKind, GatewayError, GatewaySettings},
 };
-use crate::domain::budget::Quote;
+use crate::{config::LlmSettings, domain::budget::Quote};
 
 /// What a message is beside its text, in bytes: its role and what separates it from the next.
 const MESSAGE_BYTES: usize = 16;
@@ -28,7 +28,7 @@ const MESSAGE_BYTES: usize = 16;
 pub struct Gateway {
     primary: Provider,
     failover: Vec<Provider>,
-    prices: Vec<PriceOverride>,
+    prices: PriceTable,
     retry: RetrySettings,
 }
 
@@ -49,12 +49,12 @@ pub struct Answer {
     /// What the model said; its usage is this answer's alone.
     pub completion: Completion,
     /// What the call took, failed tries included.
-    pub spent: Spent,
+    pub cost: CallCost,
 }
 
 /// What a call took, all tries together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spent {
+pub struct CallCost {
     /// The provider that answered, or was asked last.
     pub provider: String,
     /// Its model.
@@ -74,7 +74,7 @@ pub struct AskError {
     /// Why, and who acts next.
     pub failure: Failure,
     /// What it took all the same.
-    pub spent: Spent,
+    pub cost: CallCost,
     /// Whether any provider was asked. If not, there is nothing to record.
     pub reached_provider: bool,
 }
@@ -83,7 +83,7 @@ pub struct AskError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// The caller waits and asks again: a rate limit, an outage, or a circuit or queue of this process.
-    #[error("{}: {message}", .kind.for_people())]
+    #[error("{}: {message}", .kind.as_phrase())]
     RateLimited {
         /// What it was.
         kind: ErrorKind,
@@ -125,12 +125,25 @@ pub struct ProviderHealth {
 }
 
 impl Gateway {
-    /// Builds it, whole. Asks nobody.
-    pub fn new(settings: GatewaySettings) -> Result<Self, GatewayError> {
-        let mut providers = settings.providers.into_iter().map(|provider| Provider::new(provider, settings.breaker));
-        let primary = providers.next().ok_or(GatewayError::NoProvider)??;
-        let failover = providers.collect::<Result<_, _>>()?;
-        Ok(Self { primary, failover, prices: settings.prices, retry: settings.retry })
+    /// Builds it from the configuration. Contacts no provider.
+    pub fn new(settings: &LlmSettings) -> Result<Self, GatewayError> {
+        Self::with_policies(settings, RetrySettings::default(), BreakerSettings::default())
+    }
+
+    fn with_policies(
+        settings: &LlmSettings,
+        retry: RetrySettings,
+        breaker: BreakerSettings,
+    ) -> Result<Self, GatewayError> {
+        let provider = |settings| Provider::new(settings, breaker);
+        let primary = provider(&settings.primary)?;
+        let failover = settings.failover.iter().map(provider).collect::<Result<_, _>>()?;
+        Ok(Self { primary, failover, prices: PriceTable::new(&settings.prices), retry })
+    }
+
+    /// Whether calls of this model at the primary provider have a price.
+    pub fn has_price(&self, model: &str) -> bool {
+        self.primary.price(model, &self.prices).is_some()
     }
 
     /// The context of the model that is asked first.
@@ -212,7 +225,7 @@ impl Gateway {
             match result {
                 Ok(mut completion) => {
                     call_ids::make_unique(&request.messages, &mut completion.tool_calls);
-                    return Ok(Answer { completion, spent: bill.settle(provider, model) });
+                    return Ok(Answer { completion, cost: bill.settle(provider, model) });
                 }
                 Err(fault) => {
                     let is_final = fault.next == Next::GiveUp;
@@ -223,7 +236,7 @@ impl Gateway {
                 }
             }
         }
-        Err(AskError { failure: failure(faults), spent: bill.settle(last.0, last.1), reached_provider })
+        Err(AskError { failure: failure(faults), cost: bill.settle(last.0, last.1), reached_provider })
     }
 
     fn providers(&self) -> impl Iterator<Item = &Provider> {
@@ -327,8 +340,8 @@ impl Bill {
         self.cost_micro_usd = self.cost_micro_usd.zip(cost).map(|(sum, cost)| sum.saturating_add(cost));
     }
 
-    fn settle(self, provider: &Provider, model: &str) -> Spent {
-        Spent {
+    fn settle(self, provider: &Provider, model: &str) -> CallCost {
+        CallCost {
             provider: provider.name.clone(),
             model: model.to_owned(),
             usage: self.usage,

@@ -1,27 +1,31 @@
-//! What tokens cost: a small table of well-known models, and the operator's own prices before it. Never guesses: a
-//! model it does not know has no price. Money is in micro-dollars.
+//! Token prices: a table of well-known models, and the operator's own prices, which take precedence. Money is in
+//! micro-dollars. Never guesses: a model that neither knows has no price.
+
+use std::collections::BTreeMap;
 
 use protocol::TokenUsage;
 
+use crate::config::{ModelPrice, ProviderKind};
+
 /// Micro-dollars per million tokens: 2 500 000 is $2.50 per million.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Price {
-    /// Prompt tokens that came from no cache.
-    pub input: u64,
+pub(super) struct Price {
+    /// Prompt tokens that were neither read from nor written to a cache.
+    pub(super) input: u64,
     /// Completion tokens.
-    pub output: u64,
+    pub(super) output: u64,
     /// Prompt tokens read from the provider's cache.
-    pub cache_read: u64,
+    pub(super) cache_read: u64,
     /// Prompt tokens written to the provider's cache.
-    pub cache_write: u64,
+    pub(super) cache_write: u64,
 }
 
 impl Price {
-    /// Nothing costs anything: one's own machine.
-    pub const FREE: Self = Self { input: 0, output: 0, cache_read: 0, cache_write: 0 };
+    /// The price of models that run on the operator's own machine.
+    pub(super) const FREE: Self = Self { input: 0, output: 0, cache_read: 0, cache_write: 0 };
 
-    /// What a call costs in micro-dollars, rounded up.
-    pub fn cost_micro_usd(&self, usage: &TokenUsage) -> i64 {
+    /// The cost of a call in micro-dollars, rounded up.
+    pub(super) fn cost_micro_usd(&self, usage: &TokenUsage) -> i64 {
         let cached = usage.cache_read_tokens.saturating_add(usage.cache_write_tokens);
         let parts = [
             (usage.input_tokens.saturating_sub(cached), self.input),
@@ -34,21 +38,28 @@ impl Price {
     }
 }
 
-/// The operator's price for the models whose name starts so.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PriceOverride {
-    /// The beginning of the model's name.
-    pub model_prefix: String,
-    /// Its price.
-    pub price: Price,
+/// The operator's prices by model name prefix, and the built-in table behind them.
+#[derive(Debug, Default)]
+pub(super) struct PriceTable {
+    overrides: Vec<(String, ModelPrice)>,
 }
 
-/// The price of a model; the operator's longest prefix first. Unknown is none.
-pub(super) fn of_model(model: &str, overrides: &[PriceOverride]) -> Option<Price> {
-    let own = overrides.iter().filter(|own| model.starts_with(&own.model_prefix));
-    if let Some(own) = own.max_by_key(|own| own.model_prefix.len()) {
-        return Some(own.price);
+impl PriceTable {
+    pub(super) fn new(overrides: &BTreeMap<String, ModelPrice>) -> Self {
+        Self { overrides: overrides.iter().map(|(prefix, price)| (prefix.clone(), *price)).collect() }
     }
+
+    /// The price of a model at a provider of this kind. The operator's longest matching prefix wins.
+    pub(super) fn of_model(&self, model: &str, kind: ProviderKind) -> Option<Price> {
+        let matching = self.overrides.iter().filter(|(prefix, _)| model.starts_with(prefix.as_str()));
+        match matching.max_by_key(|(prefix, _)| prefix.len()) {
+            Some((_, price)) => Some(with_cache_prices(price, cache_ratios(model, kind))),
+            None => built_in(model),
+        }
+    }
+}
+
+fn built_in(model: &str) -> Option<Price> {
     BUILT_IN.iter().find(|(name, _)| is_release_of(model, name)).map(|(_, price)| *price)
 }
 
@@ -62,31 +73,94 @@ fn is_release_of(model: &str, name: &str) -> bool {
     })
 }
 
-/// In US cents per million tokens: input, output, cache read, cache write.
-const fn cents(input: u64, output: u64, cache_read: u64, cache_write: u64) -> Price {
-    const CENT: u64 = 10_000;
-    Price { input: input * CENT, output: output * CENT, cache_read: cache_read * CENT, cache_write: cache_write * CENT }
+/// What a cached prompt token costs, relative to one that is not cached.
+struct CacheRatios {
+    read: f64,
+    write: f64,
 }
 
+/// The ratios of the same model in the built-in table, else those that the provider's price list has for all its models.
+fn cache_ratios(model: &str, kind: ProviderKind) -> CacheRatios {
+    if let Some(known) = built_in(model).filter(|price| price.input > 0) {
+        let ratio = |price: u64| approximate(price) / approximate(known.input);
+        return CacheRatios { read: ratio(known.cache_read), write: ratio(known.cache_write) };
+    }
+    match kind {
+        ProviderKind::Anthropic => CacheRatios { read: 0.1, write: 1.25 },
+        // Compatible servers charge between a tenth and the whole; half is what most of them charge at most.
+        ProviderKind::OpenAi => CacheRatios { read: 0.5, write: 1.0 },
+        ProviderKind::Ollama | ProviderKind::Scripted => CacheRatios { read: 1.0, write: 1.0 },
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "prices are far below 2^53 micro-dollars")]
+fn approximate(price: u64) -> f64 {
+    price as f64
+}
+
+fn with_cache_prices(price: &ModelPrice, ratios: CacheRatios) -> Price {
+    let input = price.input_usd_per_million_tokens;
+    Price {
+        input: micro_usd(input),
+        output: micro_usd(price.output_usd_per_million_tokens),
+        cache_read: micro_usd(price.cache_read_usd_per_million_tokens.unwrap_or(input * ratios.read)),
+        cache_write: micro_usd(price.cache_write_usd_per_million_tokens.unwrap_or(input * ratios.write)),
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the configuration refuses negative prices and those over a million dollars"
+)]
+fn micro_usd(usd: f64) -> u64 {
+    (usd * 1_000_000.0).round() as u64
+}
+
+/// From thousandths of a dollar per million tokens: input, output, cache read, cache write.
+const fn milli_usd(input: u64, output: u64, cache_read: u64, cache_write: u64) -> Price {
+    const MILLI_USD: u64 = 1_000;
+    Price {
+        input: input * MILLI_USD,
+        output: output * MILLI_USD,
+        cache_read: cache_read * MILLI_USD,
+        cache_write: cache_write * MILLI_USD,
+    }
+}
+
+/// The providers' public price lists.
 const BUILT_IN: &[(&str, Price)] = &[
-    ("gpt-5", Price { cache_read: 125_000, ..cents(125, 1_000, 0, 125) }),
-    ("gpt-5-mini", Price { cache_read: 25_000, ..cents(25, 200, 0, 25) }),
-    ("gpt-5-nano", Price { cache_read: 5_000, ..cents(5, 40, 0, 5) }),
-    ("gpt-4.1", cents(200, 800, 50, 200)),
-    ("gpt-4.1-mini", cents(40, 160, 10, 40)),
-    ("gpt-4.1-nano", Price { cache_read: 25_000, ..cents(10, 40, 0, 10) }),
-    ("gpt-4o", cents(250, 1_000, 125, 250)),
-    ("gpt-4o-mini", Price { cache_read: 75_000, ..cents(15, 60, 0, 15) }),
-    ("o3", cents(200, 800, 50, 200)),
-    ("o4-mini", Price { cache_read: 275_000, ..cents(110, 440, 0, 110) }),
-    ("claude-opus-4-5", cents(500, 2_500, 50, 625)),
-    ("claude-opus-4-1", cents(1_500, 7_500, 150, 1_875)),
-    ("claude-opus-4", cents(1_500, 7_500, 150, 1_875)),
-    ("claude-sonnet-4-5", cents(300, 1_500, 30, 375)),
-    ("claude-sonnet-4", cents(300, 1_500, 30, 375)),
-    ("claude-haiku-4-5", cents(100, 500, 10, 125)),
-    ("claude-3-7-sonnet", cents(300, 1_500, 30, 375)),
-    ("claude-3-5-haiku", cents(80, 400, 8, 100)),
+    ("gpt-5.2", milli_usd(1_750, 14_000, 175, 1_750)),
+    ("gpt-5.2-codex", milli_usd(1_750, 14_000, 175, 1_750)),
+    ("gpt-5.1", milli_usd(1_250, 10_000, 125, 1_250)),
+    ("gpt-5.1-codex", milli_usd(1_250, 10_000, 125, 1_250)),
+    ("gpt-5.1-codex-max", milli_usd(1_250, 10_000, 125, 1_250)),
+    ("gpt-5.1-codex-mini", milli_usd(250, 2_000, 25, 250)),
+    ("gpt-5", milli_usd(1_250, 10_000, 125, 1_250)),
+    ("gpt-5-codex", milli_usd(1_250, 10_000, 125, 1_250)),
+    ("gpt-5-mini", milli_usd(250, 2_000, 25, 250)),
+    ("gpt-5-nano", milli_usd(50, 400, 5, 50)),
+    ("gpt-4.1", milli_usd(2_000, 8_000, 500, 2_000)),
+    ("gpt-4.1-mini", milli_usd(400, 1_600, 100, 400)),
+    ("gpt-4.1-nano", milli_usd(100, 400, 25, 100)),
+    ("gpt-4o", milli_usd(2_500, 10_000, 1_250, 2_500)),
+    ("gpt-4o-mini", milli_usd(150, 600, 75, 150)),
+    ("o3", milli_usd(2_000, 8_000, 500, 2_000)),
+    ("o3-mini", milli_usd(1_100, 4_400, 550, 1_100)),
+    ("o4-mini", milli_usd(1_100, 4_400, 275, 1_100)),
+    ("claude-opus-4-7", milli_usd(5_000, 25_000, 500, 6_250)),
+    ("claude-opus-4-6", milli_usd(5_000, 25_000, 500, 6_250)),
+    ("claude-opus-4-5", milli_usd(5_000, 25_000, 500, 6_250)),
+    ("claude-opus-4-1", milli_usd(15_000, 75_000, 1_500, 18_750)),
+    ("claude-opus-4", milli_usd(15_000, 75_000, 1_500, 18_750)),
+    ("claude-sonnet-4-6", milli_usd(3_000, 15_000, 300, 3_750)),
+    ("claude-sonnet-4-5", milli_usd(3_000, 15_000, 300, 3_750)),
+    ("claude-sonnet-4", milli_usd(3_000, 15_000, 300, 3_750)),
+    ("claude-haiku-4-5", milli_usd(1_000, 5_000, 100, 1_250)),
+    ("claude-3-7-sonnet", milli_usd(3_000, 15_000, 300, 3_750)),
+    ("claude-3-5-haiku", milli_usd(800, 4_000, 80, 1_000)),
+    ("gemini-2.5-flash", milli_usd(300, 2_500, 30, 300)),
+    ("gemini-2.5-flash-lite", milli_usd(100, 400, 10, 100)),
 ];
 
 #[cfg(test)]
@@ -95,26 +169,55 @@ mod tests {
 
     use super::*;
 
+    fn only(input: f64, output: f64) -> ModelPrice {
+        ModelPrice {
+            input_usd_per_million_tokens: input,
+            output_usd_per_million_tokens: output,
+            cache_read_usd_per_million_tokens: None,
+            cache_write_usd_per_million_tokens: None,
+        }
+    }
+
+    fn table(overrides: &[(&str, ModelPrice)]) -> PriceTable {
+        PriceTable::new(&overrides.iter().map(|(prefix, price)| ((*prefix).to_owned(), *price)).collect())
+    }
+
     #[rstest]
     #[case("gpt-4o", Some(2_500_000))]
     #[case("gpt-4o-2024-11-20", Some(2_500_000))]
     #[case("gpt-4o-mini", Some(150_000))]
     #[case("gpt-4o-mini-2024-07-18", Some(150_000))]
     #[case("gpt-5-pro", None)]
-    #[case("gpt-5.2", None)]
+    #[case("gpt-5.2", Some(1_750_000))]
     #[case("claude-sonnet-4-5-20250929", Some(3_000_000))]
     #[case("claude-sonnet-4-9", None)]
     #[case("claude-3-5-haiku-latest", Some(800_000))]
     #[case("somebody/their-model", None)]
-    #[case("house-model-large", Some(7))]
-    #[case("house-model", Some(3))]
+    #[case("house-model-large", Some(7_000_000))]
+    #[case("house-model", Some(3_000_000))]
     fn prices(#[case] model: &str, #[case] input: Option<u64>) {
-        let own = |prefix: &str, input| PriceOverride {
-            model_prefix: prefix.to_owned(),
-            price: Price { input, ..Price::FREE },
-        };
-        let overrides = [own("house-model", 3), own("house-model-large", 7)];
-        assert_eq!(of_model(model, &overrides).map(|price| price.input), input);
+        let table = table(&[("house-model", only(3.0, 0.0)), ("house-model-large", only(7.0, 0.0))]);
+        assert_eq!(table.of_model(model, ProviderKind::OpenAi).map(|price| price.input), input);
+    }
+
+    /// An override that names only input and output derives the cache prices.
+    #[rstest]
+    #[case::of_the_model("claude-sonnet-4-5", ProviderKind::OpenAi, 200_000, 2_500_000)]
+    #[case::of_the_model_with_its_own_ratio("gpt-4o", ProviderKind::OpenAi, 1_000_000, 2_000_000)]
+    #[case::of_the_kind("claude-next", ProviderKind::Anthropic, 200_000, 2_500_000)]
+    #[case::of_a_compatible_server("their-model", ProviderKind::OpenAi, 1_000_000, 2_000_000)]
+    #[case::nothing_known("local", ProviderKind::Ollama, 2_000_000, 2_000_000)]
+    fn cache_prices_are_derived(
+        #[case] model: &str,
+        #[case] kind: ProviderKind,
+        #[case] read: u64,
+        #[case] write: u64,
+    ) {
+        let price = table(&[("", only(2.0, 8.0))]).of_model(model, kind).unwrap();
+        assert_eq!((price.input, price.output), (2_000_000, 8_000_000));
+        assert_eq!((price.cache_read, price.cache_write), (read, write));
+        let named = ModelPrice { cache_read_usd_per_million_tokens: Some(0.3), ..only(2.0, 8.0) };
+        assert_eq!(table(&[("", named)]).of_model(model, kind).unwrap().cache_read, 300_000);
     }
 
     #[rstest]
@@ -131,6 +234,6 @@ mod tests {
             cache_read_tokens: read,
             cache_write_tokens: write,
         };
-        assert_eq!(of_model("gpt-4o", &[]).unwrap().cost_micro_usd(&usage), micro_usd);
+        assert_eq!(built_in("gpt-4o").unwrap().cost_micro_usd(&usage), micro_usd);
     }
 }

@@ -12,14 +12,16 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{
     breaker::{Breaker, Caller, Ticket},
     circuit::{BreakerSettings, BreakerState, Outcome, Refusal},
+    error::{ErrorKind, GatewayError},
     fair_semaphore::FairSemaphore,
     fault::{Fault, Next},
-    price::{self, Price, PriceOverride},
+    price::{Price, PriceTable},
     remote::{Remote, RemoteKind},
     retry::RetrySettings,
+    script::Script,
     scripted::{Play, Played, Player, Question},
-    settings::{ErrorKind, GatewayError, ProviderKind, ProviderSettings},
 };
+use crate::config::{ProviderKind, ProviderSettings};
 
 /// A whole call may take so many times the longest silence.
 const CALL_OF_SILENCES: u32 = 10;
@@ -27,8 +29,6 @@ const CALL_OF_SILENCES: u32 = 10;
 /// together (contract: agent, Gateway).
 const LOCAL_WAIT_MIN: Duration = Duration::from_secs(1);
 const LOCAL_WAIT_SPREAD: Duration = Duration::from_secs(4);
-/// Slots of one provider; more are a mistake in the configuration.
-const MAX_CONCURRENT_CALLS: usize = 100_000;
 
 /// The wires there are.
 enum Wire {
@@ -41,6 +41,7 @@ pub(super) struct Provider {
     pub(super) name: String,
     pub(super) model: String,
     pub(super) context_tokens: u64,
+    kind: ProviderKind,
     wire: Wire,
     silence: Duration,
     max_output_tokens: u64,
@@ -49,37 +50,36 @@ pub(super) struct Provider {
 }
 
 impl Provider {
-    pub(super) fn new(settings: ProviderSettings, breaker: BreakerSettings) -> Result<Self, GatewayError> {
+    pub(super) fn new(settings: &ProviderSettings, breaker: BreakerSettings) -> Result<Self, GatewayError> {
         let wrong = |field, message: &str| GatewayError::Provider {
             provider: settings.name.clone(),
             field,
             message: message.to_owned(),
         };
-        if settings.max_concurrent_calls == 0 || settings.max_concurrent_calls > MAX_CONCURRENT_CALLS {
-            return Err(wrong("max_concurrent_calls", "give 1 to 100000"));
+        if settings.max_concurrent == 0 {
+            return Err(wrong("max_concurrent", "must be at least 1"));
         }
-        if settings.timeout.is_zero() {
-            return Err(wrong("timeout", "give more than nothing"));
+        if settings.timeout_seconds == 0 {
+            return Err(wrong("timeout_seconds", "must be at least 1"));
         }
-        let wire = match &settings.kind {
-            ProviderKind::OpenAi => Wire::Remote(Box::new(Remote::new(RemoteKind::OpenAi, &settings)?)),
-            ProviderKind::Anthropic => Wire::Remote(Box::new(Remote::new(RemoteKind::Anthropic, &settings)?)),
-            ProviderKind::Ollama => Wire::Remote(Box::new(Remote::new(RemoteKind::Ollama, &settings)?)),
-            ProviderKind::Scripted(script) => Wire::Scripted(Player::new(script.clone())),
-        };
-        let model = match &wire {
-            Wire::Scripted(player) if settings.model.is_empty() => player.model().to_owned(),
-            Wire::Remote(_) if settings.model.is_empty() => return Err(wrong("model", "name the model to ask")),
-            Wire::Scripted(_) | Wire::Remote(_) => settings.model,
+        if settings.model.is_empty() {
+            return Err(wrong("model", "must name the model to ask"));
+        }
+        let wire = match settings.kind {
+            ProviderKind::OpenAi => Wire::Remote(Box::new(Remote::new(RemoteKind::OpenAi, settings)?)),
+            ProviderKind::Anthropic => Wire::Remote(Box::new(Remote::new(RemoteKind::Anthropic, settings)?)),
+            ProviderKind::Ollama => Wire::Remote(Box::new(Remote::new(RemoteKind::Ollama, settings)?)),
+            ProviderKind::Scripted => Wire::Scripted(Player::new(Script::load(settings.script.as_deref())?)),
         };
         Ok(Self {
-            name: settings.name,
-            model,
+            name: settings.name.clone(),
+            model: settings.model.clone(),
+            kind: settings.kind,
             context_tokens: settings.context_tokens,
             wire,
-            silence: settings.timeout,
+            silence: Duration::from_secs(settings.timeout_seconds),
             max_output_tokens: settings.max_output_tokens.max(1),
-            slots: FairSemaphore::new(settings.max_concurrent_calls),
+            slots: FairSemaphore::new(settings.max_concurrent as usize),
             breaker: Mutex::new(Breaker::new(breaker)),
         })
     }
@@ -89,19 +89,15 @@ impl Provider {
         self.with_breaker(|breaker| breaker.state(Instant::now()))
     }
 
-    /// What tokens cost here. A script and one's own machine cost nothing unless the operator says otherwise.
-    pub(super) fn price(&self, model: &str, overrides: &[PriceOverride]) -> Option<Price> {
-        let free = match &self.wire {
-            Wire::Scripted(_) => true,
-            Wire::Remote(remote) => remote.is_local(),
-        };
-        price::of_model(model, overrides).or(free.then_some(Price::FREE))
+    /// The price of a model here. A script and the operator's own machine are free unless the operator names a price.
+    pub(super) fn price(&self, model: &str, prices: &PriceTable) -> Option<Price> {
+        let is_free = matches!(self.kind, ProviderKind::Ollama | ProviderKind::Scripted);
+        prices.of_model(model, self.kind).or(is_free.then_some(Price::FREE))
     }
 
-    /// What a token of the prompt costs at worst: where the prompt is marked for the cache, new input is billed as written
-    /// to it.
+    /// The highest price of a prompt token: where the prompt is marked for the cache, new input is billed as written to it.
     pub(super) fn input_price(&self, price: &Price) -> u64 {
-        let marks_cache = matches!(&self.wire, Wire::Remote(remote) if remote.marks_cache());
+        let marks_cache = self.kind == ProviderKind::Anthropic;
         if marks_cache { price.input.max(price.cache_write) } else { price.input }
     }
 
@@ -169,7 +165,8 @@ impl Provider {
         if let Some(refused) = self.refusal(asked.caller) {
             return Err(refused);
         }
-        let busy = || Fault::local(ErrorKind::Busy, local_wait(), "too many calls wait for this model provider");
+        let busy =
+            || Fault::local(ErrorKind::QueueTimeout, local_wait(), "too many calls wait for this model provider");
         let _permit = timeout(self.silence, self.slots.acquire(asked.caller)).await.map_err(|_| busy())?;
         let ticket = self.with_breaker(|breaker| breaker.admit(asked.caller, Instant::now())).map_err(circuit_open)?;
         progress.reached_provider = true;
@@ -208,7 +205,7 @@ impl Provider {
             Play::Error { status, message, retry_after } => {
                 return Err(Fault::of_status(status, &message, retry_after));
             }
-            Play::Garbage => return Err(Fault::transient(ErrorKind::Garbage, "the answer is not JSON")),
+            Play::Garbage => return Err(Fault::transient(ErrorKind::InvalidResponse, "the answer is not JSON")),
             Play::Hang => return Err(self.silent().await),
         };
         if answer.delay > self.silence || answer.chunk_pause > self.silence {
@@ -219,7 +216,7 @@ impl Provider {
             return Ok(answer.completion());
         }
         add(wasted, &usage_until_cut(&answer));
-        Err(Fault::transient(ErrorKind::Cut, "the answer ended in the middle"))
+        Err(Fault::transient(ErrorKind::StreamInterrupted, "the answer ended in the middle"))
     }
 
     async fn silent(&self) -> Fault {

@@ -16,10 +16,12 @@ use secrecy::{ExposeSecret, SecretString};
 use self::address::Address;
 use super::{
     arguments,
+    error::{ErrorKind, GatewayError},
     fault::Fault,
     provider::add,
-    settings::{ErrorKind, GatewayError, ProviderSettings},
 };
+
+use crate::config::{ProviderKind, ProviderSettings};
 
 mod address;
 mod errors;
@@ -49,9 +51,9 @@ impl RemoteKind {
 
     const fn own_address(self) -> &'static str {
         match self {
-            Self::OpenAi => "https://api.openai.com/v1/",
-            Self::Anthropic => "https://api.anthropic.com/v1/",
-            Self::Ollama => "http://localhost:11434/",
+            Self::OpenAi => ProviderKind::OpenAi.default_base_url(),
+            Self::Anthropic => ProviderKind::Anthropic.default_base_url(),
+            Self::Ollama => ProviderKind::Ollama.default_base_url(),
         }
     }
 }
@@ -69,9 +71,9 @@ pub(super) struct Remote {
 impl Remote {
     pub(super) fn new(kind: RemoteKind, settings: &ProviderSettings) -> Result<Self, GatewayError> {
         let wrong = |field, message: String| GatewayError::Provider { provider: settings.name.clone(), field, message };
-        let address = Address::of(kind, settings.base_url.as_deref()).map_err(|message| wrong("base_url", message))?;
+        let address = Address::of(kind, Some(&settings.base_url)).map_err(|message| wrong("base_url", message))?;
         let http = reqwest::Client::builder()
-            .connect_timeout(CONNECT_TIMEOUT.min(settings.timeout))
+            .connect_timeout(CONNECT_TIMEOUT.min(Duration::from_secs(settings.timeout_seconds)))
             // A key in a provider's own header would follow a redirect to another host.
             .redirect(reqwest::redirect::Policy::none())
             .build()
@@ -84,18 +86,8 @@ impl Remote {
             endpoint: Endpoint::from_owned(address.base.as_str()),
             address,
             api_key: settings.api_key.clone(),
-            silence: settings.timeout,
+            silence: Duration::from_secs(settings.timeout_seconds),
         })
-    }
-
-    /// Whether it runs on one's own machine, as this kind does.
-    pub(super) fn is_local(&self) -> bool {
-        self.kind == RemoteKind::Ollama
-    }
-
-    /// Whether its prompts are marked for the provider's cache.
-    pub(super) fn marks_cache(&self) -> bool {
-        self.kind == RemoteKind::Anthropic
     }
 
     /// Asks once. What came of an answer that was not finished, also of one that nobody waited for, is added to `wasted`.
@@ -195,17 +187,17 @@ async fn drink(kind: RemoteKind, mut stream: ChatStream, mut seen: Seen<'_>) -> 
         }
     }
     // The library ends a truncated stream without a word.
-    Err(Fault::transient(ErrorKind::Cut, "the answer ended in the middle"))
+    Err(Fault::transient(ErrorKind::StreamInterrupted, "the answer ended in the middle"))
 }
 
 fn finish(kind: RemoteKind, end: StreamEnd, mut seen: Seen<'_>) -> Result<Completion, Fault> {
     if kind == RemoteKind::Ollama && end.captured_stop_reason.is_none() {
         // On this wire the library makes an end of its own for a stream that had none.
-        return Err(Fault::transient(ErrorKind::Cut, "the answer ended in the middle"));
+        return Err(Fault::transient(ErrorKind::StreamInterrupted, "the answer ended in the middle"));
     }
     let nothing = end.captured_content.is_none() && end.captured_reasoning_content.is_none();
     if nothing && end.captured_stop_reason.is_none() {
-        return Err(Fault::transient(ErrorKind::Garbage, "the stream held no answer"));
+        return Err(Fault::transient(ErrorKind::InvalidResponse, "the stream held no answer"));
     }
     seen.whole = true;
     let estimate = TokenUsage { output_tokens: seen.usage().output_tokens, ..asked(seen.request) };

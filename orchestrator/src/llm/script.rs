@@ -75,11 +75,16 @@ mod template;
 pub use raw::ScriptError;
 pub use template::{Template, Values};
 
-use std::time::Duration;
+use std::{fs, path::Path, time::Duration};
 
 use protocol::{FinishReason, TokenUsage};
 use regex::Regex;
 use serde_json::Value;
+
+use super::error::GatewayError;
+
+/// Answers when no provider is configured.
+const DEMO: &str = include_str!("../../../docker/demo.yaml");
 
 /// Rules, checked: what is left to go wrong is not the script's doing.
 #[derive(Debug, Clone)]
@@ -91,6 +96,16 @@ pub struct Script {
 }
 
 impl Script {
+    /// The script in this file, or the built-in demo.
+    pub(super) fn load(path: Option<&Path>) -> Result<Self, GatewayError> {
+        let Some(path) = path else {
+            return Self::parse(DEMO).map_err(|source| GatewayError::Script { path: "(built in)".into(), source });
+        };
+        let text =
+            fs::read_to_string(path).map_err(|source| GatewayError::ScriptFile { path: path.to_owned(), source })?;
+        Self::parse(&text).map_err(|source| GatewayError::Script { path: path.to_owned(), source })
+    }
+
     /// Reads a script; an error names the rule and the field.
     pub fn parse(yaml: &str) -> Result<Self, ScriptError> {
         raw::parse(yaml)

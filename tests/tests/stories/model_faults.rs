@@ -29,8 +29,8 @@ async fn ends_with_patience(script: String, body: Value, state: JobState, patien
 async fn a_model_that_does_not_answer_fails_the_job() {
     let cases = [
         (json!({"error": {"status": 503, "message": "maintenance"}}), "maintenance"),
-        (json!({"garbage": true}), "garbage"),
-        (json!({"reply": {"text": "half of an answer", "cut_after_chars": 5}}), "cut"),
+        (json!({"garbage": true}), "invalid_response"),
+        (json!({"reply": {"text": "half of an answer", "cut_after_chars": 5}}), "stream_interrupted"),
         (json!({"hang": true}), "timeout"),
         (json!({"error": {"status": 401, "message": "bad key"}}), "bad key"),
     ];

@@ -147,9 +147,9 @@ impl Call<'_> {
     /// Writes down what it came to, and only then gives the answer.
     async fn record(self, api: &WorkerApi, asked: Result<Answer, AskError>) -> Result<Completion, ApiError> {
         let Self { job, key, digest, reserved, seat } = self;
-        let (spent, answer, result) = match asked {
-            Ok(answer) => (answer.spent, Ok(answer.completion.clone()), Ok(answer.completion)),
-            Err(AskError { failure, spent, .. }) => (spent, Err(failure.to_string()), Err(failure)),
+        let (cost, answer, result) = match asked {
+            Ok(answer) => (answer.cost, Ok(answer.completion.clone()), Ok(answer.completion)),
+            Err(AskError { failure, cost, .. }) => (cost, Err(failure.to_string()), Err(failure)),
         };
         let row = CallRow {
             job: key.0,
@@ -157,11 +157,11 @@ impl Call<'_> {
             call_id: key.2,
             request_digest: digest,
             at: api.clock.now(),
-            provider: spent.provider,
-            model: spent.model,
-            usage: spent.usage,
-            cost_micro_usd: spent.cost_micro_usd,
-            duration_ms: u64::try_from(spent.duration.as_millis()).unwrap_or(u64::MAX),
+            provider: cost.provider,
+            model: cost.model,
+            usage: cost.usage,
+            cost_micro_usd: cost.cost_micro_usd,
+            duration_ms: u64::try_from(cost.duration.as_millis()).unwrap_or(u64::MAX),
             reserved,
             answer,
         };

@@ -8,7 +8,10 @@ use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::llm::{ProviderKind, ProviderSettings, Script, serve};
+use crate::{
+    config::{LlmSettings, ModelPrice, ProviderKind, ProviderSettings},
+    llm::{Script, serve},
+};
 
 mod in_process;
 mod wires;
@@ -37,9 +40,9 @@ impl Served {
             Wire::Ollama => (ProviderKind::Ollama, ""),
         };
         ProviderSettings {
-            base_url: Some(format!("{}{path}", self.address)),
+            base_url: format!("{}{path}", self.address),
             api_key: Some("sk-test".into()),
-            timeout: Duration::from_secs(5),
+            timeout_seconds: 5,
             ..ProviderSettings::new("served", kind, "model-a")
         }
     }
@@ -64,15 +67,43 @@ fn script(yaml: &str) -> Script {
     Script::parse(yaml).unwrap()
 }
 
+/// A provider that plays `yaml`. The script is read when the gateway is built.
 fn scripted(name: &str, yaml: &str) -> ProviderSettings {
-    ProviderSettings::new(name, ProviderKind::Scripted(script(yaml)), format!("model-of-{name}"))
+    let path = tempfile::NamedTempFile::new().unwrap().into_temp_path().keep().unwrap();
+    std::fs::write(&path, yaml).unwrap();
+    ProviderSettings {
+        script: Some(path),
+        ..ProviderSettings::new(name, ProviderKind::Scripted, format!("model-of-{name}"))
+    }
+}
+
+/// The first provider is the primary one. Each script's file is removed once the gateway is built.
+fn build(
+    mut providers: Vec<ProviderSettings>,
+    prices: &[(&str, ModelPrice)],
+    retry: RetrySettings,
+) -> Result<Gateway, GatewayError> {
+    let scripts: Vec<_> = providers.iter().filter_map(|provider| provider.script.clone()).collect();
+    let primary = providers.remove(0);
+    let settings = LlmSettings {
+        primary,
+        failover: providers,
+        models: vec![],
+        prices: prices.iter().map(|(prefix, price)| ((*prefix).to_owned(), *price)).collect(),
+        outage_patience_seconds: 300,
+        is_demo: false,
+    };
+    let gateway = Gateway::with_policies(&settings, retry, BreakerSettings::default());
+    for script in scripts {
+        std::fs::remove_file(script).unwrap();
+    }
+    gateway
 }
 
 /// Real sockets, so waits are short and real.
 fn impatient(providers: Vec<ProviderSettings>) -> Gateway {
-    let mut settings = GatewaySettings::new(providers);
-    settings.retry.first_wait = Duration::from_millis(1);
-    Gateway::new(settings).unwrap()
+    let retry = RetrySettings { first_wait: Duration::from_millis(1), ..RetrySettings::default() };
+    build(providers, &[], retry).unwrap()
 }
 
 fn user(content: &str) -> Message {

@@ -29,7 +29,7 @@ impl Address {
     /// From the operator's base URL, or the kind's own.
     pub(super) fn of(kind: RemoteKind, told: Option<&str>) -> Result<Self, String> {
         let Some(told) = told.map(str::trim).filter(|told| !told.is_empty()) else {
-            let base = kind.own_address().to_owned();
+            let base = with_path(kind, reqwest::Url::parse(kind.own_address()).map_err(|error| error.to_string())?);
             return Ok(Self { base, authorization: None, secrets: vec![] });
         };
         let shown = mask_urls(told);

@@ -6,8 +6,8 @@ use genai::{Error, webc};
 use reqwest::header::HeaderMap;
 
 use crate::llm::{
+    error::ErrorKind,
     fault::{Fault, Next},
-    settings::ErrorKind,
 };
 
 const MAX_RETRY_AFTER: Duration = Duration::from_hours(24);
@@ -23,14 +23,18 @@ pub(super) fn fault(error: Error) -> Fault {
                 Fault::of_status(status.as_u16(), &body, retry_after(&headers))
             }
             webc::Error::Reqwest(error) => http(error),
-            other => Fault::transient(ErrorKind::Garbage, other.to_string()),
+            other => Fault::transient(ErrorKind::InvalidResponse, other.to_string()),
         },
         Error::ChatResponse { body, .. } => Fault::of_event(&body),
         Error::StreamParse { serde_error, .. } => {
-            Fault::transient(ErrorKind::Garbage, format!("the answer is not JSON: {serde_error}"))
+            Fault::transient(ErrorKind::InvalidResponse, format!("the answer is not JSON: {serde_error}"))
         }
-        Error::JsonValueExt(error) => Fault::transient(ErrorKind::Garbage, format!("the answer lacks a part: {error}")),
-        Error::SerdeJson(error) => Fault::transient(ErrorKind::Garbage, format!("the answer is not JSON: {error}")),
+        Error::JsonValueExt(error) => {
+            Fault::transient(ErrorKind::InvalidResponse, format!("the answer lacks a part: {error}"))
+        }
+        Error::SerdeJson(error) => {
+            Fault::transient(ErrorKind::InvalidResponse, format!("the answer is not JSON: {error}"))
+        }
         other => Fault::new(Next::GiveUp, ErrorKind::BadRequest, other.to_string()),
     }
 }
@@ -44,11 +48,11 @@ fn boxed(error: genai::BoxError) -> Fault {
         return Fault::transient(ErrorKind::Timeout, silence.to_string());
     }
     if error.downcast_ref::<std::string::FromUtf8Error>().is_some() {
-        return Fault::transient(ErrorKind::Garbage, "the answer is not UTF-8");
+        return Fault::transient(ErrorKind::InvalidResponse, "the answer is not UTF-8");
     }
     match error.downcast::<reqwest::Error>() {
         Ok(error) => http(*error),
-        Err(error) => Fault::transient(ErrorKind::Cut, error.to_string()),
+        Err(error) => Fault::transient(ErrorKind::StreamInterrupted, error.to_string()),
     }
 }
 
@@ -61,7 +65,7 @@ fn http(error: reqwest::Error) -> Fault {
     let kind = match () {
         () if error.is_connect() => ErrorKind::Connect,
         () if error.is_timeout() => ErrorKind::Timeout,
-        () if error.is_body() || error.is_decode() => ErrorKind::Cut,
+        () if error.is_body() || error.is_decode() => ErrorKind::StreamInterrupted,
         () => ErrorKind::Connect,
     };
     Fault::transient(kind, chain(&error))

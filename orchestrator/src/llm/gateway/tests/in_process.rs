@@ -3,13 +3,12 @@
 use rstest::rstest;
 
 use super::*;
-use crate::llm::{Price, PriceOverride};
 
 const DEAD: &str = "rules: [{error: {status: 503, message: nobody here}}]";
 const WELL: &str = "rules: [{reply: {text: 'well', usage: {input_tokens: 1000, output_tokens: 100}}}]";
 
 fn gateway(providers: Vec<ProviderSettings>) -> Gateway {
-    Gateway::new(GatewaySettings::new(providers)).unwrap()
+    build(providers, &[], RetrySettings::default()).unwrap()
 }
 
 /// A job of a user.
@@ -36,8 +35,8 @@ async fn it_waits_between_tries_and_gives_up_after_three() {
     let error = failed(&gateway, "hello").await;
     assert_eq!(error.failure.kind(), ErrorKind::Server);
     assert_eq!(wait_of(&error), (RateLimitOrigin::Provider, None), "the caller asks again later");
-    assert!(error.spent.duration >= Duration::from_millis(1_500), "{:?}", error.spent.duration);
-    assert!(error.spent.duration <= Duration::from_secs(4), "{:?}", error.spent.duration);
+    assert!(error.cost.duration >= Duration::from_millis(1_500), "{:?}", error.cost.duration);
+    assert!(error.cost.duration <= Duration::from_secs(4), "{:?}", error.cost.duration);
 }
 
 #[rstest]
@@ -52,7 +51,7 @@ async fn a_wait_that_is_told_is_kept_if_it_is_short(#[case] told: u64, #[case] w
     let gateway = gateway(vec![scripted("one", &flaky), next]);
     let answer = ask(&gateway, "hello").await.unwrap();
     assert_eq!(answer.completion.content, text);
-    assert_eq!(answer.spent.duration.as_secs(), waited);
+    assert_eq!(answer.cost.duration.as_secs(), waited);
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,14 +70,14 @@ async fn failover_in_order_with_each_its_own_model() {
     let gateway = gateway(vec![limited, scripted("dead", DEAD), scripted("well", WELL)]);
     let context = CallContext { model: Some("wanted"), ..CallContext::default() };
     let answer = gateway.ask(&said("hello"), &context, std::future::pending()).await.unwrap();
-    assert_eq!((answer.spent.provider.as_str(), answer.spent.model.as_str()), ("well", "model-of-well"));
+    assert_eq!((answer.cost.provider.as_str(), answer.cost.model.as_str()), ("well", "model-of-well"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_model_of_the_job_is_the_one_asked() {
     let gateway = gateway(vec![scripted("one", WELL)]);
     let context = CallContext { model: Some("wanted"), ..CallContext::default() };
-    assert_eq!(gateway.ask(&said("hello"), &context, std::future::pending()).await.unwrap().spent.model, "wanted");
+    assert_eq!(gateway.ask(&said("hello"), &context, std::future::pending()).await.unwrap().cost.model, "wanted");
     assert_eq!(gateway.default_model(), "model-of-one");
 }
 
@@ -91,7 +90,7 @@ async fn when_all_fail_a_wait_that_helps_is_what_the_caller_hears() {
         matches!(error.failure, Failure::RateLimited { retry_after: Some(wait), .. } if wait.as_secs() == 60),
         "{error}"
     );
-    assert_eq!(error.spent.provider, "limited");
+    assert_eq!(error.cost.provider, "limited");
 }
 
 fn refusing(name: &str, status: u16, message: &str) -> ProviderSettings {
@@ -107,7 +106,7 @@ async fn what_would_fail_anywhere_fails_at_once(#[case] status: u16) {
     let gateway = gateway(vec![refusing("one", status, "no"), scripted("well", WELL)]);
     let error = failed(&gateway, "hello").await;
     assert!(matches!(error.failure, Failure::Failed { kind: ErrorKind::BadRequest, .. }), "{error}");
-    assert_eq!(error.spent.duration, Duration::ZERO);
+    assert_eq!(error.cost.duration, Duration::ZERO);
 }
 
 #[rstest]
@@ -119,7 +118,7 @@ async fn what_would_fail_anywhere_fails_at_once(#[case] status: u16) {
 async fn what_only_this_provider_refuses_the_next_one_answers(#[case] status: u16) {
     let gateway = gateway(vec![refusing("one", status, "no"), scripted("well", WELL)]);
     let answer = ask(&gateway, "hello").await.unwrap();
-    assert_eq!((answer.spent.provider.as_str(), answer.spent.duration), ("well", Duration::ZERO));
+    assert_eq!((answer.cost.provider.as_str(), answer.cost.duration), ("well", Duration::ZERO));
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,7 +149,7 @@ async fn the_breaker_opens_refuses_at_once_and_closes_again() {
 
     tokio::time::sleep(Duration::from_secs(9)).await;
     let refused = failed(&gateway, "hello").await;
-    assert_eq!((refused.failure.kind(), refused.spent.duration), (ErrorKind::CircuitOpen, Duration::ZERO));
+    assert_eq!((refused.failure.kind(), refused.cost.duration), (ErrorKind::CircuitOpen, Duration::ZERO));
     assert!(!refused.reached_provider);
     let (origin, wait) = wait_of(&refused);
     assert!(origin == RateLimitOrigin::Local && wait.is_some_and(|wait| (18..=20).contains(&wait)), "{wait:?}");
@@ -174,7 +173,7 @@ async fn one_users_failing_calls_neither_fail_nor_delay_anothers() {
             ask_as(&gateway, mine, "bad").await.expect_err("it fails");
         }
         let answer = ask_as(&gateway, theirs, "good").await.expect("another user's call is answered");
-        assert_eq!(answer.spent.duration, Duration::ZERO);
+        assert_eq!(answer.cost.duration, Duration::ZERO);
     }
 }
 
@@ -221,7 +220,7 @@ async fn with_its_breaker_open_the_first_is_passed_over() {
         ask_as(&gateway, job_of(user), "hello").await.unwrap();
     }
     let answer = ask(&gateway, "hello").await.unwrap();
-    assert_eq!((answer.spent.provider.as_str(), answer.spent.duration), ("well", Duration::ZERO));
+    assert_eq!((answer.cost.provider.as_str(), answer.cost.duration), ("well", Duration::ZERO));
     let states: Vec<_> = gateway.health().into_iter().map(|health| (health.name, health.breaker)).collect();
     assert_eq!(states, [("dead".to_owned(), BreakerState::Open), ("well".to_owned(), BreakerState::Closed)]);
 }
@@ -256,16 +255,16 @@ async fn silence_and_length_have_an_end() {
 #[tokio::test(start_paused = true)]
 async fn calls_wait_for_a_slot_and_a_full_queue_is_a_wait_of_the_callers() {
     let slow = ProviderSettings {
-        max_concurrent_calls: 1,
-        timeout: Duration::from_secs(5),
+        max_concurrent: 1,
+        timeout_seconds: 5,
         ..scripted("one", "rules: [{reply: {text: well, delay_ms: 4000}}]")
     };
     let gateway = gateway(vec![slow]);
     let (first, second, third) = tokio::join!(ask(&gateway, "1"), ask(&gateway, "2"), ask(&gateway, "3"));
-    assert_eq!(first.unwrap().spent.duration.as_secs(), 4);
-    assert_eq!(second.unwrap().spent.duration.as_secs(), 8);
+    assert_eq!(first.unwrap().cost.duration.as_secs(), 4);
+    assert_eq!(second.unwrap().cost.duration.as_secs(), 8);
     let full = third.expect_err("the queue was too long");
-    assert_eq!((full.failure.kind(), full.reached_provider), (ErrorKind::Busy, false));
+    assert_eq!((full.failure.kind(), full.reached_provider), (ErrorKind::QueueTimeout, false));
     let (origin, wait) = wait_of(&full);
     assert!(origin == RateLimitOrigin::Local && wait.is_some_and(|wait| (1..=5).contains(&wait)), "{wait:?}");
 }
@@ -273,15 +272,15 @@ async fn calls_wait_for_a_slot_and_a_full_queue_is_a_wait_of_the_callers() {
 #[tokio::test(start_paused = true)]
 async fn one_users_slow_calls_delay_another_by_one_turn() {
     let slow = ProviderSettings {
-        max_concurrent_calls: 2,
-        timeout: Duration::from_mins(10),
+        max_concurrent: 2,
+        timeout_seconds: 600,
         ..scripted("one", "rules: [{reply: {text: well, delay_ms: 4000}}]")
     };
     let gateway = gateway(vec![slow]);
     let many = futures_util::future::join_all((0..40).map(|_| ask_as(&gateway, job_of("ada"), "slow")));
     let (many, one) = tokio::join!(many, async {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        ask_as(&gateway, job_of("bob"), "mine").await.unwrap().spent.duration
+        ask_as(&gateway, job_of("bob"), "mine").await.unwrap().cost.duration
     });
     assert!(one <= Duration::from_secs(3 + 4), "waited for one turn, then answered: {one:?}");
     assert!(many.iter().all(Result::is_ok));
@@ -344,14 +343,18 @@ fn input_is_quoted_as_it_is_billed_at_worst(#[case] kind: ProviderKind, #[case] 
 
 #[tokio::test(start_paused = true)]
 async fn what_is_used_has_its_price() {
-    let price = Price { input: 1_000_000, output: 2_000_000, cache_read: 0, cache_write: 0 };
-    let mut settings = GatewaySettings::new(vec![scripted("one", WELL)]);
-    settings.prices.push(PriceOverride { model_prefix: "model-of-o".to_owned(), price });
-    let priced = Gateway::new(settings).unwrap();
-    assert_eq!(ask(&priced, "hello").await.unwrap().spent.cost_micro_usd, Some(1_200));
+    let price = ModelPrice {
+        input_usd_per_million_tokens: 1.0,
+        output_usd_per_million_tokens: 2.0,
+        cache_read_usd_per_million_tokens: None,
+        cache_write_usd_per_million_tokens: None,
+    };
+    let providers = vec![scripted("one", WELL)];
+    let priced = build(providers, &[("model-of-o", price)], RetrySettings::default()).unwrap();
+    assert_eq!(ask(&priced, "hello").await.unwrap().cost.cost_micro_usd, Some(1_200));
 
     let free = gateway(vec![scripted("one", WELL)]);
-    assert_eq!(ask(&free, "hello").await.unwrap().spent.cost_micro_usd, Some(0));
+    assert_eq!(ask(&free, "hello").await.unwrap().cost.cost_micro_usd, Some(0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -359,7 +362,7 @@ async fn a_cut_answer_is_paid_for_in_process_too() {
     let cut = "rules: [{times: 1, reply: {text: abcdefghijkl, cut_after_chars: 8, usage: {input_tokens: 50, \
                output_tokens: 90}}}, {reply: {text: whole, usage: {input_tokens: 50, output_tokens: 1}}}]";
     let answer = ask(&gateway(vec![scripted("one", cut)]), "hello").await.unwrap();
-    assert_eq!((answer.spent.usage.input_tokens, answer.spent.usage.output_tokens), (100, 3));
+    assert_eq!((answer.cost.usage.input_tokens, answer.cost.usage.output_tokens), (100, 3));
 }
 
 #[tokio::test(start_paused = true)]
@@ -375,12 +378,11 @@ async fn the_title_of_the_job_reaches_the_script() {
 #[test]
 fn what_cannot_be_is_refused_when_it_is_built() {
     let openai = || ProviderSettings::new("p", ProviderKind::OpenAi, "m");
-    let error = |providers| Gateway::new(GatewaySettings::new(providers)).err().map(|error| error.to_string());
-    assert_eq!(error(vec![]).as_deref(), Some("no model provider is configured: set one"));
+    let error = |providers| build(providers, &[], RetrySettings::default()).err().map(|error| error.to_string());
     let nameless = ProviderSettings { model: String::new(), ..openai() };
-    assert_eq!(error(vec![nameless]).as_deref(), Some("model provider p: model: name the model to ask"));
-    let nowhere = ProviderSettings { base_url: Some("nowhere".to_owned()), ..openai() };
+    assert_eq!(error(vec![nameless]).as_deref(), Some("model provider p: model: must name the model to ask"));
+    let nowhere = ProviderSettings { base_url: "nowhere".to_owned(), ..openai() };
     assert!(error(vec![openai(), nowhere]).is_some_and(|error| error.contains("base_url")));
-    let nobody = ProviderSettings { max_concurrent_calls: 0, ..openai() };
-    assert!(error(vec![nobody]).is_some_and(|error| error.contains("max_concurrent_calls")));
+    let nobody = ProviderSettings { max_concurrent: 0, ..openai() };
+    assert!(error(vec![nobody]).is_some_and(|error| error.contains("max_concurrent")));
 }

@@ -52,9 +52,9 @@ async fn text(#[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire)
     assert_eq!(answer.completion.content, "You said: hällo, wörld");
     assert_eq!(answer.completion.finish_reason, FinishReason::Stop);
     assert_eq!(answer.completion.usage, TokenUsage { input_tokens: 11, output_tokens: 7, ..TokenUsage::default() });
-    assert_eq!((answer.spent.provider.as_str(), answer.spent.model.as_str()), ("served", "model-a"));
-    assert_eq!(answer.spent.usage, answer.completion.usage);
-    assert_eq!(answer.spent.cost_micro_usd, (wire == Wire::Ollama).then_some(0));
+    assert_eq!((answer.cost.provider.as_str(), answer.cost.model.as_str()), ("served", "model-a"));
+    assert_eq!(answer.cost.usage, answer.completion.usage);
+    assert_eq!(answer.cost.cost_micro_usd, (wire == Wire::Ollama).then_some(0));
     assert_eq!(ask(&gateway, "long").await.unwrap().completion.finish_reason, FinishReason::Length);
     served.stop().await;
 }
@@ -158,12 +158,12 @@ async fn a_cut_stream_is_tried_again_and_paid_for(#[values(Wire::OpenAi, Wire::A
     let answer = ask(&gateway, "cut").await.unwrap();
     assert_eq!(answer.completion.content, "whole");
     assert_eq!(answer.completion.usage.output_tokens, 2);
-    assert_eq!(answer.spent.usage.output_tokens, 5, "twelve characters that broke off, and the two tokens");
-    assert!(answer.spent.usage.input_tokens > 9, "{:?}", answer.spent.usage);
+    assert_eq!(answer.cost.usage.output_tokens, 5, "twelve characters that broke off, and the two tokens");
+    assert!(answer.cost.usage.input_tokens > 9, "{:?}", answer.cost.usage);
 
     let error = failed(&gateway, "always half").await;
-    assert_eq!(error.failure.kind(), ErrorKind::Cut);
-    assert_eq!(error.spent.usage.output_tokens, 9, "three tries, three tokens each");
+    assert_eq!(error.failure.kind(), ErrorKind::StreamInterrupted);
+    assert_eq!(error.cost.usage.output_tokens, 9, "three tries, three tokens each");
     served.stop().await;
 }
 
@@ -190,7 +190,7 @@ async fn a_rate_limit_goes_to_the_caller_with_its_wait(
 #[case("dead", ErrorKind::Server, "status 503: nobody here")]
 #[case("key", ErrorKind::Auth, "status 401: [key] is not known")]
 #[case("missing", ErrorKind::NotFound, "status 404: no such model")]
-#[case("noise", ErrorKind::Garbage, "the answer is not JSON")]
+#[case("noise", ErrorKind::InvalidResponse, "the answer is not JSON")]
 #[tokio::test]
 async fn a_failure_says_what_it_was(
     #[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire,
@@ -203,7 +203,7 @@ async fn a_failure_says_what_it_was(
     let error = failed(&gateway, content).await;
     assert_eq!(error.failure.kind(), kind);
     assert!(error.to_string().contains(words), "{error}");
-    assert_eq!((error.spent.provider.as_str(), error.spent.usage), ("served", TokenUsage::default()));
+    assert_eq!((error.cost.provider.as_str(), error.cost.usage), ("served", TokenUsage::default()));
     served.stop().await;
 }
 
@@ -211,7 +211,7 @@ async fn a_failure_says_what_it_was(
 #[tokio::test]
 async fn silence_ends_at_the_timeout(#[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire) {
     let served = Served::start(SCRIPT).await;
-    let provider = ProviderSettings { timeout: Duration::from_millis(100), ..served.provider(wire) };
+    let provider = ProviderSettings { timeout_seconds: 1, ..served.provider(wire) };
     let gateway = impatient(vec![provider]);
     assert_eq!(failed(&gateway, "silent").await.failure.kind(), ErrorKind::Timeout);
     served.stop().await;
@@ -222,7 +222,7 @@ async fn nobody_listens() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let base_url = Some(format!("http://bob:hunter2@{address}/v1?api-key=abcdef"));
+    let base_url = format!("http://bob:hunter2@{address}/v1?api-key=abcdef");
     let provider = ProviderSettings { base_url, ..ProviderSettings::new("gone", ProviderKind::OpenAi, "m") };
     let error = failed(&impatient(vec![provider]), "hello").await;
     assert_eq!(error.failure.kind(), ErrorKind::Connect);
@@ -256,7 +256,7 @@ async fn a_base_url_with_a_user_and_a_query_is_used_and_never_told(
         Wire::Ollama => (ProviderKind::Ollama, "/base", "/base/api/chat"),
     };
     let provider = ProviderSettings {
-        base_url: Some(format!("http://bob:hunter2@{address}{path}?api-key=abcdef&v=1")),
+        base_url: format!("http://bob:hunter2@{address}{path}?api-key=abcdef&v=1"),
         api_key: key.map(Into::into),
         ..ProviderSettings::new("served", kind, "m")
     };
@@ -379,18 +379,18 @@ async fn broken_arguments_go_back_as_an_object(#[values(Wire::OpenAi, Wire::Anth
 #[case(
     Wire::OpenAi,
     "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"half an ans\"}}]}\n\n",
-    ErrorKind::Cut,
+    ErrorKind::StreamInterrupted,
     3
 )]
 #[case(
     Wire::Anthropic,
     "event: content_block_delta\ndata: {\"delta\":{\"type\":\"text_delta\",\"text\":\"half an ans\"}}\n\n",
-    ErrorKind::Cut,
+    ErrorKind::StreamInterrupted,
     3
 )]
-#[case(Wire::Ollama, "{\"message\":{\"content\":\"half an ans\"},\"done\":false}\n", ErrorKind::Cut, 3)]
-#[case(Wire::OpenAi, "<html>welcome</html>", ErrorKind::Cut, 0)]
-#[case(Wire::OpenAi, "data: [DONE]\n\n", ErrorKind::Garbage, 0)]
+#[case(Wire::Ollama, "{\"message\":{\"content\":\"half an ans\"},\"done\":false}\n", ErrorKind::StreamInterrupted, 3)]
+#[case(Wire::OpenAi, "<html>welcome</html>", ErrorKind::StreamInterrupted, 0)]
+#[case(Wire::OpenAi, "data: [DONE]\n\n", ErrorKind::InvalidResponse, 0)]
 #[case(
     Wire::OpenAi,
     "data: {\"error\":{\"message\":\"worn out\",\"type\":\"server_error\"}}\n\n",
@@ -411,10 +411,9 @@ async fn a_stream_that_ends_in_peace_without_an_answer(
     #[case] tokens: u64,
 ) {
     let recorder = Recorder::answering(axum::http::StatusCode::OK, body).await;
-    let mut settings = GatewaySettings::new(vec![recorder.provider(wire)]);
-    settings.retry.tries = 1;
-    let error = failed(&Gateway::new(settings).unwrap(), "hello").await;
-    assert_eq!((error.failure.kind(), error.spent.usage.output_tokens), (kind, tokens), "{error}");
+    let retry = RetrySettings { tries: 1, ..RetrySettings::default() };
+    let error = failed(&build(vec![recorder.provider(wire)], &[], retry).unwrap(), "hello").await;
+    assert_eq!((error.failure.kind(), error.cost.usage.output_tokens), (kind, tokens), "{error}");
     recorder.stop().await;
 }
 

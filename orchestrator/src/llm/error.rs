@@ -1,0 +1,104 @@
+//! What goes wrong in the gateway: why it cannot be built, and why an attempt at a provider brought no answer.
+
+use std::{fmt, io, path::PathBuf};
+
+use super::script::ScriptError;
+
+/// Why a gateway cannot be built from its settings.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// The script file cannot be read.
+    #[error("GANTRY_LLM_SCRIPT: {path} cannot be read")]
+    ScriptFile {
+        /// The configured path.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The script is invalid.
+    #[error("invalid script {path}")]
+    Script {
+        /// The configured path.
+        path: PathBuf,
+        /// The rule and the field.
+        #[source]
+        source: ScriptError,
+    },
+    /// A provider's setting is invalid.
+    #[error("model provider {provider}: {field}: {message}")]
+    Provider {
+        /// The provider's name.
+        provider: String,
+        /// The setting.
+        field: &'static str,
+        /// What is wrong with it.
+        message: String,
+    },
+}
+
+/// Why an attempt brought no answer. The name is stored with the call and shown to users.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The provider sent nothing for too long, or the call took too long.
+    Timeout,
+    /// The connection failed.
+    Connect,
+    /// The provider failed (5xx).
+    Server,
+    /// The answer ended before it was complete.
+    StreamInterrupted,
+    /// The answer does not follow the provider's format.
+    InvalidResponse,
+    /// Too many requests.
+    RateLimited,
+    /// The provider's quota or credit is used up.
+    Quota,
+    /// The key is wrong or lacks a permission.
+    Auth,
+    /// The model or the address does not exist.
+    NotFound,
+    /// The provider refuses the request itself.
+    BadRequest,
+    /// The circuit breaker is open.
+    CircuitOpen,
+    /// The call waited too long for one of the provider's slots.
+    QueueTimeout,
+    /// The caller no longer wants the answer.
+    Aborted,
+}
+
+impl ErrorKind {
+    /// The name in records and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Connect => "connect",
+            Self::Server => "server",
+            Self::StreamInterrupted => "stream_interrupted",
+            Self::InvalidResponse => "invalid_response",
+            Self::RateLimited => "rate_limited",
+            Self::Quota => "quota",
+            Self::Auth => "auth",
+            Self::NotFound => "not_found",
+            Self::BadRequest => "bad_request",
+            Self::CircuitOpen => "circuit_open",
+            Self::QueueTimeout => "queue_timeout",
+            Self::Aborted => "aborted",
+        }
+    }
+
+    /// The name within a sentence.
+    pub const fn as_phrase(self) -> &'static str {
+        match self {
+            Self::RateLimited => "rate limited",
+            other => other.as_str(),
+        }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
