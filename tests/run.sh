@@ -167,13 +167,13 @@ step_attacks() {
   GANTRY_TEST_IMAGE="gantry-worker:$IMAGE_TAG" cargo nextest run --workspace --locked --no-fail-fast -E 'binary(attacks)'
 }
 
-# The official client libraries and schemathesis, in a Python environment of their own.
+# The official client libraries, the OpenAPI validator and schemathesis, in a Python environment of their own.
 step_clients() {
   local env="$tools/clients"
   docker/engine.sh
   need_command python3 python3
   need_command curl curl
-  if ! "$env/bin/python" -c 'import openai, anthropic, schemathesis' 2>/dev/null; then
+  if ! "$env/bin/python" -c 'import openai, anthropic, openapi_spec_validator, schemathesis' 2>/dev/null; then
     python3 -m venv "$env" 2>/dev/null || { need_package python3-venv; python3 -m venv --clear "$env"; }
     "$env/bin/pip" install --quiet --requirement tests/clients/requirements.txt
   fi

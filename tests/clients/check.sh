@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What other people's programs make of Gantry: the official `openai` and `anthropic` libraries against `gantry llm serve`,
-# and schemathesis against the public API's OpenAPI document. Takes the gantry binary: `tests/clients/check.sh BINARY`.
-# Needs an engine with the job image. Leaves nothing behind: an own data folder, own ports, jobs cancelled at the end.
+# Checks Gantry with third-party clients: the official `openai` and `anthropic` libraries against `gantry llm serve`, and
+# openapi-spec-validator and schemathesis against the public API. Takes the gantry binary: `tests/clients/check.sh BINARY`.
+# Needs an engine with the job image. Uses its own data folder and ports, and removes its jobs at the end.
 set -euo pipefail
 
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -42,14 +42,16 @@ pids+=($!)
 wait_for "http://127.0.0.1:$port/v1/models"
 "$python" "$here/check_clients.py" "http://127.0.0.1:$port"
 
-echo "--- schemathesis against /api/openapi.json"
+echo "--- openapi-spec-validator and schemathesis against /api/openapi.json"
 port="$(free_port)"
 GANTRY_BIND="127.0.0.1:$port" RUST_LOG=warn "$gantry" serve >"$work/serve.log" 2>&1 &
 pids+=($!)
 wait_for "http://127.0.0.1:$port/readyz"
+curl -fsS -o "$work/openapi.json" "http://127.0.0.1:$port/api/openapi.json"
+"$python" -m openapi_spec_validator "$work/openapi.json"
 token="$("$gantry" token create --user schema --role user --ttl 1h)"
-# What is refused though it fits the schema (a cursor that nobody gave, an idempotency key used twice) is told by a
-# documented status; that such requests exist is no failure, so positive acceptance is not among the checks.
+# Some requests that match the schema are refused with a documented status (an invented cursor, a reused idempotency key), so
+# "positive data acceptance" is not among the checks.
 cd "$work" # it leaves a cache where it runs
 export SCHEMATHESIS_HOOKS=hooks PYTHONPATH="$here" PYTHONDONTWRITEBYTECODE=1
 "$schemathesis" run "http://127.0.0.1:$port/api/openapi.json" -H "Authorization: Bearer $token" \

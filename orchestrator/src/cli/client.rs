@@ -111,16 +111,19 @@ impl Client {
         self.read(self.send(request).await?).await
     }
 
-    /// The job's events after `after`, as a stream.
-    pub(super) async fn stream(&self, job: JobId, after: i64) -> Result<Response, CliError> {
+    /// Opens the stream of a job's events after `after`. None when the job has finished and there are none.
+    pub(super) async fn stream(&self, job: JobId, after: i64) -> Result<Option<Response>, CliError> {
         let request = self
             .request(Method::GET, &format!("/api/jobs/{job}/events"), &[])
             .header(header::ACCEPT, "text/event-stream")
             .header("Last-Event-ID", after.to_string());
         let response = self.send(request).await?;
+        if response.status() == StatusCode::NO_CONTENT {
+            return Ok(None);
+        }
         let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("none");
         if kind.starts_with("text/event-stream") {
-            return Ok(response);
+            return Ok(Some(response));
         }
         Err(CliError::NotGantry { url: mask_urls(self.base.as_str()), cause: format!("content type {kind}") })
     }

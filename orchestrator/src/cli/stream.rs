@@ -5,7 +5,7 @@
 use std::{pin::Pin, time::Duration};
 
 use futures_util::{Stream, StreamExt};
-use protocol::{Event, JobId, JobState};
+use protocol::{Event, JobId};
 use serde::Deserialize;
 use sse_stream::{Sse, SseStream};
 
@@ -28,9 +28,9 @@ pub(super) enum Followed {
         /// What it says.
         event: Option<Box<Event>>,
     },
-    /// Older events than this have been trimmed.
-    Trimmed {
-        /// The oldest that is kept.
+    /// The requested position is not available; events continue at the oldest one that is kept.
+    Resync {
+        /// Its `seq`.
         oldest: i64,
     },
     /// The connection was lost; it is being made again.
@@ -38,16 +38,8 @@ pub(super) enum Followed {
         /// Why.
         cause: String,
     },
-    /// Nothing more will come.
-    End {
-        /// The job's last state.
-        state: JobState,
-    },
-}
-
-#[derive(Deserialize)]
-struct EndData {
-    state: JobState,
+    /// The job has finished and all its events have been returned.
+    End,
 }
 
 #[derive(Deserialize)]
@@ -75,8 +67,8 @@ impl<'a> EventFollower<'a> {
     pub(super) async fn next(&mut self) -> Result<Followed, CliError> {
         loop {
             let Some(connection) = &mut self.connection else {
-                if let Some(lost) = self.connect().await? {
-                    return Ok(lost);
+                if let Some(followed) = self.connect().await? {
+                    return Ok(followed);
                 }
                 continue;
             };
@@ -102,7 +94,8 @@ impl<'a> EventFollower<'a> {
             tokio::time::sleep(pause).await;
         }
         match self.client.stream(self.job, self.last_seq).await {
-            Ok(response) => {
+            Ok(None) => Ok(Some(Followed::End)),
+            Ok(Some(response)) => {
                 self.connection = Some(Box::pin(SseStream::from_bytes_stream(response.bytes_stream())));
                 Ok(None)
             }
@@ -124,15 +117,11 @@ impl<'a> EventFollower<'a> {
     fn take(&mut self, message: Sse) -> Option<Followed> {
         let data = message.data?;
         match message.event.as_deref() {
-            Some("end") => {
-                let end: EndData = serde_json::from_str(&data).ok()?;
-                Some(Followed::End { state: end.state })
-            }
+            Some("end") => Some(Followed::End),
             Some("resync") => {
                 let resync: ResyncData = serde_json::from_str(&data).ok()?;
-                // The oldest kept one is still to come.
-                self.last_seq = self.last_seq.max(resync.seq - 1);
-                Some(Followed::Trimmed { oldest: resync.seq })
+                self.last_seq = resync.seq - 1;
+                Some(Followed::Resync { oldest: resync.seq })
             }
             _ => {
                 let seq: i64 = message.id?.parse().ok()?;

@@ -3,7 +3,7 @@
 use protocol::{ErrorCode, Event, EventData, JobState};
 use reqwest::Method;
 use serde_json::json;
-use tests::{HandWorker, Reply, Told, World};
+use tests::{HandWorker, Reply, Told, User, World};
 
 fn seqs(events: &[Event]) -> Vec<i64> {
     events.iter().map(|event| event.seq).collect()
@@ -39,20 +39,63 @@ async fn a_cut_stream_is_resumed_without_a_gap_or_a_double() {
     world.finish().await;
 }
 
+/// A resume of a job's stream: status and body.
+async fn resume(user: &User, path: &str, last_event_id: i64) -> (u16, String) {
+    let request = user.request(Method::GET, path).header("Accept", "text/event-stream");
+    let response = request.header("Last-Event-ID", last_event_id.to_string()).send().await.unwrap();
+    (response.status().as_u16(), response.text().await.unwrap())
+}
+
 #[tokio::test]
-async fn after_the_end_a_reader_still_gets_its_end() {
+async fn a_stream_of_a_finished_job_starts_anywhere_before_its_end() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("talk").await;
     world.hand(id).await.finish("done").await;
-    let (all, state, last) = ada.stream(id, None).await.rest().await;
-    assert_eq!(ada.stream(id, Some(last)).await.rest().await, (vec![], state, last));
+    let (all, _, last) = ada.stream(id, None).await.rest().await;
     let (tail, _, _) = ada.stream(id, Some(last - 2)).await.rest().await;
     assert_eq!(tail, all[all.len() - 2..]);
     let (by_query, _, _) = ada.stream_of(&format!("/api/jobs/{id}/events?after={}", last - 2), None).await.rest().await;
     assert_eq!(by_query, tail);
-    let beyond = ada.stream(id, Some(last + 100)).await.rest().await;
-    assert_eq!((beyond.0, beyond.1), (vec![], JobState::Completed));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_resume_at_the_end_of_a_finished_job_is_204() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("talk").await;
+    let hand = world.hand(id).await;
+    let path = format!("/api/jobs/{id}/events");
+    // While the job runs, a client that has seen everything waits for more.
+    let so_far = ada.events(id).await.last().unwrap().seq;
+    let waiting = ada.stream(id, Some(so_far)).await;
+    hand.finish("done").await;
+    let (_, _, last) = waiting.rest().await;
+    assert_eq!(resume(&ada, &path, last).await, (204, String::new()), "an EventSource stops on 204 only");
+    // A client that follows one kind knows the number of its last event of that kind.
+    let state = resume(&ada, &format!("{path}?kind=state"), last).await;
+    let message = resume(&ada, &format!("{path}?kind=egress"), 1).await;
+    assert_eq!((state.0, message.0), (204, 204));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_resume_beyond_the_last_event_is_a_resync() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("talk").await;
+    let hand = world.hand(id).await;
+    // After a restore from a backup a client may know events that the server does not have.
+    let mut running = ada.stream(id, Some(99_999)).await;
+    assert_eq!(running.next().await, Some(Told::Resync(json!({"seq": 1}))));
+    assert_eq!(running.event().await.seq, 1);
+    hand.finish("done").await;
+    let (rest, state, last) = running.rest().await;
+    assert_eq!((state, seqs(&rest)), (JobState::Completed, (2..=last).collect()));
+    let mut finished = ada.stream(id, Some(last + 1)).await;
+    assert_eq!(finished.next().await, Some(Told::Resync(json!({"seq": 1}))));
+    assert_eq!(finished.rest().await.0, ada.events(id).await);
     world.finish().await;
 }
 

@@ -40,13 +40,15 @@ pub(super) async fn to_the_end(
                     break;
                 }
             }
-            Followed::Trimmed { oldest } => output.note(&format!("events before number {oldest} are no longer kept")),
+            Followed::Resync { oldest } => {
+                output.note(&format!("the requested events are not available; continuing at event {oldest}"));
+            }
             Followed::Lost { cause } if !told_lost => {
                 told_lost = true;
                 output.note(&format!("connection lost ({cause}); trying again"));
             }
             Followed::Lost { .. } => {}
-            Followed::End { .. } => break,
+            Followed::End => break,
         }
     }
     let job: Job = client.get(&format!("/api/jobs/{id}"), &[]).await?;

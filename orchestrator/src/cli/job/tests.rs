@@ -26,6 +26,10 @@ const ID: &str = "01890000-0000-7000-8000-000000000001";
 
 /// What a connection to the event stream gets, before it is cut or ended.
 enum Connection {
+    /// The job has finished and nothing is left to send.
+    NoContent,
+    /// `resync`, these events and `end`.
+    Resync(Vec<i64>),
     /// These events, then a cut in the middle of a line.
     Cut(Vec<i64>),
     /// These events, then the end.
@@ -66,6 +70,10 @@ async fn events(State(script): State<Arc<Script>>, headers: HeaderMap) -> Respon
     };
     let text = match connection {
         Connection::Refused(status) => return status.into_response(),
+        Connection::NoContent => return StatusCode::NO_CONTENT.into_response(),
+        Connection::Resync(seqs) => {
+            format!("event: resync\ndata: {}\n\n", json!({"seq": seqs[0]})) + &told(&seqs) + "event: end\ndata: {}\n\n"
+        }
         Connection::Cut(events) => told(&events) + "id: 99\nevent: message\ndata: {\"v\": 1, \"se",
         Connection::Whole(events) => {
             told(&events) + &format!("event: end\ndata: {}\n\n", json!({"state": script.last_state.0, "seq": 9}))
@@ -151,6 +159,25 @@ async fn a_cut_stream_is_resumed_and_every_event_comes_once() {
     assert_eq!(seqs, [1, 2, 3, 4, 5]);
     assert_eq!(lines.last().unwrap()["state"], "completed", "the job is the last line");
     assert_eq!(*server.script.resumed_from.lock().unwrap(), ["0", "2", "2", "3"]);
+}
+
+#[tokio::test]
+async fn a_connection_lost_before_the_end_is_no_error_when_nothing_is_left() {
+    let server = server(vec![Connection::Cut(vec![1, 2]), Connection::NoContent], ("completed", None)).await;
+    let (exit, _) = gantry_job(&server, Format::Json, &["run", "do it"]).await;
+    assert_eq!(exit.unwrap(), Exit::Fine);
+    assert_eq!(*server.script.resumed_from.lock().unwrap(), ["0", "2"]);
+}
+
+#[tokio::test]
+async fn a_server_that_has_fewer_events_than_the_client_starts_again() {
+    let story = vec![Connection::Cut(vec![1, 2, 3, 4]), Connection::Resync(vec![1, 2])];
+    let server = server(story, ("completed", None)).await;
+    let (exit, text) = gantry_job(&server, Format::Json, &["run", "do it"]).await;
+    assert_eq!(exit.unwrap(), Exit::Fine);
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let seqs: Vec<i64> = lines.filter_map(|line| line["seq"].as_i64()).collect();
+    assert_eq!(seqs, [1, 2, 3, 4, 1, 2]);
 }
 
 #[rstest]

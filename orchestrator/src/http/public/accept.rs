@@ -1,7 +1,7 @@
-//! `POST /api/jobs/{id}/accept`: a person takes a submitted result.
+//! `POST /api/jobs/{id}/accept`: accepts a submitted result.
 
 use axum::{Json, extract::State};
-use protocol::{ErrorCode, Job, JobId, Problem};
+use protocol::{ErrorCode, Job, JobId};
 
 use super::{PublicApi, caller::visible, deeds::Doer};
 use crate::{
@@ -12,11 +12,10 @@ use crate::{
 
 /// Accepts a job's result.
 #[utoipa::path(
-    post, path = "/api/jobs/{id}/accept", tag = "jobs", params(("id" = String, Path, description = "The job.")),
+    post, path = "/api/jobs/{id}/accept", operation_id = "accept_job", tag = "jobs", params(("id" = String, Path, description = "Job id.")),
     responses(
-        (status = 200, body = Job, description = "Accepted."),
-        (status = 404, body = Problem, content_type = "application/problem+json", description = "Missing, or another user's."),
-        (status = 409, body = Problem, content_type = "application/problem+json", description = "It is not submitted."),
+        (status = 200, body = Job, description = "The job is accepted."),
+        (status = 409, description = "The job is not submitted."),
     )
 )]
 pub(super) async fn accept(
@@ -29,7 +28,7 @@ pub(super) async fn accept(
     review(&api, id, deed, |job| job.accept(now)).await
 }
 
-/// One of the two ways out of submitted.
+/// Applies a review decision to a submitted job.
 pub(super) async fn review(
     api: &PublicApi,
     id: JobId,
@@ -43,7 +42,7 @@ pub(super) async fn review(
         }
         Changed::Refused(refused) => Err(ApiError::new(
             ErrorCode::NotSubmitted,
-            format!("the job is {}; only a submitted result is accepted or rejected", refused.state),
+            format!("the job is {}; only a submitted job can be accepted or rejected", refused.state),
         )),
         Changed::Missing | Changed::PromptsWaiting => Err(ApiError::not_found()),
     }

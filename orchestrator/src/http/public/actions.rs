@@ -1,7 +1,7 @@
-//! `GET /api/jobs/{id}/actions`: the audit of tool calls.
+//! `GET /api/jobs/{id}/actions`: records of tool calls.
 
 use axum::{Json, extract::State};
-use protocol::{JobId, Page, Problem, ToolActionRecord};
+use protocol::{JobId, Page, ToolActionRecord};
 
 use super::{PublicApi, audit, audit::Params, caller::Caller};
 use crate::http::{
@@ -11,12 +11,10 @@ use crate::http::{
 
 /// Lists a job's tool calls, oldest first.
 #[utoipa::path(
-    get, path = "/api/jobs/{id}/actions", tag = "jobs",
-    params(("id" = String, Path, description = "The job."), Params),
+    get, path = "/api/jobs/{id}/actions", operation_id = "list_tool_calls", tag = "jobs",
+    params(("id" = String, Path, description = "Job id."), Params),
     responses(
-        (status = 200, body = Page<ToolActionRecord>, description = "One page."),
-        (status = 404, body = Problem, content_type = "application/problem+json", description = "Missing, or another user's."),
-        (status = 422, body = Problem, content_type = "application/problem+json", description = "A parameter is wrong."),
+        (status = 200, body = Page<ToolActionRecord>, description = "A page."),
     )
 )]
 pub(super) async fn actions(

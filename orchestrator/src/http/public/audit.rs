@@ -8,15 +8,15 @@ use utoipa::IntoParams;
 use super::{PublicApi, caller::visible, cursor};
 use crate::{auth::Identity, http::problem::ApiError, store::StoreError};
 
-/// Which page.
+/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Params {
-    /// 1 to 200; 50 when left out.
+    /// Maximum number of items, 1 to 200; default 50.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
-    /// From the last page's `next_cursor`.
+    /// `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 

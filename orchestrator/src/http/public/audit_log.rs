@@ -1,8 +1,8 @@
-//! `GET /api/audit`: who did what, and what they were refused.
+//! `GET /api/audit`: the audit log.
 
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
-use protocol::{AuditRecord, JobId, Page, Problem};
+use protocol::{AuditRecord, JobId, Page};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -12,35 +12,36 @@ use crate::{
     store::AuditFilter,
 };
 
-/// Which rows.
+/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Params {
-    /// Only this user's.
+    /// Only entries of this user.
     user: Option<String>,
-    /// Only this action, such as `job.cancel`.
+    /// Only entries with this action, for example `job.cancel`.
     action: Option<String>,
-    /// Only about this job.
+    /// Only entries about this job.
     #[param(value_type = Option<String>)]
     job: Option<JobId>,
-    /// Not before this time.
+    /// Only entries at or after this time.
     since: Option<DateTime<Utc>>,
-    /// Before this time.
+    /// Only entries before this time.
     until: Option<DateTime<Utc>>,
-    /// 1 to 200; 50 when left out.
+    /// Maximum number of items, 1 to 200; default 50.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
-    /// From the last page's `next_cursor`.
+    /// `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-/// Lists what was done and refused, newest first.
+/// Lists audit entries, newest first.
+///
+/// Changes, denied requests and uses of expired or revoked tokens. Admins only.
 #[utoipa::path(
-    get, path = "/api/audit", tag = "operation", params(Params),
+    get, path = "/api/audit", operation_id = "list_audit_entries", tag = "operation", params(Params),
     responses(
-        (status = 200, body = Page<AuditRecord>, description = "One page."),
-        (status = 422, body = Problem, content_type = "application/problem+json", description = "A parameter is wrong."),
+        (status = 200, body = Page<AuditRecord>, description = "A page."),
     )
 )]
 pub(super) async fn audit_log(

@@ -1,4 +1,4 @@
-//! `POST /api/jobs/{id}/cancel`: it is to stop.
+//! `POST /api/jobs/{id}/cancel`: requests that a job stops.
 
 use axum::{
     Json,
@@ -6,7 +6,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use protocol::{CancelRequest, ErrorCode, Job, JobId, JobState, Problem};
+use protocol::{CancelRequest, ErrorCode, Job, JobId, JobState};
 
 use super::{PublicApi, caller::visible, deeds::Doer};
 use crate::{
@@ -21,17 +21,12 @@ const MAX_REASON_BYTES: usize = 1_000;
 
 /// Cancels a job.
 #[utoipa::path(
-    post, path = "/api/jobs/{id}/cancel", tag = "jobs", params(("id" = String, Path, description = "The job.")),
+    post, path = "/api/jobs/{id}/cancel", operation_id = "cancel_job", tag = "jobs", params(("id" = String, Path, description = "Job id.")),
     request_body = Option<CancelRequest>,
     responses(
-        (status = 200, body = Job, description = "It is cancelled, now or before."),
-        (status = 202, body = Job, description = "It is being stopped."),
-        (status = 400, body = Problem, content_type = "application/problem+json", description = "Malformed."),
-        (status = 404, body = Problem, content_type = "application/problem+json", description = "Missing, or another user's."),
-        (status = 409, body = Problem, content_type = "application/problem+json", description = "It finished otherwise."),
-        (status = 413, body = Problem, content_type = "application/problem+json", description = "Too large."),
-        (status = 415, body = Problem, content_type = "application/problem+json", description = "Not JSON."),
-        (status = 422, body = Problem, content_type = "application/problem+json", description = "Invalid."),
+        (status = 200, body = Job, description = "The job was already cancelled."),
+        (status = 202, body = Job, description = "Cancellation requested; `cancel_requested_at` is set while the job stops."),
+        (status = 409, description = "The job has already finished."),
     )
 )]
 pub(super) async fn cancel(
@@ -53,17 +48,16 @@ pub(super) async fn cancel(
         Changed::Done(job) => {
             api.wake.wake();
             tracing::info!(job.id = %id, user = who.user, "cancel requested");
-            // 202 also when it is cancelled at once: what was asked for is accepted; 200 says it had happened before.
+            // 202 also when it is cancelled at once; 200 means that it was cancelled before this request.
             Ok((StatusCode::ACCEPTED, Json(job.to_api())).into_response())
         }
-        // It may have become cancelled in between.
+        // Cancelled by another request since it was read.
         Changed::Refused(refused) if refused.state == JobState::Cancelled => {
             Ok(Json(visible(&api, &who, id).await?.to_api()).into_response())
         }
-        Changed::Refused(refused) => Err(ApiError::new(
-            ErrorCode::JobFinished,
-            format!("the job is {}; there is nothing to cancel", refused.state),
-        )),
+        Changed::Refused(refused) => {
+            Err(ApiError::new(ErrorCode::JobFinished, format!("the job is already {}", refused.state)))
+        }
         Changed::Missing | Changed::PromptsWaiting => Err(ApiError::not_found()),
     }
 }

@@ -32,7 +32,7 @@ use crate::{
 
 /// Creates a job.
 #[utoipa::path(
-    post, path = "/api/jobs", tag = "jobs", request_body = CreateJob,
+    post, path = "/api/jobs", operation_id = "create_job", tag = "jobs", request_body = CreateJob,
     params(("Idempotency-Key" = Option<String>, Header, description = "The same key and body within 24 h get the first answer again.")),
     responses(
         (status = 201, description = "Created; it waits for its turn.", body = Job, headers(("Location" = String))),

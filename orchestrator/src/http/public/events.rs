@@ -1,4 +1,4 @@
-//! `GET /api/jobs/{id}/events`: what happened, as a list or as a stream.
+//! `GET /api/jobs/{id}/events`: a job's events, as a page or as a stream.
 
 use axum::{
     Json,
@@ -6,7 +6,7 @@ use axum::{
     http::HeaderMap,
     response::{IntoResponse, Response},
 };
-use protocol::{Event, EventKind, JobId, Problem};
+use protocol::{Event, EventKind, JobId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -25,44 +25,47 @@ use crate::{
     store::{EventPage, StoredEvent},
 };
 
-/// Which events.
+/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Params {
-    /// Only those with a larger `seq`.
+    /// Only events with a larger `seq`.
     #[param(minimum = 0)]
     after: Option<i64>,
-    /// 1 to 200; 50 when left out; fewer come when they are large. A stream has no limit.
+    /// Maximum number of items, 1 to 200; default 50. A page also ends at 1 MiB. Ignored for streams.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
-    /// Only of this kind.
+    /// Only events of this kind.
     #[param(inline)]
     kind: Option<EventKind>,
 }
 
-/// Some of a job's events.
+/// A page of a job's events.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct EventList {
-    /// In order.
+    /// Ordered by `seq`.
     #[schema(value_type = Vec<Event>)]
     items: Vec<StoredEvent>,
-    /// Give it as `after` for what follows; none when this is all there is by now.
+    /// Pass as `after` to get the next page; null on the last page.
     next_after: Option<i64>,
 }
 
 /// Lists or streams a job's events.
+///
+/// With `Accept: text/event-stream` the answer is a stream: stored events first, then new ones as they are written, until
+/// the job has finished. Its last message is `event: end`. When the requested position is not available (it was trimmed, or
+/// it lies beyond the last event) the stream starts with `event: resync` and continues at the oldest stored event.
 #[utoipa::path(
-    get, path = "/api/jobs/{id}/events", tag = "jobs",
+    get, path = "/api/jobs/{id}/events", operation_id = "list_events", tag = "jobs",
     params(
-        ("id" = String, Path, description = "The job."), Params,
-        ("Last-Event-ID" = Option<String>, Header, description = "With Accept: text/event-stream: go on after this `seq`."),
+        ("id" = String, Path, description = "Job id."), Params,
+        ("Last-Event-ID" = Option<String>, Header, description = "With `Accept: text/event-stream`: resume after this `seq`."),
     ),
     responses(
-        (status = 200, description = "A page; with Accept: text/event-stream a stream that ends with `end`.",
+        (status = 200, description = "A page, or the stream.",
             content((EventList = "application/json"), (String = "text/event-stream"))),
-        (status = 404, body = Problem, content_type = "application/problem+json", description = "Missing, or another user's."),
-        (status = 422, body = Problem, content_type = "application/problem+json", description = "A parameter is wrong."),
+        (status = 204, description = "The job has finished and there are no events after the requested `seq`; stop reconnecting."),
     )
 )]
 pub(super) async fn events(
@@ -75,7 +78,7 @@ pub(super) async fn events(
     let job = visible(&api, &who, id).await?;
     let after = params.after.unwrap_or(0);
     if after < 0 {
-        return Err(ApiError::field("after", "must be 0 or more"));
+        return Err(ApiError::field("after", "must be at least 0"));
     }
     if wants_stream(&headers) {
         let after = match headers.get("last-event-id").map(|value| value.to_str().map(str::trim)) {
@@ -83,7 +86,7 @@ pub(super) async fn events(
             Some(Ok(text)) => text.parse().ok().filter(|seq| *seq >= 0).ok_or_else(not_a_seq)?,
             Some(Err(_)) => return Err(not_a_seq()),
         };
-        return stream::stream(&api, who, &job, after, params.kind);
+        return stream::open(&api, who, &job, after, params.kind).await;
     }
     let limit = cursor::limit(params.limit)?;
     let _turn = api.list_read(&who).await?;
@@ -93,5 +96,5 @@ pub(super) async fn events(
 }
 
 fn not_a_seq() -> ApiError {
-    ApiError::field("Last-Event-ID", "must be the id of an event of this stream, a whole number")
+    ApiError::field("Last-Event-ID", "must be the `seq` of an event: an integer of at least 0")
 }

@@ -1,7 +1,7 @@
-//! `GET /api/jobs/{id}`: the job.
+//! `GET /api/jobs/{id}`: shows a job.
 
 use axum::{Json, extract::State};
-use protocol::{Job, JobId, Problem};
+use protocol::{Job, JobId};
 
 use super::{
     PublicApi,
@@ -11,10 +11,9 @@ use crate::http::{extract::ApiPath, problem::ApiError};
 
 /// Shows a job.
 #[utoipa::path(
-    get, path = "/api/jobs/{id}", tag = "jobs", params(("id" = String, Path, description = "The job.")),
+    get, path = "/api/jobs/{id}", operation_id = "get_job", tag = "jobs", params(("id" = String, Path, description = "Job id.")),
     responses(
         (status = 200, body = Job, description = "The job."),
-        (status = 404, body = Problem, content_type = "application/problem+json", description = "Missing, or another user's."),
     )
 )]
 pub(super) async fn get(

@@ -4,18 +4,18 @@ use axum::Json;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// Alive.
+/// Liveness.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Health {
     /// Always `ok`.
     status: &'static str,
-    /// Of the orchestrator.
+    /// Version of the orchestrator.
     version: &'static str,
 }
 
-/// Says that the process is alive.
-#[utoipa::path(get, path = "/healthz", tag = "health", security(()),
-    responses((status = 200, body = Health, description = "Alive.")))]
+/// Checks that the process is alive.
+#[utoipa::path(get, path = "/healthz", operation_id = "get_health", tag = "health", security(()),
+    responses((status = 200, body = Health, description = "The process is alive.")))]
 pub(super) async fn health() -> Json<Health> {
     Json(Health { status: "ok", version: env!("CARGO_PKG_VERSION") })
 }

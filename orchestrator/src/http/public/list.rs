@@ -1,8 +1,8 @@
-//! `GET /api/jobs`: the caller's jobs, newest first.
+//! `GET /api/jobs`: lists the caller's jobs, newest first.
 
 use axum::{Json, extract::State};
 use axum_extra::extract::Query;
-use protocol::{ErrorCode, JobId, JobState, JobSummary, Page, Problem};
+use protocol::{ErrorCode, JobId, JobState, JobSummary, Page};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::IntoParams;
@@ -16,40 +16,39 @@ use crate::{
 };
 
 const MAX_SEARCH_BYTES: usize = 1_000;
-/// Fewest digits of a part of an id (contract: api, Decided in detail).
+/// Minimum length of an id prefix or suffix (contract: api, Decided in detail).
 const MIN_ID_DIGITS: usize = 4;
-/// Digits of a whole id.
+/// Hexadecimal digits of a whole id.
 const ID_DIGITS: usize = 32;
 
-/// Which jobs.
+/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Params {
-    /// A state, or several with commas between.
+    /// A state, or several separated by commas.
     state: Option<String>,
-    /// `key:value` or `key=value`; given several times (at most 64), all must match.
+    /// `key:value` or `key=value`. Can be repeated (at most 64 times); all must match.
     #[serde(default)]
     label: Vec<String>,
-    /// Only this user's; for admins.
+    /// Only jobs of this user; admins only.
     user: Option<String>,
-    /// A text in title or prompt.
+    /// Text contained in the title or the prompt.
     q: Option<String>,
-    /// The beginning or the end of an id, at least 4 characters.
+    /// Prefix or suffix of an id, at least 4 characters.
     id: Option<String>,
-    /// 1 to 200; 50 when left out; a page also ends at 1 MiB.
+    /// Maximum number of items, 1 to 200; default 50. A page also ends at 1 MiB.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
-    /// From the last page's `next_cursor`.
+    /// `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
 /// Lists jobs, newest first.
 #[utoipa::path(
-    get, path = "/api/jobs", tag = "jobs", params(Params),
+    get, path = "/api/jobs", operation_id = "list_jobs", tag = "jobs", params(Params),
     responses(
-        (status = 200, body = Page<JobSummary>, description = "One page."),
-        (status = 422, body = Problem, content_type = "application/problem+json", description = "A parameter is wrong."),
+        (status = 200, body = Page<JobSummary>, description = "A page."),
     )
 )]
 pub(super) async fn list(
@@ -73,11 +72,11 @@ pub(super) async fn list(
     Ok(Json(Page { items: page.items, next_cursor }))
 }
 
-/// Whose jobs are asked for; none is everybody's.
+/// The user to filter by; `None` for all users.
 fn whose(who: &Identity, asked: Option<String>) -> Result<Option<String>, ApiError> {
     match asked {
         Some(user) if user != who.user && !who.role.sees_all() => {
-            Err(ApiError::new(ErrorCode::Forbidden, "only an admin sees the jobs of others; leave `user` out"))
+            Err(ApiError::new(ErrorCode::Forbidden, "only an admin can list the jobs of other users"))
         }
         None if !who.role.sees_all() => Ok(Some(who.user.clone())),
         asked => Ok(asked),
@@ -91,7 +90,7 @@ fn states(asked: Option<&str>) -> Result<Vec<JobState>, ApiError> {
         .map(|name| {
             JobState::parse(name.trim()).ok_or_else(|| {
                 let known: Vec<&str> = JobState::ALL.iter().map(|state| state.as_str()).collect();
-                ApiError::field("state", format!("must be of {}", known.join(", ")))
+                ApiError::field("state", format!("must be one of {}", known.join(", ")))
             })
         })
         .collect()
@@ -104,7 +103,7 @@ fn labels(asked: &[String]) -> Result<Vec<(String, String)>, ApiError> {
     asked.iter().map(|label| split(label)).collect()
 }
 
-/// A key holds neither of the two separators, a value may.
+/// A key contains neither separator; a value may.
 fn split(label: &str) -> Result<(String, String), ApiError> {
     let (key, value) = label
         .split_once([':', '='])
@@ -128,5 +127,5 @@ fn id_part(asked: &str) -> Result<String, ApiError> {
     if digits.bytes().all(|b| b.is_ascii_hexdigit()) && (MIN_ID_DIGITS..=ID_DIGITS).contains(&digits.len()) {
         return Ok(digits);
     }
-    Err(ApiError::field("id", format!("must be at least {MIN_ID_DIGITS} of an id's first or last characters")))
+    Err(ApiError::field("id", format!("must be a prefix or suffix of an id with at least {MIN_ID_DIGITS} characters")))
 }

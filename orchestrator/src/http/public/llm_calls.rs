@@ -1,7 +1,7 @@
-//! `GET /api/jobs/{id}/llm-calls`: the audit of model calls.
+//! `GET /api/jobs/{id}/llm-calls`: records of model calls.
 
 use axum::{Json, extract::State};
-use protocol::{JobId, LlmCallRecord, Page, Problem};
+use protocol::{JobId, LlmCallRecord, Page};
 
 use super::{PublicApi, audit, audit::Params, caller::Caller};
 use crate::http::{
@@ -11,12 +11,10 @@ use crate::http::{
 
 /// Lists a job's model calls, oldest first.
 #[utoipa::path(
-    get, path = "/api/jobs/{id}/llm-calls", tag = "jobs",
-    params(("id" = String, Path, description = "The job."), Params),
+    get, path = "/api/jobs/{id}/llm-calls", operation_id = "list_model_calls", tag = "jobs",
+    params(("id" = String, Path, description = "Job id."), Params),
     responses(
-        (status = 200, body = Page<LlmCallRecord>, description = "One page."),
-        (status = 404, body = Problem, content_type = "application/problem+json", description = "Missing, or another user's."),
-        (status = 422, body = Problem, content_type = "application/problem+json", description = "A parameter is wrong."),
+        (status = 200, body = Page<LlmCallRecord>, description = "A page."),
     )
 )]
 pub(super) async fn llm_calls(

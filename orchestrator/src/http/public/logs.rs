@@ -1,11 +1,11 @@
-//! `GET /api/jobs/{id}/logs`: what the job's containers printed.
+//! `GET /api/jobs/{id}/logs`: the output of a job's containers.
 
 use axum::{
     extract::State,
     http::header,
     response::{IntoResponse, Response},
 };
-use protocol::{ContainerName, JobId, Problem};
+use protocol::{ContainerName, JobId};
 
 use super::{
     PublicApi,
@@ -13,13 +13,13 @@ use super::{
 };
 use crate::http::{extract::ApiPath, problem::ApiError};
 
-/// Shows what the job's containers printed, attempt by attempt. It is kept when a container is removed: of one that runs
-/// there is nothing yet.
+/// Shows the output of the job's containers, by attempt.
+///
+/// Output is saved when a container is removed, so a running container has none yet.
 #[utoipa::path(
-    get, path = "/api/jobs/{id}/logs", tag = "jobs", params(("id" = String, Path, description = "The job.")),
+    get, path = "/api/jobs/{id}/logs", operation_id = "get_job_logs", tag = "jobs", params(("id" = String, Path, description = "Job id.")),
     responses(
-        (status = 200, body = String, content_type = "text/plain", description = "A line that names the attempt, then what it printed."),
-        (status = 404, body = Problem, content_type = "application/problem+json", description = "Missing, or another user's."),
+        (status = 200, body = String, content_type = "text/plain", description = "For each attempt, a header line and its output."),
     )
 )]
 pub(super) async fn logs(

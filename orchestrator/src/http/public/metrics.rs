@@ -1,24 +1,24 @@
-//! `GET /metrics` on the public address: for admins, unless the metrics have an address of their own.
+//! `GET /metrics` on the public address: for admins, unless metrics are served on a separate address.
 
 use axum::{extract::State, response::Response};
-use protocol::{ErrorCode, Problem};
+use protocol::ErrorCode;
 
 use super::{PublicApi, caller::Admin};
 use crate::http::{metrics::MetricsDoor, problem::ApiError};
 
-/// Everything that is counted, for Prometheus.
+/// Shows the metrics in the Prometheus text format. Admins only.
 #[utoipa::path(
-    get, path = "/metrics", tag = "operation",
+    get, path = "/metrics", operation_id = "get_metrics", tag = "operation",
     responses(
-        (status = 200, body = String, content_type = "text/plain", description = "Prometheus' text format."),
-        (status = 404, body = Problem, content_type = "application/problem+json", description = "The metrics have an address of their own."),
+        (status = 200, body = String, content_type = "text/plain", description = "Metrics in the Prometheus text format."),
+        (status = 404, description = "The metrics are served on a separate address."),
     )
 )]
 pub(super) async fn metrics(State(api): State<PublicApi>, Admin(_who): Admin) -> Result<Response, ApiError> {
     match &api.metrics_door {
         MetricsDoor::Here(scrape) => scrape.read().await,
         MetricsDoor::Elsewhere => {
-            let detail = "the metrics are on the address in GANTRY_METRICS_BIND alone";
+            let detail = "metrics are served only on the address set by GANTRY_METRICS_BIND";
             Err(ApiError::new(ErrorCode::NotFound, detail))
         }
     }

@@ -1,4 +1,4 @@
-//! `POST /api/jobs/{id}/prompt`: a word to an agent at work.
+//! `POST /api/jobs/{id}/prompt`: a follow-up prompt to a job.
 
 use axum::{
     Json,
@@ -6,7 +6,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use protocol::{ErrorCode, JobId, Problem, PromptReceipt, PromptRequest};
+use protocol::{ErrorCode, JobId, PromptReceipt, PromptRequest};
 
 use super::{
     PublicApi,
@@ -26,20 +26,15 @@ use crate::{
 
 /// Sends a follow-up prompt.
 #[utoipa::path(
-    post, path = "/api/jobs/{id}/prompt", tag = "jobs", request_body = PromptRequest,
+    post, path = "/api/jobs/{id}/prompt", operation_id = "prompt_job", tag = "jobs", request_body = PromptRequest,
     params(
-        ("id" = String, Path, description = "The job."),
-        ("Idempotency-Key" = Option<String>, Header, description = "The same key and body within 24 h get the first answer again."),
+        ("id" = String, Path, description = "Job id."),
+        ("Idempotency-Key" = Option<String>, Header, description = "Within 24 hours, the same key and body return the first answer again."),
     ),
     responses(
-        (status = 202, body = PromptReceipt, description = "Stored; the agent will see it."),
-        (status = 400, body = Problem, content_type = "application/problem+json", description = "Malformed."),
-        (status = 404, body = Problem, content_type = "application/problem+json", description = "Missing, or another user's."),
-        (status = 409, body = Problem, content_type = "application/problem+json", description = "It takes no more prompts."),
-        (status = 413, body = Problem, content_type = "application/problem+json", description = "Too large."),
-        (status = 415, body = Problem, content_type = "application/problem+json", description = "Not JSON."),
-        (status = 422, body = Problem, content_type = "application/problem+json", description = "Invalid."),
-        (status = 429, body = Problem, content_type = "application/problem+json", description = "Too many wait."),
+        (status = 202, body = PromptReceipt, description = "The prompt is stored and will be delivered to the agent."),
+        (status = 409, description = "The job accepts no more prompts."),
+        (status = 429, description = "Too many prompts are waiting."),
     )
 )]
 pub(super) async fn prompt(
@@ -62,19 +57,16 @@ pub(super) async fn prompt(
         Prompted::Known(claim) => idempotent::answer(claim)?.ok_or_else(ApiError::not_found),
         Prompted::Finished(state) => Err(ApiError::new(
             ErrorCode::JobFinished,
-            format!("the job is {state} and takes no more prompts; restart it or make a new one"),
+            format!("the job is {state} and accepts no more prompts; restart it or create a new one"),
         )),
         Prompted::Stopping => {
-            Err(ApiError::new(ErrorCode::JobCancelled, "it takes no more prompts; once it has ended, restart it"))
+            Err(ApiError::new(ErrorCode::JobCancelled, "the job is being cancelled and accepts no more prompts"))
         }
-        Prompted::Closed => Err(ApiError::new(
-            ErrorCode::PromptsClosed,
-            "an earlier prompt with done: true said that no more will come",
-        )),
-        Prompted::Full => {
-            Err(ApiError::new(ErrorCode::RateLimited, "too many prompts wait for this agent; let it catch up")
-                .with_retry_after(std::time::Duration::from_secs(10)))
+        Prompted::Closed => {
+            Err(ApiError::new(ErrorCode::PromptsClosed, "an earlier prompt with `done: true` closed the prompt queue"))
         }
+        Prompted::Full => Err(ApiError::new(ErrorCode::RateLimited, "too many prompts are waiting for this job")
+            .with_retry_after(std::time::Duration::from_secs(10))),
         Prompted::Missing => Err(ApiError::not_found()),
     }
 }

@@ -1,4 +1,4 @@
-//! `GET /readyz`: whether jobs can be taken.
+//! `GET /readyz`: whether the server can accept jobs.
 
 use axum::{Json, extract::State, http::StatusCode};
 use serde::Serialize;
@@ -7,18 +7,18 @@ use utoipa::ToSchema;
 use super::{PublicApi, caller::MaybeCaller};
 use crate::engine::{ReadinessReason, SandboxReadiness};
 
-/// What is well and what is not.
+/// Readiness of the server and its parts.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Readiness {
     /// `ready` or `not_ready`.
     status: &'static str,
     /// The database.
     store: Part,
-    /// The container engine and what it says of itself.
+    /// The container engine.
     engine: EnginePart,
-    /// Whether FullJobs can run.
+    /// Whether jobs can run.
     sandbox: SandboxPart,
-    /// The models' providers, never probed with a completion; for callers with a token.
+    /// The model providers, as seen by recent calls; only for callers with a token.
     #[serde(skip_serializing_if = "Option::is_none")]
     models: Option<Vec<ModelPart>>,
 }
@@ -33,13 +33,13 @@ struct Part {
 struct EnginePart {
     /// `ok`, `failed` or `disabled`.
     status: &'static str,
-    /// Its name; for callers with a token.
+    /// Engine name; only for callers with a token.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    /// Its version; the same.
+    /// Engine version; only for callers with a token.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
-    /// What jobs run under; the same.
+    /// Container runtime of jobs; only for callers with a token.
     #[serde(skip_serializing_if = "Option::is_none")]
     runtime: Option<String>,
 }
@@ -48,30 +48,32 @@ struct EnginePart {
 struct SandboxPart {
     /// `ready` or `not_ready`.
     state: &'static str,
-    /// Why not.
+    /// Why it is not ready.
     reason: Option<&'static str>,
-    /// What was found and what to do; for callers with a token.
+    /// Explanation of `reason`, with how to fix it; only for callers with a token.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
-    /// Digest of the posture that containers are checked against; the same.
+    /// Digest of the security settings every job container is checked against; only for callers with a token.
     #[serde(skip_serializing_if = "Option::is_none")]
     posture: Option<String>,
-    /// While it is disabled: jobs of an earlier setting that are still at work.
+    /// With a disabled sandbox: jobs started earlier that are still running.
     jobs_left: Option<u64>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 struct ModelPart {
-    /// The provider.
+    /// Provider name.
     name: String,
-    /// Its model.
+    /// Model name.
     model: String,
-    /// `closed`, `open` or `half_open`.
+    /// Circuit breaker state: `closed`, `open` or `half_open`.
     breaker: &'static str,
 }
 
-/// Says whether jobs can be taken: states and reasons to anybody, details to callers with a token.
-#[utoipa::path(get, path = "/readyz", tag = "health", security(()),
+/// Checks whether the server can accept jobs.
+///
+/// States and reasons are public; details are only for callers with a token.
+#[utoipa::path(get, path = "/readyz", operation_id = "get_readiness", tag = "health", security(()),
     responses((status = 200, body = Readiness, description = "Ready."), (status = 503, body = Readiness, description = "Not ready.")))]
 pub(super) async fn ready(
     State(api): State<PublicApi>,
@@ -79,46 +81,46 @@ pub(super) async fn ready(
 ) -> (StatusCode, Json<Readiness>) {
     let store = api.store.ping().await;
     if let Err(error) = &store {
-        tracing::warn!(error = error as &dyn std::error::Error, "the store does not answer");
+        tracing::warn!(error = error as &dyn std::error::Error, "store ping failed");
     }
     let state = api.sandbox.state().await;
     let (engine, mut sandbox, can) = parts(state);
     if engine.status == DISABLED {
         sandbox.jobs_left = jobs_left(&api).await;
     }
-    let well = store.is_ok() && can;
+    let is_ready = store.is_ok() && can;
     let models = api.gateway.health().into_iter().map(|one| ModelPart {
         name: one.name,
         model: one.model,
         breaker: one.breaker.as_str(),
     });
     let readiness = Readiness {
-        status: if well { "ready" } else { "not_ready" },
+        status: if is_ready { "ready" } else { "not_ready" },
         store: Part { status: if store.is_ok() { "ok" } else { "failed" } },
         engine,
         sandbox,
         models: Some(models.collect()),
     };
-    let readiness = if who.is_some() { readiness } else { readiness.for_strangers() };
-    (if well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, Json(readiness))
+    let readiness = if who.is_some() { readiness } else { readiness.without_details() };
+    (if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, Json(readiness))
 }
 
-/// The engine's status where the operator wants no sandbox.
+/// Engine status when the sandbox is disabled by configuration.
 const DISABLED: &str = "disabled";
 
 async fn jobs_left(api: &PublicApi) -> Option<u64> {
     match api.store.count_at_work().await {
         Ok(count) => Some(count),
         Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "the jobs at work could not be counted");
+            tracing::warn!(error = &error as &dyn std::error::Error, "counting running jobs failed");
             None
         }
     }
 }
 
 impl Readiness {
-    /// States and reasons alone: nothing that says what this install is made of.
-    fn for_strangers(self) -> Self {
+    /// Removes everything that describes the installation.
+    fn without_details(self) -> Self {
         let engine = EnginePart { status: self.engine.status, name: None, version: None, runtime: None };
         let sandbox = SandboxPart { detail: None, posture: None, ..self.sandbox };
         Self { engine, sandbox, models: None, ..self }
@@ -147,7 +149,7 @@ fn parts(state: SandboxReadiness) -> (EnginePart, SandboxPart, bool) {
             let sandbox =
                 SandboxPart { state: "not_ready", reason: reason_name, detail, posture: None, jobs_left: None };
             let engine = EnginePart { status, name: None, version: None, runtime: None };
-            // The operator's choice is no fault.
+            // Disabled on purpose is not a failure.
             (engine, sandbox, reason == ReadinessReason::DisabledByConfig)
         }
     }

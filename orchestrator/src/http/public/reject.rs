@@ -1,7 +1,7 @@
-//! `POST /api/jobs/{id}/reject`: a person does not take a submitted result.
+//! `POST /api/jobs/{id}/reject`: rejects a submitted result.
 
 use axum::{Json, extract::State};
-use protocol::{Job, JobId, Problem, RejectRequest};
+use protocol::{Job, JobId, RejectRequest};
 
 use super::{PublicApi, accept::review, caller::visible, deeds::Doer};
 use crate::http::{
@@ -11,18 +11,13 @@ use crate::http::{
 
 const MAX_REASON_BYTES: usize = 1_000;
 
-/// Rejects a job's result; the job has failed then, and can be restarted.
+/// Rejects a job's result. The job is marked failed and can be restarted.
 #[utoipa::path(
-    post, path = "/api/jobs/{id}/reject", tag = "jobs", params(("id" = String, Path, description = "The job.")),
+    post, path = "/api/jobs/{id}/reject", operation_id = "reject_job", tag = "jobs", params(("id" = String, Path, description = "Job id.")),
     request_body = RejectRequest,
     responses(
-        (status = 200, body = Job, description = "Rejected."),
-        (status = 400, body = Problem, content_type = "application/problem+json", description = "Malformed."),
-        (status = 404, body = Problem, content_type = "application/problem+json", description = "Missing, or another user's."),
-        (status = 409, body = Problem, content_type = "application/problem+json", description = "It is not submitted."),
-        (status = 413, body = Problem, content_type = "application/problem+json", description = "Too large."),
-        (status = 415, body = Problem, content_type = "application/problem+json", description = "Not JSON."),
-        (status = 422, body = Problem, content_type = "application/problem+json", description = "Invalid."),
+        (status = 200, body = Job, description = "The job is rejected and marked failed."),
+        (status = 409, description = "The job is not submitted."),
     )
 )]
 pub(super) async fn reject(

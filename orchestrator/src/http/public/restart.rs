@@ -26,7 +26,7 @@ const MAX_NOTE_TEXT_BYTES: usize = 4_000;
 
 /// Restarts a job.
 #[utoipa::path(
-    post, path = "/api/jobs/{id}/restart", tag = "jobs", params(
+    post, path = "/api/jobs/{id}/restart", operation_id = "restart_job", tag = "jobs", params(
         ("id" = String, Path, description = "The job."),
         ("Idempotency-Key" = Option<String>, Header, description = "The same key and body within 24 h get the first answer again."),
     ),

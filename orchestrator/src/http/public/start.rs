@@ -1,4 +1,4 @@
-//! `POST /api/jobs/{id}/start`: a held job takes its place in the queue.
+//! `POST /api/jobs/{id}/start`: puts a held job into the queue.
 
 use axum::{
     Json,
@@ -6,7 +6,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use protocol::{ErrorCode, Job, JobId, Problem};
+use protocol::{ErrorCode, Job, JobId};
 
 use super::{PublicApi, caller::visible, deeds::Doer};
 use crate::{
@@ -17,11 +17,10 @@ use crate::{
 
 /// Starts a held job.
 #[utoipa::path(
-    post, path = "/api/jobs/{id}/start", tag = "jobs", params(("id" = String, Path, description = "The job.")),
+    post, path = "/api/jobs/{id}/start", operation_id = "start_job", tag = "jobs", params(("id" = String, Path, description = "Job id.")),
     responses(
-        (status = 202, body = Job, description = "It is held no longer and waits for its turn."),
-        (status = 404, body = Problem, content_type = "application/problem+json", description = "Missing, or another user's."),
-        (status = 409, body = Problem, content_type = "application/problem+json", description = "It is not held, or no longer pending."),
+        (status = 202, body = Job, description = "The job is queued."),
+        (status = 409, description = "The job is not held, or no longer pending."),
     )
 )]
 pub(super) async fn start(
@@ -38,7 +37,10 @@ pub(super) async fn start(
         }
         Changed::Refused(refused) => Err(ApiError::new(
             ErrorCode::NotHeld,
-            format!("the job is {} and not held; only a job made with hold: true is started, once", refused.state),
+            format!(
+                "the job is {} and not held; only a pending job created with `hold: true` can be started",
+                refused.state
+            ),
         )),
         Changed::Missing | Changed::PromptsWaiting => Err(ApiError::not_found()),
     }

@@ -1,4 +1,4 @@
-//! `GET /api/jobs/summary`: how many in which state, and what was used today.
+//! `GET /api/jobs/summary`: job counts by state, and usage of the day.
 
 use axum::{Json, extract::State};
 use chrono::{NaiveTime, Utc};
@@ -7,9 +7,9 @@ use protocol::JobCounts;
 use super::{PublicApi, caller::Caller};
 use crate::http::problem::ApiError;
 
-/// Counts jobs by state.
+/// Counts jobs by state, with the usage of the day (UTC).
 #[utoipa::path(
-    get, path = "/api/jobs/summary", tag = "jobs",
+    get, path = "/api/jobs/summary", operation_id = "get_job_summary", tag = "jobs",
     responses((status = 200, body = JobCounts, description = "Counts and usage since midnight UTC."))
 )]
 pub(super) async fn summary(State(api): State<PublicApi>, Caller(who): Caller) -> Result<Json<JobCounts>, ApiError> {

@@ -1,7 +1,7 @@
-//! `GET /api/usage`: what was used, by day, job or model.
+//! `GET /api/usage`: token, cost and call totals by day, job or model.
 
 use axum::{Json, extract::State};
-use protocol::{ErrorCode, JobId, Page, Problem, UsageBy, UsageLine};
+use protocol::{ErrorCode, JobId, Page, UsageBy, UsageLine};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -12,29 +12,31 @@ use crate::{
     store::{DayPage, UsageFilter},
 };
 
-/// Which lines.
+/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Params {
-    /// `day` (also when left out), `job` or `model`.
+    /// Group by `day` (default), `job` or `model`.
     #[serde(default)]
+    #[param(inline)]
     by: UsageBy,
-    /// Only this user's; for admins.
+    /// Only usage of this user; admins only.
     user: Option<String>,
-    /// Lines, or days that a page by day looks at (at most 92): 1 to 200; 50 when left out.
+    /// Maximum number of items, 1 to 200; default 50. By day: the number of days a page covers, at most 92.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
-    /// From the last page's `next_cursor`.
+    /// `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-/// Adds up what the caller's jobs used (an admin's: everybody's).
+/// Sums up usage by day, job or model.
+///
+/// Of the caller's jobs; for admins, of all jobs.
 #[utoipa::path(
-    get, path = "/api/usage", tag = "operation", params(Params),
+    get, path = "/api/usage", operation_id = "get_usage", tag = "operation", params(Params),
     responses(
-        (status = 200, body = Page<UsageLine>, description = "One page."),
-        (status = 422, body = Problem, content_type = "application/problem+json", description = "A parameter is wrong."),
+        (status = 200, body = Page<UsageLine>, description = "A page."),
     )
 )]
 pub(super) async fn usage(
@@ -63,7 +65,7 @@ pub(super) async fn usage(
     Ok(Json(cursor::page(lines, limit, String::clone)))
 }
 
-/// A page of days ends where the days asked for do, whether or not anything was used on each.
+/// A page covers `days` days, with or without usage on each.
 async fn by_day(
     api: &PublicApi,
     user: Option<&str>,
@@ -79,11 +81,11 @@ async fn by_day(
     Ok(Json(Page { items: lines, next_cursor: next.map(|day| cursor::write(&day.to_string())) }))
 }
 
-/// Whose usage is asked for; none is everybody's.
+/// The user to filter by; `None` for all users.
 fn whose(who: &Identity, asked: Option<String>) -> Result<Option<String>, ApiError> {
     match asked {
         Some(user) if user != who.user && !who.role.sees_all() => {
-            Err(ApiError::new(ErrorCode::Forbidden, "only an admin sees what others used; leave `user` out"))
+            Err(ApiError::new(ErrorCode::Forbidden, "only an admin can see the usage of other users"))
         }
         None if !who.role.sees_all() => Ok(Some(who.user.clone())),
         asked => Ok(asked),

@@ -1,9 +1,9 @@
-//! `GET /api/jobs/{id}/files`: one directory of the workspace, by name.
+//! `GET /api/jobs/{id}/files`: lists a directory of the workspace, by name.
 
 use std::{ffi::OsString, os::unix::ffi::OsStringExt, str::FromStr};
 
 use axum::{Json, extract::State};
-use protocol::{FileEntry, JobId, Page, Problem};
+use protocol::{FileEntry, JobId, Page};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -17,31 +17,29 @@ use crate::{
     workspace::WorkspacePath,
 };
 
-/// Which directory.
+/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(in crate::http::public) struct Params {
-    /// Relative to the workspace; the workspace itself when left out.
+    /// Directory relative to the workspace; default: the workspace itself.
     #[serde(default)]
     path: String,
-    /// 1 to 200; 50 when left out.
+    /// Maximum number of items, 1 to 200; default 50.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
-    /// From the last page's `next_cursor`.
+    /// `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-/// Lists a directory of the job's workspace. Links are told as links and not followed.
+/// Lists a directory of the job's workspace. Symbolic links are listed as links and not followed.
 #[utoipa::path(
-    get, path = "/api/jobs/{id}/files", tag = "files",
-    params(("id" = String, Path, description = "The job."), Params),
+    get, path = "/api/jobs/{id}/files", operation_id = "list_files", tag = "files",
+    params(("id" = String, Path, description = "Job id."), Params),
     responses(
-        (status = 200, body = Page<FileEntry>, description = "One page, by name."),
-        (status = 404, body = Problem, content_type = "application/problem+json", description = "Missing, or another user's."),
-        (status = 409, body = Problem, content_type = "application/problem+json", description = "Not a directory."),
-        (status = 410, body = Problem, content_type = "application/problem+json", description = "The files are no longer kept."),
-        (status = 422, body = Problem, content_type = "application/problem+json", description = "A parameter is wrong."),
+        (status = 200, body = Page<FileEntry>, description = "A page, ordered by name."),
+        (status = 409, description = "Not a directory."),
+        (status = 410, description = "The job's files have been deleted after the retention period."),
     )
 )]
 pub(in crate::http::public) async fn list(

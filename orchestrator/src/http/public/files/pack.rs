@@ -1,4 +1,4 @@
-//! `GET /api/jobs/{id}/archive`: all of the workspace as a tar.
+//! `GET /api/jobs/{id}/archive`: the workspace as a tar archive.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::stream;
-use protocol::{JobId, Problem};
+use protocol::JobId;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{read::disposition, workspace::readable};
@@ -23,17 +23,18 @@ use crate::{
     workspace::{Cutoff, FileError, Pack},
 };
 
-/// For one piece of 64 KiB; what a workspace holds beside files may be a long way to the next one.
+/// Time limit for one piece of 64 KiB: there may be many directories before the next file.
 const PIECE_LIMIT: Duration = Duration::from_secs(20);
 
-/// Packs the job's workspace: files, directories and links as such, nothing else.
+/// Downloads the job's workspace as a tar archive.
+///
+/// It contains files, directories and symbolic links. It is created while it is sent, and ends early when the workspace cannot be read.
 #[utoipa::path(
-    get, path = "/api/jobs/{id}/archive", tag = "files", params(("id" = String, Path, description = "The job.")),
+    get, path = "/api/jobs/{id}/archive", operation_id = "download_archive", tag = "files", params(("id" = String, Path, description = "Job id.")),
     responses(
-        (status = 200, body = String, content_type = "application/x-tar", description = "The tar, made while it is sent; cut short when the workspace cannot be read to its end."),
-        (status = 404, body = Problem, content_type = "application/problem+json", description = "Missing, or another user's."),
-        (status = 410, body = Problem, content_type = "application/problem+json", description = "The files are no longer kept."),
-        (status = 413, body = Problem, content_type = "application/problem+json", description = "The files claim far more than the workspace may hold."),
+        (status = 200, body = String, content_type = "application/octet-stream", description = "The tar archive."),
+        (status = 410, description = "The job's files have been deleted after the retention period."),
+        (status = 413, description = "The files are far larger than `limits.disk_mb`."),
     )
 )]
 pub(in crate::http::public) async fn pack(
@@ -55,12 +56,12 @@ pub(in crate::http::public) async fn pack(
     });
     let mut response = Body::from_stream(pieces).into_response();
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-tar"));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(header::CONTENT_DISPOSITION, disposition(&format!("{id}.tar")));
     Ok(response)
 }
 
-/// An archive on its way to a client; dropped with the answer's body, which gives up the piece that is being made.
+/// A download in progress. Dropped with the response body, which cancels the piece that is being read.
 struct Sending {
     api: PublicApi,
     user: String,
@@ -74,7 +75,9 @@ impl Sending {
         let cutoff = Cutoff::after(PIECE_LIMIT, &self.cancelled);
         let work = move || pack.piece(cutoff).map(|piece| piece.map(|piece| (piece, pack)));
         let made = self.api.file_work.run_any(&self.user, work).await;
-        let made = made.unwrap_or_else(|_| Err(FileError::Io(std::io::Error::other("the work on it did not end"))));
-        made.inspect_err(|error| tracing::warn!(error = error as &dyn std::error::Error, "an archive was cut short"))
+        let made = made.unwrap_or_else(|_| Err(FileError::Io(std::io::Error::other("the read task failed"))));
+        made.inspect_err(|error| {
+            tracing::warn!(error = error as &dyn std::error::Error, "archive download ended early");
+        })
     }
 }

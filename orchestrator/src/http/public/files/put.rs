@@ -7,7 +7,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use protocol::{FileEntry, JobId, Problem};
+use protocol::{FileEntry, JobId};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -26,22 +26,23 @@ use crate::{
     workspace::WorkspacePath,
 };
 
-/// Writes a file into the workspace of a job that has not finished: there whole, or as it was before.
+/// Writes a file in the workspace of an unfinished job.
+///
+/// The file is replaced atomically, and missing parent directories are created.
 #[utoipa::path(
-    put, path = "/api/jobs/{id}/files/{*path}", tag = "files",
-    params(("id" = String, Path, description = "The job."), ("path" = String, Path, description = "Relative to the workspace; missing directories are made.")),
+    put, path = "/api/jobs/{id}/files/{*path}", operation_id = "write_file", tag = "files",
+    params(("id" = String, Path, description = "Job id."), ("path" = String, Path, description = "Path relative to the workspace.")),
     request_body(content = String, content_type = "application/octet-stream"),
     responses(
-        (status = 200, body = FileEntry, description = "It replaced what was there."),
-        (status = 201, body = FileEntry, description = "It is new."),
-        (status = 400, body = Problem, content_type = "application/problem+json", description = "The body did not arrive whole."),
-        (status = 404, body = Problem, content_type = "application/problem+json", description = "Missing, or another user's."),
-        (status = 408, body = Problem, content_type = "application/problem+json", description = "The body took too long: less than 16 KiB/s over 30 s."),
-        (status = 409, body = Problem, content_type = "application/problem+json", description = "The job has finished, or a directory is there, or a file or link on the way, or another upload to the job is under way."),
-        (status = 413, body = Problem, content_type = "application/problem+json", description = "Over what is left of limits.disk_mb."),
-        (status = 422, body = Problem, content_type = "application/problem+json", description = "The path is none."),
-        (status = 429, body = Problem, content_type = "application/problem+json", description = "Uploads under way take all of the staging space."),
-        (status = 507, body = Problem, content_type = "application/problem+json", description = "The server's disk is full, or nearly so."),
+        (status = 200, body = FileEntry, description = "The file was replaced."),
+        (status = 201, body = FileEntry, description = "The file was created."),
+        (status = 400, description = "The body is incomplete."),
+        (status = 408, description = "The body arrived too slowly: less than 16 KiB/s over 30 s."),
+        (status = 409, description = "The job has finished, the path is a directory or passes through a file or link, or another upload to the job is in progress."),
+        (status = 413, description = "The file exceeds what remains of `limits.disk_mb`."),
+        (status = 422, description = "Invalid path."),
+        (status = 429, description = "Too many concurrent uploads."),
+        (status = 507, description = "The server is out of disk space."),
     )
 )]
 pub(in crate::http::public) async fn put(

@@ -1,4 +1,4 @@
-//! `GET /api/jobs/{id}/files/{path}`: one file of the workspace.
+//! `GET /api/jobs/{id}/files/{path}`: reads a file of the workspace.
 
 use axum::{
     body::Body,
@@ -6,7 +6,7 @@ use axum::{
     http::{HeaderValue, header},
     response::{IntoResponse, Response},
 };
-use protocol::{ErrorCode, JobId, Problem};
+use protocol::{ErrorCode, JobId};
 use tokio::io::AsyncReadExt as _;
 use tokio_util::io::ReaderStream;
 
@@ -20,22 +20,21 @@ use crate::{
     workspace::WorkspacePath,
 };
 
-/// Contract: api, Jobs.
+/// Maximum size of a file (contract: api, Jobs).
 const MAX_READ_BYTES: u64 = 64 * 1024 * 1024;
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// Reads a file of the job's workspace. Links are not followed.
+/// Reads a file of the job's workspace. Symbolic links are not followed.
 #[utoipa::path(
-    get, path = "/api/jobs/{id}/files/{*path}", tag = "files",
-    params(("id" = String, Path, description = "The job."), ("path" = String, Path, description = "Relative to the workspace.")),
+    get, path = "/api/jobs/{id}/files/{*path}", operation_id = "read_file", tag = "files",
+    params(("id" = String, Path, description = "Job id."), ("path" = String, Path, description = "Path relative to the workspace.")),
     responses(
-        (status = 200, body = String, content_type = "application/octet-stream", description = "Its content, as long as it was when it was opened.",
+        (status = 200, body = String, content_type = "application/octet-stream", description = "The content of the file when it was opened.",
             headers(("Content-Length" = u64))),
-        (status = 404, body = Problem, content_type = "application/problem+json", description = "Missing, or another user's."),
-        (status = 409, body = Problem, content_type = "application/problem+json", description = "A directory, a link or something else that is no file."),
-        (status = 410, body = Problem, content_type = "application/problem+json", description = "The files are no longer kept."),
-        (status = 413, body = Problem, content_type = "application/problem+json", description = "Over 64 MiB: take the archive."),
-        (status = 422, body = Problem, content_type = "application/problem+json", description = "The path is none."),
+        (status = 409, description = "Not a regular file."),
+        (status = 410, description = "The job's files have been deleted after the retention period."),
+        (status = 413, description = "The file is larger than 64 MiB; download the archive instead."),
+        (status = 422, description = "Invalid path."),
     )
 )]
 pub(in crate::http::public) async fn read(
@@ -49,10 +48,11 @@ pub(in crate::http::public) async fn read(
     let workspaces = api.workspaces.clone();
     let (file, entry) = api.file_work.run(&who.user, move || workspaces.read(id, &path)).await?;
     if entry.size_bytes > MAX_READ_BYTES {
-        let detail = format!("the file has {} bytes; over 64 MiB take GET /api/jobs/{id}/archive", entry.size_bytes);
+        let detail =
+            format!("the file has {} bytes, more than 64 MiB; use GET /api/jobs/{id}/archive", entry.size_bytes);
         return Err(ApiError::new(ErrorCode::TooLarge, detail));
     }
-    // What is written while it is read is not sent; when it is cut meanwhile, the answer is cut too.
+    // Bytes appended after the file was opened are not sent; if the file is truncated, the response ends early.
     let content = tokio::fs::File::from_std(file).take(entry.size_bytes);
     let mut response = Body::from_stream(ReaderStream::with_capacity(content, PIECE_BYTES)).into_response();
     let headers = response.headers_mut();
@@ -62,7 +62,7 @@ pub(in crate::http::public) async fn read(
     Ok(response)
 }
 
-/// To be kept and never shown as a page; under its own name when that is a plain one.
+/// `attachment`, so that a browser never renders it; with the file's name when that is plain ASCII.
 pub(super) fn disposition(name: &str) -> HeaderValue {
     let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
     let named = plain.then(|| HeaderValue::from_str(&format!("attachment; filename=\"{name}\"")).ok()).flatten();

@@ -1,7 +1,7 @@
-//! `PUT /api/jobs/{id}/archive`: a tar into the workspace.
+//! `PUT /api/jobs/{id}/archive`: extracts a tar archive into the workspace.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
-use protocol::{ErrorCode, JobId, Problem, Unpacked};
+use protocol::{ErrorCode, JobId, Unpacked};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -20,26 +20,26 @@ use crate::{
     workspace::Room,
 };
 
-/// Headers, padding and long names, in an archive that is sent: beside its content.
-const MAX_AROUND_BYTES: u64 = 128 * 1024 * 1024;
+/// Headers, padding and long names of an uploaded archive, in addition to its content.
+const MAX_OVERHEAD_BYTES: u64 = 128 * 1024 * 1024;
 
-/// Unpacks a tar (by gzip when the headers say so) into the workspace of a job that has not finished. One entry that must
-/// not be (absolute, `..`, a link that leads out, a device, a hole) refuses it whole; permissions are kept but for
-/// setuid, owners are not.
+/// Extracts a tar archive into the workspace of an unfinished job.
+///
+/// Gzip is recognised by `Content-Type: application/gzip` or `Content-Encoding: gzip`. One invalid entry (an absolute path, `..`, a link that
+/// points outside, a device, a sparse file) rejects the whole archive. Permissions are kept except setuid and setgid; owners are not.
 #[utoipa::path(
-    put, path = "/api/jobs/{id}/archive", tag = "files", params(("id" = String, Path, description = "The job.")),
-    request_body(content = String, content_type = "application/x-tar"),
+    put, path = "/api/jobs/{id}/archive", operation_id = "upload_archive", tag = "files", params(("id" = String, Path, description = "Job id.")),
+    request_body(content((String = "application/octet-stream"), (String = "application/x-tar"), (String = "application/gzip"))),
     responses(
-        (status = 200, body = Unpacked, description = "All of it is in the workspace."),
-        (status = 400, body = Problem, content_type = "application/problem+json", description = "The body did not arrive whole."),
-        (status = 404, body = Problem, content_type = "application/problem+json", description = "Missing, or another user's."),
-        (status = 408, body = Problem, content_type = "application/problem+json", description = "The body took too long: less than 16 KiB/s over 30 s."),
-        (status = 409, body = Problem, content_type = "application/problem+json", description = "The job has finished, or the workspace has a file where the archive has a directory or the other way round, or another upload to the job is under way."),
-        (status = 413, body = Problem, content_type = "application/problem+json", description = "Over what is left of limits.disk_mb, or too many entries."),
-        (status = 415, body = Problem, content_type = "application/problem+json", description = "Not a tar by its Content-Type or Content-Encoding."),
-        (status = 422, body = Problem, content_type = "application/problem+json", description = "Not a tar, or with an entry that must not be, which is named."),
-        (status = 429, body = Problem, content_type = "application/problem+json", description = "Uploads under way take all of the staging space."),
-        (status = 507, body = Problem, content_type = "application/problem+json", description = "The server's disk is full, or nearly so."),
+        (status = 200, body = Unpacked, description = "The archive was extracted."),
+        (status = 400, description = "The body is incomplete."),
+        (status = 408, description = "The body arrived too slowly: less than 16 KiB/s over 30 s."),
+        (status = 409, description = "The job has finished, a file and a directory conflict, or another upload to the job is in progress."),
+        (status = 413, description = "The archive exceeds what remains of `limits.disk_mb`, or has too many entries."),
+        (status = 415, description = "Unsupported Content-Type or Content-Encoding."),
+        (status = 422, description = "Not a tar archive, or an invalid entry, which is named."),
+        (status = 429, description = "Too many concurrent uploads."),
+        (status = 507, description = "The server is out of disk space."),
     )
 )]
 pub(in crate::http::public) async fn unpack(
@@ -53,7 +53,7 @@ pub(in crate::http::public) async fn unpack(
     let gzip = gzip(&headers).ok_or_else(|| {
         ApiError::new(
             ErrorCode::UnsupportedMediaType,
-            "send a tar as application/x-tar, or as application/gzip when it is compressed",
+            "send a tar archive as application/octet-stream or application/x-tar, or as application/gzip when compressed",
         )
     })?;
     let cancelled = CancellationToken::new();
@@ -67,7 +67,7 @@ pub(in crate::http::public) async fn unpack(
         Ok((upload, staged, content))
     };
     let (mut upload, staged, content) = api.file_work.run(&who.user, begin).await?;
-    let most = Room::of(&job.limits).bytes.saturating_add(MAX_AROUND_BYTES);
+    let most = Room::of(&job.limits).bytes.saturating_add(MAX_OVERHEAD_BYTES);
     let content = receive(body, content, most, &mut upload).await?;
     let workspaces = api.workspaces.clone();
     let unpack = move || {
