@@ -43,7 +43,7 @@ use crate::{
     store::{Kept, Store, StoreError},
     telemetry::metrics::Metrics,
     tools::HostTools,
-    workspace::{FreeSpace, ReadSpace, Retention, RetentionSweep, Uploads, Workspaces},
+    workspace::{FreeSpace, ReadDiskSpace, RetentionPeriod, RetentionSweep, UploadRegistry, Workspaces},
 };
 
 /// What requests and containers at work get when the process drains. With the three below less than the 10 s that an
@@ -118,7 +118,7 @@ pub struct Seams {
     /// The time; the system's when left out.
     pub clock: Option<Clock>,
     /// The space of the file system that holds the workspaces; the system's when left out.
-    pub space: Option<ReadSpace>,
+    pub space: Option<ReadDiskSpace>,
 }
 
 /// The loops that look after the jobs' containers.
@@ -258,7 +258,7 @@ impl App {
             metrics_door,
             logs: logs.clone(),
             file_work: FileWork::default(),
-            uploads: Uploads::new(space),
+            uploads: UploadRegistry::new(space),
             drain: drain.clone(),
         }));
         let front = doors.public(config.allowed_hosts, public_side, scraped);
@@ -401,23 +401,23 @@ fn sandbox(config: &Config, engine: &Arc<dyn Engine>, clock: &Clock) -> (Sandbox
     }
 }
 
-async fn workspaces(config: &Config, store: &Store) -> (Workspaces, Retention, Kept) {
+async fn workspaces(config: &Config, store: &Store) -> (Workspaces, RetentionPeriod, Kept) {
     let workspaces = Workspaces::new(config.workspace_dir.clone());
     // What is staged belongs to requests, and those of an earlier process are over.
-    workspaces.clear_staging();
+    workspaces.remove_staging_dirs();
     workspaces.clear_unborn(store, Duration::ZERO).await;
     let records = Kept {
         days: config.record_retention_days,
         audit_days: config.audit_retention_days,
         max_mb: config.record_retention_max_mb,
     };
-    (workspaces, Retention::of_days(config.workspace_retention_days), records)
+    (workspaces, RetentionPeriod::from_days(config.workspace_retention_days), records)
 }
 
-fn free_space(config: &Config, given: Option<ReadSpace>) -> FreeSpace {
+fn free_space(config: &Config, given: Option<ReadDiskSpace>) -> FreeSpace {
     let space = FreeSpace::new(config.workspace_dir.clone(), config.disk_floor_mb);
     match given {
-        Some(read) => space.reading(read),
+        Some(read) => space.with_reader(read),
         None => space,
     }
 }

@@ -12,7 +12,7 @@ use orchestrator::{
     config::{Config, Environment, Sources},
     engine::{Engine, ReadinessReason},
     store::Store,
-    workspace::ReadSpace,
+    workspace::ReadDiskSpace,
 };
 use protocol::{Event, EventData, JobReason, JobState, JobSummary};
 use tempfile::TempDir;
@@ -31,7 +31,7 @@ pub struct WorldBuilder {
     clock: Option<ManualClock>,
     settings: Vec<(&'static str, String)>,
     not_ready: Option<ReadinessReason>,
-    space: Option<ReadSpace>,
+    space: Option<ReadDiskSpace>,
 }
 
 /// A world.
@@ -40,7 +40,7 @@ pub struct World {
     engine: FakeEngine,
     clock: Clock,
     key: SigningKey,
-    space: Option<ReadSpace>,
+    space: Option<ReadDiskSpace>,
     running: Option<Running>,
     folder: TempDir,
 }
@@ -85,7 +85,7 @@ impl WorldBuilder {
     }
 
     /// What the file system of the workspaces says of its space.
-    pub fn space(mut self, space: ReadSpace) -> Self {
+    pub fn space(mut self, space: ReadDiskSpace) -> Self {
         self.space = Some(space);
         self
     }

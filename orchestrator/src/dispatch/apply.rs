@@ -173,7 +173,7 @@ impl Hands {
             self.clear_old(&old).await?;
         }
         let Some(container) = &job.container else { return Ok(()) };
-        let prepared = self.workspaces.prepare(id, &[]);
+        let prepared = self.workspaces.create(id, &[]);
         if let Err(error) = prepared {
             tracing::error!(job.id = %id, error = &error as &dyn std::error::Error, "no workspace");
             return self.die(&job, internal("the workspace cannot be made; see the orchestrator's log")).await;
@@ -303,7 +303,7 @@ impl Hands {
             image: job.image.clone(),
             resources: resources(job),
             run_folder: self.sockets.folder(&container.name),
-            workspace: self.workspaces.folder(job.id),
+            workspace: self.workspaces.path(job.id),
             traceparent: job.traceparent.clone(),
         }
     }

@@ -120,7 +120,7 @@ impl DiskSweep {
 
     /// Whether every job is to be looked at now: free space fell, or is below the floor.
     fn has_fallen(&self, falls: &mut FallWatch, is_due: bool) -> bool {
-        match self.space.look() {
+        match self.space.read() {
             Ok(space) => {
                 let has_fallen = falls.has_fallen(space.free_bytes, space.free_inodes);
                 has_fallen || (is_due && space.free_bytes < self.space.floor_bytes(space))

@@ -256,7 +256,9 @@ impl Dispatcher {
             sandbox.refresh();
         }
         let message = match &self.seen.sandbox {
-            Some(SandboxReadiness::Ready(_)) => self.space.check(0).err().map(|error| format!("waiting: {error}")),
+            Some(SandboxReadiness::Ready(_)) => {
+                self.space.ensure_available(0).err().map(|error| format!("waiting: {error}"))
+            }
             Some(SandboxReadiness::NotReady { reason, .. }) => Some(waiting_for(*reason).to_owned()),
             // The first probe is at work.
             None => return false,

@@ -1,63 +1,65 @@
-//! Why a workspace's files are not read or written, as far as the one who asked can do something about it.
+//! The error of every operation on a workspace's files.
+//!
+//! Each variant is one that a caller reports differently. Never maps to HTTP: the API does.
 
 use std::io;
 
-/// It was not done.
+/// An operation on a workspace's files failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// There is no such entry.
-    #[error("there is no such file or directory")]
-    Missing,
-    /// Something else is where a file is asked for.
+    /// No entry has this path.
+    #[error("no such file or directory")]
+    NotFound,
+    /// The path names something other than a readable regular file; the text says what.
     #[error("{0}")]
     NotAFile(&'static str),
-    /// Something else is where a directory is asked for.
-    #[error("a part of the path is a file or a link; links are not followed")]
+    /// A component of the path is not a directory.
+    #[error("a component of the path is a file or a symbolic link; links are not followed")]
     NotADirectory,
-    /// It does not fit.
+    /// A limit of the workspace or of an archive is exceeded; the text says which.
     #[error("{0}")]
     TooLarge(String),
-    /// One entry of an archive must not be.
-    #[error("{entry}: {rule}")]
-    Refused {
-        /// As the archive names it, harmless to show.
+    /// An archive was rejected because of one entry.
+    #[error("{entry}: {reason}")]
+    RejectedEntry {
+        /// The entry's path as the archive gives it, without control characters and cut to a bounded length.
         entry: String,
-        /// Why.
-        rule: &'static str,
+        /// Why it is not accepted.
+        reason: &'static str,
     },
-    /// It is no archive, or not a whole one.
+    /// Not an archive, or a truncated one.
     #[error("{0}")]
-    Malformed(String),
-    /// It was given up: it took too long, or nobody waited for it any more.
-    #[error("it took too long; the workspace has too many entries")]
-    TooSlow,
-    /// The orchestrator's own user may not look into a folder (it does not run as root).
-    #[error("a folder of the workspace cannot be read by the orchestrator, which does not run as root")]
-    NotReadable,
-    /// The file system is full, or nearly so.
+    MalformedArchive(String),
+    /// The deadline passed, or the operation was cancelled.
+    #[error("timed out: the workspace has too many entries")]
+    TimedOut,
+    /// A directory's mode keeps the orchestrator's user out, which happens only without root.
+    #[error("a directory of the workspace is not readable by the orchestrator, which does not run as root")]
+    PermissionDenied,
+    /// The file system has less free space than its floor, or none.
     #[error("{0}")]
     NoSpace(String),
-    /// Another upload into the same job.
-    #[error("another upload to this job is under way; send this one when it is done")]
-    UploadUnderWay,
-    /// Uploads take all of a share.
-    #[error("{0}; try again when one of them is done")]
-    Busy(&'static str),
-    /// The machine.
-    #[error("file system")]
+    /// The job has an upload already.
+    #[error("another upload to this job is in progress; retry when it has finished")]
+    UploadInProgress,
+    /// The staging space is used up; the text says whose share.
+    #[error("{0}; retry when an upload has finished")]
+    StagingFull(&'static str),
+    /// Any other I/O error.
+    #[error("file system error")]
     Io(#[source] io::Error),
 }
 
 impl From<io::Error> for FileError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::InvalidFilename => Self::Missing,
+            io::ErrorKind::NotFound | io::ErrorKind::InvalidFilename => Self::NotFound,
             io::ErrorKind::NotADirectory => Self::NotADirectory,
-            io::ErrorKind::PermissionDenied => Self::NotAFile("its permissions do not allow it"),
+            io::ErrorKind::PermissionDenied => Self::NotAFile("permission denied"),
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 Self::NoSpace("the server's disk is full; try again later".to_owned())
             }
-            io::ErrorKind::IsADirectory => Self::NotAFile("it is a directory"),
+            io::ErrorKind::IsADirectory => Self::NotAFile("the path is a directory"),
             _ => Self::Io(error),
         }
     }

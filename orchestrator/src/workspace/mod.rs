@@ -1,26 +1,33 @@
-//! Workspaces: the folders that jobs work in. Contents only.
+//! Workspaces: the directories that jobs work in. Contents only.
 
+mod cutoff;
+mod dir;
 mod error;
-mod folder;
-mod pack;
+mod files;
+mod free_space;
 mod path;
+mod quota;
+mod remove_tree;
 mod retention;
-mod room;
-mod space;
 mod staging;
+mod tar_stream;
 mod unborn;
 mod unpack;
 mod uploads;
 mod walk;
 mod workspaces;
 
+pub use cutoff::Cutoff;
 pub use error::FileError;
-pub use pack::Pack;
+pub use files::DirPage;
+pub use free_space::{DiskSpace, FreeSpace, ReadDiskSpace};
 pub use path::WorkspacePath;
-pub use retention::{Retention, RetentionSweep};
-pub use room::{Room, Usage};
-pub use space::{FreeSpace, ReadSpace, Space};
-pub use staging::Staged;
-pub use uploads::{Upload, Uploads};
-pub use walk::Cutoff;
-pub use workspaces::{Listing, WorkspaceError, Workspaces};
+pub use quota::{Quota, Usage};
+pub use retention::{RetentionPeriod, RetentionSweep};
+pub use staging::StagingDir;
+pub use tar_stream::TarStream;
+pub use uploads::{Upload, UploadRegistry};
+pub use workspaces::{WorkspaceError, Workspaces};
+
+/// The permissions of a mode that are kept when a file is copied or packed: no setuid, setgid or sticky bit.
+const PERMISSION_BITS: u32 = 0o777;

@@ -1,22 +1,23 @@
-//! A path inside a workspace, as a user names it.
+//! A path inside a workspace, as a user gives it.
 //!
-//! Pure. What is read may have any name that an agent gives a file; what is written has a plain one.
+//! Pure. A path to read may contain any name that an agent can give a file; a path to write must be a plain one.
 
 use std::ffi::OsStr;
 
 use crate::domain::request::check_path;
 
-/// As long as the system takes.
+/// `PATH_MAX` without its NUL.
 const MAX_PATH_BYTES: usize = 4_095;
+/// `NAME_MAX`.
 const MAX_NAME_BYTES: usize = 255;
 
-/// Names one below the other; none is the workspace itself.
+/// The components of a relative path; none for the workspace itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkspacePath(Vec<String>);
 
 impl WorkspacePath {
-    /// Of a file to read.
-    pub fn to_read(path: &str) -> Result<Self, &'static str> {
+    /// Parses the path of a file to read.
+    pub fn parse_for_read(path: &str) -> Result<Self, &'static str> {
         if path.is_empty() {
             return Err("must not be empty");
         }
@@ -38,42 +39,45 @@ impl WorkspacePath {
         Ok(Self(path.split('/').map(str::to_owned).collect()))
     }
 
-    /// Of a directory to list: nothing is the workspace itself, and a final slash does no harm.
-    pub fn to_list(path: &str) -> Result<Self, &'static str> {
+    /// Parses the path of a directory to list. An empty path is the workspace itself; a trailing slash is allowed.
+    pub fn parse_for_list(path: &str) -> Result<Self, &'static str> {
         match path {
             "" | "." => Ok(Self(vec![])),
-            _ => Self::to_read(path.strip_suffix('/').unwrap_or(path)),
+            _ => Self::parse_for_read(path.strip_suffix('/').unwrap_or(path)),
         }
     }
 
-    /// Of a file to write.
-    pub fn to_write(path: &str) -> Result<Self, &'static str> {
+    /// Parses the path of a file to write.
+    pub fn parse_for_write(path: &str) -> Result<Self, &'static str> {
         check_path(path)?;
-        Self::to_read(path)
+        Self::parse_for_read(path)
     }
 
-    /// The folders on the way and the last name; none for the workspace itself.
-    pub(super) fn split(&self) -> Option<(Vec<&OsStr>, &OsStr)> {
-        let (last, folders) = self.0.split_last()?;
-        Some((folders.iter().map(OsStr::new).collect(), OsStr::new(last)))
+    /// The parent's components and the last one; none for the workspace itself.
+    pub(super) fn split_last(&self) -> Option<(Vec<&OsStr>, &OsStr)> {
+        let (last, parent) = self.0.split_last()?;
+        Some((parent.iter().map(OsStr::new).collect(), OsStr::new(last)))
     }
 
-    /// Every name.
-    pub(super) fn names(&self) -> Vec<&OsStr> {
-        self.0.iter().map(OsStr::new).collect()
+    pub(super) fn components(&self) -> impl Iterator<Item = &OsStr> {
+        self.0.iter().map(OsStr::new)
     }
 
-    /// Of an entry in the folder that this names.
-    pub(super) fn shown(&self, name: &OsStr) -> String {
-        let mut shown = self.0.join("/");
-        if !shown.is_empty() {
-            shown.push('/');
+    pub(super) fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The path of an entry in this directory, with replacement characters for what is not UTF-8.
+    pub(super) fn join_lossy(&self, name: &OsStr) -> String {
+        let mut path = self.0.join("/");
+        if !path.is_empty() {
+            path.push('/');
         }
-        shown.push_str(&name.to_string_lossy());
-        shown
+        path.push_str(&name.to_string_lossy());
+        path
     }
 
-    /// The last name, for a download; `archive` for the workspace itself.
+    /// The last component, as a download's file name; `archive` for the workspace itself.
     pub fn file_name(&self) -> &str {
         self.0.last().map_or("archive", String::as_str)
     }
@@ -105,23 +109,26 @@ mod tests {
     #[case::double_slash("a//b", false, false)]
     #[case::final_slash("a/", false, false)]
     #[case::nul("a\0b", false, false)]
-    fn what_is_written_is_plainer_than_what_is_read(#[case] path: &str, #[case] read: bool, #[case] written: bool) {
-        assert_eq!((WorkspacePath::to_read(path).is_ok(), WorkspacePath::to_write(path).is_ok()), (read, written));
+    fn paths_are_accepted_or_rejected(#[case] path: &str, #[case] readable: bool, #[case] writable: bool) {
+        assert_eq!(
+            (WorkspacePath::parse_for_read(path).is_ok(), WorkspacePath::parse_for_write(path).is_ok()),
+            (readable, writable)
+        );
     }
 
     proptest! {
         #[test]
-        fn a_path_that_is_taken_is_names_that_each_name_one_entry(path in "[./\\\\a-c\0\u{e9}]{0,12}|\\PC{0,40}") {
-            for parsed in [WorkspacePath::to_read(&path), WorkspacePath::to_write(&path)].into_iter().flatten() {
+        fn accepted_paths_have_plain_components_only(path in "[./\\\\a-c\0\u{e9}]{0,12}|\\PC{0,40}") {
+            for parsed in [WorkspacePath::parse_for_read(&path), WorkspacePath::parse_for_write(&path)].into_iter().flatten() {
                 for name in &parsed.0 {
                     let plain = !name.is_empty() && !matches!(name.as_str(), "." | "..");
                     prop_assert!(plain && !name.contains(['/', '\0']) && name.len() <= MAX_NAME_BYTES, "{:?}", name);
                 }
-                prop_assert_eq!(parsed.to_string(), path.clone(), "nothing is normalised away");
-                prop_assert_eq!(WorkspacePath::to_list(&format!("{path}/")), Ok(parsed));
+                prop_assert_eq!(parsed.to_string(), path.clone(), "the path is not normalised");
+                prop_assert_eq!(WorkspacePath::parse_for_list(&format!("{path}/")), Ok(parsed));
             }
-            if let Ok(listed) = WorkspacePath::to_list(&path) {
-                prop_assert!(listed.names().iter().all(|name| *name != ".." && *name != "."));
+            if let Ok(listed) = WorkspacePath::parse_for_list(&path) {
+                prop_assert!(listed.components().all(|name| name != ".." && name != "."));
             }
         }
     }

@@ -1,7 +1,7 @@
-//! How long workspaces and records are kept after their jobs' end: the sweep that removes them, at the start and every hour.
+//! The hourly retention sweep: removes workspaces, records and container logs some days after their job has finished.
 //!
-//! Only of jobs that the database says are over: a folder that no job of ours has is somebody else's. What containers printed
-//! goes with the records.
+//! Removes nothing of a job that the database does not report as finished: a directory without a job's row may belong to
+//! someone else. Container logs are kept as long as the records.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -16,58 +16,58 @@ use crate::{
     store::{Kept, Store, StoreError, Trimmed},
 };
 
-/// Between sweeps.
-const EVERY: Duration = Duration::from_hours(1);
-/// A workspace that has not got its job for so long never will: copying the largest takes minutes.
-const UNBORN_AGE: Duration = Duration::from_hours(1);
+/// Between two sweeps.
+const SWEEP_INTERVAL: Duration = Duration::from_hours(1);
+/// After this long a provisional workspace is abandoned: copying the largest one takes minutes.
+const MAX_PROVISIONAL_AGE: Duration = Duration::from_hours(1);
 
-/// For how long.
+/// How long something is kept after its job has finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retention {
+pub struct RetentionPeriod {
     days: u64,
 }
 
-impl Retention {
-    /// So many days after the end.
-    pub const fn of_days(days: u64) -> Self {
+impl RetentionPeriod {
+    /// A period of whole days; 0 keeps nothing.
+    pub const fn from_days(days: u64) -> Self {
         Self { days }
     }
 
-    /// Whether the files of a job that ended then are still kept now.
-    pub fn keeps(self, finished_at: DateTime<Utc>, now: DateTime<Utc>) -> bool {
-        let kept = i64::try_from(self.days).ok().and_then(TimeDelta::try_days);
-        let until = kept.and_then(|kept| finished_at.checked_add_signed(kept));
-        until.is_none_or(|until| now < until)
+    /// Whether what belongs to a job that finished at `finished_at` is still kept at `now`.
+    pub fn contains(self, finished_at: DateTime<Utc>, now: DateTime<Utc>) -> bool {
+        let period = i64::try_from(self.days).ok().and_then(TimeDelta::try_days);
+        let end = period.and_then(|period| finished_at.checked_add_signed(period));
+        end.is_none_or(|end| now < end)
     }
 }
 
-/// The sweep.
+/// The retention sweep.
 pub struct RetentionSweep {
-    /// How long.
-    pub retention: Retention,
-    /// How much of what the database has about them.
+    /// For workspaces.
+    pub retention: RetentionPeriod,
+    /// For records and container logs.
     pub records: Kept,
-    /// Which jobs are over, and since when.
+    /// Says which jobs have finished, and when.
     pub store: Store,
-    /// What is removed.
+    /// The workspaces to remove.
     pub workspaces: Workspaces,
-    /// What containers printed, a file for each.
+    /// The directory of container logs, one file per container.
     pub logs: PathBuf,
-    /// Time.
+    /// The current time.
     pub clock: Clock,
 }
 
 impl RetentionSweep {
-    /// Sweeps until the process drains.
+    /// Sweeps at once and then every hour until `drain` fires.
     pub async fn run(self, drain: CancellationToken) {
         loop {
-            // What is kept too long does no harm: a database that is busy for a while, or full, ends nothing for that.
+            // Not fatal, since the database may be busy or full: the next sweep retries.
             if let Err(error) = self.sweep().await {
-                tracing::warn!(error = &error as &dyn std::error::Error, "what is kept no longer could not be removed");
+                tracing::warn!(error = &error as &dyn std::error::Error, "retention sweep failed");
             }
             tokio::select! {
                 () = drain.cancelled() => return,
-                () = tokio::time::sleep(EVERY) => {}
+                () = tokio::time::sleep(SWEEP_INTERVAL) => {}
             }
         }
     }
@@ -82,67 +82,80 @@ impl RetentionSweep {
                 "records trimmed"
             );
         }
-        self.workspaces.clear_unborn(&self.store, UNBORN_AGE).await;
+        self.workspaces.clear_unborn(&self.store, MAX_PROVISIONAL_AGE).await;
+        self.sweep_workspaces().await?;
+        self.sweep_logs().await
+    }
+
+    async fn sweep_workspaces(&self) -> Result<(), StoreError> {
         let jobs = self.workspaces.jobs().unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot list the workspaces");
             vec![]
         });
         for job in jobs {
-            let Some(record) = self.readable(job).await? else { continue };
-            let finished_at = record.and_then(|job| job.finished_at);
-            if finished_at.is_some_and(|at| !self.retention.keeps(at, self.clock.now())) {
-                let workspaces = self.workspaces.clone();
-                // One that cannot be removed has said so, and is met again.
-                if tokio::task::spawn_blocking(move || workspaces.discard(job)).await.unwrap_or(false) {
-                    tracing::info!(job.id = %job, "workspace removed: it was kept for {} days", self.retention.days);
-                }
+            let JobRow::Found(record) = self.load(job).await? else { continue };
+            if record.finished_at.is_none_or(|at| self.retention.contains(at, self.clock.now())) {
+                continue;
+            }
+            let workspaces = self.workspaces.clone();
+            // A failure is logged by `remove`; the next sweep retries.
+            if tokio::task::spawn_blocking(move || workspaces.remove(job)).await.unwrap_or(false) {
+                tracing::info!(job.id = %job, days = self.retention.days, "workspace removed after its retention period");
             }
         }
-        self.sweep_logs().await
+        Ok(())
     }
 
-    /// A job's record, or that there is no such job; none when its row makes no sense, so that what it has is kept.
-    async fn readable(&self, job: JobId) -> Result<Option<Option<JobRecord>>, StoreError> {
-        match self.store.job(job).await {
-            Ok(record) => Ok(Some(record)),
-            Err(error) if error.may_pass() => Err(error),
-            Err(error) => {
-                let error: &dyn std::error::Error = &error;
-                tracing::warn!(job.id = %job, error, "the row of this job makes no sense; its files are kept");
-                Ok(None)
-            }
-        }
-    }
-
-    /// What containers printed is kept as long as a job's events are.
     async fn sweep_logs(&self) -> Result<(), StoreError> {
         let logs = match std::fs::read_dir(&self.logs) {
             Ok(logs) => logs,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => {
-                tracing::warn!(%error, "cannot list what containers printed");
+                tracing::warn!(%error, "cannot list the container logs");
                 return Ok(());
             }
         };
-        let kept_for = Retention::of_days(self.records.days);
+        let retention = RetentionPeriod::from_days(self.records.days);
         for path in logs.flatten().map(|entry| entry.path()) {
-            let Some(job) = path.file_name().and_then(|name| job_of(name.to_str()?)) else { continue };
-            let Some(record) = self.readable(job).await? else { continue };
-            let kept = match record {
-                Some(job) => job.finished_at.is_none_or(|at| kept_for.keeps(at, self.clock.now())),
-                None => false,
+            let Some(job) = path.file_name().and_then(|name| job_of_log(name.to_str()?)) else { continue };
+            let is_kept = match self.load(job).await? {
+                JobRow::Found(record) => record.finished_at.is_none_or(|at| retention.contains(at, self.clock.now())),
+                JobRow::Missing => false,
+                JobRow::Invalid => true,
             };
-            if !kept && let Err(error) = std::fs::remove_file(&path) {
-                tracing::warn!(job.id = %job, %error, "cannot remove what a container printed");
+            if !is_kept && let Err(error) = std::fs::remove_file(&path) {
+                tracing::warn!(job.id = %job, %error, "cannot remove a container log");
             }
         }
         Ok(())
     }
+
+    /// Fails only if the database may answer later.
+    async fn load(&self, job: JobId) -> Result<JobRow, StoreError> {
+        match self.store.job(job).await {
+            Ok(Some(record)) => Ok(JobRow::Found(Box::new(record))),
+            Ok(None) => Ok(JobRow::Missing),
+            Err(error) if error.may_pass() => Err(error),
+            Err(error) => {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(job.id = %job, error, "invalid job row; the job's files are kept");
+                Ok(JobRow::Invalid)
+            }
+        }
+    }
 }
 
-/// Whose container printed into a file of this name.
-fn job_of(file: &str) -> Option<JobId> {
-    ContainerName::from_log_file(file)?.job_id()
+/// A job's row as the sweep sees it.
+enum JobRow {
+    Found(Box<JobRecord>),
+    Missing,
+    /// This version cannot decode it.
+    Invalid,
+}
+
+/// The job whose container's log has this file name.
+fn job_of_log(file_name: &str) -> Option<JobId> {
+    ContainerName::from_log_file(file_name)?.job_id()
 }
 
 #[cfg(test)]
@@ -152,14 +165,14 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case::just_ended(7, 0, true)]
-    #[case::the_last_second(7, 7 * 86_400 - 1, true)]
-    #[case::over(7, 7 * 86_400, false)]
-    #[case::kept_for_nothing(0, 0, false)]
-    #[case::the_clock_went_back(0, -3_600, true)]
-    #[case::for_ever(u64::MAX, i64::from(i32::MAX), true)]
-    fn files_are_kept_until_then(#[case] days: u64, #[case] seconds: i64, #[case] kept: bool) {
+    #[case::just_finished(7, 0, true)]
+    #[case::last_second(7, 7 * 86_400 - 1, true)]
+    #[case::expired(7, 7 * 86_400, false)]
+    #[case::zero_days(0, 0, false)]
+    #[case::clock_stepped_back(0, -3_600, true)]
+    #[case::unlimited(u64::MAX, i64::from(i32::MAX), true)]
+    fn a_period_ends_its_days_after_the_job(#[case] days: u64, #[case] seconds: i64, #[case] is_kept: bool) {
         let end = DateTime::from_timestamp(1_700_000_000, 0).unwrap();
-        assert_eq!(Retention::of_days(days).keeps(end, end + TimeDelta::seconds(seconds)), kept);
+        assert_eq!(RetentionPeriod::from_days(days).contains(end, end + TimeDelta::seconds(seconds)), is_kept);
     }
 }

@@ -1,6 +1,7 @@
-//! Where what is sent waits until it is whole: beside the workspaces, in their file system, out of any container's sight.
+//! Staging directories: an upload is received and unpacked in one, beside the workspaces on the same file system and out
+//! of every container's sight, before it is moved into its workspace.
 //!
-//! Never leaves anything: what is dropped is removed.
+//! A staging directory is removed when it is dropped; those of a process that was killed are removed at the next start.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -11,67 +12,70 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use super::folder::{Folder, remove};
+use super::{dir::Dir, remove_tree::remove_tree};
 
-const FOLDER: &str = ".staging";
-const CONTENT: &str = "content";
-const TREE: &str = "tree";
-/// What a file gets that is new.
-const NEW_FILE: u32 = 0o644;
+const STAGING_ROOT: &str = ".staging";
+const BODY_FILE: &str = "content";
+const TREE_DIR: &str = "tree";
+/// Only the orchestrator may enter a staging directory.
+const PRIVATE_DIR_MODE: u32 = 0o700;
+/// The mode of a new file in a workspace.
+const NEW_FILE_MODE: u32 = 0o644;
 
-/// A place of its own for one request.
+/// The staging directory of one request.
 #[derive(Debug)]
-pub struct Staged {
-    all: Folder,
+pub struct StagingDir {
+    root: Dir,
     name: OsString,
-    own: Folder,
+    dir: Dir,
 }
 
-impl Staged {
-    pub(super) fn new(root: &Path) -> io::Result<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let path = root.join(FOLDER);
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
-        let all = Folder::open(&path)?;
+impl StagingDir {
+    /// Creates one with an unused number from `next` as its name, below the directory of all workspaces.
+    pub(super) fn create(workspaces: &Path, next: &AtomicU64) -> io::Result<Self> {
+        let path = workspaces.join(STAGING_ROOT);
+        fs::DirBuilder::new().recursive(true).mode(PRIVATE_DIR_MODE).create(&path)?;
+        let root = Dir::open(&path)?;
         loop {
-            let name = OsString::from(NEXT.fetch_add(1, Ordering::Relaxed).to_string());
-            match fs::DirBuilder::new().mode(0o700).create(path.join(&name)) {
+            let name = OsString::from(next.fetch_add(1, Ordering::Relaxed).to_string());
+            match fs::DirBuilder::new().mode(PRIVATE_DIR_MODE).create(path.join(&name)) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 other => {
                     other?;
-                    let own = all.folder(&name)?;
-                    return Ok(Self { all, name, own });
+                    let dir = root.open_dir(&name)?;
+                    return Ok(Self { root, name, dir });
                 }
             }
         }
     }
 
-    /// A file for the body.
-    pub fn content(&self) -> io::Result<File> {
-        self.own.new_file(OsStr::new(CONTENT), NEW_FILE)
+    /// Creates the file that receives the request's body.
+    pub fn create_body_file(&self) -> io::Result<File> {
+        self.dir.create_file(OsStr::new(BODY_FILE), NEW_FILE_MODE)
     }
 
-    pub(super) fn content_in(&self) -> (&Folder, &OsStr) {
-        (&self.own, OsStr::new(CONTENT))
+    /// The directory and name of the received file.
+    pub(super) fn body_file(&self) -> (&Dir, &OsStr) {
+        (&self.dir, OsStr::new(BODY_FILE))
     }
 
-    /// A folder to unpack into.
-    pub(super) fn tree(&self) -> io::Result<Folder> {
-        self.own.made(OsStr::new(TREE))
+    /// The directory that an archive is unpacked into, created on first use.
+    pub(super) fn tree(&self) -> io::Result<Dir> {
+        self.dir.create_or_open_dir(OsStr::new(TREE_DIR))
     }
 }
 
-impl Drop for Staged {
+impl Drop for StagingDir {
     fn drop(&mut self) {
-        if let Err(error) = remove(&self.all, &self.name) {
-            tracing::warn!(%error, "cannot remove what was staged; the next start does");
+        if let Err(error) = remove_tree(&self.root, &self.name) {
+            tracing::warn!(%error, "cannot remove a staging directory; the next start retries");
         }
     }
 }
 
-/// Removes what a process left that was killed.
-pub(super) fn clear(root: &Path) -> io::Result<()> {
-    match Folder::open(root).and_then(|root| remove(&root, OsStr::new(FOLDER))) {
+/// Removes the staging directories of an earlier process.
+pub(super) fn remove_all(workspaces: &Path) -> io::Result<()> {
+    match Dir::open(workspaces).and_then(|root| remove_tree(&root, OsStr::new(STAGING_ROOT))) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }

@@ -36,7 +36,7 @@ impl Workspaces {
 
     /// The job was not stored, and will not be.
     pub fn stillborn(&self, job: JobId) {
-        self.discard(job);
+        self.remove(job);
         // Last: a process that dies before leaves it to the next.
         self.born(job);
     }
@@ -91,7 +91,7 @@ mod tests {
         let (left, fresh) = (JobId::generate(), JobId::generate());
         for job in [left, fresh] {
             workspaces.announce(job).unwrap();
-            workspaces.prepare(job, &[]).unwrap();
+            workspaces.create(job, &[]).unwrap();
         }
         let hour = Duration::from_hours(1);
         let old = fs::File::open(mark(workspaces.root(), left)).unwrap();

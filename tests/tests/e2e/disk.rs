@@ -81,13 +81,13 @@ async fn ends(program: &str, within: Option<Duration>) {
     let mut body = running(&python(program));
     body["limits"] = json!({"disk_mb": disk_mb, "cpus": 1});
     let space = FreeSpace::new(stack.data("."), Some(0));
-    let before = space.look().unwrap().free_bytes;
+    let before = space.read().unwrap().free_bytes;
     let id = ada.create(body).await;
     ada.wait_for_event(id, "the attack", is_tool_use).await;
     let begun = tokio::time::Instant::now();
     let job = ada.wait_for_end(id).await;
     let took = begun.elapsed();
-    let lost = before.saturating_sub(space.look().unwrap().free_bytes) / MB;
+    let lost = before.saturating_sub(space.read().unwrap().free_bytes) / MB;
     println!("{disk_mb} MB: ended after {took:?}, {lost} MB of free space gone: {:?}", job.message);
     assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::DiskLimit)), "{job:#?}");
     assert!(within.is_none_or(|within| took < within * PATIENCE), "{took:?}");

@@ -11,7 +11,7 @@ use std::{
 };
 
 use futures_util::StreamExt as _;
-use orchestrator::workspace::{ReadSpace, Space};
+use orchestrator::workspace::{DiskSpace, ReadDiskSpace};
 use protocol::{ErrorCode, JobReason, JobState};
 use reqwest::{Body, Method};
 use serde_json::json;
@@ -23,11 +23,11 @@ const MB: u64 = 1 << 20;
 const GB: u64 = 1 << 30;
 
 /// A file system of 100 GB that has so much free as the story says: the floor is at 5 GB.
-fn space(free: &Arc<AtomicU64>) -> ReadSpace {
+fn space(free: &Arc<AtomicU64>) -> ReadDiskSpace {
     let free = Arc::clone(free);
     Arc::new(move |_| {
         let free_bytes = free.load(Ordering::Relaxed);
-        Ok(Space { total_bytes: 100 * GB, free_bytes, free_inodes: 1_000_000 })
+        Ok(DiskSpace { total_bytes: 100 * GB, free_bytes, free_inodes: 1_000_000 })
     })
 }
 

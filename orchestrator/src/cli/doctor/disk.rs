@@ -23,7 +23,7 @@ pub(super) async fn checks(config: &Config) -> Vec<Check> {
 fn free_space(config: &Config) -> Check {
     const NAME: &str = "disk space";
     let free_space = FreeSpace::new(config.workspace_dir.clone(), config.disk_floor_mb);
-    let space = match free_space.look() {
+    let space = match free_space.read() {
         Ok(space) => space,
         Err(error) => {
             return Check::failed(NAME, error.to_string(), "mend the file system of GANTRY_WORKSPACE_DIR");

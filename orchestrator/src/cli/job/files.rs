@@ -111,7 +111,7 @@ fn row(entry: &FileEntry) -> [String; 4] {
 
 /// Where in the API a file is; every byte of its name that could mean something else is escaped.
 fn file_path(id: JobId, path: &str) -> Result<String, CliError> {
-    WorkspacePath::to_read(path).map_err(|rule| CliError::Usage(format!("{}: {rule}", one_line(path))))?;
+    WorkspacePath::parse_for_read(path).map_err(|rule| CliError::Usage(format!("{}: {rule}", one_line(path))))?;
     let escaped: String = path
         .bytes()
         .map(|byte| match byte {

@@ -182,20 +182,20 @@ fn measure(workspaces: &Workspaces, job: JobId, limits: &Limits, process: Option
         Err(error) => return Measure::none(failed(&error)),
     };
     let depth = if effort == Effort::Quick { Depth::Processes } else { Depth::ThreadsAndMappings };
-    let unlinked = process.map(|process| unlinked_bytes(process, &workspaces.folder(job), depth, &cutoff));
+    let unlinked = process.map(|process| unlinked_bytes(process, &workspaces.path(job), depth, &cutoff));
     let (unlinked, unseen) = match unlinked {
         None | Some(Ok(None)) => (0, None),
         Some(Ok(Some(bytes))) => (bytes, None),
         Some(Err(error)) => (0, Some(failed(&error))),
     };
     let bytes = usage.bytes.saturating_add(unlinked);
-    let finding = if usage.is_beyond_counting {
+    let finding = if usage.exceeds_walk_limits {
         Finding::BeyondCounting
     } else if bytes > limits.disk_mb.saturating_mul(1024 * 1024) {
         Finding::Over
     } else if let Some(unseen) = unseen {
         unseen
-    } else if usage.has_missed {
+    } else if usage.has_missed_entries {
         Finding::Moved
     } else if usage.has_changed {
         Finding::Unsettled
@@ -207,10 +207,10 @@ fn measure(workspaces: &Workspaces, job: JobId, limits: &Limits, process: Option
 
 fn failed(error: &FileError) -> Finding {
     match error {
-        FileError::TooSlow => Finding::Slow,
-        FileError::NotReadable => Finding::NotReadable,
+        FileError::TimedOut => Finding::Slow,
+        FileError::PermissionDenied => Finding::NotReadable,
         // The workspace itself is being made or removed.
-        FileError::Missing => Finding::Moved,
+        FileError::NotFound => Finding::Moved,
         FileError::Io(cause) => Finding::Failed(cause.to_string()),
         other => Finding::Failed(other.to_string()),
     }
@@ -228,8 +228,8 @@ mod tests {
     async fn found(make: impl FnOnce(&Path)) -> Finding {
         let root = tempfile::tempdir().unwrap();
         let (workspaces, id) = (Workspaces::new(root.path().to_owned()), JobId::generate());
-        workspaces.prepare(id, &[]).unwrap();
-        make(&workspaces.folder(id));
+        workspaces.create(id, &[]).unwrap();
+        make(&workspaces.path(id));
         let limits = Limits { disk_mb: 1, ..Limits::default() };
         let job = RunningJob { id, limits, container: None };
         // A job without a container has nothing to ask an engine for.
@@ -295,9 +295,9 @@ mod tests {
                 FileError::Io(std::io::Error::from_raw_os_error(24)),
                 Finding::Failed("Too many open files (os error 24)".to_owned()),
             ),
-            (FileError::TooSlow, Finding::Slow),
-            (FileError::NotReadable, Finding::NotReadable),
-            (FileError::Missing, Finding::Moved),
+            (FileError::TimedOut, Finding::Slow),
+            (FileError::PermissionDenied, Finding::NotReadable),
+            (FileError::NotFound, Finding::Moved),
         ] {
             assert_eq!(failed(&error), finding);
             assert!(finding.violation(&Limits::default()).is_some());

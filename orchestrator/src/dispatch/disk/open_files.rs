@@ -90,7 +90,7 @@ impl Count<'_> {
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            self.looks_left = self.looks_left.checked_sub(1).ok_or(FileError::TooSlow)?;
+            self.looks_left = self.looks_left.checked_sub(1).ok_or(FileError::TimedOut)?;
             if self.looks_left.is_multiple_of(1_024) {
                 self.cutoff.check()?;
             }

@@ -114,11 +114,11 @@ async fn store_whole(
         let fill = move || {
             workspaces.announce(id).map_err(|error| told(FileError::from(error)))?;
             let filled = if let Some(from) = from {
-                workspaces.copy(from, &mut upload)
+                workspaces.copy_from(from, &mut upload)
             } else {
                 let bytes: usize = files.iter().map(|file| file.content.len()).sum();
-                upload.take(bytes as u64).map_err(told)?;
-                workspaces.prepare(id, &files)
+                upload.count_written(bytes as u64).map_err(told)?;
+                workspaces.create(id, &files)
             };
             filled.map_err(not_filled)
         };
@@ -165,7 +165,7 @@ fn not_filled(error: WorkspaceError) -> ApiError {
             let detail = "the files that the earlier job left are far over limits.disk_mb; make a new job instead";
             ApiError::new(ErrorCode::TooLarge, detail).with_source(error)
         }
-        error @ (FileError::NoSpace(_) | FileError::Busy(_)) => told(error),
+        error @ (FileError::NoSpace(_) | FileError::StagingFull(_)) => told(error),
         error => ApiError::internal(error),
     }
 }

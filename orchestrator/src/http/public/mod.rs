@@ -51,7 +51,7 @@ use crate::{
     llm::Gateway,
     store::{PUBLIC_READERS, Store},
     telemetry::metrics::Metrics,
-    workspace::{Retention, Uploads, Workspaces},
+    workspace::{RetentionPeriod, UploadRegistry, Workspaces},
 };
 
 pub use docs::document;
@@ -100,7 +100,7 @@ pub struct PublicParts {
     /// Where jobs work.
     pub workspaces: Workspaces,
     /// How long what they leave is kept.
-    pub retention: Retention,
+    pub retention: RetentionPeriod,
     /// The way to the models.
     pub gateway: Arc<Gateway>,
     /// The dispatcher's bell.
@@ -118,7 +118,7 @@ pub struct PublicParts {
     /// Bounds the work on files.
     pub file_work: FileWork,
     /// What is being received.
-    pub uploads: Uploads,
+    pub uploads: UploadRegistry,
     /// Fires when the process drains: streams end, so that their readers go to the next process.
     pub drain: tokio_util::sync::CancellationToken,
 }

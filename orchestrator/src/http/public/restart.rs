@@ -65,7 +65,7 @@ pub(super) async fn restart(
         let detail = format!("the job is {}; only failed and cancelled jobs restart", old.state);
         return Err(ApiError::new(ErrorCode::NotRestartable, detail));
     }
-    let kept = old.finished_at.is_none_or(|at| api.retention.keeps(at, api.clock.now()));
+    let kept = old.finished_at.is_none_or(|at| api.retention.contains(at, api.clock.now()));
     let prompt = with_note(request.prompt.as_deref().unwrap_or(&old.prompt), &old, kept);
     // What was allowed then is held to what is allowed today.
     let today = api.ceiling.recall(&old.limits, (&old.image, &old.model), old.tools.as_deref());

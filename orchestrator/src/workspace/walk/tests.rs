@@ -8,65 +8,64 @@ use std::{
     time::Instant,
 };
 
+use tokio_util::sync::CancellationToken;
+
 use super::*;
-use crate::workspace::{
-    Room,
-    room::{Usage, usage},
-};
+use crate::workspace::{Quota, Usage};
 
-const PLENTY: Room = Room { bytes: u64::MAX, entries: u64::MAX };
+const UNLIMITED: Quota = Quota { bytes: u64::MAX, entries: u64::MAX };
 
-fn folder(path: &Path) -> Folder {
-    Folder::open(path).unwrap()
+fn open(path: &Path) -> Dir {
+    Dir::open(path).unwrap()
 }
 
-fn used(path: &Path) -> Usage {
-    usage(folder(path), PLENTY, &Cutoff::default()).unwrap()
+fn measure(path: &Path) -> Usage {
+    Usage::measure(open(path), UNLIMITED, &Cutoff::default()).unwrap()
 }
 
-/// Folders within folders, below whatever length a path may have.
+/// Nested directories, one level at a time: their path may be longer than a system call accepts.
 fn nest(path: &Path, depth: usize) {
-    let mut folder = rustix::fs::open(path, rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
+    let mut dir = rustix::fs::open(path, rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
     for _ in 0..depth {
-        rustix::fs::mkdirat(&folder, "d", rustix::fs::Mode::RWXU).unwrap();
-        folder = rustix::fs::openat(&folder, "d", rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
+        rustix::fs::mkdirat(&dir, "d", rustix::fs::Mode::RWXU).unwrap();
+        dir = rustix::fs::openat(&dir, "d", rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
     }
 }
 
 #[test]
-fn everything_is_found_once_with_folders_before_what_is_in_them() {
+fn every_entry_is_returned_once_and_directories_before_their_content() {
     let root = tempfile::tempdir().unwrap();
     fs::create_dir_all(root.path().join("a/b")).unwrap();
     fs::create_dir_all(root.path().join("c")).unwrap();
     for file in ["x", "a/x", "a/b/x", "c/x"] {
         fs::write(root.path().join(file), "").unwrap();
     }
-    let mut walk = Walk::of(folder(root.path()), 100);
+    let mut walk = Walk::new(open(root.path()), 100);
     let mut seen = vec![];
-    while let Some(found) = walk.next().unwrap() {
-        assert_eq!(walk.path().iter().count(), found.depth);
-        assert!(walk.folder().unwrap().look(&found.name).is_ok(), "the folder is that of the entry");
-        seen.push(walk.path().join(&found.name));
+    while let Some(entry) = walk.next_entry().unwrap() {
+        assert_eq!(walk.current_path().iter().count(), entry.depth);
+        assert!(walk.current_dir().unwrap().metadata(&entry.name).is_ok(), "the current directory contains the entry");
+        seen.push(walk.current_path().join(&entry.name));
     }
     let at = |path: &str| seen.iter().position(|seen| seen == Path::new(path)).unwrap();
     assert!(at("a") < at("a/x") && at("a") < at("a/b") && at("a/b") < at("a/b/x") && at("c") < at("c/x"));
-    assert_eq!((seen.len(), walk.has_missed()), (7, false));
+    assert_eq!((seen.len(), walk.has_missed_entries()), (7, false));
 }
 
 #[test]
-fn a_tree_beside_it_is_followed_where_it_has_the_same_folders() {
-    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+fn the_counterpart_is_found_where_the_second_tree_has_the_directory() {
+    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     for path in ["a/x/deep", "b/x/deep", "only"] {
-        fs::create_dir_all(one.path().join(path)).unwrap();
+        fs::create_dir_all(first.path().join(path)).unwrap();
     }
     for path in ["a/x/deep", "b"] {
-        fs::create_dir_all(other.path().join(path)).unwrap();
+        fs::create_dir_all(second.path().join(path)).unwrap();
     }
-    let (mut walk, mut beside) = (Walk::of(folder(one.path()), 100), Beside::of(folder(other.path())));
+    let (mut walk, mut counterpart) = (Walk::new(open(first.path()), 100), CounterpartDir::new(open(second.path())));
     let mut both = vec![];
-    while let Some(found) = walk.next().unwrap() {
-        if beside.at(&walk, &found).unwrap().is_some_and(|there| there.look(&found.name).is_ok()) {
-            both.push(walk.path().join(&found.name).display().to_string());
+    while let Some(entry) = walk.next_entry().unwrap() {
+        if counterpart.of(&walk, &entry).unwrap().is_some_and(|dir| dir.metadata(&entry.name).is_ok()) {
+            both.push(walk.current_path().join(&entry.name).display().to_string());
         }
     }
     both.sort();
@@ -74,49 +73,53 @@ fn a_tree_beside_it_is_followed_where_it_has_the_same_folders() {
 }
 
 #[test]
-fn what_is_too_deep_too_much_or_too_slow_is_refused() {
+fn depth_entries_and_time_are_limited() {
     let root = tempfile::tempdir().unwrap();
     nest(root.path(), MAX_DEPTH);
-    assert_eq!(used(root.path()).entries, MAX_DEPTH as u64);
-    assert!(usage(folder(root.path()), Room { entries: 3, ..PLENTY }, &Cutoff::default()).unwrap().is_beyond_counting);
+    assert_eq!(measure(root.path()).entries, MAX_DEPTH as u64);
+    assert!(
+        Usage::measure(open(root.path()), Quota { entries: 3, ..UNLIMITED }, &Cutoff::default())
+            .unwrap()
+            .exceeds_walk_limits
+    );
     let deeper = tempfile::tempdir().unwrap();
     nest(deeper.path(), MAX_DEPTH + 1);
-    assert!(used(deeper.path()).is_beyond_counting);
+    assert!(measure(deeper.path()).exceeds_walk_limits);
     let wide = tempfile::tempdir().unwrap();
     for n in 0..2 * ENTRIES_PER_CHECK {
         fs::write(wide.path().join(n.to_string()), "").unwrap();
     }
-    let now = Cutoff { deadline: Some(Instant::now()), cancelled: CancellationToken::new() };
-    assert!(matches!(usage(folder(wide.path()), PLENTY, &now), Err(FileError::TooSlow)));
-    let left = Cutoff::default();
-    left.cancelled.cancel();
-    assert!(matches!(usage(folder(wide.path()), PLENTY, &left), Err(FileError::TooSlow)));
+    let expired = Cutoff { deadline: Some(Instant::now()), cancelled: CancellationToken::new() };
+    assert!(matches!(Usage::measure(open(wide.path()), UNLIMITED, &expired), Err(FileError::TimedOut)));
+    let cancelled = Cutoff::default();
+    cancelled.cancelled.cancel();
+    assert!(matches!(Usage::measure(open(wide.path()), UNLIMITED, &cancelled), Err(FileError::TimedOut)));
 }
 
 #[test]
-fn a_folder_that_was_changed_before_it_was_read_is_noticed() {
+fn a_recent_change_of_a_directory_is_detected() {
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join("x"), "").unwrap();
-    assert!(used(root.path()).has_changed, "just now");
-    let until_settled = Instant::now() + std::time::Duration::from_secs(5);
-    while used(root.path()).has_changed {
-        assert!(Instant::now() < until_settled, "a folder that nobody touches settles");
+    assert!(measure(root.path()).has_changed, "created just now");
+    let deadline = Instant::now() + std::time::Duration::from_secs(5);
+    while measure(root.path()).has_changed {
+        assert!(Instant::now() < deadline, "an untouched directory settles");
         std::thread::yield_now();
     }
 }
 
-/// A tree whose top is renamed back and forth all the time.
-struct Flipping {
+/// A thread that renames a directory back and forth.
+struct RenameLoop {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Flipping {
+impl RenameLoop {
     fn start(root: &Path) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, (a, b)) = (Arc::clone(&stop), (root.join("a"), root.join("b")));
+        let (stop_flag, (a, b)) = (Arc::clone(&stop), (root.join("a"), root.join("b")));
         let thread = std::thread::spawn(move || {
-            while !stopped.load(Ordering::Relaxed) {
+            while !stop_flag.load(Ordering::Relaxed) {
                 fs::rename(&a, &b).unwrap();
                 fs::rename(&b, &a).unwrap();
             }
@@ -125,7 +128,7 @@ impl Flipping {
     }
 }
 
-impl Drop for Flipping {
+impl Drop for RenameLoop {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap();
@@ -133,26 +136,26 @@ impl Drop for Flipping {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "how often it was met is for people")]
-fn a_tree_that_is_renamed_all_the_time_never_looks_smaller_than_it_is() {
+#[expect(clippy::print_stdout, reason = "the number of hits is informative")]
+fn a_tree_that_is_being_renamed_never_looks_smaller_than_it_is() {
     const BYTES: u64 = 3 << 20;
     let root = tempfile::tempdir().unwrap();
     fs::create_dir(root.path().join("a")).unwrap();
     nest(&root.path().join("a"), 100);
     fs::write(root.path().join("a").join("d/".repeat(100)).join("big"), vec![1; usize::try_from(BYTES).unwrap()])
         .unwrap();
-    let _flipping = Flipping::start(root.path());
+    let _renames = RenameLoop::start(root.path());
     let mut missed = 0;
     for _ in 0..300 {
-        let usage = used(root.path());
-        assert!(usage.bytes >= BYTES || usage.has_missed || usage.has_changed, "{usage:?}");
-        missed += u32::from(usage.has_missed);
+        let usage = measure(root.path());
+        assert!(usage.bytes >= BYTES || usage.has_missed_entries || usage.has_changed, "{usage:?}");
+        missed += u32::from(usage.has_missed_entries);
     }
-    println!("{missed} of 300 walks met a folder that had moved");
+    println!("{missed} of 300 walks missed entries");
 }
 
 #[test]
-fn what_is_moved_past_the_walk_is_noticed() {
+fn a_file_moved_past_the_walk_is_detected() {
     const BYTES: u64 = 1 << 20;
     let root = tempfile::tempdir().unwrap();
     for name in ["a", "b"] {
@@ -168,29 +171,29 @@ fn what_is_moved_past_the_walk_is_noticed() {
             }
         });
         for _ in 0..2_000 {
-            let usage = used(root.path());
-            assert!(usage.bytes >= BYTES || usage.has_missed || usage.has_changed, "{usage:?}");
+            let usage = measure(root.path());
+            assert!(usage.bytes >= BYTES || usage.has_missed_entries || usage.has_changed, "{usage:?}");
         }
         stop.store(true, Ordering::Relaxed);
     });
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "how long it took is for people")]
-fn a_folder_costs_the_same_whatever_its_depth_and_an_honest_tree_is_counted_in_time() {
+#[expect(clippy::print_stdout, reason = "the duration is informative")]
+fn deep_and_wide_trees_are_measured_in_time() {
     let root = tempfile::tempdir().unwrap();
     let deep = root.path().join("d/".repeat(120));
     fs::create_dir_all(&deep).unwrap();
     for n in 0..20_000 {
         fs::create_dir(deep.join(n.to_string())).unwrap();
     }
-    let begun = Instant::now();
-    let usage = used(root.path());
-    let took = begun.elapsed();
-    println!("{} folders 120 deep: {took:?}, {:?} each", usage.entries, took / 20_000);
+    let start = Instant::now();
+    let usage = measure(root.path());
+    let elapsed = start.elapsed();
+    println!("{} directories at depth 120: {elapsed:?}, {:?} each", usage.entries, elapsed / 20_000);
     assert_eq!(usage.entries, 20_120);
-    // From the top for each folder it took 10 s on the same machine.
-    assert!(took.as_secs() < 5, "{took:?}");
+    // Opening each directory by its path from the top took 10 s on the same machine.
+    assert!(elapsed.as_secs() < 5, "{elapsed:?}");
 
     let tree = tempfile::tempdir().unwrap();
     for n in 0..1_000 {
@@ -200,10 +203,10 @@ fn a_folder_costs_the_same_whatever_its_depth_and_an_honest_tree_is_counted_in_t
             fs::write(module.join(file.to_string()), "").unwrap();
         }
     }
-    let begun = Instant::now();
-    let usage = used(tree.path());
-    let took = begun.elapsed();
-    println!("{} entries as npm makes them: {took:?}", usage.entries);
-    assert_eq!((usage.entries, usage.has_missed, usage.is_beyond_counting), (102_001, false, false));
-    assert!(took.as_secs() < 5, "{took:?}");
+    let start = Instant::now();
+    let usage = measure(tree.path());
+    let elapsed = start.elapsed();
+    println!("{} entries of a node_modules tree: {elapsed:?}", usage.entries);
+    assert_eq!((usage.entries, usage.has_missed_entries, usage.exceeds_walk_limits), (102_001, false, false));
+    assert!(elapsed.as_secs() < 5, "{elapsed:?}");
 }

@@ -20,7 +20,7 @@ use crate::{
         problem::ApiError,
         public::{PublicApi, caller::Caller},
     },
-    workspace::{Cutoff, FileError, Pack},
+    workspace::{Cutoff, FileError, TarStream},
 };
 
 /// Time limit for one piece of 64 KiB: there may be many directories before the next file.
@@ -47,7 +47,7 @@ pub(in crate::http::public) async fn pack(
     let cancelled = CancellationToken::new();
     let client_gone = cancelled.clone().drop_guard();
     let (workspaces, looks) = (api.workspaces.clone(), cancelled.clone());
-    let pack = api.file_work.run(&who.user, move || workspaces.pack(id, &job.limits, &looks)).await?;
+    let pack = api.file_work.run(&who.user, move || workspaces.archive(id, &job.limits, &looks)).await?;
     let sending = Sending { api: api.clone(), user: who.user, cancelled, _client_gone: client_gone, _permit: permit };
     // Each piece when the last one has been taken: a slow reader holds no thread.
     let pieces = stream::try_unfold((sending, pack), async |(sending, pack)| {
@@ -71,9 +71,9 @@ struct Sending {
 }
 
 impl Sending {
-    async fn next(&self, mut pack: Pack) -> Result<Option<(Vec<u8>, Pack)>, FileError> {
+    async fn next(&self, mut pack: TarStream) -> Result<Option<(Vec<u8>, TarStream)>, FileError> {
         let cutoff = Cutoff::after(PIECE_LIMIT, &self.cancelled);
-        let work = move || pack.piece(cutoff).map(|piece| piece.map(|piece| (piece, pack)));
+        let work = move || pack.next_chunk(cutoff).map(|piece| piece.map(|piece| (piece, pack)));
         let made = self.api.file_work.run_any(&self.user, work).await;
         let made = made.unwrap_or_else(|_| Err(FileError::Io(std::io::Error::other("the read task failed"))));
         made.inspect_err(|error| {

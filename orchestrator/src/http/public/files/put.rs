@@ -52,15 +52,15 @@ pub(in crate::http::public) async fn put(
     body: Body,
 ) -> Result<Response, ApiError> {
     let job = writable(&api, &who, id).await?;
-    let path = path(WorkspacePath::to_write(&name))?;
+    let path = path(WorkspacePath::parse_for_write(&name))?;
     let cancelled = CancellationToken::new();
     let _client_gone = cancelled.clone().drop_guard();
     let upload = api.uploads.begin(&who.user, id, job.limits, cancelled).map_err(told)?;
     let (workspaces, wanted) = (api.workspaces.clone(), path.clone());
     let begin = move || {
-        let room = workspaces.room(&upload, Some(&wanted))?;
+        let room = workspaces.remaining_quota(&upload, Some(&wanted))?;
         let staged = workspaces.stage()?;
-        let content = staged.content()?;
+        let content = staged.create_body_file()?;
         Ok((upload, room, staged, content))
     };
     let (mut upload, room, staged, content) = api.file_work.run(&who.user, begin).await?;

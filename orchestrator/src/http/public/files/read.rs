@@ -43,10 +43,10 @@ pub(in crate::http::public) async fn read(
     ApiPath((id, name)): ApiPath<(JobId, String)>,
 ) -> Result<Response, ApiError> {
     readable(&api, &who, id).await?;
-    let path = path(WorkspacePath::to_read(&name))?;
+    let path = path(WorkspacePath::parse_for_read(&name))?;
     let disposition = disposition(path.file_name());
     let workspaces = api.workspaces.clone();
-    let (file, entry) = api.file_work.run(&who.user, move || workspaces.read(id, &path)).await?;
+    let (file, entry) = api.file_work.run(&who.user, move || workspaces.open_file(id, &path)).await?;
     if entry.size_bytes > MAX_READ_BYTES {
         let detail =
             format!("the file has {} bytes, more than 64 MiB; use GET /api/jobs/{id}/archive", entry.size_bytes);

@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::{
     http::problem::ApiError,
-    workspace::{FileError, Room, Upload},
+    workspace::{FileError, Quota, Upload},
 };
 
 /// In each such time a body brings at least [`LEAST_BYTES`], or it is given up: one that trickles holds its space and its
@@ -26,13 +26,13 @@ const LEAST_BYTES: u64 = 16 * 1024 * WINDOW.as_secs();
 /// A client that is still sending does not read: what is refused is taken in for a moment, so that it gets its answer.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Receives all of a body; more than `most` is too large. Room is reserved before anything is written: for all of it
+/// Receives all of a body; more than `most` is too large. Staging space is reserved before anything is written: for all of it
 /// when its length is announced, else as it arrives.
 pub(super) async fn receive(body: Body, into: File, most: u64, upload: &mut Upload) -> Result<File, ApiError> {
     let announced = body.size_hint().lower();
     let mut stream = body.into_data_stream();
     if announced > most {
-        return Err(refuse(stream, Room::full()).await);
+        return Err(refuse(stream, Quota::exceeded()).await);
     }
     if let Err(error) = upload.reserve(announced) {
         return Err(refuse(stream, error).await);
@@ -59,9 +59,9 @@ pub(super) async fn receive(body: Body, into: File, most: u64, upload: &mut Uplo
         };
         let bytes = chunk.len() as u64;
         in_window += bytes;
-        let Some(rest) = left.checked_sub(bytes) else { return Err(refuse(stream, Room::full()).await) };
+        let Some(rest) = left.checked_sub(bytes) else { return Err(refuse(stream, Quota::exceeded()).await) };
         left = rest;
-        if let Err(error) = upload.take(bytes) {
+        if let Err(error) = upload.count_written(bytes) {
             return Err(refuse(stream, error).await);
         }
         file.write_all(&chunk).await.map_err(not_written)?;
@@ -99,7 +99,7 @@ pub(super) fn gzip(headers: &HeaderMap) -> Option<bool> {
 
 /// An archive that is not what it is called.
 pub(super) fn empty() -> FileError {
-    FileError::Malformed("the body is empty; send a tar archive".to_owned())
+    FileError::MalformedArchive("the body is empty; send a tar archive".to_owned())
 }
 
 #[cfg(test)]
@@ -111,11 +111,11 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::workspace::{FreeSpace, Uploads};
+    use crate::workspace::{FreeSpace, UploadRegistry};
 
     /// A body that brings so many bytes each second, on a clock that jumps.
     async fn received(bytes_a_second: usize, seconds: u64) -> Result<u64, ErrorCode> {
-        let uploads = Uploads::new(FreeSpace::new("/tmp".into(), Some(0)));
+        let uploads = UploadRegistry::new(FreeSpace::new("/tmp".into(), Some(0)));
         let limits = Limits { disk_mb: 100, ..Limits::default() };
         let mut upload = uploads.begin("ada", JobId::generate(), limits, CancellationToken::new()).unwrap();
         let body = stream::unfold(0, move |second| async move {

@@ -17,7 +17,7 @@ use crate::{
             deeds::{Doer, to_the_end},
         },
     },
-    workspace::Room,
+    workspace::Quota,
 };
 
 /// Headers, padding and long names of an uploaded archive, in addition to its content.
@@ -61,13 +61,13 @@ pub(in crate::http::public) async fn unpack(
     let upload = api.uploads.begin(&who.user, id, job.limits, cancelled).map_err(told)?;
     let workspaces = api.workspaces.clone();
     let begin = move || {
-        workspaces.room(&upload, None)?;
+        workspaces.remaining_quota(&upload, None)?;
         let staged = workspaces.stage()?;
-        let content = staged.content()?;
+        let content = staged.create_body_file()?;
         Ok((upload, staged, content))
     };
     let (mut upload, staged, content) = api.file_work.run(&who.user, begin).await?;
-    let most = Room::of(&job.limits).bytes.saturating_add(MAX_OVERHEAD_BYTES);
+    let most = Quota::from_limits(&job.limits).bytes.saturating_add(MAX_OVERHEAD_BYTES);
     let content = receive(body, content, most, &mut upload).await?;
     let workspaces = api.workspaces.clone();
     let unpack = move || {
@@ -83,7 +83,7 @@ pub(in crate::http::public) async fn unpack(
     let server = api.clone();
     let place_and_record = async move {
         let workspaces = server.workspaces.clone();
-        server.file_work.run(&who.user, move || workspaces.place(&upload, &staged)).await?;
+        server.file_work.run(&who.user, move || workspaces.install(&upload, &staged)).await?;
         server.store.done(&deed).await?;
         tracing::info!(job.id = %id, user = who.user, entries = unpacked.entries, "archive unpacked");
         Ok(unpacked)

@@ -22,7 +22,7 @@ pub(super) async fn readable(api: &PublicApi, who: &Identity, id: JobId) -> Resu
     let job = visible(api, who, id).await?;
     let Some(finished_at) = job.finished_at else { return Ok(job) };
     // By time and not by what the sweep has done; and what was there once and no longer is has been removed by somebody.
-    let kept = api.retention.keeps(finished_at, api.clock.now());
+    let kept = api.retention.contains(finished_at, api.clock.now());
     if kept && (job.attempt == 0 || api.workspaces.exists(id)) {
         return Ok(job);
     }
@@ -52,15 +52,15 @@ pub(super) fn path(parsed: Result<WorkspacePath, &'static str>) -> Result<Worksp
 pub(in crate::http::public) fn told(error: FileError) -> ApiError {
     let detail = error.to_string();
     match error {
-        FileError::Missing => ApiError::new(ErrorCode::NotFound, "the workspace has no such file or directory"),
-        FileError::NotAFile(_) | FileError::NotReadable => ApiError::new(ErrorCode::NotAFile, detail),
+        FileError::NotFound => ApiError::new(ErrorCode::NotFound, "the workspace has no such file or directory"),
+        FileError::NotAFile(_) | FileError::PermissionDenied => ApiError::new(ErrorCode::NotAFile, detail),
         FileError::NotADirectory => ApiError::new(ErrorCode::NotADirectory, detail),
-        FileError::TooLarge(_) | FileError::TooSlow => ApiError::new(ErrorCode::TooLarge, detail),
+        FileError::TooLarge(_) | FileError::TimedOut => ApiError::new(ErrorCode::TooLarge, detail),
         FileError::NoSpace(_) => ApiError::new(ErrorCode::InsufficientStorage, detail),
-        FileError::UploadUnderWay => ApiError::new(ErrorCode::Conflict, detail).with_retry_after(RETRY_UPLOAD),
-        FileError::Busy(_) => ApiError::new(ErrorCode::RateLimited, detail).with_retry_after(RETRY_UPLOAD),
-        FileError::Refused { entry, rule } => ApiError::field(entry, rule),
-        FileError::Malformed(_) => ApiError::field("body", detail),
+        FileError::UploadInProgress => ApiError::new(ErrorCode::Conflict, detail).with_retry_after(RETRY_UPLOAD),
+        FileError::StagingFull(_) => ApiError::new(ErrorCode::RateLimited, detail).with_retry_after(RETRY_UPLOAD),
+        FileError::RejectedEntry { entry, reason } => ApiError::field(entry, reason),
+        FileError::MalformedArchive(_) => ApiError::field("body", detail),
         FileError::Io(error) => ApiError::internal(error),
     }
 }

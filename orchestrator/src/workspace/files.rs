@@ -1,0 +1,202 @@
+//! Access to the files of a workspace on behalf of users: listing, reading, writing, and archives in both directions.
+//!
+//! What is written is received in a staging directory and moved into the workspace when it is complete. Every write is
+//! held to what remains of the job's quota.
+
+use std::{
+    collections::BinaryHeap,
+    ffi::{OsStr, OsString},
+    fs::File,
+    io,
+    time::Duration,
+};
+
+use protocol::{FileEntry, FileKind, JobId, Limits, Unpacked};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Cutoff, FileError, PERMISSION_BITS, Quota, StagingDir, TarStream, Upload, WorkspacePath, Workspaces,
+    dir::{Dir, Metadata},
+    unpack::unpack,
+    walk::{CounterpartDir, Walk},
+};
+
+/// For one walk over a workspace: 2.6 million entries, the most at the default ceiling, take about half of it.
+const WALK_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A page of a directory's entries.
+#[derive(Debug, PartialEq, Eq)]
+pub struct DirPage {
+    /// Sorted by the bytes of their names.
+    pub entries: Vec<FileEntry>,
+    /// The name after which the next page begins; none on the last page.
+    pub next_after: Option<OsString>,
+}
+
+impl Workspaces {
+    /// Lists at most `limit` entries of a directory whose names sort after `after`. A workspace that does not exist yet is
+    /// empty.
+    pub fn list(
+        &self,
+        job: JobId,
+        path: &WorkspacePath,
+        after: Option<&OsStr>,
+        limit: usize,
+    ) -> Result<DirPage, FileError> {
+        let dir = match self.open(job).and_then(|top| Ok(top.open_descendant(path.components())?)) {
+            Err(FileError::NotFound) if path.is_root() => return Ok(DirPage { entries: vec![], next_after: None }),
+            other => other?,
+        };
+        // Keeps the smallest names only, so a huge directory is not held in memory; one more than the page tells whether
+        // there is a next one.
+        let mut smallest = BinaryHeap::with_capacity(limit + 2);
+        for name in dir.names()? {
+            let name = name?;
+            if after.is_none_or(|after| name.as_os_str() > after) {
+                smallest.push(name);
+                if smallest.len() > limit + 1 {
+                    smallest.pop();
+                }
+            }
+        }
+        let mut names = smallest.into_sorted_vec();
+        let has_more = names.len() > limit;
+        names.truncate(limit);
+        let next_after = names.last().filter(|_| has_more).cloned();
+        // Entries that vanished meanwhile are left out.
+        let to_entry = |name: &OsString| Some(file_entry(path.join_lossy(name), &dir.metadata(name).ok()?));
+        Ok(DirPage { entries: names.iter().filter_map(to_entry).collect(), next_after })
+    }
+
+    /// Opens a regular file for reading.
+    pub fn open_file(&self, job: JobId, path: &WorkspacePath) -> Result<(File, FileEntry), FileError> {
+        let (parent, name) = path.split_last().ok_or(FileError::NotAFile("the path is a directory"))?;
+        let (file, metadata) = self.open(job)?.open_descendant(parent)?.open_file(name)?;
+        Ok((file, file_entry(path.to_string(), &metadata)))
+    }
+
+    /// A tar archive of the whole workspace; empty if it does not exist yet.
+    pub fn archive(&self, job: JobId, limits: &Limits, cancelled: &CancellationToken) -> Result<TarStream, FileError> {
+        match self.open(job) {
+            Ok(top) => TarStream::new(top, Quota::from_limits(limits), &Cutoff::after(WALK_TIMEOUT, cancelled)),
+            Err(FileError::NotFound) => Ok(TarStream::empty()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What remains of the job's quota, including the content of the file at `replaced`, if any.
+    pub fn remaining_quota(&self, upload: &Upload, replaced: Option<&WorkspacePath>) -> Result<Quota, FileError> {
+        let top = match self.open(upload.job) {
+            Err(FileError::NotFound) => return Ok(Quota::from_limits(&upload.limits)),
+            other => other?,
+        };
+        let replaced = replaced.and_then(WorkspacePath::split_last).and_then(|(parent, name)| {
+            let metadata = top.open_descendant(parent).and_then(|dir| dir.metadata(name)).ok();
+            metadata.filter(|metadata| metadata.kind == FileKind::File)
+        });
+        let cutoff = upload.cutoff(WALK_TIMEOUT);
+        let remaining = Quota::from_limits(&upload.limits).minus_usage(top, &cutoff)?;
+        let mut remaining = remaining.ok_or_else(Quota::exceeded)?;
+        remaining.release_bytes(replaced.map_or(0, |metadata| metadata.allocated_bytes));
+        Ok(remaining)
+    }
+
+    /// Moves a received file to its path, atomically; true if there was no entry before. A replaced file's mode is kept.
+    pub fn put(
+        &self,
+        upload: &Upload,
+        path: &WorkspacePath,
+        staged: &StagingDir,
+    ) -> Result<(FileEntry, bool), FileError> {
+        let (parent, name) = path.split_last().ok_or(FileError::NotAFile("the path is a directory"))?;
+        let (staging, body) = staged.body_file();
+        let mut remaining = self.remaining_quota(upload, Some(path))?;
+        remaining.reserve(staging.metadata(body)?.allocated_bytes)?;
+        remaining.entries.checked_sub(parent.len() as u64).ok_or_else(Quota::exceeded)?;
+        let top = self.create_or_open(upload.job)?;
+        let dir = parent.into_iter().try_fold(top, |dir, name| dir.create_or_open_dir(name))?;
+        let replaced = dir.metadata(name).ok();
+        match replaced.map(|metadata| (metadata.kind, metadata.mode)) {
+            Some((FileKind::Directory, _)) => return Err(FileError::NotAFile("the path is a directory")),
+            Some((FileKind::File, mode)) => staging.set_file_mode(body, mode & PERMISSION_BITS)?,
+            _ => {}
+        }
+        staging.rename(body, &dir, name)?;
+        Ok((file_entry(path.to_string(), &dir.metadata(name)?), replaced.is_none()))
+    }
+
+    /// Unpacks a received tar archive in its staging directory; rejects the whole archive if one entry is not acceptable.
+    /// Whether it fits beside the existing files is checked by [`Workspaces::install`], since it may replace some.
+    pub fn unpack(
+        &self,
+        upload: &mut Upload,
+        mut archive: File,
+        gzip: bool,
+        staged: &StagingDir,
+    ) -> Result<Unpacked, FileError> {
+        io::Seek::rewind(&mut archive)?;
+        unpack(archive, gzip, &staged.tree()?, upload)
+    }
+
+    /// Moves an unpacked archive into the workspace, entry by entry, after checking that all of it can be moved. The check
+    /// stops when the upload is cancelled; the moves, once begun, do not.
+    pub fn install(&self, upload: &Upload, staged: &StagingDir) -> Result<(), FileError> {
+        let top = self.create_or_open(upload.job)?;
+        let remaining = self.remaining_quota(upload, None)?;
+        let walk = Walk::new(staged.tree()?, u64::MAX).with_cutoff(upload.cutoff(WALK_TIMEOUT));
+        check_installable(walk, top.reopen()?, remaining)?;
+        move_entries(Walk::new(staged.tree()?, u64::MAX), top)
+    }
+}
+
+/// Checks that the entries of a staged tree fit into the remaining quota and replace none of another type.
+fn check_installable(mut staged: Walk, top: Dir, mut remaining: Quota) -> Result<(), FileError> {
+    let mut counterpart = CounterpartDir::new(top);
+    while let Some(entry) = staged.next_entry()? {
+        let is_dir = entry.metadata.kind == FileKind::Directory;
+        let existing = counterpart.of(&staged, &entry)?.and_then(|dir| dir.metadata(&entry.name).ok());
+        let mut added_bytes = entry.metadata.allocated_bytes;
+        if let Some(existing) = existing {
+            match existing.kind {
+                FileKind::Directory if is_dir => added_bytes = 0,
+                FileKind::Directory => {
+                    return Err(FileError::NotAFile("the workspace has a directory where the archive has a file"));
+                }
+                _ if is_dir => return Err(FileError::NotADirectory),
+                FileKind::File => remaining.release_bytes(existing.allocated_bytes),
+                FileKind::Symlink | FileKind::Other => {}
+            }
+            remaining.entries = remaining.entries.saturating_add(1);
+        }
+        remaining.reserve(added_bytes)?;
+    }
+    Ok(())
+}
+
+fn move_entries(mut staged: Walk, top: Dir) -> Result<(), FileError> {
+    let mut counterpart = CounterpartDir::new(top);
+    while let Some(entry) = staged.next_entry()? {
+        let Some(to) = counterpart.of(&staged, &entry)? else { return Err(FileError::NotADirectory) };
+        if entry.metadata.kind == FileKind::Directory {
+            let is_new = to.metadata(&entry.name).is_err();
+            let dir = to.create_or_open_dir(&entry.name)?;
+            if is_new {
+                dir.set_mode(entry.metadata.mode)?;
+                dir.chown_to_sandbox()?;
+            }
+        } else if let Some(from) = staged.current_dir() {
+            from.rename(&entry.name, to, &entry.name)?;
+        }
+    }
+    Ok(())
+}
+
+fn file_entry(path: String, metadata: &Metadata) -> FileEntry {
+    FileEntry {
+        path,
+        kind: metadata.kind,
+        size_bytes: metadata.size_bytes,
+        modified_at: metadata.modified_at,
+        mode: format!("{:04o}", metadata.mode),
+    }
+}
