@@ -1,13 +1,13 @@
 //! Acting on a reply: what it is, what is told of it, which calls are run.
 //!
-//! Owns the verdict on a reply and the events of its calls. Never calls a tool but through the guarded path.
+//! Owns the verdict on a reply and the events of its calls. Never calls a tool but through the executor.
 
-use futures_util::{StreamExt as _, stream};
-use protocol::{Completion, EventData, FinishReason, JobReason, MessageRole, ToolCall};
+use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream};
+use protocol::{CallId, Completion, EventData, FinishReason, JobReason, MessageRole, ToolCall, ToolErrorKind};
 use serde_json::Value;
 
 use crate::{
-    Agent, Conversation, Journal, LimitKind, Model, Signals, ToolCallRecord,
+    Admission, Agent, CallResult, Conversation, Journal, LimitKind, Model, Signals, ToolError,
     agent::Flow,
     ask::failed,
     clean::clean,
@@ -24,8 +24,7 @@ const MAX_INTENT_NUDGES: u32 = 2;
 /// Cut-off replies with calls in a row until text is asked for.
 const MAX_TRUNCATED: u32 = 3;
 
-/// What a call reads as that is one too many.
-const NOT_RUN: &str = "error (not_authorized): not run, the limit of tool calls is reached";
+const BEYOND_LIMIT: &str = "not run: the limit of tool calls is reached";
 
 const NUDGE_INTENT: &str =
     "You said what you are going to do but called no tool. Call the tool now, or give your final answer.";
@@ -83,7 +82,7 @@ impl<M: Model, J: Journal, S: Signals> Agent<'_, M, J, S> {
     pub(crate) async fn act(&self, c: &mut Conversation, completion: Completion, why: Option<WhyText>) -> Flow {
         let usage = completion.usage;
         let (mut reply, reasoning) = self.read(c, completion).await?;
-        let may_nudge_intent = c.intent_nudges < MAX_INTENT_NUDGES && self.tools.offers_any();
+        let may_nudge_intent = c.intent_nudges < MAX_INTENT_NUDGES && !self.tools.definitions().is_empty();
         let verdict = judge(&reply, why, may_nudge_intent);
         if verdict == Verdict::Calls {
             c.name_calls(&mut reply.calls);
@@ -144,22 +143,29 @@ impl<M: Model, J: Journal, S: Signals> Agent<'_, M, J, S> {
         Flow::Continue((Reply { text: cleaned.text, calls, finish: finish_reason }, reasoning))
     }
 
-    /// Runs a reply's calls: beside each other where their tools allow, results in call order.
+    /// Admits every call of a reply, then runs those that were admitted: in parallel where their tools allow it, results in
+    /// call order.
     async fn run_calls(&self, c: &mut Conversation, calls: &[ToolCall]) -> Flow {
         let left = self.settings.max_tool_calls.saturating_sub(c.tool_calls);
         let (within, beyond) = calls.split_at(calls.len().min(usize::try_from(left).unwrap_or(usize::MAX)));
-        let mut worst = Warning::None;
-        let alone = |call: &ToolCall| self.tools.runs_alone(&call.name);
-        for group in within.chunk_by(|one, next| !alone(one) && !alone(next)) {
-            worst = worst.max(self.run_group(c, group).await?);
+        let admissions: Vec<_> = within.iter().map(|call| (call, self.admit(call))).collect();
+        let mut pending = admissions.into_iter().peekable();
+        let mut highest = Warning::None;
+        while let Some(first) = pending.next() {
+            let alone = first.1.runs_alone();
+            let mut group = vec![first];
+            while let Some(next) = pending.next_if(|(_, admission)| !alone && !admission.runs_alone()) {
+                group.push(next);
+            }
+            highest = highest.max(self.run_group(c, group).await?);
         }
         if !beyond.is_empty() {
             for call in beyond {
-                c.push_result(call, NOT_RUN.to_owned());
+                self.reject_beyond_limit(c, call, None).await?;
             }
             return self.end_by(c, LimitKind::ToolCalls, Value::from(self.settings.max_tool_calls)).await;
         }
-        self.take_warning(c, worst).await
+        self.take_warning(c, highest).await
     }
 
     /// Tells the model of a guard's warning, once all results are in.
@@ -174,54 +180,68 @@ impl<M: Model, J: Journal, S: Signals> Agent<'_, M, J, S> {
         }
     }
 
-    async fn run_group(&self, c: &mut Conversation, group: &[ToolCall]) -> Flow<Warning> {
-        for call in group {
-            self.record_use(call, None).await?;
+    async fn run_group(&self, c: &mut Conversation, group: Vec<(&ToolCall, Admission)>) -> Flow<Warning> {
+        for (call, admission) in &group {
+            self.record_use(call, admission, None).await?;
         }
         let stop = self.signals.stop();
-        let made: Vec<_> =
-            group.iter().map(|call| self.tools.call(&call.id, &call.name, call.arguments.clone(), stop)).collect();
-        let mut records = stream::iter(made).buffered(MAX_PARALLEL_CALLS);
-        let mut worst = Warning::None;
-        for call in group {
-            let Some(record) = records.next().await else { break };
-            worst = worst.max(self.take_result(c, call, record).await?);
+        let runs = group.into_iter().map(|(call, admission)| async move { (call, admission.finish(stop).await) });
+        // Boxed because the stream would otherwise not be `Send` for every lifetime of the references in it.
+        let runs: Vec<BoxFuture<'_, _>> = runs.map(|run| run.boxed()).collect();
+        let mut results = stream::iter(runs).buffered(MAX_PARALLEL_CALLS);
+        let mut highest = Warning::None;
+        while let Some((call, result)) = results.next().await {
+            c.count_call(&call.name, &result);
+            highest = highest.max(c.failures.observe(&call.name, &call.arguments, result.success()));
+            self.record_result(c, call, result).await?;
         }
-        Flow::Continue(worst)
+        Flow::Continue(highest)
     }
 
-    /// Runs one call that a plan made.
+    /// Runs one call of a plan.
     pub(crate) async fn run_step(&self, c: &mut Conversation, call: &ToolCall, reasoning: &str) -> Flow<Warning> {
         if c.tool_calls >= self.settings.max_tool_calls {
-            c.push_result(call, NOT_RUN.to_owned());
+            self.reject_beyond_limit(c, call, Some(reasoning)).await?;
             return self.end_by(c, LimitKind::ToolCalls, Value::from(self.settings.max_tool_calls)).await;
         }
-        self.record_use(call, Some(reasoning)).await?;
-        let record = self.tools.call(&call.id, &call.name, call.arguments.clone(), self.signals.stop()).await;
-        self.take_result(c, call, record).await
+        let admission = self.admit(call);
+        self.record_use(call, &admission, Some(reasoning)).await?;
+        let result = admission.finish(self.signals.stop()).await;
+        c.count_call(&call.name, &result);
+        let warning = c.failures.observe(&call.name, &call.arguments, result.success());
+        self.record_result(c, call, result).await?;
+        Flow::Continue(warning)
     }
 
-    async fn record_use(&self, call: &ToolCall, reasoning: Option<&str>) -> Flow {
-        let input = self.tools.shown(&call.name, &call.arguments);
+    fn admit(&self, call: &ToolCall) -> Admission {
+        self.tools.admit(CallId(call.id.clone()), &call.name, call.arguments.clone())
+    }
+
+    /// A call beyond the limit of tool calls: it is recorded like every call, and neither run nor counted.
+    async fn reject_beyond_limit(&self, c: &mut Conversation, call: &ToolCall, reasoning: Option<&str>) -> Flow {
+        let admission = self.admit(call).reject(ToolError::new(ToolErrorKind::NotAuthorized, BEYOND_LIMIT));
+        self.record_use(call, &admission, reasoning).await?;
+        let result = admission.finish(self.signals.stop()).await;
+        self.record_result(c, call, result).await
+    }
+
+    async fn record_use(&self, call: &ToolCall, admission: &Admission, reasoning: Option<&str>) -> Flow {
         let (call_id, tool) = (call.id.clone(), call.name.clone());
         let reasoning = reasoning.filter(|text| !text.is_empty()).map(str::to_owned);
-        self.record(EventData::ToolUse { call_id, tool, input, reasoning }).await
+        self.record(EventData::ToolUse { call_id, tool, input: admission.redacted_input(), reasoning }).await
     }
 
-    async fn take_result(&self, c: &mut Conversation, call: &ToolCall, record: ToolCallRecord) -> Flow<Warning> {
-        c.count_call(&call.name, &record);
-        let warning = c.failures.observe(&call.name, &call.arguments, record.success);
-        c.push_result(call, record.output.clone());
+    async fn record_result(&self, c: &mut Conversation, call: &ToolCall, result: CallResult) -> Flow {
+        c.push_result(call, result.output.clone());
         self.record(EventData::ToolResult {
             call_id: call.id.clone(),
             tool: call.name.clone(),
-            success: record.success,
-            output: record.output,
-            truncated: record.truncated,
-            duration_ms: u64::try_from(record.duration.as_millis()).unwrap_or(u64::MAX),
+            success: result.success(),
+            duration_ms: result.duration_ms(),
+            output: result.output,
+            truncated: result.truncated,
         })
-        .await?;
-        Flow::Continue(warning)
+        .await
     }
 }
 

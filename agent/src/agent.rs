@@ -10,7 +10,7 @@ use serde_json::Value;
 use tracing::Instrument as _;
 
 use crate::{
-    Conversation, Journal, LimitKind, LoopOutcome, Model, Settings, Signals, ToolPath,
+    Conversation, Journal, LimitKind, LoopOutcome, Model, Settings, Signals, ToolExecutor,
     ask::{About, Question},
     conversation::Stage,
 };
@@ -24,7 +24,7 @@ pub struct Agent<'a, M, J, S> {
     /// What answers.
     pub model: &'a M,
     /// What the model may call.
-    pub tools: &'a ToolPath,
+    pub tools: &'a ToolExecutor,
     /// Where events go.
     pub journal: &'a J,
     /// Stop and prompts.

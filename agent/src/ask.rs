@@ -148,8 +148,8 @@ impl<M: Model, J: Journal, S: Signals> Agent<'_, M, J, S> {
         // Some wires cannot read a transcript with calls unless the tools are defined; so they are, and ruled out.
         let needs_definitions = !matches!(question.about, About::Only(_)) && c.has_tool_calls();
         let (tools, tool_choice) = match question.why_text {
-            None => (self.tools.definitions(), ToolChoice::Auto),
-            Some(_) if needs_definitions => (self.tools.definitions(), ToolChoice::None),
+            None => (self.tools.definitions().to_vec(), ToolChoice::Auto),
+            Some(_) if needs_definitions => (self.tools.definitions().to_vec(), ToolChoice::None),
             Some(_) => (Vec::new(), ToolChoice::None),
         };
         let temperature = Some(clamp_temperature(question.temperature));

@@ -85,12 +85,8 @@ pub fn container_tool(name: &str) -> Option<ToolDefinition> {
 }
 
 fn tool(name: &str, description: &str, properties: &Value, required: &[&str]) -> ToolDefinition {
-    ToolDefinition {
-        name: name.to_owned(),
-        description: description.to_owned(),
-        parameters: json!({
-            "type": "object", "properties": properties, "required": required, "additionalProperties": false
-        }),
-        domain: ToolDomain::Container,
-    }
+    let parameters = json!({
+        "type": "object", "properties": properties, "required": required, "additionalProperties": false
+    });
+    ToolDefinition::new(name, description, parameters, ToolDomain::Container)
 }

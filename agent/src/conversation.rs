@@ -7,7 +7,7 @@ use std::collections::{HashSet, VecDeque};
 use protocol::{CallId, Message, PartialResult, TokenUsage, ToolCall};
 
 use crate::{
-    ToolCallRecord,
+    CallOutcome, CallResult,
     guard::{FailureGuard, WhyText},
 };
 
@@ -148,12 +148,12 @@ impl Conversation {
     }
 
     /// Counts a call that was made.
-    pub(crate) fn count_call(&mut self, name: &str, record: &ToolCallRecord) {
+    pub(crate) fn count_call(&mut self, name: &str, result: &CallResult) {
         self.tool_calls = self.tool_calls.saturating_add(1);
-        let outcome = match (&record.error, record.success) {
-            (Some(failure), _) => format!("error {}", failure.kind.as_str()),
-            (None, true) => "ok".to_owned(),
-            (None, false) => "error failed".to_owned(),
+        let outcome = match &result.outcome {
+            CallOutcome::Error(failure) => format!("error {}", failure.kind.as_str()),
+            CallOutcome::Succeeded => "ok".to_owned(),
+            CallOutcome::Failed => "error failed".to_owned(),
         };
         if self.last_actions.len() == MAX_LAST_ACTIONS {
             self.last_actions.pop_front();

@@ -1,4 +1,4 @@
-//! The agent: the only loop that asks a model and acts on its answer, and the one guarded path for tool calls.
+//! The agent: the only loop that asks a model and acts on its answer, and the one executor of tool calls.
 //!
 //! Owns the loop, its outcome, the [`Model`], [`Tool`] and [`Journal`] seams, reply cleaning, planning and compaction.
 //! Never does I/O of its own: its callers (worker, orchestrator) bring model, tools, journal and signals.
@@ -16,12 +16,11 @@ mod journal;
 mod model;
 mod outage;
 mod outcome;
-mod path;
 mod plan;
-mod rate;
 mod settings;
 mod signals;
 mod tool;
+mod tools;
 
 #[cfg(test)]
 mod stories;
@@ -29,13 +28,15 @@ mod stories;
 pub use agent::Agent;
 pub use container::{MAX_SHELL_TIMEOUT_SECONDS, container_tool, container_tools};
 pub use conversation::Conversation;
+/// The type of [`Tool::call`]: tools are kept in lists, so their futures are boxed.
+pub use futures_util::future::BoxFuture;
 pub use journal::{Journal, JournalClosed};
 pub use model::{BudgetKind, Model, ModelError};
 pub use outcome::{LimitKind, LoopOutcome};
-pub use path::{MAX_OUTPUT_BYTES, Reach, RegisterError, ToolCallRecord, ToolPath, ToolRegistry};
-pub use rate::{Bucket, Rate, RateLimits};
 pub use settings::{DEFAULT_OUTAGE_PATIENCE, DEFAULT_TEMPERATURE, Settings};
 pub use signals::{Prompt, Signals};
-pub use tool::{
-    ApprovalContext, ApprovalRequirement, BoxFuture, CallerId, Invocation, Tool, ToolError, ToolOutput, ToolSpec,
+pub use tool::{ApprovalRequirement, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
+pub use tools::{
+    Admission, Admitted, ApprovalContext, CallOutcome, CallResult, MAX_OUTPUT_BYTES, RegisterError, RegisteredTool,
+    Rejected, ToolContext, ToolExecutor, ToolOrigin, ToolRegistry,
 };

@@ -1,102 +1,109 @@
-//! The seam to tools: what a tool is, what it gives, how it fails, and who may call it.
+//! The seam to tools: what a tool declares, what it returns and how it fails.
 
-use std::{future::Future, pin::Pin, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use protocol::{JobId, ToolDefinition, ToolErrorKind, ToolFailure};
+use futures_util::future::BoxFuture;
+use protocol::{CallId, ToolDefinition, ToolErrorKind, ToolFailure};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-/// Tools are kept in lists, so their futures are boxed.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+use crate::ToolContext;
 
-/// What a tool says of itself.
+/// What a tool declares when it is registered.
 #[derive(Debug, Clone)]
 pub struct ToolSpec {
     /// Name, description, schema and domain, as the model sees them.
     pub definition: ToolDefinition,
-    /// How long one call may take; 60 s unless the tool needs otherwise.
+    /// Time limit of one call; 60 s unless the tool needs another (contract: agent, Tools).
     pub timeout: Duration,
-    /// Top-level parameters that never reach a log, an event or the audit.
-    pub sensitive: &'static [&'static str],
-    /// False when calls of one reply must not run beside others (they run alone, in order).
+    /// Names of top-level parameters that never reach a log, an event or the audit.
+    pub sensitive: Vec<String>,
+    /// Whether calls of one reply may run beside others; otherwise they run alone, in order.
     pub parallel: bool,
+}
+
+impl ToolSpec {
+    /// The definition with everything that another process needs to declare the same tool.
+    pub fn to_wire(&self) -> ToolDefinition {
+        ToolDefinition {
+            sensitive: self.sensitive.clone(),
+            parallel: self.parallel,
+            timeout_seconds: Some(self.timeout.as_secs()),
+            ..self.definition.clone()
+        }
+    }
 }
 
 /// One call, already resolved, allowed, coerced and valid.
 #[derive(Debug)]
 pub struct Invocation {
-    /// Names the call; the same id again is the same call.
-    pub call_id: String,
+    /// The call's id; the same id again is the same call.
+    pub call_id: CallId,
     /// Valid against the tool's schema.
     pub arguments: Value,
-    /// On whose behalf.
-    pub caller: CallerId,
-    /// Fires on timeout, cancel and the job's end; the tool stops what it started.
+    /// Who calls, and under which policy.
+    pub context: Arc<ToolContext>,
+    /// Cancelled on timeout, on cancel and at the job's end; the tool then stops what it started.
     pub stop: CancellationToken,
 }
 
-/// On whose behalf a tool is called. Empty where the process serves one job alone (a worker).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CallerId {
-    /// The job.
-    pub job: Option<JobId>,
-}
-
-/// Something a model may call.
+/// A function that a model may call.
 pub trait Tool: Send + Sync {
-    /// What it is; asked once, when it is registered.
+    /// Declares the tool; called once, when it is registered.
     fn spec(&self) -> ToolSpec;
 
-    /// Whether a person must agree to this call.
+    /// Whether a call with these arguments needs a person's approval.
     fn approval(&self, arguments: &Value) -> ApprovalRequirement {
         let _ = arguments;
         ApprovalRequirement::Never
     }
 
-    /// Does it. The guarded path has checked everything before and caps, cleans and records after.
+    /// Runs one call. The executor checks the call before it, and caps and cleans its output.
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>>;
 }
 
-/// What a tool gives: JSON, or plain text that reaches the model unescaped.
+/// What a tool returns: JSON, or plain text that reaches the model unescaped.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolOutput {
-    /// A string is plain text; anything else is shown as JSON.
+    /// A string is plain text; anything else is rendered as JSON.
     pub content: Value,
-    /// False for a result that the model should read as a failure though the tool ran (a shell's non-zero exit).
+    /// False where the tool ran and its output reports a failure, such as a non-zero exit code.
     pub success: bool,
+    /// Whether the tool cut the content itself.
+    pub truncated: bool,
 }
 
-/// Why a tool gave nothing.
+impl ToolOutput {
+    /// A complete output of a call that succeeded.
+    pub fn success(content: impl Into<Value>) -> Self {
+        Self { content: content.into(), success: true, truncated: false }
+    }
+
+    /// A complete output that reports a failure.
+    pub fn failure(content: impl Into<Value>) -> Self {
+        Self { content: content.into(), success: false, truncated: false }
+    }
+}
+
+/// Why a call has no output.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {}", .0.kind.as_str(), .0.message)]
 pub struct ToolError(pub ToolFailure);
 
 impl ToolError {
-    /// Of this kind, with a message that says what to do.
+    /// An error of this kind, with a message that tells the model what to do.
     pub fn new(kind: ToolErrorKind, message: impl Into<String>) -> Self {
         Self(ToolFailure { kind, message: message.into(), retry_after_seconds: None })
     }
 }
 
-/// Whether a person must agree.
+/// Whether a call needs a person's approval (contract: agent, Approvals).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApprovalRequirement {
-    /// Runs.
+    /// The call runs.
     Never,
-    /// In chat a gate unless always-allowed; autonomous it runs.
+    /// In chat the call waits for approval unless the user always allows the tool; in an autonomous context it runs.
     UnlessAutoApproved,
-    /// In chat a gate every time; autonomous only if the context names the tool.
+    /// In chat every call waits for approval; in an autonomous context it runs only if the context names the tool.
     Always,
-}
-
-/// Who is there to agree.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ApprovalContext {
-    /// Nobody: a job, a routine, a worker. Carries the tools that `always` lets through by name.
-    Autonomous {
-        /// Tool names.
-        allow: Vec<String>,
-    },
-    /// No context: everything but `never` needs a person.
-    Unattended,
 }

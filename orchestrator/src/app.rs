@@ -42,7 +42,7 @@ use crate::{
     llm::{Gateway, GatewayError},
     store::{Kept, Store, StoreError},
     telemetry::metrics::Metrics,
-    tools::HostTools,
+    tools::BuiltinTools,
     workspace::{FreeSpace, ReadDiskSpace, RetentionPeriod, RetentionSweep, UploadRegistry, Workspaces},
 };
 
@@ -187,7 +187,7 @@ impl App {
         let (store, instance) = open_store(&config, &metrics).await?;
         let key = Arc::new(SigningKey::load(config.jwt_secret.as_ref(), &config.data_dir)?);
         let gateway = Arc::new(Gateway::new(&config.llm)?);
-        let tools = Arc::new(HostTools::new(store.control(), clock.clone(), config.tool_rates.clone())?);
+        let tools = Arc::new(BuiltinTools::new(store.control(), clock.clone(), config.tool_rates.clone())?);
         let tokens = WorkerTokens::new(Arc::clone(&key), instance);
         let ceiling = ceiling(&config, &tools);
         let (lease, pulse) = (Duration::from_secs(config.lease_seconds), Pulse::new(clock.clone()));
@@ -433,7 +433,7 @@ fn plan_limits(config: &Config) -> PlanLimits {
     }
 }
 
-fn ceiling(config: &Config, tools: &HostTools) -> Ceiling {
+fn ceiling(config: &Config, tools: &BuiltinTools) -> Ceiling {
     Ceiling {
         limits: config.limits_ceiling,
         default_image: config.sandbox.image.clone(),

@@ -16,7 +16,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use agent::Rate;
+use crate::rate_limit::Rate;
 use protocol::{ContainerName, InstanceId, Limits};
 use secrecy::{ExposeSecret, SecretString};
 

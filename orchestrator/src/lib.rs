@@ -14,6 +14,7 @@ pub mod engine;
 pub mod failpoint;
 pub mod http;
 pub mod llm;
+pub mod rate_limit;
 pub mod store;
 pub mod telemetry;
 pub mod tools;

@@ -66,17 +66,50 @@ pub enum ToolDomain {
     Container,
 }
 
-/// A tool as the model sees it.
+/// A tool as the model sees it, and what a worker must know to call it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolDefinition {
-    /// Its name.
+    /// The tool's name.
     pub name: String,
-    /// What it does, for the model.
+    /// What the tool does, for the model.
     pub description: String,
-    /// JSON Schema of its parameters.
+    /// JSON Schema of the parameters.
     pub parameters: Value,
-    /// Where it runs.
+    /// Where the tool runs.
     pub domain: ToolDomain,
+    /// Names of top-level parameters that never reach a log, an event or the audit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sensitive: Vec<String>,
+    /// Whether calls of one reply may run beside others.
+    #[serde(default = "allowed", skip_serializing_if = "is_allowed")]
+    pub parallel: bool,
+    /// Time limit of one call, where the tool runs; absent where only the model reads the definition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<u64>,
+}
+
+const fn allowed() -> bool {
+    true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_allowed(parallel: &bool) -> bool {
+    *parallel
+}
+
+impl ToolDefinition {
+    /// A tool without sensitive parameters, whose calls may run beside others.
+    pub fn new(name: impl Into<String>, description: impl Into<String>, parameters: Value, domain: ToolDomain) -> Self {
+        Self {
+            name: name.into(),
+            description: description.into(),
+            parameters,
+            domain,
+            sensitive: Vec::new(),
+            parallel: true,
+            timeout_seconds: None,
+        }
+    }
 }
 
 /// Whether the model may, must or must not call tools.

@@ -86,6 +86,14 @@ uuid_id!(
     PromptId
 );
 uuid_id!(
+    /// One run of a routine.
+    RunId
+);
+uuid_id!(
+    /// A chat thread.
+    ThreadId
+);
+uuid_id!(
     /// One install of the orchestrator; labels what it makes in the engine.
     InstanceId
 );
@@ -98,6 +106,18 @@ impl JobId {
     }
 }
 
+/// A user: the subject of the token that a request carries.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct UserId(pub String);
+
+impl UserId {
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 /// Names one model call or tool call within a job's attempt. Chosen by the caller, at most 200 bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -105,6 +125,11 @@ impl JobId {
 pub struct CallId(pub String);
 
 impl CallId {
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
     /// A call id that no other call has.
     #[expect(clippy::disallowed_methods, reason = "this is where ids are made")]
     pub fn generate() -> Self {

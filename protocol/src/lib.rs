@@ -25,7 +25,7 @@ pub use chat::{
 pub use container_name::{ContainerName, ParseContainerNameError};
 pub use event::{Event, EventData, EventKind, LogStream, MessageRole, PlanStep};
 pub use file::{FileEntry, FileKind, Unpacked};
-pub use ids::{CallId, InstanceId, JobId, ParseIdError, PromptId};
+pub use ids::{CallId, InstanceId, JobId, ParseIdError, PromptId, RunId, ThreadId, UserId};
 pub use job::{
     ContainerInfo, Job, JobMode, JobReason, JobResult, JobState, JobSummary, Limits, PROMPT_PREVIEW_CHARS,
     PartialResult, Placement, Source, Usage,

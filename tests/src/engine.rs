@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use agent::BoxFuture;
+use futures_util::future::BoxFuture;
 use orchestrator::engine::{
     Adoption, AdoptionSpec, ContainerSpec, ContainerStatus, ContainerView, Engine, EngineError, EngineFacts,
     ReadinessReason, SandboxReadiness,

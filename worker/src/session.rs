@@ -10,10 +10,7 @@ use std::{
     time::Duration,
 };
 
-use agent::{
-    Agent, ApprovalContext, Conversation, DEFAULT_OUTAGE_PATIENCE, LoopOutcome, Reach, RegisterError, Settings,
-    ToolPath, ToolRegistry,
-};
+use agent::{Agent, Conversation, DEFAULT_OUTAGE_PATIENCE, LoopOutcome, Settings, ToolExecutor, ToolRegistry};
 use protocol::{CompleteReply, CompleteReport, ErrorCode, JobAssignment, JobMode, JobReason, Message, ReportedOutcome};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -29,7 +26,7 @@ use crate::{
     report::{failed, fitted, impersonated, report, stopped_early},
     secret::{SessionSecret, token},
     stop::{StopCause, StopSwitch},
-    tools::{Launcher, LimitMonitor, Workbench, Workspace, offer},
+    tools::{Launcher, LimitMonitor, ToolDeps, Workspace, build_tools, context},
 };
 
 /// What a loop that was told to stop gets to return; with what follows, a stop takes less than 3 s.
@@ -59,9 +56,6 @@ pub enum SessionError {
     /// The job, or the answer to its report.
     #[error("the orchestrator refuses: {0}")]
     Refused(String),
-    /// A tool of the job makes no sense.
-    #[error("the job's tools cannot be used")]
-    Tools(#[from] RegisterError),
 }
 
 /// Runs one.
@@ -188,7 +182,7 @@ impl Session<'_> {
             let report = failed(JobReason::Internal, "this worker cannot run third-party command lines yet");
             return self.deliver(&report, &EventQueueOrNone::Queue(&queue)).await.map(Delivery::end);
         }
-        let tools = self.tools(job, &queue)?;
+        let tools = self.tools(job, &queue);
         let model = GatewayModel { client: Arc::clone(&self.client), stop: self.stop.clone() };
         let inbox = Arc::new(Inbox::default());
         let signals = SessionSignals { stop: self.stop.clone(), inbox: Arc::clone(&inbox), iteration };
@@ -235,10 +229,10 @@ impl Session<'_> {
         }
     }
 
-    fn tools(&self, job: &JobAssignment, queue: &EventQueue) -> Result<ToolPath, SessionError> {
+    fn tools(&self, job: &JobAssignment, queue: &EventQueue) -> ToolExecutor {
         let limits = LimitMonitor { cgroup: Cgroup::at(CGROUP_ROOT), limits: job.limits, journal: queue.clone() };
         let launcher = Launcher { processes: Arc::clone(&self.processes), limits, stop: self.stop.clone() };
-        let bench = Workbench {
+        let deps = ToolDeps {
             workspace: Arc::clone(&self.workspace),
             shell: self.environment.shell.clone(),
             launcher: Arc::new(launcher),
@@ -246,12 +240,13 @@ impl Session<'_> {
             stop: self.stop.clone(),
         };
         let mut registry = ToolRegistry::new();
-        for tool in offer(job, &bench) {
-            registry.register(tool)?;
+        for tool in build_tools(job, &deps) {
+            // A definition from elsewhere that cannot be used costs its tool, not the job.
+            if let Err(error) = registry.register(tool) {
+                tracing::warn!(error = &error as &dyn std::error::Error, "a tool is left out");
+            }
         }
-        let context = ApprovalContext::Autonomous { allow: Vec::new() };
-        let reach = Reach { max_children: job.limits.max_children, ..Reach::of(context) };
-        Ok(ToolPath::new(Arc::new(registry), reach))
+        ToolExecutor::new(registry, context(job.job_id, job.limits.max_children))
     }
 
     /// The moment from which a loop that was told to stop is no longer waited for.

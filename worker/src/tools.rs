@@ -16,5 +16,5 @@ mod workspace;
 mod tests;
 
 pub(crate) use launch::{Launcher, LimitMonitor};
-pub(crate) use offer::{Workbench, offer};
+pub(crate) use offer::{ToolDeps, build_tools, context};
 pub(crate) use workspace::{Workspace, failure};

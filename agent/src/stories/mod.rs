@@ -1,4 +1,4 @@
-//! Stories: the whole loop with a scripted model, real tools behind the real guarded path, and tokio's paused time.
+//! Stories: the whole loop with a scripted model, real tools behind the real executor, and tokio's paused time.
 
 mod guards;
 mod plans;
@@ -6,3 +6,5 @@ mod prompts;
 mod turns;
 mod waits;
 mod world;
+
+pub(crate) use world::context;

@@ -71,7 +71,7 @@ async fn a_prompt_abandons_the_plan() {
     let signals = Arc::clone(&world.signals);
     world.tool("knock", move |_| {
         signals.send(PromptMode::Steer, "forget it");
-        Box::pin(async { Ok(ToolOutput { content: Value::from("open"), success: true }) })
+        Box::pin(async { Ok(ToolOutput::success("open")) })
     });
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "As you say.".to_owned() });
     assert_eq!(world.conversation.partial().tool_calls, 1);

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use protocol::PromptMode::{Queue, Steer};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::world::{Turn, World, call, say, spoken};
 use crate::{LimitKind, LoopOutcome, Signals as _, ToolOutput};
@@ -20,7 +20,7 @@ fn with_knock(script: Vec<Turn>, prompts: &'static [(protocol::PromptMode, &'sta
         for (mode, content) in prompts {
             signals.send(*mode, content);
         }
-        Box::pin(async { Ok(ToolOutput { content: Value::from("open"), success: true }) })
+        Box::pin(async { Ok(ToolOutput::success("open")) })
     });
     world
 }
@@ -103,7 +103,7 @@ async fn a_stop_drops_the_tool_calls() {
     });
     assert_eq!(outcome, LoopOutcome::Stopped);
     assert!(begun.elapsed() < Duration::from_secs(7), "took {:?}", begun.elapsed());
-    assert!(world.told().last().unwrap().contains("stopped before it was done"));
+    assert!(world.told().last().unwrap().contains("stopped before it finished"));
 }
 
 #[tokio::test(start_paused = true)]

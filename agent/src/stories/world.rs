@@ -9,16 +9,17 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::BoxFuture;
 use protocol::{
-    Completion, CompletionRequest, EventData, FinishReason, Message, PromptMode, TokenUsage, ToolCall, ToolDefinition,
-    ToolDomain, ToolErrorKind,
+    Completion, CompletionRequest, EventData, FinishReason, JobId, Message, PromptMode, TokenUsage, ToolCall,
+    ToolDefinition, ToolDomain, ToolErrorKind, UserId,
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Agent, ApprovalContext, ApprovalRequirement, BoxFuture, Conversation, Invocation, Journal, JournalClosed,
-    LoopOutcome, Model, ModelError, Prompt, Reach, Settings, Signals, Tool, ToolError, ToolOutput, ToolPath,
+    Agent, ApprovalContext, ApprovalRequirement, Conversation, Invocation, Journal, JournalClosed, LoopOutcome, Model,
+    ModelError, Prompt, Settings, Signals, Tool, ToolContext, ToolError, ToolExecutor, ToolOrigin, ToolOutput,
     ToolRegistry, ToolSpec,
 };
 
@@ -142,14 +143,14 @@ pub(super) struct Act {
 impl Tool for Act {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
-            definition: ToolDefinition {
-                name: self.name.to_owned(),
-                description: format!("the {} of the story", self.name),
-                parameters: self.schema.clone(),
-                domain: ToolDomain::Container,
-            },
+            definition: ToolDefinition::new(
+                self.name,
+                format!("the {} of the story", self.name),
+                self.schema.clone(),
+                ToolDomain::Container,
+            ),
             timeout: Duration::from_mins(1),
-            sensitive: &["password"],
+            sensitive: vec!["password".to_owned()],
             parallel: self.parallel,
         }
     }
@@ -193,7 +194,7 @@ impl World {
         };
         world.tool("echo", |invocation| {
             let text = invocation.arguments["message"].as_str().unwrap_or("nothing").to_owned();
-            Box::pin(async move { Ok(ToolOutput { content: Value::from(text), success: true }) })
+            Box::pin(async move { Ok(ToolOutput::success(text)) })
         });
         world.tool("fail", |_| Box::pin(async { Err(ToolError::new(ToolErrorKind::External, "it is down")) }));
         world.waiting_tool("slow", true);
@@ -219,7 +220,7 @@ impl World {
                 let seconds = invocation.arguments["seconds"].as_u64().unwrap_or(0);
                 tokio::time::sleep(Duration::from_secs(seconds)).await;
                 now.fetch_sub(1, Ordering::SeqCst);
-                Ok(ToolOutput { content: Value::from(format!("after {seconds} s")), success: true })
+                Ok(ToolOutput::success(Value::from(format!("after {seconds} s"))))
             })
         });
         let schema = json!({"type": "object", "properties": {"seconds": {"type": "integer"}}});
@@ -228,9 +229,7 @@ impl World {
 
     /// Runs the loop once on the world's conversation.
     pub(super) async fn run(&mut self) -> LoopOutcome {
-        let registry = Arc::new(std::mem::take(&mut self.registry));
-        let reach = Reach::of(ApprovalContext::Autonomous { allow: Vec::new() });
-        let tools = ToolPath::new(Arc::clone(&registry), reach);
+        let tools = ToolExecutor::new(self.registry.clone(), context());
         let agent = Agent {
             model: &self.model,
             tools: &tools,
@@ -239,8 +238,6 @@ impl World {
             settings: &self.settings,
         };
         let outcome = must_be_send(agent.run(&mut self.conversation)).await;
-        drop(tools);
-        self.registry = Arc::into_inner(registry).unwrap();
         self.transcript_is_sound();
         outcome
     }
@@ -279,6 +276,17 @@ impl World {
     /// The messages after the system prompt, one line each.
     pub(super) fn transcript(&self) -> Vec<String> {
         self.conversation.messages()[1..].iter().map(spoken).collect()
+    }
+}
+
+/// A job's context that approves what an autonomous one may approve.
+pub(crate) fn context() -> ToolContext {
+    ToolContext {
+        owner: UserId("ada".to_owned()),
+        origin: ToolOrigin::Job(JobId::nil()),
+        approval: ApprovalContext::Autonomous { allow: Vec::new() },
+        only: None,
+        max_children: 0,
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use agent::BoxFuture;
+use futures_util::future::BoxFuture;
 use protocol::{ContainerName, JobId};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::net::{UnixListener, UnixSocket};

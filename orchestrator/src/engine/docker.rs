@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use agent::BoxFuture;
+use futures_util::future::BoxFuture;
 use protocol::InstanceId;
 use tokio::{
     sync::{Mutex, Semaphore},

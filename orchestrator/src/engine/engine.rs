@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use agent::BoxFuture;
+use futures_util::future::BoxFuture;
 use serde::Serialize;
 
 use super::{Adoption, AdoptionSpec, ContainerSpec, ContainerView};

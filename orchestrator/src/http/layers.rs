@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use agent::{Bucket, Rate};
+use crate::rate_limit::{Bucket, Rate};
 use axum::{
     Router,
     body::HttpBody as _,

@@ -1,9 +1,9 @@
-//! `echo`: says back what it is told. For trying the way to a tool.
+//! `echo`: returns its message. For testing the path of a tool call.
 
 use agent::{BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use serde_json::{Value, json};
 
-use super::host::spec;
+use super::builtin::spec;
 
 pub(super) struct Echo;
 
@@ -11,15 +11,15 @@ impl Tool for Echo {
     fn spec(&self) -> ToolSpec {
         let parameters = json!({
             "type": "object",
-            "properties": {"message": {"type": "string", "description": "What to say back."}},
+            "properties": {"message": {"type": "string", "description": "The text to return."}},
             "required": ["message"],
             "additionalProperties": false
         });
-        spec("echo", "Says the message back.", parameters)
+        spec("echo", "Returns the message.", parameters)
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
         let message = invocation.arguments.get("message").cloned().unwrap_or(Value::Null);
-        Box::pin(async move { Ok(ToolOutput { content: message, success: true }) })
+        Box::pin(async move { Ok(ToolOutput::success(message)) })
     }
 }

@@ -4,7 +4,7 @@ use agent::{BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use protocol::ToolErrorKind;
 use serde_json::{Value, json};
 
-use super::host::spec;
+use super::builtin::spec;
 
 pub(super) struct Json;
 
@@ -26,7 +26,7 @@ impl Tool for Json {
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
-        Box::pin(async move { run(&invocation.arguments).map(|content| ToolOutput { content, success: true }) })
+        Box::pin(async move { run(&invocation.arguments).map(ToolOutput::success) })
     }
 }
 

@@ -1,10 +1,10 @@
 //! `message`: a notification to the job's owner.
 
-use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
+use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOrigin, ToolOutput, ToolSpec};
 use protocol::ToolErrorKind;
 use serde_json::{Value, json};
 
-use super::host::spec;
+use super::builtin::spec;
 use crate::{clock::Clock, store::Store};
 
 /// Longest notification; more belongs into the result or a file.
@@ -35,8 +35,8 @@ impl Tool for Message {
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
-            let Some(job) = invocation.caller.job else {
-                return Err(ToolError::new(ToolErrorKind::NotAuthorized, "there is no job to send a message for"));
+            let ToolOrigin::Job(job) = invocation.context.origin else {
+                return Err(ToolError::new(ToolErrorKind::NotAuthorized, "only a job can send a message"));
             };
             let content = invocation.arguments.get("content").and_then(Value::as_str).unwrap_or_default();
             if content.len() > MAX_MESSAGE_BYTES {
@@ -44,11 +44,11 @@ impl Tool for Message {
                 return Err(ToolError::new(ToolErrorKind::InvalidParameters, message));
             }
             let channel = invocation.arguments.get("channel").and_then(Value::as_str);
-            self.store.notify((job, &invocation.call_id), channel, content, self.clock.now()).await.map_err(|error| {
+            self.store.notify((job, invocation.call_id.as_str()), channel, content, self.clock.now()).await.map_err(|error| {
                 tracing::error!(job.id = %job, error = &error as &dyn std::error::Error, "a message could not be stored");
                 ToolError::new(ToolErrorKind::Failed, "the message could not be stored; try again")
             })?;
-            Ok(ToolOutput { content: json!({"sent": true}), success: true })
+            Ok(ToolOutput::success(json!({"sent": true})))
         })
     }
 }

@@ -1,9 +1,10 @@
-//! The orchestrator-domain tools and the one path to them. One tool per file.
+//! The orchestrator-domain tools, one per file, and the registry of those that are built in.
 
+mod builtin;
 mod echo;
-mod host;
 mod json;
 mod message;
+mod rate_limited;
 mod time;
 
-pub use host::{Caller, Done, HostTools};
+pub use builtin::{BuiltinTools, autonomous};

@@ -5,7 +5,7 @@ use chrono_tz::Tz;
 use protocol::ToolErrorKind;
 use serde_json::json;
 
-use super::host::spec;
+use super::builtin::spec;
 use crate::clock::Clock;
 
 pub(super) struct Time(pub(super) Clock);
@@ -36,7 +36,7 @@ impl Tool for Time {
                 "weekday": local.format("%A").to_string(),
                 "unix": now.timestamp(),
             });
-            Ok(ToolOutput { content, success: true })
+            Ok(ToolOutput::success(content))
         })
     }
 }

@@ -90,7 +90,10 @@ async fn at_the_limit_of_tool_calls_the_job_fails() {
     let call = json!({"reply": {"tool_calls": [{"name": "echo", "arguments": {"message": "{{turn}}"}}]}});
     let body = json!({"prompt": "p", "limits": {"max_tool_calls": 2}});
     let job = ends(script_of(&[call]), body, JobState::Failed).await;
-    assert_eq!((job.reason, job.usage.tool_calls), (Some(JobReason::ToolCallLimit), 2));
+    // The call beyond the limit is recorded like every refused one, and not made.
+    assert_eq!((job.reason, job.usage.tool_calls), (Some(JobReason::ToolCallLimit), 3));
+    let partial = job.result.and_then(|result| result.partial).unwrap();
+    assert_eq!((partial.tool_calls, partial.last_actions), (2, vec!["echo: ok".to_owned(); 2]));
 }
 
 #[tokio::test]

@@ -44,7 +44,7 @@ impl Tool for FileTool {
         ToolSpec {
             definition: self.definition.clone(),
             timeout: Duration::from_secs(TOOL_TIMEOUT_SECONDS),
-            sensitive: &[],
+            sensitive: Vec::new(),
             parallel: self.kind.parallel,
         }
     }
@@ -59,7 +59,7 @@ impl Tool for FileTool {
             let Invocation { arguments, stop, .. } = invocation;
             let run = tokio::task::spawn_blocking(move || work(&workspace, arguments, &stop));
             let text = run.await.map_err(|_| ToolError::new(ToolErrorKind::Failed, "the tool broke down"))??;
-            Ok(ToolOutput { content: Value::String(text), success: true })
+            Ok(ToolOutput::success(text))
         })
     }
 }

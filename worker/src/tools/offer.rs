@@ -1,9 +1,9 @@
-//! What a job's model is offered: the worker's own tools that the job may use, and the orchestrator's.
+//! Builds a job's tools: the worker's own that the job may use, and the orchestrator's as remote tools.
 
 use std::sync::Arc;
 
-use agent::Tool;
-use protocol::{JobAssignment, ToolDomain};
+use agent::{ApprovalContext, Tool, ToolContext, ToolOrigin};
+use protocol::{JobAssignment, JobId, ToolDomain, UserId};
 use tokio_util::task::TaskTracker;
 
 use super::{
@@ -20,34 +20,46 @@ use crate::{client::OrchestratorClient, environment::ShellEnvironment, search::S
 
 const FILE_TOOLS: [FileToolKind; 4] = [READ_FILE, WRITE_FILE, LIST_DIR, APPLY_PATCH];
 
-/// All that tools work with.
-pub(crate) struct Workbench {
-    /// The files.
+/// The dependencies of tools.
+pub(crate) struct ToolDeps {
+    /// The root of the file tools.
     pub(crate) workspace: Arc<Workspace>,
-    /// What a command sees.
+    /// The environment of commands.
     pub(crate) shell: ShellEnvironment,
     /// Starts commands and searches.
     pub(crate) launcher: Arc<Launcher>,
-    /// The orchestrator, for its tools.
+    /// Sends the calls of remote tools.
     pub(crate) client: Arc<OrchestratorClient>,
-    /// The session's.
+    /// The session's stop switch.
     pub(crate) stop: StopSwitch,
 }
 
-/// One tool for each definition that the job brings: made here where the domain is the container's, else asked for
-/// over the socket. The list narrows and never grants: what is not in it is not offered, and a container tool that this
+/// The context of every call that this worker makes: one job, and no person to approve. Approvals, quotas and the owner's
+/// rights are the orchestrator's to check for the calls that it runs; a worker does not know the owner.
+pub(crate) fn context(job: JobId, max_children: u32) -> ToolContext {
+    ToolContext {
+        owner: UserId::default(),
+        origin: ToolOrigin::Job(job),
+        approval: ApprovalContext::Autonomous { allow: Vec::new() },
+        only: None,
+        max_children,
+    }
+}
+
+/// Builds one tool for each definition of the job: a container tool is built here, an orchestrator tool is called over the
+/// socket. The list narrows and never grants: a tool that is not in it is not offered, and a container tool that this
 /// worker does not have is left out.
-pub(crate) fn offer(assignment: &JobAssignment, bench: &Workbench) -> Vec<Box<dyn Tool>> {
+pub(crate) fn build_tools(assignment: &JobAssignment, deps: &ToolDeps) -> Vec<Box<dyn Tool>> {
     let mut tools: Vec<Box<dyn Tool>> = Vec::new();
     for definition in &assignment.tools {
         match definition.domain {
             ToolDomain::Orchestrator => tools.push(Box::new(RemoteTool {
                 definition: definition.clone(),
-                client: Arc::clone(&bench.client),
-                stop: bench.stop.clone(),
+                client: Arc::clone(&deps.client),
+                stop: deps.stop.clone(),
             })),
             ToolDomain::Container => {
-                if let Some(tool) = container_tool(&definition.name, bench) {
+                if let Some(tool) = container_tool(&definition.name, deps) {
                     tools.push(tool);
                 } else {
                     tracing::warn!(tool.name = definition.name, "this worker has no such tool");
@@ -58,27 +70,27 @@ pub(crate) fn offer(assignment: &JobAssignment, bench: &Workbench) -> Vec<Box<dy
     tools
 }
 
-fn container_tool(name: &str, bench: &Workbench) -> Option<Box<dyn Tool>> {
+fn container_tool(name: &str, deps: &ToolDeps) -> Option<Box<dyn Tool>> {
     let definition = agent::container_tool(name)?;
     let search = |kind, definition| Search {
         kind,
         definition,
-        workspace: bench.workspace.given_root().to_owned(),
-        launcher: Arc::clone(&bench.launcher),
+        workspace: deps.workspace.given_root().to_owned(),
+        launcher: Arc::clone(&deps.launcher),
     };
     match name {
         "shell" => Some(Box::new(Shell {
             definition,
-            workspace: Arc::clone(&bench.workspace),
-            environment: bench.shell.clone(),
-            launcher: Arc::clone(&bench.launcher),
+            workspace: Arc::clone(&deps.workspace),
+            environment: deps.shell.clone(),
+            launcher: Arc::clone(&deps.launcher),
             drains: TaskTracker::new(),
         })),
         "glob" => Some(Box::new(search(SearchKind::Glob, definition))),
         "grep" => Some(Box::new(search(SearchKind::Grep, definition))),
         _ => {
             let kind = FILE_TOOLS.into_iter().find(|kind| kind.name == name)?;
-            Some(Box::new(FileTool { kind, definition, workspace: Arc::clone(&bench.workspace) }))
+            Some(Box::new(FileTool { kind, definition, workspace: Arc::clone(&deps.workspace) }))
         }
     }
 }

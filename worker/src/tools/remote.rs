@@ -1,11 +1,11 @@
-//! Tools of the orchestrator's domain, as the worker's loop calls them: over the socket, named by their call id.
+//! Orchestrator-domain tools as the worker's loop calls them: over the socket, identified by their call id.
 //!
-//! Never judges a call: permission, rate and policy are decided where the tool runs.
+//! Never authorizes a call: permission, rate and policy are checked where the tool runs.
 
 use std::{sync::Arc, time::Duration};
 
 use agent::{BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
-use protocol::{CallId, ToolCallReply, ToolCallRequest, ToolDefinition, ToolErrorKind, ToolFailure};
+use protocol::{ToolCallReply, ToolCallRequest, ToolDefinition, ToolErrorKind, ToolFailure};
 use serde_json::Value;
 
 use crate::{
@@ -13,53 +13,65 @@ use crate::{
     stop::{StopCause, StopSwitch},
 };
 
-/// The orchestrator keeps each tool's own limit; this one is for an orchestrator that does not come back.
-const REMOTE_TIMEOUT_SECONDS: u64 = 600;
-/// Until a call is made again that came too soon, when the refusal does not say.
-const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Time limit of a tool that declares none; an older orchestrator sends none.
+const DEFAULT_TIMEOUT_SECONDS: u64 = 600;
+/// The orchestrator applies each tool's own limit. The worker waits this much longer, for an answer that is on its way and
+/// for 429s of the transport.
+const ANSWER_MARGIN_SECONDS: u64 = 60;
+/// Delay before a call that was refused with 429 is sent again, when the refusal has no Retry-After.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// One of them.
+/// A tool that runs in the orchestrator.
 pub(crate) struct RemoteTool {
-    /// As the orchestrator tells it.
+    /// The definition that the orchestrator sent.
     pub(crate) definition: ToolDefinition,
-    /// The way there.
+    /// Sends the calls.
     pub(crate) client: Arc<OrchestratorClient>,
-    /// Thrown when the attempt turns out to be over.
+    /// Triggered when an answer says that the attempt has ended.
     pub(crate) stop: StopSwitch,
 }
 
 impl Tool for RemoteTool {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
-            definition: self.definition.clone(),
-            timeout: Duration::from_secs(REMOTE_TIMEOUT_SECONDS),
-            sensitive: &[],
-            parallel: true,
+            definition: ToolDefinition { sensitive: Vec::new(), timeout_seconds: None, ..self.definition.clone() },
+            timeout: self.timeout(),
+            sensitive: self.definition.sensitive.clone(),
+            parallel: self.definition.parallel,
         }
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
             let Invocation { call_id, arguments, .. } = invocation;
-            let request = ToolCallRequest { call_id: CallId(call_id), arguments };
+            let request = ToolCallRequest { call_id, arguments };
             let reply = self.reply(&request).await.map_err(|error| self.failed(&error))?;
             match reply.error {
                 Some(failure) => Err(ToolError(failure)),
-                None => Ok(ToolOutput { content: reply.output.unwrap_or(Value::Null), success: reply.success }),
+                None => {
+                    let content = reply.output.unwrap_or(Value::Null);
+                    Ok(ToolOutput { content, success: reply.success, truncated: reply.truncated })
+                }
             }
         })
     }
 }
 
 impl RemoteTool {
-    /// Sends the call, again and again while the orchestrator takes no more calls of this job: that is nothing the model can
-    /// act on. The tool's own time limit ends it.
+    /// The tool's own time limit, which the orchestrator applies, and time for the answer to arrive.
+    fn timeout(&self) -> Duration {
+        let own = self.definition.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS);
+        Duration::from_secs(own.saturating_add(ANSWER_MARGIN_SECONDS))
+    }
+
+    /// Sends the call, and sends it again while the orchestrator refuses calls of this job with 429, which a model cannot act
+    /// on. The tool's time limit ends it.
     async fn reply(&self, request: &ToolCallRequest) -> Result<ToolCallReply, CallError> {
         loop {
             let call = Call::post(&["tools", &self.definition.name], request)?;
-            match self.client.ask(call.timeout(Duration::from_secs(REMOTE_TIMEOUT_SECONDS))).await {
+            match self.client.ask(call.timeout(self.timeout())).await {
                 Err(CallError::Refused(refusal)) if refusal.status == 429 => {
-                    tokio::time::sleep(refusal.retry_after.unwrap_or(RETRY_PAUSE)).await;
+                    tokio::time::sleep(refusal.retry_after.unwrap_or(RETRY_DELAY)).await;
                 }
                 answer => return answer,
             }

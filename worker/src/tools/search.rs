@@ -51,7 +51,7 @@ impl Tool for Search {
         ToolSpec {
             definition: self.definition.clone(),
             timeout: Duration::from_secs(TOOL_TIMEOUT_SECONDS),
-            sensitive: &[],
+            sensitive: Vec::new(),
             parallel: true,
         }
     }
@@ -68,7 +68,7 @@ impl Tool for Search {
                 // Dropping the search ends its process.
                 () = stop.cancelled() => Err(ToolError::new(ToolErrorKind::Failed, "stopped before it was done")),
                 found = self.search(arguments) => {
-                    found.map(|text| ToolOutput { content: Value::String(text), success: true })
+                    found.map(|text| ToolOutput::success(text))
                 }
             }
         })

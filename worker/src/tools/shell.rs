@@ -64,7 +64,7 @@ impl Tool for Shell {
             definition: self.definition.clone(),
             // The command's own limit comes first; this one is for ending its processes.
             timeout: Duration::from_secs(MAX_SHELL_TIMEOUT_SECONDS + 60),
-            sensitive: &[],
+            sensitive: Vec::new(),
             parallel: true,
         }
     }
@@ -136,7 +136,7 @@ impl Shell {
             End::Exited(status, _) => {
                 let success = status.exit_status() == Some(0) && hit.is_empty();
                 let text = format!("{text}[exit {}]", exit_code(status));
-                Ok(ToolOutput { content: Value::String(text), success })
+                Ok(ToolOutput { success, ..ToolOutput::success(text) })
             }
             End::TimedOut => {
                 let told = format!(

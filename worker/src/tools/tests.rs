@@ -9,7 +9,7 @@ use std::{
 };
 
 use agent::{Invocation, Tool, ToolError, ToolOutput};
-use protocol::{EventData, JobId, Limits, ToolErrorKind};
+use protocol::{CallId, EventData, JobId, Limits, ToolErrorKind};
 use rstest::rstest;
 use serde_json::{Value, json};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -18,6 +18,7 @@ use super::{
     file_tool::{FileTool, FileToolKind},
     files::{LIST_DIR, READ_FILE, WRITE_FILE},
     launch::{Launcher, LimitMonitor},
+    offer::context,
     patch::APPLY_PATCH,
     shell::Shell,
     workspace::Workspace,
@@ -98,9 +99,9 @@ impl Bench {
 
 fn invocation(arguments: Value) -> Invocation {
     Invocation {
-        call_id: "call".to_owned(),
+        call_id: CallId("call".to_owned()),
         arguments,
-        caller: agent::CallerId::default(),
+        context: Arc::new(context(JobId::nil(), 0)),
         stop: CancellationToken::new(),
     }
 }

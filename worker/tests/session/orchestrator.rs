@@ -278,12 +278,8 @@ pub(crate) fn kill(pid: i32, signal: Signal) {
 
 fn assignment(lease_seconds: u64) -> JobAssignment {
     let container = ["shell", "read_file", "write_file", "list_dir", "apply_patch", "glob", "grep", "unknown"];
-    let define = |name: &str, domain| ToolDefinition {
-        name: name.to_owned(),
-        description: name.to_owned(),
-        parameters: json!({"type": "object", "properties": {"message": {"type": "string"}}}),
-        domain,
-    };
+    let parameters = json!({"type": "object", "properties": {"message": {"type": "string"}}});
+    let define = |name: &str, domain| ToolDefinition::new(name, name, parameters.clone(), domain);
     let mut tools: Vec<_> = container.iter().map(|name| define(name, ToolDomain::Container)).collect();
     tools.push(define("echo", ToolDomain::Orchestrator));
     JobAssignment {

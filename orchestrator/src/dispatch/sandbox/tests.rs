@@ -2,8 +2,8 @@
 
 use std::sync::atomic::AtomicUsize;
 
-use agent::BoxFuture;
 use chrono::DateTime;
+use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use agent::{Bucket, Rate};
+use crate::rate_limit::{Bucket, Rate};
 
 /// At once what a person's mistakes or a script's first try come to; lasting one a second, which is 86 400 rows of some 200
 /// bytes a day from the most stubborn.

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use agent::Bucket;
+use crate::rate_limit::Bucket;
 use axum::http::{HeaderMap, header};
 use protocol::SESSION_HEADER;
 use tokio::{

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use agent::Rate;
+use crate::rate_limit::Rate;
 
 /// Connections of the public listener, and of the metrics' own.
 const PUBLIC_CONNECTIONS: usize = 4_096;

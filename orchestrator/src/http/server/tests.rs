@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::atomic::AtomicUsize};
 
-use agent::Rate;
+use crate::rate_limit::Rate;
 use axum::{
     Extension,
     extract::FromRequestParts,

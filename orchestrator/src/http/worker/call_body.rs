@@ -94,12 +94,8 @@ mod tests {
     use super::*;
 
     fn known() -> Vec<ToolDefinition> {
-        let define = |name: &str| ToolDefinition {
-            name: name.to_owned(),
-            description: "the orchestrator's own words".to_owned(),
-            parameters: json!({}),
-            domain: ToolDomain::Orchestrator,
-        };
+        let define =
+            |name: &str| ToolDefinition::new(name, "the orchestrator's own words", json!({}), ToolDomain::Orchestrator);
         vec![define("echo"), define("time")]
     }
 

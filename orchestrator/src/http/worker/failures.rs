@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use agent::{Bucket, Rate};
+use crate::rate_limit::{Bucket, Rate};
 use protocol::{ErrorCode, JobId, RateLimitOrigin};
 
 use crate::http::problem::ApiError;

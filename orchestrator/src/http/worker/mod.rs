@@ -38,7 +38,7 @@ use crate::{
     llm::Gateway,
     store::{Store, StoreError},
     telemetry::metrics::Metrics,
-    tools::HostTools,
+    tools::BuiltinTools,
 };
 
 /// Bodies of model calls (contract: sandbox, Worker API).
@@ -58,7 +58,7 @@ pub struct WorkerApi {
     pub(crate) clock: Clock,
     pub(crate) wake: Wake,
     pub(crate) gateway: Arc<Gateway>,
-    pub(crate) tools: Arc<HostTools>,
+    pub(crate) tools: Arc<BuiltinTools>,
     pub(crate) pulse: Pulse,
     pub(crate) day_limits: DayLimits,
     pub(crate) metrics: Metrics,
@@ -91,7 +91,7 @@ pub struct WorkerApiParts {
     /// The way to the models.
     pub gateway: Arc<Gateway>,
     /// The orchestrator's tools.
-    pub tools: Arc<HostTools>,
+    pub tools: Arc<BuiltinTools>,
     /// Removes a token once its session is open.
     pub token_files: TokenFiles,
     /// Who is alive.

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use agent::{Bucket, Rate};
+use crate::rate_limit::{Bucket, Rate};
 use protocol::JobId;
 
 /// At once several model turns with everything they print; lasting 500 a second, which is far above what a model can cause and

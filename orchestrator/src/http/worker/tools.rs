@@ -1,11 +1,12 @@
-//! `GET …/tools` and `POST …/tools/{name}`: the orchestrator's tools, through the one guarded path, once per call id.
+//! `GET …/tools` and `POST …/tools/{name}`: the orchestrator's tools, through the one executor, once per call id.
 //!
-//! Owns how much of a call is read and kept. Never judges a call: permission, rate and policy are the guarded path's.
+//! Owns how much of a call is read and kept. Never judges a call: permission, rate and policy are the executor's.
 
 use axum::{Json, extract::State};
 use protocol::{CallId, ErrorCode, RateLimitOrigin, ToolCallReply, ToolErrorKind, ToolFailure, ToolList};
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     WorkerApi,
@@ -22,7 +23,7 @@ use crate::{
         problem::{ApiError, Carried},
     },
     store::{ActionRow, KnownAction},
-    tools::Caller as ToolCaller,
+    tools,
 };
 
 /// Of one call (contract: api, sizes).
@@ -95,9 +96,11 @@ async fn once(api: &WorkerApi, job: &JobRecord, call: ToolCall) -> Result<ToolCa
     };
     let (reply, input, output) = match readable(&call.arguments) {
         Ok(arguments) => {
-            let caller = ToolCaller { job: job.id, user: &job.user_id, narrowing: job.tools.as_deref() };
-            let done = api.tools.call(&caller, &call.call_id, &call.tool, arguments).await;
-            (done.reply, done.input_shown, done.output)
+            let context = tools::autonomous(job.id, &job.user_id, job.tools.as_deref());
+            let admission = api.tools.admit(context, call.call_id.clone(), &call.tool, arguments);
+            let input = admission.redacted_input();
+            let result = admission.finish(&CancellationToken::new()).await;
+            (result.to_reply(), input, result.output)
         }
         Err(failure) => {
             let output = failure.message.clone();

@@ -115,12 +115,8 @@ fn said(content: &str) -> CompletionRequest {
 }
 
 fn conversation(messages: Vec<Message>) -> CompletionRequest {
-    let weather = ToolDefinition {
-        name: "weather".to_owned(),
-        description: "the weather of a city".to_owned(),
-        parameters: json!({"type": "object", "properties": {"city": {"type": "string"}}}),
-        domain: ToolDomain::Orchestrator,
-    };
+    let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}}});
+    let weather = ToolDefinition::new("weather", "the weather of a city", parameters, ToolDomain::Orchestrator);
     CompletionRequest {
         call_id: CallId::generate(),
         messages,

@@ -1,4 +1,4 @@
-//! Token buckets: how much may happen at once, and how much in the long run. Pure; whoever asks says what time it is.
+//! Token buckets: a burst and a sustained rate. Pure; the caller passes the time.
 
 use std::{
     collections::HashMap,
@@ -6,70 +6,74 @@ use std::{
     time::Duration,
 };
 
-/// Of one token: what a rate of one an hour makes in a millisecond is a whole number.
-const PARTS: u64 = 3_600_000;
-/// Buckets remembered; beyond that the full ones are forgotten, and a full bucket is the same as none.
+/// Fixed-point scale of a token: one token an hour refills a whole unit each millisecond (ms in an hour).
+const TOKEN_SCALE: u64 = 3_600_000;
+/// Maximum number of (user, tool) pairs remembered. Beyond it full buckets are dropped (a full bucket equals none), then the
+/// least recently used ones.
 const MAX_BUCKETS: usize = 10_000;
+/// Number of least recently used pairs dropped at once, so that a scan pays for many calls.
+const EVICTED_AT_ONCE: usize = MAX_BUCKETS / 10;
 
-/// How fast.
+/// A rate: a burst, and what refills in an hour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// At once.
+    /// Tokens of a full bucket.
     pub burst: u32,
-    /// Lasting.
+    /// Sustained rate, in tokens an hour.
     pub per_hour: u32,
 }
 
-/// How often one user may call one of the orchestrator's tools; an empty list is no limit.
+/// How often one user may call one tool; an empty list of rates is no limit.
 #[derive(Debug, Default)]
 pub struct RateLimits {
     rates: Vec<Rate>,
     buckets: Mutex<HashMap<(String, String), Vec<Bucket>>>,
 }
 
-/// What is left of a rate.
+/// A token bucket.
 #[derive(Debug, Clone, Copy)]
 pub struct Bucket {
+    /// In units of `1 / TOKEN_SCALE` token.
     left: u64,
-    at: Duration,
+    refilled_at: Duration,
 }
 
 impl Bucket {
-    /// A full one.
+    /// A full bucket.
     pub const fn full(rate: Rate, now: Duration) -> Self {
-        Self { left: rate.burst as u64 * PARTS, at: now }
+        Self { left: rate.burst as u64 * TOKEN_SCALE, refilled_at: now }
     }
 
-    /// Takes `tokens`, or says how long to wait for them. More than the burst never fit.
+    /// Takes `tokens`, or returns how long to wait for them. More than the burst are never available.
     pub fn take(&mut self, rate: Rate, tokens: u64, now: Duration) -> Result<(), Duration> {
         let wait = self.wait(rate, tokens, now);
         if wait > Duration::ZERO {
             return Err(wait);
         }
-        self.left -= tokens * PARTS;
+        self.left -= tokens * TOKEN_SCALE;
         Ok(())
     }
 
-    /// How long until there are so many. Takes none.
+    /// How long until so many tokens are available. Takes none.
     pub fn wait(&mut self, rate: Rate, tokens: u64, now: Duration) -> Duration {
-        let passed = u64::try_from(now.saturating_sub(self.at).as_millis()).unwrap_or(u64::MAX);
+        let passed = u64::try_from(now.saturating_sub(self.refilled_at).as_millis()).unwrap_or(u64::MAX);
         let made = passed.saturating_mul(u64::from(rate.per_hour));
-        self.left = self.left.saturating_add(made).min(u64::from(rate.burst) * PARTS);
-        // What is less than a millisecond counts the next time.
-        self.at += Duration::from_millis(passed);
-        let missing = tokens.saturating_mul(PARTS).saturating_sub(self.left);
+        self.left = self.left.saturating_add(made).min(u64::from(rate.burst) * TOKEN_SCALE);
+        // The rest below a millisecond counts at the next refill.
+        self.refilled_at += Duration::from_millis(passed);
+        let missing = tokens.saturating_mul(TOKEN_SCALE).saturating_sub(self.left);
         Duration::from_millis(missing.div_ceil(u64::from(rate.per_hour).max(1)))
     }
 }
 
 impl RateLimits {
-    /// All of these at once.
+    /// Applies all of these rates at once.
     pub fn new(rates: Vec<Rate>) -> Self {
         Self { rates, buckets: Mutex::default() }
     }
 
-    /// One call, or how long to wait until it may be made. A call that is refused takes nothing.
-    pub(crate) fn take(&self, user: &str, tool: &str, now: Duration) -> Result<(), Duration> {
+    /// Takes one call, or returns how long to wait for it. A refused call takes nothing.
+    pub fn take(&self, user: &str, tool: &str, now: Duration) -> Result<(), Duration> {
         if self.rates.is_empty() {
             return Ok(());
         }
@@ -78,6 +82,7 @@ impl RateLimits {
             let full =
                 |bucket: &mut Bucket, rate: &Rate| bucket.wait(*rate, u64::from(rate.burst), now) == Duration::ZERO;
             all.retain(|_, buckets| !buckets.iter_mut().zip(&self.rates).all(|(bucket, rate)| full(bucket, rate)));
+            evict_oldest(&mut all);
         }
         let buckets = all
             .entry((user.to_owned(), tool.to_owned()))
@@ -87,10 +92,27 @@ impl RateLimits {
             return Err(wait);
         }
         for bucket in buckets {
-            bucket.left -= PARTS;
+            bucket.left -= TOKEN_SCALE;
         }
         Ok(())
     }
+}
+
+/// Drops the least recently used pairs, if the map is still full.
+fn evict_oldest(all: &mut HashMap<(String, String), Vec<Bucket>>) {
+    if all.len() < MAX_BUCKETS {
+        return;
+    }
+    let last_used = |buckets: &[Bucket]| buckets.first().map_or(Duration::ZERO, |bucket| bucket.refilled_at);
+    let mut times: Vec<Duration> = all.values().map(|buckets| last_used(buckets)).collect();
+    let (_, limit, _) = times.select_nth_unstable(EVICTED_AT_ONCE);
+    let limit = *limit;
+    let mut evicted = 0;
+    all.retain(|_, buckets| {
+        let keep = evicted >= EVICTED_AT_ONCE || last_used(buckets) > limit;
+        evicted += usize::from(!keep);
+        keep
+    });
 }
 
 #[cfg(test)]
@@ -118,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn asking_often_makes_nobody_wait_longer() {
+    fn frequent_attempts_do_not_lengthen_the_wait() {
         let rate = Rate { burst: 1, per_hour: 3_600 };
         let mut bucket = Bucket::full(rate, Duration::ZERO);
         bucket.take(rate, 1, Duration::ZERO).unwrap();
@@ -127,7 +149,18 @@ mod tests {
     }
 
     #[test]
-    fn no_limit_is_none() {
+    fn the_number_of_buckets_is_bounded_though_none_is_full() {
+        let limits = RateLimits::new(vec![Rate { burst: 10, per_hour: 1 }]);
+        for user in 0..(MAX_BUCKETS as u64 + 5_000) {
+            limits.take(&user.to_string(), "echo", Duration::from_millis(user)).unwrap();
+        }
+        let kept = limits.buckets.lock().unwrap();
+        assert!(kept.len() <= MAX_BUCKETS, "{} buckets", kept.len());
+        assert!(kept.contains_key(&("14999".to_owned(), "echo".to_owned())));
+    }
+
+    #[test]
+    fn no_rates_are_no_limit() {
         assert_eq!(RateLimits::default().take("ada", "echo", Duration::ZERO), Ok(()));
     }
 }

@@ -1,15 +1,16 @@
-//! The guarded path, from the call to the record.
+//! The executor, from the call to its result.
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
 use proptest::prelude::*;
-use protocol::{ToolDefinition, ToolDomain, ToolErrorKind};
+use protocol::{CallId, ToolDefinition, ToolDomain, ToolErrorKind, ToolFailure};
 use rstest::rstest;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{ApprovalContext, ApprovalRequirement, BoxFuture, Tool, ToolSpec};
+use crate::{ApprovalRequirement, Invocation, Tool, ToolError, ToolOutput, ToolSpec, stories};
 
 /// A tool of any name that gives back its arguments, or does what its name says.
 struct Plain {
@@ -29,12 +30,10 @@ impl Plain {
 
 impl Tool for Plain {
     fn spec(&self) -> ToolSpec {
-        let (name, description) = (self.name.to_owned(), "a tool".to_owned());
-        let parameters = self.schema.clone();
         ToolSpec {
-            definition: ToolDefinition { name, description, parameters, domain: ToolDomain::Orchestrator },
+            definition: ToolDefinition::new(self.name, "a tool", self.schema.clone(), ToolDomain::Orchestrator),
             timeout: Duration::from_secs(10),
-            sensitive: if self.name == "secretive" { &["password"] } else { &[] },
+            sensitive: if self.name == "secretive" { vec!["password".to_owned()] } else { Vec::new() },
             parallel: true,
         }
     }
@@ -53,41 +52,48 @@ impl Tool for Plain {
                     self.told.cancel();
                     std::future::pending().await
                 }
-                "text" => Ok(ToolOutput { content: invocation.arguments["text"].clone(), success: true }),
-                "exits" => Ok(ToolOutput { content: Value::from("no such file\n[exit 1]"), success: false }),
+                "text" => Ok(ToolOutput::success(invocation.arguments["text"].clone())),
+                "exits" => Ok(ToolOutput::failure("no such file\n[exit 1]")),
                 "limited" => Err(ToolError(ToolFailure {
                     kind: ToolErrorKind::RateLimited,
                     message: "later\u{1b}[0m".to_owned(),
                     retry_after_seconds: Some(3),
                 })),
-                _ => Ok(ToolOutput { content: invocation.arguments, success: true }),
+                _ => Ok(ToolOutput::success(invocation.arguments)),
             }
         })
     }
 }
 
-fn path_of(tools: impl IntoIterator<Item = Plain>, reach: Reach) -> ToolPath {
+fn executor_of(tools: impl IntoIterator<Item = Plain>, context: ToolContext) -> ToolExecutor {
     let mut registry = ToolRegistry::new();
     for tool in tools {
         registry.register(Box::new(tool)).unwrap();
     }
-    ToolPath::new(Arc::new(registry), reach)
+    ToolExecutor::new(registry, context)
 }
 
-fn autonomous(allow: &[&str]) -> Reach {
-    Reach::of(ApprovalContext::Autonomous { allow: allow.iter().map(|name| (*name).to_owned()).collect() })
+fn autonomous(allow: &[&str]) -> ToolContext {
+    let allow = allow.iter().map(|name| (*name).to_owned()).collect();
+    ToolContext { approval: ApprovalContext::Autonomous { allow }, ..stories::context() }
 }
 
-fn path(name: &'static str) -> ToolPath {
-    path_of([Plain::named(name)], autonomous(&[]))
+fn executor(name: &'static str) -> ToolExecutor {
+    executor_of([Plain::named(name)], autonomous(&[]))
 }
 
-async fn call(path: &ToolPath, name: &str, arguments: Value) -> ToolCallRecord {
-    path.call("id", name, arguments, &CancellationToken::new()).await
+/// The redacted input and the result of a call.
+async fn observe(executor: &ToolExecutor, name: &str, arguments: Value) -> (Value, CallResult) {
+    let admission = executor.admit(CallId("id".to_owned()), name, arguments);
+    (admission.redacted_input(), admission.finish(&CancellationToken::new()).await)
 }
 
-fn kind(record: &ToolCallRecord) -> Option<ToolErrorKind> {
-    record.error.as_ref().map(|failure| failure.kind)
+async fn call(executor: &ToolExecutor, name: &str, arguments: Value) -> CallResult {
+    observe(executor, name, arguments).await.1
+}
+
+fn kind(result: &CallResult) -> Option<ToolErrorKind> {
+    result.failure().map(|failure| failure.kind)
 }
 
 const NEVER: ApprovalRequirement = ApprovalRequirement::Never;
@@ -107,12 +113,15 @@ async fn the_table_of_approvals(
     #[case] alone: bool,
     #[case] unattended: bool,
 ) {
-    for (reach, runs) in [(autonomous(allow), alone), (Reach::of(ApprovalContext::Unattended), unattended)] {
-        let path = path_of([Plain { requirement, ..Plain::named("tool") }], reach);
-        let record = call(&path, "tool", json!({})).await;
-        assert_eq!(kind(&record), (!runs).then_some(ToolErrorKind::AutonomousUnavailable));
-        assert_eq!(path.offers("tool"), runs);
-        assert_eq!(path.definitions().len(), usize::from(runs));
+    for (context, runs) in [
+        (autonomous(allow), alone),
+        (ToolContext { approval: ApprovalContext::Strict, ..stories::context() }, unattended),
+    ] {
+        let executor = executor_of([Plain { requirement, ..Plain::named("tool") }], context);
+        let result = call(&executor, "tool", json!({})).await;
+        assert_eq!(kind(&result), (!runs).then_some(ToolErrorKind::AutonomousUnavailable));
+        assert_eq!(executor.offers("tool"), runs);
+        assert_eq!(executor.definitions().len(), usize::from(runs));
     }
 }
 
@@ -128,7 +137,9 @@ async fn the_deny_list_is_absolute(
         "create_job",
         "job_prompt",
         "restart",
+        "tool_auth",
         "tool_install",
+        "tool_upgrade",
         "tool_remove",
         "skill_install",
         "skill_remove",
@@ -137,21 +148,21 @@ async fn the_deny_list_is_absolute(
     )]
     name: &'static str,
 ) {
-    let path = path_of([Plain::named(name)], autonomous(&[name]));
-    assert_eq!(kind(&call(&path, name, json!({})).await), Some(ToolErrorKind::AutonomousUnavailable));
-    assert!(path.definitions().is_empty());
-    let nothing = path_of([], autonomous(&[name]));
+    let executor = executor_of([Plain::named(name)], autonomous(&[name]));
+    assert_eq!(kind(&call(&executor, name, json!({})).await), Some(ToolErrorKind::AutonomousUnavailable));
+    assert!(executor.definitions().is_empty());
+    let nothing = executor_of([], autonomous(&[name]));
     assert_eq!(kind(&call(&nothing, name, json!({})).await), Some(ToolErrorKind::AutonomousUnavailable));
     let upper = name.to_uppercase();
-    assert_eq!(kind(&call(&path, &upper, json!({})).await), Some(ToolErrorKind::NotFound));
+    assert_eq!(kind(&call(&executor, &upper, json!({})).await), Some(ToolErrorKind::NotFound));
 }
 
 #[tokio::test(start_paused = true)]
 async fn children_let_a_job_make_jobs_and_nothing_else() {
-    let reach = Reach { max_children: 1, ..autonomous(&[]) };
-    let path = path_of([Plain::named("create_job"), Plain::named("job_prompt")], reach);
-    assert!(call(&path, "create_job", json!({})).await.success);
-    assert!(!call(&path, "job_prompt", json!({})).await.success);
+    let context = ToolContext { max_children: 1, ..autonomous(&[]) };
+    let executor = executor_of([Plain::named("create_job"), Plain::named("job_prompt")], context);
+    assert!(call(&executor, "create_job", json!({})).await.success());
+    assert!(!call(&executor, "job_prompt", json!({})).await.success());
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,19 +170,19 @@ async fn a_list_of_tools_narrows_and_never_grants() {
     let only = Some(vec!["one".to_owned(), "restart".to_owned(), "asks".to_owned(), "unknown".to_owned()]);
     let asks = Plain { requirement: ALWAYS, ..Plain::named("asks") };
     let tools = [Plain::named("one"), Plain::named("two"), Plain::named("restart"), asks];
-    let path = path_of(tools, Reach { only, ..autonomous(&[]) });
-    let names: Vec<String> = path.definitions().into_iter().map(|definition| definition.name).collect();
+    let executor = executor_of(tools, ToolContext { only, ..autonomous(&[]) });
+    let names: Vec<String> = executor.definitions().iter().map(|definition| definition.name.clone()).collect();
     assert_eq!(names, ["one"]);
-    assert_eq!(kind(&call(&path, "two", json!({})).await), Some(ToolErrorKind::NotFound));
-    assert_eq!(kind(&call(&path, "asks", json!({})).await), Some(ToolErrorKind::AutonomousUnavailable));
+    assert_eq!(kind(&call(&executor, "two", json!({})).await), Some(ToolErrorKind::NotFound));
+    assert_eq!(kind(&call(&executor, "asks", json!({})).await), Some(ToolErrorKind::AutonomousUnavailable));
 }
 
 #[tokio::test(start_paused = true)]
 async fn approval_is_judged_on_what_will_run() {
     let schema = json!({"type": "object", "properties": {"force": {"type": "boolean"}}});
-    let path = path_of([Plain { schema, ..Plain::named("tool") }], autonomous(&[]));
-    let record = call(&path, "tool", json!({"force": "true"})).await;
-    assert_eq!(kind(&record), Some(ToolErrorKind::AutonomousUnavailable));
+    let executor = executor_of([Plain { schema, ..Plain::named("tool") }], autonomous(&[]));
+    let result = call(&executor, "tool", json!({"force": "true"})).await;
+    assert_eq!(kind(&result), Some(ToolErrorKind::AutonomousUnavailable));
 }
 
 #[rstest]
@@ -192,10 +203,10 @@ async fn strings_become_what_the_schema_asks_for(#[case] given: Value, #[case] r
         "either": {"type": ["integer", "string"]}, "maybe": {"type": ["integer", "null"]},
         "some": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
     }});
-    let path = path_of([Plain { schema, ..Plain::named("tool") }], autonomous(&[]));
-    let record = call(&path, "tool", given).await;
-    assert_eq!(record.output, run.to_string());
-    assert_eq!(record.input_shown, run);
+    let executor = executor_of([Plain { schema, ..Plain::named("tool") }], autonomous(&[]));
+    let (input, result) = observe(&executor, "tool", given).await;
+    assert_eq!(result.output, run.to_string());
+    assert_eq!(input, run);
 }
 
 #[rstest]
@@ -210,10 +221,10 @@ async fn arguments_that_do_not_fit_are_told_so(#[case] given: Value, #[case] tol
     let schema = json!({
         "type": "object", "properties": properties, "required": ["path"], "additionalProperties": false,
     });
-    let path = path_of([Plain { schema, ..Plain::named("tool") }], autonomous(&[]));
-    let record = call(&path, "tool", given).await;
-    assert_eq!(kind(&record), Some(ToolErrorKind::InvalidParameters));
-    assert!(record.output.starts_with("error (invalid_parameters): ") && record.output.contains(told), "{record:?}");
+    let executor = executor_of([Plain { schema, ..Plain::named("tool") }], autonomous(&[]));
+    let result = call(&executor, "tool", given).await;
+    assert_eq!(kind(&result), Some(ToolErrorKind::InvalidParameters));
+    assert!(result.output.starts_with("error (invalid_parameters): ") && result.output.contains(told), "{result:?}");
 }
 
 #[rstest]
@@ -224,18 +235,17 @@ async fn arguments_that_do_not_fit_are_told_so(#[case] given: Value, #[case] tol
 #[tokio::test(start_paused = true)]
 async fn sensitive_parameters_are_never_shown(#[case] given: Value) {
     let schema = json!({"type": "object", "properties": {"password": {"type": "string", "maxLength": 3}}});
-    let path = path_of([Plain { schema, ..Plain::named("secretive") }], autonomous(&[]));
-    let record = call(&path, "secretive", given.clone()).await;
-    assert!(!record.success && !format!("{record:?}").contains("hunter2"), "{record:?}");
-    assert!(!path.shown("secretive", &given).to_string().contains("hunter2"));
+    let executor = executor_of([Plain { schema, ..Plain::named("secretive") }], autonomous(&[]));
+    let observed = observe(&executor, "secretive", given).await;
+    assert!(!observed.1.success() && !format!("{observed:?}").contains("hunter2"), "{observed:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn text_is_never_escaped_and_json_is_compact() {
-    let record = call(&path("text"), "text", json!({"text": "a \"b\"\n\tc"})).await;
-    assert_eq!(record.output, "a \"b\"\n\tc");
-    let record = call(&path("text"), "text", json!({"text": {"a": [1, "x"]}})).await;
-    assert_eq!(record.output, r#"{"a":[1,"x"]}"#);
+    let result = call(&executor("text"), "text", json!({"text": "a \"b\"\n\tc"})).await;
+    assert_eq!(result.output, "a \"b\"\n\tc");
+    let result = call(&executor("text"), "text", json!({"text": {"a": [1, "x"]}})).await;
+    assert_eq!(result.output, r#"{"a":[1,"x"]}"#);
 }
 
 #[rstest]
@@ -245,49 +255,51 @@ async fn text_is_never_escaped_and_json_is_compact() {
 #[case("a\u{8}b\r\nc\u{0}\td\u{7f}\u{9b}1me", "ab\nc\tde")]
 #[case("\u{1b}Pq#1\u{1b}\\x\u{1b}(By\u{1b}", "xy")]
 #[case("\u{1b}]never closed", "]never closed")]
+#[case("10%\r20%\rdone\r\nnext\r\n", "done\nnext\n")]
+#[case("a\u{202e}b\u{2066}c\u{2069}", "abc")]
 #[tokio::test(start_paused = true)]
 async fn escape_sequences_and_control_characters_are_gone(#[case] given: &str, #[case] kept: &str) {
-    assert_eq!(call(&path("text"), "text", json!({"text": given})).await.output, kept);
+    assert_eq!(call(&executor("text"), "text", json!({"text": given})).await.output, kept);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_shells_failure_is_its_text() {
-    let record = call(&path("exits"), "exits", json!({})).await;
-    assert_eq!((record.success, record.error), (false, None));
-    assert_eq!(record.output, "no such file\n[exit 1]");
+    let result = call(&executor("exits"), "exits", json!({})).await;
+    assert_eq!(result.outcome, CallOutcome::Failed);
+    assert_eq!(result.output, "no such file\n[exit 1]");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_tools_error_keeps_its_kind() {
-    let record = call(&path("limited"), "limited", json!({})).await;
-    assert_eq!(record.output, "error (rate_limited): later");
-    assert_eq!(record.error.unwrap().retry_after_seconds, Some(3));
+    let result = call(&executor("limited"), "limited", json!({})).await;
+    assert_eq!(result.output, "error (rate_limited): later");
+    assert_eq!(result.failure().unwrap().retry_after_seconds, Some(3));
 }
 
 #[rstest]
 #[tokio::test(start_paused = true)]
 async fn a_panic_is_a_failed_result(#[values("panics", "panics_at_once")] name: &'static str) {
-    let record = call(&path(name), name, json!({})).await;
-    assert_eq!(record.output, "error (failed): the tool panicked");
+    let result = call(&executor(name), name, json!({})).await;
+    assert_eq!(result.output, "error (failed): the tool panicked");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_that_hangs_is_told_to_stop_and_then_dropped() {
     let tool = Plain::named("hangs");
     let told = tool.told.clone();
-    let path = path_of([tool], autonomous(&[]));
-    let record = call(&path, "hangs", json!({})).await;
-    assert_eq!(kind(&record), Some(ToolErrorKind::Timeout));
+    let executor = executor_of([tool], autonomous(&[]));
+    let result = call(&executor, "hangs", json!({})).await;
+    assert_eq!(kind(&result), Some(ToolErrorKind::Timeout));
     assert!(told.is_cancelled());
-    assert_eq!(record.duration, Duration::from_secs(10) + STOP_GRACE);
+    assert_eq!(result.duration, Duration::from_secs(10) + call::STOP_GRACE);
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_begins_after_the_stop() {
     let stop = CancellationToken::new();
     stop.cancel();
-    let record = path("tool").call("id", "tool", json!({}), &stop).await;
-    assert_eq!(record.output, "error (failed): stopped before it began");
+    let result = executor("tool").admit(CallId("id".to_owned()), "tool", json!({})).finish(&stop).await;
+    assert_eq!(result.output, "error (failed): stopped before it started");
 }
 
 #[rstest]
@@ -307,7 +319,28 @@ fn names_are_sound_and_unique() {
         assert_eq!(registry.register(Box::new(Plain::named(bad))), Err(RegisterError::Name(bad.to_owned())));
     }
     registry.register(Box::new(Plain::named("tool"))).unwrap();
-    assert_eq!(registry.register(Box::new(Plain::named("tool"))), Err(RegisterError::Taken("tool".to_owned())));
+    assert_eq!(registry.register(Box::new(Plain::named("tool"))), Err(RegisterError::Duplicate("tool".to_owned())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn formats_of_parameters_are_checked() {
+    let schema = json!({"type": "object", "properties": {"day": {"type": "string", "format": "date"}}});
+    let executor = executor_of([Plain { schema, ..Plain::named("tool") }], autonomous(&[]));
+    assert!(call(&executor, "tool", json!({"day": "2026-02-28"})).await.success());
+    let refused = call(&executor, "tool", json!({"day": "tomorrow"})).await;
+    assert_eq!(kind(&refused), Some(ToolErrorKind::InvalidParameters));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_registry_is_composed_of_tools_that_are_shared() {
+    let shared = Arc::new(RegisteredTool::new(Box::new(Plain::named("shared"))).unwrap());
+    let mut one = ToolRegistry::new();
+    one.add(Arc::clone(&shared)).unwrap();
+    let mut other = one.clone();
+    other.register(Box::new(Plain::named("own"))).unwrap();
+    assert_eq!(other.add(shared), Err(RegisterError::Duplicate("shared".to_owned())));
+    let names = |registry: &ToolRegistry| registry.iter().map(|tool| tool.name().to_owned()).collect::<Vec<_>>();
+    assert_eq!((names(&one), names(&other)), (vec!["shared".to_owned()], vec!["own".to_owned(), "shared".to_owned()]));
 }
 
 proptest! {
@@ -315,7 +348,7 @@ proptest! {
 
     #[test]
     fn output_is_capped_at_a_character(text in "[a\u{e9}\u{1f980}\u{1b}\n]{0,40}", times in 1_usize..6_000) {
-        let (shown, cut) = output::present(&Value::from(text.repeat(times)));
+        let (shown, cut) = output::render(&Value::from(text.repeat(times)));
         let whole = text.repeat(times).replace('\u{1b}', "");
         prop_assert!(shown.len() <= MAX_OUTPUT_BYTES);
         prop_assert!(!shown.contains('\x1b'));

@@ -1,0 +1,81 @@
+//! The tool executor: the one way from a call that a model asked for to its result.
+//!
+//! Owns the order of the checks. Never decides what becomes of a result: the loop, or the orchestrator's tools endpoint,
+//! records and delivers it.
+
+use std::sync::{Arc, OnceLock};
+
+use protocol::{CallId, ToolDefinition};
+use serde_json::Value;
+
+use super::{
+    call::{Admission, Admitted, Rejected},
+    coerce,
+    context::ToolContext,
+    registry::{RegisteredTool, ToolRegistry},
+};
+use crate::ToolError;
+
+/// Executes tool calls from one registry under one context.
+#[derive(Debug)]
+pub struct ToolExecutor {
+    registry: ToolRegistry,
+    context: Arc<ToolContext>,
+    definitions: OnceLock<Vec<ToolDefinition>>,
+}
+
+impl ToolExecutor {
+    /// Creates an executor for one context.
+    pub fn new(registry: ToolRegistry, context: ToolContext) -> Self {
+        Self { registry, context: Arc::new(context), definitions: OnceLock::new() }
+    }
+
+    /// The definitions that the model is offered, ordered by name.
+    pub fn definitions(&self) -> &[ToolDefinition] {
+        self.definitions.get_or_init(|| self.offered().map(|tool| tool.spec().definition.clone()).collect())
+    }
+
+    /// Iterates over the tools that the model is offered, ordered by name.
+    pub fn offered(&self) -> impl Iterator<Item = &Arc<RegisteredTool>> {
+        self.registry.iter().filter(|tool| self.context.offers(tool))
+    }
+
+    /// Whether the model is offered a tool of this name.
+    pub fn offers(&self, name: &str) -> bool {
+        self.registry.get(name).is_some_and(|tool| self.context.offers(tool))
+    }
+
+    /// Makes every check that precedes the run: resolve, deny-list and narrowing, coerce, validate, approval.
+    ///
+    /// Checks that join later belong here, too: admin policy and permission after the look-up, the hook before the call after
+    /// validation.
+    pub fn admit(&self, call_id: CallId, name: &str, arguments: Value) -> Admission {
+        let arguments = match self.registry.get(name) {
+            Some(tool) => coerce::to_schema(arguments, &tool.spec().definition.parameters),
+            None => arguments,
+        };
+        match self.check(name, &arguments) {
+            Ok(tool) => Admission::Admitted(Admitted {
+                tool: Arc::clone(tool),
+                context: Arc::clone(&self.context),
+                call_id,
+                arguments,
+            }),
+            Err(error) => {
+                let redacted_input = match self.registry.get(name) {
+                    Some(tool) => tool.redact(&arguments),
+                    None => arguments,
+                };
+                Admission::Rejected(Rejected::new(redacted_input, error))
+            }
+        }
+    }
+
+    fn check(&self, name: &str, arguments: &Value) -> Result<&Arc<RegisteredTool>, ToolError> {
+        let tool = self.context.resolve(&self.registry, name)?;
+        tool.validate(arguments)?;
+        // Judged on the coerced arguments, which are the ones that run.
+        self.context.check_approval(tool, arguments)?;
+        Ok(tool)
+    }
+}

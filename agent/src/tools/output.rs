@@ -1,0 +1,74 @@
+//! Tool output as text that is safe to show: no escape sequences, no control characters, bounded. Pure.
+
+use std::{borrow::Cow, sync::LazyLock};
+
+use regex::Regex;
+use serde_json::Value;
+
+/// Maximum length of a call's output in bytes, the note about the cut included.
+pub const MAX_OUTPUT_BYTES: usize = 100_000;
+
+/// Space reserved for the note that tells how much was cut.
+const NOTE_BYTES: usize = 64;
+
+/// Terminal escape sequences: CSI, OSC, the other string sequences, two-character ones, and CSI as one C1 character.
+/// Every class stops at the next escape, so a search is linear in the text.
+static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
+    let pattern = [
+        r"\x1b\[[0-?]*[ -/]*[@-~]",
+        r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)",
+        r"\x1b[PX^_][^\x1b]*\x1b\\",
+        r"\x1b[ -/]*[0-OQ-WYZ\\`-~]",
+        r"\u{9b}[0-?]*[ -/]*[@-~]",
+    ];
+    Regex::new(&pattern.join("|")).expect("a constant pattern")
+});
+
+/// Renders a tool's content, cleaned and capped: text as it is, other JSON in its compact form. `true`: it was cut.
+pub(super) fn render(content: &Value) -> (String, bool) {
+    match content {
+        Value::String(text) => clean(text),
+        // The display of a value is its compact JSON.
+        json => clean(&json.to_string()),
+    }
+}
+
+/// Cleans and caps a text. `true`: it was cut.
+pub(super) fn clean(text: &str) -> (String, bool) {
+    let mut cleaned = sanitize(text);
+    if cleaned.len() <= MAX_OUTPUT_BYTES {
+        return (cleaned, false);
+    }
+    let total = cleaned.len();
+    cleaned.truncate(cleaned.floor_char_boundary(MAX_OUTPUT_BYTES - NOTE_BYTES));
+    cleaned.push_str(&format!("\n[truncated: {total} bytes in total]"));
+    (cleaned, true)
+}
+
+/// Removes escape sequences, control characters and bidirectional overrides. Line breaks and tabs stay.
+fn sanitize(text: &str) -> String {
+    if !text.contains(is_hidden) {
+        return text.to_owned();
+    }
+    let mut kept = overwrite_lines(&ESCAPES.replace_all(text, "")).into_owned();
+    kept.retain(|c| !is_hidden(c));
+    kept
+}
+
+/// Control characters, and the bidirectional controls that make text read differently from what it is.
+fn is_hidden(c: char) -> bool {
+    (c.is_control() && c != '\n' && c != '\t') || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Treats a carriage return as a terminal does: what follows it replaces the line, as progress displays rely on.
+fn overwrite_lines(text: &str) -> Cow<'_, str> {
+    if !text.contains('\r') {
+        return Cow::Borrowed(text);
+    }
+    let last_version = |line: &str| {
+        let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
+        let shown = line.rsplit('\r').find(|version| !version.is_empty()).unwrap_or_default();
+        format!("{shown}{end}")
+    };
+    Cow::Owned(text.split_inclusive('\n').map(last_version).collect())
+}

@@ -1,0 +1,173 @@
+//! Registered tools, each with its parameter schema compiled once.
+//!
+//! Owns that names and schemas are valid. Never decides who may call what.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use jsonschema::Validator;
+use protocol::ToolErrorKind;
+use serde_json::Value;
+
+use crate::{ApprovalRequirement, Tool, ToolError, ToolSpec};
+
+/// Replaces the value of a sensitive parameter.
+const REDACTED: &str = "[redacted]";
+
+/// Maximum length of a tool name: the shortest limit among the providers' wires (OpenAI and Anthropic).
+const MAX_NAME_BYTES: usize = 64;
+
+/// Maximum number of validation errors reported to the model for one call.
+const MAX_REPORTED_ERRORS: usize = 5;
+
+/// A set of tools by name. Cloning copies references only, so a registry can be composed for each turn.
+#[derive(Clone, Default)]
+pub struct ToolRegistry {
+    tools: BTreeMap<Arc<str>, Arc<RegisteredTool>>,
+}
+
+/// A tool with its specification and its compiled parameter schema. Shared by every registry that contains it.
+pub struct RegisteredTool {
+    tool: Box<dyn Tool>,
+    spec: ToolSpec,
+    validator: Validator,
+}
+
+/// A tool that cannot be registered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RegisterError {
+    /// The name is not 1 to 64 of `A-Z a-z 0-9 _ -`.
+    #[error("tool name {0:?} is not 1 to 64 of A-Z a-z 0-9 _ -")]
+    Name(String),
+    /// The registry has a tool of this name.
+    #[error("tool {0:?} is already registered")]
+    Duplicate(String),
+    /// The parameter schema is not a valid JSON Schema of type object.
+    #[error("tool {name:?} has an invalid parameter schema: {message}")]
+    Schema {
+        /// The tool's name.
+        name: String,
+        /// The error of the schema compiler.
+        message: String,
+    },
+}
+
+impl ToolRegistry {
+    /// Creates an empty registry.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Compiles and adds a tool.
+    pub fn register(&mut self, tool: Box<dyn Tool>) -> Result<(), RegisterError> {
+        self.add(Arc::new(RegisteredTool::new(tool)?))
+    }
+
+    /// Adds a tool that is already compiled.
+    pub fn add(&mut self, tool: Arc<RegisteredTool>) -> Result<(), RegisterError> {
+        if self.tools.contains_key(tool.name()) {
+            return Err(RegisterError::Duplicate(tool.name().to_owned()));
+        }
+        self.tools.insert(Arc::from(tool.name()), tool);
+        Ok(())
+    }
+
+    /// Iterates over the tools, ordered by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<RegisteredTool>> {
+        self.tools.values()
+    }
+
+    /// Returns the tool of exactly this name.
+    pub(super) fn get(&self, name: &str) -> Option<&Arc<RegisteredTool>> {
+        self.tools.get(name)
+    }
+}
+
+impl fmt::Debug for ToolRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.tools.keys()).finish()
+    }
+}
+
+impl RegisteredTool {
+    /// Checks the tool's name and compiles its schema.
+    pub fn new(tool: Box<dyn Tool>) -> Result<Self, RegisterError> {
+        let spec = tool.spec();
+        let name = &spec.definition.name;
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+        if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(allowed) {
+            return Err(RegisterError::Name(name.clone()));
+        }
+        let validator = compile(&spec.definition.parameters)
+            .map_err(|message| RegisterError::Schema { name: name.clone(), message })?;
+        Ok(Self { tool, spec, validator })
+    }
+
+    /// The tool's name.
+    pub fn name(&self) -> &str {
+        &self.spec.definition.name
+    }
+
+    /// What the tool declared when it was registered.
+    pub const fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    pub(super) fn tool(&self) -> &dyn Tool {
+        self.tool.as_ref()
+    }
+
+    pub(super) fn approval(&self, arguments: &Value) -> ApprovalRequirement {
+        self.tool.approval(arguments)
+    }
+
+    /// The arguments with sensitive parameters replaced. Arguments that are not an object are replaced as a whole when the
+    /// tool has a sensitive parameter.
+    pub(super) fn redact(&self, arguments: &Value) -> Value {
+        if self.spec.sensitive.is_empty() {
+            return arguments.clone();
+        }
+        let Value::Object(fields) = arguments else { return Value::from(REDACTED) };
+        let redacted = |(key, value): (&String, &Value)| {
+            let value = if self.spec.sensitive.contains(key) { Value::from(REDACTED) } else { value.clone() };
+            (key.clone(), value)
+        };
+        fields.iter().map(redacted).collect()
+    }
+
+    /// Validates the arguments against the schema. The error names each place and problem for the model.
+    pub(super) fn validate(&self, arguments: &Value) -> Result<(), ToolError> {
+        let Value::Object(_) = arguments else {
+            return Err(ToolError::new(ToolErrorKind::InvalidParameters, "the arguments must be one JSON object"));
+        };
+        let errors: Vec<String> = self
+            .validator
+            .iter_errors(arguments)
+            .take(MAX_REPORTED_ERRORS)
+            .map(|error| {
+                let place = error.instance_path().to_string();
+                // A value that fails validation can still be a secret.
+                let what = if self.spec.sensitive.is_empty() { error.to_string() } else { error.masked().to_string() };
+                if place.is_empty() { what } else { format!("{place}: {what}") }
+            })
+            .collect();
+        if errors.is_empty() {
+            return Ok(());
+        }
+        Err(ToolError::new(ToolErrorKind::InvalidParameters, errors.join("; ")))
+    }
+}
+
+impl fmt::Debug for RegisteredTool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegisteredTool").field("spec", &self.spec).finish_non_exhaustive()
+    }
+}
+
+fn compile(schema: &Value) -> Result<Validator, String> {
+    if schema.get("type") != Some(&Value::from("object")) {
+        return Err("its type must be object".to_owned());
+    }
+    // Built without a resolver: a schema with a remote reference is refused here, not fetched.
+    let options = jsonschema::options().offline().should_validate_formats(true);
+    options.build(schema).map_err(|error| error.to_string())
+}
