@@ -26,8 +26,8 @@ use crate::{
     clock::Clock,
     config::{Config, SandboxMode, mask_urls},
     dispatch::{
-        DiskGauge, DiskSweep, Dispatcher, DispatcherSettings, Overfull, Prober, Pulse, Sandbox, Sockets, TokenFiles,
-        Wake, plan::PlanLimits,
+        AttemptRegistry, DiskGauge, DiskSweep, Dispatcher, DispatcherSettings, Prober, Sandbox, TokenFiles, Wake,
+        WorkerListeners, plan::PlanLimits,
     },
     domain::{
         budget::{DayLimits, micro_dollars},
@@ -37,7 +37,7 @@ use crate::{
     http::{
         public::{self, FileWork, PublicApi, PublicParts},
         server::raise_descriptor_limit,
-        worker::{self, WorkerApi, WorkerApiParts},
+        worker::{self, SingleFlight, WorkerApi},
     },
     llm::{Gateway, GatewayError},
     store::{Kept, Store, StoreError},
@@ -132,7 +132,7 @@ struct ControlLoops {
 pub struct App {
     store: Store,
     control: ControlLoops,
-    sockets: Arc<Sockets>,
+    listeners: Arc<WorkerListeners>,
     retention: RetentionSweep,
     front: Front,
     metrics: Metrics,
@@ -184,13 +184,14 @@ impl App {
         let hold = Hold::take(&config.data_dir, &config.run_dir)?;
         let clock = seams.clock.unwrap_or_else(Clock::system);
         let metrics = Metrics::default();
-        let (store, instance) = open_store(&config, &metrics).await?;
+        let attempts = AttemptRegistry::new(clock.clone());
+        let (store, instance) = open_store(&config, &metrics, &attempts).await?;
         let key = Arc::new(SigningKey::load(config.jwt_secret.as_ref(), &config.data_dir)?);
         let gateway = Arc::new(Gateway::new(&config.llm)?);
         let tools = Arc::new(BuiltinTools::new(store.control(), clock.clone(), config.tool_rates.clone())?);
         let tokens = WorkerTokens::new(Arc::clone(&key), instance);
         let ceiling = ceiling(&config, &tools);
-        let (lease, pulse) = (Duration::from_secs(config.lease_seconds), Pulse::new(clock.clone()));
+        let lease = Duration::from_secs(config.lease_seconds);
         let (wake, drain, calls) = (Wake::default(), CancellationToken::new(), TaskTracker::new());
         let engine = engine(&config, instance, seams.engine);
         let (sandbox, prober) = sandbox(&config, &engine, &clock);
@@ -198,45 +199,46 @@ impl App {
         let space = free_space(&config, seams.space);
         let (workspaces, retention, records) = workspaces(&config, &store).await;
         let gauge = DiskGauge::new(workspaces.clone(), Arc::clone(&engine));
-        let worker_side = worker::router(WorkerApi::new(WorkerApiParts {
+        let worker_side = worker::router(WorkerApi {
             token_files: TokenFiles::new(config.run_dir.clone()),
+            attempts: Arc::clone(&attempts),
+            model_calls: SingleFlight::new(calls.clone()),
+            tool_calls: SingleFlight::new(calls.clone()),
             store: store.control(),
             auth: tokens.clone(),
             clock: clock.clone(),
             wake: wake.clone(),
             gateway: Arc::clone(&gateway),
             tools,
-            pulse: pulse.clone(),
             day_limits: day_limits(&config),
             metrics: metrics.clone(),
             gauge: gauge.clone(),
             lease,
             outage_patience: Duration::from_secs(config.llm.outage_patience_seconds),
-            tasks: calls.clone(),
             drain: drain.clone(),
-        }));
+        });
         let doors = Doors::new(&metrics, config.max_parallel_jobs);
-        let sockets = Arc::new(Sockets::new(config.run_dir.clone(), doors.worker(worker_side)));
-        let (overfull, logs) = (Overfull::default(), config.data_dir.join("logs"));
+        let serve_socket = doors.worker(worker_side);
+        let listeners = Arc::new(WorkerListeners::new(config.run_dir.clone(), serve_socket, Arc::clone(&attempts)));
+        let logs = config.data_dir.join("logs");
         let sweep = DiskSweep {
             store: store.control(),
             gauge,
             space: space.clone(),
-            overfull: overfull.clone(),
+            attempts: Arc::clone(&attempts),
             wake: wake.clone(),
         };
         let settings = DispatcherSettings {
             store: store.control(),
             sandbox: Arc::clone(&sandbox),
-            sockets: Arc::clone(&sockets),
+            listeners: Arc::clone(&listeners),
+            attempts,
             workspaces: workspaces.clone(),
             auth: tokens,
             clock: clock.clone(),
             logs: logs.clone(),
             lease,
-            overfull,
             space: space.clone(),
-            pulse,
             day_limits: day_limits(&config),
             metrics: metrics.clone(),
             limits: plan_limits(&config),
@@ -263,7 +265,7 @@ impl App {
         }));
         let front = doors.public(config.allowed_hosts, public_side, scraped);
         let retention = RetentionSweep { retention, records, store: store.clone(), workspaces, logs, clock };
-        Ok(Self { store, control, sockets, retention, front, metrics, calls, drain, _hold: hold })
+        Ok(Self { store, control, listeners, retention, front, metrics, calls, drain, _hold: hold })
     }
 
     /// Probes the sandbox once, so that the first request meets an answer.
@@ -325,7 +327,7 @@ impl App {
         if tokio::time::timeout(DRAIN_CALLS, self.calls.wait()).await.is_err() {
             tracing::warn!("model calls were still under way");
         }
-        if tokio::time::timeout(DRAIN_SOCKETS, self.sockets.stop()).await.is_err() {
+        if tokio::time::timeout(DRAIN_SOCKETS, self.listeners.stop()).await.is_err() {
             tracing::warn!("workers' requests were still under way");
         }
         // A database that somebody locks is not waited for: what was to be written has been, or is taken up at the next start.
@@ -373,9 +375,14 @@ async fn supervise(
     result
 }
 
-async fn open_store(config: &Config, metrics: &Metrics) -> Result<(Store, InstanceId), ServeError> {
+async fn open_store(
+    config: &Config,
+    metrics: &Metrics,
+    attempts: &Arc<AttemptRegistry>,
+) -> Result<(Store, InstanceId), ServeError> {
     let at_url = |source| ServeError::Store { url: mask_urls(&config.database_url), source };
-    let store = Store::open_counted(&config.database_url, metrics.clone()).await.map_err(at_url)?;
+    let observer = attempts.observer();
+    let store = Store::open_observed(&config.database_url, metrics.clone(), observer).await.map_err(at_url)?;
     let instance = match config.instance_id {
         Some(instance) => instance,
         None => store.instance_id().await.map_err(at_url)?,

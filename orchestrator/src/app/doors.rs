@@ -64,7 +64,7 @@ impl Doors {
         let router = self.frame(layers::WORKER_SIDE, None, worker::MAX_BODY_BYTES).around(router);
         let (metrics, descriptors) = (self.metrics.clone(), self.descriptors);
         let (bodies, connections) = (BodyBudget::workers(), Arc::new(Semaphore::new(descriptors.workers)));
-        Arc::new(move |listener, job, stop| {
+        Arc::new(move |listener, attempt, stop| {
             let server = Server {
                 policy: Policy::worker(descriptors.worker_share),
                 own_bodies: Some(BodyBudget::worker_socket()),
@@ -72,7 +72,7 @@ impl Doors {
                 connections: Some(Arc::clone(&connections)),
                 metrics: metrics.clone(),
             };
-            Box::pin(server.serve(listener, router.clone().layer(Extension(job)), stop))
+            Box::pin(server.serve(listener, router.clone().layer(Extension(attempt)), stop))
         })
     }
 

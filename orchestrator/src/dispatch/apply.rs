@@ -9,7 +9,7 @@ use protocol::{ContainerInfo, ContainerName, JobId, JobReason, Limits};
 use tracing::{Instrument as _, Span};
 
 use super::{
-    Overfull, Pulse, Sandbox, SocketJob, Sockets,
+    AttemptRegistry, Sandbox, WorkerListeners,
     plan::{self, Action, Subject},
 };
 use crate::{
@@ -47,12 +47,11 @@ pub(super) struct Hands {
     pub(super) store: Store,
     pub(super) sandbox: Arc<Sandbox>,
     pub(super) engine: Arc<dyn Engine>,
-    pub(super) sockets: Arc<Sockets>,
+    pub(super) listeners: Arc<WorkerListeners>,
+    pub(super) attempts: Arc<AttemptRegistry>,
     pub(super) workspaces: Workspaces,
     pub(super) auth: WorkerTokens,
     pub(super) clock: Clock,
-    pub(super) pulse: Pulse,
-    pub(super) overfull: Overfull,
     pub(super) metrics: Metrics,
     pub(super) logs: PathBuf,
     pub(super) lease: Duration,
@@ -112,9 +111,10 @@ impl Hands {
                 Ok(())
             }
             Action::Nudge { job } => {
-                if let Some(job) = self.store.nudge(job, self.clock.now(), NUDGE).await? {
+                let nudged = self.store.nudge(job, self.clock.now(), NUDGE).await?;
+                if let Some(attempt) = nudged.and_then(|job| self.attempts.observe(&job)) {
                     // It gets as long again to do something about it.
-                    self.pulse.active(job.id, job.attempt);
+                    attempt.record_progress();
                 }
                 Ok(())
             }
@@ -143,7 +143,7 @@ impl Hands {
                 self.count_removed(&container).await
             }
             Action::Sweep { folder } => {
-                self.sockets.close(&folder)?;
+                self.listeners.close(&folder)?;
                 self.metrics.orphan_removed("folder");
                 Ok(())
             }
@@ -178,7 +178,8 @@ impl Hands {
             tracing::error!(job.id = %id, error = &error as &dyn std::error::Error, "no workspace");
             return self.die(&job, internal("the workspace cannot be made; see the orchestrator's log")).await;
         }
-        let opened = self.sockets.open(&container.name, SocketJob { job: id, attempt }, &token.token);
+        let Some(attempt) = self.attempts.observe(&job) else { return Ok(()) };
+        let opened = self.listeners.open(&container.name, attempt, &token.token);
         if let Err(error) = opened {
             tracing::error!(job.id = %id, %error, "no run folder");
             let death =
@@ -203,13 +204,14 @@ impl Hands {
         let Some(container) = &job.container else { return Ok(()) };
         if matches!(job.session, WorkerSession::Open(_)) {
             // The process may have died between opening the session and this.
-            self.sockets.token_files().remove(&container.name)?;
+            self.listeners.token_files().remove(&container.name)?;
         }
         // Its worker goes on meanwhile: whatever the engine says now is no reason to end that, but for a wrong posture.
         match self.engine.adopt(&adoption(&job, container)).await {
             Ok(Adoption::Adopted { id: found }) => {
                 self.started(&job, container, found, true).await?;
-                let served = self.sockets.serve(&container.name, SocketJob { job: id, attempt: job.attempt });
+                let Some(attempt) = self.attempts.observe(&job) else { return Ok(()) };
+                let served = self.listeners.serve(&container.name, attempt);
                 match served {
                     // The mount points at nothing for ever: its worker can never reach us again.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -231,7 +233,8 @@ impl Hands {
         let Some(name) = job.container.as_ref().map(|container| container.name.clone()) else { return Ok(()) };
         self.engine.remove(&name).await?;
         let container = container_info(name, job.image.clone(), facts);
-        if let Err(error) = self.sockets.serve(&container.name, SocketJob { job: job.id, attempt: job.attempt }) {
+        let Some(attempt) = self.attempts.observe(&job) else { return Ok(()) };
+        if let Err(error) = self.listeners.serve(&container.name, attempt) {
             tracing::error!(job.id = %job.id, %error, "no run folder");
             let death =
                 Death { infrastructure: true, ..internal("the run folder is gone; see the orchestrator's log") };
@@ -288,7 +291,7 @@ impl Hands {
         tracing::warn!(job.id = %job.id, job.attempt, error = error as &dyn std::error::Error, "container not started");
         // Confirmed gone, or not done: no other attempt starts beside one that may yet come up.
         self.engine.remove(&container.name).await?;
-        self.sockets.close(&container.name)?;
+        self.listeners.close(&container.name)?;
         self.die(job, not_started(error)).await
     }
 
@@ -302,7 +305,7 @@ impl Hands {
             role: ContainerRole::Job,
             image: job.image.clone(),
             resources: resources(job),
-            run_folder: self.sockets.folder(&container.name),
+            run_folder: self.listeners.folder(&container.name),
             workspace: self.workspaces.path(job.id),
             traceparent: job.traceparent.clone(),
         }
@@ -320,7 +323,7 @@ impl Hands {
             }
             self.note_end(&job, container).await?;
             self.engine.remove(&container.name).await?;
-            self.sockets.close(&container.name)?;
+            self.listeners.close(&container.name)?;
         }
         self.die(&job, death).await
     }
@@ -355,7 +358,7 @@ impl Hands {
             self.note_end(&job, container).await?;
         }
         let now = self.clock.now();
-        let message = match self.overfull.violation(id) {
+        let message = match self.attempts.over_quota(id) {
             Some(violation) => violation.message,
             None => format!("the workspace holds more than limits.disk_mb = {}", job.limits.disk_mb),
         };
@@ -380,7 +383,7 @@ impl Hands {
         self.take_logs(container).await;
         failpoint::reach("remove.before");
         self.engine.remove(container).await?;
-        self.sockets.close(container)?;
+        self.listeners.close(container)?;
         tracing::info!(container, "container removed");
         Ok(())
     }

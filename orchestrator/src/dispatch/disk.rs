@@ -8,7 +8,7 @@ mod verdict;
 
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -20,7 +20,7 @@ use self::{
     gauge::Effort,
     verdict::{FallWatch, Situation, Step, next_step, rest_after_pause},
 };
-use super::Wake;
+use super::{AttemptRegistry, Wake};
 use crate::{
     store::{RunningJob, Store},
     workspace::FreeSpace,
@@ -44,34 +44,6 @@ pub struct Violation {
     pub message: String,
 }
 
-/// Jobs over their disk limit: each was found so with its container paused, and stays here until it no longer runs.
-#[derive(Debug, Clone, Default)]
-pub struct Overfull(Arc<Mutex<HashMap<JobId, Violation>>>);
-
-impl Overfull {
-    /// Which.
-    pub fn jobs(&self) -> HashSet<JobId> {
-        self.lock().keys().copied().collect()
-    }
-
-    /// Why; none of a job that is not.
-    pub fn violation(&self, job: JobId) -> Option<Violation> {
-        self.lock().get(&job).cloned()
-    }
-
-    fn add(&self, job: JobId, violation: Violation) {
-        self.lock().insert(job, violation);
-    }
-
-    fn keep_only(&self, running: &HashSet<JobId>) {
-        self.lock().retain(|job, _| running.contains(job));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<JobId, Violation>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// The sweep: a task for each running job, and one that looks at the free space and at which jobs run.
 pub struct DiskSweep {
     /// Which jobs run, and their limits.
@@ -80,8 +52,8 @@ pub struct DiskSweep {
     pub gauge: DiskGauge,
     /// Of the file system that they write to.
     pub space: FreeSpace,
-    /// Where the finding goes.
-    pub overfull: Overfull,
+    /// Marks the attempts over their quota.
+    pub attempts: Arc<AttemptRegistry>,
     /// Woken when there is one.
     pub wake: Wake,
 }
@@ -157,13 +129,12 @@ impl DiskSweep {
             }
             runs
         });
-        self.overfull.keep_only(&running.jobs.iter().map(|job| job.id).collect());
         for job in running.jobs {
             if let Entry::Vacant(place) = watched.running.entry(job.id) {
                 let stop = CancellationToken::new();
                 place.insert((job.container.clone(), stop.clone()));
-                let (gauge, overfull, wake) = (self.gauge.clone(), self.overfull.clone(), self.wake.clone());
-                let watch = JobWatch { gauge, overfull, wake, job, fell: fell.subscribe(), stop };
+                let (gauge, attempts, wake) = (self.gauge.clone(), Arc::clone(&self.attempts), self.wake.clone());
+                let watch = JobWatch { gauge, attempts, wake, job, fell: fell.subscribe(), stop };
                 watched.tasks.spawn(watch.run(is_first));
             }
         }
@@ -183,7 +154,7 @@ struct Watched {
 /// Watches one job.
 struct JobWatch {
     gauge: DiskGauge,
-    overfull: Overfull,
+    attempts: Arc<AttemptRegistry>,
     wake: Wake,
     job: RunningJob,
     fell: watch::Receiver<()>,
@@ -223,8 +194,7 @@ impl JobWatch {
                 Step::Pause => {
                     let begun = Instant::now();
                     if let Err(violation) = self.gauge.measure_paused(&self.job).await {
-                        self.overfull.add(self.job.id, violation);
-                        self.wake.wake();
+                        self.mark(&violation).await;
                         break;
                     }
                     (unmeasured_since, was_triggered, paused_at) = (None, false, Some(Instant::now()));
@@ -235,6 +205,15 @@ impl JobWatch {
             was_triggered |= self.rest(rest, cost).await;
         }
         self.gauge.forget(&self.job);
+    }
+
+    /// Marks the attempt, which the dispatcher then ends. After a restart it may not be registered yet.
+    async fn mark(&self, violation: &Violation) {
+        while !self.stop.is_cancelled() && !self.attempts.mark_over_quota(self.job.id, violation) {
+            self.wake.wake();
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        self.wake.wake();
     }
 
     /// Rests; whether free space fell meanwhile.

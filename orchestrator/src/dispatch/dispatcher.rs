@@ -14,7 +14,7 @@ use tokio::{sync::Notify, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Overfull, Pulse, Sandbox, Signs, Sockets,
+    AttemptRegistry, Liveness, Sandbox, WorkerListeners,
     apply::Hands,
     plan::{Action, Facts, Plan, PlanLimits, Subject, plan},
 };
@@ -51,7 +51,9 @@ pub struct DispatcherSettings {
     /// Whether jobs can run.
     pub sandbox: Arc<Sandbox>,
     /// Where workers call.
-    pub sockets: Arc<Sockets>,
+    pub listeners: Arc<WorkerListeners>,
+    /// The live attempts.
+    pub attempts: Arc<AttemptRegistry>,
     /// Where they work.
     pub workspaces: Workspaces,
     /// Makes their tokens.
@@ -62,12 +64,8 @@ pub struct DispatcherSettings {
     pub logs: PathBuf,
     /// A worker's lease.
     pub lease: Duration,
-    /// What the sweep found.
-    pub overfull: Overfull,
     /// Below its floor nothing starts.
     pub space: FreeSpace,
-    /// Who is alive.
-    pub pulse: Pulse,
     /// What each user has for a day.
     pub day_limits: DayLimits,
     /// Where removals are counted.
@@ -79,9 +77,7 @@ pub struct DispatcherSettings {
 /// The dispatcher.
 pub struct Dispatcher {
     hands: Arc<Hands>,
-    overfull: Overfull,
     space: FreeSpace,
-    pulse: Pulse,
     day_limits: DayLimits,
     limits: PlanLimits,
     wake: Wake,
@@ -106,22 +102,18 @@ impl Dispatcher {
             store: settings.store,
             sandbox: settings.sandbox,
             engine,
-            sockets: settings.sockets,
+            listeners: settings.listeners,
             workspaces: settings.workspaces,
             auth: settings.auth,
             clock: settings.clock,
-            pulse: settings.pulse.clone(),
-            overfull: settings.overfull.clone(),
+            attempts: settings.attempts,
             metrics: settings.metrics,
             logs: settings.logs,
             lease: settings.lease,
         };
-        let (overfull, space, pulse) = (settings.overfull, settings.space, settings.pulse);
         Self {
             hands: Arc::new(hands),
-            overfull,
-            space,
-            pulse,
+            space: settings.space,
             day_limits: settings.day_limits,
             limits: settings.limits,
             wake,
@@ -184,10 +176,11 @@ impl Dispatcher {
                 None
             }
         };
-        let folders = hands.sockets.folders().unwrap_or_else(|error| {
+        let folders = hands.listeners.folders().unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot list the run folders");
             vec![]
         });
+        let read_at = hands.clock.monotonic();
         let Unfinished { jobs, unreadable } = hands.store.unfinished(self.limits.max_parallel_per_user).await?;
         let mut unreadable = self.note_unreadable(unreadable);
         let pending = jobs.iter().any(|job| job.state == JobState::Pending && !job.held);
@@ -205,8 +198,8 @@ impl Dispatcher {
             }
         }
         let now = hands.clock.now();
-        let signs = self.pulse.look(&jobs, now);
-        let at_tools = self.at_tools(&jobs, &signs).await?;
+        let liveness = hands.attempts.reconcile(&jobs, &unreadable, read_at);
+        let at_tools = self.at_tools(&jobs, &liveness).await?;
         let spent = if pending { hands.store.spent_days(now, &self.day_limits).await? } else { HashMap::new() };
         let orphaned = hands.store.orphaned().await?;
         let mut decided = plan(&Facts {
@@ -218,10 +211,10 @@ impl Dispatcher {
             containers: containers.as_deref(),
             ended: &ended,
             folders: &folders,
-            served: &hands.sockets.served(),
+            served: &hands.attempts.served_containers(),
             busy,
-            overfull: &self.overfull.jobs(),
-            signs: &signs,
+            overfull: &hands.attempts.over_quota_jobs(),
+            liveness: &liveness,
             at_tools: &at_tools,
             orphaned: &orphaned,
             spent: &spent,
@@ -229,7 +222,7 @@ impl Dispatcher {
         });
         // Where several are over their disk limit, what frees most goes first.
         decided.actions.sort_by_key(|action| match action {
-            Action::Evict { job } => self.overfull.violation(*job).map(|violation| Reverse(violation.bytes)),
+            Action::Evict { job } => hands.attempts.over_quota(*job).map(|violation| Reverse(violation.bytes)),
             _ => None,
         });
         let anything = !jobs.is_empty() || containers.is_none_or(|all| !all.is_empty());
@@ -237,9 +230,15 @@ impl Dispatcher {
     }
 
     /// Which of the jobs that look stuck wait for a tool of their own. The tool's time limit is what ends that.
-    async fn at_tools(&self, jobs: &[JobRecord], signs: &HashMap<JobId, Signs>) -> Result<HashSet<JobId>, StoreError> {
+    async fn at_tools(
+        &self,
+        jobs: &[JobRecord],
+        liveness: &HashMap<JobId, Liveness>,
+    ) -> Result<HashSet<JobId>, StoreError> {
         let mut at_tools = HashSet::new();
-        let idle = |job: &&JobRecord| signs.get(&job.id).is_some_and(|signs| signs.idle >= self.limits.stuck_after);
+        let idle = |job: &&JobRecord| {
+            liveness.get(&job.id).is_some_and(|found| found.since_progress >= self.limits.stuck_after)
+        };
         for job in jobs.iter().filter(|job| job.state == JobState::InProgress).filter(idle) {
             if self.hands.store.waits_for_tool(job.id, job.attempt).await? {
                 at_tools.insert(job.id);

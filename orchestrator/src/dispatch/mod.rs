@@ -1,15 +1,18 @@
 //! The dispatcher: makes containers match the database. Contents only.
 
 mod apply;
+mod attempts;
 mod disk;
 mod dispatcher;
+mod listeners;
 pub mod plan;
-mod pulse;
 mod sandbox;
-mod sockets;
 
-pub use disk::{DiskGauge, DiskSweep, Overfull, Violation};
+pub use attempts::{
+    Admission, Attempt, AttemptKey, AttemptRegistry, EventAllowance, InFlightCall, JobLimits, Liveness,
+    MAX_EVENT_BYTES, MAX_EVENT_BYTES_HARD, Permit, Poll, RateLimiter, StopCause, is_essential,
+};
+pub use disk::{DiskGauge, DiskSweep, Violation};
 pub use dispatcher::{Dispatcher, DispatcherSettings, Wake};
-pub use pulse::{InFlight, Pulse, Signs};
+pub use listeners::{ServeSocket, TokenFiles, WorkerListeners};
 pub use sandbox::{Prober, Sandbox};
-pub use sockets::{ServeSocket, SocketJob, Sockets, TokenFiles};

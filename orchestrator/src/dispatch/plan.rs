@@ -12,7 +12,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{JobId, JobReason, JobState};
 
 use crate::{
-    dispatch::Signs,
+    dispatch::Liveness,
     domain::{
         budget::Spent,
         job::{Death, JobRecord},
@@ -51,7 +51,7 @@ pub struct Facts<'a> {
     /// Jobs whose workspace is over its limit.
     pub overfull: &'a HashSet<JobId>,
     /// Signs of life of the jobs that have begun.
-    pub signs: &'a HashMap<JobId, Signs>,
+    pub liveness: &'a HashMap<JobId, Liveness>,
     /// Jobs that wait for a tool in their own container.
     pub at_tools: &'a HashSet<JobId>,
     /// Open jobs whose parent was cancelled or failed.
@@ -326,13 +326,13 @@ fn plan_open(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) {
     if !matches!(job.state, JobState::InProgress | JobState::Stuck) || facts.containers.is_none() {
         return;
     }
-    let signs = facts.signs.get(&id).copied().unwrap_or_default();
+    let liveness = facts.liveness.get(&id).copied().unwrap_or_default();
     let timeout = Duration::from_secs(job.limits.timeout_seconds);
-    if signs.job >= timeout {
+    if liveness.job_age >= timeout {
         plan.actions.push(Action::Expire { job: id });
         return;
     }
-    plan.look_again_in(timeout.saturating_sub(signs.job));
+    plan.look_again_in(timeout.saturating_sub(liveness.job_age));
     if facts.overfull.contains(&id) {
         plan.actions.push(Action::Evict { job: id });
         return;
@@ -343,7 +343,7 @@ fn plan_open(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) {
         return;
     }
     if job.state == JobState::Stuck {
-        let action = repair(facts, job, signs);
+        let action = repair(facts, job, liveness);
         // While the sandbox is not ready a new attempt waits.
         if facts.may_start || !matches!(action, Action::StartAgain { .. }) {
             plan.actions.push(action);
@@ -369,13 +369,13 @@ fn plan_open(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) {
             plan.actions.push(Action::Resume { job: id });
         }
         ContainerStatus::Running if job.worker_seen_at.is_none() => {
-            if signs.attempt >= facts.limits.start_timeout {
+            if liveness.attempt_age >= facts.limits.start_timeout {
                 plan.actions.push(Action::Settle { job: id, death: silent(facts.limits.start_timeout) });
             } else {
-                plan.look_again_in(facts.limits.start_timeout.saturating_sub(signs.attempt));
+                plan.look_again_in(facts.limits.start_timeout.saturating_sub(liveness.attempt_age));
             }
         }
-        ContainerStatus::Running => plan_live(facts, job, signs, plan),
+        ContainerStatus::Running => plan_live(facts, job, liveness, plan),
         // Seen above.
         ContainerStatus::Unknown => {}
     }
@@ -383,26 +383,27 @@ fn plan_open(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) {
 
 /// A job whose worker runs: stuck when the worker is silent, or when it has not got anywhere for too long. Never for how
 /// long it has been at it.
-fn plan_live(facts: &Facts<'_>, job: &JobRecord, signs: Signs, plan: &mut Plan) {
+fn plan_live(facts: &Facts<'_>, job: &JobRecord, liveness: Liveness, plan: &mut Plan) {
     let (lease, stuck_after) = (facts.limits.lease, facts.limits.stuck_after);
     let stick = |message: String| Action::Stick { job: job.id, message };
-    if signs.silent >= lease {
-        plan.actions.push(stick(format!("its worker runs but has not called for {} s", signs.silent.as_secs())));
+    if liveness.since_contact >= lease {
+        plan.actions
+            .push(stick(format!("its worker runs but has not called for {} s", liveness.since_contact.as_secs())));
         return;
     }
-    plan.look_again_in(lease.saturating_sub(signs.silent));
+    plan.look_again_in(lease.saturating_sub(liveness.since_contact));
     if facts.at_tools.contains(&job.id) {
         return;
     }
-    if signs.idle >= stuck_after {
-        plan.actions.push(stick(format!("nothing has happened for {} s", signs.idle.as_secs())));
+    if liveness.since_progress >= stuck_after {
+        plan.actions.push(stick(format!("nothing has happened for {} s", liveness.since_progress.as_secs())));
         return;
     }
-    plan.look_again_in(stuck_after.saturating_sub(signs.idle));
+    plan.look_again_in(stuck_after.saturating_sub(liveness.since_progress));
 }
 
 /// A worker that can hear is asked to go on, once; after that, and for one that cannot, a new attempt.
-fn repair(facts: &Facts<'_>, job: &JobRecord, signs: Signs) -> Action {
+fn repair(facts: &Facts<'_>, job: &JobRecord, liveness: Liveness) -> Action {
     if job.repair_attempts >= facts.limits.max_repairs {
         let message = match &job.message {
             Some(message) => format!("{message}, after {} repairs", job.repair_attempts),
@@ -411,7 +412,7 @@ fn repair(facts: &Facts<'_>, job: &JobRecord, signs: Signs) -> Action {
         let death = Death { reason: JobReason::Stuck, message, infrastructure: false };
         return Action::Settle { job: job.id, death };
     }
-    let hears = signs.silent < facts.limits.lease
+    let hears = liveness.since_contact < facts.limits.lease
         && current(facts, job).is_some_and(|container| container.status == ContainerStatus::Running);
     if job.repair_attempts == 0 && hears {
         Action::Nudge { job: job.id }

@@ -204,7 +204,7 @@ const RETRY_AFTER: HeaderName = header::RETRY_AFTER;
 
 /// How an error travels from a handler to the frame, and to several callers of one thing.
 #[derive(Debug, Clone)]
-pub(super) struct Carried(pub(super) Arc<ApiError>);
+pub struct Carried(pub(super) Arc<ApiError>);
 
 impl From<ApiError> for Carried {
     fn from(error: ApiError) -> Self {

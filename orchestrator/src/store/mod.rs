@@ -34,7 +34,7 @@ use std::{
     time::Duration,
 };
 
-use protocol::InstanceId;
+use protocol::{InstanceId, JobId};
 use sqlx::{
     Connection as _, Sqlite, SqliteConnection, SqlitePool, Transaction,
     migrate::Migrator,
@@ -58,7 +58,7 @@ pub use rows::StoredEvent;
 pub use usage::{DayPage, UsageFilter};
 
 use self::{audit::By, intake::Intake, moves::Was};
-use crate::telemetry::metrics::Metrics;
+use crate::{domain::job::JobRecord, telemetry::metrics::Metrics};
 pub use retention::{Kept, Trimmed};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
@@ -125,6 +125,18 @@ impl StoreError {
     }
 }
 
+/// What was committed.
+#[derive(Debug, Clone, Copy)]
+pub enum JobChange<'a> {
+    /// A transition; the record is as it left it.
+    Transitioned(&'a JobRecord),
+    /// A prompt for the job's worker.
+    PromptAdded(JobId),
+}
+
+/// Called after the commit and before the change's caller is answered. Must not block.
+pub type JobObserver = Arc<dyn Fn(JobChange<'_>) + Send + Sync>;
+
 #[cfg(test)]
 impl StoreError {
     /// One that may pass.
@@ -141,6 +153,7 @@ pub struct Store {
     read: SqlitePool,
     control: SqlitePool,
     feed: Arc<Feed>,
+    observer: JobObserver,
     metrics: Metrics,
     by: By,
     intake: Arc<Intake>,
@@ -151,16 +164,16 @@ pub struct Store {
 impl Store {
     /// Opens (or makes) the database, `sqlite:…`, and brings its schema up to date. Nobody reads what it counts.
     pub async fn open(url: &str) -> Result<Self, StoreError> {
-        Self::open_counted(url, Metrics::default()).await
+        Self::open_observed(url, Metrics::default(), Arc::new(|_| {})).await
     }
 
-    /// The same, counting what it writes.
-    pub async fn open_counted(url: &str, metrics: Metrics) -> Result<Self, StoreError> {
+    /// The same, counting what it writes and calling `observer` after each commit that concerns an attempt.
+    pub async fn open_observed(url: &str, metrics: Metrics, observer: JobObserver) -> Result<Self, StoreError> {
         let options = options(url)?.create_if_missing(true);
         for_its_owner_alone(url, options.get_filename());
         let write = pool(1).connect_with(options.clone()).await?;
         MIGRATIONS.run(&write).await?;
-        Self::over(write, options, metrics).await
+        Self::over(write, options, metrics, observer).await
     }
 
     /// Opens a database that is there, as it is: its schema is not changed under a server that may be at work on it.
@@ -173,10 +186,15 @@ impl Store {
         if newest != known {
             return Err(StoreError::Schema { is_newer: newest > known });
         }
-        Self::over(write, options, Metrics::default()).await
+        Self::over(write, options, Metrics::default(), Arc::new(|_| {})).await
     }
 
-    async fn over(write: SqlitePool, options: SqliteConnectOptions, metrics: Metrics) -> Result<Self, StoreError> {
+    async fn over(
+        write: SqlitePool,
+        options: SqliteConnectOptions,
+        metrics: Metrics,
+        observer: JobObserver,
+    ) -> Result<Self, StoreError> {
         let options = options.read_only(true);
         let read = pool(PUBLIC_READERS).connect_with(options.clone()).await?;
         let control = pool(CONTROL_READERS).connect_with(options).await?;
@@ -185,6 +203,7 @@ impl Store {
             read,
             control,
             feed: Arc::new(Feed::default()),
+            observer,
             metrics,
             by: By::Gantry,
             intake: Arc::default(),
@@ -247,6 +266,9 @@ impl Store {
             self.note(&mut tx, job.id).await?;
         }
         tx.commit().await?;
+        if let Changed::Done(job) = &changed {
+            (self.observer)(JobChange::Transitioned(job));
+        }
         self.feed.ring(was.job);
         moves::told(&self.metrics, was, &changed);
         Ok(changed)

@@ -5,7 +5,7 @@ use protocol::{JobId, JobState, PromptDelivery, PromptId, PromptMode, PromptRece
 use uuid::Uuid;
 
 use super::{
-    Changed, Connection, Store, StoreError, Was, events,
+    Changed, Connection, JobChange, Store, StoreError, Was, events,
     idempotency::{self, Claim, Key},
     lifecycle,
     rows::{Place, text},
@@ -80,6 +80,7 @@ impl Store {
         }
         self.note(&mut tx, job).await?;
         tx.commit().await?;
+        (self.observer)(JobChange::PromptAdded(job));
         self.feed.ring(job);
         Ok(Prompted::Stored(receipt))
     }

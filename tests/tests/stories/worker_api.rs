@@ -37,7 +37,8 @@ async fn the_assignment_says_what_is_to_be_done_and_nothing_else() {
     assert_eq!(tools, ["echo", "shell"]);
     assert_eq!((&body["prompt"], &body["title"], &body["attempt"]), (&json!("work"), &json!("T"), &json!(1)));
     assert_eq!((&body["lease_seconds"], &body["egress"]), (&json!(30), &json!({"enabled": false, "allow": []})));
-    let text = body.to_string();
+    // Three hexadecimal digits of the id may be the user's name.
+    let text = body.to_string().replace(&id.to_string(), "");
     assert!(!text.contains("ada") && !text.contains("secret") && !text.contains(&hand.token));
     let health = Reply::of(
         reqwest::Client::builder()

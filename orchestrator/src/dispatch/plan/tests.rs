@@ -50,7 +50,7 @@ struct Scene {
     served: HashSet<String>,
     busy: HashSet<Subject>,
     overfull: HashSet<JobId>,
-    signs: HashMap<JobId, Signs>,
+    liveness: HashMap<JobId, Liveness>,
     at_tools: HashSet<JobId>,
     orphaned: HashSet<JobId>,
     spent: HashMap<String, Spent>,
@@ -73,7 +73,7 @@ impl Scene {
             served,
             busy: HashSet::new(),
             overfull: HashSet::new(),
-            signs: HashMap::new(),
+            liveness: HashMap::new(),
             at_tools: HashSet::new(),
             orphaned: HashSet::new(),
             spent: HashMap::new(),
@@ -95,7 +95,7 @@ impl Scene {
             served: &self.served,
             busy: &self.busy,
             overfull: &self.overfull,
-            signs: &self.signs,
+            liveness: &self.liveness,
             at_tools: &self.at_tools,
             orphaned: &self.orphaned,
             spent: &self.spent,
@@ -178,7 +178,7 @@ fn with_the_sandbox_disabled_a_running_job_is_cancelled_and_expires() {
     let mut scene = Scene::of(vec![cancelled.clone(), late.clone()], containers);
     (scene.may_start, scene.disabled) = (false, true);
     let over = Duration::from_secs(late.limits.timeout_seconds);
-    scene.signs.insert(late.id, Signs { job: over, ..Signs::default() });
+    scene.liveness.insert(late.id, Liveness { job_age: over, ..Liveness::default() });
     assert_eq!(scene.actions(), [Action::Cancel { job: cancelled.id }, Action::Expire { job: late.id }]);
 }
 
@@ -321,13 +321,13 @@ fn a_vanished_container_is_a_lost_worker_unless_the_engine_cannot_say() {
 }
 
 #[rstest]
-#[case::silent(JobState::InProgress, Signs { silent: LEASE, ..Signs::default() })]
-#[case::idle(JobState::InProgress, Signs { idle: STUCK_AFTER, ..Signs::default() })]
-#[case::stuck(JobState::Stuck, Signs { silent: LEASE, ..Signs::default() })]
-fn a_container_that_the_engine_has_no_answer_about_is_left_alone(#[case] state: JobState, #[case] signs: Signs) {
+#[case::silent(JobState::InProgress, Liveness { since_contact: LEASE, ..Liveness::default() })]
+#[case::idle(JobState::InProgress, Liveness { since_progress: STUCK_AFTER, ..Liveness::default() })]
+#[case::stuck(JobState::Stuck, Liveness { since_contact: LEASE, ..Liveness::default() })]
+fn a_container_that_the_engine_has_no_answer_about_is_left_alone(#[case] state: JobState, #[case] liveness: Liveness) {
     let hangs = job("a", state, 1);
     let mut scene = Scene::of(vec![hangs.clone()], vec![container_of(&hangs, 1, ContainerStatus::Unknown)]);
-    scene.signs.insert(hangs.id, signs);
+    scene.liveness.insert(hangs.id, liveness);
     assert_eq!(scene.actions(), []);
     scene.jobs[0].cancel_requested_at = Some(now());
     assert_eq!(
@@ -367,7 +367,7 @@ fn a_worker_that_never_calls_is_given_up_after_the_start_timeout() {
     let mut scene = Scene::of(vec![silent.clone()], vec![container_of(&silent, 1, RUNNING)]);
     assert_eq!(scene.plan().look_again_in, Some(START_TIMEOUT));
     assert_eq!(scene.actions(), []);
-    scene.signs.insert(silent.id, Signs { attempt: START_TIMEOUT, ..Signs::default() });
+    scene.liveness.insert(silent.id, Liveness { attempt_age: START_TIMEOUT, ..Liveness::default() });
     let actions = scene.actions();
     let [Action::Settle { death, .. }] = actions.as_slice() else { panic!("{actions:?}") };
     assert_eq!(death.reason, JobReason::StartTimeout);
@@ -388,34 +388,38 @@ fn the_wall_clock_ends_a_job() {
     let long = job("a", JobState::InProgress, 1);
     let mut scene = Scene::of(vec![long.clone()], vec![container_of(&long, 1, RUNNING)]);
     let almost = Duration::from_secs(3599);
-    scene.signs.insert(long.id, Signs { job: almost, ..Signs::default() });
+    scene.liveness.insert(long.id, Liveness { job_age: almost, ..Liveness::default() });
     assert_eq!(scene.plan(), Plan { actions: vec![], look_again_in: Some(Duration::from_secs(1)) });
     scene.now = now() + TimeDelta::hours(2);
     assert_eq!(scene.actions(), [], "a step of the clock ends nothing");
-    scene.signs.insert(long.id, Signs { job: Duration::from_hours(1), ..Signs::default() });
+    scene.liveness.insert(long.id, Liveness { job_age: Duration::from_hours(1), ..Liveness::default() });
     assert_eq!(scene.actions(), [Action::Expire { job: long.id }]);
 }
 
-const fn signs(silent_seconds: u64, idle_seconds: u64) -> Signs {
-    Signs {
-        silent: Duration::from_secs(silent_seconds),
-        idle: Duration::from_secs(idle_seconds),
-        attempt: Duration::from_mins(50),
-        job: Duration::from_mins(50),
+const fn liveness(silent_seconds: u64, idle_seconds: u64) -> Liveness {
+    Liveness {
+        since_contact: Duration::from_secs(silent_seconds),
+        since_progress: Duration::from_secs(idle_seconds),
+        attempt_age: Duration::from_mins(50),
+        job_age: Duration::from_mins(50),
     }
 }
 
 #[rstest]
-#[case::works(signs(0, 0), false, None)]
-#[case::thinks(signs(29, 299), false, None)]
-#[case::silent(signs(30, 0), false, Some("its worker runs but has not called for 30 s"))]
-#[case::idle(signs(3, 300), false, Some("nothing has happened for 300 s"))]
-#[case::waits_for_its_tool(signs(3, 4_000), true, None)]
-#[case::silent_at_its_tool(signs(31, 4_000), true, Some("its worker runs but has not called for 31 s"))]
-fn stuck_is_judged_by_activity_never_by_age(#[case] signs: Signs, #[case] at_tool: bool, #[case] stuck: Option<&str>) {
+#[case::works(liveness(0, 0), false, None)]
+#[case::thinks(liveness(29, 299), false, None)]
+#[case::silent(liveness(30, 0), false, Some("its worker runs but has not called for 30 s"))]
+#[case::idle(liveness(3, 300), false, Some("nothing has happened for 300 s"))]
+#[case::waits_for_its_tool(liveness(3, 4_000), true, None)]
+#[case::silent_at_its_tool(liveness(31, 4_000), true, Some("its worker runs but has not called for 31 s"))]
+fn stuck_is_judged_by_activity_never_by_age(
+    #[case] liveness: Liveness,
+    #[case] at_tool: bool,
+    #[case] stuck: Option<&str>,
+) {
     let live = job("a", JobState::InProgress, 1);
     let mut scene = Scene::of(vec![live.clone()], vec![container_of(&live, 1, RUNNING)]);
-    scene.signs.insert(live.id, signs);
+    scene.liveness.insert(live.id, liveness);
     scene.at_tools.extend(at_tool.then_some(live.id));
     let expected: Vec<Action> =
         stuck.map(|message| Action::Stick { job: live.id, message: message.to_owned() }).into_iter().collect();
@@ -423,23 +427,23 @@ fn stuck_is_judged_by_activity_never_by_age(#[case] signs: Signs, #[case] at_too
 }
 
 #[rstest]
-#[case::hears(0, Some(RUNNING), signs(1, 300), "nudge")]
-#[case::nudged_before(1, Some(RUNNING), signs(1, 300), "again")]
-#[case::deaf(0, Some(RUNNING), signs(30, 300), "again")]
-#[case::dead(0, Some(exit(1, false)), signs(1, 300), "again")]
-#[case::gone(0, None, signs(1, 300), "again")]
-#[case::the_last_repair(2, Some(RUNNING), signs(1, 300), "again")]
-#[case::repaired_enough(3, Some(RUNNING), signs(1, 300), "fail")]
-#[case::repaired_enough_and_gone(3, None, signs(1, 300), "fail")]
+#[case::hears(0, Some(RUNNING), liveness(1, 300), "nudge")]
+#[case::nudged_before(1, Some(RUNNING), liveness(1, 300), "again")]
+#[case::deaf(0, Some(RUNNING), liveness(30, 300), "again")]
+#[case::dead(0, Some(exit(1, false)), liveness(1, 300), "again")]
+#[case::gone(0, None, liveness(1, 300), "again")]
+#[case::the_last_repair(2, Some(RUNNING), liveness(1, 300), "again")]
+#[case::repaired_enough(3, Some(RUNNING), liveness(1, 300), "fail")]
+#[case::repaired_enough_and_gone(3, None, liveness(1, 300), "fail")]
 fn a_stuck_job_is_asked_then_started_again_then_given_up(
     #[case] repair_attempts: u32,
     #[case] status: Option<ContainerStatus>,
-    #[case] signs: Signs,
+    #[case] liveness: Liveness,
     #[case] expected: &str,
 ) {
     let stuck = JobRecord { repair_attempts, ..job("a", JobState::Stuck, 1) };
     let mut scene = Scene::of(vec![stuck.clone()], status.map(|s| container_of(&stuck, 1, s)).into_iter().collect());
-    scene.signs.insert(stuck.id, signs);
+    scene.liveness.insert(stuck.id, liveness);
     let actions = scene.actions();
     match (expected, actions.as_slice()) {
         ("nudge", [Action::Nudge { job }]) | ("again", [Action::StartAgain { job }]) => assert_eq!(*job, stuck.id),

@@ -1,11 +1,11 @@
-//! `POST …/complete`: the worker's report. Once; the same report again gets the same answer.
+//! `POST …/complete`: the worker's report. Idempotent: the same report again gets the same answer.
 
 use axum::{Json, extract::State};
 use protocol::{CompleteReply, CompleteReport, ErrorCode, JobReason, JobState, ReportedOutcome};
 
 use super::{
     WorkerApi,
-    caller::{Known, ended, fenced},
+    caller::{Caller, TokenHolder, ended, fenced},
 };
 use crate::{
     domain::job::JobRecord,
@@ -15,32 +15,31 @@ use crate::{
 
 pub(super) async fn complete(
     State(api): State<WorkerApi>,
-    known: Known,
+    holder: TokenHolder,
     WorkerJson(report): WorkerJson<CompleteReport>,
 ) -> Result<Json<CompleteReply>, ApiError> {
-    if known.attempt < known.job.attempt {
-        return Err(fenced());
-    }
-    if !known.current {
-        // The answer to an earlier report was lost on its way; the report was not.
-        return if known.attempt == known.job.attempt && is_told(&known.job, &report) {
-            Ok(Json(CompleteReply { accepted: true }))
-        } else {
-            Err(ended())
-        };
-    }
+    let Caller { job, attempt } = match holder {
+        TokenHolder::Live(caller) => caller,
+        TokenHolder::Ended { job, attempt } if attempt < job.attempt => return Err(fenced()),
+        // The answer to an earlier report was lost; the report was not.
+        TokenHolder::Ended { job, attempt } if attempt == job.attempt && is_recorded(&job, &report) => {
+            return Ok(Json(CompleteReply { accepted: true }));
+        }
+        TokenHolder::Ended { .. } => return Err(ended()),
+    };
+    let key = attempt.key();
     if report.outcome == ReportedOutcome::Completed
-        && known.job.cancel_requested_at.is_none()
-        && let Some(violation) = api.gauge.check_completed(&known.job).await
+        && job.cancel_requested_at.is_none()
+        && let Some(violation) = api.gauge.check_completed(&job).await
     {
         let now = api.clock.now();
         // Its container may be paused: the dispatcher removes it as it is.
         let fail = |job: JobRecord| job.fail(now, JobReason::DiskLimit, violation.message);
-        api.store.end(known.job.id, now, fail).await?;
+        api.store.end(key.job, now, fail).await?;
         api.wake.wake();
         return Err(ended());
     }
-    match api.store.complete(known.job.id, known.attempt, api.clock.now(), &report).await? {
+    match api.store.complete(key.job, key.attempt, api.clock.now(), &report).await? {
         Changed::Done(_) => {
             // The dispatcher gives the worker a moment to leave by itself, so this answer arrives.
             api.wake.wake();
@@ -53,8 +52,8 @@ pub(super) async fn complete(
     }
 }
 
-/// Whether the job ended by this very report, or by a cancel that it came too late for.
-fn is_told(job: &JobRecord, report: &CompleteReport) -> bool {
+/// Whether the job ended by this very report, or by a cancel that overtook it.
+fn is_recorded(job: &JobRecord, report: &CompleteReport) -> bool {
     let Some(result) = &job.result else { return false };
     let is_result =
         report.outcome == ReportedOutcome::Completed && result.text.as_deref() == Some(report.text.as_str());

@@ -1,4 +1,4 @@
-//! `GET /worker/{id}/job`: what is to be done.
+//! `GET /worker/{id}/job`: the job's assignment.
 
 use axum::{Json, extract::State};
 use chrono::TimeDelta;
@@ -6,20 +6,26 @@ use protocol::{EgressView, JobAssignment, Limits};
 
 use super::{
     WorkerApi,
-    caller::{Caller, fenced},
+    caller::{Caller, ended, fenced},
 };
 use crate::http::problem::ApiError;
 
-pub(super) async fn get(State(api): State<WorkerApi>, Caller { job }: Caller) -> Result<Json<JobAssignment>, ApiError> {
+pub(super) async fn get(
+    State(api): State<WorkerApi>,
+    Caller { attempt, .. }: Caller,
+) -> Result<Json<JobAssignment>, ApiError> {
+    let key = attempt.key();
+    // Its usage changes without transitions.
+    let job = api.store.job(key.job).await?.filter(|job| job.attempt == key.attempt).ok_or_else(ended)?;
     let now = api.clock.now();
     let lease_expires_at = now + TimeDelta::from_std(api.lease).unwrap_or_default();
     api.store.heartbeat(job.id, job.attempt, now, lease_expires_at).await?.ok_or_else(fenced)?;
     if job.worker_seen_at.is_none() {
-        // Nothing has happened in the attempt since it began.
+        // The attempt's first call: its last activity is its start.
         let began = job.last_activity_at.unwrap_or(now);
         api.metrics.worker_came((now - began).to_std().unwrap_or_default());
     }
-    // What an attempt did before this one counts, and what was said in it is gone on from.
+    // Earlier attempts' calls count against the limits, and their conversation is resumed.
     let limits = Limits {
         max_iterations: left(job.limits.max_iterations, job.usage.iterations),
         max_tool_calls: left(job.limits.max_tool_calls, job.usage.tool_calls),

@@ -3,22 +3,21 @@
 //! A call runs to its end and is recorded though the worker that asked has gone; it is aborted, and recorded so, at once
 //! when its job is to stop.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use protocol::{Completion, CompletionRequest, ErrorCode, EventData};
+use protocol::{CallId, Completion, CompletionRequest, ErrorCode, EventData};
 
 use super::{
     WorkerApi,
     call_body::CallBody,
+    call_id_reused,
     caller::{CallInFlight, ended},
-    check_call_id,
-    seats::{Entry, Seat},
-    under_way::{Key, reused},
+    check_call_id, flight_failed, too_many_failed_calls,
 };
 use crate::{
     auth,
-    dispatch::InFlight,
+    dispatch::{Admission, Attempt, InFlightCall, Permit, StopCause},
     domain::job::JobRecord,
     failpoint,
     http::{
@@ -26,7 +25,7 @@ use crate::{
         problem::{ApiError, Carried},
     },
     llm::{Answer, AskError, CallContext, Caller, ErrorKind, Failure},
-    store::{CallRow, CallsMade, Reserved, Store, StoreError},
+    store::{CallRow, CallsMade, Reserved, StoreError},
 };
 
 /// Calls of any end for each that may be answered, and those that every job may make besides (contract: agent, Gateway).
@@ -52,109 +51,117 @@ pub(super) async fn complete_with_tools(
 
 async fn answer(
     api: WorkerApi,
-    CallInFlight { job, in_flight }: CallInFlight,
+    CallInFlight { job, attempt, in_flight }: CallInFlight,
     body: WorkerJsonBytes<CallBody>,
 ) -> Result<Json<Completion>, Carried> {
     let WorkerJsonBytes { value: body, bytes } = body;
     check_call_id(&body.call_id)?;
-    api.failed_model_calls.check(job.id, api.clock.monotonic())?;
+    attempt.limits().failed_model_calls.check(api.clock.monotonic()).map_err(too_many_failed_calls)?;
     // A worker that asks again sends the same bytes.
     let digest = auth::digest(&bytes);
     drop(bytes);
-    let key = (job.id, job.attempt, body.call_id.clone());
+    let key = (attempt.key(), body.call_id.clone());
     let calls = api.model_calls.clone();
-    let question = Question { job, key: key.clone(), body, digest: digest.clone(), _in_flight: in_flight };
-    let answer = calls.join(key, &digest, async move { question.ask(&api).await }).await?;
+    let question = Question { job, attempt, body, digest: digest.clone(), _in_flight: in_flight };
+    let answer = calls
+        .run(key, &digest, async move { question.ask(&api).await.map(Arc::new).map_err(Carried::from) })
+        .await
+        .map_err(flight_failed)??;
     Ok(Json(Completion::clone(&answer)))
 }
 
 struct Question {
-    job: JobRecord,
-    key: Key,
+    job: Arc<JobRecord>,
+    attempt: Arc<Attempt>,
     body: CallBody,
     digest: String,
     /// The call is in flight for as long as this lives.
-    _in_flight: InFlight,
+    _in_flight: InFlightCall,
 }
 
 impl Question {
     async fn ask(self, api: &WorkerApi) -> Result<Completion, ApiError> {
-        let job = self.job.id;
+        let attempt = Arc::clone(&self.attempt);
         let answer = self.ask_once(api).await;
         if answer.is_err() {
-            api.failed_model_calls.count(job, api.clock.monotonic());
+            // Calls that were admitted together may find the bucket empty: the next one waits.
+            let _ = attempt.limits().failed_model_calls.take(1, api.clock.monotonic());
         }
         answer
     }
 
     /// Looks for the recorded answer; else asks, records, and only then lets the answer be used.
     async fn ask_once(self, api: &WorkerApi) -> Result<Completion, ApiError> {
-        let Self { job, key, body, digest, _in_flight } = self;
+        let Self { job, attempt, body, digest, _in_flight } = self;
+        let key = (attempt.key(), body.call_id.clone());
         let mut made = CallsMade::default();
         let look = async {
-            let (known, calls) = api.store.model_calls_made(key.0, key.1, &key.2).await?;
+            let (known, calls) = api.store.model_calls_made(job.id, job.attempt, &key.1).await?;
             made = calls;
             // One that failed may be made again.
             let known = known.filter(|known| known.answer.is_some() || !known.asked(&digest));
             Ok::<_, StoreError>((known, calls_left(&job, calls)))
         };
-        let entry = api.model_seats.enter(key.0, look).await?;
-        if let Entry::Known(known) = entry {
+        let admission = attempt.limits().admit_model_call(look).await?;
+        if let Admission::Recorded(known) = admission {
             let same = known.asked(&digest);
-            return known.answer.filter(|_| same).ok_or_else(reused);
+            return known.answer.filter(|_| same).ok_or_else(call_id_reused);
         }
-        if job.cancel_requested_at.is_some() {
-            return Err(cancelled());
+        if let Some(cause) = attempt.stop_cause() {
+            return Err(stopped(cause));
         }
-        let Entry::Free(seat) = entry else { return Err(limit_reached(&job, made)) };
+        let Admission::Granted(permit) = admission else { return Err(limit_reached(&job, made)) };
         let caller = Caller { job: job.id, user: &job.user_id };
         let context = CallContext { caller, job_title: Some(&job.title), model: Some(&job.model) };
         // What no provider would be asked for reserves nothing.
         if let Some(failure) = api.gateway.refusal(&context) {
-            return Err(refusal(api, &job, failure).await?);
+            return Err(refusal(&attempt, failure));
         }
         let slot = tokio::select! {
             biased;
-            slot = seat.in_flight() => slot,
-            () = unwanted(&api.store, &job) => return Err(stopped(is_to_stop(&api.store, &job).await?)),
+            cause = attempt.stopped() => return Err(stopped(cause)),
+            slot = permit.in_flight() => slot,
         };
         let mut request = body.into_request(|| api.tools.offered(job.tools.as_deref()));
         let reserved = reserve(api, &job, &request).await?;
         request.max_tokens = Some(reserved.amount.max_output_tokens);
-        let asked = api.gateway.ask(&request, &context, unwanted(&api.store, &job)).await;
+        let stop = async {
+            attempt.stopped().await;
+        };
+        let asked = api.gateway.ask(&request, &context, stop).await;
         drop((slot, request));
         match asked {
             Err(AskError { failure, reached_provider: false, .. }) => {
                 let (store, user, reserved) = (&api.store, &job.user_id, &reserved);
-                api.written(job.id, move || store.release(job.id, user, reserved)).await?;
-                Err(refusal(api, &job, failure).await?)
+                api.record_outcome(job.id, || store.release(job.id, user, reserved)).await?;
+                Err(refusal(&attempt, failure))
             }
-            asked => Call { job: &job, key, digest, reserved, seat }.record(api, asked).await,
+            asked => Call { attempt: &attempt, id: key.1, digest, reserved, permit }.record(api, asked).await,
         }
     }
 }
 
 /// A call that a provider was asked to answer.
 struct Call<'a> {
-    job: &'a JobRecord,
-    key: Key,
+    attempt: &'a Attempt,
+    id: CallId,
     digest: String,
     reserved: Reserved,
-    seat: Seat,
+    permit: Permit,
 }
 
 impl Call<'_> {
     /// Writes down what it came to, and only then gives the answer.
     async fn record(self, api: &WorkerApi, asked: Result<Answer, AskError>) -> Result<Completion, ApiError> {
-        let Self { job, key, digest, reserved, seat } = self;
+        let Self { attempt, id, digest, reserved, permit } = self;
         let (cost, answer, result) = match asked {
             Ok(answer) => (answer.cost, Ok(answer.completion.clone()), Ok(answer.completion)),
             Err(AskError { failure, cost, .. }) => (cost, Err(failure.to_string()), Err(failure)),
         };
         let row = CallRow {
-            job: key.0,
-            attempt: key.1,
-            call_id: key.2,
+            job: attempt.key().job,
+            attempt: attempt.key().attempt,
+            call_id: id,
             request_digest: digest,
             at: api.clock.now(),
             provider: cost.provider,
@@ -167,11 +174,11 @@ impl Call<'_> {
         };
         failpoint::reach("llm.after_answer");
         let (store, record) = (&api.store, &row);
-        let record = api.written(job.id, move || store.record_model_call(record));
-        let notice = seat.leave(record).await?;
+        let record = api.record_outcome(attempt.key().job, move || store.record_model_call(record));
+        let notice = permit.complete(record).await?;
         match result {
             Ok(completion) => Ok(Completion { notice, ..completion }),
-            Err(failure) => Err(refusal(api, job, failure).await?),
+            Err(failure) => Err(refusal(attempt, failure)),
         }
     }
 }
@@ -219,54 +226,16 @@ async fn reserve(api: &WorkerApi, job: &JobRecord, request: &CompletionRequest) 
     })
 }
 
-/// What becomes of a job's call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
-    Yes,
-    /// The job is to stop.
-    Cancelled,
-    /// The attempt is over.
-    Ended,
-}
-
-/// The job was read a moment ago: what happened to it since then is looked for only in calls that take a while.
-const FIRST_LOOK: Duration = Duration::from_millis(50);
-
-/// Returns once nobody waits for the answers of this attempt any more.
-async fn unwanted(store: &Store, job: &JobRecord) {
-    let mut bell = store.feed().follow(job.id);
-    tokio::select! {
-        () = bell.changed() => {}
-        () = tokio::time::sleep(FIRST_LOOK) => {}
-    }
-    loop {
-        match is_to_stop(store, job).await {
-            // A store that is not well is heard of when the call is recorded.
-            Ok(Wanted::Yes) | Err(_) => bell.changed().await,
-            Ok(Wanted::Cancelled | Wanted::Ended) => return,
-        }
+/// What a worker is told whose call nobody waits for.
+fn stopped(cause: StopCause) -> ApiError {
+    match cause {
+        StopCause::Cancelled => ApiError::new(ErrorCode::JobCancelled, "the job is being cancelled; stop and report"),
+        StopCause::Ended => ended(),
     }
 }
 
-async fn is_to_stop(store: &Store, job: &JobRecord) -> Result<Wanted, StoreError> {
-    Ok(match store.is_to_stop(job.id, job.attempt).await? {
-        Some(true) => Wanted::Cancelled,
-        Some(false) => Wanted::Yes,
-        None => Wanted::Ended,
-    })
-}
-
-fn cancelled() -> ApiError {
-    ApiError::new(ErrorCode::JobCancelled, "the job is to stop; report what there is")
-}
-
-/// What an attempt hears whose call nobody waits for.
-fn stopped(wanted: Wanted) -> ApiError {
-    if wanted == Wanted::Cancelled { cancelled() } else { ended() }
-}
-
-async fn refusal(api: &WorkerApi, job: &JobRecord, failure: Failure) -> Result<ApiError, StoreError> {
-    Ok(match failure {
+fn refusal(attempt: &Attempt, failure: Failure) -> ApiError {
+    match failure {
         Failure::RateLimited { kind, retry_after, origin, message } => {
             // The code says already that it is a rate limit.
             let detail = if kind == ErrorKind::RateLimited { message } else { format!("{kind}: {message}") };
@@ -276,9 +245,9 @@ async fn refusal(api: &WorkerApi, job: &JobRecord, failure: Failure) -> Result<A
                 None => error,
             }
         }
-        Failure::Failed { kind: ErrorKind::Aborted, .. } => stopped(is_to_stop(&api.store, job).await?),
+        Failure::Failed { kind: ErrorKind::Aborted, .. } => stopped(attempt.stop_cause().unwrap_or(StopCause::Ended)),
         failed @ Failure::Failed { .. } => ApiError::new(ErrorCode::LlmError, failed.to_string()),
-    })
+    }
 }
 
 #[cfg(test)]

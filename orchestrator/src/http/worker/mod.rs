@@ -3,18 +3,13 @@
 mod call_body;
 mod caller;
 mod complete;
-mod event_quota;
 mod events;
-mod failures;
 mod job;
 mod llm;
-mod pace;
-mod polls;
 mod prompt;
-mod seats;
+mod single_flight;
 mod status;
 mod tools;
-mod under_way;
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,18 +18,17 @@ use axum::{
     extract::DefaultBodyLimit,
     routing::{get, post},
 };
-use protocol::{CallId, Completion, JobId, JobState, ToolCallReply};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use protocol::{CallId, Completion, ErrorCode, JobId, JobState, RateLimitOrigin, ToolCallReply};
+use tokio_util::sync::CancellationToken;
 
-use self::{
-    event_quota::EventQuota, failures::FailureLimiter, pace::Pace, polls::Polls, seats::Seats, under_way::UnderWay,
-};
+use self::single_flight::FlightError;
+pub use self::single_flight::SingleFlight;
 use crate::{
     auth::WorkerTokens,
     clock::Clock,
-    dispatch::{DiskGauge, Pulse, TokenFiles, Wake},
+    dispatch::{Attempt, AttemptKey, AttemptRegistry, DiskGauge, TokenFiles, Wake},
     domain::{budget::DayLimits, job::JobRecord},
-    http::problem::ApiError,
+    http::problem::{ApiError, Carried},
     llm::Gateway,
     store::{Store, StoreError},
     telemetry::metrics::Metrics,
@@ -46,121 +40,70 @@ const MAX_MODEL_BODY_BYTES: usize = 32 * 1024 * 1024;
 /// Bodies of everything else.
 pub const MAX_BODY_BYTES: usize = 1024 * 1024;
 
-/// Between tries to write down what a call came to, growing from the first to the longest.
-const FIRST_REST: Duration = Duration::from_millis(200);
-const LONGEST_REST: Duration = Duration::from_secs(10);
+/// Backoff between tries to record a call.
+const MIN_BACKOFF: Duration = Duration::from_millis(200);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
+
+/// Names a call: one attempt's, by its id.
+pub type CallKey = (AttemptKey, CallId);
+
+/// The result of a call, for everybody who waits for it.
+pub type CallResult<T> = Result<Arc<T>, Carried>;
 
 /// What the worker's endpoints need.
 #[derive(Clone)]
 pub struct WorkerApi {
-    pub(crate) store: Store,
-    pub(crate) auth: WorkerTokens,
-    pub(crate) clock: Clock,
-    pub(crate) wake: Wake,
-    pub(crate) gateway: Arc<Gateway>,
-    pub(crate) tools: Arc<BuiltinTools>,
-    pub(crate) pulse: Pulse,
-    pub(crate) day_limits: DayLimits,
-    pub(crate) metrics: Metrics,
-    pub(crate) gauge: DiskGauge,
-    pub(crate) lease: Duration,
-    pub(crate) outage_patience: Duration,
-    pub(crate) drain: CancellationToken,
-    model_calls: Arc<UnderWay<Completion>>,
-    tool_calls: Arc<UnderWay<ToolCallReply>>,
-    model_seats: Arc<Seats>,
-    tool_seats: Arc<Seats>,
-    failed_model_calls: Arc<FailureLimiter>,
-    failed_tool_calls: Arc<FailureLimiter>,
-    pace: Arc<Pace>,
-    quota: Arc<EventQuota>,
-    polls: Arc<Polls>,
-    pub(crate) token_files: TokenFiles,
-}
-
-/// What [`WorkerApi`] is made of.
-pub struct WorkerApiParts {
-    /// The truth.
+    /// The store, by the control plane's connections.
     pub store: Store,
     /// Reads the workers' tokens.
     pub auth: WorkerTokens,
-    /// Time.
+    /// The live attempts.
+    pub attempts: Arc<AttemptRegistry>,
+    /// The time.
     pub clock: Clock,
-    /// The dispatcher's bell.
+    /// Wakes the dispatcher.
     pub wake: Wake,
-    /// The way to the models.
+    /// The providers.
     pub gateway: Arc<Gateway>,
     /// The orchestrator's tools.
     pub tools: Arc<BuiltinTools>,
-    /// Removes a token once its session is open.
+    /// Removes a token's file once its session is open.
     pub token_files: TokenFiles,
-    /// Who is alive.
-    pub pulse: Pulse,
-    /// What each user has for a day.
+    /// The budget of each user for a day.
     pub day_limits: DayLimits,
     /// Where a worker's first call is measured.
     pub metrics: Metrics,
-    /// Measures workspaces before a report of success is taken.
+    /// Measures workspaces before a report of success is accepted.
     pub gauge: DiskGauge,
-    /// A worker's lease.
+    /// How long a worker's lease lasts.
     pub lease: Duration,
-    /// How long a worker asks a model that does not answer.
+    /// How long a worker retries a model that does not answer.
     pub outage_patience: Duration,
-    /// Owns the calls under way: they outlive the request that asked, so that what they cost and did is recorded.
-    pub tasks: TaskTracker,
-    /// Fires when the process drains: long polls end, so that workers ask the next process.
+    /// Model calls in flight.
+    pub model_calls: Arc<SingleFlight<CallKey, CallResult<Completion>>>,
+    /// Tool calls in flight.
+    pub tool_calls: Arc<SingleFlight<CallKey, CallResult<ToolCallReply>>>,
+    /// Cancelled when the process drains: long polls end, so that workers ask the next process.
     pub drain: CancellationToken,
 }
 
 impl WorkerApi {
-    /// From its parts.
-    pub fn new(parts: WorkerApiParts) -> Self {
-        Self {
-            store: parts.store,
-            auth: parts.auth,
-            clock: parts.clock,
-            wake: parts.wake,
-            gateway: parts.gateway,
-            tools: parts.tools,
-            pulse: parts.pulse,
-            day_limits: parts.day_limits,
-            metrics: parts.metrics,
-            gauge: parts.gauge,
-            lease: parts.lease,
-            outage_patience: parts.outage_patience,
-            drain: parts.drain,
-            model_calls: UnderWay::new(parts.tasks.clone()),
-            tool_calls: UnderWay::new(parts.tasks),
-            model_seats: Arc::default(),
-            tool_seats: Arc::default(),
-            failed_model_calls: Arc::default(),
-            failed_tool_calls: Arc::default(),
-            pace: Arc::new(Pace::default()),
-            quota: Arc::default(),
-            polls: Arc::default(),
-            token_files: parts.token_files,
-        }
-    }
-}
-
-impl WorkerApi {
-    /// The attempt got somewhere; a job that was taken for stuck is not.
-    async fn got_somewhere(&self, job: &JobRecord) -> Result<(), StoreError> {
-        self.pulse.active(job.id, job.attempt);
-        if job.state == JobState::Stuck {
-            self.store.change(job.id, self.clock.now(), JobRecord::revived).await?;
+    /// Records progress of an attempt. A job that was marked stuck is in progress again.
+    async fn record_progress(&self, attempt: &Attempt) -> Result<(), StoreError> {
+        attempt.record_progress();
+        if attempt.record().state == JobState::Stuck {
+            self.store.change(attempt.key().job, self.clock.now(), JobRecord::revived).await?;
         }
         Ok(())
     }
 
-    /// A database that is busy or full for a while costs no answer that was paid for, has no call made twice, and leaves nothing
-    /// reserved: what a call came to is written down once that goes again, or the process ends. Whoever asks again meanwhile
-    /// waits for the same.
-    async fn written<T, W>(&self, job: JobId, write: impl Fn() -> W) -> Result<T, StoreError>
+    /// Writes the outcome of a call, retrying while the database is busy or full: an answer that was paid for is not lost, the
+    /// call is not made twice, and nothing stays reserved. A worker that asks again meanwhile waits for the same answer.
+    async fn record_outcome<T, W>(&self, job: JobId, write: impl Fn() -> W) -> Result<T, StoreError>
     where
         W: Future<Output = Result<T, StoreError>>,
     {
-        let mut rest = FIRST_REST;
+        let mut backoff = MIN_BACKOFF;
         loop {
             let error = match write().await {
                 Ok(done) => return Ok(done),
@@ -169,17 +112,17 @@ impl WorkerApi {
             if self.drain.is_cancelled() || !error.may_pass() {
                 return Err(error);
             }
-            tracing::warn!(job.id = %job, error = &error as &dyn std::error::Error, "a call is not written down yet");
+            tracing::warn!(job.id = %job, error = &error as &dyn std::error::Error, "recording a call failed; retrying");
             drop(error);
             tokio::select! {
-                () = tokio::time::sleep(rest) => rest = (rest * 2).min(LONGEST_REST),
+                () = tokio::time::sleep(backoff) => backoff = (backoff * 2).min(MAX_BACKOFF),
                 () = self.drain.cancelled() => {}
             }
         }
     }
 }
 
-/// The routes. Requests carry a `SocketJob` extension that says whose socket they came through.
+/// The routes. Requests carry the `Arc<Attempt>` of the socket that they came through.
 pub fn router(api: WorkerApi) -> Router {
     let model = Router::new()
         .route("/worker/{job_id}/llm/complete", post(llm::complete))
@@ -199,7 +142,7 @@ pub fn router(api: WorkerApi) -> Router {
     model.merge(rest).with_state(api)
 }
 
-/// A call id is a name, not a text.
+/// Length of a call id; the worker's have 36 bytes, providers' up to 64.
 const MAX_CALL_ID_BYTES: usize = 200;
 
 fn check_call_id(call_id: &CallId) -> Result<(), ApiError> {
@@ -207,6 +150,26 @@ fn check_call_id(call_id: &CallId) -> Result<(), ApiError> {
         return Ok(());
     }
     Err(ApiError::field("call_id", format!("must be 1 to {MAX_CALL_ID_BYTES} bytes")))
+}
+
+/// The call id is that of another call.
+fn call_id_reused() -> ApiError {
+    ApiError::new(ErrorCode::CallIdReused, "call_id was used for another request; use a new one")
+}
+
+/// A call without a result.
+fn flight_failed(error: FlightError) -> ApiError {
+    match error {
+        FlightError::IdReused => call_id_reused(),
+        FlightError::Abandoned => ApiError::internal(error),
+    }
+}
+
+/// Refuses a call while too many others of the job have just failed.
+fn too_many_failed_calls(wait: Duration) -> ApiError {
+    ApiError::new(ErrorCode::RateLimited, "too many calls of this job have failed; wait before the next one")
+        .with_reason(RateLimitOrigin::Local.as_str())
+        .with_retry_after(wait)
 }
 
 async fn health() -> axum::Json<serde_json::Value> {

@@ -1,4 +1,4 @@
-//! `GET …/prompt`: the next follow-up prompt, waited for. One poll for each job: the newest.
+//! `GET …/prompt`: a long poll for the next follow-up prompt. An attempt has one poll: the newest.
 
 use std::time::Duration;
 
@@ -29,23 +29,26 @@ pub(super) struct Query {
 
 pub(super) async fn next(
     State(api): State<WorkerApi>,
-    Caller { job }: Caller,
+    Caller { attempt, .. }: Caller,
     ApiQuery(query): ApiQuery<Query>,
 ) -> Result<Response, ApiError> {
     let until = Instant::now() + Duration::from_secs(query.wait_seconds).min(MAX_WAIT);
-    let poll = api.polls.begin(job.id);
-    let mut follower = api.store.feed().follow(job.id);
+    let mut poll = attempt.begin_poll();
+    // Before the first read, so that no prompt is missed.
+    let mut changes = attempt.subscribe();
     loop {
-        if let Some(prompt) = api.store.next_prompt(job.id, query.after, api.clock.now()).await? {
+        if let Some(prompt) = api.store.next_prompt(attempt.key().job, query.after, api.clock.now()).await? {
             return Ok(Json(prompt).into_response());
         }
-        let open = api.store.job(job.id).await?.is_some_and(|now| now.token_hash == job.token_hash);
-        let changed = tokio::select! {
-            changed = timeout_at(until, follower.changed()) => changed.is_ok(),
-            () = api.drain.cancelled() => false,
-            () = poll.overtaken() => false,
-        };
-        if !open || !changed {
+        // A worker that has reported holds a void token.
+        let is_open = attempt.is_live() && attempt.record().token_hash.is_some();
+        let has_changed = is_open
+            && tokio::select! {
+                woken = timeout_at(until, changes.changed()) => woken.is_ok(),
+                () = api.drain.cancelled() => false,
+                () = poll.superseded() => false,
+            };
+        if !has_changed {
             return Ok(StatusCode::NO_CONTENT.into_response());
         }
     }

@@ -10,27 +10,29 @@ use super::{
 };
 use crate::http::{extract::WorkerJson, problem::ApiError};
 
-/// Kept of what a worker says of itself.
+/// Stored of a worker's status message.
 const MAX_MESSAGE_BYTES: usize = 4 * 1024;
 
 pub(super) async fn beat(
     State(api): State<WorkerApi>,
-    Caller { job }: Caller,
+    Caller { attempt, .. }: Caller,
     WorkerJson(report): WorkerJson<StatusReport>,
 ) -> Result<Json<StatusReply>, ApiError> {
+    let key = attempt.key();
     let now = api.clock.now();
     let lease_expires_at = now + TimeDelta::from_std(api.lease).unwrap_or_default();
-    let cancel = api.store.heartbeat(job.id, job.attempt, now, lease_expires_at).await?.ok_or_else(fenced)?;
-    if api.pulse.iteration(job.id, job.attempt, report.iteration) {
-        api.got_somewhere(&job).await?;
+    let cancel = api.store.heartbeat(key.job, key.attempt, now, lease_expires_at).await?.ok_or_else(fenced)?;
+    if attempt.record_iteration(report.iteration) {
+        api.record_progress(&attempt).await?;
     }
     if let Some(mut message) = report.message.filter(|message| !message.is_empty()) {
         message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
-        api.pace.take(job.id, (1, message.len()), api.clock.monotonic()).map_err(|wait| {
-            ApiError::new(ErrorCode::RateLimited, "too many events; beat without a message").with_retry_after(wait)
+        attempt.limits().take_events(1, message.len(), api.clock.monotonic()).map_err(|wait| {
+            ApiError::new(ErrorCode::RateLimited, "too many events; send the heartbeat without a message")
+                .with_retry_after(wait)
         })?;
-        let told = EventData::Status { message, iteration: report.iteration };
-        api.store.tell(job.id, job.attempt, now, told).await?;
+        let status = EventData::Status { message, iteration: report.iteration };
+        api.store.tell(key.job, key.attempt, now, status).await?;
     }
     Ok(Json(StatusReply { cancel, lease_expires_at }))
 }

@@ -2,6 +2,8 @@
 //!
 //! Owns how much of a call is read and kept. Never judges a call: permission, rate and policy are the executor's.
 
+use std::sync::Arc;
+
 use axum::{Json, extract::State};
 use protocol::{CallId, ErrorCode, RateLimitOrigin, ToolCallReply, ToolErrorKind, ToolFailure, ToolList};
 use serde::Deserialize;
@@ -9,14 +11,13 @@ use serde_json::{Value, json, value::RawValue};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    WorkerApi,
+    WorkerApi, call_id_reused,
     caller::{CallInFlight, Caller},
-    check_call_id,
-    seats::Entry,
-    under_way::reused,
+    check_call_id, flight_failed, too_many_failed_calls,
 };
 use crate::{
     auth,
+    dispatch::{Admission, Attempt},
     domain::job::JobRecord,
     http::{
         extract::{ApiPath, WorkerJson},
@@ -47,52 +48,53 @@ struct ToolCall {
     digest: String,
 }
 
-pub(super) async fn list(State(api): State<WorkerApi>, Caller { job }: Caller) -> Json<ToolList> {
+pub(super) async fn list(State(api): State<WorkerApi>, Caller { job, .. }: Caller) -> Json<ToolList> {
     Json(ToolList { tools: api.tools.offered(job.tools.as_deref()) })
 }
 
 pub(super) async fn call(
     State(api): State<WorkerApi>,
-    CallInFlight { job, in_flight }: CallInFlight,
+    CallInFlight { job, attempt, in_flight }: CallInFlight,
     ApiPath((_, tool)): ApiPath<(String, String)>,
     WorkerJson(ToolCallBody { call_id, arguments }): WorkerJson<ToolCallBody>,
 ) -> Result<Json<ToolCallReply>, Carried> {
     check_call_id(&call_id)?;
     let now = api.clock.monotonic();
-    api.failed_tool_calls.check(job.id, now)?;
-    api.pace.take(job.id, (1, arguments.get().len()), now).map_err(|wait| {
+    attempt.limits().failed_tool_calls.check(now).map_err(too_many_failed_calls)?;
+    attempt.limits().take_events(1, arguments.get().len(), now).map_err(|wait| {
         let error = ApiError::new(ErrorCode::RateLimited, "too many tool calls; make this one again later");
         error.with_reason(RateLimitOrigin::Local.as_str()).with_retry_after(wait)
     })?;
     // A worker that calls again sends the same bytes.
     let digest = auth::digest(&[tool.as_bytes(), b"\0", arguments.get().as_bytes()].concat());
-    let key = (job.id, job.attempt, call_id.clone());
+    let key = (attempt.key(), call_id.clone());
     let (calls, question) = (api.tool_calls.clone(), digest.clone());
     let call = ToolCall { call_id, tool, arguments, digest };
     let once = async move {
         let _in_flight = in_flight;
-        let reply = once(&api, &job, call).await;
+        let reply = once(&api, &job, &attempt, call).await;
         if reply.as_ref().map_or(true, is_refused) {
-            api.failed_tool_calls.count(job.id, api.clock.monotonic());
+            // Calls that were admitted together may find the bucket empty: the next one waits.
+            let _ = attempt.limits().failed_tool_calls.take(1, api.clock.monotonic());
         }
-        reply
+        reply.map(Arc::new).map_err(Carried::from)
     };
-    let reply = calls.join(key, &question, once).await?;
+    let reply = calls.run(key, &question, once).await.map_err(flight_failed)??;
     Ok(Json(ToolCallReply::clone(&reply)))
 }
 
 /// Looks for the recorded reply; else calls, records, and only then answers.
-async fn once(api: &WorkerApi, job: &JobRecord, call: ToolCall) -> Result<ToolCallReply, ApiError> {
+async fn once(api: &WorkerApi, job: &JobRecord, attempt: &Attempt, call: ToolCall) -> Result<ToolCallReply, ApiError> {
     // The loop keeps this limit too; a worker that is not our loop does not get past it here.
     let limit = job.limits.max_tool_calls;
     let look = async {
         let (known, made) = api.store.tool_calls_made(job.id, job.attempt, &call.call_id).await?;
         Ok::<_, crate::store::StoreError>((known, u64::from(limit).saturating_sub(made)))
     };
-    let seat = match api.tool_seats.enter(job.id, look).await? {
-        Entry::Known(known) => return replayed(known, &call),
-        Entry::Full => return Ok(limit_reached(limit)),
-        Entry::Free(seat) => seat,
+    let permit = match attempt.limits().admit_tool_call(look).await? {
+        Admission::Recorded(known) => return replayed(known, &call),
+        Admission::LimitReached => return Ok(limit_reached(limit)),
+        Admission::Granted(permit) => permit,
     };
     let (reply, input, output) = match readable(&call.arguments) {
         Ok(arguments) => {
@@ -121,12 +123,12 @@ async fn once(api: &WorkerApi, job: &JobRecord, call: ToolCall) -> Result<ToolCa
         reply: &reply,
     };
     let (store, record) = (&api.store, &row);
-    seat.leave(api.written(job.id, move || store.record_tool_call(record))).await?;
+    permit.complete(api.record_outcome(job.id, move || store.record_tool_call(record))).await?;
     Ok(reply)
 }
 
 fn replayed(known: KnownAction, call: &ToolCall) -> Result<ToolCallReply, ApiError> {
-    if known.asked(&call.tool, &call.digest) { Ok(known.reply) } else { Err(reused()) }
+    if known.asked(&call.tool, &call.digest) { Ok(known.reply) } else { Err(call_id_reused()) }
 }
 
 /// The arguments as a value, unless they are too large or too deep.

@@ -1,34 +1,27 @@
-//! The per-container Unix sockets: one folder with `worker.sock` and `token` per live container, and the tasks that
-//! serve them.
+//! The Unix sockets of workers: one run folder with `worker.sock` and `token` per live container, and the tasks that serve
+//! them.
 //!
-//! Never removes a folder whose container may still be mounted on it: that is the dispatcher's decision. Never knows what is
-//! spoken on a socket.
+//! Never removes a folder that a container may still have mounted: that is the dispatcher's decision. Never knows the protocol
+//! of a socket.
 
 use std::{
-    collections::{HashMap, HashSet},
     fs, io,
     os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use futures_util::future::BoxFuture;
-use protocol::{ContainerName, JobId};
+use protocol::ContainerName;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::net::{UnixListener, UnixSocket};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// Which job a socket belongs to: put on every request that comes through it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SocketJob {
-    /// The job.
-    pub job: JobId,
-    /// The attempt.
-    pub attempt: u32,
-}
+use super::{Attempt, AttemptRegistry};
 
-/// Serves a job's socket until the token is cancelled and what had been asked by then is answered.
-pub type ServeSocket = Arc<dyn Fn(UnixListener, SocketJob, CancellationToken) -> BoxFuture<'static, ()> + Send + Sync>;
+/// Serves an attempt's socket until the token is cancelled and what had been asked by then is answered.
+pub type ServeSocket =
+    Arc<dyn Fn(UnixListener, Arc<Attempt>, CancellationToken) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// Connections that wait to be accepted (contract: sandbox, Worker API).
 const BACKLOG: u32 = 64;
@@ -54,20 +47,20 @@ impl TokenFiles {
     }
 }
 
-/// The sockets of this process.
-pub struct Sockets {
+/// The listeners of this process. Which are served is kept with their attempts.
+pub struct WorkerListeners {
     run_dir: PathBuf,
     token_files: TokenFiles,
     serve_socket: ServeSocket,
-    serving: Mutex<HashMap<String, CancellationToken>>,
+    attempts: Arc<AttemptRegistry>,
     tasks: TaskTracker,
 }
 
-impl Sockets {
-    /// In `run_dir`, each served by `serve_socket`.
-    pub fn new(run_dir: PathBuf, serve_socket: ServeSocket) -> Self {
+impl WorkerListeners {
+    /// Sockets in `run_dir`, each served by `serve_socket`.
+    pub fn new(run_dir: PathBuf, serve_socket: ServeSocket, attempts: Arc<AttemptRegistry>) -> Self {
         let token_files = TokenFiles::new(run_dir.clone());
-        Self { run_dir, token_files, serve_socket, serving: Mutex::new(HashMap::new()), tasks: TaskTracker::new() }
+        Self { run_dir, token_files, serve_socket, attempts, tasks: TaskTracker::new() }
     }
 
     /// The token files in its folders.
@@ -80,8 +73,8 @@ impl Sockets {
         self.run_dir.join(container)
     }
 
-    /// Makes the folder with its token and serves the socket. What is mounted is what may be read: no chown is needed.
-    pub fn open(&self, container: &str, job: SocketJob, token: &SecretString) -> io::Result<()> {
+    /// Creates the folder with its token and serves the socket. What is mounted is what may be read: no chown is needed.
+    pub fn open(&self, container: &str, attempt: Arc<Attempt>, token: &SecretString) -> io::Result<()> {
         let folder = self.folder(container);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.run_dir)?;
         fs::DirBuilder::new().recursive(true).mode(0o755).create(&folder)?;
@@ -92,39 +85,29 @@ impl Sockets {
         fs::write(&fresh, token.expose_secret())?;
         fs::set_permissions(&fresh, fs::Permissions::from_mode(0o444))?;
         fs::rename(&fresh, &file)?;
-        self.serve(container, job)
+        self.serve(container, attempt)
     }
 
-    /// Serves the socket in a folder that exists: after a restart only `worker.sock` in it is made anew.
-    pub fn serve(&self, container: &str, job: SocketJob) -> io::Result<()> {
+    /// Serves the socket in a folder that exists: after a restart only `worker.sock` in it is replaced.
+    pub fn serve(&self, container: &str, attempt: Arc<Attempt>) -> io::Result<()> {
         let path = self.folder(container).join("worker.sock");
         let listener = bind(&path)?;
         let stop = CancellationToken::new();
-        let old = self.lock().insert(container.to_owned(), stop.clone());
-        if let Some(old) = old {
-            old.cancel();
-        }
-        self.tasks.spawn((self.serve_socket)(listener, job, stop));
+        attempt.set_listener(container.to_owned(), stop.clone());
+        self.tasks.spawn((self.serve_socket)(listener, attempt, stop));
         Ok(())
-    }
-
-    /// Containers whose socket is served.
-    pub fn served(&self) -> HashSet<String> {
-        self.lock().keys().cloned().collect()
     }
 
     /// Stops serving and removes the folder: the container is gone.
     pub fn close(&self, container: &str) -> io::Result<()> {
-        if let Some(stop) = self.lock().remove(container) {
-            stop.cancel();
-        }
+        self.attempts.stop_listener(container);
         match fs::remove_dir_all(self.folder(container)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// Run folders on disk. What is not a folder is not ours to judge.
+    /// Run folders on disk. Other files are left alone.
     pub fn folders(&self) -> io::Result<Vec<String>> {
         let entries = match fs::read_dir(&self.run_dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
@@ -145,15 +128,9 @@ impl Sockets {
 
     /// Stops serving everything and waits for what is being answered. Folders stay: workers may live on.
     pub async fn stop(&self) {
-        for (_, stop) in self.lock().drain() {
-            stop.cancel();
-        }
+        self.attempts.stop_listeners();
         self.tasks.close();
         self.tasks.wait().await;
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, CancellationToken>> {
-        self.serving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

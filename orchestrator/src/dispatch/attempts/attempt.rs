@@ -1,0 +1,290 @@
+//! One attempt of a job while its worker may call: what is known of it in memory.
+//!
+//! Owns a copy of the job's record as the last committed transition left it. Nothing is written by this copy: every write is
+//! fenced in the database by attempt and state.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use protocol::{JobId, JobState};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    activity::{Activity, JobClock, Liveness},
+    job_limits::JobLimits,
+    long_poll::{LongPoll, Poll},
+};
+use crate::{
+    clock::Clock,
+    dispatch::Violation,
+    domain::job::{JobRecord, WorkerSession},
+};
+
+/// Names one attempt of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttemptKey {
+    /// The job.
+    pub job: JobId,
+    /// Its attempt, from 1.
+    pub attempt: u32,
+}
+
+/// Why an attempt's worker is to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopCause {
+    /// The job is being cancelled.
+    Cancelled,
+    /// The attempt is over.
+    Ended,
+}
+
+/// One attempt.
+#[derive(Debug)]
+pub struct Attempt {
+    key: AttemptKey,
+    clock: Clock,
+    /// As of the last transition that was committed.
+    record: watch::Sender<Arc<JobRecord>>,
+    /// Signalled when a prompt was stored.
+    prompts: watch::Sender<()>,
+    long_poll: LongPoll,
+    limits: Arc<JobLimits>,
+    state: Mutex<AttemptState>,
+}
+
+/// What changes without a transition.
+#[derive(Debug)]
+struct AttemptState {
+    activity: Activity,
+    session: WorkerSession,
+    session_rejected: bool,
+    listener: Option<Listener>,
+    over_quota: Option<Violation>,
+}
+
+/// The listener that serves the attempt's socket.
+#[derive(Debug)]
+struct Listener {
+    container: String,
+    stop: CancellationToken,
+}
+
+impl Attempt {
+    /// The attempt that `record` is at. `limits` are those of an earlier attempt of the job, if one is known.
+    pub(super) fn new(record: &JobRecord, clock: &Clock, limits: Option<Arc<JobLimits>>) -> Self {
+        let now = clock.monotonic();
+        let limits =
+            limits.unwrap_or_else(|| Arc::new(JobLimits::new(JobClock::new(record.started_at, clock.now(), now), now)));
+        Self {
+            key: AttemptKey { job: record.id, attempt: record.attempt },
+            clock: clock.clone(),
+            record: watch::Sender::new(Arc::new(record.clone())),
+            prompts: watch::Sender::new(()),
+            long_poll: LongPoll::default(),
+            limits,
+            state: Mutex::new(AttemptState {
+                activity: Activity::new(now),
+                session: record.session.clone(),
+                session_rejected: record.session_rejected,
+                listener: None,
+                over_quota: None,
+            }),
+        }
+    }
+
+    /// Which attempt of which job.
+    pub fn key(&self) -> AttemptKey {
+        self.key
+    }
+
+    /// The job as the last committed transition left it. Its usage is older than that of the database.
+    pub fn record(&self) -> Arc<JobRecord> {
+        Arc::clone(&self.record.borrow())
+    }
+
+    /// Takes over a committed record, unless a newer one is known.
+    pub(super) fn update(&self, record: &JobRecord) {
+        self.record.send_if_modified(|known| {
+            let is_newer = record.rev > known.rev;
+            if is_newer {
+                *known = Arc::new(record.clone());
+            }
+            is_newer
+        });
+    }
+
+    /// Whether its worker may call.
+    pub fn is_live(&self) -> bool {
+        self.stop_cause() != Some(StopCause::Ended)
+    }
+
+    /// Why its worker is to stop, if it is.
+    pub fn stop_cause(&self) -> Option<StopCause> {
+        stop_cause(self.key, &self.record.borrow())
+    }
+
+    /// Returns once its worker is to stop.
+    pub async fn stopped(&self) -> StopCause {
+        let mut records = self.record.subscribe();
+        loop {
+            let cause = stop_cause(self.key, &records.borrow_and_update());
+            if let Some(cause) = cause {
+                return cause;
+            }
+            // The sender lives in `self`, so this cannot fail.
+            let _ = records.changed().await;
+        }
+    }
+
+    /// Whether a token with this SHA-256 is the attempt's and valid.
+    pub fn accepts_token(&self, digest: &str) -> bool {
+        let record = self.record.borrow();
+        stop_cause(self.key, &record) != Some(StopCause::Ended) && record.token_hash.as_deref() == Some(digest)
+    }
+
+    /// What a call must bring beside the token.
+    pub fn session(&self) -> WorkerSession {
+        self.lock().session.clone()
+    }
+
+    /// The session as the database has it now.
+    pub fn set_session(&self, session: WorkerSession) {
+        self.lock().session = session;
+    }
+
+    /// Whether a call without the attempt's session was recorded.
+    pub fn is_session_rejection_recorded(&self) -> bool {
+        self.lock().session_rejected
+    }
+
+    /// A call without the attempt's session was recorded.
+    pub fn session_rejection_recorded(&self) {
+        self.lock().session_rejected = true;
+    }
+
+    /// The limits of its job.
+    pub fn limits(&self) -> &Arc<JobLimits> {
+        &self.limits
+    }
+
+    /// Its worker called.
+    pub fn record_contact(&self) {
+        let now = self.clock.monotonic();
+        self.lock().activity.record_contact(now);
+    }
+
+    /// It made progress.
+    pub fn record_progress(&self) {
+        let now = self.clock.monotonic();
+        self.lock().activity.record_progress(now);
+    }
+
+    /// Records a heartbeat, which is progress only when it reports a new iteration. Returns whether it does.
+    pub fn record_iteration(&self, iteration: u32) -> bool {
+        let now = self.clock.monotonic();
+        self.lock().activity.record_iteration(iteration, now)
+    }
+
+    /// Counts a model or tool call as in flight for as long as the guard lives.
+    pub fn start_call(self: &Arc<Self>) -> InFlightCall {
+        self.lock().activity.call_started();
+        InFlightCall(Arc::clone(self))
+    }
+
+    pub(super) fn liveness(&self, now: Duration) -> Liveness {
+        self.lock().activity.liveness(now, self.limits.clock.age(now))
+    }
+
+    pub(super) fn began(&self) -> Duration {
+        self.lock().activity.began()
+    }
+
+    /// Begins a long poll, which supersedes the one before it.
+    pub fn begin_poll(&self) -> Poll {
+        self.long_poll.begin()
+    }
+
+    /// Signals stored prompts and transitions from now on.
+    pub fn subscribe(&self) -> Subscription {
+        let mut record = self.record.subscribe();
+        record.mark_unchanged();
+        Subscription { record, prompts: self.prompts.subscribe() }
+    }
+
+    pub(super) fn prompt_added(&self) {
+        self.prompts.send_replace(());
+    }
+
+    /// Its socket is served, until `stop` is cancelled. A listener before this one is stopped.
+    pub(in crate::dispatch) fn set_listener(&self, container: String, stop: CancellationToken) {
+        let old = self.lock().listener.replace(Listener { container, stop });
+        if let Some(old) = old {
+            old.stop.cancel();
+        }
+    }
+
+    /// Stops its listener if that serves the container.
+    pub(super) fn stop_listener(&self, container: Option<&str>) {
+        let mut state = self.lock();
+        if let Some(listener) = state.listener.take_if(|own| container.is_none_or(|name| name == own.container)) {
+            listener.stop.cancel();
+        }
+    }
+
+    /// The container whose socket is served.
+    pub(super) fn served_container(&self) -> Option<String> {
+        self.lock().listener.as_ref().map(|listener| listener.container.clone())
+    }
+
+    pub(super) fn set_over_quota(&self, violation: Violation) {
+        self.lock().over_quota = Some(violation);
+    }
+
+    pub(super) fn over_quota(&self) -> Option<Violation> {
+        self.lock().over_quota.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, AttemptState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn stop_cause(key: AttemptKey, record: &JobRecord) -> Option<StopCause> {
+    if record.attempt != key.attempt || !matches!(record.state, JobState::InProgress | JobState::Stuck) {
+        Some(StopCause::Ended)
+    } else {
+        record.cancel_requested_at.map(|_| StopCause::Cancelled)
+    }
+}
+
+/// A model or tool call in flight.
+#[derive(Debug)]
+pub struct InFlightCall(Arc<Attempt>);
+
+impl Drop for InFlightCall {
+    fn drop(&mut self) {
+        let now = self.0.clock.monotonic();
+        self.0.lock().activity.call_ended(now);
+    }
+}
+
+/// Signals what concerns an attempt's long poll.
+#[derive(Debug)]
+pub struct Subscription {
+    record: watch::Receiver<Arc<JobRecord>>,
+    prompts: watch::Receiver<()>,
+}
+
+impl Subscription {
+    /// Returns once a prompt was stored or a transition committed since the last return.
+    pub async fn changed(&mut self) {
+        // An error means that the attempt was dropped, which its caller holds.
+        tokio::select! {
+            _ = self.record.changed() => {}
+            _ = self.prompts.changed() => {}
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What the workers of one job may send and call, over all its attempts.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    activity::JobClock,
+    call_limiter::{Admission, CallLimiter},
+    quota::Quota,
+    rate_limiter::RateLimiter,
+};
+use crate::rate_limit::Rate;
+
+/// Events: a burst of several model turns with everything they print; 500 a second, which is far above what a model can
+/// cause and far below what the store can write.
+const EVENTS: Rate = Rate { burst: 5_000, per_hour: 500 * 3_600 };
+/// Their size in KiB: a burst of what 300 calls print that are cut at 100 kB; 256 a second.
+const EVENT_KIB: Rate = Rate { burst: 32 * 1024, per_hour: 256 * 3_600 };
+/// Failed calls: five a second (contract: agent, Gateway), and a burst of ten, since the calls of a reply run in parallel.
+const FAILED_CALLS: Rate = Rate { burst: 10, per_hour: 5 * 3_600 };
+
+/// The limits of one job. Attempts of the same job share them.
+#[derive(Debug)]
+pub struct JobLimits {
+    pub(super) clock: JobClock,
+    events: RateLimiter,
+    event_kib: RateLimiter,
+    /// Bytes of events in all.
+    pub event_quota: Quota,
+    /// Model calls that failed.
+    pub failed_model_calls: RateLimiter,
+    /// Tool calls that failed.
+    pub failed_tool_calls: RateLimiter,
+    model_calls: Arc<CallLimiter>,
+    tool_calls: Arc<CallLimiter>,
+}
+
+impl JobLimits {
+    pub(super) fn new(clock: JobClock, now: Duration) -> Self {
+        Self {
+            clock,
+            events: RateLimiter::new(EVENTS, now),
+            event_kib: RateLimiter::new(EVENT_KIB, now),
+            event_quota: Quota::default(),
+            failed_model_calls: RateLimiter::new(FAILED_CALLS, now),
+            failed_tool_calls: RateLimiter::new(FAILED_CALLS, now),
+            model_calls: Arc::default(),
+            tool_calls: Arc::default(),
+        }
+    }
+
+    /// Takes tokens for `events` of `bytes` in all, or returns how long to wait.
+    pub fn take_events(&self, events: usize, bytes: usize, now: Duration) -> Result<(), Duration> {
+        // What the first bucket gave when the second is empty is lost to a sender that sends too much.
+        self.events.take(events as u64, now)?;
+        self.event_kib.take(bytes.div_ceil(1024) as u64, now)
+    }
+
+    /// Admits a model call; see [`CallLimiter::admit`].
+    pub async fn admit_model_call<K, E>(
+        &self,
+        look: impl Future<Output = Result<(Option<K>, u64), E>>,
+    ) -> Result<Admission<K>, E> {
+        self.model_calls.admit(look).await
+    }
+
+    /// Admits a tool call; see [`CallLimiter::admit`].
+    pub async fn admit_tool_call<K, E>(
+        &self,
+        look: impl Future<Output = Result<(Option<K>, u64), E>>,
+    ) -> Result<Admission<K>, E> {
+        self.tool_calls.admit(look).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn five_calls_a_second_may_fail_after_a_burst_of_ten() {
+        let limiter = RateLimiter::new(FAILED_CALLS, Duration::ZERO);
+        let failing = |seconds: u64| {
+            let now = Duration::from_secs(seconds);
+            (0..1_000).take_while(|_| limiter.check(now).is_ok() && limiter.take(1, now).is_ok()).count()
+        };
+        assert_eq!((failing(0), failing(1), failing(2), failing(60)), (10, 5, 5, 10));
+        assert!(limiter.check(Duration::from_mins(1)).is_err());
+    }
+}

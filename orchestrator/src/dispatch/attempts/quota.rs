@@ -1,0 +1,104 @@
+//! How many bytes of events one job may write in all, beside the rate, so that a long flood ends too.
+//!
+//! Counted in memory; what is stored already is read from the database once. Over the quota, log-like kinds are no longer
+//! stored while the conversation and the calls are; far over it, nothing is.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use protocol::EventKind;
+
+/// Bytes of a job's events with all kinds in them: some 2,500 commands that each print the 100 kB that are kept.
+pub const MAX_EVENT_BYTES: u64 = 256 * 1024 * 1024;
+/// Bytes of a job's events in any case: the conversation and the calls may fill four times as much.
+pub const MAX_EVENT_BYTES_HARD: u64 = 4 * MAX_EVENT_BYTES;
+
+/// The bytes that one job has written; none until they were read from the database.
+#[derive(Debug, Default)]
+pub struct Quota {
+    written: Mutex<Option<u64>>,
+}
+
+/// Which events of a batch are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventAllowance {
+    /// All of them.
+    All,
+    /// All of them, and this batch is the first over the quota: the job is told.
+    ReachedNow,
+    /// Only the conversation and the calls.
+    EssentialOnly,
+    /// None.
+    None,
+}
+
+impl Quota {
+    /// Whether the bytes written before are known.
+    pub fn is_known(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    /// Sets the bytes written before, unless they are known.
+    pub fn initialize(&self, bytes: u64) {
+        self.lock().get_or_insert(bytes);
+    }
+
+    /// Counts a batch and returns what may be stored of it.
+    pub fn take(&self, bytes: u64) -> EventAllowance {
+        let mut written = self.lock();
+        let written = written.get_or_insert(0);
+        let before = *written;
+        if before.saturating_add(bytes) > MAX_EVENT_BYTES_HARD {
+            return EventAllowance::None;
+        }
+        *written += bytes;
+        match (before >= MAX_EVENT_BYTES, *written >= MAX_EVENT_BYTES) {
+            (true, _) => EventAllowance::EssentialOnly,
+            (false, true) => EventAllowance::ReachedNow,
+            (false, false) => EventAllowance::All,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<u64>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a job cannot be resumed or understood without events of this kind.
+pub fn is_essential(kind: EventKind) -> bool {
+    !matches!(kind, EventKind::Log | EventKind::Status | EventKind::Reasoning | EventKind::Egress)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_job_is_told_once_then_only_essential_events_are_stored_and_at_last_none() {
+        let quota = Quota::default();
+        assert!(!quota.is_known());
+        quota.initialize(MAX_EVENT_BYTES - 10);
+        assert!(quota.is_known());
+        assert_eq!(quota.take(9), EventAllowance::All);
+        assert_eq!(quota.take(1), EventAllowance::ReachedNow);
+        assert_eq!(quota.take(1), EventAllowance::EssentialOnly);
+        assert_eq!(quota.take(MAX_EVENT_BYTES_HARD), EventAllowance::None);
+        assert_eq!(quota.take(1), EventAllowance::EssentialOnly, "a smaller batch still fits");
+    }
+
+    #[test]
+    fn a_job_that_was_told_before_a_restart_is_not_told_again() {
+        let quota = Quota::default();
+        quota.initialize(MAX_EVENT_BYTES + 1);
+        assert_eq!(quota.take(1), EventAllowance::EssentialOnly);
+    }
+
+    #[test]
+    fn the_conversation_and_the_calls_are_essential() {
+        let kept: Vec<&str> = EventKind::ALL
+            .iter()
+            .filter(|kind| kind.from_worker() && is_essential(**kind))
+            .map(|kind| kind.as_str())
+            .collect();
+        assert_eq!(kept, ["message", "plan", "tool_use", "tool_result", "limit"]);
+    }
+}
