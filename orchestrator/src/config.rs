@@ -1,12 +1,13 @@
-//! The configuration: defaults under `gantry.toml` under `GANTRY_*` variables under flags.
+//! The configuration: flags over `GANTRY_*` variables over `gantry.toml` over defaults.
 //!
-//! Owns every setting's name, default and bounds, and is the only reader of the environment. Never opens what a setting
-//! points at (but for secrets in files). A wrong value is one line that names it.
+//! Owns every setting, each declared once with its key, default, bounds and help, and is the only reader of the environment. Does
+//! not open what a setting points at, except secrets in files. A wrong value is one line that names it.
 
 mod environment;
-mod layers;
 mod model;
+mod reader;
 mod sandbox;
+mod setting;
 mod url;
 
 use std::{
@@ -16,360 +17,366 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::rate_limit::Rate;
 use protocol::{ContainerName, InstanceId, Limits};
 use secrecy::{ExposeSecret, SecretString};
 
 pub use environment::Environment;
-use layers::Layers;
-pub use layers::{ConfigError, Setting};
 pub use model::{LlmSettings, ModelPrice, ProviderKind, ProviderSettings};
+use reader::ConfigReader;
+pub use reader::{ConfigError, EffectiveSetting};
 pub use sandbox::{SandboxMode, SandboxSettings, Transport};
+pub use setting::SettingSpec;
+use setting::{Kind, RawValue, SettingValue, choose, setting, settings};
 pub use url::mask_urls;
 
-/// HS256 wants a key as long as its hash.
-const MIN_JWT_SECRET_BYTES: usize = 32;
-/// `sun_path` holds 108 bytes with its final NUL.
-const MAX_SOCKET_PATH_BYTES: usize = 107;
-/// `gantry-job-<uuid>-<attempt>/worker.sock` with one slash before it.
-const SOCKET_TAIL_BYTES: usize = 1 + ContainerName::MAX_JOB_NAME_BYTES + "/worker.sock".len();
+use crate::rate_limit::Rate;
 
-/// Where the flags and the file come from.
+/// HS256 needs a key as long as its hash.
+const MIN_JWT_SECRET_BYTES: usize = 32;
+/// `sun_path` has room for 108 bytes including the final NUL.
+const MAX_SOCKET_PATH_BYTES: usize = 107;
+/// A slash and `gantry-job-<uuid>-<attempt>/worker.sock`.
+const SOCKET_TAIL_BYTES: usize = 1 + ContainerName::MAX_JOB_NAME_BYTES + "/worker.sock".len();
+/// Tables of the file that are values of settings.
+const TABLES: [&str; 1] = ["llm.prices"];
+
+/// Every setting. Those of `llm` exist for each failover provider, too.
+pub fn all_specs() -> impl Iterator<Item = &'static SettingSpec> {
+    let groups = [
+        Config::SPECS,
+        SandboxSettings::SPECS,
+        LIMIT_SPECS,
+        ToolRateSettings::SPECS,
+        LlmSettings::SPECS,
+        ProviderSettings::SPECS,
+        RoutineSettings::SPECS,
+        LogSettings::SPECS,
+    ];
+    groups.into_iter().flatten()
+}
+
+/// Where flags and the file come from.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
-    /// `--config`; `gantry.toml` in the working folder when left out, if it is there.
+    /// `--config`; when not given, `gantry.toml` in the working directory if it exists.
     pub file: Option<PathBuf>,
     /// Flags by the key they set.
     pub flags: BTreeMap<String, String>,
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Pretty on a terminal, JSON otherwise.
+    /// Text on a terminal, JSON otherwise.
     Auto,
-    /// For people.
+    /// Text.
     Pretty,
-    /// For machines.
+    /// JSON.
     Json,
 }
 
-/// What is logged, and how.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogSettings {
-    /// As in `RUST_LOG`.
-    pub filter: String,
-    /// How it looks.
-    pub format: LogFormat,
+impl SettingValue for LogFormat {
+    const KIND: Kind = Kind::Choice(&["auto", "pretty", "json"]);
+
+    fn parse(raw: &RawValue, _spec: &SettingSpec) -> Result<Self, String> {
+        choose(raw, &[("auto", Ok(Self::Auto)), ("pretty", Ok(Self::Pretty)), ("json", Ok(Self::Json))])
+    }
 }
 
-/// Routines' settings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RoutineSettings {
-    /// The kill switch.
-    pub cron_enabled: bool,
-    /// No routine fires more often.
-    pub min_interval_seconds: u64,
+settings! {
+    /// What is logged, and how.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct LogSettings {
+        /// Log filter, in the syntax of `RUST_LOG`.
+        pub filter: String = setting("log.filter").variable("RUST_LOG").default("info");
+        /// Format of log lines: `auto` (text on a terminal, JSON otherwise), `pretty` or `json`.
+        pub format: LogFormat = setting("log.format").default("auto");
+    }
 }
 
-/// Everything that can be set, checked.
-#[derive(Clone)]
-pub struct Config {
-    /// The public API's address.
-    pub bind: SocketAddr,
-    /// The metrics' own address.
-    pub metrics_bind: Option<SocketAddr>,
-    /// Hosts that a request may name: `host` on any port, or `host:port`.
-    pub allowed_hosts: Vec<String>,
-    /// Database, keys, and by default the two folders below.
-    pub data_dir: PathBuf,
-    /// One folder per live container; 0700.
-    pub run_dir: PathBuf,
-    /// The jobs' workspaces.
-    pub workspace_dir: PathBuf,
-    /// `sqlite://…`.
-    pub database_url: String,
-    /// Signs tokens; made once in the data folder when left out.
-    pub jwt_secret: Option<SecretString>,
-    /// Seals users' secrets; made once in the data folder when left out.
-    pub master_key: Option<SecretString>,
-    /// Names this install to the engine; made once when left out.
-    pub instance_id: Option<InstanceId>,
-    /// Where jobs run.
-    pub sandbox: SandboxSettings,
-    /// Jobs that run at once.
-    pub max_parallel_jobs: u32,
-    /// The same for one user.
-    pub max_parallel_jobs_per_user: u32,
-    /// No activity for this long is stuck.
-    pub stuck_after_seconds: u64,
-    /// Repairs before a stuck job fails.
-    pub max_repair_attempts: u32,
-    /// A heartbeat renews it.
-    pub lease_seconds: u64,
-    /// How long a worker tries to reach its orchestrator again.
-    pub worker_patience_seconds: u64,
-    /// From start to the worker's first call.
-    pub start_timeout_seconds: u64,
-    /// Containers made in advance.
-    pub pool_size: u32,
-    /// What of the network any job may be given.
-    pub egress_ceiling: Vec<String>,
-    /// The operator's highest limits; 0 for `max_tokens` and `max_cost_usd` is none.
-    pub limits_ceiling: Limits,
-    /// What each user has for a day, input and output together; 0 is no limit.
-    pub user_day_max_tokens: u64,
-    /// The same in money.
-    pub user_day_max_cost_usd: f64,
-    /// Events, model calls and tool calls are kept this long after the end.
-    pub record_retention_days: u64,
-    /// Rows of the audit are kept this long.
-    pub audit_retention_days: u64,
-    /// From this size of the database on the oldest of them go sooner; 0 is no limit.
-    pub record_retention_max_mb: u64,
-    /// Workspaces are kept this long after the end.
-    pub workspace_retention_days: u64,
-    /// Free space of the workspaces' file system below which nothing starts; by its size when left out.
-    pub disk_floor_mb: Option<u64>,
-    /// How often each user may call each of the orchestrator's tools.
-    pub tool_rates: Vec<Rate>,
-    /// Models.
-    pub llm: LlmSettings,
-    /// Routines.
-    pub routines: RoutineSettings,
-    /// Where traces go.
-    pub otel_endpoint: Option<String>,
-    /// The log.
-    pub log: LogSettings,
-    /// What is in force, secrets masked.
-    pub settings: Vec<Setting>,
-    /// What is odd but not wrong; logged once at the start.
-    pub warnings: Vec<String>,
+settings! {
+    /// Settings of routines.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct RoutineSettings {
+        /// Run routines on their schedules.
+        pub cron_enabled: bool = setting("cron_enabled").default("true");
+        /// Minimum interval in seconds between two runs of a routine.
+        pub min_interval_seconds: u64 = setting("routine_min_interval_seconds").default("60").range(1, 86_400);
+    }
+}
+
+settings! {
+    /// How often each user may call each of the orchestrator's tools (contract: agent, Tools).
+    struct ToolRateSettings {
+        /// Tool calls that a user may make at once, of each orchestrator tool; 0 for no limit.
+        burst: u32 = setting("tool_rate.burst").default("60").range(0, 1_000_000);
+        /// Rate in calls per second at which `tool_rate.burst` is refilled.
+        per_second: u32 = setting("tool_rate.per_second").default("1").range(1, 1_000);
+        /// Maximum tool calls of a user per hour, of each orchestrator tool; 0 for no limit.
+        per_hour: u32 = setting("tool_rate.per_hour").default("1000").range(0, 1_000_000);
+    }
+}
+
+impl ToolRateSettings {
+    fn rates(&self) -> Vec<Rate> {
+        let refilled = Rate { burst: self.burst, per_hour: self.per_second * 3_600 };
+        let hourly = Rate { burst: self.per_hour, per_hour: self.per_hour };
+        [refilled, hourly].into_iter().filter(|rate| rate.burst > 0).collect()
+    }
+}
+
+settings! {
+    fn limits_ceiling() -> Limits, LIMIT_SPECS {
+        /// Highest `timeout_seconds` that a job may request.
+        timeout_seconds: u64 = setting("limits.timeout_seconds").default("86400").range(1, 31_536_000);
+        /// Highest `max_iterations` that a job may request.
+        max_iterations: u32 = setting("limits.max_iterations").default("1000").range(1, 1_000_000);
+        /// Highest `max_tool_calls` that a job may request.
+        max_tool_calls: u32 = setting("limits.max_tool_calls").default("10000").range(1, 10_000_000);
+        /// Highest `max_tokens` that a job may request; 0 for no limit.
+        max_tokens: u64 = setting("limits.max_tokens").default("0").range(0, 1_000_000_000_000);
+        /// Highest `max_cost_usd` that a job may request; 0 for no limit.
+        max_cost_usd: f64 = setting("limits.max_cost_usd").default("0").number_range(0.0, 1_000_000.0);
+        /// Highest `max_children` that a job may request.
+        max_children: u32 = setting("limits.max_children").default("10").range(0, 10);
+        /// Highest `memory_mb` that a job may request.
+        memory_mb: u64 = setting("limits.memory_mb").default("16384").range(64, 4_194_304);
+        /// Highest `cpus` that a job may request.
+        cpus: f64 = setting("limits.cpus").default("8").number_range(0.01, 1024.0);
+        /// Highest `pids` that a job may request.
+        pids: u32 = setting("limits.pids").default("4096").range(16, 1_000_000);
+        /// Highest `disk_mb` that a job may request.
+        disk_mb: u64 = setting("limits.disk_mb").default("10240").range(1, 67_108_864);
+    }
+}
+
+settings! {
+    /// The checked configuration.
+    #[derive(Clone)]
+    pub struct Config {
+        /// Address of the public API.
+        pub bind: SocketAddr = setting("bind").default("127.0.0.1:8080").flag("bind", "ADDR");
+        /// Address on which metrics are served without authentication; when not set, they are on the public address, for admins.
+        pub metrics_bind: Option<SocketAddr> = setting("metrics_bind");
+        /// Hosts that requests may name: `host` for any port, or `host:port`.
+        pub allowed_hosts: Vec<String> = setting("allowed_hosts").derived("loopback names and the bound address", default_hosts);
+        /// Directory of the database, the keys and, by default, the two directories below.
+        pub data_dir: PathBuf = setting("data_dir").derived("`/var/lib/gantry` for root, else `$XDG_DATA_HOME/gantry` or `~/.local/share/gantry`", default_data_dir).flag("data-dir", "DIR");
+        /// Directory of the sockets of running containers. Must have the same path on the host and in the orchestrator's container.
+        pub run_dir: PathBuf = setting("run_dir").derived("`run` in `data_dir`", |reader| Ok(in_data_dir(reader, "run"))).flag("run-dir", "DIR");
+        /// Directory of the jobs' workspaces. Must have the same path on the host and in the orchestrator's container.
+        pub workspace_dir: PathBuf = setting("workspace_dir").derived("`workspaces` in `data_dir`", |reader| Ok(in_data_dir(reader, "workspaces"))).flag("workspace-dir", "DIR");
+        /// Database URL.
+        pub database_url: String = setting("database_url").derived("`sqlite://` and `gantry.db` in `data_dir`", |reader| Ok(format!("sqlite://{}", in_data_dir(reader, "gantry.db")))).flag("database-url", "URL");
+        /// Key that signs API tokens, at least 32 bytes; when not set, one is created in the data directory.
+        pub jwt_secret: Option<SecretString> = setting("jwt_secret");
+        /// Key that encrypts users' secrets; when not set, one is created in the data directory.
+        pub master_key: Option<SecretString> = setting("master_key");
+        /// UUID that identifies this installation's containers to the engine; when not set, one is created.
+        pub instance_id: Option<InstanceId> = setting("instance_id");
+        /// Maximum number of jobs that run at once.
+        pub max_parallel_jobs: u32 = setting("max_parallel_jobs").default("5").range(1, 1000).flag("max-parallel-jobs", "N");
+        /// Maximum number of jobs of one user that run at once.
+        pub max_parallel_jobs_per_user: u32 = setting("max_parallel_jobs_per_user").derived("one less than `max_parallel_jobs`, at least 1", default_jobs_per_user).range(1, 1000);
+        /// Time in seconds without activity after which a job is stuck.
+        pub stuck_after_seconds: u64 = setting("stuck_after_seconds").default("300").range(1, 86_400);
+        /// Maximum number of repairs before a stuck job fails.
+        pub max_repair_attempts: u32 = setting("max_repair_attempts").default("3").range(0, 10);
+        /// Duration in seconds of a worker's lease; each heartbeat renews it.
+        pub lease_seconds: u64 = setting("lease_seconds").default("30").range(3, 3600);
+        /// Time in seconds for which a worker retries to reach the orchestrator.
+        pub worker_patience_seconds: u64 = setting("worker_patience_seconds").default("120").range(1, 86_400);
+        /// Maximum time in seconds from a container's start to its worker's first call.
+        pub start_timeout_seconds: u64 = setting("start_timeout_seconds").default("30").range(1, 3600);
+        /// Number of containers created in advance. Not available yet.
+        pub pool_size: u32 = setting("pool_size").default("0").range(0, 100);
+        /// Network destinations that jobs may request. Not available yet.
+        pub egress_ceiling: Vec<String> = setting("egress_ceiling");
+        /// Maximum tokens per user and day (UTC), input and output together; 0 for no limit.
+        pub user_day_max_tokens: u64 = setting("user_day.max_tokens").default("0").range(0, 1_000_000_000_000);
+        /// Maximum cost in US dollars per user and day (UTC); 0 for no limit.
+        pub user_day_max_cost_usd: f64 = setting("user_day.max_cost_usd").default("0").number_range(0.0, 1_000_000.0);
+        /// Days for which the events, model calls and tool calls of a finished job are kept.
+        pub record_retention_days: u64 = setting("record_retention_days").default("90").range(0, 3650);
+        /// Days for which audit entries are kept.
+        pub audit_retention_days: u64 = setting("audit_retention_days").default("365").range(0, 3650);
+        /// Size of the database in MB above which the oldest records of finished jobs are deleted early; 0 for no limit.
+        pub record_retention_max_mb: u64 = setting("record_retention_max_mb").default("0").range(0, 67_108_864);
+        /// Days for which the workspace of a finished job is kept.
+        pub workspace_retention_days: u64 = setting("workspace_retention_days").default("7").range(0, 3650);
+        /// Free space in MB on the workspaces' file system below which no job starts.
+        pub disk_floor_mb: Option<u64> = setting("disk_floor_mb").range(0, 67_108_864);
+        /// OTLP endpoint that traces are sent to, such as `http://127.0.0.1:4318`; none when not set.
+        pub otel_endpoint: Option<String> = setting("otel_endpoint").variable("OTEL_EXPORTER_OTLP_ENDPOINT");
+    }
+    computed(reader) {
+        /// Where jobs run.
+        pub sandbox: SandboxSettings = sandbox::read(reader)?;
+        /// The highest limits that a job may request; 0 for `max_tokens` and `max_cost_usd` is no limit.
+        pub limits_ceiling: Limits = limits_ceiling(reader)?;
+        /// How often each user may call each of the orchestrator's tools.
+        pub tool_rates: Vec<Rate> = ToolRateSettings::read(reader)?.rates();
+        /// The models.
+        pub llm: LlmSettings = model::read(reader)?;
+        /// Routines.
+        pub routines: RoutineSettings = RoutineSettings::read(reader)?;
+        /// The log.
+        pub log: LogSettings = LogSettings::read(reader)?;
+        /// The effective values, with secrets masked.
+        pub settings: Vec<EffectiveSetting> = Vec::new();
+        /// Problems that do not prevent a start; logged once.
+        pub warnings: Vec<String> = Vec::new();
+    }
 }
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The masked list, so that no secret ever reaches a log this way.
+        // Only the masked values, so that no secret gets into a log.
         f.debug_struct("Config").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
 impl Config {
-    /// Reads every layer.
+    /// Reads all layers.
     pub fn load(environment: &Environment, sources: Sources) -> Result<Self, ConfigError> {
-        let mut layers = Layers::new(environment, sources.flags);
+        let mut reader = ConfigReader::new(environment, sources.flags);
         if let Some((path, text)) = read_file(sources.file)? {
-            layers.add_file(&path, &text, &["llm.prices"])?;
+            reader.add_file(&path, &text, &TABLES)?;
         }
-        Self::read(layers, environment)
-    }
-
-    fn read(mut layers: Layers<'_>, environment: &Environment) -> Result<Self, ConfigError> {
-        let l = &mut layers;
-        let bind = l.parsed("bind", "must be an address and port such as 127.0.0.1:8080")?;
-        let bind = match bind {
-            Some(bind) => bind,
-            None => SocketAddr::from(([127, 0, 0, 1], 8080)),
-        };
-        l.show_instead("bind", &bind.to_string());
-        let data_dir = l.path("data_dir", &default_data_dir(environment)?)?;
-        let run_dir = l.path("run_dir", &data_dir.join("run"))?;
-        check_socket_path(l, &run_dir)?;
-        let workspace_dir = l.path("workspace_dir", &data_dir.join("workspaces"))?;
-        let max_parallel_jobs = l.small("max_parallel_jobs", 5, 1..=1000)?;
-        let mut config = Self {
-            bind,
-            metrics_bind: l.parsed("metrics_bind", "must be an address and port such as 127.0.0.1:9090")?,
-            allowed_hosts: allowed_hosts(l, bind)?,
-            database_url: database_url(l, &data_dir)?,
-            data_dir,
-            run_dir,
-            workspace_dir,
-            jwt_secret: jwt_secret(l)?,
-            master_key: l.secret("master_key")?,
-            instance_id: l.parsed("instance_id", "must be a UUID such as 0193b1f0-5b6e-7c3a-9b1e-2f4d5a6b7c8d")?,
-            sandbox: sandbox::read(l)?,
-            max_parallel_jobs,
-            max_parallel_jobs_per_user: l.small("max_parallel_jobs_per_user", max_parallel_jobs, 1..=1000)?,
-            stuck_after_seconds: l.whole("stuck_after_seconds", 300, 1..=86_400)?,
-            max_repair_attempts: l.small("max_repair_attempts", 3, 0..=10)?,
-            lease_seconds: l.whole("lease_seconds", 30, 3..=3600)?,
-            worker_patience_seconds: l.whole("worker_patience_seconds", 120, 1..=86_400)?,
-            start_timeout_seconds: l.whole("start_timeout_seconds", 30, 1..=3600)?,
-            pool_size: l.small("pool_size", 0, 0..=100)?,
-            egress_ceiling: l.list("egress_ceiling")?,
-            limits_ceiling: limits_ceiling(l)?,
-            user_day_max_tokens: l.whole("user_day.max_tokens", 0, 0..=1_000_000_000_000)?,
-            user_day_max_cost_usd: l.real("user_day.max_cost_usd", 0.0, 0.0..=1_000_000.0)?,
-            record_retention_days: l.whole("record_retention_days", 90, 0..=3650)?,
-            audit_retention_days: l.whole("audit_retention_days", 365, 0..=3650)?,
-            record_retention_max_mb: l.whole("record_retention_max_mb", 0, 0..=67_108_864)?,
-            workspace_retention_days: l.whole("workspace_retention_days", 7, 0..=3650)?,
-            disk_floor_mb: disk_floor(l)?,
-            tool_rates: tool_rates(l)?,
-            llm: model::read(l)?,
-            routines: RoutineSettings {
-                cron_enabled: l.flag("cron_enabled", true)?,
-                min_interval_seconds: l.whole("routine_min_interval_seconds", 60, 1..=86_400)?,
-            },
-            otel_endpoint: l.optional("otel_endpoint")?,
-            log: log_settings(l, "info")?,
-            settings: Vec::new(),
-            warnings: Vec::new(),
-        };
-        (config.settings, config.warnings) = layers.finish()?;
+        let mut config = Self::read(&mut reader)?;
+        config.check(&mut reader)?;
+        (config.settings, config.warnings) = reader.finish()?;
         config.warn();
         Ok(config)
     }
 
-    /// Settings whose feature is not there yet must not look as if they worked.
+    /// Checks that need more than one value, or more than its type.
+    fn check(&mut self, reader: &mut ConfigReader<'_>) -> Result<(), ConfigError> {
+        check_socket_path(reader, &self.run_dir)?;
+        check_database_url(reader, &self.database_url)?;
+        for host in &mut self.allowed_hosts {
+            host.make_ascii_lowercase();
+            if !is_host(host) {
+                let expected = "must be host names such as gantry.example.org, with or without a port, or IPv6 addresses in brackets";
+                return Err(reader.invalid("allowed_hosts", expected));
+            }
+        }
+        if self.jwt_secret.as_ref().is_some_and(|secret| secret.expose_secret().len() < MIN_JWT_SECRET_BYTES) {
+            let expected = format!("must be at least {MIN_JWT_SECRET_BYTES} bytes (try: openssl rand -hex 32)");
+            return Err(reader.invalid("jwt_secret", expected));
+        }
+        if self.disk_floor_mb.is_none() {
+            reader.override_display("disk_floor_mb", "the larger of 2048 and 5 %");
+        }
+        Ok(())
+    }
+
+    /// A setting whose feature is not available yet must not be ignored silently.
     fn warn(&mut self) {
-        let absent = [
-            (self.pool_size > 0, "pool_size: no pool of containers is available yet; each job makes its own"),
+        let unavailable = [
+            (self.pool_size > 0, "pool_size: a pool of containers is not available yet"),
             (!self.egress_ceiling.is_empty(), "egress_ceiling: egress is not available yet; jobs have no network"),
         ];
-        self.warnings.extend(absent.iter().filter(|(set, _)| *set).map(|(_, text)| (*text).to_owned()));
+        self.warnings.extend(unavailable.iter().filter(|(is_set, _)| *is_set).map(|(_, text)| (*text).to_owned()));
     }
 }
 
-/// The log's settings alone, for commands that need no configuration.
+/// The log settings for commands that need no other configuration: quiet unless `RUST_LOG` is set.
 pub fn log_for_commands(environment: &Environment) -> Result<LogSettings, ConfigError> {
-    log_settings(&mut Layers::new(environment, BTreeMap::new()), "warn")
+    let mut reader = ConfigReader::new(environment, BTreeMap::new());
+    let settings = LogSettings::read(&mut reader)?;
+    if reader.is_set("log.filter") { Ok(settings) } else { Ok(LogSettings { filter: "warn".to_owned(), ..settings }) }
 }
 
-/// The larger of 2 GB and 5 % when it is not set.
-fn disk_floor(l: &mut Layers<'_>) -> Result<Option<u64>, ConfigError> {
-    let is_set = l.is_set("disk_floor_mb");
-    let floor = l.whole("disk_floor_mb", 0, 0..=67_108_864)?;
-    if !is_set {
-        l.show_instead("disk_floor_mb", "the larger of 2048 and 5 %");
-    }
-    Ok(is_set.then_some(floor))
-}
-
-/// A burst that a lasting rate fills again, and a number for each hour (contract: agent, Tools); 0 takes a limit away.
-fn tool_rates(l: &mut Layers<'_>) -> Result<Vec<Rate>, ConfigError> {
-    let burst = l.small("tool_rate.burst", 60, 0..=1_000_000)?;
-    let per_second = l.small("tool_rate.per_second", 1, 1..=1_000)?;
-    let per_hour = l.small("tool_rate.per_hour", 1_000, 0..=1_000_000)?;
-    let rates = [Rate { burst, per_hour: per_second * 3_600 }, Rate { burst: per_hour, per_hour }];
-    Ok(rates.into_iter().filter(|rate| rate.burst > 0).collect())
-}
-
-fn log_settings(l: &mut Layers<'_>, default_filter: &str) -> Result<LogSettings, ConfigError> {
-    Ok(LogSettings {
-        filter: l.text("log.filter", default_filter)?,
-        format: l.choice(
-            "log.format",
-            "auto",
-            &[("auto", LogFormat::Auto), ("pretty", LogFormat::Pretty), ("json", LogFormat::Json)],
-        )?,
-    })
-}
-
-fn read_file(named: Option<PathBuf>) -> Result<Option<(PathBuf, String)>, ConfigError> {
-    let (path, must_be_there) = match named {
+fn read_file(path: Option<PathBuf>) -> Result<Option<(PathBuf, String)>, ConfigError> {
+    let (path, is_required) = match path {
         Some(path) => (path, true),
         None => (PathBuf::from("gantry.toml"), false),
     };
     match std::fs::read_to_string(&path) {
         Ok(text) => Ok(Some((path, text))),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !must_be_there => Ok(None),
-        Err(error) => Err(ConfigError::new(path.display().to_string(), None, format!("cannot read it: {error}"))),
-    }
-}
-
-fn default_data_dir(environment: &Environment) -> Result<PathBuf, ConfigError> {
-    if environment.is_root() {
-        return Ok(PathBuf::from("/var/lib/gantry"));
-    }
-    if let Some(folder) = environment.get("XDG_DATA_HOME") {
-        return Ok(Path::new(folder).join("gantry"));
-    }
-    match (environment.get("HOME"), environment.get("GANTRY_DATA_DIR")) {
-        (Some(home), _) => Ok(Path::new(home).join(".local/share/gantry")),
-        // A flag or the file may still name one; an unusable default is refused below when it is used.
-        (None, Some(_)) => Ok(PathBuf::from("/var/lib/gantry")),
-        (None, None) => Err(ConfigError::new("GANTRY_DATA_DIR", None, "must be set, since HOME is not")),
-    }
-}
-
-fn check_socket_path(l: &mut Layers<'_>, run_dir: &Path) -> Result<(), ConfigError> {
-    let room = MAX_SOCKET_PATH_BYTES - SOCKET_TAIL_BYTES;
-    if run_dir.as_os_str().len() <= room {
-        return Ok(());
-    }
-    let key = if l.is_set("run_dir") { "run_dir" } else { "data_dir" };
-    let path = run_dir.display();
-    Err(l.wrong(
-        key,
-        format!(
-            "a worker's socket under {path} would be over {MAX_SOCKET_PATH_BYTES} bytes: set run_dir to at most {room}"
-        ),
-    ))
-}
-
-fn allowed_hosts(l: &mut Layers<'_>, bind: SocketAddr) -> Result<Vec<String>, ConfigError> {
-    let mut hosts = l.list("allowed_hosts")?;
-    if hosts.is_empty() {
-        hosts = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned).to_vec();
-        let own = if bind.is_ipv6() { format!("[{}]", bind.ip()) } else { bind.ip().to_string() };
-        if !bind.ip().is_unspecified() && !hosts.contains(&own) {
-            hosts.push(own);
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_required => Ok(None),
+        Err(error) => {
+            Err(ConfigError::new(path.display().to_string(), None, format!("cannot read this file: {error}")))
         }
-        l.show_instead("allowed_hosts", &hosts.join(","));
     }
-    for host in &mut hosts {
-        host.make_ascii_lowercase();
-        let fine = host.bytes().all(|b| b.is_ascii_alphanumeric() || b".-:[]_".contains(&b));
-        if !fine {
-            return Err(
-                l.wrong("allowed_hosts", "must be host names such as gantry.example.org, with a port or without")
-            );
+}
+
+fn default_data_dir(reader: &ConfigReader<'_>) -> Result<String, ConfigError> {
+    let environment = reader.environment();
+    if environment.is_root() {
+        return Ok("/var/lib/gantry".to_owned());
+    }
+    let path = match (environment.get("XDG_DATA_HOME"), environment.get("HOME")) {
+        (Some(folder), _) => Path::new(folder).join("gantry"),
+        (None, Some(home)) => Path::new(home).join(".local/share/gantry"),
+        (None, None) => return Err(reader.missing("data_dir", "must be set because HOME is not")),
+    };
+    Ok(path.display().to_string())
+}
+
+fn in_data_dir(reader: &ConfigReader<'_>, name: &str) -> String {
+    let data_dir = reader.effective("data_dir");
+    // The database URL needs an absolute path.
+    std::path::absolute(data_dir).unwrap_or_else(|_| data_dir.into()).join(name).display().to_string()
+}
+
+fn default_jobs_per_user(reader: &ConfigReader<'_>) -> Result<String, ConfigError> {
+    let jobs: u32 = reader.effective("max_parallel_jobs").parse().unwrap_or(1);
+    Ok(jobs.saturating_sub(1).max(1).to_string())
+}
+
+fn default_hosts(reader: &ConfigReader<'_>) -> Result<String, ConfigError> {
+    let mut hosts = "localhost,127.0.0.1,[::1]".to_owned();
+    if let Ok(bind) = reader.effective("bind").parse::<SocketAddr>() {
+        let own = if bind.is_ipv6() { format!("[{}]", bind.ip()) } else { bind.ip().to_string() };
+        if !bind.ip().is_unspecified() && !hosts.split(',').any(|host| host == own) {
+            hosts = format!("{hosts},{own}");
         }
     }
     Ok(hosts)
 }
 
-fn database_url(l: &mut Layers<'_>, data_dir: &Path) -> Result<String, ConfigError> {
-    let default = format!("sqlite://{}", data_dir.join("gantry.db").display());
-    let url = l.text("database_url", &default)?;
-    if url.starts_with("sqlite:") {
-        return Ok(url);
-    }
-    // A URL of another database may hold a password: it is never printed.
-    let (scheme, _) = url.split_once(':').unwrap_or(("", ""));
-    let wanted = match scheme {
-        "postgres" | "postgresql" => "PostgreSQL is not available yet: use sqlite:",
-        _ => "must start with sqlite:",
+/// Whether a request's `Host` can be equal to this: a name, an IPv4 address or an IPv6 address in brackets, with a port or
+/// without.
+fn is_host(host: &str) -> bool {
+    let (name, port) = match host.rsplit_once(':') {
+        // The colons of an address are inside its brackets.
+        Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
+        _ => (host, None),
     };
-    Err(ConfigError::new(Layers::variable("database_url"), None, wanted))
+    let is_name = match name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_".contains(&b)),
+    };
+    is_name && port.is_none_or(|port| port.parse::<u16>().is_ok())
 }
 
-fn jwt_secret(l: &mut Layers<'_>) -> Result<Option<SecretString>, ConfigError> {
-    let secret = l.secret("jwt_secret")?;
-    match &secret {
-        Some(text) if text.expose_secret().len() < MIN_JWT_SECRET_BYTES => {
-            let wanted = format!("must be at least {MIN_JWT_SECRET_BYTES} bytes (try: openssl rand -hex 32)");
-            Err(ConfigError::new(Layers::variable("jwt_secret"), None, wanted))
-        }
-        _ => Ok(secret),
+fn check_socket_path(reader: &mut ConfigReader<'_>, run_dir: &Path) -> Result<(), ConfigError> {
+    let max = MAX_SOCKET_PATH_BYTES - SOCKET_TAIL_BYTES;
+    if run_dir.as_os_str().len() <= max {
+        return Ok(());
     }
+    let key = if reader.is_set("run_dir") { "run_dir" } else { "data_dir" };
+    let expected = format!(
+        "the path of a worker's socket in {} would be longer than {MAX_SOCKET_PATH_BYTES} bytes: set run_dir to at most {max}",
+        run_dir.display()
+    );
+    Err(reader.invalid(key, expected))
 }
 
-fn limits_ceiling(l: &mut Layers<'_>) -> Result<Limits, ConfigError> {
-    Ok(Limits {
-        timeout_seconds: l.whole("limits.timeout_seconds", 86_400, 1..=31_536_000)?,
-        max_iterations: l.small("limits.max_iterations", 1000, 1..=1_000_000)?,
-        max_tool_calls: l.small("limits.max_tool_calls", 10_000, 1..=10_000_000)?,
-        max_tokens: l.whole("limits.max_tokens", 0, 0..=1_000_000_000_000)?,
-        max_cost_usd: l.real("limits.max_cost_usd", 0.0, 0.0..=1_000_000.0)?,
-        max_children: l.small("limits.max_children", 10, 0..=10)?,
-        memory_mb: l.whole("limits.memory_mb", 16_384, 64..=4_194_304)?,
-        cpus: l.real("limits.cpus", 8.0, 0.01..=1024.0)?,
-        pids: l.small("limits.pids", 4096, 16..=1_000_000)?,
-        disk_mb: l.whole("limits.disk_mb", 10_240, 1..=67_108_864)?,
-    })
+fn check_database_url(reader: &ConfigReader<'_>, url: &str) -> Result<(), ConfigError> {
+    if url.starts_with("sqlite:") {
+        return Ok(());
+    }
+    // The URL of another database may contain a password: it is not shown.
+    Err(reader.missing(
+        "database_url",
+        match url.split_once(':') {
+            Some(("postgres" | "postgresql", _)) => "PostgreSQL is not available yet: use sqlite:",
+            _ => "must start with sqlite:",
+        },
+    ))
 }
 
 #[cfg(test)]

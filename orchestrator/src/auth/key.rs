@@ -3,7 +3,7 @@
 use std::{
     fmt,
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -72,6 +72,7 @@ impl SigningKey {
         if !path.try_exists().map_err(failed)? {
             make(data_dir, &path).map_err(failed)?;
         }
+        restrict(&path).map_err(failed)?;
         let text = Zeroizing::new(std::fs::read_to_string(&path).map_err(failed)?);
         // The text itself is the key, so that the file can be given to another program as a secret's file.
         let key = text.trim_end();
@@ -80,6 +81,22 @@ impl SigningKey {
         }
         Ok(Self::from_secret(key.as_bytes()))
     }
+}
+
+/// Takes the key away from other users, who could sign tokens with it.
+fn restrict(path: &Path) -> io::Result<()> {
+    let mut permissions = std::fs::metadata(path)?.permissions();
+    if permissions.mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    permissions.set_mode(0o600);
+    std::fs::set_permissions(path, permissions)?;
+    let path = path.display().to_string();
+    tracing::warn!(
+        path,
+        "the signing key was accessible to other users; its mode is now 0600. Remove it to create a new one"
+    );
+    Ok(())
 }
 
 /// Writes a new key beside `path` and links it into place: of two processes that do this at once one wins, and nobody

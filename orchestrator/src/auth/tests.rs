@@ -182,3 +182,13 @@ fn a_damaged_key_file_is_told() {
     std::fs::write(folder.path().join("jwt.key"), "").unwrap();
     assert!(matches!(SigningKey::load(None, folder.path()), Err(KeyError::TooShort { .. })));
 }
+
+#[test]
+fn a_key_that_others_can_read_is_taken_from_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jwt.key");
+    std::fs::write(&path, "k".repeat(40)).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    SigningKey::load(None, folder.path()).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+}

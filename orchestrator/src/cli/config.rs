@@ -1,83 +1,88 @@
-//! `gantry config`, and the flags by which the other local commands set what the configuration holds.
+//! `gantry config`, and the flags by which local commands set what the configuration holds.
+//!
+//! The flags come from the settings' declarations in `config`.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use clap::Args;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use comfy_table::{Table, presets};
 
 use super::{
     exit::{CliError, Exit},
     output::Output,
 };
-use crate::config::{Config, Environment, Sources};
+use crate::config::{Config, Environment, Sources, all_specs};
+
+/// Endings of keys whose values must not be given as arguments, which every process of the machine can see.
+const SECRET_SUFFIXES: [&str; 4] = ["_key", "_secret", "_token", "_password"];
 
 /// Flags that set what is in `gantry.toml`.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Default)]
 pub(super) struct ConfigFlags {
-    /// The configuration file (default: gantry.toml, if it is there)
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    #[arg(long, value_name = "ADDR", help = "The public API's address [GANTRY_BIND]")]
-    bind: Option<String>,
-    #[arg(long, value_name = "DIR", help = "Database, keys and folders [GANTRY_DATA_DIR]")]
-    data_dir: Option<String>,
-    #[arg(long, value_name = "DIR", help = "Sockets of live containers [GANTRY_RUN_DIR]")]
-    run_dir: Option<String>,
-    #[arg(long, value_name = "DIR", help = "The jobs' workspaces [GANTRY_WORKSPACE_DIR]")]
-    workspace_dir: Option<String>,
-    #[arg(long, value_name = "URL", help = "The database [GANTRY_DATABASE_URL]")]
-    database_url: Option<String>,
-    #[arg(long, value_name = "MODE", help = "docker or disabled [GANTRY_SANDBOX]")]
-    sandbox: Option<String>,
-    #[arg(long, value_name = "IMAGE", help = "The default job image [GANTRY_SANDBOX_IMAGE]")]
-    sandbox_image: Option<String>,
-    #[arg(long, value_name = "NAME", help = "The runtime of job containers [GANTRY_SANDBOX_RUNTIME]")]
-    sandbox_runtime: Option<String>,
-    #[arg(long, value_name = "N", help = "Jobs at once [GANTRY_MAX_PARALLEL_JOBS]")]
-    max_parallel_jobs: Option<String>,
-    #[arg(long, value_name = "NAME", help = "openai, anthropic, ollama or scripted [GANTRY_LLM_PROVIDER]")]
-    llm_provider: Option<String>,
-    #[arg(long, value_name = "URL", help = "Where the provider answers [GANTRY_LLM_BASE_URL]")]
-    llm_base_url: Option<String>,
-    #[arg(long, value_name = "NAME", help = "The model [GANTRY_LLM_MODEL]")]
-    llm_model: Option<String>,
-    #[arg(long, value_name = "FILE", help = "A script for the provider scripted [GANTRY_LLM_SCRIPT]")]
-    llm_script: Option<String>,
-    /// Any other setting by its key; `gantry config` lists them
-    #[arg(long = "set", value_name = "KEY=VALUE")]
+    file: Option<PathBuf>,
+    /// Values of flags by the key they set.
+    named: BTreeMap<String, String>,
+    /// `KEY=VALUE`.
     set: Vec<String>,
+}
+
+impl Args for ConfigFlags {
+    fn augment_args(command: Command) -> Command {
+        let file = Arg::new("config")
+            .long("config")
+            .value_name("FILE")
+            .value_parser(value_parser!(PathBuf))
+            .help("Configuration file (default: gantry.toml, if it exists)");
+        let named = all_specs().filter_map(|spec| {
+            let (name, placeholder) = spec.flag?;
+            let help = format!("{} [{}]", spec.help.trim().trim_end_matches('.'), spec.env_variable());
+            Some(Arg::new(spec.key).long(name).value_name(placeholder).help(help))
+        });
+        let set = Arg::new("set")
+            .long("set")
+            .value_name("KEY=VALUE")
+            .action(ArgAction::Append)
+            .help("Any other setting by its key; `gantry config` lists them");
+        command.arg(file).args(named).arg(set)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for ConfigFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let named = all_specs()
+            .filter(|spec| spec.flag.is_some())
+            .filter_map(|spec| matches.get_one::<String>(spec.key).map(|value| (spec.key.to_owned(), value.clone())));
+        Ok(Self {
+            file: matches.get_one("config").cloned(),
+            named: named.collect(),
+            set: matches.get_many("set").into_iter().flatten().cloned().collect(),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 impl ConfigFlags {
     /// Reads the configuration with these flags on top.
     pub(super) fn load(self, environment: &Environment) -> Result<Config, CliError> {
-        let named = [
-            ("bind", self.bind),
-            ("data_dir", self.data_dir),
-            ("run_dir", self.run_dir),
-            ("workspace_dir", self.workspace_dir),
-            ("database_url", self.database_url),
-            ("sandbox.mode", self.sandbox),
-            ("sandbox.image", self.sandbox_image),
-            ("sandbox.runtime", self.sandbox_runtime),
-            ("max_parallel_jobs", self.max_parallel_jobs),
-            ("llm.provider", self.llm_provider),
-            ("llm.base_url", self.llm_base_url),
-            ("llm.model", self.llm_model),
-            ("llm.script", self.llm_script),
-        ];
-        let mut flags: BTreeMap<String, String> =
-            named.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
+        let mut flags = self.named;
         for pair in self.set {
             let (key, value) =
                 pair.split_once('=').ok_or_else(|| CliError::Usage(format!("--set {pair}: must be KEY=VALUE")))?;
-            // Arguments are seen by every process of the machine.
-            if ["_key", "_secret", "_token", "_password"].iter().any(|end| key.ends_with(end)) {
-                return Err(CliError::Usage(format!("--set {key}: a secret comes by its variable or its _file form")));
+            if SECRET_SUFFIXES.iter().any(|suffix| key.ends_with(suffix)) {
+                let detail = format!("--set {key}: set a secret by its environment variable or by the key {key}_file");
+                return Err(CliError::Usage(detail));
             }
             flags.insert(key.to_owned(), value.to_owned());
         }
-        Ok(Config::load(environment, Sources { file: self.config, flags })?)
+        Ok(Config::load(environment, Sources { file: self.file, flags })?)
     }
 }
 

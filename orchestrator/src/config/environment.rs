@@ -2,41 +2,59 @@
 //!
 //! Owns the only read of it. Never interprets a value.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// The variables as they were at the start, and whether this is root's process.
+/// The variables at the start of the process, and whether it runs as root.
 #[derive(Clone, Default)]
 pub struct Environment {
     vars: BTreeMap<String, String>,
-    root: bool,
+    not_unicode: BTreeSet<String>,
+    is_root: bool,
 }
 
 impl Environment {
-    /// Of this process. Names and values that are not UTF-8 are left out.
+    /// Of this process. Names that are not UTF-8 are left out.
     pub fn from_process() -> Self {
-        let vars = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect();
-        Self { vars, root: rustix::process::geteuid().is_root() }
+        let mut environment = Self { is_root: rustix::process::geteuid().is_root(), ..Self::default() };
+        for (name, value) in std::env::vars_os() {
+            let Ok(name) = name.into_string() else { continue };
+            match value.into_string() {
+                Ok(value) => drop(environment.vars.insert(name, value)),
+                Err(_) => drop(environment.not_unicode.insert(name)),
+            }
+        }
+        environment
     }
 
-    /// Made by hand, of a process that is not root's.
+    /// The environment of a process that does not run as root, for tests.
     pub fn from_pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let vars = pairs.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Self { vars, root: false }
+        Self { vars, ..Self::default() }
     }
 
-    /// A variable. An empty one counts as not set: that is how compose files pass on what is not there.
+    /// Adds a variable whose value is not UTF-8, for tests.
+    #[cfg(test)]
+    pub(super) fn with_not_unicode(mut self, name: &str) -> Self {
+        self.not_unicode.insert(name.to_owned());
+        self
+    }
+
+    /// Whether a variable is set to a value that is not UTF-8.
+    pub fn is_not_unicode(&self, name: &str) -> bool {
+        self.not_unicode.contains(name)
+    }
+
+    /// A variable. An empty one counts as not set, because that is how Compose passes on variables without a value.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.vars.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Whether this is root's process.
+    /// Whether the process runs as root.
     pub const fn is_root(&self) -> bool {
-        self.root
+        self.is_root
     }
 
-    /// Names that start with `prefix` and are not empty.
+    /// Names of variables that start with `prefix` and are not empty.
     pub fn names_with(&self, prefix: &str) -> impl Iterator<Item = &str> {
         self.vars
             .iter()

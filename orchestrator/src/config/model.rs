@@ -1,15 +1,20 @@
 //! Settings of the models: the primary provider, its failover, prices.
 //!
-//! With nothing set the provider is scripted, with the built-in demo script.
+//! When nothing is set the provider is scripted, with the built-in demo script.
 
 use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use secrecy::SecretString;
 use serde::Deserialize;
 
-use super::{ConfigError, layers::Layers, url::mask_urls};
+use super::{
+    ConfigError,
+    reader::ConfigReader,
+    setting::{Kind, RawValue, SettingSpec, SettingValue, choose, setting, settings},
+    url::mask_urls,
+};
 
-/// A primary and this many behind it.
+/// Providers after the primary one.
 const MAX_FAILOVER_PROVIDERS: usize = 8;
 
 /// Completion tokens of a request that names no limit, and the most that one gets, unless the operator sets another number.
@@ -18,6 +23,8 @@ const DEFAULT_MAX_OUTPUT_TOKENS: u64 = 16_384;
 const DEFAULT_CONTEXT_TOKENS: u64 = 128_000;
 /// Ollama reserves memory for the whole context when it loads a model.
 const DEFAULT_OLLAMA_CONTEXT_TOKENS: u64 = 32_768;
+/// Upper bound of the two settings that count tokens.
+const MAX_TOKENS: u64 = 100_000_000;
 const DEFAULT_TIMEOUT_SECONDS: u64 = 120;
 const DEFAULT_MAX_CONCURRENT: u32 = 16;
 
@@ -72,29 +79,68 @@ impl ProviderKind {
     }
 }
 
-/// One model provider.
-#[derive(Clone)]
-pub struct ProviderSettings {
-    /// The name in records and the log: the kind, with its place in the failover list.
-    pub name: String,
-    /// Its kind.
-    pub kind: ProviderKind,
-    /// Where it is reached; empty for a script.
-    pub base_url: String,
-    /// The API key, if the provider needs one.
-    pub api_key: Option<SecretString>,
-    /// The model that is asked unless a job names another.
-    pub model: String,
-    /// The script's YAML file; none for the built-in demo. Only for [`ProviderKind::Scripted`].
-    pub script: Option<PathBuf>,
-    /// The longest wait for the first byte of an answer and between two reads of it.
-    pub timeout_seconds: u64,
-    /// Calls in flight at once.
-    pub max_concurrent: u32,
-    /// Upper bound of a request's completion tokens.
-    pub max_output_tokens: u64,
-    /// The model's context size in tokens.
-    pub context_tokens: u64,
+impl SettingValue for ProviderKind {
+    const KIND: Kind = Kind::Choice(&["openai", "anthropic", "ollama", "scripted"]);
+
+    fn parse(raw: &RawValue, _spec: &SettingSpec) -> Result<Self, String> {
+        choose(raw, &Self::NAMES.map(|(name, kind)| (name, Ok(kind))))
+    }
+}
+
+/// The kind of the provider that is being read.
+fn kind_of(reader: &ConfigReader<'_>) -> Option<ProviderKind> {
+    let name = reader.effective("llm.provider");
+    ProviderKind::NAMES.into_iter().find(|(known, _)| *known == name).map(|(_, kind)| kind)
+}
+
+fn base_url_of(reader: &ConfigReader<'_>) -> Result<String, ConfigError> {
+    Ok(kind_of(reader).map_or("", ProviderKind::default_base_url).to_owned())
+}
+
+fn context_tokens_of(reader: &ConfigReader<'_>) -> Result<String, ConfigError> {
+    Ok(kind_of(reader).map_or(DEFAULT_CONTEXT_TOKENS, ProviderKind::default_context_tokens).to_string())
+}
+
+/// Only a script has a default model.
+fn model_of(reader: &ConfigReader<'_>) -> Result<String, ConfigError> {
+    match kind_of(reader) {
+        None | Some(ProviderKind::Scripted) => Ok("scripted".to_owned()),
+        Some(kind) => Err(reader.missing("llm.model", format!("must name a model of {}", kind.as_str()))),
+    }
+}
+
+/// `openai` for the primary provider, `openai-2` for the first failover provider.
+fn name_of(reader: &ConfigReader<'_>, kind: ProviderKind) -> String {
+    reader.failover().map_or_else(|| kind.as_str().to_owned(), |index| format!("{}-{}", kind.as_str(), index + 2))
+}
+
+settings! {
+    /// One model provider.
+    #[derive(Clone)]
+    pub struct ProviderSettings {
+        /// Model provider: `openai` (any OpenAI-compatible server), `anthropic`, `ollama` or `scripted`.
+        pub kind: ProviderKind = setting("llm.provider").default("scripted").flag("llm-provider", "NAME");
+        /// Base URL of the provider; may contain credentials and a query, which are used but never shown.
+        pub base_url: String = setting("llm.base_url").derived("the provider's own", base_url_of).flag("llm-base-url", "URL");
+        /// API key; required for `openai` and `anthropic` at their own URLs.
+        pub api_key: Option<SecretString> = setting("llm.api_key");
+        /// Default model; required unless the provider is `scripted`.
+        pub model: String = setting("llm.model").derived("`scripted` for a script", model_of).flag("llm-model", "NAME");
+        /// Script of the provider `scripted`, a YAML file; the built-in demo when not set.
+        pub script: Option<PathBuf> = setting("llm.script").flag("llm-script", "FILE");
+        /// Maximum wait in seconds for the first byte of an answer, and between two reads of it.
+        pub timeout_seconds: u64 = setting("llm.timeout_seconds").default_integer(DEFAULT_TIMEOUT_SECONDS).range(1, 3600);
+        /// Maximum number of concurrent calls to the provider.
+        pub max_concurrent: u32 = setting("llm.max_concurrent").default_integer(DEFAULT_MAX_CONCURRENT as u64).range(1, 1000);
+        /// Maximum completion tokens of one call; 0 for the default.
+        pub max_output_tokens: u64 = setting("llm.max_output_tokens").default_integer(DEFAULT_MAX_OUTPUT_TOKENS).range(0, MAX_TOKENS);
+        /// Context size of the model in tokens, to which conversations are compacted; 0 for the default.
+        pub context_tokens: u64 = setting("llm.context_tokens").derived("128000; 32768 for `ollama`", context_tokens_of).range(0, MAX_TOKENS);
+    }
+    computed(reader) {
+        /// The name in records and the log: the kind, with its place in the failover list.
+        pub name: String = name_of(reader, kind);
+    }
 }
 
 impl ProviderSettings {
@@ -126,6 +172,9 @@ impl fmt::Debug for ProviderSettings {
     }
 }
 
+/// Upper bound of a price.
+const MAX_USD_PER_MILLION_TOKENS: f64 = 1_000_000.0;
+
 /// A model's price in US dollars per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -140,111 +189,92 @@ pub struct ModelPrice {
     pub cache_write_usd_per_million_tokens: Option<f64>,
 }
 
-/// The models.
-#[derive(Debug, Clone)]
-pub struct LlmSettings {
-    /// Asked first.
-    pub primary: ProviderSettings,
-    /// Asked in this order when the one before cannot answer.
-    pub failover: Vec<ProviderSettings>,
-    /// Models that a job may ask for besides the default.
-    pub models: Vec<String>,
-    /// Overrides by model name or its prefix.
-    pub prices: BTreeMap<String, ModelPrice>,
-    /// How long a job asks a model that does not answer before it fails; 0 fails it at once.
-    pub outage_patience_seconds: u64,
-    /// Nobody chose a provider: the demo script answers, and the log says how to set one.
-    pub is_demo: bool,
-}
-
-pub(super) fn read(l: &mut Layers<'_>) -> Result<LlmSettings, ConfigError> {
-    let chosen = l.is_set("llm.provider");
-    if !chosen
-        && let Some(key) =
-            ["llm.base_url", "llm.api_key", "llm.api_key_file", "llm.model"].into_iter().find(|k| l.is_set(k))
-    {
-        let wanted =
-            format!("set without a provider: set {} to openai, anthropic or ollama", Layers::variable("llm.provider"));
-        return Err(ConfigError::new(Layers::variable(key), None, wanted));
-    }
-    let is_demo = !chosen && !l.is_set("llm.script");
-    let primary = provider(l, "llm", None)?;
-    let mut failover = Vec::new();
-    while l.is_set(&format!("llm.failover.{}.provider", failover.len())) {
-        let index = failover.len();
-        if index == MAX_FAILOVER_PROVIDERS {
-            let wanted = format!("at most {MAX_FAILOVER_PROVIDERS} providers behind the first");
-            return Err(l.wrong(&format!("llm.failover.{index}.provider"), wanted));
-        }
-        failover.push(provider(l, &format!("llm.failover.{index}"), Some(index))?);
-    }
-    Ok(LlmSettings {
-        primary,
-        failover,
-        models: l.list("llm.models")?,
-        prices: prices(l)?,
-        outage_patience_seconds: l.whole("llm.outage_patience_seconds", 300, 0..=86_400)?,
-        is_demo,
-    })
-}
-
-fn provider(l: &mut Layers<'_>, at: &str, place: Option<usize>) -> Result<ProviderSettings, ConfigError> {
-    let key = |name: &str| format!("{at}.{name}");
-    let kind = l.choice(&key("provider"), "scripted", &ProviderKind::NAMES)?;
-    let (word, default_url) = (kind.as_str(), kind.default_base_url());
-    let name = place.map_or_else(|| word.to_owned(), |place| format!("{word}-{}", place + 2));
-    let base_url = l.text(&key("base_url"), default_url)?;
-    let is_http = base_url.starts_with("http://") || base_url.starts_with("https://");
-    if kind != ProviderKind::Scripted && !is_http {
-        return Err(l.wrong(&key("base_url"), "must start with http:// or https://"));
-    }
-    let api_key = l.secret(&key("api_key"))?;
-    if api_key.is_none() && base_url == default_url && matches!(kind, ProviderKind::OpenAi | ProviderKind::Anthropic) {
-        return Err(l.wrong(&key("api_key"), format!("must be set to use {word} at {default_url}")));
-    }
-    let model = match kind {
-        ProviderKind::Scripted => l.text(&key("model"), "scripted")?,
-        _ => {
-            l.optional(&key("model"))?.ok_or_else(|| l.wrong(&key("model"), format!("must name a model of {word}")))?
-        }
-    };
-    let script = l.optional(&key("script"))?.map(PathBuf::from);
-    if kind != ProviderKind::Scripted && script.is_some() {
-        return Err(l.wrong(&key("script"), "only for the provider scripted"));
-    }
-    let defaults = ProviderSettings::new(name, kind, model);
-    Ok(ProviderSettings {
-        base_url,
-        api_key,
-        script,
-        timeout_seconds: l.whole(&key("timeout_seconds"), defaults.timeout_seconds, 1..=3600)?,
-        max_concurrent: l.small(&key("max_concurrent"), defaults.max_concurrent, 1..=1000)?,
-        max_output_tokens: optional_count(l, &key("max_output_tokens"))?.unwrap_or(defaults.max_output_tokens),
-        context_tokens: optional_count(l, &key("context_tokens"))?.unwrap_or(defaults.context_tokens),
-        ..defaults
-    })
-}
-
-/// 0 and nothing are the same: none.
-fn optional_count(l: &mut Layers<'_>, key: &str) -> Result<Option<u64>, ConfigError> {
-    Ok(Some(l.whole(key, 0, 0..=100_000_000)?).filter(|count| *count > 0))
-}
-
-fn prices(l: &mut Layers<'_>) -> Result<BTreeMap<String, ModelPrice>, ConfigError> {
-    let Some((value, name)) = l.table("llm.prices") else { return Ok(BTreeMap::new()) };
-    let prices: BTreeMap<String, ModelPrice> = value
-        .try_into()
-        .map_err(|error: toml::de::Error| ConfigError::new(&name, None, error.message().replace('\n', " ")))?;
-    for (model, price) in &prices {
-        let all = [
-            Some(price.input_usd_per_million_tokens),
-            Some(price.output_usd_per_million_tokens),
-            price.cache_read_usd_per_million_tokens,
-            price.cache_write_usd_per_million_tokens,
+impl ModelPrice {
+    fn check(&self) -> Result<(), String> {
+        let prices = [
+            Some(self.input_usd_per_million_tokens),
+            Some(self.output_usd_per_million_tokens),
+            self.cache_read_usd_per_million_tokens,
+            self.cache_write_usd_per_million_tokens,
         ];
-        if all.into_iter().flatten().any(|usd| !(0.0..=1_000_000.0).contains(&usd)) {
-            return Err(ConfigError::new(format!("{name}.{model}"), None, "a price must be from 0 to 1000000"));
-        }
+        let is_sane = prices.into_iter().flatten().all(|usd| (0.0..=MAX_USD_PER_MILLION_TOKENS).contains(&usd));
+        if is_sane { Ok(()) } else { Err(format!("a price must be from 0 to {MAX_USD_PER_MILLION_TOKENS}")) }
     }
-    Ok(prices)
+}
+
+settings! {
+    /// The models.
+    #[derive(Debug, Clone)]
+    pub struct LlmSettings {
+        /// Further models that a job may request.
+        pub models: Vec<String> = setting("llm.models");
+        /// Prices by model name or name prefix, in US dollars per million tokens; see `config/README.md`.
+        pub prices: BTreeMap<String, ModelPrice> = setting("llm.prices");
+        /// Maximum time in seconds that a job waits for a model that does not answer; 0 fails the job at once.
+        pub outage_patience_seconds: u64 = setting("llm.outage_patience_seconds").default("300").range(0, 86_400);
+    }
+    computed(reader) {
+        /// The provider that is asked first.
+        pub primary: ProviderSettings = primary(reader)?;
+        /// The providers that are asked, in this order, when the one before cannot answer.
+        pub failover: Vec<ProviderSettings> = failover(reader)?;
+        /// No provider was chosen: the demo script answers.
+        pub is_demo: bool = !reader.is_set("llm.provider") && !reader.is_set("llm.script");
+    }
+}
+
+pub(super) fn read(reader: &mut ConfigReader<'_>) -> Result<LlmSettings, ConfigError> {
+    let settings = LlmSettings::read(reader)?;
+    for (model, price) in &settings.prices {
+        price.check().map_err(|expected| reader.missing("llm.prices", format!("{model}: {expected}")))?;
+    }
+    Ok(settings)
+}
+
+/// A setting that needs a provider must not be ignored in favour of the demo.
+fn primary(reader: &mut ConfigReader<'_>) -> Result<ProviderSettings, ConfigError> {
+    let provider = provider(reader)?;
+    if !reader.is_set("llm.provider")
+        && let Some(key) = ["llm.base_url", "llm.api_key", "llm.model"].into_iter().find(|key| reader.is_set(key))
+    {
+        return Err(reader.missing(key, "needs GANTRY_LLM_PROVIDER: openai, anthropic or ollama"));
+    }
+    Ok(provider)
+}
+
+fn failover(reader: &mut ConfigReader<'_>) -> Result<Vec<ProviderSettings>, ConfigError> {
+    let mut providers = Vec::new();
+    while reader.has(&format!("llm.failover.{}.provider", providers.len()))? {
+        reader.set_failover(Some(providers.len()));
+        if providers.len() == MAX_FAILOVER_PROVIDERS {
+            return Err(reader.invalid("llm.provider", format!("at most {MAX_FAILOVER_PROVIDERS} failover providers")));
+        }
+        providers.push(provider(reader)?);
+    }
+    reader.set_failover(None);
+    Ok(providers)
+}
+
+fn provider(reader: &mut ConfigReader<'_>) -> Result<ProviderSettings, ConfigError> {
+    let mut settings = ProviderSettings::read(reader)?;
+    let kind = settings.kind;
+    let is_http = settings.base_url.starts_with("http://") || settings.base_url.starts_with("https://");
+    if kind != ProviderKind::Scripted && !is_http {
+        return Err(reader.invalid("llm.base_url", "must start with http:// or https://"));
+    }
+    let needs_key = matches!(kind, ProviderKind::OpenAi | ProviderKind::Anthropic);
+    if needs_key && settings.api_key.is_none() && settings.base_url == kind.default_base_url() {
+        let expected = format!("must be set to use {} at {}", kind.as_str(), settings.base_url);
+        return Err(reader.missing("llm.api_key", expected));
+    }
+    if kind != ProviderKind::Scripted && settings.script.is_some() {
+        return Err(reader.invalid("llm.script", "only for the provider scripted"));
+    }
+    if settings.max_output_tokens == 0 {
+        settings.max_output_tokens = DEFAULT_MAX_OUTPUT_TOKENS;
+    }
+    if settings.context_tokens == 0 {
+        settings.context_tokens = kind.default_context_tokens();
+    }
+    Ok(settings)
 }

@@ -1,71 +1,75 @@
-//! Settings of where jobs run.
+//! Settings of the sandbox that jobs run in.
 
-use super::{ConfigError, layers::Layers};
+use super::{
+    ConfigError,
+    reader::ConfigReader,
+    setting::{Kind, RawValue, SettingSpec, SettingValue, choose, setting, settings},
+};
 
-/// What makes the sandboxes.
+/// What creates the sandboxes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SandboxMode {
     /// Docker.
     Docker,
-    /// Nothing: no full job runs, by the operator's choice.
+    /// Nothing: no job runs, by the operator's choice.
     Disabled,
+}
+
+impl SettingValue for SandboxMode {
+    const KIND: Kind = Kind::Choice(&["docker", "disabled"]);
+
+    fn parse(raw: &RawValue, _spec: &SettingSpec) -> Result<Self, String> {
+        let swarm = Err("swarm is not available yet: use docker or disabled");
+        choose(raw, &[("docker", Ok(Self::Docker)), ("swarm", swarm), ("disabled", Ok(Self::Disabled))])
+    }
 }
 
 /// How a worker reaches the orchestrator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// A socket of its own, no network.
+    /// Over a Unix socket of its own, without a network.
     Unix,
 }
 
-/// Where jobs run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SandboxSettings {
-    /// What makes them.
-    pub mode: SandboxMode,
-    /// The default job image.
-    pub image: String,
-    /// Further images that a job may ask for.
-    pub images: Vec<String>,
-    /// The engine's own default when left out.
-    pub runtime: Option<String>,
-    /// Whether jobs may open datagram sockets of INET and INET6, whose buffers cgroup v1 does not count.
-    pub inet_datagrams: bool,
-    /// How a worker reaches the orchestrator.
-    pub transport: Transport,
-    /// `DOCKER_HOST`; the engine's usual socket when left out.
-    pub docker_host: Option<String>,
+impl SettingValue for Transport {
+    const KIND: Kind = Kind::Choice(&["unix"]);
+
+    fn parse(raw: &RawValue, _spec: &SettingSpec) -> Result<Self, String> {
+        choose(raw, &[("unix", Ok(Self::Unix)), ("tcp", Err("tcp is not available yet: use unix"))])
+    }
 }
 
-pub(super) fn read(l: &mut Layers<'_>) -> Result<SandboxSettings, ConfigError> {
-    let modes = [("docker", Some(SandboxMode::Docker)), ("swarm", None), ("disabled", Some(SandboxMode::Disabled))];
-    let mode = l.choice("sandbox.mode", "docker", &modes)?;
-    let mode = mode.ok_or_else(|| l.wrong("sandbox.mode", "swarm is not available yet: use docker or disabled"))?;
-    let transport = l.choice("sandbox.transport", "unix", &[("unix", Some(Transport::Unix)), ("tcp", None)])?;
-    let transport = transport.ok_or_else(|| l.wrong("sandbox.transport", "tcp is not available yet: use unix"))?;
-    Ok(SandboxSettings {
-        mode,
-        image: l.text("sandbox.image", "gantry-worker:latest")?,
-        images: l.list("sandbox.images")?,
-        runtime: l.optional("sandbox.runtime")?,
-        inet_datagrams: l.flag("sandbox.inet_datagrams", false)?,
-        transport,
-        docker_host: docker_host(l)?,
-    })
+settings! {
+    /// Where jobs run.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct SandboxSettings {
+        /// What creates the sandboxes of jobs: `docker`, or `disabled` to run no jobs.
+        pub mode: SandboxMode = setting("sandbox.mode").variable("GANTRY_SANDBOX").default("docker").flag("sandbox", "MODE");
+        /// Default job image.
+        pub image: String = setting("sandbox.image").default("gantry-worker:latest").flag("sandbox-image", "IMAGE");
+        /// Further images that a job may request.
+        pub images: Vec<String> = setting("sandbox.images");
+        /// Container runtime of jobs, such as `runc` or `runsc`; the engine's default when not set.
+        pub runtime: Option<String> = setting("sandbox.runtime").flag("sandbox-runtime", "NAME");
+        /// Allow jobs to open datagram (UDP) sockets. Their buffers are not counted under cgroup v1.
+        pub inet_datagrams: bool = setting("sandbox.inet_datagrams").default("false");
+        /// How a worker reaches the orchestrator: `unix`.
+        pub transport: Transport = setting("sandbox.transport").default("unix");
+        /// Address of the container engine, such as `unix:///var/run/docker.sock`; the engine's usual socket when not set.
+        pub docker_host: Option<String> = setting("sandbox.docker_host").variable("DOCKER_HOST");
+    }
 }
 
-/// The schemes that the engine's client speaks.
+/// URL schemes of the engine's client.
 const DOCKER_SCHEMES: [&str; 3] = ["unix://", "tcp://", "http://"];
 
-fn docker_host(l: &mut Layers<'_>) -> Result<Option<String>, ConfigError> {
-    let host = l.optional("sandbox.docker_host")?;
-    let understood = |host: &String| {
+pub(super) fn read(reader: &mut ConfigReader<'_>) -> Result<SandboxSettings, ConfigError> {
+    let settings = SandboxSettings::read(reader)?;
+    let has_scheme = |host: &String| {
         DOCKER_SCHEMES.iter().any(|scheme| host.strip_prefix(scheme).is_some_and(|address| !address.is_empty()))
     };
-    match host {
-        Some(host) if !understood(&host) => {
-            Err(l.wrong("sandbox.docker_host", "must be an engine's address: unix:///path or tcp://host:port"))
-        }
-        host => Ok(host),
+    if settings.docker_host.as_ref().is_some_and(|host| !has_scheme(host)) {
+        return Err(reader.invalid("sandbox.docker_host", "must be an engine address: unix:///path or tcp://host:port"));
     }
+    Ok(settings)
 }

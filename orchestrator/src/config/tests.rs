@@ -27,7 +27,7 @@ fn nothing_set_is_a_demo_on_loopback() {
     assert_eq!(config.allowed_hosts, ["localhost", "127.0.0.1", "[::1]"]);
     assert_eq!(config.sandbox.mode, SandboxMode::Docker);
     assert_eq!(config.sandbox.image, "gantry-worker:latest");
-    assert_eq!((config.max_parallel_jobs, config.max_parallel_jobs_per_user), (5, 5));
+    assert_eq!((config.max_parallel_jobs, config.max_parallel_jobs_per_user), (5, 4));
     assert_eq!(config.llm.outage_patience_seconds, 300);
     assert_eq!((config.stuck_after_seconds, config.lease_seconds, config.worker_patience_seconds), (300, 30, 120));
     assert_eq!(config.llm.primary.kind, ProviderKind::Scripted);
@@ -43,7 +43,7 @@ fn flags_win_over_variables_over_the_file() {
         [("GANTRY_MAX_PARALLEL_JOBS", "3"), ("GANTRY_STUCK_AFTER_SECONDS", "30"), ("GANTRY_SANDBOX", "docker")];
     let config = load_with(file, &variables, &[("max_parallel_jobs", "4")]).unwrap();
     assert_eq!((config.max_parallel_jobs, config.stuck_after_seconds, config.lease_seconds), (4, 30, 10));
-    assert_eq!(config.max_parallel_jobs_per_user, 4, "per user the same unless set");
+    assert_eq!(config.max_parallel_jobs_per_user, 3, "one less unless set");
     assert_eq!(config.sandbox.mode, SandboxMode::Docker);
     let origin = |key: &str| config.settings.iter().find(|s| s.key == key).unwrap().origin.clone();
     assert_eq!(origin("max_parallel_jobs"), "flag");
@@ -57,11 +57,15 @@ fn the_sandbox_can_be_named_in_one_word() {
     assert_eq!(load_with("sandbox = 'disabled'", &[], &[]).unwrap().sandbox.mode, SandboxMode::Disabled);
 }
 
-/// A variable that the compose file does not hand on would be dropped without a word.
+fn in_repository(path: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)).unwrap()
+}
+
+/// Compose drops variables that its file does not list.
 #[test]
-fn the_compose_file_hands_on_every_setting() {
-    // Its own paths, address and image, and the engine's socket that it mounts.
-    let its_own = [
+fn the_compose_file_passes_every_variable() {
+    // It sets these itself.
+    let fixed = [
         "GANTRY_BIND",
         "GANTRY_DATA_DIR",
         "GANTRY_RUN_DIR",
@@ -70,12 +74,31 @@ fn the_compose_file_hands_on_every_setting() {
         "GANTRY_SANDBOX_IMAGE",
         "DOCKER_HOST",
     ];
-    let compose = include_str!("../../../compose.yaml");
-    let handed_on: Vec<&str> = compose.lines().filter_map(|line| line.trim().strip_prefix("- ")).collect();
+    let compose = in_repository("compose.yaml");
+    let passed: Vec<&str> = compose.lines().filter_map(|line| line.trim().strip_prefix("- ")).collect();
+    // Tables are set in the file only.
+    let variables = all_specs().filter(|spec| spec.kind != Kind::Table).flat_map(SettingSpec::env_variables);
+    let dropped: Vec<String> =
+        variables.filter(|name| !fixed.contains(&name.as_str()) && !passed.contains(&name.as_str())).collect();
+    assert!(dropped.is_empty(), "add to compose.yaml: {dropped:?}");
+}
+
+#[test]
+fn every_declared_setting_is_read_and_every_default_is_valid() {
     let config = load_with("", &[], &[]).unwrap();
-    let variables = config.settings.iter().map(|setting| setting.variable.as_str());
-    let dropped: Vec<&str> = variables.filter(|name| !its_own.contains(name) && !handed_on.contains(name)).collect();
-    assert!(dropped.is_empty(), "name them in compose.yaml: {dropped:?}");
+    let read: Vec<&str> = config.settings.iter().map(|setting| setting.key.as_str()).collect();
+    let declared: Vec<&str> = all_specs().map(|spec| spec.key).collect();
+    let missing: Vec<_> = declared.iter().filter(|key| !read.contains(*key)).collect();
+    assert!(missing.is_empty() && read.len() == declared.len(), "{missing:?}, read {}", read.len());
+}
+
+#[test]
+fn the_documentation_lists_every_setting() {
+    let document = in_repository("docs/configuration.md");
+    let table = setting::markdown(all_specs());
+    let (start, end) = ("<!-- settings -->\n", "<!-- end of settings -->");
+    let current = document.split_once(start).and_then(|(_, rest)| rest.split_once(end)).map(|(table, _)| table);
+    assert!(current == Some(table.as_str()), "replace the table in docs/configuration.md with:\n\n{table}");
 }
 
 #[test]
@@ -125,22 +148,22 @@ fn an_empty_variable_is_not_set() {
 
 #[rstest]
 #[case("", &[("GANTRY_BIND", "8080")], "GANTRY_BIND=8080: must be an address and port such as 127.0.0.1:8080")]
-#[case("", &[("GANTRY_MAX_PARALLEL_JOBS", "many")], "GANTRY_MAX_PARALLEL_JOBS=many: must be a whole number from 1 to 1000")]
-#[case("", &[("GANTRY_MAX_PARALLEL_JOBS", "0")], "GANTRY_MAX_PARALLEL_JOBS=0: must be a whole number from 1 to 1000")]
-#[case("", &[("GANTRY_MAX_PARALLEL_JOBS", "-1")], "GANTRY_MAX_PARALLEL_JOBS=-1: must be a whole number from 1 to 1000")]
+#[case("", &[("GANTRY_MAX_PARALLEL_JOBS", "many")], "GANTRY_MAX_PARALLEL_JOBS=many: must be an integer from 1 to 1000")]
+#[case("", &[("GANTRY_MAX_PARALLEL_JOBS", "0")], "GANTRY_MAX_PARALLEL_JOBS=0: must be an integer from 1 to 1000")]
+#[case("", &[("GANTRY_MAX_PARALLEL_JOBS", "-1")], "GANTRY_MAX_PARALLEL_JOBS=-1: must be an integer from 1 to 1000")]
 #[case("", &[("GANTRY_SANDBOX", "podman")], "GANTRY_SANDBOX=podman: must be one of docker, swarm, disabled")]
 #[case("", &[("GANTRY_SANDBOX", "swarm")], "GANTRY_SANDBOX=swarm: swarm is not available yet: use docker or disabled")]
 #[case("", &[("GANTRY_SANDBOX_TRANSPORT", "tcp")], "GANTRY_SANDBOX_TRANSPORT=tcp: tcp is not available yet: use unix")]
-#[case("", &[("DOCKER_HOST", "zzz://x")], "DOCKER_HOST=zzz://x: must be an engine's address")]
-#[case("", &[("DOCKER_HOST", "/var/run/docker.sock")], "DOCKER_HOST=/var/run/docker.sock: must be an engine's address")]
-#[case("", &[("DOCKER_HOST", "unix://")], "DOCKER_HOST=unix://: must be an engine's address")]
+#[case("", &[("DOCKER_HOST", "zzz://x")], "DOCKER_HOST=zzz://x: must be an engine address")]
+#[case("", &[("DOCKER_HOST", "/var/run/docker.sock")], "DOCKER_HOST=/var/run/docker.sock: must be an engine address")]
+#[case("", &[("DOCKER_HOST", "unix://")], "DOCKER_HOST=unix://: must be an engine address")]
 #[case("", &[("GANTRY_CRON_ENABLED", "perhaps")], "GANTRY_CRON_ENABLED=perhaps: must be true or false")]
 #[case("", &[("GANTRY_INSTANCE_ID", "one")], "GANTRY_INSTANCE_ID=one: must be a UUID")]
 #[case("", &[("GANTRY_LLM_PROVIDER", "acme")], "GANTRY_LLM_PROVIDER=acme: must be one of openai, anthropic, ollama, scripted")]
 #[case("", &[("GANTRY_LLM_PROVIDER", "openai"), ("GANTRY_LLM_API_KEY", "k")], "GANTRY_LLM_MODEL: must name a model of openai")]
 #[case("", &[("GANTRY_LLM_PROVIDER", "anthropic"), ("GANTRY_LLM_MODEL", "m")], "GANTRY_LLM_API_KEY: must be set to use anthropic")]
-#[case("", &[("GANTRY_LLM_API_KEY", "sk-secret")], "GANTRY_LLM_API_KEY: set without a provider")]
-#[case("", &[("GANTRY_LLM_TIMEOUT_SECONDS", "2m")], "GANTRY_LLM_TIMEOUT_SECONDS=2m: must be a whole number")]
+#[case("", &[("GANTRY_LLM_API_KEY", "sk-secret")], "GANTRY_LLM_API_KEY: needs GANTRY_LLM_PROVIDER")]
+#[case("", &[("GANTRY_LLM_TIMEOUT_SECONDS", "2m")], "GANTRY_LLM_TIMEOUT_SECONDS=2m: must be an integer")]
 #[case("", &[("GANTRY_JWT_SECRET", "short")], "GANTRY_JWT_SECRET: must be at least 32 bytes")]
 #[case("", &[("GANTRY_DATABASE_URL", "postgres://u:hush@h/d")], "GANTRY_DATABASE_URL: PostgreSQL is not available yet")]
 #[case("", &[("GANTRY_DATABASE_URL", "mysql://u:hush@h/d")], "GANTRY_DATABASE_URL: must start with sqlite:")]
@@ -148,12 +171,21 @@ fn an_empty_variable_is_not_set() {
 #[case("", &[("GANTRY_LIMITS_CPUS", "NaN")], "GANTRY_LIMITS_CPUS=NaN: must be a number from 0.01 to 1024")]
 #[case("", &[("GANTRY_LOG_FORMAT", "xml")], "GANTRY_LOG_FORMAT=xml: must be one of auto, pretty, json")]
 #[case("", &[("GANTRY_ALLOWED_HOSTS", "a b")], "GANTRY_ALLOWED_HOSTS=a b: must be host names")]
-#[case("max_parallel_jobs = 'x'", &[], "max_parallel_jobs=x: must be a whole number")]
+#[case("llm.provider = 'openai'\nllm.api_key = ''\nllm.model = 'm'", &[], "llm.api_key: must not be empty")]
+#[case("", &[("GANTRY_ALLOWED_HOSTS", "::1")], "GANTRY_ALLOWED_HOSTS=::1: must be host names")]
+#[case("", &[("GANTRY_ALLOWED_HOSTS", "localhost:99999")], "GANTRY_ALLOWED_HOSTS=localhost:99999: must be host names")]
+#[case("", &[("GANTRY_ALLOWED_HOSTS", "a,:80")], "GANTRY_ALLOWED_HOSTS=a,:80: must be host names")]
+#[case("", &[("GANTRY_ALLOWED_HOSTS", "[::1")], "GANTRY_ALLOWED_HOSTS=[::1: must be host names")]
+#[case("sandbox.images = 'a'\nsandbox.image = 1", &[], "sandbox.image=1: must be a string")]
+#[case("sandbox.images = [1]", &[], "sandbox.images=1: must be a list of strings")]
+#[case("", &[("GANTRY_LLM_PRICES", "1")], "GANTRY_LLM_PRICES: can only be set in the configuration file")]
+#[case("llm.prices.m = { input_usd_per_million_tokens = -1, output_usd_per_million_tokens = 1 }", &[], "m: a price must be from 0 to 1000000")]
+#[case("max_parallel_jobs = 'x'", &[], "max_parallel_jobs=x: must be an integer")]
 #[case("max_parallel_job = 1", &[], "max_parallel_job: unknown key")]
 #[case("[sandbox]\nimag = 'x'", &[], "sandbox.imag: unknown key")]
 #[case("[[llm.failover]]\nmodel = 'x'", &[], "llm.failover.0.model: unknown key")]
 #[case("[llm.prices.m]\ninput = 1", &[], "llm.prices: unknown field `input`")]
-#[case("bind = ", &[], "line 1: not TOML")]
+#[case("bind = ", &[], "line 1: not valid TOML")]
 fn a_wrong_value_is_one_line_that_names_it(
     #[case] file: &str,
     #[case] variables: &[(&str, &str)],
@@ -168,14 +200,14 @@ fn a_wrong_value_is_one_line_that_names_it(
 #[test]
 fn an_unknown_flag_key_is_refused() {
     let error = load_with("", &[], &[("no_such", "1")]).unwrap_err();
-    assert_eq!(error.to_string(), "--set no_such: unknown key: see `gantry config` for all of them");
+    assert_eq!(error.to_string(), "--set no_such: unknown key; `gantry config` lists all keys");
 }
 
 #[test]
 fn a_stray_variable_is_a_warning() {
     let config =
         load_with("", &[("GANTRY_MAX_PARALEL_JOBS", "3"), ("GANTRY_URL", "x"), ("GANTRY_TOKEN", "y")], &[]).unwrap();
-    assert_eq!(config.warnings, ["GANTRY_MAX_PARALEL_JOBS is set but no setting has this name"]);
+    assert_eq!(config.warnings, ["GANTRY_MAX_PARALEL_JOBS is set, but there is no such setting"]);
 }
 
 #[test]
@@ -191,7 +223,7 @@ fn secrets_come_from_files_and_never_show() {
     assert_eq!((setting.value.as_deref(), setting.origin.as_str()), (Some("********"), "GANTRY_JWT_SECRET_FILE"));
 
     let both = [("GANTRY_JWT_SECRET_FILE", path), ("GANTRY_JWT_SECRET", "0123456789abcdef0123456789abcdef")];
-    assert!(load_with("", &both, &[]).unwrap_err().to_string().contains("keep one of the two"));
+    assert!(load_with("", &both, &[]).unwrap_err().to_string().contains("remove one of them"));
 }
 
 #[test]
@@ -218,6 +250,22 @@ output_usd_per_million_tokens = 6.0
     assert_eq!((second.name.as_str(), second.model.as_str(), second.timeout_seconds), ("ollama-2", "tiny", 7));
     assert_eq!(second.base_url, "http://127.0.0.1:11434");
     assert!((config.llm.prices["big.1"].output_usd_per_million_tokens - 6.0).abs() < f64::EPSILON);
+}
+
+#[test]
+fn a_variable_that_is_not_utf8_is_refused() {
+    let environment = Environment::from_pairs([("HOME", "/home/ada")]).with_not_unicode("GANTRY_JWT_SECRET");
+    let error = Config::load(&environment, Sources::default()).unwrap_err();
+    assert_eq!(error.to_string(), "GANTRY_JWT_SECRET: must be valid UTF-8");
+}
+
+#[rstest]
+#[case("[::1]:8080")]
+#[case("Gantry.example.org:443")]
+#[case("a_b-c.local")]
+fn a_host_that_a_request_can_name_is_accepted(#[case] host: &str) {
+    let config = load_with("", &[("GANTRY_ALLOWED_HOSTS", host)], &[]).unwrap();
+    assert_eq!(config.allowed_hosts, [host.to_ascii_lowercase()]);
 }
 
 #[test]
@@ -260,7 +308,11 @@ fn no_secret_of_a_url_is_shown() {
     assert_eq!(shown("llm.base_url").as_deref(), Some("http://********@127.0.0.1:9/v1?key=********"));
     assert_eq!(shown("database_url").as_deref(), Some("sqlite:///tmp/x.db?key=********"));
 
-    let wrong = [("GANTRY_LLM_PROVIDER", "openai"), ("GANTRY_LLM_BASE_URL", "ftp://bob:hunter2@host/?key=abc")];
+    let wrong = [
+        ("GANTRY_LLM_PROVIDER", "openai"),
+        ("GANTRY_LLM_MODEL", "m"),
+        ("GANTRY_LLM_BASE_URL", "ftp://bob:hunter2@host/?key=abc"),
+    ];
     let error = load_with("", &wrong, &[]).unwrap_err().to_string();
     assert!(error.contains("ftp://********@host/?key=********") && !error.contains("hunter2"), "{error}");
 }

@@ -90,7 +90,11 @@ async fn the_search_for_secrets_would_find_one() {
 
 #[tokio::test]
 async fn bombs_and_hogs_break_only_their_own_call() {
-    let stack = Stack::builder().set("GANTRY_MAX_PARALLEL_JOBS", "3").start().await;
+    let stack = Stack::builder()
+        .set("GANTRY_MAX_PARALLEL_JOBS", "3")
+        .set("GANTRY_MAX_PARALLEL_JOBS_PER_USER", "3")
+        .start()
+        .await;
     let ada = stack.user("ada").await;
     let limits = json!({"memory_mb": 256, "pids": 64, "cpus": 1.0});
     let bear = async |command: &str| {

@@ -25,7 +25,8 @@ use crate::{
 
 #[tokio::test]
 async fn two_hundred_jobs_at_once_all_succeed() {
-    let stack = install().set("GANTRY_MAX_PARALLEL_JOBS", "8").start().await;
+    let stack =
+        install().set("GANTRY_MAX_PARALLEL_JOBS", "8").set("GANTRY_MAX_PARALLEL_JOBS_PER_USER", "8").start().await;
     let ada = stack.user("ada").await;
     let ids = join_all((0..200).map(|_| ada.create_job("work 1"))).await;
     // A stream for each would be another test: one look now and then is enough.
@@ -136,7 +137,8 @@ rules:
 
 #[tokio::test]
 async fn a_stop_with_jobs_at_work_starts_nothing_new_and_leaves_the_rest_to_the_next() {
-    let mut stack = install().set("GANTRY_MAX_PARALLEL_JOBS", "2").start().await;
+    let mut stack =
+        install().set("GANTRY_MAX_PARALLEL_JOBS", "2").set("GANTRY_MAX_PARALLEL_JOBS_PER_USER", "2").start().await;
     let ada = stack.user("ada").await;
     let [first, second] = [ada.create_job("gate").await, ada.create_job("gate").await];
     for id in [first, second] {

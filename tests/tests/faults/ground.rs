@@ -34,7 +34,11 @@ rules:
 
 /// An install for a fault. Its budgets are wide but held, so that what is put aside shows.
 pub(crate) fn install() -> Builder {
-    Stack::builder().script(WORK).set("GANTRY_USER_DAY_MAX_TOKENS", "1000000000").set("GANTRY_MAX_PARALLEL_JOBS", "4")
+    Stack::builder()
+        .script(WORK)
+        .set("GANTRY_USER_DAY_MAX_TOKENS", "1000000000")
+        .set("GANTRY_MAX_PARALLEL_JOBS", "4")
+        .set("GANTRY_MAX_PARALLEL_JOBS_PER_USER", "4")
 }
 
 /// Waits until the process has died of its failpoint.
