@@ -1,4 +1,4 @@
-//! What the container's own cgroup says of limits that were hit: counters, read before and after a command.
+//! Counters of the container's own cgroup: how often its limits were hit.
 //!
 //! Knows the files of cgroup v1 and v2. Never writes there, and never fails: a file that cannot be read says nothing.
 
@@ -6,35 +6,21 @@ use std::{fs, path::PathBuf};
 
 use protocol::{EventData, Limits};
 
-/// A container limit that a command ran into.
+/// A limit of the container that processes run into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pressure {
+pub(crate) enum ContainerLimit {
     /// No more processes.
     Pids,
     /// Out of memory: the kernel killed something.
     Memory,
 }
 
-impl Pressure {
-    /// The event that tells of it, with the limit's value.
+impl ContainerLimit {
+    /// The event that records it, with the limit's value.
     pub(crate) fn event(self, limits: &Limits) -> EventData {
         match self {
             Self::Pids => EventData::Limit { limit: "pids".to_owned(), value: limits.pids.into() },
             Self::Memory => EventData::Limit { limit: "memory".to_owned(), value: limits.memory_mb.into() },
-        }
-    }
-
-    /// The same for the model.
-    pub(crate) fn note(self, limits: &Limits) -> String {
-        match self {
-            Self::Pids => format!(
-                "[the sandbox's limit of {} processes was reached; every process of this call was killed]",
-                limits.pids
-            ),
-            Self::Memory => format!(
-                "[the sandbox's limit of {} MB of memory was reached; the kernel killed a process of it]",
-                limits.memory_mb
-            ),
         }
     }
 }
@@ -48,19 +34,22 @@ pub(crate) struct Counters {
 
 impl Counters {
     /// The limits that were hit since `before`.
-    pub(crate) fn since(self, before: Self) -> Vec<Pressure> {
-        let mut hit = Vec::new();
-        if self.pids > before.pids {
-            hit.push(Pressure::Pids);
+    pub(crate) fn since(self, before: Self) -> impl Iterator<Item = ContainerLimit> {
+        let pids = (self.pids > before.pids).then_some(ContainerLimit::Pids);
+        let memory = (self.memory > before.memory).then_some(ContainerLimit::Memory);
+        pids.into_iter().chain(memory)
+    }
+
+    /// Takes over one limit's counter from `now`.
+    pub(crate) const fn advance(&mut self, limit: ContainerLimit, now: Self) {
+        match limit {
+            ContainerLimit::Pids => self.pids = now.pids,
+            ContainerLimit::Memory => self.memory = now.memory,
         }
-        if self.memory > before.memory {
-            hit.push(Pressure::Memory);
-        }
-        hit
     }
 }
 
-/// Where the counters are.
+/// The cgroup file system.
 #[derive(Debug, Clone)]
 pub(crate) struct Cgroup {
     root: PathBuf,
@@ -72,7 +61,7 @@ impl Cgroup {
         Self { root: root.into() }
     }
 
-    /// As they are now.
+    /// The counters now.
     pub(crate) fn counters(&self) -> Counters {
         Counters {
             pids: self.first_of(&["pids/pids.events", "pids.events"], "max"),
@@ -114,8 +103,9 @@ mod tests {
     #[test]
     fn only_what_rose_counts() {
         let before = Counters { pids: 2, memory: 1 };
-        assert_eq!(before.since(before), []);
-        assert_eq!(Counters { pids: 2, memory: 2 }.since(before), [Pressure::Memory]);
-        assert_eq!(Counters { pids: 5, memory: 3 }.since(before), [Pressure::Pids, Pressure::Memory]);
+        let hit = |pids, memory| Counters { pids, memory }.since(before).collect::<Vec<_>>();
+        assert_eq!(hit(2, 1), []);
+        assert_eq!(hit(2, 2), [ContainerLimit::Memory]);
+        assert_eq!(hit(5, 3), [ContainerLimit::Pids, ContainerLimit::Memory]);
     }
 }

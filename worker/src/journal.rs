@@ -98,18 +98,6 @@ impl EventPump {
         std::future::pending().await
     }
 
-    /// What was recorded and not taken yet.
-    #[cfg(test)]
-    pub(crate) fn queued(&mut self) -> Vec<EventData> {
-        let mut events = Vec::new();
-        while let Ok(entry) = self.entries.try_recv() {
-            if let Entry::Event(event) = entry {
-                events.push(event);
-            }
-        }
-        events
-    }
-
     fn take(&mut self, entry: Entry, flushes: &mut Vec<oneshot::Sender<()>>) {
         match entry {
             Entry::Flush(done) => flushes.push(done),

@@ -11,7 +11,7 @@ use std::{
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use worker::{Environment, SessionEnd};
 
-const USAGE: &str = "usage: gantry-worker [probe | search | --version]";
+const USAGE: &str = "usage: gantry-worker [probe | search | run -- PROGRAM [ARGUMENT…] | --version]";
 /// File tools, beside the one thread that everything else runs on.
 const BLOCKING_THREADS: usize = 4;
 /// A thread that idles is kept: in a container that is out of processes no new one would start.
@@ -22,12 +22,18 @@ type Failure = Box<dyn std::error::Error>;
 fn main() -> ExitCode {
     // First of all: no command that runs as the same user may look into this process or write to what it has open.
     let hidden = set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(false).with_max_level(tracing::Level::INFO).init();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    // Of a call's own processes only the output matters, and their standard error is taken: they have no log.
+    if !matches!(arguments.as_slice(), ["run" | "search", ..]) {
+        tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(false).with_max_level(tracing::Level::INFO).init();
+    }
     let ended = match arguments.as_slice() {
         _ if hidden.is_err() => Err("the kernel does not let this process be hidden from others".into()),
         [] => session(),
+        ["run", "--", command @ ..] => {
+            worker::run_supervised(command).map(|()| ExitCode::SUCCESS).map_err(Failure::from)
+        }
         ["search"] => worker::run_search().map(|()| ExitCode::SUCCESS).map_err(Failure::from),
         ["probe"] => probe(),
         ["--version" | "-V"] => version().map_err(Failure::from),

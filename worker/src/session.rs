@@ -21,11 +21,11 @@ use crate::{
     heartbeat::Heartbeat,
     journal::{EventQueue, journal},
     model::GatewayModel,
-    processes::{Processes, adopt_orphans},
     prompts::{Inbox, PromptFeed, SessionSignals},
     report::{failed, fitted, impersonated, report, stopped_early},
     secret::{SessionSecret, token},
     stop::{StopCause, StopSwitch},
+    supervisor::Processes,
     tools::{Launcher, LimitMonitor, ToolDeps, Workspace, build_tools, context},
 };
 
@@ -60,13 +60,12 @@ pub enum SessionError {
 
 /// Runs one.
 pub async fn run(environment: &Environment) -> Result<SessionEnd, SessionError> {
-    let orphans = adopt_orphans().map_err(|error| SessionError::System("the kernel's adoption of orphans", error))?;
     let workspace =
         Workspace::open(&environment.workspace).map_err(|error| SessionError::System("the workspace", error))?;
     let host = Host {
         environment,
         workspace: Arc::new(workspace),
-        processes: Arc::new(Processes::new(orphans)),
+        processes: Arc::new(Processes::new()),
         stop: StopSwitch::default(),
     };
     let never = tokio::select! {
@@ -230,7 +229,8 @@ impl Session<'_> {
     }
 
     fn tools(&self, job: &JobAssignment, queue: &EventQueue) -> ToolExecutor {
-        let limits = LimitMonitor { cgroup: Cgroup::at(CGROUP_ROOT), limits: job.limits, journal: queue.clone() };
+        let cgroup = Cgroup::at(CGROUP_ROOT);
+        let limits = LimitMonitor::new(cgroup, job.limits, queue.clone(), Arc::clone(&self.processes));
         let launcher = Launcher { processes: Arc::clone(&self.processes), limits, stop: self.stop.clone() };
         let deps = ToolDeps {
             workspace: Arc::clone(&self.workspace),

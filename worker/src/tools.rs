@@ -4,6 +4,7 @@ mod capture;
 mod file_tool;
 mod files;
 mod launch;
+mod limits;
 mod offer;
 mod patch;
 mod patch_format;
@@ -15,6 +16,7 @@ mod workspace;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use launch::{Launcher, LimitMonitor};
+pub(crate) use launch::Launcher;
+pub(crate) use limits::LimitMonitor;
 pub(crate) use offer::{ToolDeps, build_tools, context};
 pub(crate) use workspace::{Workspace, failure};

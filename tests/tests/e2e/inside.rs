@@ -128,6 +128,50 @@ async fn bombs_and_hogs_break_only_their_own_call() {
     stack.finish().await;
 }
 
+/// Seven commands that start nothing, beside one that takes every process there is once they run.
+const BOMB_AMONG_OTHERS: &str = r"
+model: e2e-1
+rules:
+  - when: { turn: 1 }
+    reply: { tool_calls: [{ name: shell, arguments: { command: 'sleep 7501 & echo left' } }] }
+  - when: { turn: 2 }
+    reply:
+      tool_calls:
+        - { name: shell, arguments: { command: 'touch 1; echo fine; exec sleep 5' } }
+        - { name: shell, arguments: { command: 'touch 2; echo fine; exec sleep 5' } }
+        - { name: shell, arguments: { command: 'touch 3; echo fine; exec sleep 5' } }
+        - { name: shell, arguments: { command: 'touch 4; echo fine; exec sleep 5' } }
+        - { name: shell, arguments: { command: 'until [ -e 1 -a -e 2 -a -e 3 -a -e 4 -a -e 5 -a -e 6 -a -e 7 ]; do sleep 0.1; done; bomb() { bomb | bomb & }; bomb; sleep 1' } }
+        - { name: shell, arguments: { command: 'touch 5; echo fine; exec sleep 5' } }
+        - { name: shell, arguments: { command: 'touch 6; echo fine; exec sleep 5' } }
+        - { name: shell, arguments: { command: 'touch 7; echo fine; exec sleep 5' } }
+  - when: { turn: 3 }
+    reply: { tool_calls: [{ name: shell, arguments: { command: 'pgrep -fx \"sleep 7501\" >/dev/null && echo still there' } }] }
+  - reply: { text: Done. }
+";
+
+#[tokio::test]
+async fn a_fork_bomb_fails_its_own_call_and_no_other() {
+    let stack = Stack::builder().script(BOMB_AMONG_OTHERS).start().await;
+    let ada = stack.user("ada").await;
+    let limits = json!({"memory_mb": 256, "pids": 64, "cpus": 1.0});
+    let id = ada.create(json!({"prompt": "go", "limits": limits})).await;
+    let job = ada.wait_for_end(id).await;
+    let events = ada.events(id).await;
+    assert_eq!((job.state, job.reason), (JobState::Completed, None), "{events:#?}");
+    let mut results = results(&events);
+    assert_eq!(results.remove(0), (true, "left\n[exit 0]".to_owned()));
+    assert_eq!(results.pop().unwrap(), (true, "still there\n[exit 0]".to_owned()), "what another call left lives");
+    let (fine, bomb): (Vec<_>, Vec<_>) = results.into_iter().partition(|(_, output)| output.starts_with("fine"));
+    assert_eq!((fine.len(), bomb.len()), (7, 1), "{fine:?} {bomb:?}");
+    for (success, output) in fine {
+        assert!(success && output.ends_with("[exit 0]") && !output.contains("killed"), "{output}");
+    }
+    assert!(!bomb[0].0 && bomb[0].1.contains("every process of this call was killed"), "{}", bomb[0].1);
+    assert_eq!(limits_of(&events), [("pids".to_owned(), json!(64))]);
+    stack.finish().await;
+}
+
 /// The attack as a job of its own, with another job in sight; what it told.
 async fn attack(stack: &Stack, ada: &User, other: protocol::JobId) -> Value {
     let backwards = [API_KEY, JWT_SECRET].map(|secret| secret.chars().rev().collect::<String>()).join(" ");

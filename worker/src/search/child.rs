@@ -1,20 +1,17 @@
 //! `gantry-worker search`: the process that does one search.
 //!
-//! Owns its own limits, which it sets before it reads anything. Holds no secret and starts nothing. Its parent kills it
-//! when it takes too long; what it answers is untrusted there.
+//! Owns its own limits, which it sets before it reads anything. Holds no secret and starts nothing. The worker ends it
+//! when it takes too long and treats its answer as untrusted. It is killed first when memory runs out, as everything
+//! below a supervisor is.
 
-use std::{
-    fs,
-    io::{self, Read, Write},
-};
+use std::io::{self, Read, Write};
 
-use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{
     find,
     request::{SearchRequest, SearchResult},
 };
-use crate::oom::EXPENDABLE;
 
 /// The argument that makes this program a search.
 pub(crate) const SUBCOMMAND: &str = "search";
@@ -27,7 +24,8 @@ const MAX_CPU_SECONDS: u64 = 60;
 
 /// Reads a request, searches, and writes the answer.
 pub fn run() -> io::Result<()> {
-    give_way()?;
+    lower(Resource::As, MAX_ADDRESS_SPACE_BYTES)?;
+    lower(Resource::Cpu, MAX_CPU_SECONDS)?;
     let mut request = Vec::new();
     io::stdin().lock().take(MAX_REQUEST_BYTES).read_to_end(&mut request)?;
     let request: SearchRequest = serde_json::from_slice(&request)?;
@@ -35,18 +33,6 @@ pub fn run() -> io::Result<()> {
     let mut output = io::stdout().lock();
     serde_json::to_writer(&mut output, &result)?;
     output.flush()
-}
-
-/// The first to be killed when memory runs out, and limited by itself.
-fn give_way() -> io::Result<()> {
-    // The files of a process that is not dumpable belong to root, its own `oom_score_adj` too. This process has read
-    // nothing yet that could be read from it.
-    set_dumpable_behavior(DumpableBehavior::Dumpable)?;
-    // Best effort: a system that refuses it chooses by itself.
-    let _ = fs::write("/proc/self/oom_score_adj", EXPENDABLE);
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    lower(Resource::As, MAX_ADDRESS_SPACE_BYTES)?;
-    lower(Resource::Cpu, MAX_CPU_SECONDS)
 }
 
 /// Never above a limit that is there.

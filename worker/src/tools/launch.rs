@@ -1,110 +1,76 @@
-//! The start of a tool call's process, and the container's limits that it runs into.
+//! The start of a tool call's command under its supervisor.
 //!
-//! Owns what happens when no process can be started any more. Never decides what a process does or how long it takes.
+//! Owns what happens when no process can be started any more. Never decides what a command does or how long it takes.
 
 use std::{io, process::Command, sync::Arc, time::Duration};
 
-use agent::{Journal, ToolError};
-use protocol::{Limits, ToolErrorKind};
+use agent::ToolError;
+use protocol::ToolErrorKind;
 
+use super::limits::LimitMonitor;
 use crate::{
-    cgroup::{Cgroup, Counters, Pressure},
-    journal::EventQueue,
-    processes::{CallProcesses, MARK, Processes},
     stop::{StopCause, StopSwitch},
+    supervisor::{CallProcesses, Processes},
 };
 
 const SPAWN_TRIES: u32 = 6;
-const SPAWN_PAUSE_MS: u64 = 100;
+const SPAWN_PAUSE: Duration = Duration::from_millis(100);
 
-/// Starts processes.
+/// Starts commands.
 pub(crate) struct Launcher {
-    /// Where they are registered.
+    /// The calls' processes.
     pub(crate) processes: Arc<Processes>,
-    /// What they run into.
+    /// The limits that they run into.
     pub(crate) limits: LimitMonitor,
-    /// Thrown when none can be started any more.
+    /// Thrown when no process can be started any more.
     pub(crate) stop: StopSwitch,
 }
 
 impl Launcher {
-    /// Starts what `prepare` gives: a command, and what this process keeps of its pipes. A container that is out of
-    /// processes gets a moment, then loses what earlier calls left behind.
+    /// Starts what `prepare` gives: a supervised command, and what this process keeps of its pipes. A container that is
+    /// out of processes gets a moment, then loses what earlier calls left behind.
     pub(crate) async fn launch<P>(
         &self,
         prepare: impl Fn() -> io::Result<(Command, P)>,
     ) -> Result<(CallProcesses, P), ToolError> {
         for again in 1..=SPAWN_TRIES {
-            match self.spawn(&prepare) {
+            match self.spawn(&prepare).await {
                 Ok(started) => return Ok(started),
                 Err(error) if is_exhausted(&error) => {
                     tracing::warn!(again, "no process can be started");
                     if again == 1 {
-                        self.limits.report(&[Pressure::Pids]).await;
+                        self.limits.record_no_process().await;
                     } else {
-                        self.processes.end_all();
+                        self.processes.end_left_behind();
                     }
-                    tokio::time::sleep(Duration::from_millis(SPAWN_PAUSE_MS)).await;
+                    tokio::time::sleep(SPAWN_PAUSE).await;
                 }
-                Err(error) => return Err(not_run(&error)),
+                Err(error) => return Err(spawn_error(&error)),
             }
         }
+        let limit = self.limits.max_pids();
+        if self.processes.others_run() {
+            let message = format!(
+                "no process can be started: the sandbox's limit of {limit} processes is reached by commands that still run"
+            );
+            return Err(ToolError::new(ToolErrorKind::Sandbox, message));
+        }
         self.stop.stop(StopCause::PidsExhausted);
-        Err(ToolError::new(
-            ToolErrorKind::Sandbox,
-            "no process can be started any more: the sandbox's limit is reached",
-        ))
+        let message =
+            format!("no process can be started any more: the sandbox's limit of {limit} processes is reached");
+        Err(ToolError::new(ToolErrorKind::Sandbox, message))
     }
 
-    fn spawn<P>(&self, prepare: impl Fn() -> io::Result<(Command, P)>) -> io::Result<(CallProcesses, P)> {
-        let (mut command, pipes) = prepare()?;
-        let call = self.processes.start(|mark| command.env(MARK, mark).spawn())?;
+    async fn spawn<P>(&self, prepare: impl Fn() -> io::Result<(Command, P)>) -> io::Result<(CallProcesses, P)> {
+        let (command, pipes) = prepare()?;
+        let mut call = self.processes.start(command)?;
+        call.started().await?;
         Ok((call, pipes))
     }
 }
 
-/// The container's limits: what they are, how often they were hit, and where that is told.
-pub(crate) struct LimitMonitor {
-    /// The counters.
-    pub(crate) cgroup: Cgroup,
-    /// The values.
-    pub(crate) limits: Limits,
-    /// Where a limit event goes.
-    pub(crate) journal: EventQueue,
-}
-
-impl LimitMonitor {
-    /// As they are now.
-    pub(crate) fn counters(&self) -> Counters {
-        self.cgroup.counters()
-    }
-
-    /// The limits that were hit since `before`.
-    pub(crate) fn hit_since(&self, before: Counters) -> Vec<Pressure> {
-        self.counters().since(before)
-    }
-
-    /// Records an event for each. May wait for the journal to have room.
-    pub(crate) async fn report(&self, hit: &[Pressure]) {
-        for pressure in hit {
-            // A closed journal means that the session is over; the loop hears it elsewhere.
-            let _ = self.journal.record(pressure.event(&self.limits)).await;
-        }
-    }
-
-    /// What the model is told, one line each.
-    pub(crate) fn notes(&self, hit: &[Pressure]) -> String {
-        let mut notes = String::new();
-        for pressure in hit {
-            notes.push_str(&pressure.note(&self.limits));
-            notes.push('\n');
-        }
-        notes
-    }
-}
-
-/// What an error of the system is to the model.
-pub(crate) fn not_run(error: &io::Error) -> ToolError {
+/// An error of the system, for the model.
+pub(crate) fn spawn_error(error: &io::Error) -> ToolError {
     ToolError::new(ToolErrorKind::Failed, format!("the command could not be run: {error}"))
 }
 

@@ -84,7 +84,7 @@ fn container_tool(name: &str, deps: &ToolDeps) -> Option<Box<dyn Tool>> {
             workspace: Arc::clone(&deps.workspace),
             environment: deps.shell.clone(),
             launcher: Arc::clone(&deps.launcher),
-            drains: TaskTracker::new(),
+            output_sinks: TaskTracker::new(),
         })),
         "glob" => Some(Box::new(search(SearchKind::Glob, definition))),
         "grep" => Some(Box::new(search(SearchKind::Grep, definition))),

@@ -1,20 +1,12 @@
-//! `glob` and `grep`: searches in a process of their own, which hostile files may hang or fill without harm.
+//! `glob` and `grep`: searches in a supervised process, which hostile files may hang or fill without harm to the worker.
 //!
 //! Owns the search process's life: its request, its answer within bounded memory, and its end on a timeout, on a stop and
 //! with the job. Never reads a file of the workspace.
 
-use std::{
-    io,
-    os::unix::process::CommandExt,
-    path::PathBuf,
-    process::{Command, Stdio},
-    sync::Arc,
-    time::Duration,
-};
+use std::{io, path::PathBuf, process::Command, sync::Arc, time::Duration};
 
 use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use protocol::{ToolDefinition, ToolErrorKind};
-use rustix::process::WaitStatus;
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -23,16 +15,12 @@ use tokio::{
 
 use super::{
     file_tool::TOOL_TIMEOUT_SECONDS,
-    launch::{Launcher, not_run},
+    launch::{Launcher, spawn_error},
 };
 use crate::{
-    cgroup::Pressure,
-    processes::CallProcesses,
     search::{MAX_ANSWER_BYTES, SUBCOMMAND, SearchKind, SearchRequest, SearchResult},
+    supervisor::{CallProcesses, ExitStatus, OWN_PROGRAM, supervised_command},
 };
-
-/// This program, also where its file cannot be read and where another one took its place.
-pub(crate) const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// One of the two tools.
 pub(crate) struct Search {
@@ -83,20 +71,22 @@ struct Pipes {
 impl Search {
     async fn search(&self, arguments: Value) -> Result<String, ToolError> {
         let request = SearchRequest { kind: self.kind, workspace: self.workspace.clone(), arguments };
-        let request = serde_json::to_vec(&request).map_err(|error| not_run(&error.into()))?;
+        let request = serde_json::to_vec(&request).map_err(|error| spawn_error(&error.into()))?;
         let before = self.launcher.limits.counters();
         let (mut process, pipes) = self.launcher.launch(prepare).await?;
-        let (answer, status) = converse(&mut process, pipes, &request).await.map_err(|error| not_run(&error))?;
-        if status.exit_status() == Some(0)
+        let (answer, status) = exchange(&mut process, pipes, &request).await.map_err(|error| spawn_error(&error))?;
+        if status.is_success()
             && let Ok(result) = serde_json::from_slice::<SearchResult>(&answer)
         {
+            // It has ended and starts nothing that could be left.
+            process.keep();
             return result.map_err(ToolError);
         }
-        let hit = self.launcher.limits.hit_since(before);
-        let memory: Vec<_> = hit.into_iter().filter(|pressure| *pressure == Pressure::Memory).collect();
-        self.launcher.limits.report(&memory).await;
-        let notes = self.launcher.limits.notes(&memory);
-        let message = format!("the search ended without a result{}\n{notes}", how(status));
+        let hit = self.launcher.limits.hit_by(&process, before, Some(status));
+        process.end();
+        self.launcher.limits.record(&hit).await;
+        let notes = self.launcher.limits.notes(&hit);
+        let message = format!("the search ended without a result: {}\n{notes}", reason(status));
         Err(ToolError::new(ToolErrorKind::Failed, message.trim_end()))
     }
 }
@@ -104,9 +94,8 @@ impl Search {
 fn prepare() -> io::Result<(Command, Pipes)> {
     let (stdin, request) = io::pipe()?;
     let (answer, stdout) = io::pipe()?;
-    let mut command = Command::new(OWN_PROGRAM);
-    command.arg(SUBCOMMAND).env_clear().current_dir("/").process_group(0);
-    command.stdin(stdin).stdout(stdout).stderr(Stdio::null());
+    let mut command = supervised_command(OWN_PROGRAM);
+    command.arg(SUBCOMMAND).env_clear().current_dir("/").stdin(stdin).stdout(stdout);
     let pipes = Pipes {
         request: pipe::Sender::from_owned_fd(request.into())?,
         answer: pipe::Receiver::from_owned_fd(answer.into())?,
@@ -114,7 +103,8 @@ fn prepare() -> io::Result<(Command, Pipes)> {
     Ok((command, pipes))
 }
 
-async fn converse(process: &mut CallProcesses, pipes: Pipes, request: &[u8]) -> io::Result<(Vec<u8>, WaitStatus)> {
+/// Sends the request and reads the answer.
+async fn exchange(process: &mut CallProcesses, pipes: Pipes, request: &[u8]) -> io::Result<(Vec<u8>, ExitStatus)> {
     let Pipes { request: mut stdin, answer: stdout } = pipes;
     // A search that dies early leaves a broken pipe; its status says more.
     let _ = stdin.write_all(request).await;
@@ -124,11 +114,10 @@ async fn converse(process: &mut CallProcesses, pipes: Pipes, request: &[u8]) -> 
     Ok((answer, process.wait().await?))
 }
 
-fn how(status: WaitStatus) -> String {
-    match (status.exit_status(), status.terminating_signal()) {
-        (Some(0), _) => ": its answer is not readable".to_owned(),
-        (Some(code), _) => format!(": it failed with exit code {code}"),
-        (None, Some(signal)) => format!(": it was ended by signal {signal}; search for something narrower"),
-        (None, None) => String::new(),
+fn reason(status: ExitStatus) -> String {
+    match status {
+        ExitStatus::Code(0) => "its answer is not readable".to_owned(),
+        ExitStatus::Code(code) => format!("it failed with exit code {code}"),
+        ExitStatus::Signal(signal) => format!("it was ended by signal {signal}; search for something narrower"),
     }
 }

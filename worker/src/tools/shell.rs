@@ -5,7 +5,6 @@
 
 use std::{
     io,
-    os::unix::process::CommandExt,
     path::Path,
     pin::pin,
     process::{Command, Stdio},
@@ -17,25 +16,28 @@ use agent::{
     ApprovalRequirement, BoxFuture, Invocation, MAX_SHELL_TIMEOUT_SECONDS, Tool, ToolError, ToolOutput, ToolSpec,
 };
 use protocol::{ToolDefinition, ToolErrorKind};
-use rustix::process::WaitStatus;
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::{io::AsyncReadExt, net::unix::pipe};
+use tokio::{
+    io::AsyncReadExt,
+    net::unix::pipe,
+    time::{Instant, sleep, sleep_until, timeout_at},
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{
-    capture::Capture,
-    file_tool::parsed,
-    launch::{Launcher, not_run},
-    workspace::Workspace,
+use super::{capture::Capture, file_tool::parsed, launch::Launcher, workspace::Workspace};
+use crate::{
+    environment::ShellEnvironment,
+    supervisor::{CallProcesses, ExitStatus, supervised_command},
 };
-use crate::{cgroup::Pressure, environment::ShellEnvironment, oom::make_expendable, processes::CallProcesses};
 
 const DEFAULT_TIMEOUT_SECONDS: u64 = 120;
 
 /// How long output is still read once the command itself has ended, when something it left behind could write more.
-const PIPE_GRACE_MS: u64 = 300;
+const PIPE_GRACE: Duration = Duration::from_millis(300);
 const READ_BYTES: usize = 64 * 1024;
+/// Between two reads of what a background process writes, so that one that writes without end takes no CPU of the worker's.
+const DISCARD_PAUSE: Duration = Duration::from_millis(10);
 
 /// The tool.
 pub(crate) struct Shell {
@@ -47,8 +49,8 @@ pub(crate) struct Shell {
     pub(crate) environment: ShellEnvironment,
     /// Starts them.
     pub(crate) launcher: Arc<Launcher>,
-    /// Background processes' output, read to nowhere so that writing does not end them.
-    pub(crate) drains: TaskTracker,
+    /// Tasks that read and discard the output of background processes, which a closed pipe would kill.
+    pub(crate) output_sinks: TaskTracker,
 }
 
 #[derive(Deserialize)]
@@ -84,9 +86,20 @@ impl Tool for Shell {
 
 /// How a call ended.
 enum End {
-    Exited(WaitStatus, Pipe),
+    Exited(ExitStatus, Pipe),
+    /// Its supervisor was killed, by a command that signalled it.
+    Lost(io::Error),
     TimedOut,
     Stopped,
+}
+
+impl End {
+    const fn status(&self) -> Option<ExitStatus> {
+        match self {
+            Self::Exited(status, _) => Some(*status),
+            Self::Lost(_) | Self::TimedOut | Self::Stopped => None,
+        }
+    }
 }
 
 /// Whether something still holds the output's other end.
@@ -102,68 +115,80 @@ impl Shell {
         folder: &Path,
         stop: &CancellationToken,
     ) -> Result<ToolOutput, ToolError> {
-        let before = self.launcher.limits.counters();
-        let (mut call, mut output) = self.launcher.launch(|| self.prepare(&arguments.command, folder)).await?;
+        let limits = &self.launcher.limits;
+        let before = limits.counters();
         let timeout_seconds =
             arguments.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS).min(MAX_SHELL_TIMEOUT_SECONDS);
+        let deadline = Instant::now() + Duration::from_secs(timeout_seconds);
+        // A command may stop its supervisor before that has reported the start.
+        let launched = timeout_at(deadline, self.launcher.launch(|| self.prepare(&arguments.command, folder)));
+        let (mut call, mut output) = launched.await.map_err(|_| timeout_error(timeout_seconds, ""))??;
         let mut capture = Capture::default();
         let end = tokio::select! {
             biased;
             () = stop.cancelled() => End::Stopped,
-            () = tokio::time::sleep(Duration::from_secs(timeout_seconds)) => End::TimedOut,
-            exited = follow(&mut call, &mut output, &mut capture) => {
-                let (status, pipe) = exited.map_err(|error| not_run(&error))?;
-                End::Exited(status, pipe)
-            }
+            () = sleep_until(deadline) => End::TimedOut,
+            exited = follow(&mut call, &mut output, &mut capture) => match exited {
+                Ok((status, pipe)) => End::Exited(status, pipe),
+                Err(error) => End::Lost(error),
+            },
+            never = limits.watch() => match never {},
         };
-        let hit = self.launcher.limits.hit_since(before);
+        let hit = limits.hit_by(&call, before, end.status());
         // Before anything that may wait: nothing of a call that is over may run on because the worker is busy.
         match end {
-            End::Exited(_, Pipe::Open) if !hit.contains(&Pressure::Pids) => {
+            End::Exited(_, Pipe::Open) if !hit.must_end() => {
                 call.keep();
-                self.drain(output);
+                self.discard(output);
             }
-            End::Exited(_, Pipe::Closed) if !hit.contains(&Pressure::Pids) => call.keep(),
+            End::Exited(_, Pipe::Closed) if !hit.must_end() => call.keep(),
             _ => call.end(),
         }
-        self.launcher.limits.report(&hit).await;
+        limits.record(&hit).await;
         let mut text = capture.into_text();
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
         }
-        text.push_str(&self.launcher.limits.notes(&hit));
+        text.push_str(&limits.notes(&hit));
         match end {
             End::Exited(status, _) => {
-                let success = status.exit_status() == Some(0) && hit.is_empty();
-                let text = format!("{text}[exit {}]", exit_code(status));
+                let success = status.is_success() && !hit.is_to_blame();
+                let text = format!("{text}[exit {}]", status.shell_code());
                 Ok(ToolOutput { success, ..ToolOutput::success(text) })
             }
-            End::TimedOut => {
-                let told = format!(
-                    "not done after {timeout_seconds} s; all its processes were killed; its output so far:\n{text}"
-                );
-                Err(ToolError::new(ToolErrorKind::Timeout, told.trim_end()))
+            End::Lost(error) => {
+                let message = format!("{error}, and so were all processes of the call; its output so far:\n{text}");
+                Err(ToolError::new(ToolErrorKind::Failed, message.trim_end()))
             }
+            End::TimedOut => Err(timeout_error(timeout_seconds, &text)),
             End::Stopped => Err(ToolError::new(ToolErrorKind::Failed, "stopped before it was done")),
         }
     }
 
     fn prepare(&self, command: &str, folder: &Path) -> io::Result<(Command, pipe::Receiver)> {
         let (output, input) = io::pipe()?;
-        let mut bash = Command::new("bash");
-        bash.arg("-c").arg(command).current_dir(folder).process_group(0);
+        let mut bash = supervised_command("bash");
+        bash.arg("-c").arg(command).current_dir(folder);
         bash.env_clear().env("HOME", &self.environment.home).env("PATH", &self.environment.path);
         bash.env("LANG", &self.environment.lang).env("PWD", folder).env("TERM", "dumb");
-        bash.stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input);
+        bash.stdin(Stdio::null()).stdout(input);
         Ok((bash, pipe::Receiver::from_owned_fd(output.into())?))
     }
 
-    fn drain(&self, mut output: pipe::Receiver) {
-        self.drains.spawn(async move {
-            let mut nowhere = vec![0; READ_BYTES];
-            while output.read(&mut nowhere).await.is_ok_and(|length| length > 0) {}
+    fn discard(&self, mut output: pipe::Receiver) {
+        self.output_sinks.spawn(async move {
+            let mut chunk = vec![0; READ_BYTES];
+            while output.read(&mut chunk).await.is_ok_and(|length| length > 0) {
+                sleep(DISCARD_PAUSE).await;
+            }
         });
     }
+}
+
+fn timeout_error(timeout_seconds: u64, output: &str) -> ToolError {
+    let message =
+        format!("not done after {timeout_seconds} s; all its processes were killed; its output so far:\n{output}");
+    ToolError::new(ToolErrorKind::Timeout, message.trim_end())
 }
 
 /// Reads until the command has ended and its output with it, or a moment later when something holds on to that.
@@ -171,8 +196,7 @@ async fn follow(
     call: &mut CallProcesses,
     output: &mut pipe::Receiver,
     capture: &mut Capture,
-) -> io::Result<(WaitStatus, Pipe)> {
-    make_expendable(call.leader()).await;
+) -> io::Result<(ExitStatus, Pipe)> {
     let mut buffer = vec![0; READ_BYTES];
     let status = loop {
         tokio::select! {
@@ -183,7 +207,7 @@ async fn follow(
             },
         }
     };
-    let mut grace = pin!(tokio::time::sleep(Duration::from_millis(PIPE_GRACE_MS)));
+    let mut grace = pin!(sleep(PIPE_GRACE));
     loop {
         tokio::select! {
             biased;
@@ -194,9 +218,4 @@ async fn follow(
             },
         }
     }
-}
-
-/// As bash tells it: the code, or 128 and the signal.
-fn exit_code(status: WaitStatus) -> i32 {
-    status.exit_status().or_else(|| status.terminating_signal().map(|signal| 128 + signal)).unwrap_or(-1)
 }

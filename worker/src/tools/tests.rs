@@ -1,78 +1,32 @@
-//! Stories of the container-domain tools, on real files and real processes in a folder of their own.
+//! Stories of the file tools and of searches, on real files in a folder of their own.
 
-use std::{
-    fs,
-    os::unix::fs::symlink,
-    path::PathBuf,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{fs, os::unix::fs::symlink, path::PathBuf, sync::Arc};
 
-use agent::{Invocation, Tool, ToolError, ToolOutput};
-use protocol::{CallId, EventData, JobId, Limits, ToolErrorKind};
+use agent::{Invocation, Tool, ToolError};
+use protocol::{CallId, JobId, ToolErrorKind};
 use rstest::rstest;
 use serde_json::{Value, json};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     file_tool::{FileTool, FileToolKind},
     files::{LIST_DIR, READ_FILE, WRITE_FILE},
-    launch::{Launcher, LimitMonitor},
     offer::context,
     patch::APPLY_PATCH,
-    shell::Shell,
     workspace::Workspace,
 };
-use crate::{
-    cgroup::Cgroup,
-    client::{Identity, OrchestratorClient},
-    environment::ShellEnvironment,
-    journal::{EventPump, journal},
-    processes::{Orphans, Processes},
-    search::{SearchKind, SearchRequest, answer},
-    secret::SessionSecret,
-    stop::StopSwitch,
-};
+use crate::search::{SearchKind, SearchRequest, answer};
 
 struct Bench {
     folder: tempfile::TempDir,
-    cgroup: tempfile::TempDir,
-    shell: Shell,
-    pump: EventPump,
+    workspace: Arc<Workspace>,
 }
 
 impl Bench {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let cgroup = tempfile::tempdir().unwrap();
-        let stop = StopSwitch::default();
-        let session = SessionSecret::generate().unwrap();
-        let identity = Identity { job_id: JobId::generate(), token: "token", session: &session, traceparent: None };
-        let client = OrchestratorClient::new(&folder.path().join("none"), &identity).unwrap();
-        let (queue, pump) = journal(Arc::new(client), stop.clone());
-        let shell = Shell {
-            definition: agent::container_tool("shell").unwrap(),
-            workspace: Arc::new(Workspace::open(folder.path()).unwrap()),
-            environment: ShellEnvironment {
-                home: "/tmp".to_owned(),
-                path: "/usr/bin:/bin".to_owned(),
-                lang: "C.UTF-8".to_owned(),
-            },
-            launcher: Arc::new(Launcher {
-                processes: Arc::new(Processes::new(Orphans::Elsewhere)),
-                limits: LimitMonitor { cgroup: Cgroup::at(cgroup.path()), limits: Limits::default(), journal: queue },
-                stop,
-            }),
-            drains: TaskTracker::new(),
-        };
-        Self { folder, cgroup, shell, pump }
-    }
-
-    async fn shell(&self, arguments: Value) -> Result<ToolOutput, ToolError> {
-        tokio::select! {
-            result = self.shell.call(invocation(arguments)) => result,
-            never = self.shell.launcher.processes.collect_dead() => match never.unwrap() {},
-        }
+        let workspace = Arc::new(Workspace::open(folder.path()).unwrap());
+        Self { folder, workspace }
     }
 
     /// A search as its own process does it.
@@ -83,7 +37,7 @@ impl Bench {
 
     async fn file(&self, kind: FileToolKind, arguments: Value) -> Result<String, ToolError> {
         let definition = agent::container_tool(kind.name).unwrap();
-        let tool = FileTool { kind, definition, workspace: Arc::clone(&self.shell.workspace) };
+        let tool = FileTool { kind, definition, workspace: Arc::clone(&self.workspace) };
         tool.call(invocation(arguments)).await.map(|output| output.content.as_str().unwrap().to_owned())
     }
 
@@ -104,110 +58,6 @@ fn invocation(arguments: Value) -> Invocation {
         context: Arc::new(context(JobId::nil(), 0)),
         stop: CancellationToken::new(),
     }
-}
-
-fn text(output: &ToolOutput) -> &str {
-    output.content.as_str().unwrap()
-}
-
-/// Whether a process runs that has `argument` among its arguments; waits for it to be gone for 2 s at most.
-fn is_gone(argument: &str) -> bool {
-    let runs = || {
-        fs::read_dir("/proc").unwrap().filter_map(Result::ok).any(|entry| {
-            fs::read(entry.path().join("cmdline"))
-                .is_ok_and(|line| line.split(|byte| *byte == 0).any(|one| one == argument.as_bytes()))
-        })
-    };
-    let deadline = Instant::now() + Duration::from_secs(2);
-    while runs() {
-        if Instant::now() > deadline {
-            return false;
-        }
-        std::thread::yield_now();
-    }
-    true
-}
-
-#[rstest]
-#[case::interleaved("echo one; echo two >&2; echo three", "one\ntwo\nthree\n[exit 0]", true)]
-#[case::no_final_newline("printf ü; exit 3", "ü\n[exit 3]", false)]
-#[case::silent("true", "[exit 0]", true)]
-#[case::killed("kill -9 $$", "[exit 137]", false)]
-#[case::no_input("cat", "[exit 0]", true)]
-#[case::nothing_of_the_workers("env | grep -c '^GANTRY_\\(SOCKET\\|TOKEN\\)\\|^CARGO'", "0\n[exit 1]", false)]
-#[tokio::test]
-async fn a_command_shows_what_a_terminal_would(#[case] command: &str, #[case] expected: &str, #[case] success: bool) {
-    let output = Bench::new().shell(json!({"command": command})).await.unwrap();
-    assert_eq!((text(&output), output.success), (expected, success));
-}
-
-#[tokio::test]
-async fn a_command_starts_where_it_is_told_and_nowhere_outside() {
-    let bench = Bench::new();
-    fs::create_dir(bench.path("sub")).unwrap();
-    let output = bench.shell(json!({"command": "basename \"$PWD\"", "workdir": "sub"})).await.unwrap();
-    assert_eq!(text(&output), "sub\n[exit 0]");
-    let refused = bench.shell(json!({"command": "true", "workdir": "/etc"})).await.unwrap_err();
-    assert_eq!(refused.0.kind, ToolErrorKind::Sandbox);
-}
-
-#[tokio::test]
-async fn a_flood_of_output_keeps_its_head_and_its_tail() {
-    let output = Bench::new().shell(json!({"command": "seq 1 2000000"})).await.unwrap();
-    assert!(text(&output).starts_with("1\n2\n3\n"));
-    assert!(text(&output).ends_with("1999999\n2000000\n[exit 0]"));
-    assert!(text(&output).contains("bytes dropped"));
-    assert!(text(&output).len() < 70_000);
-}
-
-#[tokio::test]
-async fn a_timeout_ends_every_descendant_however_it_hides() {
-    let bench = Bench::new();
-    let command = "trap '' TERM; setsid sleep 7101 & (setsid bash -c 'sleep 7102 & disown' &) ; (env -i sleep 7103) & \
-                   echo begun; sleep 7104";
-    let failure = bench.shell(json!({"command": command, "timeout_seconds": 1})).await.unwrap_err();
-    assert_eq!(failure.0.kind, ToolErrorKind::Timeout);
-    assert!(failure.0.message.ends_with("its output so far:\nbegun"), "{}", failure.0.message);
-    for argument in ["7101", "7102", "7103", "7104"] {
-        assert!(is_gone(argument), "sleep {argument} lives");
-    }
-}
-
-#[tokio::test]
-async fn a_call_that_is_dropped_takes_its_processes_along() {
-    let bench = Bench::new();
-    let mut call = Box::pin(bench.shell(json!({"command": "touch begun; setsid sleep 7201 & sleep 7202"})));
-    while !bench.path("begun").exists() {
-        assert!(tokio::time::timeout(Duration::from_millis(1), &mut call).await.is_err());
-    }
-    drop(call);
-    assert!(is_gone("7201") && is_gone("7202"));
-}
-
-#[tokio::test]
-async fn a_process_left_in_the_background_lives_on_and_holds_nobody_up() {
-    let bench = Bench::new();
-    let begun = Instant::now();
-    let output = bench.shell(json!({"command": "sleep 7301 & echo started"})).await.unwrap();
-    assert_eq!(text(&output), "started\n[exit 0]");
-    assert!(begun.elapsed() < Duration::from_secs(10));
-    let pid = bench.shell(json!({"command": "pgrep -fx 'sleep 7301'"})).await.unwrap();
-    assert!(pid.success, "{}", text(&pid));
-    bench.shell.launcher.processes.end_all();
-    assert!(is_gone("7301"));
-}
-
-#[tokio::test]
-async fn a_container_limit_that_is_hit_is_told_to_the_model_and_as_an_event() {
-    let mut bench = Bench::new();
-    let events = bench.cgroup.path().join("pids.events");
-    fs::write(&events, "max 0\n").unwrap();
-    let command = format!("sleep 7401 & echo 'max 4' > {}", events.display());
-    let output = bench.shell(json!({"command": command})).await.unwrap();
-    assert!(!output.success);
-    assert!(text(&output).contains("limit of 256 processes was reached"), "{}", text(&output));
-    assert!(is_gone("7401"));
-    assert_eq!(bench.pump.queued(), [EventData::Limit { limit: "pids".to_owned(), value: json!(256) }]);
 }
 
 #[rstest]

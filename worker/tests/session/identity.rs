@@ -11,7 +11,7 @@ const SESSION_CONNECTIONS: usize = 4;
 
 #[tokio::test]
 async fn every_call_carries_one_secret_that_no_command_can_find() {
-    let look = "env; tr '\\0' '\\n' < /proc/$PPID/environ; tr '\\0' '\\n' < /proc/$PPID/cmdline; ls -R . ..; cat ../*";
+    let look = "echo looked; env; tr '\\0' '\\n' < /proc/$PPID/environ; tr '\\0' '\\n' < /proc/$PPID/cmdline; ls -R . ..; cat ../*";
     let mut world = World::new([calls(&[("shell", json!({"command": look}))]), Step::Hang, says("done")]);
     let worker = world.worker(&[]);
     world.until("the second model call", |record| record.requests.len() == 2).await;
@@ -20,7 +20,7 @@ async fn every_call_carries_one_secret_that_no_command_can_find() {
     assert!(secret.bytes().all(|digit| digit.is_ascii_hexdigit()));
     let seen = serde_json::to_string(&world.record().requests[1]).unwrap();
     assert!(!seen.contains(&secret), "a command printed the secret");
-    assert!(seen.contains("GANTRY_CALL"), "the command ran: {seen}");
+    assert!(seen.contains("looked"), "the command ran: {seen}");
 
     // The orchestrator removes the token once the session is open; a restart of it changes nothing.
     std::fs::remove_file(world.token_file()).unwrap();

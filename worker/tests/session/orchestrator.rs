@@ -19,9 +19,9 @@ use axum::{
 };
 use protocol::{
     CallId, CompleteReply, CompleteReport, Completion, CompletionRequest, EgressView, ErrorCode, EventAck, EventBatch,
-    EventData, FinishReason, JobAssignment, JobId, JobMode, Limits, Problem, PromptDelivery, PromptId, PromptMode,
-    ReportedOutcome, SESSION_HEADER, StatusReply, ToolCall, ToolCallReply, ToolCallRequest, ToolDefinition, ToolDomain,
-    WorkerEvent,
+    EventData, FinishReason, JobAssignment, JobId, JobMode, Limits, Message, Problem, PromptDelivery, PromptId,
+    PromptMode, ReportedOutcome, SESSION_HEADER, StatusReply, ToolCall, ToolCallReply, ToolCallRequest, ToolDefinition,
+    ToolDomain, WorkerEvent,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
@@ -201,8 +201,17 @@ impl World {
     }
 
     pub(crate) fn worker(&self, arguments: &[&str]) -> Worker {
+        self.start_worker(arguments, Path::new("/usr/bin:/bin"))
+    }
+
+    /// A worker whose commands have this `PATH`.
+    pub(crate) fn worker_with_path(&self, path: &Path) -> Worker {
+        self.start_worker(&[], path)
+    }
+
+    fn start_worker(&self, arguments: &[&str], path: &Path) -> Worker {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gantry-worker"));
-        command.args(arguments).env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.folder.path());
+        command.args(arguments).env_clear().env("PATH", path).env("HOME", self.folder.path());
         command.env("GANTRY_JOB_ID", self.shared.job.job_id.to_string()).env("GANTRY_SOCKET", self.socket());
         command.env("GANTRY_TOKEN_FILE", self.folder.path().join("token")).env("GANTRY_WORKSPACE", self.workspace());
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
@@ -243,18 +252,17 @@ impl Worker {
         i32::try_from(self.0.id().unwrap()).unwrap()
     }
 
-    /// The search process that runs under this worker, once there is one.
+    /// The search process that runs below this worker, once there is one.
     pub(crate) async fn search(&self) -> i32 {
-        let children = format!("/proc/{0}/task/{0}/children", self.pid());
         let wait = async {
             loop {
-                let children = std::fs::read_to_string(&children).unwrap();
-                let searches = |child: &&str| {
-                    let line = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+                let grandchildren = children(self.pid()).into_iter().flat_map(children);
+                let searches = |pid: &i32| {
+                    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
                     line.split(|byte| *byte == 0).nth(1) == Some(b"search")
                 };
-                if let Some(child) = children.split_whitespace().find(searches) {
-                    return child.parse().unwrap();
+                if let Some(search) = grandchildren.into_iter().find(searches) {
+                    return search;
                 }
                 tokio::task::yield_now().await;
             }
@@ -270,6 +278,12 @@ impl Worker {
         assert!(!text.contains(TOKEN), "{text}");
         (output.status, text)
     }
+}
+
+/// The children of a process, as far as there is one.
+pub(crate) fn children(pid: i32) -> Vec<i32> {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
 pub(crate) fn kill(pid: i32, signal: Signal) {
@@ -454,6 +468,17 @@ async fn take_report(State(shared): State<Shared>, Json(report): Json<CompleteRe
     }
     record.reports.push(report);
     Json(CompleteReply { accepted: true }).into_response()
+}
+
+/// The results of the last tool calls before a model call, in order.
+pub(crate) fn tool_results(messages: &[Message]) -> Vec<String> {
+    let results = messages.iter().rev().map_while(|message| match message {
+        Message::Tool { content, .. } => Some(content.clone()),
+        _ => None,
+    });
+    let mut results: Vec<_> = results.collect();
+    results.reverse();
+    results
 }
 
 /// Whether no process is left that has `argument` among its arguments.

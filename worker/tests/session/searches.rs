@@ -5,24 +5,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use protocol::{Message, ReportedOutcome};
+use protocol::ReportedOutcome;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::orchestrator::{Step, World, appears, calls, is_gone, kill, says};
+use crate::orchestrator::{Step, World, appears, calls, is_gone, kill, says, tool_results};
 
 /// Resident memory of the worker itself, in the middle of anything, in KiB.
 const MAX_WORKER_KIB: u64 = 40 * 1024;
 
 fn results(world: &World, request: usize) -> Vec<String> {
-    let messages = world.record().requests[request].messages.clone();
-    let results = messages.into_iter().rev().map_while(|message| match message {
-        Message::Tool { content, .. } => Some(content),
-        _ => None,
-    });
-    let mut results: Vec<_> = results.collect();
-    results.reverse();
-    results
+    tool_results(&world.record().requests[request].messages)
 }
 
 /// The most that the worker ever used.

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# An engine of its own whose runtime is gVisor, for the tests: `tests/gvisor.sh up|down FOLDER`.
+# `up` starts a second dockerd in a network namespace of its own, with its data, state and socket in FOLDER, and the
+# images named in GANTRY_GVISOR_IMAGES copied into it from the engine that is there. `down` stops it and removes what it made.
+# Never touches, reconfigures or signals another engine: one that is started beside it in the same network namespace
+# would lose its bridge. Root, on Linux; runsc and dockerd must be installed.
+set -euo pipefail
+
+readonly NAMESPACE=gantry-gvisor
+readonly WAIT_SECONDS=60
+
+say() { printf 'gvisor: %s\n' "$*"; }
+fail() {
+  printf 'gvisor: %s\n' "$*" >&2
+  exit 1
+}
+
+[ $# -eq 2 ] || { sed -n '2s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+folder="$2"
+socket="$folder/docker.sock"
+
+on_it() { env -u DOCKER_CONTEXT DOCKER_HOST="unix://$socket" docker "$@"; }
+
+answers() { [ -S "$socket" ] && on_it version >/dev/null 2>&1; }
+
+# The names of the settings differ: `--fsgofer-host-uds` is older than `--host-uds`. `ptrace` needs no virtualisation.
+write_settings() {
+  local uds=--fsgofer-host-uds
+  if runsc flags 2>&1 | grep -q -- '-host-uds value'; then uds=--host-uds=open; fi
+  cat >"$folder/daemon.json" <<JSON
+{"runtimes": {"runsc": {"path": "$(command -v runsc)", "runtimeArgs": ["--platform=ptrace", "$uds", "--network=none"]}}}
+JSON
+}
+
+start() {
+  mkdir -p "$folder"
+  write_settings
+  ip netns list | grep -q "^$NAMESPACE\b" || ip netns add "$NAMESPACE"
+  ip -n "$NAMESPACE" link set lo up
+  # `nsenter` and not `ip netns exec`, which would hide the control groups. Without our descriptors: whoever waits for
+  # this script's output must not wait for the daemon.
+  setsid nsenter --net="/var/run/netns/$NAMESPACE" dockerd --config-file "$folder/daemon.json" \
+    --data-root "$folder/data" --exec-root "$folder/exec" --pidfile "$folder/pid" -H "unix://$socket" \
+    >"$folder/log" 2>&1 </dev/null 9>&- &
+  local deadline=$((SECONDS + WAIT_SECONDS))
+  until answers; do
+    if [ "$SECONDS" -ge "$deadline" ]; then
+      tail -n 20 "$folder/log" >&2
+      fail "the engine did not answer within ${WAIT_SECONDS} s"
+    fi
+    sleep 0.3
+  done
+}
+
+copy_images() {
+  local image
+  for image in ${GANTRY_GVISOR_IMAGES:-}; do
+    [ "$(on_it image inspect --format '{{.Id}}' "$image" 2>/dev/null)" = "$(docker image inspect --format '{{.Id}}' "$image")" ] ||
+      docker save "$image" | on_it load >/dev/null
+  done
+}
+
+case "$1" in
+  up)
+    answers || start
+    copy_images
+    say "answers on $socket, with runsc $(runsc --version | sed -n 's/^runsc version //p')"
+    ;;
+  down)
+    if [ -f "$folder/pid" ]; then
+      on_it ps -aq | xargs -r env DOCKER_HOST="unix://$socket" docker rm -f >/dev/null || true
+      pid="$(cat "$folder/pid")"
+      kill "$pid" 2>/dev/null || true
+      for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+    fi
+    ip netns delete "$NAMESPACE" 2>/dev/null || true
+    ;;
+  *) fail "up or down, not $1" ;;
+esac

@@ -1,0 +1,155 @@
+//! Processes as `/proc` lists them, and how a set of them is ended.
+//!
+//! Never decides which processes belong to a call: the caller does.
+
+use std::{
+    collections::HashSet,
+    fs,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    io::Errno,
+    process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal},
+};
+
+/// Rounds in which what still runs is stopped before anything is killed. While its processes are stopped, a fork bomb
+/// cannot use the room that killing some of them makes.
+const STOP_ROUNDS: u32 = 8;
+/// After this long, processes that cannot be killed (in uninterruptible sleep) are left alone.
+const END_TIMEOUT: Duration = Duration::from_millis(600);
+/// Between two looks at processes that were killed.
+const KILL_PAUSE: Duration = Duration::from_millis(2);
+
+/// One process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Process {
+    pub(super) pid: i32,
+    pub(super) parent: i32,
+    pub(super) session: i32,
+    is_stopped: bool,
+    /// In clock ticks since boot: with the pid, the identity of a process.
+    start_time: u64,
+}
+
+/// All processes that have not ended.
+pub(super) fn live_processes() -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries.filter_map(|entry| live_process(entry.ok()?.file_name().to_str()?.parse().ok()?)).collect()
+}
+
+fn live_process(pid: i32) -> Option<Process> {
+    parse_stat(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// `None` for a process that has ended. The command's name, the second field, may itself hold spaces and parentheses.
+fn parse_stat(pid: i32, stat: &str) -> Option<Process> {
+    let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace().collect();
+    // proc(5) counts from 1, and the state is its field 3.
+    let number = |field: usize| fields.get(field - 3)?.parse::<i64>().ok();
+    let state = *fields.first()?.as_bytes().first()?;
+    // A process whose first thread has exited is listed as a zombie while others of its threads run.
+    let has_ended = matches!(state, b'Z' | b'X') && number(20)? <= 1;
+    (!has_ended).then_some(Process {
+        pid,
+        parent: number(4)?.try_into().ok()?,
+        session: number(6)?.try_into().ok()?,
+        is_stopped: state == b'T',
+        start_time: number(22)?.try_into().ok()?,
+    })
+}
+
+/// The processes for which `is_root` holds, and all their descendants.
+pub(super) fn with_descendants(all: &[Process], is_root: impl Fn(&Process) -> bool) -> Vec<Process> {
+    let mut pids: HashSet<i32> = all.iter().filter(|process| is_root(process)).map(|process| process.pid).collect();
+    loop {
+        let before = pids.len();
+        let children: Vec<_> = all.iter().filter(|process| pids.contains(&process.parent)).collect();
+        pids.extend(children.into_iter().map(|process| process.pid));
+        if pids.len() == before {
+            return all.iter().filter(|process| pids.contains(&process.pid)).copied().collect();
+        }
+    }
+}
+
+/// Stops, then kills what `select` finds among all processes, until it has found nothing twice: one listing of `/proc`
+/// may miss a process that was made while it was read. Blocks, for [`END_TIMEOUT`] at most.
+pub(super) fn end(select: impl Fn(&[Process]) -> Vec<Process>) {
+    let deadline = Instant::now() + END_TIMEOUT;
+    let (mut round, mut empty_rounds) = (0, 0);
+    while empty_rounds < 2 {
+        let found = select(&live_processes());
+        if found.is_empty() {
+            empty_rounds += 1;
+            continue;
+        }
+        if Instant::now() > deadline {
+            tracing::warn!(left = found.len(), "processes of a tool call could not be ended");
+            return;
+        }
+        empty_rounds = 0;
+        let must_stop = round < STOP_ROUNDS && found.iter().any(|process| !process.is_stopped);
+        for process in &found {
+            send(process, if must_stop { Signal::STOP } else { Signal::KILL });
+        }
+        round += 1;
+        if !must_stop {
+            std::thread::sleep(KILL_PAUSE);
+        }
+    }
+}
+
+/// Signals a process unless it has ended since it was listed: its pid may belong to another process by now.
+fn send(process: &Process, signal: Signal) {
+    let Some(pid) = Pid::from_raw(process.pid) else { return };
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(handle) => {
+            if live_process(process.pid).is_some_and(|now| now.start_time == process.start_time) {
+                // It may have ended in this moment.
+                let _ = pidfd_send_signal(handle, signal);
+            }
+        }
+        Err(Errno::SRCH) => {}
+        // A kernel without process handles (gVisor), or no descriptor left.
+        Err(_) => {
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn stat(name: &str, state: char, threads: u32) -> String {
+        format!("42 ({name}) {state} 7 9 8 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 {threads} 0 1234 1 1")
+    }
+
+    #[test]
+    fn a_command_name_cannot_forge_the_fields() {
+        let expected = Process { pid: 42, parent: 7, session: 8, is_stopped: false, start_time: 1234 };
+        assert_eq!(parse_stat(42, &stat("a) S 1 (b)", 'R', 1)), Some(expected));
+        assert_eq!(parse_stat(42, "42 no name"), None);
+        assert_eq!(parse_stat(42, "42 (short) R 7 9"), None);
+    }
+
+    #[rstest]
+    #[case::running('R', 1, true)]
+    #[case::stopped('T', 1, true)]
+    #[case::zombie('Z', 1, false)]
+    #[case::dead('X', 0, false)]
+    #[case::only_its_first_thread_has_ended('Z', 2, true)]
+    fn a_process_has_ended_when_all_its_threads_have(#[case] state: char, #[case] threads: u32, #[case] lives: bool) {
+        assert_eq!(parse_stat(42, &stat("a", state, threads)).is_some(), lives);
+    }
+
+    #[test]
+    fn descendants_are_found_in_any_order() {
+        let process = |pid, parent| Process { pid, parent, session: 1, is_stopped: false, start_time: 0 };
+        let all = [process(5, 4), process(4, 3), process(3, 1), process(9, 1)];
+        let found = with_descendants(&all, |process| process.pid == 3);
+        assert_eq!(found.iter().map(|process| process.pid).collect::<Vec<_>>(), [5, 4, 3]);
+    }
+}
