@@ -1,8 +1,9 @@
 //! The worker API from the worker's side: one client on the job's socket.
 //!
-//! Owns sending, retrying and saying what a refusal means. An orchestrator may vanish and come back at any moment with
-//! a new socket at the same path: everything here is sent again until it is answered, which is harmless because each
-//! call names itself (call ids, `client_seq`, `after`). Never decides what to do about an answer.
+//! Owns sending, retrying, and stopping the session when the attempt has ended or the orchestrator is out of reach. An
+//! orchestrator may vanish and come back at any moment with a new socket at the same path: everything here is sent
+//! again until it is answered, which is harmless because each call is idempotent (call ids, `client_seq`, `after`).
+//! Never decides what to do about another answer.
 
 use std::{fmt::Write, path::Path, sync::Mutex, time::Duration};
 
@@ -20,6 +21,7 @@ use tokio::time::Instant;
 use crate::{
     connection::{ConnectionPool, TransportError},
     secret::SessionSecret,
+    stop::{StopCause, StopSwitch},
 };
 
 /// How long the lease may have been gone before the worker gives up.
@@ -37,27 +39,21 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 const FIRST_BACKOFF_MS: u64 = 50;
 const LAST_BACKOFF_MS: u64 = 2_000;
 
-/// Why there is no answer.
+/// Why a call has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
-    /// 401, or 409 because the attempt or the job is over: nothing more may be done.
-    #[error("the attempt is over")]
-    Over,
-    /// Nobody answered until long after the lease ran out.
-    #[error("the orchestrator is gone")]
-    Lost,
-    /// An answer that is a no.
+    /// The attempt has ended, or the orchestrator is out of reach; the session's stop switch is thrown.
+    #[error("the session has stopped")]
+    Stopped,
+    /// An error response.
     #[error("refused with {}: {}", .0.status, .0.detail)]
     Refused(Refusal),
-    /// An answer that makes no sense.
-    #[error("the answer cannot be read")]
-    Garbled(#[source] serde_json::Error),
-    /// The request cannot be made.
-    #[error("the request cannot be made: {0}")]
-    Unsendable(String),
+    /// A response, or a request, that does not have the form it must have.
+    #[error("invalid request or response: {0}")]
+    Invalid(String),
 }
 
-/// A no, and what it says.
+/// An error response.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     /// The HTTP status.
@@ -66,9 +62,9 @@ pub(crate) struct Refusal {
     pub(crate) code: Option<ErrorCode>,
     /// The problem's reason, where the code has several.
     pub(crate) reason: Option<String>,
-    /// For people.
+    /// The problem's explanation for people.
     pub(crate) detail: String,
-    /// When to come back.
+    /// The value of `Retry-After`.
     pub(crate) retry_after: Option<Duration>,
 }
 
@@ -102,7 +98,7 @@ impl<'a> Call<'a> {
 
     /// `POST` below the job's path.
     pub(crate) fn post(segments: &[&'a str], body: &impl Serialize) -> Result<Self, CallError> {
-        let body = serde_json::to_vec(body).map_err(|error| CallError::Unsendable(error.to_string()))?;
+        let body = serde_json::to_vec(body).map_err(|error| CallError::Invalid(error.to_string()))?;
         Ok(Self { method: Method::POST, body: Some(body.into()), ..Self::get(segments) })
     }
 
@@ -138,6 +134,7 @@ pub(crate) struct OrchestratorClient {
     headers: HeaderMap,
     base: String,
     lease: Mutex<Lease>,
+    stop: StopSwitch,
 }
 
 struct Lease {
@@ -146,11 +143,12 @@ struct Lease {
 }
 
 impl OrchestratorClient {
-    /// A client with this identity. Does not connect yet.
-    pub(crate) fn new(socket: &Path, identity: &Identity<'_>) -> Result<Self, CallError> {
+    /// A client with this identity, which throws `stop` when the attempt has ended or the orchestrator is out of reach.
+    /// Does not connect yet.
+    pub(crate) fn new(socket: &Path, identity: &Identity<'_>, stop: StopSwitch) -> Result<Self, CallError> {
         let secret = |text: String| {
             let mut value = HeaderValue::try_from(text)
-                .map_err(|_| CallError::Unsendable("the token is not a header's text".to_owned()))?;
+                .map_err(|_| CallError::Invalid("the token is not a header's text".to_owned()))?;
             value.set_sensitive(true);
             Ok::<_, CallError>(value)
         };
@@ -168,6 +166,7 @@ impl OrchestratorClient {
             headers,
             base: format!("/worker/{}", identity.job_id),
             lease: Mutex::new(Lease { length, runs_out_at: Instant::now() + length }),
+            stop,
         })
     }
 
@@ -185,15 +184,20 @@ impl OrchestratorClient {
         }
     }
 
-    /// The lease's length, as the job tells it.
-    pub(crate) fn lease_is(&self, length: Duration) {
+    /// The session's stop switch.
+    pub(crate) const fn stop(&self) -> &StopSwitch {
+        &self.stop
+    }
+
+    /// Sets the lease's length, which the job tells, and begins it.
+    pub(crate) fn set_lease(&self, length: Duration) {
         let mut lease = self.lease();
         lease.length = length;
         lease.runs_out_at = Instant::now() + length;
     }
 
-    /// A heartbeat was answered.
-    pub(crate) fn lease_renewed(&self) {
+    /// Begins the lease anew, for a heartbeat that was answered.
+    pub(crate) fn renew_lease(&self) {
         let mut lease = self.lease();
         lease.runs_out_at = Instant::now() + lease.length;
     }
@@ -201,14 +205,14 @@ impl OrchestratorClient {
     /// Sends until it is answered, and reads the answer.
     pub(crate) async fn ask<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, CallError> {
         let body = self.send(call).await?.1;
-        serde_json::from_slice(&body).map_err(CallError::Garbled)
+        parsed(&body)
     }
 
     /// The same where 204 means that there is nothing.
-    pub(crate) async fn ask_maybe<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<Option<T>, CallError> {
+    pub(crate) async fn poll<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<Option<T>, CallError> {
         match self.send(call).await? {
             (StatusCode::NO_CONTENT, _) => Ok(None),
-            (_, body) => serde_json::from_slice(&body).map(Some).map_err(CallError::Garbled),
+            (_, body) => parsed(&body).map(Some),
         }
     }
 
@@ -228,14 +232,17 @@ impl OrchestratorClient {
                 }
             };
             match refusal {
-                Some(refusal) if refusal.is_end_of_attempt() => return Err(CallError::Over),
+                Some(refusal) if refusal.is_end_of_attempt() => return Err(self.stopped(StopCause::AttemptOver)),
+                Some(refusal) if refusal.code == Some(ErrorCode::JobCancelled) => {
+                    return Err(self.stopped(StopCause::Asked));
+                }
                 // An orchestrator that answers, but that this call makes stumble again and again, is not gone.
                 Some(refusal)
-                    if !(refusal.is_passing() || call.waits_out(&refusal)) || first_try.elapsed() > PATIENCE =>
+                    if !(refusal.is_transient() || call.waits_out(&refusal)) || first_try.elapsed() > PATIENCE =>
                 {
                     return Err(CallError::Refused(refusal));
                 }
-                _ if self.out_of_patience() => return Err(CallError::Lost),
+                _ if self.out_of_patience() => return Err(self.stopped(StopCause::OrchestratorLost)),
                 _ => {}
             }
             tokio::time::sleep(Duration::from_millis(backoff_ms)).await;
@@ -261,7 +268,12 @@ impl OrchestratorClient {
         }
         request
             .body(Full::new(call.body.clone().unwrap_or_default()))
-            .map_err(|error| CallError::Unsendable(error.to_string()))
+            .map_err(|error| CallError::Invalid(error.to_string()))
+    }
+
+    fn stopped(&self, cause: StopCause) -> CallError {
+        self.stop.stop(cause);
+        CallError::Stopped
     }
 
     fn out_of_patience(&self) -> bool {
@@ -279,6 +291,10 @@ pub(crate) async fn health(socket: &Path, limit: Duration) -> Result<StatusCode,
     *request.uri_mut() = Uri::from_static("/health");
     request.headers_mut().insert(HOST, HeaderValue::from_static("gantry"));
     Ok(ConnectionPool::new(socket).send(&request, limit).await?.status())
+}
+
+fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, CallError> {
+    serde_json::from_slice(body).map_err(|error| CallError::Invalid(error.to_string()))
 }
 
 fn refusal(response: &Response<Bytes>) -> Refusal {
@@ -302,7 +318,7 @@ impl Refusal {
     }
 
     /// Whether the same call may well be answered soon.
-    fn is_passing(&self) -> bool {
+    fn is_transient(&self) -> bool {
         self.status >= 500 && self.code != Some(ErrorCode::LlmError)
     }
 }
@@ -316,16 +332,17 @@ mod tests {
     fn client(job_id: JobId) -> OrchestratorClient {
         let session = SessionSecret::generate().unwrap();
         let identity = Identity { job_id, token: "token", session: &session, traceparent: None };
-        OrchestratorClient::new(Path::new("/nowhere"), &identity).unwrap()
+        OrchestratorClient::new(Path::new("/nowhere"), &identity, StopSwitch::default()).unwrap()
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_orchestrator_is_lost_once_its_lease_has_been_gone_for_the_patience() {
         let client = client(JobId::generate());
-        client.lease_is(Duration::from_secs(10));
+        client.set_lease(Duration::from_secs(10));
         let begun = Instant::now();
         let answer = client.ask::<protocol::JobAssignment>(Call::get(&["job"])).await;
-        assert!(matches!(answer, Err(CallError::Lost)));
+        assert!(matches!(answer, Err(CallError::Stopped)));
+        assert_eq!(client.stop().cause(), Some(StopCause::OrchestratorLost));
         let waited = begun.elapsed().as_secs();
         assert!((130..=135).contains(&waited), "{waited} s");
     }
@@ -354,6 +371,6 @@ mod tests {
         #[case] passing: bool,
     ) {
         let refusal = Refusal { status, code, reason: None, detail: String::new(), retry_after: None };
-        assert_eq!((refusal.is_end_of_attempt(), refusal.is_passing()), (over, passing));
+        assert_eq!((refusal.is_end_of_attempt(), refusal.is_transient()), (over, passing));
     }
 }

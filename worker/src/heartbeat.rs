@@ -1,6 +1,6 @@
-//! The heartbeat: keeps the lease, and hears when the job is to stop.
+//! The heartbeat: renews the lease, and learns when the job is to stop.
 //!
-//! Never reports anything else; what happens in the job is told by its events.
+//! Never reports anything else; what happens in the job is in its events.
 
 use std::{
     convert::Infallible,
@@ -15,24 +15,22 @@ use protocol::{StatusReply, StatusReport};
 
 use crate::{
     client::{Call, CallError, OrchestratorClient},
-    stop::{StopCause, StopSwitch},
+    stop::StopCause,
 };
 
-/// Beats each third of the lease.
+/// Sends heartbeats.
 pub(crate) struct Heartbeat {
-    /// The way out.
+    /// Sends them, and stops the session when an answer says so.
     pub(crate) client: Arc<OrchestratorClient>,
-    /// Thrown when the answer says so.
-    pub(crate) stop: StopSwitch,
-    /// How far the loop is.
+    /// The loop's iteration.
     pub(crate) iteration: Arc<AtomicU32>,
-    /// A third of the lease.
+    /// Between two of them: a third of the lease.
     pub(crate) period: Duration,
 }
 
 impl Heartbeat {
-    /// For as long as the session lives.
-    pub(crate) async fn beat(&self) -> Infallible {
+    /// Sends one each period, for as long as the session lives.
+    pub(crate) async fn run(&self) -> Infallible {
         loop {
             tokio::time::sleep(self.period).await;
             let report = StatusReport { iteration: self.iteration.load(Ordering::Relaxed), message: None };
@@ -42,16 +40,15 @@ impl Heartbeat {
             };
             match answer {
                 Ok(reply) => {
-                    self.client.lease_renewed();
+                    self.client.renew_lease();
                     if reply.cancel {
-                        self.stop.stop(StopCause::Asked);
+                        self.client.stop().stop(StopCause::Asked);
                     }
                 }
-                Err(CallError::Over) => self.stop.stop(StopCause::AttemptOver),
-                Err(CallError::Lost) => self.stop.stop(StopCause::OrchestratorLost),
+                Err(CallError::Stopped) => {}
                 Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "a heartbeat was refused"),
             }
-            if self.stop.cause().is_some() {
+            if self.client.stop().cause().is_some() {
                 std::future::pending::<()>().await;
             }
         }

@@ -3,7 +3,7 @@
 //! Owns `client_seq`, the size of a batch and what becomes of an event that is too large. Never reorders and never
 //! drops an event without leaving another in its place: the numbers have no gaps.
 
-use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, ops::ControlFlow, sync::Arc, time::Duration};
 
 use agent::{Journal, JournalClosed};
 use protocol::{EventAck, EventBatch, EventData, WorkerEvent};
@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::{
     client::{Call, CallError, OrchestratorClient},
-    stop::{StopCause, StopSwitch},
+    stop::StopCause,
 };
 
 const QUEUE_EVENTS: usize = 64;
@@ -58,7 +58,6 @@ impl Journal for EventQueue {
 /// The end that sends them.
 pub(crate) struct EventPump {
     client: Arc<OrchestratorClient>,
-    stop: StopSwitch,
     entries: mpsc::Receiver<Entry>,
     unsent: VecDeque<(WorkerEvent, usize)>,
     last_seq: u64,
@@ -66,10 +65,10 @@ pub(crate) struct EventPump {
 }
 
 /// Both ends.
-pub(crate) fn journal(client: Arc<OrchestratorClient>, stop: StopSwitch) -> (EventQueue, EventPump) {
+pub(crate) fn journal(client: Arc<OrchestratorClient>) -> (EventQueue, EventPump) {
     let (sender, entries) = mpsc::channel(QUEUE_EVENTS);
     let unsent = VecDeque::new();
-    (EventQueue { entries: sender }, EventPump { client, stop, entries, unsent, last_seq: 0, last_sent_seq: 0 })
+    (EventQueue { entries: sender }, EventPump { client, entries, unsent, last_seq: 0, last_sent_seq: 0 })
 }
 
 impl EventPump {
@@ -83,8 +82,7 @@ impl EventPump {
                 let Ok(Some(entry)) = timeout_at(sent_at, self.entries.recv()).await else { break };
                 self.take(entry, &mut flushes);
             }
-            if let Err(cause) = self.send_all().await {
-                self.stop.stop(cause);
+            if self.send_all().await.is_break() {
                 break;
             }
             for flush in flushes {
@@ -113,7 +111,7 @@ impl EventPump {
         self.unsent.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    async fn send_all(&mut self) -> Result<(), StopCause> {
+    async fn send_all(&mut self) -> ControlFlow<()> {
         let mut most = BATCH_EVENTS;
         while !self.unsent.is_empty() {
             let events = self.batch(most);
@@ -130,11 +128,11 @@ impl EventPump {
                         last_client_seq = ack.last_client_seq,
                         "events are stored that this worker never sent"
                     );
-                    return Err(StopCause::Impersonated);
+                    self.client.stop().stop(StopCause::Impersonated);
+                    return ControlFlow::Break(());
                 }
                 Ok(ack) => self.stored(ack, count),
-                Err(CallError::Over) => return Err(StopCause::AttemptOver),
-                Err(CallError::Lost) => return Err(StopCause::OrchestratorLost),
+                Err(CallError::Stopped) => return ControlFlow::Break(()),
                 Err(CallError::Refused(refusal)) if refusal.status == 429 => {
                     let wait = refusal.retry_after.unwrap_or(Duration::from_secs(RATE_LIMIT_WAIT_SECONDS));
                     tokio::time::sleep(wait).await;
@@ -143,7 +141,7 @@ impl EventPump {
                 Err(error) => self.replace_first(&error),
             }
         }
-        Ok(())
+        ControlFlow::Continue(())
     }
 
     fn batch(&self, most: usize) -> Vec<WorkerEvent> {

@@ -7,10 +7,7 @@ use std::{sync::Arc, time::Duration};
 use agent::{BudgetKind, Model, ModelError};
 use protocol::{Completion, CompletionRequest, ErrorCode, RateLimitOrigin};
 
-use crate::{
-    client::{Call, CallError, OrchestratorClient, Refusal},
-    stop::{StopCause, StopSwitch},
-};
+use crate::client::{Call, CallError, OrchestratorClient, Refusal};
 
 /// The job does not tell its model's context; the least that today's models offer.
 const CONTEXT_TOKENS: u64 = 128_000;
@@ -21,16 +18,14 @@ const MODEL_CALL_TIMEOUT_SECONDS: u64 = 900;
 pub(crate) struct GatewayModel {
     /// The way there.
     pub(crate) client: Arc<OrchestratorClient>,
-    /// Thrown when the attempt turns out to be over.
-    pub(crate) stop: StopSwitch,
 }
 
 impl Model for GatewayModel {
     async fn complete(&self, request: CompletionRequest) -> Result<Completion, ModelError> {
         let endpoint = if request.tools.is_empty() { "complete" } else { "complete_with_tools" };
-        let call = Call::post(&["llm", endpoint], &request).map_err(|error| self.meaning(error))?;
+        let call = Call::post(&["llm", endpoint], &request).map_err(model_error)?;
         let call = call.timeout(Duration::from_secs(MODEL_CALL_TIMEOUT_SECONDS));
-        self.client.ask(call).await.map_err(|error| self.meaning(error))
+        self.client.ask(call).await.map_err(model_error)
     }
 
     fn context_tokens(&self) -> u64 {
@@ -38,24 +33,11 @@ impl Model for GatewayModel {
     }
 }
 
-impl GatewayModel {
-    fn meaning(&self, error: CallError) -> ModelError {
-        match error {
-            CallError::Over => {
-                self.stop.stop(StopCause::AttemptOver);
-                ModelError::Stopped
-            }
-            CallError::Lost => {
-                self.stop.stop(StopCause::OrchestratorLost);
-                ModelError::Stopped
-            }
-            CallError::Refused(refusal) if refusal.code == Some(ErrorCode::JobCancelled) => {
-                self.stop.stop(StopCause::Asked);
-                ModelError::Stopped
-            }
-            CallError::Refused(refusal) => refused(refusal),
-            CallError::Garbled(_) | CallError::Unsendable(_) => ModelError::Failed { message: error.to_string() },
-        }
+fn model_error(error: CallError) -> ModelError {
+    match error {
+        CallError::Stopped => ModelError::Stopped,
+        CallError::Refused(refusal) => refused(refusal),
+        CallError::Invalid(_) => ModelError::Failed { message: error.to_string() },
     }
 }
 

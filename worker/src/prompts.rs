@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     client::{Call, CallError, OrchestratorClient},
-    stop::{StopCause, StopSwitch},
+    stop::StopSwitch,
 };
 
 const POLL_WAIT_SECONDS: u64 = 25;
@@ -62,15 +62,14 @@ impl Inbox {
 /// The orchestrator's end of the inbox.
 pub(crate) struct PromptFeed {
     client: Arc<OrchestratorClient>,
-    stop: StopSwitch,
     inbox: Arc<Inbox>,
     after: PromptId,
 }
 
 impl PromptFeed {
     /// Nothing received yet.
-    pub(crate) fn new(client: Arc<OrchestratorClient>, stop: StopSwitch, inbox: Arc<Inbox>) -> Self {
-        Self { client, stop, inbox, after: PromptId::nil() }
+    pub(crate) const fn new(client: Arc<OrchestratorClient>, inbox: Arc<Inbox>) -> Self {
+        Self { client, inbox, after: PromptId::nil() }
     }
 
     /// Takes prompts as they come. Dropping it loses nothing: what was not acknowledged comes again.
@@ -80,7 +79,7 @@ impl PromptFeed {
             if !self.fetch(POLL_WAIT_SECONDS).await && asked.elapsed() < Duration::from_secs(1) {
                 tokio::time::sleep(Duration::from_millis(POLL_PAUSE_MS)).await;
             }
-            if self.stop.cause().is_some() {
+            if self.client.stop().cause().is_some() {
                 std::future::pending::<()>().await;
             }
         }
@@ -97,7 +96,7 @@ impl PromptFeed {
             .query("wait_seconds", &wait_seconds)
             .query("after", &self.after)
             .timeout(Duration::from_secs(wait_seconds + 30));
-        match self.client.ask_maybe::<PromptDelivery>(call).await {
+        match self.client.poll::<PromptDelivery>(call).await {
             Ok(Some(delivery)) => {
                 // The same one again means that the acknowledgement was not seen yet.
                 if delivery.prompt_id != self.after {
@@ -106,9 +105,7 @@ impl PromptFeed {
                     return true;
                 }
             }
-            Ok(None) => {}
-            Err(CallError::Over) => self.stop.stop(StopCause::AttemptOver),
-            Err(CallError::Lost) => self.stop.stop(StopCause::OrchestratorLost),
+            Ok(None) | Err(CallError::Stopped) => {}
             Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "a poll for prompts was refused"),
         }
         false

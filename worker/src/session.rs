@@ -6,6 +6,7 @@
 use std::{
     convert::Infallible,
     io,
+    ops::ControlFlow,
     sync::{Arc, atomic::AtomicU32},
     time::Duration,
 };
@@ -30,10 +31,11 @@ use crate::{
 };
 
 /// What a loop that was told to stop gets to return; with what follows, a stop takes less than 3 s.
-const STOP_GRACE_MS: u64 = 1_200;
-/// What the last events and the report get once a stop was asked for.
-const FAREWELL_MS: u64 = 1_000;
-const RECOUNT_PAUSE_MS: u64 = 200;
+const STOP_GRACE: Duration = Duration::from_millis(1_200);
+/// What the last events and the report get once the session stops.
+const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Before a report is sent again that was refused twice for prompts that do not come.
+const COMPLETE_RETRY_DELAY: Duration = Duration::from_millis(200);
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
 /// How a session ended, as far as there is anybody to tell.
@@ -69,7 +71,7 @@ pub async fn run(environment: &Environment) -> Result<SessionEnd, SessionError> 
         stop: StopSwitch::default(),
     };
     let never = tokio::select! {
-        end = host.hold_session() => return end,
+        end = host.run_session() => return end,
         never = host.watch_signals() => never,
         never = host.processes.collect_dead() => never,
     };
@@ -85,7 +87,7 @@ struct Host<'a> {
 }
 
 impl Host<'_> {
-    async fn hold_session(&self) -> Result<SessionEnd, SessionError> {
+    async fn run_session(&self) -> Result<SessionEnd, SessionError> {
         let token = tokio::select! {
             biased;
             token = token(&self.environment.token_file) => token,
@@ -100,7 +102,7 @@ impl Host<'_> {
             session: &secret,
             traceparent: self.environment.traceparent.as_deref(),
         };
-        let client = OrchestratorClient::new(&self.environment.socket, &identity)
+        let client = OrchestratorClient::new(&self.environment.socket, &identity, self.stop.clone())
             .map_err(|error| SessionError::Refused(error.to_string()))?;
         let session = Session {
             environment: self.environment,
@@ -109,7 +111,7 @@ impl Host<'_> {
             processes: Arc::clone(&self.processes),
             stop: self.stop.clone(),
         };
-        session.hold().await
+        session.run().await
     }
 
     async fn watch_signals(&self) -> io::Result<Infallible> {
@@ -134,41 +136,46 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    async fn hold(&self) -> Result<SessionEnd, SessionError> {
+    async fn run(&self) -> Result<SessionEnd, SessionError> {
         let fetched = tokio::select! {
             biased;
             fetched = self.client.ask::<JobAssignment>(Call::get(&["job"])) => fetched,
             () = self.stop.token().cancelled() => {
-                return self.deliver(&stopped_early(), &EventQueueOrNone::None).await.map(|_| SessionEnd::Reported);
+                self.deliver(&stopped_early(), None).await?;
+                return Ok(self.end());
             }
         };
         let job = match fetched {
             Ok(job) => job,
-            Err(CallError::Over) => return Ok(SessionEnd::AttemptOver),
-            Err(CallError::Lost) => return Ok(SessionEnd::OrchestratorLost),
+            Err(CallError::Stopped) => return Ok(self.end()),
             Err(error) => return Err(SessionError::Refused(error.to_string())),
         };
         let lease = Duration::from_secs(job.lease_seconds.max(1));
-        self.client.lease_is(lease);
+        self.client.set_lease(lease);
         // Before the first command, which could take the socket's connections.
         self.client.open_connections().await;
         tracing::info!(job.id = %job.job_id, attempt = job.attempt, "the session begins");
         let iteration = Arc::new(AtomicU32::new(0));
-        let (queue, mut pump) = journal(Arc::clone(&self.client), self.stop.clone());
-        let heartbeat = Heartbeat {
-            client: Arc::clone(&self.client),
-            stop: self.stop.clone(),
-            iteration: Arc::clone(&iteration),
-            period: lease / 3,
-        };
-        let end = tokio::select! {
-            end = self.work(&job, queue, iteration) => end,
+        let (queue, mut pump) = journal(Arc::clone(&self.client));
+        let heartbeat =
+            Heartbeat { client: Arc::clone(&self.client), iteration: Arc::clone(&iteration), period: lease / 3 };
+        let worked = tokio::select! {
+            worked = self.work(&job, queue, iteration) => worked,
             never = pump.run() => match never {},
-            never = heartbeat.beat() => match never {},
+            never = heartbeat.run() => match never {},
         };
         // What was left in the background on purpose lives until here.
         self.processes.end_all();
-        end
+        worked.map(|()| self.end())
+    }
+
+    /// How a session ends whose job has been worked on as far as possible.
+    fn end(&self) -> SessionEnd {
+        match self.stop.cause() {
+            Some(StopCause::AttemptOver) => SessionEnd::AttemptOver,
+            Some(StopCause::OrchestratorLost) => SessionEnd::OrchestratorLost,
+            Some(StopCause::Asked | StopCause::Impersonated | StopCause::PidsExhausted) | None => SessionEnd::Reported,
+        }
     }
 
     async fn work(
@@ -176,16 +183,16 @@ impl Session<'_> {
         job: &JobAssignment,
         queue: EventQueue,
         iteration: Arc<AtomicU32>,
-    ) -> Result<SessionEnd, SessionError> {
+    ) -> Result<(), SessionError> {
         if job.mode == JobMode::Command {
             let report = failed(JobReason::Internal, "this worker cannot run third-party command lines yet");
-            return self.deliver(&report, &EventQueueOrNone::Queue(&queue)).await.map(Delivery::end);
+            return self.deliver(&report, Some(&queue)).await.map(|_| ());
         }
         let tools = self.tools(job, &queue);
-        let model = GatewayModel { client: Arc::clone(&self.client), stop: self.stop.clone() };
+        let model = GatewayModel { client: Arc::clone(&self.client) };
         let inbox = Arc::new(Inbox::default());
         let signals = SessionSignals { stop: self.stop.clone(), inbox: Arc::clone(&inbox), iteration };
-        let mut feed = PromptFeed::new(Arc::clone(&self.client), self.stop.clone(), Arc::clone(&inbox));
+        let mut feed = PromptFeed::new(Arc::clone(&self.client), Arc::clone(&inbox));
         let settings = settings(job);
         let agent = Agent { model: &model, tools: &tools, journal: &queue, signals: &signals, settings: &settings };
         let system = system_prompt(job, &self.workspace.root().display().to_string());
@@ -201,13 +208,13 @@ impl Session<'_> {
             let outcome = tokio::select! {
                 outcome = agent.run(&mut conversation) => outcome,
                 never = feed.follow() => match never {},
-                () = self.overdue() => LoopOutcome::Stopped,
+                () = self.stop_deadline() => LoopOutcome::Stopped,
             };
-            match self.stop.cause() {
-                Some(StopCause::AttemptOver) => return Ok(SessionEnd::AttemptOver),
-                Some(StopCause::OrchestratorLost) => return Ok(SessionEnd::OrchestratorLost),
-                Some(StopCause::Asked | StopCause::PidsExhausted | StopCause::Impersonated) => self.processes.end_all(),
-                None => {}
+            if self.stop.cause().is_some() {
+                self.processes.end_all();
+            }
+            if self.end() != SessionEnd::Reported {
+                return Ok(());
             }
             let done = matches!(outcome, LoopOutcome::Completed { .. });
             if done && !inbox.is_empty() {
@@ -215,16 +222,34 @@ impl Session<'_> {
                 continue;
             }
             let report = report(outcome, self.stop.cause(), conversation.partial());
-            loop {
-                match self.deliver(&report, &EventQueueOrNone::Queue(&queue)).await? {
-                    Delivery::Ended(end) => return Ok(end),
-                    Delivery::PromptsWait => feed.drain().await,
-                }
-                if !inbox.is_empty() {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(RECOUNT_PAUSE_MS)).await;
+            if self.deliver_all(&report, &queue, &mut feed, &inbox).await?.is_break() {
+                return Ok(());
             }
+        }
+    }
+
+    /// Delivers the report; continues when there are prompts that the orchestrator wants to be taken up first.
+    async fn deliver_all(
+        &self,
+        report: &CompleteReport,
+        queue: &EventQueue,
+        feed: &mut PromptFeed,
+        inbox: &Inbox,
+    ) -> Result<ControlFlow<()>, SessionError> {
+        let mut is_first = true;
+        loop {
+            match self.deliver(report, Some(queue)).await? {
+                Delivery::Done => return Ok(ControlFlow::Break(())),
+                Delivery::PromptsWait => feed.drain().await,
+            }
+            if !inbox.is_empty() {
+                return Ok(ControlFlow::Continue(()));
+            }
+            // What was waiting has been acknowledged by the drain, so the same report may well be taken now.
+            if !is_first {
+                tokio::time::sleep(COMPLETE_RETRY_DELAY).await;
+            }
+            is_first = false;
         }
     }
 
@@ -237,7 +262,6 @@ impl Session<'_> {
             shell: self.environment.shell.clone(),
             launcher: Arc::new(launcher),
             client: Arc::clone(&self.client),
-            stop: self.stop.clone(),
         };
         let mut registry = ToolRegistry::new();
         for tool in build_tools(job, &deps) {
@@ -250,20 +274,20 @@ impl Session<'_> {
     }
 
     /// The moment from which a loop that was told to stop is no longer waited for.
-    async fn overdue(&self) {
+    async fn stop_deadline(&self) {
         self.stop.token().cancelled().await;
-        tokio::time::sleep(Duration::from_millis(STOP_GRACE_MS)).await;
+        tokio::time::sleep(STOP_GRACE).await;
     }
 
-    /// The last events, then the report: "done" never overtakes what was done.
-    async fn deliver(&self, report: &CompleteReport, queue: &EventQueueOrNone<'_>) -> Result<Delivery, SessionError> {
-        let farewell = async {
+    /// Sends the last events, then the report: a report never overtakes the events before it.
+    async fn deliver(&self, report: &CompleteReport, queue: Option<&EventQueue>) -> Result<Delivery, SessionError> {
+        let report_deadline = async {
             self.stop.token().cancelled().await;
-            tokio::time::sleep(Duration::from_millis(FAREWELL_MS)).await;
+            tokio::time::sleep(FINAL_REPORT_TIMEOUT).await;
         };
         let answer = tokio::select! {
             answer = async {
-                if let EventQueueOrNone::Queue(queue) = queue {
+                if let Some(queue) = queue {
                     queue.flush().await;
                 }
                 let report = match self.stop.cause() {
@@ -274,15 +298,13 @@ impl Session<'_> {
                 };
                 self.client.ask::<CompleteReply>(Call::post(&["complete"], &fitted(report))?).await
             } => answer,
-            () = farewell => {
+            () = report_deadline => {
                 tracing::warn!("the report was not answered in time");
-                return Ok(Delivery::Ended(SessionEnd::Reported));
+                return Ok(Delivery::Done);
             }
         };
         match answer {
-            Ok(_) => Ok(Delivery::Ended(SessionEnd::Reported)),
-            Err(CallError::Over) => Ok(Delivery::Ended(SessionEnd::AttemptOver)),
-            Err(CallError::Lost) => Ok(Delivery::Ended(SessionEnd::OrchestratorLost)),
+            Ok(_) | Err(CallError::Stopped) => Ok(Delivery::Done),
             Err(CallError::Refused(refusal)) if refusal.code == Some(ErrorCode::PromptsWaiting) => {
                 Ok(Delivery::PromptsWait)
             }
@@ -291,24 +313,12 @@ impl Session<'_> {
     }
 }
 
-/// The journal, where there is one already.
-enum EventQueueOrNone<'a> {
-    Queue(&'a EventQueue),
-    None,
-}
-
+/// What became of a report.
 enum Delivery {
-    Ended(SessionEnd),
+    /// It was taken, or nobody takes it any more.
+    Done,
+    /// It was refused because prompts have come.
     PromptsWait,
-}
-
-impl Delivery {
-    const fn end(self) -> SessionEnd {
-        match self {
-            Self::Ended(end) => end,
-            Self::PromptsWait => SessionEnd::Reported,
-        }
-    }
 }
 
 fn settings(job: &JobAssignment) -> Settings {

@@ -208,7 +208,7 @@ impl Processes {
     pub(crate) fn blame_for_pids(&self, limit: u32) {
         let mut calls = self.calls();
         let all = live_processes();
-        let count = |supervisor: i32| with_descendants(&all, |process| calls.owns(supervisor, process)).len();
+        let count = |supervisor: i32| with_descendants(&all, |process| is_below(process, supervisor)).len();
         let counts: Vec<_> = calls.by_supervisor.keys().map(|supervisor| (count(*supervisor), *supervisor)).collect();
         let Some(&(count, supervisor)) = counts.iter().max() else { return };
         if counts.len() > 1 && count < limit as usize / 4 {
@@ -305,11 +305,6 @@ impl Calls {
         self.by_supervisor.get_mut(&call.supervisor).filter(|found| Arc::ptr_eq(&found.facts, &call.facts))
     }
 
-    /// Whether a process is directly below this supervisor. A session's number stays taken while it has members.
-    fn owns(&self, supervisor: i32, process: &Process) -> bool {
-        process.pid != supervisor && (process.parent == supervisor || process.session == supervisor)
-    }
-
     /// Whether a process is an orphan of a supervisor that was killed: whatever this process has adopted, since a
     /// supervisor that lives adopts its own.
     fn is_orphan(&self, process: &Process) -> bool {
@@ -318,7 +313,7 @@ impl Calls {
 
     /// Ends the descendants of a supervisor, and then the supervisor itself, whatever its command has done to it.
     fn end_one(&mut self, supervisor: i32) {
-        end(|all| with_descendants(all, |process| self.owns(supervisor, process) || self.is_orphan(process)));
+        end(|all| with_descendants(all, |process| is_below(process, supervisor) || self.is_orphan(process)));
         if self.by_supervisor.remove(&supervisor).is_some()
             && let Some(pid) = Pid::from_raw(supervisor)
         {
@@ -326,6 +321,11 @@ impl Calls {
             let _ = kill_process(pid, Signal::KILL);
         }
     }
+}
+
+/// Whether a process is directly below this supervisor. A session's number stays taken while it has members.
+const fn is_below(process: &Process, supervisor: i32) -> bool {
+    process.pid != supervisor && (process.parent == supervisor || process.session == supervisor)
 }
 
 fn own_pid() -> i32 {

@@ -13,10 +13,10 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal},
 };
 
-/// Rounds in which what still runs is stopped before anything is killed. While its processes are stopped, a fork bomb
-/// cannot use the room that killing some of them makes.
-const STOP_ROUNDS: u32 = 8;
-/// After this long, processes that cannot be killed (in uninterruptible sleep) are left alone.
+/// How long processes are stopped before they are killed, at most. While its processes are stopped, a fork bomb cannot use
+/// the room that killing some of them makes.
+const STOP_TIMEOUT: Duration = Duration::from_millis(200);
+/// After this long, processes that were killed are not waited for: they may be in uninterruptible sleep.
 const END_TIMEOUT: Duration = Duration::from_millis(600);
 /// Between two looks at processes that were killed.
 const KILL_PAUSE: Duration = Duration::from_millis(2);
@@ -27,7 +27,6 @@ pub(super) struct Process {
     pub(super) pid: i32,
     pub(super) parent: i32,
     pub(super) session: i32,
-    is_stopped: bool,
     /// In clock ticks since boot: with the pid, the identity of a process.
     start_time: u64,
 }
@@ -54,7 +53,6 @@ fn parse_stat(pid: i32, stat: &str) -> Option<Process> {
         pid,
         parent: number(4)?.try_into().ok()?,
         session: number(6)?.try_into().ok()?,
-        is_stopped: state == b'T',
         start_time: number(22)?.try_into().ok()?,
     })
 }
@@ -73,29 +71,35 @@ pub(super) fn with_descendants(all: &[Process], is_root: impl Fn(&Process) -> bo
 }
 
 /// Stops, then kills what `select` finds among all processes, until it has found nothing twice: one listing of `/proc`
-/// may miss a process that was made while it was read. Blocks, for [`END_TIMEOUT`] at most.
+/// may miss a process that was made while it was read. Blocks, for little more than [`END_TIMEOUT`] at most.
 pub(super) fn end(select: impl Fn(&[Process]) -> Vec<Process>) {
-    let deadline = Instant::now() + END_TIMEOUT;
-    let (mut round, mut empty_rounds) = (0, 0);
+    let begun = Instant::now();
+    let mut stopped = HashSet::new();
+    let mut empty_rounds = 0;
     while empty_rounds < 2 {
         let found = select(&live_processes());
+        let is_late = begun.elapsed() > END_TIMEOUT;
         if found.is_empty() {
             empty_rounds += 1;
             continue;
         }
-        if Instant::now() > deadline {
-            tracing::warn!(left = found.len(), "processes of a tool call could not be ended");
+        empty_rounds = 0;
+        // Nothing is killed before a look has found nothing new: what is stopped forks no more.
+        let unseen: Vec<_> = found.iter().filter(|process| stopped.insert((process.pid, process.start_time))).collect();
+        if !unseen.is_empty() && begun.elapsed() < STOP_TIMEOUT {
+            for process in unseen {
+                send(process, Signal::STOP);
+            }
+            continue;
+        }
+        for process in &found {
+            send(process, Signal::KILL);
+        }
+        if is_late {
+            tracing::warn!(left = found.len(), "processes of a tool call may not have ended yet");
             return;
         }
-        empty_rounds = 0;
-        let must_stop = round < STOP_ROUNDS && found.iter().any(|process| !process.is_stopped);
-        for process in &found {
-            send(process, if must_stop { Signal::STOP } else { Signal::KILL });
-        }
-        round += 1;
-        if !must_stop {
-            std::thread::sleep(KILL_PAUSE);
-        }
+        std::thread::sleep(KILL_PAUSE);
     }
 }
 
@@ -129,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_command_name_cannot_forge_the_fields() {
-        let expected = Process { pid: 42, parent: 7, session: 8, is_stopped: false, start_time: 1234 };
+        let expected = Process { pid: 42, parent: 7, session: 8, start_time: 1234 };
         assert_eq!(parse_stat(42, &stat("a) S 1 (b)", 'R', 1)), Some(expected));
         assert_eq!(parse_stat(42, "42 no name"), None);
         assert_eq!(parse_stat(42, "42 (short) R 7 9"), None);
@@ -147,7 +151,7 @@ mod tests {
 
     #[test]
     fn descendants_are_found_in_any_order() {
-        let process = |pid, parent| Process { pid, parent, session: 1, is_stopped: false, start_time: 0 };
+        let process = |pid, parent| Process { pid, parent, session: 1, start_time: 0 };
         let all = [process(5, 4), process(4, 3), process(3, 1), process(9, 1)];
         let found = with_descendants(&all, |process| process.pid == 3);
         assert_eq!(found.iter().map(|process| process.pid).collect::<Vec<_>>(), [5, 4, 3]);

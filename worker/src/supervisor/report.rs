@@ -131,15 +131,13 @@ mod tests {
     #[case::code_out_of_range(b"{\"ended\":{\"code\":256}}\n")]
     #[case::negative_code(b"{\"ended\":{\"code\":-1}}\n")]
     #[case::two_reports_in_a_line(b"{\"ended\":{\"code\":0}} {\"ended\":{\"code\":0}}\n")]
-    #[case::endless_line(&[b' '; 1_000_000])]
+    #[case::endless_line(&[b' '; 10_000])]
     #[tokio::test]
-    async fn anything_else_is_an_error(#[case] bytes: &'static [u8]) {
+    async fn anything_else_is_an_error(#[case] bytes: &[u8]) {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let writer = tokio::spawn(async move { theirs.write_all(bytes).await });
+        theirs.write_all(bytes).await.unwrap();
         let mut reports = Reports::new(ours);
         assert_eq!(reports.next().await.unwrap_err().kind(), io::ErrorKind::InvalidData);
         assert!(reports.unread.len() <= 2 * MAX_LINE_BYTES);
-        drop(reports);
-        let _ = writer.await.unwrap();
     }
 }

@@ -16,7 +16,7 @@ use super::{
     shell::Shell,
     workspace::Workspace,
 };
-use crate::{client::OrchestratorClient, environment::ShellEnvironment, search::SearchKind, stop::StopSwitch};
+use crate::{client::OrchestratorClient, environment::ShellEnvironment, search::SearchKind};
 
 const FILE_TOOLS: [FileToolKind; 4] = [READ_FILE, WRITE_FILE, LIST_DIR, APPLY_PATCH];
 
@@ -30,8 +30,6 @@ pub(crate) struct ToolDeps {
     pub(crate) launcher: Arc<Launcher>,
     /// Sends the calls of remote tools.
     pub(crate) client: Arc<OrchestratorClient>,
-    /// The session's stop switch.
-    pub(crate) stop: StopSwitch,
 }
 
 /// The context of every call that this worker makes: one job, and no person to approve. Approvals, quotas and the owner's
@@ -53,11 +51,9 @@ pub(crate) fn build_tools(assignment: &JobAssignment, deps: &ToolDeps) -> Vec<Bo
     let mut tools: Vec<Box<dyn Tool>> = Vec::new();
     for definition in &assignment.tools {
         match definition.domain {
-            ToolDomain::Orchestrator => tools.push(Box::new(RemoteTool {
-                definition: definition.clone(),
-                client: Arc::clone(&deps.client),
-                stop: deps.stop.clone(),
-            })),
+            ToolDomain::Orchestrator => {
+                tools.push(Box::new(RemoteTool { definition: definition.clone(), client: Arc::clone(&deps.client) }));
+            }
             ToolDomain::Container => {
                 if let Some(tool) = container_tool(&definition.name, deps) {
                     tools.push(tool);

@@ -8,10 +8,7 @@ use agent::{BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use protocol::{ToolCallReply, ToolCallRequest, ToolDefinition, ToolErrorKind, ToolFailure};
 use serde_json::Value;
 
-use crate::{
-    client::{Call, CallError, OrchestratorClient},
-    stop::{StopCause, StopSwitch},
-};
+use crate::client::{Call, CallError, OrchestratorClient};
 
 /// Time limit of a tool that declares none; an older orchestrator sends none.
 const DEFAULT_TIMEOUT_SECONDS: u64 = 600;
@@ -27,8 +24,6 @@ pub(crate) struct RemoteTool {
     pub(crate) definition: ToolDefinition,
     /// Sends the calls.
     pub(crate) client: Arc<OrchestratorClient>,
-    /// Triggered when an answer says that the attempt has ended.
-    pub(crate) stop: StopSwitch,
 }
 
 impl Tool for RemoteTool {
@@ -45,7 +40,7 @@ impl Tool for RemoteTool {
         Box::pin(async move {
             let Invocation { call_id, arguments, .. } = invocation;
             let request = ToolCallRequest { call_id, arguments };
-            let reply = self.reply(&request).await.map_err(|error| self.failed(&error))?;
+            let reply = self.reply(&request).await.map_err(|error| failed(&error))?;
             match reply.error {
                 Some(failure) => Err(ToolError(failure)),
                 None => {
@@ -77,17 +72,12 @@ impl RemoteTool {
             }
         }
     }
+}
 
-    fn failed(&self, error: &CallError) -> ToolError {
-        match error {
-            CallError::Over => self.stop.stop(StopCause::AttemptOver),
-            CallError::Lost => self.stop.stop(StopCause::OrchestratorLost),
-            CallError::Refused(_) | CallError::Garbled(_) | CallError::Unsendable(_) => {}
-        }
-        let kind = match error {
-            CallError::Refused(refusal) if refusal.status == 404 => ToolErrorKind::NotFound,
-            _ => ToolErrorKind::External,
-        };
-        ToolError(ToolFailure { kind, message: error.to_string(), retry_after_seconds: None })
-    }
+fn failed(error: &CallError) -> ToolError {
+    let kind = match error {
+        CallError::Refused(refusal) if refusal.status == 404 => ToolErrorKind::NotFound,
+        _ => ToolErrorKind::External,
+    };
+    ToolError(ToolFailure { kind, message: error.to_string(), retry_after_seconds: None })
 }

@@ -131,7 +131,10 @@ async fn a_timeout_ends_a_chain_of_forks_that_goes_on_meanwhile() {
     let begun = Instant::now();
     let endless = "import os, time\nwhile True:\n if os.fork(): os._exit(0)\n os.setsid()";
     let world = World::new([
-        calls(&[("shell", json!({"command": format!("python3 -c '{endless}' 7131 & sleep 7132"), "timeout_seconds": 2}))]),
+        calls(&[(
+            "shell",
+            json!({"command": format!("python3 -c '{endless}' 7131 & sleep 7132"), "timeout_seconds": 2}),
+        )]),
         says("done"),
     ]);
     let (status, text) = world.worker(&[]).end().await;

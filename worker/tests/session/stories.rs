@@ -218,7 +218,10 @@ async fn what_was_left_in_the_background_ends_with_the_job_and_every_dead_child_
     let world = World::new([
         calls(&[("shell", json!({"command": "(setsid bash -c 'exit 7' &) ; (env -i setsid sleep 7531 &)"}))]),
         calls(&[("shell", json!({"command": "for i in 1 2 3 4 5 6 7 8; do (setsid true &); done; sleep 0.5"}))]),
-        calls(&[("shell", json!({"command": "ps -o stat= --ppid $PPID,$(ps -o ppid= -p $PPID) | grep -c Z"}))]),
+        calls(&[(
+            "shell",
+            json!({"command": "ps -o stat= --ppid $PPID,$(ps -o ppid= -p $PPID | tr -d ' ') | grep -c Z"}),
+        )]),
         says("done"),
     ]);
     let (status, text) = world.worker(&[]).end().await;
