@@ -56,7 +56,7 @@ impl Tool for Search {
                 // Dropping the search ends its process.
                 () = stop.cancelled() => Err(ToolError::new(ToolErrorKind::Failed, "stopped before it was done")),
                 found = self.search(arguments) => {
-                    found.map(|text| ToolOutput::success(text))
+                    found.map(ToolOutput::success)
                 }
             }
         })
