@@ -146,7 +146,7 @@ rules:
         - { name: shell, arguments: { command: 'touch 6; echo fine; exec sleep 5' } }
         - { name: shell, arguments: { command: 'touch 7; echo fine; exec sleep 5' } }
   - when: { turn: 3 }
-    reply: { tool_calls: [{ name: shell, arguments: { command: 'pgrep -fx \"sleep 7501\" >/dev/null && echo still there' } }] }
+    reply: { tool_calls: [{ name: shell, arguments: { command: 'pgrep -x sleep >/dev/null && echo still there' } }] }
   - reply: { text: Done. }
 ";
 
