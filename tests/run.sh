@@ -20,6 +20,7 @@ readonly MACHETE_VERSION=0.9.2
 readonly SMOKE_PROJECT=gantry-smoke
 readonly SMOKE_PORT=18080
 readonly IMAGE_TAG=test
+readonly GVISOR_TESTS='test(first_light::a_prompt_becomes) | test(first_light::the_engine_shows) | test(cancel::a_job_in) | test(prompts::)'
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 cd "$root"
@@ -147,6 +148,20 @@ step_ring() {
   cargo build --workspace --locked --quiet --bin gantry
   GANTRY_TEST_IMAGE="gantry-worker:$IMAGE_TAG" cargo nextest run --workspace --locked --no-fail-fast \
     -E 'binary(engine_ring) | binary(e2e)'
+  under_gvisor
+}
+
+# The posture, a job, a cancel and a prompt once more with gVisor as the runtime, on an engine of its own: the one that
+# is there is not ours to configure. Root.
+under_gvisor() {
+  local code=0 folder="$tools/gvisor"
+  need_command runsc runsc
+  need_command ip iproute2
+  GANTRY_GVISOR_IMAGES="gantry-worker:$IMAGE_TAG" tests/gvisor.sh up "$folder"
+  DOCKER_HOST="unix://$folder/docker.sock" GANTRY_TEST_RUNTIME=runsc GANTRY_TEST_IMAGE="gantry-worker:$IMAGE_TAG" \
+    cargo nextest run --workspace --locked --no-fail-fast --test-threads 1 -E "binary(e2e) & ($GVISOR_TESTS)" || code=$?
+  tests/gvisor.sh down "$folder"
+  return "$code"
 }
 
 # The real binary on the real engine, with everything under it dying. Root, for a small disk that fills up and an engine

@@ -101,6 +101,7 @@ fn facts() -> EngineFacts {
         api_version: "1.0".to_owned(),
         node: "here".to_owned(),
         runtime: "none".to_owned(),
+        runtimes: vec!["none".to_owned()],
         cgroup_version: "2".to_owned(),
         image_id: "sha256:0".to_owned(),
         posture: "sha256:1".to_owned(),

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     auth::SigningKey,
     config::{Config, Environment, ProviderKind, ProviderSettings, SandboxMode, mask_urls},
-    engine::{Docker, DockerSettings, Engine as _, ReadinessReason, SandboxReadiness},
+    engine::{Docker, DockerSettings, Engine as _, EngineFacts, ReadinessReason, SandboxReadiness},
     store::{Store, StoreError},
 };
 
@@ -230,7 +230,7 @@ fn sandbox(readiness: &SandboxReadiness, config: &Config) -> Vec<Check> {
             let version = format!("{} {} (API {}) on {}", facts.engine, facts.version, facts.api_version, facts.node);
             let mut checks = vec![
                 Check::ok("engine", version),
-                Check::ok("runtime", facts.runtime.as_str()),
+                Check::ok("runtime", runtimes(facts)),
                 Check::ok("image", format!("{} ({})", config.sandbox.image, facts.image_id)),
                 Check::ok("posture", facts.posture.as_str()),
             ];
@@ -260,6 +260,15 @@ fn sandbox(readiness: &SandboxReadiness, config: &Config) -> Vec<Check> {
         std::cmp::Ordering::Greater => Check::not_checked(name),
     };
     NAMES.into_iter().enumerate().map(told).collect()
+}
+
+/// The runtime that jobs use, and the others that the engine has.
+fn runtimes(facts: &EngineFacts) -> String {
+    let others: Vec<_> = facts.runtimes.iter().map(String::as_str).filter(|name| *name != facts.runtime).collect();
+    if others.is_empty() {
+        return facts.runtime.clone();
+    }
+    format!("{} (the engine also has {}; GANTRY_SANDBOX_RUNTIME chooses)", facts.runtime, others.join(", "))
 }
 
 /// Whether a job's memory limit holds all that it can take of the machine's memory.
@@ -343,7 +352,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::{config::Sources, engine::EngineFacts};
+    use crate::config::Sources;
 
     fn config() -> Config {
         Config::load(&Environment::from_pairs([("HOME", "/home/ada")]), Sources::default()).unwrap()
@@ -392,10 +401,17 @@ mod tests {
 
     #[test]
     fn a_ready_engine_is_told_in_full() {
-        let facts = EngineFacts { engine: "docker".into(), version: "20.10".into(), ..EngineFacts::default() };
+        let facts = EngineFacts {
+            engine: "docker".into(),
+            version: "20.10".into(),
+            runtime: "runsc".into(),
+            runtimes: vec!["runc".into(), "runsc".into()],
+            ..EngineFacts::default()
+        };
         let checks = sandbox(&SandboxReadiness::Ready(facts), &config());
         assert!(checks.iter().all(|check| check.verdict == Verdict::Ok));
         assert!(checks[0].found.starts_with("docker 20.10"));
+        assert_eq!(checks[1].found, "runsc (the engine also has runc; GANTRY_SANDBOX_RUNTIME chooses)");
     }
 
     #[rstest]

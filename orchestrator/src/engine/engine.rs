@@ -66,6 +66,8 @@ pub struct EngineFacts {
     pub node: String,
     /// The runtime that jobs run under.
     pub runtime: String,
+    /// All runtimes that the engine has, in order of name.
+    pub runtimes: Vec<String>,
     /// `1` or `2`. Version 1 does not charge the buffers of TCP and UDP sockets to a job's memory.
     pub cgroup_version: String,
     /// The job image's id.

@@ -14,6 +14,8 @@ use tempfile::TempDir;
 
 /// Names another job image than that of `tests/run.sh --only images`.
 const IMAGE_VARIABLE: &str = "GANTRY_TEST_IMAGE";
+/// Names another runtime than the engine's default. `DOCKER_HOST` names another engine.
+const RUNTIME_VARIABLE: &str = "GANTRY_TEST_RUNTIME";
 /// What must never be found in a container.
 pub const API_KEY: &str = "canary-of-the-models-key-5f1d0c";
 /// The same.
@@ -53,6 +55,11 @@ rules:
 pub fn image() -> String {
     let set = Environment::from_process().get(IMAGE_VARIABLE).map(str::to_owned);
     set.unwrap_or_else(|| "gantry-worker:test".to_owned())
+}
+
+/// The runtime of the jobs, where the tests' environment names one.
+pub fn runtime() -> Option<String> {
+    Environment::from_process().get(RUNTIME_VARIABLE).map(str::to_owned)
 }
 
 /// What a stack is made of.
@@ -132,7 +139,10 @@ impl Stack {
             // However full the disk of the machine is that runs the stories.
             ("GANTRY_DISK_FLOOR_MB", "0".to_owned()),
         ];
-        let settings = settings.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        let mut settings = settings.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        settings.extend(runtime().map(|name| ("GANTRY_SANDBOX_RUNTIME".to_owned(), name)));
+        let host = Environment::from_process().get("DOCKER_HOST").map(str::to_owned);
+        settings.extend(host.map(|host| ("DOCKER_HOST".to_owned(), host)));
         Builder { instance, folder, settings, engine: None }.script(OBEDIENT)
     }
 

@@ -20,6 +20,8 @@ mod inside;
 #[cfg(test)]
 mod own_process;
 #[cfg(test)]
+mod prompts;
+#[cfg(test)]
 mod repair;
 #[cfg(test)]
 mod resume;

@@ -168,7 +168,8 @@ impl Docker {
                 return Err(mismatch(&format!("Config.Labels.{name}"), found, &wanted));
             }
         }
-        spec::live_settings(&spec.resources)?.check(&wire::live_settings(seen))
+        // Of the runtime that it was made with, which need not be today's.
+        spec::live_settings(&spec.resources, wire::runtime(seen))?.check(&wire::live_settings(seen))
     }
 
     /// Removes what must not run. A failure is told and left to the next look at the list.

@@ -56,6 +56,11 @@ const TCP_BUFFER_BYTES: &str = "4096 16384 65536";
 const NAME_SERVER: &str = "127.0.0.1";
 /// No search domain; left out, the host's would be copied.
 const NO_SEARCH_DOMAIN: &str = ".";
+/// Under gVisor the engine counts the host's threads and not the job's processes. Those of gVisor's own kernel and file server:
+/// 68 were counted for a container with one process.
+const GVISOR_OWN_THREADS: i64 = 128;
+/// Those of one process of the job: 3 to 15 were counted, with the platform `ptrace`.
+const GVISOR_THREADS_PER_PROCESS: i64 = 16;
 const RESTART_POLICY: &str = "no";
 const LOG_MAX_MB: &str = "10m";
 const BYTES_PER_MB: u64 = 1024 * 1024;
@@ -112,7 +117,7 @@ pub(super) struct EngineContext<'a> {
 
 /// The posture that this container must show.
 pub(super) fn posture(spec: &ContainerSpec, context: &EngineContext<'_>) -> Result<Posture, EngineError> {
-    let live = live_settings(&spec.resources)?;
+    let live = live_settings(&spec.resources, context.runtime)?;
     let file_bytes = bytes(spec.resources.disk_mb)?;
     let mut posture = Posture {
         image_id: context.image.id.clone(),
@@ -165,14 +170,14 @@ pub(super) fn posture(spec: &ContainerSpec, context: &EngineContext<'_>) -> Resu
 }
 
 /// What these limits come to, and the rest of what can change on a container that lives.
-pub(super) fn live_settings(resources: &Resources) -> Result<LiveSettings, EngineError> {
+pub(super) fn live_settings(resources: &Resources, runtime: &str) -> Result<LiveSettings, EngineError> {
     let memory_bytes = bytes(resources.memory_mb)?;
     Ok(LiveSettings {
         memory_bytes,
         // The same as memory: no swap.
         memory_swap_bytes: memory_bytes,
         nano_cpus: nano_cpus(resources.cpus)?,
-        pids_limit: pids(resources.pids)?,
+        pids_limit: pids(resources.pids, runtime)?,
         restart_policy: RESTART_POLICY.to_owned(),
         networks: Vec::new(),
     })
@@ -281,13 +286,19 @@ fn bytes(megabytes: u64) -> Result<i64, EngineError> {
         .ok_or_else(|| EngineError::Refused(format!("a limit of {megabytes} MB cannot be set; ask for less or more")))
 }
 
-fn pids(pids: u32) -> Result<i64, EngineError> {
-    // The engine reads nought as "no limit".
+/// The limit that the engine is given for a job's limit of processes.
+fn pids(pids: u32, runtime: &str) -> Result<i64, EngineError> {
+    // The engine reads 0 as "no limit".
     if pids == 0 {
-        Err(EngineError::Refused("a limit of no processes cannot be set; ask for more".to_owned()))
-    } else {
-        Ok(i64::from(pids))
+        return Err(EngineError::Refused("a limit of no processes cannot be set; ask for more".to_owned()));
     }
+    let pids = i64::from(pids);
+    Ok(if is_gvisor(runtime) { GVISOR_OWN_THREADS + pids * GVISOR_THREADS_PER_PROCESS } else { pids })
+}
+
+/// Whether this is gVisor, by the names that its documentation gives to the runtime.
+fn is_gvisor(runtime: &str) -> bool {
+    runtime.contains("runsc") || runtime.contains("gvisor")
 }
 
 /// A share that the engine would read as "no limit" (nought, not a number) is refused.

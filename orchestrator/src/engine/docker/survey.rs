@@ -2,9 +2,12 @@
 //!
 //! Makes nothing; the probe does, with what is found here.
 
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, Utc};
+
 use super::{Docker, spec::ImageFacts};
 use crate::engine::{EngineError, EngineFacts};
-use chrono::{DateTime, Utc};
 
 /// What a look found.
 pub(super) struct Survey {
@@ -37,6 +40,7 @@ impl Docker {
             api_version: version.api_version.unwrap_or_default(),
             node: info.name.unwrap_or_default(),
             runtime: known.runtime.clone(),
+            runtimes: runtimes.into_keys().collect::<BTreeSet<_>>().into_iter().collect(),
             cgroup_version: info.cgroup_version.map(|version| version.to_string()).unwrap_or_default(),
             image_id: image.id.clone(),
             posture: String::new(),

@@ -182,6 +182,11 @@ pub(super) fn seen_posture(inspected: &Inspected) -> Posture {
     }
 }
 
+/// The runtime that a container was made with.
+pub(super) fn runtime(inspected: &Inspected) -> &str {
+    inspected.host_config.as_ref().and_then(|host| host.runtime.as_deref()).unwrap_or_default()
+}
+
 /// What can change on it while it lives, as it is now.
 pub(super) fn live_settings(inspected: &Inspected) -> LiveSettings {
     let host = inspected.host_config.clone().unwrap_or_default();

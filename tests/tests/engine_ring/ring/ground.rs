@@ -113,7 +113,7 @@ impl Ring {
             host: None,
             instance_id: instance,
             image: image.clone(),
-            runtime: None,
+            runtime: tests::install::stack::runtime(),
             run_dir: folder.path().join("run"),
             inet_datagrams: false,
         };

@@ -128,7 +128,7 @@ fn what_an_adopted_container_is_known_by_is_on_the_jobs_row() {
     for (name, value) in identifying_labels(&adoption, InstanceId::nil()) {
         assert_eq!(posture.labels[name], value);
     }
-    let live = live_settings(&spec.resources).unwrap();
+    let live = live_settings(&spec.resources, "runc").unwrap();
     let made = (posture.memory_bytes, posture.memory_swap_bytes, posture.nano_cpus, posture.pids_limit);
     assert_eq!((live.memory_bytes, live.memory_swap_bytes, live.nano_cpus, live.pids_limit), made);
     assert_eq!((live.restart_policy, live.networks), (posture.restart_policy, posture.networks));
@@ -147,6 +147,20 @@ fn what_the_kernel_counts_by_user_is_held_small() {
         ("sigpending", 1024, 1024),
     ];
     assert_eq!(ulimits, wanted);
+}
+
+#[rstest]
+#[case::runc("runc", 16, 16)]
+#[case::gvisor("runsc", 16, 384)]
+#[case::gvisor("runsc-kvm", 256, 4_224)]
+#[case::most("io.containerd.runsc.v1", u32::MAX, 128 + 16 * i64::from(u32::MAX))]
+fn under_gvisor_the_limit_of_processes_has_room_for_its_threads(
+    #[case] runtime: &str,
+    #[case] pids: u32,
+    #[case] limit: i64,
+) {
+    let resources = Resources { pids, ..job_spec().resources };
+    assert_eq!(live_settings(&resources, runtime).unwrap().pids_limit, limit);
 }
 
 #[test]

@@ -213,7 +213,7 @@ fn an_adopted_container_is_held_to_what_can_change(
     let mut altered = inspected();
     put(&mut altered, at, value);
     let seen = live_settings(&serde_json::from_value(altered).unwrap());
-    match (spec::live_settings(&job_spec().resources).unwrap().check(&seen), refused) {
+    match (spec::live_settings(&job_spec().resources, "runc").unwrap().check(&seen), refused) {
         (Ok(()), None) => {}
         (Err(EngineError::PostureMismatch { field, .. }), Some(wanted)) => assert_eq!(field, wanted),
         other => panic!("{at} altered: {other:?}"),
