@@ -1,4 +1,4 @@
-//! Time as an argument: the system's, or a test's own.
+//! The clock, passed as an argument: the system's, or one that a test controls.
 //!
 //! Owns the only reads of the wall clock outside ids. Never sleeps.
 
@@ -9,19 +9,19 @@ use std::{
 
 use chrono::{DateTime, SubsecRound, Utc};
 
-/// What time it is.
+/// A source of time.
 #[derive(Debug, Clone)]
 pub enum Clock {
-    /// The system's.
+    /// The system's clock.
     System {
-        /// When this clock was made; monotonic time counts from here.
+        /// When this clock was created; the start of its monotonic time.
         since: Instant,
     },
-    /// Set by hand.
+    /// A test's clock.
     Manual(ManualClock),
 }
 
-/// A clock that stands still until it is told otherwise. Clones show the same time.
+/// A clock that only moves when a test advances it. Clones share the time.
 #[derive(Debug, Clone)]
 pub struct ManualClock(Arc<Mutex<ManualTime>>);
 
@@ -37,16 +37,16 @@ impl Clock {
         Self::System { since: Instant::now() }
     }
 
-    /// The wall clock, in whole microseconds as every database keeps them.
+    /// The wall clock time, truncated to microseconds, the precision of databases.
     pub fn now(&self) -> DateTime<Utc> {
         match self {
-            #[expect(clippy::disallowed_methods, reason = "this is the clock that everyone else is given")]
+            #[expect(clippy::disallowed_methods, reason = "the only implementation of the clock")]
             Self::System { .. } => Utc::now().trunc_subsecs(6),
             Self::Manual(clock) => clock.lock().wall,
         }
     }
 
-    /// Time that only goes forward, from an arbitrary start; for leases and timeouts.
+    /// Monotonic time since an arbitrary start; for leases and timeouts.
     pub fn monotonic(&self) -> Duration {
         match self {
             Self::System { since } => since.elapsed(),
@@ -56,25 +56,25 @@ impl Clock {
 }
 
 impl ManualClock {
-    /// Starts at `wall`.
+    /// A clock whose wall clock time is `wall`.
     pub fn at(wall: DateTime<Utc>) -> Self {
         Self(Arc::new(Mutex::new(ManualTime { wall: wall.trunc_subsecs(6), monotonic: Duration::ZERO })))
     }
 
-    /// Lets time pass on both clocks.
+    /// Advances wall clock and monotonic time.
     pub fn advance(&self, by: Duration) {
         let mut time = self.lock();
         time.wall = (time.wall + by).trunc_subsecs(6);
         time.monotonic += by;
     }
 
-    /// Steps the wall clock alone, as an operator or NTP may.
+    /// Steps only the wall clock, as an operator or NTP may.
     pub fn step_wall_to(&self, wall: DateTime<Utc>) {
         self.lock().wall = wall.trunc_subsecs(6);
     }
 
     fn lock(&self) -> MutexGuard<'_, ManualTime> {
-        // Two plain values: a panic elsewhere cannot have left them half written.
+        // A panic while the lock is held cannot leave the time inconsistent: every update completes.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -86,11 +86,11 @@ mod tests {
     #[test]
     fn a_step_of_the_wall_clock_does_not_move_monotonic_time() {
         let start = DateTime::from_timestamp(1_700_000_000, 123_456_789).unwrap();
-        let hand = ManualClock::at(start);
-        let clock = Clock::Manual(hand.clone());
+        let manual = ManualClock::at(start);
+        let clock = Clock::Manual(manual.clone());
         assert_eq!(clock.now().timestamp_subsec_nanos(), 123_456_000);
-        hand.advance(Duration::from_secs(5));
-        hand.step_wall_to(start - Duration::from_hours(1));
+        manual.advance(Duration::from_secs(5));
+        manual.step_wall_to(start - Duration::from_hours(1));
         assert_eq!(clock.monotonic(), Duration::from_secs(5));
         assert_eq!(clock.now().timestamp(), 1_700_000_000 - 3600);
     }

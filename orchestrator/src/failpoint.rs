@@ -1,7 +1,7 @@
-//! Failpoints: named places at which the fault tests let the process die as `kill -9` would, not an instruction later.
+//! Failpoints: named points in the code at which a fault test makes the process kill itself with SIGKILL.
 //!
-//! Owns the countdown and the death. Built only with the feature `failpoints` and never into an optimised build: without
-//! it, reaching a point is nothing at all, and `GANTRY_FAILPOINT` a variable that nobody knows.
+//! Compiled only with the feature `failpoints` and never into an optimised build. Otherwise reaching a point has no effect
+//! and `GANTRY_FAILPOINT` is an unknown variable.
 
 use crate::config::Environment;
 
@@ -14,28 +14,28 @@ mod armed {
 
     use rustix::process::{Signal, getpid, kill_process};
 
-    /// Names the point, and after a colon which time it is fatal; the first when that is left out.
+    /// `POINT` or `POINT:N`: the process dies the Nth time it reaches the point; the first time by default.
     const VARIABLE: &str = "GANTRY_FAILPOINT";
 
-    struct Fatal {
+    struct Armed {
         point: String,
-        left: AtomicU32,
+        remaining: AtomicU32,
     }
 
-    static FATAL: OnceLock<Fatal> = OnceLock::new();
+    static ARMED: OnceLock<Armed> = OnceLock::new();
 
     pub(super) fn arm(environment: &super::Environment) {
-        let Some(wanted) = environment.get(VARIABLE) else { return };
-        let (point, time) = wanted.split_once(':').unwrap_or((wanted, "1"));
-        let left = AtomicU32::new(time.parse().unwrap_or(1));
-        // Armed once, at the start of the process.
-        let _ = FATAL.set(Fatal { point: point.to_owned(), left });
+        let Some(value) = environment.get(VARIABLE) else { return };
+        let (point, count) = value.split_once(':').unwrap_or((value, "1"));
+        let remaining = AtomicU32::new(count.parse().unwrap_or(1));
+        // Called once, at the start of the process.
+        let _ = ARMED.set(Armed { point: point.to_owned(), remaining });
     }
 
     pub(super) fn reach(point: &str) {
-        let Some(fatal) = FATAL.get().filter(|fatal| fatal.point == point) else { return };
-        if fatal.left.fetch_sub(1, Ordering::SeqCst) == 1 {
-            // A process may always kill itself; until the kernel has done so nothing else may happen here.
+        let Some(armed) = ARMED.get().filter(|armed| armed.point == point) else { return };
+        if armed.remaining.fetch_sub(1, Ordering::SeqCst) == 1 {
+            // Killing oneself cannot fail; the thread must not go on before the signal arrives.
             let _ = kill_process(getpid(), Signal::KILL);
             loop {
                 std::thread::park();
@@ -44,7 +44,7 @@ mod armed {
     }
 }
 
-/// Takes the fatal point from the environment.
+/// Arms the failpoint named by the environment, if any.
 pub fn arm(environment: &Environment) {
     #[cfg(all(feature = "failpoints", debug_assertions))]
     armed::arm(environment);
@@ -52,7 +52,7 @@ pub fn arm(environment: &Environment) {
     let _ = environment;
 }
 
-/// The process is at this point; it dies here when this is the fatal one.
+/// Marks a failpoint: kills the process if it is the armed one.
 #[inline]
 pub fn reach(point: &str) {
     #[cfg(all(feature = "failpoints", debug_assertions))]

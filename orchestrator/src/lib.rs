@@ -1,7 +1,8 @@
-//! The orchestrator: takes jobs, makes containers match the database, holds the keys to the models.
+//! The orchestrator: accepts jobs, makes containers match the database, and holds the credentials of the model providers.
 //!
-//! Floors, an import never climbs: `app` · `http`, `cli` · `dispatch`, `tools` · `llm`, `auth`, `workspace` · `store` · `domain`,
-//! `engine` · then the crates `agent` and `protocol`.
+//! Layers, highest first; a module imports only from lower layers: `cli` · `app` · `http` · `dispatch`, `tools` · `llm`,
+//! `auth`, `workspace` · `store` · `domain`, `engine` · the crates `agent` and `protocol`. `clock`, `config`, `failpoint`
+//! and `telemetry` are available to all.
 
 pub mod app;
 pub mod auth;

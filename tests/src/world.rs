@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use orchestrator::{
-    app::{App, Seams, ServeError},
+    app::{App, ServeError, TestOverrides},
     auth::{Role, SigningKey},
     clock::{Clock, ManualClock},
     config::{Config, Environment, Sources},
@@ -223,7 +223,7 @@ impl World {
     /// An orchestrator starts on this world's data.
     pub async fn start(&mut self) {
         let engine: Arc<dyn Engine> = Arc::new(self.engine.clone());
-        let seams = Seams { engine: Some(engine), clock: Some(self.clock.clone()), space: self.space.clone() };
+        let seams = TestOverrides { engine: Some(engine), clock: Some(self.clock.clone()), space: self.space.clone() };
         let app = App::build(self.config.clone(), seams).await.expect("the orchestrator builds");
         app.first_probe().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

@@ -9,7 +9,7 @@ use super::{
     exit::{CliError, Exit},
     output::Output,
 };
-use crate::{app::is_served, config::Environment, store};
+use crate::{app::is_in_use, config::Environment, store};
 
 /// Arguments of `backup`.
 #[derive(Debug, Args)]
@@ -32,7 +32,7 @@ pub(super) async fn run(args: BackupArgs, environment: &Environment, output: &mu
         return Err(CliError::Usage(format!("{} is there already; --force replaces it", file.display())));
     }
     let config = flags.load(environment)?;
-    if !is_served(&config.data_dir) {
+    if !is_in_use(&config.data_dir) {
         output.note(&format!(
             "gantry: no server runs on {}; one with another data folder (in a container, say) is backed up where it runs",
             config.data_dir.display()

@@ -22,6 +22,7 @@ use crate::{
     config::{Config, Environment, ProviderKind, ProviderSettings, SandboxMode, mask_urls},
     engine::{Docker, DockerSettings, Engine as _, EngineFacts, ReadinessReason, SandboxReadiness},
     store::{Store, StoreError},
+    telemetry::error_chain,
 };
 
 const REACH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -322,7 +323,7 @@ async fn reach(provider: &ProviderSettings) -> Check {
         ),
         Ok(_) => Check::ok("model", format!("{found} (reached; the key is not tried)")),
         Err(error) => {
-            let cause = with_sources(&error.without_url());
+            let cause = error_chain(&error.without_url());
             Check::failed("model", format!("{found}: {cause}"), way_there(provider.kind))
         }
     }
@@ -330,11 +331,6 @@ async fn reach(provider: &ProviderSettings) -> Check {
 
 fn has_no_path(url: &str) -> bool {
     reqwest::Url::parse(url).is_ok_and(|url| url.path() == "/")
-}
-
-/// An error in one line with all that is behind it: the last part is the one that says what to mend.
-fn with_sources(error: &dyn std::error::Error) -> String {
-    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn way_there(kind: ProviderKind) -> &'static str {
@@ -433,10 +429,10 @@ mod tests {
     #[test]
     fn an_error_is_told_with_what_is_behind_it() {
         let refused = std::io::Error::other(CliError::failed("no connection", "refused"));
-        assert_eq!(with_sources(&refused), "no connection: refused");
+        assert_eq!(error_chain(&refused), "no connection: refused");
         let config = Config::load(&Environment::from_pairs([]), Sources::default()).unwrap_err();
         let outer = std::io::Error::other(CliError::from(config));
-        assert!(with_sources(&outer).contains("GANTRY_DATA_DIR"));
+        assert!(error_chain(&outer).contains("GANTRY_DATA_DIR"));
     }
 
     #[test]

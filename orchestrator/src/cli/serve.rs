@@ -7,10 +7,10 @@ use super::{
     exit::{CliError, Exit},
 };
 use crate::{
-    app::{ServeError, chain},
+    app::ServeError,
     config::Environment,
     store::StoreError,
-    telemetry::traces::Traces,
+    telemetry::{error_chain, traces::Traces},
 };
 
 /// Its arguments.
@@ -22,14 +22,14 @@ pub(super) struct ServeArgs {
 
 pub(super) async fn run(args: ServeArgs, environment: &Environment) -> Result<Exit, CliError> {
     let config = args.flags.load(environment)?;
-    let traces = config.otel_endpoint.as_deref().map(Traces::to).transpose()?;
+    let traces = config.otel_endpoint.as_deref().map(Traces::new).transpose()?;
     crate::telemetry::init(&config.log, traces.as_ref())?;
     crate::failpoint::arm(environment);
     crate::failpoint::reach("serve.start");
     let served = crate::app::serve(config).await;
     if let Some(traces) = traces {
         // It blocks, and what it waits for needs no thread of ours.
-        let _ = tokio::task::spawn_blocking(move || traces.finish()).await;
+        let _ = tokio::task::spawn_blocking(move || traces.shutdown()).await;
     }
     served.map_err(|error| ended(&error))?;
     Ok(Exit::Fine)
@@ -38,8 +38,10 @@ pub(super) async fn run(args: ServeArgs, environment: &Environment) -> Result<Ex
 /// What only the operator can mend is told as any wrong setting is.
 fn ended(error: &ServeError) -> CliError {
     match error {
-        ServeError::Model(_) | ServeError::Store { source: StoreError::Url(_), .. } => CliError::Usage(chain(error)),
-        _ => CliError::failed("the server ended", chain(error)),
+        ServeError::Model(_) | ServeError::Store { source: StoreError::Url(_), .. } => {
+            CliError::Usage(error_chain(error))
+        }
+        _ => CliError::failed("the server ended", error_chain(error)),
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
     token_records,
 };
 use crate::{
-    app::is_served,
+    app::is_in_use,
     auth::{Role, SigningKey, is_jti, is_user_name},
     clock::Clock,
     config::Environment,
@@ -164,7 +164,7 @@ async fn create(
              this token: make its tokens where it runs",
             key_file.display()
         ));
-    } else if !is_served(&config.data_dir) {
+    } else if !is_in_use(&config.data_dir) {
         output.note(&format!(
             "gantry: no server runs on {}; a server with another data folder (in a container, say) will not accept this \
              token: make its tokens where it runs",

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 
 use super::exit::CliError;
 use crate::{
-    app::is_served,
+    app::is_in_use,
     config::Config,
     store::{
         Store,
@@ -23,7 +23,7 @@ async fn open(config: &Config) -> Result<Store, CliError> {
         )));
     }
     // A server at work would go on with a schema that is not its own.
-    let opened = if is_served(&config.data_dir) {
+    let opened = if is_in_use(&config.data_dir) {
         Store::open_existing(&config.database_url).await
     } else {
         Store::open(&config.database_url).await

@@ -88,13 +88,13 @@ impl Hands {
 
     /// What is done for a job belongs to the trace of the request that made it.
     async fn span(&self, action: &Action) -> Span {
-        if !traces::are_kept() {
+        if !traces::is_enabled() {
             return Span::none();
         }
         let Subject::Job(id) = action.subject() else { return Span::none() };
         let span = tracing::info_span!("dispatch", otel.name = action.name(), job.id = %id);
         if let Ok(Some(job)) = self.store.job(id).await {
-            traces::follow(&span, job.traceparent.as_deref());
+            traces::set_parent(&span, job.traceparent.as_deref());
         }
         span
     }
@@ -396,7 +396,7 @@ impl Hands {
             None => None,
         };
         match ended {
-            Some(at) => self.metrics.container_gone((self.clock.now() - at).to_std().unwrap_or_default()),
+            Some(at) => self.metrics.container_removed((self.clock.now() - at).to_std().unwrap_or_default()),
             None => self.metrics.orphan_removed("container"),
         }
         Ok(())

@@ -145,10 +145,10 @@ async fn frame(State(framing): State<Arc<Framing>>, mut request: Request, next: 
     // The route as it was written, so that no id and no query (which may hold a token) gets into the log.
     let route = request.extensions().get::<MatchedPath>().map_or("unmatched".into(), |path| path.as_str().to_owned());
     // It cannot be given later.
-    let name = traces::are_kept().then(|| format!("{} {route}", metrics::known_method(method.as_str())));
+    let name = traces::is_enabled().then(|| format!("{} {route}", metrics::known_method(method.as_str())));
     let span =
         info_span!("request", otel.kind = name.as_ref().map(|_| "server"), otel.name = name, request.id = context.id());
-    traces::follow(&span, header_text(request.headers(), traces::TRACEPARENT));
+    traces::set_parent(&span, header_text(request.headers(), traces::TRACEPARENT));
     let response = match check_host(frame, request.headers(), request.uri()) {
         Ok(()) => next.run(request).instrument(span.clone()).await,
         Err(error) => error.into_response(),
@@ -161,8 +161,14 @@ async fn frame(State(framing): State<Arc<Framing>>, mut request: Request, next: 
     harden(response.headers_mut());
     let took = started.elapsed();
     let status = response.status().as_u16();
-    frame.metrics.request(metrics::Request { side: frame.side, method: method.as_str(), route: &route, status, took });
-    traces::answered(&span, metrics::known_method(method.as_str()), &route, status);
+    frame.metrics.http_request(metrics::HttpRequest {
+        side: frame.side,
+        method: method.as_str(),
+        route: &route,
+        status,
+        duration: took,
+    });
+    traces::record_response(&span, metrics::known_method(method.as_str()), &route, status);
     let answered = Answered { route: &route, status, took, bytes: response.body().size_hint().exact() };
     log_request(frame, &method, &answered, &context);
     response
@@ -205,7 +211,7 @@ fn as_problem(mut response: Response, framing: &Framing, context: &RequestContex
         },
     };
     if error.code() == ErrorCode::Fenced {
-        framing.frame.metrics.fenced();
+        framing.frame.metrics.request_fenced();
     }
     let causes = error.causes();
     if error.status().is_server_error() && framing.may_warn() {

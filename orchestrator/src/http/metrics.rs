@@ -1,7 +1,6 @@
-//! `GET /metrics`: what a scraper reads, wherever it is asked for.
+//! `GET /metrics`: the response to a scrape, and the router of the metrics' own listener.
 //!
-//! Owns the answer and the listener of its own that gives it to anybody. Who may read it on the public address is the
-//! public API's to say.
+//! That listener has no authentication. Access on the public address is checked by the public API.
 
 use axum::{
     Router,
@@ -14,36 +13,36 @@ use axum::{
 use super::problem::ApiError;
 use crate::{store::Store, telemetry::metrics::Metrics};
 
-/// Prometheus' text format.
+/// The Prometheus text format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What a scrape reads.
+/// The sources of a scrape.
 #[derive(Clone)]
 pub struct Scrape {
-    /// What was counted.
+    /// Metrics of this process.
     pub metrics: Metrics,
-    /// What the database knows.
+    /// Counts from the database.
     pub store: Store,
 }
 
-/// Where the metrics are.
+/// Where the metrics are served.
 #[derive(Clone)]
-pub enum MetricsDoor {
+pub enum MetricsEndpoint {
     /// On the public address, for admins.
-    Here(Scrape),
-    /// On their own address alone.
-    Elsewhere,
+    Public(Scrape),
+    /// Only on their own address.
+    Dedicated,
 }
 
 impl Scrape {
-    /// Reads everything, now.
+    /// Renders all metrics.
     pub async fn read(&self) -> Result<Response, ApiError> {
-        let text = self.metrics.render(&self.store.tally().await?);
+        let text = self.metrics.render(&self.store.counts().await?);
         Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
     }
 }
 
-/// For a listener of its own.
+/// The router of the metrics' own listener.
 pub fn router(scrape: Scrape) -> Router {
     Router::new().route("/metrics", get(read)).with_state(scrape)
 }

@@ -12,6 +12,8 @@ use axum::{
 };
 use protocol::{ErrorCode, FieldError, Problem};
 
+use crate::telemetry::error_chain;
+
 /// An error of an endpoint, with what its caller and the log each get to know.
 #[derive(Debug)]
 pub struct ApiError {
@@ -157,18 +159,9 @@ impl ApiError {
         Some(Self::new(code, detail))
     }
 
-    /// The cause and its causes, for the log.
+    /// The cause with its sources, for the log.
     pub(super) fn causes(&self) -> Option<String> {
-        let mut next: Option<&dyn Error> = Some(self.source.as_deref()?);
-        let mut text = String::new();
-        while let Some(error) = next {
-            if !text.is_empty() {
-                text.push_str(": ");
-            }
-            text.push_str(&error.to_string());
-            next = error.source();
-        }
-        Some(text)
+        self.source.as_deref().map(|source| error_chain(source))
     }
 
     /// The response with the request's id in it.

@@ -236,7 +236,7 @@ impl CallRow {
             },
             usage: self.usage,
             cost_micro_usd: self.cost_micro_usd,
-            took: Duration::from_millis(self.duration_ms),
+            duration: Duration::from_millis(self.duration_ms),
         }
     }
 

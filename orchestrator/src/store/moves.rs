@@ -32,14 +32,14 @@ pub(super) fn told(metrics: &Metrics, was: &Was, changed: &Changed) {
         return;
     }
     if was.attempt == 0 && job.attempt == 1 {
-        metrics.started(between(Some(job.created_at), job.started_at));
+        metrics.job_started(between(Some(job.created_at), job.started_at));
     }
     if job.repair_attempts > was.repairs {
-        metrics.repaired(if job.attempt > was.attempt { "attempt" } else { "word" });
+        metrics.job_repaired(if job.attempt > was.attempt { "attempt" } else { "nudge" });
     }
     let moved = job.state != was.state;
     if moved && job.state == JobState::Stuck {
-        metrics.stuck();
+        metrics.job_stuck();
     }
     if moved && job.reason == Some(JobReason::WorkerLost) {
         metrics.lease_lost();

@@ -7,11 +7,11 @@ use super::{
     Store, StoreError,
     rows::{Place, count},
 };
-use crate::telemetry::metrics::Tally;
+use crate::telemetry::metrics::DbCounts;
 
 impl Store {
     /// Jobs by state and reason, and how many events there have been.
-    pub async fn tally(&self) -> Result<Tally, StoreError> {
+    pub async fn counts(&self) -> Result<DbCounts, StoreError> {
         let counted: Vec<(String, Option<String>, i64)> =
             sqlx::query_as("SELECT state, reason, COUNT(*) FROM jobs GROUP BY state, reason")
                 .fetch_all(&self.read)
@@ -26,6 +26,6 @@ impl Store {
         }
         // A cursor is given out for each event, once.
         let last: Option<i64> = sqlx::query_scalar("SELECT MAX(cursor) FROM events").fetch_one(&self.read).await?;
-        Ok(Tally { jobs, events: count(last.unwrap_or(0)) })
+        Ok(DbCounts { jobs, events: count(last.unwrap_or(0)) })
     }
 }

@@ -1,8 +1,7 @@
-//! What is counted and measured, for Prometheus.
+//! Metrics for Prometheus.
 //!
-//! Owns the one registry, every name in it and every label: none holds an id, a user or anything else that grows without
-//! bound. What the database knows (jobs, events) is read there when somebody asks; the rest is told here as it happens.
-//! Never decides anything.
+//! Owns the only registry with every metric name and label. No label holds an id, a user or anything else of unbounded
+//! cardinality. What the database counts (jobs, events) is read at each scrape; the rest is recorded when it happens.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -10,83 +9,87 @@ use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, R
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use protocol::{JobReason, JobState, TokenUsage};
 
-/// From a request on this machine to a job that waits half an hour.
+/// Histogram bounds: from a local request to a job that is queued for half an hour.
 const BUCKETS_SECONDS: &[f64] =
     &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 
 const JOBS: &str = "gantry_jobs";
 const QUEUE_LENGTH: &str = "gantry_queue_length";
-const READERS: &str = "gantry_sse_readers";
-const BUILD: &str = "gantry_build_info";
-const ENDED: &str = "gantry_jobs_ended_total";
-const EVENTS: &str = "gantry_events_appended_total";
-const STUCK: &str = "gantry_jobs_stuck_total";
+const EVENT_STREAMS: &str = "gantry_sse_readers";
+const BUILD_INFO: &str = "gantry_build_info";
+const JOBS_ENDED: &str = "gantry_jobs_ended_total";
+const EVENTS_APPENDED: &str = "gantry_events_appended_total";
+const JOBS_STUCK: &str = "gantry_jobs_stuck_total";
 const REPAIRS: &str = "gantry_repairs_total";
 const LEASES_LOST: &str = "gantry_leases_lost_total";
-const FENCED: &str = "gantry_fenced_requests_total";
-const ORPHANS: &str = "gantry_orphans_removed_total";
-const INCONSISTENT: &str = "gantry_inconsistent_jobs_total";
-const TOKENS: &str = "gantry_model_tokens_total";
-const COST: &str = "gantry_model_cost_micro_usd_total";
-const READERS_DROPPED: &str = "gantry_slow_readers_dropped_total";
+const REQUESTS_FENCED: &str = "gantry_fenced_requests_total";
+const ORPHANS_REMOVED: &str = "gantry_orphans_removed_total";
+const JOBS_INCONSISTENT: &str = "gantry_inconsistent_jobs_total";
+const MODEL_TOKENS: &str = "gantry_model_tokens_total";
+const MODEL_COST: &str = "gantry_model_cost_micro_usd_total";
+const CONNECTIONS_TIMED_OUT: &str = "gantry_slow_readers_dropped_total";
 const CONNECTIONS_REFUSED: &str = "gantry_connections_refused_total";
 const REQUESTS_LIMITED: &str = "gantry_requests_limited_total";
 const SESSIONS_REJECTED: &str = "gantry_worker_sessions_rejected_total";
 const REFUSALS_UNRECORDED: &str = "gantry_audit_refusals_unrecorded_total";
-const UNAUTHENTICATED: &str = "gantry_unauthenticated_requests_total";
+const REQUESTS_UNAUTHENTICATED: &str = "gantry_unauthenticated_requests_total";
 const QUEUE_WAIT: &str = "gantry_queue_wait_seconds";
-const START: &str = "gantry_attempt_start_seconds";
-const REMOVAL: &str = "gantry_container_removal_seconds";
+const ATTEMPT_START: &str = "gantry_attempt_start_seconds";
+const CONTAINER_REMOVAL: &str = "gantry_container_removal_seconds";
 const MODEL_CALL: &str = "gantry_model_call_seconds";
-const REQUEST: &str = "gantry_http_request_seconds";
+const HTTP_REQUEST: &str = "gantry_http_request_seconds";
 
-/// Names with what they mean. Those without labels are there from the start, as zero.
+/// Names and descriptions.
 const GAUGES: &[(&str, &str)] = &[
     (JOBS, "Jobs by state, from the database."),
-    (QUEUE_LENGTH, "Jobs that wait for their turn."),
-    (READERS, "Event streams that are open."),
-    (BUILD, "1, with the version as a label."),
+    (QUEUE_LENGTH, "Jobs in the queue."),
+    (EVENT_STREAMS, "Open event streams."),
+    (BUILD_INFO, "Always 1; the version is a label."),
 ];
 const COUNTERS: &[(&str, &str)] = &[
-    (ENDED, "Finished jobs by state and reason, from the database."),
-    (EVENTS, "Events written, from the database."),
-    (STUCK, "Jobs that became stuck."),
-    (REPAIRS, "Repairs of stuck jobs, by a word to the worker or by a new attempt."),
-    (LEASES_LOST, "Attempts whose worker was lost or fell silent."),
-    (FENCED, "Workers' requests refused because another attempt has taken over."),
-    (ORPHANS, "Containers and run folders removed that belonged to no job."),
-    (INCONSISTENT, "Jobs whose row makes no sense to this version: they are left alone."),
-    (TOKENS, "Tokens of model calls by kind."),
-    (COST, "Cost of model calls in millionths of a dollar, as far as prices are known."),
-    (READERS_DROPPED, "Connections given up because their reader took nothing."),
-    (CONNECTIONS_REFUSED, "Connections closed because there were too many."),
-    (REQUESTS_LIMITED, "Requests refused because there were too many at once or in a second."),
-    (SESSIONS_REJECTED, "Calls with a worker's token and without its session."),
-    (REFUSALS_UNRECORDED, "Refused requests without a row in the audit, because their user had too many of them."),
-    (UNAUTHENTICATED, "Requests of the public API without a token that this server signed."),
+    (JOBS_ENDED, "Finished jobs by state and reason, from the database."),
+    (EVENTS_APPENDED, "Events written, from the database."),
+    (JOBS_STUCK, "Jobs that became stuck."),
+    (REPAIRS, "Repairs of stuck jobs, by a nudge to the worker or by a new attempt."),
+    (LEASES_LOST, "Attempts whose worker was lost or stopped responding."),
+    (REQUESTS_FENCED, "Worker requests rejected because their attempt has been replaced."),
+    (ORPHANS_REMOVED, "Removed containers and run directories that belonged to no job."),
+    (JOBS_INCONSISTENT, "Jobs with an invalid row, which are left alone."),
+    (MODEL_TOKENS, "Tokens of model calls by kind."),
+    (MODEL_COST, "Cost of model calls in micro-dollars; calls without a known price count as 0."),
+    (CONNECTIONS_TIMED_OUT, "Connections closed because the client stopped reading."),
+    (CONNECTIONS_REFUSED, "Connections closed because of a limit on connections."),
+    (REQUESTS_LIMITED, "Requests rejected because of a limit on concurrency or rate."),
+    (SESSIONS_REJECTED, "Worker calls with a valid token but another session or none."),
+    (REFUSALS_UNRECORDED, "Refused requests without an audit row, because their user exceeded the rate of rows."),
+    (REQUESTS_UNAUTHENTICATED, "Requests of the public API without a token signed by this server."),
 ];
 const HISTOGRAMS: &[(&str, &str)] = &[
-    (QUEUE_WAIT, "From a job's creation to its first start."),
-    (START, "From an attempt's beginning to its worker's first call."),
-    (REMOVAL, "From a job's end to its container's removal."),
-    (MODEL_CALL, "Model calls by provider and outcome, waits and retries included."),
-    (REQUEST, "HTTP requests by side, method, route and class of status; a stream counts to its head."),
+    (QUEUE_WAIT, "Seconds from a job's creation to its first start."),
+    (ATTEMPT_START, "Seconds from the start of an attempt to its worker's first call."),
+    (CONTAINER_REMOVAL, "Seconds from a job's end to its container's removal."),
+    (MODEL_CALL, "Seconds per model call by provider and outcome, waits and retries included."),
+    (
+        HTTP_REQUEST,
+        "Seconds per HTTP request by side, method, route and status class; a stream is measured up to its response head.",
+    ),
 ];
-const UNLABELLED: &[&str] = &[
-    STUCK,
+/// Counters without labels: exported as 0 from the start.
+const UNLABELLED_COUNTERS: &[&str] = &[
+    JOBS_STUCK,
     LEASES_LOST,
-    FENCED,
-    INCONSISTENT,
-    COST,
-    READERS_DROPPED,
+    REQUESTS_FENCED,
+    JOBS_INCONSISTENT,
+    MODEL_COST,
+    CONNECTIONS_TIMED_OUT,
     CONNECTIONS_REFUSED,
     REQUESTS_LIMITED,
     SESSIONS_REJECTED,
     REFUSALS_UNRECORDED,
-    UNAUTHENTICATED,
+    REQUESTS_UNAUTHENTICATED,
 ];
 
-/// The registry. Clones are the same one.
+/// The metrics registry. Clones share it.
 #[derive(Clone)]
 pub struct Metrics(Arc<Inner>);
 
@@ -95,49 +98,49 @@ struct Inner {
     handle: PrometheusHandle,
 }
 
-/// What the database knows, at the moment somebody asks.
+/// Counts from the database at the time of a scrape.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// How many jobs are in which state, for which reason.
+pub struct DbCounts {
+    /// Jobs by state and reason.
     pub jobs: Vec<(JobState, Option<JobReason>, u64)>,
-    /// How many events there have been.
+    /// Events written so far, including trimmed ones.
     pub events: u64,
 }
 
-/// A request that was answered.
+/// A finished HTTP request.
 #[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
+pub struct HttpRequest<'a> {
     /// `public`, `worker` or `metrics`.
     pub side: &'static str,
-    /// As it came; one that is not usual is not told apart.
+    /// Unknown methods are counted as `other`.
     pub method: &'a str,
-    /// As the router has it, without what callers filled in.
+    /// The route's pattern, without parameter values.
     pub route: &'a str,
-    /// The status.
+    /// The response's status code.
     pub status: u16,
-    /// To the answer's head.
-    pub took: Duration,
+    /// Up to the response head.
+    pub duration: Duration,
 }
 
-/// A model call that is over.
+/// A finished model call.
 #[derive(Debug, Clone, Copy)]
 pub struct ModelCall<'a> {
-    /// As the configuration names it.
+    /// The provider's configured name.
     pub provider: &'a str,
-    /// One of a few words.
+    /// One of a fixed set of values.
     pub outcome: &'static str,
-    /// What it used.
+    /// The tokens it used.
     pub usage: TokenUsage,
-    /// None when the price is not known.
+    /// None if the model has no known price.
     pub cost_micro_usd: Option<i64>,
-    /// How long it took.
-    pub took: Duration,
+    /// Including waits and retries.
+    pub duration: Duration,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         let builder = PrometheusBuilder::new();
-        // It refuses an empty list only; summaries would do then.
+        // Fails only for an empty list; histograms would be summaries then.
         let recorder = builder.set_buckets(BUCKETS_SECONDS).unwrap_or_default().build_recorder();
         for (name, help) in GAUGES {
             recorder.describe_gauge(KeyName::from_const_str(name), None, (*help).into());
@@ -150,11 +153,11 @@ impl Default for Metrics {
         }
         let handle = recorder.handle();
         let metrics = Self(Arc::new(Inner { recorder, handle }));
-        for name in UNLABELLED {
+        for name in UNLABELLED_COUNTERS {
             metrics.counter(name, &[]).absolute(0);
         }
-        metrics.gauge(READERS, &[]).set(0);
-        metrics.gauge(BUILD, &[("version", env!("CARGO_PKG_VERSION"))]).set(1);
+        metrics.gauge(EVENT_STREAMS, &[]).set(0);
+        metrics.gauge(BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))]).set(1);
         metrics
     }
 }
@@ -165,7 +168,7 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// A request's method; one that HTTP does not know is a text that somebody made up.
+/// A request's method as a label; `other` for any that is not standard, since clients can send arbitrary ones.
 pub fn known_method(method: &str) -> &str {
     match method {
         "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "PATCH" | "OPTIONS" => method,
@@ -174,27 +177,27 @@ pub fn known_method(method: &str) -> &str {
 }
 
 impl Metrics {
-    /// Everything, in Prometheus' text form.
-    pub fn render(&self, tally: &Tally) -> String {
+    /// All metrics in the Prometheus text format.
+    pub fn render(&self, counts: &DbCounts) -> String {
         for state in JobState::ALL {
-            self.gauge(JOBS, &[("state", state.as_str())]).set(tally.in_state(*state));
+            self.gauge(JOBS, &[("state", state.as_str())]).set(counts.in_state(*state));
         }
-        self.gauge(QUEUE_LENGTH, &[]).set(tally.in_state(JobState::Pending));
-        for (state, reason, count) in tally.jobs.iter().filter(|(state, ..)| state.is_finished()) {
+        self.gauge(QUEUE_LENGTH, &[]).set(counts.in_state(JobState::Pending));
+        for (state, reason, count) in counts.jobs.iter().filter(|(state, ..)| state.is_finished()) {
             let reason = reason.map_or("none", JobReason::as_str);
-            self.counter(ENDED, &[("state", state.as_str()), ("reason", reason)]).absolute(*count);
+            self.counter(JOBS_ENDED, &[("state", state.as_str()), ("reason", reason)]).absolute(*count);
         }
-        self.counter(EVENTS, &[]).absolute(tally.events);
+        self.counter(EVENTS_APPENDED, &[]).absolute(counts.events);
         self.0.handle.render()
     }
 
-    /// Puts samples into their buckets. Whoever runs the process asks for it now and then, since nobody may ever read.
+    /// Moves recorded samples into their buckets. Must be called periodically: without scrapes samples would accumulate.
     pub fn upkeep(&self) {
         self.0.handle.run_upkeep();
     }
 
-    /// A request was answered.
-    pub fn request(&self, request: Request<'_>) {
+    /// Records a finished HTTP request.
+    pub fn http_request(&self, request: HttpRequest<'_>) {
         let method = known_method(request.method);
         let class = match request.status / 100 {
             1 => "1xx",
@@ -204,88 +207,88 @@ impl Metrics {
             _ => "5xx",
         };
         let labels = [("side", request.side), ("method", method), ("route", request.route), ("status", class)];
-        self.histogram(REQUEST, &labels).record(request.took);
+        self.histogram(HTTP_REQUEST, &labels).record(request.duration);
     }
 
-    /// A job's first attempt begins after so long in the queue.
-    pub fn started(&self, waited: Duration) {
-        self.histogram(QUEUE_WAIT, &[]).record(waited);
+    /// Records the start of a job's first attempt after `queue_wait`.
+    pub fn job_started(&self, queue_wait: Duration) {
+        self.histogram(QUEUE_WAIT, &[]).record(queue_wait);
     }
 
-    /// An attempt's worker called for the first time, so long after the attempt began.
-    pub fn worker_came(&self, after: Duration) {
-        self.histogram(START, &[]).record(after);
+    /// Records the first call of an attempt's worker, `elapsed` after the attempt began.
+    pub fn first_worker_call(&self, elapsed: Duration) {
+        self.histogram(ATTEMPT_START, &[]).record(elapsed);
     }
 
-    /// A job's row makes no sense; each is counted once.
+    /// Counts a job with an invalid row. The caller counts each job once.
     pub fn inconsistent_job(&self) {
-        self.counter(INCONSISTENT, &[]).increment(1);
+        self.counter(JOBS_INCONSISTENT, &[]).increment(1);
     }
 
-    /// A finished job's container is gone, so long after its end.
-    pub fn container_gone(&self, after: Duration) {
-        self.histogram(REMOVAL, &[]).record(after);
+    /// Records the removal of a finished job's container, `elapsed` after the job's end.
+    pub fn container_removed(&self, elapsed: Duration) {
+        self.histogram(CONTAINER_REMOVAL, &[]).record(elapsed);
     }
 
-    /// A job became stuck.
-    pub fn stuck(&self) {
-        self.counter(STUCK, &[]).increment(1);
+    /// Counts a job that became stuck.
+    pub fn job_stuck(&self) {
+        self.counter(JOBS_STUCK, &[]).increment(1);
     }
 
-    /// A stuck job was repaired, by `word` or by `attempt`.
-    pub fn repaired(&self, by: &'static str) {
+    /// Counts a repair of a stuck job by `nudge` or by `attempt`.
+    pub fn job_repaired(&self, by: &'static str) {
         self.counter(REPAIRS, &[("by", by)]).increment(1);
     }
 
-    /// An attempt's worker was lost.
+    /// Counts an attempt whose worker was lost.
     pub fn lease_lost(&self) {
         self.counter(LEASES_LOST, &[]).increment(1);
     }
 
-    /// A worker of an overtaken attempt was refused.
-    pub fn fenced(&self) {
-        self.counter(FENCED, &[]).increment(1);
+    /// Counts a request of a replaced attempt's worker.
+    pub fn request_fenced(&self) {
+        self.counter(REQUESTS_FENCED, &[]).increment(1);
     }
 
-    /// A connection beyond the limit was closed.
+    /// Counts a connection that was closed because of a limit.
     pub fn connection_refused(&self) {
         self.counter(CONNECTIONS_REFUSED, &[]).increment(1);
     }
 
-    /// A request beyond a limit was refused.
+    /// Counts a request that was rejected because of a limit.
     pub fn request_limited(&self) {
         self.counter(REQUESTS_LIMITED, &[]).increment(1);
     }
 
-    /// A call with a good token had no session, or another one.
+    /// Counts a call with a valid token but another session or none.
     pub fn session_rejected(&self) {
         self.counter(SESSIONS_REJECTED, &[]).increment(1);
     }
 
-    /// Something that belonged to no job was removed: `container` or `folder`.
+    /// Counts the removal of a `container` or run `folder` that belonged to no job.
     pub fn orphan_removed(&self, kind: &'static str) {
-        self.counter(ORPHANS, &[("kind", kind)]).increment(1);
+        self.counter(ORPHANS_REMOVED, &[("kind", kind)]).increment(1);
     }
 
-    /// A reader that took nothing was given up.
-    pub fn reader_dropped(&self) {
-        self.counter(READERS_DROPPED, &[]).increment(1);
+    /// Counts a connection that was closed because its client stopped reading.
+    pub fn connection_timed_out(&self) {
+        self.counter(CONNECTIONS_TIMED_OUT, &[]).increment(1);
     }
 
-    /// A refusal was not recorded in the audit.
+    /// Counts a refusal without an audit row.
     pub fn refusal_unrecorded(&self) {
         self.counter(REFUSALS_UNRECORDED, &[]).increment(1);
     }
 
-    /// Somebody without a token of ours was refused.
-    pub fn unauthenticated(&self) {
-        self.counter(UNAUTHENTICATED, &[]).increment(1);
+    /// Counts a request without a token signed by this server.
+    pub fn request_unauthenticated(&self) {
+        self.counter(REQUESTS_UNAUTHENTICATED, &[]).increment(1);
     }
 
-    /// A model call is over.
+    /// Records a finished model call.
     pub fn model_call(&self, call: &ModelCall<'_>) {
         let labels = [("provider", call.provider), ("outcome", call.outcome)];
-        self.histogram(MODEL_CALL, &labels).record(call.took);
+        self.histogram(MODEL_CALL, &labels).record(call.duration);
         let usage = &call.usage;
         let kinds = [
             ("input", usage.input_tokens),
@@ -294,17 +297,17 @@ impl Metrics {
             ("cache_write", usage.cache_write_tokens),
         ];
         for (kind, count) in kinds {
-            self.counter(TOKENS, &[("kind", kind)]).increment(count);
+            self.counter(MODEL_TOKENS, &[("kind", kind)]).increment(count);
         }
         let cost = call.cost_micro_usd.and_then(|cost| u64::try_from(cost).ok());
-        self.counter(COST, &[]).increment(cost.unwrap_or(0));
+        self.counter(MODEL_COST, &[]).increment(cost.unwrap_or(0));
     }
 
-    /// Counts a stream for as long as the guard lives.
-    pub fn reader(&self) -> ReaderGuard {
-        let gauge = self.gauge(READERS, &[]);
+    /// Counts an open event stream until the guard is dropped.
+    pub fn event_stream_opened(&self) -> EventStreamGuard {
+        let gauge = self.gauge(EVENT_STREAMS, &[]);
         gauge.increment(1);
-        ReaderGuard(gauge)
+        EventStreamGuard(gauge)
     }
 
     fn counter(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
@@ -320,18 +323,18 @@ impl Metrics {
     }
 }
 
-impl Tally {
+impl DbCounts {
     fn in_state(&self, state: JobState) -> f64 {
-        let counts = self.jobs.iter().filter(|(at, ..)| *at == state).map(|(.., count)| *count);
+        let counts = self.jobs.iter().filter(|(counted, ..)| *counted == state).map(|(.., count)| *count);
         let count = u32::try_from(counts.sum::<u64>()).unwrap_or(u32::MAX);
         f64::from(count)
     }
 }
 
-/// An open stream.
-pub struct ReaderGuard(Gauge);
+/// An open event stream.
+pub struct EventStreamGuard(Gauge);
 
-impl Drop for ReaderGuard {
+impl Drop for EventStreamGuard {
     fn drop(&mut self) {
         self.0.decrement(1);
     }

@@ -1,7 +1,7 @@
-//! Traces: the spans of the log's subscriber, sent to an OpenTelemetry collector when one is configured, and the context that
-//! makes one trace of what a request, the dispatcher and a job's worker do.
+//! Traces: exports spans to an OpenTelemetry collector if one is configured, and propagates the trace context between a
+//! request, the dispatcher and a job's worker.
 //!
-//! The only importer of OpenTelemetry. Sends nothing unless told where to, waits for nobody, and puts nobody's words on a span.
+//! The only importer of OpenTelemetry. Never blocks on the collector, and puts no prompt or model text on a span.
 
 use std::{
     collections::HashMap,
@@ -21,76 +21,76 @@ use tracing_subscriber::{Layer, filter::Targets, registry::LookupSpan};
 use super::TelemetryError;
 use crate::config::mask_urls;
 
-/// The header, as W3C Trace Context has it.
+/// The W3C Trace Context header.
 pub const TRACEPARENT: &str = "traceparent";
-/// Whose spans go: not those of libraries, the exporter's own client among them.
-const OURS: [&str; 2] = ["orchestrator", "agent"];
-/// Where a collector takes traces (OTLP/HTTP, "Default endpoint paths").
-const TRACES_PATH: &str = "/v1/traces";
+/// Targets whose spans are exported: not those of libraries, such as the exporter's own HTTP client.
+const EXPORTED_TARGETS: [&str; 2] = ["orchestrator", "agent"];
+/// The path that a collector receives traces on (OTLP/HTTP, "Default URL paths").
+const OTLP_TRACES_PATH: &str = "/v1/traces";
 
-/// Names are made and parents looked for only when somebody will see them.
-static KEPT: AtomicBool = AtomicBool::new(false);
+/// Whether an exporter exists: span names and parents cost nothing otherwise.
+static IS_ENABLED: AtomicBool = AtomicBool::new(false);
 
-/// Where the spans go.
+/// The exporter of spans.
 #[derive(Debug)]
 pub struct Traces(SdkTracerProvider);
 
 impl Traces {
-    /// Sends spans, in batches and in the background, to a collector: `http://host:4318`, without a path. What the collector does
-    /// not take in time is dropped.
-    pub fn to(endpoint: &str) -> Result<Self, TelemetryError> {
-        let wrong =
+    /// Exports spans in batches, in the background, to a collector such as `http://host:4318`, without a path. Spans that
+    /// the collector does not accept in time are dropped.
+    pub fn new(endpoint: &str) -> Result<Self, TelemetryError> {
+        let invalid =
             |reason: &str| TelemetryError::Collector { endpoint: mask_urls(endpoint), reason: reason.to_owned() };
-        let url = format!("{}{TRACES_PATH}", endpoint.trim_end_matches('/'));
-        let parsed = url.parse::<axum::http::Uri>().map_err(|error| wrong(&error.to_string()))?;
-        let port_is_fine = parsed.port().is_none_or(|port| port.as_str().parse::<u16>().is_ok());
-        if !matches!(parsed.scheme_str(), Some("http" | "https")) || !port_is_fine {
-            return Err(wrong("must be a collector's address such as http://127.0.0.1:4318"));
+        let url = format!("{}{OTLP_TRACES_PATH}", endpoint.trim_end_matches('/'));
+        let parsed = url.parse::<axum::http::Uri>().map_err(|error| invalid(&error.to_string()))?;
+        let is_valid_port = parsed.port().is_none_or(|port| port.as_str().parse::<u16>().is_ok());
+        if !matches!(parsed.scheme_str(), Some("http" | "https")) || !is_valid_port {
+            return Err(invalid("must be a collector's URL such as http://127.0.0.1:4318"));
         }
         let exporter = SpanExporter::builder()
             .with_http()
             .with_endpoint(url)
             .with_protocol(Protocol::HttpBinary)
             .build()
-            .map_err(|error| wrong(&error.to_string()))?;
+            .map_err(|error| invalid(&error.to_string()))?;
         let resource = Resource::builder()
             .with_service_name("gantry")
             .with_attribute(opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
             .build();
-        KEPT.store(true, Ordering::Relaxed);
+        IS_ENABLED.store(true, Ordering::Relaxed);
         Ok(Self(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build()))
     }
 
-    /// Takes the log's spans.
+    /// The layer that exports the spans of a subscriber.
     pub fn layer<S>(&self) -> impl Layer<S> + Send + Sync + use<S>
     where
         S: tracing::Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
     {
-        let ours = OURS.into_iter().map(|target| (target, LevelFilter::INFO));
+        let targets = EXPORTED_TARGETS.into_iter().map(|target| (target, LevelFilter::INFO));
         tracing_opentelemetry::layer()
             .with_tracer(self.0.tracer("gantry"))
             .with_location(false)
             .with_threads(false)
             .with_tracked_inactivity(false)
-            .with_filter(ours.collect::<Targets>())
+            .with_filter(targets.collect::<Targets>())
     }
 
-    /// Sends what waits; blocks until then, or until the exporter gives up (5 s).
-    pub fn finish(&self) {
+    /// Exports the buffered spans. Blocks until that is done or the exporter times out (5 s).
+    pub fn shutdown(&self) {
         if let Err(error) = self.0.shutdown() {
-            tracing::warn!(%error, "the last traces were not sent");
+            tracing::warn!(%error, "the last spans were not exported");
         }
     }
 }
 
-/// Whether spans go anywhere.
-pub fn are_kept() -> bool {
-    KEPT.load(Ordering::Relaxed)
+/// Whether spans are exported.
+pub fn is_enabled() -> bool {
+    IS_ENABLED.load(Ordering::Relaxed)
 }
 
-/// The current span's context as a `traceparent`; none when no traces are kept.
-pub fn current() -> Option<String> {
-    if !are_kept() {
+/// The current span's context as a `traceparent`; none if spans are not exported.
+pub fn current_traceparent() -> Option<String> {
+    if !is_enabled() {
         return None;
     }
     let context = Span::current().context();
@@ -102,24 +102,24 @@ pub fn current() -> Option<String> {
     carrier.remove(TRACEPARENT)
 }
 
-/// Makes a span that has not begun a child of a `traceparent`. One that is none is no parent.
-pub fn follow(span: &Span, traceparent: Option<&str>) {
-    if let Some(parent) = traceparent.filter(|_| are_kept()) {
+/// Makes a span that has not been entered a child of a `traceparent`. An invalid one is ignored.
+pub fn set_parent(span: &Span, traceparent: Option<&str>) {
+    if let Some(parent) = traceparent.filter(|_| is_enabled()) {
         let carrier = HashMap::from([(TRACEPARENT.to_owned(), parent.to_owned())]);
-        // Only a span that nobody records cannot have a parent.
+        // Fails only for a span that is not recorded.
         let _ = span.set_parent(TraceContextPropagator::new().extract(&carrier));
     }
 }
 
-/// What a request's span says of it (OpenTelemetry semantic conventions, HTTP server).
-pub fn answered(span: &Span, method: &str, route: &str, status: u16) {
-    if !are_kept() {
+/// Sets the attributes of a request's span (OpenTelemetry semantic conventions, HTTP server).
+pub fn record_response(span: &Span, method: &str, route: &str, status: u16) {
+    if !is_enabled() {
         return;
     }
     span.set_attribute("http.request.method", method.to_owned());
     span.set_attribute("http.route", route.to_owned());
     span.set_attribute("http.response.status_code", i64::from(status));
     if status >= 500 {
-        span.set_status(Status::error("the answer was an error of ours"));
+        span.set_status(Status::error("internal server error"));
     }
 }

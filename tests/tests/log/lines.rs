@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use orchestrator::telemetry::{Look, subscriber};
+use orchestrator::telemetry::{LogFormatter, subscriber};
 use serde_json::{Value, json};
 use tests::World;
 
@@ -46,7 +46,7 @@ async fn a_job_and_a_request_have_one_line_each() {
     let writer = lines.clone();
     // The story's thread runs the whole orchestrator.
     let _logging =
-        tracing::subscriber::set_default(subscriber("info", Look::Json, move || writer.clone(), None).unwrap());
+        tracing::subscriber::set_default(subscriber("info", LogFormatter::Json, move || writer.clone(), None).unwrap());
     let world = World::new().await;
     let ada = world.user("ada");
     let made = ada.post("/api/jobs", &json!({"prompt": "a secret plan"})).await.expect(201);

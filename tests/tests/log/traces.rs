@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::{
     collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse},
     trace::v1::Span,
 };
-use orchestrator::telemetry::{Look, subscriber, traces::Traces};
+use orchestrator::telemetry::{LogFormatter, subscriber, traces::Traces};
 use prost::Message as _;
 use reqwest::Method;
 use serde_json::json;
@@ -53,8 +53,8 @@ impl Collected {
 #[tokio::test]
 async fn what_a_job_does_is_one_trace_with_the_request_that_made_it() {
     let (collected, address, _server) = collector().await;
-    let traces = Traces::to(&address).unwrap();
-    let lines = subscriber("off", Look::Json, io::sink, Some(&traces)).unwrap();
+    let traces = Traces::new(&address).unwrap();
+    let lines = subscriber("off", LogFormatter::Json, io::sink, Some(&traces)).unwrap();
     // The story's thread runs the whole orchestrator; the worker is a process of its own.
     let tracing = tracing::subscriber::set_default(lines);
     let script = script_of(&[
@@ -69,7 +69,7 @@ async fn what_a_job_does_is_one_trace_with_the_request_that_made_it() {
     ada.wait_for_end(id).await;
     world.finish().await;
     drop(tracing);
-    tokio::task::spawn_blocking(move || traces.finish()).await.unwrap();
+    tokio::task::spawn_blocking(move || traces.shutdown()).await.unwrap();
 
     let spans = collected.spans();
     let names: Vec<&str> = spans.iter().map(|span| span.name.as_str()).collect();

@@ -232,7 +232,7 @@ fn record(id: JobId, now: DateTime<Utc>, new: NewJob, accepted: Accepted) -> Job
         container: None,
         prompts_closed: false,
         held: request.hold,
-        traceparent: traces::current(),
+        traceparent: traces::current_traceparent(),
         usage: Usage::default(),
     }
 }

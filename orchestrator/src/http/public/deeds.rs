@@ -115,7 +115,7 @@ pub(super) async fn refusals(State(api): State<PublicApi>, request: Request, nex
     }
     let Some(deed) = context.and_then(|context| asked.deed(&api, &context)) else {
         if error.code() == ErrorCode::Unauthorized {
-            api.metrics.unauthenticated();
+            api.metrics.request_unauthenticated();
         }
         return response;
     };

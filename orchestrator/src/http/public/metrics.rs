@@ -4,7 +4,7 @@ use axum::{extract::State, response::Response};
 use protocol::ErrorCode;
 
 use super::{PublicApi, caller::Admin};
-use crate::http::{metrics::MetricsDoor, problem::ApiError};
+use crate::http::{metrics::MetricsEndpoint, problem::ApiError};
 
 /// Shows the metrics in the Prometheus text format. Admins only.
 #[utoipa::path(
@@ -15,9 +15,9 @@ use crate::http::{metrics::MetricsDoor, problem::ApiError};
     )
 )]
 pub(super) async fn metrics(State(api): State<PublicApi>, Admin(_who): Admin) -> Result<Response, ApiError> {
-    match &api.metrics_door {
-        MetricsDoor::Here(scrape) => scrape.read().await,
-        MetricsDoor::Elsewhere => {
+    match &api.metrics_endpoint {
+        MetricsEndpoint::Public(scrape) => scrape.read().await,
+        MetricsEndpoint::Dedicated => {
             let detail = "metrics are served only on the address set by GANTRY_METRICS_BIND";
             Err(ApiError::new(ErrorCode::NotFound, detail))
         }

@@ -44,7 +44,7 @@ use crate::{
     dispatch::{Sandbox, Wake},
     domain::request::Ceiling,
     http::{
-        metrics::MetricsDoor,
+        metrics::MetricsEndpoint,
         per_user_semaphore::{PerUserSemaphore, Permit},
         problem::ApiError,
     },
@@ -114,7 +114,7 @@ pub struct PublicParts {
     /// Where streams are counted.
     pub metrics: Metrics,
     /// Where the metrics are read.
-    pub metrics_door: MetricsDoor,
+    pub metrics_endpoint: MetricsEndpoint,
     /// Bounds the work on files.
     pub file_work: FileWork,
     /// What is being received.

@@ -22,7 +22,7 @@ use crate::{
     domain::job::JobRecord,
     http::{per_user_semaphore::Permit, problem::ApiError},
     store::{EventPage, Follower, StoreError, StoredEvent, tokens},
-    telemetry::metrics::ReaderGuard,
+    telemetry::metrics::EventStreamGuard,
 };
 
 /// Events read from the store at once.
@@ -75,7 +75,7 @@ pub(super) async fn open(
         pending,
         may_have_more: true,
         ended: false,
-        _counted: api.metrics.reader(),
+        _counted: api.metrics.event_stream_opened(),
     };
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("");
     let mut response = SseResponse::new(events(reader)).keep_alive(keep_alive).into_response();
@@ -112,7 +112,7 @@ struct Reader {
     /// The store may have unread events; otherwise wait for a notification first.
     may_have_more: bool,
     ended: bool,
-    _counted: ReaderGuard,
+    _counted: EventStreamGuard,
     _permit: Permit,
 }
 

@@ -21,7 +21,7 @@ use tokio::{
 use protocol::SESSION_HEADER;
 
 use super::{policy::SessionPolicy, *};
-use crate::{auth::digest, http::extract::WorkerJson, telemetry::metrics::Tally};
+use crate::{auth::digest, http::extract::WorkerJson, telemetry::metrics::DbCounts};
 
 /// Nothing here takes longer, or it does not come.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -356,7 +356,7 @@ async fn a_public_connection_beyond_the_limit_is_closed() {
         }
     })
     .await;
-    assert!(running.metrics.render(&Tally::default()).contains("gantry_connections_refused_total 1"));
+    assert!(running.metrics.render(&DbCounts::default()).contains("gantry_connections_refused_total 1"));
     running.stopped().await;
 }
 

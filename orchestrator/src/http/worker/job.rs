@@ -23,7 +23,7 @@ pub(super) async fn get(
     if job.worker_seen_at.is_none() {
         // The attempt's first call: its last activity is its start.
         let began = job.last_activity_at.unwrap_or(now);
-        api.metrics.worker_came((now - began).to_std().unwrap_or_default());
+        api.metrics.first_worker_call((now - began).to_std().unwrap_or_default());
     }
     // Earlier attempts' calls count against the limits, and their conversation is resumed.
     let limits = Limits {

@@ -1,0 +1,269 @@
+//! Builds all parts of the daemon from the configuration, lower layers first.
+//!
+//! Starts nothing.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use protocol::InstanceId;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{App, ControlLoops, DataDirLock, ServeError, TestOverrides, listeners::Listeners};
+use crate::{
+    auth::{SigningKey, WorkerTokens},
+    clock::Clock,
+    config::{Config, SandboxMode, mask_urls},
+    dispatch::{
+        AttemptRegistry, DiskGauge, DiskSweep, Dispatcher, DispatcherSettings, Prober, Sandbox, TokenFiles, Wake,
+        WorkerListeners, plan::PlanLimits,
+    },
+    domain::{
+        budget::{DayLimits, micro_dollars},
+        request::Ceiling,
+    },
+    engine::{Docker, DockerSettings, Engine},
+    http::{
+        metrics::MetricsEndpoint,
+        public::{self, FileWork, PublicApi, PublicParts},
+        worker::{self, SingleFlight, WorkerApi},
+    },
+    llm::Gateway,
+    store::{Kept, Store},
+    telemetry::metrics::Metrics,
+    tools::BuiltinTools,
+    workspace::{FreeSpace, RetentionPeriod, RetentionSweep, UploadRegistry, Workspaces},
+};
+
+impl App {
+    /// Builds all parts and starts none.
+    pub async fn build(config: Config, overrides: TestOverrides) -> Result<Self, ServeError> {
+        let lock = DataDirLock::acquire(&config.data_dir, &config.run_dir)?;
+        let core = Core::build(&config, overrides).await?;
+        let (sandbox, prober) = core.sandbox(&config);
+        let listeners = Listeners::new(&core.metrics, config.max_parallel_jobs);
+        let worker_listeners = Arc::new(WorkerListeners::new(
+            config.run_dir.clone(),
+            listeners.worker(worker::router(core.worker_api(&config))),
+            Arc::clone(&core.attempts),
+        ));
+        let dispatcher = core.dispatcher(&config, &sandbox, &worker_listeners);
+        let (metrics_endpoint, metrics_server) = listeners.metrics(config.metrics_bind, core.store.clone()).await?;
+        let public_api = core.public_api(&config, &sandbox, metrics_endpoint);
+        Ok(Self {
+            control: ControlLoops { prober, dispatcher, disk_sweep: core.disk_sweep() },
+            worker_listeners,
+            retention: core.retention_sweep(&config),
+            public_server: listeners.public(config.allowed_hosts, public::router(public_api)),
+            metrics_server,
+            store: core.store,
+            metrics: core.metrics,
+            calls: core.calls,
+            drain: core.drain,
+            _lock: lock,
+        })
+    }
+}
+
+/// The parts below the control loops and the APIs, which share them.
+struct Core {
+    clock: Clock,
+    metrics: Metrics,
+    store: Store,
+    attempts: Arc<AttemptRegistry>,
+    engine: Arc<dyn Engine>,
+    key: Arc<SigningKey>,
+    tokens: WorkerTokens,
+    gateway: Arc<Gateway>,
+    tools: Arc<BuiltinTools>,
+    workspaces: Workspaces,
+    disk_gauge: DiskGauge,
+    free_space: FreeSpace,
+    logs: PathBuf,
+    wake: Wake,
+    calls: TaskTracker,
+    drain: CancellationToken,
+}
+
+impl Core {
+    async fn build(config: &Config, overrides: TestOverrides) -> Result<Self, ServeError> {
+        let clock = overrides.clock.unwrap_or_else(Clock::system);
+        let metrics = Metrics::default();
+        let attempts = AttemptRegistry::new(clock.clone());
+        let (store, instance) = open_store(config, &metrics, &attempts).await?;
+        // Also if the sandbox is disabled: containers that were started before are still supervised.
+        let docker = || -> Arc<dyn Engine> { Arc::new(Docker::connect(DockerSettings::of(config, instance))) };
+        let engine = overrides.engine.unwrap_or_else(docker);
+        let key = Arc::new(SigningKey::load(config.jwt_secret.as_ref(), &config.data_dir)?);
+        let free_space = FreeSpace::new(config.workspace_dir.clone(), config.disk_floor_mb);
+        let workspaces = open_workspaces(config, &store).await;
+        Ok(Self {
+            tokens: WorkerTokens::new(Arc::clone(&key), instance),
+            gateway: Arc::new(Gateway::new(&config.llm)?),
+            tools: Arc::new(BuiltinTools::new(store.control(), clock.clone(), config.tool_rates.clone())?),
+            disk_gauge: DiskGauge::new(workspaces.clone(), Arc::clone(&engine)),
+            free_space: match overrides.space {
+                Some(read) => free_space.with_reader(read),
+                None => free_space,
+            },
+            logs: config.data_dir.join("logs"),
+            wake: Wake::default(),
+            calls: TaskTracker::new(),
+            drain: CancellationToken::new(),
+            clock,
+            metrics,
+            store,
+            attempts,
+            engine,
+            key,
+            workspaces,
+        })
+    }
+
+    fn sandbox(&self, config: &Config) -> (Arc<Sandbox>, Prober) {
+        let (engine, clock) = (Arc::clone(&self.engine), self.clock.clone());
+        let (sandbox, prober) = match config.sandbox.mode {
+            SandboxMode::Docker => Sandbox::on(engine, clock),
+            SandboxMode::Disabled => Sandbox::disabled(engine, clock),
+        };
+        (Arc::new(sandbox), prober)
+    }
+
+    fn worker_api(&self, config: &Config) -> WorkerApi {
+        WorkerApi {
+            token_files: TokenFiles::new(config.run_dir.clone()),
+            attempts: Arc::clone(&self.attempts),
+            model_calls: SingleFlight::new(self.calls.clone()),
+            tool_calls: SingleFlight::new(self.calls.clone()),
+            store: self.store.control(),
+            auth: self.tokens.clone(),
+            clock: self.clock.clone(),
+            wake: self.wake.clone(),
+            gateway: Arc::clone(&self.gateway),
+            tools: Arc::clone(&self.tools),
+            day_limits: day_limits(config),
+            metrics: self.metrics.clone(),
+            gauge: self.disk_gauge.clone(),
+            lease: Duration::from_secs(config.lease_seconds),
+            outage_patience: Duration::from_secs(config.llm.outage_patience_seconds),
+            drain: self.drain.clone(),
+        }
+    }
+
+    fn disk_sweep(&self) -> DiskSweep {
+        DiskSweep {
+            store: self.store.control(),
+            gauge: self.disk_gauge.clone(),
+            space: self.free_space.clone(),
+            attempts: Arc::clone(&self.attempts),
+            wake: self.wake.clone(),
+        }
+    }
+
+    fn dispatcher(&self, config: &Config, sandbox: &Arc<Sandbox>, listeners: &Arc<WorkerListeners>) -> Dispatcher {
+        let settings = DispatcherSettings {
+            store: self.store.control(),
+            sandbox: Arc::clone(sandbox),
+            listeners: Arc::clone(listeners),
+            attempts: Arc::clone(&self.attempts),
+            workspaces: self.workspaces.clone(),
+            auth: self.tokens.clone(),
+            clock: self.clock.clone(),
+            logs: self.logs.clone(),
+            lease: Duration::from_secs(config.lease_seconds),
+            space: self.free_space.clone(),
+            day_limits: day_limits(config),
+            metrics: self.metrics.clone(),
+            limits: plan_limits(config),
+        };
+        Dispatcher::new(settings, Arc::clone(&self.engine), self.wake.clone())
+    }
+
+    fn public_api(&self, config: &Config, sandbox: &Arc<Sandbox>, metrics_endpoint: MetricsEndpoint) -> PublicApi {
+        PublicApi::new(PublicParts {
+            store: self.store.clone(),
+            key: Arc::clone(&self.key),
+            clock: self.clock.clone(),
+            sandbox: Arc::clone(sandbox),
+            workspaces: self.workspaces.clone(),
+            retention: workspace_retention(config),
+            gateway: Arc::clone(&self.gateway),
+            wake: self.wake.clone(),
+            ceiling: ceiling(config, &self.tools),
+            tasks: self.calls.clone(),
+            metrics: self.metrics.clone(),
+            metrics_endpoint,
+            logs: self.logs.clone(),
+            file_work: FileWork::default(),
+            uploads: UploadRegistry::new(self.free_space.clone()),
+            drain: self.drain.clone(),
+        })
+    }
+
+    fn retention_sweep(&self, config: &Config) -> RetentionSweep {
+        RetentionSweep {
+            retention: workspace_retention(config),
+            records: Kept {
+                days: config.record_retention_days,
+                audit_days: config.audit_retention_days,
+                max_mb: config.record_retention_max_mb,
+            },
+            store: self.store.clone(),
+            workspaces: self.workspaces.clone(),
+            logs: self.logs.clone(),
+            clock: self.clock.clone(),
+        }
+    }
+}
+
+async fn open_store(
+    config: &Config,
+    metrics: &Metrics,
+    attempts: &Arc<AttemptRegistry>,
+) -> Result<(Store, InstanceId), ServeError> {
+    let at_url = |source| ServeError::Store { url: mask_urls(&config.database_url), source };
+    let observer = attempts.observer();
+    let store = Store::open_observed(&config.database_url, metrics.clone(), observer).await.map_err(at_url)?;
+    let instance = match config.instance_id {
+        Some(instance) => instance,
+        None => store.instance_id().await.map_err(at_url)?,
+    };
+    store.free_reservations().await.map_err(at_url)?;
+    Ok((store, instance))
+}
+
+/// The workspaces, without what requests of an earlier process left unfinished.
+async fn open_workspaces(config: &Config, store: &Store) -> Workspaces {
+    let workspaces = Workspaces::new(config.workspace_dir.clone());
+    workspaces.remove_staging_dirs();
+    workspaces.clear_unborn(store, Duration::ZERO).await;
+    workspaces
+}
+
+fn workspace_retention(config: &Config) -> RetentionPeriod {
+    RetentionPeriod::from_days(config.workspace_retention_days)
+}
+
+fn day_limits(config: &Config) -> DayLimits {
+    DayLimits { max_tokens: config.user_day_max_tokens, max_micro_usd: micro_dollars(config.user_day_max_cost_usd) }
+}
+
+fn plan_limits(config: &Config) -> PlanLimits {
+    PlanLimits {
+        max_parallel: config.max_parallel_jobs as usize,
+        max_parallel_per_user: config.max_parallel_jobs_per_user as usize,
+        start_timeout: Duration::from_secs(config.start_timeout_seconds),
+        lease: Duration::from_secs(config.lease_seconds),
+        stuck_after: Duration::from_secs(config.stuck_after_seconds),
+        max_repairs: config.max_repair_attempts,
+    }
+}
+
+fn ceiling(config: &Config, tools: &BuiltinTools) -> Ceiling {
+    Ceiling {
+        limits: config.limits_ceiling,
+        default_image: config.sandbox.image.clone(),
+        images: config.sandbox.images.clone(),
+        default_model: config.llm.primary.model.clone(),
+        models: config.llm.models.clone(),
+        tools: tools.offered(None).into_iter().map(|tool| tool.name).collect(),
+    }
+}

@@ -1,0 +1,60 @@
+//! Why the daemon does not start, or has stopped.
+
+use std::io;
+
+use super::LockError;
+use crate::{auth::KeyError, llm::GatewayError, store::StoreError};
+
+/// The daemon could not start, or stopped other than by a drain.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// A directory cannot be locked.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The database cannot be opened.
+    #[error("cannot use the database at {url}")]
+    Store {
+        /// The URL, without credentials.
+        url: String,
+        /// The cause.
+        #[source]
+        source: StoreError,
+    },
+    /// The signing key cannot be loaded.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The settings of a model are invalid.
+    #[error(transparent)]
+    Model(#[from] GatewayError),
+    /// A built-in tool cannot be registered.
+    #[error(transparent)]
+    Tool(#[from] agent::RegisterError),
+    /// The address cannot be bound.
+    #[error("cannot listen on {address} (in use by another program?); set {setting} to choose another address")]
+    Listen {
+        /// The address.
+        address: String,
+        /// The setting that chooses it.
+        setting: &'static str,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// Any other I/O error.
+    #[error("{action}")]
+    Io {
+        /// What failed.
+        action: &'static str,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// A task ended before the drain.
+    #[error("the task \"{task}\" ended unexpectedly: {reason}")]
+    TaskEnded {
+        /// Its name.
+        task: &'static str,
+        /// How it ended.
+        reason: String,
+    },
+}
