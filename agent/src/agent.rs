@@ -1,127 +1,142 @@
 //! The loop: take signals, compact, ask, clean, act, record; until the work ends.
 //!
-//! Owns the order of a turn and how the work ends. What a step does is in the files beside it: `ask` for the model,
-//! `act` for the reply, `plan` and `compact`. Never retries what is not its own, never reads a clock but tokio's.
+//! Owns the order of a turn and how the work ends. The steps are in the files beside it: `ask` for the model, `act` for the
+//! reply, `plan` and `compact`. Never reads a clock but tokio's.
 
 use std::{convert::Infallible, ops::ControlFlow};
 
-use protocol::{EventData, Message, MessageRole};
+use protocol::{AgentEvent, Message, MessageRole};
 use serde_json::Value;
 use tracing::Instrument as _;
 
 use crate::{
-    Conversation, Journal, LimitKind, LoopOutcome, Model, Settings, Signals, ToolExecutor,
-    ask::{About, Question},
-    conversation::Stage,
+    DeltaSink, Journal, LimitKind, LoopOutcome, Model, Run, Settings, Signals, ToolExecutor, Transcript,
+    ask::{ModelTurn, PromptContext},
+    guard::Guards,
+    run::Stage,
 };
 
-/// Goes on with a value, or ends the work.
+/// Continues with a value, or ends the work.
 pub(crate) type Flow<T = ()> = ControlFlow<LoopOutcome, T>;
 
-/// The loop, with what it works on and with.
+/// The loop and its dependencies.
 #[derive(Debug)]
-pub struct Agent<'a, M, J, S> {
-    /// What answers.
+pub struct Agent<'a, M, J> {
+    /// The model.
     pub model: &'a M,
-    /// What the model may call.
+    /// Runs the tool calls of the replies.
     pub tools: &'a ToolExecutor,
-    /// Where events go.
+    /// Takes the events.
     pub journal: &'a J,
-    /// Stop and prompts.
-    pub signals: &'a S,
-    /// Limits and manners.
+    /// Stop, prompts and progress.
+    pub signals: &'a Signals,
+    /// Limits and options.
     pub settings: &'a Settings,
+    /// Takes the deltas of the replies; those of planning and compaction are discarded.
+    pub deltas: &'a DeltaSink,
 }
 
-impl<M: Model, J: Journal, S: Signals> Agent<'_, M, J, S> {
-    /// Works until the work ends. Run again on the same conversation it goes on from there: with the prompts that wait,
-    /// or with the same outcome when nothing is left to do.
-    pub async fn run(&self, conversation: &mut Conversation) -> LoopOutcome {
-        let ControlFlow::Break(outcome) = self.turns(conversation).await;
+/// What a loop works on.
+#[derive(Debug)]
+pub(crate) struct LoopState<'s> {
+    pub(crate) transcript: &'s mut Transcript,
+    pub(crate) run: &'s mut Run,
+}
+
+impl<M: Model, J: Journal> Agent<'_, M, J> {
+    /// Works until the work ends. Called again on the same state it continues from there: with the prompts that have
+    /// arrived, or with the same outcome when nothing is left to do.
+    pub async fn run(&self, transcript: &mut Transcript, run: &mut Run) -> LoopOutcome {
+        let ControlFlow::Break(outcome) = self.turns(&mut LoopState { transcript, run }).await;
         outcome
     }
 
-    async fn turns(&self, c: &mut Conversation) -> Flow<Infallible> {
-        self.begin(c).await?;
+    async fn turns(&self, state: &mut LoopState<'_>) -> Flow<Infallible> {
+        self.begin(state).await?;
         loop {
-            let span = tracing::info_span!("agent.turn", iteration = c.iterations + 1);
-            self.turn(c).instrument(span).await?;
+            let span = tracing::info_span!("agent.turn", iteration = state.run.iterations + 1);
+            self.turn(state).instrument(span).await?;
         }
     }
 
-    async fn begin(&self, c: &mut Conversation) -> Flow {
-        match c.stage {
-            Stage::Fresh => {
-                let first = c.messages.iter().find_map(|message| match message {
-                    Message::User { content } => Some(content.clone()),
-                    _ => None,
-                });
-                self.record_message(MessageRole::User, &first.unwrap_or_default()).await?;
-                c.stage = Stage::Working;
-                self.take_signals(c).await?;
-                if self.settings.plan { self.work_by_plan(c).await } else { Flow::Continue(()) }
+    async fn begin(&self, state: &mut LoopState<'_>) -> Flow {
+        let stage = std::mem::replace(&mut state.run.stage, Stage::Working);
+        match stage {
+            Stage::New | Stage::PromptRecorded => {
+                if stage == Stage::New {
+                    let prompt = last_prompt(state.transcript.messages()).to_owned();
+                    self.record_message(MessageRole::User, &prompt).await?;
+                }
+                self.take_signals(state).await?;
+                if self.settings.plan { self.work_by_plan(state).await } else { Flow::Continue(()) }
             }
-            // With no call left, a last word was the limit's, and it stays that.
-            Stage::Working if c.ended() && self.calls_left(c) > 0 => {
-                self.take_signals(c).await?;
-                if c.ended() { self.finish(c, c.last_text.clone()).await } else { Flow::Continue(()) }
+            // With no call left, the last reply was the one at the limit, and the outcome stays the limit.
+            Stage::Working if state.transcript.ended() && self.calls_left(state) == 0 => {
+                let limit = Value::from(self.settings.max_iterations);
+                self.end_by_limit(LimitKind::Iterations, limit, state.run.last_text.clone()).await
+            }
+            Stage::Working if state.transcript.ended() => {
+                self.take_signals(state).await?;
+                if state.transcript.ended() {
+                    self.finish(state, state.run.last_text.clone()).await
+                } else {
+                    Flow::Continue(())
+                }
             }
             Stage::Working => Flow::Continue(()),
         }
     }
 
-    async fn turn(&self, c: &mut Conversation) -> Flow {
-        self.take_signals(c).await?;
-        self.compact(c).await?;
+    async fn turn(&self, state: &mut LoopState<'_>) -> Flow {
+        self.take_signals(state).await?;
+        self.compact_if_needed(state).await?;
         // A compaction is a model call of its own, and what arrived during it is seen before the next one.
-        self.take_signals(c).await?;
-        let why_text = self.why_text(c);
-        let mut question = Question { about: About::Conversation, why_text, temperature: self.settings.temperature };
-        let mut completion = self.ask(c, &mut question).await?;
+        self.take_signals(state).await?;
+        let mut turn = ModelTurn { context: PromptContext::Conversation, text_only: self.text_only(state) };
+        let mut completion = self.ask(state, &mut turn).await?;
         let notice = completion.notice.take();
-        self.act(c, completion, question.why_text).await?;
-        // After the results: a word between a call and its result is none that a wire can carry.
+        self.act(state, completion, turn.text_only).await?;
+        // After the results: no wire can carry a message between a call and its result.
         match notice {
-            Some(notice) => self.note(c, notice).await,
+            Some(notice) => self.inject_notice(state, notice).await,
             None => Flow::Continue(()),
         }
     }
 
-    /// Stop, and steer prompts: all of them, in order.
-    pub(crate) async fn take_signals(&self, c: &mut Conversation) -> Flow {
-        if self.signals.stop().is_cancelled() {
+    /// Stops if told to, and takes every steer prompt, in order.
+    pub(crate) async fn take_signals(&self, state: &mut LoopState<'_>) -> Flow {
+        if self.signals.stop.is_cancelled() {
             return Flow::Break(LoopOutcome::Stopped);
         }
-        for prompt in self.signals.take_steer() {
-            self.hear(c, prompt.content).await?;
+        for prompt in self.signals.inbox.take_steer() {
+            self.accept_prompt(state, prompt).await?;
         }
         Flow::Continue(())
     }
 
-    /// The work is done, unless a prompt that waited continues it.
-    pub(crate) async fn finish(&self, c: &mut Conversation, text: String) -> Flow {
-        let next = tokio::select! {
-            biased;
-            () = self.signals.stop().cancelled() => return Flow::Break(LoopOutcome::Stopped),
-            next = self.signals.take_queued() => next,
-        };
-        match next {
-            Some(prompt) => self.hear(c, prompt.content).await,
+    /// The work is done, unless a prompt that has arrived continues it.
+    pub(crate) async fn finish(&self, state: &mut LoopState<'_>, text: String) -> Flow {
+        if self.signals.stop.is_cancelled() {
+            return Flow::Break(LoopOutcome::Stopped);
+        }
+        match self.signals.inbox.take_next() {
+            Some(prompt) => self.accept_prompt(state, prompt).await,
             None => Flow::Break(LoopOutcome::Completed { text }),
         }
     }
 
-    async fn hear(&self, c: &mut Conversation, prompt: String) -> Flow {
+    async fn accept_prompt(&self, state: &mut LoopState<'_>, prompt: String) -> Flow {
         self.record_message(MessageRole::User, &prompt).await?;
-        c.push_prompt(prompt);
+        state.run.guards = Guards::default();
+        state.transcript.push_user(prompt);
         Flow::Continue(())
     }
 
-    /// A word of the loop's own to the model, told to people as the system's.
-    pub(crate) async fn note(&self, c: &mut Conversation, content: impl Into<String>) -> Flow {
+    /// Adds a synthetic user message, recorded as role `system`.
+    pub(crate) async fn inject_notice(&self, state: &mut LoopState<'_>, content: impl Into<String>) -> Flow {
         let content = content.into();
         self.record_message(MessageRole::System, &content).await?;
-        c.push_note(content);
+        state.transcript.push_user(content);
         Flow::Continue(())
     }
 
@@ -129,28 +144,34 @@ impl<M: Model, J: Journal, S: Signals> Agent<'_, M, J, S> {
         if content.is_empty() {
             return Flow::Continue(());
         }
-        self.record(EventData::Message { role, content: content.to_owned() }).await
+        self.record(AgentEvent::Message { role, content: content.to_owned() }).await
     }
 
-    /// Records an event. A closed journal means that this attempt may not go on.
-    pub(crate) async fn record(&self, event: EventData) -> Flow {
+    pub(crate) async fn record_status(&self, state: &LoopState<'_>, message: impl Into<String>) -> Flow {
+        self.record(AgentEvent::Status { message: message.into(), iteration: state.run.iterations }).await
+    }
+
+    /// Records an event. A closed journal means that the attempt has ended.
+    pub(crate) async fn record(&self, event: AgentEvent) -> Flow {
         match self.journal.record(event).await {
             Ok(()) => Flow::Continue(()),
             Err(_) => Flow::Break(LoopOutcome::Stopped),
         }
     }
 
-    /// Ends the work by a limit, told in the journal.
-    pub(crate) async fn end_by<T>(&self, c: &Conversation, which: LimitKind, value: Value) -> Flow<T> {
-        let limit = match which {
-            LimitKind::Iterations => "max_iterations",
-            LimitKind::ToolCalls => "max_tool_calls",
-            LimitKind::Tokens => "max_tokens",
-            LimitKind::Cost => "max_cost_usd",
-        };
-        if let ControlFlow::Break(stopped) = self.record(EventData::Limit { limit: limit.to_owned(), value }).await {
-            return Flow::Break(stopped);
+    /// Ends the work by a limit, which is recorded. `text` is the answer that the model gave with the limit reached.
+    pub(crate) async fn end_by_limit<T>(&self, which: LimitKind, value: Value, text: String) -> Flow<T> {
+        match self.record(AgentEvent::Limit { limit: which.name(), value }).await {
+            ControlFlow::Break(stopped) => Flow::Break(stopped),
+            ControlFlow::Continue(()) => Flow::Break(LoopOutcome::Limit { which, text }),
         }
-        Flow::Break(LoopOutcome::Limit { which, text: c.last_text.clone() })
+    }
+}
+
+fn last_prompt(messages: &[Message]) -> &str {
+    let prompt = |message: &'_ Message| matches!(message, Message::User { .. });
+    match messages.iter().rfind(|message| prompt(message)) {
+        Some(Message::User { content }) => content,
+        _ => "",
     }
 }

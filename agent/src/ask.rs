@@ -1,120 +1,183 @@
-//! Asking the model: what goes into a request, and what comes of an answer that is none.
+//! Asking the model: what goes into a request, and what follows from an answer that is none.
 //!
-//! Owns counting model calls and waiting until a model that cannot answer now is asked again. Never reads the reply.
+//! Owns counting model calls, and waiting until a model that cannot answer now is asked again. Never reads the reply.
 
-use protocol::{CallId, Completion, CompletionRequest, EventData, JobReason, Message, ToolChoice};
+use std::{borrow::Cow, time::Duration};
+
+use protocol::{CallId, Completion, CompletionRequestRef, Message, ToolChoice};
 use serde_json::Value;
-use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
-    Agent, BudgetKind, Conversation, Journal, LimitKind, LoopOutcome, Model, ModelError, Signals,
-    agent::Flow,
-    guard::WhyText,
+    Agent, Delta, DeltaSink, FailureReason, Journal, LimitKind, LoopOutcome, Model, ModelError,
+    agent::{Flow, LoopState},
+    guard::TextOnlyReason,
     outage::{Outage, Refusal},
     settings::clamp_temperature,
+    text::elide,
 };
 
-/// While it waits, the loop says so this often: each time counts as activity, so that a wait that was asked for never makes
-/// a job stuck (300 s without activity by default).
+/// Interval of status events during a wait. Each counts as activity, so that a wait that was asked for never makes a job
+/// stuck (300 s without activity by default).
 const STATUS_INTERVAL: Duration = Duration::from_secs(15);
 
-/// While it waits, the loop looks for prompts this often.
+/// Interval at which prompts are taken during a wait.
 const PROMPT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Of a refusal's message, what a status says.
-const MAX_SHOWN_BYTES: usize = 300;
+/// Maximum length of a refusal's message in a status event.
+const MAX_STATUS_BYTES: usize = 300;
 
-/// One question to the model.
+/// One call of the model.
 #[derive(Debug)]
-pub(crate) struct Question {
-    pub(crate) about: About,
-    /// Text only, and why; none: tools on offer.
-    pub(crate) why_text: Option<WhyText>,
-    pub(crate) temperature: f64,
+pub(crate) struct ModelTurn {
+    pub(crate) context: PromptContext,
+    /// Why no tools are offered, if they are not.
+    pub(crate) text_only: Option<TextOnlyReason>,
 }
 
-/// What a question shows the model.
+/// What a call shows the model.
 #[derive(Debug)]
-pub(crate) enum About {
-    /// The conversation.
+pub(crate) enum PromptContext {
+    /// The transcript.
     Conversation,
-    /// The conversation and an instruction that does not become part of it.
-    ConversationAnd(String),
-    /// Something else.
-    Only(Vec<Message>),
+    /// The transcript and an instruction that does not become part of it.
+    WithInstruction(Message),
+    /// Other messages.
+    Standalone(Vec<Message>),
 }
 
-impl<M: Model, J: Journal, S: Signals> Agent<'_, M, J, S> {
-    /// Why the next call is text only, if it is.
-    pub(crate) fn why_text(&self, c: &Conversation) -> Option<WhyText> {
-        self.why_text_of_call(c, c.iterations.saturating_add(1))
+/// A call that was refused for good.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// The request exceeds the model's context window.
+    ContextLength(String),
+    /// Any other permanent failure.
+    Failed(String),
+}
+
+impl<M: Model, J: Journal> Agent<'_, M, J> {
+    /// Why the next call offers no tools, if it does not.
+    pub(crate) fn text_only(&self, state: &LoopState<'_>) -> Option<TextOnlyReason> {
+        self.text_only_at(state, state.run.iterations.saturating_add(1))
     }
 
-    fn why_text_of_call(&self, c: &Conversation, iteration: u32) -> Option<WhyText> {
+    fn text_only_at(&self, state: &LoopState<'_>, iteration: u32) -> Option<TextOnlyReason> {
         if iteration >= self.settings.max_iterations {
-            return Some(WhyText::Cap);
+            return Some(TextOnlyReason::IterationCap);
         }
-        if self.settings.use_tools { c.text_only } else { Some(WhyText::NoTools) }
+        if self.settings.use_tools { state.run.guards.text_only() } else { Some(TextOnlyReason::NoTools) }
     }
 
     /// Model calls that are left.
-    pub(crate) const fn calls_left(&self, c: &Conversation) -> u32 {
-        self.settings.max_iterations.saturating_sub(c.iterations)
+    pub(crate) const fn calls_left(&self, state: &LoopState<'_>) -> u32 {
+        self.settings.max_iterations.saturating_sub(state.run.iterations)
     }
 
-    /// Asks, and waits for as long as the model may yet answer. One call of the model's, however often it must be tried.
-    pub(crate) async fn ask(&self, c: &mut Conversation, question: &mut Question) -> Flow<Completion> {
-        if self.calls_left(c) == 0 {
-            return self.end_by(c, LimitKind::Iterations, Value::from(self.settings.max_iterations)).await;
+    /// Asks. A request that exceeds the model's context is compacted once and asked again; a refusal ends the work.
+    pub(crate) async fn ask(&self, state: &mut LoopState<'_>, turn: &mut ModelTurn) -> Flow<Completion> {
+        let refused = match self.try_ask(state, turn).await? {
+            Ok(completion) => return Flow::Continue(completion),
+            Err(Refused::ContextLength(_)) if self.compact_after_refusal(state).await? => {
+                if matches!(turn.context, PromptContext::Conversation) {
+                    turn.text_only = self.text_only(state);
+                }
+                self.try_ask(state, turn).await?
+            }
+            refused => refused,
+        };
+        match refused {
+            Ok(completion) => Flow::Continue(completion),
+            Err(Refused::ContextLength(message) | Refused::Failed(message)) => failed(FailureReason::LlmError, message),
         }
-        c.iterations += 1;
-        self.signals.at_iteration(c.iterations);
+    }
+
+    /// Asks, and waits for as long as the model may yet answer: one call, however often it must be tried. A call that is
+    /// refused for good does not count.
+    pub(crate) async fn try_ask(
+        &self,
+        state: &mut LoopState<'_>,
+        turn: &mut ModelTurn,
+    ) -> Flow<Result<Completion, Refused>> {
+        if self.calls_left(state) == 0 {
+            let limit = Value::from(self.settings.max_iterations);
+            return self.end_by_limit(LimitKind::Iterations, limit, String::new()).await;
+        }
+        state.run.iterations += 1;
+        self.signals.iteration.send_replace(state.run.iterations);
+        let answer = self.ask_until_answered(state, turn).await?;
+        match &answer {
+            Ok(completion) => state.run.count_usage(completion.usage),
+            Err(_) => state.run.iterations -= 1,
+        }
+        Flow::Continue(answer)
+    }
+
+    async fn ask_until_answered(
+        &self,
+        state: &mut LoopState<'_>,
+        turn: &mut ModelTurn,
+    ) -> Flow<Result<Completion, Refused>> {
         let mut call_id = CallId::generate();
         let mut outage = Outage::new(self.settings.outage_patience);
         loop {
-            let request = self.request(c, question, call_id.clone());
             let asked_at = Instant::now();
-            let answer = tokio::select! {
-                biased;
-                () = self.signals.stop().cancelled() => return Flow::Break(LoopOutcome::Stopped),
-                answer = self.model.complete(request) => answer,
-            };
-            let (refusal, message) = match answer {
-                Ok(completion) => {
-                    c.count_usage(completion.usage);
-                    return Flow::Continue(completion);
-                }
+            let (refusal, message) = match self.complete(state, turn, &call_id).await? {
+                Ok(completion) => return Flow::Continue(Ok(completion)),
                 Err(ModelError::RateLimited { origin, retry_after, message }) => {
                     (Refusal { origin, retry_after, took: asked_at.elapsed() }, message)
                 }
-                Err(ModelError::Budget { which, message }) => {
-                    return self.end_by(c, limit_of(which), Value::from(message)).await;
+                Err(ModelError::Limit { which, message }) => {
+                    return self.end_by_limit(which, Value::from(message), String::new()).await;
                 }
-                Err(ModelError::Failed { message }) => return failed(JobReason::LlmError, message),
+                Err(ModelError::ContextLength { message }) => {
+                    return Flow::Continue(Err(Refused::ContextLength(message)));
+                }
+                Err(ModelError::Failed { message }) => return Flow::Continue(Err(Refused::Failed(message))),
                 Err(ModelError::Stopped) => return Flow::Break(LoopOutcome::Stopped),
             };
             let wait = match outage.wait_after(&refusal, &call_id) {
                 Ok(wait) => wait,
-                Err(over) => return failed(JobReason::LlmError, format!("{over}: {message}")),
+                Err(given_up) => return Flow::Continue(Err(Refused::Failed(format!("{given_up}: {message}")))),
             };
-            let heard = c.messages.len();
-            self.wait(c, wait, &message).await?;
-            if c.messages.len() > heard {
-                // The next request says more than the last: it is another call, and what was held against the model is
-                // forgotten.
+            let messages = state.transcript.messages().len();
+            self.wait(state, wait, &message).await?;
+            if state.transcript.messages().len() > messages {
+                // The next request says more than the last, so it is another call; the prompt has reset the guards.
                 call_id = CallId::generate();
-                if matches!(question.about, About::Conversation) {
-                    question.why_text = self.why_text_of_call(c, c.iterations);
+                if matches!(turn.context, PromptContext::Conversation) {
+                    turn.text_only = self.text_only_at(state, state.run.iterations);
                 }
             }
         }
     }
 
+    /// One try.
+    async fn complete(
+        &self,
+        state: &LoopState<'_>,
+        turn: &ModelTurn,
+        call_id: &CallId,
+    ) -> Flow<Result<Completion, ModelError>> {
+        let request = self.request(state, turn, call_id);
+        let discard = DeltaSink::discard();
+        let deltas = match turn.context {
+            PromptContext::Conversation => self.deltas,
+            PromptContext::WithInstruction(_) | PromptContext::Standalone(_) => &discard,
+        };
+        tokio::select! {
+            biased;
+            () = self.signals.stop.cancelled() => Flow::Break(LoopOutcome::Stopped),
+            answer = async {
+                deltas.send(Delta::Start { call_id: call_id.clone() }).await;
+                self.model.complete(&request, deltas).await
+            } => Flow::Continue(answer),
+        }
+    }
+
     /// Waits before the model is asked again: says so, stops at once when told to, and takes prompts as they come.
-    async fn wait(&self, c: &mut Conversation, wait: Duration, message: &str) -> Flow {
+    async fn wait(&self, state: &mut LoopState<'_>, wait: Duration, message: &str) -> Flow {
         let until = Instant::now() + wait;
-        let shown = &message[..message.floor_char_boundary(MAX_SHOWN_BYTES)];
+        let message = elide(message, MAX_STATUS_BYTES);
         let mut status_due = Instant::now();
         loop {
             let now = Instant::now();
@@ -123,49 +186,47 @@ impl<M: Model, J: Journal, S: Signals> Agent<'_, M, J, S> {
             }
             if now >= status_due {
                 let seconds = (until - now).as_millis().div_ceil(1_000);
-                let message = format!("rate limited ({shown}), asks again in {seconds} s");
-                self.record(EventData::Status { message, iteration: c.iterations }).await?;
+                self.record_status(state, format!("rate limited ({message}), asks again in {seconds} s")).await?;
                 status_due = now + STATUS_INTERVAL;
             }
             tokio::select! {
                 biased;
-                () = self.signals.stop().cancelled() => return Flow::Break(LoopOutcome::Stopped),
+                () = self.signals.stop.cancelled() => return Flow::Break(LoopOutcome::Stopped),
                 () = sleep_until(until.min(now + PROMPT_INTERVAL)) => {}
             }
-            self.take_signals(c).await?;
+            self.take_signals(state).await?;
         }
     }
 
-    fn request(&self, c: &Conversation, question: &Question, call_id: CallId) -> CompletionRequest {
-        let messages = match &question.about {
-            About::Conversation => c.messages.clone(),
-            About::ConversationAnd(instruction) => {
-                let instruction = Message::User { content: instruction.clone() };
-                c.messages.iter().cloned().chain([instruction]).collect()
+    fn request<'r>(
+        &'r self,
+        state: &'r LoopState<'_>,
+        turn: &'r ModelTurn,
+        call_id: &'r CallId,
+    ) -> CompletionRequestRef<'r> {
+        let transcript = state.transcript.messages();
+        let messages = match &turn.context {
+            PromptContext::Conversation => Cow::Borrowed(transcript),
+            PromptContext::WithInstruction(instruction) => {
+                transcript.iter().chain([instruction]).cloned().collect::<Vec<_>>().into()
             }
-            About::Only(messages) => messages.clone(),
+            PromptContext::Standalone(messages) => Cow::Borrowed(messages.as_slice()),
         };
-        // Some wires cannot read a transcript with calls unless the tools are defined; so they are, and ruled out.
-        let needs_definitions = !matches!(question.about, About::Only(_)) && c.has_tool_calls();
-        let (tools, tool_choice) = match question.why_text {
-            None => (self.tools.definitions().to_vec(), ToolChoice::Auto),
-            Some(_) if needs_definitions => (self.tools.definitions().to_vec(), ToolChoice::None),
-            Some(_) => (Vec::new(), ToolChoice::None),
+        // Some wires cannot read a transcript with calls unless the tools are defined; they are sent, and ruled out.
+        let standalone = matches!(turn.context, PromptContext::Standalone(_));
+        let needs_definitions = !standalone && state.transcript.has_tool_calls();
+        let (tools, tool_choice) = match turn.text_only {
+            None => (self.tools.definitions(), ToolChoice::Auto),
+            Some(_) if needs_definitions => (self.tools.definitions(), ToolChoice::None),
+            Some(_) => (&[][..], ToolChoice::None),
         };
-        let temperature = Some(clamp_temperature(question.temperature));
-        CompletionRequest { call_id, messages, tools, tool_choice, max_tokens: self.settings.max_tokens, temperature }
+        let temperature = self.settings.temperature.map(clamp_temperature);
+        let max_tokens = self.settings.max_tokens;
+        CompletionRequestRef { call_id, messages, tools, tool_choice, max_tokens, temperature }
     }
 }
 
-/// The end of work that cannot go on.
-pub(crate) const fn failed<T>(reason: JobReason, message: String) -> Flow<T> {
+/// Ends work that cannot continue.
+pub(crate) const fn failed<T>(reason: FailureReason, message: String) -> Flow<T> {
     Flow::Break(LoopOutcome::Failed { reason, message })
-}
-
-const fn limit_of(budget: BudgetKind) -> LimitKind {
-    match budget {
-        BudgetKind::Iterations => LimitKind::Iterations,
-        BudgetKind::Tokens => LimitKind::Tokens,
-        BudgetKind::Cost => LimitKind::Cost,
-    }
 }

@@ -1,57 +1,194 @@
-//! The guards of the loop: calls that fail again and again, and the reasons for asking for text only. Pure.
+//! The guards of the loop: what a reply is, given what the model may do, and when it is nudged, warned or held to text. Pure.
+//!
+//! Owns the counters behind these decisions. Never acts on a decision.
 
 use std::collections::HashMap;
 
+use protocol::FinishReason;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The same failing call this often: the model is warned.
+use crate::{FailureReason, intent::announces_action};
+
+/// Failures of the same call until the model is warned (contract: agent, One loop).
 const WARN_AFTER: u32 = 3;
 
-/// This often: the next call is text only.
+/// Failures of the same call until the next model call is text only (contract: agent, One loop).
 const TEXT_ONLY_AFTER: u32 = 5;
 
-/// Tools whose last failure is remembered; a model can make up any number of names.
+/// Maximum number of tools whose last failure is remembered; a model can invent any number of names.
 const MAX_TOOLS: usize = 64;
 
+/// Nudges for an announced action (contract: agent, One loop).
+const MAX_INTENT_NUDGES: u32 = 2;
+
+/// Truncated replies with calls in a row until the next model call is text only (contract: agent, One loop).
+const MAX_TRUNCATED: u32 = 3;
+
+const NUDGE_INTENT: &str =
+    "You said what you are going to do but called no tool. Call the tool now, or give your final answer.";
+const NUDGE_EMPTY: &str = "Your reply was empty. Go on with the task, or give your final answer.";
+const TEXT_ONLY_EMPTY: &str = "Your reply was empty again. Give your final answer as text now.";
+const NUDGE_TRUNCATED: &str = "Your reply was cut off at the completion limit, so its tool calls were not run. Make smaller calls, one at a time.";
+const TEXT_ONLY_TRUNCATED: &str = "Your replies were cut off again and again and their tool calls were not run. Summarise your progress briefly as text.";
+const WARN_REPEATS: &str = "The same call has now failed 3 times with the same arguments. It will fail again: change the arguments or the approach.";
+const TEXT_ONLY_REPEATS: &str = "The same call has failed 5 times with the same arguments. Call no tool; answer as text with what you found and what failed.";
+
 /// Why a model call offers no tools.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WhyText {
-    /// It is the last one.
-    Cap,
-    /// There are none on offer at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum TextOnlyReason {
+    /// It is the last call that the iteration cap allows.
+    IterationCap,
+    /// No tools are offered at all.
     NoTools,
     /// The same call failed too often.
-    Duplicates,
-    /// Replies with calls were cut off too often.
-    Truncated,
-    /// The model said nothing.
-    Empty,
+    DuplicateCalls,
+    /// Replies with calls were truncated too often.
+    TruncatedReplies,
+    /// Replies were empty.
+    EmptyReplies,
 }
 
-/// What the guard says to a call's result, the mildest first.
+/// What the guards look at in a reply.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReplyFacts<'r> {
+    /// The cleaned text.
+    pub(crate) text: &'r str,
+    /// Whether the reply asks for tool calls.
+    pub(crate) has_calls: bool,
+    /// Why the reply ended.
+    pub(crate) finish: FinishReason,
+    /// Why the call offered no tools, if it did not.
+    pub(crate) text_only: Option<TextOnlyReason>,
+    /// Whether there are tools at all.
+    pub(crate) has_tools: bool,
+}
+
+/// What to do with a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Run its calls.
+    RunCalls,
+    /// Its text is the final answer.
+    Finish,
+    /// End the work by the iteration limit.
+    IterationLimit,
+    /// End the work as failed.
+    Fail(FailureReason),
+    /// Send the model this notice and continue.
+    Notice(&'static str),
+}
+
+/// The counters behind the decisions. They start over with each prompt of a person.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Guards {
+    failures: FailureGuard,
+    /// Why the next call offers no tools, if it does not.
+    text_only: Option<TextOnlyReason>,
+    intent_nudges: u32,
+    empty_replies: u32,
+    truncated_replies: u32,
+}
+
+impl Guards {
+    /// Why the next call offers no tools, if it does not.
+    pub(crate) const fn text_only(&self) -> Option<TextOnlyReason> {
+        self.text_only
+    }
+
+    /// Decides what to do with a reply.
+    pub(crate) fn judge(&mut self, reply: &ReplyFacts<'_>) -> Verdict {
+        let is_empty = reply.text.is_empty();
+        let truncated = reply.has_calls && reply.finish == FinishReason::Length;
+        if reply.text_only.is_some() || !truncated {
+            self.truncated_replies = 0;
+        }
+        if reply.text_only.is_some() || !is_empty || reply.has_calls {
+            self.empty_replies = 0;
+        }
+        match reply.text_only {
+            Some(TextOnlyReason::IterationCap) => Verdict::IterationLimit,
+            Some(_) if !is_empty => Verdict::Finish,
+            Some(TextOnlyReason::DuplicateCalls) => Verdict::Fail(FailureReason::DuplicateCalls),
+            Some(_) => Verdict::Fail(FailureReason::EmptyReply),
+            None if truncated => {
+                self.truncated_replies += 1;
+                let again = self.truncated_replies >= MAX_TRUNCATED;
+                self.nudge(again.then_some(TextOnlyReason::TruncatedReplies), NUDGE_TRUNCATED, TEXT_ONLY_TRUNCATED)
+            }
+            None if reply.has_calls => Verdict::RunCalls,
+            None if is_empty => {
+                self.empty_replies += 1;
+                let again = self.empty_replies > 1;
+                self.nudge(again.then_some(TextOnlyReason::EmptyReplies), NUDGE_EMPTY, TEXT_ONLY_EMPTY)
+            }
+            None if self.may_nudge(reply) => {
+                self.intent_nudges += 1;
+                Verdict::Notice(NUDGE_INTENT)
+            }
+            None => Verdict::Finish,
+        }
+    }
+
+    /// Counts a tool call's result.
+    pub(crate) fn observe(&mut self, tool: &str, arguments: &Value, success: bool) -> RepeatWarning {
+        self.failures.observe(tool, arguments, success)
+    }
+
+    /// Applies the highest warning of a reply's results. Returns the notice for the model, if there is one.
+    pub(crate) const fn escalate(&mut self, warning: RepeatWarning) -> Option<&'static str> {
+        match warning {
+            RepeatWarning::None => None,
+            RepeatWarning::Repeats => Some(WARN_REPEATS),
+            RepeatWarning::TextOnly => {
+                self.text_only = Some(TextOnlyReason::DuplicateCalls);
+                Some(TEXT_ONLY_REPEATS)
+            }
+        }
+    }
+
+    fn may_nudge(&self, reply: &ReplyFacts<'_>) -> bool {
+        reply.has_tools && self.intent_nudges < MAX_INTENT_NUDGES && announces_action(reply.text)
+    }
+
+    const fn nudge(
+        &mut self,
+        text_only: Option<TextOnlyReason>,
+        notice: &'static str,
+        last_notice: &'static str,
+    ) -> Verdict {
+        if text_only.is_none() {
+            return Verdict::Notice(notice);
+        }
+        self.text_only = text_only;
+        Verdict::Notice(last_notice)
+    }
+}
+
+/// What follows from a call's result, the mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Warning {
+pub(crate) enum RepeatWarning {
     /// Nothing.
     None,
-    /// The model is to try something else.
+    /// The model is told to change its approach.
     Repeats,
-    /// Tools are off for the next call.
+    /// The next model call offers no tools.
     TextOnly,
 }
 
-/// Counts the same failing call, by tool. Any success, or other arguments for that tool, starts over: running the tests
-/// again after a change is work, not a loop.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct FailureGuard {
+/// Counts the same failing call, by tool. A success, or other arguments for that tool, starts over: running the tests again
+/// after a change is work, not a loop.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct FailureGuard {
     failing: HashMap<String, (String, u32)>,
 }
 
 impl FailureGuard {
-    /// Takes note of a call's result.
-    pub(crate) fn observe(&mut self, tool: &str, arguments: &Value, success: bool) -> Warning {
+    fn observe(&mut self, tool: &str, arguments: &Value, success: bool) -> RepeatWarning {
         if success {
             self.failing.clear();
-            return Warning::None;
+            return RepeatWarning::None;
         }
         if self.failing.len() >= MAX_TOOLS && !self.failing.contains_key(tool) {
             self.failing.clear();
@@ -64,14 +201,14 @@ impl FailureGuard {
             *entry = (canonical, 1);
         }
         match entry.1 {
-            WARN_AFTER => Warning::Repeats,
-            TEXT_ONLY_AFTER.. => Warning::TextOnly,
-            _ => Warning::None,
+            WARN_AFTER => RepeatWarning::Repeats,
+            TEXT_ONLY_AFTER.. => RepeatWarning::TextOnly,
+            _ => RepeatWarning::None,
         }
     }
 }
 
-/// The same text for the same arguments: keys in order, and JSON in a string read as what it is.
+/// A canonical spelling of the arguments: keys sorted, and JSON in a string parsed.
 fn canonical(arguments: &Value) -> String {
     let read = arguments.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
     let mut value = read.unwrap_or_else(|| arguments.clone());
@@ -86,13 +223,71 @@ mod tests {
 
     use super::*;
 
+    const fn reply(text: &str, has_calls: bool, finish: FinishReason) -> ReplyFacts<'_> {
+        ReplyFacts { text, has_calls, finish, text_only: None, has_tools: true }
+    }
+
+    #[rstest]
+    #[case::calls(reply("", true, FinishReason::ToolCalls), Verdict::RunCalls)]
+    #[case::calls_with_text(reply("Let me read it.", true, FinishReason::ToolCalls), Verdict::RunCalls)]
+    #[case::truncated_calls(reply("", true, FinishReason::Length), Verdict::Notice(NUDGE_TRUNCATED))]
+    #[case::truncated_text(reply("a long an", false, FinishReason::Length), Verdict::Finish)]
+    #[case::empty(reply("", false, FinishReason::Stop), Verdict::Notice(NUDGE_EMPTY))]
+    #[case::announced(reply("Let me read it.", false, FinishReason::Stop), Verdict::Notice(NUDGE_INTENT))]
+    #[case::announced_without_tools(
+        ReplyFacts { has_tools: false, ..reply("Let me read it.", false, FinishReason::Stop) }, Verdict::Finish)]
+    #[case::answer(reply("All done.", false, FinishReason::Stop), Verdict::Finish)]
+    fn a_reply_is_judged_by_what_it_holds(#[case] reply: ReplyFacts<'_>, #[case] verdict: Verdict) {
+        assert_eq!(Guards::default().judge(&reply), verdict);
+    }
+
+    #[rstest]
+    #[case(TextOnlyReason::IterationCap, Verdict::IterationLimit, Verdict::IterationLimit)]
+    #[case(TextOnlyReason::NoTools, Verdict::Finish, Verdict::Fail(FailureReason::EmptyReply))]
+    #[case(TextOnlyReason::DuplicateCalls, Verdict::Finish, Verdict::Fail(FailureReason::DuplicateCalls))]
+    #[case(TextOnlyReason::TruncatedReplies, Verdict::Finish, Verdict::Fail(FailureReason::EmptyReply))]
+    #[case(TextOnlyReason::EmptyReplies, Verdict::Finish, Verdict::Fail(FailureReason::EmptyReply))]
+    fn calls_in_a_text_only_reply_are_ignored(
+        #[case] reason: TextOnlyReason,
+        #[case] with_text: Verdict,
+        #[case] without: Verdict,
+    ) {
+        for has_calls in [false, true] {
+            let facts =
+                |text| ReplyFacts { text_only: Some(reason), ..reply(text, has_calls, FinishReason::ToolCalls) };
+            let judged = [facts("An answer."), facts("")].map(|facts| Guards::default().judge(&facts));
+            assert_eq!(judged, [with_text, without]);
+        }
+    }
+
+    #[test]
+    fn the_guards_survive_a_restart() {
+        let mut guards = Guards::default();
+        for _ in 0..4 {
+            guards.observe("shell", &json!({"a": 1}), false);
+        }
+        guards.judge(&reply("", false, FinishReason::Stop));
+        let stored = serde_json::to_string(&guards).unwrap();
+        let mut restored: Guards = serde_json::from_str(&stored).unwrap();
+        let warning = restored.observe("shell", &json!({"a": 1}), false);
+        assert_eq!((warning, restored.escalate(warning)), (RepeatWarning::TextOnly, Some(TEXT_ONLY_REPEATS)));
+        assert_eq!(restored.judge(&reply("", false, FinishReason::Stop)), Verdict::Notice(TEXT_ONLY_EMPTY));
+    }
+
     #[test]
     fn the_same_failing_call_is_warned_at_three_and_text_only_from_five() {
         let mut guard = FailureGuard::default();
-        let said: Vec<Warning> = (0..6).map(|_| guard.observe("shell", &json!({"a": 1, "b": 2}), false)).collect();
-        let expected =
-            [Warning::None, Warning::None, Warning::Repeats, Warning::None, Warning::TextOnly, Warning::TextOnly];
-        assert_eq!(said, expected);
+        let warnings: Vec<RepeatWarning> =
+            (0..6).map(|_| guard.observe("shell", &json!({"a": 1, "b": 2}), false)).collect();
+        let expected = [
+            RepeatWarning::None,
+            RepeatWarning::None,
+            RepeatWarning::Repeats,
+            RepeatWarning::None,
+            RepeatWarning::TextOnly,
+            RepeatWarning::TextOnly,
+        ];
+        assert_eq!(warnings, expected);
     }
 
     #[rstest]
@@ -104,7 +299,7 @@ mod tests {
         guard.observe("shell", &json!({"a": 1}), false);
         guard.observe("shell", &json!({"a": 1}), false);
         guard.observe(tool, &arguments, success);
-        assert_eq!(guard.observe("shell", &json!({"a": 1}), false), Warning::None);
+        assert_eq!(guard.observe("shell", &json!({"a": 1}), false), RepeatWarning::None);
     }
 
     #[rstest]
@@ -114,7 +309,7 @@ mod tests {
         let mut guard = FailureGuard::default();
         guard.observe("shell", &one, false);
         guard.observe("shell", &other, false);
-        assert_eq!(guard.observe("shell", &one, false), Warning::Repeats);
+        assert_eq!(guard.observe("shell", &one, false), RepeatWarning::Repeats);
     }
 
     #[test]
@@ -124,6 +319,6 @@ mod tests {
             guard.observe("shell", &json!({}), false);
             guard.observe("grep", &json!({}), false);
         }
-        assert_eq!(guard.observe("shell", &json!({}), false), Warning::Repeats);
+        assert_eq!(guard.observe("shell", &json!({}), false), RepeatWarning::Repeats);
     }
 }

@@ -2,15 +2,15 @@
 
 use std::future::Future;
 
-use protocol::EventData;
+use protocol::AgentEvent;
 
-/// The journal takes no more; the loop ends as stopped.
+/// The journal takes no more events; the loop then ends as stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the journal is closed")]
 pub struct JournalClosed;
 
-/// Takes events in order. Returns once the event is safely queued (bounded: it may wait), not once it is stored.
+/// Takes events in order.
 pub trait Journal: Send + Sync {
-    /// Records one event.
-    fn record(&self, event: EventData) -> impl Future<Output = Result<(), JournalClosed>> + Send;
+    /// Records one event. Returns when the event is queued, which may wait on a bounded queue, not when it is stored.
+    fn record(&self, event: AgentEvent) -> impl Future<Output = Result<(), JournalClosed>> + Send;
 }

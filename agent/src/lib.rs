@@ -9,7 +9,6 @@ mod ask;
 mod clean;
 mod compact;
 mod container;
-mod conversation;
 mod guard;
 mod intent;
 mod journal;
@@ -17,26 +16,32 @@ mod model;
 mod outage;
 mod outcome;
 mod plan;
+mod run;
 mod settings;
 mod signals;
+mod size;
+mod text;
 mod tool;
 mod tools;
+mod transcript;
 
 #[cfg(test)]
 mod stories;
 
 pub use agent::Agent;
 pub use container::{MAX_SHELL_TIMEOUT_SECONDS, container_tool, container_tools};
-pub use conversation::Conversation;
 /// The type of [`Tool::call`]: tools are kept in lists, so their futures are boxed.
 pub use futures_util::future::BoxFuture;
 pub use journal::{Journal, JournalClosed};
-pub use model::{BudgetKind, Model, ModelError};
-pub use outcome::{LimitKind, LoopOutcome};
-pub use settings::{DEFAULT_OUTAGE_PATIENCE, DEFAULT_TEMPERATURE, Settings};
-pub use signals::{Prompt, Signals};
+pub use model::{Delta, DeltaSink, Model, ModelError};
+pub use outcome::{FailureReason, LimitKind, LoopOutcome};
+pub use run::Run;
+pub use settings::{DEFAULT_OUTAGE_PATIENCE, Settings};
+pub use signals::{Inbox, InboxFull, Prompt, Signals};
+pub use text::elide;
 pub use tool::{ApprovalRequirement, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 pub use tools::{
     Admission, Admitted, ApprovalContext, CallOutcome, CallResult, MAX_OUTPUT_BYTES, RegisterError, RegisteredTool,
     Rejected, ToolContext, ToolExecutor, ToolOrigin, ToolRegistry,
 };
+pub use transcript::{OpenCalls, Transcript};

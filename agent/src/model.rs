@@ -1,22 +1,32 @@
-//! The seam to a model: one question, one answer or an error that says who acts next.
+//! The seam to a model: one request, one answer or an error that says who acts next, and the answer's deltas on the way.
 
 use std::{future::Future, time::Duration};
 
-use protocol::{Completion, CompletionRequest, RateLimitOrigin};
+use protocol::{CallId, Completion, CompletionRequestRef, RateLimitOrigin};
+use tokio::sync::mpsc;
 
-/// Something that answers. Implementers: the orchestrator's gateway, the worker's client to it, scripts in tests.
+use crate::LimitKind;
+
+/// A model. Implementers: the worker's client to the gateway, the gateway itself, scripts in tests.
 pub trait Model: Send + Sync {
-    /// Asks once. Retrying what is transient is the implementer's; waiting out a rate limit is the loop's.
-    fn complete(&self, request: CompletionRequest) -> impl Future<Output = Result<Completion, ModelError>> + Send;
+    /// Sends one request. Retrying transient failures is the implementer's task; waiting out a rate limit is the loop's.
+    ///
+    /// A model that streams sends the answer's deltas to `deltas` as they arrive; one that does not sends none. The returned
+    /// completion is complete either way.
+    fn complete(
+        &self,
+        request: &CompletionRequestRef<'_>,
+        deltas: &DeltaSink,
+    ) -> impl Future<Output = Result<Completion, ModelError>> + Send;
 
-    /// The model's context in tokens; the loop compacts at 80 % of it.
+    /// The model's context window in tokens; 0 when it is not known, and the loop then never compacts by itself.
     fn context_tokens(&self) -> u64;
 }
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
-    /// The loop waits and asks again: a rate limit, an outage, or a queue before the provider.
+    /// The model cannot answer now: a rate limit, an outage, or a queue before the provider. The loop waits and asks again.
     #[error("rate limited: {message}")]
     RateLimited {
         /// Who refused: only a provider's refusals in a row end the work.
@@ -26,32 +36,67 @@ pub enum ModelError {
         /// For people.
         message: String,
     },
-    /// A budget is spent: the loop ends with a limit.
-    #[error("budget spent: {message}")]
-    Budget {
-        /// Which one.
-        which: BudgetKind,
+    /// A limit of the job is reached. The loop ends with that limit.
+    #[error("limit reached: {message}")]
+    Limit {
+        /// The limit.
+        which: LimitKind,
         /// For people.
         message: String,
     },
-    /// Nobody can help: the loop ends as failed with `llm_error`.
+    /// The request is larger than the model's context window. The loop compacts the transcript and asks again, once.
+    #[error("the request exceeds the model's context: {message}")]
+    ContextLength {
+        /// For people.
+        message: String,
+    },
+    /// A permanent failure. The loop ends as failed with `llm_error`.
     #[error("{message}")]
     Failed {
         /// For people; no secrets.
         message: String,
     },
-    /// This attempt may not go on (fenced, cancelled): the loop ends as stopped.
+    /// The attempt has ended (fenced, cancelled). The loop ends as stopped.
     #[error("stopped")]
     Stopped,
 }
 
-/// Budgets that end a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BudgetKind {
-    /// Model calls.
-    Iterations,
-    /// Tokens, input and output.
-    Tokens,
-    /// US dollars.
-    Cost,
+/// A piece of an answer that is being generated, as the provider streams it: not cleaned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Delta {
+    /// A call starts. Deltas before it that were not followed by a recorded reply are void: the call failed or was repeated.
+    Start {
+        /// The call.
+        call_id: CallId,
+    },
+    /// More text.
+    Text(String),
+    /// More reasoning.
+    Reasoning(String),
+}
+
+/// Where the deltas of answers go: to a bounded channel, or nowhere.
+#[derive(Debug, Clone, Default)]
+pub struct DeltaSink(Option<mpsc::Sender<Delta>>);
+
+impl DeltaSink {
+    /// A sink that discards everything.
+    pub const fn discard() -> Self {
+        Self(None)
+    }
+
+    /// A sink that holds at most `capacity` deltas until its reader takes them.
+    pub fn channel(capacity: usize) -> (Self, mpsc::Receiver<Delta>) {
+        let (sender, reader) = mpsc::channel(capacity);
+        (Self(Some(sender)), reader)
+    }
+
+    /// Sends one delta. Waits while the channel is full, so that a slow reader slows the stream and memory stays bounded; a
+    /// reader that is gone discards.
+    pub async fn send(&self, delta: Delta) {
+        if let Some(sender) = &self.0 {
+            // Nobody reads any more: the answer itself is still returned.
+            let _ = sender.send(delta).await;
+        }
+    }
 }

@@ -1,54 +1,88 @@
-//! How a loop ends. An outcome, never an error.
+//! How a loop ends: an outcome, never an error.
 
-use protocol::JobReason;
+use protocol::{JobReason, LimitName};
 
 /// The end of one run of the loop.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LoopOutcome {
-    /// The model was done.
+    /// The model finished the work.
     Completed {
-        /// Its last word.
+        /// The final answer.
         text: String,
     },
-    /// It was told to stop, or may not go on.
+    /// The loop was stopped, or its attempt has ended.
     Stopped,
     /// A limit was reached.
     Limit {
-        /// Which.
+        /// The limit.
         which: LimitKind,
-        /// What the model said last, if it did.
+        /// What the model answered with the limit reached; empty where it was not asked any more.
         text: String,
     },
-    /// It cannot go on.
+    /// The work cannot continue.
     Failed {
-        /// Why: one of the job reasons a loop can cause (`llm_error`, `duplicate_calls`, `empty_reply`, `internal`).
-        reason: JobReason,
+        /// The cause.
+        reason: FailureReason,
         /// For people.
         message: String,
     },
 }
 
-/// Limits the loop itself keeps or is told of.
+/// Limits that end a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitKind {
     /// Model calls.
     Iterations,
     /// Tool calls.
     ToolCalls,
-    /// Tokens.
+    /// Tokens, input and output.
     Tokens,
     /// US dollars.
     Cost,
 }
 
+/// Why a loop cannot continue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureReason {
+    /// The model did not answer.
+    LlmError,
+    /// The same call failed again and again.
+    DuplicateCalls,
+    /// The model answered with empty replies.
+    EmptyReply,
+    /// A defect of the loop or its caller.
+    Internal,
+}
+
 impl LimitKind {
-    /// The reason of a job that ends by it.
+    /// The limit's name in events.
+    pub const fn name(self) -> LimitName {
+        match self {
+            Self::Iterations => LimitName::MaxIterations,
+            Self::ToolCalls => LimitName::MaxToolCalls,
+            Self::Tokens => LimitName::MaxTokens,
+            Self::Cost => LimitName::MaxCostUsd,
+        }
+    }
+
+    /// The reason of a job that ends by this limit.
     pub const fn reason(self) -> JobReason {
         match self {
             Self::Iterations => JobReason::IterationLimit,
             Self::ToolCalls => JobReason::ToolCallLimit,
             Self::Tokens => JobReason::TokenBudget,
             Self::Cost => JobReason::CostBudget,
+        }
+    }
+}
+
+impl From<FailureReason> for JobReason {
+    fn from(reason: FailureReason) -> Self {
+        match reason {
+            FailureReason::LlmError => Self::LlmError,
+            FailureReason::DuplicateCalls => Self::DuplicateCalls,
+            FailureReason::EmptyReply => Self::EmptyReply,
+            FailureReason::Internal => Self::Internal,
         }
     }
 }

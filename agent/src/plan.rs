@@ -1,29 +1,26 @@
-//! Planning: one call makes a plan, its steps run without the model, one call assesses what came of it.
+//! Planning: one call makes a plan, its steps run without the model, one call assesses the outcome.
 //!
-//! Owns the plan's shape and its run. Falls back to the plain loop whenever the plan is no good; never fails for that.
+//! Owns the plan's shape and its run. Falls back to the plain loop whenever the plan is not usable; never fails for that.
 
-use protocol::{Completion, EventData, MessageRole, PlanStep, ToolCall};
+use protocol::{AgentEvent, Completion, Message, MessageRole, PlanStep, ToolCall};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use crate::{
-    Agent, Conversation, Journal, Model, Signals,
-    agent::Flow,
-    ask::{About, Question},
+    Agent, Journal, Model,
+    agent::{Flow, LoopState},
+    ask::{ModelTurn, PromptContext},
     clean::clean,
-    guard::{Warning, WhyText},
+    guard::{RepeatWarning, TextOnlyReason},
 };
 
-/// Plans are made with little play.
-const PLAN_TEMPERATURE: f64 = 0.3;
-
-/// A longer plan is no plan.
+/// Plans with more steps are rejected.
 const MAX_STEPS: usize = 64;
 
-/// Places in a reply where its JSON is looked for.
+/// Maximum number of places in a reply at which its JSON is looked for.
 const MAX_JSON_STARTS: usize = 16;
 
-/// Model calls without which planning is not begun: the plan and its assessment.
+/// Model calls that must be left for planning: the plan and its assessment.
 const PLAN_CALLS: u32 = 2;
 
 const PLAN: &str = r#"Plan the task before doing it. Answer with one JSON object and nothing else:
@@ -33,7 +30,7 @@ The steps are run in order as you write them, without asking you again, so each 
 const ASSESS: &str = r#"The plan's steps have been run; their results are above. Is the task done? Answer with one JSON object and nothing else:
 {"done": true or false, "remaining": "what is still to be done, as an instruction; empty when done", "answer": "when done, the final answer to the user"}"#;
 
-/// What the model means to do.
+/// The model's plan.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct ActionPlan {
     goal: String,
@@ -42,7 +39,7 @@ pub(crate) struct ActionPlan {
     confidence: f64,
 }
 
-/// One step of it.
+/// One step of a plan.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 struct PlannedCall {
     tool: String,
@@ -52,7 +49,7 @@ struct PlannedCall {
     reasoning: String,
 }
 
-/// What the model thinks of the outcome.
+/// The model's assessment of the outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 struct Assessment {
     done: bool,
@@ -62,54 +59,55 @@ struct Assessment {
     answer: Option<String>,
 }
 
-/// How the steps ended.
+/// How the steps of a plan ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Steps {
-    /// All were run, or a guard called for an end.
+    /// Every step was run, or a guard ended them.
     Run,
-    /// A person had something to say.
+    /// A prompt of a person came first.
     Abandoned,
 }
 
-impl<M: Model, J: Journal, S: Signals> Agent<'_, M, J, S> {
-    /// Plans and works by the plan. Goes on when the plain loop is to take over.
-    pub(crate) async fn work_by_plan(&self, c: &mut Conversation) -> Flow {
+impl<M: Model, J: Journal> Agent<'_, M, J> {
+    /// Makes a plan and works by it. Continues when the plain loop is to take over.
+    pub(crate) async fn work_by_plan(&self, state: &mut LoopState<'_>) -> Flow {
         let tools = self.tools.definitions();
-        if !self.settings.use_tools || tools.is_empty() || self.calls_left(c) < PLAN_CALLS {
+        if !self.settings.use_tools || tools.is_empty() || self.calls_left(state) < PLAN_CALLS {
             return Flow::Continue(());
         }
         let listed =
             tools.iter().map(|tool| format!("\n- {}: {} Parameters: {}", tool.name, tool.description, tool.parameters));
         let instruction = std::iter::once(PLAN.to_owned()).chain(listed).collect();
-        let reply = self.ask_aside(c, instruction, PLAN_TEMPERATURE).await?;
+        let reply = self.ask_aside(state, instruction).await?;
         let plan = json_in::<ActionPlan>(&reply).filter(ActionPlan::is_usable);
         let Some(plan) = plan else {
-            let message = "no usable plan; working without one".to_owned();
-            return self.record(EventData::Status { message, iteration: c.iterations }).await;
+            return self.record_status(state, "no usable plan; working without one").await;
         };
-        self.record(plan.told()).await?;
-        match self.run_steps(c, &plan).await? {
-            Steps::Run => self.assess(c, &plan).await,
+        self.record(plan.to_event()).await?;
+        match self.run_steps(state, &plan).await? {
+            Steps::Run => self.assess(state, &plan).await,
             Steps::Abandoned => Flow::Continue(()),
         }
     }
 
-    async fn run_steps(&self, c: &mut Conversation, plan: &ActionPlan) -> Flow<Steps> {
+    async fn run_steps(&self, state: &mut LoopState<'_>, plan: &ActionPlan) -> Flow<Steps> {
         for step in &plan.steps {
-            let heard = c.messages.len();
-            self.take_signals(c).await?;
-            if c.messages.len() > heard {
-                let message = "plan abandoned for a new prompt".to_owned();
-                self.record(EventData::Status { message, iteration: c.iterations }).await?;
+            let messages = state.transcript.messages().len();
+            self.take_signals(state).await?;
+            if state.transcript.messages().len() > messages {
+                self.record_status(state, "plan abandoned for a new prompt").await?;
                 return Flow::Continue(Steps::Abandoned);
             }
             let mut calls = [step.call()];
-            c.name_calls(&mut calls);
-            c.push_reply(step.reasoning.clone(), calls.to_vec(), None);
+            state.transcript.assign_call_ids(&mut calls);
+            if !step.reasoning.is_empty() {
+                state.run.last_text.clone_from(&step.reasoning);
+            }
+            state.transcript.push_reply(step.reasoning.clone(), calls.to_vec(), None);
             let [call] = calls;
-            let warning = self.run_step(c, &call, &step.reasoning).await?;
-            self.take_warning(c, warning).await?;
-            if warning == Warning::TextOnly {
+            let warning = self.run_step(state, &call, &step.reasoning).await?;
+            self.apply_guard(state, warning).await?;
+            if warning == RepeatWarning::TextOnly {
                 break;
             }
         }
@@ -117,33 +115,38 @@ impl<M: Model, J: Journal, S: Signals> Agent<'_, M, J, S> {
     }
 
     /// Asks whether the work is done. The exchange is dropped; what remains becomes a message.
-    async fn assess(&self, c: &mut Conversation, plan: &ActionPlan) -> Flow {
-        self.take_signals(c).await?;
-        let heard = c.messages.len();
-        let reply = self.ask_aside(c, ASSESS.to_owned(), self.settings.temperature).await?;
+    async fn assess(&self, state: &mut LoopState<'_>, plan: &ActionPlan) -> Flow {
+        self.take_signals(state).await?;
+        let messages = state.transcript.messages().len();
+        let reply = self.ask_aside(state, ASSESS.to_owned()).await?;
         // A prompt that arrived while the call waited is the next thing to do, whatever the assessment says.
-        if c.messages.len() > heard {
+        if state.transcript.messages().len() > messages {
             return Flow::Continue(());
         }
         let assessment = json_in::<Assessment>(&reply);
         let done = assessment.as_ref().is_some_and(|assessment| assessment.done);
-        let said = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
+        let non_blank = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
         if done {
-            let answer = said(assessment.and_then(|assessment| assessment.answer));
+            let answer = non_blank(assessment.and_then(|assessment| assessment.answer));
             let text = answer.unwrap_or_else(|| format!("Done: {}", plan.goal));
             self.record_message(MessageRole::Assistant, &text).await?;
-            c.push_reply(text.clone(), Vec::new(), None);
-            return self.finish(c, text).await;
+            state.run.last_text.clone_from(&text);
+            state.transcript.push_reply(text.clone(), Vec::new(), None);
+            return self.finish(state, text).await;
         }
-        let remaining = said(assessment.and_then(|assessment| assessment.remaining));
-        self.note(c, remaining.unwrap_or_else(|| "The task is not done yet. Go on until it is.".to_owned())).await
+        let remaining = non_blank(assessment.and_then(|assessment| assessment.remaining));
+        self.inject_notice(
+            state,
+            remaining.unwrap_or_else(|| "The task is not done yet. Go on until it is.".to_owned()),
+        )
+        .await
     }
 
     /// One text-only call whose exchange does not become part of the conversation.
-    async fn ask_aside(&self, c: &mut Conversation, instruction: String, temperature: f64) -> Flow<String> {
-        let about = About::ConversationAnd(instruction);
-        let mut question = Question { about, why_text: Some(WhyText::NoTools), temperature };
-        let Completion { content, .. } = self.ask(c, &mut question).await?;
+    async fn ask_aside(&self, state: &mut LoopState<'_>, instruction: String) -> Flow<String> {
+        let context = PromptContext::WithInstruction(Message::User { content: instruction });
+        let mut turn = ModelTurn { context, text_only: Some(TextOnlyReason::NoTools) };
+        let Completion { content, .. } = self.ask(state, &mut turn).await?;
         Flow::Continue(clean(&content, &|_| false).text)
     }
 }
@@ -154,11 +157,11 @@ impl ActionPlan {
         steps > 0 && steps <= MAX_STEPS && self.steps.iter().all(|step| !step.tool.is_empty())
     }
 
-    fn told(&self) -> EventData {
-        let told = |step: &PlannedCall| PlanStep { tool: step.tool.clone(), reasoning: step.reasoning.clone() };
-        EventData::Plan {
+    fn to_event(&self) -> AgentEvent {
+        let shown = |step: &PlannedCall| PlanStep { tool: step.tool.clone(), reasoning: step.reasoning.clone() };
+        AgentEvent::Plan {
             goal: self.goal.clone(),
-            steps: self.steps.iter().map(told).collect(),
+            steps: self.steps.iter().map(shown).collect(),
             confidence: if self.confidence.is_finite() { self.confidence.clamp(0.0, 1.0) } else { 0.0 },
         }
     }
@@ -174,7 +177,7 @@ impl PlannedCall {
     }
 }
 
-/// The first JSON object of this shape in a text that may have words or a fence around it.
+/// The first JSON object of this shape in a text, which may have prose or a fence around it.
 fn json_in<T: DeserializeOwned>(text: &str) -> Option<T> {
     text.match_indices('{')
         .take(MAX_JSON_STARTS)

@@ -1,29 +1,26 @@
-//! How one loop is to work. Plain values; where they come from is the caller's.
+//! The limits and options of one loop. Plain values; the caller says where they come from.
 
 use std::time::Duration;
-
-/// The temperature when nobody says otherwise.
-pub const DEFAULT_TEMPERATURE: f64 = 0.7;
 
 /// Default time for which a model that does not answer is asked again (contract: agent, One loop).
 pub const DEFAULT_OUTAGE_PATIENCE: Duration = Duration::from_mins(5);
 
-/// What the loop keeps to.
+/// The limits and options of one loop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Model calls, planning's and compaction's included. The last one is text only.
+    /// Maximum number of model calls, planning's and compaction's included. The last one is text only.
     pub max_iterations: u32,
-    /// Tool calls.
+    /// Maximum number of tool calls.
     pub max_tool_calls: u32,
-    /// 0–2; clamped.
-    pub temperature: f64,
-    /// Plan first.
+    /// Sampling temperature, clamped to 0–2; `None` leaves it to the provider (contract: agent, Cleaning).
+    pub temperature: Option<f64>,
+    /// Whether the work starts with a plan.
     pub plan: bool,
-    /// False: text only, and no nudges.
+    /// Whether tools are offered; without them there are no nudges either.
     pub use_tools: bool,
     /// Completion limit of one model call, in tokens.
     pub max_tokens: Option<u64>,
-    /// How long a model that does not answer is asked before the work fails. Waits that a provider asked for do not count.
+    /// How long a model that does not answer is asked again before the work fails. Waits that a provider asked for do not count.
     pub outage_patience: Duration,
 }
 
@@ -32,7 +29,7 @@ impl Default for Settings {
         Self {
             max_iterations: 50,
             max_tool_calls: 500,
-            temperature: DEFAULT_TEMPERATURE,
+            temperature: None,
             plan: false,
             use_tools: true,
             max_tokens: None,
@@ -41,7 +38,7 @@ impl Default for Settings {
     }
 }
 
-/// A temperature that every provider takes.
-pub(crate) fn clamp_temperature(temperature: f64) -> f64 {
-    if temperature.is_finite() { temperature.clamp(0.0, 2.0) } else { DEFAULT_TEMPERATURE }
+/// A temperature that every provider accepts; one that is not a number is 0.
+pub(crate) const fn clamp_temperature(temperature: f64) -> f64 {
+    if temperature.is_nan() { 0.0 } else { temperature.clamp(0.0, 2.0) }
 }

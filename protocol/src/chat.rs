@@ -1,5 +1,7 @@
 //! What is said to a model and what it answers, in Gantry's own words (no provider's wire).
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -189,6 +191,34 @@ pub struct CompletionRequest {
     pub temperature: Option<f64>,
 }
 
+/// A [`CompletionRequest`] of the sender's, who keeps the parts: the same JSON without copies.
+#[derive(Debug, Clone, Serialize)]
+#[expect(missing_docs, reason = "each field is documented on CompletionRequest")]
+pub struct CompletionRequestRef<'a> {
+    pub call_id: &'a CallId,
+    pub messages: Cow<'a, [Message]>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub tools: &'a [ToolDefinition],
+    pub tool_choice: ToolChoice,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+}
+
+impl From<&CompletionRequestRef<'_>> for CompletionRequest {
+    fn from(request: &CompletionRequestRef<'_>) -> Self {
+        Self {
+            call_id: request.call_id.clone(),
+            messages: request.messages.to_vec(),
+            tools: request.tools.to_vec(),
+            tool_choice: request.tool_choice,
+            max_tokens: request.max_tokens,
+            temperature: request.temperature,
+        }
+    }
+}
+
 /// The model's answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Completion {
@@ -208,4 +238,26 @@ pub struct Completion {
     /// A word from the orchestrator for the agent, such as that its budget runs low. Never the model's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notice: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_borrowed_request_has_the_same_json() {
+        let call_id = CallId("c".to_owned());
+        let messages = vec![Message::User { content: "hi".to_owned() }];
+        let tools = [ToolDefinition::new("echo", "returns", json!({"type": "object"}), ToolDomain::Orchestrator)];
+        for (tools, max_tokens, temperature) in [(&tools[..], Some(5), Some(0.5)), (&[][..], None, None)] {
+            let messages = Cow::Borrowed(messages.as_slice());
+            let tool_choice = ToolChoice::Auto;
+            let request =
+                CompletionRequestRef { call_id: &call_id, messages, tools, tool_choice, max_tokens, temperature };
+            let owned = CompletionRequest::from(&request);
+            assert_eq!(serde_json::to_string(&request).unwrap(), serde_json::to_string(&owned).unwrap());
+        }
+    }
 }

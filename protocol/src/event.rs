@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{JobId, JobReason, JobState, PartialResult, names::wire_names};
+use crate::{CallId, JobId, JobReason, JobState, PartialResult, names::wire_names};
 
 /// One event as stored, listed and streamed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -67,7 +67,7 @@ pub enum EventData {
     /// A tool is called.
     ToolUse {
         /// Pairs it with its result.
-        call_id: String,
+        call_id: CallId,
         /// The tool.
         tool: String,
         /// Its input, sensitive parameters redacted.
@@ -79,7 +79,7 @@ pub enum EventData {
     /// A tool's result.
     ToolResult {
         /// Pairs it with its call.
-        call_id: String,
+        call_id: CallId,
         /// The tool.
         tool: String,
         /// Whether it worked.
@@ -137,8 +137,8 @@ pub enum EventData {
     },
     /// A limit was reached.
     Limit {
-        /// Which.
-        limit: String,
+        /// The limit.
+        limit: LimitName,
         /// Its value.
         value: Value,
     },
@@ -152,6 +152,33 @@ pub enum EventData {
         partial: Option<PartialResult>,
     },
 }
+
+/// The name of a limit in events. Where a job has the limit as a field, it is that field's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum LimitName {
+    MaxIterations,
+    MaxToolCalls,
+    MaxTokens,
+    MaxCostUsd,
+    TimeoutSeconds,
+    Pids,
+    Memory,
+    DiskMb,
+    MaxEventsMb,
+    SessionRejected,
+    /// A name that this version does not know.
+    #[serde(other)]
+    Other,
+}
+
+wire_names!(LimitName {
+    MaxIterations => "max_iterations", MaxToolCalls => "max_tool_calls", MaxTokens => "max_tokens",
+    MaxCostUsd => "max_cost_usd", TimeoutSeconds => "timeout_seconds", Pids => "pids", Memory => "memory",
+    DiskMb => "disk_mb", MaxEventsMb => "max_events_mb", SessionRejected => "session_rejected", Other => "other",
+});
 
 /// The kind of an event, by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -178,23 +205,6 @@ wire_names!(EventKind {
     ToolResult => "tool_result", LlmCall => "llm_call", Status => "status", Log => "log", Egress => "egress",
     Limit => "limit", Result => "result",
 });
-
-impl EventKind {
-    /// Kinds a worker may send; the rest are the orchestrator's to write.
-    pub const fn from_worker(self) -> bool {
-        matches!(
-            self,
-            Self::Message
-                | Self::Reasoning
-                | Self::Plan
-                | Self::ToolUse
-                | Self::ToolResult
-                | Self::Status
-                | Self::Log
-                | Self::Limit
-        )
-    }
-}
 
 impl EventData {
     /// Its kind.

@@ -137,6 +137,12 @@ impl CallId {
     }
 }
 
+impl From<&str> for CallId {
+    fn from(id: &str) -> Self {
+        Self(id.to_owned())
+    }
+}
+
 impl fmt::Display for CallId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -4,12 +4,14 @@
 //! is about a value's own shape (parsing, defaults, bounds that are part of the type).
 
 mod account;
+mod agent_event;
 mod chat;
 mod container_name;
 mod event;
 mod file;
 mod ids;
 mod job;
+pub mod limits;
 mod metadata;
 mod names;
 mod problem;
@@ -19,11 +21,13 @@ mod worker;
 pub use account::{
     AuditOutcome, AuditRecord, JobCounts, LlmCallRecord, Page, StateCounts, ToolActionRecord, UsageBy, UsageLine,
 };
+pub use agent_event::AgentEvent;
 pub use chat::{
-    Completion, CompletionRequest, FinishReason, Message, TokenUsage, ToolCall, ToolChoice, ToolDefinition, ToolDomain,
+    Completion, CompletionRequest, CompletionRequestRef, FinishReason, Message, TokenUsage, ToolCall, ToolChoice,
+    ToolDefinition, ToolDomain,
 };
 pub use container_name::{ContainerName, ParseContainerNameError};
-pub use event::{Event, EventData, EventKind, LogStream, MessageRole, PlanStep};
+pub use event::{Event, EventData, EventKind, LimitName, LogStream, MessageRole, PlanStep};
 pub use file::{FileEntry, FileKind, Unpacked};
 pub use ids::{CallId, InstanceId, JobId, ParseIdError, PromptId, RunId, ThreadId, UserId};
 pub use job::{
@@ -37,7 +41,7 @@ pub use request::{
     PromptRequest, RejectRequest, RestartRequest,
 };
 pub use worker::{
-    CompleteReply, CompleteReport, EgressView, EventAck, EventBatch, JobAssignment, PromptDelivery, RateLimitOrigin,
-    ReportedOutcome, SESSION_HEADER, StatusReply, StatusReport, ToolCallReply, ToolCallRequest, ToolErrorKind,
-    ToolFailure, ToolList, WorkerEvent,
+    CONTEXT_LENGTH, CompleteReply, CompleteReport, EgressView, EventAck, EventBatch, JobAssignment, PromptDelivery,
+    RateLimitOrigin, ReportedOutcome, SESSION_HEADER, StatusReply, StatusReport, ToolCallReply, ToolCallRequest,
+    ToolErrorKind, ToolFailure, ToolList, WorkerEvent,
 };

@@ -1,4 +1,4 @@
-//! Values that are words on the wire and in the store: both ways from one table.
+//! Values that are names on the wire and in the store: conversion both ways from one table.
 
 macro_rules! wire_names {
     ($name:ident { $($variant:ident => $text:literal),+ $(,)? }) => {
@@ -17,6 +17,14 @@ macro_rules! wire_names {
             }
         }
 
+        #[cfg(test)]
+        impl crate::names::WireName for $name {
+            const ALL: &'static [Self] = Self::ALL;
+            fn name(self) -> &'static str {
+                self.as_str()
+            }
+        }
+
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(self.as_str())
@@ -26,3 +34,39 @@ macro_rules! wire_names {
 }
 
 pub(crate) use wire_names;
+
+/// A type with a table of names.
+#[cfg(test)]
+pub(crate) trait WireName:
+    Copy + std::fmt::Debug + PartialEq + serde::Serialize + serde::de::DeserializeOwned + 'static
+{
+    const ALL: &'static [Self];
+    fn name(self) -> &'static str;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::WireName;
+    use crate::{AuditOutcome, EventKind, JobMode, JobReason, JobState, LimitName, PromptMode, Source, UsageBy};
+
+    fn assert_spelled_alike<T: WireName>() {
+        for value in T::ALL {
+            let json = serde_json::Value::from(value.name());
+            assert_eq!(serde_json::to_value(value).unwrap(), json);
+            assert_eq!(serde_json::from_value::<T>(json).unwrap(), *value);
+        }
+    }
+
+    #[test]
+    fn the_table_and_serde_spell_each_name_alike() {
+        assert_spelled_alike::<AuditOutcome>();
+        assert_spelled_alike::<EventKind>();
+        assert_spelled_alike::<JobMode>();
+        assert_spelled_alike::<JobReason>();
+        assert_spelled_alike::<JobState>();
+        assert_spelled_alike::<LimitName>();
+        assert_spelled_alike::<PromptMode>();
+        assert_spelled_alike::<Source>();
+        assert_spelled_alike::<UsageBy>();
+    }
+}

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    CallId, EventData, JobId, JobMode, JobReason, Limits, Message, PartialResult, PromptId, PromptMode, ToolDefinition,
+    AgentEvent, CallId, JobId, JobMode, JobReason, Limits, Message, PartialResult, PromptId, PromptMode, ToolDefinition,
 };
 
 /// The header with the secret of a worker's session, sent with every call (contract: sandbox, Transport and identity).
@@ -42,6 +42,9 @@ pub struct JobAssignment {
     pub lease_seconds: u64,
     /// What the network offers.
     pub egress: EgressView,
+    /// The model's context window in tokens; 0 or absent when it is not known.
+    #[serde(default)]
+    pub context_tokens: u64,
     /// How long the loop asks a model that does not answer before the job fails; an older orchestrator does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage_patience_seconds: Option<u64>,
@@ -56,6 +59,9 @@ pub enum RateLimitOrigin {
     /// waits for as long as it takes.
     Local,
 }
+
+/// The problem's `reason` of a model call whose request exceeds the model's context window; its code is `llm_error`.
+pub const CONTEXT_LENGTH: &str = "context_length";
 
 impl RateLimitOrigin {
     /// The name on the wire.
@@ -86,9 +92,9 @@ pub struct EgressView {
 pub struct WorkerEvent {
     /// From 1 within the attempt, without gaps; makes sending twice harmless.
     pub client_seq: u64,
-    /// `kind` and `data`.
+    /// `kind` and `data`. The type has only what a worker may send; the rest are the orchestrator's to write.
     #[serde(flatten)]
-    pub data: EventData,
+    pub data: AgentEvent,
 }
 
 /// `POST …/events`.

@@ -4,7 +4,7 @@
 
 use std::{fs, path::PathBuf};
 
-use protocol::{EventData, Limits};
+use protocol::{AgentEvent, LimitName, Limits};
 
 /// A limit of the container that processes run into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,10 +17,10 @@ pub(crate) enum ContainerLimit {
 
 impl ContainerLimit {
     /// The event that records it, with the limit's value.
-    pub(crate) fn event(self, limits: &Limits) -> EventData {
+    pub(crate) fn event(self, limits: &Limits) -> AgentEvent {
         match self {
-            Self::Pids => EventData::Limit { limit: "pids".to_owned(), value: limits.pids.into() },
-            Self::Memory => EventData::Limit { limit: "memory".to_owned(), value: limits.memory_mb.into() },
+            Self::Pids => AgentEvent::Limit { limit: LimitName::Pids, value: limits.pids.into() },
+            Self::Memory => AgentEvent::Limit { limit: LimitName::Memory, value: limits.memory_mb.into() },
         }
     }
 }

@@ -2,16 +2,10 @@
 //!
 //! Never reports anything else; what happens in the job is in its events.
 
-use std::{
-    convert::Infallible,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
-};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use protocol::{StatusReply, StatusReport};
+use tokio::sync::watch;
 
 use crate::{
     client::{Call, CallError, OrchestratorClient},
@@ -23,7 +17,7 @@ pub(crate) struct Heartbeat {
     /// Sends them, and stops the session when an answer says so.
     pub(crate) client: Arc<OrchestratorClient>,
     /// The loop's iteration.
-    pub(crate) iteration: Arc<AtomicU32>,
+    pub(crate) iteration: watch::Receiver<u32>,
     /// Between two of them: a third of the lease.
     pub(crate) period: Duration,
 }
@@ -33,7 +27,7 @@ impl Heartbeat {
     pub(crate) async fn run(&self) -> Infallible {
         loop {
             tokio::time::sleep(self.period).await;
-            let report = StatusReport { iteration: self.iteration.load(Ordering::Relaxed), message: None };
+            let report = StatusReport { iteration: *self.iteration.borrow(), message: None };
             let answer = match Call::post(&["status"], &report) {
                 Ok(call) => self.client.ask::<StatusReply>(call).await,
                 Err(error) => Err(error),

@@ -5,8 +5,11 @@
 
 use std::{collections::VecDeque, convert::Infallible, ops::ControlFlow, sync::Arc, time::Duration};
 
-use agent::{Journal, JournalClosed};
-use protocol::{EventAck, EventBatch, EventData, WorkerEvent};
+use agent::{Journal, JournalClosed, elide};
+use protocol::{
+    AgentEvent, EventAck, EventBatch, WorkerEvent,
+    limits::{MAX_EVENT_BATCH_BYTES, MAX_EVENT_BYTES, MAX_MESSAGE_EVENT_BYTES},
+};
 use serde_json::Value;
 use tokio::{
     sync::{mpsc, oneshot},
@@ -20,15 +23,15 @@ use crate::{
 
 const QUEUE_EVENTS: usize = 64;
 const BATCH_EVENTS: usize = 256;
-const BATCH_BYTES: usize = 512 * 1024;
-/// A quarter of what one body may hold, so that a single event is never refused for its size.
-const EVENT_BYTES: usize = 256 * 1024;
-/// How long a batch waits for company: a quick turn's events then go in one request, and nobody sees 5 ms.
+/// How long a batch waits for more events, so that those of a quick turn go in one request.
 const LINGER_MS: u64 = 5;
-const RATE_LIMIT_WAIT_SECONDS: u64 = 1;
+/// Delay before a batch is sent again that was refused without a Retry-After.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Tries of a batch that is refused for a reason that is not in its events.
+const MAX_TRIES: u32 = 10;
 
 enum Entry {
-    Event(EventData),
+    Event(AgentEvent),
     Flush(oneshot::Sender<()>),
 }
 
@@ -50,7 +53,7 @@ impl EventQueue {
 }
 
 impl Journal for EventQueue {
-    async fn record(&self, event: EventData) -> Result<(), JournalClosed> {
+    async fn record(&self, event: AgentEvent) -> Result<(), JournalClosed> {
         self.entries.send(Entry::Event(event)).await.map_err(|_| JournalClosed)
     }
 }
@@ -78,7 +81,8 @@ impl EventPump {
             let mut flushes = Vec::new();
             self.take(entry, &mut flushes);
             let sent_at = Instant::now() + Duration::from_millis(LINGER_MS);
-            while flushes.is_empty() && self.unsent.len() < BATCH_EVENTS && self.unsent_bytes() < BATCH_BYTES {
+            while flushes.is_empty() && self.unsent.len() < BATCH_EVENTS && self.unsent_bytes() < MAX_EVENT_BATCH_BYTES
+            {
                 let Ok(Some(entry)) = timeout_at(sent_at, self.entries.recv()).await else { break };
                 self.take(entry, &mut flushes);
             }
@@ -101,7 +105,8 @@ impl EventPump {
             Entry::Flush(done) => flushes.push(done),
             Entry::Event(event) => {
                 self.last_seq += 1;
-                let (data, bytes) = shrunk(event, EVENT_BYTES);
+                let cap_bytes = event_cap(&event);
+                let (data, bytes) = shrunk(event, cap_bytes);
                 self.unsent.push_back((WorkerEvent { client_seq: self.last_seq, data }, bytes));
             }
         }
@@ -112,7 +117,7 @@ impl EventPump {
     }
 
     async fn send_all(&mut self) -> ControlFlow<()> {
-        let mut most = BATCH_EVENTS;
+        let (mut most, mut tries) = (BATCH_EVENTS, 0);
         while !self.unsent.is_empty() {
             let events = self.batch(most);
             let count = events.len();
@@ -134,11 +139,23 @@ impl EventPump {
                 Ok(ack) => self.stored(ack, count),
                 Err(CallError::Stopped) => return ControlFlow::Break(()),
                 Err(CallError::Refused(refusal)) if refusal.status == 429 => {
-                    let wait = refusal.retry_after.unwrap_or(Duration::from_secs(RATE_LIMIT_WAIT_SECONDS));
-                    tokio::time::sleep(wait).await;
+                    tokio::time::sleep(refusal.retry_after.unwrap_or(RETRY_DELAY)).await;
                 }
-                Err(_) if count > 1 => most = count / 2,
-                Err(error) => self.replace_first(&error),
+                Err(CallError::Refused(refusal)) if is_about_the_events(refusal.status) => {
+                    if count > 1 {
+                        most = count / 2;
+                    } else {
+                        self.replace_first(&refusal.detail)?;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "a batch of events was refused");
+                    tries += 1;
+                    if tries >= MAX_TRIES {
+                        return self.give_up();
+                    }
+                    tokio::time::sleep(RETRY_DELAY).await;
+                }
             }
         }
         ControlFlow::Continue(())
@@ -148,7 +165,7 @@ impl EventPump {
         let mut bytes = 0;
         let fits = |(index, (_, size)): &(usize, &(WorkerEvent, usize))| {
             bytes += size;
-            *index == 0 || bytes <= BATCH_BYTES
+            *index == 0 || bytes <= MAX_EVENT_BATCH_BYTES
         };
         self.unsent.iter().take(most).enumerate().take_while(fits).map(|(_, (event, _))| event.clone()).collect()
     }
@@ -165,32 +182,53 @@ impl EventPump {
         }
     }
 
-    /// A single event that is refused for what it is: a note takes its number. A refused note is left out.
-    fn replace_first(&mut self, error: &CallError) {
-        tracing::warn!(error = error as &dyn std::error::Error, "an event was refused");
-        let Some((event, _)) = self.unsent.pop_front() else { return };
-        if !matches!(event.data, EventData::Status { .. }) {
-            let message = format!("an event of kind {} was refused and left out", event.data.kind().as_str());
-            let data = EventData::Status { message, iteration: 0 };
-            let bytes = size_of_json(&data);
-            self.unsent.push_front((WorkerEvent { client_seq: event.client_seq, data }, bytes));
+    /// Replaces a single event that is refused for its content by a note with the same number. A refused note ends the
+    /// session: without it the numbers would have a gap, and every later event would be refused.
+    fn replace_first(&mut self, detail: &str) -> ControlFlow<()> {
+        let Some((event, bytes)) = self.unsent.front_mut() else { return ControlFlow::Continue(()) };
+        tracing::warn!(kind = event.data.kind().as_str(), detail, "an event was refused");
+        if matches!(event.data, AgentEvent::Status { .. }) {
+            return self.give_up();
         }
+        let message = format!("an event of kind {} was refused and left out", event.data.kind().as_str());
+        event.data = AgentEvent::Status { message, iteration: 0 };
+        *bytes = size_of_json(&event.data);
+        ControlFlow::Continue(())
+    }
+
+    /// Stops the session because its events cannot be stored.
+    fn give_up(&self) -> ControlFlow<()> {
+        self.client.stop().stop(StopCause::EventsRefused);
+        ControlFlow::Break(())
     }
 }
 
-fn size_of_json(event: &EventData) -> usize {
+/// Whether a refusal with this status is about the content of the events: malformed, too large or invalid.
+const fn is_about_the_events(status: u16) -> bool {
+    matches!(status, 400 | 413 | 422)
+}
+
+/// The size to which an event is shortened. Messages are kept whole where possible: a resumed attempt reads them.
+const fn event_cap(event: &AgentEvent) -> usize {
+    match event {
+        AgentEvent::Message { .. } => MAX_MESSAGE_EVENT_BYTES,
+        _ => MAX_EVENT_BYTES,
+    }
+}
+
+fn size_of_json(event: &AgentEvent) -> usize {
     serde_json::to_vec(event).map_or(0, |json| json.len())
 }
 
 /// The event with its texts cut until it fits, and its size. A tool result that was cut says so.
-fn shrunk(event: EventData, cap_bytes: usize) -> (EventData, usize) {
+fn shrunk(event: AgentEvent, cap_bytes: usize) -> (AgentEvent, usize) {
     let bytes = size_of_json(&event);
     if bytes <= cap_bytes {
         return (event, bytes);
     }
     let kind = event.kind().as_str();
     let Ok(mut value) = serde_json::to_value(event) else {
-        return (EventData::Status { message: format!("an event of kind {kind} could not be kept"), iteration: 0 }, 0);
+        return (AgentEvent::Status { message: format!("an event of kind {kind} could not be kept"), iteration: 0 }, 0);
     };
     let bytes = cut_to_fit(&mut value, cap_bytes);
     if let Some(truncated) = value.pointer_mut("/data/truncated") {
@@ -204,7 +242,7 @@ fn shrunk(event: EventData, cap_bytes: usize) -> (EventData, usize) {
         // Not text but structure makes it large: its place is kept.
         _ => {
             let message = format!("an event of kind {kind} was too large and left out");
-            let note = EventData::Status { message, iteration: 0 };
+            let note = AgentEvent::Status { message, iteration: 0 };
             let bytes = size_of_json(&note);
             (note, bytes)
         }
@@ -226,9 +264,7 @@ pub(crate) fn cut_to_fit(value: &mut Value, cap_bytes: usize) -> usize {
 fn cut_texts(value: &mut Value, text_bytes: usize) {
     match value {
         Value::String(text) if text.len() > text_bytes => {
-            let kept = text.floor_char_boundary(text_bytes);
-            let dropped = text.len() - kept;
-            *text = format!("{}… [{dropped} bytes dropped]", &text[..kept]);
+            *text = elide(text, text_bytes);
         }
         Value::Array(items) => items.iter_mut().for_each(|item| cut_texts(item, text_bytes)),
         Value::Object(fields) => fields.values_mut().for_each(|field| cut_texts(field, text_bytes)),
@@ -238,28 +274,28 @@ fn cut_texts(value: &mut Value, text_bytes: usize) {
 
 #[cfg(test)]
 mod tests {
-    use protocol::MessageRole;
+    use protocol::{CallId, MessageRole};
     use rstest::rstest;
     use serde_json::json;
 
     use super::*;
 
-    fn result(output: String) -> EventData {
-        let (call_id, tool) = ("c".to_owned(), "shell".to_owned());
-        EventData::ToolResult { call_id, tool, success: true, output, truncated: false, duration_ms: 1 }
+    fn result(output: String) -> AgentEvent {
+        let (call_id, tool) = (CallId("c".to_owned()), "shell".to_owned());
+        AgentEvent::ToolResult { call_id, tool, success: true, output, truncated: false, duration_ms: 1 }
     }
 
     #[rstest]
-    #[case::message(EventData::Message { role: MessageRole::Assistant, content: "ü".repeat(400_000) })]
-    #[case::escapes(EventData::Reasoning { content: "\u{1}\"\n".repeat(300_000) })]
+    #[case::message(AgentEvent::Message { role: MessageRole::Assistant, content: "ü".repeat(900_000) })]
+    #[case::escapes(AgentEvent::Reasoning { content: "\u{1}\"\n".repeat(300_000) })]
     #[case::result(result("x".repeat(5_000_000)))]
-    #[case::nested(EventData::ToolUse { call_id: "c".into(), tool: "write_file".into(), input: json!({"a": [{"b": "y".repeat(900_000)}]}), reasoning: None })]
-    fn an_event_that_is_too_large_is_cut_and_keeps_its_kind(#[case] event: EventData) {
-        let (cut, bytes) = shrunk(event.clone(), EVENT_BYTES);
-        assert!(bytes <= EVENT_BYTES);
+    #[case::nested(AgentEvent::ToolUse { call_id: CallId("c".into()), tool: "write_file".into(), input: json!({"a": [{"b": "y".repeat(900_000)}]}), reasoning: None })]
+    fn an_event_that_is_too_large_is_cut_and_keeps_its_kind(#[case] event: AgentEvent) {
+        let (cut, bytes) = shrunk(event.clone(), event_cap(&event));
+        assert!(bytes <= event_cap(&event));
         assert_eq!(size_of_json(&cut), bytes);
         assert_eq!(cut.kind(), event.kind());
-        if let EventData::ToolResult { truncated, .. } = cut {
+        if let AgentEvent::ToolResult { truncated, .. } = cut {
             assert!(truncated);
         }
     }
@@ -267,12 +303,19 @@ mod tests {
     #[test]
     fn an_event_that_is_large_by_structure_leaves_a_note_in_its_place() {
         let input = json!(vec![1; 300_000]);
-        let event = EventData::ToolUse { call_id: "c".into(), tool: "t".into(), input, reasoning: None };
-        assert!(matches!(shrunk(event, EVENT_BYTES).0, EventData::Status { .. }));
+        let event = AgentEvent::ToolUse { call_id: CallId("c".into()), tool: "t".into(), input, reasoning: None };
+        assert!(matches!(shrunk(event, MAX_EVENT_BYTES).0, AgentEvent::Status { .. }));
+    }
+
+    #[test]
+    fn the_largest_prompt_is_recorded_whole() {
+        let content = "\"\n".repeat(protocol::limits::MAX_PROMPT_BYTES / 2);
+        let event = AgentEvent::Message { role: MessageRole::User, content };
+        assert_eq!(shrunk(event.clone(), event_cap(&event)).0, event);
     }
 
     #[test]
     fn an_event_that_fits_is_left_alone() {
-        assert_eq!(shrunk(result("short".into()), EVENT_BYTES).0, result("short".into()));
+        assert_eq!(shrunk(result("short".into()), MAX_EVENT_BYTES).0, result("short".into()));
     }
 }

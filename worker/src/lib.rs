@@ -14,6 +14,7 @@ mod model;
 mod probe;
 mod prompts;
 mod report;
+mod resume;
 mod search;
 mod secret;
 mod session;

@@ -4,13 +4,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use agent::{BudgetKind, Model, ModelError};
-use protocol::{Completion, CompletionRequest, ErrorCode, RateLimitOrigin};
+use agent::{DeltaSink, LimitKind, Model, ModelError};
+use protocol::{CONTEXT_LENGTH, Completion, CompletionRequestRef, ErrorCode, RateLimitOrigin};
 
 use crate::client::{Call, CallError, OrchestratorClient, Refusal};
 
-/// The job does not tell its model's context; the least that today's models offer.
-const CONTEXT_TOKENS: u64 = 128_000;
 /// One try; the call's id makes the next one harmless.
 const MODEL_CALL_TIMEOUT_SECONDS: u64 = 900;
 
@@ -18,18 +16,21 @@ const MODEL_CALL_TIMEOUT_SECONDS: u64 = 900;
 pub(crate) struct GatewayModel {
     /// The way there.
     pub(crate) client: Arc<OrchestratorClient>,
+    /// The model's context window, as the job says.
+    pub(crate) context_tokens: u64,
 }
 
 impl Model for GatewayModel {
-    async fn complete(&self, request: CompletionRequest) -> Result<Completion, ModelError> {
+    /// The gateway answers with the whole completion, so there are no deltas.
+    async fn complete(&self, request: &CompletionRequestRef<'_>, _: &DeltaSink) -> Result<Completion, ModelError> {
         let endpoint = if request.tools.is_empty() { "complete" } else { "complete_with_tools" };
-        let call = Call::post(&["llm", endpoint], &request).map_err(model_error)?;
+        let call = Call::post(&["llm", endpoint], request).map_err(model_error)?;
         let call = call.timeout(Duration::from_secs(MODEL_CALL_TIMEOUT_SECONDS));
         self.client.ask(call).await.map_err(model_error)
     }
 
     fn context_tokens(&self) -> u64 {
-        CONTEXT_TOKENS
+        self.context_tokens
     }
 }
 
@@ -44,13 +45,14 @@ fn model_error(error: CallError) -> ModelError {
 fn refused(refusal: Refusal) -> ModelError {
     let Refusal { status, code, reason, detail: message, retry_after } = refusal;
     match (status, code) {
-        (_, Some(ErrorCode::IterationLimit)) => ModelError::Budget { which: BudgetKind::Iterations, message },
-        (_, Some(ErrorCode::TokenBudget)) => ModelError::Budget { which: BudgetKind::Tokens, message },
-        (_, Some(ErrorCode::CostBudget)) => ModelError::Budget { which: BudgetKind::Cost, message },
+        (_, Some(ErrorCode::IterationLimit)) => ModelError::Limit { which: LimitKind::Iterations, message },
+        (_, Some(ErrorCode::TokenBudget)) => ModelError::Limit { which: LimitKind::Tokens, message },
+        (_, Some(ErrorCode::CostBudget)) => ModelError::Limit { which: LimitKind::Cost, message },
         (429, _) => {
             let origin = RateLimitOrigin::of_reason(reason.as_deref());
             ModelError::RateLimited { origin, retry_after, message }
         }
+        _ if reason.as_deref() == Some(CONTEXT_LENGTH) => ModelError::ContextLength { message },
         _ => ModelError::Failed { message },
     }
 }
@@ -62,9 +64,9 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case(403, Some(ErrorCode::IterationLimit), None, ModelError::Budget { which: BudgetKind::Iterations, message: "m".into() })]
-    #[case(403, Some(ErrorCode::TokenBudget), None, ModelError::Budget { which: BudgetKind::Tokens, message: "m".into() })]
-    #[case(403, Some(ErrorCode::CostBudget), None, ModelError::Budget { which: BudgetKind::Cost, message: "m".into() })]
+    #[case(403, Some(ErrorCode::IterationLimit), None, ModelError::Limit { which: LimitKind::Iterations, message: "m".into() })]
+    #[case(403, Some(ErrorCode::TokenBudget), None, ModelError::Limit { which: LimitKind::Tokens, message: "m".into() })]
+    #[case(403, Some(ErrorCode::CostBudget), None, ModelError::Limit { which: LimitKind::Cost, message: "m".into() })]
     #[case(429, Some(ErrorCode::RateLimited), Some(7), ModelError::RateLimited { origin: RateLimitOrigin::Local, retry_after: Some(Duration::from_secs(7)), message: "m".into() })]
     #[case(429, None, None, ModelError::RateLimited { origin: RateLimitOrigin::Local, retry_after: None, message: "m".into() })]
     #[case(502, Some(ErrorCode::LlmError), None, ModelError::Failed { message: "m".into() })]
@@ -78,6 +80,13 @@ mod tests {
         let refusal =
             Refusal { status, code, reason: None, detail: "m".into(), retry_after: wait.map(Duration::from_secs) };
         assert_eq!(refused(refusal), expected);
+    }
+
+    #[test]
+    fn a_request_that_exceeds_the_context_is_told_apart() {
+        let (code, reason) = (Some(ErrorCode::LlmError), Some(CONTEXT_LENGTH.to_owned()));
+        let refusal = Refusal { status: 502, code, reason, detail: "m".into(), retry_after: None };
+        assert_eq!(refused(refusal), ModelError::ContextLength { message: "m".into() });
     }
 
     #[rstest]

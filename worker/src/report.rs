@@ -3,14 +3,13 @@
 //! Pure: owns what an outcome is called and what is said with it. Never sends it.
 
 use agent::{LimitKind, LoopOutcome};
-use protocol::{CompleteReport, JobReason, PartialResult, ReportedOutcome};
+use protocol::{CompleteReport, JobReason, PartialResult, ReportedOutcome, limits::MAX_REPORT_BYTES};
 
 use crate::{journal::cut_to_fit, stop::StopCause};
 
-/// The worker API takes bodies of 1 MiB.
-const REPORT_BYTES: usize = 960 * 1024;
 const IMPERSONATED: &str =
     "another process in the container sent events in the worker's name; the record of this job cannot be relied on";
+const EVENTS_REFUSED: &str = "the orchestrator refuses the events of this job, so its work cannot be recorded";
 
 /// A failure that is not a loop's outcome.
 pub(crate) fn failed(reason: JobReason, message: &str) -> CompleteReport {
@@ -32,10 +31,10 @@ pub(crate) fn stopped_early() -> CompleteReport {
 /// The report with its texts cut until one body holds it: a result that is refused for its size is lost whole.
 pub(crate) fn fitted(report: CompleteReport) -> CompleteReport {
     let Ok(mut value) = serde_json::to_value(&report) else { return report };
-    if value.to_string().len() <= REPORT_BYTES {
+    if value.to_string().len() <= MAX_REPORT_BYTES {
         return report;
     }
-    cut_to_fit(&mut value, REPORT_BYTES);
+    cut_to_fit(&mut value, MAX_REPORT_BYTES);
     serde_json::from_value(value).unwrap_or(report)
 }
 
@@ -68,11 +67,16 @@ pub(crate) fn report(outcome: LoopOutcome, cause: Option<StopCause>, partial: Pa
         LoopOutcome::Stopped if cause == Some(StopCause::Impersonated) => {
             (ReportedOutcome::Failed, Some(JobReason::Internal), IMPERSONATED.to_owned(), String::new())
         }
+        LoopOutcome::Stopped if cause == Some(StopCause::EventsRefused) => {
+            (ReportedOutcome::Failed, Some(JobReason::Internal), EVENTS_REFUSED.to_owned(), String::new())
+        }
         LoopOutcome::Stopped => (ReportedOutcome::Stopped, None, "the work was stopped".to_owned(), String::new()),
         LoopOutcome::Limit { which, text } => {
             (ReportedOutcome::Limit, Some(which.reason()), limit_message(which).to_owned(), text)
         }
-        LoopOutcome::Failed { reason, message } => (ReportedOutcome::Failed, Some(reason), message, String::new()),
+        LoopOutcome::Failed { reason, message } => {
+            (ReportedOutcome::Failed, Some(reason.into()), message, String::new())
+        }
     };
     let mut partial = partial;
     if !text.is_empty() {
@@ -93,6 +97,7 @@ const fn limit_message(which: LimitKind) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use agent::FailureReason;
     use rstest::rstest;
 
     use super::*;
@@ -103,9 +108,9 @@ mod tests {
     fn a_report_that_is_too_large_is_cut_and_not_lost(#[case] outcome: LoopOutcome) {
         let whole = report(outcome, None, PartialResult::default());
         let cut = fitted(whole.clone());
-        assert!(serde_json::to_vec(&cut).unwrap().len() <= REPORT_BYTES);
+        assert!(serde_json::to_vec(&cut).unwrap().len() <= MAX_REPORT_BYTES);
         assert_eq!((cut.outcome, cut.reason), (whole.outcome, whole.reason));
-        assert!(cut.text.ends_with("bytes dropped]") && cut.text.len() > REPORT_BYTES / 8);
+        assert!(cut.text.contains("bytes left out") && cut.text.len() > MAX_REPORT_BYTES / 8);
     }
 
     #[rstest]
@@ -124,7 +129,7 @@ mod tests {
     )]
     #[case::iterations(LoopOutcome::Limit { which: LimitKind::Iterations, text: "so far".into() }, None, ReportedOutcome::Limit, Some(JobReason::IterationLimit))]
     #[case::cost(LoopOutcome::Limit { which: LimitKind::Cost, text: "so far".into() }, None, ReportedOutcome::Limit, Some(JobReason::CostBudget))]
-    #[case::failed(LoopOutcome::Failed { reason: JobReason::LlmError, message: "m".into() }, None, ReportedOutcome::Failed, Some(JobReason::LlmError))]
+    #[case::failed(LoopOutcome::Failed { reason: FailureReason::LlmError, message: "m".into() }, None, ReportedOutcome::Failed, Some(JobReason::LlmError))]
     fn what_did_not_complete_is_told_with_its_reason_and_what_there_is(
         #[case] outcome: LoopOutcome,
         #[case] cause: Option<StopCause>,

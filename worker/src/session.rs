@@ -3,16 +3,12 @@
 //! Owns the order of things, every part's life, and what an outcome is to the orchestrator. Everything runs as parts of
 //! one future: nothing outlives it, and the first part that hears the attempt is over stops the rest.
 
-use std::{
-    convert::Infallible,
-    io,
-    ops::ControlFlow,
-    sync::{Arc, atomic::AtomicU32},
-    time::Duration,
-};
+use std::{convert::Infallible, io, ops::ControlFlow, sync::Arc, time::Duration};
 
-use agent::{Agent, Conversation, DEFAULT_OUTAGE_PATIENCE, LoopOutcome, Settings, ToolExecutor, ToolRegistry};
-use protocol::{CompleteReply, CompleteReport, ErrorCode, JobAssignment, JobMode, JobReason, Message, ReportedOutcome};
+use agent::{
+    Agent, DEFAULT_OUTAGE_PATIENCE, DeltaSink, Inbox, LoopOutcome, Settings, Signals, ToolExecutor, ToolRegistry,
+};
+use protocol::{CompleteReply, CompleteReport, ErrorCode, JobAssignment, JobMode, JobReason, ReportedOutcome};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
@@ -22,8 +18,9 @@ use crate::{
     heartbeat::Heartbeat,
     journal::{EventQueue, journal},
     model::GatewayModel,
-    prompts::{Inbox, PromptFeed, SessionSignals},
+    prompts::PromptFeed,
     report::{failed, fitted, impersonated, report, stopped_early},
+    resume::start,
     secret::{SessionSecret, token},
     stop::{StopCause, StopSwitch},
     supervisor::Processes,
@@ -155,12 +152,12 @@ impl Session<'_> {
         // Before the first command, which could take the socket's connections.
         self.client.open_connections().await;
         tracing::info!(job.id = %job.job_id, attempt = job.attempt, "the session begins");
-        let iteration = Arc::new(AtomicU32::new(0));
+        let signals = Signals { stop: self.stop.token().clone(), ..Signals::default() };
         let (queue, mut pump) = journal(Arc::clone(&self.client));
-        let heartbeat =
-            Heartbeat { client: Arc::clone(&self.client), iteration: Arc::clone(&iteration), period: lease / 3 };
+        let iteration = signals.iteration.subscribe();
+        let heartbeat = Heartbeat { client: Arc::clone(&self.client), iteration, period: lease / 3 };
         let worked = tokio::select! {
-            worked = self.work(&job, queue, iteration) => worked,
+            worked = self.work(&job, queue, &signals) => worked,
             never = pump.run() => match never {},
             never = heartbeat.run() => match never {},
         };
@@ -174,39 +171,28 @@ impl Session<'_> {
         match self.stop.cause() {
             Some(StopCause::AttemptOver) => SessionEnd::AttemptOver,
             Some(StopCause::OrchestratorLost) => SessionEnd::OrchestratorLost,
-            Some(StopCause::Asked | StopCause::Impersonated | StopCause::PidsExhausted) | None => SessionEnd::Reported,
+            Some(StopCause::Asked | StopCause::Impersonated | StopCause::EventsRefused | StopCause::PidsExhausted)
+            | None => SessionEnd::Reported,
         }
     }
 
-    async fn work(
-        &self,
-        job: &JobAssignment,
-        queue: EventQueue,
-        iteration: Arc<AtomicU32>,
-    ) -> Result<(), SessionError> {
+    async fn work(&self, job: &JobAssignment, queue: EventQueue, signals: &Signals) -> Result<(), SessionError> {
         if job.mode == JobMode::Command {
             let report = failed(JobReason::Internal, "this worker cannot run third-party command lines yet");
             return self.deliver(&report, Some(&queue)).await.map(|_| ());
         }
         let tools = self.tools(job, &queue);
-        let model = GatewayModel { client: Arc::clone(&self.client) };
-        let inbox = Arc::new(Inbox::default());
-        let signals = SessionSignals { stop: self.stop.clone(), inbox: Arc::clone(&inbox), iteration };
-        let mut feed = PromptFeed::new(Arc::clone(&self.client), Arc::clone(&inbox));
-        let settings = settings(job);
-        let agent = Agent { model: &model, tools: &tools, journal: &queue, signals: &signals, settings: &settings };
+        let model = GatewayModel { client: Arc::clone(&self.client), context_tokens: job.context_tokens };
+        let inbox = &signals.inbox;
+        let mut feed = PromptFeed::new(Arc::clone(&self.client), Arc::clone(inbox));
+        let (settings, deltas) = (settings(job), DeltaSink::discard());
+        let agent =
+            Agent { model: &model, tools: &tools, journal: &queue, signals, settings: &settings, deltas: &deltas };
         let system = system_prompt(job, &self.workspace.root().display().to_string());
-        let mut conversation = match &job.transcript {
-            // Instructions are not among what is recorded: they are this worker's own.
-            Some(said) if !said.is_empty() => {
-                let system = Message::System { content: system };
-                Conversation::resume([system].into_iter().chain(said.iter().cloned()).collect())
-            }
-            _ => Conversation::new(system, &job.prompt),
-        };
+        let (mut transcript, mut run) = start(job, system);
         loop {
             let outcome = tokio::select! {
-                outcome = agent.run(&mut conversation) => outcome,
+                outcome = agent.run(&mut transcript, &mut run) => outcome,
                 never = feed.follow() => match never {},
                 () = self.stop_deadline() => LoopOutcome::Stopped,
             };
@@ -221,8 +207,8 @@ impl Session<'_> {
                 // It came in the moment between the loop's last look and its end.
                 continue;
             }
-            let report = report(outcome, self.stop.cause(), conversation.partial());
-            if self.deliver_all(&report, &queue, &mut feed, &inbox).await?.is_break() {
+            let report = report(outcome, self.stop.cause(), run.partial());
+            if self.deliver_all(&report, &queue, &mut feed, inbox).await?.is_break() {
                 return Ok(());
             }
         }

@@ -17,6 +17,8 @@ pub(crate) enum StopCause {
     OrchestratorLost,
     /// Another process sends events in this worker's name: report `failed`.
     Impersonated,
+    /// The orchestrator refuses the events of this worker: report `failed`.
+    EventsRefused,
     /// No process can be started any more: report `pids_limit`.
     PidsExhausted,
 }

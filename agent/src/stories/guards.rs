@@ -1,13 +1,13 @@
 //! What keeps a loop from running in circles: nudges, duplicates, cut-off and empty replies.
 
-use protocol::{FinishReason, JobReason, ToolChoice};
+use protocol::{FinishReason, ToolChoice};
 use rstest::rstest;
 use serde_json::json;
 
 use super::world::{Turn, World, call, completion, say, tool_call};
-use crate::LoopOutcome;
+use crate::{FailureReason, LoopOutcome};
 
-fn reason(outcome: LoopOutcome) -> JobReason {
+fn reason(outcome: LoopOutcome) -> FailureReason {
     match outcome {
         LoopOutcome::Failed { reason, .. } => reason,
         other => panic!("not a failure: {other:?}"),
@@ -29,14 +29,14 @@ async fn an_announced_action_is_nudged_twice_and_then_taken_as_said() {
 #[tokio::test(start_paused = true)]
 async fn an_endless_failing_call_is_warned_then_text_only_then_failed() {
     let mut world = World::new((0..9).map(|_| call("fail", json!({"again": true}))));
-    assert_eq!(reason(world.run().await), JobReason::DuplicateCalls);
+    assert_eq!(reason(world.run().await), FailureReason::DuplicateCalls);
     let asked = world.asked();
     assert_eq!(asked.len(), 6);
     let choices: Vec<ToolChoice> = asked.iter().map(|request| request.tool_choice).collect();
     assert_eq!(choices.iter().position(|choice| *choice == ToolChoice::None), Some(5));
     let notes: Vec<String> = world.told().into_iter().filter(|line| line.starts_with("system:")).collect();
     assert!(notes.len() == 2 && notes[0].contains("3 times") && notes[1].contains("5 times"), "{notes:?}");
-    assert_eq!(world.conversation.partial().tool_calls, 5);
+    assert_eq!(world.run_state.partial().tool_calls, 5);
 }
 
 #[tokio::test(start_paused = true)]
@@ -58,7 +58,7 @@ async fn a_success_in_between_starts_the_count_over() {
 async fn calls_of_cut_off_replies_are_never_run_and_the_third_forces_text() {
     let mut world = World::new([cut_off(), cut_off(), cut_off(), say("Half of it.")]);
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "Half of it.".to_owned() });
-    assert_eq!(world.conversation.partial().tool_calls, 0);
+    assert_eq!(world.run_state.partial().tool_calls, 0);
     let offered: Vec<bool> = world.asked().iter().map(|request| !request.tools.is_empty()).collect();
     assert_eq!(offered, [true, true, true, false]);
 }
@@ -78,7 +78,7 @@ async fn a_whole_reply_in_between_starts_that_count_over() {
 #[tokio::test(start_paused = true)]
 async fn empty_replies_are_nudged_then_text_only_then_failed(#[case] nothing: &str) {
     let mut world = World::new((0..5).map(|_| say(nothing)));
-    assert_eq!(reason(world.run().await), JobReason::EmptyReply);
+    assert_eq!(reason(world.run().await), FailureReason::EmptyReply);
     let choices: Vec<ToolChoice> = world.asked().iter().map(|request| request.tool_choice).collect();
     assert_eq!(choices, [ToolChoice::Auto, ToolChoice::Auto, ToolChoice::None]);
 }
@@ -87,5 +87,5 @@ async fn empty_replies_are_nudged_then_text_only_then_failed(#[case] nothing: &s
 async fn an_empty_reply_is_no_result_and_leaves_no_trace_in_the_transcript() {
     let mut world = World::new([say(""), say("Done.")]);
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
-    assert_eq!(world.transcript().iter().filter(|line| line.starts_with("assistant")).count(), 1);
+    assert_eq!(world.spoken().iter().filter(|line| line.starts_with("assistant")).count(), 1);
 }

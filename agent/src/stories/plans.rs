@@ -1,7 +1,5 @@
 //! Planning and compaction: the loop's own use of the model.
 
-use std::sync::Arc;
-
 use protocol::{FinishReason, PromptMode, TokenUsage, ToolChoice};
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -37,9 +35,9 @@ async fn a_plan_is_made_run_and_assessed() {
     ];
     assert_eq!(world.told(), expected);
     let asked = world.asked();
-    assert_eq!((asked.len(), asked[0].temperature, asked[0].tools.len()), (2, Some(0.3), 0));
+    assert_eq!((asked.len(), asked[0].temperature, asked[0].tools.len()), (2, None, 0));
     assert!(spoken(asked[0].messages.last().unwrap()).contains("- echo: the echo of the story"));
-    assert!(!world.transcript().iter().any(|line| line.contains("Plan the task") || line.contains("\"done\"")));
+    assert!(!world.spoken().iter().any(|line| line.contains("Plan the task") || line.contains("\"done\"")));
 }
 
 #[rstest]
@@ -50,7 +48,7 @@ async fn what_remains_is_worked_on_directly(#[case] assessment: &str, #[case] me
     let mut world = planning(vec![plan(&["echo"]), say(assessment), say("Now it is done.")]);
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "Now it is done.".to_owned() });
     let tail = ["assistant: because [\"echo\"]", "tool echo: nothing", message, "assistant: Now it is done."];
-    assert_eq!(world.transcript()[1..], tail);
+    assert_eq!(world.spoken()[1..], tail);
     assert_eq!(world.asked()[2].tool_choice, ToolChoice::Auto);
 }
 
@@ -68,14 +66,14 @@ async fn a_bad_plan_falls_back_to_direct_work(#[case] plan: &str) {
 #[tokio::test(start_paused = true)]
 async fn a_prompt_abandons_the_plan() {
     let mut world = planning(vec![plan(&["knock", "echo", "echo"]), say("As you say.")]);
-    let signals = Arc::clone(&world.signals);
+    let signals = world.signals();
     world.tool("knock", move |_| {
         signals.send(PromptMode::Steer, "forget it");
         Box::pin(async { Ok(ToolOutput::success("open")) })
     });
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "As you say.".to_owned() });
-    assert_eq!(world.conversation.partial().tool_calls, 1);
-    assert_eq!(world.transcript().last_chunk::<2>().unwrap(), &["user: forget it", "assistant: As you say."]);
+    assert_eq!(world.run_state.partial().tool_calls, 1);
+    assert_eq!(world.spoken().last_chunk::<2>().unwrap(), &["user: forget it", "assistant: As you say."]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,11 +87,11 @@ async fn failing_steps_are_for_the_assessment_to_see() {
 async fn a_plan_keeps_to_the_limits() {
     let mut world = planning(vec![plan(&["echo", "echo", "echo"])]);
     world.settings.max_tool_calls = 2;
-    assert_eq!(world.run().await, LoopOutcome::Limit { which: LimitKind::ToolCalls, text: "because".to_owned() });
+    assert_eq!(world.run().await, LoopOutcome::Limit { which: LimitKind::ToolCalls, text: String::new() });
 
     let mut world = planning(vec![plan(&["echo"]), say(r#"{"done": false}"#), say("never asked")]);
     world.settings.max_iterations = 2;
-    assert_eq!(world.run().await, LoopOutcome::Limit { which: LimitKind::Iterations, text: "because".to_owned() });
+    assert_eq!(world.run().await, LoopOutcome::Limit { which: LimitKind::Iterations, text: String::new() });
 }
 
 /// A reply that fills the context to so many tokens.
@@ -109,8 +107,8 @@ async fn at_eighty_percent_older_turns_are_summarised() {
     let script = vec![
         filling(10_000, &long),
         filling(20_000, &long),
-        filling(79_000, "short one"),
-        filling(80_000, "short two"),
+        filling(76_000, "short one"),
+        filling(77_000, "short two"),
         say("There was talk."),
         say("Done."),
     ];
@@ -119,7 +117,7 @@ async fn at_eighty_percent_older_turns_are_summarised() {
     let asked = world.asked();
     assert_eq!(asked.len(), 6);
     assert!(asked[4].tools.is_empty() && asked[4].messages.len() == 2, "the fifth call is the summary");
-    let transcript = world.transcript();
+    let transcript = world.spoken();
     assert_eq!(transcript[0], "user: Do the task.");
     assert!(transcript[1].contains("There was talk."), "{}", transcript[1]);
     assert!(transcript.iter().any(|line| line.contains("short one")));
@@ -131,7 +129,7 @@ async fn at_eighty_percent_older_turns_are_summarised() {
 async fn below_that_nothing_is_summarised() {
     let long = "words ".repeat(4_000);
     let mut world =
-        World::new(vec![filling(10_000, &long), filling(20_000, &long), filling(79_000, "x"), say("Done.")]);
+        World::new(vec![filling(10_000, &long), filling(20_000, &long), filling(76_000, "x"), say("Done.")]);
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
 }
 
@@ -141,5 +139,5 @@ async fn without_usage_the_size_is_estimated() {
     let mut world = World::new(vec![filling(0, &long), filling(0, &long), say("There was talk."), say("Done.")]);
     world.model.context_tokens = 15_000;
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
-    assert!(world.transcript()[1].contains("There was talk."));
+    assert!(world.spoken()[1].contains("There was talk."));
 }

@@ -1,12 +1,12 @@
 //! Prompts and stops that reach a loop while it works.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use protocol::PromptMode::{Queue, Steer};
 use serde_json::json;
 
 use super::world::{Turn, World, call, say, spoken};
-use crate::{LimitKind, LoopOutcome, Signals as _, ToolOutput};
+use crate::{LimitKind, LoopOutcome, ToolOutput};
 
 fn completed(text: &str) -> LoopOutcome {
     LoopOutcome::Completed { text: text.to_owned() }
@@ -15,7 +15,7 @@ fn completed(text: &str) -> LoopOutcome {
 /// A world whose tool `knock` lets the prompts arrive while it runs.
 fn with_knock(script: Vec<Turn>, prompts: &'static [(protocol::PromptMode, &'static str)]) -> World {
     let mut world = World::new(script);
-    let signals = Arc::clone(&world.signals);
+    let signals = world.signals();
     world.tool("knock", move |_| {
         for (mode, content) in prompts {
             signals.send(*mode, content);
@@ -43,7 +43,7 @@ async fn steer_is_seen_before_the_next_call_and_queued_when_the_work_would_end()
         "user: last",
         "assistant: the end",
     ];
-    assert_eq!(world.transcript(), expected);
+    assert_eq!(world.spoken(), expected);
     assert_eq!(world.asked()[1].messages.iter().skip(4).map(spoken).collect::<Vec<_>>(), ["user: one", "user: two"]);
     let users = world.told().into_iter().filter(|line| line.starts_with("user")).count();
     assert_eq!(users, 5, "each prompt is told once, the first one too");
@@ -53,9 +53,9 @@ async fn steer_is_seen_before_the_next_call_and_queued_when_the_work_would_end()
 async fn run_again_it_goes_on_with_what_came_since() {
     let mut world = World::new([say("Done."), say("Done too.")]);
     assert_eq!(world.run().await, completed("Done."));
-    world.signals.send(Steer, "and this");
+    world.signals().send(Steer, "and this");
     assert_eq!(world.run().await, completed("Done too."));
-    assert_eq!(world.conversation.iterations(), 2);
+    assert_eq!(world.run_state.iterations(), 2);
     // With nothing left to do the outcome is the same, and nobody is asked.
     assert_eq!(world.run().await, completed("Done too."));
     assert_eq!(world.asked().len(), 2);
@@ -66,7 +66,7 @@ async fn run_again_it_goes_on_with_what_came_since() {
 async fn a_queued_prompt_is_found_on_the_second_run_too() {
     let mut world = World::new([say("Done."), say("Done too.")]);
     world.run().await;
-    world.signals.send(Queue, "and this");
+    world.signals().send(Queue, "and this");
     assert_eq!(world.run().await, completed("Done too."));
 }
 
@@ -76,7 +76,7 @@ async fn run_again_after_its_limit_it_has_no_other_end() {
     world.settings.max_iterations = 1;
     let limit = LoopOutcome::Limit { which: LimitKind::Iterations, text: "So far.".to_owned() };
     assert_eq!(world.run().await, limit);
-    world.signals.send(Steer, "more");
+    world.signals().send(Steer, "more");
     assert_eq!(world.run().await, limit);
     assert_eq!(world.asked().len(), 1);
 }
@@ -84,10 +84,10 @@ async fn run_again_after_its_limit_it_has_no_other_end() {
 #[tokio::test(start_paused = true)]
 async fn a_stop_drops_the_model_call() {
     let mut world = World::new([Turn::Hang]);
-    let signals = Arc::clone(&world.signals);
+    let signals = world.signals();
     let (outcome, ()) = tokio::join!(world.run(), async {
         tokio::time::sleep(Duration::from_secs(5)).await;
-        signals.stop().cancel();
+        signals.stop.cancel();
     });
     assert_eq!(outcome, LoopOutcome::Stopped);
 }
@@ -95,11 +95,11 @@ async fn a_stop_drops_the_model_call() {
 #[tokio::test(start_paused = true)]
 async fn a_stop_drops_the_tool_calls() {
     let mut world = World::new([call("slow", json!({"seconds": 30}))]);
-    let signals = Arc::clone(&world.signals);
+    let signals = world.signals();
     let begun = tokio::time::Instant::now();
     let (outcome, ()) = tokio::join!(world.run(), async {
         tokio::time::sleep(Duration::from_secs(5)).await;
-        signals.stop().cancel();
+        signals.stop.cancel();
     });
     assert_eq!(outcome, LoopOutcome::Stopped);
     assert!(begun.elapsed() < Duration::from_secs(7), "took {:?}", begun.elapsed());
@@ -109,7 +109,7 @@ async fn a_stop_drops_the_tool_calls() {
 #[tokio::test(start_paused = true)]
 async fn a_stop_before_the_start_asks_nobody() {
     let mut world = World::new([say("Hello.")]);
-    world.signals.stop().cancel();
+    world.signals.stop.cancel();
     assert_eq!(world.run().await, LoopOutcome::Stopped);
     assert!(world.asked().is_empty());
 }

@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-use protocol::{FinishReason, JobReason, Message, ToolChoice};
+use protocol::{FinishReason, Message, ToolChoice};
 use rstest::rstest;
 use serde_json::json;
 
 use super::world::{Turn, World, call, calls, completion, say, tool_call};
-use crate::{BudgetKind, Conversation, LimitKind, LoopOutcome, ModelError};
+use crate::{Delta, DeltaSink, FailureReason, LimitKind, LoopOutcome, ModelError, OpenCalls, Run, Transcript};
 
 fn completed(text: &str) -> LoopOutcome {
     LoopOutcome::Completed { text: text.to_owned() }
@@ -19,7 +19,7 @@ async fn a_trivial_task_takes_one_model_call() {
     assert_eq!(world.run().await, completed("Hello."));
     assert_eq!(world.asked().len(), 1);
     assert_eq!(world.told(), ["user: do the task.", "assistant: hello."]);
-    assert_eq!(world.asked()[0].temperature, Some(0.7));
+    assert_eq!(world.asked()[0].temperature, None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -33,8 +33,8 @@ async fn a_call_is_run_and_its_result_read() {
         "assistant: it said hi.",
     ];
     assert_eq!(world.told(), expected);
-    assert_eq!(world.transcript()[1..3], [r#"assistant:  ["echo"]"#, "tool echo: hi"]);
-    let partial = world.conversation.partial();
+    assert_eq!(world.spoken()[1..3], [r#"assistant:  ["echo"]"#, "tool echo: hi"]);
+    let partial = world.run_state.partial();
     assert_eq!((partial.iterations, partial.tool_calls, partial.usage.input_tokens), (2, 1, 20));
     assert_eq!((partial.text.as_str(), partial.last_actions), ("It said hi.", vec!["echo: ok".to_owned()]));
 }
@@ -45,13 +45,13 @@ async fn failures_and_unknown_tools_are_results_to_read() {
         [call("fail", json!({})), call("n\u{43e}pe", json!({})), call("routine_create", json!({})), say("I see.")];
     let mut world = World::new(script);
     assert_eq!(world.run().await, completed("I see."));
-    let results: Vec<String> = world.transcript().into_iter().filter(|line| line.starts_with("tool")).collect();
+    let results: Vec<String> = world.spoken().into_iter().filter(|line| line.starts_with("tool")).collect();
     assert_eq!(results[0], "tool fail: error (external): it is down");
     assert!(results[1].contains("error (not_found)"), "{results:?}");
     assert!(results[2].contains("error (autonomous_unavailable)"), "{results:?}");
     let actions =
         ["fail: error external", "n\u{43e}pe: error not_found", "routine_create: error autonomous_unavailable"];
-    assert_eq!(world.conversation.partial().last_actions, actions);
+    assert_eq!(world.run_state.partial().last_actions, actions);
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,7 +61,7 @@ async fn calls_of_one_reply_run_beside_each_other_and_answer_in_order() {
     let begun = tokio::time::Instant::now();
     world.run().await;
     assert_eq!(begun.elapsed().as_secs(), 9);
-    let results: Vec<String> = world.transcript().into_iter().filter(|line| line.starts_with("tool")).collect();
+    let results: Vec<String> = world.spoken().into_iter().filter(|line| line.starts_with("tool")).collect();
     assert_eq!(results, ["tool slow: after 9 s", "tool slow: after 1 s", "tool slow: after 5 s"]);
 }
 
@@ -90,7 +90,7 @@ async fn call_ids_are_made_unique() {
     assert_eq!(world.run().await, completed("ok"));
     // That they are unique and answered is checked after every story; the good ones are kept.
     let ids: Vec<&str> = world
-        .conversation
+        .transcript
         .messages()
         .iter()
         .filter_map(|message| match message {
@@ -119,7 +119,7 @@ async fn calls_written_as_text_are_run() {
 
 #[rstest]
 #[case::text("All I have.", "All I have.")]
-#[case::nothing("", "Step one.")]
+#[case::nothing("", "")]
 #[tokio::test(start_paused = true)]
 async fn the_last_call_is_text_only_and_ends_by_the_limit(#[case] last: &str, #[case] text: &str) {
     let first = completion("Step one.", vec![tool_call("", "echo", json!({}))], FinishReason::ToolCalls);
@@ -132,7 +132,7 @@ async fn the_last_call_is_text_only_and_ends_by_the_limit(#[case] last: &str, #[
     // The transcript has calls by now, so the definitions are still there.
     assert!(!asked[1].tools.is_empty());
     assert_eq!(world.told().last().unwrap(), "limit max_iterations 2");
-    assert_eq!(world.conversation.partial().tool_calls, 1);
+    assert_eq!(world.run_state.partial().tool_calls, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,7 +144,7 @@ async fn without_tools_nothing_is_offered_and_nothing_nudged() {
 
     let mut world = World::new([say(""), say("too late")]);
     world.settings.use_tools = false;
-    assert!(matches!(world.run().await, LoopOutcome::Failed { reason: JobReason::EmptyReply, .. }));
+    assert!(matches!(world.run().await, LoopOutcome::Failed { reason: FailureReason::EmptyReply, .. }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,7 +153,7 @@ async fn calls_beyond_the_limit_are_not_run() {
     let mut world = World::new([calls(two.clone()), calls(two)]);
     world.settings.max_tool_calls = 3;
     assert_eq!(world.run().await, LoopOutcome::Limit { which: LimitKind::ToolCalls, text: String::new() });
-    assert_eq!(world.conversation.partial().tool_calls, 3);
+    assert_eq!(world.run_state.partial().tool_calls, 3);
     assert_eq!(world.told().last().unwrap(), "limit max_tool_calls 3");
 }
 
@@ -165,11 +165,11 @@ async fn exactly_as_many_calls_as_allowed_are_fine() {
 }
 
 #[rstest]
-#[case(BudgetKind::Tokens, LimitKind::Tokens, "limit max_tokens \"spent\"")]
-#[case(BudgetKind::Cost, LimitKind::Cost, "limit max_cost_usd \"spent\"")]
+#[case(LimitKind::Tokens, LimitKind::Tokens, "limit max_tokens \"spent\"")]
+#[case(LimitKind::Cost, LimitKind::Cost, "limit max_cost_usd \"spent\"")]
 #[tokio::test(start_paused = true)]
-async fn a_spent_budget_is_a_limit(#[case] spent: BudgetKind, #[case] which: LimitKind, #[case] told: &str) {
-    let spent = ModelError::Budget { which: spent, message: "spent".to_owned() };
+async fn a_spent_budget_is_a_limit(#[case] spent: LimitKind, #[case] which: LimitKind, #[case] told: &str) {
+    let spent = ModelError::Limit { which: spent, message: "spent".to_owned() };
     let mut world = World::new([Turn::Error(spent)]);
     assert_eq!(world.run().await, LoopOutcome::Limit { which, text: String::new() });
     assert_eq!(world.told().last().unwrap(), told);
@@ -190,10 +190,50 @@ async fn a_resumed_conversation_goes_on_where_it_was() {
         reasoning: None,
     };
     let result = Message::Tool { tool_call_id: "a".to_owned(), name: "echo".to_owned(), content: "hi".to_owned() };
-    let begun = Conversation::new("system", "Do it.").messages().to_vec();
+    let begun = Transcript::new("system", "Do it.").messages().to_vec();
     let mut world = World::new([calls(vec![tool_call("a", "echo", json!({}))]), say("Done.")]);
     world.settings.plan = true;
-    world.conversation = Conversation::resume([begun, vec![open, result]].concat());
+    world.transcript = Transcript::resume([begun, vec![open, result]].concat(), OpenCalls::Unknown);
+    world.run_state = Run::resume(&world.transcript);
     assert_eq!(world.run().await, completed("Done."));
-    assert!(world.transcript()[3].contains("not known") || world.transcript()[3].contains("was known"));
+    assert!(world.spoken()[3].contains("not known") || world.spoken()[3].contains("was known"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn deltas_of_the_conversations_calls_reach_their_reader() {
+    let mut world = World::new([call("echo", json!({})), say("Done.")]);
+    let (sink, mut reader) = DeltaSink::channel(16);
+    world.deltas = sink;
+    assert_eq!(world.run().await, completed("Done."));
+    world.deltas = DeltaSink::discard();
+    let mut deltas = Vec::new();
+    while let Some(delta) = reader.recv().await {
+        deltas.push(delta);
+    }
+    let start = |index: usize| Delta::Start { call_id: world.asked()[index].call_id.clone() };
+    let text = |text: &str| Delta::Text(text.to_owned());
+    assert_eq!(deltas, [start(0), text(""), start(1), text("Done.")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_survives_a_restart_goes_on_where_it_was() {
+    let mut world = World::new([say("Done."), say("Done too.")]);
+    assert_eq!(world.run().await, completed("Done."));
+    let stored = serde_json::to_string(&(&world.transcript, &world.run_state)).unwrap();
+    (world.transcript, world.run_state) = serde_json::from_str(&stored).unwrap();
+    world.signals().send(protocol::PromptMode::Steer, "and this");
+    assert_eq!(world.run().await, completed("Done too."));
+    assert_eq!(world.run_state.iterations(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resumed_run_without_a_call_left_ends_by_its_limit() {
+    let prompt = Transcript::new("system", "Do it.").messages().to_vec();
+    let reply = Message::Assistant { content: "So far.".to_owned(), tool_calls: Vec::new(), reasoning: None };
+    let mut world = World::new([say("never asked")]);
+    world.settings.max_iterations = 0;
+    world.transcript = Transcript::resume([prompt, vec![reply]].concat(), OpenCalls::Unknown);
+    world.run_state = Run::resume(&world.transcript);
+    let limit = LoopOutcome::Limit { which: LimitKind::Iterations, text: "So far.".to_owned() };
+    assert_eq!((world.run().await, world.asked().len()), (limit, 0));
 }

@@ -1,12 +1,12 @@
 //! Rate limits and broken models.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use protocol::{FinishReason, JobReason, PromptMode::Steer, RateLimitOrigin};
+use protocol::{FinishReason, PromptMode::Steer, RateLimitOrigin};
 use serde_json::json;
 
 use super::world::{Turn, World, call, completion, say, spoken, tool_call};
-use crate::{LoopOutcome, ModelError, Signals as _};
+use crate::{FailureReason, LoopOutcome, ModelError};
 
 fn refused(origin: RateLimitOrigin, seconds: Option<u64>) -> Turn {
     let retry_after = seconds.map(Duration::from_secs);
@@ -29,7 +29,7 @@ async fn retry_after_is_waited_and_the_same_call_made_again() {
     assert_eq!(begun.elapsed().as_secs(), 27);
     let asked = world.asked();
     assert!(asked[0].call_id == asked[1].call_id && asked[1].call_id == asked[2].call_id);
-    assert_eq!(world.conversation.iterations(), 1);
+    assert_eq!(world.run_state.iterations(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -45,7 +45,7 @@ async fn without_retry_after_the_waits_grow() {
 #[tokio::test(start_paused = true)]
 async fn ten_in_a_row_fail_and_nine_do_not() {
     let mut world = World::new((0..10).map(|_| limited(Some(1))).chain([say("Done.")]));
-    assert!(matches!(world.run().await, LoopOutcome::Failed { reason: JobReason::LlmError, .. }));
+    assert!(matches!(world.run().await, LoopOutcome::Failed { reason: FailureReason::LlmError, .. }));
     assert_eq!(world.asked().len(), 10);
 
     let mut world = World::new((0..9).map(|_| limited(Some(1))).chain([say("Done.")]));
@@ -60,7 +60,7 @@ async fn refusals_of_the_orchestrators_own_are_waited_out_however_many() {
     let begun = tokio::time::Instant::now();
     assert_eq!(world.run().await, completed("Done."));
     assert_eq!(begun.elapsed().as_secs(), 50 * 30);
-    assert_eq!(world.conversation.iterations(), 1);
+    assert_eq!(world.run_state.iterations(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -68,7 +68,7 @@ async fn a_model_without_an_answer_is_asked_until_the_patience_ends() {
     let mut world = World::new((0..100).map(|_| limited(None)));
     world.settings.outage_patience = Duration::from_secs(20);
     let begun = tokio::time::Instant::now();
-    let LoopOutcome::Failed { reason: JobReason::LlmError, message } = world.run().await else {
+    let LoopOutcome::Failed { reason: FailureReason::LlmError, message } = world.run().await else {
         panic!("it cannot complete")
     };
     assert_eq!((begun.elapsed().as_secs(), message.as_str()), (20, "no answer from the model for 20 s: slow down"));
@@ -95,7 +95,7 @@ async fn a_long_wait_is_told_again_and_again() {
 #[tokio::test(start_paused = true)]
 async fn a_prompt_that_arrives_during_the_wait_is_in_the_next_request() {
     let mut world = World::new([limited(Some(600)), say("Done.")]);
-    let signals = Arc::clone(&world.signals);
+    let signals = world.signals();
     let begun = tokio::time::Instant::now();
     let (outcome, ()) = tokio::join!(world.run(), async {
         tokio::time::sleep(Duration::from_secs(100)).await;
@@ -105,7 +105,7 @@ async fn a_prompt_that_arrives_during_the_wait_is_in_the_next_request() {
     let asked = world.asked();
     assert_ne!(asked[0].call_id, asked[1].call_id, "another question is another call");
     assert_eq!(asked[1].messages.last().map(spoken).as_deref(), Some("user: and this"));
-    assert_eq!(world.conversation.iterations(), 1);
+    assert_eq!(world.run_state.iterations(), 1);
     // It is told when it is heard, not when the wait is over.
     let told = world.told();
     let heard = told.iter().position(|line| line == "user: and this").unwrap();
@@ -118,7 +118,7 @@ async fn a_prompt_during_the_wait_lifts_what_was_held_against_the_model() {
     let failing = || call("fail", json!({}));
     let turns = (0..5).map(|_| failing()).chain([limited(Some(30)), say("Done.")]);
     let mut world = World::new(turns);
-    let signals = Arc::clone(&world.signals);
+    let signals = world.signals();
     let (outcome, ()) = tokio::join!(world.run(), async {
         tokio::time::sleep(Duration::from_secs(10)).await;
         signals.send(Steer, "try something else");
@@ -143,7 +143,7 @@ async fn a_prompt_that_arrives_during_a_compaction_is_in_the_next_request() {
         say("a summary"),
         say("Done."),
     ]);
-    let signals = Arc::clone(&world.signals);
+    let signals = world.signals();
     let (outcome, ()) = tokio::join!(world.run(), async {
         tokio::time::sleep(Duration::from_secs(10)).await;
         signals.send(Steer, "and this");
@@ -157,11 +157,11 @@ async fn a_prompt_that_arrives_during_a_compaction_is_in_the_next_request() {
 #[tokio::test(start_paused = true)]
 async fn a_stop_ends_the_wait() {
     let mut world = World::new([limited(Some(600)), say("too late")]);
-    let signals = Arc::clone(&world.signals);
+    let signals = world.signals();
     let begun = tokio::time::Instant::now();
     let (outcome, ()) = tokio::join!(world.run(), async {
         tokio::time::sleep(Duration::from_secs(3)).await;
-        signals.stop().cancel();
+        signals.stop.cancel();
     });
     assert_eq!((outcome, begun.elapsed().as_secs()), (LoopOutcome::Stopped, 3));
 }
@@ -169,7 +169,7 @@ async fn a_stop_ends_the_wait() {
 #[tokio::test(start_paused = true)]
 async fn what_nobody_can_help_fails_with_its_message() {
     let mut world = World::new([Turn::Error(ModelError::Failed { message: "no such model".to_owned() })]);
-    let failed = LoopOutcome::Failed { reason: JobReason::LlmError, message: "no such model".to_owned() };
+    let failed = LoopOutcome::Failed { reason: FailureReason::LlmError, message: "no such model".to_owned() };
     assert_eq!(world.run().await, failed);
 }
 

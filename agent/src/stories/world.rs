@@ -4,23 +4,23 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use futures_util::future::BoxFuture;
 use protocol::{
-    Completion, CompletionRequest, EventData, FinishReason, JobId, Message, PromptMode, TokenUsage, ToolCall,
-    ToolDefinition, ToolDomain, ToolErrorKind, UserId,
+    AgentEvent, Completion, CompletionRequest, CompletionRequestRef, FinishReason, JobId, Message, PromptMode,
+    TokenUsage, ToolCall, ToolDefinition, ToolDomain, ToolErrorKind, UserId,
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Agent, ApprovalContext, ApprovalRequirement, Conversation, Invocation, Journal, JournalClosed, LoopOutcome, Model,
-    ModelError, Prompt, Settings, Signals, Tool, ToolContext, ToolError, ToolExecutor, ToolOrigin, ToolOutput,
-    ToolRegistry, ToolSpec,
+    Agent, ApprovalContext, ApprovalRequirement, Delta, DeltaSink, Inbox, Invocation, Journal, JournalClosed,
+    LoopOutcome, Model, ModelError, Prompt, Run, Settings, Signals, Tool, ToolContext, ToolError, ToolExecutor,
+    ToolOrigin, ToolOutput, ToolRegistry, ToolSpec, Transcript,
 };
 
 /// What the model does when it is asked.
@@ -60,11 +60,14 @@ pub(super) struct Script {
 }
 
 impl Model for Script {
-    async fn complete(&self, request: CompletionRequest) -> Result<Completion, ModelError> {
-        self.asked.lock().unwrap().push(request);
+    async fn complete(&self, request: &CompletionRequestRef<'_>, deltas: &DeltaSink) -> Result<Completion, ModelError> {
+        self.asked.lock().unwrap().push(CompletionRequest::from(request));
         let turn = self.turns.lock().unwrap().pop_front();
         match turn {
-            Some(Turn::Answer(completion)) => Ok(completion),
+            Some(Turn::Answer(completion)) => {
+                deltas.send(Delta::Text(completion.content.clone())).await;
+                Ok(completion)
+            }
             Some(Turn::Error(error)) => Err(error),
             Some(Turn::Hang) => std::future::pending().await,
             None => Err(ModelError::Failed { message: "the script is over".to_owned() }),
@@ -78,13 +81,13 @@ impl Model for Script {
 
 #[derive(Default)]
 pub(super) struct Memory {
-    pub(super) events: Mutex<Vec<EventData>>,
+    pub(super) events: Mutex<Vec<AgentEvent>>,
     /// From this event on it is closed.
     pub(super) closes_at: Option<usize>,
 }
 
 impl Journal for Memory {
-    async fn record(&self, event: EventData) -> Result<(), JournalClosed> {
+    async fn record(&self, event: AgentEvent) -> Result<(), JournalClosed> {
         let mut events = self.events.lock().unwrap();
         if self.closes_at == Some(events.len()) {
             return Err(JournalClosed);
@@ -94,39 +97,16 @@ impl Journal for Memory {
     }
 }
 
-#[derive(Default)]
-pub(super) struct Mailbox {
-    stop: CancellationToken,
-    prompts: Mutex<VecDeque<Prompt>>,
-    iteration: AtomicU32,
+/// The other side of a loop's signals.
+#[derive(Clone)]
+pub(super) struct Remote {
+    pub(super) stop: CancellationToken,
+    inbox: Arc<Inbox>,
 }
 
-impl Mailbox {
+impl Remote {
     pub(super) fn send(&self, mode: PromptMode, content: &str) {
-        self.prompts.lock().unwrap().push_back(Prompt { content: content.to_owned(), mode });
-    }
-}
-
-impl Signals for Mailbox {
-    fn stop(&self) -> &CancellationToken {
-        &self.stop
-    }
-
-    fn take_steer(&self) -> Vec<Prompt> {
-        let mut prompts = self.prompts.lock().unwrap();
-        let (steer, queued) = prompts.drain(..).partition(|prompt| prompt.mode == PromptMode::Steer);
-        *prompts = queued;
-        Vec::from(steer)
-    }
-
-    async fn take_queued(&self) -> Option<Prompt> {
-        let mut prompts = self.prompts.lock().unwrap();
-        let steer = prompts.iter().position(|prompt| prompt.mode == PromptMode::Steer);
-        prompts.remove(steer.unwrap_or(0))
-    }
-
-    fn at_iteration(&self, iteration: u32) {
-        self.iteration.store(iteration, Ordering::SeqCst);
+        self.inbox.push(Prompt { content: content.to_owned(), mode }).unwrap();
     }
 }
 
@@ -168,12 +148,14 @@ impl Tool for Act {
 pub(super) struct World {
     pub(super) model: Script,
     pub(super) journal: Memory,
-    pub(super) signals: Arc<Mailbox>,
+    pub(super) signals: Signals,
+    pub(super) deltas: DeltaSink,
     pub(super) settings: Settings,
-    pub(super) conversation: Conversation,
+    pub(super) transcript: Transcript,
+    pub(super) run_state: Run,
     /// The most tool calls that were under way at once.
     pub(super) most_at_once: Arc<AtomicUsize>,
-    registry: ToolRegistry,
+    pub(super) registry: ToolRegistry,
 }
 
 impl World {
@@ -186,9 +168,11 @@ impl World {
                 context_tokens: 100_000,
             },
             journal: Memory::default(),
-            signals: Arc::default(),
+            signals: Signals::default(),
+            deltas: DeltaSink::discard(),
             settings: Settings::default(),
-            conversation: Conversation::new("You are an agent.", "Do the task."),
+            transcript: Transcript::new("You are an agent.", "Do the task."),
+            run_state: Run::new(),
             most_at_once: Arc::default(),
             registry: ToolRegistry::new(),
         };
@@ -200,6 +184,11 @@ impl World {
         world.waiting_tool("slow", true);
         world.waiting_tool("alone", false);
         world
+    }
+
+    /// The other side of the loop's signals.
+    pub(super) fn signals(&self) -> Remote {
+        Remote { stop: self.signals.stop.clone(), inbox: Arc::clone(&self.signals.inbox) }
     }
 
     pub(super) fn tool<F>(&mut self, name: &'static str, behaviour: F)
@@ -234,10 +223,11 @@ impl World {
             model: &self.model,
             tools: &tools,
             journal: &self.journal,
-            signals: self.signals.as_ref(),
+            signals: &self.signals,
             settings: &self.settings,
+            deltas: &self.deltas,
         };
-        let outcome = must_be_send(agent.run(&mut self.conversation)).await;
+        let outcome = must_be_send(agent.run(&mut self.transcript, &mut self.run_state)).await;
         self.transcript_is_sound();
         outcome
     }
@@ -246,14 +236,14 @@ impl World {
     fn transcript_is_sound(&self) {
         let mut open: Vec<String> = Vec::new();
         let mut seen: Vec<String> = Vec::new();
-        for message in self.conversation.messages() {
+        for message in self.transcript.messages() {
             match message {
                 Message::Tool { tool_call_id, .. } => {
                     assert_eq!(*tool_call_id, open.remove(0), "results in call order");
                 }
                 other => {
                     assert_eq!(open, Vec::<String>::new(), "a call without its result before {other:?}");
-                    open = crate::conversation::calls_of(other).iter().map(|call| call.id.clone()).collect();
+                    open = crate::transcript::calls_of(other).iter().map(|call| call.id.clone()).collect();
                     seen.extend(open.iter().cloned());
                 }
             }
@@ -274,8 +264,8 @@ impl World {
     }
 
     /// The messages after the system prompt, one line each.
-    pub(super) fn transcript(&self) -> Vec<String> {
-        self.conversation.messages()[1..].iter().map(spoken).collect()
+    pub(super) fn spoken(&self) -> Vec<String> {
+        self.transcript.messages()[1..].iter().map(spoken).collect()
     }
 }
 
@@ -295,15 +285,15 @@ fn must_be_send<F: Future + Send>(future: F) -> F {
     future
 }
 
-fn line(event: &EventData) -> String {
+fn line(event: &AgentEvent) -> String {
     match event {
-        EventData::Message { role, content } => format!("{role:?}: {content}").to_lowercase(),
-        EventData::Reasoning { content } => format!("reasoning: {content}"),
-        EventData::Plan { goal, steps, .. } => format!("plan: {goal} in {}", steps.len()),
-        EventData::ToolUse { tool, input, .. } => format!("use {tool} {input}"),
-        EventData::ToolResult { tool, success, output, .. } => format!("result {tool} {success}: {output}"),
-        EventData::Status { message, .. } => format!("status: {message}"),
-        EventData::Limit { limit, value } => format!("limit {limit} {value}"),
+        AgentEvent::Message { role, content } => format!("{role:?}: {content}").to_lowercase(),
+        AgentEvent::Reasoning { content } => format!("reasoning: {content}"),
+        AgentEvent::Plan { goal, steps, .. } => format!("plan: {goal} in {}", steps.len()),
+        AgentEvent::ToolUse { tool, input, .. } => format!("use {tool} {input}"),
+        AgentEvent::ToolResult { tool, success, output, .. } => format!("result {tool} {success}: {output}"),
+        AgentEvent::Status { message, .. } => format!("status: {message}"),
+        AgentEvent::Limit { limit, value } => format!("limit {limit} {value}"),
         other => format!("{other:?}"),
     }
 }

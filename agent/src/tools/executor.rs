@@ -14,14 +14,21 @@ use super::{
     context::ToolContext,
     registry::{RegisteredTool, ToolRegistry},
 };
-use crate::ToolError;
+use crate::{ToolError, size::definition_bytes};
 
 /// Executes tool calls from one registry under one context.
 #[derive(Debug)]
 pub struct ToolExecutor {
     registry: ToolRegistry,
     context: Arc<ToolContext>,
-    definitions: OnceLock<Vec<ToolDefinition>>,
+    definitions: OnceLock<Definitions>,
+}
+
+/// The definitions that the model is offered, and their size as it reads them.
+#[derive(Debug)]
+struct Definitions {
+    list: Vec<ToolDefinition>,
+    bytes: usize,
 }
 
 impl ToolExecutor {
@@ -32,7 +39,20 @@ impl ToolExecutor {
 
     /// The definitions that the model is offered, ordered by name.
     pub fn definitions(&self) -> &[ToolDefinition] {
-        self.definitions.get_or_init(|| self.offered().map(|tool| tool.spec().definition.clone()).collect())
+        &self.offered_definitions().list
+    }
+
+    /// The size of those definitions as a model reads them, in bytes.
+    pub(crate) fn definition_bytes(&self) -> usize {
+        self.offered_definitions().bytes
+    }
+
+    fn offered_definitions(&self) -> &Definitions {
+        self.definitions.get_or_init(|| {
+            let list: Vec<_> = self.offered().map(|tool| tool.spec().definition.clone()).collect();
+            let bytes = list.iter().map(definition_bytes).sum();
+            Definitions { list, bytes }
+        })
     }
 
     /// Iterates over the tools that the model is offered, ordered by name.

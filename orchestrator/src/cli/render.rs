@@ -73,7 +73,7 @@ impl Renderer {
                 Some(paint.dim(&format!("↗ {}:{port} {}", one_line(host), one_line(decision))))
             }
             EventData::Limit { limit, value } => {
-                Some(paint.yellow(&format!("! limit {} reached: {}", one_line(limit), one_line(&value.to_string()))))
+                Some(paint.yellow(&format!("! limit {} reached: {}", limit.as_str(), one_line(&value.to_string()))))
             }
             EventData::Result { text, .. } => self.result(text),
         }

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{
-    CompleteReport, ContainerInfo, EventData, Job, JobId, JobMode, JobReason, JobResult, JobState, Limits, Metadata,
-    PartialResult, Placement, ReportedOutcome, Source, Usage,
+    CompleteReport, ContainerInfo, EventData, Job, JobId, JobMode, JobReason, JobResult, JobState, LimitName, Limits,
+    Metadata, PartialResult, Placement, ReportedOutcome, Source, Usage,
 };
 use serde_json::Value;
 
@@ -344,15 +344,14 @@ impl JobRecord {
         }
         let partial = self.keep_partial();
         let reached = match reason {
-            JobReason::WallClock => Some(("timeout_seconds", self.limits.timeout_seconds)),
-            JobReason::DiskLimit => Some(("disk_mb", self.limits.disk_mb)),
+            JobReason::WallClock => Some((LimitName::TimeoutSeconds, self.limits.timeout_seconds)),
+            JobReason::DiskLimit => Some((LimitName::DiskMb, self.limits.disk_mb)),
             _ => None,
         };
         let outcome = if reached.is_some() { "limit" } else { "failed" };
         let told =
             EventData::Result { outcome: outcome.to_owned(), text: partial.text.clone(), partial: Some(partial) };
-        let limit =
-            reached.map(|(limit, value)| EventData::Limit { limit: limit.to_owned(), value: Value::from(value) });
+        let limit = reached.map(|(limit, value)| EventData::Limit { limit, value: Value::from(value) });
         let told = limit.into_iter().chain([told]).collect();
         Ok(self.end(now, JobState::Failed, Ending { reason: Some(reason), message: Some(message), told }))
     }

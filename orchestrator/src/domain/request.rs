@@ -7,8 +7,7 @@ use std::collections::BTreeSet;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use protocol::{CreateJob, FieldError, InputFile, JobMode, Limits, LimitsRequest, MAX_METADATA_BYTES};
 
-/// Longest prompt in bytes; longer texts belong into a file.
-pub const MAX_PROMPT_BYTES: usize = 256 * 1024;
+pub use protocol::limits::MAX_PROMPT_BYTES;
 /// Longest title in characters.
 pub const MAX_TITLE_CHARS: usize = 200;
 /// Files given inline.

@@ -28,11 +28,11 @@ pub fn rebuild(events: impl IntoIterator<Item = EventData>, answers: &[Completio
             }
             EventData::ToolUse { call_id, tool, input, .. } => {
                 let call = made.get(call_id.as_str()).filter(|call| call.name == tool).copied().cloned();
-                untold = untold.filter(|answer| answer.tool_calls.iter().all(|call| call.id != call_id));
-                add_call(&mut messages, call.unwrap_or_else(|| as_shown(call_id, tool, input)));
+                untold = untold.filter(|answer| answer.tool_calls.iter().all(|call| call.id != call_id.as_str()));
+                add_call(&mut messages, call.unwrap_or_else(|| as_shown(call_id.0, tool, input)));
             }
             EventData::ToolResult { call_id, tool, output, .. } => {
-                messages.push(Message::Tool { tool_call_id: call_id, name: tool, content: output });
+                messages.push(Message::Tool { tool_call_id: call_id.0, name: tool, content: output });
             }
             _ => {}
         }
@@ -69,11 +69,16 @@ mod tests {
     }
 
     fn used(id: &str) -> EventData {
-        EventData::ToolUse { call_id: id.into(), tool: "echo".into(), input: json!({"message": id}), reasoning: None }
+        EventData::ToolUse {
+            call_id: protocol::CallId(id.into()),
+            tool: "echo".into(),
+            input: json!({"message": id}),
+            reasoning: None,
+        }
     }
 
     fn result(id: &str) -> EventData {
-        let (call_id, tool) = (id.to_owned(), "echo".to_owned());
+        let (call_id, tool) = (protocol::CallId(id.to_owned()), "echo".to_owned());
         EventData::ToolResult { call_id, tool, success: true, output: id.into(), truncated: false, duration_ms: 1 }
     }
 

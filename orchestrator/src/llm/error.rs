@@ -60,6 +60,8 @@ pub enum ErrorKind {
     NotFound,
     /// The provider refuses the request itself.
     BadRequest,
+    /// The request exceeds the model's context window.
+    ContextLength,
     /// The circuit breaker is open.
     CircuitOpen,
     /// The call waited too long for one of the provider's slots.
@@ -82,6 +84,7 @@ impl ErrorKind {
             Self::Auth => "auth",
             Self::NotFound => "not_found",
             Self::BadRequest => "bad_request",
+            Self::ContextLength => "context_length",
             Self::CircuitOpen => "circuit_open",
             Self::QueueTimeout => "queue_timeout",
             Self::Aborted => "aborted",

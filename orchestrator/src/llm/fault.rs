@@ -73,6 +73,7 @@ impl Fault {
             401 | 403 => (Next::AnotherProvider, ErrorKind::Auth),
             404 => (Next::AnotherProvider, ErrorKind::NotFound),
             408 => (Next::TryAgain, ErrorKind::Timeout),
+            400 | 413 | 422 if is_context_length(&code, &said) => (Next::GiveUp, ErrorKind::ContextLength),
             500.. => (Next::TryAgain, ErrorKind::Server),
             _ => (Next::GiveUp, ErrorKind::BadRequest),
         };
@@ -100,6 +101,16 @@ impl Fault {
     }
 }
 
+/// Phrases of the errors by which providers say that a request exceeds the context window: OpenAI and servers of its wire,
+/// Anthropic, Ollama and llama.cpp.
+const CONTEXT_PHRASES: [&str; 5] =
+    ["context length", "context window", "context size", "context limit", "prompt is too long"];
+
+fn is_context_length(code: &str, message: &str) -> bool {
+    let message = message.to_lowercase();
+    code == "context_length_exceeded" || CONTEXT_PHRASES.iter().any(|phrase| message.contains(phrase))
+}
+
 /// The code or type and the message of an error, in whichever provider's shape.
 fn read_body(body: &str) -> (String, String) {
     let Ok(value) = serde_json::from_str::<Value>(body) else {
@@ -121,6 +132,14 @@ mod tests {
 
     #[rstest]
     #[case(400, "{}", Next::GiveUp, ErrorKind::BadRequest)]
+    #[case(400, r#"{"error":{"code":"context_length_exceeded"}}"#, Next::GiveUp, ErrorKind::ContextLength)]
+    #[case(
+        400,
+        r#"{"error":{"type":"invalid_request_error","message":"prompt is too long: 205 tokens > 200 maximum"}}"#,
+        Next::GiveUp,
+        ErrorKind::ContextLength
+    )]
+    #[case(400, "the request exceeds the available context size (4096 tokens)", Next::GiveUp, ErrorKind::ContextLength)]
     #[case(401, "{}", Next::AnotherProvider, ErrorKind::Auth)]
     #[case(402, "{}", Next::AnotherProvider, ErrorKind::Quota)]
     #[case(403, "no", Next::AnotherProvider, ErrorKind::Auth)]

@@ -62,8 +62,20 @@ struct Batch {
     job: JobId,
     attempt: u32,
     at: DateTime<Utc>,
-    events: Vec<WorkerEvent>,
+    events: Vec<NumberedEvent>,
     keeps: fn(EventKind) -> bool,
+}
+
+/// A worker's event as it is stored.
+struct NumberedEvent {
+    client_seq: u64,
+    data: EventData,
+}
+
+impl From<WorkerEvent> for NumberedEvent {
+    fn from(event: WorkerEvent) -> Self {
+        Self { client_seq: event.client_seq, data: event.data.into() }
+    }
 }
 
 /// Events as a worker sent them.
@@ -112,6 +124,7 @@ impl Store {
     ) -> Result<Appended, StoreError> {
         let (answer, mut answered) = oneshot::channel();
         let WorkerBatch { events, keeps } = batch;
+        let events = events.into_iter().map(NumberedEvent::from).collect();
         self.intake.push(Waiting { batch: Batch { job, attempt, at: now, events, keeps }, answer });
         loop {
             let writer = tokio::select! {
@@ -276,10 +289,13 @@ async fn record_calls(tx: &mut Connection, parts: &[Part<'_>]) -> Result<(), Sto
         for event in events {
             match event {
                 EventData::ToolUse { call_id, tool, input, .. } => {
-                    made.insert((*job.as_uuid(), *attempt, call_id), (at, tool, text(input)?));
+                    made.insert((*job.as_uuid(), *attempt, call_id.as_str()), (at, tool, text(input)?));
                 }
                 EventData::ToolResult { call_id, tool, success, output, duration_ms, .. } => {
-                    done.insert((*job.as_uuid(), *attempt, call_id), (at, tool, *success, output, *duration_ms));
+                    done.insert(
+                        (*job.as_uuid(), *attempt, call_id.as_str()),
+                        (at, tool, *success, output, *duration_ms),
+                    );
                 }
                 _ => {}
             }

@@ -1,13 +1,12 @@
 //! Workers' sessions: opened once for each attempt, and what did not fit recorded once.
 
 use chrono::{DateTime, Utc};
-use protocol::{EventData, JobId};
+use protocol::{EventData, JobId, LimitName};
 use serde_json::Value;
 
 use super::{Store, StoreError, events};
 
 /// The name in the `limit` event.
-const SESSION_REJECTED: &str = "session_rejected";
 
 impl Store {
     /// Opens the session of a live attempt by the SHA-256 of its secret. False when it is open already, or the attempt over.
@@ -41,7 +40,7 @@ impl Store {
         .execute(&mut *tx)
         .await?;
         if recorded.rows_affected() == 1 {
-            let event = EventData::Limit { limit: SESSION_REJECTED.to_owned(), value: Value::from(1) };
+            let event = EventData::Limit { limit: LimitName::SessionRejected, value: Value::from(1) };
             events::append(&mut tx, job, attempt, now, &[event]).await?;
             tx.commit().await?;
             self.feed.ring(job);

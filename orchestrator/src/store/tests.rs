@@ -1,6 +1,6 @@
 //! Migrations on a store that has rows in every table: nothing is lost, and what is read back makes sense.
 
-use protocol::{EventData, EventKind, JobId, JobState, WorkerEvent};
+use protocol::{AgentEvent, EventData, EventKind, JobId, JobState, WorkerEvent};
 use sqlx::sqlite::SqlitePool;
 
 use super::*;
@@ -210,14 +210,14 @@ async fn a_conversation_is_read_without_its_noise_and_from_its_end() {
     let (id, now) = (job.id, job.created_at);
     store.create_job(job, None).await.unwrap();
     sqlx::query("UPDATE jobs SET attempt = 1").execute(&store.write).await.unwrap();
-    let said = |n: u64| EventData::Message { role: protocol::MessageRole::Assistant, content: format!("{n:100}") };
-    let log = EventData::Log { stream: protocol::LogStream::Stdout, text: "x".repeat(1_000) };
+    let said = |n: u64| AgentEvent::Message { role: protocol::MessageRole::Assistant, content: format!("{n:100}") };
+    let log = AgentEvent::Log { stream: protocol::LogStream::Stdout, text: "x".repeat(1_000) };
     let events: Vec<_> = (1..=10).flat_map(|n| [said(n), log.clone()]).collect();
     let sent: Vec<_> = (1..).zip(events).map(|(client_seq, data)| WorkerEvent { client_seq, data }).collect();
     let all = |events| WorkerBatch { events, keeps: |_| true };
     let stored = store.append_worker_events(id, 1, now, all(sent.clone())).await.unwrap();
     assert_eq!(stored, Appended::Stored { last_client_seq: 20 });
-    let whole: Vec<_> = (1..=10).map(said).collect();
+    let whole: Vec<EventData> = (1..=10).map(|n| said(n).into()).collect();
     assert_eq!(store.conversation(id, usize::MAX).await.unwrap(), whole);
     assert_eq!(store.conversation(id, 3 * 150).await.unwrap(), whole[7..]);
     assert!(store.event_bytes(id).await.unwrap() > 11_000);

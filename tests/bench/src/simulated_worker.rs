@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use protocol::{EventAck, EventBatch, EventData, JobId, LimitsRequest, MessageRole, WorkerEvent};
+use protocol::{AgentEvent, EventAck, EventBatch, EventData, JobId, LimitsRequest, MessageRole, WorkerEvent};
 use reqwest::{Client, Response, StatusCode, header::RETRY_AFTER};
 use sqlx::Connection as _;
 
@@ -147,8 +147,8 @@ fn retry_after(response: &Response) -> Duration {
     Duration::from_secs(header.and_then(|value| value.parse().ok()).unwrap_or(1))
 }
 
-fn message(number: u64) -> EventData {
-    EventData::Message { role: MessageRole::Assistant, content: format!("{number} {FILLER}") }
+fn message(number: u64) -> AgentEvent {
+    AgentEvent::Message { role: MessageRole::Assistant, content: format!("{number} {FILLER}") }
 }
 
 /// The event data of message `number` as the store encodes it.

@@ -42,9 +42,9 @@ async fn a_command_with_the_token_cannot_speak_for_its_worker() {
     let text = ended.result.as_ref().and_then(|result| result.text.as_deref()).unwrap_or_default();
     assert!(text.contains("the command ends"), "the result is the worker's: {ended:#?}");
     assert_eq!((ended.state, ended.usage.llm_calls, ended.usage.tool_calls), (JobState::Completed, 2, 1));
-    let rejected = events
-        .iter()
-        .filter(|event| matches!(&event.data, EventData::Limit { limit, .. } if limit == "session_rejected"));
+    let rejected = events.iter().filter(
+        |event| matches!(&event.data, EventData::Limit { limit, .. } if *limit == protocol::LimitName::SessionRejected),
+    );
     assert_eq!(rejected.count(), 1, "told once: {events:#?}");
     let said: Vec<String> = events.iter().filter_map(|event| own(&event.data)).collect();
     let own = ["message: run: touch started", "message: I run it.", "tool_use: shell", "tool_result: ok", "message: {"];

@@ -219,7 +219,7 @@ fn results(events: &[Event]) -> Vec<(bool, String)> {
 
 fn limits_of(events: &[Event]) -> Vec<(String, Value)> {
     let of = |event: &Event| match &event.data {
-        EventData::Limit { limit, value } => Some((limit.clone(), value.clone())),
+        EventData::Limit { limit, value } => Some((limit.to_string(), value.clone())),
         _ => None,
     };
     events.iter().filter_map(of).collect()

@@ -153,7 +153,7 @@ fn effects(stack: &Stack, job: &JobSummary, events: &[Event]) {
             EventData::ToolUse { call_id, input, .. } => {
                 let command = input["command"].as_str().and_then(|command| command.strip_prefix("echo "));
                 let Some((tag, _)) = command.and_then(|command| command.split_once(" >> effects")) else { continue };
-                let before = asked.insert((event.attempt, call_id), tag);
+                let before = asked.insert((event.attempt, call_id.as_str()), tag);
                 assert_eq!(before, None, "a call of {} is told twice: {events:#?}", job.id);
             }
             EventData::ToolResult { call_id, success: true, .. } => {

@@ -185,7 +185,7 @@ async fn the_wall_clock_ends_a_job_however_busy_it_is() {
     let ran = (finished - started).num_milliseconds();
     assert!((1_000..4_000).contains(&ran), "{ran} ms");
     let events = ada.events(id).await;
-    let limit = EventData::Limit { limit: "timeout_seconds".to_owned(), value: json!(1) };
+    let limit = EventData::Limit { limit: protocol::LimitName::TimeoutSeconds, value: json!(1) };
     assert!(events.iter().any(|event| event.data == limit));
     assert!(events.iter().any(|event| matches!(&event.data, EventData::Result { outcome, .. } if outcome == "limit")));
     world.finish().await;

@@ -16,7 +16,7 @@ fn token_file(world: &World, hand: &HandWorker, attempt: u32) -> PathBuf {
 fn rejections(events: &[Event]) -> usize {
     events
         .iter()
-        .filter(|event| matches!(&event.data, EventData::Limit { limit, .. } if limit == "session_rejected"))
+        .filter(|event| matches!(&event.data, EventData::Limit { limit, .. } if *limit == protocol::LimitName::SessionRejected))
         .count()
 }
 

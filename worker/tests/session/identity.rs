@@ -1,6 +1,6 @@
 //! How a worker proves who it is, and what it does when another process speaks in its name.
 
-use protocol::{EventData, JobReason, ReportedOutcome, WorkerEvent};
+use protocol::{AgentEvent, JobReason, ReportedOutcome, WorkerEvent};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -92,8 +92,10 @@ async fn events_that_it_never_sent_end_the_job_as_failed() {
     let worker = world.worker(&[]);
     appears(&world.workspace().join("begun")).await;
     world.until("the tool call's event", |record| record.events.iter().any(|event| is_tool_use(&event.data))).await;
-    let forged =
-        |client_seq| WorkerEvent { client_seq, data: EventData::Status { message: "forged".to_owned(), iteration: 1 } };
+    let forged = |client_seq| WorkerEvent {
+        client_seq,
+        data: AgentEvent::Status { message: "forged".to_owned(), iteration: 1 },
+    };
     {
         let mut record = world.record();
         let next = record.events.len() as u64 + 1;
@@ -108,6 +110,6 @@ async fn events_that_it_never_sent_end_the_job_as_failed() {
     assert!(is_gone("7541"));
 }
 
-fn is_tool_use(event: &EventData) -> bool {
-    matches!(event, EventData::ToolUse { .. })
+fn is_tool_use(event: &AgentEvent) -> bool {
+    matches!(event, AgentEvent::ToolUse { .. })
 }

@@ -18,8 +18,8 @@ use axum::{
     serve::ListenerExt,
 };
 use protocol::{
-    CallId, CompleteReply, CompleteReport, Completion, CompletionRequest, EgressView, ErrorCode, EventAck, EventBatch,
-    EventData, FinishReason, JobAssignment, JobId, JobMode, Limits, Message, Problem, PromptDelivery, PromptId,
+    AgentEvent, CallId, CompleteReply, CompleteReport, Completion, CompletionRequest, EgressView, ErrorCode, EventAck,
+    EventBatch, FinishReason, JobAssignment, JobId, JobMode, Limits, Message, Problem, PromptDelivery, PromptId,
     PromptMode, ReportedOutcome, SESSION_HEADER, StatusReply, ToolCall, ToolCallReply, ToolCallRequest, ToolDefinition,
     ToolDomain, WorkerEvent,
 };
@@ -219,7 +219,7 @@ impl World {
     }
 
     /// What was journalled, once its numbers are seen to have no gap.
-    pub(crate) fn events(&self) -> Vec<EventData> {
+    pub(crate) fn events(&self) -> Vec<AgentEvent> {
         let record = self.record();
         let numbers: Vec<u64> = record.events.iter().map(|event| event.client_seq).collect();
         assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
@@ -310,6 +310,7 @@ fn assignment(lease_seconds: u64) -> JobAssignment {
         transcript: None,
         lease_seconds,
         egress: EgressView::default(),
+        context_tokens: 128_000,
         outage_patience_seconds: None,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use protocol::{ErrorCode, EventData, JobReason, Message, MessageRole, PromptMode, ReportedOutcome};
+use protocol::{AgentEvent, ErrorCode, JobReason, Message, MessageRole, PromptMode, ReportedOutcome};
 use rstest::rstest;
 use rustix::process::Signal;
 use serde_json::json;
@@ -27,11 +27,11 @@ async fn a_job_goes_from_its_prompt_to_its_result_with_real_tools() {
     assert_eq!(std::fs::read_to_string(world.workspace().join("hello.sh")).unwrap(), "echo hello from $1\n");
 
     let events = world.events();
-    assert_eq!(events[0], EventData::Message { role: MessageRole::User, content: "do it".to_owned() });
+    assert_eq!(events[0], AgentEvent::Message { role: MessageRole::User, content: "do it".to_owned() });
     let results: Vec<(String, bool)> = events
         .iter()
         .filter_map(|event| match event {
-            EventData::ToolResult { tool, success, .. } => Some((tool.clone(), *success)),
+            AgentEvent::ToolResult { tool, success, .. } => Some((tool.clone(), *success)),
             _ => None,
         })
         .collect();
@@ -111,9 +111,9 @@ async fn events_that_are_refused_for_a_while_arrive_all_the_same() {
     let (status, text) = world.worker(&[]).end().await;
     assert_eq!(status.code(), Some(0), "{text}");
     let events = world.events();
-    let results = events.iter().filter(|event| matches!(event, EventData::ToolResult { .. })).count();
+    let results = events.iter().filter(|event| matches!(event, AgentEvent::ToolResult { .. })).count();
     assert_eq!((results, world.only_report().outcome), (8, ReportedOutcome::Completed));
-    assert!(!events.iter().any(|event| matches!(event, EventData::Status { .. })));
+    assert!(!events.iter().any(|event| matches!(event, AgentEvent::Status { .. })));
 }
 
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn a_tool_call_that_comes_too_soon_is_made_again_and_the_model_hears_nothi
     assert_eq!(status.code(), Some(0), "{text}");
     assert_eq!(world.record().remote_calls.len(), 1);
     let events = world.events();
-    let worked = events.iter().any(|event| matches!(event, EventData::ToolResult { success: true, .. }));
+    let worked = events.iter().any(|event| matches!(event, AgentEvent::ToolResult { success: true, .. }));
     assert!(worked, "{events:?}");
 }
 

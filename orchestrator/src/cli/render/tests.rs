@@ -42,7 +42,7 @@ fn story() -> Vec<EventData> {
         answer("c2", "write_file", false, "\x1b[31mno space\x1b[0m\x07".into()),
         EventData::Message { role: MessageRole::User, content: "Hurry up.".into() },
         EventData::Log { stream: LogStream::Stdout, text: "one\ntwo\n".into() },
-        EventData::Limit { limit: "max_iterations".into(), value: json!(50) },
+        EventData::Limit { limit: protocol::LimitName::MaxIterations, value: json!(50) },
         EventData::Message { role: MessageRole::Assistant, content: "Ten files.".into() },
         EventData::Result { outcome: "completed".into(), text: "Ten files.".into(), partial: None },
         EventData::State {

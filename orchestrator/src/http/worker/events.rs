@@ -1,7 +1,7 @@
 //! `POST …/events`: the worker's events, in order, each stored once.
 
 use axum::{Json, extract::State};
-use protocol::{ErrorCode, EventAck, EventBatch, EventData, EventKind, WorkerEvent};
+use protocol::{AgentEvent, ErrorCode, EventAck, EventBatch, EventData, EventKind, LimitName, WorkerEvent, limits};
 
 use super::{
     WorkerApi,
@@ -15,8 +15,8 @@ use crate::{
 
 /// Events in one batch.
 const MAX_EVENTS: usize = 1_000;
-/// Bytes of one event: the 256 KiB at which the worker cuts it, its envelope, and its escapes.
-const MAX_EVENT_BYTES: usize = 384 * 1024;
+/// Maximum size of an event that is not a message: the worker shortens it to two thirds of that.
+const MAX_EVENT_BYTES: usize = limits::MAX_EVENT_BYTES / 2 * 3;
 
 pub(super) async fn append(
     State(api): State<WorkerApi>,
@@ -26,13 +26,9 @@ pub(super) async fn append(
     if batch.events.len() > MAX_EVENTS {
         return Err(ApiError::new(ErrorCode::TooLarge, format!("at most {MAX_EVENTS} events in a batch")));
     }
-    if let Some(event) = batch.events.iter().find(|event| !event.data.kind().from_worker()) {
-        let kind = event.data.kind().as_str();
-        return Err(ApiError::new(ErrorCode::Invalid, format!("a worker may not send {kind} events")));
-    }
     // A small body has no large event.
     if bytes.len() > MAX_EVENT_BYTES && batch.events.iter().any(is_too_large) {
-        let limit = format!("an event has at most {MAX_EVENT_BYTES} bytes; cut what it says");
+        let limit = format!("an event must be at most {MAX_EVENT_BYTES} bytes; shorten it");
         return Err(ApiError::new(ErrorCode::TooLarge, limit));
     }
     attempt.limits().take_events(batch.events.len(), bytes.len(), api.clock.monotonic()).map_err(|wait| {
@@ -54,9 +50,6 @@ pub(super) async fn append(
     }
 }
 
-/// The name of the total in the `limit` event.
-const TOTAL_LIMIT: &str = "max_events_mb";
-
 /// Which kinds of a batch are stored, by what the job has written in all.
 async fn stored_kinds(api: &WorkerApi, attempt: &Attempt, bytes: usize) -> Result<fn(EventKind) -> bool, ApiError> {
     let (key, quota) = (attempt.key(), &attempt.limits().event_quota);
@@ -66,7 +59,7 @@ async fn stored_kinds(api: &WorkerApi, attempt: &Attempt, bytes: usize) -> Resul
     match quota.take(bytes as u64) {
         EventAllowance::All => Ok(|_| true),
         EventAllowance::ReachedNow => {
-            let limit = EventData::Limit { limit: TOTAL_LIMIT.to_owned(), value: (MAX_TOTAL_BYTES >> 20).into() };
+            let limit = EventData::Limit { limit: LimitName::MaxEventsMb, value: (MAX_TOTAL_BYTES >> 20).into() };
             api.store.tell(key.job, key.attempt, api.clock.now(), limit).await?;
             tracing::info!(job.id = %key.job, "the job has reached its event quota; only its conversation is stored");
             Ok(|_| true)
@@ -80,5 +73,9 @@ async fn stored_kinds(api: &WorkerApi, attempt: &Attempt, bytes: usize) -> Resul
 }
 
 fn is_too_large(event: &WorkerEvent) -> bool {
-    serde_json::to_string(event).is_ok_and(|text| text.len() > MAX_EVENT_BYTES)
+    let max_bytes = match event.data {
+        AgentEvent::Message { .. } => limits::MAX_MESSAGE_EVENT_BYTES,
+        _ => MAX_EVENT_BYTES,
+    };
+    serde_json::to_string(event).is_ok_and(|text| text.len() > max_bytes)
 }

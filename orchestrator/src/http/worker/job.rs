@@ -46,10 +46,11 @@ pub(super) async fn get(
         transcript: Some(transcript).filter(|transcript| !transcript.is_empty()),
         lease_seconds: api.lease.as_secs(),
         egress: EgressView::default(),
+        context_tokens: api.gateway.context_tokens(),
         outage_patience_seconds: Some(api.outage_patience.as_secs()),
     }))
 }
 
 fn left(limit: u32, used: u64) -> u32 {
-    limit.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX)).max(1)
+    limit.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX))
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use protocol::{CallId, Completion, CompletionRequest, ErrorCode, EventData};
+use protocol::{CONTEXT_LENGTH, CallId, Completion, CompletionRequest, ErrorCode, EventData};
 
 use super::{
     WorkerApi,
@@ -246,6 +246,9 @@ fn refusal(attempt: &Attempt, failure: Failure) -> ApiError {
             }
         }
         Failure::Failed { kind: ErrorKind::Aborted, .. } => stopped(attempt.stop_cause().unwrap_or(StopCause::Ended)),
+        failed @ Failure::Failed { kind: ErrorKind::ContextLength, .. } => {
+            ApiError::new(ErrorCode::LlmError, failed.to_string()).with_reason(CONTEXT_LENGTH)
+        }
         failed @ Failure::Failed { .. } => ApiError::new(ErrorCode::LlmError, failed.to_string()),
     }
 }

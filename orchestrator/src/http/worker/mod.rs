@@ -18,7 +18,9 @@ use axum::{
     extract::DefaultBodyLimit,
     routing::{get, post},
 };
-use protocol::{CallId, Completion, ErrorCode, JobId, JobState, RateLimitOrigin, ToolCallReply};
+use protocol::{
+    CallId, Completion, ErrorCode, JobId, JobState, RateLimitOrigin, ToolCallReply, limits::MAX_CALL_ID_BYTES,
+};
 use tokio_util::sync::CancellationToken;
 
 use self::single_flight::FlightError;
@@ -35,10 +37,10 @@ use crate::{
     tools::BuiltinTools,
 };
 
+pub use protocol::limits::MAX_WORKER_BODY_BYTES as MAX_BODY_BYTES;
+
 /// Bodies of model calls (contract: sandbox, Worker API).
 const MAX_MODEL_BODY_BYTES: usize = 32 * 1024 * 1024;
-/// Bodies of everything else.
-pub const MAX_BODY_BYTES: usize = 1024 * 1024;
 
 /// Backoff between tries to record a call.
 const MIN_BACKOFF: Duration = Duration::from_millis(200);
@@ -141,9 +143,6 @@ pub fn router(api: WorkerApi) -> Router {
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES));
     model.merge(rest).with_state(api)
 }
-
-/// Length of a call id; the worker's have 36 bytes, providers' up to 64.
-const MAX_CALL_ID_BYTES: usize = 200;
 
 fn check_call_id(call_id: &CallId) -> Result<(), ApiError> {
     if (1..=MAX_CALL_ID_BYTES).contains(&call_id.0.len()) {

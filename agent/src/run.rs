@@ -1,0 +1,109 @@
+//! A run: the counters and guards of one piece of work on a transcript.
+
+use std::collections::VecDeque;
+
+use protocol::{PartialResult, TokenUsage};
+use serde::{Deserialize, Serialize};
+
+use crate::{CallOutcome, CallResult, Transcript, guard::Guards};
+
+/// Maximum number of recent tool calls in a partial result.
+const MAX_LAST_ACTIONS: usize = 20;
+
+/// The counters and guards of one piece of work: a job's attempt, a lightweight run, a chat turn. [`crate::Agent::run`] may
+/// be called on it again.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Run {
+    pub(crate) stage: Stage,
+    pub(crate) iterations: u32,
+    pub(crate) tool_calls: u32,
+    pub(crate) usage: TokenUsage,
+    pub(crate) last_text: String,
+    pub(crate) guards: Guards,
+    pub(crate) measured: Measured,
+    last_actions: VecDeque<String>,
+}
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Stage {
+    /// The prompt is not recorded yet.
+    #[default]
+    New,
+    /// The prompt was recorded, and the model has not replied.
+    PromptRecorded,
+    /// The work has begun.
+    Working,
+}
+
+/// The size of the transcript according to the provider.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Measured {
+    /// No usage was reported since the transcript last changed other than by appending.
+    #[default]
+    Unknown,
+    /// As above, and the reason was a compaction.
+    Compacted,
+    /// The last reported usage.
+    Reported {
+        /// Tokens of the request and its reply.
+        tokens: u64,
+        /// The transcript's size in bytes, reply included.
+        bytes: usize,
+    },
+    /// The provider's numbers contradict a compaction (they accumulate, for example) and are ignored.
+    Implausible,
+}
+
+impl Run {
+    /// Starts work on the transcript's last prompt, which is still to be recorded.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Continues work that an earlier attempt recorded.
+    pub fn resume(transcript: &Transcript) -> Self {
+        let stage = if transcript.has_reply() { Stage::Working } else { Stage::PromptRecorded };
+        Self { stage, last_text: transcript.last_text().to_owned(), ..Self::default() }
+    }
+
+    /// Model calls that were answered, and the one in flight.
+    pub const fn iterations(&self) -> u32 {
+        self.iterations
+    }
+
+    /// What there is of a result, should the work end now.
+    pub fn partial(&self) -> PartialResult {
+        PartialResult {
+            text: self.last_text.clone(),
+            last_actions: self.last_actions.iter().cloned().collect(),
+            iterations: self.iterations,
+            tool_calls: self.tool_calls,
+            usage: self.usage,
+        }
+    }
+
+    /// Counts a tool call that was made.
+    pub(crate) fn count_call(&mut self, name: &str, result: &CallResult) {
+        self.tool_calls = self.tool_calls.saturating_add(1);
+        let outcome = match &result.outcome {
+            CallOutcome::Error(failure) => format!("error {}", failure.kind.as_str()),
+            CallOutcome::Succeeded => "ok".to_owned(),
+            CallOutcome::Failed => "error failed".to_owned(),
+        };
+        if self.last_actions.len() == MAX_LAST_ACTIONS {
+            self.last_actions.pop_front();
+        }
+        self.last_actions.push_back(format!("{name}: {outcome}"));
+    }
+
+    /// Adds the usage of a model call.
+    pub(crate) const fn count_usage(&mut self, used: TokenUsage) {
+        let total = &mut self.usage;
+        total.input_tokens = total.input_tokens.saturating_add(used.input_tokens);
+        total.output_tokens = total.output_tokens.saturating_add(used.output_tokens);
+        total.cache_read_tokens = total.cache_read_tokens.saturating_add(used.cache_read_tokens);
+        total.cache_write_tokens = total.cache_write_tokens.saturating_add(used.cache_write_tokens);
+    }
+}

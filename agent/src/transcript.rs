@@ -1,0 +1,185 @@
+//! The transcript: the messages of a conversation with a model.
+//!
+//! Owns that it is sound: call ids are unique and every call has its result. Never asks a model, never calls a tool.
+
+use std::{collections::HashSet, ops::Range};
+
+use protocol::{CallId, Message, ToolCall};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::size::message_bytes;
+
+/// Result of a call that was in flight when its attempt ended.
+const RESULT_UNKNOWN: &str =
+    "error (failed): the attempt ended before this call's result was known; check what it did before doing it again";
+
+/// The messages of a conversation. Outlives the runs of a loop; serialized as the list of its messages.
+#[derive(Debug, Clone)]
+pub struct Transcript {
+    messages: Vec<Message>,
+    call_ids: HashSet<String>,
+    bytes: usize,
+}
+
+/// What becomes of calls without a result when a transcript is resumed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenCalls {
+    /// They may have run: the model reads that their result is not known.
+    Unknown,
+}
+
+impl Transcript {
+    /// A new conversation: instructions and the first prompt.
+    pub fn new(system: impl Into<String>, prompt: impl Into<String>) -> Self {
+        Self::from(vec![Message::System { content: system.into() }, Message::User { content: prompt.into() }])
+    }
+
+    /// A conversation that an earlier loop began.
+    pub fn resume(messages: Vec<Message>, open_calls: OpenCalls) -> Self {
+        match open_calls {
+            OpenCalls::Unknown => Self::from(answer_open_calls(messages)),
+        }
+    }
+
+    /// The messages, in order.
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// The size of the messages as a model reads them, in bytes.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether the model has replied at all.
+    pub(crate) fn has_reply(&self) -> bool {
+        self.messages.iter().any(|message| matches!(message, Message::Assistant { .. }))
+    }
+
+    /// The model's last text; empty when there is none.
+    pub(crate) fn last_text(&self) -> &str {
+        let texts = self.messages.iter().rev().filter_map(|message| match message {
+            Message::Assistant { content, .. } if !content.is_empty() => Some(content.as_str()),
+            _ => None,
+        });
+        texts.into_iter().next().unwrap_or_default()
+    }
+
+    /// Whether the last message is a reply without tool calls, which ends the work.
+    pub(crate) fn ended(&self) -> bool {
+        matches!(self.messages.last(), Some(Message::Assistant { tool_calls, .. }) if tool_calls.is_empty())
+    }
+
+    /// Whether it contains tool calls: some wires then need the tools' definitions in every request.
+    pub(crate) fn has_tool_calls(&self) -> bool {
+        self.messages.iter().any(|message| !calls_of(message).is_empty())
+    }
+
+    /// Appends a prompt, or a synthetic user message of the loop.
+    pub(crate) fn push_user(&mut self, content: impl Into<String>) {
+        self.push(Message::User { content: content.into() });
+    }
+
+    /// Appends the model's cleaned reply. An empty reply leaves no trace.
+    pub(crate) fn push_reply(&mut self, content: String, tool_calls: Vec<ToolCall>, reasoning: Option<String>) {
+        if !content.is_empty() || !tool_calls.is_empty() {
+            self.push(Message::Assistant { content, tool_calls, reasoning });
+        }
+    }
+
+    /// Appends a call's result.
+    pub(crate) fn push_result(&mut self, call: &ToolCall, content: String) {
+        let (tool_call_id, name) = (call.id.clone(), call.name.clone());
+        self.push(Message::Tool { tool_call_id, name, content });
+    }
+
+    /// Gives every call an id that no other call of the conversation has.
+    pub(crate) fn assign_call_ids(&mut self, calls: &mut [ToolCall]) {
+        for call in calls {
+            let invalid = call.id.is_empty()
+                || call.id.len() > protocol::limits::MAX_CALL_ID_BYTES
+                || self.call_ids.contains(&call.id);
+            if invalid {
+                call.id = format!("call_{}", CallId::generate());
+            }
+            self.call_ids.insert(call.id.clone());
+        }
+    }
+
+    /// Replaces a range of messages by one.
+    pub(crate) fn replace(&mut self, range: Range<usize>, message: Message) {
+        self.messages.splice(range, [message]);
+        self.bytes = self.messages.iter().map(message_bytes).sum();
+    }
+
+    /// Lets `shorten` change the results that follow the model's last reply.
+    pub(crate) fn shorten_last_results(&mut self, shorten: impl FnOnce(&mut [&mut String])) {
+        let reply = self.messages.iter().rposition(|message| matches!(message, Message::Assistant { .. }));
+        let start = reply.map_or(self.messages.len(), |reply| reply + 1);
+        let results = self.messages[start..].iter_mut().filter_map(|message| match message {
+            Message::Tool { content, .. } => Some(content),
+            _ => None,
+        });
+        shorten(&mut results.collect::<Vec<_>>());
+        self.bytes = self.messages.iter().map(message_bytes).sum();
+    }
+
+    fn push(&mut self, message: Message) {
+        self.bytes += message_bytes(&message);
+        self.messages.push(message);
+    }
+}
+
+impl From<Vec<Message>> for Transcript {
+    fn from(messages: Vec<Message>) -> Self {
+        let call_ids = messages.iter().flat_map(calls_of).map(|call| call.id.clone()).collect();
+        let bytes = messages.iter().map(message_bytes).sum();
+        Self { messages, call_ids, bytes }
+    }
+}
+
+impl Serialize for Transcript {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.messages.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Transcript {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Vec::deserialize(deserializer).map(Self::from)
+    }
+}
+
+/// The calls that a message asks for.
+pub(crate) fn calls_of(message: &Message) -> &[ToolCall] {
+    match message {
+        Message::Assistant { tool_calls, .. } => tool_calls,
+        Message::System { .. } | Message::User { .. } | Message::Tool { .. } => &[],
+    }
+}
+
+fn answer_open_calls(messages: Vec<Message>) -> Vec<Message> {
+    let answered: HashSet<String> = messages
+        .iter()
+        .filter_map(|message| match message {
+            Message::Tool { tool_call_id, .. } => Some(tool_call_id.clone()),
+            _ => None,
+        })
+        .collect();
+    let mut sound = Vec::with_capacity(messages.len());
+    let mut open: Vec<Message> = Vec::new();
+    for message in messages {
+        // The missing results follow those that are there and precede the next message.
+        if !matches!(message, Message::Tool { .. }) {
+            sound.append(&mut open);
+        }
+        open.extend(calls_of(&message).iter().filter(|call| !answered.contains(&call.id)).map(|call| Message::Tool {
+            tool_call_id: call.id.clone(),
+            name: call.name.clone(),
+            content: RESULT_UNKNOWN.to_owned(),
+        }));
+        sound.push(message);
+    }
+    sound.append(&mut open);
+    sound
+}
