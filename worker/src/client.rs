@@ -27,7 +27,7 @@ use crate::{
 /// How long the lease may have been gone before the worker gives up.
 const WORKER_PATIENCE_SECONDS: u64 = 120;
 const PATIENCE: Duration = Duration::from_secs(WORKER_PATIENCE_SECONDS);
-/// The lease until the job has told its own.
+/// The lease until the job is known, which sets it.
 const FIRST_LEASE_SECONDS: u64 = 30;
 /// Kept open from before the first command on, so that no command can take the worker's way to the orchestrator: one
 /// each for the long poll, the heartbeat, the events and a call (contract: sandbox, Worker API).

@@ -1,27 +1,27 @@
-//! What the container's environment says: the only reader of it.
+//! The container's environment variables. The only reader of them.
 
 use std::path::PathBuf;
 
 use protocol::JobId;
 
-/// Where a job finds its orchestrator, its token and its files.
+/// The settings of a worker, which the orchestrator sets on its container.
 #[derive(Debug, Clone)]
 pub struct Environment {
-    /// Which job.
+    /// The job.
     pub job_id: JobId,
     /// The orchestrator's socket.
     pub socket: PathBuf,
     /// The file that holds the token.
     pub token_file: PathBuf,
-    /// The job's files.
+    /// The folder of the job's files.
     pub workspace: PathBuf,
     /// The trace this attempt belongs to (W3C), sent along with each request.
     pub traceparent: Option<String>,
-    /// What a shell sees of it.
+    /// The variables that commands get.
     pub shell: ShellEnvironment,
 }
 
-/// The environment of the commands that a job runs: nothing of the worker's own.
+/// The environment of the commands that a job runs; it has nothing of the worker's own.
 #[derive(Debug, Clone)]
 pub struct ShellEnvironment {
     /// `HOME`.
@@ -32,19 +32,19 @@ pub struct ShellEnvironment {
     pub lang: String,
 }
 
-/// The environment does not say what it must.
+/// A required variable is missing or invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvironmentError {
-    /// A variable is not there.
+    /// A variable is not set.
     #[error("{0} is not set: the worker is started by an orchestrator, in a job's container")]
     Missing(&'static str),
-    /// A variable makes no sense.
+    /// `GANTRY_JOB_ID` is invalid.
     #[error("GANTRY_JOB_ID is not a job's id")]
     JobId(#[source] protocol::ParseIdError),
 }
 
 impl Environment {
-    /// Reads it.
+    /// Reads the environment of this process.
     pub fn read() -> Result<Self, EnvironmentError> {
         let required = |name| variable(name).ok_or(EnvironmentError::Missing(name));
         Ok(Self {
@@ -61,7 +61,7 @@ impl Environment {
         })
     }
 
-    /// The socket alone: all that a probe needs.
+    /// Reads the socket's path alone, which is all that a probe needs.
     pub fn socket() -> Result<PathBuf, EnvironmentError> {
         variable("GANTRY_SOCKET").map(PathBuf::from).ok_or(EnvironmentError::Missing("GANTRY_SOCKET"))
     }

@@ -7,20 +7,20 @@ use crate::{client::health, connection::TransportError};
 
 const PROBE_TIMEOUT_SECONDS: u64 = 5;
 
-/// The socket did not answer as an orchestrator does.
+/// The health check failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// No answer.
+    /// There was no response.
     #[error("no answer on the socket")]
     Unreachable(#[source] TransportError),
-    /// Another answer than 200.
+    /// The response was not a success.
     #[error("the socket answered {0} to a health check")]
-    Unwell(u16),
+    Unhealthy(u16),
 }
 
-/// `GET /health`.
+/// Sends `GET /health`.
 pub async fn probe(socket: &Path) -> Result<(), ProbeError> {
     let limit = Duration::from_secs(PROBE_TIMEOUT_SECONDS);
     let status = health(socket, limit).await.map_err(ProbeError::Unreachable)?;
-    if status.is_success() { Ok(()) } else { Err(ProbeError::Unwell(status.as_u16())) }
+    if status.is_success() { Ok(()) } else { Err(ProbeError::Unhealthy(status.as_u16())) }
 }

@@ -1,7 +1,7 @@
 //! Follow-up prompts: long-polled from the orchestrator into the loop's inbox while that has room.
 //!
 //! Owns `after`, which acknowledges what was received, so that nothing is lost and nothing is seen twice. Never decides
-//! when a prompt is seen: that is the loop's.
+//! when a prompt is shown to the model: the loop does.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -23,12 +23,12 @@ pub(crate) struct PromptFeed {
 }
 
 impl PromptFeed {
-    /// Nothing received yet.
+    /// A feed that has received nothing yet.
     pub(crate) const fn new(client: Arc<OrchestratorClient>, inbox: Arc<Inbox>) -> Self {
         Self { client, inbox, after: PromptId::nil() }
     }
 
-    /// Takes prompts as they come. Dropping it loses nothing: what was not acknowledged comes again.
+    /// Receives prompts for as long as the session lives. Dropping it loses nothing: what was not acknowledged comes again.
     pub(crate) async fn follow(&mut self) -> Infallible {
         loop {
             self.inbox.room().await;
@@ -47,7 +47,7 @@ impl PromptFeed {
         while self.inbox.has_room() && self.fetch(0).await {}
     }
 
-    /// Whether there was one.
+    /// Takes one. `false`: there was none.
     async fn fetch(&mut self, wait_seconds: u64) -> bool {
         let call = Call::get(&["prompt"])
             .query("wait_seconds", &wait_seconds)

@@ -1,4 +1,4 @@
-//! What a worker proves itself with: the secret it makes for its session, and the token of its attempt.
+//! A worker's credentials: the secret that it generates for its session, and the token of its attempt.
 //!
 //! The secret exists in this process's memory and in the header of its requests. Never in an argument, an environment,
 //! a file or a log.
@@ -21,7 +21,7 @@ const TOKEN_POLL: Duration = Duration::from_millis(50);
 pub(crate) struct SessionSecret(String);
 
 impl SessionSecret {
-    /// A new one, from the kernel's generator.
+    /// Generates a secret from the kernel's random generator.
     pub(crate) fn generate() -> io::Result<Self> {
         let mut bytes = [0_u8; SECRET_BYTES];
         // The kernel answers requests of up to 256 bytes whole.
@@ -37,7 +37,7 @@ impl SessionSecret {
         Ok(Self(digits))
     }
 
-    /// The secret itself, for the header.
+    /// The secret in plain text, for the header.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }

@@ -1,7 +1,7 @@
-//! A session: from the job's fetching to the report of how it ended.
+//! A session: from fetching the job to reporting how it ended.
 //!
-//! Owns the order of things, every part's life, and what an outcome is to the orchestrator. Everything runs as parts of
-//! one future: nothing outlives it, and the first part that hears the attempt is over stops the rest.
+//! Owns the order of these steps and the life of every part. Everything runs as parts of one future: nothing outlives it,
+//! and a stop that any part learns of stops them all.
 
 use std::{convert::Infallible, io, ops::ControlFlow, sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ use crate::{
     tools::{Launcher, LimitMonitor, ToolDeps, Workspace, build_tools, context},
 };
 
-/// What a loop that was told to stop gets to return; with what follows, a stop takes less than 3 s.
+/// How long a loop that must stop may take to return; with what follows, a stop takes less than 3 s.
 const STOP_GRACE: Duration = Duration::from_millis(1_200);
 /// What the last events and the report get once the session stops.
 const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -35,29 +35,29 @@ const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 const COMPLETE_RETRY_DELAY: Duration = Duration::from_millis(200);
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
-/// How a session ended, as far as there is anybody to tell.
+/// How a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionEnd {
-    /// The orchestrator knows, or was told as far as a stop leaves time.
+    /// The report was delivered, or a stop left no more time for it.
     Reported,
-    /// The attempt was over before: nothing was said.
+    /// The attempt had ended before; nothing was reported.
     AttemptOver,
-    /// The orchestrator was gone for too long.
+    /// The orchestrator was out of reach for too long.
     OrchestratorLost,
 }
 
-/// The session cannot be held.
+/// Why a session could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The system refuses something that is needed.
+    /// The system refused something that is needed.
     #[error("{0} cannot be used")]
     System(&'static str, #[source] io::Error),
-    /// The job, or the answer to its report.
+    /// The orchestrator refused the job, or its report.
     #[error("the orchestrator refuses: {0}")]
     Refused(String),
 }
 
-/// Runs one.
+/// Runs a session to its end.
 pub async fn run(environment: &Environment) -> Result<SessionEnd, SessionError> {
     let workspace =
         Workspace::open(&environment.workspace).map_err(|error| SessionError::System("the workspace", error))?;
@@ -75,7 +75,7 @@ pub async fn run(environment: &Environment) -> Result<SessionEnd, SessionError> 
     match never.map_err(|error| SessionError::System("the signals", error))? {}
 }
 
-/// What there is before the job is known.
+/// The parts of a session that exist before its job is known.
 struct Host<'a> {
     environment: &'a Environment,
     workspace: Arc<Workspace>,
@@ -88,7 +88,7 @@ impl Host<'_> {
         let token = tokio::select! {
             biased;
             token = token(&self.environment.token_file) => token,
-            // Without a token there is nobody to tell.
+            // Without a token nothing can be reported.
             () = self.stop.token().cancelled() => return Ok(SessionEnd::Reported),
         };
         let token = token.map_err(|error| SessionError::System("the token file", error))?;
@@ -259,7 +259,7 @@ impl Session<'_> {
         ToolExecutor::new(registry, context(job.job_id, job.limits.max_children))
     }
 
-    /// The moment from which a loop that was told to stop is no longer waited for.
+    /// Returns when a loop that must stop is no longer waited for.
     async fn stop_deadline(&self) {
         self.stop.token().cancelled().await;
         tokio::time::sleep(STOP_GRACE).await;

@@ -32,7 +32,7 @@ const GREP_FILE_BYTES: u64 = 16 * 1024 * 1024;
 const REGEX_BYTES: usize = 4 * 1024 * 1024;
 /// Of all lines of a result; the model is shown less.
 const RESULT_BYTES: usize = 256 * 1024;
-/// Before the tool's timeout, so that what was found until then is told.
+/// Before the tool's timeout, so that what was found until then is returned.
 const SEARCH_TIME: Duration = Duration::from_secs(45);
 
 /// Does one search.
@@ -134,8 +134,8 @@ enum At {
 impl Start {
     /// Resolves links, which must stay inside the workspace.
     fn open(workspace: &Path, path: &str) -> Result<Self, ToolError> {
-        let told = |error: std::io::Error| failure(path, &error);
-        let workspace = Workspace::open(workspace).map_err(told)?;
+        let path_error = |error: std::io::Error| failure(path, &error);
+        let workspace = Workspace::open(workspace).map_err(path_error)?;
         let base = workspace.existing(path)?;
         let is_folder = workspace.dir().is_dir(&base);
         let folder = match (is_folder, base.parent().filter(|parent| !parent.as_os_str().is_empty())) {
@@ -143,9 +143,9 @@ impl Start {
             (false, Some(parent)) => parent,
             (false, None) => Path::new("."),
         };
-        let handle = workspace.dir().open_dir(folder).map_err(told)?;
+        let handle = workspace.dir().open_dir(folder).map_err(path_error)?;
         // The capability's own handle cannot be listed.
-        let folder = open_folder(handle.as_fd(), OsStr::new(".")).map_err(|error| told(error.into()))?;
+        let folder = open_folder(handle.as_fd(), OsStr::new(".")).map_err(|error| path_error(error.into()))?;
         let path = if base == Path::new(".") { PathBuf::new() } else { base };
         Ok(Self { path, at: if is_folder { At::Folder(folder) } else { At::File(folder) } })
     }

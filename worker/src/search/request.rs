@@ -1,4 +1,4 @@
-//! What the worker asks of a search process over its standard input, and what that answers over its standard output.
+//! The request that a search process reads from its standard input, and the result that it writes to its standard output.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 /// More than a result within its own limits can have, JSON's escapes included.
 pub(crate) const MAX_ANSWER_BYTES: usize = 2 * 1024 * 1024;
 
-/// Which search.
+/// The kinds of search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SearchKind {
@@ -22,7 +22,7 @@ pub(crate) enum SearchKind {
 /// One search.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SearchRequest {
-    /// Which.
+    /// Which search.
     pub(crate) kind: SearchKind,
     /// The workspace, as the container's environment names it.
     pub(crate) workspace: PathBuf,
@@ -30,5 +30,5 @@ pub(crate) struct SearchRequest {
     pub(crate) arguments: Value,
 }
 
-/// Text for the model, or why there is none.
+/// The text for the model, or the failure.
 pub(crate) type SearchResult = Result<String, ToolFailure>;

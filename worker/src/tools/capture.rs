@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 /// Bytes kept of each end.
 const END_BYTES: usize = 32 * 1024;
 
-/// Takes any amount of output and keeps its ends.
+/// Takes any amount of output and keeps its head and its tail.
 #[derive(Debug, Default)]
 pub(crate) struct Capture {
     head: Vec<u8>,
@@ -14,7 +14,7 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// Takes more.
+    /// Appends output.
     pub(crate) fn take(&mut self, chunk: &[u8]) {
         self.total_bytes += chunk.len() as u64;
         let (for_head, rest) = chunk.split_at(chunk.len().min(END_BYTES - self.head.len()));
@@ -25,7 +25,7 @@ impl Capture {
         self.tail.extend(rest);
     }
 
-    /// As text; characters that the cut went through are dropped with the rest.
+    /// The output as text. Characters that were cut in two are dropped.
     pub(crate) fn into_text(mut self) -> String {
         let kept = (self.head.len() + self.tail.len()) as u64;
         if kept == self.total_bytes {

@@ -1,4 +1,4 @@
-//! The common frame of the tools that work on files: plain functions, run where blocking does no harm.
+//! The common frame of the file tools: plain functions that run on blocking threads.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,32 +10,32 @@ use tokio_util::sync::CancellationToken;
 
 use super::workspace::Workspace;
 
-/// What each tool does unless it needs longer.
+/// Time limit of a file tool's call.
 pub(crate) const TOOL_TIMEOUT_SECONDS: u64 = 60;
 
-/// A file tool's work: plain text for the model, or why not.
+/// The function of a file tool; its result is plain text for the model.
 pub(crate) type Work = fn(&Workspace, Value, &CancellationToken) -> Result<String, ToolError>;
 
-/// What a file tool is.
+/// The declaration of a file tool.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileToolKind {
-    /// As the model calls it.
+    /// The name by which the model calls it.
     pub(crate) name: &'static str,
     /// Whether a person must agree.
     pub(crate) approval: ApprovalRequirement,
     /// False where calls of one reply must keep their order.
     pub(crate) parallel: bool,
-    /// What it does.
+    /// Its function.
     pub(crate) work: Work,
 }
 
 /// A file tool on one workspace.
 pub(crate) struct FileTool {
-    /// Which.
+    /// The declaration.
     pub(crate) kind: FileToolKind,
-    /// As the model sees it.
+    /// The definition that the model sees.
     pub(crate) definition: ToolDefinition,
-    /// Where.
+    /// The workspace that it works on.
     pub(crate) workspace: Arc<Workspace>,
 }
 
@@ -64,7 +64,7 @@ impl Tool for FileTool {
     }
 }
 
-/// The arguments in their shape. They are valid by the schema, so a failure here is a schema that says too little.
+/// Parses the arguments. They are valid by the schema, so a failure here is a schema that is not strict enough.
 pub(crate) fn parsed<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolError> {
     serde_json::from_value(arguments)
         .map_err(|error| ToolError::new(ToolErrorKind::InvalidParameters, error.to_string()))

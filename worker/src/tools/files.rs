@@ -6,7 +6,7 @@ use std::{
 };
 
 use agent::{ApprovalRequirement, ToolError};
-use cap_std::fs::{Dir, File, FileType, OpenOptions, OpenOptionsExt};
+use cap_std::fs::{Dir, File, FileType, OpenOptions, OpenOptionsExt, Permissions};
 use protocol::{CallId, ToolErrorKind};
 use serde::Deserialize;
 use serde_json::Value;
@@ -21,6 +21,7 @@ const READ_LINES: u64 = 2_000;
 const READ_BYTES: usize = 96 * 1024;
 /// How far into a file lines are looked for.
 const SCAN_BYTES: u64 = 64 * 1024 * 1024;
+const BEYOND_SCAN: &str = "beyond the first 64 MiB, as far as this tool reads; use shell (sed -n) for it";
 pub(crate) const WRITE_BYTES: usize = 8 * 1024 * 1024;
 const LIST_ENTRIES: usize = 2_000;
 
@@ -50,8 +51,9 @@ struct ReadFile {
 fn read_file(workspace: &Workspace, arguments: Value, stop: &CancellationToken) -> Result<String, ToolError> {
     let ReadFile { path, offset, limit } = parsed(arguments)?;
     let relative = workspace.relative(&path)?;
-    let mut reader =
-        BufReader::new(open_file(workspace.dir(), &relative).map_err(|error| failure(&path, &error))?.take(SCAN_BYTES));
+    let mut reader = BufReader::new(
+        open_file(workspace.dir(), &relative).map_err(|error| failure(&path, &error))?.take(SCAN_BYTES + 1),
+    );
     if reader.fill_buf().map_err(|error| failure(&path, &error))?.contains(&0) {
         return Err(ToolError::new(
             ToolErrorKind::Failed,
@@ -71,8 +73,17 @@ fn read_file(workspace: &Workspace, arguments: Value, stop: &CancellationToken) 
         line_number += 1;
         let cut = keep && (text.len() - before < length || text.len() >= READ_BYTES);
         if cut || (keep && line_number + 1 - first >= wanted) {
-            return Ok(told_to_go_on(&text, &mut reader, cut, line_number));
+            return Ok(with_truncation_notice(&text, &mut reader, cut, line_number));
         }
+    }
+    let is_at_limit = reader.get_ref().limit() == 0;
+    if is_at_limit && line_number < first {
+        let message = format!("line {first} of {path} is {BEYOND_SCAN}");
+        return Err(ToolError::new(ToolErrorKind::Failed, message));
+    }
+    if is_at_limit {
+        let text = String::from_utf8_lossy(&text);
+        return Ok(format!("{text}\n[… what follows after line {line_number} is {BEYOND_SCAN}]"));
     }
     if line_number < first && first > 1 {
         let message = format!("{path} has {line_number} lines; offset {first} is behind its end");
@@ -81,7 +92,7 @@ fn read_file(workspace: &Workspace, arguments: Value, stop: &CancellationToken) 
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-fn told_to_go_on(text: &[u8], rest: &mut impl BufRead, cut: bool, line_number: u64) -> String {
+fn with_truncation_notice(text: &[u8], rest: &mut impl BufRead, cut: bool, line_number: u64) -> String {
     let mut text = String::from_utf8_lossy(text).into_owned();
     let more = rest.fill_buf().is_ok_and(|rest| !rest.is_empty());
     if more || cut {
@@ -147,12 +158,13 @@ fn write_file(workspace: &Workspace, arguments: Value, _: &CancellationToken) ->
         let message = format!("the content has more than {WRITE_BYTES} bytes; write it in parts with shell");
         return Err(ToolError::new(ToolErrorKind::Failed, message));
     }
-    put(workspace.dir(), &relative, content.as_bytes()).map_err(|error| failure(&path, &error))?;
+    put(workspace.dir(), &relative, content.as_bytes(), None).map_err(|error| failure(&path, &error))?;
     Ok(format!("wrote {} bytes to {path}", content.len()))
 }
 
-/// Writes a file whole or not at all: beside it first, then in its place. Makes the folders above it.
-pub(crate) fn put(dir: &Dir, path: &Path, content: &[u8]) -> io::Result<()> {
+/// Writes a file whole or not at all: beside it first, then in its place. Makes the folders above it. A file that is there
+/// keeps its mode; a new one has `permissions`.
+pub(crate) fn put(dir: &Dir, path: &Path, content: &[u8], permissions: Option<&Permissions>) -> io::Result<()> {
     // A link inside the workspace stays a link: its target is written.
     let target = match dir.canonicalize(path) {
         Ok(target) => target,
@@ -170,8 +182,9 @@ pub(crate) fn put(dir: &Dir, path: &Path, content: &[u8]) -> io::Result<()> {
         let mut options = OpenOptions::new();
         let mut file = dir.open_with(&draft, options.write(true).create_new(true))?;
         file.write_all(content)?;
-        if let Some(old) = old {
-            file.set_permissions(old.permissions())?;
+        let kept = old.map(|old| old.permissions());
+        if let Some(permissions) = kept.or_else(|| permissions.cloned()) {
+            file.set_permissions(permissions)?;
         }
         dir.rename(&draft, dir, &target)
     })();
@@ -191,11 +204,11 @@ fn list_dir(workspace: &Workspace, arguments: Value, stop: &CancellationToken) -
     let ListDir { path } = parsed(arguments)?;
     let path = path.unwrap_or_default();
     let relative = workspace.relative(&path)?;
-    let told = |error: io::Error| failure(if path.is_empty() { "." } else { &path }, &error);
+    let path_error = |error: io::Error| failure(if path.is_empty() { "." } else { &path }, &error);
     let mut lines = Vec::new();
     let mut more = 0_usize;
-    for entry in workspace.dir().read_dir(&relative).map_err(told)? {
-        let entry = entry.map_err(told)?;
+    for entry in workspace.dir().read_dir(&relative).map_err(path_error)? {
+        let entry = entry.map_err(path_error)?;
         if stop.is_cancelled() {
             break;
         }
@@ -205,7 +218,7 @@ fn list_dir(workspace: &Workspace, arguments: Value, stop: &CancellationToken) -
         }
         let name = entry.file_name().to_string_lossy().into_owned();
         let size = entry.metadata().map_or(0, |metadata| metadata.len());
-        lines.push(match entry.file_type().map_err(told)? {
+        lines.push(match entry.file_type().map_err(path_error)? {
             kind if kind.is_dir() => format!("{name}/"),
             kind if kind.is_symlink() => format!("{name} (link)"),
             kind if FileType::is_file(&kind) => format!("{name} ({size} bytes)"),

@@ -1,4 +1,4 @@
-//! The container's limits that tool calls run into: noticed, attributed to a call, recorded, and told to the model.
+//! The container's limits that tool calls run into: noticed, attributed to a call, recorded, and explained to the model.
 //!
 //! The kernel counts for the container as a whole, so a counter that rose says nothing of which call it was. Memory
 //! is held against a call that failed or that ran alone; processes against the call that has most of them.
@@ -18,7 +18,7 @@ use crate::{
     supervisor::{CallProcesses, ExitStatus, Processes},
 };
 
-/// How soon the processes are counted when there are no more: a fork bomb that is over cannot be told from its siblings.
+/// How soon the processes are counted when there are no more: a fork bomb that is over cannot be distinguished from its siblings.
 const WATCH_PERIOD: Duration = Duration::from_millis(100);
 
 /// Notices hit limits.
@@ -113,7 +113,7 @@ impl LimitMonitor {
         let _ = self.journal.record(ContainerLimit::Pids.event(&self.limits)).await;
     }
 
-    /// What the model is told, one line for each limit.
+    /// The notes for the model, one line for each limit.
     pub(crate) fn notes(&self, hit: &HitLimits) -> String {
         hit.hits.iter().map(|hit| self.note(hit) + "\n").collect()
     }

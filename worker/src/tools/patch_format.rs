@@ -48,13 +48,48 @@ pub(crate) enum Change<'a> {
     Sections(Vec<Section<'a>>),
 }
 
-/// Lines that are looked for, and what takes their place.
+/// Lines that are looked for, and what happens to each.
 #[derive(Debug, Default)]
 pub(crate) struct Section<'a> {
     anchor: Option<&'a str>,
-    old: Vec<&'a str>,
-    new: Vec<&'a str>,
+    lines: Vec<Line<'a>>,
     at_end: bool,
+}
+
+/// A line of a section.
+#[derive(Debug, Clone, Copy)]
+enum Line<'a> {
+    /// Stays as the file has it, which may be in other white space than the patch.
+    Context(&'a str),
+    Removed(&'a str),
+    Added(&'a str),
+}
+
+impl<'a> Section<'a> {
+    /// The lines that must be in the file.
+    fn expected(&self) -> Vec<&'a str> {
+        let expected = |line: &Line<'a>| match line {
+            Line::Context(text) | Line::Removed(text) => Some(*text),
+            Line::Added(_) => None,
+        };
+        self.lines.iter().filter_map(expected).collect()
+    }
+
+    /// What takes the place of `found`, the file's own spelling of the expected lines.
+    fn replacement(&self, found: &[&'a str]) -> Vec<&'a str> {
+        let mut found = found.iter();
+        let mut lines = Vec::new();
+        for line in &self.lines {
+            match line {
+                Line::Context(_) => lines.extend(found.next()),
+                Line::Removed(_) => {
+                    found.next();
+                }
+                Line::Added(text) => lines.push(*text),
+            }
+        }
+        lines
+    }
 }
 
 /// Reads a patch in either format. Its edits borrow from it where they can.
@@ -162,16 +197,10 @@ fn section_line<'a>(line: &'a str, sections: &mut Vec<Section<'a>>) -> Result<()
     }
     match (line.chars().next(), line.get(1..)) {
         // An empty line of context often comes without its leading space.
-        (None, _) => {
-            section.old.push("");
-            section.new.push("");
-        }
-        (Some(' '), Some(text)) => {
-            section.old.push(text);
-            section.new.push(text);
-        }
-        (Some('-'), Some(text)) => section.old.push(text),
-        (Some('+'), Some(text)) => section.new.push(text),
+        (None, _) => section.lines.push(Line::Context("")),
+        (Some(' '), Some(text)) => section.lines.push(Line::Context(text)),
+        (Some('-'), Some(text)) => section.lines.push(Line::Removed(text)),
+        (Some('+'), Some(text)) => section.lines.push(Line::Added(text)),
         _ => return Err(format!("the line {line:?} starts with none of space, - and +")),
     }
     Ok(())
@@ -189,7 +218,7 @@ impl Change<'_> {
     }
 }
 
-fn apply_sections(text: &str, sections: &[Section<'_>]) -> Result<String, String> {
+fn apply_sections<'a>(text: &'a str, sections: &[Section<'a>]) -> Result<String, String> {
     let final_newline = text.is_empty() || text.ends_with('\n');
     let body = text.strip_suffix('\n').unwrap_or(text);
     let lines: Vec<&str> = if text.is_empty() { Vec::new() } else { body.split('\n').collect() };
@@ -201,14 +230,16 @@ fn apply_sections(text: &str, sections: &[Section<'_>]) -> Result<String, String
             let at = at.ok_or_else(|| format!("no line {anchor:?} was found"))?;
             from += at + 1;
         }
-        let at = if section.old.is_empty() {
+        let expected = section.expected();
+        let at = if expected.is_empty() {
             if section.anchor.is_some() && !section.at_end { from } else { lines.len() }
         } else {
-            find(&lines, section, from).ok_or_else(|| not_found(section))?
+            find(&lines, &expected, from, section.at_end).ok_or_else(|| not_found(&expected))?
         };
+        let end = at + expected.len();
         result.extend_from_slice(&lines[cursor..at]);
-        result.extend_from_slice(&section.new);
-        cursor = at + section.old.len();
+        result.extend(section.replacement(&lines[at..end]));
+        cursor = end;
     }
     result.extend_from_slice(&lines[cursor..]);
     let mut text = result.join("\n");
@@ -218,19 +249,18 @@ fn apply_sections(text: &str, sections: &[Section<'_>]) -> Result<String, String
     Ok(text)
 }
 
-fn not_found(section: &Section<'_>) -> String {
-    format!("the lines starting with {:?} were not found: read the file and make them fit it", section.old[0])
+fn not_found(expected: &[&str]) -> String {
+    format!("the lines starting with {:?} were not found: read the file and make them fit it", expected[0])
 }
 
-/// Exactly first, then with other white space at the end, then around.
-fn find(lines: &[&str], section: &Section<'_>, from: usize) -> Option<usize> {
-    let old = &section.old;
-    let last = lines.len().checked_sub(old.len())?;
-    let from = if section.at_end { last.max(from) } else { from };
+/// Looks for the lines exactly first, then with other white space at their ends, then around them.
+fn find(lines: &[&str], expected: &[&str], from: usize, at_end: bool) -> Option<usize> {
+    let last = lines.len().checked_sub(expected.len())?;
+    let from = if at_end { last.max(from) } else { from };
     let same: [fn(&str, &str) -> bool; 3] =
         [|a, b| a == b, |a, b| a.trim_end() == b.trim_end(), |a, b| a.trim() == b.trim()];
     same.iter()
-        .find_map(|same| (from..=last).find(|at| lines[*at..].iter().zip(old).all(|(line, old)| same(line, old))))
+        .find_map(|same| (from..=last).find(|at| lines[*at..].iter().zip(expected).all(|(line, old)| same(line, old))))
 }
 
 #[cfg(test)]
@@ -269,6 +299,10 @@ mod tests {
     #[case::appended(
         "*** Begin Patch\n*** Update File: f\n@@\n+// end\n*** End Patch\n",
         "fn a() {\n    one\n}\n\nfn b() {\n    one\n}\n// end\n"
+    )]
+    #[case::context_keeps_the_files_white_space(
+        "*** Begin Patch\n*** Update File: f\n@@\n fn b() {  \n one\n-  }\n+}}\n*** End Patch",
+        "fn a() {\n    one\n}\n\nfn b() {\n    one\n}}\n"
     )]
     #[case::other_white_space(
         "*** Begin Patch\n*** Update File: f\n@@ fn b() {\n-  one  \n+    two\n*** End Patch",

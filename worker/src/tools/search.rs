@@ -24,9 +24,9 @@ use crate::{
 
 /// One of the two tools.
 pub(crate) struct Search {
-    /// Which.
+    /// The kind of search.
     pub(crate) kind: SearchKind,
-    /// As the model sees it.
+    /// The definition that the model sees.
     pub(crate) definition: ToolDefinition,
     /// The workspace, as the environment names it.
     pub(crate) workspace: PathBuf,

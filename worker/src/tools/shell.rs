@@ -41,13 +41,13 @@ const DISCARD_PAUSE: Duration = Duration::from_millis(10);
 
 /// The tool.
 pub(crate) struct Shell {
-    /// As the model sees it.
+    /// The definition that the model sees.
     pub(crate) definition: ToolDefinition,
-    /// Where commands start.
+    /// The folder in which commands start.
     pub(crate) workspace: Arc<Workspace>,
-    /// What they see.
+    /// Their environment.
     pub(crate) environment: ShellEnvironment,
-    /// Starts them.
+    /// Starts commands.
     pub(crate) launcher: Arc<Launcher>,
     /// Tasks that read and discard the output of background processes, which a closed pipe would kill.
     pub(crate) output_sinks: TaskTracker,

@@ -166,6 +166,87 @@ async fn a_patch_is_applied_whole_or_not_at_all() {
     assert!(!bench.path("d").exists());
 }
 
+#[rstest]
+#[case::with_a_dot("./f")]
+#[case::by_its_folder("sub/../f")]
+#[case::by_a_link("link")]
+#[case::by_a_linked_folder("here/f")]
+#[case::absolutely("ROOT/f")]
+#[tokio::test]
+async fn two_edits_of_one_file_are_both_made_however_it_is_named(#[case] other: &str) {
+    let bench = Bench::new();
+    bench.write("f", "one\ntwo\n");
+    bench.write("sub/g", "");
+    symlink("f", bench.path("link")).unwrap();
+    symlink(".", bench.path("here")).unwrap();
+    let other = other.replace("ROOT", &bench.folder.path().display().to_string());
+    let patch = format!(
+        "*** Begin Patch\n*** Update File: f\n@@\n-one\n+1\n*** Update File: {other}\n@@\n-two\n+2\n*** End Patch"
+    );
+    assert_eq!(bench.file(APPLY_PATCH, json!({"patch": patch})).await.unwrap(), "changed f");
+    assert_eq!(fs::read_to_string(bench.path("f")).unwrap(), "1\n2\n");
+    assert!(fs::symlink_metadata(bench.path("link")).unwrap().is_symlink());
+}
+
+#[tokio::test]
+async fn new_files_of_one_name_and_a_deleted_link_are_told_apart() {
+    let bench = Bench::new();
+    bench.write("target", "kept\n");
+    symlink("target", bench.path("link")).unwrap();
+    let twice = "*** Begin Patch\n*** Add File: new/f\n+x\n*** Add File: ./new/f\n+y\n*** End Patch";
+    assert!(bench.file(APPLY_PATCH, json!({"patch": twice})).await.is_err());
+    let delete = "*** Begin Patch\n*** Delete File: ./link\n*** End Patch";
+    assert_eq!(bench.file(APPLY_PATCH, json!({"patch": delete})).await.unwrap(), "deleted link");
+    assert_eq!(fs::read_to_string(bench.path("target")).unwrap(), "kept\n");
+    assert!(fs::symlink_metadata(bench.path("link")).is_err());
+}
+
+#[tokio::test]
+async fn a_moved_file_and_one_that_is_restored_keep_their_mode() {
+    use std::os::unix::fs::PermissionsExt;
+    let bench = Bench::new();
+    let mode = |name: &str| fs::metadata(bench.path(name)).unwrap().permissions().mode() & 0o777;
+    bench.write("run.sh", "old\n");
+    fs::set_permissions(bench.path("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    let moved = "*** Begin Patch\n*** Update File: run.sh\n*** Move to: bin/run.sh\n@@\n-old\n+new\n*** End Patch";
+    bench.file(APPLY_PATCH, json!({"patch": moved})).await.unwrap();
+    assert_eq!(mode("bin/run.sh"), 0o755);
+
+    // `d` cannot be a file and a folder: what was deleted before that shows is put back.
+    let unplaceable =
+        "*** Begin Patch\n*** Delete File: bin/run.sh\n*** Add File: d\n+x\n*** Add File: d/e\n+x\n*** End Patch";
+    assert!(bench.file(APPLY_PATCH, json!({"patch": unplaceable})).await.is_err());
+    assert_eq!(
+        (mode("bin/run.sh"), fs::read_to_string(bench.path("bin/run.sh")).unwrap()),
+        (0o755, "new\n".to_owned())
+    );
+}
+
+#[tokio::test]
+async fn a_stopped_patch_changes_nothing() {
+    let bench = Bench::new();
+    bench.write("f", "one\n");
+    let patch = "*** Begin Patch\n*** Update File: f\n@@\n-one\n+1\n*** End Patch";
+    let definition = agent::container_tool("apply_patch").unwrap();
+    let tool = FileTool { kind: APPLY_PATCH, definition, workspace: Arc::clone(&bench.workspace) };
+    let call = invocation(json!({"patch": patch}));
+    call.stop.cancel();
+    assert!(tool.call(call).await.is_err());
+    assert_eq!(fs::read_to_string(bench.path("f")).unwrap(), "one\n");
+}
+
+#[tokio::test]
+async fn a_file_is_read_as_far_as_the_limit_and_says_so() {
+    let bench = Bench::new();
+    let line = [&[b'x'; 63][..], b"\n"].concat();
+    fs::write(bench.path("big"), line.repeat((64 << 20) / 64 + 10)).unwrap();
+    let lines = (64_u64 << 20) / 64;
+    let end = bench.file(READ_FILE, json!({"path": "big", "offset": lines - 1})).await.unwrap();
+    assert!(end.contains("beyond the first 64 MiB"), "{end}");
+    let beyond = bench.file(READ_FILE, json!({"path": "big", "offset": lines + 5})).await.unwrap_err();
+    assert!(beyond.0.message.contains("beyond the first 64 MiB"), "{}", beyond.0.message);
+}
+
 #[tokio::test]
 async fn a_git_diff_creates_changes_and_deletes() {
     let bench = Bench::new();

@@ -21,14 +21,14 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// Opens it.
+    /// Opens the folder at `root`.
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
         let real = root.canonicalize()?;
         let dir = Dir::open_ambient_dir(&real, ambient_authority())?;
         Ok(Self { given_root: root.to_owned(), root: real, dir })
     }
 
-    /// The capability.
+    /// The directory capability.
     pub(crate) fn dir(&self) -> &Dir {
         &self.dir
     }
@@ -38,12 +38,12 @@ impl Workspace {
         &self.given_root
     }
 
-    /// Its own absolute path.
+    /// Its absolute path, without links.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The path below the workspace that `path` means. Whether it leads out by a link shows when it is used.
+    /// The path below the workspace that `path` names. Whether it leads out by a link shows when it is used.
     pub(crate) fn relative(&self, path: &str) -> Result<PathBuf, ToolError> {
         if path.contains('\0') {
             return Err(ToolError::new(ToolErrorKind::InvalidParameters, "a path holds no NUL character"));
@@ -68,7 +68,7 @@ impl Workspace {
         Ok(if below.as_os_str().is_empty() { PathBuf::from(".") } else { below.to_owned() })
     }
 
-    /// The same with every link resolved: relative to the workspace, and there.
+    /// The same for a path that exists, with every link resolved.
     pub(crate) fn existing(&self, path: &str) -> Result<PathBuf, ToolError> {
         let relative = self.relative(path)?;
         let resolved = self.dir.canonicalize(&relative).map_err(|error| failure(path, &error))?;
@@ -85,7 +85,7 @@ impl Workspace {
     }
 }
 
-/// What an error on a path is to the model.
+/// Describes an error on a path to the model.
 pub(crate) fn failure(path: &str, error: &io::Error) -> ToolError {
     // The capability's own refusal carries no number of the system's.
     let escape = error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none();
