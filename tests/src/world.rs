@@ -223,8 +223,9 @@ impl World {
     /// An orchestrator starts on this world's data.
     pub async fn start(&mut self) {
         let engine: Arc<dyn Engine> = Arc::new(self.engine.clone());
-        let seams = TestOverrides { engine: Some(engine), clock: Some(self.clock.clone()), space: self.space.clone() };
-        let app = App::build(self.config.clone(), seams).await.expect("the orchestrator builds");
+        let overrides =
+            TestOverrides { engine: Some(engine), clock: Some(self.clock.clone()), space: self.space.clone() };
+        let app = App::build(self.config.clone(), overrides).await.expect("the orchestrator builds");
         app.first_probe().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let base = format!("http://{}", listener.local_addr().expect("an address"));

@@ -92,8 +92,8 @@ fn lock_run_dir(path: &Path) -> Result<File, LockError> {
     dir.lock(File::open(path).map_err(|error| dir.io_error(error))?, |_| String::new())
 }
 
-/// Never follows a symbolic link: whoever may write to an existing data directory could make the file elsewhere be
-/// overwritten.
+/// Never follows a symbolic link: another user with write access to an existing data directory could otherwise make the
+/// orchestrator truncate any file.
 fn open_lock_file(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(File::from(rustix::fs::open(path, flags, Mode::from_raw_mode(FILE_MODE))?))

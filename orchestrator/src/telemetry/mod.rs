@@ -1,7 +1,7 @@
 //! Telemetry: the log, metrics and traces. Contents only.
 
 mod error_chain;
-pub mod log;
+mod log;
 pub mod metrics;
 pub mod traces;
 

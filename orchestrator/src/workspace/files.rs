@@ -63,7 +63,7 @@ impl Workspaces {
         let has_more = names.len() > limit;
         names.truncate(limit);
         let next_after = names.last().filter(|_| has_more).cloned();
-        // Entries that vanished meanwhile are left out.
+        // Entries removed since they were listed are left out.
         let to_entry = |name: &OsString| Some(file_entry(path.join_lossy(name), &dir.metadata(name).ok()?));
         Ok(DirPage { entries: names.iter().filter_map(to_entry).collect(), next_after })
     }

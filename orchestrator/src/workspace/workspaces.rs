@@ -2,7 +2,7 @@
 //!
 //! Owns the creation, copying, measurement and removal of whole workspaces. Everything in a workspace is reached from a
 //! handle on its directory, one name at a time and without following links, so nothing leads out of it, whatever the
-//! container does meanwhile. Never decides who may access it, or when.
+//! container does at the same time. Never decides who may access it, or when.
 
 use std::{
     ffi::{OsStr, OsString},
