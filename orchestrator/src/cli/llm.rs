@@ -1,4 +1,4 @@
-//! `gantry llm`: a scripted model over HTTP, for tests and demos.
+//! `gantry llm`: serves a scripted model over HTTP, for tests and demos.
 
 use std::path::PathBuf;
 
@@ -13,15 +13,15 @@ use super::{
     output::Output,
 };
 
-/// Its commands.
+/// Commands of `gantry llm`.
 #[derive(Debug, Subcommand)]
 pub(super) enum LlmCommand {
-    /// Answer as a provider does, on the OpenAI and the Anthropic wire
+    /// Serve a scripted model over HTTP in the OpenAI, Anthropic and Ollama formats
     Serve {
-        /// The YAML script
+        /// Script file (YAML)
         #[arg(long, value_name = "FILE")]
         script: PathBuf,
-        /// Where to listen; port 0 takes a free one
+        /// Listen address; port 0 picks a free port
         #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8089")]
         bind: std::net::SocketAddr,
     },
@@ -36,10 +36,10 @@ pub(super) async fn run(command: LlmCommand, output: &mut Output) -> Result<Exit
     let listener =
         TcpListener::bind(bind).await.map_err(|error| CliError::failed(&format!("cannot listen on {bind}"), error))?;
     let address = listener.local_addr().map_err(|error| CliError::failed("cannot listen", error))?;
-    let told = serde_json::json!({"url": format!("http://{address}")});
+    let listening = serde_json::json!({"url": format!("http://{address}")});
     let shutdown = CancellationToken::new();
-    let serving = answer(listener, parsed, shutdown.clone());
-    output.either(&told, |_| format!("listening on http://{address} (OpenAI: http://{address}/v1)"))?;
+    let serving = serve(listener, parsed, shutdown.clone());
+    output.either(&listening, |_| format!("listening on http://{address} (OpenAI: http://{address}/v1)"))?;
     tokio::pin!(serving);
     tokio::select! {
         ended = &mut serving => ended?,
@@ -61,6 +61,6 @@ async fn stop_signal() -> Result<(), CliError> {
     }
 }
 
-async fn answer(listener: TcpListener, script: Script, shutdown: CancellationToken) -> Result<(), CliError> {
+async fn serve(listener: TcpListener, script: Script, shutdown: CancellationToken) -> Result<(), CliError> {
     crate::llm::serve(listener, script, shutdown).await.map_err(|error| CliError::failed("the server ended", error))
 }

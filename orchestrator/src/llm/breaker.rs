@@ -1,8 +1,8 @@
-//! The circuit breaker of one provider: who is not let through to it, and for how long.
+//! The circuit breaker of one provider: whose calls are refused, and for how long.
 //!
-//! Counts by job and, apart from that, by provider. A job whose own calls fail is held back alone: its requests may be the
-//! reason. Everybody is held back only when the calls of several users fail; the jobs of one user hold back that user. A pure state machine: time is an argument,
-//! and it never waits.
+//! Counts by job and, separately, by provider. A job whose own calls fail is refused alone: its requests may be the reason.
+//! All calls are refused only when those of several users fail; failures of one user's jobs affect that user alone. A pure
+//! state machine: time is an argument, and it never waits.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -20,8 +20,8 @@ const SHARED_WINDOW: Duration = Duration::from_secs(30);
 const SHARED_USERS: usize = 2;
 /// The same for so many jobs when one user alone is active (contract: agent, Gateway).
 const SHARED_JOBS: usize = 3;
-/// The generation of a call that the shared circuit does not hold; it is never one of the circuit's.
-const NOT_HELD: u64 = u64::MAX;
+/// The generation of a call that the shared circuit does not apply to; never one of the circuit's.
+const NOT_APPLIED: u64 = u64::MAX;
 /// Jobs and users remembered before those that were not seen for a while are dropped. A job that is forgotten starts
 /// with a closed circuit.
 const MAX_REMEMBERED: usize = 1_000;
@@ -43,12 +43,12 @@ impl Default for Caller<'_> {
     }
 }
 
-/// A call that was let through; its outcome is reported with it.
+/// An admitted call; its outcome is reported with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ticket {
     job: JobId,
     user: String,
-    /// Of the job's circuit and of the shared one.
+    /// The generations of the job's circuit and of the shared one.
     generations: (u64, u64),
 }
 
@@ -57,11 +57,11 @@ pub(super) struct Ticket {
 pub(super) struct Breaker {
     settings: BreakerSettings,
     shared: Circuit,
-    /// The user whose jobs alone opened the shared circuit: it holds no other user's calls.
+    /// The user whose jobs alone opened the shared circuit; it applies to no other user.
     opened_by: Option<String>,
-    /// Jobs with failures. A job that has none has no entry.
+    /// Jobs with failures; others have no entry.
     jobs: HashMap<JobId, JobCircuit>,
-    /// Since the last success of anyone.
+    /// Failed calls since the last success of any user.
     failed_calls: HashMap<JobId, FailedCall>,
     /// When each user last made a call.
     active_users: HashMap<String, Instant>,
@@ -81,7 +81,7 @@ struct FailedCall {
 
 impl Breaker {
     pub(super) fn new(settings: BreakerSettings) -> Self {
-        // Failures open the shared circuit by whose they are, never by their number alone.
+        // The shared circuit is opened by `call_failed`, never by the number of failures alone.
         let shared = Circuit::new(BreakerSettings { failures: u32::MAX, ..settings });
         Self {
             settings,
@@ -93,7 +93,7 @@ impl Breaker {
         }
     }
 
-    /// Lets a call through, or not.
+    /// Admits a call or refuses it.
     pub(super) fn admit(&mut self, caller: Caller<'_>, now: Instant) -> Result<Ticket, Refusal> {
         self.note_active(caller.user, now);
         let of_job = match self.jobs.get_mut(&caller.job) {
@@ -103,7 +103,7 @@ impl Breaker {
             }
             None => 0,
         };
-        let of_all = if self.is_held(caller.user) { self.shared.admit(now) } else { Ok(NOT_HELD) };
+        let of_all = if self.applies_to(caller.user) { self.shared.admit(now) } else { Ok(NOT_APPLIED) };
         match of_all {
             Ok(of_all) => Ok(Ticket { job: caller.job, user: caller.user.to_owned(), generations: (of_job, of_all) }),
             Err(refusal) => {
@@ -119,10 +119,10 @@ impl Breaker {
     /// Whether a call would be refused now. Changes nothing.
     pub(super) fn refusal(&self, caller: Caller<'_>, now: Instant) -> Option<Refusal> {
         let of_job = self.jobs.get(&caller.job).and_then(|job| job.circuit.refusal(now));
-        of_job.or_else(|| self.shared.refusal(now).filter(|_| self.is_held(caller.user)))
+        of_job.or_else(|| self.shared.refusal(now).filter(|_| self.applies_to(caller.user)))
     }
 
-    /// Hears how a try went.
+    /// Takes the outcome of an attempt.
     pub(super) fn report(&mut self, ticket: &Ticket, outcome: Outcome, now: Instant) {
         let (of_job, of_all) = ticket.generations;
         match self.jobs.get_mut(&ticket.job) {
@@ -147,13 +147,13 @@ impl Breaker {
         let was_half_open = self.shared.state(now) == BreakerState::HalfOpen;
         self.shared.report(of_all, outcome, now);
         if was_half_open && self.shared.state(now) == BreakerState::Open {
-            // A trial that failed says something about its own user alone: the others are let through, and the next of
-            // them whose call fails closes the way for everybody again.
+            // A failed trial is evidence about its own user only: other users are admitted, and the next of them whose call
+            // fails opens the circuit for all again.
             self.opened_by = Some(ticket.user.clone());
         }
     }
 
-    /// Hears of a call that has failed, all its tries together: opens the circuit for everybody when others fail too.
+    /// Takes a call that has failed after all its attempts: opens the shared circuit when other calls fail, too.
     pub(super) fn call_failed(&mut self, caller: Caller<'_>, now: Instant) {
         let is_recent = |at: Instant| now.saturating_duration_since(at) < SHARED_WINDOW;
         self.failed_calls.retain(|_, call| is_recent(call.at));
@@ -172,7 +172,7 @@ impl Breaker {
         }
     }
 
-    fn is_held(&self, user: &str) -> bool {
+    fn applies_to(&self, user: &str) -> bool {
         self.opened_by.as_deref().is_none_or(|alone| alone == user)
     }
 

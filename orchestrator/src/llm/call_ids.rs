@@ -1,16 +1,16 @@
-//! Ids of tool calls: what a provider names its calls, made unique before an answer is recorded.
+//! Makes the ids of tool calls unique before an answer is recorded.
 //!
-//! Owns that a call's id names one call of its conversation. Servers that number the calls of each reply, and those that give
-//! no ids, would otherwise have one name for many. An id that is unique is left as the provider gave it.
+//! Owns that an id names one call of its conversation. Servers that number the calls of each reply, and those that give no
+//! ids, would otherwise name many calls alike. An id that is unique is left as the provider gave it.
 
 use std::collections::HashSet;
 
 use protocol::{CallId, Message, ToolCall};
 
-/// The worker API takes ids up to here.
+/// The longest id that the worker API takes.
 const MAX_ID_BYTES: usize = 200;
 
-/// Gives each call that has no usable id of its own another one.
+/// Replaces missing, overlong and repeated ids.
 pub(super) fn make_unique(conversation: &[Message], calls: &mut [ToolCall]) {
     if calls.is_empty() {
         return;

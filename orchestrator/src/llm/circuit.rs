@@ -1,4 +1,4 @@
-//! One circuit: closed, open, half-open. So many failures in a row open it for a while, then trials decide.
+//! One circuit: closed, open or half-open. Consecutive failures open it for a while, then trial calls decide.
 //!
 //! A pure state machine: time is an argument, and it never waits. Never knows whose calls it counts.
 
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// When to stop asking, and for how long.
+/// When a circuit opens, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BreakerSettings {
-    /// Failures in a row of one job that open its circuit.
+    /// Consecutive failures of one job that open its circuit.
     pub failures: u32,
     /// How long a circuit stays open.
     pub open_for: Duration,
-    /// Trials that must succeed before it closes; as many run at once.
+    /// Trial calls that must succeed before it closes; as many run at once.
     pub trials: u32,
 }
 
@@ -23,19 +23,19 @@ impl Default for BreakerSettings {
     }
 }
 
-/// A breaker as others see it.
+/// The state of a circuit breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BreakerState {
     /// Calls go through.
     Closed,
     /// Calls are refused.
     Open,
-    /// A few calls go through, to see.
+    /// Trial calls go through.
     HalfOpen,
 }
 
 impl BreakerState {
-    /// Its name, for people and for `/readyz`.
+    /// The name in `/readyz`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -45,32 +45,32 @@ impl BreakerState {
     }
 }
 
-/// Why a call is not let through.
+/// Why a call is not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// The circuit is open for so long.
+    /// The circuit is open for this long.
     Open(Duration),
-    /// Other calls are trying the provider; their outcome is not known yet.
+    /// Trial calls are running; their outcome is not known yet.
     HalfOpen,
 }
 
-/// How a call went, as far as the provider's health is concerned.
+/// The outcome of a call, as far as it concerns the provider's health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It answered.
+    /// The provider answered.
     Success,
-    /// It did not.
+    /// The provider failed.
     Failure,
-    /// This says nothing: refused for the request's sake, limited, or given up by us.
+    /// No evidence: the request was refused, limited, or given up here.
     Neither,
 }
 
-/// One circuit: so many failures in a row open it for a while, then trials decide.
+/// One circuit.
 #[derive(Debug)]
 pub(super) struct Circuit {
     settings: BreakerSettings,
     state: State,
-    /// Counts changes of state, so that a call let through before one is not heard after it.
+    /// Counts changes of state, so that the outcome of a call that was admitted before one is ignored after it.
     generation: u64,
 }
 
@@ -86,7 +86,7 @@ impl Circuit {
         Self { settings, state: State::Closed { failures: 0 }, generation: 0 }
     }
 
-    /// Lets a call through, or not; the generation that it belongs to.
+    /// Admits a call or refuses it; returns the generation that it belongs to.
     pub(super) fn admit(&mut self, now: Instant) -> Result<u64, Refusal> {
         if let Some(refusal) = self.refusal(now) {
             return Err(refusal);

@@ -1,7 +1,7 @@
-//! A provider's concurrency slots, given out in turns: whoever waits is served by user, then by job, never by who came
-//! first alone. One user's many calls delay another's by one turn.
+//! A semaphore over a provider's concurrency slots that is fair to users, then to jobs, instead of first come, first served.
+//! Many calls of one user delay another user's call by one turn.
 //!
-//! Owns the order of those that wait. Never knows what a slot is used for.
+//! Owns the order of waiting calls. Never knows what a slot is used for.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -13,15 +13,15 @@ use tokio::sync::oneshot;
 
 use super::breaker::Caller;
 
-/// Counts slots. Clones share them.
+/// The slots; clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct FairSemaphore(Arc<Mutex<Slots>>);
 
-/// One slot, given back when it is dropped.
+/// One slot, released on drop.
 #[derive(Debug)]
 pub(super) struct Permit {
     semaphore: FairSemaphore,
-    /// None once it was given back.
+    /// None once it was released.
     user: Option<String>,
 }
 
@@ -53,7 +53,7 @@ impl FairSemaphore {
         Self(Arc::new(Mutex::new(Slots { free: slots, held: HashMap::new(), waiting: VecDeque::new() })))
     }
 
-    /// Waits for a slot. Dropped, it has taken none.
+    /// Waits for a slot. Cancel-safe: a dropped future holds none.
     pub(super) async fn acquire(&self, caller: Caller<'_>) -> Permit {
         loop {
             let turn = {
@@ -84,7 +84,7 @@ impl FairSemaphore {
         {
             let permit = self.take(&mut slots, &user);
             if let Err(mut unwanted) = call.send(permit) {
-                // Nobody waits for it any more. Disarmed here: dropping it would lock again.
+                // The call was given up. Disarmed here, since dropping the permit would lock again.
                 unwanted.user = None;
                 slots.put_back(&user);
             }

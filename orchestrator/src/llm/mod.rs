@@ -1,20 +1,21 @@
 //! The gateway: the only way to a model. Contents only.
 
 mod arguments;
+mod attempt_error;
 mod breaker;
 mod call_ids;
 mod circuit;
 mod error;
 mod fair_semaphore;
-mod fault;
 mod gateway;
 mod price;
 mod provider;
-mod remote;
+mod quote;
 mod retry;
 pub mod script;
-mod scripted;
 mod serve;
+mod upstream;
+pub mod wire;
 
 pub use breaker::Caller;
 pub use circuit::{BreakerSettings, BreakerState};

@@ -1,15 +1,15 @@
-//! When a failed try is tried again, and after how long. Pure: the chance in it is an argument.
+//! Whether a failed attempt is repeated, and after how long. Pure: randomness is an argument.
 
 use std::time::Duration;
 
-/// How often and how patiently.
+/// The number of attempts and the waits between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetrySettings {
-    /// Tries in all.
+    /// Attempts in all.
     pub tries: u32,
-    /// The least wait before the second.
+    /// The shortest wait before the second attempt.
     pub first_wait: Duration,
-    /// No wait is longer; a provider that asks for more is not waited for here.
+    /// The longest wait; a provider that asks for more is not waited for here.
     pub longest_wait: Duration,
 }
 
@@ -20,13 +20,13 @@ impl Default for RetrySettings {
 }
 
 impl RetrySettings {
-    /// The wait after so many tries, none when there is no other. `chance` is 0 to 1.
-    pub(super) fn wait(&self, tries_done: u32, told: Option<Duration>, chance: f64) -> Option<Duration> {
+    /// The wait after this many attempts; none if there is no other. `chance` is from 0 to 1.
+    pub(super) fn wait(&self, tries_done: u32, asked: Option<Duration>, chance: f64) -> Option<Duration> {
         if tries_done >= self.tries {
             return None;
         }
-        if let Some(told) = told {
-            return (told <= self.longest_wait).then_some(told);
+        if let Some(asked) = asked {
+            return (asked <= self.longest_wait).then_some(asked);
         }
         let doubled = self.first_wait.saturating_mul(1 << tries_done.saturating_sub(1).min(16));
         let spread = doubled.min(self.longest_wait).mul_f64(1.0 + chance.clamp(0.0, 1.0));
@@ -51,8 +51,8 @@ mod tests {
     #[case(1, Some(8_000), 0.0, Some(8_000))]
     #[case(1, Some(8_001), 0.0, None)]
     #[case(3, Some(1), 0.0, None)]
-    fn waits(#[case] done: u32, #[case] told: Option<u64>, #[case] chance: f64, #[case] millis: Option<u64>) {
-        let wait = RetrySettings::default().wait(done, told.map(Duration::from_millis), chance);
+    fn waits(#[case] done: u32, #[case] asked: Option<u64>, #[case] chance: f64, #[case] millis: Option<u64>) {
+        let wait = RetrySettings::default().wait(done, asked.map(Duration::from_millis), chance);
         assert_eq!(wait, millis.map(Duration::from_millis));
     }
 

@@ -1,7 +1,7 @@
 //! A script: rules in YAML that answer in a model's place, for demos, tests and benchmarks without a key.
 //!
-//! Owns the grammar, its parsing and its refusals. Never keeps state and never waits: the player counts and
-//! sleeps, [`super::serve`] speaks the providers' wires.
+//! Owns the grammar, its parsing and its refusals. Never keeps state and never waits: `engine` counts uses,
+//! [`super::serve`] waits and speaks the providers' wire formats.
 //!
 //! # Grammar
 //!
@@ -69,6 +69,7 @@
 //!
 //! No rule matches: a polite text says so.
 
+pub(super) mod engine;
 mod raw;
 mod template;
 
@@ -86,12 +87,12 @@ use super::error::GatewayError;
 /// Answers when no provider is configured.
 const DEMO: &str = include_str!("../../../docker/demo.yaml");
 
-/// Rules, checked: what is left to go wrong is not the script's doing.
+/// A valid script.
 #[derive(Debug, Clone)]
 pub struct Script {
-    /// The name it reports as its model.
+    /// The model name that it reports.
     pub model: String,
-    /// In order.
+    /// The rules, in the order in which they are tried.
     pub rules: Vec<Rule>,
 }
 
@@ -115,11 +116,11 @@ impl Script {
 /// One rule.
 #[derive(Debug, Clone)]
 pub struct Rule {
-    /// When it answers.
+    /// The conditions under which it answers.
     pub when: When,
-    /// How often at most; none = always.
+    /// How often it answers at most; none for any number of times.
     pub times: Option<u32>,
-    /// What it does.
+    /// The response.
     pub action: Action,
 }
 
@@ -147,13 +148,13 @@ pub struct When {
 /// A condition on a text.
 #[derive(Debug, Clone)]
 pub enum Matcher {
-    /// It contains this.
+    /// The text contains this one.
     Contains(String),
-    /// This finds something in it.
+    /// The expression matches somewhere in the text.
     Regex(Regex),
 }
 
-/// Model calls from and to, both included, counted from 1.
+/// A range of model calls, both ends included, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TurnRange {
     /// The first.
@@ -162,23 +163,23 @@ pub struct TurnRange {
     pub to: u32,
 }
 
-/// What a rule does.
+/// The response of a rule.
 #[derive(Debug, Clone)]
 pub enum Action {
-    /// Answers.
+    /// An answer.
     Reply(Box<Reply>),
-    /// Fails as a provider does.
+    /// An HTTP error.
     Error {
         /// The HTTP status.
         status: u16,
-        /// The provider's words.
+        /// The error's message.
         message: Template,
-        /// What it says to wait.
+        /// The value of `Retry-After`.
         retry_after: Option<Duration>,
     },
-    /// Sends what is no answer.
+    /// A body that is not an answer.
     Garbage,
-    /// Never answers.
+    /// No answer, ever.
     Hang,
 }
 
@@ -189,30 +190,30 @@ pub struct Reply {
     pub text: Template,
     /// The reasoning, if any.
     pub reasoning: Option<Template>,
-    /// The calls, in order.
+    /// The tool calls, in order.
     pub tool_calls: Vec<ScriptedCall>,
-    /// Why it ends; none = from the content.
+    /// The reason of its end; none derives it from the content.
     pub finish_reason: Option<FinishReason>,
-    /// Tokens; none = estimated.
+    /// The reported usage; none estimates it.
     pub usage: Option<TokenUsage>,
-    /// Before the first byte.
+    /// The wait before the first byte.
     pub delay: Duration,
-    /// Characters a chunk of a streamed answer.
+    /// Characters per chunk of a streamed answer.
     pub chunk_chars: usize,
-    /// Between chunks.
+    /// The pause between chunks.
     pub chunk_pause: Duration,
-    /// The connection drops once so many characters are out.
+    /// The connection drops after this many characters.
     pub cut_after_chars: Option<usize>,
 }
 
 /// A tool call of a script.
 #[derive(Debug, Clone)]
 pub struct ScriptedCall {
-    /// Its id; none = made from the turn and the position.
+    /// Its id; none makes one from the turn and the position.
     pub id: Option<String>,
     /// The tool.
     pub name: String,
-    /// What it is called with.
+    /// The arguments.
     pub arguments: ScriptedArguments,
     /// Opaque strings that come back with the call.
     pub thought_signatures: Vec<String>,
@@ -223,7 +224,7 @@ pub struct ScriptedCall {
 pub enum ScriptedArguments {
     /// A JSON value with templates in its strings.
     Json(TemplateValue),
-    /// Sent as it is, JSON or not.
+    /// A text that is sent as it is, JSON or not.
     Verbatim(Template),
 }
 
@@ -232,7 +233,7 @@ pub enum ScriptedArguments {
 pub enum TemplateValue {
     /// A string.
     Text(Template),
-    /// Anything without strings in it.
+    /// A value that holds no strings.
     Plain(Value),
     /// An array.
     List(Vec<TemplateValue>),

@@ -1,12 +1,13 @@
-//! A script over HTTP on the providers' own wires: OpenAI chat completions, Anthropic messages, Ollama chat. Owns the
-//! listening and the routes. Never calls a real provider and checks no key: it stands where a provider would.
+//! A script served over HTTP in the providers' wire formats: OpenAI chat completions, Anthropic messages, Ollama chat. Owns
+//! the listening and the routes. Never calls a real provider and checks no key.
 //!
-//! A job's title reaches `when: {job_title: …}` through the header `x-gantry-job-title`. Signatures of calls travel on
-//! the Anthropic wire only, as those of thinking blocks; the other wires have no place for them.
+//! A job's title reaches `when: {job_title: …}` in the header `x-gantry-job-title`. Signatures of tool calls are sent in the
+//! Anthropic format only, as those of thinking blocks; the others have no place for them.
 
 mod anthropic;
 mod ollama;
 mod openai;
+mod private;
 mod sending;
 
 use std::{
@@ -28,17 +29,26 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    script::Script,
-    scripted::{Play, Played, Player, Question},
+pub(super) use self::private::ScriptServer;
+use super::script::{
+    Script,
+    engine::{Question, ScriptEngine, ScriptedReply, ScriptedResponse},
 };
 
+/// The header that names the job of a call.
+pub(super) const JOB_TITLE_HEADER: &str = "x-gantry-job-title";
+/// A conversation of a million tokens is about 4 MB.
 const MAX_REQUEST_BYTES: usize = 64 << 20;
 
-/// Serves a script until `shutdown`; answers under way are broken off then.
+/// Serves a script until `shutdown`; answers in progress are interrupted then.
 pub async fn serve(listener: TcpListener, script: Script, shutdown: CancellationToken) -> io::Result<()> {
-    let desk = Desk { player: Player::new(script), answered: Arc::default(), shutdown: shutdown.clone() };
-    let router = Router::new()
+    let router = router(script, shutdown.clone());
+    axum::serve(listener, router).with_graceful_shutdown(shutdown.cancelled_owned()).await
+}
+
+fn router(script: Script, shutdown: CancellationToken) -> Router {
+    let state = ServerState { engine: ScriptEngine::new(script), answered: Arc::default(), shutdown };
+    Router::new()
         .route("/v1/chat/completions", post(openai::chat))
         .route("/v1/models", get(list_models))
         .route("/v1/messages", post(anthropic::messages))
@@ -46,42 +56,41 @@ pub async fn serve(listener: TcpListener, script: Script, shutdown: Cancellation
         .route("/api/chat", post(ollama::chat))
         .route("/api/tags", get(ollama::tags))
         .layer(DefaultBodyLimit::max(MAX_REQUEST_BYTES))
-        .with_state(desk);
-    axum::serve(listener, router).with_graceful_shutdown(shutdown.cancelled_owned()).await
+        .with_state(state)
 }
 
-/// What every request needs.
+/// Shared by all requests.
 #[derive(Clone)]
-struct Desk {
-    player: Player,
+struct ServerState {
+    engine: ScriptEngine,
     answered: Arc<AtomicU64>,
     shutdown: CancellationToken,
 }
 
-/// What a wire does next.
-enum Turn {
-    Answer(Box<Played>),
+/// What is sent.
+enum Outcome {
+    Answer(Box<ScriptedReply>),
     Refusal(sending::Refusal),
     Garbage,
 }
 
-impl Desk {
-    /// Plays, and waits where the script says so.
-    async fn turn(&self, question: Question<'_>) -> Turn {
-        match self.player.play(question) {
-            Play::Answer(played) => {
+impl ServerState {
+    /// Evaluates the script and waits before the first byte where it says so.
+    async fn respond(&self, question: Question<'_>) -> Outcome {
+        match self.engine.respond(question) {
+            ScriptedResponse::Answer(reply) => {
                 tokio::select! {
-                    () = tokio::time::sleep(played.delay) => Turn::Answer(played),
-                    () = self.shutdown.cancelled() => Turn::Refusal(sending::Refusal::shutting_down()),
+                    () = tokio::time::sleep(reply.delay) => Outcome::Answer(reply),
+                    () = self.shutdown.cancelled() => Outcome::Refusal(sending::Refusal::shutting_down()),
                 }
             }
-            Play::Error { status, message, retry_after } => {
-                Turn::Refusal(sending::Refusal { status, message, retry_after })
+            ScriptedResponse::Error { status, message, retry_after } => {
+                Outcome::Refusal(sending::Refusal { status, message, retry_after })
             }
-            Play::Garbage => Turn::Garbage,
-            Play::Hang => {
+            ScriptedResponse::Garbage => Outcome::Garbage,
+            ScriptedResponse::Hang => {
                 self.shutdown.cancelled().await;
-                Turn::Refusal(sending::Refusal::shutting_down())
+                Outcome::Refusal(sending::Refusal::shutting_down())
             }
         }
     }
@@ -92,13 +101,13 @@ impl Desk {
     }
 }
 
-/// Two wires share this path; Anthropic's clients always send their version.
-async fn list_models(state: axum::extract::State<Desk>, headers: HeaderMap) -> Response {
+/// Two wire formats share this path; Anthropic's clients always send their version.
+async fn list_models(state: axum::extract::State<ServerState>, headers: HeaderMap) -> Response {
     if headers.contains_key("anthropic-version") { anthropic::models(&state.0) } else { openai::models(&state.0) }
 }
 
 fn job_title(headers: &HeaderMap) -> Option<&str> {
-    headers.get("x-gantry-job-title")?.to_str().ok()
+    std::str::from_utf8(headers.get(JOB_TITLE_HEADER)?.as_bytes()).ok()
 }
 
 /// The text of a message's content: a string, or the texts among its parts.
@@ -114,6 +123,6 @@ fn text_of(content: &Value) -> String {
 }
 
 /// The model a request names, which an answer names again.
-fn model_of<'a>(request: &'a Value, desk: &'a Desk) -> &'a str {
-    request["model"].as_str().filter(|model| !model.is_empty()).unwrap_or(desk.player.model())
+fn model_of<'a>(request: &'a Value, state: &'a ServerState) -> &'a str {
+    request["model"].as_str().filter(|model| !model.is_empty()).unwrap_or(state.engine.model())
 }

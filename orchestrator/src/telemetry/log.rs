@@ -75,11 +75,6 @@ where
 {
     let filter = EnvFilter::try_new(filter)
         .map_err(|error| TelemetryError::Filter { filter: filter.to_owned(), reason: error.to_string() })?;
-    // genai logs provider responses at error level; they may contain model text or a rejected key.
-    let filter = match "genai=off".parse() {
-        Ok(off) => filter.add_directive(off),
-        Err(_) => filter,
-    };
     let (pretty, json) = match formatter {
         LogFormatter::Pretty { colour } => {
             (Some(fmt::layer().with_writer(writer).with_ansi(colour).with_target(false)), None)

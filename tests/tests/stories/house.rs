@@ -27,7 +27,6 @@ const DOORS: &[(&str, &[&str])] = &[
     ("sqlx", &["store"]),
     ("bollard", &["engine/docker"]),
     ("jsonwebtoken", &["auth"]),
-    ("genai", &["llm"]),
     ("tar", &["workspace"]),
     ("flate2", &["workspace"]),
     ("hyper", &["http/server"]),

@@ -1,4 +1,4 @@
-//! The gateway's story: against a script over HTTP on each wire, and in process under paused time.
+//! The gateway against scripts over HTTP: in each wire format in real time, and its decisions in virtual time.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::{
     llm::{Script, serve},
 };
 
-mod in_process;
-mod wires;
+mod decisions;
+mod formats;
 
 /// A script that is served while this lives.
 struct Served {
@@ -100,7 +100,28 @@ fn build(
     gateway
 }
 
-/// Real sockets, so waits are short and real.
+/// Lets virtual time pass while sockets are used. A paused clock jumps to the next timer whenever all tasks wait, also for
+/// a socket; with this one it jumps a step at a time, and what is ready to be read is read between two steps.
+struct VirtualTime {
+    _ticking: JoinSet<()>,
+}
+
+/// A step of virtual time. A call takes some ten of them, a test that waits an hour 360,000.
+const TICK: Duration = Duration::from_millis(10);
+
+impl VirtualTime {
+    fn start() -> Self {
+        let mut ticking = JoinSet::new();
+        ticking.spawn(async {
+            loop {
+                tokio::time::sleep(TICK).await;
+            }
+        });
+        Self { _ticking: ticking }
+    }
+}
+
+/// Real time, so waits are short.
 fn impatient(providers: Vec<ProviderSettings>) -> Gateway {
     let retry = RetrySettings { first_wait: Duration::from_millis(1), ..RetrySettings::default() };
     build(providers, &[], retry).unwrap()

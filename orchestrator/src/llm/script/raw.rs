@@ -1,4 +1,4 @@
-//! A script as written, and its way to a checked [`Script`]. Owns the refusals: each names the rule and the field.
+//! A script as written, and its validation. Owns the error messages: each names the rule and the field.
 
 use std::{fmt, time::Duration};
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{
     Action, Matcher, Reply, Rule, Script, ScriptedArguments, ScriptedCall, Template, TemplateValue, TurnRange, When,
-    template::Hole,
+    template::Placeholder,
 };
 
 const MAX_SCRIPT_BYTES: usize = 4 << 20;
@@ -23,13 +23,13 @@ const DEFAULT_CHUNK_CHARS: usize = 24;
 /// Why a script is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScriptError {
-    /// It is no YAML, or not of this shape at the top.
+    /// The document is not YAML, or has another shape.
     #[error("script: {message}")]
     Document {
-        /// With line and column where they are known.
+        /// The message, with line and column where they are known.
         message: String,
     },
-    /// One of its rules is wrong.
+    /// A rule is invalid.
     #[error("{rule}: {field}: {message}")]
     Rule {
         /// `rule 3` or `rule 3 (its name)`, counted from 1.
@@ -165,7 +165,7 @@ pub(super) fn parse(yaml: &str) -> Result<Script, ScriptError> {
     let raw: RawScript =
         serde_saphyr::from_str_with_options(yaml, options).map_err(|error| refuse(error.to_string()))?;
     if raw.rules.is_empty() || raw.rules.len() > MAX_RULES {
-        return Err(refuse(format!("rules: give 1 to {MAX_RULES}, these are {}", raw.rules.len())));
+        return Err(refuse(format!("rules: must be 1 to {MAX_RULES}, found {}", raw.rules.len())));
     }
     let rules = raw.rules.into_iter().enumerate().map(|(index, rule)| {
         let label = match rule.get("name").and_then(Value::as_str) {
@@ -231,7 +231,7 @@ fn check_rule(rule: Value) -> Result<Rule, Wrong> {
 
 fn check_reply(raw: RawReply, texts: &Texts) -> Result<Reply, Wrong> {
     if raw.text.is_empty() && raw.reasoning.is_none() && raw.tool_calls.is_empty() && raw.finish_reason.is_none() {
-        return Err(wrong("reply", "says nothing: give text, reasoning, tool_calls, or a finish_reason to mean it"));
+        return Err(wrong("reply", "must have text, reasoning, tool_calls or finish_reason"));
     }
     if raw.chunk_chars == Some(0) {
         return Err(wrong("reply.chunk_chars", "must be 1 or more"));
@@ -294,13 +294,15 @@ struct Texts {
 
 impl Texts {
     fn template(&self, field: &str, text: &str) -> Result<Template, Wrong> {
-        let template = Template::parse(text)
-            .map_err(|name| wrong(field, format!("{{{{{name}}}}} is no name a template knows")))?;
-        for hole in template.holes() {
-            let known = match (hole, &self.regex) {
-                (Hole::Group(index), Some(regex)) => *index < regex.captures_len(),
-                (Hole::NamedGroup(name), Some(regex)) => regex.capture_names().flatten().any(|group| group == name),
-                (Hole::Group(_) | Hole::NamedGroup(_), None) => false,
+        let template =
+            Template::parse(text).map_err(|name| wrong(field, format!("{{{{{name}}}}} is not a known placeholder")))?;
+        for placeholder in template.placeholders() {
+            let known = match (placeholder, &self.regex) {
+                (Placeholder::Group(index), Some(regex)) => *index < regex.captures_len(),
+                (Placeholder::NamedGroup(name), Some(regex)) => {
+                    regex.capture_names().flatten().any(|group| group == name)
+                }
+                (Placeholder::Group(_) | Placeholder::NamedGroup(_), None) => false,
                 _ => true,
             };
             if !known {
@@ -422,7 +424,7 @@ mod tests {
 
     #[rstest]
     #[case("rules: [", "script:")]
-    #[case("rules: []", "give 1 to 1000")]
+    #[case("rules: []", "must be 1 to 1000")]
     #[case("ruls: [{reply: {text: hi}}]", "ruls")]
     #[case("rules: [{name: greet, repy: {text: hi}}]", "rule 1 (greet): repy: unknown field `repy`")]
     #[case("rules: [{reply: {text: a}}, {reply: {txt: hi}}]", "rule 2: reply.txt: unknown field `txt`")]
@@ -435,8 +437,8 @@ mod tests {
     #[case("rules: [{garbage: true, hang: true}]", "exactly one of reply, error")]
     #[case("rules: [{garbage: false}]", "exactly one of reply, error")]
     #[case("rules: [{times: 0, hang: true}]", "rule 1: times: must be 1 or more")]
-    #[case("rules: [{reply: {}}]", "rule 1: reply: says nothing")]
-    #[case("rules: [{reply: {text: '{{prmpt}}'}}]", "rule 1: reply.text: {{prmpt}} is no name")]
+    #[case("rules: [{reply: {}}]", "rule 1: reply: must have text")]
+    #[case("rules: [{reply: {text: '{{prmpt}}'}}]", "rule 1: reply.text: {{prmpt}} is not a known placeholder")]
     #[case("rules: [{reply: {text: '{{match.1}}'}}]", "names a group")]
     #[case("rules: [{when: {prompt: {regex: a(b)}}, reply: {text: '{{match.2}}'}}]", "names a group")]
     #[case("rules: [{reply: {tool_calls: [{arguments: {}}]}}]", "reply.tool_calls[0]: missing field `name`")]
@@ -446,7 +448,7 @@ mod tests {
     )]
     #[case(
         "rules: [{reply: {tool_calls: [{name: a, arguments: {b: [{c: '{{d}}'}]}}]}}]",
-        "arguments.b[0].c: {{d}} is no name"
+        "arguments.b[0].c: {{d}} is not a known placeholder"
     )]
     #[case("rules: [{error: {status: 200}}]", "error.status: must be 400 to 599")]
     #[case("rules: [{rate_limit: {retry_after_seconds: -1}}]", "must be 0 to 86400")]

@@ -1,9 +1,9 @@
-//! Texts with holes: `{{last_message}}` and the like, checked when a script is loaded, filled when a rule answers.
-//! Never evaluates anything: a hole is a name, what fills it is text.
+//! Texts with placeholders: `{{last_message}}` and the like, checked when a script is loaded, filled when a rule answers.
+//! Never evaluates anything: a placeholder is a name, what fills it is text.
 
 use regex::Captures;
 
-/// A text with holes.
+/// A text with placeholders.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Template {
     segments: Vec<Segment>,
@@ -12,12 +12,12 @@ pub struct Template {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Segment {
     Text(String),
-    Hole(Hole),
+    Placeholder(Placeholder),
 }
 
-/// What a hole stands for.
+/// What a placeholder stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Hole {
+pub(super) enum Placeholder {
     LastMessage,
     ToolResult,
     ToolName,
@@ -28,7 +28,7 @@ pub(super) enum Hole {
     NamedGroup(String),
 }
 
-/// What fills the holes of one answer.
+/// What fills the placeholders of one answer.
 #[derive(Debug, Default)]
 pub struct Values<'a> {
     /// The newest message that is not a system message.
@@ -48,7 +48,7 @@ pub struct Values<'a> {
 }
 
 impl Template {
-    /// Reads a template; the error is the name of a hole that does not exist.
+    /// Reads a template; the error is the name of a placeholder that does not exist.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut segments = Vec::new();
         let mut plain = String::new();
@@ -71,7 +71,7 @@ impl Template {
             if !plain.is_empty() {
                 segments.push(Segment::Text(std::mem::take(&mut plain)));
             }
-            segments.push(Segment::Hole(Hole::parse(inside.trim())?));
+            segments.push(Segment::Placeholder(Placeholder::parse(inside.trim())?));
             rest = &after[inside.len() + 2..];
         }
         plain.push_str(rest);
@@ -81,13 +81,13 @@ impl Template {
         Ok(Self { segments })
     }
 
-    /// The text with its holes filled; what is not there is empty.
+    /// The text with its placeholders filled; what is not there is empty.
     pub fn render(&self, values: &Values<'_>) -> String {
         let mut out = String::new();
         for segment in &self.segments {
             match segment {
                 Segment::Text(text) => out.push_str(text),
-                Segment::Hole(hole) => hole.fill(values, &mut out),
+                Segment::Placeholder(placeholder) => placeholder.fill(values, &mut out),
             }
         }
         out
@@ -98,22 +98,22 @@ impl Template {
         self.segments.is_empty()
     }
 
-    /// Its holes.
-    pub(super) fn holes(&self) -> impl Iterator<Item = &Hole> {
+    /// Its placeholders.
+    pub(super) fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
         self.segments.iter().filter_map(|segment| match segment {
-            Segment::Hole(hole) => Some(hole),
+            Segment::Placeholder(placeholder) => Some(placeholder),
             Segment::Text(_) => None,
         })
     }
 }
 
-/// Only what looks like a name is a hole, so that programs with braces in them can be written plainly.
+/// Only what looks like a name is a placeholder, so that programs with braces in them can be written plainly.
 fn is_name(inside: &str) -> bool {
     inside.starts_with(|first: char| first.is_ascii_lowercase())
         && inside.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.')
 }
 
-impl Hole {
+impl Placeholder {
     fn parse(name: &str) -> Result<Self, String> {
         Ok(match name {
             "last_message" => Self::LastMessage,
@@ -165,7 +165,7 @@ mod tests {
     #[case("{{turn", "{{turn")]
     #[case("{{job_title}}", "")]
     #[case("{{match.1}}", "")]
-    fn holes_are_filled_and_other_braces_left_alone(#[case] template: &str, #[case] expected: &str) {
+    fn placeholders_are_filled_and_other_braces_left_alone(#[case] template: &str, #[case] expected: &str) {
         let values = Values { last_message: "hello", prompt: "begin", turn: 3, ..Values::default() };
         assert_eq!(Template::parse(template).unwrap().render(&values), expected);
     }

@@ -1,4 +1,4 @@
-//! The Anthropic wire: `POST /v1/messages`, `count_tokens` and `GET /v1/models`. Owns its shapes; decides nothing.
+//! The Anthropic format: `POST /v1/messages`, `count_tokens` and `GET /v1/models`. Owns its shapes; decides nothing.
 
 use std::collections::HashMap;
 
@@ -7,34 +7,34 @@ use protocol::{FinishReason, Message, TokenUsage, ToolCall};
 use serde_json::{Value, json};
 
 use super::{
-    Desk, Played, Question, Turn, job_title, model_of,
+    Outcome, Question, ScriptedReply, ServerState, job_title, model_of,
     sending::{self, Ending, Piece, Refusal},
     text_of,
 };
 use crate::llm::arguments;
 
-pub(super) async fn messages(State(desk): State<Desk>, headers: HeaderMap, body: Bytes) -> Response {
+pub(super) async fn messages(State(state): State<ServerState>, headers: HeaderMap, body: Bytes) -> Response {
     let (request, conversation) = match read(&body) {
         Ok(read) => read,
         Err(refusal) => return refuse(&refusal),
     };
     if request["max_tokens"].as_u64().is_none_or(|limit| limit == 0) {
-        return refuse(&Refusal::bad_request("max_tokens: give a number above 0"));
+        return refuse(&Refusal::bad_request("max_tokens: must be a number above 0"));
     }
     let has_tools = request["tools"].as_array().is_some_and(|tools| !tools.is_empty())
         && request["tool_choice"]["type"].as_str() != Some("none");
     let streams = request["stream"].as_bool() == Some(true);
     let content_type = if streams { "text/event-stream" } else { "application/json" };
-    match desk.turn(Question { messages: &conversation, has_tools, job_title: job_title(&headers) }).await {
-        Turn::Refusal(refusal) => refuse(&refusal),
-        Turn::Garbage => sending::garbage_named(content_type),
-        Turn::Answer(played) => {
-            let envelope = envelope(&played, &desk.next_id("msg_"), model_of(&request, &desk));
+    match state.respond(Question { messages: &conversation, has_tools, job_title: job_title(&headers) }).await {
+        Outcome::Refusal(refusal) => refuse(&refusal),
+        Outcome::Garbage => sending::garbage_named(content_type),
+        Outcome::Answer(reply) => {
+            let envelope = envelope(&reply, &state.next_id("msg_"), model_of(&request, &state));
             if streams {
-                let (frames, ending) = frames(&played, envelope);
-                sending::streamed(content_type, sending::stream_frames(&desk, &played, frames, ending))
+                let (frames, ending) = frames(&reply, envelope);
+                sending::streamed(content_type, sending::stream_frames(&state, &reply, frames, ending))
             } else {
-                sending::at_once(&desk, &played, &whole(&played, envelope))
+                sending::at_once(&state, &reply, &whole(&reply, envelope))
             }
         }
     }
@@ -47,8 +47,8 @@ pub(super) async fn count_tokens(body: Bytes) -> Response {
     }
 }
 
-pub(super) fn models(desk: &Desk) -> Response {
-    let id = desk.player.model();
+pub(super) fn models(state: &ServerState) -> Response {
+    let id = state.engine.model();
     let model = json!({"type": "model", "id": id, "display_name": id, "created_at": "2025-01-01T00:00:00Z"});
     sending::json(200, json!({"data": [model], "has_more": false, "first_id": id, "last_id": id}).to_string())
 }
@@ -72,7 +72,7 @@ fn read(body: &[u8]) -> Result<(Value, Vec<Message>), Refusal> {
     let request: Value =
         serde_json::from_slice(body).map_err(|error| Refusal::bad_request(format!("the body is not JSON: {error}")))?;
     let Some(messages) = request["messages"].as_array().filter(|messages| !messages.is_empty()) else {
-        return Err(Refusal::bad_request("messages: give a list that is not empty"));
+        return Err(Refusal::bad_request("messages: must be a list that is not empty"));
     };
     let mut conversation = Vec::new();
     let system = text_of(&request["system"]);
@@ -89,7 +89,7 @@ fn read(body: &[u8]) -> Result<(Value, Vec<Message>), Refusal> {
                 let content = text_of(&message["content"]);
                 conversation.push(Message::Assistant { content, tool_calls, reasoning: None });
             }
-            role => return Err(Refusal::bad_request(format!("messages: '{role}' is no role"))),
+            role => return Err(Refusal::bad_request(format!("messages: '{role}' is not a role"))),
         }
     }
     Ok((request, conversation))
@@ -102,7 +102,7 @@ fn read_user(content: &Value, names: &HashMap<String, String>, into: &mut Vec<Me
     for part in parts.iter().filter(|part| part["type"] == "tool_result") {
         let tool_call_id = part["tool_use_id"].as_str().unwrap_or_default().to_owned();
         let Some(name) = names.get(&tool_call_id).cloned() else {
-            return Err(Refusal::bad_request(format!("messages: no tool_use before has the id '{tool_call_id}'")));
+            return Err(Refusal::bad_request(format!("messages: no earlier tool_use has the id '{tool_call_id}'")));
         };
         into.push(Message::Tool { tool_call_id, name, content: text_of(&part["content"]) });
         results += 1;
@@ -127,34 +127,34 @@ fn read_calls(content: &Value) -> Vec<ToolCall> {
         .collect()
 }
 
-fn envelope(played: &Played, id: &str, model: &str) -> Value {
+fn envelope(reply: &ScriptedReply, id: &str, model: &str) -> Value {
     json!({
         "id": id, "type": "message", "role": "assistant", "model": model, "content": [],
-        "stop_reason": stop(played.finish_reason), "stop_sequence": null, "usage": usage(&played.usage),
+        "stop_reason": stop(reply.finish_reason), "stop_sequence": null, "usage": usage(&reply.usage),
     })
 }
 
 /// The thinking blocks: the reasoning under the first signature, what other signatures there are each with nothing.
-fn thinking(played: &Played) -> Vec<(String, String)> {
-    let mut signatures = played.calls.iter().flat_map(|call| call.thought_signatures.clone());
+fn thinking(reply: &ScriptedReply) -> Vec<(String, String)> {
+    let mut signatures = reply.calls.iter().flat_map(|call| call.thought_signatures.clone());
     let mut blocks = Vec::new();
     let first = signatures.next();
-    if played.reasoning.is_some() || first.is_some() {
-        blocks.push((played.reasoning.clone().unwrap_or_default(), first.unwrap_or_default()));
+    if reply.reasoning.is_some() || first.is_some() {
+        blocks.push((reply.reasoning.clone().unwrap_or_default(), first.unwrap_or_default()));
     }
     blocks.extend(signatures.map(|signature| (String::new(), signature)));
     blocks
 }
 
-fn whole(played: &Played, mut envelope: Value) -> Value {
-    let mut content: Vec<Value> = thinking(played)
+fn whole(reply: &ScriptedReply, mut envelope: Value) -> Value {
+    let mut content: Vec<Value> = thinking(reply)
         .into_iter()
         .map(|(thinking, signature)| json!({"type": "thinking", "thinking": thinking, "signature": signature}))
         .collect();
-    if !played.text.is_empty() {
-        content.push(json!({"type": "text", "text": played.text}));
+    if !reply.text.is_empty() {
+        content.push(json!({"type": "text", "text": reply.text}));
     }
-    content.extend(played.calls.iter().map(|call| {
+    content.extend(reply.calls.iter().map(|call| {
         let input = arguments::as_object(&arguments::read(&call.arguments));
         json!({"type": "tool_use", "id": call.id, "name": call.name, "input": input})
     }));
@@ -219,8 +219,8 @@ impl Events {
     }
 }
 
-fn frames(played: &Played, mut envelope: Value) -> (Vec<String>, Ending) {
-    let (pieces, ending) = sending::pieces(played);
+fn frames(reply: &ScriptedReply, mut envelope: Value) -> (Vec<String>, Ending) {
+    let (pieces, ending) = sending::pieces(reply);
     let mut events = Events { frames: Vec::new(), block: 0, open: None };
     let last = json!({
         "delta": {"stop_reason": envelope["stop_reason"].take(), "stop_sequence": null},
@@ -229,7 +229,7 @@ fn frames(played: &Played, mut envelope: Value) -> (Vec<String>, Ending) {
     envelope["usage"]["output_tokens"] = json!(1);
     events.event("message_start", json!({"message": envelope}));
     events.event("ping", json!({}));
-    let signatures: Vec<_> = thinking(played).into_iter().map(|(_, signature)| signature).collect();
+    let signatures: Vec<_> = thinking(reply).into_iter().map(|(_, signature)| signature).collect();
     let mut signatures = signatures.into_iter();
     for piece in pieces {
         if !matches!(piece, Piece::Reasoning(_)) {
@@ -245,7 +245,7 @@ fn frames(played: &Played, mut envelope: Value) -> (Vec<String>, Ending) {
                 events.delta(&json!({"type": "text_delta", "text": text}));
             }
             Piece::Call(index) => {
-                let (id, name) = (&played.calls[index].id, &played.calls[index].name);
+                let (id, name) = (&reply.calls[index].id, &reply.calls[index].name);
                 events.begin(Open::Call(index), &json!({"type": "tool_use", "id": id, "name": name, "input": {}}));
             }
             Piece::Arguments(_, part) => events.delta(&json!({"type": "input_json_delta", "partial_json": part})),
@@ -269,7 +269,7 @@ fn stop(reason: FinishReason) -> &'static str {
     }
 }
 
-/// Here the input leaves out what came from the cache or went there.
+/// In this format the input excludes cached tokens.
 fn usage(usage: &TokenUsage) -> Value {
     let fresh = usage.input_tokens.saturating_sub(usage.cache_read_tokens).saturating_sub(usage.cache_write_tokens);
     json!({

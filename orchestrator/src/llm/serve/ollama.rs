@@ -5,7 +5,7 @@ use protocol::{FinishReason, Message, ToolCall};
 use serde_json::{Value, json};
 
 use super::{
-    Desk, Played, Question, Turn, job_title, model_of,
+    Outcome, Question, ScriptedReply, ServerState, job_title, model_of,
     sending::{self, Ending, Piece, Refusal},
     text_of,
 };
@@ -14,7 +14,7 @@ use crate::llm::arguments;
 const CREATED: &str = "2025-01-01T00:00:00Z";
 const LINES: &str = "application/x-ndjson";
 
-pub(super) async fn chat(State(desk): State<Desk>, headers: HeaderMap, body: Bytes) -> Response {
+pub(super) async fn chat(State(state): State<ServerState>, headers: HeaderMap, body: Bytes) -> Response {
     let request: Value = match serde_json::from_slice(&body) {
         Ok(request) => request,
         Err(error) => return refuse(&Refusal::bad_request(format!("the body is not JSON: {error}"))),
@@ -26,29 +26,29 @@ pub(super) async fn chat(State(desk): State<Desk>, headers: HeaderMap, body: Byt
     let has_tools = request["tools"].as_array().is_some_and(|tools| !tools.is_empty());
     // Here streaming is what happens unless it is refused.
     let streams = request["stream"].as_bool() != Some(false);
-    match desk.turn(Question { messages: &messages, has_tools, job_title: job_title(&headers) }).await {
-        Turn::Refusal(refusal) => refuse(&refusal),
-        Turn::Garbage => sending::garbage(if streams { LINES } else { "application/json" }),
-        Turn::Answer(played) if streams => {
-            let (lines, ending) = lines(&played, model_of(&request, &desk));
-            sending::streamed(LINES, sending::stream_frames(&desk, &played, lines, ending))
+    match state.respond(Question { messages: &messages, has_tools, job_title: job_title(&headers) }).await {
+        Outcome::Refusal(refusal) => refuse(&refusal),
+        Outcome::Garbage => sending::garbage(if streams { LINES } else { "application/json" }),
+        Outcome::Answer(reply) if streams => {
+            let (lines, ending) = lines(&reply, model_of(&request, &state));
+            sending::streamed(LINES, sending::stream_frames(&state, &reply, lines, ending))
         }
-        Turn::Answer(played) => {
-            let calls: Vec<_> = (0..played.calls.len()).map(|index| call(&played, index)).collect();
-            let mut message = json!({"role": "assistant", "content": played.text});
-            if let Some(reasoning) = &played.reasoning {
+        Outcome::Answer(reply) => {
+            let calls: Vec<_> = (0..reply.calls.len()).map(|index| call(&reply, index)).collect();
+            let mut message = json!({"role": "assistant", "content": reply.text});
+            if let Some(reasoning) = &reply.reasoning {
                 message["thinking"] = json!(reasoning);
             }
             if !calls.is_empty() {
                 message["tool_calls"] = Value::Array(calls);
             }
-            sending::at_once(&desk, &played, &last(&played, model_of(&request, &desk), &message))
+            sending::at_once(&state, &reply, &last(&reply, model_of(&request, &state), &message))
         }
     }
 }
 
-pub(super) async fn tags(State(desk): State<Desk>) -> Response {
-    let name = desk.player.model();
+pub(super) async fn tags(State(state): State<ServerState>) -> Response {
+    let name = state.engine.model();
     let model = json!({"name": name, "model": name, "modified_at": CREATED, "size": 0, "digest": "", "details": {}});
     sending::json(200, json!({"models": [model]}).to_string())
 }
@@ -90,28 +90,28 @@ fn read_messages(messages: &[Value]) -> Vec<Message> {
     read
 }
 
-fn call(played: &Played, index: usize) -> Value {
-    let call = &played.calls[index];
+fn call(reply: &ScriptedReply, index: usize) -> Value {
+    let call = &reply.calls[index];
     json!({"id": call.id, "function": {"index": index, "name": call.name, "arguments": arguments::read(&call.arguments)}})
 }
 
-fn last(played: &Played, model: &str, message: &Value) -> Value {
-    let reason = if played.finish_reason == FinishReason::Length { "length" } else { "stop" };
+fn last(reply: &ScriptedReply, model: &str, message: &Value) -> Value {
+    let reason = if reply.finish_reason == FinishReason::Length { "length" } else { "stop" };
     json!({
         "model": model, "created_at": CREATED, "message": message, "done": true, "done_reason": reason,
         "total_duration": 1, "load_duration": 0, "prompt_eval_duration": 0, "eval_duration": 0,
-        "prompt_eval_count": played.usage.input_tokens, "prompt_eval_cached_count": played.usage.cache_read_tokens,
-        "eval_count": played.usage.output_tokens,
+        "prompt_eval_count": reply.usage.input_tokens, "prompt_eval_cached_count": reply.usage.cache_read_tokens,
+        "eval_count": reply.usage.output_tokens,
     })
 }
 
 /// Calls come whole on this wire, never in parts.
-fn lines(played: &Played, model: &str) -> (Vec<String>, Ending) {
-    let (pieces, ending) = sending::pieces(played);
+fn lines(reply: &ScriptedReply, model: &str) -> (Vec<String>, Ending) {
+    let (pieces, ending) = sending::pieces(reply);
     let messages = pieces.into_iter().filter_map(|piece| match piece {
         Piece::Reasoning(text) => Some(json!({"role": "assistant", "content": "", "thinking": text})),
         Piece::Text(text) => Some(json!({"role": "assistant", "content": text})),
-        Piece::Call(index) => Some(json!({"role": "assistant", "content": "", "tool_calls": [call(played, index)]})),
+        Piece::Call(index) => Some(json!({"role": "assistant", "content": "", "tool_calls": [call(reply, index)]})),
         Piece::Arguments(..) => None,
     });
     let mut lines: Vec<_> = messages
@@ -120,7 +120,7 @@ fn lines(played: &Played, model: &str) -> (Vec<String>, Ending) {
         })
         .collect();
     if ending == Ending::Whole {
-        lines.push(format!("{}\n", last(played, model, &json!({"role": "assistant", "content": ""}))));
+        lines.push(format!("{}\n", last(reply, model, &json!({"role": "assistant", "content": ""}))));
     }
     (lines, ending)
 }

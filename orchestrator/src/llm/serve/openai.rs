@@ -1,4 +1,4 @@
-//! The OpenAI wire: `POST /v1/chat/completions` and `GET /v1/models`. Owns its shapes; decides nothing.
+//! The OpenAI format: `POST /v1/chat/completions` and `GET /v1/models`. Owns its shapes; decides nothing.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use protocol::{FinishReason, Message, TokenUsage, ToolCall};
 use serde_json::{Value, json};
 
 use super::{
-    Desk, Played, Question, Turn, job_title, model_of,
+    Outcome, Question, ScriptedReply, ServerState, job_title, model_of,
     sending::{self, Ending, Piece, Refusal},
     text_of,
 };
@@ -16,7 +16,7 @@ use crate::llm::arguments;
 /// A fixed time of creation: the same requests get the same bytes.
 const CREATED: u64 = 1_735_689_600;
 
-pub(super) async fn chat(State(desk): State<Desk>, headers: HeaderMap, body: Bytes) -> Response {
+pub(super) async fn chat(State(state): State<ServerState>, headers: HeaderMap, body: Bytes) -> Response {
     let request: Value = match serde_json::from_slice(&body) {
         Ok(request) => request,
         Err(error) => return refuse(&Refusal::bad_request(format!("the body is not JSON: {error}"))),
@@ -29,24 +29,24 @@ pub(super) async fn chat(State(desk): State<Desk>, headers: HeaderMap, body: Byt
         && request["tool_choice"].as_str() != Some("none");
     let streams = request["stream"].as_bool() == Some(true);
     let content_type = if streams { "text/event-stream" } else { "application/json" };
-    match desk.turn(Question { messages: &messages, has_tools, job_title: job_title(&headers) }).await {
-        Turn::Refusal(refusal) => refuse(&refusal),
-        Turn::Garbage => sending::garbage(content_type),
-        Turn::Answer(played) if streams => {
+    match state.respond(Question { messages: &messages, has_tools, job_title: job_title(&headers) }).await {
+        Outcome::Refusal(refusal) => refuse(&refusal),
+        Outcome::Garbage => sending::garbage(content_type),
+        Outcome::Answer(reply) if streams => {
             let with_usage = request["stream_options"]["include_usage"].as_bool() == Some(true);
-            let envelope = Envelope { id: desk.next_id("chatcmpl-"), model: model_of(&request, &desk), with_usage };
-            let (frames, ending) = frames(&played, &envelope);
-            sending::streamed(content_type, sending::stream_frames(&desk, &played, frames, ending))
+            let envelope = Envelope { id: state.next_id("chatcmpl-"), model: model_of(&request, &state), with_usage };
+            let (frames, ending) = frames(&reply, &envelope);
+            sending::streamed(content_type, sending::stream_frames(&state, &reply, frames, ending))
         }
-        Turn::Answer(played) => {
-            let id = desk.next_id("chatcmpl-");
-            sending::at_once(&desk, &played, &whole(&played, &id, model_of(&request, &desk)))
+        Outcome::Answer(reply) => {
+            let id = state.next_id("chatcmpl-");
+            sending::at_once(&state, &reply, &whole(&reply, &id, model_of(&request, &state)))
         }
     }
 }
 
-pub(super) fn models(desk: &Desk) -> Response {
-    let model = json!({"id": desk.player.model(), "object": "model", "created": CREATED, "owned_by": "gantry"});
+pub(super) fn models(state: &ServerState) -> Response {
+    let model = json!({"id": state.engine.model(), "object": "model", "created": CREATED, "owned_by": "gantry"});
     sending::json(200, json!({"object": "list", "data": [model]}).to_string())
 }
 
@@ -80,11 +80,11 @@ fn read_messages(messages: &Value) -> Result<Vec<Message>, Refusal> {
             "tool" => {
                 let tool_call_id = message["tool_call_id"].as_str().unwrap_or_default().to_owned();
                 let Some(name) = names.get(&tool_call_id).cloned() else {
-                    return Err(Refusal::bad_request(format!("no tool call before has the id '{tool_call_id}'")));
+                    return Err(Refusal::bad_request(format!("no earlier tool call has the id '{tool_call_id}'")));
                 };
                 Message::Tool { tool_call_id, name, content }
             }
-            role => return Err(Refusal::bad_request(format!("'{role}' is no role"))),
+            role => return Err(Refusal::bad_request(format!("'{role}' is not a role"))),
         })
     });
     read.collect()
@@ -100,17 +100,17 @@ fn read_call(call: &Value) -> ToolCall {
     }
 }
 
-fn whole(played: &Played, id: &str, model: &str) -> Value {
-    let calls: Vec<_> = played
+fn whole(reply: &ScriptedReply, id: &str, model: &str) -> Value {
+    let calls: Vec<_> = reply
         .calls
         .iter()
         .map(|call| {
             json!({"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}})
         })
         .collect();
-    let content = if played.text.is_empty() && !calls.is_empty() { Value::Null } else { json!(played.text) };
+    let content = if reply.text.is_empty() && !calls.is_empty() { Value::Null } else { json!(reply.text) };
     let mut message = json!({"role": "assistant", "content": content, "refusal": null});
-    if let Some(reasoning) = &played.reasoning {
+    if let Some(reasoning) = &reply.reasoning {
         message["reasoning_content"] = json!(reasoning);
     }
     if !calls.is_empty() {
@@ -118,8 +118,8 @@ fn whole(played: &Played, id: &str, model: &str) -> Value {
     }
     json!({
         "id": id, "object": "chat.completion", "created": CREATED, "model": model,
-        "choices": [{"index": 0, "message": message, "logprobs": null, "finish_reason": finish(played.finish_reason)}],
-        "usage": usage(&played.usage),
+        "choices": [{"index": 0, "message": message, "logprobs": null, "finish_reason": finish(reply.finish_reason)}],
+        "usage": usage(&reply.usage),
     })
 }
 
@@ -148,15 +148,15 @@ impl Envelope<'_> {
     }
 }
 
-fn frames(played: &Played, envelope: &Envelope<'_>) -> (Vec<String>, Ending) {
-    let (pieces, ending) = sending::pieces(played);
+fn frames(reply: &ScriptedReply, envelope: &Envelope<'_>) -> (Vec<String>, Ending) {
+    let (pieces, ending) = sending::pieces(reply);
     let mut frames = vec![envelope.delta(&json!({"role": "assistant", "content": ""}), None)];
     frames.extend(pieces.into_iter().map(|piece| {
         let delta = match piece {
             Piece::Reasoning(text) => json!({"reasoning_content": text}),
             Piece::Text(text) => json!({"content": text}),
             Piece::Call(index) => {
-                let (id, name) = (&played.calls[index].id, &played.calls[index].name);
+                let (id, name) = (&reply.calls[index].id, &reply.calls[index].name);
                 let function = json!({"name": name, "arguments": ""});
                 json!({"tool_calls": [{"index": index, "id": id, "type": "function", "function": function}]})
             }
@@ -167,9 +167,9 @@ fn frames(played: &Played, envelope: &Envelope<'_>) -> (Vec<String>, Ending) {
         envelope.delta(&delta, None)
     }));
     if ending == Ending::Whole {
-        frames.push(envelope.delta(&json!({}), Some(finish(played.finish_reason))));
+        frames.push(envelope.delta(&json!({}), Some(finish(reply.finish_reason))));
         if envelope.with_usage {
-            frames.push(envelope.frame(&json!([]), Some(usage(&played.usage))));
+            frames.push(envelope.frame(&json!([]), Some(usage(&reply.usage))));
         }
         frames.push("data: [DONE]\n\n".to_owned());
     }

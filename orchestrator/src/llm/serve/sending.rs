@@ -1,4 +1,4 @@
-//! How an answer leaves: in pieces, paced, whole or broken off. Owns the cutting; knows no provider's shape.
+//! Sends answers: in chunks, paced, complete or cut off. Owns the chunking; knows no provider's shape.
 
 use std::{io, time::Duration};
 
@@ -10,12 +10,12 @@ use axum::{
 use futures_util::{StreamExt, stream};
 use serde_json::Value;
 
-use super::{Desk, Played};
+use super::{ScriptedReply, ServerState};
 
 /// What was written must reach the wire before the connection drops, or a cut would look like no answer at all.
 const FLUSH_BEFORE_CUT: Duration = Duration::from_millis(20);
 
-/// A failure on its way out.
+/// An error response.
 pub(super) struct Refusal {
     pub(super) status: u16,
     pub(super) message: String,
@@ -54,19 +54,19 @@ pub(super) enum Piece {
     Arguments(usize, String),
 }
 
-/// How an answer ends.
+/// The end of an answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
     Whole,
     Cut,
 }
 
-/// Cuts an answer into chunks, and off where the script says so.
-pub(super) fn pieces(played: &Played) -> (Vec<Piece>, Ending) {
-    let mut cutter = Cutter { left: played.cut_after_chars, chunk_chars: played.chunk_chars, pieces: Vec::new() };
-    cutter.put(played.reasoning.as_deref().unwrap_or_default(), Piece::Reasoning);
-    cutter.put(&played.text, Piece::Text);
-    for (index, call) in played.calls.iter().enumerate() {
+/// Splits an answer into chunks and cuts it off where the script says so.
+pub(super) fn pieces(reply: &ScriptedReply) -> (Vec<Piece>, Ending) {
+    let mut cutter = Cutter { left: reply.cut_after_chars, chunk_chars: reply.chunk_chars, pieces: Vec::new() };
+    cutter.put(reply.reasoning.as_deref().unwrap_or_default(), Piece::Reasoning);
+    cutter.put(&reply.text, Piece::Text);
+    for (index, call) in reply.calls.iter().enumerate() {
         if cutter.left == Some(0) {
             break;
         }
@@ -74,7 +74,7 @@ pub(super) fn pieces(played: &Played) -> (Vec<Piece>, Ending) {
         cutter.put(&call.arguments, |part| Piece::Arguments(index, part));
     }
     // A script that asks for a cut gets one, however short the answer is.
-    let ending = if played.cut_after_chars.is_some() { Ending::Cut } else { Ending::Whole };
+    let ending = if reply.cut_after_chars.is_some() { Ending::Cut } else { Ending::Whole };
     (cutter.pieces, ending)
 }
 
@@ -94,9 +94,9 @@ impl Cutter {
     }
 }
 
-/// Sends frames with the script's pauses between them, then ends or drops the connection.
-pub(super) fn stream_frames(desk: &Desk, played: &Played, frames: Vec<String>, ending: Ending) -> Body {
-    let pause = played.chunk_pause;
+/// Sends frames with the script's pauses between them, then ends the body or drops the connection.
+pub(super) fn stream_frames(state: &ServerState, reply: &ScriptedReply, frames: Vec<String>, ending: Ending) -> Body {
+    let pause = reply.chunk_pause;
     let written = stream::iter(frames.into_iter().enumerate()).then(move |(index, frame)| async move {
         if index > 0 && !pause.is_zero() {
             tokio::time::sleep(pause).await;
@@ -107,7 +107,7 @@ pub(super) fn stream_frames(desk: &Desk, played: &Played, frames: Vec<String>, e
         tokio::time::sleep(FLUSH_BEFORE_CUT).await;
         Err(io::Error::new(io::ErrorKind::ConnectionAborted, "cut by the script"))
     });
-    Body::from_stream(written.chain(cut).take_until(desk.shutdown.clone().cancelled_owned()))
+    Body::from_stream(written.chain(cut).take_until(state.shutdown.clone().cancelled_owned()))
 }
 
 /// A response that streams.
@@ -118,23 +118,23 @@ pub(super) fn streamed(content_type: &'static str, body: Body) -> Response {
     response
 }
 
-/// A response in one piece, or half of one.
-pub(super) fn at_once(desk: &Desk, played: &Played, body: &Value) -> Response {
+/// A complete response, or half of one.
+pub(super) fn at_once(state: &ServerState, reply: &ScriptedReply, body: &Value) -> Response {
     let text = body.to_string();
-    if played.cut_after_chars.is_none() {
+    if reply.cut_after_chars.is_none() {
         return json(200, text);
     }
     let half = text.chars().take(text.chars().count() / 2).collect();
-    streamed("application/json", stream_frames(desk, played, vec![half], Ending::Cut))
+    streamed("application/json", stream_frames(state, reply, vec![half], Ending::Cut))
 }
 
-/// Bytes that are no answer.
+/// Bytes that are not an answer.
 pub(super) fn garbage(content_type: &'static str) -> Response {
     let body = if content_type == "text/event-stream" { "data: }{ no answer\n\n" } else { "}{ no answer\n" };
     streamed(content_type, Body::from(body))
 }
 
-/// The same where a stream's events have names.
+/// The same in a format whose events have names.
 pub(super) fn garbage_named(content_type: &'static str) -> Response {
     if content_type != "text/event-stream" {
         return garbage(content_type);

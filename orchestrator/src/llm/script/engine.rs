@@ -1,5 +1,5 @@
-//! Plays a script: which rule answers a conversation, and with what. Owns the count of `times`, the only state there
-//! is. Never waits and speaks no wire: the gateway and [`super::serve`] do.
+//! Evaluates a script: which rule answers a conversation, and with what. Owns the count of `times`, the only state of a
+//! script. Never waits and knows no wire format: [`crate::llm::serve`] does.
 
 use std::{
     sync::{
@@ -9,26 +9,24 @@ use std::{
     time::Duration,
 };
 
-use protocol::{Completion, FinishReason, Message, TokenUsage, ToolCall};
+use protocol::{FinishReason, Message, TokenUsage};
 use regex::Captures;
 use serde_json::Value;
 
-use super::{
-    arguments,
-    script::{Action, Matcher, Reply, Rule, Script, ScriptedArguments, ScriptedCall, TemplateValue, Values, When},
-};
+use super::{Action, Matcher, Reply, Rule, Script, ScriptedArguments, ScriptedCall, TemplateValue, Values, When};
+use crate::llm::arguments;
 
-/// A script that is being played. Clones share its count.
+/// A script with its counts of uses. Clones share them.
 #[derive(Debug, Clone)]
-pub(super) struct Player {
+pub(in crate::llm) struct ScriptEngine {
     script: Arc<Script>,
     used: Arc<[AtomicU32]>,
 }
 
-/// What is asked, in no provider's words.
+/// A question, independent of the wire format.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Question<'a> {
-    /// The conversation so far.
+pub(in crate::llm) struct Question<'a> {
+    /// The conversation.
     pub messages: &'a [Message],
     /// Whether tools may be called.
     pub has_tools: bool,
@@ -36,90 +34,90 @@ pub(super) struct Question<'a> {
     pub job_title: Option<&'a str>,
 }
 
-/// What happens.
+/// How the script responds.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Play {
+pub(in crate::llm) enum ScriptedResponse {
     /// An answer.
-    Answer(Box<Played>),
-    /// A failure as a provider has it.
+    Answer(Box<ScriptedReply>),
+    /// An HTTP error.
     Error {
         /// The HTTP status.
         status: u16,
-        /// The provider's words.
+        /// The error's message.
         message: String,
-        /// What it says to wait.
+        /// The value of `Retry-After`.
         retry_after: Option<Duration>,
     },
-    /// What is no answer.
+    /// A body that is not an answer.
     Garbage,
-    /// Nothing, ever.
+    /// No answer, ever.
     Hang,
 }
 
-/// An answer, ready to be sent.
+/// An answer to be sent.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Played {
+pub(in crate::llm) struct ScriptedReply {
     /// The text.
     pub text: String,
     /// The reasoning.
     pub reasoning: Option<String>,
-    /// The calls.
-    pub calls: Vec<PlayedCall>,
-    /// Why it ends.
+    /// The tool calls.
+    pub calls: Vec<ScriptedToolCall>,
+    /// The reason of its end.
     pub finish_reason: FinishReason,
-    /// Tokens.
+    /// The reported usage.
     pub usage: TokenUsage,
-    /// Before the first byte.
+    /// The wait before the first byte.
     pub delay: Duration,
-    /// Characters a chunk.
+    /// Characters per chunk.
     pub chunk_chars: usize,
-    /// Between chunks.
+    /// The pause between chunks.
     pub chunk_pause: Duration,
     /// The connection drops once so many characters are out.
     pub cut_after_chars: Option<usize>,
 }
 
-/// A call as a model writes it: the arguments are text, JSON or not.
+/// A tool call as a model writes it: the arguments are text, JSON or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PlayedCall {
+pub(in crate::llm) struct ScriptedToolCall {
     /// Its id.
     pub id: String,
     /// The tool.
     pub name: String,
-    /// What it is called with, as written.
+    /// The arguments as written.
     pub arguments: String,
-    /// Opaque signatures.
+    /// Opaque signatures; sent on the wires that have a place for them.
     pub thought_signatures: Vec<String>,
 }
 
-impl Player {
-    /// Starts a script with nothing used.
-    pub(super) fn new(script: Script) -> Self {
+impl ScriptEngine {
+    /// An engine whose rules have not been used.
+    pub(in crate::llm) fn new(script: Script) -> Self {
         let used = script.rules.iter().map(|_| AtomicU32::new(0)).collect();
         Self { script: Arc::new(script), used }
     }
 
-    /// The name it reports as its model.
-    pub(super) fn model(&self) -> &str {
+    /// The model name that it reports.
+    pub(in crate::llm) fn model(&self) -> &str {
         &self.script.model
     }
 
-    /// The first rule that matches and is not used up, as an answer.
-    pub(super) fn play(&self, question: Question<'_>) -> Play {
-        let scene = Scene::of(question);
+    /// The response of the first rule that matches and is not used up.
+    pub(in crate::llm) fn respond(&self, question: Question<'_>) -> ScriptedResponse {
+        let context = MatchContext::of(question);
         for (rule, used) in self.script.rules.iter().zip(self.used.iter()) {
-            let Ok(values) = scene.matched(&rule.when) else { continue };
+            let Ok(values) = context.matched(&rule.when) else { continue };
             if take_one(rule, used) {
-                return act(&rule.action, &scene, &values);
+                return execute(&rule.action, &context, &values);
             }
         }
-        let text = format!("The script has no rule for this message (model call {}).", scene.turn);
-        let usage = scene.estimate(text.len());
-        Play::Answer(Box::new(Played::plain(text, usage)))
+        let text = format!("The script has no rule for this message (model call {}).", context.turn);
+        let usage = context.estimate(text.len());
+        ScriptedResponse::Answer(Box::new(ScriptedReply::plain(text, usage)))
     }
 }
 
-impl Played {
+impl ScriptedReply {
     fn plain(text: String, usage: TokenUsage) -> Self {
         Self {
             text,
@@ -133,76 +131,41 @@ impl Played {
             cut_after_chars: None,
         }
     }
-
-    /// Characters of everything that is written.
-    pub(super) fn written_chars(&self) -> usize {
-        let texts = [self.reasoning.as_deref().unwrap_or_default(), &self.text];
-        let arguments = self.calls.iter().map(|call| call.arguments.as_str());
-        texts.into_iter().chain(arguments).map(|text| text.chars().count()).sum()
-    }
-
-    /// How long its chunks take to come.
-    pub(super) fn streaming_time(&self) -> Duration {
-        let chars = self.cut_after_chars.unwrap_or(usize::MAX).min(self.written_chars());
-        let chunks = chars.div_ceil(self.chunk_chars.max(1));
-        self.chunk_pause.saturating_mul(u32::try_from(chunks).unwrap_or(u32::MAX))
-    }
-
-    /// As the gateway gives it to its caller.
-    pub(super) fn completion(&self) -> Completion {
-        Completion {
-            content: self.text.clone(),
-            tool_calls: self
-                .calls
-                .iter()
-                .map(|call| ToolCall {
-                    id: call.id.clone(),
-                    name: call.name.clone(),
-                    arguments: arguments::read(&call.arguments),
-                    thought_signatures: call.thought_signatures.clone(),
-                })
-                .collect(),
-            reasoning: self.reasoning.clone(),
-            finish_reason: self.finish_reason,
-            usage: self.usage,
-            notice: None,
-        }
-    }
 }
 
-/// Counts one use unless the rule has none left. Two conversations at once never share the last one.
+/// Counts one use unless the rule is used up. Two concurrent conversations never share the last use.
 fn take_one(rule: &Rule, used: &AtomicU32) -> bool {
     rule.times.is_none_or(|times| {
         used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| (used < times).then_some(used + 1)).is_ok()
     })
 }
 
-fn act(action: &Action, scene: &Scene<'_>, values: &Values<'_>) -> Play {
+fn execute(action: &Action, context: &MatchContext<'_>, values: &Values<'_>) -> ScriptedResponse {
     match action {
-        Action::Reply(reply) => Play::Answer(Box::new(answer(reply, scene, values))),
+        Action::Reply(reply) => ScriptedResponse::Answer(Box::new(answer(reply, context, values))),
         Action::Error { status, message, retry_after } => {
-            Play::Error { status: *status, message: message.render(values), retry_after: *retry_after }
+            ScriptedResponse::Error { status: *status, message: message.render(values), retry_after: *retry_after }
         }
-        Action::Garbage => Play::Garbage,
-        Action::Hang => Play::Hang,
+        Action::Garbage => ScriptedResponse::Garbage,
+        Action::Hang => ScriptedResponse::Hang,
     }
 }
 
-fn answer(reply: &Reply, scene: &Scene<'_>, values: &Values<'_>) -> Played {
+fn answer(reply: &Reply, context: &MatchContext<'_>, values: &Values<'_>) -> ScriptedReply {
     let text = reply.text.render(values);
     let reasoning = reply.reasoning.as_ref().map(|reasoning| reasoning.render(values));
     let calls: Vec<_> =
-        reply.tool_calls.iter().enumerate().map(|(index, call)| played_call(call, index, values)).collect();
+        reply.tool_calls.iter().enumerate().map(|(index, call)| scripted_call(call, index, values)).collect();
     let written = text.len()
         + reasoning.as_ref().map_or(0, String::len)
         + calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>();
     let from_content = if calls.is_empty() { FinishReason::Stop } else { FinishReason::ToolCalls };
-    Played {
+    ScriptedReply {
         text,
         reasoning,
         calls,
         finish_reason: reply.finish_reason.unwrap_or(from_content),
-        usage: reply.usage.unwrap_or_else(|| scene.estimate(written)),
+        usage: reply.usage.unwrap_or_else(|| context.estimate(written)),
         delay: reply.delay,
         chunk_chars: reply.chunk_chars,
         chunk_pause: reply.chunk_pause,
@@ -210,8 +173,8 @@ fn answer(reply: &Reply, scene: &Scene<'_>, values: &Values<'_>) -> Played {
     }
 }
 
-fn played_call(call: &ScriptedCall, index: usize, values: &Values<'_>) -> PlayedCall {
-    PlayedCall {
+fn scripted_call(call: &ScriptedCall, index: usize, values: &Values<'_>) -> ScriptedToolCall {
+    ScriptedToolCall {
         id: call.id.clone().unwrap_or_else(|| format!("call_{}_{}", values.turn, index + 1)),
         name: call.name.clone(),
         arguments: match &call.arguments {
@@ -232,9 +195,9 @@ fn fill(value: &TemplateValue, values: &Values<'_>) -> Value {
 }
 
 /// A conversation as the rules see it.
-struct Scene<'a> {
+struct MatchContext<'a> {
     last_message: Option<&'a str>,
-    /// Tool and result, since the model last spoke.
+    /// Tools and results since the model's last message.
     results: Vec<(&'a str, &'a str)>,
     prompt: Option<&'a str>,
     system: String,
@@ -244,9 +207,9 @@ struct Scene<'a> {
     bytes: usize,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> MatchContext<'a> {
     fn of(question: Question<'a>) -> Self {
-        let mut scene = Self {
+        let mut context = Self {
             last_message: None,
             results: Vec::new(),
             prompt: None,
@@ -257,12 +220,12 @@ impl<'a> Scene<'a> {
             bytes: 0,
         };
         for message in question.messages {
-            scene.hear(message);
+            context.observe(message);
         }
-        scene
+        context
     }
 
-    fn hear(&mut self, message: &'a Message) {
+    fn observe(&mut self, message: &'a Message) {
         match message {
             Message::System { content } => {
                 self.bytes += content.len();
@@ -291,18 +254,18 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// What fills the holes when every condition holds.
-    fn matched<'b>(&'b self, when: &When) -> Result<Values<'b>, Unmet> {
+    /// The values of the placeholders, if every condition holds.
+    fn matched<'b>(&'b self, when: &When) -> Result<Values<'b>, NoMatch> {
         let turn = when.turn.is_none_or(|range| (range.from..=range.to).contains(&self.turn));
         let has_tools = when.has_tools.is_none_or(|wanted| wanted == self.has_tools);
         if !turn || !has_tools {
-            return Err(Unmet);
+            return Err(NoMatch);
         }
-        let last_message = found(when.last_message.as_ref(), self.last_message)?;
+        let last_message = captured(when.last_message.as_ref(), self.last_message)?;
         let (result, on_result) = self.matched_result(when)?;
-        let prompt = found(when.prompt.as_ref(), self.prompt)?;
-        let job_title = found(when.job_title.as_ref(), self.job_title)?;
-        let system = found(when.system.as_ref(), (!self.system.is_empty()).then_some(self.system.as_str()))?;
+        let prompt = captured(when.prompt.as_ref(), self.prompt)?;
+        let job_title = captured(when.job_title.as_ref(), self.job_title)?;
+        let system = captured(when.system.as_ref(), (!self.system.is_empty()).then_some(self.system.as_str()))?;
         Ok(Values {
             last_message: self.last_message.unwrap_or_default(),
             tool_name: result.0,
@@ -314,17 +277,17 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// The newest result that fulfils what the rule says of results, with what its regex found.
-    fn matched_result<'b>(&'b self, when: &When) -> Result<((&'b str, &'b str), Option<Captures<'b>>), Unmet> {
+    /// The newest result that meets the rule's conditions on results, with what its regex captured.
+    fn matched_result<'b>(&'b self, when: &When) -> Result<((&'b str, &'b str), Option<Captures<'b>>), NoMatch> {
         if when.tool_result.is_none() && when.tool_name.is_none() {
             return Ok((self.results.last().copied().unwrap_or_default(), None));
         }
         let fulfils = |result: &(&'b str, &'b str)| {
-            let by_name = found(when.tool_name.as_ref(), Some(result.0))?;
-            let by_text = found(when.tool_result.as_ref(), Some(result.1))?;
+            let by_name = captured(when.tool_name.as_ref(), Some(result.0))?;
+            let by_text = captured(when.tool_result.as_ref(), Some(result.1))?;
             Ok((*result, by_text.or(by_name)))
         };
-        self.results.iter().rev().map(fulfils).find(Result::is_ok).unwrap_or(Err(Unmet))
+        self.results.iter().rev().map(fulfils).find(Result::is_ok).unwrap_or(Err(NoMatch))
     }
 
     fn estimate(&self, written_bytes: usize) -> TokenUsage {
@@ -336,16 +299,16 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// A condition does not hold.
-struct Unmet;
+/// A condition that does not hold.
+struct NoMatch;
 
-/// What a condition's regex found, if it is one.
-fn found<'t>(matcher: Option<&Matcher>, text: Option<&'t str>) -> Result<Option<Captures<'t>>, Unmet> {
+/// What a condition's regex captured, if it is one.
+fn captured<'t>(matcher: Option<&Matcher>, text: Option<&'t str>) -> Result<Option<Captures<'t>>, NoMatch> {
     match (matcher, text) {
         (None, _) => Ok(None),
-        (Some(_), None) => Err(Unmet),
-        (Some(Matcher::Contains(part)), Some(text)) => text.contains(part.as_str()).then_some(None).ok_or(Unmet),
-        (Some(Matcher::Regex(regex)), Some(text)) => regex.captures(text).map(Some).ok_or(Unmet),
+        (Some(_), None) => Err(NoMatch),
+        (Some(Matcher::Contains(part)), Some(text)) => text.contains(part.as_str()).then_some(None).ok_or(NoMatch),
+        (Some(Matcher::Regex(regex)), Some(text)) => regex.captures(text).map(Some).ok_or(NoMatch),
     }
 }
 
@@ -368,13 +331,13 @@ mod tests {
         Message::Tool { tool_call_id: "1".to_owned(), name: name.to_owned(), content: content.to_owned() }
     }
 
-    fn player(yaml: &str) -> Player {
-        Player::new(Script::parse(yaml).unwrap())
+    fn engine(yaml: &str) -> ScriptEngine {
+        ScriptEngine::new(Script::parse(yaml).unwrap())
     }
 
-    fn text(player: &Player, messages: &[Message]) -> String {
-        match player.play(Question { messages, has_tools: true, job_title: Some("Nightly report") }) {
-            Play::Answer(answer) => answer.text,
+    fn text(engine: &ScriptEngine, messages: &[Message]) -> String {
+        match engine.respond(Question { messages, has_tools: true, job_title: Some("Nightly report") }) {
+            ScriptedResponse::Answer(answer) => answer.text,
             other => panic!("no answer: {other:?}"),
         }
     }
@@ -408,13 +371,13 @@ mod tests {
             result("grep", "nine"),
             user("two"),
         ];
-        let player = player(&format!("rules: [{{when: {when}, reply: {{text: 'yes'}}}}, {{reply: {{text: 'no'}}}}]"));
-        assert_eq!(text(&player, &conversation), if holds { "yes" } else { "no" });
+        let engine = engine(&format!("rules: [{{when: {when}, reply: {{text: 'yes'}}}}, {{reply: {{text: 'no'}}}}]"));
+        assert_eq!(text(&engine, &conversation), if holds { "yes" } else { "no" });
     }
 
     #[test]
     fn arguments_are_filled_and_ids_come_from_the_turn() {
-        let player = player(
+        let engine = engine(
             r"
 rules:
   - when: { last_message: { regex: 'add (?P<a>\d+) and (\d+)' } }
@@ -424,32 +387,31 @@ rules:
         - { name: sum, arguments: '{broken', id: mine, thought_signatures: [sig] }
 ",
         );
-        let Play::Answer(answer) =
-            player.play(Question { messages: &[user("add 3 and 44")], has_tools: true, job_title: None })
+        let ScriptedResponse::Answer(answer) =
+            engine.respond(Question { messages: &[user("add 3 and 44")], has_tools: true, job_title: None })
         else {
             panic!("no answer")
         };
-        let completion = answer.completion();
-        assert_eq!(completion.finish_reason, FinishReason::ToolCalls);
-        assert_eq!(completion.tool_calls[0].id, "call_1_1");
-        assert_eq!(completion.tool_calls[0].arguments, json!({"of": ["3", "44"], "keep": 7, "note": "turn 1"}));
-        assert_eq!(completion.tool_calls[1].id, "mine");
-        assert_eq!(completion.tool_calls[1].arguments, json!("{broken"));
-        assert_eq!(completion.tool_calls[1].thought_signatures, ["sig"]);
-        assert_eq!(completion.usage.input_tokens, 3);
+        assert_eq!(answer.finish_reason, FinishReason::ToolCalls);
+        assert_eq!(answer.calls[0].id, "call_1_1");
+        let arguments: Value = serde_json::from_str(&answer.calls[0].arguments).unwrap();
+        assert_eq!(arguments, json!({"of": ["3", "44"], "keep": 7, "note": "turn 1"}));
+        assert_eq!((answer.calls[1].id.as_str(), answer.calls[1].arguments.as_str()), ("mine", "{broken"));
+        assert_eq!(answer.calls[1].thought_signatures, ["sig"]);
+        assert_eq!(answer.usage.input_tokens, 3);
     }
 
     #[test]
     fn a_rule_with_times_gives_way_when_it_is_used_up() {
-        let player = player("rules: [{times: 2, reply: {text: first}}, {reply: {text: then}}]");
-        let again = player.clone();
+        let engine = engine("rules: [{times: 2, reply: {text: first}}, {reply: {text: then}}]");
+        let again = engine.clone();
         let hello = [user("hello")];
-        assert_eq!([text(&player, &hello), text(&again, &hello), text(&player, &hello)], ["first", "first", "then"]);
+        assert_eq!([text(&engine, &hello), text(&again, &hello), text(&engine, &hello)], ["first", "first", "then"]);
     }
 
     #[test]
     fn without_a_rule_it_says_so() {
-        let player = player("rules: [{when: {prompt: x}, reply: {text: a}}]");
-        assert_eq!(text(&player, &[user("hello")]), "The script has no rule for this message (model call 1).");
+        let engine = engine("rules: [{when: {prompt: x}, reply: {text: a}}]");
+        assert_eq!(text(&engine, &[user("hello")]), "The script has no rule for this message (model call 1).");
     }
 }

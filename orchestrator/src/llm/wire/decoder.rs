@@ -1,0 +1,118 @@
+//! Decodes one answer: frames in, deltas on the way, a completion at the end. Owns what is common to the wires.
+
+use protocol::{Completion, FinishReason, TokenUsage};
+use serde_json::Value;
+
+use super::{
+    Wire,
+    framing::{Frame, Framer, Framing},
+    meter::UsageMeter,
+};
+
+/// Why an answer cannot be used.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum DecodeError {
+    /// It ended before its end mark.
+    #[error("the answer ended before it was complete")]
+    Interrupted,
+    /// It does not follow the wire format.
+    #[error("{0}")]
+    Invalid(String),
+    /// The provider reported an error in it, in this shape.
+    #[error("the provider reported an error in its answer")]
+    Provider(Value),
+    /// It holds an image.
+    #[error("the model answered with an image; images are not supported here")]
+    Image,
+}
+
+/// A piece of an answer, as it comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delta<'a> {
+    /// More of the text.
+    Text(&'a str),
+    /// More of the reasoning.
+    Reasoning(&'a str),
+}
+
+/// Receives deltas.
+pub(super) type OnDelta<'a> = &'a mut dyn FnMut(Delta<'_>);
+
+/// Puts the payloads of one wire together.
+pub(super) trait Assembler: Send {
+    /// Takes a payload; `event` is the name of its server-sent event.
+    fn payload(&mut self, event: Option<&str>, value: &Value, on_delta: OnDelta<'_>) -> Result<(), DecodeError>;
+
+    /// Takes an end mark: `[DONE]`, or the end of an answer that came as one document.
+    fn end_mark(&mut self);
+
+    /// What was reported and written so far.
+    fn meter(&self) -> &UsageMeter;
+
+    /// The answer. Its usage is filled in by the caller.
+    fn into_completion(self: Box<Self>) -> Result<Completion, DecodeError>;
+}
+
+impl Wire {
+    pub(super) const fn framing(self) -> Framing {
+        match self {
+            Self::OpenAiChat | Self::OpenAiResponses | Self::Anthropic => Framing::Events,
+            Self::Ollama => Framing::Lines,
+        }
+    }
+}
+
+/// Decodes one answer.
+pub struct Decoder {
+    framer: Framer,
+    assembler: Box<dyn Assembler>,
+}
+
+impl Decoder {
+    pub(super) fn new(wire: Wire, assembler: Box<dyn Assembler>) -> Self {
+        Self { framer: Framer::new(wire.framing()), assembler }
+    }
+
+    /// Takes the next bytes, however they are cut.
+    pub fn push(&mut self, bytes: &[u8], on_delta: &mut dyn FnMut(Delta<'_>)) -> Result<(), DecodeError> {
+        let assembler = &mut self.assembler;
+        self.framer.push(bytes, &mut |frame| take(assembler.as_mut(), &frame, on_delta))
+    }
+
+    /// The usage of what came so far: as reported, else estimated. Nothing if nothing came.
+    pub fn usage(&self, prompt_tokens: u64) -> TokenUsage {
+        self.assembler.meter().usage(prompt_tokens)
+    }
+
+    /// Ends the answer, and with it the bytes.
+    pub fn finish(
+        mut self,
+        prompt_tokens: u64,
+        on_delta: &mut dyn FnMut(Delta<'_>),
+    ) -> Result<Completion, (DecodeError, TokenUsage)> {
+        let Self { framer, assembler } = &mut self;
+        let ended = framer.finish(&mut |frame| take(assembler.as_mut(), &frame, on_delta));
+        let usage = self.usage(prompt_tokens);
+        let decoded = ended.and_then(|()| self.assembler.into_completion());
+        decoded.map(|completion| Completion { usage, ..completion }).map_err(|error| (error, usage))
+    }
+}
+
+fn take(assembler: &mut dyn Assembler, frame: &Frame, on_delta: OnDelta<'_>) -> Result<(), DecodeError> {
+    match frame {
+        Frame::Json { event, value } => assembler.payload(event.as_deref(), value, on_delta),
+        Frame::Done | Frame::EndOfDocument => {
+            assembler.end_mark();
+            Ok(())
+        }
+    }
+}
+
+/// A reply that asks for tools ends for their sake, whatever the provider calls it, unless it was cut off.
+pub(super) fn finish_reason(reported: Option<FinishReason>, has_calls: bool) -> FinishReason {
+    match reported {
+        Some(FinishReason::Stop) | None if has_calls => FinishReason::ToolCalls,
+        Some(reason) => reason,
+        None => FinishReason::Stop,
+    }
+}

@@ -1,0 +1,170 @@
+//! Wire formats of model providers: requests from Gantry's own types, answers back into them, and what a relay needs of
+//! a request and a stream that it does not understand completely.
+//!
+//! Everything here is pure: bytes and values in, values out. Never opens a connection, retries or counts money.
+
+mod anthropic;
+mod decoder;
+mod framing;
+mod json;
+mod meter;
+mod ollama;
+mod openai_chat;
+mod openai_responses;
+mod policy;
+mod tool_calls;
+
+#[cfg(test)]
+mod tests;
+
+use protocol::CompletionRequest;
+use serde_json::Value;
+
+pub use self::{
+    decoder::{DecodeError, Decoder, Delta},
+    meter::UsageTap,
+    policy::{Patched, Policy},
+};
+
+/// A wire format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Wire {
+    /// OpenAI chat completions, also of the many servers that are compatible with it.
+    OpenAiChat,
+    /// OpenAI responses.
+    OpenAiResponses,
+    /// Anthropic messages.
+    Anthropic,
+    /// Ollama chat.
+    Ollama,
+}
+
+/// The field that limits the output of a chat completion. Reasoning models of OpenAI refuse the older one, some compatible
+/// servers do not know the newer one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputLimitField {
+    /// `max_tokens`.
+    MaxTokens,
+    /// `max_completion_tokens`.
+    MaxCompletionTokens,
+}
+
+impl OutputLimitField {
+    /// The name in the request.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::MaxTokens => "max_tokens",
+            Self::MaxCompletionTokens => "max_completion_tokens",
+        }
+    }
+
+    /// The other one.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::MaxTokens => Self::MaxCompletionTokens,
+            Self::MaxCompletionTokens => Self::MaxTokens,
+        }
+    }
+}
+
+/// Tools that the model must call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForcedTool<'a> {
+    /// At least one of those on offer.
+    Any,
+    /// The one of this name.
+    Named(&'a str),
+}
+
+/// What a request says besides the conversation.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestOptions<'a> {
+    /// The model, as the provider knows it.
+    pub model: &'a str,
+    /// The limit of completion tokens.
+    pub max_output_tokens: u64,
+    /// The field for it where the wire has two.
+    pub output_limit_field: OutputLimitField,
+    /// The model's context size. Sent where the server sizes the context per request.
+    pub context_tokens: u64,
+    /// Whether the model may call several tools in one reply; none leaves it to the provider.
+    pub parallel_tool_calls: Option<bool>,
+    /// A tool that must be called; not supported by Ollama.
+    pub forced_tool: Option<ForcedTool<'a>>,
+}
+
+impl<'a> RequestOptions<'a> {
+    /// Options for `model` without any of the optional ones.
+    pub const fn new(model: &'a str, max_output_tokens: u64, context_tokens: u64) -> Self {
+        Self {
+            model,
+            max_output_tokens,
+            output_limit_field: OutputLimitField::MaxTokens,
+            context_tokens,
+            parallel_tool_calls: None,
+            forced_tool: None,
+        }
+    }
+}
+
+impl Wire {
+    /// The path of a call below the provider's base URL.
+    pub const fn path(self) -> &'static str {
+        match self {
+            Self::OpenAiChat => "chat/completions",
+            Self::OpenAiResponses => "responses",
+            Self::Anthropic => "messages",
+            Self::Ollama => "api/chat",
+        }
+    }
+
+    /// The request body. The answer is always asked for as a stream.
+    pub fn request(self, request: &CompletionRequest, options: &RequestOptions<'_>) -> Value {
+        match self {
+            Self::OpenAiChat => openai_chat::request::body(request, options),
+            Self::OpenAiResponses => openai_responses::request::body(request, options),
+            Self::Anthropic => anthropic::request::body(request, options),
+            Self::Ollama => ollama::request::body(request, options),
+        }
+    }
+
+    /// A decoder of one answer.
+    pub fn decoder(self) -> Decoder {
+        match self {
+            Self::OpenAiChat => Decoder::new(self, Box::<openai_chat::stream::Answer>::default()),
+            Self::OpenAiResponses => Decoder::new(self, Box::<openai_responses::stream::Answer>::default()),
+            Self::Anthropic => Decoder::new(self, Box::<anthropic::stream::Answer>::default()),
+            Self::Ollama => Decoder::new(self, Box::<ollama::stream::Answer>::default()),
+        }
+    }
+
+    /// Makes a client's request fit a policy and leaves everything else as it is.
+    pub fn patch(self, body: &mut Value, policy: &Policy<'_>) -> Patched {
+        match self {
+            Self::OpenAiChat => openai_chat::patch::patch(body, policy),
+            Self::OpenAiResponses => openai_responses::patch::patch(body, policy),
+            Self::Anthropic => anthropic::patch::patch(body, policy),
+            Self::Ollama => ollama::patch::patch(body, policy),
+        }
+    }
+
+    /// The estimated tokens of a whole request body: messages, tools and everything else.
+    pub fn estimate(self, body: &Value) -> u64 {
+        policy::estimate(body)
+    }
+
+    /// Headers of a client's request that are sent on to the provider, besides those of every HTTP request.
+    pub const fn forwarded_headers(self) -> &'static [&'static str] {
+        match self {
+            Self::OpenAiChat | Self::OpenAiResponses => &["openai-beta"],
+            Self::Anthropic => &["anthropic-beta", "anthropic-version"],
+            Self::Ollama => &[],
+        }
+    }
+
+    /// Reads usage off a relayed answer. `prompt_tokens` is the request's estimate, for answers that report none.
+    pub fn usage_tap(self, prompt_tokens: u64) -> UsageTap {
+        UsageTap::new(self, prompt_tokens)
+    }
+}

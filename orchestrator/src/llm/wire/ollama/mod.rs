@@ -1,0 +1,6 @@
+//! Ollama chat. Contents only.
+
+pub(super) mod patch;
+pub(super) mod request;
+pub(super) mod stream;
+pub(super) mod usage;

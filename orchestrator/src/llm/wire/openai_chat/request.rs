@@ -1,0 +1,94 @@
+//! Builds chat completion requests.
+
+use protocol::{CompletionRequest, Message, ToolCall, ToolChoice, ToolDefinition};
+use serde_json::{Value, json};
+
+use crate::llm::{
+    arguments,
+    wire::{ForcedTool, RequestOptions},
+};
+
+/// The format's upper end.
+const MAX_TEMPERATURE: f64 = 2.0;
+
+pub(in crate::llm::wire) fn body(request: &CompletionRequest, options: &RequestOptions<'_>) -> Value {
+    let messages: Vec<Value> = request.messages.iter().filter_map(message).collect();
+    let mut body = json!({
+        "model": options.model,
+        "messages": messages,
+        "stream": true,
+        "stream_options": {"include_usage": true},
+    });
+    body[options.output_limit_field.as_str()] = json!(options.max_output_tokens);
+    if let Some(temperature) = request.temperature.filter(|given| given.is_finite()) {
+        body["temperature"] = json!(temperature.clamp(0.0, MAX_TEMPERATURE));
+    }
+    if !request.tools.is_empty() {
+        body["tools"] = request.tools.iter().map(tool).collect();
+        if let Some(choice) = tool_choice(request.tool_choice, options.forced_tool) {
+            body["tool_choice"] = choice;
+        }
+        if let Some(parallel) = options.parallel_tool_calls {
+            body["parallel_tool_calls"] = json!(parallel);
+        }
+    }
+    body
+}
+
+fn message(message: &Message) -> Option<Value> {
+    Some(match message {
+        Message::System { content } => json!({"role": "system", "content": content}),
+        Message::User { content } => json!({"role": "user", "content": content}),
+        Message::Tool { tool_call_id, content, .. } => {
+            json!({"role": "tool", "tool_call_id": tool_call_id, "content": content})
+        }
+        // An empty message says nothing, and some servers refuse it.
+        Message::Assistant { content, tool_calls, .. } if content.trim().is_empty() && tool_calls.is_empty() => {
+            return None;
+        }
+        Message::Assistant { content, tool_calls, reasoning } => assistant(content, tool_calls, reasoning.as_deref()),
+    })
+}
+
+fn assistant(content: &str, calls: &[ToolCall], reasoning: Option<&str>) -> Value {
+    if calls.is_empty() {
+        return json!({"role": "assistant", "content": content});
+    }
+    let content = if content.trim().is_empty() { Value::Null } else { json!(content) };
+    let calls: Vec<Value> = calls.iter().map(tool_call).collect();
+    let mut message = json!({"role": "assistant", "content": content, "tool_calls": calls});
+    // Servers that show reasoning with a tool call want it back with the call's result.
+    if let Some(reasoning) = reasoning {
+        message["reasoning_content"] = json!(reasoning);
+    }
+    message
+}
+
+fn tool_call(call: &ToolCall) -> Value {
+    let arguments = arguments::as_object(&call.arguments).to_string();
+    let mut sent = json!({"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}});
+    for signature in &call.thought_signatures {
+        // As this wire's decoder keeps it; signatures of other wires mean nothing here.
+        let known = serde_json::from_str::<Value>(signature).ok();
+        if let Some(extra) = known.as_ref().map(|known| &known["extra_content"]).filter(|extra| extra.is_object()) {
+            sent["extra_content"] = extra.clone();
+        }
+    }
+    sent
+}
+
+fn tool(tool: &ToolDefinition) -> Value {
+    let function = json!({"name": tool.name, "description": tool.description, "parameters": tool.parameters});
+    json!({"type": "function", "function": function})
+}
+
+fn tool_choice(choice: ToolChoice, forced: Option<ForcedTool<'_>>) -> Option<Value> {
+    match (choice, forced) {
+        (ToolChoice::None, _) => Some(json!("none")),
+        (ToolChoice::Auto, None) => None,
+        (ToolChoice::Auto, Some(ForcedTool::Any)) => Some(json!("required")),
+        (ToolChoice::Auto, Some(ForcedTool::Named(name))) => {
+            Some(json!({"type": "function", "function": {"name": name}}))
+        }
+    }
+}
