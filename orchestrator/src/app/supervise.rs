@@ -41,6 +41,14 @@ impl App {
         tasks.spawn("sandbox prober", |drain| prober.run(drain));
         tasks.spawn("disk sweep", |drain| disk_sweep.run(drain));
         tasks.spawn("dispatcher", |drain| dispatcher.run(drain));
+        let store = self.store.clone();
+        tasks.spawn("database writer", |drain| async move {
+            // It goes on after the drain, until the store is closed.
+            tokio::select! {
+                () = store.writer_ended() => {}
+                () = drain.cancelled() => {}
+            }
+        });
         let result = tasks.supervise().await;
         self.calls.close();
         if tokio::time::timeout(CALL_DRAIN_TIMEOUT, self.calls.wait()).await.is_err() {

@@ -15,13 +15,13 @@ use super::{
 use crate::{
     auth::{TokenError, WorkerTokens},
     clock::Clock,
-    domain::job::{AttemptStart, Death, JobRecord, Refused, Step, WorkerSession},
+    domain::job::{AttemptFailure, AttemptStart, JobRecord, Refused, Step, WorkerSession},
     engine::{
         Adoption, AdoptionSpec, ContainerRole, ContainerSpec, ContainerStatus, Engine, EngineError, EngineFacts,
         Resources, SandboxReadiness,
     },
     failpoint,
-    store::{Changed, Store, StoreError},
+    store::{Store, StoreError, Transition},
     telemetry::{metrics::Metrics, traces},
     workspace::Workspaces,
 };
@@ -94,7 +94,7 @@ impl Hands {
         let Subject::Job(id) = action.subject() else { return Span::none() };
         let span = tracing::info_span!("dispatch", otel.name = action.name(), job.id = %id);
         if let Ok(Some(job)) = self.store.job(id).await {
-            traces::set_parent(&span, job.traceparent.as_deref());
+            traces::set_parent(&span, job.brief.traceparent.as_deref());
         }
         span
     }
@@ -107,7 +107,7 @@ impl Hands {
             Action::Stick { job, message } => {
                 tracing::warn!(job.id = %job, message, "job stuck");
                 let now = self.clock.now();
-                self.store.change(job, now, |job| job.stick(message)).await?;
+                self.store.transition(job, now, None, move |job| job.mark_stuck(message)).await?;
                 Ok(())
             }
             Action::Nudge { job } => {
@@ -121,18 +121,21 @@ impl Hands {
             Action::StartAgain { job } => self.begin(job, JobRecord::start_again).await,
             Action::Refuse { job, spent } => {
                 let now = self.clock.now();
-                self.store.end(job, now, |job| job.fail(now, spent.reason(), spent.message())).await?;
+                self.store
+                    .transition(job, now, None, move |job| job.fail(now, spent.reason(), spent.message()))
+                    .await?;
                 Ok(())
             }
             Action::FailUnavailable { job } => {
                 let now = self.clock.now();
-                let fail = |job: JobRecord| job.fail(now, JobReason::SandboxUnavailable, plan::UNAVAILABLE.to_owned());
-                self.store.end(job, now, fail).await?;
+                let fail =
+                    move |job: JobRecord| job.fail(now, JobReason::SandboxUnavailable, plan::UNAVAILABLE.to_owned());
+                self.store.transition(job, now, None, fail).await?;
                 Ok(())
             }
             Action::Orphan { job } => {
                 let now = self.clock.now();
-                self.store.change(job, now, |job| job.cancel_with_parent(now)).await?;
+                self.store.transition(job, now, None, move |job| job.cancel_with_parent(now)).await?;
                 Ok(())
             }
             Action::Cancel { job } => self.cancel(job).await,
@@ -157,15 +160,17 @@ impl Hands {
         let old = job.container.clone().filter(|_| job.attempt > 0);
         let now = self.clock.now();
         let attempt = job.attempt + 1;
-        let token = self.auth.mint(id, attempt, now, Duration::from_secs(job.limits.timeout_seconds))?;
-        let container = container_info(ContainerName::job(id, attempt).to_string(), job.image.clone(), facts);
+        let token = self.auth.mint(id, attempt, now, Duration::from_secs(job.brief.limits.timeout_seconds))?;
+        let container = container_info(ContainerName::job(id, attempt).to_string(), job.brief.image.clone(), facts);
         let start = AttemptStart {
             attempt,
             token_hash: token.hash,
             lease_expires_at: now + TimeDelta::from_std(self.lease).unwrap_or(TimeDelta::zero()),
             container,
         };
-        let Changed::Done(job) = self.store.change(id, now, |job| transition(job, now, start)).await? else {
+        let Transition::Applied(job) =
+            self.store.transition(id, now, None, move |job| transition(job, now, start)).await?
+        else {
             return Ok(());
         };
         failpoint::reach("start.after_row");
@@ -182,8 +187,10 @@ impl Hands {
         let opened = self.listeners.open(&container.name, attempt, &token.token);
         if let Err(error) = opened {
             tracing::error!(job.id = %id, %error, "no run folder");
-            let death =
-                Death { infrastructure: true, ..internal("the run folder cannot be made; see the orchestrator's log") };
+            let death = AttemptFailure {
+                infrastructure: true,
+                ..internal("the run folder cannot be made; see the orchestrator's log")
+            };
             return self.die(&job, death).await;
         }
         failpoint::reach("start.after_folder");
@@ -232,12 +239,14 @@ impl Hands {
         let SandboxReadiness::Ready(facts) = self.sandbox.state().await else { return Err(Undone::NotReady) };
         let Some(name) = job.container.as_ref().map(|container| container.name.clone()) else { return Ok(()) };
         self.engine.remove(&name).await?;
-        let container = container_info(name, job.image.clone(), facts);
+        let container = container_info(name, job.brief.image.clone(), facts);
         let Some(attempt) = self.attempts.observe(&job) else { return Ok(()) };
         if let Err(error) = self.listeners.serve(&container.name, attempt) {
             tracing::error!(job.id = %job.id, %error, "no run folder");
-            let death =
-                Death { infrastructure: true, ..internal("the run folder is gone; see the orchestrator's log") };
+            let death = AttemptFailure {
+                infrastructure: true,
+                ..internal("the run folder is gone; see the orchestrator's log")
+            };
             return self.die(&job, death).await;
         }
         self.store.set_container(job.id, job.attempt, &container).await?;
@@ -249,7 +258,7 @@ impl Hands {
         tracing::warn!(job.id = %job.id, job.attempt, container = container.name, "the run folder is gone");
         self.remove(&container.name).await?;
         let message = "the run folder is gone, so that its worker could not report any more".to_owned();
-        self.die(job, Death { reason: JobReason::WorkerLost, message, infrastructure: true }).await
+        self.die(job, AttemptFailure { reason: JobReason::WorkerLost, message, infrastructure: true }).await
     }
 
     async fn started(
@@ -300,19 +309,19 @@ impl Hands {
             name: container.name.clone(),
             job_id: job.id,
             attempt: job.attempt,
-            owner: job.user_id.clone(),
-            created_at: job.created_at,
+            owner: job.brief.user_id.clone(),
+            created_at: job.brief.created_at,
             role: ContainerRole::Job,
-            image: job.image.clone(),
+            image: job.brief.image.clone(),
             resources: resources(job),
             run_folder: self.listeners.folder(&container.name),
             workspace: self.workspaces.path(job.id),
-            traceparent: job.traceparent.clone(),
+            traceparent: job.brief.traceparent.clone(),
         }
     }
 
     /// The attempt ended by itself: its container goes first, then the record says so.
-    async fn settle(&self, id: JobId, mut death: Death) -> Result<(), Undone> {
+    async fn settle(&self, id: JobId, mut death: AttemptFailure) -> Result<(), Undone> {
         let Some(job) = self.store.job(id).await? else { return Ok(()) };
         if let Some(container) = &job.container {
             let said = self.take_logs(&container.name).await;
@@ -332,17 +341,17 @@ impl Hands {
         self.stop_current(id).await?;
         failpoint::reach("cancel.after_stop");
         let now = self.clock.now();
-        self.store.end(id, now, |job| job.cancelled(now)).await?;
+        self.store.transition(id, now, None, move |job| job.cancelled(now)).await?;
         Ok(())
     }
 
     async fn expire(&self, id: JobId) -> Result<(), Undone> {
         let Some(job) = self.store.job(id).await? else { return Ok(()) };
-        let seconds = job.limits.timeout_seconds;
+        let seconds = job.brief.limits.timeout_seconds;
         let now = self.clock.now();
         // The record first: a report that comes while the worker is being stopped is late.
         let message = format!("it ran for more than limits.timeout_seconds = {seconds}");
-        self.store.end(id, now, |job| job.fail(now, JobReason::WallClock, message)).await?;
+        self.store.transition(id, now, None, move |job| job.fail(now, JobReason::WallClock, message)).await?;
         if let Some(container) = &job.container {
             self.engine.stop(&container.name, STOP_GRACE).await?;
             self.remove(&container.name).await?;
@@ -360,9 +369,9 @@ impl Hands {
         let now = self.clock.now();
         let message = match self.attempts.over_quota(id) {
             Some(violation) => violation.message,
-            None => format!("the workspace holds more than limits.disk_mb = {}", job.limits.disk_mb),
+            None => format!("the workspace holds more than limits.disk_mb = {}", job.brief.limits.disk_mb),
         };
-        self.store.end(id, now, |job| job.fail(now, JobReason::DiskLimit, message)).await?;
+        self.store.transition(id, now, None, move |job| job.fail(now, JobReason::DiskLimit, message)).await?;
         if let Some(container) = &job.container {
             self.remove(&container.name).await?;
         }
@@ -402,9 +411,9 @@ impl Hands {
         Ok(())
     }
 
-    async fn die(&self, job: &JobRecord, death: Death) -> Result<(), Undone> {
+    async fn die(&self, job: &JobRecord, death: AttemptFailure) -> Result<(), Undone> {
         let now = self.clock.now();
-        self.store.end(job.id, now, |job| job.died(now, death)).await?;
+        self.store.transition(job.id, now, None, move |job| job.attempt_failed(now, death)).await?;
         Ok(())
     }
 
@@ -445,7 +454,7 @@ fn adoption(job: &JobRecord, container: &ContainerInfo) -> AdoptionSpec {
 }
 
 fn resources(job: &JobRecord) -> Resources {
-    let Limits { memory_mb, cpus, pids, disk_mb, .. } = job.limits;
+    let Limits { memory_mb, cpus, pids, disk_mb, .. } = job.brief.limits;
     Resources { memory_mb, cpus, pids, disk_mb }
 }
 
@@ -465,11 +474,11 @@ fn container_info(name: String, image: String, facts: EngineFacts) -> ContainerI
     }
 }
 
-fn internal(message: &str) -> Death {
-    Death { reason: JobReason::Internal, message: message.to_owned(), infrastructure: false }
+fn internal(message: &str) -> AttemptFailure {
+    AttemptFailure { reason: JobReason::Internal, message: message.to_owned(), infrastructure: false }
 }
 
-fn not_started(error: &EngineError) -> Death {
+fn not_started(error: &EngineError) -> AttemptFailure {
     let (reason, infrastructure) = match error {
         EngineError::Unreachable(_) | EngineError::Other(_) => (JobReason::EngineError, true),
         EngineError::ImageMissing(_) => (JobReason::ImageMissing, false),
@@ -477,5 +486,5 @@ fn not_started(error: &EngineError) -> Death {
         EngineError::PostureMismatch { .. } => (JobReason::PostureMismatch, false),
         EngineError::Refused(_) => (JobReason::EngineError, false),
     };
-    Death { reason, message: error.to_string(), infrastructure }
+    AttemptFailure { reason, message: error.to_string(), infrastructure }
 }

@@ -183,7 +183,7 @@ impl Dispatcher {
         let read_at = hands.clock.monotonic();
         let Unfinished { jobs, unreadable } = hands.store.unfinished(self.limits.max_parallel_per_user).await?;
         let mut unreadable = self.note_unreadable(unreadable);
-        let pending = jobs.iter().any(|job| job.state == JobState::Pending && !job.held);
+        let pending = jobs.iter().any(|job| job.state() == JobState::Pending && !job.is_held());
         let may_start = self.may_start(&jobs, pending).await;
         let open: HashSet<JobId> = jobs.iter().map(|job| job.id).collect();
         let mut ended = HashMap::new();
@@ -239,7 +239,7 @@ impl Dispatcher {
         let idle = |job: &&JobRecord| {
             liveness.get(&job.id).is_some_and(|found| found.since_progress >= self.limits.stuck_after)
         };
-        for job in jobs.iter().filter(|job| job.state == JobState::InProgress).filter(idle) {
+        for job in jobs.iter().filter(|job| job.state() == JobState::InProgress).filter(idle) {
             if self.hands.store.waits_for_tool(job.id, job.attempt).await? {
                 at_tools.insert(job.id);
             }
@@ -251,7 +251,7 @@ impl Dispatcher {
     /// jobs say why they wait. Never waits for a probe: one is asked for, and its answer wakes the loop.
     async fn may_start(&mut self, jobs: &[JobRecord], pending: bool) -> bool {
         let sandbox = &self.hands.sandbox;
-        if pending || jobs.iter().any(|job| job.state == JobState::Stuck) {
+        if pending || jobs.iter().any(|job| job.state() == JobState::Stuck) {
             sandbox.refresh();
         }
         let message = match &self.seen.sandbox {

@@ -15,7 +15,7 @@ use crate::{
     dispatch::Liveness,
     domain::{
         budget::Spent,
-        job::{Death, JobRecord},
+        job::{AttemptFailure, JobRecord, Stage},
     },
     engine::{ContainerRole, ContainerStatus, ContainerView},
 };
@@ -106,7 +106,7 @@ pub enum Action {
         /// Of this job.
         job: JobId,
         /// How.
-        death: Death,
+        death: AttemptFailure,
     },
     /// Nothing is heard or seen of it.
     Stick {
@@ -277,7 +277,7 @@ fn plan_stray(facts: &Facts<'_>, by_job: &HashMap<JobId, &JobRecord>, container:
         }
         if let Some(record) = by_job.get(&job)
             && record.attempt == container.attempt
-            && matches!(record.state, JobState::InProgress | JobState::Stuck)
+            && matches!(record.state(), JobState::InProgress | JobState::Stuck)
         {
             return;
         }
@@ -295,7 +295,7 @@ fn plan_stray(facts: &Facts<'_>, by_job: &HashMap<JobId, &JobRecord>, container:
 fn plan_folders(facts: &Facts<'_>, by_job: &HashMap<JobId, &JobRecord>, containers: &[ContainerView], plan: &mut Plan) {
     let wanted: HashSet<&str> = by_job
         .values()
-        .filter(|job| facts.busy.contains(&Subject::Job(job.id)) || job.state != JobState::Pending)
+        .filter(|job| facts.busy.contains(&Subject::Job(job.id)) || job.state() != JobState::Pending)
         .filter_map(|job| job.container.as_ref().map(|container| container.name.as_str()))
         .chain(containers.iter().map(|container| container.name.as_str()))
         .collect();
@@ -313,7 +313,7 @@ fn plan_folders(facts: &Facts<'_>, by_job: &HashMap<JobId, &JobRecord>, containe
 /// An open job that nothing is at work on.
 fn plan_open(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) {
     let id = job.id;
-    if job.cancel_requested_at.is_some() {
+    if job.is_stopping() {
         if facts.containers.is_some() && !overtaken_lives(facts, job) {
             plan.actions.push(Action::Cancel { job: id });
         }
@@ -323,11 +323,11 @@ fn plan_open(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) {
         plan.actions.push(Action::Orphan { job: id });
         return;
     }
-    if !matches!(job.state, JobState::InProgress | JobState::Stuck) || facts.containers.is_none() {
+    if !matches!(job.state(), JobState::InProgress | JobState::Stuck) || facts.containers.is_none() {
         return;
     }
     let liveness = facts.liveness.get(&id).copied().unwrap_or_default();
-    let timeout = Duration::from_secs(job.limits.timeout_seconds);
+    let timeout = Duration::from_secs(job.brief.limits.timeout_seconds);
     if liveness.job_age >= timeout {
         plan.actions.push(Action::Expire { job: id });
         return;
@@ -342,7 +342,7 @@ fn plan_open(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) {
     if is_unknown || overtaken_lives(facts, job) {
         return;
     }
-    if job.state == JobState::Stuck {
+    if job.state() == JobState::Stuck {
         let action = repair(facts, job, liveness);
         // While the sandbox is not ready a new attempt waits.
         if facts.may_start || !matches!(action, Action::StartAgain { .. }) {
@@ -368,7 +368,7 @@ fn plan_open(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) {
         ContainerStatus::Running if !facts.served.contains(&container.name) => {
             plan.actions.push(Action::Resume { job: id });
         }
-        ContainerStatus::Running if job.worker_seen_at.is_none() => {
+        ContainerStatus::Running if job.running().is_some_and(|running| running.worker_seen_at.is_none()) => {
             if liveness.attempt_age >= facts.limits.start_timeout {
                 plan.actions.push(Action::Settle { job: id, death: silent(facts.limits.start_timeout) });
             } else {
@@ -405,11 +405,11 @@ fn plan_live(facts: &Facts<'_>, job: &JobRecord, liveness: Liveness, plan: &mut 
 /// A worker that can hear is asked to go on, once; after that, and for one that cannot, a new attempt.
 fn repair(facts: &Facts<'_>, job: &JobRecord, liveness: Liveness) -> Action {
     if job.repair_attempts >= facts.limits.max_repairs {
-        let message = match &job.message {
+        let message = match job.message() {
             Some(message) => format!("{message}, after {} repairs", job.repair_attempts),
             None => format!("stuck after {} repairs", job.repair_attempts),
         };
-        let death = Death { reason: JobReason::Stuck, message, infrastructure: false };
+        let death = AttemptFailure { reason: JobReason::Stuck, message, infrastructure: false };
         return Action::Settle { job: job.id, death };
     }
     let hears = liveness.since_contact < facts.limits.lease
@@ -428,7 +428,7 @@ fn plan_starts(facts: &Facts<'_>, plan: &mut Plan) {
     if facts.disabled {
         let waits = |job: &&JobRecord| {
             let is_free = !facts.busy.contains(&Subject::Job(job.id)) && !facts.orphaned.contains(&job.id);
-            job.state == JobState::Pending && !job.held && job.cancel_requested_at.is_none() && is_free
+            job.state() == JobState::Pending && !job.is_held() && !job.is_stopping() && is_free
         };
         plan.actions.extend(facts.jobs.iter().filter(waits).map(|job| Action::FailUnavailable { job: job.id }));
         return;
@@ -440,26 +440,30 @@ fn plan_starts(facts: &Facts<'_>, plan: &mut Plan) {
     let mut per_user: HashMap<&str, usize> = HashMap::new();
     let mut waiting: Vec<&JobRecord> = vec![];
     for job in facts.jobs {
-        if job.state != JobState::Pending || facts.busy.contains(&Subject::Job(job.id)) {
+        if job.state() != JobState::Pending || facts.busy.contains(&Subject::Job(job.id)) {
             running += 1;
-            *per_user.entry(&job.user_id).or_default() += 1;
-        } else if job.cancel_requested_at.is_none() && !job.held {
-            match job.not_before {
+            *per_user.entry(&job.brief.user_id).or_default() += 1;
+        } else if !job.is_stopping() && !job.is_held() {
+            let not_before = match &job.stage {
+                Stage::Queued(queued) => queued.not_before,
+                _ => None,
+            };
+            match not_before {
                 // Longer than any rest: the clock was set back, and the job has rested enough.
                 Some(at) if at > facts.now && at <= facts.now + LONGEST_REST => plan.look_again_at(facts.now, at),
-                _ => match facts.spent.get(&job.user_id) {
+                _ => match facts.spent.get(&job.brief.user_id) {
                     Some(spent) => plan.actions.push(Action::Refuse { job: job.id, spent: *spent }),
                     None => waiting.push(job),
                 },
             }
         }
     }
-    waiting.sort_by_key(|job| (Reverse(job.priority), job.id));
+    waiting.sort_by_key(|job| (Reverse(job.brief.priority), job.id));
     for job in waiting {
         if running >= facts.limits.max_parallel {
             break;
         }
-        let mine = per_user.entry(&job.user_id).or_default();
+        let mine = per_user.entry(&job.brief.user_id).or_default();
         // While an old attempt's container is not confirmed gone, no retry starts.
         let old = job.attempt > 0
             && facts.containers.is_none_or(|all| all.iter().any(|container| container.job_id == Some(job.id)));
@@ -477,7 +481,7 @@ fn count_lingering(facts: &Facts<'_>) -> usize {
     let has_slot: HashSet<JobId> = facts
         .jobs
         .iter()
-        .filter(|job| job.state != JobState::Pending || facts.busy.contains(&Subject::Job(job.id)))
+        .filter(|job| job.state() != JobState::Pending || facts.busy.contains(&Subject::Job(job.id)))
         .map(|job| job.id)
         .collect();
     let leaves = |job: JobId| {
@@ -492,16 +496,16 @@ fn count_lingering(facts: &Facts<'_>) -> usize {
 }
 
 /// The operator has switched the sandbox off.
-fn unavailable() -> Death {
-    Death { reason: JobReason::SandboxUnavailable, message: UNAVAILABLE.to_owned(), infrastructure: false }
+fn unavailable() -> AttemptFailure {
+    AttemptFailure { reason: JobReason::SandboxUnavailable, message: UNAVAILABLE.to_owned(), infrastructure: false }
 }
 
 /// What a job is told that can never begin.
 pub(super) const UNAVAILABLE: &str = "the sandbox is disabled by the operator";
 
 /// Its container is gone.
-pub(super) fn vanished() -> Death {
-    Death {
+pub(super) fn vanished() -> AttemptFailure {
+    AttemptFailure {
         reason: JobReason::WorkerLost,
         message: "the container is gone and its worker never reported".to_owned(),
         infrastructure: true,
@@ -511,19 +515,19 @@ pub(super) fn vanished() -> Death {
 /// 128 + SIGKILL: how a process looks that the kernel killed for memory.
 const SIGKILLED: i64 = 137;
 
-fn exited(code: i64, oom_killed: bool) -> Death {
+fn exited(code: i64, oom_killed: bool) -> AttemptFailure {
     match (oom_killed, code) {
-        (true, SIGKILLED) => Death {
+        (true, SIGKILLED) => AttemptFailure {
             reason: JobReason::OomKilled,
             message: "the worker was killed for memory; raise limits.memory_mb or ask for less at once".to_owned(),
             infrastructure: false,
         },
-        (_, 0) => Death {
+        (_, 0) => AttemptFailure {
             reason: JobReason::WorkerLost,
             message: "the worker ended without a report".to_owned(),
             infrastructure: true,
         },
-        _ => Death {
+        _ => AttemptFailure {
             reason: JobReason::WorkerCrashed,
             message: format!("the worker ended with exit code {code} and without a report"),
             infrastructure: false,
@@ -531,8 +535,8 @@ fn exited(code: i64, oom_killed: bool) -> Death {
     }
 }
 
-fn silent(after: Duration) -> Death {
-    Death {
+fn silent(after: Duration) -> AttemptFailure {
+    AttemptFailure {
         reason: JobReason::StartTimeout,
         message: format!("the worker did not call within {} s of its start", after.as_secs()),
         infrastructure: true,

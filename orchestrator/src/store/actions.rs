@@ -88,26 +88,31 @@ impl Store {
 
     /// Records an orchestrator-side tool call.
     pub async fn record_tool_call(&self, action: &ActionRow<'_>) -> Result<(), StoreError> {
-        sqlx::query(
+        let (job, attempt, call_id, at) = (action.job, action.attempt, action.call_id.0.clone(), action.at);
+        let (tool, output) = (action.tool.to_owned(), action.output.to_owned());
+        let (success, duration_ms) = (action.reply.success, column(action.reply.duration_ms));
+        let (input, reply) = (text(action.input)?, text(action.reply)?);
+        let request_digest = action.request_digest.to_owned();
+        self.write_one(move |tx| Box::pin(async move { sqlx::query(
             "INSERT INTO job_actions (job_id, attempt, call_id, at, tool, input, success, output, duration_ms, reply, \
              request_digest) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET \
              at = excluded.at, tool = excluded.tool, input = excluded.input, success = excluded.success, output = excluded.output, duration_ms = excluded.duration_ms, \
              reply = excluded.reply, request_digest = excluded.request_digest",
         )
-        .bind(*action.job.as_uuid())
-        .bind(i64::from(action.attempt))
-        .bind(&action.call_id.0)
-        .bind(action.at)
-        .bind(action.tool)
-        .bind(text(action.input)?)
-        .bind(action.reply.success)
-        .bind(action.output)
-        .bind(column(action.reply.duration_ms))
-        .bind(text(action.reply)?)
-        .bind(action.request_digest)
-        .execute(&self.write)
+        .bind(*job.as_uuid())
+        .bind(i64::from(attempt))
+        .bind(call_id)
+        .bind(at)
+        .bind(tool)
+        .bind(input)
+        .bind(success)
+        .bind(output)
+        .bind(duration_ms)
+        .bind(reply)
+        .bind(request_digest)
+        .execute(&mut tx.db)
         .await?;
-        Ok(())
+        Ok(()) })).await
     }
 
     /// A notification for a user, once for each call of an attempt.
@@ -118,19 +123,26 @@ impl Store {
         content: &str,
         now: DateTime<Utc>,
     ) -> Result<(), StoreError> {
-        sqlx::query(
-            "INSERT INTO notifications (id, user_id, job_id, channel, content, created_at, call) \
-             SELECT $1, user_id, id, $2, $3, $4, attempt || ':' || $6 FROM jobs WHERE id = $5 ON CONFLICT DO NOTHING",
-        )
-        .bind(*protocol::PromptId::generate().as_uuid())
-        .bind(channel)
-        .bind(content)
-        .bind(now)
-        .bind(*job.as_uuid())
-        .bind(call_id)
-        .execute(&self.write)
-        .await?;
-        Ok(())
+        let (call_id, channel, content) = (call_id.to_owned(), channel.map(str::to_owned), content.to_owned());
+        self.write_one(move |tx| {
+            Box::pin(async move {
+                sqlx::query(
+                    "INSERT INTO notifications (id, user_id, job_id, channel, content, created_at, call) \
+                     SELECT $1, user_id, id, $2, $3, $4, attempt || ':' || $6 FROM jobs WHERE id = $5 \
+                     ON CONFLICT DO NOTHING",
+                )
+                .bind(*protocol::PromptId::generate().as_uuid())
+                .bind(channel)
+                .bind(content)
+                .bind(now)
+                .bind(*job.as_uuid())
+                .bind(call_id)
+                .execute(&mut tx.db)
+                .await?;
+                Ok(())
+            })
+        })
+        .await
     }
 
     /// A job's tool calls, oldest first.

@@ -1,6 +1,6 @@
-//! The audit: who did what, and what they were refused.
+//! The audit log: who did what, and what was refused.
 //!
-//! A deed is written in the transaction of the change it tells. Never holds a secret or what was said to an agent.
+//! An entry is written in the transaction of the change it describes. Never holds a secret or what was said to an agent.
 
 use chrono::{DateTime, Utc};
 use protocol::{AuditOutcome, AuditRecord, JobId};
@@ -9,14 +9,14 @@ use uuid::Uuid;
 
 use super::{Connection, Store, StoreError, rows::Place};
 
-/// What somebody does.
+/// An entry of the audit log, before its outcome is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Deed {
+pub struct AuditEntry {
     /// When.
     pub at: DateTime<Utc>,
-    /// Who.
+    /// The actor's user id.
     pub user: String,
-    /// As what.
+    /// The actor's role.
     pub role: String,
     /// `job.create`, `token.revoke`, ….
     pub action: String,
@@ -24,9 +24,9 @@ pub struct Deed {
     pub job: Option<JobId>,
     /// The request's id.
     pub request_id: Option<String>,
-    /// The token's id: the one it was done with, or the one it is done to.
+    /// The token's id: the one that authorized the action, or the one that the action is about.
     pub jti: Option<String>,
-    /// The address it came from, or `cli`.
+    /// The client's address, or `cli`.
     pub source: Option<String>,
 }
 
@@ -49,46 +49,26 @@ pub struct AuditFilter {
     pub limit: u32,
 }
 
-/// On whose behalf a handle writes.
-#[derive(Debug, Clone, Default)]
-pub(super) enum By {
-    /// Nobody's: the dispatcher's, a worker's.
-    #[default]
-    Gantry,
-    /// A person's, whose deed is written down with the change.
-    Person(Box<Deed>),
-}
-
 impl Store {
-    /// A handle whose next change is this deed, and is written down as such in its transaction.
-    #[must_use]
-    pub fn by(&self, deed: Deed) -> Self {
-        Self { by: By::Person(Box::new(deed)), ..self.clone() }
+    /// Records something that was done outside the database.
+    pub async fn record_done(&self, entry: &AuditEntry) -> Result<(), StoreError> {
+        self.record_alone(entry, AuditOutcome::Done, None).await
     }
 
-    /// Writes down what somebody has done outside the database.
-    pub async fn done(&self, deed: &Deed) -> Result<(), StoreError> {
-        self.alone(deed, (AuditOutcome::Done, None)).await
+    /// Records something that was refused.
+    pub async fn record_refused(&self, entry: &AuditEntry, code: &str) -> Result<(), StoreError> {
+        self.record_alone(entry, AuditOutcome::Refused, Some(code.to_owned())).await
     }
 
-    /// Writes down what somebody was refused.
-    pub async fn refused(&self, deed: &Deed, code: &str) -> Result<(), StoreError> {
-        self.alone(deed, (AuditOutcome::Refused, Some(code))).await
-    }
-
-    async fn alone(&self, deed: &Deed, outcome: (AuditOutcome, Option<&str>)) -> Result<(), StoreError> {
-        let mut tx = self.begin().await?;
-        insert(&mut tx, deed, deed.job, outcome).await?;
-        tx.commit().await?;
-        Ok(())
-    }
-
-    /// The deed of this handle, if it is somebody's, about to be done to `job`.
-    pub(super) async fn note(&self, tx: &mut Connection, job: JobId) -> Result<(), StoreError> {
-        match &self.by {
-            By::Gantry => Ok(()),
-            By::Person(deed) => insert(tx, deed, deed.job.or(Some(job)), (AuditOutcome::Done, None)).await,
-        }
+    async fn record_alone(
+        &self,
+        entry: &AuditEntry,
+        outcome: AuditOutcome,
+        code: Option<String>,
+    ) -> Result<(), StoreError> {
+        let entry = entry.clone();
+        self.write_one(move |tx| Box::pin(async move { insert(&mut tx.db, &entry, outcome, code.as_deref()).await }))
+            .await
     }
 
     /// The audit's rows, newest first, each with its number.
@@ -120,26 +100,39 @@ impl Store {
     }
 }
 
+/// Records what is done to `job` in the transaction that does it.
+pub(super) async fn record(tx: &mut Connection, entry: Option<&AuditEntry>, job: JobId) -> Result<(), StoreError> {
+    match entry {
+        Some(entry) if entry.job.is_none() => {
+            let entry = AuditEntry { job: Some(job), ..entry.clone() };
+            insert(tx, &entry, AuditOutcome::Done, None).await
+        }
+        Some(entry) => insert(tx, entry, AuditOutcome::Done, None).await,
+        // The dispatcher's or a worker's.
+        None => Ok(()),
+    }
+}
+
 pub(super) async fn insert(
     tx: &mut Connection,
-    deed: &Deed,
-    job: Option<JobId>,
-    (outcome, code): (AuditOutcome, Option<&str>),
+    entry: &AuditEntry,
+    outcome: AuditOutcome,
+    code: Option<&str>,
 ) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO audit (at, user_id, role, action, job_id, outcome, code, request_id, jti, source) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
     )
-    .bind(deed.at)
-    .bind(&deed.user)
-    .bind(&deed.role)
-    .bind(&deed.action)
-    .bind(job.map(|id| *id.as_uuid()))
+    .bind(entry.at)
+    .bind(&entry.user)
+    .bind(&entry.role)
+    .bind(&entry.action)
+    .bind(entry.job.map(|id| *id.as_uuid()))
     .bind(outcome.as_str())
     .bind(code)
-    .bind(&deed.request_id)
-    .bind(&deed.jti)
-    .bind(&deed.source)
+    .bind(&entry.request_id)
+    .bind(&entry.jti)
+    .bind(&entry.source)
     .execute(tx)
     .await?;
     Ok(())

@@ -55,7 +55,7 @@ macro_rules! for_chain {
 }
 
 impl Store {
-    /// Puts the worst case of a call aside in every budget it draws on, or says which has no room; then nothing changes.
+    /// Reserves the worst case of a call in every budget it draws on, or says which one has no room; then nothing changes.
     pub async fn reserve(
         &self,
         job: JobId,
@@ -63,74 +63,84 @@ impl Store {
         now: DateTime<Utc>,
         (quote, day_limits): (&Quote, &DayLimits),
     ) -> Result<Result<Reserved, Spent>, StoreError> {
-        let mut tx = self.begin().await?;
-        let chain: Vec<BalanceRow> = sqlx::query_as(for_chain!(
-            "SELECT j.id, j.limits, \
-             j.input_tokens + j.output_tokens + j.children_tokens + j.reserved_tokens AS tokens, \
-             j.cost_micro_usd + j.children_micro_usd + j.reserved_micro_usd AS micro_usd \
-             FROM jobs j JOIN chain c ON c.id = j.id ORDER BY c.level"
-        ))
-        .bind(*job.as_uuid())
-        .fetch_all(&mut *tx)
-        .await?;
-        let mut balances = Vec::with_capacity(chain.len() + 1);
-        for row in &chain {
-            balances.push(row.balance(job)?);
-        }
-        let day = day_of(now);
-        balances.push(day_balance(&mut tx, user, &day, day_limits).await?);
-        let amount = match reserve(quote, &balances) {
-            Ok(amount) => amount,
-            Err(spent) => return Ok(Err(spent)),
-        };
-        sqlx::query(for_chain!(
-            "UPDATE jobs SET reserved_tokens = reserved_tokens + $2, reserved_micro_usd = reserved_micro_usd + $3 \
-             WHERE id IN (SELECT id FROM chain)"
-        ))
-        .bind(*job.as_uuid())
-        .bind(column(amount.tokens))
-        .bind(column(amount.micro_usd))
-        .execute(&mut *tx)
-        .await?;
-        let reserved = Reserved { amount, day: Some(day) };
-        change_day(&mut tx, user, &reserved, (0, 0), 1).await?;
-        tx.commit().await?;
-        Ok(Ok(reserved))
+        let (user, quote, day_limits) = (user.to_owned(), *quote, *day_limits);
+        self.write(move |tx| {
+            Box::pin(async move {
+                let chain: Vec<BalanceRow> = sqlx::query_as(for_chain!(
+                    "SELECT j.id, j.limits, \
+                     j.input_tokens + j.output_tokens + j.children_tokens + j.reserved_tokens AS tokens, \
+                     j.cost_micro_usd + j.children_micro_usd + j.reserved_micro_usd AS micro_usd \
+                     FROM jobs j JOIN chain c ON c.id = j.id ORDER BY c.level"
+                ))
+                .bind(*job.as_uuid())
+                .fetch_all(&mut tx.db)
+                .await?;
+                let mut balances = Vec::with_capacity(chain.len() + 1);
+                for row in &chain {
+                    balances.push(row.balance(job)?);
+                }
+                let day = day_of(now);
+                balances.push(day_balance(&mut tx.db, &user, &day, &day_limits).await?);
+                let amount = match reserve(&quote, &balances) {
+                    Ok(amount) => amount,
+                    Err(spent) => return Ok(Err(spent)),
+                };
+                sqlx::query(for_chain!(
+                    "UPDATE jobs SET reserved_tokens = reserved_tokens + $2, reserved_micro_usd = reserved_micro_usd + $3 \
+                     WHERE id IN (SELECT id FROM chain)"
+                ))
+                .bind(*job.as_uuid())
+                .bind(column(amount.tokens))
+                .bind(column(amount.micro_usd))
+                .execute(&mut tx.db)
+                .await?;
+                let reserved = Reserved { amount, day: Some(day) };
+                change_day(&mut tx.db, &user, &reserved, (0, 0), 1).await?;
+                Ok(Ok(reserved))
+            })
+        })
+        .await
     }
 
-    /// Takes back what was put aside for a call that was not made.
+    /// Releases what was reserved for a call that was not made.
     pub async fn release(&self, job: JobId, user: &str, reserved: &Reserved) -> Result<(), StoreError> {
         if reserved.day.is_none() {
             return Ok(());
         }
-        let mut tx = self.begin().await?;
-        sqlx::query(for_chain!(
-            "UPDATE jobs SET reserved_tokens = reserved_tokens - $2, reserved_micro_usd = reserved_micro_usd - $3 \
-             WHERE id IN (SELECT id FROM chain)"
-        ))
-        .bind(*job.as_uuid())
-        .bind(column(reserved.amount.tokens))
-        .bind(column(reserved.amount.micro_usd))
-        .execute(&mut *tx)
-        .await?;
-        change_day(&mut tx, user, reserved, (0, 0), -1).await?;
-        tx.commit().await?;
-        Ok(())
+        let (user, reserved) = (user.to_owned(), reserved.clone());
+        self.write(move |tx| {
+            Box::pin(async move {
+                sqlx::query(for_chain!(
+                    "UPDATE jobs SET reserved_tokens = reserved_tokens - $2, reserved_micro_usd = reserved_micro_usd - $3 \
+                     WHERE id IN (SELECT id FROM chain)"
+                ))
+                .bind(*job.as_uuid())
+                .bind(column(reserved.amount.tokens))
+                .bind(column(reserved.amount.micro_usd))
+                .execute(&mut tx.db)
+                .await?;
+                change_day(&mut tx.db, &user, &reserved, (0, 0), -1).await
+            })
+        })
+        .await
     }
 
-    /// Nothing is under way when a process starts: what the last one had put aside is free.
+    /// Frees the reservations of an earlier process: no call is in flight when a process starts.
     pub async fn free_reservations(&self) -> Result<(), StoreError> {
-        let mut tx = self.begin().await?;
-        for statement in [
-            "UPDATE jobs SET reserved_tokens = 0, reserved_micro_usd = 0 \
-             WHERE reserved_tokens <> 0 OR reserved_micro_usd <> 0",
-            "UPDATE user_days SET reserved_tokens = 0, reserved_micro_usd = 0 \
-             WHERE reserved_tokens <> 0 OR reserved_micro_usd <> 0",
-        ] {
-            sqlx::query(statement).execute(&mut *tx).await?;
-        }
-        tx.commit().await?;
-        Ok(())
+        self.write(|tx| {
+            Box::pin(async move {
+                for statement in [
+                    "UPDATE jobs SET reserved_tokens = 0, reserved_micro_usd = 0 \
+                     WHERE reserved_tokens <> 0 OR reserved_micro_usd <> 0",
+                    "UPDATE user_days SET reserved_tokens = 0, reserved_micro_usd = 0 \
+                     WHERE reserved_tokens <> 0 OR reserved_micro_usd <> 0",
+                ] {
+                    sqlx::query(statement).execute(&mut tx.db).await?;
+                }
+                Ok(())
+            })
+        })
+        .await
     }
 
     /// What is put aside at this moment, in jobs and days together: tokens, micro-dollars.

@@ -10,7 +10,7 @@ use sqlx::FromRow;
 use super::{
     Connection, Reserved, Store, StoreError,
     budget::{self, AfterCall},
-    events,
+    events::{self, EventStamp},
     rows::{Place, column, count, dollars, text},
 };
 use crate::{domain::transcript, telemetry::metrics::ModelCall};
@@ -102,8 +102,9 @@ impl Store {
     /// Records a model call: its row, the job's usage and budgets, and the event while the attempt lives. Gives what the
     /// agent is to be told of its budget, if anything is new.
     pub async fn record_model_call(&self, call: &CallRow) -> Result<Option<String>, StoreError> {
-        let mut tx = self.begin().await?;
-        insert(&mut tx, call).await?;
+        let call = call.clone();
+        self.write(move |tx| Box::pin(async move {
+        insert(&mut tx.db, &call).await?;
         let after: Option<AfterCall> = sqlx::query_as(
             "UPDATE jobs SET input_tokens = input_tokens + $1, output_tokens = output_tokens + $2, \
              cache_read_tokens = cache_read_tokens + $3, cache_write_tokens = cache_write_tokens + $4, \
@@ -127,20 +128,21 @@ impl Store {
         .bind(column(call.reserved.amount.tokens))
         .bind(column(call.reserved.amount.micro_usd))
         .bind(*call.job.as_uuid())
-        .fetch_optional(&mut *tx)
+        .fetch_optional(&mut tx.db)
         .await?;
         let mut notice = None;
         if let Some(after) = after {
             if after.live {
-                events::insert(&mut tx, (call.job, call.attempt, call.at), after.last_seq, &[call.event()]).await?;
+                let stamp = EventStamp { job: call.job, attempt: call.attempt, at: call.at };
+                events::insert(tx, stamp, after.last_seq, &[call.event()]).await?;
             }
-            budget::settle(&mut tx, call, &after.user_id, after.parent_id).await?;
-            notice = after.tell(&mut tx, call).await?;
+            budget::settle(&mut tx.db, &call, &after.user_id, after.parent_id).await?;
+            notice = after.tell(&mut tx.db, &call).await?;
         }
-        tx.commit().await?;
-        self.feed.ring(call.job);
-        self.metrics.model_call(&call.measured());
+        tx.notify(call.job);
+        tx.after_commit(move |committed| committed.metrics.model_call(&call.measured()));
         Ok(notice)
+        })).await
     }
 
     /// The conversation that earlier attempts of a job had, the newest part of it when it is long; empty when they had none.

@@ -1,5 +1,7 @@
 //! Events: appended with gap-free numbers in the transaction of what they tell, read in order.
 
+use std::borrow::Cow;
+
 use chrono::{DateTime, Utc};
 use futures_util::TryStreamExt as _;
 use protocol::{EventData, EventKind, JobId};
@@ -8,10 +10,11 @@ use sqlx::QueryBuilder;
 use super::{
     Connection, Store, StoreError, StoredEvent,
     rows::{EventRow, Place, column, count, text},
+    writer::WriteTx,
 };
 
 /// Rows in one INSERT: six values each, far below what a statement may bind.
-const ROWS_A_STATEMENT: usize = 100;
+const ROWS_PER_STATEMENT: usize = 100;
 
 /// What is read at once has about so much in it, for each reader that is not done with it.
 const PAGE_BYTES: usize = 1024 * 1024;
@@ -25,80 +28,74 @@ pub struct EventPage {
     pub more: bool,
 }
 
-/// Appends to a job inside a transaction.
-pub(super) async fn append(
-    tx: &mut Connection,
-    job: JobId,
-    attempt: u32,
-    now: DateTime<Utc>,
-    events: &[EventData],
-) -> Result<(), StoreError> {
+/// Which attempt an event belongs to, and when it happened.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EventStamp {
+    pub(super) job: JobId,
+    pub(super) attempt: u32,
+    pub(super) at: DateTime<Utc>,
+}
+
+/// Appends to a job inside a transaction and notifies its followers after the commit.
+pub(super) async fn append(tx: &mut WriteTx, stamp: EventStamp, events: &[EventData]) -> Result<(), StoreError> {
     if events.is_empty() {
         return Ok(());
     }
     let last: i64 = sqlx::query_scalar("UPDATE jobs SET last_seq = last_seq + $1 WHERE id = $2 RETURNING last_seq")
         .bind(column(events.len() as u64))
-        .bind(*job.as_uuid())
-        .fetch_one(&mut *tx)
+        .bind(*stamp.job.as_uuid())
+        .fetch_one(&mut tx.db)
         .await?;
-    insert(tx, (job, attempt, now), last, events).await
+    insert(tx, stamp, last, events).await
 }
 
 /// Writes events whose numbers the job's row has already given out, the last of them `last`.
 pub(super) async fn insert(
-    tx: &mut Connection,
-    of: (JobId, u32, DateTime<Utc>),
+    tx: &mut WriteTx,
+    stamp: EventStamp,
     last: i64,
     events: &[EventData],
 ) -> Result<(), StoreError> {
     let mut rows = Vec::with_capacity(events.len());
-    number(&mut rows, of, last, &events.iter().collect::<Vec<_>>())?;
-    insert_rows(tx, &rows).await
+    for (seq, event) in (last - column(events.len() as u64) + 1..).zip(events) {
+        rows.push(NewRow { stamp, seq, kind: event.kind(), data: data_json(event, stamp.job)?.into() });
+    }
+    tx.notify(stamp.job);
+    insert_rows(&mut tx.db, &rows).await
 }
 
 /// An event to be written.
-pub(super) struct NewRow {
-    job: JobId,
-    seq: i64,
-    attempt: u32,
-    at: DateTime<Utc>,
-    kind: EventKind,
-    data: String,
+pub(super) struct NewRow<'a> {
+    pub(super) stamp: EventStamp,
+    pub(super) seq: i64,
+    pub(super) kind: EventKind,
+    /// See [`data_json`].
+    pub(super) data: Cow<'a, str>,
 }
 
-/// Adds the rows of events whose numbers the job's row has already given out, the last of them `last`.
-pub(super) fn number(
-    rows: &mut Vec<NewRow>,
-    (job, attempt, at): (JobId, u32, DateTime<Utc>),
-    last: i64,
-    events: &[&EventData],
-) -> Result<(), StoreError> {
-    let place = Place { table: "events", id: *job.as_uuid() };
-    for (seq, event) in (last - column(events.len() as u64) + 1..).zip(events) {
-        let data = data_of(event)?.ok_or_else(|| place.wrong("data"))?;
-        rows.push(NewRow { job, seq, attempt, at, kind: event.kind(), data });
-    }
-    Ok(())
-}
-
-/// An event without its kind. All of it is written once, and what is around the data taken off.
-fn data_of(event: &EventData) -> Result<Option<String>, StoreError> {
-    let whole = text(event)?;
+/// An event's data as JSON, without its kind. The event is serialized once, and what surrounds the data is cut off.
+pub(super) fn data_json(event: &EventData, job: JobId) -> Result<String, StoreError> {
+    let mut whole = text(event)?;
     let before = format!(r#"{{"kind":"{}","data":"#, event.kind().as_str());
-    Ok(whole.strip_prefix(&before).and_then(|rest| rest.strip_suffix('}')).map(str::to_owned))
+    if !whole.starts_with(&before) || !whole.ends_with('}') {
+        return Err(Place { table: "events", id: *job.as_uuid() }.wrong("data"));
+    }
+    whole.pop();
+    whole.drain(..before.len());
+    Ok(whole)
 }
 
-/// Writes them. A statement crosses to the database's thread and back: rows that go together cross together.
-pub(super) async fn insert_rows(tx: &mut Connection, rows: &[NewRow]) -> Result<(), StoreError> {
-    for some in rows.chunks(ROWS_A_STATEMENT) {
+/// Writes rows with as few statements as possible: each statement is a round trip to the database's thread.
+pub(super) async fn insert_rows(tx: &mut Connection, rows: &[NewRow<'_>]) -> Result<(), StoreError> {
+    for chunk in rows.chunks(ROWS_PER_STATEMENT) {
         let mut insert = QueryBuilder::new("INSERT INTO events (job_id, seq, attempt, at, kind, data) ");
-        insert.push_values(some, |mut row, new| {
-            row.push_bind(*new.job.as_uuid())
+        insert.push_values(chunk, |mut row, new| {
+            row.push_bind(*new.stamp.job.as_uuid())
                 .push_bind(new.seq)
-                .push_bind(i64::from(new.attempt))
-                .push_bind(new.at)
+                .push_bind(i64::from(new.stamp.attempt))
+                .push_bind(new.stamp.at)
                 .push_bind(new.kind.as_str())
-                .push_bind(new.data.as_str());
+                .push_bind(&*new.data);
         });
         insert.build().execute(&mut *tx).await?;
     }
@@ -106,22 +103,32 @@ pub(super) async fn insert_rows(tx: &mut Connection, rows: &[NewRow]) -> Result<
 }
 
 impl Store {
-    /// One event of the orchestrator's own about a live attempt. Nothing when the attempt is over.
-    pub async fn tell(&self, job: JobId, attempt: u32, now: DateTime<Utc>, event: EventData) -> Result<(), StoreError> {
-        let mut tx = self.begin().await?;
-        let live: Option<i64> = sqlx::query_scalar(
-            "SELECT attempt FROM jobs WHERE id = $1 AND attempt = $2 AND state IN ('in_progress', 'stuck')",
-        )
-        .bind(*job.as_uuid())
-        .bind(i64::from(attempt))
-        .fetch_optional(&mut *tx)
-        .await?;
-        if live.is_some() {
-            append(&mut tx, job, attempt, now, &[event]).await?;
-            tx.commit().await?;
-            self.feed.ring(job);
-        }
-        Ok(())
+    /// Appends an event of the orchestrator's own to a live attempt. Does nothing when the attempt is over.
+    pub async fn append_if_live(
+        &self,
+        job: JobId,
+        attempt: u32,
+        now: DateTime<Utc>,
+        event: EventData,
+    ) -> Result<(), StoreError> {
+        let stamp = EventStamp { job, attempt, at: now };
+        self.write(move |tx| {
+            Box::pin(async move {
+                let last: Option<i64> = sqlx::query_scalar(
+                    "UPDATE jobs SET last_seq = last_seq + 1 \
+                     WHERE id = $1 AND attempt = $2 AND state IN ('in_progress', 'stuck') RETURNING last_seq",
+                )
+                .bind(*job.as_uuid())
+                .bind(i64::from(attempt))
+                .fetch_optional(&mut tx.db)
+                .await?;
+                match last {
+                    Some(last) => insert(tx, stamp, last, &[event]).await,
+                    None => Ok(()),
+                }
+            })
+        })
+        .await
     }
 
     /// The number of a job's newest event; 0 when there is no such job.
@@ -199,8 +206,8 @@ impl Store {
     }
 }
 
-/// What the job's model was told in a person's name, but for the job's own prompt, in order.
-pub(super) async fn heard(tx: &mut Connection, job: JobId) -> Result<Vec<String>, StoreError> {
+/// The user messages that the job's model has been sent, without the job's own prompt, in order.
+pub(super) async fn user_messages_sent(tx: &mut Connection, job: JobId) -> Result<Vec<String>, StoreError> {
     let said: Vec<String> = sqlx::query_scalar(
         "SELECT data ->> 'content' FROM events WHERE job_id = $1 AND kind = 'message' AND data ->> 'role' = 'user' ORDER BY seq",
     )

@@ -1,5 +1,4 @@
-//! Wakes for readers of events: one bell per followed job and one for the whole instance. Carries no data; the reader
-//! asks the database.
+//! Notifications for readers of events, by job. Carry no data: the reader asks the database.
 
 use std::{
     collections::HashMap,
@@ -9,32 +8,32 @@ use std::{
 use protocol::JobId;
 use tokio::sync::watch;
 
-/// The bells.
+/// One notification channel per followed job.
 #[derive(Default)]
 pub struct Feed {
     jobs: Mutex<HashMap<JobId, watch::Sender<()>>>,
 }
 
-/// Hears one job's bell. Dropping it stops following.
+/// Follows one job. Dropping it stops following.
 pub struct Follower {
     feed: Arc<Feed>,
     job: JobId,
-    bell: watch::Receiver<()>,
+    changes: watch::Receiver<()>,
 }
 
 impl Feed {
-    /// Follows a job. Whatever is committed after this call rings.
+    /// Follows a job: whatever is committed after this call notifies the follower.
     pub fn follow(self: &Arc<Self>, job: JobId) -> Follower {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        let bell = jobs.entry(job).or_insert_with(|| watch::channel(()).0).subscribe();
-        Follower { feed: Arc::clone(self), job, bell }
+        let changes = jobs.entry(job).or_insert_with(|| watch::channel(()).0).subscribe();
+        Follower { feed: Arc::clone(self), job, changes }
     }
 
-    /// Rings a job's bell; called after the commit.
-    pub(super) fn ring(&self, job: JobId) {
+    /// Notifies a job's followers. Called after the commit.
+    pub(super) fn notify(&self, job: JobId) {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bell) = jobs.get(&job) {
-            bell.send_replace(());
+        if let Some(followers) = jobs.get(&job) {
+            followers.send_replace(());
         }
     }
 }
@@ -43,14 +42,14 @@ impl Follower {
     /// Returns once the job has new events since the last return.
     pub async fn changed(&mut self) {
         // The sender lives in the map as long as a follower does, so this cannot fail.
-        let _ = self.bell.changed().await;
+        let _ = self.changes.changed().await;
     }
 }
 
 impl Drop for Follower {
     fn drop(&mut self) {
         let mut jobs = self.feed.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        if jobs.get(&self.job).is_some_and(|bell| bell.receiver_count() <= 1) {
+        if jobs.get(&self.job).is_some_and(|followers| followers.receiver_count() <= 1) {
             jobs.remove(&self.job);
         }
     }

@@ -18,6 +18,26 @@ pub struct Key<'a> {
     pub digest: &'a str,
 }
 
+/// A key that outlives its request.
+#[derive(Debug, Clone)]
+pub(super) struct OwnedKey {
+    user: String,
+    key: String,
+    digest: String,
+}
+
+impl Key<'_> {
+    pub(super) fn to_owned(self) -> OwnedKey {
+        OwnedKey { user: self.user.to_owned(), key: self.key.to_owned(), digest: self.digest.to_owned() }
+    }
+}
+
+impl OwnedKey {
+    pub(super) fn as_key(&self) -> Key<'_> {
+        Key { user: &self.user, key: &self.key, digest: &self.digest }
+    }
+}
+
 /// What a key says of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {

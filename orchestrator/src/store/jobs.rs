@@ -8,7 +8,8 @@ use sqlx::{FromRow as _, Row as _, sqlite::SqliteRow};
 use uuid::Uuid;
 
 use super::{
-    Connection, Store, StoreError, events,
+    AuditEntry, Connection, Store, StoreError, audit,
+    events::{self, EventStamp},
     idempotency::{self, Claim, Key},
     lifecycle,
     rows::{JobRow, Place, column, count, job_columns, text},
@@ -53,7 +54,7 @@ impl RunningJob {
     /// From a job's record.
     pub fn of(job: &JobRecord) -> Self {
         let container = job.container.as_ref().map(|container| container.name.clone());
-        Self { id: job.id, limits: job.limits, container }
+        Self { id: job.id, limits: job.brief.limits, container }
     }
 }
 
@@ -68,51 +69,64 @@ pub struct RunningJobs {
 
 impl Store {
     /// Stores a new job with its first event. With an idempotency key that was seen before, nothing is stored.
-    pub async fn create_job(&self, job: JobRecord, key: Option<Key<'_>>) -> Result<Claim, StoreError> {
-        let mut tx = self.begin().await?;
-        let now = job.created_at;
-        if let Some(key) = &key
-            && let Some(known) = idempotency::lookup(&mut tx, key, now).await?
-        {
-            return Ok(known);
-        }
-        if let Some(full) = full_queue(&mut tx, &job.user_id).await? {
-            return Ok(Claim::QueueFull(full));
-        }
-        let Step { job, events } = job.born();
-        insert(&mut tx, &job).await?;
-        events::append(&mut tx, job.id, 0, now, &events).await?;
-        if let Some(key) = &key {
-            idempotency::insert(&mut tx, key, now, (201, &text(&job.to_api())?)).await?;
-        }
-        self.note(&mut tx, job.id).await?;
-        tx.commit().await?;
-        Ok(Claim::New)
+    pub async fn create_job(
+        &self,
+        job: JobRecord,
+        key: Option<Key<'_>>,
+        audit: Option<&AuditEntry>,
+    ) -> Result<Claim, StoreError> {
+        let (audit, key) = (audit.cloned(), key.map(|key| key.to_owned()));
+        self.write(move |tx| {
+            Box::pin(async move {
+                let now = job.brief.created_at;
+                if let Some(key) = &key
+                    && let Some(known) = idempotency::lookup(&mut tx.db, &key.as_key(), now).await?
+                {
+                    return Ok(known);
+                }
+                if let Some(full) = full_queue(&mut tx.db, &job.brief.user_id).await? {
+                    return Ok(Claim::QueueFull(full));
+                }
+                let Step { job, events, .. } = job.created();
+                insert(&mut tx.db, &job).await?;
+                events::append(tx, EventStamp { job: job.id, attempt: 0, at: now }, &events).await?;
+                if let Some(key) = &key {
+                    idempotency::insert(&mut tx.db, &key.as_key(), now, (201, &text(&job.to_api())?)).await?;
+                }
+                audit::record(&mut tx.db, audit.as_ref(), job.id).await?;
+                Ok(Claim::New)
+            })
+        })
+        .await
     }
 
-    /// Stores a job that another one makes, unless that one may make no more.
+    /// Stores a job that another job creates, unless that one may create no more.
     pub async fn create_child(
         &self,
         parent: JobId,
         child: JobRecord,
     ) -> Result<Result<JobRecord, NoChild>, StoreError> {
-        let mut tx = self.begin().await?;
-        let Some(above) = lifecycle::load(&mut tx, parent).await? else {
-            return Err(super::rows::Place { table: "jobs", id: *parent.as_uuid() }.wrong("id"));
-        };
-        let children: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM jobs WHERE parent_id = $1")
-            .bind(*parent.as_uuid())
-            .fetch_one(&mut *tx)
-            .await?;
-        let child = match above.adopt(child, u32::try_from(children).unwrap_or(u32::MAX)) {
-            Ok(child) => child,
-            Err(no) => return Ok(Err(no)),
-        };
-        let Step { job, events } = child.born();
-        insert(&mut tx, &job).await?;
-        events::append(&mut tx, job.id, 0, job.created_at, &events).await?;
-        tx.commit().await?;
-        Ok(Ok(job))
+        self.write(move |tx| {
+            Box::pin(async move {
+                let Some(above) = lifecycle::load(&mut tx.db, parent).await? else {
+                    return Err(Place { table: "jobs", id: *parent.as_uuid() }.wrong("id"));
+                };
+                let children: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM jobs WHERE parent_id = $1")
+                    .bind(*parent.as_uuid())
+                    .fetch_one(&mut tx.db)
+                    .await?;
+                let child = match above.adopt(child, u32::try_from(children).unwrap_or(u32::MAX)) {
+                    Ok(child) => child,
+                    Err(refused) => return Ok(Err(refused)),
+                };
+                let Step { job, events, .. } = child.created();
+                insert(&mut tx.db, &job).await?;
+                let stamp = EventStamp { job: job.id, attempt: 0, at: job.brief.created_at };
+                events::append(tx, stamp, &events).await?;
+                Ok(Ok(job))
+            })
+        })
+        .await
     }
 
     /// One job.
@@ -258,6 +272,7 @@ async fn full_queue(tx: &mut Connection, user: &str) -> Result<Option<QueueFull>
 }
 
 async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> {
+    let brief = &job.brief;
     sqlx::query(
         "INSERT INTO jobs (id, rev, user_id, title, prompt, mode, placement, state, priority, labels, metadata, limits, \
          tools, image, model, plan, source, restarted_from, attempt, repair_attempts, created_at, last_activity_at, \
@@ -267,33 +282,33 @@ async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> 
     )
     .bind(*job.id.as_uuid())
     .bind(job.rev)
-    .bind(&job.user_id)
-    .bind(&job.title)
-    .bind(&job.prompt)
-    .bind(job.mode.as_str())
-    .bind(match job.placement {
+    .bind(&brief.user_id)
+    .bind(&brief.title)
+    .bind(&brief.prompt)
+    .bind(brief.mode.as_str())
+    .bind(match brief.placement {
         protocol::Placement::Container => "container",
         protocol::Placement::Host => "host",
     })
-    .bind(job.state.as_str())
-    .bind(i64::from(job.priority))
-    .bind(text(&job.labels)?)
-    .bind(text(&job.metadata)?)
-    .bind(text(&job.limits)?)
-    .bind(job.tools.as_ref().map(text).transpose()?)
-    .bind(&job.image)
-    .bind(&job.model)
-    .bind(job.plan)
-    .bind(job.source.as_str())
-    .bind(job.restarted_from.map(|id| *id.as_uuid()))
-    .bind(job.created_at)
+    .bind(job.state().as_str())
+    .bind(i64::from(brief.priority))
+    .bind(text(&brief.labels)?)
+    .bind(text(&brief.metadata)?)
+    .bind(text(&brief.limits)?)
+    .bind(brief.tools.as_ref().map(text).transpose()?)
+    .bind(&brief.image)
+    .bind(&brief.model)
+    .bind(brief.plan)
+    .bind(brief.source.as_str())
+    .bind(brief.restarted_from.map(|id| *id.as_uuid()))
+    .bind(brief.created_at)
     .bind(job.prompts_closed)
-    .bind(job.review)
-    .bind(job.parent_id.map(|id| *id.as_uuid()))
-    .bind(i64::from(job.depth))
-    .bind(job.held)
-    .bind(&job.message)
-    .bind(&job.traceparent)
+    .bind(brief.review)
+    .bind(brief.parent_id.map(|id| *id.as_uuid()))
+    .bind(i64::from(brief.depth))
+    .bind(job.is_held())
+    .bind(job.message())
+    .bind(&brief.traceparent)
     .execute(tx)
     .await?;
     Ok(())

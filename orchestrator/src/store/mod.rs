@@ -1,29 +1,33 @@
-//! The store: the only SQL. Contents, the connection, and how a transition is written.
+//! The store: the only SQL. Contents, the connections, errors.
 //!
-//! Every statement is plain enough for SQLite and PostgreSQL. One connection writes (SQLite has one writer; waiting for
-//! it in our own queue is fair, waiting on its lock is not), the others read: some for the public API, some for the control
-//! plane alone.
+//! Every statement is plain enough for SQLite and PostgreSQL. SQLite has one writer, so one task owns the connection that
+//! writes (`writer`). All others read, in two pools: one for the public API, and one for the control plane (workers' calls
+//! and the dispatcher), so that no public request delays it. A handle reads from the pool it was made for
+//! ([`Store::control`]); each pool opens its connections when they are first needed.
 
 mod actions;
 mod audit;
 mod backup;
 mod budget;
 mod calls;
+mod event_batch;
 mod events;
 mod feed;
 mod idempotency;
-mod intake;
 mod job_list;
 mod jobs;
 mod lifecycle;
-mod moves;
 mod prompts;
 mod retention;
 mod rows;
 mod sessions;
+mod stage_columns;
 mod tally;
 pub mod tokens;
+mod transition_metrics;
 mod usage;
+mod write_queue;
+mod writer;
 
 use std::{
     fs::{self, OpenOptions},
@@ -34,98 +38,128 @@ use std::{
     time::Duration,
 };
 
+use agent::BoxFuture;
 use protocol::{InstanceId, JobId};
 use sqlx::{
-    Connection as _, Sqlite, SqliteConnection, SqlitePool, Transaction,
+    ConnectOptions as _, SqliteConnection, SqlitePool,
     migrate::Migrator,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
 pub use actions::{ActionRow, KnownAction};
-pub use audit::{AuditFilter, Deed};
+pub use audit::{AuditEntry, AuditFilter};
 pub use backup::{BackupError, backup};
 pub use budget::Reserved;
 pub use calls::{CallRow, CallsMade, KnownCall};
+pub use event_batch::{Appended, WorkerBatch};
 pub use events::EventPage;
 pub use feed::{Feed, Follower};
 pub use idempotency::{Claim, Key};
-pub use intake::{Appended, WorkerBatch};
 pub use job_list::{JobFilter, JobPage};
 pub use jobs::{MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob, RunningJobs, Unfinished};
-pub use lifecycle::Changed;
+pub use lifecycle::{Reported, Transition};
 pub use prompts::Prompted;
 pub use rows::StoredEvent;
 pub use usage::{DayPage, UsageFilter};
 
-use self::{audit::By, intake::Intake, moves::Was};
+use self::writer::{Committed, Statements, WriteTx, Writer};
 use crate::{domain::job::JobRecord, telemetry::metrics::Metrics};
 pub use retention::{Kept, Trimmed};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
-/// Connections that read for the public API: a page takes milliseconds, and more of them would only share two or four cores.
+/// Connections that read for the public API: a page takes milliseconds, and more connections would only share two or four
+/// cores.
 pub const PUBLIC_READERS: u32 = 4;
-/// Connections that read for the workers' calls and the dispatcher, whatever the public API is asked for.
+/// Connections that read for workers' calls and for the dispatcher.
 const CONTROL_READERS: u32 = 4;
-/// Whoever waits this long for a connection gives up: behind a database that somebody locks, writers stand in line, and an
-/// answer that says so is worth more than one that comes after its reader has gone.
-const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
-/// A write that waits this long for another process (the command line's token commands) gives up.
+/// Acquire timeout of the read pools: fail before the client's own timeout.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a transaction waits for another process's lock (the token commands of the command line) before it fails.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// SQLite's code for a statement that makes no sense to it.
-const SQLITE_ERROR: &str = "1";
+/// SQLite's primary result code for an error in the statement itself.
+const SQLITE_ERROR: u32 = 1;
+/// Primary result codes after which SQLite may have rolled back the whole transaction: out of memory, interrupted,
+/// input/output error, full disk.
+const ENDS_TRANSACTION: [u32; 4] = [7, 9, 10, 13];
 
-/// Why the store did not do it.
+/// Errors of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The URL is none.
-    #[error("not a database's URL")]
+    /// The URL is malformed.
+    #[error("not a database URL")]
     Url(#[source] sqlx::Error),
-    /// The database said no, or nothing.
+    /// The database failed or did not answer.
     #[error("database error")]
     Database(#[from] sqlx::Error),
-    /// The schema could not be brought up to date.
+    /// The schema could not be migrated.
     #[error("migration failed")]
     Migration(#[from] sqlx::migrate::MigrateError),
-    /// What was to be written together was not.
-    #[error("a write that others were part of failed")]
-    Together(#[source] Arc<StoreError>),
-    /// The schema is another version's.
+    /// The transaction that this write shared with others failed.
+    #[error("group commit failed")]
+    GroupCommit(#[source] Arc<StoreError>),
+    /// The write did not begin in time.
+    #[error("the database is busy")]
+    Busy,
+    /// The store has been closed.
+    #[error("the store is closed")]
+    Closed,
+    /// The write panicked, or the writer ended.
+    #[error("the write failed internally")]
+    WriterFailed,
+    /// The schema belongs to another version.
     #[error("the database has the schema of {} version of Gantry", if *is_newer { "a newer" } else { "an older" })]
     Schema {
-        /// Whether this program is the older one.
+        /// Whether the schema is newer than this program.
         is_newer: bool,
     },
-    /// A row makes no sense.
+    /// A row is inconsistent.
     #[error("inconsistent row: {table}.{column} of {id}")]
     Inconsistent {
-        /// Where.
+        /// The table.
         table: &'static str,
-        /// In which column.
+        /// The column.
         column: &'static str,
-        /// Of which row.
+        /// The row's id.
         id: String,
     },
 }
 
 impl StoreError {
-    /// Whether the same write may do later: the database is busy, full or out of reach, and does not refuse what it was given.
+    /// Whether a retry may succeed: the database is busy, full or unreachable, and did not reject the write as such.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Database(sqlx::Error::Database(error)) => {
-                matches!(error.kind(), sqlx::error::ErrorKind::Other) && error.code().as_deref() != Some(SQLITE_ERROR)
+                matches!(error.kind(), sqlx::error::ErrorKind::Other) && primary_code(&**error) != Some(SQLITE_ERROR)
             }
             Self::Database(error) => {
                 matches!(error, sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed)
             }
-            Self::Together(error) => error.may_pass(),
-            Self::Url(_) | Self::Migration(_) | Self::Schema { .. } | Self::Inconsistent { .. } => false,
+            Self::GroupCommit(error) => error.may_pass(),
+            Self::Busy => true,
+            Self::Url(_)
+            | Self::Migration(_)
+            | Self::Closed
+            | Self::WriterFailed
+            | Self::Schema { .. }
+            | Self::Inconsistent { .. } => false,
+        }
+    }
+
+    /// Whether SQLite may have rolled back the transaction by itself.
+    fn ends_transaction(&self) -> bool {
+        match self {
+            Self::Database(sqlx::Error::Database(error)) => {
+                primary_code(&**error).is_some_and(|code| ENDS_TRANSACTION.contains(&code))
+            }
+            Self::Database(error) => matches!(error, sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed),
+            _ => false,
         }
     }
 }
 
-/// What was committed.
+/// A committed change.
 #[derive(Debug, Clone, Copy)]
 pub enum JobChange<'a> {
     /// A transition; the record is as it left it.
@@ -137,141 +171,137 @@ pub enum JobChange<'a> {
 /// Called after the commit and before the change's caller is answered. Must not block.
 pub type JobObserver = Arc<dyn Fn(JobChange<'_>) + Send + Sync>;
 
+/// SQLite's extended result codes have the primary one in their low byte.
+fn primary_code(error: &dyn sqlx::error::DatabaseError) -> Option<u32> {
+    Some(error.code()?.parse::<u32>().ok()? & 0xff)
+}
+
 #[cfg(test)]
 impl StoreError {
-    /// One that may pass.
+    /// A transient error.
     pub(crate) fn busy() -> Self {
-        Self::Database(sqlx::Error::PoolTimedOut)
+        Self::Busy
     }
 }
 
 /// The store. Cheap to clone.
 #[derive(Clone)]
 pub struct Store {
-    write: SqlitePool,
-    /// What this handle reads by: the public API's connections, or the control plane's.
+    writer: Arc<Writer>,
+    /// The pool that this handle reads from: the public API's or the control plane's.
     read: SqlitePool,
     control: SqlitePool,
     feed: Arc<Feed>,
-    observer: JobObserver,
-    metrics: Metrics,
-    by: By,
-    intake: Arc<Intake>,
     /// Held while a transcript is rebuilt.
     transcripts: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Store {
-    /// Opens (or makes) the database, `sqlite:…`, and brings its schema up to date. Nobody reads what it counts.
+    /// Opens or creates the database (`sqlite:…`) and migrates its schema. Its metrics are not exported.
     pub async fn open(url: &str) -> Result<Self, StoreError> {
         Self::open_observed(url, Metrics::default(), Arc::new(|_| {})).await
     }
 
-    /// The same, counting what it writes and calling `observer` after each commit that concerns an attempt.
+    /// Like [`Self::open`], with the metrics to record in and an observer of what is committed.
     pub async fn open_observed(url: &str, metrics: Metrics, observer: JobObserver) -> Result<Self, StoreError> {
         let options = options(url)?.create_if_missing(true);
-        for_its_owner_alone(url, options.get_filename());
-        let write = pool(1).connect_with(options.clone()).await?;
-        MIGRATIONS.run(&write).await?;
-        Self::over(write, options, metrics, observer).await
+        restrict_to_owner(url, options.get_filename());
+        let mut connection = options.connect().await?;
+        MIGRATIONS.run(&mut connection).await?;
+        Self::with_writer(connection, options, Committed { metrics, observer, feed: Arc::default() }).await
     }
 
-    /// Opens a database that is there, as it is: its schema is not changed under a server that may be at work on it.
+    /// Opens an existing database without migrating it: a server may be using it.
     pub async fn open_existing(url: &str) -> Result<Self, StoreError> {
         let options = options(url)?;
-        let write = pool(1).connect_with(options.clone()).await?;
-        let newest: Option<i64> =
-            sqlx::query_scalar("SELECT MAX(version) FROM _sqlx_migrations WHERE success").fetch_one(&write).await?;
+        let mut connection = options.connect().await?;
+        let newest: Option<i64> = sqlx::query_scalar("SELECT MAX(version) FROM _sqlx_migrations WHERE success")
+            .fetch_one(&mut connection)
+            .await?;
         let known = MIGRATIONS.iter().map(|migration| migration.version).max();
         if newest != known {
             return Err(StoreError::Schema { is_newer: newest > known });
         }
-        Self::over(write, options, Metrics::default(), Arc::new(|_| {})).await
+        let (metrics, observer): (_, JobObserver) = (Metrics::default(), Arc::new(|_| {}));
+        Self::with_writer(connection, options, Committed { metrics, observer, feed: Arc::default() }).await
     }
 
-    async fn over(
-        write: SqlitePool,
+    async fn with_writer(
+        connection: SqliteConnection,
         options: SqliteConnectOptions,
-        metrics: Metrics,
-        observer: JobObserver,
+        committed: Committed,
     ) -> Result<Self, StoreError> {
-        let options = options.read_only(true);
-        let read = pool(PUBLIC_READERS).connect_with(options.clone()).await?;
-        let control = pool(CONTROL_READERS).connect_with(options).await?;
-        Ok(Self {
-            write,
-            read,
-            control,
-            feed: Arc::new(Feed::default()),
-            observer,
-            metrics,
-            by: By::Gantry,
-            intake: Arc::default(),
-            transcripts: Arc::default(),
-        })
+        let read_only = options.clone().read_only(true);
+        let read = pool(PUBLIC_READERS).connect_with(read_only.clone()).await?;
+        let control = pool(CONTROL_READERS).connect_with(read_only).await?;
+        let feed = Arc::clone(&committed.feed);
+        let writer = Writer::start(connection, options.create_if_missing(false), committed);
+        Ok(Self { writer: Arc::new(writer), read, control, feed, transcripts: Arc::default() })
     }
 
-    /// A handle for the control plane: it reads by connections that no public request waits for or holds.
+    /// A handle for the control plane: it reads from connections that no public request can occupy.
     #[must_use]
     pub fn control(&self) -> Self {
         Self { read: self.control.clone(), ..self.clone() }
     }
 
-    /// Wakes whoever follows a job's events. Carries no data.
+    /// Notifications of new events, by job.
     pub fn feed(&self) -> &Arc<Feed> {
         &self.feed
     }
 
-    /// Answers when the database does.
+    /// Checks that the database answers.
     pub async fn ping(&self) -> Result<(), StoreError> {
         sqlx::query("SELECT 1").execute(&self.read).await?;
         Ok(())
     }
 
-    /// This install's id: made once, kept for ever.
+    /// This install's id: created once, kept for ever.
     pub async fn instance_id(&self) -> Result<InstanceId, StoreError> {
-        let mut tx = self.begin().await?;
-        let known: Option<uuid::Uuid> =
-            sqlx::query_scalar("SELECT id FROM instance LIMIT 1").fetch_optional(&mut *tx).await?;
-        if let Some(id) = known {
-            return Ok(InstanceId::from_uuid(id));
-        }
-        let id = InstanceId::generate();
-        sqlx::query("INSERT INTO instance (id) VALUES ($1)").bind(*id.as_uuid()).execute(&mut *tx).await?;
-        tx.commit().await?;
-        Ok(id)
+        self.write(|tx| {
+            Box::pin(async move {
+                let known: Option<uuid::Uuid> =
+                    sqlx::query_scalar("SELECT id FROM instance LIMIT 1").fetch_optional(&mut tx.db).await?;
+                if let Some(id) = known {
+                    return Ok(InstanceId::from_uuid(id));
+                }
+                let id = InstanceId::generate();
+                sqlx::query("INSERT INTO instance (id) VALUES ($1)").bind(*id.as_uuid()).execute(&mut tx.db).await?;
+                Ok(id)
+            })
+        })
+        .await
     }
 
-    /// Closes all pools; pending writes are done.
+    /// Refuses further writes, waits (bounded) for those that are queued, and closes all connections.
     pub async fn close(&self) {
-        self.intake.settled().await;
+        self.writer.close().await;
         self.read.close().await;
         self.control.close().await;
-        self.write.close().await;
     }
 
-    /// A transaction that writes: takes the write lock at once, so that what it reads stays true.
-    async fn begin(&self) -> Result<Transaction<'static, Sqlite>, StoreError> {
-        Ok(self.write.begin_with("BEGIN IMMEDIATE").await?)
+    /// Returns when the writer task has ended, for whatever reason.
+    pub async fn writer_ended(&self) {
+        self.writer.ended().await;
     }
 
-    /// Ends a transition's transaction: whose deed it was is in it, and once it holds it is told.
-    async fn settle(
-        &self,
-        mut tx: Transaction<'static, Sqlite>,
-        was: &Was,
-        changed: Changed,
-    ) -> Result<Changed, StoreError> {
-        if let Changed::Done(job) = &changed {
-            self.note(&mut tx, job.id).await?;
-        }
-        tx.commit().await?;
-        if let Changed::Done(job) = &changed {
-            (self.observer)(JobChange::Transitioned(job));
-        }
-        self.feed.ring(was.job);
-        moves::told(&self.metrics, was, &changed);
-        Ok(changed)
+    /// Runs several statements in the writer's transaction and returns once that is committed. An error rolls back only
+    /// this write. A caller that goes away before the write has begun withdraws it; one that goes away later changes nothing.
+    async fn write<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: for<'t> FnOnce(&'t mut WriteTx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
+    {
+        self.writer.write(Statements::Several, work).await
+    }
+
+    /// Like [`Self::write`], for a single statement.
+    async fn write_one<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: for<'t> FnOnce(&'t mut WriteTx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
+    {
+        self.writer.write(Statements::One, work).await
     }
 }
 
@@ -286,41 +316,36 @@ fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
         .optimize_on_close(true, None))
 }
 
-/// A connection to a file in this process cannot have gone away meanwhile, so it is not asked before each use whether it has.
-///
-/// When the disk is full SQLite ends a transaction by itself, and what was to roll it back finds none: such a connection
-/// would refuse every further transaction, so another one takes its place.
+/// A connection to a file within this process cannot be lost, so it is not tested before each use.
 fn pool(connections: u32) -> SqlitePoolOptions {
-    SqlitePoolOptions::new()
-        .max_connections(connections)
-        .acquire_timeout(QUEUE_TIMEOUT)
-        .test_before_acquire(false)
-        .before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }))
+    SqlitePoolOptions::new().max_connections(connections).acquire_timeout(ACQUIRE_TIMEOUT).test_before_acquire(false)
 }
 
-/// The database and the two files beside it are their owner's, whatever folder they are in. SQLite gives its files the
-/// mode that the database has.
-fn for_its_owner_alone(url: &str, file: &Path) {
+/// Makes the database and the two files beside it private to their owner, whatever directory they are in. SQLite gives
+/// its files the mode of the database.
+fn restrict_to_owner(url: &str, file: &Path) {
     if [":memory:", "mode=memory", "mode=ro"].iter().any(|word| url.contains(word)) {
         return;
     }
-    // What is wrong with the path is told when it is opened.
+    // An unusable path is reported when it is opened.
     let _ = OpenOptions::new().append(true).create(true).mode(0o600).open(file);
     for end in ["", "-wal", "-shm"] {
         let mut path = file.as_os_str().to_owned();
         path.push(end);
-        let Ok(there) = fs::metadata(&path) else { continue };
-        let (path, for_others) = (Path::new(&path), there.permissions().mode() & 0o077);
+        let Ok(metadata) = fs::metadata(&path) else { continue };
+        let (path, for_others) = (Path::new(&path), metadata.permissions().mode() & 0o077);
         if for_others > 0
             && let Err(error) = fs::set_permissions(path, fs::Permissions::from_mode(0o600))
         {
-            tracing::warn!(path = %path.display(), %error, "others may read the database; give it mode 0600");
+            tracing::warn!(path = %path.display(), %error, "other users can read the database; give it mode 0600");
         }
     }
 }
 
-/// What both kinds of caller hold: a pool's connection or a transaction's.
+/// A connection of a pool, or the writer's.
 type Connection = SqliteConnection;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod writer_tests;

@@ -5,7 +5,7 @@ use protocol::{JobId, JobState, PromptDelivery, PromptId, PromptMode, PromptRece
 use uuid::Uuid;
 
 use super::{
-    Changed, Connection, JobChange, Store, StoreError, Was, events,
+    AuditEntry, Connection, JobChange, Store, StoreError, Transition, audit, events,
     idempotency::{self, Claim, Key},
     lifecycle,
     rows::{Place, text},
@@ -42,47 +42,48 @@ impl Store {
         now: DateTime<Utc>,
         request: &PromptRequest,
         key: Option<Key<'_>>,
+        audit: Option<&AuditEntry>,
     ) -> Result<Prompted, StoreError> {
-        let mut tx = self.begin().await?;
-        if let Some(key) = &key
-            && let Some(known) = idempotency::lookup(&mut tx, key, now).await?
-        {
-            return Ok(Prompted::Known(known));
-        }
-        let Some(record) = lifecycle::load(&mut tx, job).await? else { return Ok(Prompted::Missing) };
-        if !lifecycle::open(record.state) {
-            return Ok(Prompted::Finished(record.state));
-        }
-        if record.cancel_requested_at.is_some() {
-            return Ok(Prompted::Stopping);
-        }
-        if record.prompts_closed {
-            return Ok(Prompted::Closed);
-        }
-        let waiting: i64 =
-            sqlx::query_scalar("SELECT COUNT(*) FROM prompts WHERE job_id = $1 AND acknowledged_at IS NULL")
-                .bind(*job.as_uuid())
-                .fetch_one(&mut *tx)
-                .await?;
-        if waiting >= MAX_WAITING {
-            return Ok(Prompted::Full);
-        }
-        let receipt = PromptReceipt { prompt_id: PromptId::generate() };
-        insert(&mut tx, (job, receipt.prompt_id, now), &request.content, (request.mode, request.done)).await?;
-        if request.done {
-            sqlx::query("UPDATE jobs SET prompts_closed = TRUE WHERE id = $1")
-                .bind(*job.as_uuid())
-                .execute(&mut *tx)
-                .await?;
-        }
-        if let Some(key) = &key {
-            idempotency::insert(&mut tx, key, now, (202, &text(&receipt)?)).await?;
-        }
-        self.note(&mut tx, job).await?;
-        tx.commit().await?;
-        (self.observer)(JobChange::PromptAdded(job));
-        self.feed.ring(job);
-        Ok(Prompted::Stored(receipt))
+        let (audit, key, request) = (audit.cloned(), key.map(|key| key.to_owned()), request.clone());
+        self.write(move |tx| {
+            Box::pin(async move {
+                if let Some(key) = &key
+                    && let Some(known) = idempotency::lookup(&mut tx.db, &key.as_key(), now).await?
+                {
+                    return Ok(Prompted::Known(known));
+                }
+                let Some(record) = lifecycle::load(&mut tx.db, job).await? else { return Ok(Prompted::Missing) };
+                if !record.is_open() {
+                    return Ok(Prompted::Finished(record.state()));
+                }
+                if record.is_stopping() {
+                    return Ok(Prompted::Stopping);
+                }
+                if record.prompts_closed {
+                    return Ok(Prompted::Closed);
+                }
+                if waiting(&mut tx.db, job).await? >= MAX_WAITING {
+                    return Ok(Prompted::Full);
+                }
+                let receipt = PromptReceipt { prompt_id: PromptId::generate() };
+                let (content, how) = (&request.content, (request.mode, request.done));
+                insert(&mut tx.db, (job, receipt.prompt_id, now), content, how).await?;
+                if request.done {
+                    sqlx::query("UPDATE jobs SET prompts_closed = TRUE WHERE id = $1")
+                        .bind(*job.as_uuid())
+                        .execute(&mut tx.db)
+                        .await?;
+                }
+                if let Some(key) = &key {
+                    idempotency::insert(&mut tx.db, &key.as_key(), now, (202, &text(&receipt)?)).await?;
+                }
+                audit::record(&mut tx.db, audit.as_ref(), job).await?;
+                tx.notify(job);
+                tx.after_commit(move |committed| (committed.observer)(JobChange::PromptAdded(job)));
+                Ok(Prompted::Stored(receipt))
+            })
+        })
+        .await
     }
 
     /// Repairs a stuck job by a word to its worker, seen before the next model call.
@@ -93,18 +94,17 @@ impl Store {
         now: DateTime<Utc>,
         content: &str,
     ) -> Result<Option<Box<JobRecord>>, StoreError> {
-        let mut tx = self.begin().await?;
-        let Some(before) = lifecycle::load(&mut tx, job).await? else { return Ok(None) };
-        let was = Was::of(&before);
-        let changed = lifecycle::write(&mut tx, before, now, JobRecord::nudged).await?;
-        if !matches!(changed, Changed::Done(_)) {
-            return Ok(None);
-        }
-        insert(&mut tx, (job, PromptId::generate(), now), content, (PromptMode::Steer, false)).await?;
-        match self.settle(tx, &was, changed).await? {
-            Changed::Done(nudged) => Ok(Some(nudged)),
-            _ => Ok(None),
-        }
+        let content = content.to_owned();
+        self.write(move |tx| {
+            Box::pin(async move {
+                let Some(record) = lifecycle::load(&mut tx.db, job).await? else { return Ok(None) };
+                let nudged = lifecycle::apply(tx, record, now, None, JobRecord::nudged).await?;
+                let Transition::Applied(nudged) = nudged else { return Ok(None) };
+                insert(&mut tx.db, (job, PromptId::generate(), now), &content, (PromptMode::Steer, false)).await?;
+                Ok(Some(nudged))
+            })
+        })
+        .await
     }
 
     /// The next prompt. With `after`, everything up to it is acknowledged and the next is offered until it is, too;
@@ -116,13 +116,19 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Result<Option<PromptDelivery>, StoreError> {
         if let Some(after) = after.filter(|id| *id != PromptId::nil()) {
-            sqlx::query(
-                "UPDATE prompts SET acknowledged_at = $1 WHERE job_id = $2 AND id <= $3 AND acknowledged_at IS NULL",
-            )
-            .bind(now)
-            .bind(*job.as_uuid())
-            .bind(*after.as_uuid())
-            .execute(&self.write)
+            self.write_one(move |tx| {
+                Box::pin(async move {
+                    sqlx::query(
+                        "UPDATE prompts SET acknowledged_at = $1 WHERE job_id = $2 AND id <= $3 AND acknowledged_at IS NULL",
+                    )
+                    .bind(now)
+                    .bind(*job.as_uuid())
+                    .bind(*after.as_uuid())
+                    .execute(&mut tx.db)
+                    .await?;
+                    Ok(())
+                })
+            })
             .await?;
         }
         let row: Option<(Uuid, String, String, bool)> = sqlx::query_as(
@@ -134,14 +140,28 @@ impl Store {
         let Some((id, content, mode, done)) = row else { return Ok(None) };
         let mode = PromptMode::parse(&mode).ok_or_else(|| Place { table: "prompts", id }.wrong("mode"))?;
         if after.is_none() {
-            sqlx::query("UPDATE prompts SET acknowledged_at = $1 WHERE id = $2")
-                .bind(now)
-                .bind(id)
-                .execute(&self.write)
-                .await?;
+            self.write_one(move |tx| {
+                Box::pin(async move {
+                    sqlx::query("UPDATE prompts SET acknowledged_at = $1 WHERE id = $2")
+                        .bind(now)
+                        .bind(id)
+                        .execute(&mut tx.db)
+                        .await?;
+                    Ok(())
+                })
+            })
+            .await?;
         }
         Ok(Some(PromptDelivery { prompt_id: PromptId::from_uuid(id), content, mode, done }))
     }
+}
+
+/// How many prompts the worker has not acknowledged.
+pub(super) async fn waiting(tx: &mut Connection, job: JobId) -> Result<i64, StoreError> {
+    Ok(sqlx::query_scalar("SELECT COUNT(*) FROM prompts WHERE job_id = $1 AND acknowledged_at IS NULL")
+        .bind(*job.as_uuid())
+        .fetch_one(tx)
+        .await?)
 }
 
 async fn insert(
@@ -164,7 +184,7 @@ async fn insert(
 
 /// A new attempt reads the conversation from the events. Prompts that are in it are not told again; what a worker took but
 /// never put to the model is.
-pub(super) async fn offer_unheard_again(tx: &mut Connection, job: JobId) -> Result<(), StoreError> {
+pub(super) async fn requeue_undelivered(tx: &mut Connection, job: JobId) -> Result<(), StoreError> {
     let taken: Vec<(Uuid, String)> =
         sqlx::query_as("SELECT id, content FROM prompts WHERE job_id = $1 AND acknowledged_at IS NOT NULL ORDER BY id")
             .bind(*job.as_uuid())
@@ -173,7 +193,7 @@ pub(super) async fn offer_unheard_again(tx: &mut Connection, job: JobId) -> Resu
     if taken.is_empty() {
         return Ok(());
     }
-    let mut heard = events::heard(tx, job).await?;
+    let mut heard = events::user_messages_sent(tx, job).await?;
     for (id, content) in taken {
         match heard.iter().position(|said| *said == content) {
             Some(at) => {

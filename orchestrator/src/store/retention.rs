@@ -9,11 +9,20 @@ use uuid::Uuid;
 use super::{Store, StoreError};
 
 /// Jobs in one go, so that writers wait for none of it for long.
-const JOBS_A_BATCH: i64 = 50;
+const JOBS_PER_BATCH: i64 = 50;
 /// Rows of the audit in one go.
-const AUDIT_ROWS_A_BATCH: i64 = 5_000;
+const AUDIT_ROWS_PER_BATCH: i64 = 5_000;
 /// How long an idempotency key is remembered (contract: api, Jobs).
 const KEYS_KEPT: TimeDelta = TimeDelta::hours(24);
+
+/// Deletes what a finished job has in other tables. Its last events stay, from the result on.
+const TRIM_JOB: [&str; 4] = [
+    "DELETE FROM events WHERE job_id = $1 AND seq < \
+     (SELECT MAX(r.seq) FROM events r WHERE r.job_id = $1 AND r.kind = 'result')",
+    "DELETE FROM llm_calls WHERE job_id = $1",
+    "DELETE FROM job_actions WHERE job_id = $1",
+    "DELETE FROM prompts WHERE job_id = $1",
+];
 
 /// What is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,11 +49,7 @@ pub struct Trimmed {
 impl Store {
     /// Trims what is too old, then, while the database is too large, what is oldest.
     pub async fn trim(&self, kept: &Kept, now: DateTime<Utc>) -> Result<Trimmed, StoreError> {
-        let keys = sqlx::query("DELETE FROM idempotency_keys WHERE created_at < $1")
-            .bind(now - KEYS_KEPT)
-            .execute(&self.write)
-            .await?;
-        let mut trimmed = Trimmed { keys: keys.rows_affected(), ..Trimmed::default() };
+        let mut trimmed = Trimmed { keys: self.trim_keys(now).await?, ..Trimmed::default() };
         if let Some(before) = days_before(now, kept.audit_days) {
             while let rows @ 1.. = self.trim_audit(before).await? {
                 trimmed.audit_rows += rows;
@@ -96,40 +101,55 @@ impl Store {
         Ok((job, row))
     }
 
+    async fn trim_keys(&self, now: DateTime<Utc>) -> Result<u64, StoreError> {
+        self.write_one(move |tx| {
+            Box::pin(async move {
+                let keys = sqlx::query("DELETE FROM idempotency_keys WHERE created_at < $1").bind(now - KEYS_KEPT);
+                Ok(keys.execute(&mut tx.db).await?.rows_affected())
+            })
+        })
+        .await
+    }
+
     async fn trim_audit(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        let rows =
-            sqlx::query("DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at < $1 ORDER BY at LIMIT $2)")
+        self.write_one(move |tx| {
+            Box::pin(async move {
+                let rows = sqlx::query(
+                    "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at < $1 ORDER BY at LIMIT $2)",
+                )
                 .bind(before)
-                .bind(AUDIT_ROWS_A_BATCH)
-                .execute(&self.write)
-                .await?;
-        Ok(rows.rows_affected())
+                .bind(AUDIT_ROWS_PER_BATCH);
+                Ok(rows.execute(&mut tx.db).await?.rows_affected())
+            })
+        })
+        .await
     }
 
     async fn trim_batch(&self, before: DateTime<Utc>, now: DateTime<Utc>) -> Result<u64, StoreError> {
-        let mut tx = self.begin().await?;
-        let jobs: Vec<Uuid> = sqlx::query_scalar(
-            "SELECT id FROM jobs WHERE trimmed_at IS NULL AND finished_at IS NOT NULL AND finished_at < $1 \
-             ORDER BY finished_at LIMIT $2",
-        )
-        .bind(before)
-        .bind(JOBS_A_BATCH)
-        .fetch_all(&mut *tx)
-        .await?;
-        for job in &jobs {
-            for statement in [
-                "DELETE FROM events WHERE job_id = $1 AND seq < \
-                 (SELECT MAX(r.seq) FROM events r WHERE r.job_id = $1 AND r.kind = 'result')",
-                "DELETE FROM llm_calls WHERE job_id = $1",
-                "DELETE FROM job_actions WHERE job_id = $1",
-                "DELETE FROM prompts WHERE job_id = $1",
-            ] {
-                sqlx::query(statement).bind(job).execute(&mut *tx).await?;
-            }
-            sqlx::query("UPDATE jobs SET trimmed_at = $1 WHERE id = $2").bind(now).bind(job).execute(&mut *tx).await?;
-        }
-        tx.commit().await?;
-        Ok(jobs.len() as u64)
+        self.write(move |tx| {
+            Box::pin(async move {
+                let jobs: Vec<Uuid> = sqlx::query_scalar(
+                    "SELECT id FROM jobs WHERE trimmed_at IS NULL AND finished_at IS NOT NULL AND finished_at < $1 \
+                     ORDER BY finished_at LIMIT $2",
+                )
+                .bind(before)
+                .bind(JOBS_PER_BATCH)
+                .fetch_all(&mut tx.db)
+                .await?;
+                for job in &jobs {
+                    for statement in TRIM_JOB {
+                        sqlx::query(statement).bind(job).execute(&mut tx.db).await?;
+                    }
+                    sqlx::query("UPDATE jobs SET trimmed_at = $1 WHERE id = $2")
+                        .bind(now)
+                        .bind(job)
+                        .execute(&mut tx.db)
+                        .await?;
+                }
+                Ok(jobs.len() as u64)
+            })
+        })
+        .await
     }
 }
 

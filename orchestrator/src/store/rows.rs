@@ -1,24 +1,22 @@
 //! Rows to records and back. A row that makes no sense is `Inconsistent`, never a default.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
-use protocol::{
-    ContainerInfo, EventData, EventKind, JobId, JobMode, JobReason, JobResult, JobState, Limits, PartialResult,
-    Placement, Source, Usage,
-};
+use protocol::{ContainerInfo, EventData, EventKind, JobId, JobMode, Limits, Placement, Source, Usage};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use sqlx::FromRow;
 use uuid::Uuid;
 
-use super::StoreError;
-use crate::domain::job::{JobRecord, WorkerSession};
+use super::{StoreError, stage_columns::StageColumns};
+use crate::domain::job::{Brief, JobRecord, WorkerSession};
 
 /// Micro-dollars in a dollar.
 const MICRO: f64 = 1_000_000.0;
 
 /// One row of `jobs`.
 #[derive(FromRow)]
-#[expect(clippy::struct_excessive_bools, reason = "a row has the columns it has")]
 pub(super) struct JobRow {
     id: Uuid,
     rev: i64,
@@ -27,9 +25,8 @@ pub(super) struct JobRow {
     prompt: String,
     mode: String,
     placement: String,
-    state: String,
-    reason: Option<String>,
-    message: Option<String>,
+    #[sqlx(flatten)]
+    stage: StageColumns,
     priority: i64,
     labels: String,
     metadata: String,
@@ -48,23 +45,11 @@ pub(super) struct JobRow {
     created_at: DateTime<Utc>,
     started_at: Option<DateTime<Utc>>,
     last_activity_at: Option<DateTime<Utc>>,
-    cancel_requested_at: Option<DateTime<Utc>>,
-    cancel_message: Option<String>,
-    cancelled_by_parent: bool,
-    finished_at: Option<DateTime<Utc>>,
-    not_before: Option<DateTime<Utc>>,
-    result_text: Option<String>,
-    result_partial: Option<String>,
-    token_hash: Option<String>,
     session_attempt: Option<i64>,
     session_hash: Option<String>,
     session_rejected_attempt: Option<i64>,
-    lease_expires_at: Option<DateTime<Utc>>,
-    calls_before_attempt: i64,
-    worker_seen_at: Option<DateTime<Utc>>,
     container: Option<String>,
     prompts_closed: bool,
-    held: bool,
     traceparent: Option<String>,
     input_tokens: i64,
     output_tokens: i64,
@@ -80,10 +65,12 @@ pub(super) struct JobRow {
 macro_rules! job_columns {
     () => {
         "id, rev, user_id, title, prompt, mode, placement, state, reason, message, priority, labels, metadata, limits, \
-         tools, image, model, plan, review, source, restarted_from, parent_id, depth, attempt, repair_attempts, created_at, started_at, \
-         last_activity_at, cancel_requested_at, cancel_message, cancelled_by_parent, finished_at, not_before, result_text, \
-         result_partial, token_hash, session_attempt, session_hash, session_rejected_attempt, lease_expires_at, calls_before_attempt, worker_seen_at, container, prompts_closed, held, traceparent, input_tokens, output_tokens, cache_read_tokens, \
-         cache_write_tokens, cost_micro_usd, llm_calls, tool_calls, iterations"
+         tools, image, model, plan, review, source, restarted_from, parent_id, depth, attempt, repair_attempts, \
+         created_at, started_at, last_activity_at, cancel_requested_at, cancel_message, cancelled_by_parent, finished_at, \
+         not_before, result_text, result_partial, token_hash, session_attempt, session_hash, session_rejected_attempt, \
+         lease_expires_at, calls_before_attempt, worker_seen_at, container, prompts_closed, held, traceparent, \
+         input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_micro_usd, llm_calls, tool_calls, \
+         iterations"
     };
 }
 pub(super) use job_columns;
@@ -91,29 +78,17 @@ pub(super) use job_columns;
 impl JobRow {
     pub(super) fn into_record(self) -> Result<JobRecord, StoreError> {
         let row = Place { table: "jobs", id: self.id };
-        let result = match (self.result_text, self.result_partial) {
-            (None, None) => None,
-            (text, partial) => Some(JobResult {
-                text,
-                partial: partial.map(|p| row.json::<PartialResult>("result_partial", &p)).transpose()?,
-            }),
-        };
-        Ok(JobRecord {
-            id: JobId::from_uuid(self.id),
-            rev: self.rev,
+        let brief = Brief {
             user_id: self.user_id,
             title: self.title,
             prompt: self.prompt,
             mode: row.known("mode", JobMode::parse(&self.mode))?,
             placement: row.known("placement", placement(&self.placement))?,
-            state: row.known("state", JobState::parse(&self.state))?,
-            reason: self.reason.map(|r| row.known("reason", JobReason::parse(&r))).transpose()?,
-            message: self.message,
             priority: row.number("priority", self.priority)?,
             labels: row.json("labels", &self.labels)?,
             metadata: row.json("metadata", &self.metadata)?,
             limits: row.json::<Limits>("limits", &self.limits)?,
-            tools: self.tools.map(|t| row.json("tools", &t)).transpose()?,
+            tools: self.tools.map(|tools| row.json("tools", &tools)).transpose()?,
             image: self.image,
             model: self.model,
             plan: self.plan,
@@ -122,27 +97,22 @@ impl JobRow {
             restarted_from: self.restarted_from.map(JobId::from_uuid),
             parent_id: self.parent_id.map(JobId::from_uuid),
             depth: row.number("depth", self.depth)?,
+            created_at: self.created_at,
+            traceparent: self.traceparent,
+        };
+        Ok(JobRecord {
+            id: JobId::from_uuid(self.id),
+            rev: self.rev,
+            brief: Arc::new(brief),
+            stage: self.stage.into_stage(row)?,
             attempt: row.number("attempt", self.attempt)?,
             repair_attempts: row.number("repair_attempts", self.repair_attempts)?,
-            created_at: self.created_at,
             started_at: self.started_at,
             last_activity_at: self.last_activity_at,
-            cancel_requested_at: self.cancel_requested_at,
-            cancel_message: self.cancel_message,
-            cancelled_by_parent: self.cancelled_by_parent,
-            finished_at: self.finished_at,
-            not_before: self.not_before,
-            result,
-            token_hash: self.token_hash,
+            container: self.container.map(|json| row.json::<ContainerInfo>("container", &json)).transpose()?,
             session: session_of(self.attempt, self.session_attempt, self.session_hash),
             session_rejected: self.session_rejected_attempt == Some(self.attempt),
-            lease_expires_at: self.lease_expires_at,
-            calls_before_attempt: row.number("calls_before_attempt", self.calls_before_attempt)?,
-            worker_seen_at: self.worker_seen_at,
-            container: self.container.map(|c| row.json::<ContainerInfo>("container", &c)).transpose()?,
             prompts_closed: self.prompts_closed,
-            held: self.held,
-            traceparent: self.traceparent,
             usage: Usage {
                 input_tokens: row.number("input_tokens", self.input_tokens)?,
                 output_tokens: row.number("output_tokens", self.output_tokens)?,
@@ -157,7 +127,7 @@ impl JobRow {
     }
 }
 
-/// An attempt that an older version began has none.
+/// An attempt that an older version started needs no session.
 fn session_of(attempt: i64, session_attempt: Option<i64>, hash: Option<String>) -> WorkerSession {
     if session_attempt != Some(attempt) {
         return WorkerSession::NotRequired;

@@ -1,50 +1,60 @@
-//! Workers' sessions: opened once for each attempt, and what did not fit recorded once.
+//! Workers' sessions: opened once per attempt; a rejected call is recorded once per attempt.
 
 use chrono::{DateTime, Utc};
 use protocol::{EventData, JobId, LimitName};
 use serde_json::Value;
 
-use super::{Store, StoreError, events};
-
-/// The name in the `limit` event.
+use super::{
+    Store, StoreError,
+    events::{self, EventStamp},
+};
 
 impl Store {
-    /// Opens the session of a live attempt by the SHA-256 of its secret. False when it is open already, or the attempt over.
+    /// Opens the session of a live attempt by the SHA-256 of its secret. False when it is open already or the attempt is
+    /// over.
     pub async fn open_session(&self, job: JobId, attempt: u32, secret_hash: &str) -> Result<bool, StoreError> {
-        let opened = sqlx::query(
-            "UPDATE jobs SET session_hash = $1 WHERE id = $2 AND attempt = $3 AND session_attempt = $3 \
-             AND session_hash IS NULL AND token_hash IS NOT NULL AND state IN ('in_progress', 'stuck')",
-        )
-        .bind(secret_hash)
-        .bind(*job.as_uuid())
-        .bind(i64::from(attempt))
-        .execute(&self.write)
-        .await?;
-        Ok(opened.rows_affected() == 1)
+        let secret_hash = secret_hash.to_owned();
+        self.write_one(move |tx| {
+            Box::pin(async move {
+                let opened = sqlx::query(
+                    "UPDATE jobs SET session_hash = $1 WHERE id = $2 AND attempt = $3 AND session_attempt = $3 \
+                     AND session_hash IS NULL AND token_hash IS NOT NULL AND state IN ('in_progress', 'stuck')",
+                )
+                .bind(secret_hash)
+                .bind(*job.as_uuid())
+                .bind(i64::from(attempt))
+                .execute(&mut tx.db)
+                .await?;
+                Ok(opened.rows_affected() == 1)
+            })
+        })
+        .await
     }
 
-    /// A call with the attempt's token and without its session: one event for each attempt.
+    /// Records a call with the attempt's token and without its session: one event per attempt.
     pub async fn record_session_rejected(
         &self,
         job: JobId,
         attempt: u32,
         now: DateTime<Utc>,
     ) -> Result<(), StoreError> {
-        let mut tx = self.begin().await?;
-        let recorded = sqlx::query(
-            "UPDATE jobs SET session_rejected_attempt = $1 WHERE id = $2 AND attempt = $1 \
-             AND session_rejected_attempt IS DISTINCT FROM $1 AND state IN ('in_progress', 'stuck')",
-        )
-        .bind(i64::from(attempt))
-        .bind(*job.as_uuid())
-        .execute(&mut *tx)
-        .await?;
-        if recorded.rows_affected() == 1 {
-            let event = EventData::Limit { limit: LimitName::SessionRejected, value: Value::from(1) };
-            events::append(&mut tx, job, attempt, now, &[event]).await?;
-            tx.commit().await?;
-            self.feed.ring(job);
-        }
-        Ok(())
+        self.write(move |tx| {
+            Box::pin(async move {
+                let recorded = sqlx::query(
+                    "UPDATE jobs SET session_rejected_attempt = $1 WHERE id = $2 AND attempt = $1 \
+                     AND session_rejected_attempt IS DISTINCT FROM $1 AND state IN ('in_progress', 'stuck')",
+                )
+                .bind(i64::from(attempt))
+                .bind(*job.as_uuid())
+                .execute(&mut tx.db)
+                .await?;
+                if recorded.rows_affected() == 1 {
+                    let event = EventData::Limit { limit: LimitName::SessionRejected, value: Value::from(1) };
+                    events::append(tx, EventStamp { job, attempt, at: now }, &[event]).await?;
+                }
+                Ok(())
+            })
+        })
+        .await
     }
 }

@@ -4,7 +4,7 @@ use protocol::{AgentEvent, EventData, EventKind, JobId, JobState, WorkerEvent};
 use sqlx::sqlite::SqlitePool;
 
 use super::*;
-use crate::domain::job::{JobRecord, sample};
+use crate::domain::job::{JobRecord, Queued, Stage, sample};
 
 /// As the first version wrote them.
 const ROWS: &[&str] = &[
@@ -64,8 +64,8 @@ async fn a_store_of_the_first_version_comes_up_to_date_with_its_rows() {
     let store = Store::open(&url).await.unwrap();
     let id: JobId = "0193b1f0-5b6e-7c3a-9b1e-2f4d5a6b7c8d".parse().unwrap();
     let job = store.job(id).await.unwrap().unwrap();
-    assert_eq!((job.state, job.rev, job.usage.input_tokens, job.depth), (JobState::Completed, 5, 7, 0));
-    assert_eq!(job.result.and_then(|result| result.text).as_deref(), Some("done"));
+    assert_eq!((job.state(), job.rev, job.usage.input_tokens, job.brief.depth), (JobState::Completed, 5, 7, 0));
+    assert_eq!(job.result().and_then(|result| result.text).as_deref(), Some("done"));
     assert_eq!(store.events(id, 0, 10, None).await.unwrap().items.len(), 2);
     assert_eq!(store.events(id, 0, 10, Some(EventKind::Message)).await.unwrap().items.len(), 1);
     assert_eq!(store.model_calls(id, 0, 10).await.unwrap().len(), 1);
@@ -79,10 +79,14 @@ async fn a_store_of_the_first_version_comes_up_to_date_with_its_rows() {
 async fn a_transaction_that_the_database_ended_by_itself_spoils_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&format!("sqlite://{}/gantry.db", folder.path().display())).await.unwrap();
-    let mut tx = store.begin().await.unwrap();
     // As SQLite does when the disk is full.
-    sqlx::query("ROLLBACK").execute(&mut *tx).await.unwrap();
-    tx.commit().await.unwrap_err();
+    let failed = store.write(|tx| {
+        Box::pin(async move {
+            sqlx::query("ROLLBACK").execute(&mut tx.db).await?;
+            Ok(())
+        })
+    });
+    failed.await.unwrap_err();
     store.instance_id().await.unwrap();
     store.close().await;
 }
@@ -92,8 +96,8 @@ async fn a_call_that_is_made_again_sends_no_second_notification() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&format!("sqlite://{}/gantry.db", folder.path().display())).await.unwrap();
     let job = crate::domain::job::sample::job(JobState::Pending);
-    let (id, now) = (job.id, job.created_at);
-    store.create_job(job, None).await.unwrap();
+    let (id, now) = (job.id, job.brief.created_at);
+    store.create_job(job, None, None).await.unwrap();
     for call in ["c1", "c1", "c2"] {
         store.notify((id, call), None, "look", now).await.unwrap();
     }
@@ -110,17 +114,17 @@ async fn running_jobs_are_listed_without_the_row_that_makes_no_sense() {
     for state in [JobState::InProgress, JobState::Stuck, JobState::InProgress, JobState::Pending] {
         let job = crate::domain::job::sample::job(state);
         ids.push(job.id);
-        store.create_job(job, None).await.unwrap();
+        store.create_job(job, None, None).await.unwrap();
         sqlx::query("UPDATE jobs SET state = $1 WHERE id = $2")
             .bind(state.as_str())
             .bind(*ids.last().unwrap().as_uuid())
-            .execute(&store.write)
+            .execute(&mut raw(&folder).await)
             .await
             .unwrap();
     }
     sqlx::query("UPDATE jobs SET limits = '{' WHERE id = $1")
         .bind(*ids[2].as_uuid())
-        .execute(&store.write)
+        .execute(&mut raw(&folder).await)
         .await
         .unwrap();
     let running = store.running().await.unwrap();
@@ -128,6 +132,11 @@ async fn running_jobs_are_listed_without_the_row_that_makes_no_sense() {
     seen.sort();
     assert_eq!((seen, running.unreadable), (ids[..2].to_vec(), vec![*ids[2].as_uuid()]));
     store.close().await;
+}
+
+/// A connection beside the store's own.
+async fn raw(folder: &tempfile::TempDir) -> SqliteConnection {
+    options(&format!("sqlite://{}/gantry.db", folder.path().display())).unwrap().connect().await.unwrap()
 }
 
 async fn fresh() -> (tempfile::TempDir, Store) {
@@ -138,9 +147,13 @@ async fn fresh() -> (tempfile::TempDir, Store) {
 
 #[tokio::test]
 async fn a_user_queues_so_many_jobs_and_no_more_and_others_go_on() {
-    let (_folder, store) = fresh().await;
-    let job = |user: &str| JobRecord { user_id: user.to_owned(), held: true, ..sample::job(JobState::Pending) };
-    assert_eq!(store.create_job(job("ada"), None).await.unwrap(), Claim::New);
+    let (folder, store) = fresh().await;
+    let job = |user: &str| {
+        let held = Stage::Queued(Queued { held: true, ..Queued::default() });
+        let job = sample::job(JobState::Pending).with_brief(|brief| brief.user_id = user.to_owned());
+        JobRecord { stage: held, ..job }
+    };
+    assert_eq!(store.create_job(job("ada"), None, None).await.unwrap(), Claim::New);
     let columns: Vec<String> = sqlx::query_scalar("SELECT name FROM pragma_table_info('jobs') WHERE name <> 'id'")
         .fetch_all(&store.read)
         .await
@@ -151,14 +164,14 @@ async fn a_user_queues_so_many_jobs_and_no_more_and_others_go_on() {
          INSERT INTO jobs (id, {columns}) SELECT randomblob(16), {columns} FROM jobs, n",
         MAX_PENDING_PER_USER - 1
     );
-    sqlx::query(sqlx::AssertSqlSafe(copy)).execute(&store.write).await.unwrap();
-    assert_eq!(store.create_job(job("ada"), None).await.unwrap(), Claim::QueueFull(QueueFull::User));
-    assert_eq!(store.create_job(job("bob"), None).await.unwrap(), Claim::New);
+    sqlx::query(sqlx::AssertSqlSafe(copy)).execute(&mut raw(&folder).await).await.unwrap();
+    assert_eq!(store.create_job(job("ada"), None, None).await.unwrap(), Claim::QueueFull(QueueFull::User));
+    assert_eq!(store.create_job(job("bob"), None, None).await.unwrap(), Claim::New);
     sqlx::query("UPDATE jobs SET state = 'cancelled' WHERE id = (SELECT id FROM jobs WHERE user_id = 'ada' LIMIT 1)")
-        .execute(&store.write)
+        .execute(&mut raw(&folder).await)
         .await
         .unwrap();
-    assert_eq!(store.create_job(job("ada"), None).await.unwrap(), Claim::New, "one that is over makes room");
+    assert_eq!(store.create_job(job("ada"), None, None).await.unwrap(), Claim::New, "one that is over makes room");
     // The dispatcher's look at such a queue, and what the lists ask for, begin at indexes.
     for (statement, index) in [
         ("SELECT COUNT(*) FROM jobs WHERE user_id = 'ada' AND state = 'pending'", "jobs_by_user_state"),
@@ -194,22 +207,23 @@ async fn the_control_plane_reads_while_public_requests_hold_every_connection_of_
 async fn an_idempotency_key_that_is_over_is_used_again_before_the_sweep_takes_it() {
     let (_folder, store) = fresh().await;
     let job = sample::job(JobState::Pending);
-    let (now, key) = (job.created_at, Key { user: "a", key: "k", digest: "d" });
-    assert_eq!(store.create_job(job.clone(), Some(key)).await.unwrap(), Claim::New);
-    assert!(matches!(store.create_job(job.clone(), Some(key)).await.unwrap(), Claim::Replayed { .. }));
-    let later = JobRecord { id: JobId::generate(), created_at: now + chrono::TimeDelta::days(2), ..job };
-    assert_eq!(store.create_job(later.clone(), Some(key)).await.unwrap(), Claim::New);
-    assert!(matches!(store.create_job(later, Some(key)).await.unwrap(), Claim::Replayed { .. }));
+    let (now, key) = (job.brief.created_at, Key { user: "a", key: "k", digest: "d" });
+    assert_eq!(store.create_job(job.clone(), Some(key), None).await.unwrap(), Claim::New);
+    assert!(matches!(store.create_job(job.clone(), Some(key), None).await.unwrap(), Claim::Replayed { .. }));
+    let later = JobRecord { id: JobId::generate(), ..job }
+        .with_brief(|brief| brief.created_at = now + chrono::TimeDelta::days(2));
+    assert_eq!(store.create_job(later.clone(), Some(key), None).await.unwrap(), Claim::New);
+    assert!(matches!(store.create_job(later, Some(key), None).await.unwrap(), Claim::Replayed { .. }));
     store.close().await;
 }
 
 #[tokio::test]
 async fn a_conversation_is_read_without_its_noise_and_from_its_end() {
-    let (_folder, store) = fresh().await;
+    let (folder, store) = fresh().await;
     let job = JobRecord { attempt: 1, ..sample::job(JobState::InProgress) };
-    let (id, now) = (job.id, job.created_at);
-    store.create_job(job, None).await.unwrap();
-    sqlx::query("UPDATE jobs SET attempt = 1").execute(&store.write).await.unwrap();
+    let (id, now) = (job.id, job.brief.created_at);
+    store.create_job(job, None, None).await.unwrap();
+    sqlx::query("UPDATE jobs SET attempt = 1").execute(&mut raw(&folder).await).await.unwrap();
     let said = |n: u64| AgentEvent::Message { role: protocol::MessageRole::Assistant, content: format!("{n:100}") };
     let log = AgentEvent::Log { stream: protocol::LogStream::Stdout, text: "x".repeat(1_000) };
     let events: Vec<_> = (1..=10).flat_map(|n| [said(n), log.clone()]).collect();

@@ -5,7 +5,7 @@ use protocol::AuditOutcome;
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::{Deed, Store, StoreError, audit};
+use super::{AuditEntry, Store, StoreError, audit};
 
 /// One issued token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, FromRow)]
@@ -25,21 +25,27 @@ pub struct TokenRow {
     pub revoked_at: Option<DateTime<Utc>>,
 }
 
-/// Notes an issued token.
+/// Records an issued token.
 pub async fn insert(store: &Store, token: &TokenRow) -> Result<(), StoreError> {
-    let mut tx = store.begin().await?;
-    sqlx::query("INSERT INTO tokens (jti, user_id, role, created_at, expires_at) VALUES ($1, $2, $3, $4, $5)")
-        .bind(&token.jti)
-        .bind(&token.user_id)
-        .bind(&token.role)
-        .bind(token.created_at)
-        .bind(token.expires_at)
-        .execute(&mut *tx)
-        .await?;
-    let deed = by_the_operator("token.create", &token.jti, token.created_at);
-    audit::insert(&mut tx, &deed, None, (AuditOutcome::Done, None)).await?;
-    tx.commit().await?;
-    Ok(())
+    let token = token.clone();
+    store
+        .write(move |tx| {
+            Box::pin(async move {
+                sqlx::query(
+                    "INSERT INTO tokens (jti, user_id, role, created_at, expires_at) VALUES ($1, $2, $3, $4, $5)",
+                )
+                .bind(&token.jti)
+                .bind(&token.user_id)
+                .bind(&token.role)
+                .bind(token.created_at)
+                .bind(token.expires_at)
+                .execute(&mut tx.db)
+                .await?;
+                let entry = by_operator("token.create", &token.jti, token.created_at);
+                audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await
+            })
+        })
+        .await
 }
 
 /// Issued tokens, newest first.
@@ -62,33 +68,42 @@ pub enum Revoked {
     Already,
 }
 
-/// Revokes by id, also a token that was signed elsewhere with the same key and never noted here.
+/// Revokes by id, also a token that was signed elsewhere with the same key and is not recorded here.
 pub async fn revoke(store: &Store, jti: &str, now: DateTime<Utc>) -> Result<Revoked, StoreError> {
-    let mut tx = store.begin().await?;
-    let known: Option<Option<DateTime<Utc>>> =
-        sqlx::query_scalar("SELECT revoked_at FROM tokens WHERE jti = $1").bind(jti).fetch_optional(&mut *tx).await?;
-    let revoked = match known {
-        Some(Some(_)) => return Ok(Revoked::Already),
-        Some(None) => Revoked::Listed,
-        None => Revoked::Unlisted,
-    };
-    sqlx::query(
-        "INSERT INTO tokens (jti, user_id, role, created_at, expires_at, revoked_at) VALUES ($1, '', '', $2, $2, $2) \
-         ON CONFLICT (jti) DO UPDATE SET revoked_at = excluded.revoked_at WHERE tokens.revoked_at IS NULL",
-    )
-    .bind(jti)
-    .bind(now)
-    .execute(&mut *tx)
-    .await?;
-    let deed = by_the_operator("token.revoke", jti, now);
-    audit::insert(&mut tx, &deed, None, (AuditOutcome::Done, None)).await?;
-    tx.commit().await?;
-    Ok(revoked)
+    let jti = jti.to_owned();
+    store
+        .write(move |tx| {
+            Box::pin(async move {
+                let known: Option<Option<DateTime<Utc>>> =
+                    sqlx::query_scalar("SELECT revoked_at FROM tokens WHERE jti = $1")
+                        .bind(&jti)
+                        .fetch_optional(&mut tx.db)
+                        .await?;
+                let revoked = match known {
+                    Some(Some(_)) => return Ok(Revoked::Already),
+                    Some(None) => Revoked::Listed,
+                    None => Revoked::Unlisted,
+                };
+                sqlx::query(
+                    "INSERT INTO tokens (jti, user_id, role, created_at, expires_at, revoked_at) \
+                     VALUES ($1, '', '', $2, $2, $2) ON CONFLICT (jti) DO UPDATE SET revoked_at = excluded.revoked_at \
+                     WHERE tokens.revoked_at IS NULL",
+                )
+                .bind(&jti)
+                .bind(now)
+                .execute(&mut tx.db)
+                .await?;
+                let entry = by_operator("token.revoke", &jti, now);
+                audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
+                Ok(revoked)
+            })
+        })
+        .await
 }
 
-/// Whoever holds the data folder has no name here.
-fn by_the_operator(action: &str, jti: &str, at: DateTime<Utc>) -> Deed {
-    Deed {
+/// The command line acts as the operator: whoever can write to the data directory.
+fn by_operator(action: &str, jti: &str, at: DateTime<Utc>) -> AuditEntry {
+    AuditEntry {
         at,
         user: "operator".to_owned(),
         role: "operator".to_owned(),

@@ -94,7 +94,7 @@ impl RetentionSweep {
         });
         for job in jobs {
             let JobRow::Found(record) = self.load(job).await? else { continue };
-            if record.finished_at.is_none_or(|at| self.retention.contains(at, self.clock.now())) {
+            if record.finished_at().is_none_or(|at| self.retention.contains(at, self.clock.now())) {
                 continue;
             }
             let workspaces = self.workspaces.clone();
@@ -119,7 +119,7 @@ impl RetentionSweep {
         for path in logs.flatten().map(|entry| entry.path()) {
             let Some(job) = path.file_name().and_then(|name| job_of_log(name.to_str()?)) else { continue };
             let is_kept = match self.load(job).await? {
-                JobRow::Found(record) => record.finished_at.is_none_or(|at| retention.contains(at, self.clock.now())),
+                JobRow::Found(record) => record.finished_at().is_none_or(|at| retention.contains(at, self.clock.now())),
                 JobRow::Missing => false,
                 JobRow::Invalid => true,
             };

@@ -152,7 +152,7 @@ async fn a_stop_with_jobs_at_work_starts_nothing_new_and_leaves_the_rest_to_the_
     let store = Store::open(&stack.database_url()).await.unwrap();
     let asleep = store.job(waiting).await.unwrap().unwrap();
     store.close().await;
-    assert_eq!((asleep.state, asleep.attempt), (JobState::Pending, 0));
+    assert_eq!((asleep.state(), asleep.attempt), (JobState::Pending, 0));
     stack.restart().await;
     for id in [first, second, waiting] {
         let job = ada.wait_for_end(id).await;

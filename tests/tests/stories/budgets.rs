@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use orchestrator::{
     clock::ManualClock,
-    domain::job::{JobRecord, NoChild},
+    domain::job::{JobRecord, NoChild, Queued},
     store::Store,
 };
 use protocol::{ErrorCode, EventData, JobId, JobReason, JobState, MessageRole};
@@ -166,11 +166,9 @@ async fn a_users_day_is_spent_and_the_next_day_is_new() {
 
 /// A new job like `like`.
 async fn another(store: &Store, like: JobId, max_children: u32) -> JobRecord {
-    let mut job = store.job(like).await.unwrap().unwrap();
-    (job.id, job.state, job.attempt, job.rev) = (JobId::generate(), JobState::Pending, 0, 0);
-    (job.started_at, job.token_hash, job.container, job.usage) = (None, None, None, protocol::Usage::default());
-    job.limits.max_children = max_children;
-    job
+    let mut brief = (*store.job(like).await.unwrap().unwrap().brief).clone();
+    brief.limits.max_children = max_children;
+    JobRecord::new(JobId::generate(), brief, Queued::default())
 }
 
 /// A child, as a tool that makes them makes it.
@@ -190,7 +188,7 @@ async fn children_draw_on_their_parents_budget_and_go_with_it() {
     assert_eq!(child(&world, childless, 0).await, Err(NoChild::Enough(0)));
     let store = world.store().await;
     let parent = another(&store, childless, 2).await;
-    store.create_job(parent.clone(), None).await.unwrap();
+    store.create_job(parent.clone(), None, None).await.unwrap();
     store.close().await;
     let parent = parent.id;
     let hand = world.hand(parent).await;

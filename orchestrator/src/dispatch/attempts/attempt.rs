@@ -142,7 +142,7 @@ impl Attempt {
     /// Whether a token with this SHA-256 is the attempt's and valid.
     pub fn accepts_token(&self, digest: &str) -> bool {
         let record = self.record.borrow();
-        stop_cause(self.key, &record) != Some(StopCause::Ended) && record.token_hash.as_deref() == Some(digest)
+        stop_cause(self.key, &record) != Some(StopCause::Ended) && record.token_hash() == Some(digest)
     }
 
     /// What a call must bring beside the token.
@@ -253,10 +253,10 @@ impl Attempt {
 }
 
 fn stop_cause(key: AttemptKey, record: &JobRecord) -> Option<StopCause> {
-    if record.attempt != key.attempt || !matches!(record.state, JobState::InProgress | JobState::Stuck) {
+    if record.attempt != key.attempt || !record.is_running() {
         Some(StopCause::Ended)
     } else {
-        record.cancel_requested_at.map(|_| StopCause::Cancelled)
+        record.is_stopping().then_some(StopCause::Cancelled)
     }
 }
 

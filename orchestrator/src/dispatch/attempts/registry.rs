@@ -64,7 +64,7 @@ impl AttemptRegistry {
         }
         let newest = attempts.range(all_of(record.id)).next_back().map(|(_, attempt)| Arc::clone(attempt));
         let is_overtaken = newest.as_ref().is_some_and(|newest| newest.record().rev > record.rev);
-        if is_overtaken || !matches!(record.state, JobState::InProgress | JobState::Stuck) {
+        if is_overtaken || !matches!(record.state(), JobState::InProgress | JobState::Stuck) {
             return None;
         }
         let limits = newest.map(|newest| Arc::clone(newest.limits()));

@@ -1,11 +1,14 @@
 //! The plan as a table of cases, and what must hold of every plan.
 
 use proptest::prelude::*;
-use protocol::ContainerInfo;
+use protocol::{ContainerInfo, ContainerName};
 use rstest::rstest;
 
 use super::*;
-use crate::domain::job::sample::{self, now};
+use crate::domain::job::{
+    Queued,
+    sample::{self, now},
+};
 
 const START_TIMEOUT: Duration = Duration::from_secs(40);
 const LEASE: Duration = Duration::from_secs(30);
@@ -13,22 +16,33 @@ const STUCK_AFTER: Duration = Duration::from_mins(5);
 
 fn job(user: &str, state: JobState, attempt: u32) -> JobRecord {
     let begun = attempt > 0;
-    let one = sample::job(state);
-    let name = format!("gantry-job-{}-{attempt}", one.id);
+    let mut job = sample::job(state).with_brief(|brief| brief.user_id = user.to_owned());
+    let name = ContainerName::job(job.id, attempt).to_string();
+    if let Stage::Running(running) = &mut job.stage {
+        running.worker_seen_at = begun.then(now);
+    }
     JobRecord {
-        user_id: user.to_owned(),
         attempt,
         started_at: begun.then(now),
         last_activity_at: Some(now()),
-        worker_seen_at: begun.then(now),
         container: begun.then(|| ContainerInfo { name, ..ContainerInfo::default() }),
-        ..one
+        ..job
     }
+}
+
+/// A pending job, after `attempt` attempts.
+fn queued(attempt: u32, queued: Queued) -> JobRecord {
+    JobRecord { stage: Stage::Queued(queued), ..job("a", JobState::Pending, attempt) }
+}
+
+/// A running job that is to be cancelled.
+fn stopping(job: JobRecord) -> JobRecord {
+    job.request_cancel(now(), None).unwrap().job
 }
 
 fn container_of(job: &JobRecord, attempt: u32, status: ContainerStatus) -> ContainerView {
     ContainerView {
-        name: format!("gantry-job-{}-{attempt}", job.id),
+        name: ContainerName::job(job.id, attempt).to_string(),
         id: "abc".to_owned(),
         job_id: Some(job.id),
         attempt,
@@ -129,7 +143,7 @@ fn a_pending_job_starts() {
 
 #[test]
 fn a_held_job_does_not_start() {
-    let held = JobRecord { held: true, ..job("a", JobState::Pending, 0) };
+    let held = queued(0, Queued { held: true, ..Queued::default() });
     assert_eq!(Scene::of(vec![held], vec![]).plan(), Plan::default());
 }
 
@@ -143,7 +157,7 @@ fn a_pending_job_waits_while_nothing_may_start() {
 #[test]
 fn with_the_sandbox_disabled_nothing_starts_and_what_runs_goes_on() {
     let (waiting, retried) = (job("a", JobState::Pending, 0), job("a", JobState::Pending, 1));
-    let held = JobRecord { held: true, ..job("a", JobState::Pending, 0) };
+    let held = queued(0, Queued { held: true, ..Queued::default() });
     let (runs, made, stuck) =
         (job("a", JobState::InProgress, 1), job("a", JobState::InProgress, 1), job("a", JobState::Stuck, 1));
     let stuck = JobRecord { repair_attempts: 1, ..stuck };
@@ -172,12 +186,12 @@ fn with_the_sandbox_disabled_nothing_starts_and_what_runs_goes_on() {
 
 #[test]
 fn with_the_sandbox_disabled_a_running_job_is_cancelled_and_expires() {
-    let cancelled = JobRecord { cancel_requested_at: Some(now()), ..job("a", JobState::InProgress, 1) };
+    let cancelled = stopping(job("a", JobState::InProgress, 1));
     let late = job("a", JobState::InProgress, 1);
     let containers = vec![container_of(&cancelled, 1, RUNNING), container_of(&late, 1, RUNNING)];
     let mut scene = Scene::of(vec![cancelled.clone(), late.clone()], containers);
     (scene.may_start, scene.disabled) = (false, true);
-    let over = Duration::from_secs(late.limits.timeout_seconds);
+    let over = Duration::from_secs(late.brief.limits.timeout_seconds);
     scene.liveness.insert(late.id, Liveness { job_age: over, ..Liveness::default() });
     assert_eq!(scene.actions(), [Action::Cancel { job: cancelled.id }, Action::Expire { job: late.id }]);
 }
@@ -234,7 +248,7 @@ fn a_slot_is_not_free_while_its_job_is_being_ended() {
 fn priority_goes_before_age_and_age_before_nothing() {
     let old = job("a", JobState::Pending, 0);
     let young = job("a", JobState::Pending, 0);
-    let urgent = JobRecord { priority: 1, ..job("a", JobState::Pending, 0) };
+    let urgent = job("a", JobState::Pending, 0).with_brief(|brief| brief.priority = 1);
     let mut scene = Scene::of(vec![young.clone(), old.clone(), urgent.clone()], vec![]);
     scene.max_parallel = 2;
     assert_eq!(scene.actions(), [Action::Start { job: urgent.id }, Action::Start { job: old.id }]);
@@ -276,7 +290,7 @@ fn a_user_whose_day_is_spent_begins_nothing() {
 
 #[test]
 fn backoff_is_waited_for_and_looked_at_again() {
-    let rested = JobRecord { not_before: Some(now() + TimeDelta::seconds(2)), ..job("a", JobState::Pending, 1) };
+    let rested = queued(1, Queued { not_before: Some(now() + TimeDelta::seconds(2)), ..Queued::default() });
     let plan = Scene::of(vec![rested], vec![]).plan();
     assert_eq!(plan, Plan { actions: vec![], look_again_in: Some(Duration::from_secs(2)) });
 }
@@ -329,7 +343,7 @@ fn a_container_that_the_engine_has_no_answer_about_is_left_alone(#[case] state: 
     let mut scene = Scene::of(vec![hangs.clone()], vec![container_of(&hangs, 1, ContainerStatus::Unknown)]);
     scene.liveness.insert(hangs.id, liveness);
     assert_eq!(scene.actions(), []);
-    scene.jobs[0].cancel_requested_at = Some(now());
+    scene.jobs[0] = stopping(hangs.clone());
     assert_eq!(
         scene.actions(),
         [Action::Cancel { job: hangs.id }],
@@ -342,8 +356,8 @@ fn a_container_that_the_engine_has_no_answer_about_is_left_alone(#[case] state: 
 #[case(JobState::Stuck, false)]
 #[case(JobState::InProgress, true)]
 fn an_overtaken_container_goes_before_anything_else_happens_to_its_job(#[case] state: JobState, #[case] cancel: bool) {
-    let mut overtaken = job("a", state, 2);
-    overtaken.cancel_requested_at = cancel.then(now);
+    let overtaken = job("a", state, 2);
+    let overtaken = if cancel { stopping(overtaken) } else { overtaken };
     for status in [RUNNING, ContainerStatus::Unknown] {
         let old = container_of(&overtaken, 1, status);
         let name = old.name.clone();
@@ -363,7 +377,8 @@ fn a_container_that_was_only_created_or_is_not_served_is_resumed() {
 
 #[test]
 fn a_worker_that_never_calls_is_given_up_after_the_start_timeout() {
-    let silent = JobRecord { worker_seen_at: None, ..job("a", JobState::InProgress, 1) };
+    let mut silent = job("a", JobState::InProgress, 1);
+    silent.running_mut().worker_seen_at = None;
     let mut scene = Scene::of(vec![silent.clone()], vec![container_of(&silent, 1, RUNNING)]);
     assert_eq!(scene.plan().look_again_in, Some(START_TIMEOUT));
     assert_eq!(scene.actions(), []);
@@ -375,8 +390,7 @@ fn a_worker_that_never_calls_is_given_up_after_the_start_timeout() {
 
 #[test]
 fn a_cancel_wins_over_everything_but_needs_the_engine() {
-    let mut doomed = job("a", JobState::InProgress, 1);
-    doomed.cancel_requested_at = Some(now());
+    let doomed = stopping(job("a", JobState::InProgress, 1));
     let mut scene = Scene::of(vec![doomed.clone()], vec![container_of(&doomed, 1, exit(1, false))]);
     assert_eq!(scene.actions(), [Action::Cancel { job: doomed.id }]);
     scene.containers = None;
@@ -454,7 +468,7 @@ fn a_stuck_job_is_asked_then_started_again_then_given_up(
 
 #[test]
 fn a_clock_that_steps_back_keeps_no_retry_waiting() {
-    let rested = JobRecord { not_before: Some(now() + TimeDelta::hours(1)), ..job("a", JobState::Pending, 1) };
+    let rested = queued(1, Queued { not_before: Some(now() + TimeDelta::hours(1)), ..Queued::default() });
     assert_eq!(Scene::of(vec![rested.clone()], vec![]).actions(), [Action::Start { job: rested.id }]);
 }
 
@@ -539,9 +553,8 @@ prop_compose! {
         let state = [JobState::Pending, JobState::InProgress, JobState::Stuck][state];
         let attempt = if state == JobState::Pending { attempt } else { attempt + 1 };
         let mut job = job(&user, state, attempt);
-        job.priority = priority;
-        job.cancel_requested_at = cancel.then(now);
-        job
+        job.brief_mut().priority = priority;
+        if cancel && job.is_running() { stopping(job) } else { job }
     }
 }
 
@@ -576,13 +589,13 @@ proptest! {
         prop_assert_eq!(subjects.len(), actions.len());
         prop_assert!(subjects.is_disjoint(&scene.busy));
         let holding = scene.jobs.iter()
-            .filter(|job| job.state != JobState::Pending || scene.busy.contains(&Subject::Job(job.id))).count();
+            .filter(|job| job.state() != JobState::Pending || scene.busy.contains(&Subject::Job(job.id))).count();
         let starts = actions.iter().filter(|action| matches!(action, Action::Start { .. })).count();
         prop_assert!(starts == 0 || holding + starts <= max_parallel);
         for action in &actions {
             if let Action::Start { job } = action {
                 let job = scene.jobs.iter().find(|one| one.id == *job).unwrap();
-                prop_assert!(job.cancel_requested_at.is_none() && job.state == JobState::Pending);
+                prop_assert!(!job.is_stopping() && job.state() == JobState::Pending);
             }
         }
     }

@@ -1,4 +1,8 @@
-//! A record for tests: an ordinary job in a given state.
+//! Records for tests: an ordinary job in a given state.
+
+use std::collections::BTreeMap;
+
+use protocol::{JobMode, Limits, Metadata, Placement, Source};
 
 use super::*;
 
@@ -7,20 +11,14 @@ pub(crate) fn now() -> DateTime<Utc> {
     "2026-11-22T12:00:00Z".parse().unwrap()
 }
 
-/// An ordinary job; one that runs is in its first attempt.
-pub(crate) fn job(state: JobState) -> JobRecord {
-    let open = matches!(state, JobState::InProgress | JobState::Stuck);
-    JobRecord {
-        id: JobId::generate(),
-        rev: 7,
+/// What an ordinary job was created with.
+pub(crate) fn brief() -> Brief {
+    Brief {
         user_id: "a".to_owned(),
         title: "t".to_owned(),
         prompt: "p".to_owned(),
         mode: JobMode::Worker,
         placement: Placement::Container,
-        state,
-        reason: None,
-        message: None,
         priority: 0,
         labels: BTreeMap::new(),
         metadata: Metadata::default(),
@@ -34,27 +32,72 @@ pub(crate) fn job(state: JobState) -> JobRecord {
         restarted_from: None,
         parent_id: None,
         depth: 0,
-        attempt: u32::from(open),
-        repair_attempts: 0,
         created_at: now(),
-        started_at: open.then(now),
-        last_activity_at: None,
-        cancel_requested_at: None,
-        cancel_message: None,
-        cancelled_by_parent: false,
-        finished_at: None,
-        not_before: None,
-        result: None,
-        token_hash: open.then(|| "h".to_owned()),
-        session: WorkerSession::default(),
-        session_rejected: false,
+        traceparent: None,
+    }
+}
+
+/// The facts of an ordinary attempt.
+pub(crate) fn running(activity: Activity) -> Running {
+    Running {
+        token_hash: Some("h".to_owned()),
         lease_expires_at: None,
         calls_before_attempt: 0,
         worker_seen_at: None,
+        activity,
+        reported: None,
+    }
+}
+
+/// An ordinary job; one that runs is in its first attempt.
+pub(crate) fn job(state: JobState) -> JobRecord {
+    let finished =
+        |end| Stage::Finished(Finished { end, at: now(), reason: None, message: None, result: None, cancel: None });
+    let stage = match state {
+        JobState::Pending => Stage::Queued(Queued::default()),
+        JobState::InProgress => Stage::Running(running(Activity::Working)),
+        JobState::Stuck => Stage::Running(running(Activity::Stuck { message: "silent".to_owned() })),
+        JobState::Submitted => Stage::Submitted { result: JobResult { text: Some("done".to_owned()), partial: None } },
+        JobState::Completed => finished(End::Completed),
+        JobState::Accepted => finished(End::Accepted),
+        JobState::Failed => finished(End::Failed),
+        JobState::Cancelled => finished(End::Cancelled),
+    };
+    let open = matches!(stage, Stage::Running(_));
+    JobRecord {
+        id: JobId::generate(),
+        rev: 7,
+        brief: Arc::new(brief()),
+        stage,
+        attempt: u32::from(open),
+        repair_attempts: 0,
+        started_at: open.then(now),
+        last_activity_at: None,
         container: None,
+        session: WorkerSession::default(),
+        session_rejected: false,
         prompts_closed: false,
-        held: false,
-        traceparent: None,
         usage: Usage::default(),
+    }
+}
+
+impl JobRecord {
+    /// The brief, to be changed.
+    pub(crate) fn brief_mut(&mut self) -> &mut Brief {
+        Arc::make_mut(&mut self.brief)
+    }
+
+    /// With another brief.
+    pub(crate) fn with_brief(mut self, change: impl FnOnce(&mut Brief)) -> Self {
+        change(self.brief_mut());
+        self
+    }
+
+    /// The attempt's facts, to be changed.
+    pub(crate) fn running_mut(&mut self) -> &mut Running {
+        match &mut self.stage {
+            Stage::Running(running) => running,
+            other => panic!("not running: {other:?}"),
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The state machine as a table: every transition in every state.
 
 use chrono::TimeDelta;
+use protocol::{CompleteReport, ReportedOutcome};
 use rstest::rstest;
 
 use super::{
@@ -8,7 +9,7 @@ use super::{
     *,
 };
 
-pub(super) fn report(outcome: ReportedOutcome, reason: Option<JobReason>) -> CompleteReport {
+fn report(outcome: ReportedOutcome, reason: Option<JobReason>) -> CompleteReport {
     CompleteReport {
         outcome,
         reason,
@@ -28,8 +29,8 @@ fn start() -> AttemptStart {
     }
 }
 
-fn lost(infrastructure: bool) -> Death {
-    Death { reason: JobReason::WorkerLost, message: "gone".to_owned(), infrastructure }
+fn lost(infrastructure: bool) -> AttemptFailure {
+    AttemptFailure { reason: JobReason::WorkerLost, message: "gone".to_owned(), infrastructure }
 }
 
 /// The states that a verb is allowed in.
@@ -52,8 +53,8 @@ fn a_verb_is_refused_everywhere_else(#[case] verb: &str, #[case] allowed: &[JobS
             "start" => before.start(now(), start()),
             "finish" => before.finish(now(), &report(ReportedOutcome::Completed, None)),
             "cancel" => before.request_cancel(now(), None),
-            "die" => before.died(now(), lost(false)),
-            "stick" => before.stick("silent".to_owned()),
+            "die" => before.attempt_failed(now(), lost(false)),
+            "stick" => before.mark_stuck("silent".to_owned()),
             "nudge" => before.nudged(),
             "start again" => before.start_again(now(), start()),
             "revive" => before.revived(),
@@ -77,9 +78,9 @@ fn a_report_ends_the_job(
     #[case] state: JobState,
     #[case] reason: Option<JobReason>,
 ) {
-    let Step { job, events } = job(JobState::InProgress).finish(now(), &report(outcome, said)).unwrap();
-    assert_eq!((job.state, job.reason, job.rev), (state, reason, 8));
-    assert_eq!((job.token_hash, job.finished_at), (None, Some(now())));
+    let Step { job, events, needs_partial } = job(JobState::InProgress).finish(now(), &report(outcome, said)).unwrap();
+    assert_eq!((job.state(), job.reason(), job.rev, needs_partial), (state, reason, 8, false));
+    assert_eq!((job.token_hash(), job.finished_at()), (None, Some(now())));
     let kinds: Vec<&str> = events.iter().map(|event| event.kind().as_str()).collect();
     assert_eq!(kinds, ["result", "state"], "the result is the last but for the final state");
 }
@@ -88,11 +89,12 @@ fn a_report_ends_the_job(
 fn a_late_success_after_a_cancel_changes_nothing_but_what_is_kept() {
     let asked = job(JobState::InProgress).request_cancel(now(), Some("enough".to_owned())).unwrap().job;
     let late = asked.finish(now(), &report(ReportedOutcome::Completed, None)).unwrap();
-    assert_eq!((late.job.state, late.job.token_hash.clone(), late.events.len()), (JobState::InProgress, None, 0));
+    assert_eq!((late.job.state(), late.job.token_hash(), late.events.len()), (JobState::InProgress, None, 0));
     let gone = late.job.cancelled(now()).unwrap();
-    assert_eq!((gone.job.state, gone.job.reason), (JobState::Cancelled, Some(JobReason::CancelledByUser)));
-    assert_eq!(gone.job.message.as_deref(), Some("enough"));
-    let result = gone.job.result.unwrap();
+    assert!(gone.needs_partial, "what is recorded of the work becomes its result");
+    assert_eq!((gone.job.state(), gone.job.reason()), (JobState::Cancelled, Some(JobReason::CancelledByUser)));
+    assert_eq!(gone.job.message(), Some("enough"));
+    let result = gone.job.result().unwrap();
     assert_eq!((result.text, result.partial.unwrap().text), (None, String::new()));
 }
 
@@ -100,15 +102,16 @@ fn a_late_success_after_a_cancel_changes_nothing_but_what_is_kept() {
 fn what_a_stopped_worker_tells_of_its_work_is_kept() {
     let asked = job(JobState::InProgress).request_cancel(now(), None).unwrap().job;
     let told = asked.finish(now(), &report(ReportedOutcome::Stopped, None)).unwrap().job;
-    let partial = told.cancelled(now()).unwrap().job.result.unwrap().partial.unwrap();
-    assert_eq!(partial.text, "the end");
+    let cancelled = told.cancelled(now()).unwrap();
+    assert!(!cancelled.needs_partial, "the worker's own account is better than what is recorded");
+    assert_eq!(cancelled.job.result().unwrap().partial.unwrap().text, "the end");
 }
 
 #[test]
 fn an_empty_result_is_no_result() {
     let empty = CompleteReport { text: " \n".to_owned(), ..report(ReportedOutcome::Completed, None) };
     let job = job(JobState::InProgress).finish(now(), &empty).unwrap().job;
-    assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::EmptyReply)));
+    assert_eq!((job.state(), job.reason()), (JobState::Failed, Some(JobReason::EmptyReply)));
 }
 
 #[test]
@@ -121,7 +124,7 @@ fn asking_twice_to_cancel_writes_once() {
 #[test]
 fn a_pending_job_is_cancelled_at_once() {
     let step = job(JobState::Pending).request_cancel(now(), None).unwrap();
-    assert_eq!(step.job.state, JobState::Cancelled);
+    assert_eq!((step.job.state(), step.needs_partial), (JobState::Cancelled, false));
 }
 
 #[rstest]
@@ -137,20 +140,20 @@ fn infrastructure_is_forgiven_until_something_may_have_been_done(
     let mut before = job(JobState::InProgress);
     before.attempt = attempt;
     before.usage.llm_calls = llm_calls;
-    let step = before.died(now(), lost(true)).unwrap();
+    let step = before.attempt_failed(now(), lost(true)).unwrap();
     match waits_seconds {
         Some(seconds) => {
-            assert_eq!(step.job.state, JobState::Pending);
-            assert_eq!(step.job.not_before, Some(now() + TimeDelta::seconds(seconds)));
+            let Stage::Queued(queued) = step.job.stage else { panic!("{step:?}") };
+            assert_eq!(queued.not_before, Some(now() + TimeDelta::seconds(seconds)));
         }
-        None => assert_eq!((step.job.state, step.job.reason), (JobState::Failed, Some(JobReason::WorkerLost))),
+        None => assert_eq!((step.job.state(), step.job.reason()), (JobState::Failed, Some(JobReason::WorkerLost))),
     }
 }
 
 #[test]
 fn a_job_to_be_cancelled_whose_worker_dies_is_cancelled() {
     let asked = job(JobState::InProgress).request_cancel(now(), None).unwrap().job;
-    assert_eq!(asked.died(now(), lost(true)).unwrap().job.state, JobState::Cancelled);
+    assert_eq!(asked.attempt_failed(now(), lost(true)).unwrap().job.state(), JobState::Cancelled);
 }
 
 fn told(step: &Step) -> Vec<(Option<JobState>, JobState)> {
@@ -163,31 +166,31 @@ fn told(step: &Step) -> Vec<(Option<JobState>, JobState)> {
 
 #[test]
 fn a_reviewed_result_is_submitted_in_the_step_that_completes_it() {
-    let reviewed = JobRecord { review: true, ..job(JobState::InProgress) };
+    let reviewed = job(JobState::InProgress).with_brief(|brief| brief.review = true);
     let step = reviewed.finish(now(), &report(ReportedOutcome::Completed, None)).unwrap();
     let (done, submitted) = (JobState::Completed, JobState::Submitted);
     assert_eq!(told(&step), [(Some(JobState::InProgress), done), (Some(done), submitted)]);
-    assert_eq!((step.events[0].kind().as_str(), &step.job.token_hash, step.job.finished_at), ("result", &None, None));
+    assert_eq!((step.events[0].kind().as_str(), step.job.token_hash(), step.job.finished_at()), ("result", None, None));
     let accepted = step.job.clone().accept(now()).unwrap().job;
-    assert_eq!((accepted.state, accepted.finished_at), (JobState::Accepted, Some(now())));
+    assert_eq!((accepted.state(), accepted.finished_at()), (JobState::Accepted, Some(now())));
     let rejected = step.job.reject(now(), "not it".to_owned()).unwrap().job;
-    assert_eq!((rejected.state, rejected.reason), (JobState::Failed, Some(JobReason::Rejected)));
-    assert_eq!(rejected.result.unwrap().text.as_deref(), Some("the end"), "what was made stays");
+    assert_eq!((rejected.state(), rejected.reason()), (JobState::Failed, Some(JobReason::Rejected)));
+    assert_eq!(rejected.result().unwrap().text.as_deref(), Some("the end"), "what was made stays");
 }
 
 #[test]
 fn a_reviewed_job_that_fails_is_not_submitted() {
-    let reviewed = JobRecord { review: true, ..job(JobState::InProgress) };
+    let reviewed = job(JobState::InProgress).with_brief(|brief| brief.review = true);
     let step = reviewed.finish(now(), &report(ReportedOutcome::Failed, Some(JobReason::LlmError))).unwrap();
-    assert_eq!(step.job.state, JobState::Failed);
+    assert_eq!(step.job.state(), JobState::Failed);
 }
 
 #[test]
 fn a_stuck_job_is_completed_by_its_worker() {
-    let stuck = job(JobState::InProgress).stick("silent".to_owned()).unwrap().job;
-    assert_eq!((stuck.state, stuck.reason), (JobState::Stuck, Some(JobReason::Stuck)));
+    let stuck = job(JobState::InProgress).mark_stuck("silent".to_owned()).unwrap().job;
+    assert_eq!((stuck.state(), stuck.reason()), (JobState::Stuck, Some(JobReason::Stuck)));
     let done = stuck.finish(now(), &report(ReportedOutcome::Completed, None)).unwrap().job;
-    assert_eq!((done.state, done.reason), (JobState::Completed, None));
+    assert_eq!((done.state(), done.reason()), (JobState::Completed, None));
 }
 
 #[test]
@@ -195,25 +198,26 @@ fn a_new_attempt_at_a_stuck_job_may_be_lost_again_before_its_first_model_call() 
     let mut stuck = job(JobState::Stuck);
     stuck.usage.llm_calls = 4;
     let again = stuck.start_again(now(), AttemptStart { attempt: 2, ..start() }).unwrap().job;
-    assert_eq!((again.state, again.repair_attempts, again.calls_before_attempt), (JobState::InProgress, 1, 4));
-    assert_eq!(again.clone().died(now(), lost(true)).unwrap().job.state, JobState::Pending);
+    let before = again.running().unwrap().calls_before_attempt;
+    assert_eq!((again.state(), again.repair_attempts, before), (JobState::InProgress, 1, 4));
+    assert_eq!(again.clone().attempt_failed(now(), lost(true)).unwrap().job.state(), JobState::Pending);
     let mut worked = again;
     worked.usage.llm_calls = 5;
-    assert_eq!(worked.died(now(), lost(true)).unwrap().job.state, JobState::Failed);
+    assert_eq!(worked.attempt_failed(now(), lost(true)).unwrap().job.state(), JobState::Failed);
 }
 
 #[test]
 fn a_child_is_cancelled_by_its_parent_unless_a_person_was_first() {
     let child = job(JobState::InProgress).cancel_with_parent(now()).unwrap().job;
-    assert_eq!(child.cancelled(now()).unwrap().job.reason, Some(JobReason::CancelledByParent));
+    assert_eq!(child.cancelled(now()).unwrap().job.reason(), Some(JobReason::CancelledByParent));
     let by_person = job(JobState::InProgress).request_cancel(now(), None).unwrap().job;
     let both = by_person.cancel_with_parent(now()).unwrap().job;
-    assert_eq!(both.cancelled(now()).unwrap().job.reason, Some(JobReason::CancelledByUser));
+    assert_eq!(both.cancelled(now()).unwrap().job.reason(), Some(JobReason::CancelledByUser));
 }
 
 #[rstest]
 #[case::at_work(JobState::InProgress, 0, 2, 1, None)]
-#[case::waits(JobState::Pending, 0, 2, 1, Some(NoChild::NotAtWork(JobState::Pending)))]
+#[case::waits(JobState::Pending, 0, 2, 1, Some(NoChild::NotRunning(JobState::Pending)))]
 #[case::has_enough(JobState::InProgress, 0, 2, 2, Some(NoChild::Enough(2)))]
 #[case::may_have_none(JobState::InProgress, 0, 0, 0, Some(NoChild::Enough(0)))]
 #[case::never_more_than_ten(JobState::InProgress, 0, 50, 10, Some(NoChild::Enough(10)))]
@@ -226,13 +230,39 @@ fn a_job_has_children_within_bounds(
     #[case] children: u32,
     #[case] no: Option<NoChild>,
 ) {
-    let mut parent = JobRecord { depth, user_id: "ada".to_owned(), ..job(state) };
-    parent.limits.max_children = max_children;
+    let parent = job(state).with_brief(|brief| {
+        brief.depth = depth;
+        brief.user_id = "ada".to_owned();
+        brief.limits.max_children = max_children;
+    });
     match (parent.adopt(job(JobState::Pending), children), no) {
         (Ok(child), None) => {
-            assert_eq!((child.parent_id, child.depth, child.user_id.as_str()), (Some(parent.id), depth + 1, "ada"));
+            let brief = &child.brief;
+            assert_eq!((brief.parent_id, brief.depth, brief.user_id.as_str()), (Some(parent.id), depth + 1, "ada"));
         }
         (Err(refused), Some(no)) => assert_eq!(refused, no),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_recorded_account_becomes_the_result_and_its_event() {
+    let step = job(JobState::InProgress).fail(now(), JobReason::WallClock, "late".to_owned()).unwrap();
+    assert!(step.needs_partial);
+    let recorded = PartialResult { text: "so far".to_owned(), ..PartialResult::default() };
+    let step = step.with_partial(recorded.clone());
+    assert_eq!(step.job.result().unwrap().partial, Some(recorded.clone()));
+    let kinds: Vec<&str> = step.events.iter().map(|event| event.kind().as_str()).collect();
+    assert_eq!(kinds, ["limit", "result", "state"]);
+    let told = EventData::Result { outcome: "limit".to_owned(), text: "so far".to_owned(), partial: Some(recorded) };
+    assert_eq!(step.events[1], told);
+}
+
+#[test]
+fn a_stuck_job_that_is_cancelled_is_shown_as_stuck_until_it_is_gone() {
+    let asked = job(JobState::Stuck).request_cancel(now(), None).unwrap().job;
+    assert_eq!((asked.state(), asked.is_stopping(), asked.message()), (JobState::Stuck, true, Some("silent")));
+    let revived = asked.revived().unwrap().job;
+    assert_eq!((revived.state(), revived.is_stopping()), (JobState::InProgress, true));
+    assert_eq!(revived.cancelled(now()).unwrap().job.state(), JobState::Cancelled);
 }

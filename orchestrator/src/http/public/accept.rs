@@ -7,7 +7,7 @@ use super::{PublicApi, caller::visible, deeds::Doer};
 use crate::{
     domain::job::{JobRecord, Refused, Step},
     http::{extract::ApiPath, problem::ApiError},
-    store::{Changed, Deed},
+    store::{AuditEntry, Transition},
 };
 
 /// Accepts a job's result.
@@ -25,25 +25,25 @@ pub(super) async fn accept(
 ) -> Result<Json<Job>, ApiError> {
     visible(&api, &who, id).await?;
     let now = api.clock.now();
-    review(&api, id, deed, |job| job.accept(now)).await
+    review(&api, id, deed, move |job| job.accept(now)).await
 }
 
 /// Applies a review decision to a submitted job.
 pub(super) async fn review(
     api: &PublicApi,
     id: JobId,
-    deed: Deed,
-    decide: impl FnOnce(JobRecord) -> Result<Step, Refused> + Send,
+    deed: AuditEntry,
+    decide: impl FnOnce(JobRecord) -> Result<Step, Refused> + Send + 'static,
 ) -> Result<Json<Job>, ApiError> {
-    match api.store.by(deed).change(id, api.clock.now(), decide).await? {
-        Changed::Done(job) => {
-            tracing::info!(job.id = %id, state = %job.state, "result reviewed");
+    match api.store.transition(id, api.clock.now(), Some(&deed), decide).await? {
+        Transition::Applied(job) => {
+            tracing::info!(job.id = %id, state = %job.state(), "result reviewed");
             Ok(Json(job.to_api()))
         }
-        Changed::Refused(refused) => Err(ApiError::new(
+        Transition::Refused(refused) => Err(ApiError::new(
             ErrorCode::NotSubmitted,
             format!("the job is {}; only a submitted job can be accepted or rejected", refused.state),
         )),
-        Changed::Missing | Changed::PromptsWaiting => Err(ApiError::not_found()),
+        Transition::NotFound => Err(ApiError::not_found()),
     }
 }

@@ -102,5 +102,5 @@ impl FromRequestParts<PublicApi> for Admin {
 /// The job, if it is there and the caller may see it. Missing and foreign look alike.
 pub(super) async fn visible(api: &PublicApi, who: &Identity, id: JobId) -> Result<JobRecord, ApiError> {
     let job = api.store.job(id).await?.ok_or_else(ApiError::not_found)?;
-    if job.user_id == who.user || who.role.sees_all() { Ok(job) } else { Err(ApiError::foreign()) }
+    if job.brief.user_id == who.user || who.role.sees_all() { Ok(job) } else { Err(ApiError::foreign()) }
 }

@@ -14,7 +14,7 @@ use crate::{
         extract::{ApiPath, OptionalJson},
         problem::ApiError,
     },
-    store::Changed,
+    store::Transition,
 };
 
 const MAX_REASON_BYTES: usize = 1_000;
@@ -40,24 +40,24 @@ pub(super) async fn cancel(
         return Err(ApiError::field("reason", format!("must be at most {MAX_REASON_BYTES} bytes without NUL")));
     }
     let before = visible(&api, &who, id).await?;
-    if before.state == JobState::Cancelled {
+    if before.state() == JobState::Cancelled {
         return Ok(Json(before.to_api()).into_response());
     }
     let now = api.clock.now();
-    match api.store.by(deed).end(id, now, |job| job.request_cancel(now, reason)).await? {
-        Changed::Done(job) => {
+    match api.store.transition(id, now, Some(&deed), move |job| job.request_cancel(now, reason)).await? {
+        Transition::Applied(job) => {
             api.wake.wake();
             tracing::info!(job.id = %id, user = who.user, "cancel requested");
             // 202 also when it is cancelled at once; 200 means that it was cancelled before this request.
             Ok((StatusCode::ACCEPTED, Json(job.to_api())).into_response())
         }
         // Cancelled by another request since it was read.
-        Changed::Refused(refused) if refused.state == JobState::Cancelled => {
+        Transition::Refused(refused) if refused.state == JobState::Cancelled => {
             Ok(Json(visible(&api, &who, id).await?.to_api()).into_response())
         }
-        Changed::Refused(refused) => {
+        Transition::Refused(refused) => {
             Err(ApiError::new(ErrorCode::JobFinished, format!("the job is already {}", refused.state)))
         }
-        Changed::Missing | Changed::PromptsWaiting => Err(ApiError::not_found()),
+        Transition::NotFound => Err(ApiError::not_found()),
     }
 }

@@ -19,13 +19,13 @@ use super::{
 };
 use crate::{
     domain::{
-        job::{JobRecord, WorkerSession},
+        job::{Brief, JobRecord, Queued},
         request::{self, Accepted, Rejected},
     },
     engine::SandboxReadiness,
     failpoint,
     http::{extract::ApiJsonBytes, problem::ApiError},
-    store::Deed,
+    store::AuditEntry,
     telemetry::traces,
     workspace::{FileError, WorkspaceError},
 };
@@ -69,7 +69,7 @@ pub(super) struct NewJob {
     pub(super) restarted_from: Option<JobId>,
     /// What its owner should know from the start.
     pub(super) message: Option<String>,
-    pub(super) deed: Deed,
+    pub(super) deed: AuditEntry,
 }
 
 /// The first answer to this key, if it was seen.
@@ -128,10 +128,10 @@ async fn store_whole(
             return Err(error);
         }
     }
-    let by = api.store.by(new.deed.clone());
+    let deed = new.deed.clone();
     let record = record(id, api.clock.now(), new, accepted);
     failpoint::reach("create.before_row");
-    let claim = match by.create_job(record.clone(), key.as_ref().map(Bound::key)).await {
+    let claim = match api.store.create_job(record.clone(), key.as_ref().map(Bound::key), Some(&deed)).await {
         Ok(claim) => claim,
         Err(error) => {
             stillborn(api, id).await;
@@ -148,7 +148,7 @@ async fn store_whole(
     }
     api.workspaces.born(id);
     api.wake.wake();
-    tracing::info!(job.id = %id, user = record.user_id, "job created");
+    tracing::info!(job.id = %id, user = record.brief.user_id, "job created");
     Ok(created(&record))
 }
 
@@ -188,17 +188,12 @@ pub(super) fn rejected(rejected: Rejected) -> ApiError {
 
 fn record(id: JobId, now: DateTime<Utc>, new: NewJob, accepted: Accepted) -> JobRecord {
     let NewJob { user, request, source, restarted_from, message, deed: _ } = new;
-    JobRecord {
-        id,
-        rev: 0,
+    let brief = Brief {
         user_id: user,
         title: accepted.title,
         prompt: request.prompt,
         mode: request.mode.unwrap_or_default(),
         placement: Placement::Container,
-        state: JobState::Pending,
-        reason: None,
-        message: message.or_else(|| request.hold.then(|| JobRecord::HELD.to_owned())),
         priority: request.priority,
         labels: request.labels,
         metadata: request.metadata,
@@ -212,27 +207,9 @@ fn record(id: JobId, now: DateTime<Utc>, new: NewJob, accepted: Accepted) -> Job
         restarted_from,
         parent_id: None,
         depth: 0,
-        attempt: 0,
-        repair_attempts: 0,
         created_at: now,
-        started_at: None,
-        last_activity_at: Some(now),
-        cancel_requested_at: None,
-        cancel_message: None,
-        cancelled_by_parent: false,
-        finished_at: None,
-        not_before: None,
-        result: None,
-        token_hash: None,
-        session: WorkerSession::default(),
-        session_rejected: false,
-        lease_expires_at: None,
-        calls_before_attempt: 0,
-        worker_seen_at: None,
-        container: None,
-        prompts_closed: false,
-        held: request.hold,
         traceparent: traces::current_traceparent(),
-        usage: Usage::default(),
-    }
+    };
+    let message = message.or_else(|| request.hold.then(|| JobRecord::HELD.to_owned()));
+    JobRecord::new(id, brief, Queued { held: request.hold, message, ..Queued::default() })
 }

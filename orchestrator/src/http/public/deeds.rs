@@ -19,7 +19,7 @@ use crate::{
         layers::RequestContext,
         problem::{ApiError, Carried},
     },
-    store::Deed,
+    store::AuditEntry,
 };
 
 /// What changes something, by method and route. What is not named here goes by method and route.
@@ -35,10 +35,10 @@ const ACTIONS: &[(&str, &str, &str)] = &[
     ("PUT", "/api/jobs/{id}/archive", "files.write"),
 ];
 
-/// One who changes something, and what this request does, to be written down with the change: `api.store.by(deed)`.
+/// One who changes something, and what this request does, to be written down with the change that the store makes.
 pub(super) struct Doer {
     pub(super) who: Identity,
-    pub(super) deed: Deed,
+    pub(super) deed: AuditEntry,
 }
 
 impl FromRequestParts<PublicApi> for Doer {
@@ -78,9 +78,9 @@ impl Asked {
         Self { action, job, changes }
     }
 
-    fn deed(self, api: &PublicApi, context: &RequestContext) -> Option<Deed> {
+    fn deed(self, api: &PublicApi, context: &RequestContext) -> Option<AuditEntry> {
         let caller = context.caller()?;
-        Some(Deed {
+        Some(AuditEntry {
             at: api.clock.now(),
             user: caller.user.clone(),
             role: caller.role.as_str().to_owned(),
@@ -125,7 +125,7 @@ pub(super) async fn refusals(State(api): State<PublicApi>, request: Request, nex
     }
     let (store, code) = (api.store.clone(), error.code());
     let recorded = async move {
-        if let Err(error) = store.refused(&deed, code.as_str()).await {
+        if let Err(error) = store.record_refused(&deed, code.as_str()).await {
             // The caller hears the refusal all the same.
             let error = &error as &dyn std::error::Error;
             tracing::error!(error, action = deed.action, "the audit could not be written");

@@ -50,8 +50,8 @@ pub(super) async fn prompt(
         return Ok(replayed);
     }
     check_prompt("content", &body.value.content).map_err(rejected)?;
-    let (store, now) = (api.store.by(deed), api.clock.now());
-    let prompted = store.add_prompt(id, now, &body.value, key.as_ref().map(Bound::key)).await?;
+    let (now, key) = (api.clock.now(), key.as_ref().map(Bound::key));
+    let prompted = api.store.add_prompt(id, now, &body.value, key, Some(&deed)).await?;
     match prompted {
         Prompted::Stored(receipt) => Ok((StatusCode::ACCEPTED, Json(receipt)).into_response()),
         Prompted::Known(claim) => idempotent::answer(claim)?.ok_or_else(ApiError::not_found),

@@ -31,5 +31,5 @@ pub(super) async fn reject(
     }
     visible(&api, &who, id).await?;
     let now = api.clock.now();
-    review(&api, id, deed, |job| job.reject(now, reason)).await
+    review(&api, id, deed, move |job| job.reject(now, reason)).await
 }

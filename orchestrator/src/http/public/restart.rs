@@ -61,16 +61,16 @@ pub(super) async fn restart(
         check_prompt("prompt", prompt).map_err(rejected)?;
     }
     let old = visible(&api, &who, id).await?;
-    if !matches!(old.state, JobState::Failed | JobState::Cancelled) {
-        let detail = format!("the job is {}; only failed and cancelled jobs restart", old.state);
+    if !matches!(old.state(), JobState::Failed | JobState::Cancelled) {
+        let detail = format!("the job is {}; only failed and cancelled jobs restart", old.state());
         return Err(ApiError::new(ErrorCode::NotRestartable, detail));
     }
-    let kept = old.finished_at.is_none_or(|at| api.retention.contains(at, api.clock.now()));
-    let prompt = with_note(request.prompt.as_deref().unwrap_or(&old.prompt), &old, kept);
+    let kept = old.finished_at().is_none_or(|at| api.retention.contains(at, api.clock.now()));
+    let prompt = with_note(request.prompt.as_deref().unwrap_or(&old.brief.prompt), &old, kept);
     // What was allowed then is held to what is allowed today.
-    let today = api.ceiling.recall(&old.limits, (&old.image, &old.model), old.tools.as_deref());
+    let today = api.ceiling.recall(&old.brief.limits, (&old.brief.image, &old.brief.model), old.brief.tools.as_deref());
     let accepted = Accepted {
-        title: old.title.clone(),
+        title: old.brief.title.clone(),
         limits: today.limits,
         image: today.image,
         model: today.model,
@@ -80,30 +80,30 @@ pub(super) async fn restart(
         (!today.changes.is_empty()).then(|| format!("held to what is allowed today: {}", today.changes.join("; ")));
     let request = CreateJob {
         prompt,
-        mode: Some(old.mode),
+        mode: Some(old.brief.mode),
         tools: today.tools,
-        plan: old.plan,
-        review: old.review,
-        priority: within_priorities(old.priority),
-        labels: old.labels.clone(),
-        metadata: old.metadata.clone(),
+        plan: old.brief.plan,
+        review: old.brief.review,
+        priority: within_priorities(old.brief.priority),
+        labels: old.brief.labels.clone(),
+        metadata: old.brief.metadata.clone(),
         ..CreateJob::default()
     };
     // It stays its owner's, also when an admin restarts it.
-    let new = NewJob { user: old.user_id.clone(), request, source, restarted_from: Some(id), message, deed };
+    let new = NewJob { user: old.brief.user_id.clone(), request, source, restarted_from: Some(id), message, deed };
     store(&api, new, accepted, key).await
 }
 
 fn with_note(prompt: &str, old: &JobRecord, kept: bool) -> String {
-    let reason = old.reason.map_or("for no recorded reason".to_owned(), |reason| format!("with reason {reason}"));
+    let reason = old.reason().map_or("for no recorded reason".to_owned(), |reason| format!("with reason {reason}"));
     let files = if kept {
         "The files it left are in the workspace; look at them before you start."
     } else {
         "The files it left are no longer kept."
     };
-    let mut note = format!("\n\n[Note: an earlier attempt at this task ended as {} {reason}. {files}", old.state);
-    let said = old.result.as_ref().and_then(|result| result.partial.as_ref()).map(|partial| partial.text.as_str());
-    if let Some(said) = said.filter(|said| !said.is_empty()) {
+    let mut note = format!("\n\n[Note: an earlier attempt at this task ended as {} {reason}. {files}", old.state());
+    let said = old.result().and_then(|result| result.partial).map(|partial| partial.text);
+    if let Some(said) = said.as_deref().filter(|said| !said.is_empty()) {
         let end = said.floor_char_boundary(MAX_NOTE_TEXT_BYTES);
         note.push_str(" Its last words were:\n");
         note.push_str(&said[..end]);

@@ -12,7 +12,7 @@ use super::{PublicApi, caller::visible, deeds::Doer};
 use crate::{
     domain::job::JobRecord,
     http::{extract::ApiPath, problem::ApiError},
-    store::Changed,
+    store::Transition,
 };
 
 /// Starts a held job.
@@ -29,19 +29,19 @@ pub(super) async fn start(
     ApiPath(id): ApiPath<JobId>,
 ) -> Result<Response, ApiError> {
     visible(&api, &who, id).await?;
-    match api.store.by(deed).change(id, api.clock.now(), JobRecord::release).await? {
-        Changed::Done(job) => {
+    match api.store.transition(id, api.clock.now(), Some(&deed), JobRecord::release).await? {
+        Transition::Applied(job) => {
             api.wake.wake();
             tracing::info!(job.id = %id, user = who.user, "held job started");
             Ok((StatusCode::ACCEPTED, Json(job.to_api())).into_response())
         }
-        Changed::Refused(refused) => Err(ApiError::new(
+        Transition::Refused(refused) => Err(ApiError::new(
             ErrorCode::NotHeld,
             format!(
                 "the job is {} and not held; only a pending job created with `hold: true` can be started",
                 refused.state
             ),
         )),
-        Changed::Missing | Changed::PromptsWaiting => Err(ApiError::not_found()),
+        Transition::NotFound => Err(ApiError::not_found()),
     }
 }

@@ -69,7 +69,7 @@ pub(super) async fn open(
         api: api.clone(),
         follower: api.store.feed().follow(job.id),
         job: job.id,
-        reviewed: job.review,
+        reviewed: job.brief.review,
         after,
         kind,
         pending,
@@ -92,7 +92,7 @@ async fn start(api: &PublicApi, job: &JobRecord, after: i64, kind: Option<EventK
         return Ok(Start::Resync { oldest: kept.first().map_or(last + 1, |event| event.seq) });
     }
     let is_resumed = after > 0;
-    if is_resumed && job.state.is_finished() && api.store.events(job.id, after, 1, kind).await?.items.is_empty() {
+    if is_resumed && job.state().is_finished() && api.store.events(job.id, after, 1, kind).await?.items.is_empty() {
         return Ok(Start::Finished);
     }
     Ok(Start::After(after))
@@ -194,11 +194,11 @@ impl Reader {
     /// Ends the stream when no event is left and the job has finished.
     async fn end_if_finished(&mut self) -> Result<(), StoreError> {
         if let Some(job) = self.api.store.job(self.job).await?
-            && job.state.is_finished()
+            && job.state().is_finished()
             && self.api.store.events(self.job, self.after, 1, None).await?.items.is_empty()
         {
             self.after = self.api.store.last_seq(self.job).await?;
-            self.end(job.state);
+            self.end(job.state());
         }
         Ok(())
     }

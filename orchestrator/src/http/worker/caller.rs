@@ -63,7 +63,7 @@ impl FromRequestParts<WorkerApi> for Caller {
                 caller.attempt.record_contact();
                 Ok(caller)
             }
-            TokenHolder::Ended { job, attempt } if attempt < job.attempt && !job.state.is_finished() => Err(fenced()),
+            TokenHolder::Ended { job, attempt } if attempt < job.attempt && !job.state().is_finished() => Err(fenced()),
             TokenHolder::Ended { .. } => Err(ended()),
         }
     }

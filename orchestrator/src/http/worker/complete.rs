@@ -10,7 +10,7 @@ use super::{
 use crate::{
     domain::job::JobRecord,
     http::{extract::WorkerJson, problem::ApiError},
-    store::Changed,
+    store::Reported,
 };
 
 pub(super) async fn complete(
@@ -29,40 +29,40 @@ pub(super) async fn complete(
     };
     let key = attempt.key();
     if report.outcome == ReportedOutcome::Completed
-        && job.cancel_requested_at.is_none()
+        && !job.is_stopping()
         && let Some(violation) = api.gauge.check_completed(&job).await
     {
         let now = api.clock.now();
         // Its container may be paused: the dispatcher removes it as it is.
-        let fail = |job: JobRecord| job.fail(now, JobReason::DiskLimit, violation.message);
-        api.store.end(key.job, now, fail).await?;
+        let fail = move |job: JobRecord| job.fail(now, JobReason::DiskLimit, violation.message);
+        api.store.transition(key.job, now, None, fail).await?;
         api.wake.wake();
         return Err(ended());
     }
     match api.store.complete(key.job, key.attempt, api.clock.now(), &report).await? {
-        Changed::Done(_) => {
+        Reported::Applied(_) => {
             // The dispatcher gives the worker a moment to leave by itself, so this answer arrives.
             api.wake.wake();
             Ok(Json(CompleteReply { accepted: true }))
         }
-        Changed::PromptsWaiting => {
+        Reported::PromptsWaiting => {
             Err(ApiError::new(ErrorCode::PromptsWaiting, "prompts have arrived; fetch them and go on"))
         }
-        Changed::Refused(_) | Changed::Missing => Err(ended()),
+        Reported::Refused(_) | Reported::NotFound => Err(ended()),
     }
 }
 
 /// Whether the job ended by this very report, or by a cancel that overtook it.
 fn is_recorded(job: &JobRecord, report: &CompleteReport) -> bool {
-    let Some(result) = &job.result else { return false };
+    let Some(result) = &job.result() else { return false };
     let is_result =
         report.outcome == ReportedOutcome::Completed && result.text.as_deref() == Some(report.text.as_str());
-    match job.state {
+    match job.state() {
         JobState::Completed | JobState::Submitted | JobState::Accepted => is_result,
         // A person's answer to the result does not change that it was reported.
-        JobState::Failed if job.reason == Some(JobReason::Rejected) => is_result,
-        JobState::Failed => report.outcome != ReportedOutcome::Completed && job.reason == report.job_reason(),
+        JobState::Failed if job.reason() == Some(JobReason::Rejected) => is_result,
+        JobState::Failed => report.outcome != ReportedOutcome::Completed && job.reason() == report.job_reason(),
         // Reported while being stopped: the token went with the report, the state follows the container.
-        _ => job.cancel_requested_at.is_some(),
+        _ => job.is_stopping(),
     }
 }

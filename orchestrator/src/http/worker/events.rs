@@ -60,7 +60,7 @@ async fn stored_kinds(api: &WorkerApi, attempt: &Attempt, bytes: usize) -> Resul
         EventAllowance::All => Ok(|_| true),
         EventAllowance::ReachedNow => {
             let limit = EventData::Limit { limit: LimitName::MaxEventsMb, value: (MAX_TOTAL_BYTES >> 20).into() };
-            api.store.tell(key.job, key.attempt, api.clock.now(), limit).await?;
+            api.store.append_if_live(key.job, key.attempt, api.clock.now(), limit).await?;
             tracing::info!(job.id = %key.job, "the job has reached its event quota; only its conversation is stored");
             Ok(|_| true)
         }

@@ -20,29 +20,31 @@ pub(super) async fn get(
     let now = api.clock.now();
     let lease_expires_at = now + TimeDelta::from_std(api.lease).unwrap_or_default();
     api.store.heartbeat(job.id, job.attempt, now, lease_expires_at).await?.ok_or_else(fenced)?;
-    if job.worker_seen_at.is_none() {
+    let running = job.running();
+    if running.is_none_or(|running| running.worker_seen_at.is_none()) {
         // The attempt's first call: its last activity is its start.
         let began = job.last_activity_at.unwrap_or(now);
         api.metrics.first_worker_call((now - began).to_std().unwrap_or_default());
     }
     // Earlier attempts' calls count against the limits, and their conversation is resumed.
     let limits = Limits {
-        max_iterations: left(job.limits.max_iterations, job.usage.iterations),
-        max_tool_calls: left(job.limits.max_tool_calls, job.usage.tool_calls),
-        ..job.limits
+        max_iterations: left(job.brief.limits.max_iterations, job.usage.iterations),
+        max_tool_calls: left(job.brief.limits.max_tool_calls, job.usage.tool_calls),
+        ..job.brief.limits
     };
-    let transcript = if job.calls_before_attempt > 0 { api.store.transcript(job.id).await? } else { vec![] };
+    let has_earlier_calls = running.is_some_and(|running| running.calls_before_attempt > 0);
+    let transcript = if has_earlier_calls { api.store.transcript(job.id).await? } else { vec![] };
     Ok(Json(JobAssignment {
         job_id: job.id,
         attempt: job.attempt,
-        tools: api.tools.offered(job.tools.as_deref()),
-        title: job.title,
-        prompt: job.prompt,
-        mode: job.mode,
+        tools: api.tools.offered(job.brief.tools.as_deref()),
+        title: job.brief.title.clone(),
+        prompt: job.brief.prompt.clone(),
+        mode: job.brief.mode,
         command: vec![],
-        plan: job.plan,
+        plan: job.brief.plan,
         limits,
-        model: job.model,
+        model: job.brief.model.clone(),
         transcript: Some(transcript).filter(|transcript| !transcript.is_empty()),
         lease_seconds: api.lease.as_secs(),
         egress: EgressView::default(),

@@ -111,8 +111,8 @@ impl Question {
             return Err(stopped(cause));
         }
         let Admission::Granted(permit) = admission else { return Err(limit_reached(&job, made)) };
-        let caller = Caller { job: job.id, user: &job.user_id };
-        let context = CallContext { caller, job_title: Some(&job.title), model: Some(&job.model) };
+        let caller = Caller { job: job.id, user: &job.brief.user_id };
+        let context = CallContext { caller, job_title: Some(&job.brief.title), model: Some(&job.brief.model) };
         // What no provider would be asked for reserves nothing.
         if let Some(failure) = api.gateway.refusal(&context) {
             return Err(refusal(&attempt, failure));
@@ -122,7 +122,7 @@ impl Question {
             cause = attempt.stopped() => return Err(stopped(cause)),
             slot = permit.in_flight() => slot,
         };
-        let mut request = body.into_request(|| api.tools.offered(job.tools.as_deref()));
+        let mut request = body.into_request(|| api.tools.offered(job.brief.tools.as_deref()));
         let reserved = reserve(api, &job, &request).await?;
         request.max_tokens = Some(reserved.amount.max_output_tokens);
         let stop = async {
@@ -132,7 +132,7 @@ impl Question {
         drop((slot, request));
         match asked {
             Err(AskError { failure, reached_provider: false, .. }) => {
-                let (store, user, reserved) = (&api.store, &job.user_id, &reserved);
+                let (store, user, reserved) = (&api.store, &job.brief.user_id, &reserved);
                 api.record_outcome(job.id, || store.release(job.id, user, reserved)).await?;
                 Err(refusal(&attempt, failure))
             }
@@ -185,7 +185,7 @@ impl Call<'_> {
 
 /// How many more calls the job may make: so many answers, and so many calls of any end.
 fn calls_left(job: &JobRecord, made: CallsMade) -> u64 {
-    let iterations = u64::from(job.limits.max_iterations);
+    let iterations = u64::from(job.brief.limits.max_iterations);
     let answers = iterations.saturating_sub(made.answered);
     answers.min(max_calls(iterations).saturating_sub(made.all))
 }
@@ -195,7 +195,7 @@ const fn max_calls(max_iterations: u64) -> u64 {
 }
 
 fn limit_reached(job: &JobRecord, made: CallsMade) -> ApiError {
-    let iterations = u64::from(job.limits.max_iterations);
+    let iterations = u64::from(job.brief.limits.max_iterations);
     let message = if made.answered < iterations && made.all >= max_calls(iterations) {
         format!("the job has made {} model calls, failed ones included; it may make no more", max_calls(iterations))
     } else {
@@ -206,20 +206,22 @@ fn limit_reached(job: &JobRecord, made: CallsMade) -> ApiError {
 
 /// Puts the worst case aside in every budget that holds this call.
 async fn reserve(api: &WorkerApi, job: &JobRecord, request: &CompletionRequest) -> Result<Reserved, ApiError> {
-    let quote = api.gateway.quote(request, &job.model);
-    let limits = &job.limits;
-    let held =
-        limits.max_tokens > 0 || limits.max_cost_usd > 0.0 || job.parent_id.is_some() || !api.day_limits.is_none();
+    let quote = api.gateway.quote(request, &job.brief.model);
+    let limits = &job.brief.limits;
+    let held = limits.max_tokens > 0
+        || limits.max_cost_usd > 0.0
+        || job.brief.parent_id.is_some()
+        || !api.day_limits.is_none();
     if !held {
         return Ok(Reserved::nothing(quote.max_output_tokens));
     }
     if limits.max_cost_usd > 0.0 && quote.prices.is_none() && job.usage.llm_calls == 0 {
         let message =
-            format!("the price of {} is not known: limits.max_cost_usd is not held, only tokens are", job.model);
+            format!("the price of {} is not known: limits.max_cost_usd is not held, only tokens are", job.brief.model);
         let told = EventData::Status { message, iteration: 0 };
-        api.store.tell(job.id, job.attempt, api.clock.now(), told).await?;
+        api.store.append_if_live(job.id, job.attempt, api.clock.now(), told).await?;
     }
-    let reserved = api.store.reserve(job.id, &job.user_id, api.clock.now(), (&quote, &api.day_limits)).await?;
+    let reserved = api.store.reserve(job.id, &job.brief.user_id, api.clock.now(), (&quote, &api.day_limits)).await?;
     reserved.map_err(|spent| {
         let code = if spent.cost { ErrorCode::CostBudget } else { ErrorCode::TokenBudget };
         ApiError::new(code, spent.message())
@@ -270,7 +272,7 @@ mod tests {
     #[case::beyond(9, 99, 0)]
     fn calls_of_any_end_are_capped(#[case] answered: u64, #[case] all: u64, #[case] left: u64) {
         let mut job = sample::job(JobState::InProgress);
-        job.limits.max_iterations = 2;
+        job.brief_mut().limits.max_iterations = 2;
         assert_eq!(calls_left(&job, CallsMade { answered, all }), left);
     }
 }

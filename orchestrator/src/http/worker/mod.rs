@@ -93,8 +93,8 @@ impl WorkerApi {
     /// Records progress of an attempt. A job that was marked stuck is in progress again.
     async fn record_progress(&self, attempt: &Attempt) -> Result<(), StoreError> {
         attempt.record_progress();
-        if attempt.record().state == JobState::Stuck {
-            self.store.change(attempt.key().job, self.clock.now(), JobRecord::revived).await?;
+        if attempt.record().state() == JobState::Stuck {
+            self.store.transition(attempt.key().job, self.clock.now(), None, JobRecord::revived).await?;
         }
         Ok(())
     }

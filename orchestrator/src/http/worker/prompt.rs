@@ -41,7 +41,7 @@ pub(super) async fn next(
             return Ok(Json(prompt).into_response());
         }
         // A worker that has reported holds a void token.
-        let is_open = attempt.is_live() && attempt.record().token_hash.is_some();
+        let is_open = attempt.is_live() && attempt.record().token_hash().is_some();
         let has_changed = is_open
             && tokio::select! {
                 woken = timeout_at(until, changes.changed()) => woken.is_ok(),

@@ -32,7 +32,7 @@ pub(super) async fn beat(
                 .with_retry_after(wait)
         })?;
         let status = EventData::Status { message, iteration: report.iteration };
-        api.store.tell(key.job, key.attempt, now, status).await?;
+        api.store.append_if_live(key.job, key.attempt, now, status).await?;
     }
     Ok(Json(StatusReply { cancel, lease_expires_at }))
 }

@@ -49,7 +49,7 @@ struct ToolCall {
 }
 
 pub(super) async fn list(State(api): State<WorkerApi>, Caller { job, .. }: Caller) -> Json<ToolList> {
-    Json(ToolList { tools: api.tools.offered(job.tools.as_deref()) })
+    Json(ToolList { tools: api.tools.offered(job.brief.tools.as_deref()) })
 }
 
 pub(super) async fn call(
@@ -86,7 +86,7 @@ pub(super) async fn call(
 /// Looks for the recorded reply; else calls, records, and only then answers.
 async fn once(api: &WorkerApi, job: &JobRecord, attempt: &Attempt, call: ToolCall) -> Result<ToolCallReply, ApiError> {
     // The loop keeps this limit too; a worker that is not our loop does not get past it here.
-    let limit = job.limits.max_tool_calls;
+    let limit = job.brief.limits.max_tool_calls;
     let look = async {
         let (known, made) = api.store.tool_calls_made(job.id, job.attempt, &call.call_id).await?;
         Ok::<_, crate::store::StoreError>((known, u64::from(limit).saturating_sub(made)))
@@ -98,7 +98,7 @@ async fn once(api: &WorkerApi, job: &JobRecord, attempt: &Attempt, call: ToolCal
     };
     let (reply, input, output) = match readable(&call.arguments) {
         Ok(arguments) => {
-            let context = tools::autonomous(job.id, &job.user_id, job.tools.as_deref());
+            let context = tools::autonomous(job.id, &job.brief.user_id, job.brief.tools.as_deref());
             let admission = api.tools.admit(context, call.call_id.clone(), &call.tool, arguments);
             let input = admission.redacted_input();
             let result = admission.finish(&CancellationToken::new()).await;

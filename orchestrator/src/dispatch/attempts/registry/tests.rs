@@ -128,7 +128,7 @@ fn an_attempt_that_is_over_is_not_brought_back_by_an_older_record() {
     let scene = Scene::new();
     let job = scene.running(ATTEMPT);
     let attempt = scene.registry.observe(&job).unwrap();
-    let ended = next(&job, |job| job.state = JobState::Completed);
+    let ended = next(&job, |job| job.stage = sample::job(JobState::Completed).stage);
     assert!(scene.registry.observe(&ended).is_none());
     assert!(!attempt.is_live());
     assert!(scene.registry.observe(&job).is_none());
@@ -142,7 +142,7 @@ fn an_attempt_whose_socket_is_served_stays_until_that_ends() {
     let attempt = scene.registry.observe(&job).unwrap();
     let stop = CancellationToken::new();
     attempt.set_listener("gantry-job".to_owned(), stop.clone());
-    scene.registry.observe(&next(&job, |job| job.state = JobState::Completed));
+    scene.registry.observe(&next(&job, |job| job.stage = sample::job(JobState::Completed).stage));
     scene.look(&[]);
     assert_eq!(scene.registry.served_containers(), HashSet::from(["gantry-job".to_owned()]));
     scene.registry.stop_listener("another");
@@ -161,7 +161,7 @@ async fn a_cancel_stops_the_calls_of_the_attempt_without_a_read() {
     let observe = scene.registry.observer();
     let mut stopped = Box::pin(attempt.stopped());
     assert!(futures_util::poll!(&mut stopped).is_pending());
-    let cancelled = next(&job, |job| job.cancel_requested_at = job.started_at);
+    let cancelled = job.clone().request_cancel(sample::now(), None).unwrap().job;
     observe(JobChange::Transitioned(&cancelled));
     assert_eq!(stopped.await, StopCause::Cancelled);
     assert!(attempt.is_live(), "its worker may still report");
@@ -178,7 +178,7 @@ async fn a_poll_is_woken_by_prompts_and_transitions_only() {
     assert!(futures_util::poll!(Box::pin(changes.changed())).is_pending());
     observe(JobChange::PromptAdded(job.id));
     changes.changed().await;
-    observe(JobChange::Transitioned(&next(&job, |job| job.state = JobState::Stuck)));
+    observe(JobChange::Transitioned(&next(&job, |job| job.stage = sample::job(JobState::Stuck).stage)));
     changes.changed().await;
 }
 

@@ -47,7 +47,7 @@ pub(in crate::http::public) async fn pack(
     let cancelled = CancellationToken::new();
     let client_gone = cancelled.clone().drop_guard();
     let (workspaces, looks) = (api.workspaces.clone(), cancelled.clone());
-    let pack = api.file_work.run(&who.user, move || workspaces.archive(id, &job.limits, &looks)).await?;
+    let pack = api.file_work.run(&who.user, move || workspaces.archive(id, &job.brief.limits, &looks)).await?;
     let sending = Sending { api: api.clone(), user: who.user, cancelled, _client_gone: client_gone, _permit: permit };
     // Each piece when the last one has been taken: a slow reader holds no thread.
     let pieces = stream::try_unfold((sending, pack), async |(sending, pack)| {

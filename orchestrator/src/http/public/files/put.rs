@@ -55,7 +55,7 @@ pub(in crate::http::public) async fn put(
     let path = path(WorkspacePath::parse_for_write(&name))?;
     let cancelled = CancellationToken::new();
     let _client_gone = cancelled.clone().drop_guard();
-    let upload = api.uploads.begin(&who.user, id, job.limits, cancelled).map_err(told)?;
+    let upload = api.uploads.begin(&who.user, id, job.brief.limits, cancelled).map_err(told)?;
     let (workspaces, wanted) = (api.workspaces.clone(), path.clone());
     let begin = move || {
         let room = workspaces.remaining_quota(&upload, Some(&wanted))?;
@@ -71,7 +71,7 @@ pub(in crate::http::public) async fn put(
     let place_and_record = async move {
         let workspaces = server.workspaces.clone();
         let placed = server.file_work.run(&who.user, move || workspaces.put(&upload, &path, &staged)).await?;
-        server.store.done(&deed).await?;
+        server.store.record_done(&deed).await?;
         Ok(placed)
     };
     let (entry, new) = to_the_end(&api, place_and_record).await?;

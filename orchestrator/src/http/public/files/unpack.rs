@@ -58,7 +58,7 @@ pub(in crate::http::public) async fn unpack(
     })?;
     let cancelled = CancellationToken::new();
     let _client_gone = cancelled.clone().drop_guard();
-    let upload = api.uploads.begin(&who.user, id, job.limits, cancelled).map_err(told)?;
+    let upload = api.uploads.begin(&who.user, id, job.brief.limits, cancelled).map_err(told)?;
     let workspaces = api.workspaces.clone();
     let begin = move || {
         workspaces.remaining_quota(&upload, None)?;
@@ -67,7 +67,7 @@ pub(in crate::http::public) async fn unpack(
         Ok((upload, staged, content))
     };
     let (mut upload, staged, content) = api.file_work.run(&who.user, begin).await?;
-    let most = Quota::from_limits(&job.limits).bytes.saturating_add(MAX_OVERHEAD_BYTES);
+    let most = Quota::from_limits(&job.brief.limits).bytes.saturating_add(MAX_OVERHEAD_BYTES);
     let content = receive(body, content, most, &mut upload).await?;
     let workspaces = api.workspaces.clone();
     let unpack = move || {
@@ -84,7 +84,7 @@ pub(in crate::http::public) async fn unpack(
     let place_and_record = async move {
         let workspaces = server.workspaces.clone();
         server.file_work.run(&who.user, move || workspaces.install(&upload, &staged)).await?;
-        server.store.done(&deed).await?;
+        server.store.record_done(&deed).await?;
         tracing::info!(job.id = %id, user = who.user, entries = unpacked.entries, "archive unpacked");
         Ok(unpacked)
     };

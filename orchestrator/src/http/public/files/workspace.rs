@@ -20,7 +20,7 @@ const RETRY_UPLOAD: Duration = Duration::from_secs(5);
 /// The job, if the caller may see it and its files are still kept.
 pub(super) async fn readable(api: &PublicApi, who: &Identity, id: JobId) -> Result<JobRecord, ApiError> {
     let job = visible(api, who, id).await?;
-    let Some(finished_at) = job.finished_at else { return Ok(job) };
+    let Some(finished_at) = job.finished_at() else { return Ok(job) };
     // By time and not by what the sweep has done; and what was there once and no longer is has been removed by somebody.
     let kept = api.retention.contains(finished_at, api.clock.now());
     if kept && (job.attempt == 0 || api.workspaces.exists(id)) {
@@ -36,8 +36,8 @@ pub(super) async fn readable(api: &PublicApi, who: &Identity, id: JobId) -> Resu
 /// The job, if the caller may see it and its files may still be changed.
 pub(super) async fn writable(api: &PublicApi, who: &Identity, id: JobId) -> Result<JobRecord, ApiError> {
     let job = visible(api, who, id).await?;
-    if job.state.is_finished() {
-        let detail = format!("the job is {}; its files are as it left them", job.state);
+    if job.state().is_finished() {
+        let detail = format!("the job is {}; its files are as it left them", job.state());
         return Err(ApiError::new(ErrorCode::JobFinished, detail));
     }
     Ok(job)

@@ -1,0 +1,51 @@
+//! The part of a job that never changes after it is created.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use protocol::{JobId, JobMode, Limits, Metadata, Placement, Source};
+
+/// What a job was created with. Immutable.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Brief {
+    /// The owner.
+    pub user_id: String,
+    /// A short name for people.
+    pub title: String,
+    /// The task.
+    pub prompt: String,
+    /// How the worker carries out the task.
+    pub mode: JobMode,
+    /// Where it runs.
+    pub placement: Placement,
+    /// Higher is served first within the owner's queue.
+    pub priority: i32,
+    /// For filters.
+    pub labels: BTreeMap<String, String>,
+    /// Stored for the client, never interpreted.
+    pub metadata: Metadata,
+    /// Its limits, after the ceilings were applied.
+    pub limits: Limits,
+    /// The tools it may use; `None` is all that are offered.
+    pub tools: Option<Vec<String>>,
+    /// The image of its containers.
+    pub image: String,
+    /// The model it asks.
+    pub model: String,
+    /// Whether the agent plans first.
+    pub plan: bool,
+    /// Whether a person accepts or rejects the result.
+    pub review: bool,
+    /// What created it.
+    pub source: Source,
+    /// The job that it repeats.
+    pub restarted_from: Option<JobId>,
+    /// The job whose tool created it.
+    pub parent_id: Option<JobId>,
+    /// Number of ancestors.
+    pub depth: u32,
+    /// When it was created.
+    pub created_at: DateTime<Utc>,
+    /// W3C trace context of the request that created it.
+    pub traceparent: Option<String>,
+}

@@ -1,0 +1,48 @@
+//! Jobs that a job's tool creates: how many, how deep, whose.
+
+use protocol::{JobState, Source};
+
+use super::{Brief, JobRecord};
+
+/// Ancestors that a job may have (contract: jobs, Budgets).
+pub const MAX_DEPTH: u32 = 3;
+/// Children that a job may have, whatever its limits say.
+pub const MAX_CHILDREN: u32 = 10;
+
+/// Why a job gets no child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoChild {
+    /// The job does not run, or is to be cancelled.
+    #[error("a job that is {0} makes no others")]
+    NotRunning(JobState),
+    /// It has as many as it may have.
+    #[error("the job has its limits.max_children = {0}")]
+    Enough(u32),
+    /// It is as deep as jobs may be.
+    #[error("jobs are made by jobs {MAX_DEPTH} deep at most")]
+    TooDeep,
+}
+
+impl JobRecord {
+    /// Makes `child` a child of this job, which has `children` already: same owner, one deeper, within this job's budgets.
+    pub fn adopt(&self, mut child: Self, children: u32) -> Result<Self, NoChild> {
+        if !self.is_running() || self.is_stopping() {
+            return Err(NoChild::NotRunning(self.state()));
+        }
+        let most = self.brief.limits.max_children.min(MAX_CHILDREN);
+        if children >= most {
+            return Err(NoChild::Enough(most));
+        }
+        if self.brief.depth >= MAX_DEPTH {
+            return Err(NoChild::TooDeep);
+        }
+        child.brief = std::sync::Arc::new(Brief {
+            parent_id: Some(self.id),
+            depth: self.brief.depth + 1,
+            user_id: self.brief.user_id.clone(),
+            source: Source::Tool,
+            ..(*child.brief).clone()
+        });
+        Ok(child)
+    }
+}

@@ -1,0 +1,288 @@
+//! Workers' events: batches of several jobs are stored in one transaction with few statements.
+//!
+//! Owns that each client sequence number is stored once and in order. Runs in the writer's transaction; never begins or
+//! commits one.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use protocol::{EventData, EventKind, JobId, WorkerEvent};
+use sqlx::{QueryBuilder, Sqlite};
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use super::{
+    Connection, Store, StoreError,
+    events::{self, EventStamp, NewRow},
+    rows::{column, text},
+    writer::WriteTx,
+};
+use crate::failpoint;
+
+/// Rows in one INSERT of calls, ten values each.
+const CALLS_PER_STATEMENT: usize = 100;
+
+/// The outcome of appending a worker's batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Appended {
+    /// Everything up to this number is stored.
+    Stored {
+        /// The last `client_seq` that is stored.
+        last_client_seq: u64,
+    },
+    /// A number was left out; nothing of the batch is stored.
+    Gap {
+        /// The `client_seq` that is due.
+        expected: u64,
+    },
+    /// The attempt is over.
+    Fenced,
+}
+
+/// Events as a worker sent them.
+#[derive(Debug)]
+pub struct WorkerBatch {
+    /// In order.
+    pub events: Vec<WorkerEvent>,
+    /// Which kinds are stored. The numbers of the others count as sent all the same.
+    pub keeps: fn(EventKind) -> bool,
+}
+
+/// Some events of one attempt, in order, ready to be written.
+pub(super) struct Batch {
+    stamp: EventStamp,
+    events: Vec<Prepared>,
+    keeps: fn(EventKind) -> bool,
+    bytes: usize,
+}
+
+/// An event with its JSON text, which is made before the batch is queued: the writer serves everybody.
+struct Prepared {
+    client_seq: u64,
+    data: EventData,
+    json: String,
+}
+
+/// A batch in the queue.
+pub(super) struct PendingBatch {
+    pub(super) batch: Batch,
+    pub(super) answer: oneshot::Sender<Result<Appended, StoreError>>,
+}
+
+impl PendingBatch {
+    /// Answers the caller. A worker that has hung up sends the batch again.
+    pub(super) fn finish(self, result: Result<Appended, StoreError>) {
+        let _ = self.answer.send(result);
+    }
+}
+
+impl Batch {
+    fn prepare(stamp: EventStamp, batch: WorkerBatch) -> Result<Self, StoreError> {
+        let prepare = |event: WorkerEvent| {
+            let data = EventData::from(event.data);
+            let json = events::data_json(&data, stamp.job)?;
+            Ok(Prepared { client_seq: event.client_seq, data, json })
+        };
+        let events: Vec<Prepared> = batch.events.into_iter().map(prepare).collect::<Result<_, StoreError>>()?;
+        let bytes = events.iter().map(|event| event.json.len()).sum();
+        Ok(Self { stamp, events, keeps: batch.keeps, bytes })
+    }
+
+    pub(super) const fn job(&self) -> JobId {
+        self.stamp.job
+    }
+
+    /// How many events it has.
+    pub(super) const fn events(&self) -> usize {
+        self.events.len()
+    }
+
+    /// How many bytes of JSON.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Store {
+    /// Stores a worker's batch: in order, each number once. Tool calls also get audit rows.
+    pub async fn append_worker_events(
+        &self,
+        job: JobId,
+        attempt: u32,
+        now: DateTime<Utc>,
+        batch: WorkerBatch,
+    ) -> Result<Appended, StoreError> {
+        let batch = Batch::prepare(EventStamp { job, attempt, at: now }, batch)?;
+        self.writer.append(batch).await
+    }
+}
+
+/// Appends batches of different jobs.
+pub(super) async fn append_all(tx: &mut WriteTx, batches: &[&Batch]) -> Result<Vec<Appended>, StoreError> {
+    // First all batches at once, as if each followed the last one of its job; then those that do not, one by one.
+    let whole: Vec<Option<Part<'_>>> = batches.iter().map(|batch| Part::whole(batch)).collect();
+    let advanced = advance(&mut tx.db, whole.iter().flatten().collect()).await?;
+    let (mut appended, mut rows, mut parts) = (Vec::with_capacity(batches.len()), Vec::new(), Vec::new());
+    for (batch, whole) in batches.iter().zip(whole) {
+        let (part, last_seq) = match whole.zip(advanced.get(batch.job().as_uuid()).copied()) {
+            Some(advanced) => advanced,
+            // Sent before in part or whole, or with a gap, or too late.
+            None => match Part::unstored(&mut tx.db, batch).await? {
+                Err(answer) => {
+                    appended.push(answer);
+                    continue;
+                }
+                Ok(part) => {
+                    let advanced = advance(&mut tx.db, vec![&part]).await?;
+                    (part, advanced.get(batch.job().as_uuid()).copied().unwrap_or_default())
+                }
+            },
+        };
+        rows.extend(part.rows(last_seq));
+        appended.push(Appended::Stored { last_client_seq: part.until });
+        tx.notify(batch.job());
+        parts.push(part);
+    }
+    events::insert_rows(&mut tx.db, &rows).await?;
+    record_calls(&mut tx.db, &parts).await?;
+    failpoint::reach("events.before_commit");
+    Ok(appended)
+}
+
+/// The part of a batch that is to be stored: each number the one after the last.
+struct Part<'a> {
+    stamp: EventStamp,
+    /// The last number that is stored already.
+    known: u64,
+    /// The last number of this part.
+    until: u64,
+    /// The events that are kept.
+    events: Vec<&'a Prepared>,
+}
+
+impl<'a> Part<'a> {
+    /// The whole batch, when its numbers follow each other: the usual case.
+    fn whole(batch: &'a Batch) -> Option<Self> {
+        let first = batch.events.first()?.client_seq;
+        let in_order = batch.events.iter().zip(first..).all(|(event, due)| event.client_seq == due);
+        let events = batch.events.iter().filter(|event| (batch.keeps)(event.data.kind())).collect();
+        let known = first.checked_sub(1)?;
+        let until = known + batch.events.len() as u64;
+        Some(Self { stamp: batch.stamp, known, until, events }).filter(|_| in_order)
+    }
+
+    /// What is not stored yet; the answer, when there is nothing to store.
+    async fn unstored(tx: &mut Connection, batch: &'a Batch) -> Result<Result<Self, Appended>, StoreError> {
+        let known: Option<i64> = sqlx::query_scalar(
+            "SELECT last_client_seq FROM jobs WHERE id = $1 AND attempt = $2 AND state IN ('in_progress', 'stuck')",
+        )
+        .bind(*batch.job().as_uuid())
+        .bind(i64::from(batch.stamp.attempt))
+        .fetch_optional(tx)
+        .await?;
+        let Some(known) = known.and_then(|seq| u64::try_from(seq).ok()) else { return Ok(Err(Appended::Fenced)) };
+        let mut part = Self { stamp: batch.stamp, known, until: known, events: Vec::with_capacity(batch.events.len()) };
+        for event in batch.events.iter().filter(|event| event.client_seq > known) {
+            let expected = part.until + 1;
+            if event.client_seq != expected {
+                return Ok(Err(Appended::Gap { expected }));
+            }
+            part.until = expected;
+            if (batch.keeps)(event.data.kind()) {
+                part.events.push(event);
+            }
+        }
+        let nothing = part.until == known;
+        Ok(if nothing { Err(Appended::Stored { last_client_seq: known }) } else { Ok(part) })
+    }
+
+    /// Its rows, numbered so that the last one is `last_seq`.
+    fn rows(&self, last_seq: i64) -> impl Iterator<Item = NewRow<'a>> {
+        let (stamp, first) = (self.stamp, last_seq - column(self.events.len() as u64) + 1);
+        let events: Vec<&'a Prepared> = self.events.clone();
+        (first..).zip(events).map(move |(seq, event)| NewRow {
+            stamp,
+            seq,
+            kind: event.data.kind(),
+            data: event.json.as_str().into(),
+        })
+    }
+}
+
+/// Gives event numbers to all parts that begin where their job's row is. Returns each such job's last number.
+async fn advance(tx: &mut Connection, parts: Vec<&Part<'_>>) -> Result<BTreeMap<Uuid, i64>, StoreError> {
+    if parts.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let mut update = QueryBuilder::<Sqlite>::new("WITH batch (id, attempt, known, until, events, tool_calls, at) AS (");
+    update.push_values(parts, |mut row, part| {
+        let EventStamp { job, attempt, at } = part.stamp;
+        let tool_calls = part.events.iter().filter(|event| event.data.kind() == EventKind::ToolUse).count();
+        row.push_bind(*job.as_uuid())
+            .push_bind(i64::from(attempt))
+            .push_bind(column(part.known))
+            .push_bind(column(part.until))
+            .push_bind(column(part.events.len() as u64))
+            .push_bind(column(tool_calls as u64))
+            .push_bind(at);
+    });
+    update.push(
+        ") UPDATE jobs SET last_seq = jobs.last_seq + batch.events, last_client_seq = batch.until, last_activity_at = batch.at, \
+         tool_calls = jobs.tool_calls + batch.tool_calls FROM batch WHERE jobs.id = batch.id \
+         AND jobs.attempt = batch.attempt AND jobs.last_client_seq = batch.known AND jobs.state IN ('in_progress', 'stuck') \
+         RETURNING jobs.id, jobs.last_seq",
+    );
+    let advanced: Vec<(Uuid, i64)> = update.build_query_as().fetch_all(tx).await?;
+    Ok(advanced.into_iter().collect())
+}
+
+/// The key of a tool call: job, attempt, its id.
+type CallKey<'a> = (Uuid, u32, &'a str);
+
+/// The audit rows of tool calls, from the worker's two events about each.
+async fn record_calls(tx: &mut Connection, parts: &[Part<'_>]) -> Result<(), StoreError> {
+    // By key, since a statement may write a row only once; the last event wins, as it would one by one. The record of a call
+    // that the orchestrator itself executed is never overwritten by a worker.
+    let (mut made, mut done) = (BTreeMap::<CallKey<'_>, _>::new(), BTreeMap::<CallKey<'_>, _>::new());
+    for Part { stamp: EventStamp { job, attempt, at }, events, .. } in parts {
+        for event in events {
+            match &event.data {
+                EventData::ToolUse { call_id, tool, input, .. } => {
+                    made.insert((*job.as_uuid(), *attempt, call_id.as_str()), (at, tool, text(input)?));
+                }
+                EventData::ToolResult { call_id, tool, success, output, duration_ms, .. } => {
+                    done.insert((*job.as_uuid(), *attempt, call_id.as_str()), (at, tool, *success, output, *duration_ms));
+                }
+                _ => {}
+            }
+        }
+    }
+    let (made, done): (Vec<_>, Vec<_>) = (made.into_iter().collect(), done.into_iter().collect());
+    for chunk in made.chunks(CALLS_PER_STATEMENT) {
+        let mut insert =
+            QueryBuilder::<Sqlite>::new("INSERT INTO job_actions (job_id, attempt, call_id, at, tool, input) ");
+        insert.push_values(chunk, |mut row, ((job, attempt, call), (at, tool, input))| {
+            row.push_bind(*job).push_bind(i64::from(*attempt)).push_bind(*call);
+            row.push_bind(**at).push_bind(tool.as_str()).push_bind(input.as_str());
+        });
+        insert.push(" ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET input = excluded.input WHERE job_actions.reply IS NULL");
+        insert.build().execute(&mut *tx).await?;
+    }
+    for chunk in done.chunks(CALLS_PER_STATEMENT) {
+        let mut insert = QueryBuilder::<Sqlite>::new(
+            "INSERT INTO job_actions (job_id, attempt, call_id, at, tool, input, success, output, duration_ms) ",
+        );
+        insert.push_values(chunk, |mut row, ((job, attempt, call), (at, tool, success, output, duration_ms))| {
+            row.push_bind(*job).push_bind(i64::from(*attempt)).push_bind(*call);
+            row.push_bind(**at).push_bind(tool.as_str()).push_bind("null");
+            row.push_bind(*success).push_bind(output.as_str()).push_bind(column(*duration_ms));
+        });
+        insert.push(
+            " ON CONFLICT (job_id, attempt, call_id) DO UPDATE \
+             SET success = excluded.success, output = excluded.output, duration_ms = excluded.duration_ms \
+             WHERE job_actions.reply IS NULL",
+        );
+        insert.build().execute(&mut *tx).await?;
+    }
+    Ok(())
+}
