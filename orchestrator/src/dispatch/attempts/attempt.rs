@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use protocol::{JobId, JobState};
+use protocol::JobId;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

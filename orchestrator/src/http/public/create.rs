@@ -7,7 +7,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use chrono::{DateTime, Utc};
-use protocol::{CreateJob, ErrorCode, Job, JobId, JobState, Placement, Problem, Source, Usage};
+use protocol::{CreateJob, ErrorCode, Job, JobId, Placement, Problem, Source};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
