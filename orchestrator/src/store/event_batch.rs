@@ -251,7 +251,10 @@ async fn record_calls(tx: &mut Connection, parts: &[Part<'_>]) -> Result<(), Sto
                     made.insert((*job.as_uuid(), *attempt, call_id.as_str()), (at, tool, text(input)?));
                 }
                 EventData::ToolResult { call_id, tool, success, output, duration_ms, .. } => {
-                    done.insert((*job.as_uuid(), *attempt, call_id.as_str()), (at, tool, *success, output, *duration_ms));
+                    done.insert(
+                        (*job.as_uuid(), *attempt, call_id.as_str()),
+                        (at, tool, *success, output, *duration_ms),
+                    );
                 }
                 _ => {}
             }
