@@ -1,13 +1,13 @@
-//! The container-domain tools as the model sees them: one declaration for the orchestrator, which offers them, and the
-//! worker, which has them. Never what they do; that is the worker's.
+//! Definitions of the container-domain tools, shared by the orchestrator, which offers them, and the worker, which implements
+//! them.
 
 use protocol::{ToolDefinition, ToolDomain};
 use serde_json::{Value, json};
 
-/// The longest that a shell command may ask for, in seconds.
+/// Maximum timeout that a shell command may ask for, in seconds.
 pub const MAX_SHELL_TIMEOUT_SECONDS: u64 = 3_600;
 
-/// Every container-domain tool.
+/// The definitions of all container-domain tools.
 pub fn container_tools() -> Vec<ToolDefinition> {
     vec![
         tool(
@@ -79,7 +79,7 @@ pub fn container_tools() -> Vec<ToolDefinition> {
     ]
 }
 
-/// The container-domain tool of this name.
+/// The definition of the container-domain tool of this name.
 pub fn container_tool(name: &str) -> Option<ToolDefinition> {
     container_tools().into_iter().find(|tool| tool.name == name)
 }

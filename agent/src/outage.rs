@@ -12,19 +12,19 @@ use std::{
 
 use protocol::{CallId, RateLimitOrigin};
 
-/// Refusals by a provider in a row; the last of them fails (contract: agent, One loop).
+/// Maximum number of refusals by a provider in a row; the last one fails (contract: agent, One loop).
 const MAX_PROVIDER_REFUSALS: u32 = 10;
 
 /// The first wait when the provider gives no Retry-After.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
-/// The longest such wait.
+/// Maximum wait without Retry-After.
 const MAX_WAIT: Duration = Duration::from_mins(1);
 
-/// The longest wait that a provider is granted.
+/// Maximum wait that a provider's Retry-After is granted.
 const MAX_RETRY_AFTER: Duration = Duration::from_hours(1);
 
-/// One answer that is none.
+/// A refusal of a model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Refusal {
     /// Who refused.
@@ -35,7 +35,7 @@ pub(crate) struct Refusal {
     pub(crate) took: Duration,
 }
 
-/// What one question has met so far.
+/// The refusals of one model call so far.
 #[derive(Debug)]
 pub(crate) struct Outage {
     patience: Duration,
@@ -45,7 +45,7 @@ pub(crate) struct Outage {
     without_answer: Duration,
 }
 
-/// Why it is not asked again.
+/// Why the model is not asked again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GiveUp {
     /// Refused so often in a row.

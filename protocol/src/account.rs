@@ -1,4 +1,4 @@
-//! What was done and what was used, as the public API tells it.
+//! Audit, usage and lists, as the public API returns them.
 
 use chrono::{DateTime, NaiveDate, Utc};
 use serde::{Deserialize, Serialize};
@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use crate::{JobId, TokenUsage, Usage, names::wire_names};
 
-/// What became of what somebody did.
+/// The outcome of an audited action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AuditOutcome {
-    /// It holds.
+    /// The action took effect.
     Done,
     /// Nothing changed.
     Refused,
@@ -23,21 +23,21 @@ wire_names!(AuditOutcome { Done => "done", Refused => "refused" });
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AuditRecord {
-    /// When.
+    /// When the action took place.
     pub at: DateTime<Utc>,
-    /// Who.
+    /// The user.
     pub user: String,
-    /// As what.
+    /// The user's role.
     pub role: String,
-    /// Such as `job.create`.
+    /// The action's name, such as `job.create`.
     pub action: String,
-    /// The job that was named or made.
+    /// The job that the action names or creates.
     pub job_id: Option<JobId>,
     /// Whether it was done.
     pub outcome: AuditOutcome,
-    /// The problem's code when it was not.
+    /// The problem's code of a refused action.
     pub code: Option<String>,
-    /// As in the answer's `X-Request-Id`.
+    /// The response's `X-Request-Id`.
     pub request_id: Option<String>,
     /// The token's id.
     pub jti: Option<String>,
@@ -45,7 +45,7 @@ pub struct AuditRecord {
     pub source: Option<String>,
 }
 
-/// How `GET /api/usage` adds up.
+/// How `GET /api/usage` groups its sums.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -61,7 +61,7 @@ pub enum UsageBy {
 
 wire_names!(UsageBy { Day => "day", Job => "job", Model => "model" });
 
-/// One line of `GET /api/usage`. It names what it is about: a day, a job with its user, or a model.
+/// One line of `GET /api/usage`: the sums of a day, of a job with its user, or of a model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[expect(missing_docs, reason = "as in a job's usage")]
@@ -80,7 +80,7 @@ pub struct UsageLine {
     pub cache_write_tokens: u64,
     pub cost_usd: f64,
     pub llm_calls: u64,
-    /// None by model: a tool call belongs to no model.
+    /// Absent in sums by model: a tool call belongs to no model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<u64>,
 }
@@ -89,9 +89,9 @@ pub struct UsageLine {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Page<T> {
-    /// In the list's order.
+    /// The items, in the list's order.
     pub items: Vec<T>,
-    /// Give it as `cursor` for what follows; none at the end.
+    /// The `cursor` of the next page; absent on the last one.
     pub next_cursor: Option<String>,
 }
 

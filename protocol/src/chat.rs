@@ -1,4 +1,4 @@
-//! What is said to a model and what it answers, in Gantry's own words (no provider's wire).
+//! Requests to a model and its answers, independent of any provider's wire.
 
 use std::borrow::Cow;
 
@@ -35,7 +35,7 @@ pub enum Message {
     },
     /// The result of one tool call.
     Tool {
-        /// Which call this answers.
+        /// The call that this is the result of.
         tool_call_id: String,
         /// The tool's name.
         name: String,
@@ -47,7 +47,7 @@ pub enum Message {
 /// A call that a model asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// Unique within the job's attempt; the loop makes it so.
+    /// The call's id, unique within the conversation.
     pub id: String,
     /// The tool.
     pub name: String,
@@ -58,13 +58,13 @@ pub struct ToolCall {
     pub thought_signatures: Vec<String>,
 }
 
-/// Where a tool may run.
+/// Where a tool runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolDomain {
-    /// On the host's side, safe there.
+    /// In the orchestrator.
     Orchestrator,
-    /// Files and shell: only inside a sandbox.
+    /// In the sandbox only: files and shell.
     Container,
 }
 
@@ -114,14 +114,14 @@ impl ToolDefinition {
     }
 }
 
-/// Whether the model may, must or must not call tools.
+/// Whether the model may call tools.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolChoice {
-    /// As it likes.
+    /// The model decides.
     #[default]
     Auto,
-    /// Not at all (definitions are still sent where a wire needs them).
+    /// No calls; definitions are still sent where a wire needs them.
     None,
 }
 
@@ -131,13 +131,13 @@ pub enum ToolChoice {
 pub enum FinishReason {
     /// The model was done.
     Stop,
-    /// It ran into its completion limit.
+    /// The completion limit was reached.
     Length,
-    /// It wants tools run.
+    /// The model calls tools.
     ToolCalls,
-    /// The provider cut it off.
+    /// The provider's content filter ended the reply.
     ContentFilter,
-    /// Something else.
+    /// Any other reason.
     #[serde(other)]
     Other,
 }
@@ -170,23 +170,23 @@ pub struct TokenUsage {
     pub cache_write_tokens: u64,
 }
 
-/// One question to the model. The body of `llm/complete` and `llm/complete_with_tools`.
+/// A request to a model. The body of `llm/complete` and `llm/complete_with_tools`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CompletionRequest {
-    /// The same id again gets the recorded answer.
+    /// The call's id; a repeated id gets the recorded answer.
     pub call_id: CallId,
     /// The conversation.
     pub messages: Vec<Message>,
-    /// Tools on offer.
+    /// The tools that the model is offered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolDefinition>,
-    /// Whether they may be called.
+    /// Whether the tools may be called.
     #[serde(default)]
     pub tool_choice: ToolChoice,
     /// Completion limit in tokens; clamped by the gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
-    /// 0–2; the loop's default is 0.7.
+    /// Sampling temperature, 0–2; left to the provider when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
 }
@@ -224,18 +224,18 @@ impl From<&CompletionRequestRef<'_>> for CompletionRequest {
 pub struct Completion {
     /// The text.
     pub content: String,
-    /// The calls it asks for.
+    /// The tool calls that the model asks for.
     #[serde(default)]
     pub tool_calls: Vec<ToolCall>,
-    /// Its reasoning, when the provider shows it.
+    /// The model's reasoning, where the provider returns it.
     #[serde(default)]
     pub reasoning: Option<String>,
-    /// Why it ended.
+    /// Why the reply ended.
     pub finish_reason: FinishReason,
-    /// What it cost in tokens.
+    /// The tokens used.
     #[serde(default)]
     pub usage: TokenUsage,
-    /// A word from the orchestrator for the agent, such as that its budget runs low. Never the model's.
+    /// A notice of the orchestrator to the agent, such as a budget that runs low. Not part of the model's reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notice: Option<String>,
 }

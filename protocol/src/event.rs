@@ -1,4 +1,4 @@
-//! A job's events: what happened, durable and numbered from 1 without gaps.
+//! A job's events: durable, and numbered from 1 without gaps.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -16,9 +16,9 @@ pub struct Event {
     pub seq: i64,
     /// Increases over the whole instance.
     pub cursor: i64,
-    /// Whose.
+    /// The job.
     pub job_id: JobId,
-    /// The attempt it belongs to; 0 before the first.
+    /// The attempt that the event belongs to; 0 before the first.
     pub attempt: u32,
     /// When the orchestrator wrote it.
     pub at: DateTime<Utc>,
@@ -27,7 +27,7 @@ pub struct Event {
     pub data: EventData,
 }
 
-/// What an event says, by kind.
+/// The content of an event, by kind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "kind", content = "data", rename_all = "snake_case")]
@@ -38,14 +38,14 @@ pub enum EventData {
         from: Option<JobState>,
         /// The new state.
         to: JobState,
-        /// Why, when not well.
+        /// Why the job is in a failed, stuck or cancelled state.
         reason: Option<JobReason>,
         /// For people.
         message: Option<String>,
     },
-    /// Something was said.
+    /// A message of the model, a person or the system.
     Message {
-        /// By whom.
+        /// Who wrote it.
         role: MessageRole,
         /// The text.
         content: String,
@@ -57,41 +57,41 @@ pub enum EventData {
     },
     /// The plan in planning mode.
     Plan {
-        /// What is to be reached.
+        /// The goal.
         goal: String,
-        /// In order.
+        /// The steps, in order.
         steps: Vec<PlanStep>,
-        /// 0–1, the model's own.
+        /// The model's own estimate, 0–1.
         confidence: f64,
     },
-    /// A tool is called.
+    /// A tool call starts.
     ToolUse {
         /// Pairs it with its result.
         call_id: CallId,
         /// The tool.
         tool: String,
-        /// Its input, sensitive parameters redacted.
+        /// The input, with sensitive parameters redacted.
         input: Value,
-        /// Why, when the model said.
+        /// The model's reason, if it gave one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reasoning: Option<String>,
     },
-    /// A tool's result.
+    /// A tool call's result.
     ToolResult {
         /// Pairs it with its call.
         call_id: CallId,
         /// The tool.
         tool: String,
-        /// Whether it worked.
+        /// Whether the call succeeded.
         success: bool,
-        /// What the model read.
+        /// The text that the model reads.
         output: String,
         /// Whether `output` was cut.
         truncated: bool,
         /// How long it took.
         duration_ms: u64,
     },
-    /// A model was asked; written by the gateway.
+    /// A model call; written by the gateway.
     LlmCall {
         /// The model.
         model: String,
@@ -110,21 +110,21 @@ pub enum EventData {
     },
     /// Progress for people.
     Status {
-        /// What is going on.
+        /// The progress message.
         message: String,
-        /// The loop's model-call count.
+        /// The number of model calls made.
         iteration: u32,
     },
     /// Output of the job's own processes.
     Log {
-        /// Which stream.
+        /// The stream.
         stream: LogStream,
         /// The text.
         text: String,
     },
     /// A decision of the egress proxy.
     Egress {
-        /// The host asked for.
+        /// The requested host.
         host: String,
         /// The port.
         port: u16,
@@ -139,16 +139,16 @@ pub enum EventData {
     Limit {
         /// The limit.
         limit: LimitName,
-        /// Its value.
+        /// The limit's value.
         value: Value,
     },
-    /// How the work ended; once, the last but for the final `state`.
+    /// How the work ended. Recorded once; only the final `state` follows.
     Result {
         /// `completed`, `failed`, `limit` or `stopped`.
         outcome: String,
-        /// The result, or what there is of it.
+        /// The result, complete or partial.
         text: String,
-        /// When it did not complete.
+        /// The partial result of a job that did not complete.
         partial: Option<PartialResult>,
     },
 }
@@ -207,7 +207,7 @@ wire_names!(EventKind {
 });
 
 impl EventData {
-    /// Its kind.
+    /// The event's kind.
     pub const fn kind(&self) -> EventKind {
         match self {
             Self::State { .. } => EventKind::State,
@@ -226,7 +226,7 @@ impl EventData {
     }
 }
 
-/// Who said a message.
+/// Who wrote a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -239,17 +239,17 @@ pub enum MessageRole {
     System,
 }
 
-/// One step of a plan, as told.
+/// One step of a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PlanStep {
-    /// The tool it calls.
+    /// The tool that the step calls.
     pub tool: String,
-    /// Why.
+    /// Why the step is needed.
     pub reasoning: String,
 }
 
-/// Which stream a log line came from.
+/// The stream of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]

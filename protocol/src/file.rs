@@ -1,9 +1,9 @@
-//! Files of a job's workspace as the public API shows them.
+//! Files of a job's workspace, as the public API returns them.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-/// What is there. A symbolic link is told as such and never followed.
+/// The kind of an entry. A symbolic link is reported as such and never followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -20,13 +20,13 @@ pub enum FileKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FileEntry {
-    /// Relative to the workspace. What is not UTF-8 in it is shown as U+FFFD.
+    /// The path relative to the workspace. Bytes that are not UTF-8 are replaced by U+FFFD.
     pub path: String,
-    /// What it is.
+    /// The entry's kind.
     pub kind: FileKind,
-    /// As it claims: a file with holes takes less.
+    /// The apparent size; a sparse file takes less.
     pub size_bytes: u64,
-    /// When its content last changed.
+    /// When the content last changed.
     pub modified_at: DateTime<Utc>,
     /// Permissions in octal, such as `0644`.
     pub mode: String,

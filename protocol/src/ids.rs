@@ -36,7 +36,7 @@ macro_rules! uuid_id {
         }
 
         impl $name {
-            /// A new id, ordered by the time it was made (UUIDv7).
+            /// Generates an id; ids are ordered by their creation time (UUIDv7).
             #[expect(clippy::disallowed_methods, reason = "this is where ids are made")]
             pub fn generate() -> Self {
                 Self(Uuid::now_v7())
@@ -47,12 +47,12 @@ macro_rules! uuid_id {
                 Self(Uuid::nil())
             }
 
-            /// From a UUID that is already at hand (a stored row).
+            /// Wraps a UUID, such as that of a stored row.
             pub const fn from_uuid(id: Uuid) -> Self {
                 Self(id)
             }
 
-            /// The bare UUID.
+            /// The UUID.
             pub const fn as_uuid(&self) -> &Uuid {
                 &self.0
             }
@@ -130,7 +130,7 @@ impl CallId {
         &self.0
     }
 
-    /// A call id that no other call has.
+    /// Generates an id that no other call has.
     #[expect(clippy::disallowed_methods, reason = "this is where ids are made")]
     pub fn generate() -> Self {
         Self(Uuid::now_v7().simple().to_string())

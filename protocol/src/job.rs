@@ -1,4 +1,4 @@
-//! A job as the public API shows it.
+//! A job, as the public API returns it.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Egress, JobId, Metadata, TokenUsage, names::wire_names};
 
-/// Where a job is in its life.
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -29,13 +29,13 @@ wire_names!(JobState {
 });
 
 impl JobState {
-    /// Nothing more will happen to it.
+    /// Whether the state is final.
     pub const fn is_finished(self) -> bool {
         matches!(self, Self::Completed | Self::Accepted | Self::Failed | Self::Cancelled)
     }
 }
 
-/// Why a job is not well.
+/// Why a job is failed, stuck or cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -79,7 +79,7 @@ wire_names!(JobReason {
 });
 
 impl JobReason {
-    /// Those a worker may report; the rest are the orchestrator's to find.
+    /// Whether a worker may report it; the other reasons are found by the orchestrator.
     pub const fn from_worker(self) -> bool {
         matches!(
             self,
@@ -110,7 +110,7 @@ pub enum JobMode {
 
 wire_names!(JobMode { Worker => "worker", Command => "command" });
 
-/// Where it runs.
+/// Where a job runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -121,7 +121,7 @@ pub enum Placement {
     Host,
 }
 
-/// Who made it.
+/// What created a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -136,7 +136,7 @@ pub enum Source {
 
 wire_names!(Source { Api => "api", Routine => "routine", Tool => "tool", Chat => "chat", Cli => "cli" });
 
-/// What a job may use. Zero for `max_tokens` and `max_cost_usd` means the operator's ceiling.
+/// Limits of a job. Zero for `max_tokens` and `max_cost_usd` means the operator's ceiling.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[expect(missing_docs, reason = "name and unit say it; defaults are in Limits::default")]
@@ -248,7 +248,7 @@ pub struct JobSummary {
 pub const PROMPT_PREVIEW_CHARS: usize = 200;
 
 impl Job {
-    /// As a list shows it.
+    /// The job as lists return it.
     pub fn summary(&self) -> JobSummary {
         let job = self.clone();
         JobSummary {
@@ -284,17 +284,17 @@ impl Job {
     }
 }
 
-/// What came of it.
+/// The result of a job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobResult {
-    /// The agent's last word.
+    /// The agent's final answer.
     pub text: Option<String>,
-    /// What there is when it did not complete.
+    /// The partial result of a job that did not complete.
     pub partial: Option<PartialResult>,
 }
 
-/// What a job leaves that did not complete.
+/// The partial result of a job that did not complete.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
@@ -311,7 +311,7 @@ pub struct PartialResult {
     pub usage: TokenUsage,
 }
 
-/// What a job has used.
+/// Usage of a job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[expect(missing_docs, reason = "name and unit say it")]
@@ -326,15 +326,15 @@ pub struct Usage {
     pub iterations: u64,
 }
 
-/// The job's container, as it is or was.
+/// The job's current or last container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ContainerInfo {
-    /// The engine's id; none before it is created.
+    /// The engine's id; absent before the container is created.
     pub id: Option<String>,
     /// `gantry-job-<id>-<attempt>`.
     pub name: String,
-    /// The image it was made from.
+    /// The image.
     pub image: String,
     /// `docker`.
     pub engine: String,
@@ -342,11 +342,11 @@ pub struct ContainerInfo {
     pub runtime: String,
     /// `unix` or `tcp`.
     pub transport: String,
-    /// How the workspace's size is held: `fsize+sweep`, …
+    /// How the workspace's size is limited: `fsize+sweep`, …
     pub workspace: String,
     /// The engine's host name.
     pub node: Option<String>,
-    /// Digest of the posture it was checked against.
+    /// Digest of the security posture that the container was checked against.
     pub posture: String,
     /// Once it has ended.
     pub exit_code: Option<i64>,

@@ -1,4 +1,4 @@
-//! What Gantry's programs say to each other: ids, messages, events, jobs, the worker API, problems.
+//! The wire types of Gantry's programs: ids, messages, events, jobs, the worker API, problems.
 //!
 //! Owns the shape of every wire type, each declared once. Never does I/O, never decides anything: the only logic here
 //! is about a value's own shape (parsing, defaults, bounds that are part of the type).

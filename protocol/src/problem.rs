@@ -103,23 +103,23 @@ pub struct Problem {
     pub kind: String,
     /// The same for each problem of this code.
     pub title: String,
-    /// As in the response.
+    /// The response's status.
     pub status: u16,
     /// What happened and what to do.
     pub detail: String,
     /// Stable.
     pub code: ErrorCode,
-    /// More precisely, where the code has several causes.
+    /// The cause, where the code has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Also in `X-Request-Id` and the log.
     pub request_id: String,
-    /// Field by field.
+    /// Errors by field.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<FieldError>,
 }
 
-/// What is wrong with one field.
+/// An error in one field of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FieldError {

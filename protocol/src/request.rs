@@ -1,4 +1,4 @@
-//! What people ask of a job: the bodies of the public API's requests.
+//! Request bodies of the public API.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{JobMode, Metadata, PromptId, names::wire_names};
 
-/// Limits as asked for: what is left out takes the default.
+/// Requested limits; absent ones take their defaults.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
@@ -41,35 +41,35 @@ pub struct LimitsRequest {
 pub struct InputFile {
     /// Relative to the workspace; no `..`, no absolute path.
     pub path: String,
-    /// As text.
+    /// The content as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
-    /// As base64 (standard alphabet, padded).
+    /// The content as base64 (standard alphabet, padded).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_base64: Option<String>,
 }
 
-/// What of the network a job may reach.
+/// The hosts that a job may reach.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Egress {
-    /// `host[:port]` or `*.suffix`.
+    /// Entries of the form `host[:port]` or `*.suffix`.
     pub allow: Vec<String>,
     /// Credentials added outside the container.
     pub inject: Vec<EgressInjection>,
 }
 
-/// One credential to add.
+/// A credential that is added to requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct EgressInjection {
-    /// To requests for this host.
+    /// The host whose requests get it.
     pub host: String,
-    /// In this header.
+    /// The header that carries it.
     pub header: String,
-    /// From the owner's secret of this name.
+    /// The name of the owner's secret.
     pub secret: String,
 }
 
@@ -80,46 +80,46 @@ pub struct EgressInjection {
 pub struct CreateJob {
     /// The task.
     pub prompt: String,
-    /// For people; the prompt's first line when left out.
+    /// A title for people; the prompt's first line by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Whose loop.
+    /// Whose loop does the work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<JobMode>,
-    /// With `mode: command`.
+    /// The command line, with `mode: command`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
     /// One of the operator's images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Narrows the tools in reach; all that the context allows when left out.
+    /// Narrows the tools to these names; every tool that the context allows by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
-    /// Put into the workspace.
+    /// Files put into the workspace before the work starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<InputFile>,
-    /// What it may use.
+    /// Limits of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitsRequest>,
-    /// What of the network it may reach.
+    /// The hosts that the job may reach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress: Option<Egress>,
-    /// Plan first.
+    /// Whether the work starts with a plan.
     #[serde(default)]
     pub plan: bool,
-    /// A person accepts or rejects the result.
+    /// Whether a person accepts or rejects the result.
     #[serde(default)]
     pub review: bool,
-    /// Wait in pending until `POST …/start`.
+    /// Whether the job waits in `pending` until `POST …/start`.
     #[serde(default)]
     pub hold: bool,
-    /// Higher goes first; −100 to 100.
+    /// Jobs with a higher priority start first; −100 to 100.
     #[serde(default)]
     pub priority: i32,
-    /// For filters: at most 64 of 63 and 255 bytes.
+    /// Labels for filters: at most 64, with keys of 63 and values of 255 bytes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Kept as given, at most 64 KiB.
+    /// Stored as given, at most 64 KiB.
     #[serde(default, skip_serializing_if = "Metadata::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub metadata: Metadata,
@@ -133,7 +133,7 @@ pub struct CreateJob {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CancelRequest {
-    /// For people.
+    /// The reason, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -143,11 +143,11 @@ pub struct CancelRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RejectRequest {
-    /// For people.
+    /// The reason, for people.
     pub reason: String,
 }
 
-/// When a follow-up prompt is seen.
+/// When the agent sees a follow-up prompt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -168,19 +168,19 @@ wire_names!(PromptMode { Steer => "steer", Queue => "queue" });
 pub struct PromptRequest {
     /// The text.
     pub content: String,
-    /// When it is seen.
+    /// When the agent sees it.
     #[serde(default)]
     pub mode: PromptMode,
-    /// No more will come.
+    /// Whether this is the last prompt.
     #[serde(default)]
     pub done: bool,
 }
 
-/// Its answer.
+/// The answer to a [`PromptRequest`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PromptReceipt {
-    /// Which.
+    /// The prompt's id.
     pub prompt_id: PromptId,
 }
 
@@ -189,7 +189,7 @@ pub struct PromptReceipt {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RestartRequest {
-    /// Instead of the old one.
+    /// The new job's prompt; the old job's by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! The worker API: what a worker and the orchestrator say to each other over the job's socket.
+//! The worker API: requests and answers between a worker and the orchestrator over the job's socket.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -16,31 +16,31 @@ pub const SESSION_HEADER: &str = "x-gantry-session";
 pub struct JobAssignment {
     /// The job.
     pub job_id: JobId,
-    /// This container's try at it.
+    /// The attempt that this container makes.
     pub attempt: u32,
     /// For people.
     pub title: String,
     /// The task.
     pub prompt: String,
-    /// Whose loop does it.
+    /// Whose loop does the work.
     pub mode: JobMode,
-    /// With `mode: command`.
+    /// The command line of a job with `mode: command`.
     #[serde(default)]
     pub command: Vec<String>,
-    /// Plan first.
+    /// Whether the work starts with a plan.
     pub plan: bool,
-    /// What it may use.
+    /// The limits that are left for this attempt; 0 means that nothing is left.
     pub limits: Limits,
     /// The pinned model, for information.
     pub model: String,
-    /// What the model may see.
+    /// The tools that the job may use.
     pub tools: Vec<ToolDefinition>,
-    /// The conversation of an earlier attempt to go on from.
+    /// The conversation of an earlier attempt, which this one continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transcript: Option<Vec<Message>>,
-    /// The lease; heartbeats come each third of it.
+    /// The lease; a worker sends a heartbeat each third of it.
     pub lease_seconds: u64,
-    /// What the network offers.
+    /// The hosts that the job may reach.
     pub egress: EgressView,
     /// The model's context window in tokens; 0 or absent when it is not known.
     #[serde(default)]
@@ -53,7 +53,7 @@ pub struct JobAssignment {
 /// Who refused a model call with `rate_limited`; the problem's `reason`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RateLimitOrigin {
-    /// A provider: it is limited, or does not answer. Such refusals in a row end a job.
+    /// A provider that limits requests or does not answer. Several such refusals in a row end a job.
     Provider,
     /// The orchestrator, before a provider was asked: an open circuit, a full queue, a limit on failed calls. The caller
     /// waits for as long as it takes.
@@ -78,19 +78,19 @@ impl RateLimitOrigin {
     }
 }
 
-/// What of the network a job may reach.
+/// The hosts that a job may reach.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EgressView {
-    /// Whether anything is.
+    /// Whether any host can be reached.
     pub enabled: bool,
-    /// The entries.
+    /// The entries of the allow-list.
     pub allow: Vec<String>,
 }
 
 /// One event from a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerEvent {
-    /// From 1 within the attempt, without gaps; makes sending twice harmless.
+    /// From 1 within the attempt, without gaps. An event that is sent twice is stored once.
     pub client_seq: u64,
     /// `kind` and `data`. The type has only what a worker may send; the rest are the orchestrator's to write.
     #[serde(flatten)]
@@ -100,21 +100,21 @@ pub struct WorkerEvent {
 /// `POST …/events`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EventBatch {
-    /// In order of `client_seq`.
+    /// The events, in order of `client_seq`.
     pub events: Vec<WorkerEvent>,
 }
 
-/// Its answer.
+/// The answer to an [`EventBatch`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventAck {
-    /// Everything up to here is stored.
+    /// The number of the last stored event.
     pub last_client_seq: u64,
 }
 
 /// `GET …/tools`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolList {
-    /// What the model may see.
+    /// The tools that the job may use.
     pub tools: Vec<ToolDefinition>,
 }
 
@@ -122,39 +122,39 @@ pub struct ToolList {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToolCallRequest {
-    /// The same id again gets the recorded answer.
+    /// The call's id; a repeated id gets the recorded answer.
     pub call_id: CallId,
-    /// Checked against the tool's schema.
+    /// The arguments, validated against the tool's schema.
     pub arguments: Value,
 }
 
-/// Its answer: 200 also when refused, for the model to read.
+/// The answer to a [`ToolCallRequest`]. A rejected call is answered with 200, too: the model reads the error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolCallReply {
-    /// Whether it worked.
+    /// Whether the call succeeded.
     pub success: bool,
-    /// What the model reads when it did.
+    /// The output that the model reads, unless there is an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
     /// Whether the output was cut.
     #[serde(default)]
     pub truncated: bool,
-    /// How long it took.
+    /// How long the tool ran.
     #[serde(default)]
     pub duration_ms: u64,
-    /// Why not, when it did not.
+    /// Why there is no output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ToolFailure>,
 }
 
-/// A tool's failure as told to the model.
+/// A tool call's error, as the model reads it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolFailure {
-    /// Which kind.
+    /// The kind.
     pub kind: ToolErrorKind,
     /// What happened and what to do.
     pub message: String,
-    /// With `rate_limited`.
+    /// With `rate_limited`: how long to wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_seconds: Option<u64>,
 }
@@ -167,19 +167,19 @@ pub enum ToolErrorKind {
     InvalidParameters,
     /// The tool ran and failed.
     Failed,
-    /// It took too long.
+    /// The time limit was reached.
     Timeout,
-    /// A policy or permission refuses it.
+    /// A policy, a permission or a limit forbids the call.
     NotAuthorized,
     /// Too many calls.
     RateLimited,
-    /// Something outside failed.
+    /// A system outside Gantry failed.
     External,
-    /// The sandbox refused it or could not do it.
+    /// The sandbox refused the call or failed.
     Sandbox,
-    /// It needs a person, and none is there.
+    /// The call requires approval by a person, and none is available.
     AutonomousUnavailable,
-    /// No such tool in reach.
+    /// No tool of this name is available.
     NotFound,
 }
 
@@ -203,13 +203,13 @@ impl ToolErrorKind {
 /// `GET …/prompt`: the next prompt, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptDelivery {
-    /// Which.
+    /// The prompt's id; the next poll acknowledges it.
     pub prompt_id: PromptId,
     /// The text.
     pub content: String,
-    /// When it is to be seen.
+    /// When the agent sees it.
     pub mode: PromptMode,
-    /// No more will come.
+    /// Whether this is the last prompt.
     pub done: bool,
 }
 
@@ -217,35 +217,35 @@ pub struct PromptDelivery {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StatusReport {
-    /// Model calls so far.
+    /// Model calls made.
     pub iteration: u32,
-    /// What is going on.
+    /// A progress message for people.
     #[serde(default)]
     pub message: Option<String>,
 }
 
-/// Its answer.
+/// The answer to a [`StatusReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusReply {
-    /// The job is to stop.
+    /// Whether the job is to stop.
     pub cancel: bool,
     /// When the lease runs out unless renewed.
     pub lease_expires_at: DateTime<Utc>,
 }
 
-/// How a worker says its work ended.
+/// How a worker's work ended, as it reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReportedOutcome {
-    /// Done.
+    /// The work is done.
     Completed,
-    /// It cannot go on.
+    /// The work cannot continue.
     Failed,
     /// A limit was reached.
     Limit,
-    /// It was told to stop.
+    /// The work was stopped.
     Stopped,
-    /// Anything else counts as failed.
+    /// A name that this version does not know; counts as failed.
     #[serde(other)]
     Unknown,
 }
@@ -264,17 +264,17 @@ impl ReportedOutcome {
 /// `POST …/complete`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CompleteReport {
-    /// How it ended.
+    /// How the work ended.
     pub outcome: ReportedOutcome,
-    /// Why, when not completed.
+    /// Why the work did not complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<JobReason>,
-    /// For people, when not completed.
+    /// The same for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The result, or what there is of it.
+    /// The result, complete or partial.
     pub text: String,
-    /// What was done, when not completed.
+    /// What was done, if the work did not complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<PartialResult>,
     /// Model calls made.
@@ -285,13 +285,13 @@ pub struct CompleteReport {
 impl CompleteReport {
     /// The reason of a job that ends by this report; none when it completed.
     pub fn job_reason(&self) -> Option<JobReason> {
-        // The rest are the orchestrator's to find.
+        // The other reasons are found by the orchestrator itself.
         let given = self.reason.filter(|reason| reason.from_worker());
         match self.outcome {
             // An empty reply is never delivered as a result.
             ReportedOutcome::Completed if self.text.trim().is_empty() => Some(JobReason::EmptyReply),
             ReportedOutcome::Completed => None,
-            // A worker that stops unasked was sent a signal from outside.
+            // A worker that stops without being asked to received a signal from elsewhere.
             ReportedOutcome::Stopped => Some(given.unwrap_or(JobReason::WorkerCrashed)),
             ReportedOutcome::Failed | ReportedOutcome::Limit | ReportedOutcome::Unknown => {
                 Some(given.unwrap_or(JobReason::Internal))
@@ -300,10 +300,10 @@ impl CompleteReport {
     }
 }
 
-/// Its answer. With prompts waiting that the worker has not fetched, a `completed` report is refused with 409
+/// The answer to a [`CompleteReport`]. While prompts wait that the worker has not fetched, a `completed` report is refused with 409
 /// `prompts_waiting`: the worker takes them and goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompleteReply {
-    /// Always true; a refusal is a problem.
+    /// Always true: a refusal is a problem.
     pub accepted: bool,
 }

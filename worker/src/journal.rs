@@ -1,4 +1,4 @@
-//! The journal as a worker keeps it: a bounded queue, sent in numbered batches, sent again until it is stored.
+//! The worker's journal: a bounded queue whose events are sent in numbered batches until they are stored.
 //!
 //! Owns `client_seq`, the size of a batch and what becomes of an event that is too large. Never reorders and never
 //! drops an event without leaving another in its place: the numbers have no gaps.
@@ -35,7 +35,7 @@ enum Entry {
     Flush(oneshot::Sender<()>),
 }
 
-/// The end that events are put into.
+/// The sending half of the journal's queue.
 #[derive(Clone)]
 pub(crate) struct EventQueue {
     entries: mpsc::Sender<Entry>,
@@ -58,7 +58,7 @@ impl Journal for EventQueue {
     }
 }
 
-/// The end that sends them.
+/// The receiving half: sends the events to the orchestrator.
 pub(crate) struct EventPump {
     client: Arc<OrchestratorClient>,
     entries: mpsc::Receiver<Entry>,
@@ -67,7 +67,7 @@ pub(crate) struct EventPump {
     last_sent_seq: u64,
 }
 
-/// Both ends.
+/// Creates both halves.
 pub(crate) fn journal(client: Arc<OrchestratorClient>) -> (EventQueue, EventPump) {
     let (sender, entries) = mpsc::channel(QUEUE_EVENTS);
     let unsent = VecDeque::new();

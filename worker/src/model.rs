@@ -1,6 +1,6 @@
-//! The model as a worker has it: the orchestrator's gateway at the other end of the socket.
+//! The worker's model: the orchestrator's gateway at the other end of the socket.
 //!
-//! Owns saying what the gateway's refusals mean to the loop. Never chooses a model and never counts a budget.
+//! Owns the mapping of the gateway's refusals to the loop's errors. Never chooses a model and never counts a budget.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,12 +9,12 @@ use protocol::{CONTEXT_LENGTH, Completion, CompletionRequestRef, ErrorCode, Rate
 
 use crate::client::{Call, CallError, OrchestratorClient, Refusal};
 
-/// One try; the call's id makes the next one harmless.
+/// Timeout of one try; the call's id makes another one idempotent.
 const MODEL_CALL_TIMEOUT_SECONDS: u64 = 900;
 
-/// Asks the gateway.
+/// Sends model calls to the gateway.
 pub(crate) struct GatewayModel {
-    /// The way there.
+    /// Sends the calls.
     pub(crate) client: Arc<OrchestratorClient>,
     /// The model's context window, as the job says.
     pub(crate) context_tokens: u64,

@@ -1,6 +1,6 @@
 //! The report of how a session ended, as the orchestrator takes it.
 //!
-//! Pure: owns what an outcome is called and what is said with it. Never sends it.
+//! Pure. Owns the mapping of an outcome to a report. Never sends it.
 
 use agent::{LimitKind, LoopOutcome};
 use protocol::{CompleteReport, JobReason, PartialResult, ReportedOutcome, limits::MAX_REPORT_BYTES};

@@ -1,4 +1,4 @@
-//! Calls written as text, read. Pure.
+//! Parsing of tool calls that are written as text. Pure.
 
 use protocol::ToolCall;
 use serde_json::{Map, Value};
@@ -8,7 +8,7 @@ use super::tag::attribute;
 const NAME_KEYS: [&str; 3] = ["name", "tool", "tool_name"];
 const ARGUMENT_KEYS: [&str; 4] = ["arguments", "parameters", "args", "input"];
 
-/// Keys of a call beside name and arguments.
+/// Other keys that a call may have.
 const OTHER_KEYS: [&str; 2] = ["id", "type"];
 
 /// Whether a call must say its arguments: a bare `{"name": …}` is a call within a tool tag, elsewhere just JSON.
@@ -21,37 +21,37 @@ pub(super) enum Arguments {
 }
 
 /// A reply that is nothing but one call, or a list of them, as JSON.
-pub(super) fn whole_reply(text: &str, in_reach: &dyn Fn(&str) -> bool) -> Option<Vec<ToolCall>> {
+pub(super) fn whole_reply(text: &str, is_offered: &dyn Fn(&str) -> bool) -> Option<Vec<ToolCall>> {
     let trimmed = text.trim();
     let json = trimmed.starts_with(['{', '[']) && trimmed.ends_with(['}', ']']);
-    if json { calls_in(trimmed, Arguments::Required, in_reach) } else { None }
+    if json { calls_in(trimmed, Arguments::Required, is_offered) } else { None }
 }
 
 /// The calls that this JSON is: one, a list, or several after another. None when anything in it is not a call of a
 /// tool in reach.
-pub(super) fn calls_in(json: &str, arguments: Arguments, in_reach: &dyn Fn(&str) -> bool) -> Option<Vec<ToolCall>> {
+pub(super) fn calls_in(json: &str, arguments: Arguments, is_offered: &dyn Fn(&str) -> bool) -> Option<Vec<ToolCall>> {
     let mut calls = Vec::new();
     for value in serde_json::Deserializer::from_str(json).into_iter::<Value>() {
         match value.ok()? {
             Value::Array(items) => {
                 for item in items {
-                    calls.push(one(item, arguments, in_reach)?);
+                    calls.push(one(item, arguments, is_offered)?);
                 }
             }
-            item => calls.push(one(item, arguments, in_reach)?),
+            item => calls.push(one(item, arguments, is_offered)?),
         }
     }
     (!calls.is_empty()).then_some(calls)
 }
 
-fn one(value: Value, arguments: Arguments, in_reach: &dyn Fn(&str) -> bool) -> Option<ToolCall> {
+fn one(value: Value, arguments: Arguments, is_offered: &dyn Fn(&str) -> bool) -> Option<ToolCall> {
     let Value::Object(mut fields) = value else { return None };
     // One wire's own way: `{"type": "function", "function": {"name": …, "arguments": …}}`.
     if let Some(Value::Object(inner)) = fields.remove("function") {
         fields = inner;
     }
     let name = NAME_KEYS.iter().find_map(|key| fields.remove(*key))?;
-    let name = name.as_str().filter(|name| in_reach(name))?.to_owned();
+    let name = name.as_str().filter(|name| is_offered(name))?.to_owned();
     let given = ARGUMENT_KEYS.iter().find_map(|key| fields.remove(*key));
     if fields.keys().any(|key| !OTHER_KEYS.contains(&key.as_str())) {
         return None;
@@ -75,8 +75,8 @@ pub(super) fn from_body(tool: String, body: &str) -> ToolCall {
     call(tool, Value::Object(arguments))
 }
 
-/// `<parameter name="key">value</parameter>`, `<parameter=key>value</parameter>`. Values stay strings; the guarded path
-/// makes them what the schema asks for.
+/// `<parameter name="key">value</parameter>`, `<parameter=key>value</parameter>`. Values stay strings; the executor
+/// coerces them to the schema.
 fn parameters(body: &str) -> Map<String, Value> {
     const CLOSE: &str = "</parameter>";
     let mut found = Map::new();

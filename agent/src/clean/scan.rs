@@ -24,7 +24,7 @@ pub(super) struct Scan<'t> {
     text: &'t str,
     /// The same text in lower case (ASCII only, so at the same places), for finding what closes a tag.
     lower: String,
-    in_reach: &'t dyn Fn(&str) -> bool,
+    is_offered: &'t dyn Fn(&str) -> bool,
     inline: Inline,
     thinking: Thinking,
     at: usize,
@@ -32,11 +32,11 @@ pub(super) struct Scan<'t> {
 }
 
 impl<'t> Scan<'t> {
-    pub(super) fn new(text: &'t str, in_reach: &'t dyn Fn(&str) -> bool) -> Self {
+    pub(super) fn new(text: &'t str, is_offered: &'t dyn Fn(&str) -> bool) -> Self {
         Self {
             text,
             lower: text.to_ascii_lowercase(),
-            in_reach,
+            is_offered,
             inline: Inline::find(text),
             thinking: Thinking::NotSeen,
             at: 0,
@@ -85,7 +85,7 @@ impl<'t> Scan<'t> {
         let language = self.text[fence.info.clone()].trim();
         let may_be_call = ["", "json", "tool", "tool_call", "tool_code"].contains(&language);
         let content = &self.text[fence.content.clone()];
-        let calls = if may_be_call { call::calls_in(content, Arguments::Required, self.in_reach) } else { None };
+        let calls = if may_be_call { call::calls_in(content, Arguments::Required, self.is_offered) } else { None };
         match calls {
             Some(calls) => {
                 self.out.calls.extend(calls);
@@ -111,7 +111,7 @@ impl<'t> Scan<'t> {
             TagKind::WrapperOpen => self.wrapper(&tag),
             TagKind::CallOpen { tool } => {
                 let body = self.body(&tag);
-                if (self.in_reach)(tool) {
+                if (self.is_offered)(tool) {
                     self.out.calls.push(call::from_body(tool.clone(), &self.text[body]));
                 }
             }
@@ -144,7 +144,7 @@ impl<'t> Scan<'t> {
             return;
         }
         let body = self.body(tag);
-        let calls = call::calls_in(&self.text[body], Arguments::Optional, self.in_reach);
+        let calls = call::calls_in(&self.text[body], Arguments::Optional, self.is_offered);
         self.out.calls.extend(calls.unwrap_or_default());
     }
 
@@ -182,7 +182,7 @@ impl<'t> Scan<'t> {
             let start = self.at + OPEN.len();
             let close = self.lower[start..].find(CLOSE).map(|length| start + length);
             let body = &self.text[start..close.unwrap_or(self.text.len())];
-            let calls = call::calls_in(body, Arguments::Optional, self.in_reach);
+            let calls = call::calls_in(body, Arguments::Optional, self.is_offered);
             self.out.calls.extend(calls.unwrap_or_default());
             self.at = close.map_or(self.text.len(), |close| close + CLOSE.len());
             return true;
@@ -194,7 +194,7 @@ impl<'t> Scan<'t> {
         let inner = self.text[self.at + "[tool:".len()..].trim_start();
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         let (name, rest) = inner.split_at(inner.find(|c| !is_name(c)).unwrap_or(inner.len()));
-        if !(self.in_reach)(name) {
+        if !(self.is_offered)(name) {
             return false;
         }
         let rest = rest.trim_start();

@@ -1,6 +1,6 @@
 //! Tags that models wrap thinking and calls in. Pure.
 
-/// Longest tag that is looked at, in bytes: names and one attribute.
+/// Maximum length of a tag in bytes: a name and one attribute.
 const MAX_TAG_BYTES: usize = 256;
 
 const THINKING: [&str; 7] = ["think", "thinking", "thought", "thoughts", "reasoning", "reflection", "scratchpad"];
@@ -10,15 +10,15 @@ const WRAPPERS: [&str; 6] = ["tool_call", "tool_calls", "function_call", "functi
 /// One tag in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tag {
-    /// What it is.
+    /// The tag's kind.
     pub(super) kind: TagKind,
-    /// The name as it was written, for finding what closes it.
+    /// The name as written, to find the closing tag.
     pub(super) name: String,
-    /// Where the text goes on after it.
+    /// Offset of the text after the tag.
     pub(super) end: usize,
 }
 
-/// What a tag is.
+/// The kind of a tag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TagKind {
     /// Thinking starts.
@@ -37,19 +37,19 @@ pub(super) enum TagKind {
 }
 
 impl Tag {
-    /// Whether it ends what `open` began.
+    /// Whether it closes `open`.
     pub(super) fn closes(&self, open: &Self) -> bool {
         matches!(self.kind, TagKind::ThinkingClose | TagKind::CallClose) && self.name == open.name
     }
 }
 
-/// The tag at `at`, where a `<` stands, if it is one of ours.
+/// The tag at `at`, the offset of a `<`, if it is one of the known ones.
 pub(super) fn tag_at(text: &str, at: usize) -> Option<Tag> {
     let window = &text.as_bytes()[at + 1..text.len().min(at + MAX_TAG_BYTES)];
     let length = window.iter().position(|byte| *byte == b'>' || *byte == b'<').filter(|end| window[*end] == b'>')?;
     let inner = text.get(at + 1..=at + length)?;
     let end = at + length + 2;
-    // `<|tool_call|>` and `<|/tool_call|>` are the same in other clothes.
+    // `<|tool_call|>` and `<|/tool_call|>` are pipe-delimited variants of the same tags.
     let inner = inner.strip_prefix('|').map_or(inner, |rest| rest.strip_suffix('|').unwrap_or(rest));
     let (closing, inner) = inner.strip_prefix('/').map_or((false, inner), |rest| (true, rest));
     let name_length = inner.bytes().take_while(|byte| byte.is_ascii_alphanumeric() || b"_:-".contains(byte)).count();

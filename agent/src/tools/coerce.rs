@@ -1,17 +1,17 @@
-//! Coercion: arguments that a model wrote as strings, made what the schema asks for. Pure, never refuses.
+//! Coercion of arguments that a model wrote as strings to the types of the schema. Pure, never fails.
 //!
 //! Only strings change, and only where the schema takes no string: `"5"` for an integer, `"[1]"` for an array. What
-//! still does not fit is left as it is, for validation to tell.
+//! still does not fit is left to validation.
 
 use serde_json::{Map, Number, Value};
 
-/// Whole numbers beyond this are not exact as a float.
+/// Integers beyond this (2^53) are not exact as a float.
 const MAX_EXACT_FLOAT: f64 = 9_007_199_254_740_992.0;
 
-/// The arguments of a call, as near to the schema as they can be read.
+/// Coerces the arguments of a call to the schema as far as possible.
 pub(super) fn to_schema(arguments: Value, schema: &Value) -> Value {
     let arguments = match arguments {
-        // Some wires say "no arguments" so.
+        // Some wires send no arguments as null.
         Value::Null => Value::Object(Map::new()),
         Value::String(text) if text.trim().is_empty() => Value::Object(Map::new()),
         other => other,

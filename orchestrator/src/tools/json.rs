@@ -1,4 +1,4 @@
-//! `json`: parses, queries and prints JSON, so that a model need not do it in its head.
+//! `json`: parses, queries and prints JSON, for models, which are not reliable at it.
 
 use agent::{BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use protocol::ToolErrorKind;
@@ -43,7 +43,9 @@ fn run(arguments: &Value) -> Result<Value, ToolError> {
         Some("query") => {
             let pointer = arguments.get("pointer").and_then(Value::as_str).unwrap_or("");
             if !pointer.is_empty() && !pointer.starts_with('/') {
-                return Err(wrong(format!("{pointer:?} is no JSON pointer; it must start with /, such as /items/0")));
+                return Err(wrong(format!(
+                    "{pointer:?} is not a JSON pointer; it must start with /, such as /items/0"
+                )));
             }
             given()?
                 .pointer(pointer)
