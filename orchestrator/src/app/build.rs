@@ -24,9 +24,9 @@ use crate::{
     http::{
         metrics::MetricsEndpoint,
         public::{self, FileWork, PublicApi, PublicParts},
-        worker::{self, SingleFlight, WorkerApi},
+        worker::{self, WorkerApi},
     },
-    llm::Gateway,
+    llm::{Gateway, metering::Meter},
     store::{Kept, Store},
     telemetry::metrics::Metrics,
     tools::BuiltinTools,
@@ -87,8 +87,9 @@ impl Core {
     async fn build(config: &Config, overrides: TestOverrides) -> Result<Self, ServeError> {
         let clock = overrides.clock.unwrap_or_else(Clock::system);
         let metrics = Metrics::default();
-        let attempts = AttemptRegistry::new(clock.clone());
-        let (store, instance) = open_store(config, &metrics, &attempts).await?;
+        let calls = TaskTracker::new();
+        let attempts = AttemptRegistry::new(clock.clone(), calls.clone());
+        let (store, instance) = open_store(config, &metrics, &attempts, &clock).await?;
         // Also if the sandbox is disabled: containers that were started before are still supervised.
         let docker = || -> Arc<dyn Engine> { Arc::new(Docker::connect(DockerSettings::of(config, instance))) };
         let engine = overrides.engine.unwrap_or_else(docker);
@@ -106,7 +107,7 @@ impl Core {
             },
             logs: config.data_dir.join("logs"),
             wake: Wake::default(),
-            calls: TaskTracker::new(),
+            calls,
             drain: CancellationToken::new(),
             clock,
             metrics,
@@ -131,19 +132,27 @@ impl Core {
         WorkerApi {
             token_files: TokenFiles::new(config.run_dir.clone()),
             attempts: Arc::clone(&self.attempts),
-            model_calls: SingleFlight::new(self.calls.clone()),
-            tool_calls: SingleFlight::new(self.calls.clone()),
             store: self.store.control(),
             auth: self.tokens.clone(),
             clock: self.clock.clone(),
             wake: self.wake.clone(),
-            gateway: Arc::clone(&self.gateway),
+            meter: self.meter(config),
             tools: Arc::clone(&self.tools),
-            day_limits: day_limits(config),
             metrics: self.metrics.clone(),
             gauge: self.disk_gauge.clone(),
             lease: Duration::from_secs(config.lease_seconds),
             outage_patience: Duration::from_secs(config.llm.outage_patience_seconds),
+            drain: self.drain.clone(),
+        }
+    }
+
+    fn meter(&self, config: &Config) -> Meter {
+        Meter {
+            store: self.store.control(),
+            gateway: Arc::clone(&self.gateway),
+            clock: self.clock.clone(),
+            day_limits: day_limits(config),
+            tasks: self.calls.clone(),
             drain: self.drain.clone(),
         }
     }
@@ -218,6 +227,7 @@ async fn open_store(
     config: &Config,
     metrics: &Metrics,
     attempts: &Arc<AttemptRegistry>,
+    clock: &Clock,
 ) -> Result<(Store, InstanceId), ServeError> {
     let at_url = |source| ServeError::Store { url: mask_urls(&config.database_url), source };
     let observer = attempts.observer();
@@ -226,7 +236,12 @@ async fn open_store(
         Some(instance) => instance,
         None => store.instance_id().await.map_err(at_url)?,
     };
-    store.free_reservations().await.map_err(at_url)?;
+    // Nothing is in flight when a process starts.
+    let aborted = store.close_abandoned_calls(clock.now()).await.map_err(at_url)?;
+    let interrupted = store.close_interrupted_tool_calls().await.map_err(at_url)?;
+    if aborted > 0 || interrupted > 0 {
+        tracing::warn!(aborted, interrupted, "closed model and tool calls that the last process left open");
+    }
     Ok((store, instance))
 }
 

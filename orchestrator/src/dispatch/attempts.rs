@@ -2,7 +2,6 @@
 
 mod activity;
 mod attempt;
-mod call_limiter;
 mod job_limits;
 mod long_poll;
 mod quota;
@@ -10,8 +9,7 @@ mod rate_limiter;
 mod registry;
 
 pub use activity::Liveness;
-pub use attempt::{Attempt, AttemptKey, InFlightCall, StopCause};
-pub use call_limiter::{Admission, Permit};
+pub use attempt::{Attempt, AttemptKey, InFlightCall, StopCause, ToolCallError};
 pub use job_limits::JobLimits;
 pub use long_poll::Poll;
 pub use quota::{EventAllowance, MAX_EVENT_BYTES, MAX_EVENT_BYTES_HARD, is_essential};

@@ -9,8 +9,8 @@ pub mod plan;
 mod sandbox;
 
 pub use attempts::{
-    Admission, Attempt, AttemptKey, AttemptRegistry, EventAllowance, InFlightCall, JobLimits, Liveness,
-    MAX_EVENT_BYTES, MAX_EVENT_BYTES_HARD, Permit, Poll, RateLimiter, StopCause, is_essential,
+    Attempt, AttemptKey, AttemptRegistry, EventAllowance, InFlightCall, JobLimits, Liveness, MAX_EVENT_BYTES,
+    MAX_EVENT_BYTES_HARD, Poll, RateLimiter, StopCause, ToolCallError, is_essential,
 };
 pub use disk::{DiskGauge, DiskSweep, Violation};
 pub use dispatcher::{Dispatcher, DispatcherSettings, Wake};

@@ -72,6 +72,13 @@ pub struct Quote {
     pub prices: Option<(u64, u64)>,
 }
 
+impl Quote {
+    /// What the prompt alone costs in micro-dollars; none when the price is not known.
+    pub fn prompt_cost(&self) -> Option<u64> {
+        self.prices.map(|(input, _)| cost(self.prompt_tokens, input))
+    }
+}
+
 /// What is put aside for a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reservation {

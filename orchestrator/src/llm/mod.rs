@@ -8,6 +8,7 @@ mod circuit;
 mod error;
 mod fair_semaphore;
 mod gateway;
+pub mod metering;
 mod price;
 mod provider;
 mod quote;

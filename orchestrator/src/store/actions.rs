@@ -1,77 +1,116 @@
 //! Tool calls of the orchestrator's with their result, each recorded before its answer is used; and what they notify.
 
 use chrono::{DateTime, Utc};
-use protocol::{CallId, JobId, ToolActionRecord, ToolCallReply};
+use protocol::{JobId, ToolActionRecord, ToolCallReply, ToolErrorKind, ToolFailure};
 use sqlx::FromRow;
 
 use super::{
-    Store, StoreError,
+    CallKey, Connection, Store, StoreError,
     rows::{Place, column, count, text},
 };
 
-/// One orchestrator-side tool call, over.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ActionRow<'a> {
-    /// Whose.
-    pub job: JobId,
-    /// In which attempt.
-    pub attempt: u32,
+/// A tool call of the orchestrator's that is about to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewAction {
     /// Its name.
-    pub call_id: &'a CallId,
+    pub key: CallKey,
     /// Of its tool and arguments.
-    pub request_digest: &'a str,
-    /// When it was over.
+    pub request_digest: String,
+    /// When it is opened.
     pub at: DateTime<Utc>,
     /// Which tool.
-    pub tool: &'a str,
-    /// Redacted and cut.
-    pub input: &'a serde_json::Value,
-    /// For the log of calls.
-    pub output: &'a str,
-    /// The answer, given again when the call comes again.
-    pub reply: &'a ToolCallReply,
+    pub tool: String,
+    /// Its arguments, redacted and cut.
+    pub input: serde_json::Value,
+    /// How many its job may make in all.
+    pub max_calls: u64,
 }
 
-/// What is known of an orchestrator-side tool call that was made.
+/// What opening a tool call led to.
 #[derive(Debug, Clone, PartialEq)]
-pub struct KnownAction {
-    /// Which tool.
-    pub tool: String,
-    /// Of its tool and arguments; none when it is from before digests were kept.
-    pub request_digest: Option<String>,
-    /// The answer.
+pub enum OpenedAction {
+    /// Its row is there: it may be run, once.
+    Open,
+    /// It was made before, with this reply.
+    Recorded(ToolCallReply),
+    /// Its id is that of another call.
+    IdReused,
+    /// No more calls may be made.
+    LimitReached,
+}
+
+/// What a tool call came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ActionOutcome {
+    /// When it was over.
+    pub at: DateTime<Utc>,
+    /// Its arguments as they are kept; none keeps what was written when it was opened.
+    pub input: Option<serde_json::Value>,
+    /// For the log of calls.
+    pub output: String,
+    /// The reply, given again when the call comes again.
     pub reply: ToolCallReply,
 }
 
-impl KnownAction {
-    /// Whether it was this call; of calls before digests were kept only the tool is known.
-    pub fn asked(&self, tool: &str, digest: &str) -> bool {
-        self.tool == tool && self.request_digest.as_deref().is_none_or(|asked| asked == digest)
-    }
-}
+/// The output of a call that a process did not outlive. It may have had its effect, so it is never run again.
+const INTERRUPTED: &str = "interrupted: the orchestrator restarted during the call; it may have had its effect";
 
 impl Store {
-    /// What is known before a tool call is made: the one of this name, if it was made already, and how many others were.
-    pub async fn tool_calls_made(
-        &self,
-        job: JobId,
-        attempt: u32,
-        call: &CallId,
-    ) -> Result<(Option<KnownAction>, u64), StoreError> {
-        let (others, tool, request_digest, reply): (i64, Option<String>, Option<String>, Option<String>) = sqlx::query_as(
-            "SELECT (SELECT COUNT(*) FROM job_actions WHERE job_id = $1 AND NOT (attempt = $2 AND call_id = $3)), tool, \
-             request_digest, reply \
-             FROM (SELECT 1) AS one LEFT JOIN job_actions ON job_id = $1 AND attempt = $2 AND call_id = $3",
-        )
-        .bind(*job.as_uuid())
-        .bind(i64::from(attempt))
-        .bind(&call.0)
-        .fetch_one(&self.read)
-        .await?;
-        let place = Place { table: "job_actions", id: *job.as_uuid() };
-        let reply = reply.map(|json| place.json("reply", &json)).transpose()?;
-        let known = tool.zip(reply).map(|(tool, reply)| KnownAction { tool, request_digest, reply });
-        Ok((known, count(others)))
+    /// Opens a tool call: counts it against its job's limit and writes its row, before the tool is run.
+    pub async fn open_tool_call(&self, call: &NewAction) -> Result<OpenedAction, StoreError> {
+        let call = call.clone();
+        self.write(move |tx| Box::pin(async move { open(&mut tx.db, &call).await })).await
+    }
+
+    /// Closes a tool call with its reply. One that is closed already stays as it is.
+    pub async fn close_tool_call(&self, key: &CallKey, outcome: &ActionOutcome) -> Result<(), StoreError> {
+        let (key, at, output) = (key.clone(), outcome.at, outcome.output.clone());
+        let (success, duration_ms) = (outcome.reply.success, column(outcome.reply.duration_ms));
+        let (reply, input) = (text(&outcome.reply)?, outcome.input.as_ref().map(text).transpose()?);
+        self.write_one(move |tx| {
+            Box::pin(async move {
+                sqlx::query(
+                    "UPDATE job_actions SET at = $4, success = $5, output = $6, duration_ms = $7, reply = $8, \
+                     input = COALESCE($9, input) WHERE job_id = $1 AND attempt = $2 AND call_id = $3 AND reply IS NULL",
+                )
+                .bind(*key.job.as_uuid())
+                .bind(i64::from(key.attempt))
+                .bind(key.call_id.0)
+                .bind(at)
+                .bind(success)
+                .bind(output)
+                .bind(duration_ms)
+                .bind(reply)
+                .bind(input)
+                .execute(&mut tx.db)
+                .await?;
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// Closes the tool calls that an earlier process left open as interrupted: the same call again gets that reply.
+    pub async fn close_interrupted_tool_calls(&self) -> Result<u64, StoreError> {
+        let failure =
+            ToolFailure { kind: ToolErrorKind::Failed, message: INTERRUPTED.to_owned(), retry_after_seconds: None };
+        let reply =
+            ToolCallReply { success: false, output: None, truncated: false, duration_ms: 0, error: Some(failure) };
+        let reply = text(&reply)?;
+        self.write_one(move |tx| {
+            Box::pin(async move {
+                let closed = sqlx::query(
+                    "UPDATE job_actions SET success = FALSE, output = $1, duration_ms = 0, reply = $2 \
+                     WHERE reply IS NULL AND request_digest IS NOT NULL",
+                )
+                .bind(INTERRUPTED)
+                .bind(reply)
+                .execute(&mut tx.db)
+                .await?;
+                Ok(closed.rows_affected())
+            })
+        })
+        .await
     }
 
     /// Whether a tool call of this attempt has begun and not ended.
@@ -84,35 +123,6 @@ impl Store {
         .fetch_one(&self.read)
         .await?;
         Ok(open > 0)
-    }
-
-    /// Records an orchestrator-side tool call.
-    pub async fn record_tool_call(&self, action: &ActionRow<'_>) -> Result<(), StoreError> {
-        let (job, attempt, call_id, at) = (action.job, action.attempt, action.call_id.0.clone(), action.at);
-        let (tool, output) = (action.tool.to_owned(), action.output.to_owned());
-        let (success, duration_ms) = (action.reply.success, column(action.reply.duration_ms));
-        let (input, reply) = (text(action.input)?, text(action.reply)?);
-        let request_digest = action.request_digest.to_owned();
-        self.write_one(move |tx| Box::pin(async move { sqlx::query(
-            "INSERT INTO job_actions (job_id, attempt, call_id, at, tool, input, success, output, duration_ms, reply, \
-             request_digest) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET \
-             at = excluded.at, tool = excluded.tool, input = excluded.input, success = excluded.success, output = excluded.output, duration_ms = excluded.duration_ms, \
-             reply = excluded.reply, request_digest = excluded.request_digest",
-        )
-        .bind(*job.as_uuid())
-        .bind(i64::from(attempt))
-        .bind(call_id)
-        .bind(at)
-        .bind(tool)
-        .bind(input)
-        .bind(success)
-        .bind(output)
-        .bind(duration_ms)
-        .bind(reply)
-        .bind(request_digest)
-        .execute(&mut tx.db)
-        .await?;
-        Ok(()) })).await
     }
 
     /// A notification for a user, once for each call of an attempt.
@@ -159,6 +169,46 @@ impl Store {
         let place = Place { table: "job_actions", id: *job.as_uuid() };
         rows.into_iter().map(|row| row.into_record(place)).collect()
     }
+}
+
+/// Counts a tool call against its job's limit and writes its row, unless it was made before.
+async fn open(db: &mut Connection, call: &NewAction) -> Result<OpenedAction, StoreError> {
+    let (others, tool, request_digest, reply): (i64, Option<String>, Option<String>, Option<String>) = sqlx::query_as(
+        "SELECT (SELECT COUNT(*) FROM job_actions WHERE job_id = $1 AND NOT (attempt = $2 AND call_id = $3)), tool, \
+         request_digest, reply \
+         FROM (SELECT 1) AS one LEFT JOIN job_actions ON job_id = $1 AND attempt = $2 AND call_id = $3",
+    )
+    .bind(*call.key.job.as_uuid())
+    .bind(i64::from(call.key.attempt))
+    .bind(&call.key.call_id.0)
+    .fetch_one(&mut *db)
+    .await?;
+    let place = Place { table: "job_actions", id: *call.key.job.as_uuid() };
+    if let Some((tool, reply)) = tool.zip(reply) {
+        // Of calls from before digests were stored only the tool is known.
+        let is_same = tool == call.tool && request_digest.as_deref().is_none_or(|digest| digest == call.request_digest);
+        let reply = || place.json("reply", &reply).map(OpenedAction::Recorded);
+        return if is_same { reply() } else { Ok(OpenedAction::IdReused) };
+    }
+    if count(others) >= call.max_calls {
+        return Ok(OpenedAction::LimitReached);
+    }
+    sqlx::query(
+        "INSERT INTO job_actions (job_id, attempt, call_id, at, tool, input, request_digest) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET \
+         at = excluded.at, tool = excluded.tool, input = excluded.input, success = NULL, \
+         request_digest = excluded.request_digest",
+    )
+    .bind(*call.key.job.as_uuid())
+    .bind(i64::from(call.key.attempt))
+    .bind(&call.key.call_id.0)
+    .bind(call.at)
+    .bind(&call.tool)
+    .bind(text(&call.input)?)
+    .bind(&call.request_digest)
+    .execute(db)
+    .await?;
+    Ok(OpenedAction::Open)
 }
 
 #[derive(FromRow)]

@@ -11,11 +11,11 @@ use uuid::Uuid;
 
 use super::{
     Connection, Store, StoreError,
-    calls::CallRow,
+    calls::{CallRow, NewCall},
     rows::{Place, column},
 };
 use crate::domain::budget::{
-    Balance, DayLimits, Progress, Quote, Reservation, Spent, Whose, micro_dollars, reserve, running_low,
+    Balance, DayLimits, Progress, Reservation, Spent, Whose, micro_dollars, reserve, running_low,
 };
 
 /// What a call has put aside, and where.
@@ -31,6 +31,15 @@ impl Reserved {
     /// Nothing: no budget holds this call.
     pub fn nothing(max_output_tokens: u64) -> Self {
         Self { amount: Reservation { max_output_tokens, ..Reservation::default() }, day: None }
+    }
+
+    /// As it was stored with an open call.
+    pub(super) fn of(amount: Reservation, day: Option<String>) -> Self {
+        Self { amount, day }
+    }
+
+    pub(super) fn day(&self) -> Option<&str> {
+        self.day.as_deref()
     }
 }
 
@@ -55,94 +64,6 @@ macro_rules! for_chain {
 }
 
 impl Store {
-    /// Reserves the worst case of a call in every budget it draws on, or says which one has no room; then nothing changes.
-    pub async fn reserve(
-        &self,
-        job: JobId,
-        user: &str,
-        now: DateTime<Utc>,
-        (quote, day_limits): (&Quote, &DayLimits),
-    ) -> Result<Result<Reserved, Spent>, StoreError> {
-        let (user, quote, day_limits) = (user.to_owned(), *quote, *day_limits);
-        self.write(move |tx| {
-            Box::pin(async move {
-                let chain: Vec<BalanceRow> = sqlx::query_as(for_chain!(
-                    "SELECT j.id, j.limits, \
-                     j.input_tokens + j.output_tokens + j.children_tokens + j.reserved_tokens AS tokens, \
-                     j.cost_micro_usd + j.children_micro_usd + j.reserved_micro_usd AS micro_usd \
-                     FROM jobs j JOIN chain c ON c.id = j.id ORDER BY c.level"
-                ))
-                .bind(*job.as_uuid())
-                .fetch_all(&mut tx.db)
-                .await?;
-                let mut balances = Vec::with_capacity(chain.len() + 1);
-                for row in &chain {
-                    balances.push(row.balance(job)?);
-                }
-                let day = day_of(now);
-                balances.push(day_balance(&mut tx.db, &user, &day, &day_limits).await?);
-                let amount = match reserve(&quote, &balances) {
-                    Ok(amount) => amount,
-                    Err(spent) => return Ok(Err(spent)),
-                };
-                sqlx::query(for_chain!(
-                    "UPDATE jobs SET reserved_tokens = reserved_tokens + $2, reserved_micro_usd = reserved_micro_usd + $3 \
-                     WHERE id IN (SELECT id FROM chain)"
-                ))
-                .bind(*job.as_uuid())
-                .bind(column(amount.tokens))
-                .bind(column(amount.micro_usd))
-                .execute(&mut tx.db)
-                .await?;
-                let reserved = Reserved { amount, day: Some(day) };
-                change_day(&mut tx.db, &user, &reserved, (0, 0), 1).await?;
-                Ok(Ok(reserved))
-            })
-        })
-        .await
-    }
-
-    /// Releases what was reserved for a call that was not made.
-    pub async fn release(&self, job: JobId, user: &str, reserved: &Reserved) -> Result<(), StoreError> {
-        if reserved.day.is_none() {
-            return Ok(());
-        }
-        let (user, reserved) = (user.to_owned(), reserved.clone());
-        self.write(move |tx| {
-            Box::pin(async move {
-                sqlx::query(for_chain!(
-                    "UPDATE jobs SET reserved_tokens = reserved_tokens - $2, reserved_micro_usd = reserved_micro_usd - $3 \
-                     WHERE id IN (SELECT id FROM chain)"
-                ))
-                .bind(*job.as_uuid())
-                .bind(column(reserved.amount.tokens))
-                .bind(column(reserved.amount.micro_usd))
-                .execute(&mut tx.db)
-                .await?;
-                change_day(&mut tx.db, &user, &reserved, (0, 0), -1).await
-            })
-        })
-        .await
-    }
-
-    /// Frees the reservations of an earlier process: no call is in flight when a process starts.
-    pub async fn free_reservations(&self) -> Result<(), StoreError> {
-        self.write(|tx| {
-            Box::pin(async move {
-                for statement in [
-                    "UPDATE jobs SET reserved_tokens = 0, reserved_micro_usd = 0 \
-                     WHERE reserved_tokens <> 0 OR reserved_micro_usd <> 0",
-                    "UPDATE user_days SET reserved_tokens = 0, reserved_micro_usd = 0 \
-                     WHERE reserved_tokens <> 0 OR reserved_micro_usd <> 0",
-                ] {
-                    sqlx::query(statement).execute(&mut tx.db).await?;
-                }
-                Ok(())
-            })
-        })
-        .await
-    }
-
     /// What is put aside at this moment, in jobs and days together: tokens, micro-dollars.
     pub async fn reserved(&self) -> Result<(i64, i64), StoreError> {
         let sums = sqlx::query_as(
@@ -175,6 +96,81 @@ impl Store {
         });
         Ok(spent.collect())
     }
+}
+
+/// Reserves the worst case of a call in every budget that it draws on, or says which has no room; then nothing changes.
+pub(super) async fn reserve_for(
+    tx: &mut Connection,
+    call: &NewCall,
+    day_limits: &DayLimits,
+) -> Result<Result<Reserved, Spent>, StoreError> {
+    let job = call.key.job;
+    let chain: Vec<BalanceRow> = sqlx::query_as(for_chain!(
+        "SELECT j.id, j.limits, \
+         j.input_tokens + j.output_tokens + j.children_tokens + j.reserved_tokens AS tokens, \
+         j.cost_micro_usd + j.children_micro_usd + j.reserved_micro_usd AS micro_usd \
+         FROM jobs j JOIN chain c ON c.id = j.id ORDER BY c.level"
+    ))
+    .bind(*job.as_uuid())
+    .fetch_all(&mut *tx)
+    .await?;
+    let mut balances = Vec::with_capacity(chain.len() + 1);
+    for row in &chain {
+        balances.push(row.balance(job)?);
+    }
+    let day = day_of(call.at);
+    balances.push(day_balance(tx, &call.user, &day, day_limits).await?);
+    let amount = match reserve(&call.quote, &balances) {
+        Ok(amount) => amount,
+        Err(spent) => return Ok(Err(spent)),
+    };
+    sqlx::query(for_chain!(
+        "UPDATE jobs SET reserved_tokens = reserved_tokens + $2, reserved_micro_usd = reserved_micro_usd + $3 \
+         WHERE id IN (SELECT id FROM chain)"
+    ))
+    .bind(*job.as_uuid())
+    .bind(column(amount.tokens))
+    .bind(column(amount.micro_usd))
+    .execute(&mut *tx)
+    .await?;
+    let reserved = Reserved { amount, day: Some(day) };
+    change_day(tx, &call.user, &reserved, (0, 0), 1).await?;
+    Ok(Ok(reserved))
+}
+
+/// Takes back what was reserved for a call that was not made.
+pub(super) async fn release(
+    tx: &mut Connection,
+    job: JobId,
+    user: &str,
+    reserved: &Reserved,
+) -> Result<(), StoreError> {
+    if reserved.day.is_none() {
+        return Ok(());
+    }
+    sqlx::query(for_chain!(
+        "UPDATE jobs SET reserved_tokens = reserved_tokens - $2, reserved_micro_usd = reserved_micro_usd - $3 \
+         WHERE id IN (SELECT id FROM chain)"
+    ))
+    .bind(*job.as_uuid())
+    .bind(column(reserved.amount.tokens))
+    .bind(column(reserved.amount.micro_usd))
+    .execute(&mut *tx)
+    .await?;
+    change_day(tx, user, reserved, (0, 0), -1).await
+}
+
+/// Nothing is in flight when a process starts. What a version without open rows had reserved is freed, too.
+pub(super) async fn clear_reservations(tx: &mut Connection) -> Result<(), StoreError> {
+    for statement in [
+        "UPDATE jobs SET reserved_tokens = 0, reserved_micro_usd = 0 \
+         WHERE reserved_tokens <> 0 OR reserved_micro_usd <> 0",
+        "UPDATE user_days SET reserved_tokens = 0, reserved_micro_usd = 0 \
+         WHERE reserved_tokens <> 0 OR reserved_micro_usd <> 0",
+    ] {
+        sqlx::query(statement).execute(&mut *tx).await?;
+    }
+    Ok(())
 }
 
 impl BalanceRow {
@@ -210,7 +206,7 @@ pub(super) struct AfterCall {
 impl AfterCall {
     /// What is new about its budgets running low, remembered so that it is told once.
     pub(super) async fn tell(&self, tx: &mut Connection, call: &CallRow) -> Result<Option<String>, StoreError> {
-        let place = Place { table: "jobs", id: *call.job.as_uuid() };
+        let place = Place { table: "jobs", id: *call.key.job.as_uuid() };
         let seconds = self.started_at.map_or(0, |at| (call.at - at).num_seconds().max(0));
         let progress = Progress {
             tokens: place.number("input_tokens", self.tokens)?,
@@ -224,7 +220,7 @@ impl AfterCall {
         if low != told {
             sqlx::query("UPDATE jobs SET told_low = $1 WHERE id = $2")
                 .bind(i64::from(low))
-                .bind(*call.job.as_uuid())
+                .bind(*call.key.job.as_uuid())
                 .execute(tx)
                 .await?;
         }
@@ -232,7 +228,7 @@ impl AfterCall {
     }
 }
 
-/// Settles what a call really took: the day and the jobs above; its own row is `record_model_call`'s.
+/// Settles what a call really took: the day and the jobs above; its own row is `close_model_call`'s.
 pub(super) async fn settle(
     tx: &mut Connection,
     call: &CallRow,

@@ -268,7 +268,10 @@ async fn record_calls(tx: &mut Connection, parts: &[Part<'_>]) -> Result<(), Sto
             row.push_bind(*job).push_bind(i64::from(*attempt)).push_bind(*call);
             row.push_bind(**at).push_bind(tool.as_str()).push_bind(input.as_str());
         });
-        insert.push(" ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET input = excluded.input WHERE job_actions.reply IS NULL");
+        insert.push(
+            " ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET input = excluded.input \
+             WHERE job_actions.reply IS NULL AND job_actions.request_digest IS NULL",
+        );
         insert.build().execute(&mut *tx).await?;
     }
     for chunk in done.chunks(CALLS_PER_STATEMENT) {
@@ -283,7 +286,7 @@ async fn record_calls(tx: &mut Connection, parts: &[Part<'_>]) -> Result<(), Sto
         insert.push(
             " ON CONFLICT (job_id, attempt, call_id) DO UPDATE \
              SET success = excluded.success, output = excluded.output, duration_ms = excluded.duration_ms \
-             WHERE job_actions.reply IS NULL",
+             WHERE job_actions.reply IS NULL AND job_actions.request_digest IS NULL",
         );
         insert.build().execute(&mut *tx).await?;
     }

@@ -46,11 +46,11 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
-pub use actions::{ActionRow, KnownAction};
+pub use actions::{ActionOutcome, NewAction, OpenedAction};
 pub use audit::{AuditEntry, AuditFilter};
 pub use backup::{BackupError, backup};
 pub use budget::Reserved;
-pub use calls::{CallRow, CallsMade, KnownCall};
+pub use calls::{CallKey, CallQuota, CallRow, CallsMade, KnownCall, NewCall, OpenedCall};
 pub use event_batch::{Appended, WorkerBatch};
 pub use events::EventPage;
 pub use feed::{Feed, Follower};

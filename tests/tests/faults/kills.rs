@@ -26,6 +26,8 @@ use crate::{
 #[case("events.before_commit:3", 1)]
 #[case("events.after_commit", 1)]
 #[case("events.after_commit:3", 1)]
+#[case("llm.after_open", 1)]
+#[case("llm.after_open:2", 1)]
 #[case("llm.after_answer", 1)]
 #[case("llm.after_answer:2", 1)]
 #[case("complete.before_commit", 1)]

@@ -33,7 +33,7 @@ const USUALLY: Duration = Duration::from_secs(40);
 const ENDS_WITHIN: Duration = Duration::from_secs(90);
 /// More than these would only wait.
 const OPEN_JOBS: usize = 12;
-const POINTS: [&str; 13] = [
+const POINTS: [&str; 14] = [
     "create.before_row",
     "create.after_row",
     "start.after_row",
@@ -42,6 +42,7 @@ const POINTS: [&str; 13] = [
     "start.after_start",
     "events.before_commit",
     "events.after_commit",
+    "llm.after_open",
     "llm.after_answer",
     "complete.before_commit",
     "complete.after_commit",

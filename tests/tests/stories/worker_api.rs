@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
-use orchestrator::clock::ManualClock;
-use protocol::{ErrorCode, EventData, JobState, PromptId, ToolCallReply, ToolErrorKind};
+use orchestrator::{
+    auth,
+    clock::{Clock, ManualClock},
+    store::{CallKey, NewAction, OpenedAction},
+};
+use protocol::{CallId, ErrorCode, EventData, JobState, PromptId, ToolCallReply, ToolErrorKind};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tests::{HandWorker, Reply, User, World};
@@ -467,6 +471,42 @@ async fn the_workers_socket_is_not_the_public_api_and_large_bodies_are_refused()
     hand.post("llm/complete", &model).await.expect(200);
     hand.get("prompt?wait_seconds=x").await.problem(ErrorCode::Invalid);
     assert_eq!(hand.prompt(PromptId::nil(), 0).await, None);
+    hand.finish("done").await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_tool_call_that_its_process_did_not_outlive_is_interrupted_and_never_run_again() {
+    let mut world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    world.hand(id).await;
+    world.stop().await;
+    // As a process leaves it that dies while the tool runs.
+    let arguments = json!({"content": "hello"});
+    let key = CallKey { job: id, attempt: 1, call_id: CallId("t1".to_owned()) };
+    let digest = auth::digest(&[b"message\0", arguments.to_string().as_bytes()].concat());
+    let call = NewAction {
+        key,
+        request_digest: digest,
+        at: Clock::system().now(),
+        tool: "message".to_owned(),
+        input: arguments.clone(),
+        max_calls: 10,
+    };
+    let store = world.store().await;
+    assert_eq!(store.open_tool_call(&call).await.unwrap(), OpenedAction::Open);
+    store.close().await;
+    world.start().await;
+    let ada = world.user("ada");
+    let hand = world.hand(id).await;
+    for _ in 0..2 {
+        let reply = hand.tool("message", "t1", arguments.clone()).await.expect(200).body;
+        assert!(reply["error"]["message"].as_str().unwrap().starts_with("interrupted"), "{reply}");
+    }
+    let actions = ada.get(&format!("/api/jobs/{id}/actions")).await.expect(200).body;
+    let shown = &actions["items"][0];
+    assert_eq!((&shown["success"], &shown["input"]), (&json!(false), &arguments));
     hand.finish("done").await;
     world.finish().await;
 }

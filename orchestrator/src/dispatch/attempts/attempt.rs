@@ -8,9 +8,9 @@ use std::{
     time::Duration,
 };
 
-use protocol::JobId;
+use protocol::{CallId, Completion, JobId, ToolCallReply};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     activity::{Activity, JobClock, Liveness},
@@ -21,6 +21,8 @@ use crate::{
     clock::Clock,
     dispatch::Violation,
     domain::job::{JobRecord, WorkerSession},
+    llm::metering::{CallError, SingleFlight},
+    store::StoreError,
 };
 
 /// Names one attempt of a job.
@@ -41,6 +43,26 @@ pub enum StopCause {
     Ended,
 }
 
+/// The result of a call, for everybody who waits for it.
+type Shared<T, E> = Result<Arc<T>, E>;
+
+/// Why a tool call has no reply.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ToolCallError {
+    /// The id is that of another call.
+    #[error("the call id was used for another call")]
+    IdReused,
+    /// It could not be recorded.
+    #[error("the call could not be recorded")]
+    Store(#[source] Arc<StoreError>),
+}
+
+impl From<StoreError> for ToolCallError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(Arc::new(error))
+    }
+}
+
 /// One attempt.
 #[derive(Debug)]
 pub struct Attempt {
@@ -52,6 +74,10 @@ pub struct Attempt {
     prompts: watch::Sender<()>,
     long_poll: LongPoll,
     limits: Arc<JobLimits>,
+    /// Model calls in flight.
+    pub model_calls: Arc<SingleFlight<CallId, Shared<Completion, CallError>>>,
+    /// Tool calls in flight.
+    pub tool_calls: Arc<SingleFlight<CallId, Shared<ToolCallReply, ToolCallError>>>,
     state: Mutex<AttemptState>,
 }
 
@@ -74,7 +100,7 @@ struct Listener {
 
 impl Attempt {
     /// The attempt that `record` is at. `limits` are those of an earlier attempt of the job, if one is known.
-    pub(super) fn new(record: &JobRecord, clock: &Clock, limits: Option<Arc<JobLimits>>) -> Self {
+    pub(super) fn new(record: &JobRecord, clock: &Clock, tasks: &TaskTracker, limits: Option<Arc<JobLimits>>) -> Self {
         let now = clock.monotonic();
         let limits =
             limits.unwrap_or_else(|| Arc::new(JobLimits::new(JobClock::new(record.started_at, clock.now(), now), now)));
@@ -85,6 +111,8 @@ impl Attempt {
             prompts: watch::Sender::new(()),
             long_poll: LongPoll::default(),
             limits,
+            model_calls: SingleFlight::new(tasks.clone()),
+            tool_calls: SingleFlight::new(tasks.clone()),
             state: Mutex::new(AttemptState {
                 activity: Activity::new(now),
                 session: record.session.clone(),

@@ -1,14 +1,9 @@
 //! What the workers of one job may send and call, over all its attempts.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use super::{
-    activity::JobClock,
-    call_limiter::{Admission, CallLimiter},
-    quota::Quota,
-    rate_limiter::RateLimiter,
-};
-use crate::rate_limit::Rate;
+use super::{activity::JobClock, quota::Quota, rate_limiter::RateLimiter};
+use crate::{llm::metering::CallLimiter, rate_limit::Rate};
 
 /// Events: a burst of several model turns with everything they print; 500 a second, which is far above what a model can
 /// cause and far below what the store can write.
@@ -30,8 +25,8 @@ pub struct JobLimits {
     pub failed_model_calls: RateLimiter,
     /// Tool calls that failed.
     pub failed_tool_calls: RateLimiter,
-    model_calls: Arc<CallLimiter>,
-    tool_calls: Arc<CallLimiter>,
+    /// Model calls in flight.
+    pub model_calls: CallLimiter,
 }
 
 impl JobLimits {
@@ -43,8 +38,7 @@ impl JobLimits {
             event_quota: Quota::default(),
             failed_model_calls: RateLimiter::new(FAILED_CALLS, now),
             failed_tool_calls: RateLimiter::new(FAILED_CALLS, now),
-            model_calls: Arc::default(),
-            tool_calls: Arc::default(),
+            model_calls: CallLimiter::default(),
         }
     }
 
@@ -53,22 +47,6 @@ impl JobLimits {
         // What the first bucket gave when the second is empty is lost to a sender that sends too much.
         self.events.take(events as u64, now)?;
         self.event_kib.take(bytes.div_ceil(1024) as u64, now)
-    }
-
-    /// Admits a model call; see [`CallLimiter::admit`].
-    pub async fn admit_model_call<K, E>(
-        &self,
-        look: impl Future<Output = Result<(Option<K>, u64), E>>,
-    ) -> Result<Admission<K>, E> {
-        self.model_calls.admit(look).await
-    }
-
-    /// Admits a tool call; see [`CallLimiter::admit`].
-    pub async fn admit_tool_call<K, E>(
-        &self,
-        look: impl Future<Output = Result<(Option<K>, u64), E>>,
-    ) -> Result<Admission<K>, E> {
-        self.tool_calls.admit(look).await
     }
 }
 

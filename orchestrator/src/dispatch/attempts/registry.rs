@@ -12,6 +12,7 @@ use std::{
 };
 
 use protocol::{JobId, JobState};
+use tokio_util::task::TaskTracker;
 
 use super::{
     activity::Liveness,
@@ -28,13 +29,15 @@ use crate::{
 #[derive(Debug)]
 pub struct AttemptRegistry {
     clock: Clock,
+    /// Owns the calls in flight: they outlive the requests that asked for them.
+    tasks: TaskTracker,
     attempts: Mutex<BTreeMap<AttemptKey, Arc<Attempt>>>,
 }
 
 impl AttemptRegistry {
     /// An empty registry.
-    pub fn new(clock: Clock) -> Arc<Self> {
-        Arc::new(Self { clock, attempts: Mutex::default() })
+    pub fn new(clock: Clock, tasks: TaskTracker) -> Arc<Self> {
+        Arc::new(Self { clock, tasks, attempts: Mutex::default() })
     }
 
     /// What the store calls after each commit that concerns an attempt.
@@ -68,7 +71,7 @@ impl AttemptRegistry {
             return None;
         }
         let limits = newest.map(|newest| Arc::clone(newest.limits()));
-        let attempt = Arc::new(Attempt::new(record, &self.clock, limits));
+        let attempt = Arc::new(Attempt::new(record, &self.clock, &self.tasks, limits));
         attempts.insert(key, Arc::clone(&attempt));
         Some(attempt)
     }

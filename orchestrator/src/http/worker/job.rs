@@ -48,7 +48,7 @@ pub(super) async fn get(
         transcript: Some(transcript).filter(|transcript| !transcript.is_empty()),
         lease_seconds: api.lease.as_secs(),
         egress: EgressView::default(),
-        context_tokens: api.gateway.context_tokens(),
+        context_tokens: api.meter.gateway.context_tokens(),
         outage_patience_seconds: Some(api.outage_patience.as_secs()),
     }))
 }

@@ -7,7 +7,6 @@ mod events;
 mod job;
 mod llm;
 mod prompt;
-mod single_flight;
 mod status;
 mod tools;
 
@@ -18,20 +17,16 @@ use axum::{
     extract::DefaultBodyLimit,
     routing::{get, post},
 };
-use protocol::{
-    CallId, Completion, ErrorCode, JobId, JobState, RateLimitOrigin, ToolCallReply, limits::MAX_CALL_ID_BYTES,
-};
+use protocol::{CallId, ErrorCode, JobState, RateLimitOrigin, limits::MAX_CALL_ID_BYTES};
 use tokio_util::sync::CancellationToken;
 
-use self::single_flight::FlightError;
-pub use self::single_flight::SingleFlight;
 use crate::{
     auth::WorkerTokens,
     clock::Clock,
-    dispatch::{Attempt, AttemptKey, AttemptRegistry, DiskGauge, TokenFiles, Wake},
-    domain::{budget::DayLimits, job::JobRecord},
-    http::problem::{ApiError, Carried},
-    llm::Gateway,
+    dispatch::{Attempt, AttemptRegistry, DiskGauge, TokenFiles, Wake},
+    domain::job::JobRecord,
+    http::problem::ApiError,
+    llm::metering::{FlightError, Meter},
     store::{Store, StoreError},
     telemetry::metrics::Metrics,
     tools::BuiltinTools,
@@ -41,16 +36,6 @@ pub use protocol::limits::MAX_WORKER_BODY_BYTES as MAX_BODY_BYTES;
 
 /// Bodies of model calls (contract: sandbox, Worker API).
 const MAX_MODEL_BODY_BYTES: usize = 32 * 1024 * 1024;
-
-/// Backoff between tries to record a call.
-const MIN_BACKOFF: Duration = Duration::from_millis(200);
-const MAX_BACKOFF: Duration = Duration::from_secs(10);
-
-/// Names a call: one attempt's, by its id.
-pub type CallKey = (AttemptKey, CallId);
-
-/// The result of a call, for everybody who waits for it.
-pub type CallResult<T> = Result<Arc<T>, Carried>;
 
 /// What the worker's endpoints need.
 #[derive(Clone)]
@@ -65,14 +50,12 @@ pub struct WorkerApi {
     pub clock: Clock,
     /// Wakes the dispatcher.
     pub wake: Wake,
-    /// The providers.
-    pub gateway: Arc<Gateway>,
+    /// Makes model calls.
+    pub meter: Meter,
     /// The orchestrator's tools.
     pub tools: Arc<BuiltinTools>,
     /// Removes a token's file once its session is open.
     pub token_files: TokenFiles,
-    /// The budget of each user for a day.
-    pub day_limits: DayLimits,
     /// Where a worker's first call is measured.
     pub metrics: Metrics,
     /// Measures workspaces before a report of success is accepted.
@@ -81,10 +64,6 @@ pub struct WorkerApi {
     pub lease: Duration,
     /// How long a worker retries a model that does not answer.
     pub outage_patience: Duration,
-    /// Model calls in flight.
-    pub model_calls: Arc<SingleFlight<CallKey, CallResult<Completion>>>,
-    /// Tool calls in flight.
-    pub tool_calls: Arc<SingleFlight<CallKey, CallResult<ToolCallReply>>>,
     /// Cancelled when the process drains: long polls end, so that workers ask the next process.
     pub drain: CancellationToken,
 }
@@ -97,30 +76,6 @@ impl WorkerApi {
             self.store.transition(attempt.key().job, self.clock.now(), None, JobRecord::revived).await?;
         }
         Ok(())
-    }
-
-    /// Writes the outcome of a call, retrying while the database is busy or full: an answer that was paid for is not lost, the
-    /// call is not made twice, and nothing stays reserved. A worker that asks again meanwhile waits for the same answer.
-    async fn record_outcome<T, W>(&self, job: JobId, write: impl Fn() -> W) -> Result<T, StoreError>
-    where
-        W: Future<Output = Result<T, StoreError>>,
-    {
-        let mut backoff = MIN_BACKOFF;
-        loop {
-            let error = match write().await {
-                Ok(done) => return Ok(done),
-                Err(error) => error,
-            };
-            if self.drain.is_cancelled() || !error.may_pass() {
-                return Err(error);
-            }
-            tracing::warn!(job.id = %job, error = &error as &dyn std::error::Error, "recording a call failed; retrying");
-            drop(error);
-            tokio::select! {
-                () = tokio::time::sleep(backoff) => backoff = (backoff * 2).min(MAX_BACKOFF),
-                () = self.drain.cancelled() => {}
-            }
-        }
     }
 }
 
@@ -161,6 +116,16 @@ fn flight_failed(error: FlightError) -> ApiError {
     match error {
         FlightError::IdReused => call_id_reused(),
         FlightError::Abandoned => ApiError::internal(error),
+    }
+}
+
+/// A call that could not be recorded.
+fn not_recorded(error: &Arc<StoreError>) -> ApiError {
+    if error.may_pass() {
+        ApiError::new(ErrorCode::Unavailable, "the database is busy; try again in a moment")
+            .with_source(Arc::clone(error))
+    } else {
+        ApiError::internal(Arc::clone(error))
     }
 }
 

@@ -13,17 +13,19 @@ use tokio_util::sync::CancellationToken;
 use super::{
     WorkerApi, call_id_reused,
     caller::{CallInFlight, Caller},
-    check_call_id, flight_failed, too_many_failed_calls,
+    check_call_id, flight_failed, not_recorded, too_many_failed_calls,
 };
 use crate::{
     auth,
-    dispatch::{Admission, Attempt},
+    dispatch::{Attempt, ToolCallError},
     domain::job::JobRecord,
+    failpoint,
     http::{
         extract::{ApiPath, WorkerJson},
         problem::{ApiError, Carried},
     },
-    store::{ActionRow, KnownAction},
+    llm::metering::retry_write,
+    store::{ActionOutcome, CallKey, NewAction, OpenedAction},
     tools,
 };
 
@@ -67,68 +69,75 @@ pub(super) async fn call(
     })?;
     // A worker that calls again sends the same bytes.
     let digest = auth::digest(&[tool.as_bytes(), b"\0", arguments.get().as_bytes()].concat());
-    let key = (attempt.key(), call_id.clone());
-    let (calls, question) = (api.tool_calls.clone(), digest.clone());
+    let (id, request_digest) = (call_id.clone(), digest.clone());
     let call = ToolCall { call_id, tool, arguments, digest };
+    let own = Arc::clone(&attempt);
     let once = async move {
         let _in_flight = in_flight;
-        let reply = once(&api, &job, &attempt, call).await;
+        let reply = run_once(&api, &job, &own, call).await;
         if reply.as_ref().map_or(true, is_refused) {
             // Calls that were admitted together may find the bucket empty: the next one waits.
-            let _ = attempt.limits().failed_tool_calls.take(1, api.clock.monotonic());
+            let _ = own.limits().failed_tool_calls.take(1, api.clock.monotonic());
         }
-        reply.map(Arc::new).map_err(Carried::from)
+        reply.map(Arc::new)
     };
-    let reply = calls.run(key, &question, once).await.map_err(flight_failed)??;
+    let reply = attempt.tool_calls.run(id, &request_digest, once).await.map_err(flight_failed)?;
+    let reply = reply.map_err(|error| match error {
+        ToolCallError::IdReused => call_id_reused(),
+        ToolCallError::Store(error) => not_recorded(&error),
+    })?;
     Ok(Json(ToolCallReply::clone(&reply)))
 }
 
-/// Looks for the recorded reply; else calls, records, and only then answers.
-async fn once(api: &WorkerApi, job: &JobRecord, attempt: &Attempt, call: ToolCall) -> Result<ToolCallReply, ApiError> {
-    // The loop keeps this limit too; a worker that is not our loop does not get past it here.
-    let limit = job.brief.limits.max_tool_calls;
-    let look = async {
-        let (known, made) = api.store.tool_calls_made(job.id, job.attempt, &call.call_id).await?;
-        Ok::<_, crate::store::StoreError>((known, u64::from(limit).saturating_sub(made)))
+/// Opens the call's row, runs the tool, closes the row, and only then replies. A call that was opened before is not run again.
+async fn run_once(
+    api: &WorkerApi,
+    job: &JobRecord,
+    attempt: &Attempt,
+    call: ToolCall,
+) -> Result<ToolCallReply, ToolCallError> {
+    let key = CallKey { job: job.id, attempt: attempt.key().attempt, call_id: call.call_id.clone() };
+    let admission = readable(&call.arguments).map(|arguments| {
+        let context = tools::autonomous(job.id, &job.brief.user_id, job.brief.tools.as_deref());
+        api.tools.admit(context, call.call_id.clone(), &call.tool, arguments)
+    });
+    let input = match &admission {
+        Ok(admission) => kept(admission.redacted_input(), call.arguments.get().len()),
+        Err(_) => Value::Null,
     };
-    let permit = match attempt.limits().admit_tool_call(look).await? {
-        Admission::Recorded(known) => return replayed(known, &call),
-        Admission::LimitReached => return Ok(limit_reached(limit)),
-        Admission::Granted(permit) => permit,
+    let max_tool_calls = job.brief.limits.max_tool_calls;
+    let new = NewAction {
+        key: key.clone(),
+        request_digest: call.digest,
+        at: api.clock.now(),
+        tool: call.tool,
+        input,
+        // The loop keeps this limit too; another worker is held to it here.
+        max_calls: u64::from(max_tool_calls),
     };
-    let (reply, input, output) = match readable(&call.arguments) {
-        Ok(arguments) => {
-            let context = tools::autonomous(job.id, &job.brief.user_id, job.brief.tools.as_deref());
-            let admission = api.tools.admit(context, call.call_id.clone(), &call.tool, arguments);
-            let input = admission.redacted_input();
+    match api.store.open_tool_call(&new).await? {
+        OpenedAction::Open => {}
+        OpenedAction::Recorded(reply) => return Ok(reply),
+        OpenedAction::IdReused => return Err(ToolCallError::IdReused),
+        OpenedAction::LimitReached => return Ok(limit_reached(max_tool_calls)),
+    }
+    failpoint::reach("tool.after_open");
+    let (reply, output) = match admission {
+        Ok(admission) => {
             let result = admission.finish(&CancellationToken::new()).await;
-            (result.to_reply(), input, result.output)
+            (result.to_reply(), result.output)
         }
         Err(failure) => {
             let output = failure.message.clone();
-            (refused(failure), Value::Null, output)
+            (refused(failure), output)
         }
     };
-    // A call that was refused did nothing: what it would have done is not kept.
-    let input = if is_refused(&reply) { Value::Null } else { kept(input, call.arguments.get().len()) };
-    let row = ActionRow {
-        job: job.id,
-        attempt: job.attempt,
-        call_id: &call.call_id,
-        request_digest: &call.digest,
-        at: api.clock.now(),
-        tool: &call.tool,
-        input: &input,
-        output: &output,
-        reply: &reply,
-    };
-    let (store, record) = (&api.store, &row);
-    permit.complete(api.record_outcome(job.id, move || store.record_tool_call(record))).await?;
-    Ok(reply)
-}
-
-fn replayed(known: KnownAction, call: &ToolCall) -> Result<ToolCallReply, ApiError> {
-    if known.asked(&call.tool, &call.digest) { Ok(known.reply) } else { Err(call_id_reused()) }
+    failpoint::reach("tool.after_run");
+    // A call that was refused did nothing: its arguments are not kept.
+    let input = is_refused(&reply).then_some(Value::Null);
+    let outcome = ActionOutcome { at: api.clock.now(), input, output, reply };
+    retry_write(&api.drain, job.id, || api.store.close_tool_call(&key, &outcome)).await?;
+    Ok(outcome.reply)
 }
 
 /// The arguments as a value, unless they are too large or too deep.

@@ -14,7 +14,7 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let clock = ManualClock::at("2026-11-22T12:00:00Z".parse::<DateTime<Utc>>().unwrap());
-        let registry = AttemptRegistry::new(Clock::Manual(clock.clone()));
+        let registry = AttemptRegistry::new(Clock::Manual(clock.clone()), TaskTracker::new());
         Self { clock, registry }
     }
 

@@ -1,0 +1,369 @@
+//! The metered model call: recorded answer or permit, reservation and open row, provider, settlement.
+//!
+//! Owns that every call has its row before a provider is asked, that the row is closed with its usage before the answer is used,
+//! and that a call which is dropped is settled as aborted. Never knows who waits for the answer, and never speaks HTTP.
+
+mod call_limiter;
+mod single_flight;
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::FutureExt as _;
+use protocol::{CallId, Completion, CompletionRequest, EventData, JobId};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub use self::{
+    call_limiter::{CallLimiter, Permit},
+    single_flight::{FlightError, SingleFlight},
+};
+use super::{Answer, AskError, CallContext, CallCost, Caller, Failure, Gateway};
+use crate::{
+    clock::Clock,
+    domain::budget::{DayLimits, Quote, Spent},
+    failpoint,
+    store::{CallKey, CallQuota, CallRow, CallsMade, KnownCall, NewCall, OpenedCall, Reserved, Store, StoreError},
+};
+
+/// Calls of any end for each that may be answered, and those that every job may make besides (contract: agent, Gateway).
+const CALLS_PER_ITERATION: u64 = 3;
+const EXTRA_CALLS: u64 = 10;
+/// Backoff between tries to record a call.
+const MIN_BACKOFF: Duration = Duration::from_millis(200);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
+
+/// Makes model calls that are recorded, limited and charged. Clones share everything.
+#[derive(Clone)]
+pub struct Meter {
+    /// Where calls are recorded and budgets kept.
+    pub store: Store,
+    /// The providers.
+    pub gateway: Arc<Gateway>,
+    /// The time.
+    pub clock: Clock,
+    /// The budget of each user for a day.
+    pub day_limits: DayLimits,
+    /// Owns settlements of calls that were dropped.
+    pub tasks: TaskTracker,
+    /// Cancelled when the process drains: a busy database is no longer waited for.
+    pub drain: CancellationToken,
+}
+
+/// Who makes a call and who pays for it.
+#[derive(Debug, Clone)]
+pub struct Account {
+    /// Whose rows the call belongs to.
+    pub owner: AccountOwner,
+    /// Whose daily budget it draws on.
+    pub user: String,
+    /// The model that is asked for.
+    pub model: String,
+    /// Scripts can match on it.
+    pub title: String,
+    /// Answers that the owner may get in all.
+    pub max_iterations: u32,
+    /// Whether the owner, or one above it, has a budget of its own.
+    pub has_budget: bool,
+    /// Whether a cost limit is among its budgets.
+    pub has_cost_limit: bool,
+    /// Calls in flight.
+    pub limiter: CallLimiter,
+}
+
+/// What a call belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccountOwner {
+    /// An attempt of a job.
+    Job {
+        /// The job.
+        job: JobId,
+        /// Its attempt.
+        attempt: u32,
+    },
+}
+
+/// The name of a call and the digest of its request.
+#[derive(Debug, Clone)]
+pub struct CallName {
+    /// Unique within its owner.
+    pub id: CallId,
+    /// Of the request's bytes: the same id with another request is refused.
+    pub request_digest: String,
+}
+
+/// Why a call has no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CallError {
+    /// The id is that of another request.
+    #[error("the call id was used for another request")]
+    IdReused,
+    /// The owner may make no more calls.
+    #[error("{0}")]
+    LimitReached(String),
+    /// A budget has no room for it.
+    #[error("{}", .0.message())]
+    BudgetExceeded(Spent),
+    /// The owner is to stop, or is over.
+    #[error("the call was stopped")]
+    Stopped,
+    /// No provider answered.
+    #[error(transparent)]
+    Failed(Failure),
+    /// It could not be recorded.
+    #[error("the call could not be recorded")]
+    Store(#[source] Arc<StoreError>),
+}
+
+impl From<StoreError> for CallError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(Arc::new(error))
+    }
+}
+
+/// What opening a call led to.
+pub enum Opened {
+    /// It was answered before; its answer is not paid for again.
+    Recorded(Box<Completion>),
+    /// A provider may be asked.
+    Open(OpenCall),
+}
+
+impl Account {
+    fn key(&self, id: &CallId) -> CallKey {
+        let AccountOwner::Job { job, attempt } = self.owner;
+        CallKey { job, attempt, call_id: id.clone() }
+    }
+
+    fn quota(&self) -> CallQuota {
+        let iterations = u64::from(self.max_iterations);
+        CallQuota { max_answers: iterations, max_calls: max_calls(iterations) }
+    }
+}
+
+impl Meter {
+    /// Makes a call, or returns its recorded answer. `stop` returns a future that is ready once nobody waits for the owner's
+    /// calls any more; the provider is then dropped at once.
+    pub async fn complete<S: Future<Output = ()> + Send>(
+        &self,
+        account: &Account,
+        name: CallName,
+        request: impl FnOnce() -> CompletionRequest + Send,
+        stop: impl Fn() -> S + Send + Sync,
+    ) -> Result<Completion, CallError> {
+        let AccountOwner::Job { job, .. } = account.owner;
+        let caller = Caller { job, user: &account.user };
+        let context = CallContext { caller, job_title: Some(&account.title), model: Some(&account.model) };
+        // What is refused without asking a provider reserves nothing and has no row.
+        let refused = if stop().now_or_never().is_some() {
+            Some(CallError::Stopped)
+        } else {
+            self.gateway.refusal(&context).map(CallError::Failed)
+        };
+        if let Some(refused) = refused {
+            return self.recorded(account, &name).await?.ok_or(refused);
+        }
+        let permit = match account.limiter.try_acquire() {
+            Some(permit) => permit,
+            None => {
+                if let Some(answer) = self.recorded(account, &name).await? {
+                    return Ok(answer);
+                }
+                tokio::select! {
+                    biased;
+                    () = stop() => return Err(CallError::Stopped),
+                    permit = account.limiter.acquire() => permit,
+                }
+            }
+        };
+        let mut request = request();
+        let quote = self.gateway.quote(&request, &account.model);
+        let open = match self.open(account, name, &quote, permit).await? {
+            Opened::Recorded(answer) => return Ok(*answer),
+            Opened::Open(open) => open,
+        };
+        failpoint::reach("llm.after_open");
+        request.max_tokens = Some(open.max_output_tokens());
+        match self.gateway.ask(&request, &context, stop()).await {
+            Err(AskError { failure, reached_provider: false, .. }) => {
+                open.release().await?;
+                Err(CallError::Failed(failure))
+            }
+            Err(AskError { failure, cost, .. }) => {
+                open.settle(cost, Err(failure.to_string())).await?;
+                Err(CallError::Failed(failure))
+            }
+            Ok(Answer { completion, cost }) => {
+                let notice = open.settle(cost, Ok(completion.clone())).await?;
+                Ok(Completion { notice, ..completion })
+            }
+        }
+    }
+
+    /// Opens a call: reserves its worst case in every budget that it draws on and writes its row, in one transaction.
+    pub async fn open(
+        &self,
+        account: &Account,
+        name: CallName,
+        quote: &Quote,
+        permit: Permit,
+    ) -> Result<Opened, CallError> {
+        let provider = self.gateway.health().into_iter().next().map(|first| first.name).unwrap_or_default();
+        let call = NewCall {
+            key: account.key(&name.id),
+            request_digest: name.request_digest,
+            at: self.clock.now(),
+            provider,
+            model: account.model.clone(),
+            user: account.user.clone(),
+            quote: *quote,
+            quota: account.quota(),
+            budget: (account.has_budget || !self.day_limits.is_none()).then_some(self.day_limits),
+        };
+        match self.store.open_model_call(&call).await? {
+            OpenedCall::Open { reserved, made } => {
+                if account.has_cost_limit && quote.prices.is_none() && made.all == 0 {
+                    self.report_missing_price(&call.key, &account.model).await?;
+                }
+                let meter = self.clone();
+                Ok(Opened::Open(OpenCall { meter, call: Some(Box::new(call)), reserved, _permit: permit }))
+            }
+            OpenedCall::Known(known) => {
+                let same = known.asked(&call.request_digest);
+                let answer = known.answer.filter(|_| same).ok_or(CallError::IdReused)?;
+                Ok(Opened::Recorded(Box::new(answer)))
+            }
+            OpenedCall::LimitReached(made) => Err(CallError::LimitReached(limit_reached(account, made))),
+            OpenedCall::BudgetExceeded(budget) => Err(CallError::BudgetExceeded(budget)),
+            OpenedCall::NotLive => Err(CallError::Stopped),
+        }
+    }
+
+    /// The recorded answer of a call, if it has one.
+    async fn recorded(&self, account: &Account, name: &CallName) -> Result<Option<Completion>, CallError> {
+        let known: Option<KnownCall> = self.store.model_call(&account.key(&name.id)).await?;
+        match known {
+            Some(known) if !known.asked(&name.request_digest) => Err(CallError::IdReused),
+            known => Ok(known.and_then(|known| known.answer)),
+        }
+    }
+
+    async fn report_missing_price(&self, key: &CallKey, model: &str) -> Result<(), StoreError> {
+        let message = format!("{model} has no price: limits.max_cost_usd is not enforced, only token limits are");
+        let status = EventData::Status { message, iteration: 0 };
+        self.store.append_if_live(key.job, key.attempt, self.clock.now(), status).await
+    }
+}
+
+/// A call that has its row. It can outlive whoever opened it: dropped without being settled, it is settled as aborted and
+/// charged its prompt estimate.
+pub struct OpenCall {
+    meter: Meter,
+    /// None once it is settled.
+    call: Option<Box<NewCall>>,
+    reserved: Reserved,
+    _permit: Permit,
+}
+
+impl OpenCall {
+    /// The most that the answer may have.
+    pub fn max_output_tokens(&self) -> u64 {
+        self.reserved.amount.max_output_tokens
+    }
+
+    /// Closes the row with what the call cost. Returns what the agent is to be told of its budget, if anything is new.
+    pub async fn settle(
+        mut self,
+        cost: CallCost,
+        answer: Result<Completion, String>,
+    ) -> Result<Option<String>, StoreError> {
+        failpoint::reach("llm.after_answer");
+        let Some(call) = &self.call else { return Ok(None) };
+        let row = CallRow {
+            key: call.key.clone(),
+            at: self.meter.clock.now(),
+            provider: cost.provider,
+            model: cost.model,
+            usage: cost.usage,
+            cost_micro_usd: cost.cost_micro_usd,
+            duration_ms: u64::try_from(cost.duration.as_millis()).unwrap_or(u64::MAX),
+            reserved: self.reserved.clone(),
+            answer,
+        };
+        let notice = self.meter.close(&row).await;
+        // After the retries a row that is still open is the next process's to close.
+        self.call = None;
+        notice
+    }
+
+    /// Takes the call back: no provider was asked.
+    pub async fn release(mut self) -> Result<(), StoreError> {
+        let Some(call) = self.call.take() else { return Ok(()) };
+        let (store, reserved) = (&self.meter.store, &self.reserved);
+        let release = || store.release_model_call(&call.key, &call.user, reserved);
+        retry_write(&self.meter.drain, call.key.job, release).await
+    }
+}
+
+impl Meter {
+    async fn close(&self, row: &CallRow) -> Result<Option<String>, StoreError> {
+        retry_write(&self.drain, row.key.job, || self.store.close_model_call(row)).await
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        let Some(call) = self.call.take() else { return };
+        // Without a runtime the row stays open, and the next process closes it.
+        if tokio::runtime::Handle::try_current().is_err() {
+            return;
+        }
+        let (meter, reserved) = (self.meter.clone(), std::mem::take(&mut self.reserved));
+        self.meter.tasks.spawn(async move {
+            let row = CallRow::aborted(&call, reserved, meter.clock.now());
+            if let Err(error) = meter.close(&row).await {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(job.id = %row.key.job, error, "an aborted call could not be settled");
+            }
+        });
+    }
+}
+
+/// Writes the outcome of a call, retrying while the database is busy or full and the process does not drain: an answer that was
+/// paid for is not lost, and nothing stays reserved.
+pub async fn retry_write<T, W>(
+    drain: &CancellationToken,
+    job: JobId,
+    write: impl Fn() -> W + Send,
+) -> Result<T, StoreError>
+where
+    W: Future<Output = Result<T, StoreError>>,
+{
+    let mut backoff = MIN_BACKOFF;
+    loop {
+        let error = match write().await {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        if drain.is_cancelled() || !error.may_pass() {
+            return Err(error);
+        }
+        tracing::warn!(job.id = %job, error = &error as &dyn std::error::Error, "recording a call failed; retrying");
+        drop(error);
+        tokio::select! {
+            () = tokio::time::sleep(backoff) => backoff = (backoff * 2).min(MAX_BACKOFF),
+            () = drain.cancelled() => {}
+        }
+    }
+}
+
+const fn max_calls(max_iterations: u64) -> u64 {
+    max_iterations * CALLS_PER_ITERATION + EXTRA_CALLS
+}
+
+fn limit_reached(account: &Account, made: CallsMade) -> String {
+    let iterations = u64::from(account.max_iterations);
+    if made.answered < iterations && made.all >= max_calls(iterations) {
+        format!("the job has made {} model calls, failed ones included; it may make no more", max_calls(iterations))
+    } else {
+        format!("limits.max_iterations = {iterations} is reached")
+    }
+}

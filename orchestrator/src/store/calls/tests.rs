@@ -1,0 +1,134 @@
+use protocol::{FinishReason, JobState, Limits};
+
+use super::*;
+use crate::domain::job::sample;
+
+struct Scene {
+    _folder: tempfile::TempDir,
+    store: Store,
+    job: JobId,
+    now: DateTime<Utc>,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&format!("sqlite://{}/gantry.db", folder.path().display())).await.unwrap();
+        let mut job = sample::job(JobState::InProgress);
+        job.brief_mut().limits = Limits { max_tokens: 1_000, ..Limits::default() };
+        let id = job.id;
+        store.create_job(job, None, None).await.unwrap();
+        // A new row is at no attempt yet.
+        store
+            .write_one(move |tx| {
+                Box::pin(async move {
+                    let begin = sqlx::query("UPDATE jobs SET attempt = 1 WHERE id = $1").bind(*id.as_uuid());
+                    begin.execute(&mut tx.db).await?;
+                    Ok(())
+                })
+            })
+            .await
+            .unwrap();
+        let now = sample::now();
+        Self { _folder: folder, store, job: id, now }
+    }
+
+    fn call(&self, call_id: &str) -> NewCall {
+        NewCall {
+            key: CallKey { job: self.job, attempt: 1, call_id: CallId(call_id.to_owned()) },
+            request_digest: "digest".to_owned(),
+            at: self.now,
+            provider: "primary".to_owned(),
+            model: "m".to_owned(),
+            user: "ada".to_owned(),
+            quote: Quote { prompt_tokens: 100, max_output_tokens: 50, prices: Some((1_000_000, 2_000_000)) },
+            quota: CallQuota { max_answers: 2, max_calls: 16 },
+            budget: Some(DayLimits::default()),
+        }
+    }
+
+    async fn open(&self, call_id: &str) -> OpenedCall {
+        self.store.open_model_call(&self.call(call_id)).await.unwrap()
+    }
+
+    async fn reserved(&self, call_id: &str) -> Reserved {
+        match self.open(call_id).await {
+            OpenedCall::Open { reserved, .. } => reserved,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn usage(&self) -> (u64, u64, u64) {
+        let usage = self.store.job(self.job).await.unwrap().unwrap().usage;
+        (usage.llm_calls, usage.input_tokens, usage.output_tokens)
+    }
+
+    fn answered(&self, call_id: &str, reserved: Reserved) -> CallRow {
+        let usage = TokenUsage { input_tokens: 90, output_tokens: 10, ..TokenUsage::default() };
+        let completion = Completion {
+            content: "done".to_owned(),
+            tool_calls: vec![],
+            reasoning: None,
+            finish_reason: FinishReason::Stop,
+            usage,
+            notice: None,
+        };
+        CallRow { usage, answer: Ok(completion), ..CallRow::aborted(&self.call(call_id), reserved, self.now) }
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_its_process_did_not_outlive_is_charged_its_prompt_once_and_made_again() {
+    let scene = Scene::new().await;
+    scene.reserved("c1").await;
+    assert_ne!(scene.store.reserved().await.unwrap(), (0, 0));
+    assert_eq!(scene.store.close_abandoned_calls(scene.now).await.unwrap(), 1);
+    assert_eq!(scene.store.close_abandoned_calls(scene.now).await.unwrap(), 0, "a second start finds nothing");
+    assert_eq!(scene.store.reserved().await.unwrap(), (0, 0));
+    assert_eq!(scene.usage().await, (1, 100, 0));
+    let [shown] = scene.store.model_calls(scene.job, 0, 10).await.unwrap().try_into().unwrap();
+    assert!(shown.error.unwrap().starts_with("aborted: "));
+    let reserved = scene.reserved("c1").await;
+    scene.store.close_model_call(&scene.answered("c1", reserved)).await.unwrap();
+    assert_eq!(scene.usage().await, (1, 190, 10), "one call, with what both tries took");
+    let [shown] = scene.store.model_calls(scene.job, 0, 10).await.unwrap().try_into().unwrap();
+    assert_eq!((shown.error, shown.usage.input_tokens, shown.cost_usd), (None, 190, 0.0002));
+    scene.store.close().await;
+}
+
+#[tokio::test]
+async fn a_call_is_closed_once() {
+    let scene = Scene::new().await;
+    let reserved = scene.reserved("c1").await;
+    let row = scene.answered("c1", reserved);
+    scene.store.close_model_call(&row).await.unwrap();
+    // As a write that is tried again because its answer was lost.
+    scene.store.close_model_call(&row).await.unwrap();
+    assert_eq!(scene.usage().await, (1, 90, 10));
+    assert_eq!(scene.store.reserved().await.unwrap(), (0, 0));
+    let OpenedCall::Known(known) = scene.open("c1").await else { panic!("it is recorded") };
+    assert_eq!(known.answer.map(|answer| answer.content).as_deref(), Some("done"));
+    scene.store.close().await;
+}
+
+#[tokio::test]
+async fn calls_in_flight_count_against_the_quota_until_they_are_released() {
+    let scene = Scene::new().await;
+    let first = scene.reserved("c1").await;
+    scene.reserved("c2").await;
+    assert_eq!(scene.open("c3").await, OpenedCall::LimitReached(CallsMade::default()));
+    scene.store.release_model_call(&scene.call("c1").key, "ada", &first).await.unwrap();
+    assert_eq!(scene.store.model_calls(scene.job, 0, 10).await.unwrap().len(), 1, "a released call leaves no row");
+    assert!(matches!(scene.open("c3").await, OpenedCall::Open { .. }));
+    assert_eq!(scene.usage().await, (0, 0, 0));
+    scene.store.close().await;
+}
+
+#[tokio::test]
+async fn a_call_of_an_attempt_that_is_over_is_not_opened() {
+    let scene = Scene::new().await;
+    let mut old = scene.call("c1");
+    old.key.attempt = 2;
+    assert_eq!(scene.store.open_model_call(&old).await.unwrap(), OpenedCall::NotLive);
+    scene.store.close().await;
+}
