@@ -11,7 +11,7 @@
 #   GANTRY_READY_SECONDS  how long to wait for the stack; default 120
 set -euo pipefail
 
-readonly DEMO_PROMPT="Write a small Python program that finds the median of a list of numbers, with tests. Run the tests, mend the program until they pass, and report."
+readonly DEMO_PROMPT="Write a small Python program that finds the median of a list of numbers, with tests. Run the tests, fix the program until they pass, and report."
 readonly IMAGE_GLIBC=2.36
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -147,7 +147,7 @@ take_up_config() {
   [ -n "$(find "$folder" -maxdepth 1 ! -name README.md -newermt "$started" -print -quit)" ] || return 0
   words="$(docker exec "$container" gantry config 2>&1 >/dev/null)" ||
     fail "$words
-    the server goes on with what it was started with; mend that and run this again"
+    the server goes on with what it was started with; fix that and run this again"
   say "the configuration folder changed: starting the server again"
   docker/compose.sh restart gantry >/dev/null 2>&1
 }
@@ -163,7 +163,7 @@ give_up_on_restarts() {
   words="$(docker logs --tail 1 "$container" 2>&1 || true)"
   docker/compose.sh stop gantry >/dev/null 2>&1 || true
   fail "gantry does not start: ${words:-it said nothing}
-    it is stopped now; mend that (the settings are in the environment, .env and config/) and run this again"
+    it is stopped now; fix that (the settings are in the environment, .env and config/) and run this again"
 }
 
 wait_until_ready() {
@@ -212,7 +212,7 @@ chosen_model() {
 
 # True when the job completed. What it shows is kept too, since it says how it ended.
 run_demo() {
-  say "the first job: an agent writes, tests and mends a small program in a container of its own"
+  say "the first job: an agent writes, tests and fixes a small program in its own container"
   GANTRY_TOKEN="$(in_container gantry gantry token create --user demo --role user --ttl 1d | tail -n 1 | tr -d '\r')"
   export GANTRY_TOKEN
   in_container -e GANTRY_TOKEN gantry gantry job run --title demo "$DEMO_PROMPT" | tee "$work/demo.log"

@@ -10,7 +10,7 @@ use super::ServeError;
 use crate::{
     dispatch::ServeSocket,
     http::{
-        layers::{self, Frame},
+        layers::{self, ServerLayers},
         metrics::{self, MetricsEndpoint, Scrape},
         public,
         server::{BodyBudget, Descriptors, Policy, Server},
@@ -50,13 +50,13 @@ impl Listeners {
 
     /// The server of the public API.
     pub(super) fn public(&self, allowed_hosts: Vec<String>, router: Router) -> PublicServer {
-        let router = self.layers("public", Some(allowed_hosts), public::MAX_BODY_BYTES).around(router);
+        let router = self.layers("public", Some(allowed_hosts), public::MAX_BODY_BYTES).apply(router);
         PublicServer { router, server: self.tcp_server() }
     }
 
     /// Serves the workers' sockets, which share a budget of body bytes and half of the descriptors.
     pub(super) fn worker(&self, router: Router) -> ServeSocket {
-        let router = self.layers(layers::WORKER_SIDE, None, worker::MAX_BODY_BYTES).around(router);
+        let router = self.layers(layers::WORKER_SIDE, None, worker::MAX_BODY_BYTES).apply(router);
         let (metrics, descriptors) = (self.metrics.clone(), self.descriptors);
         let (bodies, connections) = (BodyBudget::workers(), Arc::new(Semaphore::new(descriptors.workers)));
         Arc::new(move |listener, attempt, stop| {
@@ -81,12 +81,12 @@ impl Listeners {
         let Some(address) = address else { return Ok((MetricsEndpoint::Public(scrape), None)) };
         let listener = bind(address, "GANTRY_METRICS_BIND").await?;
         // No Host check: everyone who reaches this address may read the metrics, and nothing can be changed there.
-        let router = self.layers("metrics", None, public::MAX_BODY_BYTES).around(metrics::router(scrape));
+        let router = self.layers("metrics", None, public::MAX_BODY_BYTES).apply(metrics::router(scrape));
         Ok((MetricsEndpoint::Dedicated, Some(MetricsServer { listener, router, server: self.tcp_server() })))
     }
 
-    fn layers(&self, side: &'static str, allowed_hosts: Option<Vec<String>>, body_limit_bytes: usize) -> Frame {
-        Frame { allowed_hosts, body_limit_bytes, side, metrics: self.metrics.clone() }
+    fn layers(&self, side: &'static str, allowed_hosts: Option<Vec<String>>, body_limit_bytes: usize) -> ServerLayers {
+        ServerLayers { allowed_hosts, body_limit_bytes, side, metrics: self.metrics.clone() }
     }
 
     fn tcp_server(&self) -> Server {

@@ -1,4 +1,4 @@
-//! The signing key: the operator's, or made once in the data folder.
+//! The signing key: configured, or created once in the data directory.
 
 use std::{
     fmt,
@@ -14,22 +14,22 @@ use secrecy::{ExposeSecret, SecretString, zeroize::Zeroizing};
 const KEY_FILE: &str = "jwt.key";
 const KEY_BYTES: usize = 32;
 
-/// The key in the data folder cannot be had.
+/// The key in the data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// It cannot be read, or made.
-    #[error("the signing key {path} cannot be read or made")]
+    /// It cannot be read or created.
+    #[error("the signing key {path} cannot be read or created")]
     File {
-        /// Where.
+        /// Its path.
         path: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It is not what was written: remove it (every token is void then) or set `GANTRY_JWT_SECRET`.
-    #[error("the signing key {path} is too short; remove it to have a new one made, which voids every token")]
+    /// It is truncated: remove it, which invalidates all tokens, or set `GANTRY_JWT_SECRET`.
+    #[error("the signing key {path} is too short; remove it to create a new one, which invalidates all tokens")]
     TooShort {
-        /// Where.
+        /// Its path.
         path: String,
     },
 }
@@ -48,7 +48,8 @@ impl fmt::Debug for SigningKey {
 }
 
 impl SigningKey {
-    /// The operator's secret when there is one, else the data folder's key, made if it is not there. The folder must be.
+    /// The configured secret or, without one, the key in the data directory, which is created if it does not exist. The directory must
+    /// exist.
     pub fn load(secret: Option<&SecretString>, data_dir: &Path) -> Result<Self, KeyError> {
         match secret {
             Some(secret) => Ok(Self::from_secret(secret.expose_secret().as_bytes())),
@@ -56,12 +57,12 @@ impl SigningKey {
         }
     }
 
-    /// Where the data folder has its key, or would have it.
+    /// Path of the key in the data directory.
     pub fn file(data_dir: &Path) -> PathBuf {
         data_dir.join(KEY_FILE)
     }
 
-    /// The bytes of the secret are the key.
+    /// Uses the bytes of the secret as the key.
     pub fn from_secret(secret: &[u8]) -> Self {
         Self { encoding: EncodingKey::from_secret(secret), decoding: DecodingKey::from_secret(secret) }
     }
@@ -74,7 +75,7 @@ impl SigningKey {
         }
         restrict(&path).map_err(failed)?;
         let text = Zeroizing::new(std::fs::read_to_string(&path).map_err(failed)?);
-        // The text itself is the key, so that the file can be given to another program as a secret's file.
+        // The text itself is the key, so that another program can use the file as a secret.
         let key = text.trim_end();
         if key.len() < KEY_BYTES {
             return Err(KeyError::TooShort { path: path.display().to_string() });
@@ -99,8 +100,8 @@ fn restrict(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a new key beside `path` and links it into place: of two processes that do this at once one wins, and nobody
-/// ever reads half a key.
+/// Writes a new key beside `path` and links it into place: if two processes do this at once one wins, and a partial key is never
+/// read.
 fn make(data_dir: &Path, path: &Path) -> io::Result<()> {
     let bytes = rand::random::<[u8; KEY_BYTES]>();
     let text = Zeroizing::new(BASE64_URL_SAFE_NO_PAD.encode(bytes));

@@ -15,25 +15,26 @@ use crate::config::Environment;
 
 const AFTER_HELP: &str = "\
 Exit codes:
-  0    it worked; a job that was followed completed
+  0    success; a followed job completed
   1    the job failed or was cancelled; a check or a local step failed
-  2    wrong usage, configuration or request
-  3    the server cannot be reached, does not accept the token, or cannot serve now
-  4    no such job or file, or not yours
-  5    not possible in the job's present state
-  124  the job ran out of its time
-  130  interrupted; a job that was followed goes on
+  2    invalid usage, configuration or request
+  3    the server cannot be reached, refuses the token, or is temporarily unavailable
+  4    job or file not found
+  5    not possible in the current state of the job
+  124  the job exceeded its time limit
+  130  interrupted; a followed job continues
 
 Environment:
-  GANTRY_URL     the server (default http://127.0.0.1:8080)
-  GANTRY_TOKEN   the token, or GANTRY_TOKEN_FILE a file with it; `gantry token create` makes one
-  NO_COLOR       no colours, on a terminal either";
+  GANTRY_URL         URL of the server (default http://127.0.0.1:8080)
+  GANTRY_TOKEN       access token; `gantry token create` creates one
+  GANTRY_TOKEN_FILE  file that contains the access token
+  NO_COLOR           disable colors";
 
-/// AI-agent jobs in locked-down containers.
+/// Run AI-agent jobs in sandboxed containers.
 #[derive(Debug, Parser)]
 #[command(name = "gantry", version, after_help = AFTER_HELP)]
 pub(super) struct Cli {
-    /// Print JSON instead of text: one object, a page of a list too; events and files one object a line
+    /// Print JSON; lists are one object per page, events and files one object per line
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -44,28 +45,28 @@ pub(super) struct Cli {
 enum Command {
     /// Run the server
     Serve(serve::ServeArgs),
-    /// Create jobs, watch them, talk to them, end them
+    /// Create and manage jobs
     #[command(subcommand)]
     Job(job::JobCommand),
-    /// Show what was used: tokens, money, calls
+    /// Show token, cost and call totals
     Usage(usage::UsageArgs),
-    /// Make, list and revoke access tokens (on the server's machine)
+    /// Create, list and revoke access tokens (on the server's machine)
     #[command(subcommand)]
     Token(token::TokenCommand),
-    /// Copy the database while the server works (on the server's machine)
+    /// Back up the database while the server runs (on the server's machine)
     Backup(backup::BackupArgs),
     /// Serve a scripted model over HTTP
     #[command(subcommand)]
     Llm(llm::LlmCommand),
-    /// Check what the server needs, each with what to do
+    /// Check the installation and show how to fix problems
     Doctor(doctor::DoctorArgs),
-    /// Print the configuration in force, secrets masked
+    /// Print the effective configuration, with secrets masked
     Config(config_command::ConfigArgs),
-    /// Print a completion script for a shell
+    /// Print a shell completion script
     Completion(completion::CompletionArgs),
 }
 
-/// Runs the command that the arguments name.
+/// Runs the command given by the arguments.
 pub fn main(environment: &Environment) -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -84,7 +85,7 @@ pub fn main(environment: &Environment) -> ExitCode {
     ExitCode::from(exit.code())
 }
 
-/// Help and version are no errors; what is one is told in the format that was asked for.
+/// Help and version are not errors; a usage error is printed in the requested format.
 fn misused(error: &clap::Error, environment: &Environment) -> ExitCode {
     let json = std::env::args_os().take_while(|argument| argument != "--").any(|argument| argument == "--json");
     if !json || !error.use_stderr() {
@@ -95,7 +96,7 @@ fn misused(error: &clap::Error, environment: &Environment) -> ExitCode {
     ExitCode::from(error.exit().code())
 }
 
-/// What is wrong and the tips, without the picture of the usage.
+/// The error and its tips, without the usage text.
 fn in_one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let wrong = text.split("\n\nUsage:").next().unwrap_or_default().trim_start_matches("error: ");
@@ -106,7 +107,7 @@ fn run(command: Command, environment: &Environment, output: &mut Output) -> Resu
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| CliError::failed("cannot start: no threads", error))?;
+        .map_err(|error| CliError::failed("cannot start threads", error))?;
     if !matches!(command, Command::Serve(_)) {
         crate::telemetry::init(&crate::config::log_for_commands(environment)?, None)?;
     }

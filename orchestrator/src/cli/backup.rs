@@ -14,9 +14,9 @@ use crate::{app::is_in_use, config::Environment, store};
 /// Arguments of `backup`.
 #[derive(Debug, Args)]
 pub(super) struct BackupArgs {
-    /// Where the copy goes
+    /// File to write the backup to
     file: PathBuf,
-    /// Replace the file when it is there
+    /// Replace an existing file
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -26,24 +26,24 @@ pub(super) struct BackupArgs {
 pub(super) async fn run(args: BackupArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
     let BackupArgs { file, force, flags } = args;
     if file.file_name().is_none() || file.is_dir() {
-        return Err(CliError::Usage(format!("{} is a folder; name the file that the copy is to be", file.display())));
+        return Err(CliError::Usage(format!("{} is a directory; name a file", file.display())));
     }
     if file.exists() && !force {
-        return Err(CliError::Usage(format!("{} is there already; --force replaces it", file.display())));
+        return Err(CliError::Usage(format!("{} already exists; use --force to replace it", file.display())));
     }
     let config = flags.load(environment)?;
     if !is_in_use(&config.data_dir) {
         output.note(&format!(
-            "gantry: no server runs on {}; one with another data folder (in a container, say) is backed up where it runs",
+            "gantry: no server uses {}; to back up a server in a container, run this command in the container",
             config.data_dir.display()
         ));
     }
-    output.note("copying the database; the server may go on working");
+    output.note("copying the database; the server can keep running");
     let size_bytes = store::backup(&config.database_url, &file).await.map_err(|error| {
         let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
-        CliError::Failed(format!("no backup: {error}{cause}"))
+        CliError::Failed(format!("backup failed: {error}{cause}"))
     })?;
-    let told = serde_json::json!({"file": file, "size_bytes": size_bytes});
-    output.either(&told, |_| format!("{} ({size_bytes} bytes)", file.display()))?;
+    let value = serde_json::json!({"file": file, "size_bytes": size_bytes});
+    output.either(&value, |_| format!("{} ({size_bytes} bytes)", file.display()))?;
     Ok(Exit::Fine)
 }

@@ -103,8 +103,8 @@ impl Client {
         (body, length): (reqwest::Body, Option<u64>),
     ) -> Result<T, CliError> {
         // A long upload is a long silence.
-        let patient = Self { http: built(builder(&self.base))?, base: self.base.clone(), token: self.token.clone() };
-        let mut request = patient.request(Method::PUT, path, &[]).header(header::CONTENT_TYPE, kind).body(body);
+        let client = Self { http: built(builder(&self.base))?, base: self.base.clone(), token: self.token.clone() };
+        let mut request = client.request(Method::PUT, path, &[]).header(header::CONTENT_TYPE, kind).body(body);
         if let Some(length) = length {
             request = request.header(header::CONTENT_LENGTH, length);
         }
@@ -143,8 +143,8 @@ impl Client {
         if let Ok(problem) = serde_json::from_str::<Problem>(text) {
             return CliError::Refused(Box::new(problem));
         }
-        let told = super::text::cut(&super::text::one_line(text), MAX_PROBLEM_CHARS);
-        CliError::NotGantry { url: mask_urls(self.base.as_str()), cause: format!("{status} {told}").trim().to_owned() }
+        let text = super::text::cut(&super::text::one_line(text), MAX_PROBLEM_CHARS);
+        CliError::NotGantry { url: mask_urls(self.base.as_str()), cause: format!("{status} {text}").trim().to_owned() }
     }
 
     async fn read<T: DeserializeOwned>(&self, response: Response) -> Result<T, CliError> {
@@ -153,7 +153,7 @@ impl Client {
             .map_err(|error| CliError::NotGantry { url: mask_urls(self.base.as_str()), cause: error.to_string() })
     }
 
-    /// With the innermost cause, which is the one that says what to mend.
+    /// With the innermost cause, which names the problem.
     pub(super) fn unreachable(&self, error: &reqwest::Error) -> CliError {
         let mut cause: &dyn std::error::Error = error;
         while let Some(next) = cause.source() {

@@ -9,10 +9,10 @@ use super::{
     output::{Format, Output},
 };
 
-/// Its arguments.
+/// Arguments of the command.
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct CompletionArgs {
-    /// The shell
+    /// Shell
     shell: Shell,
 }
 

@@ -86,7 +86,7 @@ impl ConfigFlags {
     }
 }
 
-/// Its arguments.
+/// Arguments of the command.
 #[derive(Debug, Args)]
 pub(super) struct ConfigArgs {
     #[command(flatten)]

@@ -34,15 +34,15 @@ pub(super) struct DoctorArgs {
     flags: ConfigFlags,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Verdict {
     Ok,
-    /// Fine, but worth knowing.
+    /// No problem, but worth knowing.
     Note,
     Failed,
-    /// Something before it failed.
+    /// Not checked because an earlier check failed.
     NotChecked,
 }
 
@@ -77,18 +77,18 @@ impl Check {
 pub(super) async fn run(args: DoctorArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
     let mut checks = Vec::new();
     match args.flags.load(environment) {
-        Err(error) => checks.push(Check::failed("configuration", error.to_string(), "mend this value")),
+        Err(error) => checks.push(Check::failed("configuration", error.to_string(), "fix this value")),
         Ok(config) => {
             checks.push(install(&config));
             let warnings = config.warnings.join("; ");
             checks.push(if warnings.is_empty() {
-                Check::ok("configuration", "well formed")
+                Check::ok("configuration", "valid")
             } else {
-                Check::note("configuration", warnings, "mend these names, or leave them")
+                Check::note("configuration", warnings, "correct these names or remove the variables")
             });
             checks.extend(hosts(&config));
-            checks.push(folder("data folder", &config.data_dir, "GANTRY_DATA_DIR"));
-            checks.push(folder("run folder", &config.run_dir, "GANTRY_RUN_DIR"));
+            checks.push(folder("data directory", &config.data_dir, "GANTRY_DATA_DIR"));
+            checks.push(folder("run directory", &config.run_dir, "GANTRY_RUN_DIR"));
             checks.push(folder("workspaces", &config.workspace_dir, "GANTRY_WORKSPACE_DIR"));
             checks.extend(disk::checks(&config).await);
             checks.push(signing_key(&config));
@@ -114,18 +114,19 @@ fn line(paint: Paint, check: &Check) -> String {
     format!("{mark} {:<13} {}{advice}", check.name, one_line(&check.found))
 }
 
-/// Which install this is about: another one, in a container or of another user, may be the one that is meant.
+/// Names the installation that is checked: the user may mean another one, in a container or of another user.
 fn install(config: &Config) -> Check {
     let data = config.data_dir.display();
-    let found = format!("gantry {} with the data in {data}", env!("CARGO_PKG_VERSION"));
+    let found = format!("gantry {} with data in {data}", env!("CARGO_PKG_VERSION"));
     if config.data_dir.exists() {
         return Check::ok("install", found);
     }
-    let advice = "nothing has run here yet; for a server in a container: docker/compose.sh exec gantry gantry doctor";
-    Check::note("install", format!("{found}, which is not there"), advice)
+    let advice =
+        "no server has run here yet; for a server in a container run: docker/compose.sh exec gantry gantry doctor";
+    Check::note("install", format!("{found}, which does not exist"), advice)
 }
 
-/// Whoever names hosts of their own may leave out those by which this machine, and the container's health check, ask.
+/// A custom list of hosts may lack the names that this machine and the container's health check use.
 fn hosts(config: &Config) -> Option<Check> {
     let has_own = ["localhost", "127.0.0.1"].iter().all(|own| config.allowed_hosts.iter().any(|host| host == own));
     let found = format!("answers only to {}", config.allowed_hosts.join(", "));
@@ -139,10 +140,10 @@ fn folder(name: &'static str, path: &Path, variable: &str) -> Check {
     let there = path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
     match try_to_write(there) {
         Ok(()) if there == path => Check::ok(name, path.display().to_string()),
-        Ok(()) => Check::ok(name, format!("{} (made at the first start)", path.display())),
+        Ok(()) => Check::ok(name, format!("{} (created at the first start)", path.display())),
         Err(error) => {
             let found = format!("{}: {error}", there.display());
-            Check::failed(name, found, format!("give this user write access, or set {variable} to another folder"))
+            Check::failed(name, found, format!("give this user write access, or set {variable} to another directory"))
         }
     }
 }
@@ -161,10 +162,10 @@ fn signing_key(config: &Config) -> Check {
         None if path.exists() => match std::fs::File::open(&path) {
             Ok(_) => Check::ok("signing key", path.display().to_string()),
             Err(error) => {
-                Check::failed("signing key", format!("{}: {error}", path.display()), "run as the user that made it")
+                Check::failed("signing key", format!("{}: {error}", path.display()), "run as the user that created it")
             }
         },
-        None => Check::ok("signing key", "made at the first start"),
+        None => Check::ok("signing key", "created at the first start"),
     }
 }
 
@@ -185,8 +186,8 @@ async fn store(config: &Config) -> Check {
             match answer {
                 Ok(()) => Check::ok("store", format!("{} ({} bytes)", path.display(), facts.len())),
                 Err(StoreError::Schema { is_newer: false }) => {
-                    let found = format!("{} is of an older version", path.display());
-                    Check::note("store", found, "the next start of the server brings it up to date")
+                    let found = format!("{} has an older version", path.display());
+                    Check::note("store", found, "the next start of the server upgrades it")
                 }
                 Err(error) => Check::failed(
                     "store",
@@ -195,8 +196,10 @@ async fn store(config: &Config) -> Check {
                 ),
             }
         }
-        Ok(_) => Check::failed("store", format!("{} is no file", path.display()), "set GANTRY_DATABASE_URL to a file"),
-        Err(_) => Check::ok("store", format!("{} (made at the first start)", path.display())),
+        Ok(_) => {
+            Check::failed("store", format!("{} is not a file", path.display()), "set GANTRY_DATABASE_URL to a file")
+        }
+        Err(_) => Check::ok("store", format!("{} (created at the first start)", path.display())),
     }
 }
 
@@ -318,10 +321,10 @@ async fn reach(provider: &ProviderSettings) -> Check {
     match answer {
         Ok(_) if provider.kind == ProviderKind::OpenAi && has_no_path(&provider.base_url) => Check::note(
             "model",
-            format!("{found} (reached; the key is not tried)"),
-            "the URL of an OpenAI-compatible endpoint mostly ends in /v1: if models are not found, add it to GANTRY_LLM_BASE_URL",
+            format!("{found} (reachable; the key was not tested)"),
+            "OpenAI-compatible URLs usually end in /v1: if models are not found, add it to GANTRY_LLM_BASE_URL",
         ),
-        Ok(_) => Check::ok("model", format!("{found} (reached; the key is not tried)")),
+        Ok(_) => Check::ok("model", format!("{found} (reachable; the key was not tested)")),
         Err(error) => {
             let cause = error_chain(&error.without_url());
             Check::failed("model", format!("{found}: {cause}"), way_there(provider.kind))
@@ -336,10 +339,10 @@ fn has_no_path(url: &str) -> bool {
 fn way_there(kind: ProviderKind) -> &'static str {
     match kind {
         ProviderKind::Ollama => {
-            "check GANTRY_LLM_BASE_URL; seen from a container, Ollama must listen beyond 127.0.0.1: start it with \
-             OLLAMA_HOST set to the bridge's address, such as 172.17.0.1"
+            "check GANTRY_LLM_BASE_URL; a container cannot reach 127.0.0.1 of the host: start Ollama with \
+             OLLAMA_HOST set to the address of the Docker bridge, such as 172.17.0.1"
         }
-        _ => "check GANTRY_LLM_BASE_URL and the way there",
+        _ => "check GANTRY_LLM_BASE_URL and the network",
     }
 }
 

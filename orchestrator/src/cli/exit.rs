@@ -87,14 +87,14 @@ pub(super) enum CliError {
         cause: String,
     },
     /// The server refused.
-    #[error("{}", told(.0))]
+    #[error("{}", format_problem(.0))]
     Refused(Box<Problem>),
     /// Standard output is gone.
     #[error("cannot write: {0}")]
     Output(#[from] io::Error),
 }
 
-fn told(problem: &Problem) -> String {
+fn format_problem(problem: &Problem) -> String {
     let reason = problem.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
     // The first field is in the detail already.
     let rest: Vec<_> = problem.errors.iter().skip(1).map(|e| format!("; {}: {}", e.field, e.message)).collect();

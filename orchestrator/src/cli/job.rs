@@ -25,68 +25,68 @@ use crate::config::Environment;
 const MAX_TITLE_CHARS: usize = 60;
 const EVENTS_PER_PAGE: &str = "200";
 
-/// Its commands.
+/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub(super) enum JobCommand {
-    /// Create a job and follow it to its end
+    /// Create a job and follow it until it ends
     Run(RunArgs),
-    /// Create a job and print it
+    /// Create a job
     Create(create::CreateArgs),
     /// List jobs, newest first
     List(ListArgs),
     /// Show a job
     Show {
-        /// The job's id
+        /// Job id
         id: JobId,
     },
     /// Start a job that was created with --hold
     Start {
-        /// The job's id
+        /// Job id
         id: JobId,
     },
     /// List a directory of a job's workspace
     Files(files::FilesArgs),
-    /// Fetch a file of a job's workspace, or all of it
+    /// Download a file or all files of a job's workspace
     Get(files::GetArgs),
-    /// Send a file into the workspace of a job that has not finished, or a whole tar
+    /// Upload a file or a tar archive into an unfinished job's workspace
     Put(files::PutArgs),
     /// Print a job's events
     Events(EventsArgs),
-    /// Print what a job's containers printed, once they are gone
+    /// Print the output of a job's ended containers
     Logs {
-        /// The job's id
+        /// Job id
         id: JobId,
     },
     /// Cancel a job
     Cancel {
-        /// The job's id
+        /// Job id
         id: JobId,
-        /// Why, for people
+        /// Reason
         #[arg(long)]
         reason: Option<String>,
     },
-    /// Take the result of a job with review
+    /// Accept the result of a reviewed job
     Accept {
-        /// The job's id
+        /// Job id
         id: JobId,
     },
-    /// Do not take the result of a job with review: it has failed then
+    /// Reject the result of a reviewed job; the job is marked failed
     Reject {
-        /// The job's id
+        /// Job id
         id: JobId,
-        /// Why, for people
+        /// Reason
         reason: String,
     },
-    /// Say something to a job that has not finished
+    /// Send a prompt to an unfinished job
     Prompt(PromptArgs),
-    /// Make a new job of one that failed or was cancelled
+    /// Create a new job from one that failed or was cancelled
     Restart {
-        /// The job's id
+        /// Job id
         id: JobId,
-        /// A new task instead of the old one; - reads it from standard input
+        /// New prompt; - reads it from standard input
         #[arg(long)]
         prompt: Option<String>,
-        /// Follow the new job to its end
+        /// Follow the new job until it ends
         #[arg(long)]
         follow: bool,
     },
@@ -97,10 +97,10 @@ pub(super) enum JobCommand {
 pub(super) struct RunArgs {
     #[command(flatten)]
     create: create::CreateArgs,
-    /// Print the job's id and do not follow it
+    /// Print the job's id without following it
     #[arg(long, short)]
     detach: bool,
-    /// Show reasoning and model calls too
+    /// Also show reasoning and model calls
     #[arg(long, short)]
     verbose: bool,
 }
@@ -108,28 +108,28 @@ pub(super) struct RunArgs {
 /// Arguments of `list`.
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
-    /// Only in this state; several with commas between
+    /// Only jobs in these states, separated by commas
     #[arg(long, value_parser = parse_state, value_delimiter = ',')]
     state: Vec<JobState>,
-    /// Only with this label; given several times, with all of them
+    /// Only jobs with this label; can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     label: Vec<String>,
-    /// Only this user's; for admins
+    /// Only jobs of this user (admins only)
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// Only with this text in title or prompt
+    /// Only jobs with this text in the title or prompt
     #[arg(long, value_name = "TEXT")]
     q: Option<String>,
-    /// Only whose id begins or ends so; at least 4 characters
+    /// Only jobs whose id starts or ends with this; at least 4 characters
     #[arg(long, value_name = "PART")]
     id: Option<String>,
-    /// At most so many
+    /// Maximum number of items
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
     limit: u32,
-    /// What follows the page that ended with this cursor
+    /// Cursor of the next page
     #[arg(long)]
     cursor: Option<String>,
-    /// Go on showing it: on a terminal the table, with --json one object for each job that changed
+    /// Keep watching: redraw the table on a terminal; with --json print one object for each job that changed
     #[arg(long, short, conflicts_with = "cursor")]
     watch: bool,
 }
@@ -137,18 +137,18 @@ pub(super) struct ListArgs {
 /// Arguments of `events`.
 #[derive(Debug, Args)]
 pub(super) struct EventsArgs {
-    /// The job's id
+    /// Job id
     id: JobId,
-    /// Go on until the job ends
+    /// Follow the events until the job ends
     #[arg(long, short)]
     follow: bool,
-    /// Only those after this number
+    /// Only events after this number
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     after: i64,
-    /// Only of this kind
+    /// Only events of this kind
     #[arg(long, conflicts_with = "follow")]
     kind: Option<String>,
-    /// Show reasoning and model calls too
+    /// Also show reasoning and model calls
     #[arg(long, short)]
     verbose: bool,
 }
@@ -156,23 +156,23 @@ pub(super) struct EventsArgs {
 /// Arguments of `prompt`.
 #[derive(Debug, Args)]
 pub(super) struct PromptArgs {
-    /// The job's id
+    /// Job id
     id: JobId,
-    /// The text; - reads it from standard input
+    /// Prompt; - reads it from standard input
     content: String,
-    /// When the agent sees it
+    /// When the agent sees the prompt
     #[arg(long, value_enum, default_value = "steer")]
     mode: ModeArg,
-    /// No more will come
+    /// Close the prompt queue
     #[arg(long)]
     done: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum ModeArg {
-    /// Before its next model call
+    /// Before the next model call
     Steer,
-    /// When it would otherwise finish
+    /// When the agent would otherwise finish
     Queue,
 }
 
@@ -220,8 +220,8 @@ pub(super) async fn run(command: JobCommand, environment: &Environment, output: 
         JobCommand::Logs { id } => logs(&client, id, output).await,
         JobCommand::Cancel { id, reason } => {
             let job: Job = client.post(&format!("/api/jobs/{id}/cancel"), &CancelRequest { reason }, None).await?;
-            let told = if job.state == JobState::Cancelled { "cancelled" } else { "stopping" };
-            output.either(&job, |_| format!("{id} {told}"))?;
+            let state = if job.state == JobState::Cancelled { "cancelled" } else { "stopping" };
+            output.either(&job, |_| format!("{id} {state}"))?;
             Ok(Exit::Fine)
         }
         JobCommand::Accept { id } => {
@@ -302,13 +302,13 @@ fn table(page: &Page<JobSummary>, paint: Paint) -> String {
 async fn logs(client: &Client, id: JobId, output: &mut Output) -> Result<Exit, CliError> {
     let text = client.text(&format!("/api/jobs/{id}/logs")).await?;
     if text.is_empty() {
-        output.note("gantry: nothing yet: what a container prints is kept once it is gone (`gantry job events` tells what goes on)");
+        output.note("gantry: no output yet: output is saved when a container has ended (see `gantry job events`)");
         if output.format == Format::Text {
             return Ok(Exit::Fine);
         }
     }
     let value = serde_json::json!({"job_id": id, "text": text});
-    output.either(&value, |_| super::text::harmless(text.trim_end()))?;
+    output.either(&value, |_| super::text::escape_control_chars(text.trim_end()))?;
     Ok(Exit::Fine)
 }
 
@@ -375,7 +375,7 @@ fn shown(paint: Paint, job: &Job) -> String {
     let mut lines: Vec<String> =
         rows.into_iter().filter(|(_, v)| !v.is_empty()).map(|(name, value)| format!("{name:<15} {value}")).collect();
     if let Some(result) = job.result.as_ref().and_then(|result| result.text.as_ref()) {
-        lines.push(format!("\n{}\n", super::text::harmless(result.trim_end())));
+        lines.push(format!("\n{}\n", super::text::escape_control_chars(result.trim_end())));
     }
     lines.push(render::summary(paint, job));
     lines.join("\n")

@@ -125,9 +125,9 @@ impl Output {
     }
 
     /// A remark on standard error.
-    #[expect(clippy::unused_self, reason = "whoever remarks holds the output")]
+    #[expect(clippy::unused_self, reason = "notes go through the output")]
     pub(super) fn note(&self, text: &str) {
-        // Nobody to tell when standard error is gone.
+        // Standard error may be closed.
         let _ = writeln!(io::stderr(), "{text}");
     }
 

@@ -15,7 +15,7 @@ const MB: u64 = 1024 * 1024;
 pub(super) struct Progress {
     total: Option<u64>,
     done: u64,
-    told: Option<Instant>,
+    last_shown: Option<Instant>,
     shown: bool,
 }
 
@@ -23,16 +23,16 @@ impl Progress {
     /// Of so many bytes, if that is known.
     pub(super) fn of(total: Option<u64>, format: Format) -> Self {
         let seen = format == Format::Text && std::io::stderr().is_terminal();
-        Self { total, done: 0, told: seen.then(Instant::now), shown: false }
+        Self { total, done: 0, last_shown: seen.then(Instant::now), shown: false }
     }
 
     /// So many bytes more.
     pub(super) fn moved(&mut self, bytes: usize) {
         self.done += bytes as u64;
-        if self.told.is_some_and(|at| at.elapsed() >= EVERY) {
-            // Nobody to tell when standard error is gone.
+        if self.last_shown.is_some_and(|at| at.elapsed() >= EVERY) {
+            // Standard error may be closed.
             let _ = write!(std::io::stderr(), "\r{}\x1b[K", self.line());
-            (self.told, self.shown) = (Some(Instant::now()), true);
+            (self.last_shown, self.shown) = (Some(Instant::now()), true);
         }
     }
 
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn it_says_how_much_of_how_much() {
-        let at = |total, done| Progress { total, done, told: None, shown: false }.line();
+        let at = |total, done| Progress { total, done, last_shown: None, shown: false }.line();
         assert_eq!(at(Some(10 * MB), 5 * MB), "5 of 10 MiB, 50 %");
         assert_eq!(at(None, 3 * MB), "3 MiB");
         assert_eq!(at(Some(0), 0), "0 MiB");

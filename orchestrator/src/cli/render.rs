@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     output::Paint,
-    text::{cut, harmless, one_line},
+    text::{cut, escape_control_chars, one_line},
 };
 
 const MAX_INPUT_CHARS: usize = 140;
@@ -161,7 +161,7 @@ fn short_input(input: &Value) -> String {
 }
 
 fn first_lines(paint: Paint, output: &str) -> String {
-    let output = harmless(output.trim_end());
+    let output = escape_control_chars(output.trim_end());
     let all = output.lines().count();
     let mut text = String::new();
     for line in output.lines().take(MAX_OUTPUT_LINES) {
@@ -176,11 +176,11 @@ fn first_lines(paint: Paint, output: &str) -> String {
 }
 
 fn indented(prefix: &str, text: &str) -> String {
-    harmless(text).lines().map(|line| format!("{prefix}{line}")).collect::<Vec<_>>().join("\n")
+    escape_control_chars(text).lines().map(|line| format!("{prefix}{line}")).collect::<Vec<_>>().join("\n")
 }
 
 fn rest_indented(text: &str, by: usize) -> String {
-    harmless(text).replace('\n', &format!("\n{}", " ".repeat(by)))
+    escape_control_chars(text).replace('\n', &format!("\n{}", " ".repeat(by)))
 }
 
 #[cfg(test)]

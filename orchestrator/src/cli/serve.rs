@@ -35,13 +35,13 @@ pub(super) async fn run(args: ServeArgs, environment: &Environment) -> Result<Ex
     Ok(Exit::Fine)
 }
 
-/// What only the operator can mend is told as any wrong setting is.
+/// Errors that the operator can fix are reported like wrong settings.
 fn ended(error: &ServeError) -> CliError {
     match error {
         ServeError::Model(_) | ServeError::Store { source: StoreError::Url(_), .. } => {
             CliError::Usage(error_chain(error))
         }
-        _ => CliError::failed("the server ended", error_chain(error)),
+        _ => CliError::failed("the server failed", error_chain(error)),
     }
 }
 

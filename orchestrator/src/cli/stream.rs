@@ -1,6 +1,6 @@
-//! A job's events followed to their end, across cut connections and restarts of the server.
+//! Follows a job's events until it ends, across lost connections and restarts of the server.
 //!
-//! Owns resuming: every event comes once and in order. Never prints.
+//! Owns resuming: every event is returned once and in order. Never prints.
 
 use std::{pin::Pin, time::Duration};
 
@@ -18,14 +18,14 @@ const MAX_FAILURES: u32 = 15;
 
 type Events = Pin<Box<dyn Stream<Item = Result<Sse, sse_stream::Error>> + Send>>;
 
-/// What came.
+/// An item of a followed stream.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Followed {
-    /// An event, as it was sent; parsed where this version knows its kind.
+    /// An event, parsed if this version knows its kind.
     Event {
         /// The JSON text.
         raw: String,
-        /// What it says.
+        /// The parsed event.
         event: Option<Box<Event>>,
     },
     /// The requested position is not available; events continue at the oldest one that is kept.
@@ -33,9 +33,9 @@ pub(super) enum Followed {
         /// Its `seq`.
         oldest: i64,
     },
-    /// The connection was lost; it is being made again.
+    /// The connection was lost and is being reopened.
     Lost {
-        /// Why.
+        /// The cause.
         cause: String,
     },
     /// The job has finished and all its events have been returned.
@@ -47,7 +47,7 @@ struct ResyncData {
     seq: i64,
 }
 
-/// One job's events.
+/// Follows the events of one job.
 pub(super) struct EventFollower<'a> {
     client: &'a Client,
     job: JobId,
@@ -63,7 +63,7 @@ impl<'a> EventFollower<'a> {
         Self { client, job, last_seq: after, connection: None, failures: 0, pause_before: None }
     }
 
-    /// The next thing that came. An error is final: the server refuses, or is gone for long.
+    /// The next item. An error is final: the server refuses, or has been unreachable for too long.
     pub(super) async fn next(&mut self) -> Result<Followed, CliError> {
         loop {
             let Some(connection) = &mut self.connection else {
@@ -99,7 +99,7 @@ impl<'a> EventFollower<'a> {
                 self.connection = Some(Box::pin(SseStream::from_bytes_stream(response.bytes_stream())));
                 Ok(None)
             }
-            // Only what was good once is tried again: a wrong address is told at once.
+            // Only a connection that has worked before is retried: a wrong address is an error at once.
             Err(error) if self.failures == 0 || self.failures >= MAX_FAILURES || !may_pass(&error) => Err(error),
             Err(error) => {
                 self.fail();
@@ -129,7 +129,7 @@ impl<'a> EventFollower<'a> {
                     return None;
                 }
                 self.last_seq = seq;
-                // It works again: the next failure is a first one. Zero would mean that it never worked.
+                // It works again, so the next failure counts as the first one. 0 would mean that it never worked.
                 self.failures = self.failures.min(1);
                 let event = serde_json::from_str(&data).ok().map(Box::new);
                 Some(Followed::Event { raw: data, event })
@@ -138,7 +138,7 @@ impl<'a> EventFollower<'a> {
     }
 }
 
-/// Whether trying again may help.
+/// Whether a retry may succeed.
 fn may_pass(error: &CliError) -> bool {
     match error {
         CliError::Unreachable { .. } | CliError::NotGantry { .. } => true,

@@ -3,7 +3,7 @@
 //! Owns the rule that nothing a job wrote moves a cursor, sets a title, or turns the reading direction.
 
 /// Control characters become visible ones; line ends and tabs stay.
-pub(super) fn harmless(text: &str) -> String {
+pub(super) fn escape_control_chars(text: &str) -> String {
     text.replace("\r\n", "\n").chars().map(|c| if matches!(c, '\n' | '\t') { c } else { visible(c) }).collect()
 }
 
@@ -48,13 +48,13 @@ mod tests {
     #[case("\x1b[2J\x1b]0;title\x07", "␛[2J␛]0;title␇")]
     #[case("\u{9b}31m\u{202e}txt", "\u{fffd}31m\u{fffd}txt")]
     fn escapes_are_shown_not_obeyed(#[case] text: &str, #[case] shown: &str) {
-        assert_eq!(harmless(text), shown);
+        assert_eq!(escape_control_chars(text), shown);
     }
 
     proptest! {
         #[test]
         fn nothing_that_a_terminal_obeys_is_left(text in any::<String>()) {
-            prop_assert!(harmless(&text).chars().all(|c| !c.is_control() || matches!(c, '\n' | '\t')));
+            prop_assert!(escape_control_chars(&text).chars().all(|c| !c.is_control() || matches!(c, '\n' | '\t')));
             prop_assert!(one_line(&text).chars().all(|c| !c.is_control()));
         }
     }

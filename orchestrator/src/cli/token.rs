@@ -20,19 +20,19 @@ use crate::{
 
 const MAX_TTL_DAYS: i64 = 3650;
 
-/// Its commands.
+/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {
-    /// Make a token and print it
+    /// Create a token and print it
     Create(CreateArgs),
-    /// List the tokens made here
+    /// List the tokens created here
     List {
         #[command(flatten)]
         flags: ConfigFlags,
     },
-    /// Void a token by its id (jti), also one that was signed elsewhere with this install's key
+    /// Revoke a token by its id (jti), including tokens signed elsewhere with the same key
     Revoke {
-        /// The token's id
+        /// Token id (jti)
         jti: String,
         #[command(flatten)]
         flags: ConfigFlags,
@@ -42,13 +42,13 @@ pub(super) enum TokenCommand {
 /// Arguments of `create`.
 #[derive(Debug, Args)]
 pub(super) struct CreateArgs {
-    /// For whom
+    /// User name
     #[arg(long, value_name = "NAME")]
     user: String,
-    /// What they may do
+    /// Role
     #[arg(long, value_enum, default_value = "user")]
     role: RoleArg,
-    /// How long it is good, such as 12h or 30d
+    /// Lifetime, such as 12h or 30d
     #[arg(long, default_value = "30d", value_parser = parse_ttl)]
     ttl: humantime::Duration,
     #[command(flatten)]
@@ -96,10 +96,10 @@ pub(super) async fn run(
             let revoked = token_records::revoke(&config, &jti, now).await?;
             let listed = revoked != Revoked::Unlisted;
             let value = serde_json::json!({"jti": jti, "revoked": true, "listed": listed});
-            output.either(&value, |_| format!("{jti} {}", told(revoked)))?;
+            output.either(&value, |_| format!("{jti} {}", describe(revoked)))?;
             if !listed {
                 output.note(
-                    "gantry: no token with this id was made here (`gantry token list`); it is void from now on all the same",
+                    "gantry: no token with this id was created here (see `gantry token list`); it is revoked anyway",
                 );
             }
             Ok(Exit::Fine)
@@ -107,24 +107,24 @@ pub(super) async fn run(
     }
 }
 
-/// Any text can be the id of a token that was signed elsewhere; this catches what was meant to be something else.
+/// A token signed elsewhere can have any id; this catches values that are clearly something else.
 fn check_jti(jti: &str) -> Result<(), CliError> {
     let wrong = |advice: &str| Err(CliError::Usage(format!("the token's id (jti) {advice}")));
     if jti.matches('.').count() == 2 && jti.starts_with("ey") {
-        return wrong("is wanted, not the token itself; `gantry token list` shows the ids");
+        return wrong("is required, not the token itself; `gantry token list` shows the ids");
     }
     if !is_jti(jti) || jti.trim() != jti || jti.chars().any(char::is_control) {
         return wrong(
-            "must be 1 to 128 bytes without control characters and spaces around; `gantry token list` shows the ids",
+            "must be 1 to 128 bytes without control characters or surrounding spaces; `gantry token list` shows the ids",
         );
     }
     Ok(())
 }
 
-const fn told(revoked: Revoked) -> &'static str {
+const fn describe(revoked: Revoked) -> &'static str {
     match revoked {
         Revoked::Listed | Revoked::Unlisted => "revoked",
-        Revoked::Already => "was revoked already",
+        Revoked::Already => "was already revoked",
     }
 }
 
@@ -179,11 +179,11 @@ async fn create(
     Ok(Exit::Fine)
 }
 
-/// The data folder, for its owner alone; what is there already stays as it is.
+/// Creates the data directory, accessible to its owner only; an existing one is not changed.
 fn make_data_dir(path: &std::path::Path) -> Result<(), CliError> {
     use std::os::unix::fs::DirBuilderExt;
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.map_err(|error| CliError::failed(&format!("cannot make the data folder {}", path.display()), error))
+    made.map_err(|error| CliError::failed(&format!("cannot create the data directory {}", path.display()), error))
 }
 
 fn table(records: &[TokenRow], now: DateTime<Utc>) -> String {
@@ -249,11 +249,11 @@ mod tests {
     async fn a_token_that_is_not_listed_is_revoked_too() {
         let folder = tempfile::tempdir().unwrap();
         let environment = Environment::from_pairs([("GANTRY_DATA_DIR", folder.path().to_str().unwrap())]);
-        for wanted in ["j1 revoked\n", "j1 was revoked already\n"] {
-            let (mut output, said) = Output::captured(super::super::output::Format::Text);
+        for wanted in ["j1 revoked\n", "j1 was already revoked\n"] {
+            let (mut output, printed) = Output::captured(super::super::output::Format::Text);
             assert_eq!(run(revoke("j1"), &environment, &mut output).await.unwrap(), Exit::Fine);
-            let said = String::from_utf8(said.lock().unwrap().clone()).unwrap();
-            assert_eq!(said, wanted);
+            let printed = String::from_utf8(printed.lock().unwrap().clone()).unwrap();
+            assert_eq!(printed, wanted);
         }
     }
 }

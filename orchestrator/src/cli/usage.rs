@@ -12,19 +12,19 @@ use super::{
 };
 use crate::config::Environment;
 
-/// Its arguments.
+/// Arguments of the command.
 #[derive(Debug, Args)]
 pub(super) struct UsageArgs {
-    /// How it is added up
+    /// Group by
     #[arg(long, value_enum, default_value = "day")]
     by: ByArg,
-    /// Only this user's; for admins
+    /// Only this user (admins only)
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// At most so many lines
+    /// Maximum number of items
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
     limit: u32,
-    /// What follows the page that ended with this cursor
+    /// Cursor of the next page
     #[arg(long)]
     cursor: Option<String>,
 }

@@ -27,7 +27,7 @@ impl SettingValue for SandboxMode {
 /// How a worker reaches the orchestrator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// Over a Unix socket of its own, without a network.
+    /// Over a Unix socket per container, without a network.
     Unix,
 }
 

@@ -128,7 +128,7 @@ impl SettingSpec {
         Self { bounds: Bounds::Number(least, most), ..self }
     }
 
-    /// Gives it a flag of its own, with the placeholder of its value.
+    /// Adds a flag, with the placeholder of its value.
     pub const fn flag(self, name: &'static str, placeholder: &'static str) -> Self {
         Self { flag: Some((name, placeholder)), ..self }
     }

@@ -1,4 +1,4 @@
-//! What each layer says, who wins, and what a wrong value is told.
+//! Precedence of the layers, defaults, and errors about wrong values.
 
 use std::io::Write;
 

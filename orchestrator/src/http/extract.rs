@@ -1,6 +1,6 @@
-//! What handlers take from a request: bodies, queries, paths, with errors that name the field.
+//! Extractors for bodies, queries and paths, with errors that name the field.
 //!
-//! Owns how a malformed request is told. Never knows what a value means.
+//! Owns the errors about malformed requests. Never knows what a value means.
 
 mod body;
 mod objects;
@@ -22,38 +22,38 @@ use super::problem::ApiError;
 #[derive(Debug, Clone)]
 pub struct ApiJson<T>(pub T);
 
-/// A JSON body from a worker, which is our own program: read once, and looked at twice only to say what is wrong with it.
-/// A conversation of megabytes comes with every model call.
+/// A JSON body from a worker: parsed once, and a second time only to describe an error. Model calls carry conversations of
+/// megabytes.
 #[derive(Debug, Clone)]
 pub struct WorkerJson<T>(pub T);
 
-/// The same with the bytes it was read from.
+/// Like [`WorkerJson`], with the raw bytes.
 #[derive(Debug, Clone)]
 pub struct WorkerJsonBytes<T> {
-    /// What it says.
+    /// The parsed value.
     pub value: T,
-    /// As it came.
+    /// The raw body.
     pub bytes: Bytes,
 }
 
-/// A JSON body that may be left out: nothing at all is the default value.
+/// An optional JSON body; an empty one is the default value.
 #[derive(Debug, Clone)]
 pub struct OptionalJson<T>(pub T);
 
-/// A JSON body with the bytes it was read from.
+/// A JSON body with the raw bytes.
 #[derive(Debug, Clone)]
 pub struct ApiJsonBytes<T> {
-    /// What it says.
+    /// The parsed value.
     pub value: T,
-    /// As it came.
+    /// The raw body.
     pub bytes: Bytes,
 }
 
-/// The query's parameters.
+/// The query parameters.
 #[derive(Debug, Clone)]
 pub struct ApiQuery<T>(pub T);
 
-/// The path's parameters. One that cannot be read names nothing, so it is 404.
+/// The path parameters. An invalid one is 404.
 #[derive(Debug, Clone)]
 pub struct ApiPath<T>(pub T);
 
@@ -114,10 +114,10 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for ApiQuer
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
         Query::try_from_uri(&parts.uri).map(|Query(value)| Self(value)).map_err(|rejection| {
             let text = rejection.body_text();
-            let told = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
-            let (path, message) = match told.split_once(": ") {
+            let text = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
+            let (path, message) = match text.split_once(": ") {
                 Some((path, message)) if !path.contains(' ') => (path, message),
-                _ => (".", told),
+                _ => (".", text),
             };
             let error = field_error(path, message);
             let field = if error.field == "." { "query".to_owned() } else { error.field };
@@ -138,7 +138,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for ApiPath
     }
 }
 
-/// Reads a JSON object: 400 when it is no JSON, 422 with the field when it has the wrong shape. A large one is parsed once.
+/// Parses a JSON object: 400 when it is not JSON, 422 with the field when it has the wrong shape.
 pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     if bytes.len() > MAX_INLINE_PARSE_BYTES {
         return objects::read(bytes).map_err(|(path, error)| json_error(&path, &error));
@@ -163,14 +163,14 @@ fn json_error(path: &str, error: &serde_json::Error) -> ApiError {
             ApiError::field(field, error.message)
         }
         Category::Syntax | Category::Eof | Category::Io => {
-            ApiError::new(ErrorCode::BadRequest, format!("the body is not JSON: {text}"))
+            ApiError::new(ErrorCode::BadRequest, format!("the body is not valid JSON: {text}"))
         }
     }
 }
 
-/// A missing or unknown field is told under its own name, not its parent's.
+/// A missing or unknown field is reported under its own name, not its parent's.
 fn field_error(path: &str, message: &str) -> FieldError {
-    // What is inside metadata is the caller's own: an error there is about the whole.
+    // An error inside metadata is about all of it.
     let path = if path.starts_with("metadata.") || path.starts_with("metadata[") { "metadata" } else { path };
     let named = ["unknown field `", "missing field `", "duplicate field `"]
         .iter()
@@ -190,5 +190,5 @@ fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
     if json {
         return Ok(());
     }
-    Err(ApiError::new(ErrorCode::UnsupportedMediaType, "send the body with Content-Type: application/json"))
+    Err(ApiError::new(ErrorCode::UnsupportedMediaType, "Content-Type must be application/json"))
 }

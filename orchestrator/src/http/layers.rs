@@ -1,6 +1,6 @@
-//! The frame around every endpoint: request ids, host check, limits, panics, problems, the request's log line, headers.
+//! Layers around every endpoint: request ids, host check, body limits, panics, error responses, the request's log line, headers.
 //!
-//! Owns what is the same for all of them. Never knows who the caller is: a handler's identity tells `RequestContext`.
+//! Owns what is the same for all endpoints. Never authenticates: a handler sets the caller in `RequestContext`.
 
 use std::{
     any::Any,
@@ -23,7 +23,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tracing::{Instrument, debug, field::display, info, info_span, warn};
 
 use super::{
-    problem::{ApiError, Carried},
+    problem::{ApiError, ErrorExtension},
     server::Peer,
 };
 use crate::{
@@ -35,28 +35,28 @@ use crate::{
 };
 
 const MAX_REQUEST_ID_BYTES: usize = 128;
-/// Asked every few seconds by whatever watches the process: such lines would be most of the log.
+/// Health checks would be most of the log.
 const HEALTH_ROUTES: [&str; 2] = ["/healthz", "/readyz"];
-/// Lines about server errors that requests of a container may write: ten at once, one a second.
+/// Log lines about server errors caused by requests of containers: a burst of ten, then one per second.
 const UNTRUSTED_ERROR_LINES: Rate = Rate { burst: 10, per_hour: 3_600 };
-/// The side of the workers' sockets.
+/// The listener side of worker sockets.
 pub const WORKER_SIDE: &str = "worker";
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// What the frame is told once.
+/// The layers of one listener.
 #[derive(Debug, Clone)]
-pub struct Frame {
-    /// As in the configuration: `host` on any port, or `host:port`, in lower case; none checks nothing (a worker's socket).
+pub struct ServerLayers {
+    /// As in the configuration: `host` for any port, or `host:port`, in lower case. `None` disables the check (worker sockets).
     pub allowed_hosts: Option<Vec<String>>,
-    /// Bodies up to this size, unless a route has a `DefaultBodyLimit` of its own.
+    /// Maximum size of a body, unless a route sets its own `DefaultBodyLimit`.
     pub body_limit_bytes: usize,
-    /// Which of our listeners this is, in the metrics.
+    /// Name of the listener in the metrics.
     pub side: &'static str,
-    /// Where requests are counted.
+    /// Counts requests.
     pub metrics: Metrics,
 }
 
-/// The request's own facts, for handlers and the log.
+/// Facts about the request, for handlers and the log.
 #[derive(Debug, Clone)]
 pub struct RequestContext {
     id: Arc<str>,
@@ -69,23 +69,23 @@ impl RequestContext {
         Self { id: id.into(), from, caller: Arc::default() }
     }
 
-    /// The id in `X-Request-Id`, in problems and in the log.
+    /// The request id in `X-Request-Id`, in problems and in the log.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Who calls, once it is known; for the log and the audit.
+    /// Sets the caller, for the log and the audit.
     pub fn identify(&self, caller: &Identity) {
-        // A second identity in one request would be the same one: the first stays.
+        // The identity does not change within a request.
         let _ = self.caller.set(caller.clone());
     }
 
-    /// Who calls, when that is known.
+    /// The caller, if known.
     pub fn caller(&self) -> Option<&Identity> {
         self.caller.get()
     }
 
-    /// The address that the request came from; none on a worker's socket.
+    /// The address of the client; none on a worker socket.
     pub fn from(&self) -> Option<Peer> {
         self.from
     }
@@ -99,70 +99,70 @@ impl<S: Send + Sync> FromRequestParts<S> for RequestContext {
     }
 }
 
-impl Frame {
-    /// Whether commands in a container can cause its requests.
+impl ServerLayers {
+    /// Whether requests can come from commands in a container.
     fn is_untrusted(&self) -> bool {
         self.side == WORKER_SIDE
     }
 
-    /// Puts the frame around all of `router`, its unknown paths too.
-    pub fn around(self, router: Router) -> Router {
+    /// Applies the layers to all of `router`, including unknown paths.
+    pub fn apply(self, router: Router) -> Router {
         router
             .layer(DefaultBodyLimit::max(self.body_limit_bytes))
             .layer(CatchPanicLayer::custom(panicked))
-            .layer(middleware::from_fn_with_state(Arc::new(Framing::of(self)), frame))
+            .layer(middleware::from_fn_with_state(Arc::new(LayerState::new(self)), handle))
     }
 }
 
-/// A frame at work.
-struct Framing {
-    frame: Frame,
-    /// Lines about server errors of an untrusted side.
+/// The state that requests share.
+struct LayerState {
+    layers: ServerLayers,
+    /// Limits log lines about server errors of an untrusted side.
     error_lines: Mutex<Bucket>,
     since: Instant,
 }
 
-impl Framing {
-    fn of(frame: Frame) -> Self {
+impl LayerState {
+    fn new(layers: ServerLayers) -> Self {
         let error_lines = Mutex::new(Bucket::full(UNTRUSTED_ERROR_LINES, Duration::ZERO));
-        Self { frame, error_lines, since: Instant::now() }
+        Self { layers, error_lines, since: Instant::now() }
     }
 
-    /// Whether a server error gets its line.
+    /// Whether a server error may be logged.
     fn may_warn(&self) -> bool {
         let mut lines = self.error_lines.lock().unwrap_or_else(PoisonError::into_inner);
-        !self.frame.is_untrusted() || lines.take(UNTRUSTED_ERROR_LINES, 1, self.since.elapsed()).is_ok()
+        !self.layers.is_untrusted() || lines.take(UNTRUSTED_ERROR_LINES, 1, self.since.elapsed()).is_ok()
     }
 }
 
-async fn frame(State(framing): State<Arc<Framing>>, mut request: Request, next: Next) -> Response {
-    let frame = &framing.frame;
+async fn handle(State(state): State<Arc<LayerState>>, mut request: Request, next: Next) -> Response {
+    let layers = &state.layers;
     let started = Instant::now();
     let from = request.extensions().get::<ConnectInfo<Peer>>().map(|ConnectInfo(peer)| *peer);
     let context = RequestContext::new(&request_id(request.headers()), from);
     request.extensions_mut().insert(context.clone());
     let method = request.method().clone();
-    // The route as it was written, so that no id and no query (which may hold a token) gets into the log.
+    // The route pattern, so that no id and no query (which may contain a token) gets into the log.
     let route = request.extensions().get::<MatchedPath>().map_or("unmatched".into(), |path| path.as_str().to_owned());
-    // It cannot be given later.
+    // A span's name cannot be set later.
     let name = traces::is_enabled().then(|| format!("{} {route}", metrics::known_method(method.as_str())));
     let span =
         info_span!("request", otel.kind = name.as_ref().map(|_| "server"), otel.name = name, request.id = context.id());
     traces::set_parent(&span, header_text(request.headers(), traces::TRACEPARENT));
-    let response = match check_host(frame, request.headers(), request.uri()) {
+    let response = match check_host(layers, request.headers(), request.uri()) {
         Ok(()) => next.run(request).instrument(span.clone()).await,
         Err(error) => error.into_response(),
     };
     let _entered = span.clone().entered();
-    let mut response = as_problem(response, &framing, &context);
+    let mut response = render_error(response, &state, &context);
     if let Ok(id) = HeaderValue::from_str(context.id()) {
         response.headers_mut().insert(&REQUEST_ID, id);
     }
-    harden(response.headers_mut());
+    set_security_headers(response.headers_mut());
     let took = started.elapsed();
     let status = response.status().as_u16();
-    frame.metrics.http_request(metrics::HttpRequest {
-        side: frame.side,
+    layers.metrics.http_request(metrics::HttpRequest {
+        side: layers.side,
         method: method.as_str(),
         route: &route,
         status,
@@ -170,40 +170,40 @@ async fn frame(State(framing): State<Arc<Framing>>, mut request: Request, next: 
     });
     traces::record_response(&span, metrics::known_method(method.as_str()), &route, status);
     let answered = Answered { route: &route, status, took, bytes: response.body().size_hint().exact() };
-    log_request(frame, &method, &answered, &context);
+    log_request(layers, &method, &answered, &context);
     response
 }
 
-/// What was answered, for the log.
+/// The response, for the log.
 struct Answered<'a> {
     route: &'a str,
     status: u16,
     took: Duration,
-    /// A stream's length nobody knows.
+    /// Unknown for a stream.
     bytes: Option<u64>,
 }
 
 /// The one line per request.
-fn log_request(frame: &Frame, method: &Method, answered: &Answered<'_>, context: &RequestContext) {
+fn log_request(layers: &ServerLayers, method: &Method, answered: &Answered<'_>, context: &RequestContext) {
     let Answered { route, status, took, bytes } = *answered;
     let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     let user = context.caller().map_or("-", |caller| caller.user.as_str());
     let from = context.from().map(|Peer(address)| display(address.ip()));
-    let (request_id, side) = (context.id(), frame.side);
-    // What a container sends may not fill the log.
-    if frame.is_untrusted() || HEALTH_ROUTES.contains(&route) {
+    let (request_id, side) = (context.id(), layers.side);
+    // Requests of a container must not fill the log.
+    if layers.is_untrusted() || HEALTH_ROUTES.contains(&route) {
         debug!(target: "gantry::request", method = %method, route, status, duration_ms, bytes, user, from, request_id, side, "request");
     } else {
         info!(target: "gantry::request", method = %method, route, status, duration_ms, bytes, user, from, request_id, side, "request");
     }
 }
 
-/// Renders the error that a handler answered with, or that a layer or the router made without one; the one place where
-/// an error is logged.
-fn as_problem(mut response: Response, framing: &Framing, context: &RequestContext) -> Response {
-    let carried = response.extensions_mut().remove::<Carried>();
+/// Renders the error of a handler, or of a layer or the router that answered with a status only. The one place where an error is
+/// logged.
+fn render_error(mut response: Response, state: &LayerState, context: &RequestContext) -> Response {
+    let carried = response.extensions_mut().remove::<ErrorExtension>();
     let error = match carried {
-        Some(Carried(error)) => error,
+        Some(ErrorExtension(error)) => error,
         None if has_own_body(&response) => return response,
         None => match ApiError::for_status(response.status()) {
             Some(error) => Arc::new(error),
@@ -211,10 +211,10 @@ fn as_problem(mut response: Response, framing: &Framing, context: &RequestContex
         },
     };
     if error.code() == ErrorCode::Fenced {
-        framing.frame.metrics.request_fenced();
+        state.layers.metrics.request_fenced();
     }
     let causes = error.causes();
-    if error.status().is_server_error() && framing.may_warn() {
+    if error.status().is_server_error() && state.may_warn() {
         let causes = causes.as_deref().unwrap_or("-");
         warn!(code = error.code().as_str(), detail = error.detail(), causes, "request failed");
     } else {
@@ -222,7 +222,7 @@ fn as_problem(mut response: Response, framing: &Framing, context: &RequestContex
         debug!(code = error.code().as_str(), detail = error.detail(), causes, "request refused");
     }
     let mut problem = error.render(context.id());
-    // What the router or a layer said beside the status (`Allow`) stays.
+    // Headers that the router or a layer has set (`Allow`) are kept.
     for (name, value) in response.headers() {
         if *name != header::CONTENT_TYPE && *name != header::CONTENT_LENGTH && !problem.headers().contains_key(name) {
             problem.headers_mut().append(name, value.clone());
@@ -243,16 +243,16 @@ fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 fn request_id(headers: &HeaderMap) -> String {
     let given = header_text(headers, REQUEST_ID.as_str());
     let sane = |id: &&str| (1..=MAX_REQUEST_ID_BYTES).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic());
-    // A call's id is as good a name for a request as any.
+    // A call id has the same form as a request id.
     given.filter(sane).map_or_else(|| protocol::CallId::generate().0, str::to_owned)
 }
 
-fn check_host(frame: &Frame, headers: &HeaderMap, uri: &Uri) -> Result<(), ApiError> {
-    let Some(allowed) = &frame.allowed_hosts else { return Ok(()) };
+fn check_host(layers: &ServerLayers, headers: &HeaderMap, uri: &Uri) -> Result<(), ApiError> {
+    let Some(allowed) = &layers.allowed_hosts else { return Ok(()) };
     let refused = || {
         ApiError::new(
             ErrorCode::MisdirectedRequest,
-            "this Host is not one of this server's; the operator can add it to GANTRY_ALLOWED_HOSTS",
+            "Host not allowed; the operator can add it to GANTRY_ALLOWED_HOSTS",
         )
     };
     let mut named = headers.get_all(header::HOST).iter();
@@ -267,15 +267,15 @@ fn check_host(frame: &Frame, headers: &HeaderMap, uri: &Uri) -> Result<(), ApiEr
 fn is_allowed(allowed: &[String], host: &str) -> bool {
     let host = host.to_ascii_lowercase();
     let (name, port) = match host.rsplit_once(':') {
-        // The colons of a bare IPv6 address are inside its brackets.
+        // The colons of an IPv6 address are inside its brackets.
         Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
         _ => (host.as_str(), None),
     };
-    let port_is_fine = port.is_none_or(|port| port.parse::<u16>().is_ok());
-    port_is_fine && allowed.iter().any(|entry| entry == name || *entry == host)
+    let is_port = port.is_none_or(|port| port.parse::<u16>().is_ok());
+    is_port && allowed.iter().any(|entry| entry == name || *entry == host)
 }
 
-fn harden(headers: &mut HeaderMap) {
+fn set_security_headers(headers: &mut HeaderMap) {
     let always = [
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::X_FRAME_OPTIONS, "DENY"),
@@ -285,7 +285,7 @@ fn harden(headers: &mut HeaderMap) {
     for (name, value) in always {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    // A handler that knows better (a page, a stream, an asset) has said so itself.
+    // Unless the handler has set its own (a page, a stream, an asset).
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     let nothing = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
     headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(nothing);

@@ -1,6 +1,6 @@
-//! A semaphore with a share for each user.
+//! A semaphore with a limit for each user.
 //!
-//! Owns how many permits there are, in all and for one user. Never knows what they are for.
+//! Owns the number of permits, in total and per user. Never knows what they are for.
 
 use std::{
     collections::HashMap,
@@ -11,17 +11,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::problem::ApiError;
 
-/// Users' semaphores are looked through for unused ones from this number on.
+/// From this number of users on, unused semaphores are removed.
 const MANY_USERS: usize = 256;
 
-/// A permit of a user and one of all.
+/// A permit of the user and one of the total.
 #[derive(Debug)]
 pub(in crate::http) struct Permit {
     _own: OwnedSemaphorePermit,
     _of_all: OwnedSemaphorePermit,
 }
 
-/// A semaphore with a share for each user.
+/// A semaphore with a limit for each user.
 #[derive(Debug)]
 pub(in crate::http) struct PerUserSemaphore {
     all: Arc<Semaphore>,
@@ -45,14 +45,14 @@ impl PerUserSemaphore {
         self.acquire_many(user, 1).await
     }
 
-    /// So many permits: first the user's own, so that who waits for those keeps none of all.
+    /// Several permits: first the user's own, so that waiting for those keeps none of the total.
     pub(in crate::http) async fn acquire_many(&self, user: &str, permits: u32) -> Result<Permit, ApiError> {
         let own = self.of_user(user).acquire_many_owned(permits).await.map_err(ApiError::internal)?;
         let of_all = Arc::clone(&self.all).acquire_many_owned(permits).await.map_err(ApiError::internal)?;
         Ok(Permit { _own: own, _of_all: of_all })
     }
 
-    /// One permit, if there is one now.
+    /// One permit, if one is available now.
     pub(in crate::http) fn try_acquire(&self, user: &str) -> Option<Permit> {
         let own = self.of_user(user).try_acquire_owned().ok()?;
         let of_all = Arc::clone(&self.all).try_acquire_owned().ok()?;

@@ -1,7 +1,7 @@
-//! Errors on the wire: `application/problem+json`.
+//! Error responses: `application/problem+json`.
 //!
-//! Owns the one shape an error leaves in. A handler answers with an `ApiError`; the frame in `layers` gives it the
-//! request's id, renders it and logs it, once. Never shows a cause to the caller.
+//! Owns the shape of every error response. A handler returns an `ApiError`; the layers in `layers` add the request id, render it and
+//! log it, once. Never shows a cause to the caller.
 
 use std::{error::Error, sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use protocol::{ErrorCode, FieldError, Problem};
 
 use crate::telemetry::error_chain;
 
-/// An error of an endpoint, with what its caller and the log each get to know.
+/// An error of an endpoint: what the caller sees, and the cause for the log.
 #[derive(Debug)]
 pub struct ApiError {
     code: ErrorCode,
@@ -22,16 +22,16 @@ pub struct ApiError {
     reason: Option<String>,
     errors: Vec<FieldError>,
     retry_after: Option<Duration>,
-    /// It is there, and another's: told as missing, and written down.
-    foreign: bool,
+    /// The object exists but belongs to another user: the response is the same as for a missing one, and it is audited.
+    not_owner: bool,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
-/// What a handler endpoint answers.
+/// The result of a handler.
 pub type ApiResult<T> = Result<T, ApiError>;
 
 impl ApiError {
-    /// Of this code; `detail` says what happened and what to do.
+    /// An error with this code; `detail` says what happened and what to do.
     pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
         Self {
             code,
@@ -39,25 +39,25 @@ impl ApiError {
             reason: None,
             errors: Vec::new(),
             retry_after: None,
-            foreign: false,
+            not_owner: false,
             source: None,
         }
     }
 
-    /// 500. The cause goes to the log alone.
+    /// 500. The cause is only logged.
     pub fn internal(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self::new(ErrorCode::Internal, "something went wrong here; the log has it under the request id")
+        Self::new(ErrorCode::Internal, "internal server error; the log has the details under this request id")
             .with_source(source)
     }
 
-    /// 404: missing, or another user's, in the same words.
+    /// 404 for an object that does not exist.
     pub fn not_found() -> Self {
-        Self::new(ErrorCode::NotFound, "there is no such thing, or it is not yours")
+        Self::new(ErrorCode::NotFound, "not found")
     }
 
-    /// 404 for what is there and another user's. The caller cannot tell it from what is missing; the audit can.
-    pub fn foreign() -> Self {
-        Self { foreign: true, ..Self::not_found() }
+    /// 404 for an object of another user. The caller cannot distinguish it from a missing one; the audit can.
+    pub fn not_owner() -> Self {
+        Self { not_owner: true, ..Self::not_found() }
     }
 
     /// 401.
@@ -72,87 +72,88 @@ impl ApiError {
 
     /// 422, field by field.
     pub fn invalid(errors: Vec<FieldError>) -> Self {
-        let detail = errors.first().map_or_else(
-            || "the request is not valid".to_owned(),
-            |first| format!("{}: {}", first.field, first.message),
-        );
+        let detail = errors
+            .first()
+            .map_or_else(|| "invalid request".to_owned(), |first| format!("{}: {}", first.field, first.message));
         Self { errors, ..Self::new(ErrorCode::Invalid, detail) }
     }
 
-    /// 422 for a field whose feature is not there.
+    /// 422 for a field whose feature is not available.
     pub fn not_available(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { code: ErrorCode::NotAvailable, ..Self::field(field, message) }
     }
 
-    /// 422 for fields whose features are not there.
+    /// 422 for fields whose features are not available.
     pub fn not_available_fields(errors: Vec<FieldError>) -> Self {
         Self { code: ErrorCode::NotAvailable, ..Self::invalid(errors) }
     }
 
-    /// The reason, where the code has several.
+    /// Adds the reason, for codes that have several.
     #[must_use]
     pub fn with_reason(mut self, reason: impl Into<String>) -> Self {
         self.reason = Some(reason.into());
         self
     }
 
-    /// When to try again.
+    /// Adds `Retry-After`.
     #[must_use]
     pub fn with_retry_after(mut self, after: Duration) -> Self {
         self.retry_after = Some(after);
         self
     }
 
-    /// The cause, for the log.
+    /// Adds the cause, for the log.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// Its code.
+    /// The stable code.
     pub const fn code(&self) -> ErrorCode {
         self.code
     }
 
-    /// Whether it is about what is another user's.
-    pub(super) const fn is_foreign(&self) -> bool {
-        self.foreign
+    /// Whether the object belongs to another user.
+    pub(super) const fn is_not_owner(&self) -> bool {
+        self.not_owner
     }
 
-    /// What the caller reads.
+    /// The detail that the caller sees.
     pub fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// What is wrong, field by field.
+    /// The invalid fields.
     pub fn errors(&self) -> &[FieldError] {
         &self.errors
     }
 
-    /// The status it is answered with.
+    /// The HTTP status.
     pub fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    /// For a response that something else than a handler made and that has no problem yet.
+    /// The error for a status that the router or a layer answered with.
     pub(super) fn for_status(status: StatusCode) -> Option<Self> {
         let (code, detail) = match status {
-            StatusCode::NOT_FOUND => (ErrorCode::NotFound, "there is no such path"),
-            StatusCode::METHOD_NOT_ALLOWED => (ErrorCode::MethodNotAllowed, "this path does not take this method"),
+            StatusCode::NOT_FOUND => (ErrorCode::NotFound, "path not found"),
+            StatusCode::METHOD_NOT_ALLOWED => (ErrorCode::MethodNotAllowed, "method not allowed for this path"),
             StatusCode::PAYLOAD_TOO_LARGE => (ErrorCode::TooLarge, "the body is too large for this endpoint"),
-            StatusCode::UNSUPPORTED_MEDIA_TYPE => (ErrorCode::UnsupportedMediaType, "send application/json"),
-            StatusCode::REQUEST_TIMEOUT => (ErrorCode::RequestTimeout, "the body took too long to arrive"),
-            StatusCode::UNAUTHORIZED => (ErrorCode::Unauthorized, "a valid token is needed"),
-            StatusCode::FORBIDDEN => (ErrorCode::Forbidden, "the role does not allow it"),
-            StatusCode::CONFLICT => (ErrorCode::Conflict, "not possible in the present state"),
-            StatusCode::UNPROCESSABLE_ENTITY => (ErrorCode::Invalid, "the request is not valid"),
+            StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+                (ErrorCode::UnsupportedMediaType, "Content-Type must be application/json")
+            }
+            StatusCode::REQUEST_TIMEOUT => (ErrorCode::RequestTimeout, "the body arrived too slowly"),
+            StatusCode::UNAUTHORIZED => (ErrorCode::Unauthorized, "missing or invalid token"),
+            StatusCode::FORBIDDEN => (ErrorCode::Forbidden, "insufficient role"),
+            StatusCode::CONFLICT => (ErrorCode::Conflict, "not possible in the current state"),
+            StatusCode::UNPROCESSABLE_ENTITY => (ErrorCode::Invalid, "invalid request"),
             StatusCode::TOO_MANY_REQUESTS => (ErrorCode::RateLimited, "too many requests"),
-            StatusCode::INSUFFICIENT_STORAGE => (ErrorCode::InsufficientStorage, "the server's disk is full"),
-            StatusCode::SERVICE_UNAVAILABLE => (ErrorCode::Unavailable, "try again in a moment"),
-            other if other.is_client_error() => (ErrorCode::BadRequest, "the request cannot be read"),
+            StatusCode::INSUFFICIENT_STORAGE => (ErrorCode::InsufficientStorage, "the server is out of disk space"),
+            StatusCode::SERVICE_UNAVAILABLE => (ErrorCode::Unavailable, "temporarily unavailable; try again later"),
+            other if other.is_client_error() => (ErrorCode::BadRequest, "malformed request"),
             other if other.is_server_error() => {
-                return Some(Self::internal(format!("a response with status {other} and without a problem")));
+                return Some(Self::internal(format!("a response with status {other} without a problem")));
             }
             _ => return None,
         };
@@ -164,7 +165,7 @@ impl ApiError {
         self.source.as_deref().map(|source| error_chain(source))
     }
 
-    /// The response with the request's id in it.
+    /// The response, with the request id.
     pub(super) fn render(&self, request_id: &str) -> Response {
         let problem = Problem {
             kind: format!("urn:gantry:problem:{}", self.code.as_str()),
@@ -183,7 +184,7 @@ impl ApiError {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if let Some(after) = self.retry_after {
-            // Rounded up: a client that waits this long must find it over.
+            // Rounded up, so that the wait is long enough.
             let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
         }
@@ -191,21 +192,21 @@ impl ApiError {
     }
 }
 
-/// What may pass in the store has mostly passed by then: a write of another process, a checkpoint.
+/// A busy database has usually finished a checkpoint or a write of another process by then.
 const STORE_RETRY: Duration = Duration::from_secs(2);
 const RETRY_AFTER: HeaderName = header::RETRY_AFTER;
 
-/// How an error travels from a handler to the frame, and to several callers of one thing.
+/// Carries an error from a handler to the layer that renders it, in the extensions of the response.
 #[derive(Debug, Clone)]
-pub struct Carried(pub(super) Arc<ApiError>);
+pub struct ErrorExtension(pub(super) Arc<ApiError>);
 
-impl From<ApiError> for Carried {
+impl From<ApiError> for ErrorExtension {
     fn from(error: ApiError) -> Self {
         Self(Arc::new(error))
     }
 }
 
-impl IntoResponse for Carried {
+impl IntoResponse for ErrorExtension {
     fn into_response(self) -> Response {
         let mut response = self.0.status().into_response();
         response.extensions_mut().insert(self);
@@ -215,14 +216,14 @@ impl IntoResponse for Carried {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        Carried::from(self).into_response()
+        ErrorExtension::from(self).into_response()
     }
 }
 
 impl From<crate::store::StoreError> for ApiError {
     fn from(error: crate::store::StoreError) -> Self {
         if error.may_pass() {
-            return Self::new(ErrorCode::Unavailable, "the database is busy; try again in a moment")
+            return Self::new(ErrorCode::Unavailable, "the database is busy; try again later")
                 .with_retry_after(STORE_RETRY)
                 .with_source(error);
         }

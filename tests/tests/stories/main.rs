@@ -31,6 +31,8 @@ mod house;
 #[cfg(test)]
 mod identity;
 #[cfg(test)]
+mod language;
+#[cfg(test)]
 mod limits;
 #[cfg(test)]
 mod logs;

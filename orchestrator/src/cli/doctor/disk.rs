@@ -26,7 +26,7 @@ fn free_space(config: &Config) -> Check {
     let space = match free_space.read() {
         Ok(space) => space,
         Err(error) => {
-            return Check::failed(NAME, error.to_string(), "mend the file system of GANTRY_WORKSPACE_DIR");
+            return Check::failed(NAME, error.to_string(), "check the file system of GANTRY_WORKSPACE_DIR");
         }
     };
     let (free, total, floor) = (space.free_bytes / MB, space.total_bytes / MB, free_space.floor_bytes(space) / MB);

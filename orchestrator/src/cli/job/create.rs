@@ -19,45 +19,45 @@ const MAX_FILE_BYTES: u64 = 32 * 1024 * 1024;
 /// Arguments of `create` and `run`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct CreateArgs {
-    /// The task; - reads it from standard input
+    /// Prompt; - reads it from standard input
     prompt: String,
-    /// For people (default: the task's first line)
+    /// Display title (default: first line of the prompt)
     #[arg(long)]
     title: Option<String>,
-    /// Put a local file into the workspace, under its own or another path
+    /// Copy a local file into the workspace, optionally to another path
     #[arg(long = "file", short = 'f', value_name = "LOCAL[:REMOTE]")]
     files: Vec<String>,
     #[arg(
         long = "limit",
         value_name = "NAME=NUMBER",
-        help = "A limit, such as timeout_seconds=600, max_iterations=20"
+        help = "Limit, such as timeout_seconds=600 or max_iterations=20; can be repeated"
     )]
     limits: Vec<String>,
-    /// A label to find it by
+    /// Label; can be repeated
     #[arg(long = "label", value_name = "KEY=VALUE")]
     labels: Vec<String>,
-    /// Narrow the tools to these
+    /// Allow only these tools
     #[arg(long = "tool", value_name = "NAME")]
     tools: Vec<String>,
-    /// Plan first, then work
+    /// Make a plan before working
     #[arg(long)]
     plan: bool,
-    /// Wait until `gantry job start`, so that files can be put first
+    /// Wait for `gantry job start`, so that files can be uploaded first
     #[arg(long)]
     hold: bool,
-    /// A person accepts or rejects the result
+    /// Wait for the result to be accepted or rejected
     #[arg(long)]
     review: bool,
-    /// From -100 to 100; higher goes first
+    /// Priority from -100 to 100; higher starts first
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     priority: i32,
-    /// One of the operator's images
+    /// Job image
     #[arg(long)]
     image: Option<String>,
-    /// One of the operator's models
+    /// Model
     #[arg(long)]
     model: Option<String>,
-    /// The same key and job again gives the first job again
+    /// Idempotency key: a repeated request returns the first job
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
 }
@@ -117,7 +117,7 @@ fn limits(pairs: &[String]) -> Result<Option<LimitsRequest>, CliError> {
         let (name, text) = pair.split_once('=').ok_or_else(|| wrong("must be NAME=NUMBER"))?;
         let number: serde_json::Number = text.parse().map_err(|_| wrong("must be NAME=NUMBER"))?;
         fields.insert(name.to_owned(), Value::Number(number));
-        // Read one by one, so that the error is told beside the limit that has it.
+        // Read one by one, so that the error names the limit.
         serde_json::from_value::<LimitsRequest>(Value::Object(fields.clone()))
             .map_err(|error| wrong(&error.to_string()))?;
     }

@@ -21,7 +21,7 @@ use crate::{
         exit::{CliError, Exit},
         output::{Format, Output},
         progress::Progress,
-        text::{harmless, one_line},
+        text::{escape_control_chars, one_line},
     },
     workspace::WorkspacePath,
 };
@@ -34,9 +34,9 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Arguments of `files`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct FilesArgs {
-    /// The job's id
+    /// Job id
     id: JobId,
-    /// A directory of its workspace (default: the workspace itself)
+    /// Directory in the workspace (default: the workspace itself)
     #[arg(default_value = "")]
     path: String,
 }
@@ -44,15 +44,15 @@ pub(in crate::cli) struct FilesArgs {
 /// Arguments of `get`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct GetArgs {
-    /// The job's id
+    /// Job id
     id: JobId,
-    /// A file of its workspace
+    /// File in the workspace
     #[arg(required_unless_present = "archive", conflicts_with = "archive")]
     path: Option<String>,
-    /// All of its workspace, as a tar
+    /// Download the whole workspace as a tar archive
     #[arg(long)]
     archive: bool,
-    /// Where to put it (default: under its own name here, if nothing is there); - is standard output
+    /// Output file (default: its own name in the current directory); - is standard output
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -60,15 +60,15 @@ pub(in crate::cli) struct GetArgs {
 /// Arguments of `put`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct PutArgs {
-    /// The job's id
+    /// Job id
     id: JobId,
-    /// A local file; - reads standard input
+    /// Local file; - reads standard input
     #[arg(required_unless_present = "archive", conflicts_with = "archive")]
     local: Option<PathBuf>,
-    /// Its path in the workspace (default: the local one, or its name when that lies elsewhere)
+    /// Path in the workspace (default: the local path, or the file name for a path outside the current directory)
     #[arg(conflicts_with = "archive")]
     remote: Option<String>,
-    /// A tar to unpack into the workspace, compressed by gzip or not; - reads standard input
+    /// Tar archive to extract into the workspace, optionally compressed with gzip; - reads standard input
     #[arg(long, value_name = "FILE")]
     archive: Option<PathBuf>,
 }
@@ -130,7 +130,7 @@ pub(super) async fn get(client: &Client, args: GetArgs, output: &mut Output) -> 
     let to_stdout = args.output.as_deref() == Some(Path::new("-"));
     let target = args.output.clone().unwrap_or_else(|| PathBuf::from(&name));
     if args.output.is_none() && target.symlink_metadata().is_ok() {
-        return Err(CliError::Usage(format!("{} is there already; name another with -o", one_line(&name))));
+        return Err(CliError::Usage(format!("{} already exists; choose another file with -o", one_line(&name))));
     }
     let response = client.download(&path).await?;
     let progress = Progress::of(response.content_length(), output.format);
@@ -149,7 +149,7 @@ async fn print(client: &Client, mut response: reqwest::Response, output: &mut Ou
     let seen = std::io::stdout().is_terminal();
     while let Some(piece) = response.chunk().await.map_err(|error| client.unreachable(&error))? {
         if seen {
-            output.raw(harmless(&String::from_utf8_lossy(&piece)).as_bytes())?;
+            output.raw(escape_control_chars(&String::from_utf8_lossy(&piece)).as_bytes())?;
         } else {
             output.raw(&piece)?;
         }
@@ -165,7 +165,10 @@ async fn save(
 ) -> Result<u64, CliError> {
     let failed = |error| {
         let name = one_line(&target.display().to_string());
-        CliError::failed(&format!("cannot write {name} (-o FILE puts it elsewhere, -o - prints it)"), error)
+        CliError::failed(
+            &format!("cannot write {name} (use -o FILE for another file, -o - for standard output)"),
+            error,
+        )
     };
     let mut file = tokio::fs::File::create(target).await.map_err(failed)?;
     let mut size = 0;

@@ -1,4 +1,4 @@
-//! `gantry job list --watch`: the list as it is, again and again.
+//! `gantry job list --watch`: polls the list and prints changes.
 //!
 //! On a terminal the table is drawn anew when something in it changed; elsewhere each job that changed is one line, with
 //! `--json` one object.
@@ -9,12 +9,12 @@ use protocol::{JobId, JobState, JobSummary, Page};
 
 use super::{CliError, Client, Exit, Format, Output, render, table};
 
-/// Nobody needs to know sooner, and a server with many watchers has other things to do.
+/// Poll interval; short enough for a person, and cheap for a server with many watchers.
 pub(super) const EVERY: Duration = Duration::from_secs(2);
 /// Clears the terminal and goes to its top.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
-/// Watches until the person has had enough, or the server says no.
+/// Watches until it is interrupted or the server refuses.
 pub(super) async fn watch(
     client: &Client,
     query: &[(&str, String)],
@@ -47,7 +47,7 @@ pub(super) async fn watch(
 }
 
 fn show(page: &Page<JobSummary>, seen: &HashMap<JobId, JobSummary>, output: &mut Output) -> Result<(), CliError> {
-    // The oldest first: what happened last is told last.
+    // Oldest first, so that the latest change is printed last.
     let changed: Vec<&JobSummary> = page.items.iter().rev().filter(|job| seen.get(&job.id) != Some(*job)).collect();
     if output.format == Format::Json {
         return changed.into_iter().try_for_each(|job| output.json(job));
@@ -98,7 +98,7 @@ mod tests {
 
     type Asked = Arc<Mutex<(std::vec::IntoIter<Value>, Vec<String>)>>;
 
-    /// Answers with one page after the other, then that there is no such thing.
+    /// Answers with one page after the other, then 404.
     async fn answer(State(asked): State<Asked>, RawQuery(query): RawQuery) -> Response {
         let mut asked = asked.lock().unwrap();
         asked.1.push(query.unwrap_or_default());
@@ -148,8 +148,8 @@ mod tests {
     async fn each_change_is_told_once() {
         let json = watched(Format::Json, false).await;
         let lines: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let told: Vec<_> = lines.iter().map(|job| job["state"].as_str().unwrap()).collect();
-        assert_eq!(told, ["in_progress", "pending", "completed"]);
+        let states: Vec<_> = lines.iter().map(|job| job["state"].as_str().unwrap()).collect();
+        assert_eq!(states, ["in_progress", "pending", "completed"]);
         let text = watched(Format::Text, false).await;
         assert_eq!(text.lines().count(), 3, "{text}");
         assert!(text.ends_with("000000000001 completed\n"), "{text}");

@@ -1,7 +1,7 @@
-//! A request's body, whole: reserved before it is read, read as long as it makes progress, parsed off the runtime's threads
-//! when it is large.
+//! Reads request bodies: memory is reserved before reading, reading has a minimum rate, and large bodies are parsed off the
+//! runtime's threads.
 //!
-//! Owns the bounds of memory and time. Never knows what a body says.
+//! Owns the limits of memory and time. Never knows the content of a body.
 
 use std::{error::Error, sync::Arc, time::Duration};
 
@@ -18,31 +18,31 @@ use tokio::time::timeout;
 use super::scan;
 use crate::http::{problem::ApiError, server::RequestBody};
 
-/// In this time a body must bring [`MIN_WINDOW_BYTES`], or end.
+/// Time in which at least [`MIN_WINDOW_BYTES`] must arrive, unless the body ends.
 const WINDOW: Duration = Duration::from_secs(10);
-/// 32 KiB a second: the slowest link that is worth waiting for.
+/// 32 KiB/s.
 const MIN_WINDOW_BYTES: usize = 320 * 1024;
-/// Larger bodies are parsed in a thread of their own: on a runtime thread 256 KiB take about 1 ms.
+/// Larger bodies are parsed on a blocking thread: 256 KiB take about 1 ms.
 pub(super) const MAX_INLINE_PARSE_BYTES: usize = 256 * 1024;
-/// Reserved for a body of unknown length on a route without a limit; there is none.
+/// Reserved for a body of unknown length on a route without a limit (currently none).
 const UNKNOWN_BYTES: usize = 1024 * 1024;
-/// When to come back after there was no room for a body.
+/// `Retry-After` when no memory is available for a body.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// A body that has arrived.
+/// A complete body.
 pub(super) struct ReceivedBody {
     pub(super) bytes: Bytes,
     room: Option<Arc<RequestBody>>,
 }
 
 impl ReceivedBody {
-    /// Reads it. What is announced is reserved before the first byte is read.
+    /// Reads a body. Its announced length is reserved before the first byte is read.
     pub(super) async fn read(request: Request) -> Result<Self, ApiError> {
         let room = request.extensions().get::<Arc<RequestBody>>().cloned();
         let announced =
             request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         let mut body = request.into_limited_body();
-        // The route's limit, or less when less is announced.
+        // The route's limit, or the announced length if that is smaller.
         let limit = body.size_hint().upper().and_then(|limit| usize::try_from(limit).ok());
         if announced.zip(limit).is_some_and(|(announced, limit): (usize, usize)| announced > limit) {
             return Err(too_large());
@@ -52,7 +52,7 @@ impl ReceivedBody {
             && most > 0
         {
             room.reserve(most).await.map_err(|_| {
-                let error = ApiError::new(ErrorCode::RateLimited, "too many large requests at once");
+                let error = ApiError::new(ErrorCode::RateLimited, "too many large requests");
                 error.with_retry_after(RETRY_AFTER)
             })?;
         }
@@ -75,7 +75,7 @@ impl ReceivedBody {
         Ok(Self { bytes: Bytes::from(bytes), room })
     }
 
-    /// Parses it: a large one in a thread of its own, after a look at how much memory its values would take.
+    /// Parses the body. A large one is parsed on a blocking thread, after a check of how much memory its values would take.
     pub(super) async fn parse<T: Send + 'static>(
         &self,
         parse: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
@@ -98,11 +98,11 @@ impl ReceivedBody {
 }
 
 fn too_large() -> ApiError {
-    ApiError::new(ErrorCode::TooLarge, "the body is too large for this endpoint")
+    ApiError::new(ErrorCode::TooLarge, "body too large")
 }
 
 fn too_slow() -> ApiError {
-    ApiError::new(ErrorCode::RequestTimeout, "the body took too long to arrive")
+    ApiError::new(ErrorCode::RequestTimeout, "the body arrived too slowly")
 }
 
 fn unreadable(error: axum::Error) -> ApiError {
@@ -113,7 +113,7 @@ fn unreadable(error: axum::Error) -> ApiError {
         }
         cause = this.source();
     }
-    ApiError::new(ErrorCode::BadRequest, "the body did not arrive whole").with_source(error)
+    ApiError::new(ErrorCode::BadRequest, "the body is incomplete").with_source(error)
 }
 
 #[cfg(test)]

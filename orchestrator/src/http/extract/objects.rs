@@ -1,7 +1,7 @@
-//! Objects that are really objects.
+//! Refuses arrays in place of objects.
 //!
-//! A derived reader takes a struct's fields as an array too (`"limits": []` is all defaults). The API's schema does not,
-//! so a body is held against its type once more, with arrays refused wherever a struct is read.
+//! A derived deserializer also accepts a struct's fields as an array (`"limits": []` is all defaults). The API's schema does not,
+//! so a body is checked against its type once more, with arrays refused for structs.
 
 use serde::{
     Deserializer,
@@ -13,13 +13,13 @@ use serde::{
 };
 use serde_json::{Error, Value};
 
-/// Where in `bytes`, which have been read as a `T` already, an array stands for an object.
+/// Finds an array in place of an object in `bytes`, which have been parsed as a `T` already.
 pub(super) fn check<T: DeserializeOwned>(bytes: &[u8]) -> Result<(), (String, Error)> {
     read::<T>(bytes).map(drop)
 }
 
-/// Reads `bytes` as a `T` with arrays refused in objects' places. The text is parsed once and its strings are moved, so this takes
-/// no more memory than the value; of a field that is there twice the last one counts.
+/// Parses `bytes` as a `T`, with arrays refused for structs. The text is parsed once and its strings are moved, so this needs no
+/// more memory than the value. The last of duplicate fields wins.
 pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, (String, Error)> {
     let value: Value = serde_json::from_slice(bytes).map_err(|error| (".".to_owned(), error))?;
     serde_path_to_error::deserialize(Strict(value)).map_err(|error| (error.path().to_string(), error.into_inner()))

@@ -1,4 +1,4 @@
-//! Requests through the frame: what each wrong one is told, and what each answer carries.
+//! Requests through the layers: errors, headers and limits.
 
 use std::time::Duration;
 
@@ -55,9 +55,9 @@ fn router() -> Router {
             }),
         );
     let hosts = ["localhost", "127.0.0.1", "[::1]", "gantry.example:8443"].map(str::to_owned).to_vec();
-    let frame =
-        Frame { allowed_hosts: Some(hosts), body_limit_bytes: 256, side: "public", metrics: Metrics::default() };
-    frame.around(routes)
+    let layers =
+        ServerLayers { allowed_hosts: Some(hosts), body_limit_bytes: 256, side: "public", metrics: Metrics::default() };
+    layers.apply(routes)
 }
 
 async fn ask(request: Request) -> (StatusCode, HeaderMap, String) {

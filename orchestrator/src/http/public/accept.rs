@@ -3,7 +3,7 @@
 use axum::{Json, extract::State};
 use protocol::{ErrorCode, Job, JobId};
 
-use super::{PublicApi, caller::visible, deeds::Doer};
+use super::{PublicApi, caller::authorize_job, deeds::Doer};
 use crate::{
     domain::job::{JobRecord, Refused, Step},
     http::{extract::ApiPath, problem::ApiError},
@@ -23,7 +23,7 @@ pub(super) async fn accept(
     Doer { who, deed }: Doer,
     ApiPath(id): ApiPath<JobId>,
 ) -> Result<Json<Job>, ApiError> {
-    visible(&api, &who, id).await?;
+    authorize_job(&api, &who, id).await?;
     let now = api.clock.now();
     review(&api, id, deed, move |job| job.accept(now)).await
 }

@@ -5,7 +5,7 @@ use protocol::{JobId, Page};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{PublicApi, caller::visible, cursor};
+use super::{PublicApi, caller::authorize_job, cursor};
 use crate::{auth::Identity, http::problem::ApiError, store::StoreError};
 
 /// Query parameters.
@@ -31,10 +31,10 @@ pub(super) async fn page<T, F>(
 where
     F: Future<Output = Result<Vec<T>, StoreError>>,
 {
-    visible(api, who, id).await?;
+    authorize_job(api, who, id).await?;
     let limit = cursor::limit(params.limit)?;
     let offset: u32 = params.cursor.as_deref().map(cursor::read).transpose()?.unwrap_or(0);
-    let _turn = api.list_read(who).await?;
+    let _permit = api.read_permit(who).await?;
     let mut items = read(offset, limit + 1).await?;
     let more = items.len() > limit as usize;
     items.truncate(limit as usize);

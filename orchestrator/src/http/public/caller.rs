@@ -1,4 +1,4 @@
-//! Who calls: a good token that is not revoked, and what its role may do.
+//! Authentication and authorization of callers: a valid token that is not revoked, and what its role allows.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -16,13 +16,15 @@ use crate::{
     store::tokens,
 };
 
+const INVALID_TOKEN: &str = "invalid, expired or revoked token";
+
 /// An authenticated caller.
 pub(super) struct Caller(pub(super) Identity);
 
-/// One who may change things.
+/// A caller whose role may make changes.
 pub(super) struct Writer(pub(super) Identity);
 
-/// One who sees everything.
+/// An admin.
 pub(super) struct Admin(pub(super) Identity);
 
 impl FromRequestParts<PublicApi> for Caller {
@@ -30,11 +32,12 @@ impl FromRequestParts<PublicApi> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, ApiError> {
         let token = bearer(parts).ok_or_else(|| {
-            ApiError::unauthorized("send Authorization: Bearer TOKEN; `gantry token create --user NAME` makes one")
+            ApiError::unauthorized(
+                "missing token: send Authorization: Bearer TOKEN (create one with `gantry token create`)",
+            )
         })?;
-        let refused = "the token is not good here: wrong, expired or revoked; make a new one";
         let verified = api.key.verify(token, api.clock.now());
-        // Whose it was is known too when it is good no longer, and goes into the audit and the log.
+        // The user of an expired token is known as well, for the audit and the log.
         let known = match &verified {
             Ok(identity) => Some(identity.clone()),
             Err(TokenError::Expired | TokenError::NotYet) => api.key.bearer_whatever_the_time(token).ok(),
@@ -44,9 +47,9 @@ impl FromRequestParts<PublicApi> for Caller {
             let Ok(context) = RequestContext::from_request_parts(parts, api).await;
             context.identify(identity);
         }
-        let identity = verified.map_err(|error| ApiError::unauthorized(refused).with_source(error))?;
+        let identity = verified.map_err(|error| ApiError::unauthorized(INVALID_TOKEN).with_source(error))?;
         if tokens::is_revoked(&api.store, &identity.jti).await? {
-            return Err(ApiError::unauthorized(refused));
+            return Err(ApiError::unauthorized(INVALID_TOKEN));
         }
         if let Some(body) = parts.extensions.get::<Arc<RequestBody>>() {
             body.belongs_to(&identity.user);
@@ -55,7 +58,7 @@ impl FromRequestParts<PublicApi> for Caller {
     }
 }
 
-/// A caller where none is needed: one with a good token sees more.
+/// An optional caller: one with a valid token sees more.
 pub(super) struct MaybeCaller(pub(super) Option<Identity>);
 
 impl FromRequestParts<PublicApi> for MaybeCaller {
@@ -83,7 +86,7 @@ impl FromRequestParts<PublicApi> for Writer {
         if identity.role.may_write() {
             return Ok(Self(identity));
         }
-        Err(ApiError::new(ErrorCode::Forbidden, "a viewer reads; changing things needs the role user or admin"))
+        Err(ApiError::new(ErrorCode::Forbidden, "insufficient role: changes need the role user or admin"))
     }
 }
 
@@ -95,12 +98,12 @@ impl FromRequestParts<PublicApi> for Admin {
         if identity.role.sees_all() {
             return Ok(Self(identity));
         }
-        Err(ApiError::new(ErrorCode::Forbidden, "this is for admins; ask the operator for a token with that role"))
+        Err(ApiError::new(ErrorCode::Forbidden, "insufficient role: this needs the role admin"))
     }
 }
 
-/// The job, if it is there and the caller may see it. Missing and foreign look alike.
-pub(super) async fn visible(api: &PublicApi, who: &Identity, id: JobId) -> Result<JobRecord, ApiError> {
+/// Returns the job if it exists and the caller may see it. The caller cannot tell a missing job from one of another user.
+pub(super) async fn authorize_job(api: &PublicApi, who: &Identity, id: JobId) -> Result<JobRecord, ApiError> {
     let job = api.store.job(id).await?.ok_or_else(ApiError::not_found)?;
-    if job.brief.user_id == who.user || who.role.sees_all() { Ok(job) } else { Err(ApiError::foreign()) }
+    if job.brief.user_id == who.user || who.role.sees_all() { Ok(job) } else { Err(ApiError::not_owner()) }
 }

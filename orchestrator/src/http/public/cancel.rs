@@ -8,7 +8,7 @@ use axum::{
 };
 use protocol::{CancelRequest, ErrorCode, Job, JobId, JobState};
 
-use super::{PublicApi, caller::visible, deeds::Doer};
+use super::{PublicApi, caller::authorize_job, deeds::Doer};
 use crate::{
     http::{
         extract::{ApiPath, OptionalJson},
@@ -39,7 +39,7 @@ pub(super) async fn cancel(
     if reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON_BYTES || reason.contains('\0')) {
         return Err(ApiError::field("reason", format!("must be at most {MAX_REASON_BYTES} bytes without NUL")));
     }
-    let before = visible(&api, &who, id).await?;
+    let before = authorize_job(&api, &who, id).await?;
     if before.state() == JobState::Cancelled {
         return Ok(Json(before.to_api()).into_response());
     }
@@ -53,7 +53,7 @@ pub(super) async fn cancel(
         }
         // Cancelled by another request since it was read.
         Transition::Refused(refused) if refused.state == JobState::Cancelled => {
-            Ok(Json(visible(&api, &who, id).await?.to_api()).into_response())
+            Ok(Json(authorize_job(&api, &who, id).await?.to_api()).into_response())
         }
         Transition::Refused(refused) => {
             Err(ApiError::new(ErrorCode::JobFinished, format!("the job is already {}", refused.state)))

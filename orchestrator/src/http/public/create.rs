@@ -14,7 +14,7 @@ use tracing::Instrument as _;
 use super::{
     PublicApi,
     deeds::Doer,
-    files::told,
+    files::to_api_error,
     idempotent::{self, Bound, ClientHeaders},
 };
 use crate::{
@@ -110,14 +110,14 @@ async fn store_whole(
     if from.is_some() || !files.is_empty() {
         let workspaces = api.workspaces.clone();
         // Not given up when the client goes: this runs to its end.
-        let mut upload = api.uploads.begin(&new.user, id, limits, CancellationToken::new()).map_err(told)?;
+        let mut upload = api.uploads.begin(&new.user, id, limits, CancellationToken::new()).map_err(to_api_error)?;
         let fill = move || {
-            workspaces.announce(id).map_err(|error| told(FileError::from(error)))?;
+            workspaces.announce(id).map_err(|error| to_api_error(FileError::from(error)))?;
             let filled = if let Some(from) = from {
                 workspaces.copy_from(from, &mut upload)
             } else {
                 let bytes: usize = files.iter().map(|file| file.content.len()).sum();
-                upload.count_written(bytes as u64).map_err(told)?;
+                upload.count_written(bytes as u64).map_err(to_api_error)?;
                 workspaces.create(id, &files)
             };
             filled.map_err(not_filled)
@@ -165,7 +165,7 @@ fn not_filled(error: WorkspaceError) -> ApiError {
             let detail = "the files that the earlier job left are far over limits.disk_mb; make a new job instead";
             ApiError::new(ErrorCode::TooLarge, detail).with_source(error)
         }
-        error @ (FileError::NoSpace(_) | FileError::StagingFull(_)) => told(error),
+        error @ (FileError::NoSpace(_) | FileError::StagingFull(_)) => to_api_error(error),
         error => ApiError::internal(error),
     }
 }

@@ -1,11 +1,11 @@
-//! Opaque cursors of lists: a position in URL-safe base64, so that nobody builds on what is inside.
+//! Pagination: limits, and opaque cursors, which are positions in URL-safe base64.
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use protocol::Page;
 
 use crate::http::problem::ApiError;
 
-/// Items on a page unless asked otherwise, and at most.
+/// Items on a page by default, and at most (contract: api).
 pub(super) const DEFAULT_LIMIT: u32 = 50;
 pub(super) const MAX_LIMIT: u32 = 200;
 
@@ -19,15 +19,15 @@ pub(super) fn read<T: std::str::FromStr>(cursor: &str) -> Result<T, ApiError> {
         .ok()
         .and_then(|bytes| String::from_utf8(bytes).ok())
         .and_then(|text| text.parse().ok())
-        .ok_or_else(foreign)
+        .ok_or_else(invalid)
 }
 
-/// A cursor of another list.
-pub(super) fn foreign() -> ApiError {
-    ApiError::field("cursor", "is not one that this list gave; leave it out to start anew")
+/// The error for a cursor of another list.
+pub(super) fn invalid() -> ApiError {
+    ApiError::field("cursor", "invalid cursor; omit it to start at the beginning")
 }
 
-/// A page of `items` with their keys, of which one more than `limit` was asked for.
+/// Makes a page of `items` with their keys. One more than `limit` was requested, to know whether there is a next page.
 pub(super) fn page<K, T>(mut items: Vec<(K, T)>, limit: u32, key: impl FnOnce(&K) -> String) -> Page<T> {
     let more = items.len() > limit as usize;
     items.truncate(limit as usize);

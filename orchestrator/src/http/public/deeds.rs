@@ -5,35 +5,42 @@
 use axum::{
     extract::{FromRequestParts, MatchedPath, Request, State},
     http::{Method, Uri, request::Parts},
-    middleware::Next,
+    middleware::{self, Next},
     response::Response,
 };
 use percent_encoding::percent_decode_str;
 use protocol::{ErrorCode, JobId};
 use tracing::Instrument as _;
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 
 use super::{PublicApi, caller::Writer};
 use crate::{
     auth::Identity,
     http::{
         layers::RequestContext,
-        problem::{ApiError, Carried},
+        problem::{ApiError, ErrorExtension},
     },
     store::AuditEntry,
 };
 
-/// What changes something, by method and route. What is not named here goes by method and route.
-const ACTIONS: &[(&str, &str, &str)] = &[
-    ("POST", "/api/jobs", "job.create"),
-    ("POST", "/api/jobs/{id}/cancel", "job.cancel"),
-    ("POST", "/api/jobs/{id}/prompt", "job.prompt"),
-    ("POST", "/api/jobs/{id}/restart", "job.restart"),
-    ("POST", "/api/jobs/{id}/accept", "job.accept"),
-    ("POST", "/api/jobs/{id}/reject", "job.reject"),
-    ("POST", "/api/jobs/{id}/start", "job.start"),
-    ("PUT", "/api/jobs/{id}/files/{*path}", "files.write"),
-    ("PUT", "/api/jobs/{id}/archive", "files.write"),
-];
+/// The name of what a route does, in the extensions of its requests and responses.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AuditAction(&'static str);
+
+/// Names what `routes` do, for the audit.
+pub(super) fn audited(action: &'static str, routes: UtoipaMethodRouter<PublicApi>) -> OpenApiRouter<PublicApi> {
+    let action = AuditAction(action);
+    OpenApiRouter::new()
+        .routes(routes)
+        .layer(middleware::from_fn(move |request, next| name_action(action, request, next)))
+}
+
+async fn name_action(action: AuditAction, mut request: Request, next: Next) -> Response {
+    request.extensions_mut().insert(action);
+    let mut response = next.run(request).await;
+    response.extensions_mut().insert(action);
+    response
+}
 
 /// One who changes something, and what this request does, to be written down with the change that the store makes.
 pub(super) struct Doer {
@@ -47,8 +54,10 @@ impl FromRequestParts<PublicApi> for Doer {
     async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, ApiError> {
         let Writer(who) = Writer::from_request_parts(parts, api).await?;
         let Ok(context) = RequestContext::from_request_parts(parts, api).await;
-        let route = parts.extensions.get::<MatchedPath>();
-        let asked = Asked::of(&parts.method, route, &parts.uri);
+        let Some(AuditAction(action)) = parts.extensions.get::<AuditAction>() else {
+            return Err(ApiError::internal(format!("{} {} has no audit action", parts.method, parts.uri.path())));
+        };
+        let asked = Asked { action: (*action).to_owned(), ..Asked::of(&parts.method, None, &parts.uri) };
         let deed = asked.deed(api, &context).ok_or_else(|| ApiError::internal("a deed of nobody's"))?;
         Ok(Self { who, deed })
     }
@@ -64,13 +73,8 @@ struct Asked {
 impl Asked {
     fn of(method: &Method, route: Option<&MatchedPath>, uri: &Uri) -> Self {
         let route = route.map_or("unmatched", MatchedPath::as_str);
-        let named = ACTIONS.iter().find(|(verb, path, _)| *verb == method.as_str() && *path == route);
         let changes = !matches!(*method, Method::GET | Method::HEAD);
-        let action = match named {
-            Some((.., action)) => (*action).to_owned(),
-            None if changes => format!("{method} {route}"),
-            None => format!("read {route}"),
-        };
+        let action = if changes { format!("{method} {route}") } else { format!("read {route}") };
         let job = uri.path().strip_prefix("/api/jobs/").and_then(|rest| {
             // As the router reads it.
             percent_decode_str(rest.split('/').next()?).decode_utf8().ok()?.parse().ok()
@@ -105,11 +109,14 @@ pub(super) async fn to_the_end<T: Send + 'static>(
 /// Records what a known caller was refused: every change that was, every look at what is not theirs, and every use of a
 /// token that is good no longer.
 pub(super) async fn refusals(State(api): State<PublicApi>, request: Request, next: Next) -> Response {
-    let asked = Asked::of(request.method(), request.extensions().get::<MatchedPath>(), request.uri());
+    let mut asked = Asked::of(request.method(), request.extensions().get::<MatchedPath>(), request.uri());
     let context = request.extensions().get::<RequestContext>().cloned();
     let response = next.run(request).await;
-    let Some(Carried(error)) = response.extensions().get::<Carried>() else { return response };
-    let denied = error.is_foreign() || matches!(error.code(), ErrorCode::Forbidden | ErrorCode::Unauthorized);
+    let Some(ErrorExtension(error)) = response.extensions().get::<ErrorExtension>() else { return response };
+    if let Some(AuditAction(action)) = response.extensions().get() {
+        (*action).clone_into(&mut asked.action);
+    }
+    let denied = error.is_not_owner() || matches!(error.code(), ErrorCode::Forbidden | ErrorCode::Unauthorized);
     if !denied && !asked.changes {
         return response;
     }

@@ -12,7 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     PublicApi,
-    caller::{Caller, visible},
+    caller::{Caller, authorize_job},
     cursor,
     negotiate::wants_stream,
     stream,
@@ -75,7 +75,7 @@ pub(super) async fn events(
     ApiQuery(params): ApiQuery<Params>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let job = visible(&api, &who, id).await?;
+    let job = authorize_job(&api, &who, id).await?;
     let after = params.after.unwrap_or(0);
     if after < 0 {
         return Err(ApiError::field("after", "must be at least 0"));
@@ -89,7 +89,7 @@ pub(super) async fn events(
         return stream::open(&api, who, &job, after, params.kind).await;
     }
     let limit = cursor::limit(params.limit)?;
-    let _turn = api.list_read(&who).await?;
+    let _permit = api.read_permit(&who).await?;
     let EventPage { items, more } = api.store.events(id, after, limit, params.kind).await?;
     let next_after = items.last().filter(|_| more).map(|event| event.seq);
     Ok(Json(EventList { items, next_after }).into_response())

@@ -1,7 +1,6 @@
-//! Work on files for requests: on blocking threads, with a bound on how much at once and a share for each user.
+//! Runs file operations of requests on blocking threads, with a limit in total and per user.
 //!
-//! A permit goes with the work and not with the request: a client that disconnects frees nothing that is still in use,
-//! and what it asked for is given up.
+//! A permit belongs to the operation and not to the request: a client that disconnects does not release a permit that is still in use.
 
 use std::sync::Arc;
 
@@ -13,18 +12,18 @@ use crate::{
     workspace::FileError,
 };
 
-use super::files::told;
+use super::files::to_api_error;
 
-/// Blocking work at once, for all: what waits must not take every thread that the orchestrator's own work needs.
+/// Concurrent operations in total, so that threads are left for the orchestrator's own work.
 const MAX_WORK: usize = 16;
-/// The same for one user.
+/// Concurrent operations of one user.
 const MAX_WORK_PER_USER: usize = 4;
-/// Archives that are being sent at once, for all; each may hold as many descriptors as a workspace is deep.
+/// Concurrent archive downloads in total; each can hold as many descriptors as a workspace is deep.
 const MAX_ARCHIVES: usize = 32;
-/// The same for one user.
+/// Concurrent archive downloads of one user.
 const MAX_ARCHIVES_PER_USER: usize = 4;
 
-/// The bounds; clones are the same ones.
+/// The limits; clones share them.
 #[derive(Debug, Clone)]
 pub struct FileWork {
     work: Arc<PerUserSemaphore>,
@@ -41,16 +40,16 @@ impl Default for FileWork {
 }
 
 impl FileWork {
-    /// Does it on a blocking thread once it is its turn.
+    /// Runs an operation on a blocking thread once there is a permit.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         user: &str,
         work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        self.run_any(user, work).await?.map_err(told)
+        self.run_any(user, work).await?.map_err(to_api_error)
     }
 
-    /// The same for work with errors of its own.
+    /// Like [`Self::run`], for any result type.
     pub(super) async fn run_any<T: Send + 'static>(
         &self,
         user: &str,

@@ -5,7 +5,7 @@ use protocol::{Job, JobId};
 
 use super::{
     PublicApi,
-    caller::{Caller, visible},
+    caller::{Caller, authorize_job},
 };
 use crate::http::{extract::ApiPath, problem::ApiError};
 
@@ -21,5 +21,5 @@ pub(super) async fn get(
     Caller(who): Caller,
     ApiPath(id): ApiPath<JobId>,
 ) -> Result<Json<Job>, ApiError> {
-    Ok(Json(visible(&api, &who, id).await?.to_api()))
+    Ok(Json(authorize_job(&api, &who, id).await?.to_api()))
 }

@@ -1,4 +1,4 @@
-//! What a client says of its request in headers; `Idempotency-Key`: read, digested, and the first answer given again.
+//! Request headers of clients: `Idempotency-Key` is read and bound to a request, and a repeated request gets the first response again.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use crate::{
 };
 
 const MAX_KEY_BYTES: usize = 255;
-/// When to try again after a full queue: jobs take minutes.
+/// `Retry-After` for a full queue: jobs take minutes.
 const QUEUE_FULL_RETRY: Duration = Duration::from_secs(30);
 
-/// What a client says of its request: the key, when it sends one, and whether it is our command line.
+/// The idempotency key, if any, and the kind of client.
 pub(super) struct ClientHeaders {
     key: Option<String>,
-    /// Who makes what the request makes.
+    /// The source of what the request creates.
     pub(super) source: Source,
 }
 
@@ -44,7 +44,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ClientHeaders {
     }
 }
 
-/// A key bound to one request.
+/// A key that is bound to one request.
 pub(super) struct Bound {
     user: String,
     key: String,
@@ -52,7 +52,7 @@ pub(super) struct Bound {
 }
 
 impl ClientHeaders {
-    /// Binds the key to what is asked: the operation and the body as it came.
+    /// Binds the key to the operation and the raw body.
     pub(super) fn bind(self, user: &str, operation: &str, body: &[u8]) -> Option<Bound> {
         let key = self.key?;
         let mut asked = Vec::with_capacity(operation.len() + 1 + body.len());
@@ -69,7 +69,7 @@ impl Bound {
     }
 }
 
-/// What a created thing is found by.
+/// The id of the created object.
 #[derive(serde::Deserialize)]
 struct Made {
     id: protocol::JobId,
@@ -77,22 +77,21 @@ struct Made {
 
 fn queue_full(full: QueueFull) -> ApiError {
     let detail = match full {
-        QueueFull::User => format!(
-            "{MAX_PENDING_PER_USER} of your jobs are pending, the most that may be (held ones count): \
-             cancel some, start held ones, or wait until some have run"
-        ),
-        QueueFull::Instance => format!("{MAX_PENDING} jobs are pending, the most that may be: try again later"),
+        QueueFull::User => {
+            format!("too many pending jobs: at most {MAX_PENDING_PER_USER} per user, including held ones")
+        }
+        QueueFull::Instance => format!("too many pending jobs: at most {MAX_PENDING}; try again later"),
     };
     ApiError::new(ErrorCode::RateLimited, detail).with_retry_after(QUEUE_FULL_RETRY)
 }
 
-/// The answer for a key that was seen before; none for a new one.
+/// The response to a request with a known key; none for a new key.
 pub(super) fn answer(claim: Claim) -> Result<Option<Response>, ApiError> {
     match claim {
         Claim::New => Ok(None),
         Claim::Mismatch => Err(ApiError::new(
             ErrorCode::IdempotencyMismatch,
-            "this Idempotency-Key was used with another request; use a new key",
+            "this Idempotency-Key was used for another request; use a new key",
         )),
         Claim::QueueFull(full) => Err(queue_full(full)),
         Claim::Replayed { status, body } => {

@@ -66,7 +66,7 @@ pub(super) async fn list(
         before: params.cursor.as_deref().map(cursor::read::<JobId>).transpose()?,
         limit: cursor::limit(params.limit)?,
     };
-    let _turn = api.list_read(&who).await?;
+    let _permit = api.read_permit(&who).await?;
     let page = api.store.jobs(&filter).await?;
     let next_cursor = page.last.map(|id| cursor::write(&id.to_string()));
     Ok(Json(Page { items: page.items, next_cursor }))

@@ -9,7 +9,7 @@ use protocol::{ContainerName, JobId};
 
 use super::{
     PublicApi,
-    caller::{Caller, visible},
+    caller::{Caller, authorize_job},
 };
 use crate::http::{extract::ApiPath, problem::ApiError};
 
@@ -27,7 +27,7 @@ pub(super) async fn logs(
     Caller(who): Caller,
     ApiPath(id): ApiPath<JobId>,
 ) -> Result<Response, ApiError> {
-    let job = visible(&api, &who, id).await?;
+    let job = authorize_job(&api, &who, id).await?;
     let mut text = String::new();
     for attempt in 1..=job.attempt {
         let path = api.logs.join(ContainerName::job(id, attempt).log_file());

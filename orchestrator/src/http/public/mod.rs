@@ -1,4 +1,4 @@
-//! The public API: one endpoint per file. Contents, routes and what they share.
+//! The public API: one endpoint per file. Owns the routes and the state that endpoints share.
 
 mod accept;
 mod actions;
@@ -57,14 +57,14 @@ use crate::{
 pub use docs::document;
 pub use file_work::FileWork;
 
-use self::refusal_rate::RefusalRate;
+use self::{deeds::audited, refusal_rate::RefusalRate};
 
-/// Inline files as base64 and a prompt fit; more goes by tar.
+/// Maximum body of a new job: a prompt and inline files as base64. Larger files are uploaded as an archive.
 const MAX_CREATE_BODY_BYTES: usize = 24 * 1024 * 1024;
-/// Everything else.
+/// Maximum body of other requests.
 pub const MAX_BODY_BYTES: usize = 1024 * 1024;
 
-/// What the public endpoints need.
+/// The state of the public endpoints.
 #[derive(Clone)]
 pub struct PublicApi(Arc<Shared>);
 
@@ -75,76 +75,76 @@ struct Shared {
     streams: PerUserSemaphore,
 }
 
-/// Event streams at once, of all users: half of the public connections, so that streams alone never take them all.
+/// Concurrent event streams in total: half of the public connections, so that streams never take all of them.
 const MAX_STREAMS: usize = 2_048;
-/// The same of one user.
+/// Concurrent event streams of one user.
 const MAX_STREAMS_PER_USER: usize = 256;
-/// When to ask again for a stream.
+/// `Retry-After` for a stream over the limit.
 const STREAM_RETRY: Duration = Duration::from_secs(5);
 
-/// Reads of many rows at once, of all users: one less than the public API has read connections.
+/// Concurrent reads of many rows in total: one less than the public API has read connections.
 const MAX_LIST_READS: usize = PUBLIC_READERS as usize - 1;
-/// The same of one user: each takes a core for as long as it reads.
+/// Concurrent reads of many rows of one user: each uses a core while it reads.
 const MAX_LIST_READS_PER_USER: usize = 2;
 
-/// What [`PublicApi`] is made of.
+/// The parts of [`PublicApi`].
 pub struct PublicParts {
-    /// The truth.
+    /// The database.
     pub store: Store,
-    /// Reads tokens.
+    /// Verifies tokens.
     pub key: Arc<SigningKey>,
-    /// Time.
+    /// The clock.
     pub clock: Clock,
     /// Whether jobs can run.
     pub sandbox: Arc<Sandbox>,
-    /// Where jobs work.
+    /// Workspaces of jobs.
     pub workspaces: Workspaces,
-    /// How long what they leave is kept.
+    /// How long workspaces are kept.
     pub retention: RetentionPeriod,
-    /// The way to the models.
+    /// Access to the models.
     pub gateway: Arc<Gateway>,
-    /// The dispatcher's bell.
+    /// Wakes the dispatcher.
     pub wake: Wake,
-    /// What a request may ask for.
+    /// The highest values that a request may ask for.
     pub ceiling: Ceiling,
-    /// Where containers' output is kept.
+    /// Directory of containers' saved output.
     pub logs: PathBuf,
-    /// Owns what is finished though the client that asked for it has gone.
+    /// Owns tasks that run to their end even if the client disconnects.
     pub tasks: TaskTracker,
-    /// Where streams are counted.
+    /// Counts streams and refusals.
     pub metrics: Metrics,
-    /// Where the metrics are read.
+    /// Where metrics are served.
     pub metrics_endpoint: MetricsEndpoint,
-    /// Bounds the work on files.
+    /// Limits file operations.
     pub file_work: FileWork,
-    /// What is being received.
+    /// Uploads in progress.
     pub uploads: UploadRegistry,
-    /// Fires when the process drains: streams end, so that their readers go to the next process.
+    /// Cancelled when the process drains: streams end, so that clients reconnect to the next process.
     pub drain: tokio_util::sync::CancellationToken,
 }
 
 impl PublicApi {
-    /// From its parts.
+    /// Assembles the API.
     pub fn new(parts: PublicParts) -> Self {
         let list_reads = PerUserSemaphore::new(MAX_LIST_READS, MAX_LIST_READS_PER_USER);
         let streams = PerUserSemaphore::new(MAX_STREAMS, MAX_STREAMS_PER_USER);
         Self(Arc::new(Shared { parts, refusals: RefusalRate::default(), list_reads, streams }))
     }
 
-    /// A place for an event stream.
-    fn stream_place(&self, who: &Identity) -> Result<Permit, ApiError> {
+    /// A permit for an event stream.
+    fn stream_permit(&self, who: &Identity) -> Result<Permit, ApiError> {
         self.0.streams.try_acquire(&who.user).ok_or_else(|| {
-            let detail = format!("too many event streams are open (at most {MAX_STREAMS_PER_USER} a user); close some");
+            let detail = format!("too many open event streams (at most {MAX_STREAMS_PER_USER} per user)");
             ApiError::new(ErrorCode::RateLimited, detail).with_retry_after(STREAM_RETRY)
         })
     }
 
-    /// The turn of a user to read many rows.
-    async fn list_read(&self, who: &Identity) -> Result<Permit, ApiError> {
+    /// A permit to read many rows.
+    async fn read_permit(&self, who: &Identity) -> Result<Permit, ApiError> {
         self.0.list_reads.acquire(&who.user).await
     }
 
-    /// How many refusals are recorded.
+    /// Limits audit entries for refused requests.
     fn refusals(&self) -> &RefusalRate {
         &self.0.refusals
     }
@@ -157,23 +157,26 @@ impl std::ops::Deref for PublicApi {
     }
 }
 
-/// The endpoints with their descriptions.
+/// The endpoints with their OpenAPI descriptions.
 fn described() -> OpenApiRouter<PublicApi> {
+    let create = audited("job.create", routes!(create::create)).layer(DefaultBodyLimit::max(MAX_CREATE_BODY_BYTES));
     OpenApiRouter::new()
         .routes(routes!(list::list))
-        .merge(OpenApiRouter::new().routes(routes!(create::create)).layer(DefaultBodyLimit::max(MAX_CREATE_BODY_BYTES)))
+        .merge(create)
         .routes(routes!(summary::summary))
         .routes(routes!(get::get))
-        .routes(routes!(cancel::cancel))
-        .routes(routes!(start::start))
-        .routes(routes!(prompt::prompt))
-        .routes(routes!(restart::restart))
-        .routes(routes!(accept::accept))
-        .routes(routes!(reject::reject))
+        .merge(audited("job.cancel", routes!(cancel::cancel)))
+        .merge(audited("job.start", routes!(start::start)))
+        .merge(audited("job.prompt", routes!(prompt::prompt)))
+        .merge(audited("job.restart", routes!(restart::restart)))
+        .merge(audited("job.accept", routes!(accept::accept)))
+        .merge(audited("job.reject", routes!(reject::reject)))
         .routes(routes!(events::events))
         .routes(routes!(files::list::list))
-        .routes(routes!(files::read::read, files::put::put))
-        .routes(routes!(files::pack::pack, files::unpack::unpack))
+        .routes(routes!(files::read::read))
+        .merge(audited("files.write", routes!(files::put::put)))
+        .routes(routes!(files::pack::pack))
+        .merge(audited("files.write", routes!(files::unpack::unpack)))
         .routes(routes!(actions::actions))
         .routes(routes!(llm_calls::llm_calls))
         .routes(routes!(logs::logs))
@@ -184,9 +187,9 @@ fn described() -> OpenApiRouter<PublicApi> {
         .routes(routes!(ready::ready))
 }
 
-/// The routes.
+/// The router.
 pub fn router(api: PublicApi) -> Router {
     let (router, document) = described().split_for_parts();
-    let audited = middleware::from_fn_with_state(api.clone(), deeds::refusals);
-    router.with_state(api).layer(audited).merge(docs::router(docs::finish(document)))
+    let refusals = middleware::from_fn_with_state(api.clone(), deeds::refusals);
+    router.with_state(api).layer(refusals).merge(docs::router(docs::finish(document)))
 }

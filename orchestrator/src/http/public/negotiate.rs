@@ -1,44 +1,43 @@
-//! What a client would rather have of the two forms a list of events comes in (RFC 9110, 12.5.1). Never refuses: who takes
-//! neither gets the page.
+//! Content negotiation for events: a page or a stream (RFC 9110, 12.5.1). A client that accepts neither gets the page.
 
 use axum::http::{HeaderMap, header};
 
-const STREAM: Form = Form { exact: "text/event-stream", family: "text/*" };
-const PAGE: Form = Form { exact: "application/json", family: "application/*" };
+const STREAM: MediaType = MediaType { exact: "text/event-stream", family: "text/*" };
+const PAGE: MediaType = MediaType { exact: "application/json", family: "application/*" };
 
-struct Form {
+struct MediaType {
     exact: &'static str,
     family: &'static str,
 }
 
-/// How much a client wants a form: not at all is 0.
+/// The weight of a media type; 0 is not acceptable.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
-struct Wish {
+struct Preference {
     quality: f32,
-    /// Named, not only covered by a star.
+    /// Named exactly, not only matched by a wildcard.
     named: bool,
 }
 
-/// Whether a stream is wanted; at equal weight it must have been named.
+/// Whether the client prefers a stream; at equal weight it must be named exactly.
 pub(super) fn wants_stream(headers: &HeaderMap) -> bool {
     let lists = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let ranges: Vec<(String, f32)> = lists.flat_map(|list| list.split(',')).filter_map(range).collect();
-    let (stream, page) = (wish(&ranges, &STREAM), wish(&ranges, &PAGE));
+    let (stream, page) = (preference(&ranges, &STREAM), preference(&ranges, &PAGE));
     stream.quality > page.quality || (stream.named && stream.quality > 0.0 && stream.quality >= page.quality)
 }
 
-/// The most precise range decides.
-fn wish(ranges: &[(String, f32)], form: &Form) -> Wish {
+/// The most specific range applies.
+fn preference(ranges: &[(String, f32)], media_type: &MediaType) -> Preference {
     let best = |name: &str| {
         let of_name = ranges.iter().filter(|(range, _)| range == name).map(|(_, quality)| *quality);
         of_name.reduce(f32::max)
     };
-    let named = best(form.exact);
-    let quality = named.or_else(|| best(form.family)).or_else(|| best("*/*")).unwrap_or(0.0);
-    Wish { quality, named: named.is_some() }
+    let named = best(media_type.exact);
+    let quality = named.or_else(|| best(media_type.family)).or_else(|| best("*/*")).unwrap_or(0.0);
+    Preference { quality, named: named.is_some() }
 }
 
-/// One range and its weight; none when the weight makes no sense.
+/// A range and its weight; none when the weight is invalid.
 fn range(text: &str) -> Option<(String, f32)> {
     let mut parts = text.split(';').map(str::trim);
     let name = parts.next()?.to_ascii_lowercase();

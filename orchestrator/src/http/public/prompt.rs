@@ -10,7 +10,7 @@ use protocol::{ErrorCode, JobId, PromptReceipt, PromptRequest};
 
 use super::{
     PublicApi,
-    caller::visible,
+    caller::authorize_job,
     create::{rejected, seen},
     deeds::Doer,
     idempotent::{self, Bound, ClientHeaders},
@@ -44,7 +44,7 @@ pub(super) async fn prompt(
     client: ClientHeaders,
     body: ApiJsonBytes<PromptRequest>,
 ) -> Result<Response, ApiError> {
-    visible(&api, &who, id).await?;
+    authorize_job(&api, &who, id).await?;
     let key = client.bind(&who.user, &format!("POST /api/jobs/{id}/prompt"), &body.bytes);
     if let Some(replayed) = seen(&api, key.as_ref()).await? {
         return Ok(replayed);

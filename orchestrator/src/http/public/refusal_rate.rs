@@ -1,4 +1,4 @@
-//! How many refusals of each user the audit records: a bucket per user, so that asking in vain costs the one who asks.
+//! Limits how many refused requests of each user are audited, with a token bucket per user.
 //!
 //! Never decides what is refused.
 
@@ -10,24 +10,23 @@ use std::{
 
 use crate::rate_limit::{Bucket, Rate};
 
-/// At once what a person's mistakes or a script's first try come to; lasting one a second, which is 86 400 rows of some 200
-/// bytes a day from the most stubborn.
+/// A burst for mistakes, then one per second: at most 86 400 rows of about 200 bytes per user and day.
 const RATE: Rate = Rate { burst: 60, per_hour: 3_600 };
-/// Users remembered; a full bucket is the same as none. Only holders of tokens that this server signed are users here.
+/// Maximum number of buckets; a full one is the same as none. Only holders of valid tokens get one.
 const MAX_USERS: usize = 10_000;
 
-/// The buckets.
+/// The buckets by user.
 #[derive(Default)]
 pub(super) struct RefusalRate {
     buckets: Mutex<HashMap<String, Bucket>>,
 }
 
 impl RefusalRate {
-    /// Whether another refusal of this user is recorded.
+    /// Whether another refusal of this user may be recorded.
     pub(super) fn take(&self, user: &str, now: Duration) -> bool {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         if buckets.len() >= MAX_USERS && !buckets.contains_key(user) {
-            // Whoever is still waiting for a place in theirs is forgotten last.
+            // Keep the buckets that are not full.
             buckets.retain(|_, bucket| bucket.take(RATE, RATE.burst.into(), now).is_err());
             if buckets.len() >= MAX_USERS {
                 return false;
@@ -51,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn many_users_do_not_fill_it_for_ever() {
+    fn full_buckets_make_room_for_new_users() {
         let rate = RefusalRate::default();
         for user in 0..=MAX_USERS {
             assert!(rate.take(&user.to_string(), Duration::from_secs(user as u64 * 2)), "{user}");

@@ -3,7 +3,7 @@
 use axum::{Json, extract::State};
 use protocol::{Job, JobId, RejectRequest};
 
-use super::{PublicApi, accept::review, caller::visible, deeds::Doer};
+use super::{PublicApi, accept::review, caller::authorize_job, deeds::Doer};
 use crate::http::{
     extract::{ApiJson, ApiPath},
     problem::ApiError,
@@ -29,7 +29,7 @@ pub(super) async fn reject(
     if reason.trim().is_empty() || reason.len() > MAX_REASON_BYTES || reason.contains('\0') {
         return Err(ApiError::field("reason", format!("must be 1 to {MAX_REASON_BYTES} bytes without NUL")));
     }
-    visible(&api, &who, id).await?;
+    authorize_job(&api, &who, id).await?;
     let now = api.clock.now();
     review(&api, id, deed, move |job| job.reject(now, reason)).await
 }

@@ -5,7 +5,7 @@ use protocol::{CreateJob, ErrorCode, Job, JobId, JobState, Problem, RestartReque
 
 use super::{
     PublicApi,
-    caller::visible,
+    caller::authorize_job,
     create::{NewJob, rejected, seen, store},
     deeds::Doer,
     idempotent::ClientHeaders,
@@ -60,7 +60,7 @@ pub(super) async fn restart(
     if let Some(prompt) = &request.prompt {
         check_prompt("prompt", prompt).map_err(rejected)?;
     }
-    let old = visible(&api, &who, id).await?;
+    let old = authorize_job(&api, &who, id).await?;
     if !matches!(old.state(), JobState::Failed | JobState::Cancelled) {
         let detail = format!("the job is {}; only failed and cancelled jobs restart", old.state());
         return Err(ApiError::new(ErrorCode::NotRestartable, detail));

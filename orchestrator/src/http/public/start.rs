@@ -8,7 +8,7 @@ use axum::{
 };
 use protocol::{ErrorCode, Job, JobId};
 
-use super::{PublicApi, caller::visible, deeds::Doer};
+use super::{PublicApi, caller::authorize_job, deeds::Doer};
 use crate::{
     domain::job::JobRecord,
     http::{extract::ApiPath, problem::ApiError},
@@ -28,7 +28,7 @@ pub(super) async fn start(
     Doer { who, deed }: Doer,
     ApiPath(id): ApiPath<JobId>,
 ) -> Result<Response, ApiError> {
-    visible(&api, &who, id).await?;
+    authorize_job(&api, &who, id).await?;
     match api.store.transition(id, api.clock.now(), Some(&deed), JobRecord::release).await? {
         Transition::Applied(job) => {
             api.wake.wake();

@@ -53,7 +53,7 @@ pub(super) async fn open(
     after: i64,
     kind: Option<EventKind>,
 ) -> Result<Response, ApiError> {
-    let permit = api.stream_place(&who)?;
+    let permit = api.stream_permit(&who)?;
     let mut pending = VecDeque::from([Sse::default().retry(RETRY)]);
     let after = match start(api, job, after, kind).await? {
         Start::After(after) => after,

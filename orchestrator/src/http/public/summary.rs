@@ -16,6 +16,6 @@ pub(super) async fn summary(State(api): State<PublicApi>, Caller(who): Caller) -
     let midnight = api.clock.now().date_naive().and_time(NaiveTime::MIN).and_local_timezone(Utc);
     let user = (!who.role.sees_all()).then_some(who.user.as_str());
     let midnight = midnight.single().unwrap_or_else(|| api.clock.now());
-    let _turn = api.list_read(&who).await?;
+    let _permit = api.read_permit(&who).await?;
     Ok(Json(api.store.summary(user, midnight).await?))
 }

@@ -47,14 +47,14 @@ pub(super) async fn usage(
     let limit = cursor::limit(params.limit)?;
     let after: Option<String> = params.cursor.as_deref().map(cursor::read).transpose()?;
     let user = whose(&who, params.user)?;
-    let _turn = api.list_read(&who).await?;
+    let _permit = api.read_permit(&who).await?;
     if params.by == UsageBy::Day {
         return by_day(&api, user.as_deref(), after.as_deref(), limit).await;
     }
     if params.by == UsageBy::Job
         && let Some(after) = &after
     {
-        after.parse::<JobId>().map_err(|_| cursor::foreign())?;
+        after.parse::<JobId>().map_err(|_| cursor::invalid())?;
     }
     // One more, to know whether there is a next page.
     let filter = UsageFilter { user, after, limit: limit + 1 };
@@ -73,9 +73,9 @@ async fn by_day(
     days: u32,
 ) -> Result<Json<Page<UsageLine>>, ApiError> {
     let before = match after {
-        Some(day) => day.parse().map_err(|_| cursor::foreign())?,
-        // Today is over tomorrow.
-        None => api.clock.now().date_naive().succ_opt().ok_or_else(|| ApiError::internal("the last day of all"))?,
+        Some(day) => day.parse().map_err(|_| cursor::invalid())?,
+        // The page starts with today.
+        None => api.clock.now().date_naive().succ_opt().ok_or_else(|| ApiError::internal("date out of range"))?,
     };
     let DayPage { lines, next } = api.store.usage_by_day(user, before, days).await?;
     Ok(Json(Page { items: lines, next_cursor: next.map(|day| cursor::write(&day.to_string())) }))

@@ -47,7 +47,7 @@ struct State {
     requests: usize,
     other_requests: usize,
     rates: Option<Rates>,
-    /// SHA-256 of the secret of the session that was heard on this socket.
+    /// SHA-256 of the secret of the session on this socket.
     session_digest: Option<String>,
 }
 
@@ -158,7 +158,7 @@ impl Admission {
     }
 
     /// Lets a request in. A connection's first request is not held against the limits of those without a session when it may
-    /// be the worker's: it brings a token and, once a session was heard on this socket, that session's secret.
+    /// be the worker's: it brings a token and, once there is a session on this socket, that session's secret.
     pub(super) fn enter(&self, slot: &Arc<Slot>, headers: &HeaderMap) -> Result<Answering, Busy> {
         let connection = &slot.connection;
         connection.asked();

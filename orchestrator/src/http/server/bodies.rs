@@ -114,7 +114,7 @@ impl RequestBody {
         Ok(())
     }
 
-    /// Waits for a turn to parse a large body. Kept until it is parsed, whoever still waits for it.
+    /// Waits for a permit to parse a large body. It is kept until the body is parsed, even if the request is dropped.
     pub async fn parse_turn(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.limits.all.parses).acquire_owned().await.ok()
     }

@@ -27,7 +27,7 @@ const OTHER_REQUESTS: Rate = Rate { burst: 20, per_hour: 20 * 3_600 };
 /// at most 2 % of a core.
 const WORKER_ACCEPTS: Rate = Rate { burst: 1_000, per_hour: 400 * 3_600 };
 /// A connection without a session that has had this long may be closed for one that waits: a worker sends its request with the
-/// connection, so it has been heard by then.
+/// connection, so it has sent a request by then.
 const EVICT_AFTER: Duration = Duration::from_millis(250);
 
 /// What becomes of a connection beyond the limit.

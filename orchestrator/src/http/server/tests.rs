@@ -384,7 +384,7 @@ async fn requests_without_a_session_are_few_and_then_the_connection_is_closed() 
 #[tokio::test]
 async fn calls_with_the_token_and_another_secret_are_held_to_the_rate_of_those_without_a_session() {
     let running = Running::worker(small_policy(), BodyBudget::worker_socket());
-    // Before a session was heard, the first call of each connection may be the worker's.
+    // Before a session is established, the first request of each connection may be the worker's.
     for _ in 0..10 {
         let mut other = running.connect().await;
         assert_status(&other.get("/call", "authorization: Bearer good\r\n").await, 401);
@@ -464,7 +464,7 @@ async fn bodies_are_reserved_before_they_are_read() {
     second.send(&head(1 << 20)).await;
     let text = format!("\"{}\"", "x".repeat((1 << 20) - 2));
     let none = timeout(Duration::from_millis(300), second.0.write_all(text.as_bytes())).await;
-    assert!(none.is_err(), "nobody reads it before there is room: {none:?}");
+    assert!(none.is_err(), "it is read before memory is available: {none:?}");
     drop(second);
     // A small one does not wait.
     let mut small = running.connect().await;

@@ -21,7 +21,7 @@ use crate::{
     domain::job::JobRecord,
     http::{
         extract::WorkerJsonBytes,
-        problem::{ApiError, Carried},
+        problem::{ApiError, ErrorExtension},
     },
     llm::{
         ErrorKind, Failure,
@@ -33,7 +33,7 @@ pub(super) async fn complete(
     State(api): State<WorkerApi>,
     call: CallInFlight,
     body: WorkerJsonBytes<CallBody>,
-) -> Result<Json<Completion>, Carried> {
+) -> Result<Json<Completion>, ErrorExtension> {
     let body = WorkerJsonBytes { value: body.value.without_tools(), bytes: body.bytes };
     answer(api, call, body).await
 }
@@ -42,7 +42,7 @@ pub(super) async fn complete_with_tools(
     State(api): State<WorkerApi>,
     call: CallInFlight,
     body: WorkerJsonBytes<CallBody>,
-) -> Result<Json<Completion>, Carried> {
+) -> Result<Json<Completion>, ErrorExtension> {
     answer(api, call, body).await
 }
 
@@ -50,7 +50,7 @@ async fn answer(
     api: WorkerApi,
     CallInFlight { job, attempt, in_flight }: CallInFlight,
     body: WorkerJsonBytes<CallBody>,
-) -> Result<Json<Completion>, Carried> {
+) -> Result<Json<Completion>, ErrorExtension> {
     let WorkerJsonBytes { value: body, bytes } = body;
     check_call_id(&body.call_id)?;
     attempt.limits().failed_model_calls.check(api.clock.monotonic()).map_err(too_many_failed_calls)?;

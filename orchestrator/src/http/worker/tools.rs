@@ -22,7 +22,7 @@ use crate::{
     failpoint,
     http::{
         extract::{ApiPath, WorkerJson},
-        problem::{ApiError, Carried},
+        problem::{ApiError, ErrorExtension},
     },
     llm::metering::retry_write,
     store::{ActionOutcome, CallKey, NewAction, OpenedAction},
@@ -59,7 +59,7 @@ pub(super) async fn call(
     CallInFlight { job, attempt, in_flight }: CallInFlight,
     ApiPath((_, tool)): ApiPath<(String, String)>,
     WorkerJson(ToolCallBody { call_id, arguments }): WorkerJson<ToolCallBody>,
-) -> Result<Json<ToolCallReply>, Carried> {
+) -> Result<Json<ToolCallReply>, ErrorExtension> {
     check_call_id(&call_id)?;
     let now = api.clock.monotonic();
     attempt.limits().failed_tool_calls.check(now).map_err(too_many_failed_calls)?;

@@ -8,4 +8,4 @@ mod receive;
 pub(super) mod unpack;
 mod workspace;
 
-pub(super) use workspace::told;
+pub(super) use workspace::to_api_error;

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     receive::receive,
-    workspace::{path, told, writable},
+    workspace::{path, to_api_error, writable},
 };
 use crate::{
     http::{
@@ -55,7 +55,7 @@ pub(in crate::http::public) async fn put(
     let path = path(WorkspacePath::parse_for_write(&name))?;
     let cancelled = CancellationToken::new();
     let _client_gone = cancelled.clone().drop_guard();
-    let upload = api.uploads.begin(&who.user, id, job.brief.limits, cancelled).map_err(told)?;
+    let upload = api.uploads.begin(&who.user, id, job.brief.limits, cancelled).map_err(to_api_error)?;
     let (workspaces, wanted) = (api.workspaces.clone(), path.clone());
     let begin = move || {
         let room = workspaces.remaining_quota(&upload, Some(&wanted))?;

@@ -1,4 +1,4 @@
-//! A body received into a file: as long as it moves on, and no longer than there is room for.
+//! Receives a body into a file, with a minimum rate and a maximum size.
 
 use std::{fs::File, io, time::Duration};
 
@@ -18,15 +18,14 @@ use crate::{
     workspace::{FileError, Quota, Upload},
 };
 
-/// In each such time a body brings at least [`LEAST_BYTES`], or it is given up: one that trickles holds its space and its
-/// job's one upload.
+/// Time in which at least [`MIN_WINDOW_BYTES`] must arrive: a slow upload occupies disk space and its job's one upload.
 const WINDOW: Duration = Duration::from_secs(30);
-/// 16 KiB/s: slower than any line over which somebody sends files to a server.
-const LEAST_BYTES: u64 = 16 * 1024 * WINDOW.as_secs();
-/// A client that is still sending does not read: what is refused is taken in for a moment, so that it gets its answer.
+/// 16 KiB/s.
+const MIN_WINDOW_BYTES: u64 = 16 * 1024 * WINDOW.as_secs();
+/// Time for which the rest of a refused body is read: a client that is still sending does not read the response.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Receives all of a body; more than `most` is too large. Staging space is reserved before anything is written: for all of it
+/// Receives a body of at most `most` bytes. Staging space is reserved before anything is written: for all of it
 /// when its length is announced, else as it arrives.
 pub(super) async fn receive(body: Body, into: File, most: u64, upload: &mut Upload) -> Result<File, ApiError> {
     let announced = body.size_hint().lower();
@@ -42,10 +41,10 @@ pub(super) async fn receive(body: Body, into: File, most: u64, upload: &mut Uplo
     let (mut window_ends, mut in_window) = (Instant::now() + WINDOW, 0_u64);
     loop {
         let chunk = match timeout_at(window_ends, stream.next()).await {
-            Err(_) if in_window < LEAST_BYTES => {
+            Err(_) if in_window < MIN_WINDOW_BYTES => {
                 return Err(ApiError::new(
                     ErrorCode::RequestTimeout,
-                    "the body took too long to arrive: send at least 16 KiB/s",
+                    "the body arrived too slowly: send at least 16 KiB/s",
                 ));
             }
             Err(_) => {
@@ -53,9 +52,8 @@ pub(super) async fn receive(body: Body, into: File, most: u64, upload: &mut Uplo
                 continue;
             }
             Ok(None) => break,
-            Ok(Some(chunk)) => chunk.map_err(|error| {
-                ApiError::new(ErrorCode::BadRequest, "the body did not arrive whole").with_source(error)
-            })?,
+            Ok(Some(chunk)) => chunk
+                .map_err(|error| ApiError::new(ErrorCode::BadRequest, "the body is incomplete").with_source(error))?,
         };
         let bytes = chunk.len() as u64;
         in_window += bytes;
@@ -71,17 +69,17 @@ pub(super) async fn receive(body: Body, into: File, most: u64, upload: &mut Uplo
 }
 
 fn not_written(error: io::Error) -> ApiError {
-    super::workspace::told(FileError::from(error))
+    super::workspace::to_api_error(FileError::from(error))
 }
 
 async fn refuse(mut stream: BodyDataStream, error: FileError) -> ApiError {
     let rest = async { while let Some(Ok(_)) = stream.next().await {} };
-    // Whether it ended or the moment did makes no difference.
+    // Either the body or the time has ended.
     let _ = timeout(LINGER, rest).await;
-    super::workspace::told(error)
+    super::workspace::to_api_error(error)
 }
 
-/// Whether a tar is compressed; none when it is something else altogether.
+/// Whether a tar archive is compressed; none when the headers say that it is not a tar archive.
 pub(super) fn gzip(headers: &HeaderMap) -> Option<bool> {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("?").trim().to_ascii_lowercase());
     let encoded = match text(header::CONTENT_ENCODING).as_deref() {
@@ -97,7 +95,7 @@ pub(super) fn gzip(headers: &HeaderMap) -> Option<bool> {
     }
 }
 
-/// An archive that is not what it is called.
+/// The error for an empty archive.
 pub(super) fn empty() -> FileError {
     FileError::MalformedArchive("the body is empty; send a tar archive".to_owned())
 }

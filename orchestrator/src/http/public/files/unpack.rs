@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     receive::{empty, gzip, receive},
-    workspace::{told, writable},
+    workspace::{to_api_error, writable},
 };
 use crate::{
     http::{
@@ -58,7 +58,7 @@ pub(in crate::http::public) async fn unpack(
     })?;
     let cancelled = CancellationToken::new();
     let _client_gone = cancelled.clone().drop_guard();
-    let upload = api.uploads.begin(&who.user, id, job.brief.limits, cancelled).map_err(told)?;
+    let upload = api.uploads.begin(&who.user, id, job.brief.limits, cancelled).map_err(to_api_error)?;
     let workspaces = api.workspaces.clone();
     let begin = move || {
         workspaces.remaining_quota(&upload, None)?;

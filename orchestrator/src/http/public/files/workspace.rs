@@ -1,4 +1,4 @@
-//! What the endpoints on a job's files share: whose files, whether they are still kept, and how a refusal is told.
+//! Shared by the endpoints for a job's files: authorization, retention, and the mapping of file errors.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use crate::{
     domain::job::JobRecord,
     http::{
         problem::ApiError,
-        public::{PublicApi, caller::visible},
+        public::{PublicApi, caller::authorize_job},
     },
     workspace::{FileError, WorkspacePath},
 };
 
-/// When an upload that had to wait for another may be tried again.
+/// `Retry-After` for an upload that conflicts with another one.
 const RETRY_UPLOAD: Duration = Duration::from_secs(5);
 
-/// The job, if the caller may see it and its files are still kept.
+/// Returns the job if the caller may see it and its files are still kept.
 pub(super) async fn readable(api: &PublicApi, who: &Identity, id: JobId) -> Result<JobRecord, ApiError> {
-    let job = visible(api, who, id).await?;
+    let job = authorize_job(api, who, id).await?;
     let Some(finished_at) = job.finished_at() else { return Ok(job) };
     // By time and not by what the sweep has done; and what was there once and no longer is has been removed by somebody.
     let kept = api.retention.contains(finished_at, api.clock.now());
@@ -28,14 +28,13 @@ pub(super) async fn readable(api: &PublicApi, who: &Identity, id: JobId) -> Resu
     }
     Err(ApiError::new(
         ErrorCode::WorkspaceGone,
-        "the job's files were kept for a while after its end and are gone; the operator sets \
-         GANTRY_WORKSPACE_RETENTION_DAYS",
+        "the job's files have been deleted after the retention period (GANTRY_WORKSPACE_RETENTION_DAYS)",
     ))
 }
 
-/// The job, if the caller may see it and its files may still be changed.
+/// Returns the job if the caller may see it and its files can still be changed.
 pub(super) async fn writable(api: &PublicApi, who: &Identity, id: JobId) -> Result<JobRecord, ApiError> {
-    let job = visible(api, who, id).await?;
+    let job = authorize_job(api, who, id).await?;
     if job.state().is_finished() {
         let detail = format!("the job is {}; its files are as it left them", job.state());
         return Err(ApiError::new(ErrorCode::JobFinished, detail));
@@ -43,16 +42,16 @@ pub(super) async fn writable(api: &PublicApi, who: &Identity, id: JobId) -> Resu
     Ok(job)
 }
 
-/// A path of the request.
+/// Checks a path of the request.
 pub(super) fn path(parsed: Result<WorkspacePath, &'static str>) -> Result<WorkspacePath, ApiError> {
     parsed.map_err(|rule| ApiError::field("path", rule))
 }
 
-/// As the API tells it.
-pub(in crate::http::public) fn told(error: FileError) -> ApiError {
+/// Maps a file error to an API error.
+pub(in crate::http::public) fn to_api_error(error: FileError) -> ApiError {
     let detail = error.to_string();
     match error {
-        FileError::NotFound => ApiError::new(ErrorCode::NotFound, "the workspace has no such file or directory"),
+        FileError::NotFound => ApiError::new(ErrorCode::NotFound, "file or directory not found in the workspace"),
         FileError::NotAFile(_) | FileError::PermissionDenied => ApiError::new(ErrorCode::NotAFile, detail),
         FileError::NotADirectory => ApiError::new(ErrorCode::NotADirectory, detail),
         FileError::TooLarge(_) | FileError::TimedOut => ApiError::new(ErrorCode::TooLarge, detail),

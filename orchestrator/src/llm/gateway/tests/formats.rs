@@ -357,7 +357,7 @@ async fn broken_arguments_go_back_as_an_object(#[values(Wire::OpenAi, Wire::Anth
         thought_signatures: Vec::new(),
     };
     let assistant = Message::Assistant { content: "so".to_owned(), tool_calls: vec![call], reasoning: None };
-    let messages = vec![user("hello"), assistant, user("mend it")];
+    let messages = vec![user("hello"), assistant, user("fix it")];
     gateway
         .ask(&conversation(messages), &CallContext::default(), std::future::pending())
         .await

@@ -1,0 +1,100 @@
+//! Words and phrases that do not come back: each has a standard term that readers know.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Whole words in sources and documents, with the term to use instead.
+const WORDS: &[(&str, &str)] = &[
+    ("Beat", "Heartbeat"),
+    ("Leaving", "InFlightGuard"),
+    ("Overfull", "over its disk limit"),
+    ("Pulse", "liveness"),
+    ("Seat", "permit"),
+    ("Seats", "limiter"),
+    ("UnderWay", "single flight"),
+    ("mend", "fix"),
+    ("mends", "fixes"),
+    ("mended", "fixed"),
+    ("PatientListener", "write timeout"),
+    ("PatientStream", "write timeout"),
+    ("graver", "most severe"),
+    ("MetricsDoor", "MetricsEndpoint"),
+    ("Scraped", "MetricsServer"),
+    ("Carried", "ErrorExtension"),
+    ("harden", "set_security_headers"),
+];
+
+/// Parts of sentences, with what to write instead.
+const PHRASES: &[(&str, &str)] = &[
+    ("there is no such thing", "not found"),
+    ("it is not yours", "not found"),
+    ("the token is not good", "invalid, expired or revoked token"),
+    ("something went wrong", "internal server error"),
+    ("must be a text", "must be a string"),
+    ("mend its name", "unknown key"),
+    ("mend this value", "fix this value"),
+    ("From the last page's", "of the previous page"),
+    ("The path is none", "Invalid path"),
+    ("It finished otherwise", "The job has already finished"),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
+}
+
+fn collect(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if name.starts_with('.') || ["target", "prebuilt"].contains(&name.as_str()) {
+            continue;
+        }
+        if path.is_dir() {
+            collect(&path, found);
+        } else if ["rs", "md", "sh", "yaml", "toml", "py"]
+            .iter()
+            .any(|kind| path.extension().is_some_and(|e| e == *kind))
+        {
+            found.push(path);
+        }
+    }
+}
+
+fn is_word(character: char) -> bool {
+    character.is_ascii_alphanumeric() || character == '_'
+}
+
+/// Whether `line` has `word` with nothing that continues it on either side.
+fn has_word(line: &str, word: &str) -> bool {
+    line.match_indices(word)
+        .any(|(at, _)| !line[..at].ends_with(is_word) && !line[at + word.len()..].starts_with(is_word))
+}
+
+#[test]
+fn readers_meet_terms_that_they_know() {
+    let mut files = vec![];
+    collect(&root(), &mut files);
+    assert!(files.len() > 300, "{} files are not all", files.len());
+    let mut found = vec![];
+    for path in files.iter().filter(|path| !path.ends_with("stories/language.rs")) {
+        let text = fs::read_to_string(path).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            let words = WORDS.iter().filter(|(word, _)| has_word(line, word));
+            let phrases = PHRASES.iter().filter(|(phrase, _)| line.contains(phrase));
+            for (banned, term) in words.chain(phrases) {
+                let place = path.strip_prefix(root()).unwrap().display();
+                found.push(format!("{place}:{}: \"{banned}\": use \"{term}\"", number + 1));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn only_whole_words_count() {
+    for (line, expected) in [("a Seat.", true), ("Seats", false), ("my_Seat", false), ("Seat", true)] {
+        assert_eq!(has_word(line, "Seat"), expected, "{line}");
+    }
+}
