@@ -2,7 +2,7 @@
 //!
 //! Owns the events of a reply and of its calls. Never calls a tool but through the executor.
 
-use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream};
+use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use protocol::{AgentEvent, CallId, Completion, FinishReason, MessageRole, ToolCall, ToolErrorKind};
 use serde_json::Value;
 
@@ -127,7 +127,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         let stop = &self.signals.stop;
         let runs = group.into_iter().map(|(call, admission)| async move { (call, admission.finish(stop).await) });
         // Boxed because the stream would otherwise not be `Send` for every lifetime of the references in it.
-        let runs: Vec<BoxFuture<'_, _>> = runs.map(|run| run.boxed()).collect();
+        let runs: Vec<BoxFuture<'_, _>> = runs.map(futures_util::FutureExt::boxed).collect();
         let mut results = stream::iter(runs).buffered(MAX_PARALLEL_CALLS);
         let mut highest = RepeatWarning::None;
         while let Some((call, result)) = results.next().await {

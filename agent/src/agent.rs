@@ -60,10 +60,10 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
     }
 
     async fn begin(&self, state: &mut LoopState<'_>) -> Flow {
-        let stage = std::mem::replace(&mut state.run.stage, Stage::Working);
-        match stage {
+        let start = std::mem::replace(&mut state.run.stage, Stage::Working);
+        match start {
             Stage::New | Stage::PromptRecorded => {
-                if stage == Stage::New {
+                if start == Stage::New {
                     let prompt = last_prompt(state.transcript.messages()).to_owned();
                     self.record_message(MessageRole::User, &prompt).await?;
                 }

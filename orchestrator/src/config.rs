@@ -321,11 +321,13 @@ fn in_data_dir(reader: &ConfigReader<'_>, name: &str) -> String {
     std::path::absolute(data_dir).unwrap_or_else(|_| data_dir.into()).join(name).display().to_string()
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "a derived default may fail")]
 fn default_jobs_per_user(reader: &ConfigReader<'_>) -> Result<String, ConfigError> {
     let jobs: u32 = reader.effective("max_parallel_jobs").parse().unwrap_or(1);
     Ok(jobs.saturating_sub(1).max(1).to_string())
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "a derived default may fail")]
 fn default_hosts(reader: &ConfigReader<'_>) -> Result<String, ConfigError> {
     let mut hosts = "localhost,127.0.0.1,[::1]".to_owned();
     if let Ok(bind) = reader.effective("bind").parse::<SocketAddr>() {

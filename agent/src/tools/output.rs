@@ -1,6 +1,6 @@
 //! Tool output as text that is safe to show: no escape sequences, no control characters, bounded. Pure.
 
-use std::{borrow::Cow, sync::LazyLock};
+use std::{borrow::Cow, fmt::Write as _, sync::LazyLock};
 
 use regex::Regex;
 use serde_json::Value;
@@ -41,7 +41,8 @@ pub(super) fn clean(text: &str) -> (String, bool) {
     }
     let total = cleaned.len();
     cleaned.truncate(cleaned.floor_char_boundary(MAX_OUTPUT_BYTES - NOTE_BYTES));
-    cleaned.push_str(&format!("\n[truncated: {total} bytes in total]"));
+    // Writing into a string cannot fail.
+    let _ = write!(cleaned, "\n[truncated: {total} bytes in total]");
     (cleaned, true)
 }
 

@@ -87,7 +87,8 @@ impl SigningKey {
 /// Takes the key away from other users, who could sign tokens with it.
 fn restrict(path: &Path) -> io::Result<()> {
     let mut permissions = std::fs::metadata(path)?.permissions();
-    if permissions.mode() & 0o077 == 0 {
+    let for_others = permissions.mode() & 0o077;
+    if for_others == 0 {
         return Ok(());
     }
     permissions.set_mode(0o600);

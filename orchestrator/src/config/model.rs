@@ -26,7 +26,7 @@ const DEFAULT_OLLAMA_CONTEXT_TOKENS: u64 = 32_768;
 /// Upper bound of the two settings that count tokens.
 const MAX_TOKENS: u64 = 100_000_000;
 const DEFAULT_TIMEOUT_SECONDS: u64 = 120;
-const DEFAULT_MAX_CONCURRENT: u32 = 16;
+const DEFAULT_MAX_CONCURRENT: u64 = 16;
 
 /// Which kind of server a provider is: its wire format and its defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -93,10 +93,12 @@ fn kind_of(reader: &ConfigReader<'_>) -> Option<ProviderKind> {
     ProviderKind::NAMES.into_iter().find(|(known, _)| *known == name).map(|(_, kind)| kind)
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "a derived default may fail")]
 fn base_url_of(reader: &ConfigReader<'_>) -> Result<String, ConfigError> {
     Ok(kind_of(reader).map_or("", ProviderKind::default_base_url).to_owned())
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "a derived default may fail")]
 fn context_tokens_of(reader: &ConfigReader<'_>) -> Result<String, ConfigError> {
     Ok(kind_of(reader).map_or(DEFAULT_CONTEXT_TOKENS, ProviderKind::default_context_tokens).to_string())
 }
@@ -131,7 +133,7 @@ settings! {
         /// Maximum wait in seconds for the first byte of an answer, and between two reads of it.
         pub timeout_seconds: u64 = setting("llm.timeout_seconds").default_integer(DEFAULT_TIMEOUT_SECONDS).range(1, 3600);
         /// Maximum number of concurrent calls to the provider.
-        pub max_concurrent: u32 = setting("llm.max_concurrent").default_integer(DEFAULT_MAX_CONCURRENT as u64).range(1, 1000);
+        pub max_concurrent: u32 = setting("llm.max_concurrent").default_integer(DEFAULT_MAX_CONCURRENT).range(1, 1000);
         /// Maximum completion tokens of one call; 0 for the default.
         pub max_output_tokens: u64 = setting("llm.max_output_tokens").default_integer(DEFAULT_MAX_OUTPUT_TOKENS).range(0, MAX_TOKENS);
         /// Context size of the model in tokens, to which conversations are compacted; 0 for the default.
@@ -154,7 +156,7 @@ impl ProviderSettings {
             model: model.into(),
             script: None,
             timeout_seconds: DEFAULT_TIMEOUT_SECONDS,
-            max_concurrent: DEFAULT_MAX_CONCURRENT,
+            max_concurrent: u32::try_from(DEFAULT_MAX_CONCURRENT).unwrap_or(u32::MAX),
             max_output_tokens: DEFAULT_MAX_OUTPUT_TOKENS,
             context_tokens: kind.default_context_tokens(),
         }

@@ -100,16 +100,19 @@ pub(super) const fn setting(key: &'static str) -> SettingSpec {
 
 impl SettingSpec {
     /// Sets the value that applies when nothing else does.
+    #[must_use]
     pub const fn default(self, text: &'static str) -> Self {
         Self { default: DefaultValue::Text(text), ..self }
     }
 
     /// The same for an integer.
+    #[must_use]
     pub const fn default_integer(self, integer: u64) -> Self {
         Self { default: DefaultValue::Integer(integer), ..self }
     }
 
     /// Sets a default that is computed when the setting is read.
+    #[must_use]
     pub const fn derived(
         self,
         described: &'static str,
@@ -119,28 +122,33 @@ impl SettingSpec {
     }
 
     /// Sets the bounds of an integer, both included.
+    #[must_use]
     pub const fn range(self, least: u64, most: u64) -> Self {
         Self { bounds: Bounds::Integer(least, most), ..self }
     }
 
     /// Sets the bounds of a number, both included.
+    #[must_use]
     pub const fn number_range(self, least: f64, most: f64) -> Self {
         Self { bounds: Bounds::Number(least, most), ..self }
     }
 
     /// Adds a flag, with the placeholder of its value.
+    #[must_use]
     pub const fn flag(self, name: &'static str, placeholder: &'static str) -> Self {
         Self { flag: Some((name, placeholder)), ..self }
     }
 
     /// Names its variable, when that is not `GANTRY_` and the key.
+    #[must_use]
     pub const fn variable(self, name: &'static str) -> Self {
         Self { variable: Some(name), ..self }
     }
 
     /// For [`settings!`]: the parts that come from a field's type and documentation.
+    #[must_use]
     pub const fn of(self, kind: Kind, help: &'static str) -> Self {
-        Self { kind, help, ..self }
+        Self { help, kind, ..self }
     }
 
     /// The environment variable that sets it.
@@ -382,13 +390,11 @@ impl<T: DeserializeOwned> SettingValue for BTreeMap<String, T> {
 /// Picks a choice by its name. A choice that is not available yet says so.
 pub(super) fn choose<T: Copy>(raw: &RawValue, choices: &[(&str, Result<T, &str>)]) -> Result<T, String> {
     let given = string(raw)?;
-    match choices.iter().find(|(name, _)| *name == given) {
-        Some((_, choice)) => choice.map_err(str::to_owned),
-        None => {
-            let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-            Err(format!("must be one of {}", names.join(", ")))
-        }
+    if let Some((_, choice)) = choices.iter().find(|(name, _)| *name == given) {
+        return choice.map_err(str::to_owned);
     }
+    let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+    Err(format!("must be one of {}", names.join(", ")))
 }
 
 /// Declares settings as the fields of a struct: each line is a field with its documentation (which is also the help), its type and

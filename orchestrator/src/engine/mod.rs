@@ -2,8 +2,8 @@
 
 mod container;
 mod docker;
-mod engine;
+mod interface;
 
 pub use container::{Adoption, AdoptionSpec, ContainerRole, ContainerSpec, ContainerStatus, ContainerView, Resources};
 pub use docker::{Docker, DockerSettings};
-pub use engine::{Engine, EngineError, EngineFacts, ReadinessReason, SandboxReadiness};
+pub use interface::{Engine, EngineError, EngineFacts, ReadinessReason, SandboxReadiness};

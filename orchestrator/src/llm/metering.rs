@@ -161,17 +161,16 @@ impl Meter {
         if let Some(refused) = refused {
             return self.recorded(account, &name).await?.ok_or(refused);
         }
-        let permit = match account.limiter.try_acquire() {
-            Some(permit) => permit,
-            None => {
-                if let Some(answer) = self.recorded(account, &name).await? {
-                    return Ok(answer);
-                }
-                tokio::select! {
-                    biased;
-                    () = stop() => return Err(CallError::Stopped),
-                    permit = account.limiter.acquire() => permit,
-                }
+        let permit = if let Some(permit) = account.limiter.try_acquire() {
+            permit
+        } else {
+            if let Some(answer) = self.recorded(account, &name).await? {
+                return Ok(answer);
+            }
+            tokio::select! {
+                biased;
+                () = stop() => return Err(CallError::Stopped),
+                permit = account.limiter.acquire() => permit,
             }
         };
         let mut request = request();

@@ -75,7 +75,7 @@ impl Store {
         key: Option<Key<'_>>,
         audit: Option<&AuditEntry>,
     ) -> Result<Claim, StoreError> {
-        let (audit, key) = (audit.cloned(), key.map(|key| key.to_owned()));
+        let (audit, key) = (audit.cloned(), key.map(idempotency::Key::to_owned));
         self.write(move |tx| {
             Box::pin(async move {
                 let now = job.brief.created_at;

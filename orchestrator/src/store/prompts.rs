@@ -44,7 +44,7 @@ impl Store {
         key: Option<Key<'_>>,
         audit: Option<&AuditEntry>,
     ) -> Result<Prompted, StoreError> {
-        let (audit, key, request) = (audit.cloned(), key.map(|key| key.to_owned()), request.clone());
+        let (audit, key, request) = (audit.cloned(), key.map(idempotency::Key::to_owned), request.clone());
         self.write(move |tx| {
             Box::pin(async move {
                 if let Some(key) = &key

@@ -75,7 +75,9 @@ impl Group {
             Self::Writes(writes) => fail_all(writes, error),
             Self::Batches(batches) => {
                 let error = Arc::new(error);
-                batches.into_iter().for_each(|one| one.finish(Err(StoreError::GroupCommit(Arc::clone(&error)))));
+                for one in batches {
+                    one.finish(Err(StoreError::GroupCommit(Arc::clone(&error))));
+                }
             }
         }
     }

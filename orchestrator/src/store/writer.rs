@@ -294,7 +294,9 @@ impl WriterTask {
         match execute(tx, "COMMIT").await {
             Ok(()) => {
                 self.apply(effects);
-                done.into_iter().for_each(|write| write.finish(Ok(())));
+                for write in done {
+                    write.finish(Ok(()));
+                }
                 true
             }
             Err(error) => {
@@ -334,7 +336,9 @@ impl WriterTask {
         let mut clean = is_clean(tx).await;
         if error.may_pass() || batches.len() == 1 || !clean {
             let error = Arc::new(error);
-            batches.into_iter().for_each(|one| one.finish(Err(StoreError::GroupCommit(Arc::clone(&error)))));
+            for one in batches {
+                one.finish(Err(StoreError::GroupCommit(Arc::clone(&error))));
+            }
             return clean;
         }
         for one in batches {
@@ -370,8 +374,12 @@ impl WriterTask {
     }
 
     fn apply(&self, effects: Effects) {
-        effects.after_commit.into_iter().for_each(|effect| effect(&self.committed));
-        effects.notified.iter().for_each(|job| self.committed.feed.notify(*job));
+        for effect in effects.after_commit {
+            effect(&self.committed);
+        }
+        for job in effects.notified {
+            self.committed.feed.notify(job);
+        }
     }
 }
 

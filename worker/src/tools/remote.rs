@@ -41,13 +41,11 @@ impl Tool for RemoteTool {
             let Invocation { call_id, arguments, .. } = invocation;
             let request = ToolCallRequest { call_id, arguments };
             let reply = self.reply(&request).await.map_err(|error| failed(&error))?;
-            match reply.error {
-                Some(failure) => Err(ToolError(failure)),
-                None => {
-                    let content = reply.output.unwrap_or(Value::Null);
-                    Ok(ToolOutput { content, success: reply.success, truncated: reply.truncated })
-                }
+            if let Some(failure) = reply.error {
+                return Err(ToolError(failure));
             }
+            let content = reply.output.unwrap_or(Value::Null);
+            Ok(ToolOutput { content, success: reply.success, truncated: reply.truncated })
         })
     }
 }

@@ -157,7 +157,7 @@ impl Docker {
         }
         let Ok(mut entries) = fs::read_dir(&self.settings.run_dir).await else { return Ok(()) };
         while let Ok(Some(entry)) = entries.next_entry().await {
-            if entry.file_name().to_str().is_some_and(|name| ContainerName::has_probe_prefix(name))
+            if entry.file_name().to_str().is_some_and(ContainerName::has_probe_prefix)
                 && let Err(error) = fs::remove_dir_all(entry.path()).await
             {
                 tracing::warn!(%error, folder = %entry.path().display(), "a folder of an old probe stays");
