@@ -53,8 +53,13 @@ pub async fn backup(url: &str, file: &Path) -> Result<u64, BackupError> {
 
 async fn copy(url: &str, partial: &Path) -> Result<(), BackupError> {
     let io_error = |source| BackupError::Io { file: partial.to_owned(), source };
-    // SQLite takes an empty file for its own; made here, nobody else can read it.
-    let target = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(partial);
+    // Never written through an existing file, whose link, owner or mode somebody else may have chosen.
+    match fs::remove_file(partial) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error(error)),
+        _ => {}
+    }
+    // SQLite accepts an empty file; created here, only its owner can read it.
+    let target = OpenOptions::new().write(true).create_new(true).mode(0o600).open(partial);
     let target = target.map_err(io_error)?;
     let from = SqliteConnectOptions::from_str(url).map_err(StoreError::from)?;
     let mut from = from.read_only(true).busy_timeout(BUSY_TIMEOUT).connect().await.map_err(StoreError::from)?;

@@ -66,8 +66,15 @@ impl Store {
                     return Ok(Prompted::Full);
                 }
                 let receipt = PromptReceipt { prompt_id: PromptId::generate() };
-                let (content, how) = (&request.content, (request.mode, request.done));
-                insert(&mut tx.db, (job, receipt.prompt_id, now), content, how).await?;
+                let prompt = NewPrompt {
+                    id: receipt.prompt_id,
+                    job,
+                    content: &request.content,
+                    mode: request.mode,
+                    done: request.done,
+                    source: PromptSource::User,
+                };
+                insert(&mut tx.db, &prompt, now).await?;
                 if request.done {
                     sqlx::query("UPDATE jobs SET prompts_closed = TRUE WHERE id = $1")
                         .bind(*job.as_uuid())
@@ -100,7 +107,15 @@ impl Store {
                 let Some(record) = lifecycle::load(&mut tx.db, job).await? else { return Ok(None) };
                 let nudged = lifecycle::apply(tx, record, now, None, JobRecord::nudged).await?;
                 let Transition::Applied(nudged) = nudged else { return Ok(None) };
-                insert(&mut tx.db, (job, PromptId::generate(), now), &content, (PromptMode::Steer, false)).await?;
+                let prompt = NewPrompt {
+                    id: PromptId::generate(),
+                    job,
+                    content: &content,
+                    mode: PromptMode::Steer,
+                    done: false,
+                    source: PromptSource::System,
+                };
+                insert(&mut tx.db, &prompt, now).await?;
                 Ok(Some(nudged))
             })
         })
@@ -119,7 +134,8 @@ impl Store {
             self.write_one(move |tx| {
                 Box::pin(async move {
                     sqlx::query(
-                        "UPDATE prompts SET acknowledged_at = $1 WHERE job_id = $2 AND id <= $3 AND acknowledged_at IS NULL",
+                        "UPDATE prompts SET acknowledged_at = $1 WHERE job_id = $2 AND acknowledged_at IS NULL \
+                         AND seq <= (SELECT seq FROM prompts WHERE job_id = $2 AND id = $3)",
                     )
                     .bind(now)
                     .bind(*job.as_uuid())
@@ -132,7 +148,7 @@ impl Store {
             .await?;
         }
         let row: Option<(Uuid, String, String, bool)> = sqlx::query_as(
-            "SELECT id, content, mode, done FROM prompts WHERE job_id = $1 AND acknowledged_at IS NULL ORDER BY id LIMIT 1",
+            "SELECT id, content, mode, done FROM prompts WHERE job_id = $1 AND acknowledged_at IS NULL ORDER BY seq LIMIT 1",
         )
         .bind(*job.as_uuid())
         .fetch_optional(&self.read)
@@ -156,40 +172,75 @@ impl Store {
     }
 }
 
-/// How many prompts the worker has not acknowledged.
+/// How many prompts of users the worker has not acknowledged. A nudge does not hold up completion.
 pub(super) async fn waiting(tx: &mut Connection, job: JobId) -> Result<i64, StoreError> {
-    Ok(sqlx::query_scalar("SELECT COUNT(*) FROM prompts WHERE job_id = $1 AND acknowledged_at IS NULL")
-        .bind(*job.as_uuid())
-        .fetch_one(tx)
-        .await?)
+    Ok(sqlx::query_scalar(
+        "SELECT COUNT(*) FROM prompts WHERE job_id = $1 AND acknowledged_at IS NULL AND source = 'user'",
+    )
+    .bind(*job.as_uuid())
+    .fetch_one(tx)
+    .await?)
 }
 
-async fn insert(
-    tx: &mut Connection,
-    (job, id, now): (JobId, PromptId, DateTime<Utc>),
-    content: &str,
-    (mode, done): (PromptMode, bool),
-) -> Result<(), StoreError> {
-    sqlx::query("INSERT INTO prompts (id, job_id, content, mode, done, created_at) VALUES ($1, $2, $3, $4, $5, $6)")
-        .bind(*id.as_uuid())
-        .bind(*job.as_uuid())
-        .bind(content)
-        .bind(mode.as_str())
-        .bind(done)
-        .bind(now)
-        .execute(tx)
-        .await?;
+/// A prompt to be stored.
+struct NewPrompt<'a> {
+    id: PromptId,
+    job: JobId,
+    content: &'a str,
+    mode: PromptMode,
+    done: bool,
+    source: PromptSource,
+}
+
+/// Who wrote a prompt.
+#[derive(Clone, Copy)]
+enum PromptSource {
+    User,
+    System,
+}
+
+/// Stores a prompt under the next number of its job.
+async fn insert(tx: &mut Connection, prompt: &NewPrompt<'_>, now: DateTime<Utc>) -> Result<(), StoreError> {
+    let seq: i64 = sqlx::query_scalar(
+        "UPDATE jobs SET last_prompt_seq = last_prompt_seq + 1 WHERE id = $1 RETURNING last_prompt_seq",
+    )
+    .bind(*prompt.job.as_uuid())
+    .fetch_one(&mut *tx)
+    .await?;
+    sqlx::query(
+        "INSERT INTO prompts (id, job_id, seq, content, mode, done, source, created_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+    )
+    .bind(*prompt.id.as_uuid())
+    .bind(*prompt.job.as_uuid())
+    .bind(seq)
+    .bind(prompt.content)
+    .bind(prompt.mode.as_str())
+    .bind(prompt.done)
+    .bind(match prompt.source {
+        PromptSource::User => "user",
+        PromptSource::System => "system",
+    })
+    .bind(now)
+    .execute(tx)
+    .await?;
     Ok(())
 }
 
-/// A new attempt reads the conversation from the events. Prompts that are in it are not told again; what a worker took but
-/// never put to the model is.
+/// Prepares the prompts of a job for a new attempt, which reads the conversation from the events: prompts that are in it are
+/// not delivered again, those that a worker took but never sent to the model are. Nudges were for the old worker.
 pub(super) async fn requeue_undelivered(tx: &mut Connection, job: JobId) -> Result<(), StoreError> {
-    let taken: Vec<(Uuid, String)> =
-        sqlx::query_as("SELECT id, content FROM prompts WHERE job_id = $1 AND acknowledged_at IS NOT NULL ORDER BY id")
-            .bind(*job.as_uuid())
-            .fetch_all(&mut *tx)
-            .await?;
+    sqlx::query("DELETE FROM prompts WHERE job_id = $1 AND source = 'system' AND acknowledged_at IS NULL")
+        .bind(*job.as_uuid())
+        .execute(&mut *tx)
+        .await?;
+    let taken: Vec<(Uuid, String)> = sqlx::query_as(
+        "SELECT id, content FROM prompts WHERE job_id = $1 AND acknowledged_at IS NOT NULL AND source = 'user' \
+         ORDER BY seq",
+    )
+    .bind(*job.as_uuid())
+    .fetch_all(&mut *tx)
+    .await?;
     if taken.is_empty() {
         return Ok(());
     }

@@ -1,10 +1,13 @@
 //! Migrations on a store that has rows in every table: nothing is lost, and what is read back makes sense.
 
-use protocol::{AgentEvent, EventData, EventKind, JobId, JobState, WorkerEvent};
+use protocol::{
+    AgentEvent, CompleteReport, EventData, EventKind, JobId, JobState, PromptId, PromptMode, PromptRequest,
+    ReportedOutcome, WorkerEvent,
+};
 use sqlx::sqlite::SqlitePool;
 
 use super::*;
-use crate::domain::job::{JobRecord, Queued, Stage, sample};
+use crate::domain::job::{AttemptStart, JobRecord, Queued, Stage, sample};
 
 /// As the first version wrote them.
 const ROWS: &[&str] = &[
@@ -269,4 +272,79 @@ async fn a_database_that_is_opened_as_it_is_keeps_its_schema() {
     pool.close().await;
     Store::open(&url).await.unwrap().close().await;
     Store::open_existing(&url).await.unwrap().close().await;
+}
+
+#[tokio::test]
+async fn a_prompt_with_an_older_id_is_not_acknowledged_unseen() {
+    let (folder, store) = fresh().await;
+    let job = sample::job(JobState::Pending);
+    let (id, now) = (job.id, job.brief.created_at);
+    store.create_job(job, None, None).await.unwrap();
+    let mut receipts = vec![];
+    for content in ["first", "second"] {
+        let request = PromptRequest { content: content.to_owned(), mode: PromptMode::Steer, done: false };
+        let stored = store.add_prompt(id, now, &request, None, None).await.unwrap();
+        let Prompted::Stored(receipt) = stored else { panic!("{stored:?}") };
+        receipts.push(receipt.prompt_id);
+    }
+    // As after a restart with the clock set back.
+    sqlx::query("UPDATE prompts SET id = x'00000000000070008000000000000001' WHERE content = 'second'")
+        .execute(&mut raw(&folder).await)
+        .await
+        .unwrap();
+    let next = store.next_prompt(id, Some(receipts[0]), now).await.unwrap().unwrap();
+    assert_eq!(next.content, "second");
+    assert_eq!(store.next_prompt(id, Some(next.prompt_id), now).await.unwrap(), None);
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_nudge_holds_up_no_report_and_reaches_no_new_attempt() {
+    let (folder, store) = fresh().await;
+    let report = CompleteReport {
+        outcome: ReportedOutcome::Completed,
+        reason: None,
+        message: None,
+        text: "done".to_owned(),
+        partial: None,
+        iterations: 1,
+    };
+    let mut ids = vec![];
+    for _ in 0..2 {
+        let job = sample::job(JobState::Pending);
+        let now = job.brief.created_at;
+        ids.push(job.id);
+        store.create_job(job, None, None).await.unwrap();
+        let stuck = "UPDATE jobs SET state = 'stuck', attempt = 1 WHERE state = 'pending'";
+        sqlx::query(stuck).execute(&mut raw(&folder).await).await.unwrap();
+        store.nudge(*ids.last().unwrap(), now, "go on").await.unwrap().unwrap();
+    }
+    let now = sample::now();
+    assert_eq!(store.next_prompt(ids[0], Some(PromptId::nil()), now).await.unwrap().unwrap().content, "go on");
+    let done = store.complete(ids[0], 1, now, &report).await.unwrap();
+    assert!(matches!(done, Reported::Applied(_)), "{done:?}");
+    store.transition(ids[1], now, None, |job| job.mark_stuck("silent".to_owned())).await.unwrap();
+    let start = AttemptStart {
+        attempt: 2,
+        token_hash: "h".to_owned(),
+        lease_expires_at: now,
+        container: protocol::ContainerInfo::default(),
+    };
+    let again = store.transition(ids[1], now, None, move |job| job.start_again(now, start)).await.unwrap();
+    assert!(matches!(again, Transition::Applied(_)), "{again:?}");
+    assert_eq!(store.next_prompt(ids[1], Some(PromptId::nil()), now).await.unwrap(), None);
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_backup_is_never_written_through_a_file_that_is_there() {
+    let (folder, store) = fresh().await;
+    let (target, other) = (folder.path().join("copy.db"), folder.path().join("other"));
+    fs::write(&other, "precious").unwrap();
+    std::os::unix::fs::symlink(&other, folder.path().join(".copy.db.partial")).unwrap();
+    backup(&format!("sqlite://{}/gantry.db", folder.path().display()), &target).await.unwrap();
+    assert_eq!(fs::read_to_string(&other).unwrap(), "precious");
+    assert!(fs::symlink_metadata(&target).unwrap().is_file());
+    assert_eq!(fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o600);
+    store.close().await;
 }
