@@ -294,7 +294,7 @@ fn line(event: &AgentEvent) -> String {
         AgentEvent::ToolResult { tool, success, output, .. } => format!("result {tool} {success}: {output}"),
         AgentEvent::Status { message, .. } => format!("status: {message}"),
         AgentEvent::Limit { limit, value } => format!("limit {limit} {value}"),
-        other => format!("{other:?}"),
+        AgentEvent::Log { .. } => format!("{event:?}"),
     }
 }
 

@@ -99,7 +99,7 @@ impl Core {
         Ok(Self {
             tokens: WorkerTokens::new(Arc::clone(&key), instance),
             gateway: Arc::new(Gateway::new(&config.llm)?),
-            tools: Arc::new(BuiltinTools::new(store.control(), clock.clone(), config.tool_rates.clone())?),
+            tools: Arc::new(BuiltinTools::new(store.control(), &clock, config.tool_rates.clone())?),
             disk_gauge: DiskGauge::new(workspaces.clone(), Arc::clone(&engine)),
             free_space: match overrides.space {
                 Some(read) => free_space.with_reader(read),

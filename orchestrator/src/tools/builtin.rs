@@ -25,7 +25,7 @@ pub struct BuiltinTools {
 
 impl BuiltinTools {
     /// Registers every built-in tool. Each user's calls of each tool are held to `rates`.
-    pub fn new(store: Store, clock: Clock, rates: Vec<Rate>) -> Result<Self, RegisterError> {
+    pub fn new(store: Store, clock: &Clock, rates: Vec<Rate>) -> Result<Self, RegisterError> {
         let message = Message { store, clock: clock.clone() };
         let tools: [Box<dyn Tool>; 4] =
             [Box::new(Echo), Box::new(Time(clock.clone())), Box::new(Json), Box::new(message)];

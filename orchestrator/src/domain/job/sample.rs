@@ -51,24 +51,24 @@ pub(crate) fn running(activity: Activity) -> Running {
 
 /// An ordinary job; one that runs is in its first attempt.
 pub(crate) fn job(state: JobState) -> JobRecord {
-    let finished =
+    let ended =
         |end| Stage::Finished(Finished { end, at: now(), reason: None, message: None, result: None, cancel: None });
-    let stage = match state {
+    let current = match state {
         JobState::Pending => Stage::Queued(Queued::default()),
         JobState::InProgress => Stage::Running(running(Activity::Working)),
         JobState::Stuck => Stage::Running(running(Activity::Stuck { message: "silent".to_owned() })),
         JobState::Submitted => Stage::Submitted { result: JobResult { text: Some("done".to_owned()), partial: None } },
-        JobState::Completed => finished(End::Completed),
-        JobState::Accepted => finished(End::Accepted),
-        JobState::Failed => finished(End::Failed),
-        JobState::Cancelled => finished(End::Cancelled),
+        JobState::Completed => ended(End::Completed),
+        JobState::Accepted => ended(End::Accepted),
+        JobState::Failed => ended(End::Failed),
+        JobState::Cancelled => ended(End::Cancelled),
     };
-    let open = matches!(stage, Stage::Running(_));
+    let open = matches!(current, Stage::Running(_));
     JobRecord {
         id: JobId::generate(),
         rev: 7,
         brief: Arc::new(brief()),
-        stage,
+        stage: current,
         attempt: u32::from(open),
         repair_attempts: 0,
         started_at: open.then(now),
