@@ -135,7 +135,7 @@ async fn a_model_call_under_way_is_dropped_at_once_and_recorded_as_aborted() {
     let calls = ada.get(&format!("/api/jobs/{id}/llm-calls")).await.expect(200).body;
     let told: Vec<_> =
         calls["items"].as_array().unwrap().iter().map(|call| (&call["call_id"], &call["error"])).collect();
-    assert_eq!(told, [(&json!("c1"), &json!("aborted: nobody waits for the answer any more"))]);
+    assert_eq!(told, [(&json!("c1"), &json!("aborted: the caller is gone"))]);
     world.engine().hold_stops(false);
     ada.wait_for(id, JobState::Cancelled).await;
     world.finish().await;

@@ -210,8 +210,10 @@ async fn a_clock_that_steps_an_hour_both_ways_ends_nothing() {
 
 #[tokio::test]
 async fn the_real_worker_goes_on_from_the_transcript() {
+    // The parent of the command is its supervisor, and the supervisor's is the worker.
+    let stop = "echo one > one; kill -STOP $(sed -n 's/^PPid:[[:space:]]*//p' /proc/$PPID/status)";
     let script = script_of(&[
-        json!({"when": {"turn": 1}, "reply": {"tool_calls": [{"name": "shell", "arguments": {"command": "echo one > one; kill -STOP $PPID"}}]}}),
+        json!({"when": {"turn": 1}, "reply": {"tool_calls": [{"name": "shell", "arguments": {"command": stop}}]}}),
         json!({"reply": {"text": "told: {{tool_result}}"}}),
     ]);
     let world = World::builder().processes().script(script).set("GANTRY_LEASE_SECONDS", 6).build().await;
