@@ -49,7 +49,7 @@ async fn a_worker_that_is_killed_fails_its_job_at_once() {
     let stack = install().script(OBEDIENT).start().await;
     let ada = stack.user("ada").await;
     // A command cannot kill process 1 of its own container, which the worker is; the host can.
-    let id = ada.create(running("kill -KILL $PPID; touch running; sleep 600")).await;
+    let id = ada.create(running("kill -KILL 1; touch running; sleep 600")).await;
     let running = stack.workspace(id).join("running");
     comes_true("the command runs", PATIENCE, async || running.exists()).await;
     let worker = inspect(&format!("gantry-job-{id}-1")).await["State"]["Pid"].to_string();
