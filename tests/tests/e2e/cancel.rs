@@ -73,7 +73,7 @@ async fn a_worker_that_does_not_stop_is_killed() {
     let stack = Stack::start().await;
     let ada = stack.user("ada").await;
     // No command stops process 1 of its own container, so the host does: it hears no SIGTERM then.
-    let id = ada.create(running("kill -STOP $PPID; touch running; sleep 600")).await;
+    let id = ada.create(running("kill -STOP 1; touch running; sleep 600")).await;
     let running = stack.workspace(id).join("running");
     comes_true("the command runs", PATIENCE, async || running.exists()).await;
     must(&["kill", "--signal", "STOP", &format!("gantry-job-{id}-1")]).await;

@@ -11,7 +11,9 @@ const SESSION_CONNECTIONS: usize = 4;
 
 #[tokio::test]
 async fn every_call_carries_one_secret_that_no_command_can_find() {
-    let look = "echo looked; env; tr '\\0' '\\n' < /proc/$PPID/environ; tr '\\0' '\\n' < /proc/$PPID/cmdline; ls -R . ..; cat ../*";
+    // The parent is the command's supervisor, and the supervisor's is the worker.
+    let look = "echo looked; env; for pid in $PPID $(ps -o ppid= -p $PPID | tr -d ' '); do \
+                tr '\\0' '\\n' < /proc/$pid/environ; tr '\\0' '\\n' < /proc/$pid/cmdline; done; ls -R . ..; cat ../*";
     let mut world = World::new([calls(&[("shell", json!({"command": look}))]), Step::Hang, says("done")]);
     let worker = world.worker(&[]);
     world.until("the second model call", |record| record.requests.len() == 2).await;
