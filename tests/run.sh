@@ -230,7 +230,7 @@ another_install_finds_the_port_taken() {
 a_wrong_setting_stops_it() {
   local told
   if told="$(GANTRY_LLM_PROVIDER=anthropic docker/up.sh 2>&1)"; then fail "it started without a key" || return; fi
-  grep -q "does not start: .*GANTRY_LLM_API_KEY" <<<"$told" || fail "a wrong setting is told so: $told" || return
+  grep -q "does not start: .*GANTRY_LLM_MODEL" <<<"$told" || fail "a wrong setting is told so: $told" || return
   [ -z "$(docker ps -q --filter "label=com.docker.compose.project=$SMOKE_PROJECT")" ] || fail "it goes on restarting"
 }
 
