@@ -145,7 +145,7 @@ impl SettingSpec {
         Self { variable: Some(name), ..self }
     }
 
-    /// For [`settings!`]: the parts that come from a field's type and documentation.
+    /// For `settings!`: the parts that come from a field's type and documentation.
     #[must_use]
     pub const fn of(self, kind: Kind, help: &'static str) -> Self {
         Self { help, kind, ..self }

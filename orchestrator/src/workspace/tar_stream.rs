@@ -63,7 +63,7 @@ impl TarStream {
         Self { walk: None, current_file: None, remaining_bytes: 0, is_finished: false }
     }
 
-    /// The next chunk of at least [`CHUNK_BYTES`] but for the last one; none at the end. Fails past `cutoff`.
+    /// The next chunk of at least `CHUNK_BYTES` but for the last one; none at the end. Fails past `cutoff`.
     pub fn next_chunk(&mut self, cutoff: Cutoff) -> Result<Option<Vec<u8>>, FileError> {
         let mut chunk = Vec::new();
         if let Some(walk) = &mut self.walk {
