@@ -137,7 +137,7 @@ async fn a_change_and_its_row_are_one() {
     let (ada, root) = (world.user("ada"), world.someone("root", Role::Admin));
     let body = json!({"prompt": "once"});
     let job: protocol::Job = ada.post_once("/api/jobs", "k", &body).await.expect(201).json();
-    // The first answer again is no second deed.
+    // The first answer again is no second entry.
     ada.post_once("/api/jobs", "k", &body).await.expect(201);
     assert_eq!(told(&audit(&root, "").await), [("ada", "job.create", "done")]);
     world.hand(job.id).await.finish("done").await;

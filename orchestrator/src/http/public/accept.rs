@@ -3,7 +3,7 @@
 use axum::{Json, extract::State};
 use protocol::{ErrorCode, Job, JobId};
 
-use super::{PublicApi, caller::authorize_job, deeds::Doer};
+use super::{PublicApi, audit_entry::AuditedCaller, caller::authorize_job};
 use crate::{
     domain::job::{JobRecord, Refused, Step},
     http::{extract::ApiPath, problem::ApiError},
@@ -20,22 +20,22 @@ use crate::{
 )]
 pub(super) async fn accept(
     State(api): State<PublicApi>,
-    Doer { who, deed }: Doer,
+    AuditedCaller { who, entry }: AuditedCaller,
     ApiPath(id): ApiPath<JobId>,
 ) -> Result<Json<Job>, ApiError> {
     authorize_job(&api, &who, id).await?;
     let now = api.clock.now();
-    review(&api, id, deed, move |job| job.accept(now)).await
+    review(&api, id, entry, move |job| job.accept(now)).await
 }
 
 /// Applies a review decision to a submitted job.
 pub(super) async fn review(
     api: &PublicApi,
     id: JobId,
-    deed: AuditEntry,
+    entry: AuditEntry,
     decide: impl FnOnce(JobRecord) -> Result<Step, Refused> + Send + 'static,
 ) -> Result<Json<Job>, ApiError> {
-    match api.store.transition(id, api.clock.now(), Some(&deed), decide).await? {
+    match api.store.transition(id, api.clock.now(), Some(&entry), decide).await? {
         Transition::Applied(job) => {
             tracing::info!(job.id = %id, state = %job.state(), "result reviewed");
             Ok(Json(job.to_api()))

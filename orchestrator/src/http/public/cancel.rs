@@ -8,7 +8,7 @@ use axum::{
 };
 use protocol::{CancelRequest, ErrorCode, Job, JobId, JobState};
 
-use super::{PublicApi, caller::authorize_job, deeds::Doer};
+use super::{PublicApi, audit_entry::AuditedCaller, caller::authorize_job};
 use crate::{
     http::{
         extract::{ApiPath, OptionalJson},
@@ -31,7 +31,7 @@ const MAX_REASON_BYTES: usize = 1_000;
 )]
 pub(super) async fn cancel(
     State(api): State<PublicApi>,
-    Doer { who, deed }: Doer,
+    AuditedCaller { who, entry }: AuditedCaller,
     ApiPath(id): ApiPath<JobId>,
     OptionalJson(request): OptionalJson<CancelRequest>,
 ) -> Result<Response, ApiError> {
@@ -44,7 +44,7 @@ pub(super) async fn cancel(
         return Ok(Json(before.to_api()).into_response());
     }
     let now = api.clock.now();
-    match api.store.transition(id, now, Some(&deed), move |job| job.request_cancel(now, reason)).await? {
+    match api.store.transition(id, now, Some(&entry), move |job| job.request_cancel(now, reason)).await? {
         Transition::Applied(job) => {
             api.wake.wake();
             tracing::info!(job.id = %id, user = who.user, "cancel requested");

@@ -13,7 +13,7 @@ use tracing::Instrument as _;
 
 use super::{
     PublicApi,
-    deeds::Doer,
+    audit_entry::AuditedCaller,
     files::to_api_error,
     idempotent::{self, Bound, ClientHeaders},
 };
@@ -47,7 +47,7 @@ use crate::{
 )]
 pub(super) async fn create(
     State(api): State<PublicApi>,
-    Doer { who, deed }: Doer,
+    AuditedCaller { who, entry }: AuditedCaller,
     client: ClientHeaders,
     body: ApiJsonBytes<CreateJob>,
 ) -> Result<Response, ApiError> {
@@ -57,7 +57,7 @@ pub(super) async fn create(
         return Ok(replayed);
     }
     let accepted = request::check(&body.value, &api.ceiling).map_err(rejected)?;
-    let new = NewJob { user: who.user, request: body.value, source, restarted_from: None, message: None, deed };
+    let new = NewJob { user: who.user, request: body.value, source, restarted_from: None, message: None, entry };
     store(&api, new, accepted, key).await
 }
 
@@ -69,7 +69,7 @@ pub(super) struct NewJob {
     pub(super) restarted_from: Option<JobId>,
     /// What its owner should know from the start.
     pub(super) message: Option<String>,
-    pub(super) deed: AuditEntry,
+    pub(super) entry: AuditEntry,
 }
 
 /// The first answer to this key, if it was seen.
@@ -128,10 +128,10 @@ async fn store_whole(
             return Err(error);
         }
     }
-    let deed = new.deed.clone();
+    let entry = new.entry.clone();
     let record = record(id, api.clock.now(), new, accepted);
     failpoint::reach("create.before_row");
-    let claim = match api.store.create_job(record.clone(), key.as_ref().map(Bound::key), Some(&deed)).await {
+    let claim = match api.store.create_job(record.clone(), key.as_ref().map(Bound::key), Some(&entry)).await {
         Ok(claim) => claim,
         Err(error) => {
             stillborn(api, id).await;
@@ -187,7 +187,7 @@ pub(super) fn rejected(rejected: Rejected) -> ApiError {
 }
 
 fn record(id: JobId, now: DateTime<Utc>, new: NewJob, accepted: Accepted) -> JobRecord {
-    let NewJob { user, request, source, restarted_from, message, deed: _ } = new;
+    let NewJob { user, request, source, restarted_from, message, entry: _ } = new;
     let brief = Brief {
         user_id: user,
         title: accepted.title,

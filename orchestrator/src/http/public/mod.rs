@@ -3,12 +3,12 @@
 mod accept;
 mod actions;
 mod audit;
+mod audit_entry;
 mod audit_log;
 mod caller;
 mod cancel;
 mod create;
 mod cursor;
-mod deeds;
 mod docs;
 mod events;
 mod file_work;
@@ -57,7 +57,7 @@ use crate::{
 pub use docs::document;
 pub use file_work::FileWork;
 
-use self::{deeds::audited, refusal_rate::RefusalRate};
+use self::{audit_entry::audited, refusal_rate::RefusalRate};
 
 /// Maximum body of a new job: a prompt and inline files as base64. Larger files are uploaded as an archive.
 const MAX_CREATE_BODY_BYTES: usize = 24 * 1024 * 1024;
@@ -190,6 +190,6 @@ fn described() -> OpenApiRouter<PublicApi> {
 /// The router.
 pub fn router(api: PublicApi) -> Router {
     let (router, document) = described().split_for_parts();
-    let refusals = middleware::from_fn_with_state(api.clone(), deeds::refusals);
+    let refusals = middleware::from_fn_with_state(api.clone(), audit_entry::refusals);
     router.with_state(api).layer(refusals).merge(docs::router(docs::finish(document)))
 }

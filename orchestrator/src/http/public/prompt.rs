@@ -10,9 +10,9 @@ use protocol::{ErrorCode, JobId, PromptReceipt, PromptRequest};
 
 use super::{
     PublicApi,
+    audit_entry::AuditedCaller,
     caller::authorize_job,
     create::{rejected, seen},
-    deeds::Doer,
     idempotent::{self, Bound, ClientHeaders},
 };
 use crate::{
@@ -39,7 +39,7 @@ use crate::{
 )]
 pub(super) async fn prompt(
     State(api): State<PublicApi>,
-    Doer { who, deed }: Doer,
+    AuditedCaller { who, entry }: AuditedCaller,
     ApiPath(id): ApiPath<JobId>,
     client: ClientHeaders,
     body: ApiJsonBytes<PromptRequest>,
@@ -51,7 +51,7 @@ pub(super) async fn prompt(
     }
     check_prompt("content", &body.value.content).map_err(rejected)?;
     let (now, key) = (api.clock.now(), key.as_ref().map(Bound::key));
-    let prompted = api.store.add_prompt(id, now, &body.value, key, Some(&deed)).await?;
+    let prompted = api.store.add_prompt(id, now, &body.value, key, Some(&entry)).await?;
     match prompted {
         Prompted::Stored(receipt) => Ok((StatusCode::ACCEPTED, Json(receipt)).into_response()),
         Prompted::Known(claim) => idempotent::answer(claim)?.ok_or_else(ApiError::not_found),

@@ -3,7 +3,7 @@
 use axum::{Json, extract::State};
 use protocol::{Job, JobId, RejectRequest};
 
-use super::{PublicApi, accept::review, caller::authorize_job, deeds::Doer};
+use super::{PublicApi, accept::review, audit_entry::AuditedCaller, caller::authorize_job};
 use crate::http::{
     extract::{ApiJson, ApiPath},
     problem::ApiError,
@@ -22,7 +22,7 @@ const MAX_REASON_BYTES: usize = 1_000;
 )]
 pub(super) async fn reject(
     State(api): State<PublicApi>,
-    Doer { who, deed }: Doer,
+    AuditedCaller { who, entry }: AuditedCaller,
     ApiPath(id): ApiPath<JobId>,
     ApiJson(RejectRequest { reason }): ApiJson<RejectRequest>,
 ) -> Result<Json<Job>, ApiError> {
@@ -31,5 +31,5 @@ pub(super) async fn reject(
     }
     authorize_job(&api, &who, id).await?;
     let now = api.clock.now();
-    review(&api, id, deed, move |job| job.reject(now, reason)).await
+    review(&api, id, entry, move |job| job.reject(now, reason)).await
 }

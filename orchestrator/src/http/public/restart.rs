@@ -5,9 +5,9 @@ use protocol::{CreateJob, ErrorCode, Job, JobId, JobState, Problem, RestartReque
 
 use super::{
     PublicApi,
+    audit_entry::AuditedCaller,
     caller::authorize_job,
     create::{NewJob, rejected, seen, store},
-    deeds::Doer,
     idempotent::ClientHeaders,
 };
 use crate::{
@@ -46,7 +46,7 @@ const MAX_NOTE_TEXT_BYTES: usize = 4_000;
 )]
 pub(super) async fn restart(
     State(api): State<PublicApi>,
-    Doer { who, deed }: Doer,
+    AuditedCaller { who, entry }: AuditedCaller,
     ApiPath(id): ApiPath<JobId>,
     client: ClientHeaders,
     OptionalJson(request): OptionalJson<RestartRequest>,
@@ -90,7 +90,7 @@ pub(super) async fn restart(
         ..CreateJob::default()
     };
     // It stays its owner's, also when an admin restarts it.
-    let new = NewJob { user: old.brief.user_id.clone(), request, source, restarted_from: Some(id), message, deed };
+    let new = NewJob { user: old.brief.user_id.clone(), request, source, restarted_from: Some(id), message, entry };
     store(&api, new, accepted, key).await
 }
 

@@ -8,7 +8,7 @@ use axum::{
 };
 use protocol::{ErrorCode, Job, JobId};
 
-use super::{PublicApi, caller::authorize_job, deeds::Doer};
+use super::{PublicApi, audit_entry::AuditedCaller, caller::authorize_job};
 use crate::{
     domain::job::JobRecord,
     http::{extract::ApiPath, problem::ApiError},
@@ -25,11 +25,11 @@ use crate::{
 )]
 pub(super) async fn start(
     State(api): State<PublicApi>,
-    Doer { who, deed }: Doer,
+    AuditedCaller { who, entry }: AuditedCaller,
     ApiPath(id): ApiPath<JobId>,
 ) -> Result<Response, ApiError> {
     authorize_job(&api, &who, id).await?;
-    match api.store.transition(id, api.clock.now(), Some(&deed), JobRecord::release).await? {
+    match api.store.transition(id, api.clock.now(), Some(&entry), JobRecord::release).await? {
         Transition::Applied(job) => {
             api.wake.wake();
             tracing::info!(job.id = %id, user = who.user, "held job started");

@@ -77,7 +77,7 @@ where
                 let execution = async move {
                     let done = call.await;
                     drop(remove_on_drop);
-                    // Nobody waits any more: the result was recorded by the call itself.
+                    // No caller waits any more: the result was recorded by the call itself.
                     let _ = send.send(done);
                 };
                 self.tasks.spawn(execution.in_current_span());

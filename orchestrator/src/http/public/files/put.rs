@@ -20,7 +20,7 @@ use crate::{
         problem::ApiError,
         public::{
             PublicApi,
-            deeds::{Doer, to_the_end},
+            audit_entry::{AuditedCaller, to_the_end},
         },
     },
     workspace::WorkspacePath,
@@ -47,7 +47,7 @@ use crate::{
 )]
 pub(in crate::http::public) async fn put(
     State(api): State<PublicApi>,
-    Doer { who, deed }: Doer,
+    AuditedCaller { who, entry }: AuditedCaller,
     ApiPath((id, name)): ApiPath<(JobId, String)>,
     body: Body,
 ) -> Result<Response, ApiError> {
@@ -71,7 +71,7 @@ pub(in crate::http::public) async fn put(
     let place_and_record = async move {
         let workspaces = server.workspaces.clone();
         let placed = server.file_work.run(&who.user, move || workspaces.put(&upload, &path, &staged)).await?;
-        server.store.record_done(&deed).await?;
+        server.store.record_done(&entry).await?;
         Ok(placed)
     };
     let (entry, new) = to_the_end(&api, place_and_record).await?;

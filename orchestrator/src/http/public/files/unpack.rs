@@ -14,7 +14,7 @@ use crate::{
         problem::ApiError,
         public::{
             PublicApi,
-            deeds::{Doer, to_the_end},
+            audit_entry::{AuditedCaller, to_the_end},
         },
     },
     workspace::Quota,
@@ -44,7 +44,7 @@ const MAX_OVERHEAD_BYTES: u64 = 128 * 1024 * 1024;
 )]
 pub(in crate::http::public) async fn unpack(
     State(api): State<PublicApi>,
-    Doer { who, deed }: Doer,
+    AuditedCaller { who, entry }: AuditedCaller,
     ApiPath(id): ApiPath<JobId>,
     headers: HeaderMap,
     body: Body,
@@ -84,7 +84,7 @@ pub(in crate::http::public) async fn unpack(
     let place_and_record = async move {
         let workspaces = server.workspaces.clone();
         server.file_work.run(&who.user, move || workspaces.install(&upload, &staged)).await?;
-        server.store.record_done(&deed).await?;
+        server.store.record_done(&entry).await?;
         tracing::info!(job.id = %id, user = who.user, entries = unpacked.entries, "archive unpacked");
         Ok(unpacked)
     };

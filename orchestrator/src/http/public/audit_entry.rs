@@ -1,6 +1,7 @@
-//! The audit's side of a request: what it does, by whom, from where; and the row of one that was refused.
+//! The audit entry of a request: its action, its caller and its source; and the entries of refused requests.
 //!
-//! Owns the names of what people do. A change itself writes its row, in its own transaction; never what was said in it.
+//! Owns the actions' names, which routes declare. A change writes its entry in its own transaction. An entry never contains a
+//! request's body.
 
 use axum::{
     extract::{FromRequestParts, MatchedPath, Request, State},
@@ -23,11 +24,11 @@ use crate::{
     store::AuditEntry,
 };
 
-/// The name of what a route does, in the extensions of its requests and responses.
+/// The audited action of a route, carried in the extensions of its requests and responses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AuditAction(&'static str);
 
-/// Names what `routes` do, for the audit.
+/// Declares the audited action of `routes`.
 pub(super) fn audited(action: &'static str, routes: UtoipaMethodRouter<PublicApi>) -> OpenApiRouter<PublicApi> {
     let action = AuditAction(action);
     OpenApiRouter::new()
@@ -42,13 +43,13 @@ async fn name_action(action: AuditAction, mut request: Request, next: Next) -> R
     response
 }
 
-/// One who changes something, and what this request does, to be written down with the change that the store makes.
-pub(super) struct Doer {
+/// A caller that may make changes, and the audit entry that the store writes together with the change.
+pub(super) struct AuditedCaller {
     pub(super) who: Identity,
-    pub(super) deed: AuditEntry,
+    pub(super) entry: AuditEntry,
 }
 
-impl FromRequestParts<PublicApi> for Doer {
+impl FromRequestParts<PublicApi> for AuditedCaller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, ApiError> {
@@ -57,32 +58,35 @@ impl FromRequestParts<PublicApi> for Doer {
         let Some(AuditAction(action)) = parts.extensions.get::<AuditAction>() else {
             return Err(ApiError::internal(format!("{} {} has no audit action", parts.method, parts.uri.path())));
         };
-        let asked = Asked { action: (*action).to_owned(), ..Asked::of(&parts.method, None, &parts.uri) };
-        let deed = asked.deed(api, &context).ok_or_else(|| ApiError::internal("a deed of nobody's"))?;
-        Ok(Self { who, deed })
+        let requested =
+            RequestedAction { action: (*action).to_owned(), ..RequestedAction::of(&parts.method, None, &parts.uri) };
+        let entry = requested
+            .into_entry(api, &context)
+            .ok_or_else(|| ApiError::internal("an audited request has no caller"))?;
+        Ok(Self { who, entry })
     }
 }
 
-/// What a request is about.
-struct Asked {
+/// The action of a request and the job that it concerns.
+struct RequestedAction {
     action: String,
     job: Option<JobId>,
     changes: bool,
 }
 
-impl Asked {
+impl RequestedAction {
     fn of(method: &Method, route: Option<&MatchedPath>, uri: &Uri) -> Self {
         let route = route.map_or("unmatched", MatchedPath::as_str);
         let changes = !matches!(*method, Method::GET | Method::HEAD);
         let action = if changes { format!("{method} {route}") } else { format!("read {route}") };
         let job = uri.path().strip_prefix("/api/jobs/").and_then(|rest| {
-            // As the router reads it.
+            // Decoded as the router decodes it.
             percent_decode_str(rest.split('/').next()?).decode_utf8().ok()?.parse().ok()
         });
         Self { action, job, changes }
     }
 
-    fn deed(self, api: &PublicApi, context: &RequestContext) -> Option<AuditEntry> {
+    fn into_entry(self, api: &PublicApi, context: &RequestContext) -> Option<AuditEntry> {
         let caller = context.caller()?;
         Some(AuditEntry {
             at: api.clock.now(),
@@ -97,8 +101,8 @@ impl Asked {
     }
 }
 
-/// Runs a change that is not the database's alone, with the record of it, to its end, whatever becomes of the client: a
-/// request whose client has gone is dropped where it stands.
+/// Runs a change outside the database and its audit entry to completion. Without this, a client that disconnects would drop the
+/// request between the two.
 pub(super) async fn to_the_end<T: Send + 'static>(
     api: &PublicApi,
     change: impl Future<Output = Result<T, ApiError>> + Send + 'static,
@@ -106,40 +110,40 @@ pub(super) async fn to_the_end<T: Send + 'static>(
     api.tasks.spawn(change.in_current_span()).await.map_err(ApiError::internal)?
 }
 
-/// Records what a known caller was refused: every change that was, every look at what is not theirs, and every use of a
-/// token that is good no longer.
+/// Records refused requests of known callers: every refused change, every read of another user's resource, and every use of an
+/// expired or revoked token.
 pub(super) async fn refusals(State(api): State<PublicApi>, request: Request, next: Next) -> Response {
-    let mut asked = Asked::of(request.method(), request.extensions().get::<MatchedPath>(), request.uri());
+    let mut requested = RequestedAction::of(request.method(), request.extensions().get::<MatchedPath>(), request.uri());
     let context = request.extensions().get::<RequestContext>().cloned();
     let response = next.run(request).await;
     let Some(ErrorExtension(error)) = response.extensions().get::<ErrorExtension>() else { return response };
     if let Some(AuditAction(action)) = response.extensions().get() {
-        (*action).clone_into(&mut asked.action);
+        (*action).clone_into(&mut requested.action);
     }
     let denied = error.is_not_owner() || matches!(error.code(), ErrorCode::Forbidden | ErrorCode::Unauthorized);
-    if !denied && !asked.changes {
+    if !denied && !requested.changes {
         return response;
     }
-    let Some(deed) = context.and_then(|context| asked.deed(&api, &context)) else {
+    let Some(entry) = context.and_then(|context| requested.into_entry(&api, &context)) else {
         if error.code() == ErrorCode::Unauthorized {
             api.metrics.request_unauthenticated();
         }
         return response;
     };
-    if !api.refusals().take(&deed.user, api.clock.monotonic()) {
+    if !api.refusals().take(&entry.user, api.clock.monotonic()) {
         api.metrics.refusal_unrecorded();
         return response;
     }
     let (store, code) = (api.store.clone(), error.code());
     let recorded = async move {
-        if let Err(error) = store.record_refused(&deed, code.as_str()).await {
-            // The caller hears the refusal all the same.
+        if let Err(error) = store.record_refused(&entry, code.as_str()).await {
+            // The refusal is still sent to the caller.
             let error = &error as &dyn std::error::Error;
-            tracing::error!(error, action = deed.action, "the audit could not be written");
+            tracing::error!(error, action = entry.action, "the audit could not be written");
         }
         Ok(())
     };
-    // It has logged what went wrong.
+    // An error was logged above.
     let _ = to_the_end(&api, recorded).await;
     response
 }
