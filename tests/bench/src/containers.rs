@@ -13,7 +13,7 @@ use std::{
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use tokio::{
-    io::{AsyncBufReadExt, BufReader, Lines},
+    io::{AsyncBufReadExt, AsyncWriteExt as _, BufReader, Lines},
     process::{Child, ChildStdout, Command},
     time::timeout,
 };
@@ -22,6 +22,8 @@ use crate::Failure;
 
 const SECCOMP_PROFILE: &str = include_str!("../../../docker/seccomp.json");
 const SECCOMP_FILE: &str = "seccomp.json";
+/// The job image with a `gantry-worker` that only sleeps.
+pub(crate) const IDLE_IMAGE: &str = "gantry-bench-idle:latest";
 const DESTROY_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Flags for a job's posture with default limits, without the two mounts.
@@ -103,6 +105,25 @@ pub(crate) fn docker() -> Command {
     let mut command = Command::new("docker");
     command.stdin(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true).process_group(0);
     command
+}
+
+/// Builds [`IDLE_IMAGE`] on top of `image`, and returns its name. Building it again takes it from the engine's cache.
+pub(crate) async fn build_idle_image(image: &str) -> Result<&'static str, Failure> {
+    let file = format!(
+        "FROM {image}\nUSER root\nRUN printf '#!/bin/sh\\nexec sleep 86400\\n' > /tmp/worker && chmod 0755 /tmp/worker \
+         && mv /tmp/worker /usr/local/bin/gantry-worker\nUSER 10001:10001\n"
+    );
+    let mut command = docker();
+    command.args(["build", "--quiet", "--network=none", "--tag", IDLE_IMAGE, "-"]).stdin(Stdio::piped());
+    let mut build = command.stdout(Stdio::piped()).spawn()?;
+    let mut stdin = build.stdin.take().ok_or("docker build has no standard input")?;
+    stdin.write_all(file.as_bytes()).await?;
+    drop(stdin);
+    let output = build.wait_with_output().await?;
+    if output.status.success() {
+        return Ok(IDLE_IMAGE);
+    }
+    Err(format!("docker build failed: {}", String::from_utf8_lossy(&output.stderr).trim()).into())
 }
 
 /// Runs a command to its end and returns its output; standard error becomes the failure.

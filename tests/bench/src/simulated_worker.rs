@@ -1,105 +1,84 @@
-//! A simulated worker: sends requests on a live job's socket with its token while the real worker sleeps in a shell call.
+//! A simulated worker: opens the session of a real job and sends requests on its socket, as `gantry-worker` does.
 //!
-//! The token is read before the real worker opens its session. The job's row is then changed to that of an attempt that needs
-//! no session, as attempts begun by an older version; only the benchmark has access to the database.
-//!
-//! The simulated worker takes over the numbering of events, so the real worker's later events are ignored and such a job can
-//! only be cancelled.
+//! The job's container is real and meets the posture; its image is the job image with a `gantry-worker` that only sleeps
+//! (`containers::build_idle_image`), so that the benchmark is the only one that calls.
 
-use std::time::Duration;
+use std::{io::ErrorKind, time::Duration};
 
-use protocol::{AgentEvent, EventAck, EventBatch, EventData, JobId, LimitsRequest, MessageRole, WorkerEvent};
-use reqwest::{Client, Response, StatusCode, header::RETRY_AFTER};
-use sqlx::Connection as _;
+use protocol::{
+    AgentEvent, EventAck, EventBatch, EventData, JobId, JobState, LimitsRequest, MessageRole, SESSION_HEADER,
+    WorkerEvent,
+};
+use reqwest::{
+    Client, Response, StatusCode,
+    header::{AUTHORIZATION, HeaderMap, HeaderValue, RETRY_AFTER},
+};
 
-use crate::{Failure, database, stack::Stack};
+use crate::{Failure, stack::Stack};
 
 /// The container only sleeps.
 const JOB_MEMORY_MB: u64 = 64;
-/// The token file exists from before the container starts, which takes at least 100 ms, until the worker's first call.
+/// The token file exists from before the container starts, which takes at least 100 ms, until the first call.
 const TOKEN_POLL_INTERVAL: Duration = Duration::from_millis(2);
-const TOKEN_TIMEOUT: Duration = Duration::from_mins(1);
+const START_TIMEOUT: Duration = Duration::from_mins(1);
+/// Any text of 16 to 200 characters; each job has a session of its own.
+const SESSION: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 /// Text of a typical message of an agent.
 const FILLER: &str = "The tests of the parser pass now; the next step is the printer, which still drops the last line.";
 
-/// A job whose worker has not been replaced yet.
+/// A job whose worker only sleeps, before its session is open.
 pub(crate) struct PendingWorker {
     job: JobId,
-    token: String,
 }
 
-/// A simulated worker attached to a job.
+/// A simulated worker with an open session.
 pub(crate) struct SimulatedWorker {
     /// The job.
     pub(crate) job: JobId,
     client: Client,
-    url: String,
-    token: String,
-    /// Number of the last event of the real worker.
-    before: u64,
     last: u64,
 }
 
 impl PendingWorker {
-    /// Creates a job and waits for its token.
-    pub(crate) async fn create(stack: &Stack, prompt: &str, limits: LimitsRequest) -> Result<Self, Failure> {
-        let job = stack.create(prompt, Some(limits)).await?;
-        let file = stack.run_folder(job).join("token");
-        let token = async {
-            loop {
-                match std::fs::read_to_string(&file) {
-                    Ok(token) => return token.trim().to_owned(),
-                    Err(_) => tokio::time::sleep(TOKEN_POLL_INTERVAL).await,
-                }
-            }
+    /// Creates a job whose container only sleeps.
+    pub(crate) async fn create(stack: &Stack, limits: LimitsRequest) -> Result<Self, Failure> {
+        let limits = LimitsRequest { memory_mb: Some(JOB_MEMORY_MB), ..limits };
+        Ok(Self { job: stack.create_idle(limits).await? })
+    }
+
+    /// Waits until the job runs and opens its session.
+    pub(crate) async fn attach(self, stack: &Stack) -> Result<SimulatedWorker, Failure> {
+        let started = async {
+            let token = self.token(stack).await?;
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, HeaderValue::try_from(format!("Bearer {token}"))?);
+            headers.insert(SESSION_HEADER, HeaderValue::from_static(SESSION));
+            let socket = stack.run_folder(self.job).join("worker.sock");
+            let client = Client::builder().unix_socket(socket).default_headers(headers).build()?;
+            let is_running = |data: &EventData| matches!(data, EventData::State { to: JobState::InProgress, .. });
+            stack.events(self.job).await?.until(is_running).await?;
+            client.get(url(self.job, "tools")).send().await?.error_for_status()?.bytes().await?;
+            Ok(SimulatedWorker { job: self.job, client, last: 0 })
         };
-        let token = tokio::time::timeout(TOKEN_TIMEOUT, token).await?;
-        Ok(Self { job, token })
+        tokio::time::timeout(START_TIMEOUT, started).await?
     }
 
-    /// The job's id.
-    pub(crate) const fn job(&self) -> JobId {
-        self.job
-    }
-
-    /// Connects to the job's socket with the limits of a worker session.
-    pub(crate) async fn connect(&self, stack: &Stack) -> Result<Client, Failure> {
-        let mut database = database::open(&stack.database()).await?;
-        let open = "UPDATE jobs SET session_attempt = NULL WHERE id = ?";
-        sqlx::query(open).bind(*self.job.as_uuid()).execute(&mut database).await?;
-        database.close().await?;
-        let client = Client::builder().unix_socket(stack.run_folder(self.job).join("worker.sock")).build()?;
-        let url = format!("http://localhost/worker/{}/tools", self.job);
-        client.get(url).bearer_auth(&self.token).send().await?.error_for_status()?.bytes().await?;
-        Ok(client)
+    async fn token(&self, stack: &Stack) -> Result<String, Failure> {
+        let file = stack.run_folder(self.job).join("token");
+        loop {
+            match std::fs::read_to_string(&file) {
+                Ok(token) => return Ok(token.trim().to_owned()),
+                Err(error) if error.kind() == ErrorKind::NotFound => tokio::time::sleep(TOKEN_POLL_INTERVAL).await,
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 }
 
 impl SimulatedWorker {
-    /// Creates a job and waits for its token; [`SimulatedWorker::attach`] then replaces its worker.
-    pub(crate) async fn create(stack: &Stack) -> Result<PendingWorker, Failure> {
-        let limits = LimitsRequest { memory_mb: Some(JOB_MEMORY_MB), ..LimitsRequest::default() };
-        PendingWorker::create(stack, "bench: sleep", limits).await
-    }
-
-    /// Waits until the job's worker sleeps, and replaces it.
-    pub(crate) async fn attach(stack: &Stack, pending: PendingWorker) -> Result<Self, Failure> {
-        let job = pending.job;
-        stack.events(job).await?.until(|data| matches!(data, EventData::ToolUse { .. })).await?;
-        let client = pending.connect(stack).await?;
-        let token = pending.token;
-        let url = format!("http://localhost/worker/{job}/events");
-        let mut worker = Self { job, client, url, token, before: 0, last: 0 };
-        // Event 1 is a duplicate, so the acknowledgement carries the last number.
-        let known = vec![WorkerEvent { client_seq: 1, data: message(1) }];
-        worker.last = worker.post(&EventBatch { events: known }).await?.last_client_seq;
-        worker.before = worker.last;
-        Ok(worker)
-    }
-
-    /// Number of the last event of the real worker.
-    pub(crate) const fn before(&self) -> u64 {
-        self.before
+    /// The connection pool of the session.
+    pub(crate) const fn client(&self) -> &Client {
+        &self.client
     }
 
     /// Number of the last stored event.
@@ -121,8 +100,7 @@ impl SimulatedWorker {
 
     /// Makes a model call as the worker does, and returns the answer.
     pub(crate) async fn complete(&self, request: &serde_json::Value) -> Result<serde_json::Value, Failure> {
-        let url = format!("http://localhost/worker/{}/llm/complete", self.job);
-        let response = self.client.post(url).bearer_auth(&self.token).json(request).send().await?;
+        let response = self.client.post(url(self.job, "llm/complete")).json(request).send().await?;
         let status = response.status();
         let body = response.bytes().await?;
         if !status.is_success() {
@@ -133,13 +111,17 @@ impl SimulatedWorker {
 
     async fn post(&self, batch: &EventBatch) -> Result<EventAck, Failure> {
         loop {
-            let response = self.client.post(&self.url).bearer_auth(&self.token).json(batch).send().await?;
+            let response = self.client.post(url(self.job, "events")).json(batch).send().await?;
             if response.status() != StatusCode::TOO_MANY_REQUESTS {
                 return Ok(response.error_for_status()?.json().await?);
             }
             tokio::time::sleep(retry_after(&response)).await;
         }
     }
+}
+
+fn url(job: JobId, call: &str) -> String {
+    format!("http://localhost/worker/{job}/{call}")
 }
 
 fn retry_after(response: &Response) -> Duration {

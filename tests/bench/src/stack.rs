@@ -103,6 +103,7 @@ impl Stack {
             }
             command.env("GANTRY_MAX_PARALLEL_JOBS", settings.max_parallel_jobs.to_string());
             command.env("GANTRY_MAX_PARALLEL_JOBS_PER_USER", settings.max_parallel_jobs.to_string());
+            command.env("GANTRY_SANDBOX_IMAGES", containers::IDLE_IMAGE);
             command.env("GANTRY_SANDBOX_IMAGE", &settings.image).env("GANTRY_SANDBOX", "docker");
             // `loop` calls one tool more often than the default rate limit allows.
             command.env("GANTRY_TOOL_RATE_BURST", "0").env("GANTRY_TOOL_RATE_PER_HOUR", "0");
@@ -214,6 +215,15 @@ impl Stack {
         Ok(job.id)
     }
 
+    /// Creates a job whose worker only sleeps.
+    pub(crate) async fn create_idle(&self, limits: LimitsRequest) -> Result<JobId, Failure> {
+        let image = containers::build_idle_image(&self.image).await?;
+        let (prompt, limits) = ("bench: idle".to_owned(), Some(limits));
+        let body = CreateJob { prompt, limits, image: Some(image.to_owned()), ..CreateJob::default() };
+        let job: Job = answer(self.request(Method::POST, "/api/jobs").json(&body)).await?;
+        Ok(job.id)
+    }
+
     /// Creates a job of the hostile user, with files.
     pub(crate) async fn create_hostile(&self, prompt: &str, files: Vec<InputFile>) -> Result<JobId, Failure> {
         let body = CreateJob { prompt: prompt.to_owned(), files, ..CreateJob::default() };
@@ -316,9 +326,7 @@ impl Events {
             }
             Err("the stream ended".into())
         };
-        timeout(EVENT_TIMEOUT, find)
-            .await
-            .map_err(|_| format!("not deliveries within {} s", EVENT_TIMEOUT.as_secs()))?
+        timeout(EVENT_TIMEOUT, find).await.map_err(|_| format!("no such event within {} s", EVENT_TIMEOUT.as_secs()))?
     }
 }
 

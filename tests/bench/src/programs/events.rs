@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use protocol::LimitsRequest;
 use sqlx::{QueryBuilder, Sqlite, SqliteConnection};
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -19,7 +20,7 @@ use super::Bench;
 use crate::{
     Failure, clock, database,
     report::{Series, Unit},
-    simulated_worker::{SimulatedWorker, number, stored_message},
+    simulated_worker::{PendingWorker, SimulatedWorker, number, stored_message},
     stack::{Events, Stack},
 };
 
@@ -112,12 +113,12 @@ impl Fleet {
     async fn start(stack: &Stack) -> Result<Self, Failure> {
         let mut pending = Vec::new();
         for _ in 0..JOBS {
-            pending.push(SimulatedWorker::create(stack).await?);
+            pending.push(PendingWorker::create(stack, LimitsRequest::default()).await?);
         }
         let (deliveries_sender, deliveries) = unbounded_channel();
         let (mut workers, mut readers) = (Vec::new(), JoinSet::new());
         for (index, pending) in (0..).zip(pending) {
-            let worker = SimulatedWorker::attach(stack, pending).await?;
+            let worker = pending.attach(stack).await?;
             readers.spawn(read(stack.events(worker.job).await?, index, worker.last(), deliveries_sender.clone()));
             workers.push(worker);
         }
@@ -182,7 +183,7 @@ impl Fleet {
 
     /// Receives deliveries until all stored events have arrived; returns how many have not.
     async fn drain_deliveries(&mut self) -> u32 {
-        let stored: u64 = self.workers.iter().map(|worker| worker.last() - worker.before()).sum();
+        let stored: u64 = self.workers.iter().map(|worker| worker.last()).sum();
         let mut missing = stored.saturating_sub(self.seen.len() as u64 + u64::from(self.lost));
         while missing > 0 || !self.deliveries.is_empty() {
             let Ok(Some((index, number, at))) = timeout(DELIVERY_TIMEOUT, self.deliveries.recv()).await else { break };

@@ -30,7 +30,6 @@ const CALLS_PER_JOB: u32 = 500;
 const MAX_ITERATIONS: u32 = 1_000_000;
 /// So large that it is never reached, so that each call reserves its share of it.
 const MAX_TOKENS: u64 = 1_000_000_000_000;
-const JOB_MEMORY_MB: u64 = 64;
 /// The prompt of a call, in bytes: a short conversation.
 const PROMPT_BYTES: usize = 4_000;
 
@@ -48,13 +47,11 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     let mut workers = Vec::new();
     for _ in 0..JOBS {
         let limits = LimitsRequest {
-            memory_mb: Some(JOB_MEMORY_MB),
             max_iterations: Some(MAX_ITERATIONS),
             max_tokens: Some(MAX_TOKENS),
             ..LimitsRequest::default()
         };
-        let pending = PendingWorker::create(&bench.stack, "bench: sleep", limits).await?;
-        workers.push(SimulatedWorker::attach(&bench.stack, pending).await?);
+        workers.push(PendingWorker::create(&bench.stack, limits).await?.attach(&bench.stack).await?);
     }
     let clients: Vec<Client> = (0..JOBS).map(|_| Client::builder().build()).collect::<Result<_, _>>()?;
     let (mut ours, mut direct) = (Series::new(OURS, Unit::Ms), Series::new(DIRECT, Unit::Ms));

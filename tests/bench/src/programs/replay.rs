@@ -3,13 +3,14 @@
 
 use std::time::Instant;
 
+use protocol::LimitsRequest;
 use sqlx::{Row, SqliteConnection};
 
 use super::Bench;
 use crate::{
     Failure, database,
     report::{Series, Unit},
-    simulated_worker::{SimulatedWorker, number},
+    simulated_worker::{PendingWorker, SimulatedWorker, number},
 };
 
 const EVENTS: u64 = 10_000;
@@ -21,8 +22,8 @@ const AT_MOST_MS: f64 = 1_000.0;
 
 /// Runs the benchmark.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
-    let pending = SimulatedWorker::create(&bench.stack).await?;
-    let mut worker = SimulatedWorker::attach(&bench.stack, pending).await?;
+    let pending = PendingWorker::create(&bench.stack, LimitsRequest::default()).await?;
+    let mut worker = pending.attach(&bench.stack).await?;
     while worker.last() < EVENTS {
         worker.send(BATCH.min(EVENTS - worker.last())).await?;
     }
