@@ -171,30 +171,6 @@ impl Store {
 }
 
 impl Store {
-    /// What was said and done in a job, the newest `max_bytes` of it, in order: what a conversation is rebuilt from.
-    pub(super) async fn conversation(&self, job: JobId, max_bytes: usize) -> Result<Vec<EventData>, StoreError> {
-        let mut rows = sqlx::query_as::<_, EventRow>(
-            "SELECT cursor, job_id, seq, attempt, at, kind, data FROM events \
-             WHERE job_id = $1 AND kind IN ('message', 'tool_use', 'tool_result') ORDER BY seq DESC",
-        )
-        .bind(*job.as_uuid())
-        .fetch(&self.read);
-        let (mut events, mut bytes) = (Vec::new(), 0);
-        while let Some(row) = rows.try_next().await? {
-            bytes += row.bytes();
-            if bytes > max_bytes {
-                // What was said last before the cut is a beginning; a result without its call is none.
-                while events.last().is_some_and(|event| !matches!(event, EventData::Message { .. })) {
-                    events.pop();
-                }
-                break;
-            }
-            events.push(row.into_event()?.parse()?);
-        }
-        events.reverse();
-        Ok(events)
-    }
-
     /// The bytes of what a job's events say.
     pub async fn event_bytes(&self, job: JobId) -> Result<u64, StoreError> {
         let bytes: i64 =

@@ -24,6 +24,7 @@ mod sessions;
 mod stage_columns;
 mod tally;
 pub mod tokens;
+mod transcript;
 mod transition_metrics;
 mod usage;
 mod write_queue;

@@ -1,0 +1,182 @@
+//! Closing a model call: its row, the job's usage and budgets, its event; and the calls that an earlier process left open.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use protocol::{CallId, EventData, JobId, TokenUsage};
+use sqlx::FromRow;
+use uuid::Uuid;
+
+use super::{
+    super::{
+        Connection, Reserved, StoreError, WriteTx,
+        budget::{self, AfterCall},
+        events::{self, EventStamp},
+        rows::{Place, column, count, dollars, text},
+    },
+    CallKey, CallRow,
+};
+use crate::{domain::budget::Reservation, telemetry::metrics::ModelCall};
+
+/// The error of a call that was in flight when its process ended.
+pub(super) const RESTARTED: &str = "aborted: the orchestrator restarted during the call";
+
+/// Closes a call and settles what it cost, once.
+pub(super) async fn close(tx: &mut WriteTx, call: CallRow) -> Result<Option<String>, StoreError> {
+    if !close_row(&mut tx.db, &call).await? {
+        return Ok(None);
+    }
+    let after: Option<AfterCall> = sqlx::query_as(
+        "UPDATE jobs SET input_tokens = input_tokens + $1, output_tokens = output_tokens + $2, \
+         cache_read_tokens = cache_read_tokens + $3, cache_write_tokens = cache_write_tokens + $4, \
+         cost_micro_usd = cost_micro_usd + $5, llm_calls = llm_calls + 1, \
+         iterations = CASE WHEN $6 THEN iterations + 1 ELSE iterations END, last_activity_at = $7, \
+         last_seq = CASE WHEN attempt = $8 AND state IN ('in_progress', 'stuck') THEN last_seq + 1 \
+         ELSE last_seq END, reserved_tokens = reserved_tokens - $9, reserved_micro_usd = reserved_micro_usd - $10 \
+         WHERE id = $11 \
+         RETURNING last_seq, attempt = $8 AND state IN ('in_progress', 'stuck') AS live, user_id, parent_id, limits, \
+         input_tokens + output_tokens + children_tokens AS tokens, cost_micro_usd + children_micro_usd AS micro_usd, \
+         iterations, tool_calls, started_at, told_low",
+    )
+    .bind(column(call.usage.input_tokens))
+    .bind(column(call.usage.output_tokens))
+    .bind(column(call.usage.cache_read_tokens))
+    .bind(column(call.usage.cache_write_tokens))
+    .bind(call.cost_micro_usd.unwrap_or(0))
+    .bind(call.answer.is_ok())
+    .bind(call.at)
+    .bind(i64::from(call.key.attempt))
+    .bind(column(call.reserved.amount.tokens))
+    .bind(column(call.reserved.amount.micro_usd))
+    .bind(*call.key.job.as_uuid())
+    .fetch_optional(&mut tx.db)
+    .await?;
+    let Some(after) = after else { return Ok(None) };
+    if after.live {
+        let stamp = EventStamp { job: call.key.job, attempt: call.key.attempt, at: call.at };
+        events::insert(tx, stamp, after.last_seq, &[call.event()]).await?;
+    }
+    budget::settle(&mut tx.db, &call, &after.user_id, after.parent_id).await?;
+    let notice = after.tell(&mut tx.db, &call).await?;
+    tx.notify(call.key.job);
+    tx.after_commit(move |committed| committed.metrics.model_call(&call.measured()));
+    Ok(notice)
+}
+
+/// Closes the calls that an earlier process left open. Returns how many there were.
+pub(super) async fn close_abandoned(tx: &mut WriteTx, now: DateTime<Utc>) -> Result<usize, StoreError> {
+    let rows: Vec<AbandonedRow> = sqlx::query_as(
+        "SELECT job_id, attempt, call_id, provider, model, estimated_tokens, estimated_micro_usd, \
+         reserved_tokens, reserved_micro_usd, reserved_day FROM llm_calls WHERE is_open",
+    )
+    .fetch_all(&mut tx.db)
+    .await?;
+    let closed = rows.len();
+    for row in rows {
+        close(tx, row.into_call(now)?).await?;
+    }
+    Ok(closed)
+}
+
+/// Writes what a call came to into its row. False when it is not open.
+async fn close_row(tx: &mut Connection, call: &CallRow) -> Result<bool, StoreError> {
+    let (finish, error, answer) = match &call.answer {
+        Ok(completion) => (Some(completion.finish_reason.as_str()), None, Some(text(completion)?)),
+        Err(error) => (None, Some(error.as_str()), None),
+    };
+    let closed = sqlx::query(
+        "UPDATE llm_calls SET is_open = FALSE, at = $4, provider = $5, model = $6, input_tokens = input_tokens + $7, \
+         output_tokens = output_tokens + $8, cache_read_tokens = cache_read_tokens + $9, \
+         cache_write_tokens = cache_write_tokens + $10, \
+         cost_micro_usd = CASE WHEN cost_micro_usd IS NULL THEN $11 ELSE cost_micro_usd + COALESCE($11, 0) END, \
+         duration_ms = duration_ms + $12, finish_reason = $13, error = $14, answer = $15, reserved_tokens = 0, \
+         reserved_micro_usd = 0 WHERE job_id = $1 AND attempt = $2 AND call_id = $3 AND is_open",
+    )
+    .bind(*call.key.job.as_uuid())
+    .bind(i64::from(call.key.attempt))
+    .bind(&call.key.call_id.0)
+    .bind(call.at)
+    .bind(&call.provider)
+    .bind(&call.model)
+    .bind(column(call.usage.input_tokens))
+    .bind(column(call.usage.output_tokens))
+    .bind(column(call.usage.cache_read_tokens))
+    .bind(column(call.usage.cache_write_tokens))
+    .bind(call.cost_micro_usd)
+    .bind(column(call.duration_ms))
+    .bind(finish)
+    .bind(error)
+    .bind(answer)
+    .execute(tx)
+    .await?;
+    Ok(closed.rows_affected() == 1)
+}
+
+impl CallRow {
+    fn measured(&self) -> ModelCall<'_> {
+        ModelCall {
+            provider: &self.provider,
+            outcome: match &self.answer {
+                Ok(_) => "answered",
+                Err(error) if error.starts_with("aborted") => "aborted",
+                Err(error) if error.starts_with("rate limited") => "rate_limited",
+                Err(_) => "failed",
+            },
+            usage: self.usage,
+            cost_micro_usd: self.cost_micro_usd,
+            duration: Duration::from_millis(self.duration_ms),
+        }
+    }
+
+    fn event(&self) -> EventData {
+        EventData::LlmCall {
+            model: self.model.clone(),
+            provider: self.provider.clone(),
+            input_tokens: self.usage.input_tokens,
+            output_tokens: self.usage.output_tokens,
+            cost_usd: dollars(self.cost_micro_usd.unwrap_or(0)),
+            duration_ms: self.duration_ms,
+            finish_reason: match &self.answer {
+                Ok(completion) => completion.finish_reason.as_str().to_owned(),
+                Err(_) => "error".to_owned(),
+            },
+        }
+    }
+}
+
+#[derive(FromRow)]
+struct AbandonedRow {
+    job_id: Uuid,
+    attempt: i64,
+    call_id: String,
+    provider: String,
+    model: String,
+    estimated_tokens: i64,
+    estimated_micro_usd: Option<i64>,
+    reserved_tokens: i64,
+    reserved_micro_usd: i64,
+    reserved_day: Option<String>,
+}
+
+impl AbandonedRow {
+    fn into_call(self, at: DateTime<Utc>) -> Result<CallRow, StoreError> {
+        let place = Place { table: "llm_calls", id: self.job_id };
+        let attempt = place.number("attempt", self.attempt)?;
+        let amount = Reservation {
+            tokens: count(self.reserved_tokens),
+            micro_usd: count(self.reserved_micro_usd),
+            max_output_tokens: 0,
+        };
+        Ok(CallRow {
+            key: CallKey { job: JobId::from_uuid(self.job_id), attempt, call_id: CallId(self.call_id) },
+            at,
+            provider: self.provider,
+            model: self.model,
+            usage: TokenUsage { input_tokens: count(self.estimated_tokens), ..TokenUsage::default() },
+            cost_micro_usd: self.estimated_micro_usd,
+            duration_ms: 0,
+            reserved: Reserved::of(amount, self.reserved_day),
+            answer: Err(RESTARTED.to_owned()),
+        })
+    }
+}

@@ -1,0 +1,67 @@
+//! Lists of a job's model calls.
+
+use chrono::{DateTime, Utc};
+use protocol::{JobId, LlmCallRecord, TokenUsage};
+use sqlx::FromRow;
+
+use super::super::{
+    Store, StoreError,
+    rows::{Place, dollars},
+};
+
+impl Store {
+    /// A job's model calls, oldest first.
+    pub async fn model_calls(&self, job: JobId, offset: u32, limit: u32) -> Result<Vec<LlmCallRecord>, StoreError> {
+        let rows: Vec<CallListRow> = sqlx::query_as(
+            "SELECT attempt, call_id, at, provider, model, input_tokens, output_tokens, cache_read_tokens, \
+             cache_write_tokens, cost_micro_usd, duration_ms, finish_reason, error FROM llm_calls \
+             WHERE job_id = $1 ORDER BY attempt, at, call_id LIMIT $2 OFFSET $3",
+        )
+        .bind(*job.as_uuid())
+        .bind(i64::from(limit))
+        .bind(i64::from(offset))
+        .fetch_all(&self.read)
+        .await?;
+        let place = Place { table: "llm_calls", id: *job.as_uuid() };
+        rows.into_iter().map(|row| row.into_record(place)).collect()
+    }
+}
+
+#[derive(FromRow)]
+struct CallListRow {
+    attempt: i64,
+    call_id: String,
+    at: DateTime<Utc>,
+    provider: String,
+    model: String,
+    input_tokens: i64,
+    output_tokens: i64,
+    cache_read_tokens: i64,
+    cache_write_tokens: i64,
+    cost_micro_usd: Option<i64>,
+    duration_ms: i64,
+    finish_reason: Option<String>,
+    error: Option<String>,
+}
+
+impl CallListRow {
+    fn into_record(self, place: Place) -> Result<LlmCallRecord, StoreError> {
+        Ok(LlmCallRecord {
+            call_id: self.call_id,
+            attempt: place.number("attempt", self.attempt)?,
+            provider: self.provider,
+            model: self.model,
+            usage: TokenUsage {
+                input_tokens: place.number("input_tokens", self.input_tokens)?,
+                output_tokens: place.number("output_tokens", self.output_tokens)?,
+                cache_read_tokens: place.number("cache_read_tokens", self.cache_read_tokens)?,
+                cache_write_tokens: place.number("cache_write_tokens", self.cache_write_tokens)?,
+            },
+            cost_usd: dollars(self.cost_micro_usd.unwrap_or(0)),
+            duration_ms: place.number("duration_ms", self.duration_ms)?,
+            finish_reason: self.finish_reason,
+            error: self.error,
+            at: self.at,
+        })
+    }
+}
