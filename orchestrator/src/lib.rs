@@ -1,8 +1,8 @@
 //! The orchestrator: accepts jobs, makes containers match the database, and holds the credentials of the model providers.
 //!
 //! Layers, highest first; a module imports only from lower layers: `cli` · `app` · `http` · `dispatch`, `tools` · `llm`,
-//! `auth`, `workspace` · `store` · `domain`, `engine` · the crates `agent` and `protocol`. `clock`, `config`, `failpoint`
-//! and `telemetry` are available to all.
+//! `auth`, `workspace` · `store` · `domain`, `engine` · the crates `agent` and `protocol`. `clock`, `config`, `failpoint`,
+//! `per_user_semaphore`, `rate_limit` and `telemetry` are available to all.
 
 pub mod app;
 pub mod auth;
@@ -15,6 +15,7 @@ pub mod engine;
 pub mod failpoint;
 pub mod http;
 pub mod llm;
+pub mod per_user_semaphore;
 pub mod rate_limit;
 pub mod store;
 pub mod telemetry;

@@ -13,8 +13,8 @@ use crate::{
     clock::Clock,
     config::{Config, SandboxMode, mask_urls},
     dispatch::{
-        AttemptRegistry, DiskGauge, DiskSweep, Dispatcher, DispatcherSettings, Prober, Sandbox, TokenFiles, Wake,
-        WorkerListeners, plan::PlanLimits,
+        ActionExecutor, AttemptRegistry, DiskGauge, DiskSweep, Dispatcher, JobSubmitter, Prober, Sandbox, TokenFiles,
+        Wake, WorkerListeners, plan::PlanLimits,
     },
     domain::{
         budget::{DayLimits, micro_dollars},
@@ -23,14 +23,14 @@ use crate::{
     engine::{Docker, DockerSettings, Engine},
     http::{
         metrics::MetricsEndpoint,
-        public::{self, FileWork, PublicApi, PublicParts},
+        public::{self, PublicApi, PublicParts},
         worker::{self, WorkerApi},
     },
     llm::{Gateway, metering::Meter},
     store::{Kept, Store},
     telemetry::metrics::Metrics,
     tools::BuiltinTools,
-    workspace::{FreeSpace, RetentionPeriod, RetentionSweep, UploadRegistry, Workspaces},
+    workspace::{FileWork, FreeSpace, RetentionPeriod, RetentionSweep, UploadRegistry, Workspaces},
 };
 
 impl App {
@@ -77,6 +77,8 @@ struct Core {
     workspaces: Workspaces,
     disk_gauge: DiskGauge,
     free_space: FreeSpace,
+    uploads: UploadRegistry,
+    file_work: FileWork,
     logs: PathBuf,
     wake: Wake,
     calls: TaskTracker,
@@ -95,16 +97,19 @@ impl Core {
         let engine = overrides.engine.unwrap_or_else(docker);
         let key = Arc::new(SigningKey::load(config.jwt_secret.as_ref(), &config.data_dir)?);
         let free_space = FreeSpace::new(config.workspace_dir.clone(), config.disk_floor_mb);
+        let free_space = match overrides.space {
+            Some(read) => free_space.with_reader(read),
+            None => free_space,
+        };
         let workspaces = open_workspaces(config, &store).await;
         Ok(Self {
             tokens: WorkerTokens::new(Arc::clone(&key), instance),
             gateway: Arc::new(Gateway::new(&config.llm)?),
             tools: Arc::new(BuiltinTools::new(store.control(), &clock, config.tool_rates.clone())?),
             disk_gauge: DiskGauge::new(workspaces.clone(), Arc::clone(&engine)),
-            free_space: match overrides.space {
-                Some(read) => free_space.with_reader(read),
-                None => free_space,
-            },
+            uploads: UploadRegistry::new(free_space.clone()),
+            file_work: FileWork::default(),
+            free_space,
             logs: config.data_dir.join("logs"),
             wake: Wake::default(),
             calls,
@@ -122,7 +127,7 @@ impl Core {
     fn sandbox(&self, config: &Config) -> (Arc<Sandbox>, Prober) {
         let (engine, clock) = (Arc::clone(&self.engine), self.clock.clone());
         let (sandbox, prober) = match config.sandbox.mode {
-            SandboxMode::Docker => Sandbox::on(engine, clock),
+            SandboxMode::Docker => Sandbox::new(engine, clock),
             SandboxMode::Disabled => Sandbox::disabled(engine, clock),
         };
         (Arc::new(sandbox), prober)
@@ -161,29 +166,43 @@ impl Core {
         DiskSweep {
             store: self.store.control(),
             gauge: self.disk_gauge.clone(),
-            space: self.free_space.clone(),
+            free_space: self.free_space.clone(),
             attempts: Arc::clone(&self.attempts),
             wake: self.wake.clone(),
         }
     }
 
     fn dispatcher(&self, config: &Config, sandbox: &Arc<Sandbox>, listeners: &Arc<WorkerListeners>) -> Dispatcher {
-        let settings = DispatcherSettings {
+        let executor = ActionExecutor {
             store: self.store.control(),
             sandbox: Arc::clone(sandbox),
+            engine: Arc::clone(&self.engine),
             listeners: Arc::clone(listeners),
             attempts: Arc::clone(&self.attempts),
             workspaces: self.workspaces.clone(),
-            auth: self.tokens.clone(),
+            tokens: self.tokens.clone(),
             clock: self.clock.clone(),
+            metrics: self.metrics.clone(),
             logs: self.logs.clone(),
             lease: Duration::from_secs(config.lease_seconds),
-            space: self.free_space.clone(),
-            day_limits: day_limits(config),
-            metrics: self.metrics.clone(),
-            limits: plan_limits(config),
         };
-        Dispatcher::new(settings, Arc::clone(&self.engine), self.wake.clone())
+        let (free_space, wake) = (self.free_space.clone(), self.wake.clone());
+        Dispatcher::new(executor, free_space, day_limits(config), plan_limits(config), wake)
+    }
+
+    fn submitter(&self, config: &Config, sandbox: &Arc<Sandbox>) -> Arc<JobSubmitter> {
+        Arc::new(JobSubmitter {
+            store: self.store.clone(),
+            sandbox: Arc::clone(sandbox),
+            workspaces: self.workspaces.clone(),
+            retention: workspace_retention(config),
+            uploads: self.uploads.clone(),
+            file_work: self.file_work.clone(),
+            ceiling: ceiling(config, &self.tools),
+            clock: self.clock.clone(),
+            wake: self.wake.clone(),
+            tasks: self.calls.clone(),
+        })
     }
 
     fn public_api(&self, config: &Config, sandbox: &Arc<Sandbox>, metrics_endpoint: MetricsEndpoint) -> PublicApi {
@@ -196,13 +215,13 @@ impl Core {
             retention: workspace_retention(config),
             gateway: Arc::clone(&self.gateway),
             wake: self.wake.clone(),
-            ceiling: ceiling(config, &self.tools),
+            submitter: self.submitter(config, sandbox),
             tasks: self.calls.clone(),
             metrics: self.metrics.clone(),
             metrics_endpoint,
             logs: self.logs.clone(),
-            file_work: FileWork::default(),
-            uploads: UploadRegistry::new(self.free_space.clone()),
+            file_work: self.file_work.clone(),
+            uploads: self.uploads.clone(),
             drain: self.drain.clone(),
         })
     }
@@ -249,7 +268,7 @@ async fn open_store(
 async fn open_workspaces(config: &Config, store: &Store) -> Workspaces {
     let workspaces = Workspaces::new(config.workspace_dir.clone());
     workspaces.remove_staging_dirs();
-    workspaces.clear_unborn(store, Duration::ZERO).await;
+    workspaces.remove_abandoned(store, Duration::ZERO).await;
     workspaces
 }
 

@@ -1,6 +1,6 @@
-//! How full the workspaces of running jobs are: each is measured every second, and at once when free space falls.
+//! Enforces the disk quotas of running jobs: each workspace is measured every second, and at once when the free space drops.
 //!
-//! `fsize` bounds one file; this bounds their sum. Measures and says who is to end; ending is the dispatcher's.
+//! The ulimit `fsize` bounds one file; this bounds their sum. Marks attempts over their quota; the dispatcher ends them.
 
 mod gauge;
 mod open_files;
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     gauge::Effort,
-    verdict::{FallWatch, Situation, Step, next_step, rest_after_pause},
+    verdict::{DropDetector, Situation, Step, next_step, wait_after_pause},
 };
 use super::{AttemptRegistry, Wake};
 use crate::{
@@ -28,98 +28,99 @@ use crate::{
 
 pub use gauge::DiskGauge;
 
-/// Between looks at the free space (contract: sandbox, Posture).
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Between looks at which jobs run.
-const LIST_EVERY: Duration = Duration::from_secs(1);
-/// A measure that a fall of the free space asks for begins no sooner after the last one, or than twice what that cost.
-const SHORTEST_REST: Duration = Duration::from_millis(50);
+/// Between two reads of the free space (contract: sandbox, Posture).
+const FREE_SPACE_INTERVAL: Duration = Duration::from_millis(100);
+/// Between two lists of the running jobs.
+const LIST_INTERVAL: Duration = Duration::from_secs(1);
+/// A measurement triggered by a drop of the free space begins no sooner after the last one than this, or than twice that
+/// one's cost.
+const MIN_WAIT: Duration = Duration::from_millis(50);
 
-/// Why a job is over its disk limit.
+/// How a job exceeds its disk quota.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// What its workspace holds, as far as it was counted.
+    /// Bytes in its workspace, as far as they were counted.
     pub bytes: u64,
     /// For people.
     pub message: String,
 }
 
-/// The sweep: a task for each running job, and one that looks at the free space and at which jobs run.
+/// The sweep: one task watches the free space and the list of running jobs, and one task per running job measures it.
 pub struct DiskSweep {
-    /// Which jobs run, and their limits.
+    /// Lists the running jobs.
     pub store: Store,
-    /// Measures them.
+    /// Measures their workspaces.
     pub gauge: DiskGauge,
-    /// Of the file system that they write to.
-    pub space: FreeSpace,
-    /// Marks the attempts over their quota.
+    /// Free space of their file system.
+    pub free_space: FreeSpace,
+    /// Attempts over their quota are marked here.
     pub attempts: Arc<AttemptRegistry>,
-    /// Woken when there is one.
+    /// Wakes the dispatcher.
     pub wake: Wake,
 }
 
 impl DiskSweep {
-    /// Sweeps until the process drains.
+    /// Runs until the drain fires.
     pub async fn run(self, drain: CancellationToken) {
-        let (fell, _) = watch::channel(());
+        let (drops, _) = watch::channel(());
         let mut watched = Watched::default();
-        let mut falls = FallWatch::default();
-        let mut tick = tokio::time::interval(LOOK_EVERY);
+        let mut detector = DropDetector::default();
+        let mut tick = tokio::time::interval(FREE_SPACE_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut listed_at: Option<Instant> = None;
-        // Until the jobs of an earlier process were listed once.
+        // The first list has the jobs of an earlier process.
         let mut is_first = true;
         loop {
             tokio::select! {
                 () = drain.cancelled() => break,
                 _ = tick.tick() => {}
             }
-            let is_due = listed_at.is_none_or(|at| at.elapsed() >= LIST_EVERY);
-            let has_fallen = self.has_fallen(&mut falls, is_due);
-            if is_due || has_fallen {
-                is_first &= !self.list(&mut watched, &fell, is_first).await;
+            let is_due = listed_at.is_none_or(|at| at.elapsed() >= LIST_INTERVAL);
+            let has_dropped = self.has_dropped(&mut detector, is_due);
+            if is_due || has_dropped {
+                is_first &= !self.list(&mut watched, &drops, is_first).await;
                 listed_at = Some(Instant::now());
             }
-            if has_fallen {
-                fell.send_replace(());
+            if has_dropped {
+                drops.send_replace(());
             }
             while watched.tasks.try_join_next().is_some() {}
         }
-        // A container that is paused for a measure is not left so.
+        // A container that is paused for a measurement is unpaused before the process ends.
         watched.running.values().for_each(|(_, stop)| stop.cancel());
         while watched.tasks.join_next().await.is_some() {}
     }
 
-    /// Whether every job is to be looked at now: free space fell, or is below the floor.
-    fn has_fallen(&self, falls: &mut FallWatch, is_due: bool) -> bool {
-        match self.space.read() {
+    /// Whether every job is to be measured now: the free space dropped, or is below the floor.
+    fn has_dropped(&self, detector: &mut DropDetector, is_due: bool) -> bool {
+        match self.free_space.read() {
             Ok(space) => {
-                let has_fallen = falls.has_fallen(space.free_bytes, space.free_inodes);
-                has_fallen || (is_due && space.free_bytes < self.space.floor_bytes(space))
+                let has_dropped = detector.has_dropped(space.free_bytes, space.free_inodes);
+                has_dropped || (is_due && space.free_bytes < self.free_space.floor_bytes(space))
             }
             Err(error) => {
-                tracing::warn!(%error, "the free space of the workspaces cannot be read");
+                tracing::warn!(%error, "cannot read the free space of the workspaces");
                 is_due
             }
         }
     }
 
-    /// Begins to watch what has started, and ends it for what has ended. Without an answer everything stays as it is, and
-    /// it says false.
-    async fn list(&self, watched: &mut Watched, fell: &watch::Sender<()>, is_first: bool) -> bool {
+    /// Starts to watch jobs that have started, and stops for those that have ended. False if the jobs cannot be listed; then
+    /// nothing changes.
+    async fn list(&self, watched: &mut Watched, drops: &watch::Sender<()>, is_first: bool) -> bool {
         let running = match self.store.running().await {
             Ok(running) => running,
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "the running jobs could not be listed");
+                tracing::warn!(error = &error as &dyn std::error::Error, "cannot list the running jobs");
                 return false;
             }
         };
         for row in running.unreadable {
             if watched.unreadable.insert(row) {
-                tracing::error!(job.id = %row, "a job's row cannot be read: its disk limit is not held");
+                tracing::error!(job.id = %row, "invalid job row; the job's disk quota is not enforced");
             }
         }
-        // A new attempt has another container.
+        // By container, since each attempt has another one.
         let attempts: HashSet<(JobId, &Option<String>)> =
             running.jobs.iter().map(|job| (job.id, &job.container)).collect();
         watched.running.retain(|id, (container, stop)| {
@@ -130,11 +131,11 @@ impl DiskSweep {
             runs
         });
         for job in running.jobs {
-            if let Entry::Vacant(place) = watched.running.entry(job.id) {
+            if let Entry::Vacant(entry) = watched.running.entry(job.id) {
                 let stop = CancellationToken::new();
-                place.insert((job.container.clone(), stop.clone()));
+                entry.insert((job.container.clone(), stop.clone()));
                 let (gauge, attempts, wake) = (self.gauge.clone(), Arc::clone(&self.attempts), self.wake.clone());
-                let watch = JobWatch { gauge, attempts, wake, job, fell: fell.subscribe(), stop };
+                let watch = JobWatch { gauge, attempts, wake, job, drops: drops.subscribe(), stop };
                 watched.tasks.spawn(watch.run(is_first));
             }
         }
@@ -142,30 +143,31 @@ impl DiskSweep {
     }
 }
 
-/// What is being watched.
+/// The jobs being watched.
 #[derive(Default)]
 struct Watched {
-    /// With the container of its attempt, and what ends the watch.
+    /// Each with its container and the token that stops its watch.
     running: HashMap<JobId, (Option<String>, CancellationToken)>,
     tasks: JoinSet<()>,
     unreadable: HashSet<uuid::Uuid>,
 }
 
-/// Watches one job.
+/// Watches one running job.
 struct JobWatch {
     gauge: DiskGauge,
     attempts: Arc<AttemptRegistry>,
     wake: Wake,
     job: RunningJob,
-    fell: watch::Receiver<()>,
+    /// Signals drops of the free space.
+    drops: watch::Receiver<()>,
     stop: CancellationToken,
 }
 
 impl JobWatch {
-    /// Until it ends, or is found over its limit.
+    /// Runs until the job ends, or exceeds its quota.
     async fn run(mut self, was_running: bool) {
         if was_running {
-            // An earlier process may have died while it had it paused.
+            // An earlier process may have died while it had the container paused.
             self.gauge.unpause(&self.job).await;
         }
         let mut was_triggered = false;
@@ -173,23 +175,23 @@ impl JobWatch {
         while !self.stop.is_cancelled() {
             let begun = Instant::now();
             let effort = if was_triggered { Effort::Thorough } else { Effort::Quick };
-            let measure = self.gauge.measure(&self.job, effort).await;
+            let measurement = self.gauge.measure(&self.job, effort).await;
             let mut cost = begun.elapsed();
             let step = next_step(Situation {
-                finding: &measure.finding,
+                finding: &measurement.finding,
                 cost,
                 was_triggered,
                 unmeasured_for: unmeasured_since.map(|since: Instant| since.elapsed()).unwrap_or_default(),
                 since_pause: paused_at.map(|at: Instant| at.elapsed()),
             });
-            let rest = match step {
-                Step::Rest(rest) => {
+            let wait = match step {
+                Step::Wait(wait) => {
                     (unmeasured_since, was_triggered) = (None, false);
-                    rest
+                    wait
                 }
-                Step::Retry(rest) => {
+                Step::Retry(wait) => {
                     unmeasured_since.get_or_insert(begun);
-                    rest
+                    wait
                 }
                 Step::Pause => {
                     let begun = Instant::now();
@@ -199,37 +201,37 @@ impl JobWatch {
                     }
                     (unmeasured_since, was_triggered, paused_at) = (None, false, Some(Instant::now()));
                     cost = begun.elapsed();
-                    rest_after_pause(cost)
+                    wait_after_pause(cost)
                 }
             };
-            was_triggered |= self.rest(rest, cost).await;
+            was_triggered |= self.wait(wait, cost).await;
         }
         self.gauge.forget(&self.job);
     }
 
-    /// Marks the attempt, which the dispatcher then ends. After a restart it may not be registered yet.
+    /// Marks the attempt, which the dispatcher then ends. After a restart the attempt may not be registered yet.
     async fn mark(&self, violation: &Violation) {
         while !self.stop.is_cancelled() && !self.attempts.mark_over_quota(self.job.id, violation) {
             self.wake.wake();
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(FREE_SPACE_INTERVAL).await;
         }
         self.wake.wake();
     }
 
-    /// Rests; whether free space fell meanwhile.
-    async fn rest(&mut self, rest: Duration, cost: Duration) -> bool {
-        let shortest = (cost * 2).max(SHORTEST_REST).min(rest);
-        let fell = async {
-            tokio::time::sleep(shortest).await;
-            // An error is the end of the sweep, which stops this, too.
-            if self.fell.changed().await.is_err() {
+    /// Waits before the next measurement. Returns whether a drop of the free space ended the wait.
+    async fn wait(&mut self, wait: Duration, cost: Duration) -> bool {
+        let min_wait = (cost * 2).max(MIN_WAIT).min(wait);
+        let dropped = async {
+            tokio::time::sleep(min_wait).await;
+            // An error means that the sweep has ended, which stops this task as well.
+            if self.drops.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
         };
         tokio::select! {
             () = self.stop.cancelled() => false,
-            () = tokio::time::sleep(rest) => false,
-            () = fell => true,
+            () = tokio::time::sleep(wait) => false,
+            () = dropped => true,
         }
     }
 }

@@ -1,295 +1,305 @@
-//! The loop that makes containers match the database: woken, it reads the facts, decides, and hands out what is to be
-//! done. Wakes carry no data.
+//! The control loop that makes containers match the database: when woken, it collects the facts, plans, and hands out the
+//! actions. Wakes carry no data.
 
 use std::{
     cmp::Reverse,
     collections::{HashMap, HashSet},
-    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
 
+use chrono::{DateTime, Utc};
 use protocol::{JobId, JobState};
-use tokio::{sync::Notify, task::JoinSet};
+use tokio::{
+    sync::Notify,
+    task::{JoinError, JoinSet},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    AttemptRegistry, Liveness, Sandbox, WorkerListeners,
-    apply::Hands,
-    plan::{Action, Facts, Plan, PlanLimits, Subject, plan},
+    ActionExecutor, Liveness,
+    plan::{Action, ContainerIndex, Facts, JobFacts, Plan, PlanLimits, StartPolicy, Subject, plan},
 };
 use crate::{
-    auth::WorkerTokens,
-    clock::Clock,
     domain::{budget::DayLimits, job::JobRecord},
-    engine::{Engine, ReadinessReason, SandboxReadiness},
-    store::{Store, StoreError, Unfinished},
-    telemetry::metrics::Metrics,
-    workspace::{FreeSpace, Workspaces},
+    engine::{ContainerView, ReadinessReason, SandboxReadiness},
+    store::{StoreError, Unfinished},
+    workspace::FreeSpace,
 };
 
-/// The backstop while anything is open: no event of the engine or of ours should be needed twice.
+/// Between two plans while anything is open, if no wake comes: no event of the engine has to be relied on.
 const TICK: Duration = Duration::from_secs(1);
-/// The backstop while nothing is.
+/// Between two plans while nothing is open.
 const IDLE_TICK: Duration = Duration::from_secs(10);
 
-/// Asks the dispatcher to look. Cheap, and any number of wakes is one.
+/// Wakes the dispatcher. Cheap; several wakes before the next plan are one.
 #[derive(Debug, Clone, Default)]
 pub struct Wake(Arc<Notify>);
 
 impl Wake {
-    /// Look.
+    /// Wakes the dispatcher.
     pub fn wake(&self) {
         self.0.notify_one();
     }
-}
 
-/// What a dispatcher is made of.
-pub struct DispatcherSettings {
-    /// The truth.
-    pub store: Store,
-    /// Whether jobs can run.
-    pub sandbox: Arc<Sandbox>,
-    /// Where workers call.
-    pub listeners: Arc<WorkerListeners>,
-    /// The live attempts.
-    pub attempts: Arc<AttemptRegistry>,
-    /// Where they work.
-    pub workspaces: Workspaces,
-    /// Makes their tokens.
-    pub auth: WorkerTokens,
-    /// Time.
-    pub clock: Clock,
-    /// Where containers' output is kept.
-    pub logs: PathBuf,
-    /// A worker's lease.
-    pub lease: Duration,
-    /// Below its floor nothing starts.
-    pub space: FreeSpace,
-    /// What each user has for a day.
-    pub day_limits: DayLimits,
-    /// Where removals are counted.
-    pub metrics: Metrics,
-    /// How much may run.
-    pub limits: PlanLimits,
+    /// Returns once the dispatcher was woken since the last return.
+    pub(super) async fn woken(&self) {
+        self.0.notified().await;
+    }
 }
 
 /// The dispatcher.
 pub struct Dispatcher {
-    hands: Arc<Hands>,
-    space: FreeSpace,
+    executor: Arc<ActionExecutor>,
+    free_space: FreeSpace,
     day_limits: DayLimits,
     limits: PlanLimits,
     wake: Wake,
-    seen: Seen,
+    reported: Reported,
 }
 
-/// What earlier looks have told, so that it is told once.
+/// What was reported before, so that it is reported once.
 #[derive(Debug, Default)]
-struct Seen {
-    /// Whether pending jobs have been told that they no longer wait for the sandbox.
-    reported_ready: bool,
-    /// Jobs whose row makes no sense.
+struct Reported {
+    /// The pending jobs' messages do not say that they wait for the sandbox.
+    is_ready: bool,
+    /// Jobs with an invalid row.
     unreadable: HashSet<JobId>,
-    /// The sandbox's state at the last look.
+    /// The sandbox's state at the last plan.
     sandbox: Option<SandboxReadiness>,
 }
 
-impl Dispatcher {
-    /// On an engine.
-    pub fn new(settings: DispatcherSettings, engine: Arc<dyn Engine>, wake: Wake) -> Self {
-        let hands = Hands {
-            store: settings.store,
-            sandbox: settings.sandbox,
-            engine,
-            listeners: settings.listeners,
-            workspaces: settings.workspaces,
-            auth: settings.auth,
-            clock: settings.clock,
-            attempts: settings.attempts,
-            metrics: settings.metrics,
-            logs: settings.logs,
-            lease: settings.lease,
-        };
-        Self {
-            hands: Arc::new(hands),
-            space: settings.space,
-            day_limits: settings.day_limits,
-            limits: settings.limits,
-            wake,
-            seen: Seen::default(),
-        }
+/// Containers and jobs as they were read.
+struct Snapshot {
+    /// None if the engine does not answer.
+    containers: Option<Vec<ContainerView>>,
+    run_dirs: Vec<String>,
+    /// Monotonic time before the jobs were read.
+    read_at: Duration,
+    jobs: Vec<JobRecord>,
+    /// Open jobs with an invalid row.
+    unreadable: HashSet<JobId>,
+    /// When the jobs of containers that are not among `jobs` ended.
+    ended: HashMap<JobId, DateTime<Utc>>,
+}
+
+impl Snapshot {
+    fn has_queued_jobs(&self) -> bool {
+        self.jobs.iter().any(|job| job.state() == JobState::Pending && !job.is_held())
     }
 
-    /// Runs until told to drain; then starts nothing more, lets what is at work finish, and leaves containers running.
+    fn is_empty(&self) -> bool {
+        self.jobs.is_empty() && self.containers.as_ref().is_some_and(Vec::is_empty)
+    }
+}
+
+impl Dispatcher {
+    /// A dispatcher that has `executor` execute its actions, and starts nothing while `free_space` is below its floor.
+    pub fn new(
+        executor: ActionExecutor,
+        free_space: FreeSpace,
+        day_limits: DayLimits,
+        limits: PlanLimits,
+        wake: Wake,
+    ) -> Self {
+        Self { executor: Arc::new(executor), free_space, day_limits, limits, wake, reported: Reported::default() }
+    }
+
+    /// Runs until the drain fires; then starts no action, waits for those in progress, and leaves containers running.
     pub async fn run(mut self, drain: CancellationToken) {
-        let mut at_work: JoinSet<Subject> = JoinSet::new();
+        let mut actions: JoinSet<Subject> = JoinSet::new();
         let mut busy: HashSet<Subject> = HashSet::new();
         while !drain.is_cancelled() {
-            let (next, open) = match self.look(&busy).await {
-                Ok(seen) => seen,
-                // A database that is busy for a while, or full, ends nothing: what runs goes on, and is looked at again.
+            let (next, is_idle) = match self.plan(&busy).await {
+                Ok(planned) => planned,
+                // Not fatal: the database may be busy or full for a while. What runs continues.
                 Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "the jobs could not be looked at");
-                    (Plan { look_again_in: Some(TICK), ..Plan::default() }, true)
+                    tracing::warn!(error = &error as &dyn std::error::Error, "cannot load the jobs");
+                    (Plan::default(), false)
                 }
             };
             for action in next.actions {
                 let subject = action.subject();
                 if busy.insert(subject.clone()) {
-                    let hands = Arc::clone(&self.hands);
-                    at_work.spawn(async move {
-                        hands.apply(action).await;
+                    let executor = Arc::clone(&self.executor);
+                    actions.spawn(async move {
+                        executor.execute(action).await;
                         subject
                     });
                 }
             }
-            let tick = if open { TICK } else { IDLE_TICK };
-            let wait = next.look_again_in.map_or(tick, |wait| wait.min(tick));
+            let tick = if is_idle { IDLE_TICK } else { TICK };
+            let wait = next.again_in.map_or(tick, |wait| wait.min(tick));
             tokio::select! {
                 () = drain.cancelled() => {}
-                () = self.wake.0.notified() => {}
-                () = self.hands.engine.changed() => {}
-                () = self.hands.sandbox.changed(self.seen.sandbox.as_ref()) => {}
-                Some(done) = at_work.join_next() => forget(&mut busy, done),
+                () = self.wake.woken() => {}
+                () = self.executor.engine.changed() => {}
+                () = self.executor.sandbox.changed(self.reported.sandbox.as_ref()) => {}
+                Some(done) = actions.join_next() => release(&mut busy, done),
                 () = tokio::time::sleep(wait) => {}
             }
-            while let Some(done) = at_work.try_join_next() {
-                forget(&mut busy, done);
+            while let Some(done) = actions.try_join_next() {
+                release(&mut busy, done);
             }
         }
-        while let Some(done) = at_work.join_next().await {
-            forget(&mut busy, done);
+        while let Some(done) = actions.join_next().await {
+            release(&mut busy, done);
         }
     }
 
-    /// Reads the facts and decides. Containers are listed before jobs are read: a job that ends in between is then seen
-    /// as ended, and never as one whose container vanished.
-    async fn look(&mut self, busy: &HashSet<Subject>) -> Result<(Plan, bool), StoreError> {
-        let hands = Arc::clone(&self.hands);
-        // Noted before anything can fail: a state that is not noted would wake the loop at once, again and again.
-        self.seen.sandbox = hands.sandbox.published();
-        let containers = match hands.engine.list().await {
+    /// Collects the facts and plans. Also returns whether nothing is open.
+    async fn plan(&mut self, busy: &HashSet<Subject>) -> Result<(Plan, bool), StoreError> {
+        // Before anything can fail: with an outdated state the loop would be woken at once, again and again.
+        self.reported.sandbox = self.executor.sandbox.published();
+        let mut snapshot = self.snapshot().await?;
+        let (has_queued_jobs, is_idle) = (snapshot.has_queued_jobs(), snapshot.is_empty());
+        let start_policy = self.start_policy(&snapshot.jobs, has_queued_jobs).await;
+        let now = self.executor.clock.now();
+        let over_budget =
+            if has_queued_jobs { self.executor.store.spent_days(now, &self.day_limits).await? } else { HashMap::new() };
+        let mut orphaned = self.executor.store.orphaned().await?;
+        let jobs = self.job_facts(&mut snapshot, &mut orphaned).await?;
+        let mut planned = plan(&Facts {
+            now,
+            start_policy,
+            jobs: &jobs,
+            orphaned_in_queue: &orphaned,
+            containers: snapshot.containers.as_deref(),
+            unreadable: &snapshot.unreadable,
+            ended: &snapshot.ended,
+            run_dirs: &snapshot.run_dirs,
+            busy,
+            over_budget: &over_budget,
+            limits: self.limits,
+        });
+        // Of several jobs over their quota, the one that frees most space is stopped first.
+        planned.actions.sort_by_key(|action| match action {
+            Action::StopOverDisk { job } => {
+                self.executor.attempts.over_quota(*job).map(|violation| Reverse(violation.bytes))
+            }
+            _ => None,
+        });
+        Ok((planned, is_idle))
+    }
+
+    /// Reads containers, run directories and jobs. Containers are listed before jobs are read: a job that ends in between is
+    /// then seen as ended, and never as one whose container vanished.
+    async fn snapshot(&mut self) -> Result<Snapshot, StoreError> {
+        let executor = Arc::clone(&self.executor);
+        let containers = match executor.engine.list().await {
             Ok(containers) => Some(containers),
             Err(error) => {
-                tracing::debug!(error = &error as &dyn std::error::Error, "the engine cannot say what runs");
+                tracing::debug!(error = &error as &dyn std::error::Error, "cannot list the containers");
                 None
             }
         };
-        let folders = hands.listeners.folders().unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot list the run folders");
+        let run_dirs = executor.listeners.run_dirs().unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot list the run directories");
             vec![]
         });
-        let read_at = hands.clock.monotonic();
-        let Unfinished { jobs, unreadable } = hands.store.unfinished(self.limits.max_parallel_per_user).await?;
-        let mut unreadable = self.note_unreadable(unreadable);
-        let pending = jobs.iter().any(|job| job.state() == JobState::Pending && !job.is_held());
-        let may_start = self.may_start(&jobs, pending).await;
+        let read_at = executor.clock.monotonic();
+        let Unfinished { jobs, unreadable } = executor.store.unfinished(self.limits.max_parallel_per_user).await?;
+        let mut unreadable = self.report_unreadable(unreadable);
         let open: HashSet<JobId> = jobs.iter().map(|job| job.id).collect();
         let mut ended = HashMap::new();
         for job in containers.iter().flatten().filter_map(|container| container.job_id) {
             if open.contains(&job) || unreadable.contains(&job) {
                 continue;
             }
-            match hands.store.ended_at(job).await {
+            match executor.store.ended_at(job).await {
                 Ok(at) => ended.extend(at.map(|at| (job, at))),
                 Err(error) if error.may_pass() => return Err(error),
-                Err(error) => unreadable.extend(self.note_unreadable(vec![(job, error)])),
+                Err(error) => unreadable.extend(self.report_unreadable(vec![(job, error)])),
             }
         }
-        let now = hands.clock.now();
-        let liveness = hands.attempts.reconcile(&jobs, &unreadable, read_at);
-        let at_tools = self.at_tools(&jobs, &liveness).await?;
-        let spent = if pending { hands.store.spent_days(now, &self.day_limits).await? } else { HashMap::new() };
-        let orphaned = hands.store.orphaned().await?;
-        let mut decided = plan(&Facts {
-            now,
-            may_start,
-            disabled: hands.sandbox.is_disabled(),
-            unreadable: &unreadable,
-            jobs: &jobs,
-            containers: containers.as_deref(),
-            ended: &ended,
-            folders: &folders,
-            served: &hands.attempts.served_containers(),
-            busy,
-            overfull: &hands.attempts.over_quota_jobs(),
-            liveness: &liveness,
-            at_tools: &at_tools,
-            orphaned: &orphaned,
-            spent: &spent,
-            limits: self.limits,
-        });
-        // Where several are over their disk limit, what frees most goes first.
-        decided.actions.sort_by_key(|action| match action {
-            Action::Evict { job } => hands.attempts.over_quota(*job).map(|violation| Reverse(violation.bytes)),
-            _ => None,
-        });
-        let anything = !jobs.is_empty() || containers.is_none_or(|all| !all.is_empty());
-        Ok((decided, anything))
+        Ok(Snapshot { containers, run_dirs, read_at, jobs, unreadable, ended })
     }
 
-    /// Which of the jobs that look stuck wait for a tool of their own. The tool's time limit is what ends that.
-    async fn at_tools(
+    /// Takes the jobs of a snapshot, and adds what the process knows of each. Jobs in `orphaned` are taken from it.
+    async fn job_facts(
         &self,
-        jobs: &[JobRecord],
-        liveness: &HashMap<JobId, Liveness>,
-    ) -> Result<HashSet<JobId>, StoreError> {
-        let mut at_tools = HashSet::new();
-        let idle = |job: &&JobRecord| {
-            liveness.get(&job.id).is_some_and(|found| found.since_progress >= self.limits.stuck_after)
-        };
-        for job in jobs.iter().filter(|job| job.state() == JobState::InProgress).filter(idle) {
-            if self.hands.store.waits_for_tool(job.id, job.attempt).await? {
-                at_tools.insert(job.id);
-            }
+        snapshot: &mut Snapshot,
+        orphaned: &mut HashSet<JobId>,
+    ) -> Result<Vec<JobFacts>, StoreError> {
+        let attempts = &self.executor.attempts;
+        let liveness = attempts.reconcile(&snapshot.jobs, &snapshot.unreadable, snapshot.read_at);
+        let (served, over_quota) = (attempts.served_containers(), attempts.over_quota_jobs());
+        let containers = ContainerIndex::new(snapshot.containers.as_deref().unwrap_or_default());
+        let mut jobs = Vec::with_capacity(snapshot.jobs.len());
+        for record in std::mem::take(&mut snapshot.jobs) {
+            let liveness = liveness.get(&record.id).copied().unwrap_or_default();
+            let facts = JobFacts::new(record, &containers);
+            let (id, container) = (facts.record.id, facts.container.as_ref());
+            jobs.push(JobFacts {
+                is_served: container.is_some_and(|container| served.contains(&container.name)),
+                liveness,
+                exceeds_quota: over_quota.contains(&id),
+                waits_for_tool: self.waits_for_tool(&facts.record, liveness).await?,
+                is_orphaned: orphaned.remove(&id),
+                ..facts
+            });
         }
-        Ok(at_tools)
+        Ok(jobs)
     }
 
-    /// Whether new attempts may start, by the state that was published last and the free space; while they may not, pending
-    /// jobs say why they wait. Never waits for a probe: one is asked for, and its answer wakes the loop.
-    async fn may_start(&mut self, jobs: &[JobRecord], pending: bool) -> bool {
-        let sandbox = &self.hands.sandbox;
-        if pending || jobs.iter().any(|job| job.state() == JobState::Stuck) {
+    /// Whether a job without progress waits for a tool in its own container. Read only when it makes a difference.
+    async fn waits_for_tool(&self, job: &JobRecord, liveness: Liveness) -> Result<bool, StoreError> {
+        if job.state() != JobState::InProgress || liveness.since_progress < self.limits.stuck_after {
+            return Ok(false);
+        }
+        self.executor.store.waits_for_tool(job.id, job.attempt).await
+    }
+
+    /// Whether attempts may start, by the published state of the sandbox and the free space; while they may not, the queued
+    /// jobs' messages say why. Never waits for a probe: it requests one, whose result wakes the loop.
+    async fn start_policy(&mut self, jobs: &[JobRecord], has_queued_jobs: bool) -> StartPolicy {
+        let sandbox = &self.executor.sandbox;
+        if has_queued_jobs || jobs.iter().any(|job| job.state() == JobState::Stuck) {
             sandbox.refresh();
         }
-        let message = match &self.seen.sandbox {
+        let message = match &self.reported.sandbox {
             Some(SandboxReadiness::Ready(_)) => {
-                self.space.ensure_available(0).err().map(|error| format!("waiting: {error}"))
+                self.free_space.ensure_available(0).err().map(|error| format!("waiting: {error}"))
             }
-            Some(SandboxReadiness::NotReady { reason, .. }) => Some(waiting_for(*reason).to_owned()),
-            // The first probe is at work.
-            None => return false,
+            Some(SandboxReadiness::NotReady { reason, .. }) => Some(waiting_message(*reason).to_owned()),
+            // The first probe is in progress.
+            None => return StartPolicy::Wait,
         };
-        let ready = message.is_none();
-        if pending && (ready != self.seen.reported_ready || !ready) {
-            match self.hands.store.explain_pending(message.as_deref()).await {
-                Ok(()) => self.seen.reported_ready = ready,
-                // For people only: a database that is busy for a while, or full, ends nothing for that.
+        let is_ready = message.is_none();
+        if has_queued_jobs && !(is_ready && self.reported.is_ready) {
+            match self.executor.store.explain_pending(message.as_deref()).await {
+                Ok(()) => self.reported.is_ready = is_ready,
+                // Not fatal: the message is only for people.
                 Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "pending jobs are not told why they wait");
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "cannot update the messages of queued jobs"
+                    );
                 }
             }
         }
-        ready
+        match (sandbox.is_disabled(), is_ready) {
+            (true, _) => StartPolicy::Disabled,
+            (false, true) => StartPolicy::Allow,
+            (false, false) => StartPolicy::Wait,
+        }
     }
 
-    /// The ids of jobs whose row makes no sense. Each is told and counted once.
-    fn note_unreadable(&mut self, unreadable: Vec<(JobId, StoreError)>) -> HashSet<JobId> {
+    /// The ids of jobs with an invalid row. Each is logged and counted once.
+    fn report_unreadable(&mut self, unreadable: Vec<(JobId, StoreError)>) -> HashSet<JobId> {
         for (job, error) in &unreadable {
-            if self.seen.unreadable.insert(*job) {
+            if self.reported.unreadable.insert(*job) {
                 let error: &dyn std::error::Error = error;
-                tracing::error!(job.id = %job, error, "the row of this job makes no sense; the job is left alone");
-                self.hands.metrics.inconsistent_job();
+                tracing::error!(job.id = %job, error, "invalid job row; the job is left alone");
+                self.executor.metrics.inconsistent_job();
             }
         }
         unreadable.into_iter().map(|(job, _)| job).collect()
     }
 }
 
-/// What a pending job says while it waits. What exactly is wrong is the operator's to know, in `/readyz` and the log.
-const fn waiting_for(reason: ReadinessReason) -> &'static str {
+/// The message of a queued job while the sandbox is not ready. The details are for the operator, in `/readyz` and the log.
+const fn waiting_message(reason: ReadinessReason) -> &'static str {
     match reason {
         ReadinessReason::EngineUnreachable => "waiting: the container engine does not answer",
         ReadinessReason::ImageMissing => "waiting: the job image is not on the server",
@@ -299,12 +309,12 @@ const fn waiting_for(reason: ReadinessReason) -> &'static str {
     }
 }
 
-fn forget(busy: &mut HashSet<Subject>, done: Result<Subject, tokio::task::JoinError>) {
+fn release(busy: &mut HashSet<Subject>, done: Result<Subject, JoinError>) {
     match done {
         Ok(subject) => {
             busy.remove(&subject);
         }
-        // An action that panicked leaves its subject busy for ever: better a process that ends and starts anew.
+        // Its subject would stay busy forever: the process ends, and the next one continues from the database.
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }

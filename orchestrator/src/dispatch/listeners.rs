@@ -1,8 +1,8 @@
-//! The Unix sockets of workers: one run folder with `worker.sock` and `token` per live container, and the tasks that serve
-//! them.
+//! The Unix sockets of workers: one run directory with `worker.sock` and `token` per live container, and the tasks that
+//! serve the sockets.
 //!
-//! Never removes a folder that a container may still have mounted: that is the dispatcher's decision. Never knows the protocol
-//! of a socket.
+//! Never decides when a run directory is removed: the dispatcher does, once no container can have it mounted. Never knows the
+//! protocol of a socket.
 
 use std::{
     fs, io,
@@ -19,37 +19,44 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{Attempt, AttemptRegistry};
 
-/// Serves an attempt's socket until the token is cancelled and what had been asked by then is answered.
+/// Serves an attempt's socket until the token is cancelled and the requests in progress are answered.
 pub type ServeSocket =
     Arc<dyn Fn(UnixListener, Arc<Attempt>, CancellationToken) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// Connections that wait to be accepted (contract: sandbox, Worker API).
+/// Maximum number of connections that wait to be accepted (contract: sandbox, Worker API).
 const BACKLOG: u32 = 64;
 
-/// The token files in the run folders. A token is there until its worker has opened its session.
+/// Only the orchestrator may enter the directory of all run directories.
+const RUN_ROOT_MODE: u32 = 0o700;
+/// The worker is another user: it may read what is mounted.
+const RUN_DIR_MODE: u32 = 0o755;
+const TOKEN_MODE: u32 = 0o444;
+const SOCKET_MODE: u32 = 0o666;
+
+/// The token files in the run directories. Each exists until its worker has opened its session.
 #[derive(Debug, Clone)]
 pub struct TokenFiles {
-    run_dir: PathBuf,
+    run_root: PathBuf,
 }
 
 impl TokenFiles {
-    /// In the folders below `run_dir`.
-    pub fn new(run_dir: PathBuf) -> Self {
-        Self { run_dir }
+    /// Token files in the directories below `run_root`.
+    pub fn new(run_root: PathBuf) -> Self {
+        Self { run_root }
     }
 
-    /// Removes a container's. One that is gone already is fine.
+    /// Removes a container's token file if it exists.
     pub fn remove(&self, container: &str) -> io::Result<()> {
-        match fs::remove_file(self.run_dir.join(container).join("token")) {
+        match fs::remove_file(self.run_root.join(container).join("token")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
     }
 }
 
-/// The listeners of this process. Which are served is kept with their attempts.
+/// The worker sockets of this process. Which of them are served is recorded in the attempts.
 pub struct WorkerListeners {
-    run_dir: PathBuf,
+    run_root: PathBuf,
     token_files: TokenFiles,
     serve_socket: ServeSocket,
     attempts: Arc<AttemptRegistry>,
@@ -57,40 +64,40 @@ pub struct WorkerListeners {
 }
 
 impl WorkerListeners {
-    /// Sockets in `run_dir`, each served by `serve_socket`.
-    pub fn new(run_dir: PathBuf, serve_socket: ServeSocket, attempts: Arc<AttemptRegistry>) -> Self {
-        let token_files = TokenFiles::new(run_dir.clone());
-        Self { run_dir, token_files, serve_socket, attempts, tasks: TaskTracker::new() }
+    /// Sockets in directories below `run_root`, each served by `serve_socket`.
+    pub fn new(run_root: PathBuf, serve_socket: ServeSocket, attempts: Arc<AttemptRegistry>) -> Self {
+        let token_files = TokenFiles::new(run_root.clone());
+        Self { run_root, token_files, serve_socket, attempts, tasks: TaskTracker::new() }
     }
 
-    /// The token files in its folders.
+    /// The token files in the run directories.
     pub fn token_files(&self) -> &TokenFiles {
         &self.token_files
     }
 
-    /// The folder of a container.
-    pub fn folder(&self, container: &str) -> PathBuf {
-        self.run_dir.join(container)
+    /// The run directory of a container.
+    pub fn run_dir(&self, container: &str) -> PathBuf {
+        self.run_root.join(container)
     }
 
-    /// Creates the folder with its token and serves the socket. What is mounted is what may be read: no chown is needed.
+    /// Creates the run directory with its token and serves the socket. The modes let the worker read it, so no chown is needed.
     pub fn open(&self, container: &str, attempt: Arc<Attempt>, token: &SecretString) -> io::Result<()> {
-        let folder = self.folder(container);
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.run_dir)?;
-        fs::DirBuilder::new().recursive(true).mode(0o755).create(&folder)?;
-        // The process's umask may have narrowed it.
-        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755))?;
-        let file = folder.join("token");
-        let fresh = folder.join(".token");
-        fs::write(&fresh, token.expose_secret())?;
-        fs::set_permissions(&fresh, fs::Permissions::from_mode(0o444))?;
-        fs::rename(&fresh, &file)?;
+        let run_dir = self.run_dir(container);
+        fs::DirBuilder::new().recursive(true).mode(RUN_ROOT_MODE).create(&self.run_root)?;
+        fs::DirBuilder::new().recursive(true).mode(RUN_DIR_MODE).create(&run_dir)?;
+        // The process's umask may have removed bits.
+        fs::set_permissions(&run_dir, fs::Permissions::from_mode(RUN_DIR_MODE))?;
+        // Renamed into place, so that no worker reads a part of it.
+        let temporary = run_dir.join(".token");
+        fs::write(&temporary, token.expose_secret())?;
+        fs::set_permissions(&temporary, fs::Permissions::from_mode(TOKEN_MODE))?;
+        fs::rename(&temporary, run_dir.join("token"))?;
         self.serve(container, attempt)
     }
 
-    /// Serves the socket in a folder that exists: after a restart only `worker.sock` in it is replaced.
+    /// Serves the socket in an existing run directory, in which only `worker.sock` is replaced.
     pub fn serve(&self, container: &str, attempt: Arc<Attempt>) -> io::Result<()> {
-        let path = self.folder(container).join("worker.sock");
+        let path = self.run_dir(container).join("worker.sock");
         let listener = bind(&path)?;
         let stop = CancellationToken::new();
         attempt.set_listener(container.to_owned(), stop.clone());
@@ -98,18 +105,18 @@ impl WorkerListeners {
         Ok(())
     }
 
-    /// Stops serving and removes the folder: the container is gone.
+    /// Stops serving the socket of a container that is gone, and removes its run directory.
     pub fn close(&self, container: &str) -> io::Result<()> {
         self.attempts.stop_listener(container);
-        match fs::remove_dir_all(self.folder(container)) {
+        match fs::remove_dir_all(self.run_dir(container)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// Run folders on disk. Other files are left alone.
-    pub fn folders(&self) -> io::Result<Vec<String>> {
-        let entries = match fs::read_dir(&self.run_dir) {
+    /// The names of all run directories of jobs on disk.
+    pub fn run_dirs(&self) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(&self.run_root) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
             other => other?,
         };
@@ -126,7 +133,8 @@ impl WorkerListeners {
         Ok(names)
     }
 
-    /// Stops serving everything and waits for what is being answered. Folders stay: workers may live on.
+    /// Stops serving all sockets and waits for the requests in progress. The run directories stay, since the containers may
+    /// continue to run.
     pub async fn stop(&self) {
         self.attempts.stop_listeners();
         self.tasks.close();
@@ -142,6 +150,6 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     let socket = UnixSocket::new_stream()?;
     socket.bind(path)?;
     let listener = socket.listen(BACKLOG)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(SOCKET_MODE))?;
     Ok(listener)
 }

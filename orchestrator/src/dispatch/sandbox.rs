@@ -1,7 +1,7 @@
-//! Whether FullJobs can run now: the engine's probe, made by one task and read by everybody.
+//! Whether jobs can run: the state that one task, the prober, finds by probing the engine, and publishes.
 //!
-//! Owns the published state and its age. A request never runs a probe and never cuts one off; the dispatcher's loop never
-//! waits for one.
+//! Owns the published state and its age. A request never runs a probe and never cancels one; the dispatcher's loop never waits
+//! for one.
 
 use std::{
     sync::{
@@ -19,56 +19,57 @@ use crate::{
     engine::{Engine, ReadinessReason, SandboxReadiness},
 };
 
-/// A create decides on a state at most this old (contract: api, Identity).
-const FRESH: Duration = Duration::from_secs(1);
-/// The second probe that ends after a question began after it: its answer holds, however often the engine fails meanwhile.
-const PROBES_ENOUGH: u32 = 2;
+/// A job is created by a state at most this old (contract: api, Identity).
+const MAX_AGE: Duration = Duration::from_secs(1);
+/// Of the probes that end while a caller waits, the second began after the call: its result is used even if the engine
+/// failed again meanwhile, so that no caller waits forever.
+const MAX_PROBES_AWAITED: u32 = 2;
 
-/// The sandbox's state, for whoever decides on it.
+/// The state of the sandbox, as published by its [`Prober`]. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Sandbox {
     clock: Clock,
     published: watch::Receiver<Option<Published>>,
-    /// One place: a request that finds it taken is answered by the same probe.
+    /// Capacity 1: a request that does not fit is served by the probe that is already requested.
     requests: mpsc::Sender<()>,
-    /// Counts the times that the state was called in question.
-    doubts: Arc<AtomicU64>,
+    /// Incremented whenever the published state may no longer hold.
+    epoch: Arc<AtomicU64>,
     is_disabled: bool,
 }
 
-/// A state and when it was found.
+/// A published state.
 #[derive(Debug, Clone)]
 struct Published {
     state: SandboxReadiness,
-    /// Monotonic time at the end of the probe: a slow engine is not asked again at once.
+    /// Monotonic time at the end of the probe, so that a slow engine is not probed again at once.
     at: Duration,
-    /// The count of doubts at the beginning of the probe.
-    doubts: u64,
+    /// The epoch at the beginning of the probe.
+    epoch: u64,
 }
 
 impl Published {
-    fn is_fresh(&self, clock: &Clock, doubts: &AtomicU64) -> bool {
-        self.doubts == doubts.load(Ordering::Relaxed) && clock.monotonic().saturating_sub(self.at) < FRESH
+    fn is_fresh(&self, clock: &Clock, epoch: &AtomicU64) -> bool {
+        self.epoch == epoch.load(Ordering::Relaxed) && clock.monotonic().saturating_sub(self.at) < MAX_AGE
     }
 }
 
-/// The one that probes.
+/// Probes the engine on request, and publishes what it finds.
 pub struct Prober {
     engine: Arc<dyn Engine>,
     clock: Clock,
     published: watch::Sender<Option<Published>>,
     requests: mpsc::Receiver<()>,
-    doubts: Arc<AtomicU64>,
+    epoch: Arc<AtomicU64>,
     is_disabled: bool,
 }
 
 impl Sandbox {
-    /// On an engine, with the prober that has to run for it.
-    pub fn on(engine: Arc<dyn Engine>, clock: Clock) -> (Self, Prober) {
+    /// The sandbox of an engine, with the prober that has to run for it.
+    pub fn new(engine: Arc<dyn Engine>, clock: Clock) -> (Self, Prober) {
         Self::build(engine, clock, false)
     }
 
-    /// None, by the operator's explicit choice. The engine is left for what an earlier setting started.
+    /// A sandbox that the operator disabled. Its engine is never probed.
     pub fn disabled(engine: Arc<dyn Engine>, clock: Clock) -> (Self, Prober) {
         Self::build(engine, clock, true)
     }
@@ -76,18 +77,18 @@ impl Sandbox {
     fn build(engine: Arc<dyn Engine>, clock: Clock, is_disabled: bool) -> (Self, Prober) {
         let (publish, published) = watch::channel(None);
         let (request, requests) = mpsc::channel(1);
-        let doubts = Arc::new(AtomicU64::new(0));
+        let epoch = Arc::new(AtomicU64::new(0));
         let sandbox =
-            Self { clock: clock.clone(), published, requests: request, doubts: Arc::clone(&doubts), is_disabled };
-        (sandbox, Prober { engine, clock, published: publish, requests, doubts, is_disabled })
+            Self { clock: clock.clone(), published, requests: request, epoch: Arc::clone(&epoch), is_disabled };
+        (sandbox, Prober { engine, clock, published: publish, requests, epoch, is_disabled })
     }
 
-    /// Whether the operator wants no full job to start.
+    /// Whether the operator disabled the sandbox.
     pub fn is_disabled(&self) -> bool {
         self.is_disabled
     }
 
-    /// The state, at most a second old. Callers at the same time share one probe, which outlives them.
+    /// The state, at most [`MAX_AGE`] old. Concurrent callers share one probe, which continues if they go away.
     pub async fn state(&self) -> SandboxReadiness {
         if self.is_disabled {
             return disabled();
@@ -95,20 +96,20 @@ impl Sandbox {
         let mut published = self.published.clone();
         for probes_seen in 0_u32.. {
             if let Some(found) = published.borrow_and_update().as_ref()
-                && (probes_seen >= PROBES_ENOUGH || found.is_fresh(&self.clock, &self.doubts))
+                && (probes_seen >= MAX_PROBES_AWAITED || found.is_fresh(&self.clock, &self.epoch))
             {
                 return found.state.clone();
             }
             self.request();
             if published.changed().await.is_err() {
-                // The process drains: what was known last is all there will be.
+                // The process drains: there will be no other state.
                 break;
             }
         }
         self.published().unwrap_or_else(unknown)
     }
 
-    /// The state as it was found last, without waiting for anything; none before the first probe.
+    /// The published state, whatever its age; none before the first probe has ended.
     pub fn published(&self) -> Option<SandboxReadiness> {
         if self.is_disabled {
             return Some(disabled());
@@ -116,15 +117,15 @@ impl Sandbox {
         self.published.borrow().as_ref().map(|found| found.state.clone())
     }
 
-    /// Asks for a probe unless the published state is fresh. [`Sandbox::changed`] tells when it is there.
+    /// Requests a probe unless the published state is fresh. [`Sandbox::changed`] returns if it finds another state.
     pub fn refresh(&self) {
-        let is_fresh = self.published.borrow().as_ref().is_some_and(|found| found.is_fresh(&self.clock, &self.doubts));
+        let is_fresh = self.published.borrow().as_ref().is_some_and(|found| found.is_fresh(&self.clock, &self.epoch));
         if !self.is_disabled && !is_fresh {
             self.request();
         }
     }
 
-    /// Returns when the state has been found to be another one than `seen`.
+    /// Returns when the published state differs from `seen`.
     pub async fn changed(&self, seen: Option<&SandboxReadiness>) {
         let mut published = self.published.clone();
         let other = |found: &Option<Published>| found.as_ref().is_some_and(|found| Some(&found.state) != seen);
@@ -133,41 +134,40 @@ impl Sandbox {
         }
     }
 
-    /// The published state may no longer hold: an engine error came.
-    pub fn doubt(&self) {
-        self.doubts.fetch_add(1, Ordering::Relaxed);
+    /// Marks the published state as stale, after an engine error: the next caller waits for a new probe.
+    pub fn mark_stale(&self) {
+        self.epoch.fetch_add(1, Ordering::Relaxed);
     }
 
     fn request(&self) {
-        // Full: a probe is asked for already. Closed: the process drains.
-        let _asked = self.requests.try_send(());
+        // Full: a probe is requested already. Closed: the process drains.
+        let _requested = self.requests.try_send(());
     }
 }
 
 impl Prober {
-    /// Probes whenever somebody asks, until the process drains. A probe that has begun is ended first: it clears away
-    /// what it made.
+    /// Probes on request until the process drains. A probe in progress is completed, since it removes what it created.
     pub async fn run(mut self, drain: CancellationToken) {
         loop {
             tokio::select! {
                 biased;
                 () = drain.cancelled() => return,
-                asked = self.requests.recv() => if asked.is_none() { return },
+                request = self.requests.recv() => if request.is_none() { return },
             }
-            let is_fresh = |found: &Published| found.is_fresh(&self.clock, &self.doubts);
-            // Asked for while the probe before was at work: that one has answered it.
+            let is_fresh = |found: &Published| found.is_fresh(&self.clock, &self.epoch);
+            // A request during the last probe is served by that probe.
             if !self.published.borrow().as_ref().is_some_and(is_fresh) {
                 self.probe().await;
             }
         }
     }
 
-    /// Probes once and publishes what it found.
+    /// Probes once and publishes the state.
     pub async fn probe(&self) {
         if self.is_disabled {
             return;
         }
-        let doubts = self.doubts.load(Ordering::Relaxed);
+        let epoch = self.epoch.load(Ordering::Relaxed);
         let state = self.engine.probe().await;
         if self.published.borrow().as_ref().is_none_or(|known| known.state != state) {
             match &state {
@@ -182,7 +182,7 @@ impl Prober {
                 }
             }
         }
-        self.published.send_replace(Some(Published { state, at: self.clock.monotonic(), doubts }));
+        self.published.send_replace(Some(Published { state, at: self.clock.monotonic(), epoch }));
     }
 }
 
@@ -196,9 +196,9 @@ fn disabled() -> SandboxReadiness {
 fn unknown() -> SandboxReadiness {
     SandboxReadiness::NotReady {
         reason: ReadinessReason::EngineUnreachable,
-        detail: "the engine was not asked before the process drained".to_owned(),
+        detail: "the process drained before the engine was probed".to_owned(),
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

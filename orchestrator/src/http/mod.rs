@@ -3,7 +3,6 @@
 pub mod extract;
 pub mod layers;
 pub mod metrics;
-mod per_user_semaphore;
 pub mod problem;
 pub mod public;
 pub mod server;

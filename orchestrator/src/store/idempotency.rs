@@ -7,35 +7,15 @@ use super::{Connection, QueueFull, Store, StoreError};
 /// How long a key is honoured (contract: api, "honoured for 24 h per user").
 const KEPT: TimeDelta = TimeDelta::hours(24);
 
-/// A key as a request brings it.
-#[derive(Debug, Clone, Copy)]
-pub struct Key<'a> {
-    /// Whose.
-    pub user: &'a str,
-    /// As sent, with the path it was sent to.
-    pub key: &'a str,
-    /// Digest of method, path and body.
-    pub digest: &'a str,
-}
-
-/// A key that outlives its request.
-#[derive(Debug, Clone)]
-pub(super) struct OwnedKey {
-    user: String,
-    key: String,
-    digest: String,
-}
-
-impl Key<'_> {
-    pub(super) fn to_owned(self) -> OwnedKey {
-        OwnedKey { user: self.user.to_owned(), key: self.key.to_owned(), digest: self.digest.to_owned() }
-    }
-}
-
-impl OwnedKey {
-    pub(super) fn as_key(&self) -> Key<'_> {
-        Key { user: &self.user, key: &self.key, digest: &self.digest }
-    }
+/// An idempotency key, bound to one request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdempotencyKey {
+    /// The user who sent it; keys of different users are different.
+    pub user: String,
+    /// As sent.
+    pub key: String,
+    /// Digest of the operation and the body that it was sent with.
+    pub digest: String,
 }
 
 /// What a key says of a request.
@@ -58,7 +38,7 @@ pub enum Claim {
 
 impl Store {
     /// What is known of a key, before anything is prepared.
-    pub async fn idempotency(&self, key: &Key<'_>, now: DateTime<Utc>) -> Result<Option<Claim>, StoreError> {
+    pub async fn idempotency(&self, key: &IdempotencyKey, now: DateTime<Utc>) -> Result<Option<Claim>, StoreError> {
         let mut connection = self.read.acquire().await?;
         lookup(&mut connection, key, now).await
     }
@@ -66,14 +46,14 @@ impl Store {
 
 pub(super) async fn lookup(
     tx: &mut Connection,
-    key: &Key<'_>,
+    key: &IdempotencyKey,
     now: DateTime<Utc>,
 ) -> Result<Option<Claim>, StoreError> {
     let known: Option<(String, i64, String)> = sqlx::query_as(
         "SELECT digest, status, body FROM idempotency_keys WHERE user_id = $1 AND key = $2 AND created_at > $3",
     )
-    .bind(key.user)
-    .bind(key.key)
+    .bind(&key.user)
+    .bind(&key.key)
     .bind(now - KEPT)
     .fetch_optional(tx)
     .await?;
@@ -88,7 +68,7 @@ pub(super) async fn lookup(
 
 pub(super) async fn insert(
     tx: &mut Connection,
-    key: &Key<'_>,
+    key: &IdempotencyKey,
     now: DateTime<Utc>,
     (status, body): (u16, &str),
 ) -> Result<(), StoreError> {
@@ -98,9 +78,9 @@ pub(super) async fn insert(
          ON CONFLICT (user_id, key) DO UPDATE SET digest = excluded.digest, created_at = excluded.created_at, \
          status = excluded.status, body = excluded.body",
     )
-    .bind(key.user)
-    .bind(key.key)
-    .bind(key.digest)
+    .bind(&key.user)
+    .bind(&key.key)
+    .bind(&key.digest)
     .bind(now)
     .bind(i64::from(status))
     .bind(body)

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::{
     AuditEntry, Connection, Store, StoreError, audit,
     events::{self, EventStamp},
-    idempotency::{self, Claim, Key},
+    idempotency::{self, Claim, IdempotencyKey},
     lifecycle,
     rows::{JobRow, Place, column, count, job_columns, text},
 };
@@ -72,15 +72,15 @@ impl Store {
     pub async fn create_job(
         &self,
         job: JobRecord,
-        key: Option<Key<'_>>,
+        key: Option<IdempotencyKey>,
         audit: Option<&AuditEntry>,
     ) -> Result<Claim, StoreError> {
-        let (audit, key) = (audit.cloned(), key.map(idempotency::Key::to_owned));
+        let audit = audit.cloned();
         self.write(move |tx| {
             Box::pin(async move {
                 let now = job.brief.created_at;
                 if let Some(key) = &key
-                    && let Some(known) = idempotency::lookup(&mut tx.db, &key.as_key(), now).await?
+                    && let Some(known) = idempotency::lookup(&mut tx.db, key, now).await?
                 {
                     return Ok(known);
                 }
@@ -91,7 +91,7 @@ impl Store {
                 insert(&mut tx.db, &job).await?;
                 events::append(tx, EventStamp { job: job.id, attempt: 0, at: now }, &events).await?;
                 if let Some(key) = &key {
-                    idempotency::insert(&mut tx.db, &key.as_key(), now, (201, &text(&job.to_api())?)).await?;
+                    idempotency::insert(&mut tx.db, key, now, (201, &text(&job.to_api())?)).await?;
                 }
                 audit::record(&mut tx.db, audit.as_ref(), job.id).await?;
                 Ok(Claim::New)

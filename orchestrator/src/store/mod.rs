@@ -55,7 +55,7 @@ pub use calls::{CallKey, CallQuota, CallRow, CallsMade, KnownCall, NewCall, Open
 pub use event_batch::{Appended, WorkerBatch};
 pub use events::EventPage;
 pub use feed::{Feed, Follower};
-pub use idempotency::{Claim, Key};
+pub use idempotency::{Claim, IdempotencyKey};
 pub use job_list::{JobFilter, JobPage};
 pub use jobs::{MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob, RunningJobs, Unfinished};
 pub use lifecycle::{Reported, Transition};

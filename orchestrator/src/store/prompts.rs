@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::{
     AuditEntry, Connection, JobChange, Store, StoreError, Transition, audit, events,
-    idempotency::{self, Claim, Key},
+    idempotency::{self, Claim, IdempotencyKey},
     lifecycle,
     rows::{Place, text},
 };
@@ -41,14 +41,14 @@ impl Store {
         job: JobId,
         now: DateTime<Utc>,
         request: &PromptRequest,
-        key: Option<Key<'_>>,
+        key: Option<IdempotencyKey>,
         audit: Option<&AuditEntry>,
     ) -> Result<Prompted, StoreError> {
-        let (audit, key, request) = (audit.cloned(), key.map(idempotency::Key::to_owned), request.clone());
+        let (audit, request) = (audit.cloned(), request.clone());
         self.write(move |tx| {
             Box::pin(async move {
                 if let Some(key) = &key
-                    && let Some(known) = idempotency::lookup(&mut tx.db, &key.as_key(), now).await?
+                    && let Some(known) = idempotency::lookup(&mut tx.db, key, now).await?
                 {
                     return Ok(Prompted::Known(known));
                 }
@@ -82,7 +82,7 @@ impl Store {
                         .await?;
                 }
                 if let Some(key) = &key {
-                    idempotency::insert(&mut tx.db, &key.as_key(), now, (202, &text(&receipt)?)).await?;
+                    idempotency::insert(&mut tx.db, key, now, (202, &text(&receipt)?)).await?;
                 }
                 audit::record(&mut tx.db, audit.as_ref(), job).await?;
                 tx.notify(job);

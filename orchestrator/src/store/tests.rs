@@ -210,13 +210,14 @@ async fn the_control_plane_reads_while_public_requests_hold_every_connection_of_
 async fn an_idempotency_key_that_is_over_is_used_again_before_the_sweep_takes_it() {
     let (_folder, store) = fresh().await;
     let job = sample::job(JobState::Pending);
-    let (now, key) = (job.brief.created_at, Key { user: "a", key: "k", digest: "d" });
-    assert_eq!(store.create_job(job.clone(), Some(key), None).await.unwrap(), Claim::New);
-    assert!(matches!(store.create_job(job.clone(), Some(key), None).await.unwrap(), Claim::Replayed { .. }));
+    let now = job.brief.created_at;
+    let key = || Some(IdempotencyKey { user: "a".to_owned(), key: "k".to_owned(), digest: "d".to_owned() });
+    assert_eq!(store.create_job(job.clone(), key(), None).await.unwrap(), Claim::New);
+    assert!(matches!(store.create_job(job.clone(), key(), None).await.unwrap(), Claim::Replayed { .. }));
     let later = JobRecord { id: JobId::generate(), ..job }
         .with_brief(|brief| brief.created_at = now + chrono::TimeDelta::days(2));
-    assert_eq!(store.create_job(later.clone(), Some(key), None).await.unwrap(), Claim::New);
-    assert!(matches!(store.create_job(later, Some(key), None).await.unwrap(), Claim::Replayed { .. }));
+    assert_eq!(store.create_job(later.clone(), key(), None).await.unwrap(), Claim::New);
+    assert!(matches!(store.create_job(later, key(), None).await.unwrap(), Claim::Replayed { .. }));
     store.close().await;
 }
 

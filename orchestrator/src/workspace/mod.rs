@@ -3,15 +3,16 @@
 mod cutoff;
 mod dir;
 mod error;
+mod file_work;
 mod files;
 mod free_space;
 mod path;
+mod provisional;
 mod quota;
 mod remove_tree;
 mod retention;
 mod staging;
 mod tar_stream;
-mod unborn;
 mod unpack;
 mod uploads;
 mod walk;
@@ -19,6 +20,7 @@ mod workspaces;
 
 pub use cutoff::Cutoff;
 pub use error::FileError;
+pub use file_work::FileWork;
 pub use files::DirPage;
 pub use free_space::{DiskSpace, FreeSpace, ReadDiskSpace};
 pub use path::WorkspacePath;

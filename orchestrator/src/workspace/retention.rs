@@ -82,7 +82,7 @@ impl RetentionSweep {
                 "records trimmed"
             );
         }
-        self.workspaces.clear_unborn(&self.store, MAX_PROVISIONAL_AGE).await;
+        self.workspaces.remove_abandoned(&self.store, MAX_PROVISIONAL_AGE).await;
         self.sweep_workspaces().await?;
         self.sweep_logs().await
     }

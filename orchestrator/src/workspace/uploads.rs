@@ -101,6 +101,11 @@ impl UploadRegistry {
 }
 
 impl Upload {
+    /// The job whose workspace it goes to.
+    pub const fn job(&self) -> JobId {
+        self.job
+    }
+
     /// Reserves `bytes` more.
     pub fn reserve(&mut self, bytes: u64) -> Result<(), FileError> {
         self.registry.reserve(&self.user, bytes)?;

@@ -130,7 +130,7 @@ async fn a_container_whose_run_folder_is_gone_is_given_up() {
     let ada = world.user("ada");
     let job = ada.wait_for(id, JobState::Failed).await;
     assert_eq!(job.reason, Some(JobReason::WorkerLost));
-    assert!(job.message.is_some_and(|message| message.contains("run folder is gone")));
+    assert!(job.message.is_some_and(|message| message.contains("run directory is gone")));
     world.finish().await;
 }
 
@@ -144,7 +144,9 @@ async fn a_run_folder_that_cannot_be_made_is_told_and_tried_again() {
     std::fs::write(&run_dir, "").unwrap();
     let id = ada.create_job("work").await;
     let told = |event: &protocol::Event| match &event.data {
-        protocol::EventData::State { message: Some(message), .. } => message.contains("run folder cannot be made"),
+        protocol::EventData::State { message: Some(message), .. } => {
+            message.contains("run directory cannot be created")
+        }
         _ => false,
     };
     ada.wait_for_event(id, "what went wrong", told).await;

@@ -1,4 +1,4 @@
-//! One attempt of a job while its worker may call: what is known of it in memory.
+//! A live attempt of a job: what the process keeps of it in memory while its worker may call.
 //!
 //! Owns a copy of the job's record as the last committed transition left it. Nothing is written by this copy: every write is
 //! fenced in the database by attempt and state.
@@ -43,7 +43,7 @@ pub enum StopCause {
     Ended,
 }
 
-/// The result of a call, for everybody who waits for it.
+/// The result of a call, shared by all requests that wait for it.
 type Shared<T, E> = Result<Arc<T>, E>;
 
 /// Why a tool call has no reply.

@@ -1,4 +1,4 @@
-//! What the workers of one job may send and call, over all its attempts.
+//! Limits on what the workers of one job may send and call, over all its attempts.
 
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ pub struct JobLimits {
     pub(super) clock: JobClock,
     events: RateLimiter,
     event_kib: RateLimiter,
-    /// Bytes of events in all.
+    /// Total bytes of events.
     pub event_quota: Quota,
-    /// Model calls that failed.
+    /// Limits failed model calls.
     pub failed_model_calls: RateLimiter,
-    /// Tool calls that failed.
+    /// Limits failed tool calls.
     pub failed_tool_calls: RateLimiter,
-    /// Model calls in flight.
+    /// Limits model calls in flight.
     pub model_calls: CallLimiter,
 }
 
@@ -44,7 +44,7 @@ impl JobLimits {
 
     /// Takes tokens for `events` of `bytes` in all, or returns how long to wait.
     pub fn take_events(&self, events: usize, bytes: usize, now: Duration) -> Result<(), Duration> {
-        // What the first bucket gave when the second is empty is lost to a sender that sends too much.
+        // Not returned to the first bucket if the second one is empty: the sender sends too much.
         self.events.take(events as u64, now)?;
         self.event_kib.take(bytes.div_ceil(1024) as u64, now)
     }

@@ -1,6 +1,6 @@
 //! The long poll for prompts: an attempt has one, the newest.
 //!
-//! Owns which poll gives way. Never reads a prompt.
+//! Owns the order of the polls. Never reads a prompt.
 
 use tokio::sync::watch;
 
@@ -39,7 +39,7 @@ impl Poll {
     /// Returns once a newer poll has begun.
     pub async fn superseded(&mut self) {
         let number = self.number;
-        // An error means that the attempt is gone, and nobody polls any more.
+        // An error means that the attempt was dropped, so there are no polls.
         let _ = self.newest.wait_for(|newest| *newest > number).await;
     }
 }

@@ -12,7 +12,7 @@ pub const MAX_EVENT_BYTES: u64 = 256 * 1024 * 1024;
 /// Bytes of a job's events in any case: the conversation and the calls may fill four times as much.
 pub const MAX_EVENT_BYTES_HARD: u64 = 4 * MAX_EVENT_BYTES;
 
-/// The bytes that one job has written; none until they were read from the database.
+/// The bytes of events that one job has written; none until they were read from the database.
 #[derive(Debug, Default)]
 pub struct Quota {
     written: Mutex<Option<u64>>,
@@ -23,7 +23,7 @@ pub struct Quota {
 pub enum EventAllowance {
     /// All of them.
     All,
-    /// All of them, and this batch is the first over the quota: the job is told.
+    /// All of them, and this batch is the first over the quota: the job is notified.
     ReachedNow,
     /// Only the conversation and the calls.
     EssentialOnly,
@@ -63,7 +63,7 @@ impl Quota {
     }
 }
 
-/// Whether a job cannot be resumed or understood without events of this kind.
+/// Whether events of this kind are needed to resume or understand a job.
 pub fn is_essential(kind: EventKind) -> bool {
     !matches!(kind, EventKind::Log | EventKind::Status | EventKind::Reasoning | EventKind::Egress)
 }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_job_is_told_once_then_only_essential_events_are_stored_and_at_last_none() {
+    fn the_job_is_notified_once_then_only_essential_events_are_stored_and_finally_none() {
         let quota = Quota::default();
         assert!(!quota.is_known());
         quota.initialize(MAX_EVENT_BYTES - 10);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_was_told_before_a_restart_is_not_told_again() {
+    fn a_job_notified_before_a_restart_is_not_notified_again() {
         let quota = Quota::default();
         quota.initialize(MAX_EVENT_BYTES + 1);
         assert_eq!(quota.take(1), EventAllowance::EssentialOnly);

@@ -1,4 +1,4 @@
-//! Token buckets of one job's worker, so that a flood costs its sender and nobody else.
+//! Token buckets of one job's worker, so that a flood of requests slows down its sender only.
 
 use std::{
     sync::{Mutex, PoisonError},

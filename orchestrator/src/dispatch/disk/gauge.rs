@@ -1,6 +1,7 @@
-//! Measures workspaces of running jobs: by a walk, and by what is open in the container without a name.
+//! Measures workspaces of running jobs: by a walk, and by the deleted files that the container still holds open.
 //!
-//! Each measure has a thread of its own and a deadline, so that no job's tree holds up another's. Never ends a job.
+//! Each measurement runs on a separate thread with a deadline, so that one job's tree does not delay another's. Never ends a
+//! job.
 
 use std::{
     collections::HashMap,
@@ -24,80 +25,80 @@ use crate::{
     workspace::{Cutoff, FileError, Workspaces},
 };
 
-/// For a measure while the job works; a tree of 100,000 files takes a tenth of it.
-const MEASURE_LIMIT: Duration = Duration::from_millis(700);
-/// For one with the container paused: 2.6 million entries, as many as the default ceiling allows, on a busy machine. Less than a
-/// worker's lease, which runs out meanwhile.
-const PAUSED_LIMIT: Duration = Duration::from_secs(20);
-/// What failed with the container paused is tried again for so long.
-const PAUSED_PATIENCE: Duration = Duration::from_secs(3);
-const PAUSED_RETRY: Duration = Duration::from_millis(250);
-/// Coarser than the file system's times: what has just been written has settled after it.
-const SETTLES_WITHIN: Duration = Duration::from_millis(25);
-/// A container that cannot be thawed is tried again so often.
+/// Timeout of a measurement while the job runs; a tree of 100,000 files takes a tenth of it.
+const MEASURE_TIMEOUT: Duration = Duration::from_millis(700);
+/// Timeout with the container paused: enough for 2.6 million entries, the most at the default ceiling, on a busy machine.
+/// Shorter than a worker's lease, which is not renewed meanwhile.
+const PAUSED_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a measurement that fails with the container paused is retried.
+const PAUSED_RETRY_LIMIT: Duration = Duration::from_secs(3);
+const RETRY_DELAY: Duration = Duration::from_millis(250);
+/// Longer than the granularity of file timestamps, so that a workspace in which nothing is written any more is settled.
+const SETTLE_TIME: Duration = Duration::from_millis(25);
+/// Attempts to unpause a container.
 const UNPAUSE_TRIES: u32 = 10;
 
-/// How closely to look.
+/// How thorough a measurement is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effort {
-    /// The regular look.
+    /// At the regular interval.
     Quick,
-    /// Free space fell, or the job says that it is done.
+    /// After a drop of the free space, or when the job reports success.
     Thorough,
-    /// Nothing moves.
+    /// With the container paused.
     Paused,
 }
 
-/// A measure.
+/// A measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Measure {
+pub(super) struct Measurement {
     pub(super) bytes: u64,
     pub(super) finding: Finding,
 }
 
-impl Measure {
-    fn none(finding: Finding) -> Self {
+impl Measurement {
+    fn incomplete(finding: Finding) -> Self {
         Self { bytes: 0, finding }
     }
 }
 
-/// Takes measures; clones are the same one.
+/// Measures workspaces. Clones share their cache.
 #[derive(Clone)]
 pub struct DiskGauge {
     workspaces: Workspaces,
     engine: Arc<dyn Engine>,
-    /// First processes of containers by name.
-    processes: Arc<Mutex<HashMap<String, u32>>>,
+    /// Host PIDs of the containers' first processes, by container name.
+    pids: Arc<Mutex<HashMap<String, u32>>>,
 }
 
 impl DiskGauge {
-    /// Of these workspaces, with the engine that runs the containers.
+    /// Measures these workspaces, with the engine that runs the containers.
     pub fn new(workspaces: Workspaces, engine: Arc<dyn Engine>) -> Self {
-        Self { workspaces, engine, processes: Arc::default() }
+        Self { workspaces, engine, pids: Arc::default() }
     }
 
-    /// Whether a job that says it is done holds more than it may; none when it does not. Measured while the container is
-    /// still there, and paused where that leaves a doubt.
+    /// Measures the workspace of a job that reports success, while its container still exists. The container is paused if the
+    /// result is not certain.
     pub async fn check_completed(&self, job: &JobRecord) -> Option<Violation> {
         let job = RunningJob::of(job);
-        for settles in [true, false] {
+        for may_settle in [true, false] {
             match self.measure(&job, Effort::Thorough).await.finding {
                 Finding::Within => return None,
-                Finding::Unsettled if settles => tokio::time::sleep(SETTLES_WITHIN).await,
+                Finding::Unsettled if may_settle => tokio::time::sleep(SETTLE_TIME).await,
                 _ => break,
             }
         }
         self.measure_paused(&job).await.err()
     }
 
-    /// Measures with the container paused: it goes on when it may, and stays paused when it is to end.
+    /// Measures with the container paused. It is unpaused if the job may continue, and stays paused if it is to end.
     pub(super) async fn measure_paused(&self, job: &RunningJob) -> Result<(), Violation> {
         let begun = Instant::now();
         loop {
             self.pause(job).await;
-            let Measure { bytes, finding } = self.measure(job, Effort::Paused).await;
-            if finding.may_pass() && begun.elapsed() < PAUSED_PATIENCE {
-                tokio::time::sleep(PAUSED_RETRY).await;
+            let Measurement { bytes, finding } = self.measure(job, Effort::Paused).await;
+            if finding.is_transient() && begun.elapsed() < PAUSED_RETRY_LIMIT {
+                tokio::time::sleep(RETRY_DELAY).await;
                 continue;
             }
             let Some(message) = finding.violation(&job.limits) else {
@@ -109,92 +110,92 @@ impl DiskGauge {
         }
     }
 
-    /// Takes a measure.
-    pub(super) async fn measure(&self, job: &RunningJob, effort: Effort) -> Measure {
-        let process = self.process(job).await;
+    /// Measures once.
+    pub(super) async fn measure(&self, job: &RunningJob, effort: Effort) -> Measurement {
+        let pid = self.pid(job).await;
         let (workspaces, id, limits) = (self.workspaces.clone(), job.id, job.limits);
-        let measured = on_own_thread(move || measure(&workspaces, id, &limits, process, effort)).await;
-        measured.unwrap_or_else(|| Measure::none(Finding::Failed("no thread can be started".to_owned())))
+        let measured = run_on_new_thread(move || measure(&workspaces, id, &limits, pid, effort)).await;
+        measured.unwrap_or_else(|| Measurement::incomplete(Finding::Failed("cannot start a thread".to_owned())))
     }
 
-    /// The container goes on; tried again where the engine fails.
+    /// Unpauses the container, with retries.
     pub(super) async fn unpause(&self, job: &RunningJob) {
         let Some(container) = &job.container else { return };
         for _ in 0..UNPAUSE_TRIES {
             match self.engine.unpause(container).await {
                 Ok(()) => return,
                 Err(error) => {
-                    tracing::warn!(job.id = %job.id, container, %error, "a paused container cannot be thawed yet");
+                    tracing::warn!(job.id = %job.id, container, %error, "cannot unpause a container yet");
                 }
             }
-            tokio::time::sleep(PAUSED_RETRY).await;
+            tokio::time::sleep(RETRY_DELAY).await;
         }
-        tracing::error!(job.id = %job.id, container, "a container stays paused: thaw it with docker unpause");
+        tracing::error!(job.id = %job.id, container, "a container stays paused: use docker unpause");
     }
 
-    /// What is known of a container that has ended.
+    /// Removes a container from the cache.
     pub(super) fn forget(&self, job: &RunningJob) {
         if let Some(container) = &job.container {
-            self.known().remove(container);
+            self.cached_pids().remove(container);
         }
     }
 
     async fn pause(&self, job: &RunningJob) {
         let Some(container) = &job.container else { return };
-        // Not every runtime can, and an engine that hangs must not keep the limit from being held.
+        // Not fatal: not every runtime can pause, and the limit must be enforced even if the engine hangs.
         if let Err(error) = self.engine.pause(container).await {
-            tracing::warn!(job.id = %job.id, container, %error, "measured without a pause");
+            tracing::warn!(job.id = %job.id, container, %error, "cannot pause the container; measuring it while it runs");
         }
     }
 
-    async fn process(&self, job: &RunningJob) -> Option<u32> {
+    async fn pid(&self, job: &RunningJob) -> Option<u32> {
         let container = job.container.as_ref()?;
-        let known = self.known().get(container).copied();
+        let known = self.cached_pids().get(container).copied();
         if known.is_some() {
             return known;
         }
-        let process = self.engine.pid(container).await.ok()??;
-        self.known().insert(container.clone(), process);
-        Some(process)
+        let pid = self.engine.pid(container).await.ok()??;
+        self.cached_pids().insert(container.clone(), pid);
+        Some(pid)
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<String, u32>> {
-        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cached_pids(&self) -> MutexGuard<'_, HashMap<String, u32>> {
+        self.pids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Not on the runtime's shared threads, which requests may have taken all of; none when the system has no thread left.
-async fn on_own_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+/// Runs on a new thread: the runtime's blocking threads may all be busy with requests. None if no thread can be started.
+async fn run_on_new_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (done, result) = oneshot::channel();
     let started = std::thread::Builder::new().name("disk-measure".to_owned()).spawn(move || {
-        // A draining process does not wait.
+        // The receiver may be gone when the process drains.
         let _ = done.send(work());
     });
     started.ok()?;
     result.await.ok()
 }
 
-fn measure(workspaces: &Workspaces, job: JobId, limits: &Limits, process: Option<u32>, effort: Effort) -> Measure {
-    let limit = if effort == Effort::Paused { PAUSED_LIMIT } else { MEASURE_LIMIT };
+fn measure(workspaces: &Workspaces, job: JobId, limits: &Limits, pid: Option<u32>, effort: Effort) -> Measurement {
+    let limit = if effort == Effort::Paused { PAUSED_TIMEOUT } else { MEASURE_TIMEOUT };
     let cutoff = Cutoff::after(limit, &CancellationToken::new());
     let usage = match workspaces.usage(job, limits, &cutoff) {
         Ok(usage) => usage,
-        Err(error) => return Measure::none(failed(&error)),
+        Err(error) => return Measurement::incomplete(failed(&error)),
     };
     let depth = if effort == Effort::Quick { Depth::Processes } else { Depth::ThreadsAndMappings };
-    let unlinked = process.map(|process| unlinked_bytes(process, &workspaces.path(job), depth, &cutoff));
-    let (unlinked, unseen) = match unlinked {
+    let unlinked = pid.map(|pid| unlinked_bytes(pid, &workspaces.path(job), depth, &cutoff));
+    let (unlinked, failure) = match unlinked {
         None | Some(Ok(None)) => (0, None),
         Some(Ok(Some(bytes))) => (bytes, None),
         Some(Err(error)) => (0, Some(failed(&error))),
     };
     let bytes = usage.bytes.saturating_add(unlinked);
     let finding = if usage.exceeds_walk_limits {
-        Finding::BeyondCounting
+        Finding::OverWalkLimits
     } else if bytes > limits.disk_mb.saturating_mul(1024 * 1024) {
         Finding::Over
-    } else if let Some(unseen) = unseen {
-        unseen
+    } else if let Some(failure) = failure {
+        failure
     } else if usage.has_missed_entries {
         Finding::Moved
     } else if usage.has_changed {
@@ -202,14 +203,14 @@ fn measure(workspaces: &Workspaces, job: JobId, limits: &Limits, process: Option
     } else {
         Finding::Within
     };
-    Measure { bytes, finding }
+    Measurement { bytes, finding }
 }
 
 fn failed(error: &FileError) -> Finding {
     match error {
         FileError::TimedOut => Finding::Slow,
         FileError::PermissionDenied => Finding::NotReadable,
-        // The workspace itself is being made or removed.
+        // The workspace itself is being created or removed.
         FileError::NotFound => Finding::Moved,
         FileError::Io(cause) => Finding::Failed(cause.to_string()),
         other => Finding::Failed(other.to_string()),
@@ -225,14 +226,14 @@ mod tests {
     use super::*;
     use crate::engine::{Docker, DockerSettings};
 
-    async fn found(make: impl FnOnce(&Path)) -> Finding {
+    async fn measured(fill: impl FnOnce(&Path)) -> Finding {
         let root = tempfile::tempdir().unwrap();
         let (workspaces, id) = (Workspaces::new(root.path().to_owned()), JobId::generate());
         workspaces.create(id, &[]).unwrap();
-        make(&workspaces.path(id));
+        fill(&workspaces.path(id));
         let limits = Limits { disk_mb: 1, ..Limits::default() };
         let job = RunningJob { id, limits, container: None };
-        // A job without a container has nothing to ask an engine for.
+        // Without a container the engine is not used.
         let engine = Docker::connect(DockerSettings {
             host: None,
             instance_id: InstanceId::generate(),
@@ -249,47 +250,46 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_sum_counts_and_not_the_single_file() {
-        let write = |folder: &Path, files: usize| {
+    async fn the_sum_of_all_files_is_limited() {
+        let write = |workspace: &Path, files: usize| {
             for index in 0..files {
-                fs::create_dir_all(folder.join("a/b")).unwrap();
-                fs::write(folder.join(format!("a/b/{index}")), vec![1; 300 * 1024]).unwrap();
+                fs::create_dir_all(workspace.join("a/b")).unwrap();
+                fs::write(workspace.join(format!("a/b/{index}")), vec![1; 300 * 1024]).unwrap();
             }
         };
-        assert!(is_within(&found(|folder| write(folder, 3)).await));
-        assert_eq!(found(|folder| write(folder, 4)).await, Finding::Over);
+        assert!(is_within(&measured(|workspace| write(workspace, 3)).await));
+        assert_eq!(measured(|workspace| write(workspace, 4)).await, Finding::Over);
     }
 
     #[tokio::test]
-    async fn empty_files_count_too() {
+    async fn empty_files_count_as_well() {
         // One for each 4 KiB.
-        let touch = |folder: &Path, files: u64| {
+        let touch = |workspace: &Path, files: u64| {
             for index in 0..files {
-                fs::write(folder.join(index.to_string()), "").unwrap();
+                fs::write(workspace.join(index.to_string()), "").unwrap();
             }
         };
-        assert!(is_within(&found(|folder| touch(folder, 256)).await));
-        assert_eq!(found(|folder| touch(folder, 257)).await, Finding::BeyondCounting);
+        assert!(is_within(&measured(|workspace| touch(workspace, 256)).await));
+        assert_eq!(measured(|workspace| touch(workspace, 257)).await, Finding::OverWalkLimits);
     }
 
     #[tokio::test]
-    async fn a_hole_in_a_file_and_a_link_out_of_the_workspace_take_no_room() {
-        let finding = found(|folder| {
-            fs::File::create(folder.join("sparse")).unwrap().set_len(1 << 40).unwrap();
-            symlink("/usr", folder.join("out")).unwrap();
+    async fn holes_and_links_out_of_the_workspace_do_not_count() {
+        let finding = measured(|workspace| {
+            fs::File::create(workspace.join("sparse")).unwrap().set_len(1 << 40).unwrap();
+            symlink("/usr", workspace.join("out")).unwrap();
         });
         assert!(is_within(&finding.await));
     }
 
     #[tokio::test]
-    async fn what_is_too_deep_to_be_counted_is_over() {
-        let finding = found(|folder| fs::create_dir_all(folder.join("d/".repeat(129))).unwrap());
-        assert_eq!(finding.await, Finding::BeyondCounting);
+    async fn a_tree_deeper_than_the_walk_limit_is_over() {
+        let finding = measured(|workspace| fs::create_dir_all(workspace.join("d/".repeat(129))).unwrap());
+        assert_eq!(finding.await, Finding::OverWalkLimits);
     }
 
     #[tokio::test]
-    async fn what_cannot_be_measured_is_never_within() {
-        // As an exhausted process would fail, and as one that is not root would.
+    async fn a_failed_measurement_is_never_within_the_limit() {
         for (error, finding) in [
             (
                 FileError::Io(std::io::Error::from_raw_os_error(24)),

@@ -1,55 +1,56 @@
-//! What a measure of a workspace means: pure decisions about when to look again, when to pause, and when a job ends.
+//! Decides what follows from a measurement of a workspace: when to measure again, when to pause the container, and when the
+//! job ends. Pure.
 
 use std::time::Duration;
 
 use protocol::Limits;
 
-/// Between two measures of a small tree (contract: sandbox, Posture).
-const EVERY: Duration = Duration::from_secs(1);
-/// At most, whatever the last measure cost. In between a fall of the free space brings the next one.
-const LONGEST_REST: Duration = Duration::from_secs(2);
-/// The same after a measure for which the container was paused.
-const LONGEST_REST_AFTER_PAUSE: Duration = Duration::from_secs(5);
-/// Rest as a multiple of what the last measure cost: a fifth of the time at most goes into measuring.
-const REST_FACTOR: u32 = 4;
-/// A measure that failed is taken again.
-const RETRY: Duration = Duration::from_millis(100);
-/// Without a whole measure for longer, the container is paused for one.
+/// Between two measurements of a small tree (contract: sandbox, Posture).
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Longest wait, whatever the last measurement cost. A drop of the free space ends it.
+const MAX_WAIT: Duration = Duration::from_secs(2);
+/// The same after a measurement for which the container was paused.
+const MAX_WAIT_AFTER_PAUSE: Duration = Duration::from_secs(5);
+/// The wait as a multiple of the last measurement's cost, so that at most a fifth of the time is spent measuring.
+const WAIT_FACTOR: u32 = 4;
+/// Wait after a measurement that failed.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
+/// Without a complete measurement for this long, the container is paused for one.
 const UNMEASURED_LIMIT: Duration = Duration::from_secs(1);
-/// A container is not paused more often only because its folders change while others write.
-const PAUSE_REST: Duration = Duration::from_secs(1);
+/// A container whose directories keep changing while others write is not paused more often.
+const MIN_PAUSE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a measure found.
+/// The result of a measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Finding {
-    /// All of it was seen, and it is within the limit.
+    /// Complete, and within the limit.
     Within,
-    /// The same, but folders changed meanwhile: something may have been moved past the measure.
+    /// Complete and within the limit, but directories changed meanwhile: something may have been moved past the walk.
     Unsettled,
-    /// It holds more bytes than it may.
+    /// More bytes than allowed.
     Over,
-    /// It has more entries than it may, or is deeper than anything walks.
-    BeyondCounting,
-    /// Something was not where it had been read.
+    /// More entries or deeper directories than allowed.
+    OverWalkLimits,
+    /// Entries disappeared during the walk.
     Moved,
-    /// It took too long.
+    /// It timed out.
     Slow,
-    /// The orchestrator may not look into it.
+    /// The orchestrator may not read a directory.
     NotReadable,
-    /// The system failed, such as for want of descriptors.
+    /// A system error, such as too many open files.
     Failed(String),
 }
 
 impl Finding {
-    /// Why the job ends when this holds with the container paused; none when it may go on.
+    /// Why the job ends if this is found with the container paused; none if it may continue.
     pub(super) fn violation(&self, limits: &Limits) -> Option<String> {
         let disk_mb = limits.disk_mb;
         Some(match self {
             Self::Within | Self::Unsettled => return None,
             Self::Over => format!("the workspace holds more than limits.disk_mb = {disk_mb}"),
-            Self::BeyondCounting => format!(
-                "the workspace holds more than limits.disk_mb = {disk_mb} allows: more than 256 files and folders for \
-                 each MB, or folders more than 128 deep"
+            Self::OverWalkLimits => format!(
+                "the workspace holds more than limits.disk_mb = {disk_mb} allows: more than 256 files and directories for \
+                 each MB, or directories nested more than 128 deep"
             ),
             Self::Moved => format!(
                 "the workspace could not be measured against limits.disk_mb = {disk_mb}: its files were moved while \
@@ -61,9 +62,9 @@ impl Finding {
                 )
             }
             Self::NotReadable => format!(
-                "a folder of the workspace cannot be read by the orchestrator, which does not run as root, so \
-                 limits.disk_mb = {disk_mb} cannot be held; the job must leave its folders readable for all, or the \
-                 operator must run the orchestrator as root"
+                "a directory of the workspace cannot be read by the orchestrator, which does not run as root, so \
+                 limits.disk_mb = {disk_mb} cannot be enforced; the job must keep its directories readable by all users, \
+                 or the operator must run the orchestrator as root"
             ),
             Self::Failed(why) => {
                 format!("the workspace could not be measured against limits.disk_mb = {disk_mb}: {why}")
@@ -71,84 +72,89 @@ impl Finding {
         })
     }
 
-    /// Whether trying again may find something else.
-    pub(super) const fn may_pass(&self) -> bool {
+    /// Whether the next measurement may have another result without any change of the workspace.
+    pub(super) const fn is_transient(&self) -> bool {
         matches!(self, Self::Moved | Self::Slow | Self::Failed(_))
     }
 }
 
-/// What was found and when.
+/// The last measurement and its circumstances.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Situation<'a> {
-    /// By the last measure.
+    /// Its result.
     pub(super) finding: &'a Finding,
-    /// What it cost.
+    /// How long it took.
     pub(super) cost: Duration,
-    /// It was asked for because free space fell.
+    /// A drop of the free space triggered it.
     pub(super) was_triggered: bool,
-    /// Since when no measure was whole.
+    /// How long there has been no complete measurement.
     pub(super) unmeasured_for: Duration,
-    /// Since the container was paused last.
+    /// Since the container was last paused.
     pub(super) since_pause: Option<Duration>,
 }
 
-/// What to do.
+/// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Measure again after this time, or when free space falls.
-    Rest(Duration),
-    /// It was not whole: measure again soon, as thoroughly.
+    /// Measure again after this time, or when the free space drops.
+    Wait(Duration),
+    /// It was not complete: measure again after this time, with the same effort.
     Retry(Duration),
-    /// Pause the container and measure again: what is found then decides.
+    /// Pause the container and measure again; that result decides.
     Pause,
 }
 
 /// Decides.
 pub(super) fn next_step(seen: Situation<'_>) -> Step {
-    let rests = seen.since_pause.is_some_and(|since| since < PAUSE_REST);
+    let was_just_paused = seen.since_pause.is_some_and(|since| since < MIN_PAUSE_INTERVAL);
     match seen.finding {
-        Finding::Within => Step::Rest(rest_after(seen.cost)),
-        Finding::Unsettled if !seen.was_triggered => Step::Rest(rest_after(seen.cost)),
-        Finding::Unsettled if rests => Step::Retry(PAUSE_REST),
-        Finding::Unsettled | Finding::Over | Finding::BeyondCounting | Finding::NotReadable => Step::Pause,
+        Finding::Within => Step::Wait(wait_after(seen.cost)),
+        Finding::Unsettled if !seen.was_triggered => Step::Wait(wait_after(seen.cost)),
+        Finding::Unsettled if was_just_paused => Step::Retry(MIN_PAUSE_INTERVAL),
+        Finding::Unsettled | Finding::Over | Finding::OverWalkLimits | Finding::NotReadable => Step::Pause,
         Finding::Moved | Finding::Slow | Finding::Failed(_) => {
-            if (seen.was_triggered && !rests) || seen.unmeasured_for >= UNMEASURED_LIMIT {
+            if (seen.was_triggered && !was_just_paused) || seen.unmeasured_for >= UNMEASURED_LIMIT {
                 Step::Pause
             } else {
-                Step::Retry(RETRY)
+                Step::Retry(RETRY_DELAY)
             }
         }
     }
 }
 
-fn rest_after(cost: Duration) -> Duration {
-    (cost * REST_FACTOR).min(LONGEST_REST).max(EVERY.saturating_sub(cost))
+fn wait_after(cost: Duration) -> Duration {
+    (cost * WAIT_FACTOR).min(MAX_WAIT).max(INTERVAL.saturating_sub(cost))
 }
 
-/// After a measure for which the container was paused: it must get on with its work, too.
-pub(super) fn rest_after_pause(cost: Duration) -> Duration {
-    (cost * REST_FACTOR).clamp(EVERY, LONGEST_REST_AFTER_PAUSE)
+/// The wait after a measurement for which the container was paused, so that its job also makes progress.
+pub(super) fn wait_after_pause(cost: Duration) -> Duration {
+    (cost * WAIT_FACTOR).clamp(INTERVAL, MAX_WAIT_AFTER_PAUSE)
 }
 
-/// Free space that fell by so much since the last look asks for a measure at once (contract: sandbox, Posture).
-const FALL_BYTES: u64 = 128 * 1024 * 1024;
-/// The same in files, one for each 4 KiB.
-const FALL_INODES: u64 = FALL_BYTES / 4096;
+/// A drop of the free space by this much triggers a measurement at once (contract: sandbox, Posture).
+const DROP_BYTES: u64 = 128 * 1024 * 1024;
+/// The same in inodes, one for each 4 KiB.
+const DROP_INODES: u64 = DROP_BYTES / 4096;
 
-/// Notices when free space falls.
+/// Detects drops of the free space.
 #[derive(Debug, Default)]
-pub(super) struct FallWatch {
-    high: Option<(u64, u64)>,
+pub(super) struct DropDetector {
+    /// Highest free bytes and inodes since the last drop.
+    highest: Option<(u64, u64)>,
 }
 
-impl FallWatch {
-    /// Whether it has fallen by that much since it was last told, or since it was highest after that.
-    pub(super) fn has_fallen(&mut self, free_bytes: u64, free_inodes: u64) -> bool {
-        let (bytes, inodes) = self.high.unwrap_or((free_bytes, free_inodes));
-        let fell = bytes.saturating_sub(free_bytes) >= FALL_BYTES || inodes.saturating_sub(free_inodes) >= FALL_INODES;
-        self.high =
-            Some(if fell { (free_bytes, free_inodes) } else { (bytes.max(free_bytes), inodes.max(free_inodes)) });
-        fell
+impl DropDetector {
+    /// Whether the free space has dropped by that much from its highest value since the last drop that was detected.
+    pub(super) fn has_dropped(&mut self, free_bytes: u64, free_inodes: u64) -> bool {
+        let (bytes, inodes) = self.highest.unwrap_or((free_bytes, free_inodes));
+        let has_dropped =
+            bytes.saturating_sub(free_bytes) >= DROP_BYTES || inodes.saturating_sub(free_inodes) >= DROP_INODES;
+        self.highest = Some(if has_dropped {
+            (free_bytes, free_inodes)
+        } else {
+            (bytes.max(free_bytes), inodes.max(free_inodes))
+        });
+        has_dropped
     }
 }
 
@@ -166,33 +172,33 @@ mod tests {
     }
 
     #[rstest]
-    #[case::within(Finding::Within, Step::Rest(MS(990)))]
-    #[case::changing(Finding::Unsettled, Step::Rest(MS(990)))]
+    #[case::within(Finding::Within, Step::Wait(MS(990)))]
+    #[case::unsettled(Finding::Unsettled, Step::Wait(MS(990)))]
     #[case::over(Finding::Over, Step::Pause)]
-    #[case::too_deep(Finding::BeyondCounting, Step::Pause)]
-    #[case::closed(Finding::NotReadable, Step::Pause)]
-    #[case::moved(Finding::Moved, Step::Retry(RETRY))]
-    #[case::slow(Finding::Slow, Step::Retry(RETRY))]
-    #[case::failed(Finding::Failed("x".to_owned()), Step::Retry(RETRY))]
-    fn what_a_measure_asks_for(#[case] finding: Finding, #[case] expected: Step) {
+    #[case::too_deep(Finding::OverWalkLimits, Step::Pause)]
+    #[case::not_readable(Finding::NotReadable, Step::Pause)]
+    #[case::moved(Finding::Moved, Step::Retry(RETRY_DELAY))]
+    #[case::slow(Finding::Slow, Step::Retry(RETRY_DELAY))]
+    #[case::failed(Finding::Failed("x".to_owned()), Step::Retry(RETRY_DELAY))]
+    fn each_finding_has_its_next_step(#[case] finding: Finding, #[case] expected: Step) {
         assert_eq!(step(&finding, false, 0, None), expected);
     }
 
     #[rstest]
-    fn without_a_whole_measure_for_a_second_the_container_is_paused(
+    fn without_a_complete_measurement_for_a_second_the_container_is_paused(
         #[values(Finding::Moved, Finding::Slow, Finding::Failed(String::new()))] finding: Finding,
     ) {
-        assert_eq!(step(&finding, false, 999, None), Step::Retry(RETRY));
+        assert_eq!(step(&finding, false, 999, None), Step::Retry(RETRY_DELAY));
         assert_eq!(step(&finding, false, 1_000, None), Step::Pause);
-        assert_eq!(step(&finding, true, 0, None), Step::Pause, "when free space fell, at once");
-        assert_eq!(step(&finding, true, 0, Some(500)), Step::Retry(RETRY), "but not again and again");
+        assert_eq!(step(&finding, true, 0, None), Step::Pause, "at once when the free space dropped");
+        assert_eq!(step(&finding, true, 0, Some(500)), Step::Retry(RETRY_DELAY), "but not repeatedly");
     }
 
     #[test]
-    fn what_may_hide_something_is_looked_at_paused_when_free_space_fell() {
+    fn a_changing_workspace_is_measured_paused_when_the_free_space_dropped() {
         assert_eq!(step(&Finding::Unsettled, true, 0, None), Step::Pause);
-        assert_eq!(step(&Finding::Unsettled, true, 0, Some(500)), Step::Retry(PAUSE_REST));
-        assert_eq!(step(&Finding::Within, true, 0, None), Step::Rest(MS(990)));
+        assert_eq!(step(&Finding::Unsettled, true, 0, Some(500)), Step::Retry(MIN_PAUSE_INTERVAL));
+        assert_eq!(step(&Finding::Within, true, 0, None), Step::Wait(MS(990)));
     }
 
     #[rstest]
@@ -200,30 +206,31 @@ mod tests {
     #[case::small(10, 990)]
     #[case::large(300, 1_200)]
     #[case::huge(700, 2_000)]
-    fn the_more_a_measure_costs_the_longer_the_rest(#[case] cost: u64, #[case] rest: u64) {
-        assert_eq!(rest_after(MS(cost)), MS(rest));
+    fn the_wait_grows_with_the_cost_of_a_measurement(#[case] cost: u64, #[case] wait: u64) {
+        assert_eq!(wait_after(MS(cost)), MS(wait));
     }
 
     #[test]
-    fn a_fall_is_told_once_and_counted_from_the_highest() {
+    fn a_drop_is_detected_once_and_counted_from_the_highest_value() {
         const MB: u64 = 1 << 20;
-        let mut watch = FallWatch::default();
-        let looks = [(1000, false), (900, false), (872, true), (872, false), (1100, false), (973, false), (972, true)];
-        for (free, fell) in looks {
-            assert_eq!(watch.has_fallen(free * MB, 1_000_000), fell, "at {free} MB");
+        let mut detector = DropDetector::default();
+        let readings =
+            [(1000, false), (900, false), (872, true), (872, false), (1100, false), (973, false), (972, true)];
+        for (free, dropped) in readings {
+            assert_eq!(detector.has_dropped(free * MB, 1_000_000), dropped, "at {free} MB");
         }
-        assert!(watch.has_fallen(972 * MB, 1_000_000 - FALL_INODES), "inodes count, too");
+        assert!(detector.has_dropped(972 * MB, 1_000_000 - DROP_INODES), "inodes count as well");
     }
 
     #[rstest]
     #[case(Finding::Within, None)]
     #[case(Finding::Over, Some("holds more than limits.disk_mb = 7"))]
-    #[case(Finding::BeyondCounting, Some("128 deep"))]
+    #[case(Finding::OverWalkLimits, Some("128 deep"))]
     #[case(Finding::NotReadable, Some("does not run as root"))]
     #[case(Finding::Failed("no descriptors".to_owned()), Some("no descriptors"))]
-    fn a_job_is_told_why_it_ends(#[case] finding: Finding, #[case] told: Option<&str>) {
-        let said = finding.violation(&Limits { disk_mb: 7, ..Limits::default() });
-        assert_eq!(said.is_some(), told.is_some());
-        assert!(said.unwrap_or_default().contains(told.unwrap_or_default()));
+    fn a_violation_says_why_the_job_ends(#[case] finding: Finding, #[case] expected: Option<&str>) {
+        let message = finding.violation(&Limits { disk_mb: 7, ..Limits::default() });
+        assert_eq!(message.is_some(), expected.is_some());
+        assert!(message.unwrap_or_default().contains(expected.unwrap_or_default()));
     }
 }

@@ -1,4 +1,4 @@
-//! One probe for all, at most a second old, and never cut off by who asked.
+//! Concurrent callers share one probe, its result is used for at most a second, and no caller cancels it.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -14,14 +14,14 @@ use crate::{
 };
 
 /// An engine whose probes wait for a permit of the test.
-struct Probed {
+pub(in crate::dispatch) struct ProbedEngine {
     begun: AtomicUsize,
     ended: AtomicUsize,
     permits: Semaphore,
 }
 
-impl Probed {
-    fn with_permits(permits: usize) -> Arc<Self> {
+impl ProbedEngine {
+    pub(in crate::dispatch) fn with_permits(permits: usize) -> Arc<Self> {
         Arc::new(Self { begun: AtomicUsize::new(0), ended: AtomicUsize::new(0), permits: Semaphore::new(permits) })
     }
 
@@ -30,9 +30,8 @@ impl Probed {
     }
 }
 
-// A probe needs nothing else of an engine: the rest never answers.
-
-impl Engine for Probed {
+// The sandbox only probes: the other methods never return.
+impl Engine for ProbedEngine {
     fn probe(&self) -> BoxFuture<'_, SandboxReadiness> {
         Box::pin(async {
             let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
@@ -95,18 +94,18 @@ fn ready(number: usize) -> SandboxReadiness {
     SandboxReadiness::Ready(EngineFacts { version: number.to_string(), ..EngineFacts::default() })
 }
 
-/// A sandbox whose prober runs, and the clock that it goes by.
-fn running(engine: &Arc<Probed>) -> (Sandbox, ManualClock, CancellationToken) {
+/// A sandbox whose prober runs, and its clock.
+fn running(engine: &Arc<ProbedEngine>) -> (Sandbox, ManualClock, CancellationToken) {
     let clock = ManualClock::at(DateTime::from_timestamp(1_700_000_000, 0).unwrap());
-    let (sandbox, prober) = Sandbox::on(Arc::<Probed>::clone(engine), Clock::Manual(clock.clone()));
+    let (sandbox, prober) = Sandbox::new(Arc::<ProbedEngine>::clone(engine), Clock::Manual(clock.clone()));
     let drain = CancellationToken::new();
     TaskTracker::new().spawn(prober.run(drain.clone()));
     (sandbox, clock, drain)
 }
 
 #[tokio::test]
-async fn callers_at_the_same_time_share_one_probe_and_the_next_second_gets_another() {
-    let engine = Probed::with_permits(2);
+async fn concurrent_callers_share_one_probe_and_a_second_later_there_is_another() {
+    let engine = ProbedEngine::with_permits(2);
     let (sandbox, clock, _drain) = running(&engine);
 
     let (one, other) = tokio::join!(sandbox.state(), sandbox.state());
@@ -118,8 +117,8 @@ async fn callers_at_the_same_time_share_one_probe_and_the_next_second_gets_anoth
 }
 
 #[tokio::test]
-async fn a_caller_that_leaves_does_not_cut_the_probe_off() {
-    let engine = Probed::with_permits(0);
+async fn a_caller_that_goes_away_does_not_cancel_the_probe() {
+    let engine = ProbedEngine::with_permits(0);
     let (sandbox, ..) = running(&engine);
 
     let left = tokio::time::timeout(Duration::from_millis(50), sandbox.state()).await;
@@ -127,12 +126,12 @@ async fn a_caller_that_leaves_does_not_cut_the_probe_off() {
     engine.permits.add_permits(1);
 
     assert_eq!(sandbox.state().await, ready(1));
-    assert_eq!(engine.counts(), (1, 1), "the probe that had begun is the one that answered");
+    assert_eq!(engine.counts(), (1, 1), "the probe in progress was completed and used");
 }
 
 #[tokio::test]
-async fn the_published_state_is_there_at_once_while_a_probe_hangs() {
-    let engine = Probed::with_permits(1);
+async fn the_published_state_is_available_while_a_probe_hangs() {
+    let engine = ProbedEngine::with_permits(1);
     let (sandbox, clock, _drain) = running(&engine);
     assert_eq!(sandbox.published(), None);
     sandbox.state().await;
@@ -140,30 +139,30 @@ async fn the_published_state_is_there_at_once_while_a_probe_hangs() {
     clock.advance(Duration::from_mins(1));
     sandbox.refresh();
     let hangs = tokio::time::timeout(Duration::from_millis(50), sandbox.state()).await;
-    assert!(hangs.is_err(), "a fresh answer has to be waited for");
+    assert!(hangs.is_err(), "a fresh state has to be waited for");
     assert_eq!(sandbox.published(), Some(ready(1)));
 }
 
 #[tokio::test]
 async fn an_engine_error_makes_the_next_caller_wait_for_a_new_probe() {
-    let engine = Probed::with_permits(2);
+    let engine = ProbedEngine::with_permits(2);
     let (sandbox, ..) = running(&engine);
     assert_eq!(sandbox.state().await, ready(1));
 
-    sandbox.doubt();
+    sandbox.mark_stale();
 
     assert_eq!(sandbox.state().await, ready(2));
 }
 
 #[tokio::test]
-async fn a_change_wakes_who_follows_it() {
-    let engine = Probed::with_permits(2);
+async fn a_change_of_the_state_wakes_its_waiters() {
+    let engine = ProbedEngine::with_permits(2);
     let (sandbox, ..) = running(&engine);
     let first = sandbox.state().await;
 
     let unchanged = tokio::time::timeout(Duration::from_millis(50), sandbox.changed(Some(&first))).await;
     assert!(unchanged.is_err(), "nothing has changed");
-    sandbox.doubt();
+    sandbox.mark_stale();
     sandbox.refresh();
     sandbox.changed(Some(&first)).await;
 
@@ -171,8 +170,8 @@ async fn a_change_wakes_who_follows_it() {
 }
 
 #[tokio::test]
-async fn after_the_drain_the_last_answer_holds() {
-    let engine = Probed::with_permits(1);
+async fn after_the_drain_the_last_state_is_used() {
+    let engine = ProbedEngine::with_permits(1);
     let (sandbox, clock, drain) = running(&engine);
     sandbox.state().await;
 
@@ -183,10 +182,10 @@ async fn after_the_drain_the_last_answer_holds() {
 }
 
 #[tokio::test]
-async fn a_disabled_sandbox_never_asks_its_engine() {
-    let engine = Probed::with_permits(1);
+async fn a_disabled_sandbox_never_probes_its_engine() {
+    let engine = ProbedEngine::with_permits(1);
     let clock = Clock::system();
-    let (sandbox, prober) = Sandbox::disabled(Arc::<Probed>::clone(&engine), clock);
+    let (sandbox, prober) = Sandbox::disabled(Arc::<ProbedEngine>::clone(&engine), clock);
     prober.probe().await;
 
     assert!(sandbox.is_disabled());

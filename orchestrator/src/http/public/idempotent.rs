@@ -9,15 +9,17 @@ use axum::{
 };
 use protocol::{ErrorCode, Source};
 
+use super::PublicApi;
 use crate::{
     auth::digest,
+    dispatch::SubmitError,
     http::problem::ApiError,
-    store::{Claim, Key, MAX_PENDING, MAX_PENDING_PER_USER, QueueFull},
+    store::{Claim, IdempotencyKey},
 };
 
 const MAX_KEY_BYTES: usize = 255;
 /// `Retry-After` for a full queue: jobs take minutes.
-const QUEUE_FULL_RETRY: Duration = Duration::from_secs(30);
+pub(super) const QUEUE_FULL_RETRY: Duration = Duration::from_secs(30);
 
 /// The idempotency key, if any, and the kind of client.
 pub(super) struct ClientHeaders {
@@ -44,68 +46,53 @@ impl<S: Send + Sync> FromRequestParts<S> for ClientHeaders {
     }
 }
 
-/// A key that is bound to one request.
-pub(super) struct Bound {
-    user: String,
-    key: String,
-    digest: String,
-}
-
 impl ClientHeaders {
     /// Binds the key to the operation and the raw body.
-    pub(super) fn bind(self, user: &str, operation: &str, body: &[u8]) -> Option<Bound> {
+    pub(super) fn bind(self, user: &str, operation: &str, body: &[u8]) -> Option<IdempotencyKey> {
         let key = self.key?;
         let mut asked = Vec::with_capacity(operation.len() + 1 + body.len());
         asked.extend_from_slice(operation.as_bytes());
         asked.push(0);
         asked.extend_from_slice(body);
-        Some(Bound { user: user.to_owned(), key, digest: digest(&asked) })
+        Some(IdempotencyKey { user: user.to_owned(), key, digest: digest(&asked) })
     }
 }
 
-impl Bound {
-    pub(super) fn key(&self) -> Key<'_> {
-        Key { user: &self.user, key: &self.key, digest: &self.digest }
+/// The response to an earlier request with this key, if there was one.
+pub(super) async fn find(api: &PublicApi, key: Option<&IdempotencyKey>) -> Result<Option<Response>, ApiError> {
+    let Some(key) = key else { return Ok(None) };
+    match api.store.idempotency(key, api.clock.now()).await? {
+        Some(claim) => respond(claim),
+        None => Ok(None),
+    }
+}
+
+/// The response to a request whose key was seen before; none for a new key.
+pub(super) fn respond(claim: Claim) -> Result<Option<Response>, ApiError> {
+    match claim {
+        Claim::New | Claim::QueueFull(_) => Ok(None),
+        Claim::Mismatch => Err(SubmitError::KeyReused.into()),
+        Claim::Replayed { status, body } => Ok(Some(replay(status, body))),
     }
 }
 
 /// The id of the created object.
 #[derive(serde::Deserialize)]
-struct Made {
+struct Created {
     id: protocol::JobId,
 }
 
-fn queue_full(full: QueueFull) -> ApiError {
-    let detail = match full {
-        QueueFull::User => {
-            format!("too many pending jobs: at most {MAX_PENDING_PER_USER} per user, including held ones")
-        }
-        QueueFull::Instance => format!("too many pending jobs: at most {MAX_PENDING}; try again later"),
-    };
-    ApiError::new(ErrorCode::RateLimited, detail).with_retry_after(QUEUE_FULL_RETRY)
-}
-
-/// The response to a request with a known key; none for a new key.
-pub(super) fn answer(claim: Claim) -> Result<Option<Response>, ApiError> {
-    match claim {
-        Claim::New => Ok(None),
-        Claim::Mismatch => Err(ApiError::new(
-            ErrorCode::IdempotencyMismatch,
-            "this Idempotency-Key was used for another request; use a new key",
-        )),
-        Claim::QueueFull(full) => Err(queue_full(full)),
-        Claim::Replayed { status, body } => {
-            let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
-            let made = (status == StatusCode::CREATED).then(|| serde_json::from_str::<Made>(&body).ok()).flatten();
-            let mut response = (status, body).into_response();
-            let headers = response.headers_mut();
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            if let Some(location) = made.and_then(|made| HeaderValue::from_str(&format!("/api/jobs/{}", made.id)).ok())
-            {
-                headers.insert(header::LOCATION, location);
-            }
-            headers.insert("idempotent-replayed", HeaderValue::from_static("true"));
-            Ok(Some(response))
-        }
+/// The response to the first request with a key, marked as a replay.
+pub(super) fn replay(status: u16, body: String) -> Response {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+    let created = (status == StatusCode::CREATED).then(|| serde_json::from_str::<Created>(&body).ok()).flatten();
+    let mut response = (status, body).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let location = created.and_then(|created| HeaderValue::from_str(&format!("/api/jobs/{}", created.id)).ok());
+    if let Some(location) = location {
+        headers.insert(header::LOCATION, location);
     }
+    headers.insert("idempotent-replayed", HeaderValue::from_static("true"));
+    response
 }

@@ -11,7 +11,6 @@ mod create;
 mod cursor;
 mod docs;
 mod events;
-mod file_work;
 mod files;
 mod get;
 mod health;
@@ -41,21 +40,16 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::{
     auth::{Identity, SigningKey},
     clock::Clock,
-    dispatch::{Sandbox, Wake},
-    domain::request::Ceiling,
-    http::{
-        metrics::MetricsEndpoint,
-        per_user_semaphore::{PerUserSemaphore, Permit},
-        problem::ApiError,
-    },
+    dispatch::{JobSubmitter, Sandbox, Wake},
+    http::{metrics::MetricsEndpoint, problem::ApiError},
     llm::Gateway,
+    per_user_semaphore::{PerUserSemaphore, Permit},
     store::{PUBLIC_READERS, Store},
     telemetry::metrics::Metrics,
-    workspace::{RetentionPeriod, UploadRegistry, Workspaces},
+    workspace::{FileWork, RetentionPeriod, UploadRegistry, Workspaces},
 };
 
 pub use docs::document;
-pub use file_work::FileWork;
 
 use self::{audit_entry::audited, refusal_rate::RefusalRate};
 
@@ -105,8 +99,8 @@ pub struct PublicParts {
     pub gateway: Arc<Gateway>,
     /// Wakes the dispatcher.
     pub wake: Wake,
-    /// The highest values that a request may ask for.
-    pub ceiling: Ceiling,
+    /// Creates jobs.
+    pub submitter: Arc<JobSubmitter>,
     /// Directory of containers' saved output.
     pub logs: PathBuf,
     /// Owns tasks that run to their end even if the client disconnects.
@@ -141,7 +135,7 @@ impl PublicApi {
 
     /// A permit to read many rows.
     async fn read_permit(&self, who: &Identity) -> Result<Permit, ApiError> {
-        self.0.list_reads.acquire(&who.user).await
+        self.0.list_reads.acquire(&who.user).await.map_err(ApiError::internal)
     }
 
     /// Limits audit entries for refused requests.

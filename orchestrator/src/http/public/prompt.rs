@@ -12,8 +12,8 @@ use super::{
     PublicApi,
     audit_entry::AuditedCaller,
     caller::authorize_job,
-    create::{rejected, seen},
-    idempotent::{self, Bound, ClientHeaders},
+    create::rejected,
+    idempotent::{self, ClientHeaders},
 };
 use crate::{
     domain::request::check_prompt,
@@ -46,15 +46,14 @@ pub(super) async fn prompt(
 ) -> Result<Response, ApiError> {
     authorize_job(&api, &who, id).await?;
     let key = client.bind(&who.user, &format!("POST /api/jobs/{id}/prompt"), &body.bytes);
-    if let Some(replayed) = seen(&api, key.as_ref()).await? {
+    if let Some(replayed) = idempotent::find(&api, key.as_ref()).await? {
         return Ok(replayed);
     }
     check_prompt("content", &body.value.content).map_err(rejected)?;
-    let (now, key) = (api.clock.now(), key.as_ref().map(Bound::key));
-    let prompted = api.store.add_prompt(id, now, &body.value, key, Some(&entry)).await?;
+    let prompted = api.store.add_prompt(id, api.clock.now(), &body.value, key, Some(&entry)).await?;
     match prompted {
         Prompted::Stored(receipt) => Ok((StatusCode::ACCEPTED, Json(receipt)).into_response()),
-        Prompted::Known(claim) => idempotent::answer(claim)?.ok_or_else(ApiError::not_found),
+        Prompted::Known(claim) => idempotent::respond(claim)?.ok_or_else(ApiError::not_found),
         Prompted::Finished(state) => Err(ApiError::new(
             ErrorCode::JobFinished,
             format!("the job is {state} and accepts no more prompts; restart it or create a new one"),

@@ -20,7 +20,8 @@ use super::PublicApi;
 use crate::{
     auth::Identity,
     domain::job::JobRecord,
-    http::{per_user_semaphore::Permit, problem::ApiError},
+    http::problem::ApiError,
+    per_user_semaphore::Permit,
     store::{EventPage, Follower, StoreError, StoredEvent, tokens},
     telemetry::metrics::EventStreamGuard,
 };

@@ -12,7 +12,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::http::per_user_semaphore::{PerUserSemaphore, Permit};
+use crate::per_user_semaphore::{PerUserSemaphore, Permit};
 
 /// Reservations are counted in these.
 const UNIT_BYTES: usize = 1024;

@@ -1,8 +1,10 @@
-use chrono::{DateTime, Utc};
+//! The registry as a stand-in for reads of the database: which attempts are live, and what their liveness is.
 
-use super::*;
-use crate::clock::ManualClock;
-use crate::domain::job::sample;
+use chrono::{DateTime, Utc};
+use tokio_util::sync::CancellationToken;
+
+use super::{super::attempt::StopCause, *};
+use crate::{clock::ManualClock, domain::job::sample};
 
 const ATTEMPT: u32 = 1;
 
@@ -32,12 +34,12 @@ impl Scene {
         self.clock.advance(Duration::from_secs(seconds));
     }
 
-    fn look(&self, jobs: &[JobRecord]) -> HashMap<JobId, Liveness> {
+    fn reconcile(&self, jobs: &[JobRecord]) -> HashMap<JobId, Liveness> {
         self.registry.reconcile(jobs, &HashSet::new(), self.now())
     }
 
     fn liveness(&self, job: &JobRecord) -> Liveness {
-        self.look(std::slice::from_ref(job))[&job.id]
+        self.reconcile(std::slice::from_ref(job))[&job.id]
     }
 }
 
@@ -49,7 +51,7 @@ fn next(job: &JobRecord, change: impl FnOnce(&mut JobRecord)) -> JobRecord {
 }
 
 #[test]
-fn a_call_before_the_first_look_is_in_flight() {
+fn a_call_before_the_first_reconciliation_is_in_flight() {
     let scene = Scene::new();
     let job = scene.running(ATTEMPT);
     let call = scene.registry.observe(&job).unwrap().start_call();
@@ -77,7 +79,7 @@ fn an_attempt_of_an_earlier_process_is_registered_from_its_row_with_a_fresh_peri
 }
 
 #[test]
-fn a_list_from_before_a_newer_attempt_takes_nothing_from_it() {
+fn an_outdated_list_does_not_affect_a_newer_attempt() {
     let scene = Scene::new();
     let job = scene.running(ATTEMPT);
     scene.liveness(&job);
@@ -85,7 +87,7 @@ fn a_list_from_before_a_newer_attempt_takes_nothing_from_it() {
     let newer = next(&job, |job| job.attempt = 2);
     let call = scene.registry.observe(&newer).unwrap().start_call();
     scene.pass(400);
-    assert!(scene.look(std::slice::from_ref(&job)).is_empty(), "the row in the list is older than the attempt");
+    assert!(scene.reconcile(std::slice::from_ref(&job)).is_empty(), "the row in the list is older than the attempt");
     let found = scene.liveness(&newer);
     assert_eq!(
         (found.since_progress, found.attempt_age, found.job_age),
@@ -95,7 +97,7 @@ fn a_list_from_before_a_newer_attempt_takes_nothing_from_it() {
 }
 
 #[test]
-fn a_call_of_an_older_attempt_is_not_the_newer_ones() {
+fn a_call_of_an_older_attempt_does_not_count_for_the_newer_one() {
     let scene = Scene::new();
     let job = scene.running(ATTEMPT);
     let old = scene.registry.observe(&job).unwrap();
@@ -106,12 +108,12 @@ fn a_call_of_an_older_attempt_is_not_the_newer_ones() {
     scene.pass(400);
     assert_eq!(scene.liveness(&newer).since_progress, Duration::ZERO);
     assert_eq!(old.stop_cause(), Some(StopCause::Ended));
-    assert!(Arc::ptr_eq(old.limits(), attempt.limits()), "what one attempt has used up the next one has not");
+    assert!(Arc::ptr_eq(old.limits(), attempt.limits()), "attempts of a job share its limits");
     drop(call);
 }
 
 #[test]
-fn a_list_that_does_not_have_the_job_yet_drops_no_attempt() {
+fn a_list_without_the_new_job_drops_no_attempt() {
     let scene = Scene::new();
     let job = scene.running(ATTEMPT);
     let read_at = scene.now();
@@ -119,12 +121,12 @@ fn a_list_that_does_not_have_the_job_yet_drops_no_attempt() {
     scene.registry.reconcile(&[], &HashSet::new(), read_at);
     assert!(scene.registry.live(job.id).is_some());
     scene.pass(1);
-    scene.look(&[]);
-    assert!(scene.registry.lock().is_empty(), "a job that is not open has no attempt");
+    scene.reconcile(&[]);
+    assert!(scene.registry.lock().is_empty(), "a job that is not open has no live attempt");
 }
 
 #[test]
-fn an_attempt_that_is_over_is_not_brought_back_by_an_older_record() {
+fn an_ended_attempt_is_not_revived_by_an_older_record() {
     let scene = Scene::new();
     let job = scene.running(ATTEMPT);
     let attempt = scene.registry.observe(&job).unwrap();
@@ -132,24 +134,24 @@ fn an_attempt_that_is_over_is_not_brought_back_by_an_older_record() {
     assert!(scene.registry.observe(&ended).is_none());
     assert!(!attempt.is_live());
     assert!(scene.registry.observe(&job).is_none());
-    assert!(scene.look(std::slice::from_ref(&job)).is_empty());
+    assert!(scene.reconcile(std::slice::from_ref(&job)).is_empty());
 }
 
 #[test]
-fn an_attempt_whose_socket_is_served_stays_until_that_ends() {
+fn an_attempt_stays_while_its_socket_is_served() {
     let scene = Scene::new();
     let job = scene.running(ATTEMPT);
     let attempt = scene.registry.observe(&job).unwrap();
     let stop = CancellationToken::new();
     attempt.set_listener("gantry-job".to_owned(), stop.clone());
     scene.registry.observe(&next(&job, |job| job.stage = sample::job(JobState::Completed).stage));
-    scene.look(&[]);
+    scene.reconcile(&[]);
     assert_eq!(scene.registry.served_containers(), HashSet::from(["gantry-job".to_owned()]));
     scene.registry.stop_listener("another");
     assert!(!stop.is_cancelled());
     scene.registry.stop_listener("gantry-job");
     assert!(stop.is_cancelled());
-    scene.look(&[]);
+    scene.reconcile(&[]);
     assert!(scene.registry.lock().is_empty());
 }
 
@@ -183,7 +185,7 @@ async fn a_poll_is_woken_by_prompts_and_transitions_only() {
 }
 
 #[test]
-fn a_violation_is_the_live_attempts_alone() {
+fn a_violation_belongs_to_the_live_attempt() {
     let scene = Scene::new();
     let job = scene.running(ATTEMPT);
     let violation = Violation { bytes: 1, message: "too much".to_owned() };
@@ -194,7 +196,3 @@ fn a_violation_is_the_live_attempts_alone() {
     scene.registry.observe(&next(&job, |job| job.attempt = 2));
     assert!(scene.registry.over_quota_jobs().is_empty());
 }
-
-use tokio_util::sync::CancellationToken;
-
-use super::super::attempt::StopCause;

@@ -7,7 +7,7 @@ use protocol::{FileEntry, JobId, Page};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::workspace::{path, readable};
+use super::workspace::{path, readable, to_api_error};
 use crate::{
     http::{
         extract::{ApiPath, ApiQuery},
@@ -54,7 +54,7 @@ pub(in crate::http::public) async fn list(
     let after = params.cursor.as_deref().map(cursor::read::<Name>).transpose()?;
     let workspaces = api.workspaces.clone();
     let list = move || workspaces.list(id, &folder, after.as_ref().map(|Name(name)| name.as_os_str()), limit);
-    let page = api.file_work.run(&who.user, list).await?;
+    let page = api.file_work.run(&who.user, list).await.map_err(to_api_error)?;
     let next_cursor = page.next_after.map(|name| cursor::write(&Name(name).to_string()));
     Ok(Json(Page { items: page.entries, next_cursor }))
 }

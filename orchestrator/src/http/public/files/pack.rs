@@ -12,14 +12,17 @@ use futures_util::stream;
 use protocol::JobId;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{read::disposition, workspace::readable};
+use super::{
+    read::disposition,
+    workspace::{readable, to_api_error},
+};
 use crate::{
     http::{
         extract::ApiPath,
-        per_user_semaphore::Permit,
         problem::ApiError,
         public::{PublicApi, caller::Caller},
     },
+    per_user_semaphore::Permit,
     workspace::{Cutoff, FileError, TarStream},
 };
 
@@ -43,11 +46,12 @@ pub(in crate::http::public) async fn pack(
     ApiPath(id): ApiPath<JobId>,
 ) -> Result<Response, ApiError> {
     let job = readable(&api, &who, id).await?;
-    let permit = api.file_work.archive(&who.user).await?;
+    let permit = api.file_work.archive(&who.user).await.map_err(to_api_error)?;
     let cancelled = CancellationToken::new();
     let client_gone = cancelled.clone().drop_guard();
     let (workspaces, looks) = (api.workspaces.clone(), cancelled.clone());
-    let pack = api.file_work.run(&who.user, move || workspaces.archive(id, &job.brief.limits, &looks)).await?;
+    let pack = api.file_work.run(&who.user, move || workspaces.archive(id, &job.brief.limits, &looks)).await;
+    let pack = pack.map_err(to_api_error)?;
     let sending = Sending { api: api.clone(), user: who.user, cancelled, _client_gone: client_gone, _permit: permit };
     // Each piece when the last one has been taken: a slow reader holds no thread.
     let pieces = stream::try_unfold((sending, pack), async |(sending, pack)| {
@@ -74,8 +78,7 @@ impl Sending {
     async fn next(&self, mut pack: TarStream) -> Result<Option<(Vec<u8>, TarStream)>, FileError> {
         let cutoff = Cutoff::after(PIECE_LIMIT, &self.cancelled);
         let work = move || pack.next_chunk(cutoff).map(|piece| piece.map(|piece| (piece, pack)));
-        let made = self.api.file_work.run_any(&self.user, work).await;
-        let made = made.unwrap_or_else(|_| Err(FileError::Io(std::io::Error::other("the read task failed"))));
+        let made = self.api.file_work.run(&self.user, work).await;
         made.inspect_err(|error| {
             tracing::warn!(error = error as &dyn std::error::Error, "archive download ended early");
         })

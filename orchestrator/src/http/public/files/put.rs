@@ -63,14 +63,15 @@ pub(in crate::http::public) async fn put(
         let content = staged.create_body_file()?;
         Ok((upload, room, staged, content))
     };
-    let (mut upload, room, staged, content) = api.file_work.run(&who.user, begin).await?;
+    let (mut upload, room, staged, content) = api.file_work.run(&who.user, begin).await.map_err(to_api_error)?;
     receive(body, content, room.bytes, &mut upload).await?;
     // It may have finished meanwhile.
     writable(&api, &who, id).await?;
     let server = api.clone();
     let place_and_record = async move {
         let workspaces = server.workspaces.clone();
-        let placed = server.file_work.run(&who.user, move || workspaces.put(&upload, &path, &staged)).await?;
+        let placed = server.file_work.run(&who.user, move || workspaces.put(&upload, &path, &staged)).await;
+        let placed = placed.map_err(to_api_error)?;
         server.store.record_done(&entry).await?;
         Ok(placed)
     };

@@ -10,7 +10,7 @@ use protocol::{ErrorCode, JobId};
 use tokio::io::AsyncReadExt as _;
 use tokio_util::io::ReaderStream;
 
-use super::workspace::{path, readable};
+use super::workspace::{path, readable, to_api_error};
 use crate::{
     http::{
         extract::ApiPath,
@@ -46,7 +46,8 @@ pub(in crate::http::public) async fn read(
     let path = path(WorkspacePath::parse_for_read(&name))?;
     let disposition = disposition(path.file_name());
     let workspaces = api.workspaces.clone();
-    let (file, entry) = api.file_work.run(&who.user, move || workspaces.open_file(id, &path)).await?;
+    let opened = api.file_work.run(&who.user, move || workspaces.open_file(id, &path)).await;
+    let (file, entry) = opened.map_err(to_api_error)?;
     if entry.size_bytes > MAX_READ_BYTES {
         let detail =
             format!("the file has {} bytes, more than 64 MiB; use GET /api/jobs/{id}/archive", entry.size_bytes);

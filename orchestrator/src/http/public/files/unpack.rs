@@ -66,7 +66,7 @@ pub(in crate::http::public) async fn unpack(
         let content = staged.create_body_file()?;
         Ok((upload, staged, content))
     };
-    let (mut upload, staged, content) = api.file_work.run(&who.user, begin).await?;
+    let (mut upload, staged, content) = api.file_work.run(&who.user, begin).await.map_err(to_api_error)?;
     let most = Quota::from_limits(&job.brief.limits).bytes.saturating_add(MAX_OVERHEAD_BYTES);
     let content = receive(body, content, most, &mut upload).await?;
     let workspaces = api.workspaces.clone();
@@ -77,13 +77,14 @@ pub(in crate::http::public) async fn unpack(
         let unpacked = workspaces.unpack(&mut upload, content, gzip, &staged)?;
         Ok((upload, staged, unpacked))
     };
-    let (upload, staged, unpacked) = api.file_work.run(&who.user, unpack).await?;
+    let (upload, staged, unpacked) = api.file_work.run(&who.user, unpack).await.map_err(to_api_error)?;
     // It may have finished meanwhile.
     writable(&api, &who, id).await?;
     let server = api.clone();
     let place_and_record = async move {
         let workspaces = server.workspaces.clone();
-        server.file_work.run(&who.user, move || workspaces.install(&upload, &staged)).await?;
+        let installed = server.file_work.run(&who.user, move || workspaces.install(&upload, &staged)).await;
+        installed.map_err(to_api_error)?;
         server.store.record_done(&entry).await?;
         tracing::info!(job.id = %id, user = who.user, entries = unpacked.entries, "archive unpacked");
         Ok(unpacked)

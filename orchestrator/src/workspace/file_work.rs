@@ -1,18 +1,11 @@
-//! Runs file operations of requests on blocking threads, with a limit in total and per user.
+//! Runs file operations on behalf of users on blocking threads, with a limit in total and per user.
 //!
 //! A permit belongs to the operation and not to the request: a client that disconnects does not release a permit that is still in use.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
-use crate::{
-    http::{
-        per_user_semaphore::{PerUserSemaphore, Permit},
-        problem::ApiError,
-    },
-    workspace::FileError,
-};
-
-use super::files::to_api_error;
+use super::FileError;
+use crate::per_user_semaphore::{PerUserSemaphore, Permit};
 
 /// Concurrent operations in total, so that threads are left for the orchestrator's own work.
 const MAX_WORK: usize = 16;
@@ -40,33 +33,29 @@ impl Default for FileWork {
 }
 
 impl FileWork {
-    /// Runs an operation on a blocking thread once there is a permit.
-    pub(super) async fn run<T: Send + 'static>(
+    /// Runs an operation on a blocking thread once there is a permit. Runs to its end even if this future is dropped.
+    pub async fn run<T: Send + 'static>(
         &self,
         user: &str,
         work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
-    ) -> Result<T, ApiError> {
-        self.run_any(user, work).await?.map_err(to_api_error)
-    }
-
-    /// Like [`Self::run`], for any result type.
-    pub(super) async fn run_any<T: Send + 'static>(
-        &self,
-        user: &str,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, ApiError> {
-        let permit = self.work.acquire(user).await?;
-        let done = tokio::task::spawn_blocking(move || {
+    ) -> Result<T, FileError> {
+        let permit = self.work.acquire(user).await.map_err(other)?;
+        let work = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             work()
         });
-        done.await.map_err(ApiError::internal)
+        work.await.map_err(other)?
     }
 
     /// A permit to send an archive.
-    pub(super) async fn archive(&self, user: &str) -> Result<Permit, ApiError> {
-        self.archives.acquire(user).await
+    pub async fn archive(&self, user: &str) -> Result<Permit, FileError> {
+        self.archives.acquire(user).await.map_err(other)
     }
+}
+
+/// A failure of the runtime: a closed semaphore, or an operation that panicked.
+fn other(error: impl std::error::Error + Send + Sync + 'static) -> FileError {
+    FileError::Io(io::Error::other(error))
 }
 
 #[cfg(test)]

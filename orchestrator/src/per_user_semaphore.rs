@@ -7,53 +7,52 @@ use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use super::problem::ApiError;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 /// From this number of users on, unused semaphores are removed.
 const MANY_USERS: usize = 256;
 
 /// A permit of the user and one of the total.
 #[derive(Debug)]
-pub(in crate::http) struct Permit {
+pub struct Permit {
     _own: OwnedSemaphorePermit,
     _of_all: OwnedSemaphorePermit,
 }
 
 /// A semaphore with a limit for each user.
 #[derive(Debug)]
-pub(in crate::http) struct PerUserSemaphore {
+pub struct PerUserSemaphore {
     all: Arc<Semaphore>,
     per_user: usize,
     users: Mutex<HashMap<String, Weak<Semaphore>>>,
 }
 
 impl PerUserSemaphore {
-    pub(in crate::http) fn new(all: usize, per_user: usize) -> Self {
+    /// `all` permits in total, of which one user gets at most `per_user`.
+    pub fn new(all: usize, per_user: usize) -> Self {
         Self { all: Arc::new(Semaphore::new(all)), per_user, users: Mutex::default() }
     }
 
     /// Free permits.
     #[cfg(test)]
-    pub(in crate::http) fn available(&self) -> usize {
+    pub(crate) fn available(&self) -> usize {
         self.all.available_permits()
     }
 
-    /// One permit.
-    pub(in crate::http) async fn acquire(&self, user: &str) -> Result<Permit, ApiError> {
+    /// Waits for one permit. An error means that the semaphore was closed, which nothing does.
+    pub async fn acquire(&self, user: &str) -> Result<Permit, AcquireError> {
         self.acquire_many(user, 1).await
     }
 
-    /// Several permits: first the user's own, so that waiting for those keeps none of the total.
-    pub(in crate::http) async fn acquire_many(&self, user: &str, permits: u32) -> Result<Permit, ApiError> {
-        let own = self.of_user(user).acquire_many_owned(permits).await.map_err(ApiError::internal)?;
-        let of_all = Arc::clone(&self.all).acquire_many_owned(permits).await.map_err(ApiError::internal)?;
+    /// Waits for several permits: first the user's own, so that waiting for those keeps none of the total.
+    pub async fn acquire_many(&self, user: &str, permits: u32) -> Result<Permit, AcquireError> {
+        let own = self.of_user(user).acquire_many_owned(permits).await?;
+        let of_all = Arc::clone(&self.all).acquire_many_owned(permits).await?;
         Ok(Permit { _own: own, _of_all: of_all })
     }
 
     /// One permit, if one is available now.
-    pub(in crate::http) fn try_acquire(&self, user: &str) -> Option<Permit> {
+    pub fn try_acquire(&self, user: &str) -> Option<Permit> {
         let own = self.of_user(user).try_acquire_owned().ok()?;
         let of_all = Arc::clone(&self.all).try_acquire_owned().ok()?;
         Some(Permit { _own: own, _of_all: of_all })

@@ -1,0 +1,101 @@
+//! Actions that end an attempt or remove a container: the order of stopping, recording and removing.
+
+use std::time::Duration;
+
+use protocol::{ContainerName, JobId, JobReason};
+
+use super::{ActionError, ActionExecutor};
+use crate::{
+    domain::job::{AttemptFailure, JobRecord},
+    failpoint,
+};
+
+/// From SIGTERM to SIGKILL: the worker stops its children and flushes its events (contract: sandbox, Cancel and end).
+const STOP_GRACE: Duration = Duration::from_secs(5);
+
+impl ActionExecutor {
+    /// The attempt ended without a report: its container is removed before the record says so.
+    pub(super) async fn end_attempt(&self, id: JobId, mut failure: AttemptFailure) -> Result<(), ActionError> {
+        let Some(job) = self.store.job(id).await? else { return Ok(()) };
+        if let Some(container) = &job.container {
+            let last_line = self.save_logs(&container.name).await;
+            // Only a crash explains itself. An `INFO` line is the worker's ordinary log.
+            if failure.reason == JobReason::WorkerCrashed
+                && let Some(line) = last_line.filter(|line| !line.contains(" INFO "))
+            {
+                failure.message = format!("{}; its last output: {line}", failure.message);
+            }
+            self.record_exit(&job, container).await?;
+            self.engine.remove(&container.name).await?;
+            self.listeners.close(&container.name)?;
+        }
+        self.fail_attempt(&job, failure).await
+    }
+
+    pub(super) async fn cancel(&self, id: JobId) -> Result<(), ActionError> {
+        if let Some(job) = self.store.job(id).await?
+            && let Some(container) = job.container.as_ref().filter(|_| job.attempt > 0)
+        {
+            self.engine.stop(&container.name, STOP_GRACE).await?;
+            self.record_exit(&job, container).await?;
+            self.remove(&container.name).await?;
+        }
+        failpoint::reach("cancel.after_stop");
+        self.transition(id, JobRecord::cancelled).await
+    }
+
+    pub(super) async fn expire(&self, id: JobId) -> Result<(), ActionError> {
+        let Some(job) = self.store.job(id).await? else { return Ok(()) };
+        // Recorded first: a report that arrives while the worker is being stopped is too late.
+        let message = format!("it ran for more than limits.timeout_seconds = {}", job.brief.limits.timeout_seconds);
+        self.transition(id, |job, now| job.fail(now, JobReason::WallClock, message)).await?;
+        if let Some(container) = &job.container {
+            self.engine.stop(&container.name, STOP_GRACE).await?;
+            self.remove(&container.name).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn stop_over_disk(&self, id: JobId) -> Result<(), ActionError> {
+        let Some(job) = self.store.job(id).await? else { return Ok(()) };
+        // Killed before it is recorded: until then it continues to write.
+        if let Some(container) = &job.container {
+            self.engine.kill(&container.name).await?;
+            self.record_exit(&job, container).await?;
+        }
+        let message = match self.attempts.over_quota(id) {
+            Some(violation) => violation.message,
+            None => format!("the workspace holds more than limits.disk_mb = {}", job.brief.limits.disk_mb),
+        };
+        self.transition(id, |job, now| job.fail(now, JobReason::DiskLimit, message)).await?;
+        if let Some(container) = &job.container {
+            self.remove(&container.name).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes a container that belongs to no open attempt.
+    pub(super) async fn remove_leftover(&self, container: &str) -> Result<(), ActionError> {
+        self.remove(container).await?;
+        let name: Option<ContainerName> = container.parse().ok();
+        let ended_at = match name.and_then(|name| name.job_id()) {
+            Some(job) => self.store.ended_at(job).await?,
+            None => None,
+        };
+        match ended_at {
+            Some(at) => self.metrics.container_removed((self.clock.now() - at).to_std().unwrap_or_default()),
+            None => self.metrics.orphan_removed("container"),
+        }
+        Ok(())
+    }
+
+    /// Removes a container and its run directory. Its output is saved.
+    pub(super) async fn remove(&self, container: &str) -> Result<(), ActionError> {
+        self.save_logs(container).await;
+        failpoint::reach("remove.before");
+        self.engine.remove(container).await?;
+        self.listeners.close(container)?;
+        tracing::info!(container, "container removed");
+        Ok(())
+    }
+}

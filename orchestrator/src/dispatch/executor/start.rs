@@ -1,0 +1,238 @@
+//! Actions that start an attempt or take over an existing one.
+//!
+//! Owns the order of the steps: the row first, then the run directory, then the container, so that a crash in between leaves
+//! a state that the next process can continue from.
+
+use std::{io, sync::Arc, time::Duration};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use protocol::{ContainerInfo, ContainerName, JobId, JobReason, Limits};
+
+use super::{ActionError, ActionExecutor};
+use crate::{
+    dispatch::{Attempt, plan},
+    domain::job::{AttemptFailure, AttemptStart, JobRecord, Refused, Step, WorkerSession},
+    engine::{
+        Adoption, AdoptionSpec, ContainerRole, ContainerSpec, EngineError, EngineFacts, Resources, SandboxReadiness,
+    },
+    failpoint,
+    store::Transition,
+};
+
+/// The transition into a new attempt: of a queued job, or of a stuck one.
+type StartTransition = fn(JobRecord, DateTime<Utc>, AttemptStart) -> Result<Step, Refused>;
+
+impl ActionExecutor {
+    /// Starts a new attempt.
+    pub(super) async fn start(&self, id: JobId, transition: StartTransition) -> Result<(), ActionError> {
+        let Some(job) = self.store.job(id).await? else { return Ok(()) };
+        let SandboxReadiness::Ready(facts) = self.sandbox.state().await else {
+            return Err(ActionError::SandboxNotReady);
+        };
+        let earlier = job.container.clone().filter(|_| job.attempt > 0);
+        let now = self.clock.now();
+        let attempt = job.attempt + 1;
+        let token = self.tokens.mint(id, attempt, now, Duration::from_secs(job.brief.limits.timeout_seconds))?;
+        let start = AttemptStart {
+            attempt,
+            token_hash: token.hash,
+            lease_expires_at: now + TimeDelta::from_std(self.lease).unwrap_or(TimeDelta::zero()),
+            container: container_info(ContainerName::job(id, attempt).to_string(), job.brief.image.clone(), facts),
+        };
+        let transition = move |job: JobRecord| transition(job, now, start);
+        let Transition::Applied(job) = self.store.transition(id, now, None, transition).await? else { return Ok(()) };
+        failpoint::reach("start.after_row");
+        if let Some(earlier) = earlier {
+            // The row has a newer attempt, so its worker's calls are rejected; no two attempts run side by side.
+            self.engine.kill(&earlier.name).await?;
+            self.remove(&earlier.name).await?;
+        }
+        let Some(container) = &job.container else { return Ok(()) };
+        if let Err(error) = self.workspaces.create(id, &[]) {
+            tracing::error!(job.id = %id, error = &error as &dyn std::error::Error, "cannot create the workspace");
+            let failure = internal("the workspace cannot be created; see the orchestrator's log", false);
+            return self.fail_attempt(&job, failure).await;
+        }
+        let Some(attempt) = self.attempts.observe(&job) else { return Ok(()) };
+        if let Err(error) = self.listeners.open(&container.name, attempt, &token.token) {
+            tracing::error!(job.id = %id, %error, "cannot create the run directory");
+            let failure = internal("the run directory cannot be created; see the orchestrator's log", true);
+            return self.fail_attempt(&job, failure).await;
+        }
+        failpoint::reach("start.after_folder");
+        self.create_container(&job, container).await
+    }
+
+    /// Takes over an attempt that exists, after a restart or a start that was cut short. Its container is adopted as it is;
+    /// it is created again only if it was never started, since otherwise the work would be done twice.
+    pub(super) async fn resume(&self, id: JobId) -> Result<(), ActionError> {
+        let Some(job) = self.store.job(id).await? else { return Ok(()) };
+        let Some(container) = &job.container else { return Ok(()) };
+        if matches!(job.session, WorkerSession::Open(_)) {
+            // The process may have died after the session was opened and before the token file was removed.
+            self.listeners.token_files().remove(&container.name)?;
+        }
+        // The worker may be running: no engine error ends it but a posture mismatch.
+        match self.engine.adopt(&adoption_spec(&job, container)).await {
+            Ok(Adoption::Adopted { id: engine_id }) => {
+                self.record_started(&job, container, engine_id, true).await?;
+                let Some(attempt) = self.attempts.observe(&job) else { return Ok(()) };
+                self.serve_adopted(&job, container, attempt).await
+            }
+            Ok(Adoption::NotStarted) => self.create_again(job).await,
+            Ok(Adoption::NotFound) => self.fail_attempt(&job, plan::vanished()).await,
+            Err(error @ EngineError::PostureMismatch { .. }) => self.fail_start(&job, container, &error).await,
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn serve_adopted(
+        &self,
+        job: &JobRecord,
+        container: &ContainerInfo,
+        attempt: Arc<Attempt>,
+    ) -> Result<(), ActionError> {
+        match self.listeners.serve(&container.name, attempt) {
+            // The container's mount stays on the deleted directory: its worker can never connect again.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                tracing::warn!(job.id = %job.id, job.attempt, container = container.name, "the run directory is gone");
+                self.remove(&container.name).await?;
+                let message = "the run directory is gone, so its worker could no longer report".to_owned();
+                let failure = AttemptFailure { reason: JobReason::WorkerLost, message, infrastructure: true };
+                self.fail_attempt(job, failure).await
+            }
+            served => Ok(served?),
+        }
+    }
+
+    /// Creates a container that was never started again, with today's settings, in the same attempt.
+    async fn create_again(&self, mut job: JobRecord) -> Result<(), ActionError> {
+        let SandboxReadiness::Ready(facts) = self.sandbox.state().await else {
+            return Err(ActionError::SandboxNotReady);
+        };
+        let Some(name) = job.container.as_ref().map(|container| container.name.clone()) else { return Ok(()) };
+        self.engine.remove(&name).await?;
+        let container = container_info(name, job.brief.image.clone(), facts);
+        let Some(attempt) = self.attempts.observe(&job) else { return Ok(()) };
+        if let Err(error) = self.listeners.serve(&container.name, attempt) {
+            tracing::error!(job.id = %job.id, %error, "cannot serve the run directory");
+            let failure = internal("the run directory is gone; see the orchestrator's log", true);
+            return self.fail_attempt(&job, failure).await;
+        }
+        self.store.set_container(job.id, job.attempt, &container).await?;
+        job.container = Some(container.clone());
+        self.create_container(&job, &container).await
+    }
+
+    async fn create_container(&self, job: &JobRecord, container: &ContainerInfo) -> Result<(), ActionError> {
+        let mut created = self.engine.create(&self.container_spec(job, container)).await;
+        if let Err(EngineError::Unreachable(_) | EngineError::Other(_)) = &created {
+            // The answer may have been lost after the container was started.
+            match self.engine.adopt(&adoption_spec(job, container)).await {
+                Ok(Adoption::Adopted { id }) => created = Ok(id),
+                Ok(Adoption::NotStarted | Adoption::NotFound) => {}
+                Err(error @ EngineError::PostureMismatch { .. }) => created = Err(error),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        match created {
+            Ok(id) => {
+                failpoint::reach("start.after_start");
+                self.record_started(job, container, id, false).await
+            }
+            Err(error) => self.fail_start(job, container, &error).await,
+        }
+    }
+
+    async fn record_started(
+        &self,
+        job: &JobRecord,
+        container: &ContainerInfo,
+        id: String,
+        adopted: bool,
+    ) -> Result<(), ActionError> {
+        tracing::info!(job.id = %job.id, job.attempt, container = container.name, adopted, "container started");
+        let container = ContainerInfo { id: Some(id), ..container.clone() };
+        self.store.set_container(job.id, job.attempt, &container).await?;
+        Ok(())
+    }
+
+    /// The container did not start, or must not run. Its removal is confirmed before the failure is recorded: no other
+    /// attempt starts beside a container that may still come up.
+    async fn fail_start(
+        &self,
+        job: &JobRecord,
+        container: &ContainerInfo,
+        error: &EngineError,
+    ) -> Result<(), ActionError> {
+        self.sandbox.mark_stale();
+        tracing::warn!(job.id = %job.id, job.attempt, error = error as &dyn std::error::Error, "container not started");
+        self.engine.remove(&container.name).await?;
+        self.listeners.close(&container.name)?;
+        self.fail_attempt(job, start_failure(error)).await
+    }
+
+    fn container_spec(&self, job: &JobRecord, container: &ContainerInfo) -> ContainerSpec {
+        ContainerSpec {
+            name: container.name.clone(),
+            job_id: job.id,
+            attempt: job.attempt,
+            owner: job.brief.user_id.clone(),
+            created_at: job.brief.created_at,
+            role: ContainerRole::Job,
+            image: job.brief.image.clone(),
+            resources: resources(job),
+            run_folder: self.listeners.run_dir(&container.name),
+            workspace: self.workspaces.path(job.id),
+            traceparent: job.brief.traceparent.clone(),
+        }
+    }
+}
+
+/// How an attempt's container is identified, from the job's row alone.
+fn adoption_spec(job: &JobRecord, container: &ContainerInfo) -> AdoptionSpec {
+    AdoptionSpec {
+        name: container.name.clone(),
+        id: container.id.clone(),
+        job_id: job.id,
+        attempt: job.attempt,
+        posture: container.posture.clone(),
+        resources: resources(job),
+    }
+}
+
+fn resources(job: &JobRecord) -> Resources {
+    let Limits { memory_mb, cpus, pids, disk_mb, .. } = job.brief.limits;
+    Resources { memory_mb, cpus, pids, disk_mb }
+}
+
+fn container_info(name: String, image: String, facts: EngineFacts) -> ContainerInfo {
+    ContainerInfo {
+        id: None,
+        name,
+        image,
+        engine: facts.engine,
+        runtime: facts.runtime,
+        transport: "unix".to_owned(),
+        workspace: "fsize+sweep".to_owned(),
+        node: Some(facts.node),
+        posture: facts.posture,
+        exit_code: None,
+        oom_killed: None,
+    }
+}
+
+fn internal(message: &str, infrastructure: bool) -> AttemptFailure {
+    AttemptFailure { reason: JobReason::Internal, message: message.to_owned(), infrastructure }
+}
+
+fn start_failure(error: &EngineError) -> AttemptFailure {
+    let (reason, infrastructure) = match error {
+        EngineError::Unreachable(_) | EngineError::Other(_) => (JobReason::EngineError, true),
+        EngineError::ImageMissing(_) => (JobReason::ImageMissing, false),
+        EngineError::RuntimeMissing(_) => (JobReason::SandboxUnavailable, false),
+        EngineError::PostureMismatch { .. } => (JobReason::PostureMismatch, false),
+        EngineError::Refused(_) => (JobReason::EngineError, false),
+    };
+    AttemptFailure { reason, message: error.to_string(), infrastructure }
+}

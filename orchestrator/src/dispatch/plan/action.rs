@@ -1,0 +1,139 @@
+//! Actions of the dispatcher, and the subjects that serialize them.
+
+use protocol::JobId;
+
+use crate::domain::{budget::Spent, job::AttemptFailure};
+
+/// What an action works on; at most one action at a time works on a subject.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Subject {
+    /// A job and its current container.
+    Job(JobId),
+    /// By name: a container that belongs to no open attempt, or a run directory without a container.
+    Container(String),
+}
+
+/// An action of the dispatcher.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Start the next attempt of a queued job.
+    Start {
+        /// The job.
+        job: JobId,
+    },
+    /// Take over an existing attempt: adopt its container and serve its socket, or create the container again if it was
+    /// never started.
+    Resume {
+        /// The job.
+        job: JobId,
+    },
+    /// Record that the attempt ended without a report.
+    FailAttempt {
+        /// The job.
+        job: JobId,
+        /// How it ended.
+        failure: AttemptFailure,
+    },
+    /// Mark the job stuck: its worker is silent or makes no progress.
+    MarkStuck {
+        /// The job.
+        job: JobId,
+        /// For people.
+        message: String,
+    },
+    /// Ask a stuck job's worker to continue.
+    Nudge {
+        /// The job.
+        job: JobId,
+    },
+    /// Start a stuck job's next attempt, which continues from the recorded transcript.
+    StartAgain {
+        /// The job.
+        job: JobId,
+    },
+    /// Fail a queued job: its user's budget for the day is used up.
+    FailOverBudget {
+        /// The job.
+        job: JobId,
+        /// The budget.
+        exceeded: Spent,
+    },
+    /// Fail a queued job: the sandbox is disabled.
+    FailUnavailable {
+        /// The job.
+        job: JobId,
+    },
+    /// Cancel a job whose parent was cancelled or failed.
+    CancelWithParent {
+        /// The job.
+        job: JobId,
+    },
+    /// Stop the container and mark the job cancelled.
+    Cancel {
+        /// The job.
+        job: JobId,
+    },
+    /// Fail a job that has run for longer than `limits.timeout_seconds`, and stop its container.
+    Expire {
+        /// The job.
+        job: JobId,
+    },
+    /// Kill the container of a job whose workspace exceeds its quota, and fail the job.
+    StopOverDisk {
+        /// The job.
+        job: JobId,
+    },
+    /// Remove a container that belongs to no open attempt, with its run directory.
+    RemoveContainer {
+        /// Its name.
+        container: String,
+    },
+    /// Remove a run directory that has no container.
+    RemoveRunDir {
+        /// Its name.
+        run_dir: String,
+    },
+}
+
+impl Action {
+    /// What it works on.
+    pub fn subject(&self) -> Subject {
+        match self {
+            Self::Start { job }
+            | Self::Resume { job }
+            | Self::FailAttempt { job, .. }
+            | Self::MarkStuck { job, .. }
+            | Self::Nudge { job }
+            | Self::StartAgain { job }
+            | Self::FailOverBudget { job, .. }
+            | Self::FailUnavailable { job }
+            | Self::CancelWithParent { job }
+            | Self::Cancel { job }
+            | Self::Expire { job }
+            | Self::StopOverDisk { job } => Subject::Job(*job),
+            Self::RemoveContainer { container: name } | Self::RemoveRunDir { run_dir: name } => {
+                Subject::Container(name.clone())
+            }
+        }
+    }
+
+    /// The name of its span.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Start { .. } => "job.start",
+            Self::Resume { .. } => "job.resume",
+            Self::FailAttempt { .. } => "job.fail_attempt",
+            Self::MarkStuck { .. } => "job.mark_stuck",
+            Self::Nudge { .. } => "job.nudge",
+            Self::StartAgain { .. } => "job.start_again",
+            Self::FailOverBudget { .. } => "job.fail_over_budget",
+            Self::FailUnavailable { .. } => "job.fail_unavailable",
+            Self::CancelWithParent { .. } => "job.cancel_with_parent",
+            Self::Cancel { .. } => "job.cancel",
+            Self::Expire { .. } => "job.expire",
+            Self::StopOverDisk { .. } => "job.stop_over_disk",
+            Self::RemoveContainer { .. } => "container.remove",
+            Self::RemoveRunDir { .. } => "run_dir.remove",
+        }
+    }
+}

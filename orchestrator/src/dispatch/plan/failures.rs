@@ -1,0 +1,70 @@
+//! How an attempt without a report is recorded: its reason, its message, and whether another attempt may help.
+
+use std::time::Duration;
+
+use protocol::JobReason;
+
+use crate::domain::job::AttemptFailure;
+
+/// Exit code of a process that SIGKILL ended (128 + 9): how the kernel's OOM killer ends the worker.
+const SIGKILL_EXIT_CODE: i64 = 137;
+
+/// The message of a job that does not start because the sandbox is disabled.
+pub(in crate::dispatch) const SANDBOX_DISABLED: &str = "the sandbox is disabled by the operator";
+
+/// The attempt cannot continue because the sandbox is disabled.
+pub(super) fn sandbox_disabled() -> AttemptFailure {
+    AttemptFailure {
+        reason: JobReason::SandboxUnavailable,
+        message: SANDBOX_DISABLED.to_owned(),
+        infrastructure: false,
+    }
+}
+
+/// The attempt's container does not exist.
+pub(in crate::dispatch) fn vanished() -> AttemptFailure {
+    AttemptFailure {
+        reason: JobReason::WorkerLost,
+        message: "the container is gone and its worker never reported".to_owned(),
+        infrastructure: true,
+    }
+}
+
+/// The worker exited.
+pub(super) fn exited(code: i64, oom_killed: bool) -> AttemptFailure {
+    match (oom_killed, code) {
+        (true, SIGKILL_EXIT_CODE) => AttemptFailure {
+            reason: JobReason::OomKilled,
+            message: "the worker ran out of memory; raise limits.memory_mb or process less data at once".to_owned(),
+            infrastructure: false,
+        },
+        (_, 0) => AttemptFailure {
+            reason: JobReason::WorkerLost,
+            message: "the worker ended without a report".to_owned(),
+            infrastructure: true,
+        },
+        _ => AttemptFailure {
+            reason: JobReason::WorkerCrashed,
+            message: format!("the worker ended with exit code {code} and without a report"),
+            infrastructure: false,
+        },
+    }
+}
+
+/// The worker did not call within the start timeout.
+pub(super) fn never_called(start_timeout: Duration) -> AttemptFailure {
+    AttemptFailure {
+        reason: JobReason::StartTimeout,
+        message: format!("the worker did not call within {} s of its start", start_timeout.as_secs()),
+        infrastructure: true,
+    }
+}
+
+/// The job is stuck after as many repairs as are allowed.
+pub(super) fn repaired_in_vain(message: Option<&str>, repairs: u32) -> AttemptFailure {
+    let message = match message {
+        Some(message) => format!("{message}, after {repairs} repairs"),
+        None => format!("stuck after {repairs} repairs"),
+    };
+    AttemptFailure { reason: JobReason::Stuck, message, infrastructure: false }
+}

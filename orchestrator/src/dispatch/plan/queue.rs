@@ -1,0 +1,107 @@
+//! Queued jobs: which start now, which fail instead, which wait.
+
+use std::{
+    cmp::Reverse,
+    collections::{HashMap, HashSet},
+};
+
+use chrono::TimeDelta;
+use protocol::{JobId, JobState};
+
+use super::{Action, Facts, JobFacts, Plan, StartPolicy, leftovers::EXIT_GRACE};
+use crate::{
+    domain::job::{JobRecord, Stage},
+    engine::{ContainerRole, ContainerStatus, ContainerView},
+};
+
+/// The longest backoff between attempts is 2 s (contract: jobs, "Attempt, lease, fencing"); a longer one is a clock that was
+/// set back.
+const MAX_BACKOFF: TimeDelta = TimeDelta::seconds(4);
+
+/// Starts queued jobs by priority, then age, as far as the slots reach.
+pub(super) fn plan(facts: &Facts<'_>, plan: &mut Plan) {
+    match facts.start_policy {
+        StartPolicy::Allow => plan_starts(facts, plan),
+        StartPolicy::Wait => {}
+        StartPolicy::Disabled => {
+            let waiting = facts.jobs.iter().filter(|job| !facts.is_busy(job.record.id) && is_waiting(job));
+            plan.actions.extend(waiting.map(|job| Action::FailUnavailable { job: job.record.id }));
+        }
+    }
+}
+
+fn plan_starts(facts: &Facts<'_>, plan: &mut Plan) {
+    let mut running = count_lingering(facts);
+    let mut running_by_user: HashMap<&str, usize> = HashMap::new();
+    let mut candidates: Vec<&JobFacts> = vec![];
+    for job in facts.jobs {
+        if has_slot(facts, &job.record) {
+            running += 1;
+            *running_by_user.entry(&job.record.brief.user_id).or_default() += 1;
+        } else if is_waiting(job) && !is_in_backoff(facts, &job.record, plan) {
+            match facts.over_budget.get(&job.record.brief.user_id) {
+                Some(exceeded) => {
+                    plan.actions.push(Action::FailOverBudget { job: job.record.id, exceeded: *exceeded });
+                }
+                None => candidates.push(job),
+            }
+        }
+    }
+    candidates.sort_by_key(|job| (Reverse(job.record.brief.priority), job.record.id));
+    for job in candidates {
+        if running >= facts.limits.max_parallel {
+            break;
+        }
+        let running_of_user = running_by_user.entry(&job.record.brief.user_id).or_default();
+        if *running_of_user < facts.limits.max_parallel_per_user && !may_have_container(facts, job) {
+            *running_of_user += 1;
+            running += 1;
+            plan.actions.push(Action::Start { job: job.record.id });
+        }
+    }
+}
+
+/// Whether a job is queued, and neither held nor to be cancelled with its parent.
+fn is_waiting(job: &JobFacts) -> bool {
+    job.record.state() == JobState::Pending && !job.record.is_held() && !job.is_orphaned
+}
+
+/// Whether a job takes a slot: it has an attempt, or one is being started.
+fn has_slot(facts: &Facts<'_>, job: &JobRecord) -> bool {
+    job.state() != JobState::Pending || facts.is_busy(job.id)
+}
+
+/// Whether a job waits for the end of its backoff, at which the plan is made again.
+fn is_in_backoff(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) -> bool {
+    let Stage::Queued(queued) = &job.stage else { return false };
+    match queued.not_before {
+        Some(at) if at > facts.now && at <= facts.now + MAX_BACKOFF => {
+            plan.again_at(facts.now, at);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Whether a container of an earlier attempt is not confirmed gone: no retry starts beside it.
+fn may_have_container(facts: &Facts<'_>, job: &JobFacts) -> bool {
+    let exists = job.container.is_some() || job.has_stale_container;
+    job.record.attempt > 0 && (facts.containers.is_none() || exists)
+}
+
+/// Containers that still run although their jobs have ended: a slot is free only once its container is gone. One whose worker
+/// has just reported does not count, since it exits by itself.
+fn count_lingering(facts: &Facts<'_>) -> usize {
+    let with_slot: HashSet<JobId> =
+        facts.jobs.iter().filter(|job| has_slot(facts, &job.record)).map(|job| job.record.id).collect();
+    let is_exiting = |job: JobId| {
+        let has_just_ended = facts.ended.get(&job).is_some_and(|at| *at + EXIT_GRACE > facts.now && *at <= facts.now);
+        has_just_ended && !facts.is_busy(job)
+    };
+    let is_lingering = |container: &&ContainerView| {
+        container.role == Some(ContainerRole::Job)
+            && matches!(container.status, ContainerStatus::Running | ContainerStatus::Unknown)
+            && container.job_id.is_some_and(|job| !with_slot.contains(&job) && !is_exiting(job))
+    };
+    facts.containers.into_iter().flatten().filter(is_lingering).count()
+}

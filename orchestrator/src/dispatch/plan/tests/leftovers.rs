@@ -1,0 +1,61 @@
+use super::*;
+use crate::dispatch::plan::leftovers::EXIT_GRACE;
+
+#[test]
+fn a_job_with_an_invalid_row_keeps_its_container_and_its_run_directory() {
+    let (bad, good) = (job("a", JobState::InProgress, 1), job("a", JobState::Pending, 0));
+    let mut scene = Scene::of(vec![good.clone()], vec![container_of(&bad, 1, RUNNING)]);
+    scene.run_dirs.push(format!("gantry-job-{}-2", bad.id));
+    scene.unreadable.insert(bad.id);
+    assert_eq!(scene.actions(), [Action::Start { job: good.id }]);
+    scene.unreadable.clear();
+    assert_eq!(scene.actions().len(), 3, "of no job, both would go");
+}
+
+#[test]
+fn a_worker_that_has_reported_has_time_to_exit() {
+    let done = job("a", JobState::Completed, 1);
+    let container = container_of(&done, 1, RUNNING);
+    let mut scene = Scene::of(vec![], vec![container.clone()]);
+    scene.ended.insert(done.id, now());
+    assert_eq!(scene.plan(), Plan { actions: vec![], again_in: EXIT_GRACE.to_std().ok() });
+    scene.now = now() + EXIT_GRACE;
+    assert_eq!(scene.actions(), [Action::RemoveContainer { container: container.name.clone() }]);
+    let mut left = Scene::of(vec![], vec![container_of(&done, 1, exit(0, false))]);
+    left.ended.insert(done.id, now());
+    assert_eq!(left.actions(), [Action::RemoveContainer { container: container.name }]);
+}
+
+#[test]
+fn a_clock_set_back_keeps_no_container() {
+    let done = job("a", JobState::Completed, 1);
+    let mut scene = Scene::of(vec![], vec![container_of(&done, 1, RUNNING)]);
+    scene.ended.insert(done.id, now() + TimeDelta::hours(1));
+    assert_eq!(scene.actions().len(), 1);
+}
+
+#[test]
+fn containers_without_an_open_attempt_are_removed_and_probes_stay() {
+    let unknown = container_of(&job("a", JobState::Failed, 1), 1, RUNNING);
+    let current = job("a", JobState::InProgress, 2);
+    let fenced = container_of(&current, 1, RUNNING);
+    let own = container_of(&current, 2, RUNNING);
+    let probe = ContainerView { role: Some(ContainerRole::Probe), job_id: None, ..unknown.clone() };
+    let scene = Scene::of(vec![current], vec![unknown.clone(), fenced.clone(), own, probe]);
+    assert_eq!(
+        scene.actions(),
+        [Action::RemoveContainer { container: unknown.name }, Action::RemoveContainer { container: fenced.name }]
+    );
+}
+
+#[test]
+fn run_directories_without_a_container_are_removed_unless_a_start_is_in_progress() {
+    let mut scene = Scene::of(vec![], vec![]);
+    scene.run_dirs = vec!["gantry-job-x-1".to_owned()];
+    assert_eq!(scene.actions(), [Action::RemoveRunDir { run_dir: "gantry-job-x-1".to_owned() }]);
+    scene.busy.insert(Subject::Job(JobId::generate()));
+    assert_eq!(scene.actions(), []);
+    scene.busy.clear();
+    scene.containers = None;
+    assert_eq!(scene.actions(), []);
+}

@@ -1,0 +1,252 @@
+//! Creates jobs, whoever asks for them: the public API, tools, chats, routines.
+//!
+//! Owns the order of the steps: idempotency key, validation, sandbox check, provisional workspace, row, wake. Knows no HTTP
+//! type and authorizes nobody. Never starts a job: the dispatcher does.
+
+mod error;
+mod restart;
+
+use std::{future::Future, sync::Arc};
+
+use chrono::{DateTime, Utc};
+use protocol::{CreateJob, JobId, Placement, Source};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument as _;
+
+pub use error::SubmitError;
+
+use super::{Sandbox, Wake};
+use crate::{
+    clock::Clock,
+    domain::{
+        job::{Brief, JobRecord, Queued},
+        request::{self, Accepted, Ceiling, WorkspaceFile},
+    },
+    engine::SandboxReadiness,
+    failpoint,
+    store::{AuditEntry, Claim, IdempotencyKey, Store, StoreError},
+    telemetry::traces,
+    workspace::{FileError, FileWork, RetentionPeriod, Upload, UploadRegistry, WorkspaceError, Workspaces},
+};
+
+/// Creates jobs.
+pub struct JobSubmitter {
+    /// Stores jobs and idempotency keys.
+    pub store: Store,
+    /// Whether jobs can run.
+    pub sandbox: Arc<Sandbox>,
+    /// Workspaces of jobs.
+    pub workspaces: Workspaces,
+    /// How long workspaces are kept.
+    pub retention: RetentionPeriod,
+    /// Reserves disk space for a new job's files.
+    pub uploads: UploadRegistry,
+    /// Limits file operations.
+    pub file_work: FileWork,
+    /// The highest values that a request may ask for.
+    pub ceiling: Ceiling,
+    /// The clock.
+    pub clock: Clock,
+    /// Wakes the dispatcher.
+    pub wake: Wake,
+    /// Owns submissions in progress.
+    pub tasks: TaskTracker,
+}
+
+/// How a submission is recorded.
+#[derive(Debug, Clone)]
+pub struct Submission {
+    /// What kind of caller creates the job.
+    pub source: Source,
+    /// Within 24 hours, a submission with the same key gets the response to the first one.
+    pub key: Option<IdempotencyKey>,
+    /// Written in the job's transaction.
+    pub audit: Option<AuditEntry>,
+}
+
+/// A validated job that is not stored yet.
+#[derive(Debug, Clone)]
+pub struct NewJob {
+    /// The user who owns the job, and whose share of the file operations is used.
+    pub owner: String,
+    /// The request.
+    pub request: CreateJob,
+    /// What validation made of it.
+    pub accepted: Accepted,
+    /// The job whose files it continues with.
+    pub restarted_from: Option<JobId>,
+    /// For people, shown while it is queued.
+    pub message: Option<String>,
+}
+
+/// The outcome of a submission.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Submitted {
+    /// The job is stored and queued.
+    Created(Box<JobRecord>),
+    /// The idempotency key was seen before with the same request; nothing was stored.
+    Replayed {
+        /// HTTP status of the first response.
+        status: u16,
+        /// Body of the first response.
+        body: String,
+    },
+}
+
+impl JobSubmitter {
+    /// Validates a request and creates the job.
+    pub async fn create(
+        self: &Arc<Self>,
+        owner: String,
+        submission: Submission,
+        request: CreateJob,
+    ) -> Result<Submitted, SubmitError> {
+        // Before validation: the ceiling may have changed since the first response.
+        if let Some(replayed) = self.replay(submission.key.as_ref()).await? {
+            return Ok(replayed);
+        }
+        let accepted = request::check(&request, &self.ceiling)?;
+        let job = NewJob { owner, request, accepted, restarted_from: None, message: None };
+        self.submit(job, submission).await
+    }
+
+    /// The response to an earlier submission with this key, if there was one.
+    pub async fn replay(&self, key: Option<&IdempotencyKey>) -> Result<Option<Submitted>, SubmitError> {
+        let Some(key) = key else { return Ok(None) };
+        match self.store.idempotency(key, self.clock.now()).await? {
+            Some(claim) => replayed(claim),
+            None => Ok(None),
+        }
+    }
+
+    /// Creates a validated job.
+    pub async fn submit(self: &Arc<Self>, job: NewJob, submission: Submission) -> Result<Submitted, SubmitError> {
+        let Submission { source, key, audit } = submission;
+        let commit = move |store: Store, record| async move { store.create_job(record, key, audit.as_ref()).await };
+        self.submit_with(job, source, commit).await
+    }
+
+    /// Creates a validated job whose row `commit` stores, in a transaction that may write more than the row. Runs to its
+    /// end even if the caller goes away, so that no workspace stays without a job.
+    pub async fn submit_with<C, F>(
+        self: &Arc<Self>,
+        job: NewJob,
+        source: Source,
+        commit: C,
+    ) -> Result<Submitted, SubmitError>
+    where
+        C: FnOnce(Store, JobRecord) -> F + Send + 'static,
+        F: Future<Output = Result<Claim, StoreError>> + Send + 'static,
+    {
+        let submitter = Arc::clone(self);
+        let run = async move { submitter.run(job, source, commit).await };
+        self.tasks.spawn(run.in_current_span()).await?
+    }
+
+    async fn run<C, F>(&self, mut job: NewJob, source: Source, commit: C) -> Result<Submitted, SubmitError>
+    where
+        C: FnOnce(Store, JobRecord) -> F + Send,
+        F: Future<Output = Result<Claim, StoreError>> + Send,
+    {
+        if let SandboxReadiness::NotReady { reason, detail } = self.sandbox.state().await {
+            return Err(SubmitError::SandboxUnavailable { reason, detail });
+        }
+        let id = JobId::generate();
+        if let Err(error) = self.create_workspace(id, &mut job).await {
+            self.discard_workspace(id).await;
+            return Err(error);
+        }
+        let record = record(id, self.clock.now(), job, source);
+        failpoint::reach("create.before_row");
+        let committed = commit(self.store.clone(), record.clone()).await;
+        if !matches!(committed, Ok(Claim::New)) {
+            self.discard_workspace(id).await;
+        }
+        if let Some(replayed) = replayed(committed?)? {
+            return Ok(replayed);
+        }
+        failpoint::reach("create.after_row");
+        self.workspaces.confirm_provisional(id);
+        self.wake.wake();
+        tracing::info!(job.id = %id, user = record.brief.user_id, "job created");
+        Ok(Submitted::Created(Box::new(record)))
+    }
+
+    /// Creates the provisional workspace of a job that starts with files; any other gets its workspace when it starts.
+    async fn create_workspace(&self, id: JobId, job: &mut NewJob) -> Result<(), SubmitError> {
+        let files = std::mem::take(&mut job.accepted.files);
+        let restarted_from = job.restarted_from;
+        if restarted_from.is_none() && files.is_empty() {
+            return Ok(());
+        }
+        // Never cancelled: a submission runs to its end.
+        let upload = self.uploads.begin(&job.owner, id, job.accepted.limits, CancellationToken::new())?;
+        let workspaces = self.workspaces.clone();
+        let fill = move || {
+            workspaces.mark_provisional(id)?;
+            fill_workspace(&workspaces, upload, restarted_from, &files)
+        };
+        Ok(self.file_work.run(&job.owner, fill).await?)
+    }
+
+    /// Removes what was created for a job that is not stored. A process that dies meanwhile leaves the mark to the next one.
+    async fn discard_workspace(&self, id: JobId) {
+        let workspaces = self.workspaces.clone();
+        let _ = tokio::task::spawn_blocking(move || workspaces.discard_provisional(id)).await;
+    }
+}
+
+fn fill_workspace(
+    workspaces: &Workspaces,
+    mut upload: Upload,
+    restarted_from: Option<JobId>,
+    files: &[WorkspaceFile],
+) -> Result<(), FileError> {
+    if let Some(earlier) = restarted_from {
+        return workspaces.copy_from(earlier, &mut upload).map_err(WorkspaceError::into_source);
+    }
+    let bytes: usize = files.iter().map(|file| file.content.len()).sum();
+    upload.count_written(bytes as u64)?;
+    workspaces.create(upload.job(), files).map_err(WorkspaceError::into_source)
+}
+
+/// The outcome of a key that was seen before; none for a new one.
+fn replayed(claim: Claim) -> Result<Option<Submitted>, SubmitError> {
+    match claim {
+        Claim::New => Ok(None),
+        Claim::Replayed { status, body } => Ok(Some(Submitted::Replayed { status, body })),
+        Claim::Mismatch => Err(SubmitError::KeyReused),
+        Claim::QueueFull(full) => Err(SubmitError::QueueFull(full)),
+    }
+}
+
+fn record(id: JobId, now: DateTime<Utc>, job: NewJob, source: Source) -> JobRecord {
+    let NewJob { owner, request, accepted, restarted_from, message } = job;
+    let brief = Brief {
+        user_id: owner,
+        title: accepted.title,
+        prompt: request.prompt,
+        mode: request.mode.unwrap_or_default(),
+        placement: Placement::Container,
+        priority: request.priority,
+        labels: request.labels,
+        metadata: request.metadata,
+        limits: accepted.limits,
+        tools: request.tools,
+        image: accepted.image,
+        model: accepted.model,
+        plan: request.plan,
+        review: request.review,
+        source,
+        restarted_from,
+        parent_id: None,
+        depth: 0,
+        created_at: now,
+        traceparent: traces::current_traceparent(),
+    };
+    let message = message.or_else(|| request.hold.then(|| JobRecord::HELD.to_owned()));
+    JobRecord::new(id, brief, Queued { held: request.hold, message, ..Queued::default() })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! Why a job was not created.
+//!
+//! Each variant is one that a caller reports differently. Never maps to HTTP: the API does.
+
+use protocol::JobState;
+use tokio::task::JoinError;
+
+use crate::{
+    domain::request::Rejected,
+    engine::ReadinessReason,
+    store::{MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, StoreError},
+    workspace::FileError,
+};
+
+/// A job was not created; nothing is stored.
+#[derive(Debug, thiserror::Error)]
+pub enum SubmitError {
+    /// The request is invalid, or asks for a feature that is not available.
+    #[error("the request is not accepted")]
+    Rejected(Rejected),
+    /// The job to restart has neither failed nor been cancelled.
+    #[error("the job is {0}; only failed and cancelled jobs restart")]
+    NotRestartable(JobState),
+    /// The idempotency key was used for another request.
+    #[error("this Idempotency-Key was used for another request; use a new key")]
+    KeyReused,
+    /// As many jobs are pending as are allowed.
+    #[error("{}", queue_full(*.0))]
+    QueueFull(QueueFull),
+    /// No job can run.
+    #[error("{detail}")]
+    SandboxUnavailable {
+        /// The cause.
+        reason: ReadinessReason,
+        /// What was found, and how to fix it.
+        detail: String,
+    },
+    /// The files to copy from the earlier job exceed the quota by far.
+    #[error("the files that the earlier job left are far over limits.disk_mb; create a new job instead")]
+    EarlierFilesTooLarge(#[source] FileError),
+    /// No disk space for the job's files, or no share of it for this user at present.
+    #[error(transparent)]
+    NoDiskSpace(FileError),
+    /// The workspace could not be created.
+    #[error("cannot create the workspace")]
+    Workspace(#[source] FileError),
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The submission panicked.
+    #[error("the submission did not complete")]
+    Aborted(#[from] JoinError),
+}
+
+impl From<Rejected> for SubmitError {
+    fn from(rejected: Rejected) -> Self {
+        Self::Rejected(rejected)
+    }
+}
+
+impl From<FileError> for SubmitError {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::TooLarge(_) => Self::EarlierFilesTooLarge(error),
+            FileError::NoSpace(_) | FileError::StagingFull(_) => Self::NoDiskSpace(error),
+            error => Self::Workspace(error),
+        }
+    }
+}
+
+fn queue_full(full: QueueFull) -> String {
+    match full {
+        QueueFull::User => {
+            format!("too many pending jobs: at most {MAX_PENDING_PER_USER} per user, including held ones")
+        }
+        QueueFull::Instance => format!("too many pending jobs: at most {MAX_PENDING}; try again later"),
+    }
+}

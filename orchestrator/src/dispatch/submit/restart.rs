@@ -1,0 +1,87 @@
+//! Restarts: a new job that continues with the files of one that failed or was cancelled.
+//!
+//! Owns what the new job takes over, held to today's ceilings, and the note about the earlier attempt in its prompt.
+
+use std::sync::Arc;
+
+use protocol::{CreateJob, JobState, RestartRequest};
+
+use super::{JobSubmitter, NewJob, Submission, SubmitError, Submitted};
+use crate::domain::{
+    job::JobRecord,
+    request::{Accepted, MAX_PROMPT_BYTES, check_prompt, within_priorities},
+};
+
+/// Bytes of the earlier job's last text that the note quotes.
+const MAX_QUOTED_BYTES: usize = 4_000;
+/// Begins the note; a second restart replaces the note of the first.
+const NOTE_START: &str = "\n\n[Note: an earlier attempt at this task ended as ";
+
+impl JobSubmitter {
+    /// Creates a job that continues `earlier`, for its owner, even if an admin restarts it.
+    pub async fn restart(
+        self: &Arc<Self>,
+        submission: Submission,
+        earlier: &JobRecord,
+        request: RestartRequest,
+    ) -> Result<Submitted, SubmitError> {
+        if let Some(prompt) = &request.prompt {
+            check_prompt("prompt", prompt)?;
+        }
+        if !matches!(earlier.state(), JobState::Failed | JobState::Cancelled) {
+            return Err(SubmitError::NotRestartable(earlier.state()));
+        }
+        let job = self.continuation(earlier, request.prompt.as_deref());
+        self.submit(job, submission).await
+    }
+
+    fn continuation(&self, earlier: &JobRecord, prompt: Option<&str>) -> NewJob {
+        let brief = &earlier.brief;
+        let has_files = earlier.finished_at().is_none_or(|at| self.retention.contains(at, self.clock.now()));
+        let allowed = self.ceiling.recall(&brief.limits, (&brief.image, &brief.model), brief.tools.as_deref());
+        let message = (!allowed.changes.is_empty())
+            .then(|| format!("adjusted to the present limits: {}", allowed.changes.join("; ")));
+        NewJob {
+            owner: brief.user_id.clone(),
+            request: CreateJob {
+                prompt: with_note(prompt.unwrap_or(&brief.prompt), earlier, has_files),
+                mode: Some(brief.mode),
+                tools: allowed.tools,
+                plan: brief.plan,
+                review: brief.review,
+                priority: within_priorities(brief.priority),
+                labels: brief.labels.clone(),
+                metadata: brief.metadata.clone(),
+                ..CreateJob::default()
+            },
+            accepted: Accepted {
+                title: brief.title.clone(),
+                limits: allowed.limits,
+                image: allowed.image,
+                model: allowed.model,
+                files: vec![],
+            },
+            restarted_from: Some(earlier.id),
+            message,
+        }
+    }
+}
+
+/// The task, followed by a note about how the earlier attempt ended.
+fn with_note(prompt: &str, earlier: &JobRecord, has_files: bool) -> String {
+    let reason = earlier.reason().map_or("for no recorded reason".to_owned(), |reason| format!("with reason {reason}"));
+    let files = if has_files {
+        "The files it left are in the workspace; look at them before you start."
+    } else {
+        "The files it left are no longer kept."
+    };
+    let mut note = format!("{NOTE_START}{} {reason}. {files}", earlier.state());
+    let last_text = earlier.result().and_then(|result| result.partial).map(|partial| partial.text);
+    if let Some(text) = last_text.as_deref().filter(|text| !text.is_empty()) {
+        note.push_str(" Its last words were:\n");
+        note.push_str(&text[..text.floor_char_boundary(MAX_QUOTED_BYTES)]);
+    }
+    note.push(']');
+    let task = prompt.split(NOTE_START).next().unwrap_or(prompt);
+    format!("{}{note}", &task[..task.floor_char_boundary(MAX_PROMPT_BYTES)])
+}
