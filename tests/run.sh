@@ -20,7 +20,7 @@ readonly MACHETE_VERSION=0.9.2
 readonly SMOKE_PROJECT=gantry-smoke
 readonly SMOKE_PORT=18080
 readonly IMAGE_TAG=test
-readonly GVISOR_TESTS='test(first_light::a_prompt_becomes) | test(first_light::the_engine_shows) | test(cancel::a_job_in_a) | test(prompts::)'
+readonly GVISOR_TESTS='test(first_light::a_job_completes_and_all) | test(first_light::the_engine_shows) | test(cancel::a_job_in_a) | test(prompts::)'
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 cd "$root"

@@ -1,7 +1,6 @@
-//! An engine that makes no containers: what it is asked for it keeps in a table, and a worker is the test itself or a plain
-//! process.
+//! A fake engine without containers: requests are recorded in a table, and the worker is the test itself or a plain process.
 //!
-//! Owns the table, the faults a story asks for, and the points a story waits for. Never isolates anything.
+//! Owns the table, the faults that a test injects, and the conditions that a test waits for. Never isolates anything.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -22,42 +21,42 @@ use tokio_util::task::TaskTracker;
 
 use crate::{HandWorker, process};
 
-/// Who works in the containers.
+/// What runs in the containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workers {
-    /// The story, through a [`HandWorker`].
+    /// The test, through a [`HandWorker`].
     Hand,
-    /// `gantry-worker`, as a process of this machine.
+    /// `gantry-worker`, as a process on this machine.
     Process,
 }
 
 /// How a start fails.
 pub type NotStarted = EngineError;
 
-/// What the engine has.
+/// A container in the table.
 #[derive(Debug, Clone)]
 pub struct Container {
-    /// What was asked for.
+    /// The spec it was created from.
     pub spec: ContainerSpec,
-    /// The engine's id.
+    /// The container id.
     pub id: String,
-    /// What it does.
+    /// The state that the engine reports.
     pub status: ContainerStatus,
-    /// The worker's token, as its file said when the container was started.
+    /// The worker's token, as it was in its file when the container was started.
     pub(crate) token: String,
-    /// Of its process.
+    /// The process id of the worker process.
     pub(crate) pid: Option<i32>,
-    /// Frozen.
+    /// Whether it is paused.
     pub is_paused: bool,
-    /// What its process prints.
+    /// The log of its process.
     pub(crate) output: PathBuf,
 }
 
-/// What becomes of a try to end what runs.
+/// How attempts to stop or remove containers end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ends {
-    AtOnce,
-    StopsHeld,
+enum StopBehaviour {
+    Immediate,
+    StopsBlocked,
     Failing,
 }
 
@@ -67,17 +66,17 @@ struct Table {
     containers: BTreeMap<String, Container>,
     failures: VecDeque<NotStarted>,
     holding: bool,
-    ends: Ends,
+    ends: StopBehaviour,
     reachable: bool,
-    /// Lists asked for.
+    /// The number of list requests.
     listed: u64,
-    /// Pauses asked for.
+    /// The number of pause requests.
     frozen: u64,
-    /// Every start that was asked for, in order.
-    asked: Vec<String>,
+    /// Every requested start, in order.
+    requested_starts: Vec<String>,
 }
 
-/// The engine; clones are the same one.
+/// The fake engine. Clones share one table.
 #[derive(Debug, Clone)]
 pub struct FakeEngine(Arc<Inner>);
 
@@ -86,14 +85,14 @@ struct Inner {
     workers: Workers,
     folder: PathBuf,
     table: Mutex<Table>,
-    /// For the dispatcher.
+    /// Notifies the dispatcher.
     changed: Notify,
-    /// For stories.
+    /// Notifies tests.
     step: watch::Sender<u64>,
     tasks: TaskTracker,
 }
 
-/// The engine's facts, as its probe tells them.
+/// The facts that the engine's probe returns.
 fn facts() -> EngineFacts {
     EngineFacts {
         engine: "fake".to_owned(),
@@ -109,18 +108,18 @@ fn facts() -> EngineFacts {
 }
 
 impl FakeEngine {
-    /// With workers of one kind; their output goes into `folder`.
+    /// An engine with workers of one kind. Their output goes into `folder`.
     pub fn new(workers: Workers, folder: PathBuf) -> Self {
         let table = Table {
             readiness: SandboxReadiness::Ready(facts()),
             containers: BTreeMap::new(),
             failures: VecDeque::new(),
             holding: false,
-            ends: Ends::AtOnce,
+            ends: StopBehaviour::Immediate,
             reachable: true,
             listed: 0,
             frozen: 0,
-            asked: vec![],
+            requested_starts: vec![],
         };
         Self(Arc::new(Inner {
             workers,
@@ -132,7 +131,7 @@ impl FakeEngine {
         }))
     }
 
-    /// The container of a job was created and never started, as if the process had died in between.
+    /// Turns a job's container into one that was created and never started, as if the process had died in between.
     pub fn never_started(&self, job: JobId) {
         self.change(|table| {
             let of_job = table.containers.values_mut().find(|container| container.spec.job_id == job);
@@ -140,35 +139,35 @@ impl FakeEngine {
         });
     }
 
-    /// From now on the probe says no.
+    /// Makes the probe fail.
     pub fn not_ready(&self, reason: ReadinessReason) {
         let detail = format!("the story says {}", reason.as_str());
         self.change(|table| table.readiness = SandboxReadiness::NotReady { reason, detail });
     }
 
-    /// From now on the probe says yes.
+    /// Makes the probe succeed.
     pub fn ready(&self) {
         self.change(|table| table.readiness = SandboxReadiness::Ready(facts()));
     }
 
-    /// The next start fails so; several queue up.
+    /// Makes the next start fail this way. Several failures are queued.
     pub fn fail_start(&self, error: NotStarted) {
         self.change(|table| table.failures.push_back(error));
     }
 
-    /// Starts wait (`true`) or go on.
+    /// Blocks (`true`) or unblocks starts.
     pub fn hold_starts(&self, hold: bool) {
         self.change(|table| table.holding = hold);
     }
 
-    /// Stops wait (`true`) or go on.
+    /// Blocks (`true`) or unblocks stops.
     pub fn hold_stops(&self, hold: bool) {
-        self.change(|table| table.ends = if hold { Ends::StopsHeld } else { Ends::AtOnce });
+        self.change(|table| table.ends = if hold { StopBehaviour::StopsBlocked } else { StopBehaviour::Immediate });
     }
 
-    /// What runs cannot be ended or removed (`true`), or again.
-    pub fn fail_ends(&self, fail: bool) {
-        self.change(|table| table.ends = if fail { Ends::Failing } else { Ends::AtOnce });
+    /// Makes containers impossible to stop or remove (`true`), or possible again.
+    pub fn fail_stops(&self, fail: bool) {
+        self.change(|table| table.ends = if fail { StopBehaviour::Failing } else { StopBehaviour::Immediate });
     }
 
     /// How often a container was paused.
@@ -176,23 +175,23 @@ impl FakeEngine {
         self.lock().frozen
     }
 
-    /// How many containers run.
+    /// The number of running containers.
     pub fn count_running(&self) -> usize {
         self.lock().containers.values().filter(|container| container.status == ContainerStatus::Running).count()
     }
 
-    /// Waits until the dispatcher has looked at the table twice more: what it saw the first time it has decided on.
+    /// Waits until the dispatcher has listed containers twice more: it has acted on the first list then.
     pub async fn until_listed_again(&self) {
         let seen = self.lock().listed;
         self.until("two more looks", |_| (self.lock().listed >= seen + 2).then_some(())).await;
     }
 
-    /// Nobody answers (`false`), or again.
-    pub fn reachable(&self, reachable: bool) {
+    /// Makes the engine unreachable (`false`) or reachable again.
+    pub fn set_reachable(&self, reachable: bool) {
         self.change(|table| table.reachable = reachable);
     }
 
-    /// The container of a job ends by itself.
+    /// Ends a job's container by itself.
     pub fn exit(&self, job: JobId, code: i64, oom_killed: bool) {
         self.change(|table| {
             let of_job = table.containers.values_mut().find(|container| container.spec.job_id == job);
@@ -202,28 +201,28 @@ impl FakeEngine {
         });
     }
 
-    /// The container of a job is gone, as if somebody had removed it.
-    pub fn vanish(&self, job: JobId) {
+    /// Removes a job's container, as a third party would.
+    pub fn remove_container(&self, job: JobId) {
         self.change(|table| table.containers.retain(|_, container| container.spec.job_id != job));
     }
 
-    /// SIGKILL for the worker's process.
+    /// Sends SIGKILL to the worker's process.
     pub fn kill_worker(&self, job: JobId) {
         let pid = self.lock().containers.values().find(|container| container.spec.job_id == job).and_then(|c| c.pid);
         process::kill(pid.expect("the job has a process"));
     }
 
-    /// Every start that was asked for, in order, by container name.
-    pub fn asked(&self) -> Vec<String> {
-        self.lock().asked.clone()
+    /// Every requested start, in order, by container name.
+    pub fn requested_starts(&self) -> Vec<String> {
+        self.lock().requested_starts.clone()
     }
 
-    /// What is there now.
+    /// The containers that exist now.
     pub fn containers(&self) -> Vec<Container> {
         self.lock().containers.values().cloned().collect()
     }
 
-    /// Waits until the table is as `wanted` says; what it makes of it.
+    /// Waits until `wanted` returns a value for the table, and returns it.
     pub async fn until<T>(&self, what: &str, mut wanted: impl FnMut(&[Container]) -> Option<T>) -> T {
         let mut step = self.0.step.subscribe();
         crate::within(what, async {
@@ -238,13 +237,13 @@ impl FakeEngine {
         .await
     }
 
-    /// Waits for a start to be asked for, whether it succeeds or not.
-    pub async fn until_asked(&self, count: usize) {
-        self.until(&format!("{count} starts"), |_| (self.asked().len() >= count).then_some(())).await;
+    /// Waits until a start is requested, whether it succeeds or not.
+    pub async fn until_start_requested(&self, count: usize) {
+        self.until(&format!("{count} starts"), |_| (self.requested_starts().len() >= count).then_some(())).await;
     }
 
-    /// Waits until the job's container runs.
-    pub async fn running(&self, job: JobId) -> Container {
+    /// Waits until the job's container is running.
+    pub async fn until_running(&self, job: JobId) -> Container {
         self.until("the job's container to run", |all| {
             all.iter().find(|c| c.spec.job_id == job && c.status == ContainerStatus::Running).cloned()
         })
@@ -252,25 +251,25 @@ impl FakeEngine {
     }
 
     /// Waits until the engine has no container of the job.
-    pub async fn gone(&self, job: JobId) {
+    pub async fn until_removed(&self, job: JobId) {
         self.until("the job's container to be gone", |all| all.iter().all(|c| c.spec.job_id != job).then_some(()))
             .await;
     }
 
-    /// Waits until the engine has no container.
-    pub async fn empty(&self) {
+    /// Waits until the engine has no containers.
+    pub async fn until_empty(&self) {
         self.until("every container to be gone", |all| all.is_empty().then_some(())).await;
     }
 
-    /// Plays the worker of a job, once its container runs and its socket answers (after a restart a little later).
+    /// Becomes the worker of a job as soon as its container is running and its socket responds.
     pub async fn hand(&self, job: JobId) -> HandWorker {
-        let container = self.running(job).await;
+        let container = self.until_running(job).await;
         let socket = container.spec.run_folder.join("worker.sock");
         self.until("the worker's socket", |_| UnixStream::connect(&socket).ok()).await;
         HandWorker::in_container(self.clone(), &container)
     }
 
-    /// Waits until every process has been waited for.
+    /// Waits until every process has been reaped.
     pub(crate) async fn close(&self) {
         self.0.tasks.close();
         crate::within("the workers' processes to end", self.0.tasks.wait()).await;
@@ -296,7 +295,7 @@ impl FakeEngine {
         if let Some(there) = self.lock().containers.get(&spec.name) {
             return Ok(there.id.clone());
         }
-        self.change(|table| table.asked.push(spec.name.clone()));
+        self.change(|table| table.requested_starts.push(spec.name.clone()));
         self.until("starts to go on", |_| (!self.lock().holding).then_some(())).await;
         if let Some(failure) = self.change(|table| table.failures.pop_front()) {
             return Err(failure);
@@ -340,14 +339,14 @@ impl FakeEngine {
         });
     }
 
-    /// Ends what runs: asks, waits, and then no longer asks.
+    /// Stops what is running: SIGTERM, a grace period, SIGKILL.
     async fn end(&self, name: &str, grace: Duration) -> Result<(), EngineError> {
         self.answers()?;
         let Some(container) = self.lock().containers.get(name).cloned() else { return Ok(()) };
         if container.status != ContainerStatus::Running {
             return Ok(());
         }
-        if self.lock().ends == Ends::Failing {
+        if self.lock().ends == StopBehaviour::Failing {
             return Err(EngineError::Unreachable("it hangs on this one".to_owned()));
         }
         let Some(pid) = container.pid else {
@@ -440,7 +439,7 @@ impl Engine for FakeEngine {
 
     fn stop<'a>(&'a self, name: &'a str, grace: Duration) -> BoxFuture<'a, Result<(), EngineError>> {
         Box::pin(async move {
-            self.until("stops to go on", |_| (self.lock().ends != Ends::StopsHeld).then_some(())).await;
+            self.until("stops to go on", |_| (self.lock().ends != StopBehaviour::StopsBlocked).then_some(())).await;
             self.end(name, grace).await
         })
     }

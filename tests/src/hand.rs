@@ -1,4 +1,4 @@
-//! A worker played by the story: the worker API over the real socket, one call at a time.
+//! A worker driven by the test: the worker API over the real socket, one call at a time.
 
 use orchestrator::engine::ContainerStatus;
 use protocol::{Completion, JobAssignment, JobId, PromptDelivery, PromptId, SESSION_HEADER, StatusReply};
@@ -7,27 +7,27 @@ use serde_json::{Value, json};
 
 use crate::{Container, FakeEngine, Reply};
 
-/// A worker in the story's hand.
+/// A worker that the test drives.
 #[derive(Debug, Clone)]
 pub struct HandWorker {
     http: Client,
     engine: FakeEngine,
     container: String,
-    /// Its own job.
+    /// Its job.
     pub job: JobId,
     path_job: String,
-    /// The token from its run folder.
+    /// The token from its run directory.
     pub token: String,
-    /// The secret of its session; none sends none.
+    /// The secret of its session; `None` sends no secret.
     session: Option<String>,
 }
 
 impl HandWorker {
     pub(crate) fn in_container(engine: FakeEngine, container: &Container) -> Self {
         let folder = &container.spec.run_folder;
-        // Read when the container was started: it is gone once the session is open.
+        // Captured when the container was started: the file is removed once the session is open.
         let token = container.token.clone();
-        // The same for each hand in this container, as the worker's own is.
+        // Shared by all hand workers of this container, like the real worker's secret.
         let session = Some(format!("session-of-{}", container.spec.name));
         let http = Client::builder()
             .unix_socket(folder.join("worker.sock"))
@@ -43,12 +43,12 @@ impl HandWorker {
         Self { token: token.to_owned(), ..self.clone() }
     }
 
-    /// The same socket and token, with another secret or none, as a command in the container would call.
+    /// The same socket and token with another secret or none, as a command in the container could send.
     pub fn with_session(&self, secret: Option<&str>) -> Self {
         Self { session: secret.map(str::to_owned), ..self.clone() }
     }
 
-    /// The same socket and token, for another job's path.
+    /// The same socket and token with the path of another job.
     pub fn naming(&self, job: JobId) -> Self {
         Self { path_job: job.to_string(), ..self.clone() }
     }
@@ -63,28 +63,28 @@ impl HandWorker {
         }
     }
 
-    /// `GET`.
+    /// Sends `GET`.
     pub async fn get(&self, path: &str) -> Reply {
         Reply::of(self.request(Method::GET, path)).await
     }
 
-    /// `POST`.
+    /// Sends `POST`.
     pub async fn post(&self, path: &str, body: &Value) -> Reply {
         Reply::of(self.request(Method::POST, path).json(body)).await
     }
 
-    /// What is to be done.
+    /// Fetches the job assignment.
     pub async fn job(&self) -> JobAssignment {
         self.get("job").await.expect(200).json()
     }
 
-    /// Asks the model with one user message.
+    /// Calls the model with one user message.
     pub async fn ask(&self, call_id: &str, content: &str) -> Reply {
         let body = json!({"call_id": call_id, "messages": [{"role": "user", "content": content}]});
         self.post("llm/complete", &body).await
     }
 
-    /// The same, and it must answer.
+    /// Like [`Self::ask`]; the call must succeed.
     pub async fn complete_llm(&self, call_id: &str, content: &str) -> Completion {
         self.ask(call_id, content).await.expect(200).json()
     }
@@ -95,42 +95,42 @@ impl HandWorker {
         self.post("events", &json!({"events": events.iter().map(event).collect::<Vec<_>>()})).await
     }
 
-    /// Says something, as the agent.
+    /// Records a message of the agent.
     pub async fn say(&self, client_seq: u64, content: &str) -> Reply {
         self.send(&[(client_seq, "message", json!({"role": "assistant", "content": content}))]).await
     }
 
-    /// Calls a tool of the orchestrator's.
+    /// Calls an orchestrator tool.
     pub async fn tool(&self, name: &str, call_id: &str, arguments: Value) -> Reply {
         self.post(&format!("tools/{name}"), &json!({"call_id": call_id, "arguments": arguments})).await
     }
 
-    /// The next prompt after one that arrived (nil: none has), waited for.
+    /// Waits for the next prompt after one that was received (nil: none).
     pub async fn prompt(&self, after: PromptId, wait_seconds: u64) -> Option<PromptDelivery> {
         let reply = self.get(&format!("prompt?wait_seconds={wait_seconds}&after={after}")).await;
         (reply.status.as_u16() != 204).then(|| reply.expect(200).json())
     }
 
-    /// A heartbeat.
+    /// Sends a heartbeat.
     pub async fn status(&self) -> StatusReply {
         self.post("status", &json!({"iteration": 1})).await.expect(200).json()
     }
 
-    /// Reports how it ended.
+    /// Reports the outcome.
     pub async fn report(&self, report: Value) -> Reply {
         self.post("complete", &report).await
     }
 
-    /// Its process ends.
+    /// Ends the worker's process.
     pub fn leave(&self, code: i64) {
         let there = self.engine.containers().into_iter().find(|container| container.spec.name == self.container);
-        // The orchestrator may have removed it already, or be at it.
+        // The orchestrator may already have removed the container.
         if there.is_some_and(|container| container.status == ContainerStatus::Running) {
             self.engine.exit(self.job, code, false);
         }
     }
 
-    /// Reports success and leaves, as a good worker does.
+    /// Reports success and exits, like a real worker.
     pub async fn finish(self, text: &str) {
         self.report(json!({"outcome": "completed", "text": text, "iterations": 1})).await.expect(200);
         self.leave(0);

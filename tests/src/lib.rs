@@ -1,8 +1,8 @@
-//! The World harness that the stories, rings and fault tests share.
+//! The test harness of the stories, the engine tests and the fault tests.
 //!
-//! Owns a whole orchestrator with real HTTP, a real database and real sockets, on an engine that makes no containers: the
-//! test itself plays the worker, or the worker's binary runs as a plain process. What a story sees, a user, a worker or
-//! an engine would see; but for one look into the database, for what only the database tells (`World::prompts_taken`).
+//! Owns a whole orchestrator with real HTTP, a real database and real sockets on a fake engine: the test itself acts as the
+//! worker, or the worker binary runs as a plain process. Tests see what users, workers and the engine see, except for one look
+//! into the database (`World::prompts_taken`).
 
 #![expect(clippy::missing_panics_doc, reason = "a harness fails by panicking, everywhere")]
 #![expect(clippy::return_self_not_must_use, reason = "a check chains where that reads well, and need not")]
@@ -23,19 +23,39 @@ pub use hand::HandWorker;
 pub use metrics::Metrics;
 pub use reply::Reply;
 pub use script::{echo_script, script_of};
-pub use stream::{EventStream, Told};
+pub use stream::{EventStream, StreamMessage};
 pub use user::User;
 pub use world::{World, WorldBuilder, check_events};
 
 use std::time::Duration;
 
-/// Nothing in a story takes longer, or it does not come.
+/// Delay between two checks of a condition that has no notification.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// The timeout of every wait.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits for a named point; a story that waits in vain says for what.
+/// Waits for a condition. Panics with its name after [`PATIENCE`].
 pub async fn within<T>(what: &str, point: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, point).await {
         Ok(reached) => reached,
-        Err(elapsed) => panic!("waited {} s in vain for {what}: {elapsed}", PATIENCE.as_secs()),
+        Err(elapsed) => panic!("timed out after {} s waiting for {what}: {elapsed}", PATIENCE.as_secs()),
     }
+}
+
+/// Repeats `check` until it returns a value. Panics with the condition's name after [`PATIENCE`].
+pub async fn poll<T>(what: &str, check: impl AsyncFn() -> Option<T>) -> T {
+    let found = async {
+        loop {
+            if let Some(found) = check().await {
+                return found;
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    };
+    within(what, found).await
+}
+
+/// Repeats `check` until it returns true. Panics with the condition's name after [`PATIENCE`].
+pub async fn until(what: &str, check: impl AsyncFn() -> bool) {
+    poll(what, async || check().await.then_some(())).await;
 }

@@ -1,11 +1,11 @@
-//! What a scraper reads, line by line.
+//! The metrics as a scraper reads them.
 
 use std::collections::BTreeMap;
 
-/// One reading.
+/// One scrape.
 #[derive(Debug, Clone)]
 pub struct Metrics {
-    /// As it came.
+    /// The unparsed text.
     pub text: String,
     series: BTreeMap<String, f64>,
 }
@@ -20,7 +20,7 @@ impl Metrics {
         Self { text: text.to_owned(), series: series.collect() }
     }
 
-    /// The value of a series, written as it comes: `name` or `name{label="value",…}`; 0 when it is not there.
+    /// The value of a series, given as `name` or `name{label="value",…}`; 0 if it is missing.
     pub fn value(&self, name: &str) -> f64 {
         self.series.get(name).copied().unwrap_or(0.0)
     }

@@ -1,6 +1,6 @@
-//! The worker's binary as a process of this machine, in the environment that a container would give it.
+//! The worker binary as a process on this machine, with the environment that a container would have.
 //!
-//! Owns finding and starting it. Never isolates it: what it does, it does to the workspace in a temporary folder.
+//! Owns finding and starting it. Does not isolate it: it works on a workspace in a temporary directory.
 
 use std::{
     fs::{self, File},
@@ -13,7 +13,7 @@ use orchestrator::engine::ContainerSpec;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::{Child, Command};
 
-/// Starts it.
+/// Starts the worker.
 pub(crate) fn spawn(spec: &ContainerSpec, output: &Path) -> Child {
     let home = output.with_extension("home");
     fs::create_dir_all(&home).expect("a home folder");
@@ -39,36 +39,36 @@ pub(crate) fn spawn(spec: &ContainerSpec, output: &Path) -> Child {
         .expect("gantry-worker starts")
 }
 
-/// Waits for its end: its exit code, as an engine tells it.
+/// Waits for its exit and returns the exit code as an engine reports it.
 pub(crate) async fn wait(mut child: Child) -> i64 {
     let status = child.wait().await.expect("a process can be waited for");
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).map_or(-1, i64::from)
 }
 
-/// SIGTERM to the worker alone, as an engine does.
+/// Sends SIGTERM to the worker only, as an engine does.
 pub(crate) fn terminate(pid: i32) {
     if let Some(pid) = Pid::from_raw(pid) {
-        // It may have ended in the meantime.
+        // The process may have exited meanwhile.
         let _ = kill_process(pid, Signal::TERM);
     }
 }
 
-/// Stops it and its group, or lets them go on.
+/// Pauses or resumes the process group.
 pub(crate) fn freeze(pid: i32, is_frozen: bool) {
     if let Some(pid) = Pid::from_raw(pid) {
-        // It may have ended in the meantime.
+        // The process may have exited meanwhile.
         let _ = kill_process_group(pid, if is_frozen { Signal::STOP } else { Signal::CONT });
     }
 }
 
-/// SIGKILL to it and its group.
+/// Sends SIGKILL to the process group.
 pub(crate) fn kill(pid: i32) {
     if let Some(pid) = Pid::from_raw(pid) {
         let _ = kill_process_group(pid, Signal::KILL);
     }
 }
 
-/// Beside the test's own executable, in the target folder.
+/// Next to the test's executable, in the target directory.
 fn binary() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its executable");
     let built = test.ancestors().skip(1).take(3).map(|folder| folder.join("gantry-worker")).find(|path| path.is_file());

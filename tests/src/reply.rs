@@ -1,23 +1,23 @@
-//! An answer over HTTP, whole, for both sides of the orchestrator.
+//! A whole HTTP response, for both sides of the orchestrator.
 
 use protocol::ErrorCode;
 use reqwest::{RequestBuilder, StatusCode, header::HeaderMap};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// An answer.
+/// A response.
 #[derive(Debug, Clone)]
 pub struct Reply {
-    /// Its status.
+    /// The status code.
     pub status: StatusCode,
-    /// Its headers.
+    /// The headers.
     pub headers: HeaderMap,
-    /// Its body; null when there is none.
+    /// The JSON body; null if there is none.
     pub body: Value,
 }
 
 impl Reply {
-    /// Sends, and reads all of the answer.
+    /// Sends a request and reads the whole response.
     pub async fn of(request: RequestBuilder) -> Self {
         let response = crate::within("an answer", request.send()).await.expect("the server answers");
         let (status, headers) = (response.status(), response.headers().clone());
@@ -30,19 +30,19 @@ impl Reply {
         Self { status, headers, body }
     }
 
-    /// A header's text.
+    /// The value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// It must have this status; chains.
+    /// Asserts the status.
     #[track_caller]
     pub fn expect(self, status: u16) -> Self {
         assert_eq!(self.status.as_u16(), status, "{:#}", self.body);
         self
     }
 
-    /// It must be this problem, in the one shape that problems have; chains.
+    /// Asserts that this is a problem with this code.
     #[track_caller]
     pub fn problem(self, code: ErrorCode) -> Self {
         let seen = (self.status.as_u16(), self.body["code"].as_str().unwrap_or("none"));
@@ -60,7 +60,7 @@ impl Reply {
         errors.into_iter().flatten().filter_map(|error| error["field"].as_str()).collect()
     }
 
-    /// The body as what it must be.
+    /// Deserialises the body.
     #[track_caller]
     pub fn json<T: DeserializeOwned>(&self) -> T {
         match serde_json::from_value(self.body.clone()) {

@@ -1,13 +1,13 @@
-//! Scripts for the scripted model, written short.
+//! Scripts for the scripted model.
 
 use serde_json::{Value, json};
 
-/// Answers with what it was told.
+/// A script that repeats the prompt.
 pub fn echo_script() -> String {
     script_of(&[json!({"reply": {"text": "You said: {{last_message}}"}})])
 }
 
-/// Of rules; JSON is YAML.
+/// A script of rules. JSON is valid YAML.
 pub fn script_of(rules: &[Value]) -> String {
     json!({"model": "story-1", "rules": rules}).to_string()
 }

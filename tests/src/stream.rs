@@ -1,4 +1,4 @@
-//! A job's events as a reader of the stream sees them.
+//! A job's event stream, as a reader sees it.
 
 use std::pin::Pin;
 
@@ -8,18 +8,18 @@ use reqwest::Response;
 use serde_json::Value;
 use sse_stream::{Sse, SseStream};
 
-/// What a stream tells.
+/// A message of a stream.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Told {
-    /// An event, and the id it came with.
+pub enum StreamMessage {
+    /// An event and its id.
     Event(Box<Event>),
-    /// Older ones were trimmed.
+    /// Older events were removed.
     Resync(Value),
-    /// The job is over.
+    /// The job has ended.
     End {
-        /// Its last state.
+        /// The final state.
         state: JobState,
-        /// Its last event.
+        /// The id of the last event.
         seq: i64,
     },
 }
@@ -28,7 +28,7 @@ pub enum Told {
 pub struct EventStream(Pin<Box<dyn Stream<Item = Result<Sse, sse_stream::Error>> + Send>>);
 
 impl EventStream {
-    /// Of a response that must be one.
+    /// Reads the stream from a response, which must be one.
     #[track_caller]
     pub fn of(response: Response) -> Self {
         assert_eq!(response.status().as_u16(), 200);
@@ -40,8 +40,8 @@ impl EventStream {
         Self(Box::pin(SseStream::from_bytes_stream(response.bytes_stream())))
     }
 
-    /// What comes next; none when the server closed the stream, or it broke.
-    pub async fn next(&mut self) -> Option<Told> {
+    /// The next message; `None` if the server closed the stream or the connection broke.
+    pub async fn next(&mut self) -> Option<StreamMessage> {
         loop {
             let message = crate::within("the stream's next message", self.0.next()).await?.ok()?;
             let Some(data) = message.data else { continue };
@@ -50,28 +50,28 @@ impl EventStream {
                 Some("end") => {
                     assert_eq!(message.id, None, "an id on `end` would move the reader's place");
                     let state = serde_json::from_value(value["state"].clone()).expect("end has a state");
-                    return Some(Told::End { state, seq: value["seq"].as_i64().expect("end has a seq") });
+                    return Some(StreamMessage::End { state, seq: value["seq"].as_i64().expect("end has a seq") });
                 }
-                Some("resync") => return Some(Told::Resync(value)),
+                Some("resync") => return Some(StreamMessage::Resync(value)),
                 kind => {
                     let event: Event = serde_json::from_value(value).expect("an event");
                     assert_eq!(message.id, Some(event.seq.to_string()));
                     assert_eq!(kind, Some(event.data.kind().as_str()));
-                    return Some(Told::Event(Box::new(event)));
+                    return Some(StreamMessage::Event(Box::new(event)));
                 }
             }
         }
     }
 
-    /// The next event. The stream must not end before.
+    /// The next event. Panics if the stream ends first.
     pub async fn event(&mut self) -> Event {
         match self.next().await {
-            Some(Told::Event(event)) => *event,
+            Some(StreamMessage::Event(event)) => *event,
             other => panic!("the stream goes on, but: {other:?}"),
         }
     }
 
-    /// The next event that `wanted` takes. The stream must not end before.
+    /// The next event that `wanted` accepts. Panics if the stream ends first.
     pub async fn until(&mut self, wanted: impl Fn(&Event) -> bool) -> Event {
         loop {
             let event = self.event().await;
@@ -81,13 +81,13 @@ impl EventStream {
         }
     }
 
-    /// Everything to the end, which must come, and the close after it.
+    /// All events up to the end of the stream, which must come.
     pub async fn rest(mut self) -> (Vec<Event>, JobState, i64) {
         let mut events = vec![];
         loop {
             match self.next().await {
-                Some(Told::Event(event)) => events.push(*event),
-                Some(Told::End { state, seq }) => {
+                Some(StreamMessage::Event(event)) => events.push(*event),
+                Some(StreamMessage::End { state, seq }) => {
                     assert_eq!(self.next().await, None, "the server closes after `end`");
                     return (events, state, seq);
                 }

@@ -1,12 +1,12 @@
-//! A user of the public API, over real HTTP.
+//! A client of the public API, over real HTTP.
 
 use protocol::{Event, EventData, Job, JobId, JobState, JobSummary};
 use reqwest::{Client, Method, RequestBuilder};
 use serde_json::{Value, json};
 
-use crate::{EventStream, Reply, Told};
+use crate::{EventStream, Reply, StreamMessage};
 
-/// Somebody with a token (or without).
+/// A client with or without a token.
 #[derive(Debug, Clone)]
 pub struct User {
     http: Client,
@@ -15,24 +15,24 @@ pub struct User {
 }
 
 impl User {
-    /// At an orchestrator that a harness of its own started.
+    /// A client of any orchestrator.
     pub fn at(base: &str, token: Option<String>) -> Self {
-        // A connection of its own for each request: one that a reader keeps must not hold another's answer.
+        // A new connection for each request: a reader that keeps its connection open must not block other requests.
         let http = Client::builder().pool_max_idle_per_host(0).no_proxy().build().expect("a client");
         Self { http, base: base.to_owned(), token }
     }
 
-    /// The same place with another token.
+    /// The same server with another token.
     pub fn with_token(&self, token: &str) -> Self {
         Self { token: Some(token.to_owned()), ..self.clone() }
     }
 
-    /// Where it calls.
+    /// The base URL.
     pub fn base(&self) -> &str {
         &self.base
     }
 
-    /// A request with the token on it, to be added to.
+    /// A request with the token.
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.base));
         match &self.token {
@@ -41,41 +41,41 @@ impl User {
         }
     }
 
-    /// `GET`.
+    /// Sends `GET`.
     pub async fn get(&self, path: &str) -> Reply {
         Reply::of(self.request(Method::GET, path)).await
     }
 
-    /// `POST` with a body.
+    /// Sends `POST` with a JSON body.
     pub async fn post(&self, path: &str, body: &Value) -> Reply {
         Reply::of(self.request(Method::POST, path).json(body)).await
     }
 
-    /// `POST` of a job with an idempotency key.
+    /// Creates a job with an idempotency key.
     pub async fn post_once(&self, path: &str, key: &str, body: &Value) -> Reply {
         Reply::of(self.request(Method::POST, path).header("Idempotency-Key", key).json(body)).await
     }
 
-    /// `POST` of raw bytes called JSON.
+    /// Sends `POST` with raw bytes as JSON.
     pub async fn post_raw(&self, path: &str, body: &str) -> Reply {
         let request = self.request(Method::POST, path).header("Content-Type", "application/json");
         Reply::of(request.body(body.to_owned())).await
     }
 
-    /// `PUT` of bytes.
+    /// Sends `PUT` with bytes.
     pub async fn put(&self, path: &str, kind: &str, bytes: impl Into<Vec<u8>>) -> Reply {
         let request = self.request(Method::PUT, path).header("Content-Type", kind);
         Reply::of(request.body(bytes.into())).await
     }
 
-    /// `GET` of bytes, which must be there whole.
+    /// Sends `GET` for bytes, which must succeed.
     pub async fn bytes(&self, path: &str) -> Vec<u8> {
         let response = crate::within("an answer", self.request(Method::GET, path).send()).await.expect("an answer");
         assert_eq!(response.status().as_u16(), 200, "{path}");
         crate::within("an answer's end", response.bytes()).await.expect("the answer is whole").to_vec()
     }
 
-    /// A new job, which must be taken.
+    /// Creates a job, which must succeed.
     pub async fn create(&self, body: Value) -> JobId {
         let reply = self.post("/api/jobs", &body).await.expect(201);
         let job: Job = reply.json();
@@ -83,12 +83,12 @@ impl User {
         job.id
     }
 
-    /// A new job with nothing but a prompt.
+    /// Creates a job that has only a prompt.
     pub async fn create_job(&self, prompt: &str) -> JobId {
         self.create(json!({"prompt": prompt})).await
     }
 
-    /// The job, which must be there.
+    /// Gets a job, which must exist.
     pub async fn job(&self, id: JobId) -> Job {
         self.get(&format!("/api/jobs/{id}")).await.expect(200).json()
     }
@@ -98,12 +98,12 @@ impl User {
         self.post(&format!("/api/jobs/{id}/prompt"), &body).await
     }
 
-    /// Asks for its end.
+    /// Cancels a job.
     pub async fn cancel(&self, id: JobId) -> Reply {
         self.post(&format!("/api/jobs/{id}/cancel"), &json!({})).await
     }
 
-    /// Every job that this user sees, newest first, over all pages.
+    /// All jobs that this user sees, newest first.
     pub async fn jobs(&self) -> Vec<JobSummary> {
         let (mut jobs, mut cursor) = (vec![], String::new());
         loop {
@@ -117,7 +117,7 @@ impl User {
         }
     }
 
-    /// Every event of a job, over all pages.
+    /// All events of a job.
     pub async fn events(&self, id: JobId) -> Vec<Event> {
         let (mut events, mut after) = (vec![], 0);
         loop {
@@ -131,12 +131,12 @@ impl User {
         }
     }
 
-    /// A job's stream, after an event or from the start.
+    /// Opens a job's stream after an event or from the start.
     pub async fn stream(&self, id: JobId, last_event_id: Option<i64>) -> EventStream {
         self.stream_of(&format!("/api/jobs/{id}/events"), last_event_id).await
     }
 
-    /// The same at a path with parameters.
+    /// Opens a job's stream with query parameters.
     pub async fn stream_of(&self, path: &str, last_event_id: Option<i64>) -> EventStream {
         let mut request = self.request(Method::GET, path).header("Accept", "text/event-stream");
         if let Some(seq) = last_event_id {
@@ -145,27 +145,27 @@ impl User {
         EventStream::of(crate::within("a stream's head", request.send()).await.expect("the server answers"))
     }
 
-    /// Follows the stream until the job has been in this state; the job as it is then. It must not end in another.
+    /// Follows the stream until the job reaches this state and returns the job. Panics if it ends in another state.
     pub async fn wait_for(&self, id: JobId, state: JobState) -> Job {
         let reached = |event: &Event| matches!(event.data, EventData::State { to, .. } if to == state);
         self.wait_for_event(id, state.as_str(), reached).await;
         self.job(id).await
     }
 
-    /// Follows the stream until an event that `wanted` takes.
+    /// Follows the stream until `wanted` accepts an event.
     pub async fn wait_for_event(&self, id: JobId, what: &str, wanted: impl Fn(&Event) -> bool) -> Event {
         let mut stream = self.stream(id, None).await;
         let mut told = vec![];
         loop {
             match stream.next().await {
-                Some(Told::Event(event)) if wanted(&event) => return *event,
-                Some(Told::Event(event)) => told.push(event.data),
+                Some(StreamMessage::Event(event)) if wanted(&event) => return *event,
+                Some(StreamMessage::Event(event)) => told.push(event.data),
                 other => panic!("waited for {what}, but {other:?} after {told:#?}"),
             }
         }
     }
 
-    /// Waits until it is over, however; the job as it is then.
+    /// Follows the stream until the job has ended and returns the job.
     pub async fn wait_for_end(&self, id: JobId) -> Job {
         let (_, state, _) = self.stream(id, None).await.rest().await;
         let job = self.job(id).await;

@@ -1,7 +1,7 @@
-//! A world: one orchestrator with everything real but the containers.
+//! A world: one orchestrator in which everything but the containers is real.
 //!
-//! Owns its life. A story ends with [`World::finish`], which fails when anything is left over; a world that is dropped
-//! without it fails too.
+//! Owns its lifecycle. A test ends with [`World::finish`], which fails if anything is left over. A world that is dropped without
+//! it fails too.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ use crate::{FakeEngine, HandWorker, Metrics, User, Workers, echo_script};
 /// Signs every token of a world.
 const SECRET: &str = "a story's own secret, at least 32 bytes long";
 
-/// What a world is made of.
+/// Builds a world.
 pub struct WorldBuilder {
     workers: Workers,
     script: String,
@@ -34,7 +34,7 @@ pub struct WorldBuilder {
     space: Option<ReadDiskSpace>,
 }
 
-/// A world.
+/// A running orchestrator with its data and engine.
 pub struct World {
     config: Config,
     engine: FakeEngine,
@@ -53,46 +53,46 @@ struct Running {
 }
 
 impl WorldBuilder {
-    /// Real worker processes instead of the story's hand.
+    /// Uses real worker processes instead of [`HandWorker`]s.
     pub fn processes(mut self) -> Self {
         self.workers = Workers::Process;
         self
     }
 
-    /// What the model says.
+    /// Sets the model's script.
     pub fn script(mut self, script: impl Into<String>) -> Self {
         self.script = script.into();
         self
     }
 
-    /// A setting, by its variable.
+    /// Sets a setting by its variable.
     #[expect(clippy::needless_pass_by_value, reason = "numbers and texts are written here as they are")]
     pub fn set(mut self, name: &'static str, value: impl ToString) -> Self {
         self.settings.push((name, value.to_string()));
         self
     }
 
-    /// A clock that the story moves.
+    /// Uses a clock that the test moves.
     pub fn clock(mut self, clock: &ManualClock) -> Self {
         self.clock = Some(clock.clone());
         self
     }
 
-    /// The engine's first answer is no.
+    /// Makes the engine's first probe fail.
     pub fn not_ready(mut self, reason: ReadinessReason) -> Self {
         self.not_ready = Some(reason);
         self
     }
 
-    /// What the file system of the workspaces says of its space.
+    /// Replaces the free space of the workspaces' file system.
     pub fn space(mut self, space: ReadDiskSpace) -> Self {
         self.space = Some(space);
         self
     }
 
-    /// Builds and starts it.
+    /// Builds the world and starts the orchestrator.
     pub async fn build(self) -> World {
-        // Short, since socket paths are.
+        // In /tmp because socket paths must be short.
         let folder = tempfile::Builder::new().prefix("gw").tempdir_in("/tmp").expect("a temporary folder");
         let path = |name: &str| folder.path().join(name).display().to_string();
         std::fs::write(path("script.yaml"), &self.script).expect("the script is written");
@@ -103,7 +103,7 @@ impl WorldBuilder {
             ("GANTRY_JWT_SECRET", SECRET.to_owned()),
             ("GANTRY_LLM_PROVIDER", "scripted".to_owned()),
             ("GANTRY_LLM_SCRIPT", path("script.yaml")),
-            // However full the disk of the machine is that runs the stories; one about that brings a disk of its own.
+            // Disk checks are off by default, so that tests do not depend on the machine's free space.
             ("GANTRY_DISK_FLOOR_MB", floor_mb.to_owned()),
         ];
         settings.extend(self.settings);
@@ -123,7 +123,7 @@ impl WorldBuilder {
 }
 
 impl World {
-    /// A world to be: hand-played workers and a model that echoes.
+    /// A builder with hand-driven workers and a model that echoes.
     pub fn builder() -> WorldBuilder {
         WorldBuilder {
             workers: Workers::Hand,
@@ -135,7 +135,7 @@ impl World {
         }
     }
 
-    /// Hand-played workers, a model that echoes.
+    /// A world with hand-driven workers and a model that echoes.
     pub async fn new() -> Self {
         Self::builder().build().await
     }
@@ -150,69 +150,67 @@ impl World {
         &self.key
     }
 
-    /// This world's time.
+    /// The current time of this world.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// The configuration in force.
+    /// The current configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// An ordinary user.
+    /// A client with the role `user`.
     pub fn user(&self, name: &str) -> User {
         self.someone(name, Role::User)
     }
 
-    /// Somebody with a role.
+    /// A client with this role.
     pub fn someone(&self, name: &str, role: Role) -> User {
         User::at(self.base(), Some(self.fresh(name, role)))
     }
 
-    /// A token for an hour from now.
+    /// A token that is valid for one hour.
     pub fn fresh(&self, name: &str, role: Role) -> String {
         self.key.issue(name, role, self.clock.now(), chrono::Duration::hours(1)).expect("a token").token
     }
 
-    /// Somebody without a token.
-    pub fn stranger(&self) -> User {
+    /// A client without a token.
+    pub fn anonymous(&self) -> User {
         User::at(self.base(), None)
     }
 
-    /// Plays the worker of a job, once its container runs.
+    /// Becomes the worker of a job as soon as its container is running.
     pub async fn hand(&self, job: protocol::JobId) -> HandWorker {
         self.engine.hand(job).await
     }
 
-    /// Waits until the job's worker has taken every prompt: until nothing waits that it has not acknowledged.
+    /// Waits until the job's worker has acknowledged every prompt.
     pub async fn prompts_taken(&self, job: protocol::JobId) {
         let store = self.store().await;
-        crate::within("the prompts to be taken", async {
-            // `after` nil acknowledges nothing: it only looks.
-            let look = || store.next_prompt(job, Some(protocol::PromptId::nil()), self.clock.now());
-            while look().await.expect("the store answers").is_some() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
+        crate::until("the prompts to be acknowledged", async || {
+            // A nil `after` acknowledges nothing.
+            let next = store.next_prompt(job, Some(protocol::PromptId::nil()), self.clock.now());
+            next.await.expect("the store answers").is_none()
         })
         .await;
         store.close().await;
     }
 
-    /// The orchestrator drains and ends; containers live on. Another one starts on the same data with other settings.
+    /// Restarts the orchestrator on the same data with other settings. Containers keep running.
     pub async fn restart_with(&mut self, change: impl FnOnce(&mut Config)) {
         self.stop().await;
         change(&mut self.config);
         self.start().await;
     }
 
-    /// The orchestrator drains and ends; containers live on. Another one starts on the same data.
+    /// Restarts the orchestrator on the same data. Containers keep running.
     pub async fn restart(&mut self) {
         self.stop().await;
         self.start().await;
     }
 
-    /// The orchestrator drains and ends; containers live on.
+    /// Drains and stops the orchestrator. Containers keep running.
     pub async fn stop(&mut self) {
         let Some(mut running) = self.running.take() else { return };
         running.drain.cancel();
@@ -220,7 +218,7 @@ impl World {
         ended.expect("it ran").expect("it did not panic").expect("it ended well");
     }
 
-    /// An orchestrator starts on this world's data.
+    /// Starts an orchestrator on this world's data.
     pub async fn start(&mut self) {
         let engine: Arc<dyn Engine> = Arc::new(self.engine.clone());
         let overrides =
@@ -236,19 +234,19 @@ impl World {
         self.running = Some(Running { base, metrics, drain, task });
     }
 
-    /// Ends the world; fails when anything is left over.
+    /// Ends the world. Fails if anything is left over.
     pub async fn finish(mut self) {
         let admin = self.someone("the-harness", Role::Admin);
         for job in admin.jobs().await {
             assert!(job.state.is_finished(), "a story leaves no open job: {} is {}", job.id, job.state);
             let events = admin.events(job.id).await;
-            // A world that trims soon has lost the beginning of some; of the rest everything is checked.
+            // With a short retention, the beginning of some streams may have been removed; the rest is checked.
             let trims = self.config.record_retention_days < 2;
             if !trims || events.first().is_some_and(|event| event.seq == 1) {
                 check_events(&job, &events);
             }
         }
-        self.engine.empty().await;
+        self.engine.until_empty().await;
         self.stop().await;
         let folders: Vec<_> = match std::fs::read_dir(&self.config.run_dir) {
             Ok(entries) => entries.flatten().map(|entry| entry.file_name()).collect(),
@@ -261,12 +259,12 @@ impl World {
         self.engine.close().await;
     }
 
-    /// A look into the database, for what only the database tells. To be closed.
+    /// Opens the database, for facts that no API returns. The caller closes it.
     pub async fn store(&self) -> Store {
         Store::open(&self.config.database_url).await.expect("the store opens")
     }
 
-    /// What the metrics' own address says; the world was built with `GANTRY_METRICS_BIND`.
+    /// Reads the metrics from their own address. Requires `GANTRY_METRICS_BIND`.
     pub async fn metrics(&self) -> Metrics {
         let at = self.running.as_ref().and_then(|running| running.metrics.clone()).expect("an address for metrics");
         let client = reqwest::Client::builder().no_proxy().build().expect("a client");
@@ -277,14 +275,9 @@ impl World {
 
     /// Reads the metrics until one of them has this value.
     pub async fn until_metric(&self, name: &str, value: f64) -> Metrics {
-        crate::within(&format!("{name} to be {value}"), async {
-            loop {
-                let metrics = self.metrics().await;
-                if (metrics.value(name) - value).abs() < f64::EPSILON {
-                    return metrics;
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
+        crate::poll(&format!("{name} to be {value}"), async || {
+            let metrics = self.metrics().await;
+            ((metrics.value(name) - value).abs() < f64::EPSILON).then_some(metrics)
         })
         .await
     }
@@ -293,12 +286,12 @@ impl World {
         &self.running.as_ref().expect("the orchestrator runs").base
     }
 
-    /// Changes the configuration, for the next start.
+    /// Changes the configuration of the next start.
     pub fn configure(&mut self, change: impl FnOnce(&mut Config)) {
         change(&mut self.config);
     }
 
-    /// This world's own folder.
+    /// This world's directory.
     pub fn folder(&self) -> &std::path::Path {
         self.folder.path()
     }
@@ -308,7 +301,7 @@ impl World {
         self.config.workspace_dir.join(job.to_string())
     }
 
-    /// How long the orchestrator's tick is: what only a tick brings takes at most this and a little.
+    /// The orchestrator's tick: the delay of everything that only a tick triggers.
     pub const TICK: Duration = Duration::from_secs(1);
 }
 
@@ -319,7 +312,7 @@ impl Drop for World {
     }
 }
 
-/// What holds for the events of every finished job, whatever its story.
+/// Checks the invariants of the events of a finished job.
 pub fn check_events(job: &JobSummary, events: &[Event]) {
     let seqs: Vec<i64> = events.iter().map(|event| event.seq).collect();
     let expected: Vec<i64> = (1_i64..).take(events.len()).collect();
@@ -331,7 +324,7 @@ pub fn check_events(job: &JobSummary, events: &[Event]) {
     assert_eq!(events.first().map(|event| &event.data), Some(&born), "event 1");
     let results: Vec<i64> =
         events.iter().filter(|event| matches!(event.data, EventData::Result { .. })).map(|event| event.seq).collect();
-    // A review adds states after the work is over.
+    // A review adds states after the end of the work.
     let ends = events.iter().rev().take_while(|event| matches!(event.data, EventData::State { .. })).count();
     let reviewed = matches!(job.state, JobState::Accepted) || job.reason == Some(JobReason::Rejected);
     assert_eq!(ends, if reviewed { 3 } else { 1 }, "the states after the work in {events:#?}");

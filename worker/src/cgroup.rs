@@ -1,22 +1,22 @@
-//! Counters of the container's own cgroup: how often its limits were hit.
+//! Counters of the container's cgroup: how often its limits were reached.
 //!
-//! Knows the files of cgroup v1 and v2. Never writes there, and never fails: a file that cannot be read says nothing.
+//! Reads the files of cgroup v1 and v2. Never writes to them and never fails: the counter of an unreadable file is 0.
 
 use std::{fs, path::PathBuf};
 
 use protocol::{AgentEvent, LimitName, Limits};
 
-/// A limit of the container that processes run into.
+/// A limit of the container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ContainerLimit {
-    /// No more processes.
+    /// The number of processes.
     Pids,
-    /// Out of memory: the kernel killed something.
+    /// Memory: the kernel killed a process.
     Memory,
 }
 
 impl ContainerLimit {
-    /// The event that records it, with the limit's value.
+    /// The event for the journal, with the limit's value.
     pub(crate) fn event(self, limits: &Limits) -> AgentEvent {
         match self {
             Self::Pids => AgentEvent::Limit { limit: LimitName::Pids, value: limits.pids.into() },
@@ -25,7 +25,7 @@ impl ContainerLimit {
     }
 }
 
-/// How often each limit was hit so far.
+/// How often each limit was reached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     pids: u64,
@@ -33,14 +33,14 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// The limits that were hit since `before`.
+    /// The limits that were reached since `before`.
     pub(crate) fn since(self, before: Self) -> impl Iterator<Item = ContainerLimit> {
         let pids = (self.pids > before.pids).then_some(ContainerLimit::Pids);
         let memory = (self.memory > before.memory).then_some(ContainerLimit::Memory);
         pids.into_iter().chain(memory)
     }
 
-    /// Takes over one limit's counter from `now`.
+    /// Copies one limit's counter from `now`.
     pub(crate) const fn advance(&mut self, limit: ContainerLimit, now: Self) {
         match limit {
             ContainerLimit::Pids => self.pids = now.pids,
@@ -61,7 +61,7 @@ impl Cgroup {
         Self { root: root.into() }
     }
 
-    /// The counters now.
+    /// Reads the counters.
     pub(crate) fn counters(&self) -> Counters {
         Counters {
             pids: self.first_of(&["pids/pids.events", "pids.events"], "max"),
@@ -92,7 +92,7 @@ mod tests {
     #[case::v2("pids.events", "max 1\n", Counters { pids: 1, memory: 0 })]
     #[case::v2("memory.events", "low 0\nhigh 0\nmax 9\noom 4\noom_kill 4\noom_group_kill 0\n", Counters { pids: 0, memory: 4 })]
     #[case::garbage("pids.events", "max lots\n", Counters::default())]
-    fn counters_are_read_from_either_version(#[case] file: &str, #[case] text: &str, #[case] expected: Counters) {
+    fn counters_are_read_from_both_cgroup_versions(#[case] file: &str, #[case] text: &str, #[case] expected: Counters) {
         let root = tempfile::tempdir().unwrap();
         let file = root.path().join(file);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_rose_counts() {
+    fn only_increased_counters_count() {
         let before = Counters { pids: 2, memory: 1 };
         let hit = |pids, memory| Counters { pids, memory }.since(before).collect::<Vec<_>>();
         assert_eq!(hit(2, 1), []);

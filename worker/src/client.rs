@@ -1,9 +1,8 @@
-//! The worker API from the worker's side: one client on the job's socket.
+//! The client of the worker API, on the job's socket.
 //!
-//! Owns sending, retrying, and stopping the session when the attempt has ended or the orchestrator is out of reach. An
-//! orchestrator may vanish and come back at any moment with a new socket at the same path: everything here is sent
-//! again until it is answered, which is harmless because each call is idempotent (call ids, `client_seq`, `after`).
-//! Never decides what to do about another answer.
+//! Owns sending, retrying, and stopping the session when the attempt has ended or the orchestrator is unreachable. The
+//! orchestrator may restart at any time with a new socket at the same path, so every call is retried until it gets a
+//! response. That is safe because calls are idempotent (call ids, `client_seq`, `after`). Callers handle all other errors.
 
 use std::{fmt::Write, path::Path, sync::Mutex, time::Duration};
 
@@ -24,31 +23,31 @@ use crate::{
     stop::{StopCause, StopSwitch},
 };
 
-/// How long the lease may have been gone before the worker gives up.
+/// How long after its lease has expired the worker gives up.
 const WORKER_PATIENCE_SECONDS: u64 = 120;
 const PATIENCE: Duration = Duration::from_secs(WORKER_PATIENCE_SECONDS);
-/// The lease until the job is known, which sets it.
+/// The lease until the job assignment sets it.
 const FIRST_LEASE_SECONDS: u64 = 30;
-/// Kept open from before the first command on, so that no command can take the worker's way to the orchestrator: one
-/// each for the long poll, the heartbeat, the events and a call (contract: sandbox, Worker API).
+/// Connections opened before the first command and kept, so that no command can exhaust the socket's connections: one each
+/// for the long poll, the heartbeat, the events and a call.
 const SESSION_CONNECTIONS: usize = 4;
 const OPEN_CONNECTIONS_TIMEOUT: Duration = Duration::from_secs(5);
-/// What RFC 3986 calls unreserved.
+/// All characters except the unreserved ones of RFC 3986.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// No jitter: a socket has one worker, so there is no herd to spread.
+/// Without jitter: a socket has one worker, so there is no thundering herd.
 const FIRST_BACKOFF_MS: u64 = 50;
-const LAST_BACKOFF_MS: u64 = 2_000;
+const MAX_BACKOFF_MS: u64 = 2_000;
 
-/// Why a call has no answer.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
-    /// The attempt has ended, or the orchestrator is out of reach; the session's stop switch is thrown.
+    /// The attempt has ended or the orchestrator is unreachable. The session has been stopped.
     #[error("the session has stopped")]
     Stopped,
     /// An error response.
     #[error("refused with {}: {}", .0.status, .0.detail)]
     Refused(Refusal),
-    /// A response, or a request, that does not have the form it must have.
+    /// The request or the response is malformed.
     #[error("invalid request or response: {0}")]
     Invalid(String),
 }
@@ -58,17 +57,17 @@ pub(crate) enum CallError {
 pub(crate) struct Refusal {
     /// The HTTP status.
     pub(crate) status: u16,
-    /// The problem's code, where there is one that this worker knows.
+    /// The problem's code, if this worker knows it.
     pub(crate) code: Option<ErrorCode>,
-    /// The problem's reason, where the code has several.
+    /// The problem's reason, if the code has several.
     pub(crate) reason: Option<String>,
-    /// The problem's explanation for people.
+    /// The problem's human-readable explanation.
     pub(crate) detail: String,
     /// The value of `Retry-After`.
     pub(crate) retry_after: Option<Duration>,
 }
 
-/// One call: what is sent, and how long one try of it may take.
+/// A request with its timeout.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
     method: Method,
@@ -79,13 +78,13 @@ pub(crate) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// Whether a refusal for the socket's limits is waited out here: the job and the report have no caller that would. Model
-    /// calls and events have their own way with it.
-    fn waits_out(&self, refusal: &Refusal) -> bool {
+    /// Whether a 429 of the socket is retried here. Model calls and events handle it themselves; the callers of `job` and
+    /// `complete` do not.
+    fn retries_rate_limit(&self, refusal: &Refusal) -> bool {
         refusal.status == StatusCode::TOO_MANY_REQUESTS && matches!(self.segments.as_slice(), ["job" | "complete"])
     }
 
-    /// `GET` below the job's path.
+    /// A `GET` request below the job's path.
     pub(crate) fn get(segments: &[&'a str]) -> Self {
         Self {
             method: Method::GET,
@@ -96,39 +95,39 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// `POST` below the job's path.
+    /// A `POST` request below the job's path.
     pub(crate) fn post(segments: &[&'a str], body: &impl Serialize) -> Result<Self, CallError> {
         let body = serde_json::to_vec(body).map_err(|error| CallError::Invalid(error.to_string()))?;
         Ok(Self { method: Method::POST, body: Some(body.into()), ..Self::get(segments) })
     }
 
-    /// With a parameter.
+    /// Adds a query parameter.
     pub(crate) fn query(mut self, name: &'a str, value: &impl ToString) -> Self {
         self.query.push((name, value.to_string()));
         self
     }
 
-    /// With another limit for one try.
+    /// Sets the timeout of one attempt.
     pub(crate) fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 }
 
-/// What a worker identifies itself with.
+/// The credentials of a worker.
 #[derive(Debug)]
 pub(crate) struct Identity<'a> {
-    /// The job.
+    /// The id of the job.
     pub(crate) job_id: JobId,
     /// The token of the job's attempt.
     pub(crate) token: &'a str,
-    /// This process's own secret.
+    /// The secret of this process.
     pub(crate) session: &'a SessionSecret,
-    /// The trace the attempt belongs to (W3C).
+    /// The W3C trace context of the attempt.
     pub(crate) traceparent: Option<&'a str>,
 }
 
-/// The socket, with the identity of one job.
+/// A client for the worker API of one job.
 pub(crate) struct OrchestratorClient {
     connections: ConnectionPool,
     headers: HeaderMap,
@@ -139,16 +138,16 @@ pub(crate) struct OrchestratorClient {
 
 struct Lease {
     length: Duration,
-    runs_out_at: Instant,
+    expires_at: Instant,
 }
 
 impl OrchestratorClient {
-    /// A client with this identity, which throws `stop` when the attempt has ended or the orchestrator is out of reach.
-    /// Does not connect yet.
+    /// Creates a client that triggers `stop` when the attempt has ended or the orchestrator is unreachable. Does not
+    /// connect yet.
     pub(crate) fn new(socket: &Path, identity: &Identity<'_>, stop: StopSwitch) -> Result<Self, CallError> {
         let secret = |text: String| {
             let mut value = HeaderValue::try_from(text)
-                .map_err(|_| CallError::Invalid("the token is not a header's text".to_owned()))?;
+                .map_err(|_| CallError::Invalid("the token is not a valid header value".to_owned()))?;
             value.set_sensitive(true);
             Ok::<_, CallError>(value)
         };
@@ -165,13 +164,12 @@ impl OrchestratorClient {
             connections: ConnectionPool::new(socket),
             headers,
             base: format!("/worker/{}", identity.job_id),
-            lease: Mutex::new(Lease { length, runs_out_at: Instant::now() + length }),
+            lease: Mutex::new(Lease { length, expires_at: Instant::now() + length }),
             stop,
         })
     }
 
-    /// Opens the connections that this worker keeps. Best effort: a connection that cannot be opened now is opened when
-    /// it is needed.
+    /// Opens [`SESSION_CONNECTIONS`]. Best effort: a connection that cannot be opened now is opened on demand.
     pub(crate) async fn open_connections(&self) {
         let Ok(request) = self.request(&Call::get(&["tools"])) else { return };
         let fill = self.connections.fill(SESSION_CONNECTIONS, &request);
@@ -189,36 +187,36 @@ impl OrchestratorClient {
         &self.stop
     }
 
-    /// Sets the lease's length, which the job tells, and begins it.
+    /// Starts a lease of this length.
     pub(crate) fn set_lease(&self, length: Duration) {
         let mut lease = self.lease();
         lease.length = length;
-        lease.runs_out_at = Instant::now() + length;
+        lease.expires_at = Instant::now() + length;
     }
 
-    /// Begins the lease anew, for a heartbeat that was answered.
+    /// Restarts the lease after a successful heartbeat.
     pub(crate) fn renew_lease(&self) {
         let mut lease = self.lease();
-        lease.runs_out_at = Instant::now() + lease.length;
+        lease.expires_at = Instant::now() + lease.length;
     }
 
-    /// Sends until it is answered, and reads the answer.
+    /// Sends a call, with retries, and parses the response.
     pub(crate) async fn ask<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, CallError> {
         let body = self.send(call).await?.1;
-        parsed(&body)
+        parse(&body)
     }
 
-    /// The same where 204 means that there is nothing.
+    /// Like [`Self::ask`]; a 204 is `None`.
     pub(crate) async fn poll<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<Option<T>, CallError> {
         match self.send(call).await? {
             (StatusCode::NO_CONTENT, _) => Ok(None),
-            (_, body) => parsed(&body).map(Some),
+            (_, body) => parse(&body).map(Some),
         }
     }
 
     async fn send(&self, call: Call<'_>) -> Result<(StatusCode, Bytes), CallError> {
         let request = self.request(&call)?;
-        let first_try = Instant::now();
+        let first_attempt = Instant::now();
         let mut backoff_ms = FIRST_BACKOFF_MS;
         loop {
             let refusal = match self.connections.send(&request, call.timeout).await {
@@ -227,26 +225,27 @@ impl OrchestratorClient {
                 }
                 Ok(response) => Some(refusal(&response)),
                 Err(error) => {
-                    tracing::debug!(error = &error as &dyn std::error::Error, "no answer; the call is sent again");
+                    tracing::debug!(error = &error as &dyn std::error::Error, "no response; retrying the call");
                     None
                 }
             };
             match refusal {
                 Some(refusal) if refusal.is_end_of_attempt() => return Err(self.stopped(StopCause::AttemptOver)),
                 Some(refusal) if refusal.code == Some(ErrorCode::JobCancelled) => {
-                    return Err(self.stopped(StopCause::Asked));
+                    return Err(self.stopped(StopCause::Requested));
                 }
-                // An orchestrator that answers, but that this call makes stumble again and again, is not gone.
+                // The orchestrator is up but keeps failing this call: give up on the call, not on the orchestrator.
                 Some(refusal)
-                    if !(refusal.is_transient() || call.waits_out(&refusal)) || first_try.elapsed() > PATIENCE =>
+                    if !(refusal.is_transient() || call.retries_rate_limit(&refusal))
+                        || first_attempt.elapsed() > PATIENCE =>
                 {
                     return Err(CallError::Refused(refusal));
                 }
-                _ if self.out_of_patience() => return Err(self.stopped(StopCause::OrchestratorLost)),
+                _ if self.is_orchestrator_lost() => return Err(self.stopped(StopCause::OrchestratorLost)),
                 _ => {}
             }
             tokio::time::sleep(Duration::from_millis(backoff_ms)).await;
-            backoff_ms = (backoff_ms * 2).min(LAST_BACKOFF_MS);
+            backoff_ms = (backoff_ms * 2).min(MAX_BACKOFF_MS);
         }
     }
 
@@ -276,8 +275,8 @@ impl OrchestratorClient {
         CallError::Stopped
     }
 
-    fn out_of_patience(&self) -> bool {
-        Instant::now() > self.lease().runs_out_at + PATIENCE
+    fn is_orchestrator_lost(&self) -> bool {
+        Instant::now() > self.lease().expires_at + PATIENCE
     }
 
     fn lease(&self) -> std::sync::MutexGuard<'_, Lease> {
@@ -285,7 +284,7 @@ impl OrchestratorClient {
     }
 }
 
-/// `GET /health`, which needs no identity: the status.
+/// Sends `GET /health`, which needs no credentials, and returns the status.
 pub(crate) async fn health(socket: &Path, limit: Duration) -> Result<StatusCode, TransportError> {
     let mut request = Request::new(Full::default());
     *request.uri_mut() = Uri::from_static("/health");
@@ -293,7 +292,7 @@ pub(crate) async fn health(socket: &Path, limit: Duration) -> Result<StatusCode,
     Ok(ConnectionPool::new(socket).send(&request, limit).await?.status())
 }
 
-fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, CallError> {
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, CallError> {
     serde_json::from_slice(body).map_err(|error| CallError::Invalid(error.to_string()))
 }
 
@@ -317,7 +316,7 @@ impl Refusal {
             || (self.status == 409 && matches!(self.code, Some(ErrorCode::Fenced | ErrorCode::JobFinished)))
     }
 
-    /// Whether the same call may well be answered soon.
+    /// Whether a retry may succeed.
     fn is_transient(&self) -> bool {
         self.status >= 500 && self.code != Some(ErrorCode::LlmError)
     }
@@ -336,19 +335,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_orchestrator_is_lost_once_its_lease_has_been_gone_for_the_patience() {
+    async fn an_orchestrator_is_lost_when_the_lease_has_been_expired_for_the_patience() {
         let client = client(JobId::generate());
         client.set_lease(Duration::from_secs(10));
-        let begun = Instant::now();
-        let answer = client.ask::<protocol::JobAssignment>(Call::get(&["job"])).await;
-        assert!(matches!(answer, Err(CallError::Stopped)));
+        let started_at = Instant::now();
+        let response = client.ask::<protocol::JobAssignment>(Call::get(&["job"])).await;
+        assert!(matches!(response, Err(CallError::Stopped)));
         assert_eq!(client.stop().cause(), Some(StopCause::OrchestratorLost));
-        let waited = begun.elapsed().as_secs();
+        let waited = started_at.elapsed().as_secs();
         assert!((130..=135).contains(&waited), "{waited} s");
     }
 
     #[test]
-    fn a_path_cannot_be_left_by_a_tool_of_any_name() {
+    fn a_tool_name_cannot_change_the_request_path() {
         let client = client(JobId::nil());
         let request = client.request(&Call::get(&["tools", "../complete?x#y"]).query("after", &"a b")).unwrap();
         let base = "/worker/00000000-0000-0000-0000-000000000000";
@@ -356,7 +355,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case::void_token(401, None, true, false)]
+    #[case::invalid_token(401, None, true, false)]
     #[case::fenced(409, Some(ErrorCode::Fenced), true, false)]
     #[case::finished(409, Some(ErrorCode::JobFinished), true, false)]
     #[case::prompts(409, Some(ErrorCode::PromptsWaiting), false, false)]
@@ -364,13 +363,13 @@ mod tests {
     #[case::broken(500, None, false, true)]
     #[case::no_model(502, Some(ErrorCode::LlmError), false, false)]
     #[case::budget(403, Some(ErrorCode::TokenBudget), false, false)]
-    fn a_refusal_says_whether_to_go_on(
+    fn error_responses_are_transient_final_or_for_the_caller(
         #[case] status: u16,
         #[case] code: Option<ErrorCode>,
         #[case] over: bool,
-        #[case] passing: bool,
+        #[case] transient: bool,
     ) {
         let refusal = Refusal { status, code, reason: None, detail: String::new(), retry_after: None };
-        assert_eq!((refusal.is_end_of_attempt(), refusal.is_transient()), (over, passing));
+        assert_eq!((refusal.is_end_of_attempt(), refusal.is_transient()), (over, transient));
     }
 }

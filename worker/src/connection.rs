@@ -1,8 +1,7 @@
-//! HTTP/1.1 connections to the orchestrator's socket.
+//! A pool of HTTP/1.1 connections to the orchestrator's socket.
 //!
-//! Keeps connections open without a time limit, so that a worker that has some needs no new one while its commands
-//! crowd the socket. A connection that broke is replaced by the next request. Never retries beyond that and never
-//! reads what a response says.
+//! Idle connections are kept without a time limit, so that the worker needs no new one while its commands flood the socket.
+//! A request on a broken connection is retried once on a new one; there are no other retries. Never interprets responses.
 
 use std::{
     io,
@@ -23,23 +22,23 @@ use tokio_util::task::TaskTracker;
 
 /// The orchestrator serves this many requests of one job at a time.
 const MAX_IDLE_CONNECTIONS: usize = 16;
-/// A model call's body may have 32 MiB, and a job comes with the transcript of such calls.
+/// A model call's body may have 32 MiB, and a job assignment contains the transcript of such calls.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two tries to connect to a socket whose backlog is full.
+/// Retry delay for a socket whose backlog is full.
 const BACKLOG_RETRY: Duration = Duration::from_millis(5);
 
-/// There is no response.
+/// Why there is no response.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// The socket does not accept a connection.
-    #[error("the socket cannot be connected to")]
+    /// The socket did not accept a connection.
+    #[error("cannot connect to the socket")]
     Connect(#[source] io::Error),
     /// The connection broke.
     #[error("the connection failed")]
     Http(#[from] hyper::Error),
-    /// The response's body broke off or is too large.
-    #[error("the response's body cannot be read")]
+    /// The response body is incomplete or too large.
+    #[error("cannot read the response body")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// No response in time.
     #[error("no response within {} s", .0.as_secs())]
@@ -52,18 +51,18 @@ type Connection = http1::SendRequest<Full<Bytes>>;
 pub(crate) struct ConnectionPool {
     socket: PathBuf,
     idle: Mutex<Vec<Connection>>,
-    /// Owns the tasks that drive the connections. Each ends with its connection.
+    /// Owns the tasks that drive the connections. Each task ends with its connection.
     drivers: TaskTracker,
 }
 
 impl ConnectionPool {
-    /// A pool without connections.
+    /// An empty pool.
     pub(crate) fn new(socket: &Path) -> Self {
         Self { socket: socket.to_owned(), idle: Mutex::default(), drivers: TaskTracker::new() }
     }
 
-    /// Sends a request and reads the whole response. A request that fails on a connection from the pool is sent once
-    /// more on a new one, so it must be harmless to repeat.
+    /// Sends a request and reads the whole response. A request that fails on a pooled connection is sent again on a new one,
+    /// so it must be idempotent.
     pub(crate) async fn send(
         &self,
         request: &Request<Full<Bytes>>,
@@ -79,7 +78,7 @@ impl ConnectionPool {
                         self.put_back(connection);
                         return Ok(response);
                     }
-                    Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "a connection broke"),
+                    Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "connection failed"),
                 }
                 break;
             }
@@ -111,21 +110,21 @@ impl ConnectionPool {
     }
 
     async fn connect(&self) -> Result<Connection, TransportError> {
-        let stream = timeout(CONNECT_TIMEOUT, self.connect_when_there_is_room())
+        let stream = timeout(CONNECT_TIMEOUT, self.connect_with_retries())
             .await
             .map_err(|_| TransportError::Timeout(CONNECT_TIMEOUT))?
             .map_err(TransportError::Connect)?;
         let (connection, driver) = http1::handshake(TokioIo::new(stream)).await?;
         self.drivers.spawn(async move {
-            // The request that was under way has the same error.
+            // The pending request returns the same error.
             let _ = driver.await;
         });
         Ok(connection)
     }
 
-    /// A socket whose backlog is full refuses at once, and a flood of other processes' connections keeps it full: a place
-    /// falls free many times a second, so this asks often.
-    async fn connect_when_there_is_room(&self) -> io::Result<UnixStream> {
+    /// Connects, and retries while the backlog is full. A Unix socket refuses at once then, and processes of the job may
+    /// keep the backlog full; slots become free many times a second.
+    async fn connect_with_retries(&self) -> io::Result<UnixStream> {
         loop {
             match UnixStream::connect(&self.socket).await {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(BACKLOG_RETRY).await,

@@ -1,27 +1,27 @@
-//! The container's environment variables. The only reader of them.
+//! The worker's environment variables. No other module reads them.
 
 use std::path::PathBuf;
 
 use protocol::JobId;
 
-/// The settings of a worker, which the orchestrator sets on its container.
+/// The settings of a worker, set by the orchestrator.
 #[derive(Debug, Clone)]
 pub struct Environment {
-    /// The job.
+    /// The id of the job.
     pub job_id: JobId,
-    /// The orchestrator's socket.
+    /// The path of the orchestrator's socket.
     pub socket: PathBuf,
-    /// The file that holds the token.
+    /// The path of the token file.
     pub token_file: PathBuf,
-    /// The folder of the job's files.
+    /// The directory with the job's files.
     pub workspace: PathBuf,
-    /// The trace this attempt belongs to (W3C), sent along with each request.
+    /// The W3C trace context of the attempt, sent with each request.
     pub traceparent: Option<String>,
-    /// The variables that commands get.
+    /// The environment of commands.
     pub shell: ShellEnvironment,
 }
 
-/// The environment of the commands that a job runs; it has nothing of the worker's own.
+/// The environment of the commands that a job runs. It contains nothing from the worker's own environment.
 #[derive(Debug, Clone)]
 pub struct ShellEnvironment {
     /// `HOME`.
@@ -36,10 +36,10 @@ pub struct ShellEnvironment {
 #[derive(Debug, thiserror::Error)]
 pub enum EnvironmentError {
     /// A variable is not set.
-    #[error("{0} is not set: the worker is started by an orchestrator, in a job's container")]
+    #[error("{0} is not set: gantry-worker is started by the orchestrator in a job's container")]
     Missing(&'static str),
     /// `GANTRY_JOB_ID` is invalid.
-    #[error("GANTRY_JOB_ID is not a job's id")]
+    #[error("GANTRY_JOB_ID is not a job id")]
     JobId(#[source] protocol::ParseIdError),
 }
 
@@ -61,7 +61,7 @@ impl Environment {
         })
     }
 
-    /// Reads the socket's path alone, which is all that a probe needs.
+    /// Reads only the path of the socket, for a probe.
     pub fn socket() -> Result<PathBuf, EnvironmentError> {
         variable("GANTRY_SOCKET").map(PathBuf::from).ok_or(EnvironmentError::Missing("GANTRY_SOCKET"))
     }

@@ -1,6 +1,6 @@
-//! The heartbeat: renews the lease, and learns when the job is to stop.
+//! The heartbeat: renews the lease and receives cancellations.
 //!
-//! Never reports anything else; what happens in the job is in its events.
+//! Never reports progress: that is in the job's events.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -12,18 +12,18 @@ use crate::{
     stop::StopCause,
 };
 
-/// Sends heartbeats.
+/// Sends heartbeats to the orchestrator.
 pub(crate) struct Heartbeat {
-    /// Sends them, and stops the session when an answer says so.
+    /// The client, which owns the lease and the stop switch.
     pub(crate) client: Arc<OrchestratorClient>,
-    /// The loop's iteration.
+    /// The agent loop's iteration.
     pub(crate) iteration: watch::Receiver<u32>,
-    /// Between two of them: a third of the lease.
+    /// The interval between heartbeats: a third of the lease.
     pub(crate) period: Duration,
 }
 
 impl Heartbeat {
-    /// Sends one each period, for as long as the session lives.
+    /// Sends a heartbeat every period for as long as the session runs.
     pub(crate) async fn run(&self) -> Infallible {
         loop {
             tokio::time::sleep(self.period).await;
@@ -36,7 +36,7 @@ impl Heartbeat {
                 Ok(reply) => {
                     self.client.renew_lease();
                     if reply.cancel {
-                        self.client.stop().stop(StopCause::Asked);
+                        self.client.stop().stop(StopCause::Requested);
                     }
                 }
                 Err(CallError::Stopped) => {}

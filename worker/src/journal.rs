@@ -1,7 +1,7 @@
-//! The worker's journal: a bounded queue whose events are sent in numbered batches until they are stored.
+//! The worker's journal: a bounded queue of events, which are sent in numbered batches until they are stored.
 //!
-//! Owns `client_seq`, the size of a batch and what becomes of an event that is too large. Never reorders and never
-//! drops an event without leaving another in its place: the numbers have no gaps.
+//! Owns `client_seq`, the batch size and the truncation of large events. Never reorders events, and replaces an event that
+//! cannot be stored by a note, so that the numbers have no gaps.
 
 use std::{collections::VecDeque, convert::Infallible, ops::ControlFlow, sync::Arc, time::Duration};
 
@@ -23,12 +23,12 @@ use crate::{
 
 const QUEUE_EVENTS: usize = 64;
 const BATCH_EVENTS: usize = 256;
-/// How long a batch waits for more events, so that those of a quick turn go in one request.
+/// How long a batch waits for more events, so that the events of a quick turn share one request.
 const LINGER_MS: u64 = 5;
-/// Delay before a batch is sent again that was refused without a Retry-After.
+/// Retry delay of a batch that was refused without Retry-After.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Tries of a batch that is refused for a reason that is not in its events.
-const MAX_TRIES: u32 = 10;
+/// Attempts to send a batch that is refused for reasons other than its events.
+const MAX_ATTEMPTS: u32 = 10;
 
 enum Entry {
     Event(AgentEvent),
@@ -42,11 +42,11 @@ pub(crate) struct EventQueue {
 }
 
 impl EventQueue {
-    /// Returns once everything recorded before is stored, or nothing more can be.
+    /// Returns when all events recorded before are stored, or when the pump has given up.
     pub(crate) async fn flush(&self) {
         let (done, stored) = oneshot::channel();
         if self.entries.send(Entry::Flush(done)).await.is_ok() {
-            // An error means that the pump has given up: there is nothing to wait for.
+            // An error means that the pump has given up.
             let _ = stored.await;
         }
     }
@@ -75,7 +75,7 @@ pub(crate) fn journal(client: Arc<OrchestratorClient>) -> (EventQueue, EventPump
 }
 
 impl EventPump {
-    /// For as long as the session lives.
+    /// Sends events for as long as the session runs.
     pub(crate) async fn run(&mut self) -> Infallible {
         while let Some(entry) = self.entries.recv().await {
             let mut flushes = Vec::new();
@@ -90,12 +90,12 @@ impl EventPump {
                 break;
             }
             for flush in flushes {
-                // Whoever asked may have stopped waiting.
+                // The receiver may have stopped waiting.
                 let _ = flush.send(());
             }
         }
         self.entries.close();
-        // Those who wait for a flush hear that there will be none.
+        // Dropping the queued flushes tells their receivers that the pump has given up.
         while self.entries.try_recv().is_ok() {}
         std::future::pending().await
     }
@@ -105,8 +105,8 @@ impl EventPump {
             Entry::Flush(done) => flushes.push(done),
             Entry::Event(event) => {
                 self.last_seq += 1;
-                let cap_bytes = event_cap(&event);
-                let (data, bytes) = shrunk(event, cap_bytes);
+                let max_bytes = max_event_bytes(&event);
+                let (data, bytes) = truncated_event(event, max_bytes);
                 self.unsent.push_back((WorkerEvent { client_seq: self.last_seq, data }, bytes));
             }
         }
@@ -117,9 +117,9 @@ impl EventPump {
     }
 
     async fn send_all(&mut self) -> ControlFlow<()> {
-        let (mut most, mut tries) = (BATCH_EVENTS, 0);
+        let (mut max_events, mut attempts) = (BATCH_EVENTS, 0);
         while !self.unsent.is_empty() {
-            let events = self.batch(most);
+            let events = self.batch(max_events);
             let count = events.len();
             self.last_sent_seq = events.last().map_or(0, |event| event.client_seq).max(self.last_sent_seq);
             let call = Call::post(&["events"], &EventBatch { events });
@@ -131,27 +131,27 @@ impl EventPump {
                 Ok(ack) if ack.last_client_seq > self.last_sent_seq => {
                     tracing::error!(
                         last_client_seq = ack.last_client_seq,
-                        "events are stored that this worker never sent"
+                        "the orchestrator stored events that this worker never sent"
                     );
                     self.client.stop().stop(StopCause::Impersonated);
                     return ControlFlow::Break(());
                 }
-                Ok(ack) => self.stored(ack, count),
+                Ok(ack) => self.acknowledge(ack, count),
                 Err(CallError::Stopped) => return ControlFlow::Break(()),
                 Err(CallError::Refused(refusal)) if refusal.status == 429 => {
                     tokio::time::sleep(refusal.retry_after.unwrap_or(RETRY_DELAY)).await;
                 }
-                Err(CallError::Refused(refusal)) if is_about_the_events(refusal.status) => {
+                Err(CallError::Refused(refusal)) if is_caused_by_events(refusal.status) => {
                     if count > 1 {
-                        most = count / 2;
+                        max_events = count / 2;
                     } else {
                         self.replace_first(&refusal.detail)?;
                     }
                 }
                 Err(error) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "a batch of events was refused");
-                    tries += 1;
-                    if tries >= MAX_TRIES {
+                    attempts += 1;
+                    if attempts >= MAX_ATTEMPTS {
                         return self.give_up();
                     }
                     tokio::time::sleep(RETRY_DELAY).await;
@@ -161,36 +161,36 @@ impl EventPump {
         ControlFlow::Continue(())
     }
 
-    fn batch(&self, most: usize) -> Vec<WorkerEvent> {
+    fn batch(&self, max_events: usize) -> Vec<WorkerEvent> {
         let mut bytes = 0;
         let fits = |(index, (_, size)): &(usize, &(WorkerEvent, usize))| {
             bytes += size;
             *index == 0 || bytes <= MAX_EVENT_BATCH_BYTES
         };
-        self.unsent.iter().take(most).enumerate().take_while(fits).map(|(_, (event, _))| event.clone()).collect()
+        self.unsent.iter().take(max_events).enumerate().take_while(fits).map(|(_, (event, _))| event.clone()).collect()
     }
 
-    /// An orchestrator that acknowledges less than it was sent gets the rest again.
-    fn stored(&mut self, ack: EventAck, sent: usize) {
+    /// Removes acknowledged events from the queue. Events that were not acknowledged are sent again.
+    fn acknowledge(&mut self, ack: EventAck, sent: usize) {
         let before = self.unsent.len();
         while self.unsent.front().is_some_and(|(event, _)| event.client_seq <= ack.last_client_seq) {
             self.unsent.pop_front();
         }
         if self.unsent.len() == before {
-            tracing::warn!(last_client_seq = ack.last_client_seq, "events were taken but not acknowledged");
+            tracing::warn!(last_client_seq = ack.last_client_seq, "events were accepted but not acknowledged");
             self.unsent.drain(..sent.min(before));
         }
     }
 
-    /// Replaces a single event that is refused for its content by a note with the same number. A refused note ends the
-    /// session: without it the numbers would have a gap, and every later event would be refused.
+    /// Replaces an event that was refused for its content by a note with the same number. If the note is refused too, the
+    /// session ends: leaving it out would create a gap, and every later event would be refused.
     fn replace_first(&mut self, detail: &str) -> ControlFlow<()> {
         let Some((event, bytes)) = self.unsent.front_mut() else { return ControlFlow::Continue(()) };
         tracing::warn!(kind = event.data.kind().as_str(), detail, "an event was refused");
         if matches!(event.data, AgentEvent::Status { .. }) {
             return self.give_up();
         }
-        let message = format!("an event of kind {} was refused and left out", event.data.kind().as_str());
+        let message = format!("an event of kind {} was refused and dropped", event.data.kind().as_str());
         event.data = AgentEvent::Status { message, iteration: 0 };
         *bytes = size_of_json(&event.data);
         ControlFlow::Continue(())
@@ -203,13 +203,13 @@ impl EventPump {
     }
 }
 
-/// Whether a refusal with this status is about the content of the events: malformed, too large or invalid.
-const fn is_about_the_events(status: u16) -> bool {
+/// Whether a status is caused by the content of the events: malformed, too large or invalid.
+const fn is_caused_by_events(status: u16) -> bool {
     matches!(status, 400 | 413 | 422)
 }
 
-/// The size to which an event is shortened. Messages are kept whole where possible: a resumed attempt reads them.
-const fn event_cap(event: &AgentEvent) -> usize {
+/// The maximum size of an event. Messages have a higher limit because a resumed attempt reads them.
+const fn max_event_bytes(event: &AgentEvent) -> usize {
     match event {
         AgentEvent::Message { .. } => MAX_MESSAGE_EVENT_BYTES,
         _ => MAX_EVENT_BYTES,
@@ -220,28 +220,31 @@ fn size_of_json(event: &AgentEvent) -> usize {
     serde_json::to_vec(event).map_or(0, |json| json.len())
 }
 
-/// The event with its texts cut until it fits, and its size. A tool result that was cut says so.
-fn shrunk(event: AgentEvent, cap_bytes: usize) -> (AgentEvent, usize) {
+/// Truncates the event's texts until it fits, and returns its size. Sets `truncated` on tool results.
+fn truncated_event(event: AgentEvent, max_bytes: usize) -> (AgentEvent, usize) {
     let bytes = size_of_json(&event);
-    if bytes <= cap_bytes {
+    if bytes <= max_bytes {
         return (event, bytes);
     }
     let kind = event.kind().as_str();
     let Ok(mut value) = serde_json::to_value(event) else {
-        return (AgentEvent::Status { message: format!("an event of kind {kind} could not be kept"), iteration: 0 }, 0);
+        return (
+            AgentEvent::Status { message: format!("an event of kind {kind} could not be serialised"), iteration: 0 },
+            0,
+        );
     };
-    let bytes = cut_to_fit(&mut value, cap_bytes);
+    let bytes = shorten_to_fit(&mut value, max_bytes);
     if let Some(truncated) = value.pointer_mut("/data/truncated") {
         *truncated = Value::Bool(true);
     }
     match serde_json::from_value(value) {
-        Ok(event) if bytes <= cap_bytes => {
+        Ok(event) if bytes <= max_bytes => {
             let bytes = size_of_json(&event);
             (event, bytes)
         }
-        // Not text but structure makes it large: its place is kept.
+        // Too large because of its structure, not its texts: a note takes its number.
         _ => {
-            let message = format!("an event of kind {kind} was too large and left out");
+            let message = format!("an event of kind {kind} was too large and was dropped");
             let note = AgentEvent::Status { message, iteration: 0 };
             let bytes = size_of_json(&note);
             (note, bytes)
@@ -249,25 +252,25 @@ fn shrunk(event: AgentEvent, cap_bytes: usize) -> (AgentEvent, usize) {
     }
 }
 
-/// Cuts the longest texts of `value` until its JSON has `cap_bytes` at most, if that is possible. Its size then.
-pub(crate) fn cut_to_fit(value: &mut Value, cap_bytes: usize) -> usize {
+/// Shortens the longest texts of `value` until its JSON has at most `max_bytes`, if possible. Returns the final size.
+pub(crate) fn shorten_to_fit(value: &mut Value, max_bytes: usize) -> usize {
     let mut bytes = value.to_string().len();
-    let mut text_bytes = cap_bytes / 2;
-    while bytes > cap_bytes && text_bytes > 16 {
-        cut_texts(value, text_bytes);
+    let mut text_bytes = max_bytes / 2;
+    while bytes > max_bytes && text_bytes > 16 {
+        shorten_texts(value, text_bytes);
         bytes = value.to_string().len();
         text_bytes /= 2;
     }
     bytes
 }
 
-fn cut_texts(value: &mut Value, text_bytes: usize) {
+fn shorten_texts(value: &mut Value, text_bytes: usize) {
     match value {
         Value::String(text) if text.len() > text_bytes => {
             *text = elide(text, text_bytes);
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| cut_texts(item, text_bytes)),
-        Value::Object(fields) => fields.values_mut().for_each(|field| cut_texts(field, text_bytes)),
+        Value::Array(items) => items.iter_mut().for_each(|item| shorten_texts(item, text_bytes)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| shorten_texts(field, text_bytes)),
         _ => {}
     }
 }
@@ -290,9 +293,9 @@ mod tests {
     #[case::escapes(AgentEvent::Reasoning { content: "\u{1}\"\n".repeat(300_000) })]
     #[case::result(result("x".repeat(5_000_000)))]
     #[case::nested(AgentEvent::ToolUse { call_id: CallId("c".into()), tool: "write_file".into(), input: json!({"a": [{"b": "y".repeat(900_000)}]}), reasoning: None })]
-    fn an_event_that_is_too_large_is_cut_and_keeps_its_kind(#[case] event: AgentEvent) {
-        let (cut, bytes) = shrunk(event.clone(), event_cap(&event));
-        assert!(bytes <= event_cap(&event));
+    fn an_event_that_is_too_large_is_truncated_and_keeps_its_kind(#[case] event: AgentEvent) {
+        let (cut, bytes) = truncated_event(event.clone(), max_event_bytes(&event));
+        assert!(bytes <= max_event_bytes(&event));
         assert_eq!(size_of_json(&cut), bytes);
         assert_eq!(cut.kind(), event.kind());
         if let AgentEvent::ToolResult { truncated, .. } = cut {
@@ -301,21 +304,21 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_is_large_by_structure_leaves_a_note_in_its_place() {
+    fn an_event_with_too_much_structure_is_replaced_by_a_note() {
         let input = json!(vec![1; 300_000]);
         let event = AgentEvent::ToolUse { call_id: CallId("c".into()), tool: "t".into(), input, reasoning: None };
-        assert!(matches!(shrunk(event, MAX_EVENT_BYTES).0, AgentEvent::Status { .. }));
+        assert!(matches!(truncated_event(event, MAX_EVENT_BYTES).0, AgentEvent::Status { .. }));
     }
 
     #[test]
     fn the_largest_prompt_is_recorded_whole() {
         let content = "\"\n".repeat(protocol::limits::MAX_PROMPT_BYTES / 2);
         let event = AgentEvent::Message { role: MessageRole::User, content };
-        assert_eq!(shrunk(event.clone(), event_cap(&event)).0, event);
+        assert_eq!(truncated_event(event.clone(), max_event_bytes(&event)).0, event);
     }
 
     #[test]
-    fn an_event_that_fits_is_left_alone() {
-        assert_eq!(shrunk(result("short".into()), MAX_EVENT_BYTES).0, result("short".into()));
+    fn an_event_that_fits_is_unchanged() {
+        assert_eq!(truncated_event(result("short".into()), MAX_EVENT_BYTES).0, result("short".into()));
     }
 }

@@ -1,8 +1,8 @@
-//! The worker: the process in the container. It fetches its job over the socket, gives the loop a model, tools, a
-//! journal and signals, and reports how it ended.
+//! The worker: the process in the container. It fetches its job over the socket, runs the agent loop with a model, tools, a
+//! journal and signals, and reports the outcome.
 //!
-//! Owns the container-domain tools and everything that speaks the worker API from this side. Never enforces the
-//! sandbox (the wall is outside the container), never holds a key, never writes a loop of its own.
+//! Owns the container-domain tools and the client of the worker API. Never enforces the sandbox (that is done outside the
+//! container), never holds a provider key, and has no agent loop besides the one in `agent`.
 
 mod cgroup;
 mod client;

@@ -1,5 +1,5 @@
-//! `gantry-worker`: the process in the container. Says which part of the worker runs, and turns its end into an exit
-//! code: 0 reported, 1 broken, 3 the attempt was over, 4 the orchestrator was lost.
+//! `gantry-worker`: the process in the container. Dispatches subcommands and maps the end of a session to an exit code:
+//! 0 reported, 1 error, 3 the attempt was over, 4 the orchestrator was lost.
 
 use std::{
     io::{self, Write},
@@ -12,24 +12,24 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use worker::{Environment, SessionEnd};
 
 const USAGE: &str = "usage: gantry-worker [probe | search | run -- PROGRAM [ARGUMENT…] | --version]";
-/// File tools, beside the one thread that everything else runs on.
+/// Threads for file tools. Everything else runs on one thread.
 const BLOCKING_THREADS: usize = 4;
-/// A thread that idles is kept: in a container that is out of processes no new one would start.
+/// Idle threads are kept: at the pids limit no new thread could be started.
 const THREAD_KEEP_ALIVE_SECONDS: u64 = 7 * 24 * 3600;
 
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
-    // First of all: no command that runs as the same user may look into this process or write to what it has open.
+    // Must come first: commands run as the same user and must not read this process's memory or its open files.
     let hidden = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    // Of a call's own processes only the output matters, and their standard error is taken: they have no log.
+    // `run` and `search` do not log: their standard error is a report stream or part of a tool's output.
     if !matches!(arguments.as_slice(), ["run" | "search", ..]) {
         tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(false).with_max_level(tracing::Level::INFO).init();
     }
     let ended = match arguments.as_slice() {
-        _ if hidden.is_err() => Err("the kernel does not let this process be hidden from others".into()),
+        _ if hidden.is_err() => Err("cannot make the process non-dumpable".into()),
         [] => session(),
         ["run", "--", command @ ..] => {
             worker::run_supervised(command).map(|()| ExitCode::SUCCESS).map_err(Failure::from)
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         _ => Err(USAGE.into()),
     };
     ended.unwrap_or_else(|error| {
-        tracing::error!(error = error.as_ref(), "the worker ends");
+        tracing::error!(error = error.as_ref(), "the worker failed");
         ExitCode::FAILURE
     })
 }
@@ -58,14 +58,14 @@ fn probe() -> Result<ExitCode, Failure> {
 
 fn session() -> Result<ExitCode, Failure> {
     let environment = Environment::read()?;
-    // A write over the workspace's size limit is an error to tell, not the worker's end.
+    // A write beyond the file size limit must fail with EFBIG instead of killing the worker.
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
     let runtime = runtime()?;
     let end = runtime.block_on(async {
         tokio::task::spawn_blocking(|| ()).await?;
         worker::run_session(&environment).await.map_err(Failure::from)
     });
-    // A file tool that is still at work must not hold up the end.
+    // Do not wait for file tools that are still running.
     runtime.shutdown_background();
     Ok(match end? {
         SessionEnd::Reported => ExitCode::SUCCESS,

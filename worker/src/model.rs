@@ -1,6 +1,6 @@
-//! The worker's model: the orchestrator's gateway at the other end of the socket.
+//! The worker's model: calls the orchestrator's LLM gateway over the socket.
 //!
-//! Owns the mapping of the gateway's refusals to the loop's errors. Never chooses a model and never counts a budget.
+//! Owns the mapping of the gateway's error responses to the agent loop's errors. Never selects a model or counts a budget.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,19 +9,19 @@ use protocol::{CONTEXT_LENGTH, Completion, CompletionRequestRef, ErrorCode, Rate
 
 use crate::client::{Call, CallError, OrchestratorClient, Refusal};
 
-/// Timeout of one try; the call's id makes another one idempotent.
+/// Timeout of one attempt. Retries are idempotent by call id.
 const MODEL_CALL_TIMEOUT_SECONDS: u64 = 900;
 
 /// Sends model calls to the gateway.
 pub(crate) struct GatewayModel {
     /// Sends the calls.
     pub(crate) client: Arc<OrchestratorClient>,
-    /// The model's context window, as the job says.
+    /// The model's context window in tokens.
     pub(crate) context_tokens: u64,
 }
 
 impl Model for GatewayModel {
-    /// The gateway answers with the whole completion, so there are no deltas.
+    /// Returns the whole completion. The gateway does not stream deltas to workers.
     async fn complete(&self, request: &CompletionRequestRef<'_>, _: &DeltaSink) -> Result<Completion, ModelError> {
         let endpoint = if request.tools.is_empty() { "complete" } else { "complete_with_tools" };
         let call = Call::post(&["llm", endpoint], request).map_err(model_error)?;
@@ -71,7 +71,7 @@ mod tests {
     #[case(429, None, None, ModelError::RateLimited { origin: RateLimitOrigin::Local, retry_after: None, message: "m".into() })]
     #[case(502, Some(ErrorCode::LlmError), None, ModelError::Failed { message: "m".into() })]
     #[case(422, None, None, ModelError::Failed { message: "m".into() })]
-    fn refusals_say_who_acts_next(
+    fn error_responses_map_to_model_errors(
         #[case] status: u16,
         #[case] code: Option<ErrorCode>,
         #[case] wait: Option<u64>,
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_exceeds_the_context_is_told_apart() {
+    fn an_exceeded_context_window_is_its_own_error() {
         let (code, reason) = (Some(ErrorCode::LlmError), Some(CONTEXT_LENGTH.to_owned()));
         let refusal = Refusal { status: 502, code, reason, detail: "m".into(), retry_after: None };
         assert_eq!(refused(refusal), ModelError::ContextLength { message: "m".into() });
@@ -93,12 +93,12 @@ mod tests {
     #[case::provider(Some("provider"), RateLimitOrigin::Provider)]
     #[case::circuit(Some("local"), RateLimitOrigin::Local)]
     #[case::transport(None, RateLimitOrigin::Local)]
-    fn only_what_names_a_provider_is_a_providers_refusal(
+    fn a_rate_limit_is_the_providers_only_if_the_reason_says_so(
         #[case] reason: Option<&str>,
         #[case] expected: RateLimitOrigin,
     ) {
         let (code, reason) = (Some(ErrorCode::RateLimited), reason.map(str::to_owned));
-        let told = refused(Refusal { status: 429, code, reason, detail: "m".into(), retry_after: None });
-        assert_eq!(told, ModelError::RateLimited { origin: expected, retry_after: None, message: "m".into() });
+        let error = refused(Refusal { status: 429, code, reason, detail: "m".into(), retry_after: None });
+        assert_eq!(error, ModelError::RateLimited { origin: expected, retry_after: None, message: "m".into() });
     }
 }

@@ -1,5 +1,5 @@
-//! `gantry-worker probe`: one round trip over the socket, with which the orchestrator learns that this image's worker
-//! can reach it from inside a sandbox.
+//! `gantry-worker probe`: one round trip over the socket, by which the orchestrator checks that the image's worker can reach
+//! it from inside a sandbox.
 
 use std::{path::Path, time::Duration};
 
@@ -11,10 +11,10 @@ const PROBE_TIMEOUT_SECONDS: u64 = 5;
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// There was no response.
-    #[error("no answer on the socket")]
+    #[error("no response on the socket")]
     Unreachable(#[source] TransportError),
     /// The response was not a success.
-    #[error("the socket answered {0} to a health check")]
+    #[error("health check failed with status {0}")]
     Unhealthy(u16),
 }
 

@@ -1,7 +1,7 @@
-//! Follow-up prompts: long-polled from the orchestrator into the loop's inbox while that has room.
+//! Follow-up prompts: long-polled from the orchestrator into the agent loop's inbox while it has room.
 //!
-//! Owns `after`, which acknowledges what was received, so that nothing is lost and nothing is seen twice. Never decides
-//! when a prompt is shown to the model: the loop does.
+//! Owns `after`, which acknowledges received prompts, so that each is delivered exactly once. The loop decides when a
+//! prompt is shown to the model.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -12,10 +12,10 @@ use tokio::time::Instant;
 use crate::client::{Call, CallError, OrchestratorClient};
 
 const POLL_WAIT_SECONDS: u64 = 25;
-/// Between polls that were answered at once without a prompt, so that a server that does not wait is not flooded.
-const POLL_PAUSE_MS: u64 = 200;
+/// Delay between polls that return at once without a prompt, so that a server that does not hold polls is not flooded.
+const POLL_RETRY_MS: u64 = 200;
 
-/// The orchestrator's end of the inbox.
+/// Feeds the inbox with prompts from the orchestrator.
 pub(crate) struct PromptFeed {
     client: Arc<OrchestratorClient>,
     inbox: Arc<Inbox>,
@@ -23,18 +23,18 @@ pub(crate) struct PromptFeed {
 }
 
 impl PromptFeed {
-    /// A feed that has received nothing yet.
+    /// A feed that starts with the first prompt.
     pub(crate) const fn new(client: Arc<OrchestratorClient>, inbox: Arc<Inbox>) -> Self {
         Self { client, inbox, after: PromptId::nil() }
     }
 
-    /// Receives prompts for as long as the session lives. Dropping it loses nothing: what was not acknowledged comes again.
+    /// Receives prompts for as long as the session runs. Cancel safe: prompts that were not acknowledged are sent again.
     pub(crate) async fn follow(&mut self) -> Infallible {
         loop {
             self.inbox.room().await;
-            let asked = Instant::now();
-            if !self.fetch(POLL_WAIT_SECONDS).await && asked.elapsed() < Duration::from_secs(1) {
-                tokio::time::sleep(Duration::from_millis(POLL_PAUSE_MS)).await;
+            let polled_at = Instant::now();
+            if !self.fetch(POLL_WAIT_SECONDS).await && polled_at.elapsed() < Duration::from_secs(1) {
+                tokio::time::sleep(Duration::from_millis(POLL_RETRY_MS)).await;
             }
             if self.client.stop().cause().is_some() {
                 std::future::pending::<()>().await;
@@ -42,12 +42,12 @@ impl PromptFeed {
         }
     }
 
-    /// Takes all that wait now, as far as the inbox has room.
+    /// Receives the prompts that are waiting now, as far as the inbox has room.
     pub(crate) async fn drain(&mut self) {
         while self.inbox.has_room() && self.fetch(0).await {}
     }
 
-    /// Takes one. `false`: there was none.
+    /// Polls once. Returns whether a prompt was received.
     async fn fetch(&mut self, wait_seconds: u64) -> bool {
         let call = Call::get(&["prompt"])
             .query("wait_seconds", &wait_seconds)
@@ -55,9 +55,9 @@ impl PromptFeed {
             .timeout(Duration::from_secs(wait_seconds + 30));
         match self.client.poll::<PromptDelivery>(call).await {
             Ok(Some(delivery)) => {
-                // The same one again means that the acknowledgement was not seen yet.
+                // The same prompt again: the acknowledgement has not been processed yet.
                 let prompt = Prompt { content: delivery.content, mode: delivery.mode };
-                // One that does not fit is not acknowledged, so it comes again.
+                // A prompt that does not fit into the inbox is not acknowledged, so it is sent again.
                 if delivery.prompt_id != self.after && self.inbox.push(prompt).is_ok() {
                     self.after = delivery.prompt_id;
                     return true;

@@ -1,17 +1,17 @@
-//! The report of how a session ended, as the orchestrator takes it.
+//! The final report of a session.
 //!
 //! Pure. Owns the mapping of an outcome to a report. Never sends it.
 
 use agent::{LimitKind, LoopOutcome};
 use protocol::{CompleteReport, JobReason, PartialResult, ReportedOutcome, limits::MAX_REPORT_BYTES};
 
-use crate::{journal::cut_to_fit, stop::StopCause};
+use crate::{journal::shorten_to_fit, stop::StopCause};
 
 const IMPERSONATED: &str =
-    "another process in the container sent events in the worker's name; the record of this job cannot be relied on";
-const EVENTS_REFUSED: &str = "the orchestrator refuses the events of this job, so its work cannot be recorded";
+    "another process in the container sent events in the worker's name; the record of this job is not reliable";
+const EVENTS_REFUSED: &str = "the orchestrator refused the events of this job, so its work cannot be recorded";
 
-/// A failure that is not a loop's outcome.
+/// The report of a failure outside the agent loop.
 pub(crate) fn failed(reason: JobReason, message: &str) -> CompleteReport {
     CompleteReport {
         outcome: ReportedOutcome::Failed,
@@ -25,26 +25,26 @@ pub(crate) fn failed(reason: JobReason, message: &str) -> CompleteReport {
 
 /// The report of a session that was stopped before its job was fetched.
 pub(crate) fn stopped_early() -> CompleteReport {
-    report(LoopOutcome::Stopped, Some(StopCause::Asked), PartialResult::default())
+    report(LoopOutcome::Stopped, Some(StopCause::Requested), PartialResult::default())
 }
 
-/// The report with its texts cut until one body holds it: a result that is refused for its size is lost whole.
-pub(crate) fn fitted(report: CompleteReport) -> CompleteReport {
+/// Shortens the report's texts to the maximum body size: a report that is refused for its size would lose the result.
+pub(crate) fn shortened(report: CompleteReport) -> CompleteReport {
     let Ok(mut value) = serde_json::to_value(&report) else { return report };
     if value.to_string().len() <= MAX_REPORT_BYTES {
         return report;
     }
-    cut_to_fit(&mut value, MAX_REPORT_BYTES);
+    shorten_to_fit(&mut value, MAX_REPORT_BYTES);
     serde_json::from_value(value).unwrap_or(report)
 }
 
-/// The report of a job that was done when it turned out that its record is not this worker's alone.
+/// The report of a job that had completed when forged events were detected.
 pub(crate) fn impersonated(done: &CompleteReport) -> CompleteReport {
     let partial = PartialResult { text: done.text.clone(), iterations: done.iterations, ..PartialResult::default() };
     CompleteReport { partial: Some(partial), iterations: done.iterations, ..failed(JobReason::Internal, IMPERSONATED) }
 }
 
-/// What an outcome is to the orchestrator.
+/// Converts an outcome to a report.
 pub(crate) fn report(outcome: LoopOutcome, cause: Option<StopCause>, partial: PartialResult) -> CompleteReport {
     let iterations = partial.iterations;
     let (outcome, reason, message, text) = match outcome {
@@ -61,7 +61,7 @@ pub(crate) fn report(outcome: LoopOutcome, cause: Option<StopCause>, partial: Pa
         LoopOutcome::Stopped if cause == Some(StopCause::PidsExhausted) => (
             ReportedOutcome::Failed,
             Some(JobReason::PidsLimit),
-            "the worker could not start a process any more".to_owned(),
+            "the worker could not start processes because of the pids limit".to_owned(),
             String::new(),
         ),
         LoopOutcome::Stopped if cause == Some(StopCause::Impersonated) => {
@@ -70,7 +70,7 @@ pub(crate) fn report(outcome: LoopOutcome, cause: Option<StopCause>, partial: Pa
         LoopOutcome::Stopped if cause == Some(StopCause::EventsRefused) => {
             (ReportedOutcome::Failed, Some(JobReason::Internal), EVENTS_REFUSED.to_owned(), String::new())
         }
-        LoopOutcome::Stopped => (ReportedOutcome::Stopped, None, "the work was stopped".to_owned(), String::new()),
+        LoopOutcome::Stopped => (ReportedOutcome::Stopped, None, "stopped".to_owned(), String::new()),
         LoopOutcome::Limit { which, text } => {
             (ReportedOutcome::Limit, Some(which.reason()), limit_message(which).to_owned(), text)
         }
@@ -88,10 +88,10 @@ pub(crate) fn report(outcome: LoopOutcome, cause: Option<StopCause>, partial: Pa
 
 const fn limit_message(which: LimitKind) -> &'static str {
     match which {
-        LimitKind::Iterations => "the job's limit of model calls is reached",
-        LimitKind::ToolCalls => "the job's limit of tool calls is reached",
-        LimitKind::Tokens => "the job's token budget is spent",
-        LimitKind::Cost => "the job's cost budget is spent",
+        LimitKind::Iterations => "the job reached its limit of model calls",
+        LimitKind::ToolCalls => "the job reached its limit of tool calls",
+        LimitKind::Tokens => "the job's token budget is used up",
+        LimitKind::Cost => "the job's cost budget is used up",
     }
 }
 
@@ -105,16 +105,16 @@ mod tests {
     #[rstest]
     #[case::once(LoopOutcome::Completed { text: "x".repeat(2_000_000) })]
     #[case::twice(LoopOutcome::Limit { which: LimitKind::Iterations, text: "ü\"\n".repeat(300_000) })]
-    fn a_report_that_is_too_large_is_cut_and_not_lost(#[case] outcome: LoopOutcome) {
+    fn a_report_that_is_too_large_is_shortened(#[case] outcome: LoopOutcome) {
         let whole = report(outcome, None, PartialResult::default());
-        let cut = fitted(whole.clone());
+        let cut = shortened(whole.clone());
         assert!(serde_json::to_vec(&cut).unwrap().len() <= MAX_REPORT_BYTES);
         assert_eq!((cut.outcome, cut.reason), (whole.outcome, whole.reason));
         assert!(cut.text.contains("bytes left out") && cut.text.len() > MAX_REPORT_BYTES / 8);
     }
 
     #[rstest]
-    #[case::stopped(LoopOutcome::Stopped, Some(StopCause::Asked), ReportedOutcome::Stopped, None)]
+    #[case::stopped(LoopOutcome::Stopped, Some(StopCause::Requested), ReportedOutcome::Stopped, None)]
     #[case::pids(
         LoopOutcome::Stopped,
         Some(StopCause::PidsExhausted),
@@ -130,7 +130,7 @@ mod tests {
     #[case::iterations(LoopOutcome::Limit { which: LimitKind::Iterations, text: "so far".into() }, None, ReportedOutcome::Limit, Some(JobReason::IterationLimit))]
     #[case::cost(LoopOutcome::Limit { which: LimitKind::Cost, text: "so far".into() }, None, ReportedOutcome::Limit, Some(JobReason::CostBudget))]
     #[case::failed(LoopOutcome::Failed { reason: FailureReason::LlmError, message: "m".into() }, None, ReportedOutcome::Failed, Some(JobReason::LlmError))]
-    fn what_did_not_complete_is_told_with_its_reason_and_what_there_is(
+    fn an_incomplete_job_is_reported_with_its_reason_and_partial_result(
         #[case] outcome: LoopOutcome,
         #[case] cause: Option<StopCause>,
         #[case] reported: ReportedOutcome,

@@ -1,15 +1,14 @@
-//! What a session starts from: the job's prompt, or the transcript of an earlier attempt.
+//! The initial transcript of a session: the job's prompt, or the transcript of an earlier attempt.
 //!
-//! Pure. Owns that the prompt of a resumed job is the job's own, whole, whatever was recorded of it.
+//! Pure. The prompt of a resumed attempt is always the job's own, even if it was recorded truncated.
 
 use agent::{OpenCalls, Run, Transcript};
 use protocol::{JobAssignment, Message};
 
-/// Bytes by which the recorded prompt is recognised: a prompt that was recorded shortened still starts like the job's.
-const RECOGNISED_BYTES: usize = 1_000;
+/// Length of the prefix that identifies a recorded prompt: a truncated prompt still starts like the job's.
+const MATCHED_PREFIX_BYTES: usize = 1_000;
 
-/// The transcript and the run that the loop starts with. The instructions are not among what is recorded: they are this
-/// worker's own.
+/// The transcript and the run that the loop starts with. System instructions are not recorded; each worker adds its own.
 pub(crate) fn start(job: &JobAssignment, system: String) -> (Transcript, Run) {
     let Some(recorded) = job.transcript.as_deref().filter(|recorded| !recorded.is_empty()) else {
         return (Transcript::new(system, &job.prompt), Run::new());
@@ -26,6 +25,6 @@ pub(crate) fn start(job: &JobAssignment, system: String) -> (Transcript, Run) {
 }
 
 fn is_prompt(recorded: &str, prompt: &str) -> bool {
-    let head = &prompt[..prompt.floor_char_boundary(RECOGNISED_BYTES)];
-    recorded == prompt || (prompt.len() > RECOGNISED_BYTES && recorded.starts_with(head))
+    let head = &prompt[..prompt.floor_char_boundary(MATCHED_PREFIX_BYTES)];
+    recorded == prompt || (prompt.len() > MATCHED_PREFIX_BYTES && recorded.starts_with(head))
 }

@@ -1,7 +1,7 @@
-//! A worker's credentials: the secret that it generates for its session, and the token of its attempt.
+//! A worker's credentials: the generated secret of its session and the token of its attempt.
 //!
-//! The secret exists in this process's memory and in the header of its requests. Never in an argument, an environment,
-//! a file or a log.
+//! The secret exists only in this process's memory and in request headers, never in arguments, the environment, files or
+//! logs.
 
 use std::{
     fmt::{self, Write},
@@ -14,7 +14,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 /// 256 bits, as 64 hexadecimal digits in the header.
 const SECRET_BYTES: usize = 32;
-/// A container of the pool may wait long for its job, and looking costs one system call.
+/// A container of the pool may wait a long time for its job. A check costs one system call.
 const TOKEN_POLL: Duration = Duration::from_millis(50);
 
 /// The secret of one worker process.
@@ -24,20 +24,20 @@ impl SessionSecret {
     /// Generates a secret from the kernel's random generator.
     pub(crate) fn generate() -> io::Result<Self> {
         let mut bytes = [0_u8; SECRET_BYTES];
-        // The kernel answers requests of up to 256 bytes whole.
+        // The kernel never returns fewer bytes for requests of up to 256 bytes.
         let filled = getrandom(&mut bytes, GetRandomFlags::empty())?;
         if filled != SECRET_BYTES {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let mut digits = String::with_capacity(2 * SECRET_BYTES);
         for byte in bytes {
-            // Writing to a string does not fail.
+            // Writing to a `String` cannot fail.
             let _ = write!(digits, "{byte:02x}");
         }
         Ok(Self(digits))
     }
 
-    /// The secret in plain text, for the header.
+    /// The secret in plain text, for the request header.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }
@@ -49,8 +49,8 @@ impl fmt::Debug for SessionSecret {
     }
 }
 
-/// Reads the token, and waits for the file where it is not there yet: a container of the pool gets it with its job. It
-/// is read once, since the orchestrator removes it when the session is open.
+/// Reads the token and waits until the file exists: a container of the pool gets it with its job. It is read only once: the
+/// orchestrator removes the file when the session is open.
 pub(crate) async fn token(file: &Path) -> io::Result<String> {
     let mut waiting = false;
     loop {
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_secret_is_64_digits_of_its_own_and_never_printed() {
+    fn secrets_are_unique_have_64_digits_and_are_not_printed() {
         let (one, other) = (SessionSecret::generate().unwrap(), SessionSecret::generate().unwrap());
         assert_ne!(one.expose(), other.expose());
         for secret in [one, other] {

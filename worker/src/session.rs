@@ -1,7 +1,7 @@
-//! A session: from fetching the job to reporting how it ended.
+//! A session: from fetching the job to the final report.
 //!
-//! Owns the order of these steps and the life of every part. Everything runs as parts of one future: nothing outlives it,
-//! and a stop that any part learns of stops them all.
+//! Owns the order of these steps and the lifetime of every part. All parts run in one future: none outlives it, and a stop
+//! stops them all.
 
 use std::{convert::Infallible, io, ops::ControlFlow, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
     journal::{EventQueue, journal},
     model::GatewayModel,
     prompts::PromptFeed,
-    report::{failed, fitted, impersonated, report, stopped_early},
+    report::{failed, impersonated, report, shortened, stopped_early},
     resume::start,
     secret::{SessionSecret, token},
     stop::{StopCause, StopSwitch},
@@ -27,33 +27,33 @@ use crate::{
     tools::{Launcher, LimitMonitor, ToolDeps, Workspace, build_tools, context},
 };
 
-/// How long a loop that must stop may take to return; with what follows, a stop takes less than 3 s.
+/// How long the agent loop may take to return after a stop. With the final report, a stop takes less than 3 s.
 const STOP_GRACE: Duration = Duration::from_millis(1_200);
-/// What the last events and the report get once the session stops.
+/// Timeout of the last events and the final report after a stop.
 const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Before a report is sent again that was refused twice for prompts that do not come.
+/// Retry delay of a report that was refused because of waiting prompts although no prompt could be received.
 const COMPLETE_RETRY_DELAY: Duration = Duration::from_millis(200);
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
 /// How a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionEnd {
-    /// The report was delivered, or a stop left no more time for it.
+    /// The report was delivered, or timed out after a stop.
     Reported,
-    /// The attempt had ended before; nothing was reported.
+    /// The attempt had already ended; nothing was reported.
     AttemptOver,
-    /// The orchestrator was out of reach for too long.
+    /// The orchestrator was unreachable for too long.
     OrchestratorLost,
 }
 
-/// Why a session could not run.
+/// Why a session failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The system refused something that is needed.
-    #[error("{0} cannot be used")]
+    /// A system resource is unavailable.
+    #[error("cannot use {0}")]
     System(&'static str, #[source] io::Error),
     /// The orchestrator refused the job, or its report.
-    #[error("the orchestrator refuses: {0}")]
+    #[error("refused by the orchestrator: {0}")]
     Refused(String),
 }
 
@@ -61,7 +61,7 @@ pub enum SessionError {
 pub async fn run(environment: &Environment) -> Result<SessionEnd, SessionError> {
     let workspace =
         Workspace::open(&environment.workspace).map_err(|error| SessionError::System("the workspace", error))?;
-    let host = Host {
+    let host = SessionHost {
         environment,
         workspace: Arc::new(workspace),
         processes: Arc::new(Processes::new()),
@@ -70,25 +70,25 @@ pub async fn run(environment: &Environment) -> Result<SessionEnd, SessionError> 
     let never = tokio::select! {
         end = host.run_session() => return end,
         never = host.watch_signals() => never,
-        never = host.processes.collect_dead() => never,
+        never = host.processes.reap_children() => never,
     };
     match never.map_err(|error| SessionError::System("the signals", error))? {}
 }
 
 /// The parts of a session that exist before its job is known.
-struct Host<'a> {
+struct SessionHost<'a> {
     environment: &'a Environment,
     workspace: Arc<Workspace>,
     processes: Arc<Processes>,
     stop: StopSwitch,
 }
 
-impl Host<'_> {
+impl SessionHost<'_> {
     async fn run_session(&self) -> Result<SessionEnd, SessionError> {
         let token = tokio::select! {
             biased;
             token = token(&self.environment.token_file) => token,
-            // Without a token nothing can be reported.
+            // Nothing can be reported without a token.
             () = self.stop.token().cancelled() => return Ok(SessionEnd::Reported),
         };
         let token = token.map_err(|error| SessionError::System("the token file", error))?;
@@ -119,7 +119,7 @@ impl Host<'_> {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
-            self.stop.stop(StopCause::Asked);
+            self.stop.stop(StopCause::Requested);
         }
     }
 }
@@ -149,9 +149,9 @@ impl Session<'_> {
         };
         let lease = Duration::from_secs(job.lease_seconds.max(1));
         self.client.set_lease(lease);
-        // Before the first command, which could take the socket's connections.
+        // Must happen before the first command, which could exhaust the socket's connections.
         self.client.open_connections().await;
-        tracing::info!(job.id = %job.job_id, attempt = job.attempt, "the session begins");
+        tracing::info!(job.id = %job.job_id, attempt = job.attempt, "session started");
         let signals = Signals { stop: self.stop.token().clone(), ..Signals::default() };
         let (queue, mut pump) = journal(Arc::clone(&self.client));
         let iteration = signals.iteration.subscribe();
@@ -161,17 +161,19 @@ impl Session<'_> {
             never = pump.run() => match never {},
             never = heartbeat.run() => match never {},
         };
-        // What was left in the background on purpose lives until here.
+        // Background processes may run until here.
         self.processes.end_all();
         worked.map(|()| self.end())
     }
 
-    /// How a session ends whose job has been worked on as far as possible.
+    /// The end of a session that has run its job.
     fn end(&self) -> SessionEnd {
         match self.stop.cause() {
             Some(StopCause::AttemptOver) => SessionEnd::AttemptOver,
             Some(StopCause::OrchestratorLost) => SessionEnd::OrchestratorLost,
-            Some(StopCause::Asked | StopCause::Impersonated | StopCause::EventsRefused | StopCause::PidsExhausted)
+            Some(
+                StopCause::Requested | StopCause::Impersonated | StopCause::EventsRefused | StopCause::PidsExhausted,
+            )
             | None => SessionEnd::Reported,
         }
     }
@@ -202,9 +204,9 @@ impl Session<'_> {
             if self.end() != SessionEnd::Reported {
                 return Ok(());
             }
-            let done = matches!(outcome, LoopOutcome::Completed { .. });
-            if done && !inbox.is_empty() {
-                // It came in the moment between the loop's last look and its end.
+            let completed = matches!(outcome, LoopOutcome::Completed { .. });
+            if completed && !inbox.is_empty() {
+                // The prompt arrived after the loop had checked its inbox for the last time.
                 continue;
             }
             let report = report(outcome, self.stop.cause(), run.partial());
@@ -214,7 +216,7 @@ impl Session<'_> {
         }
     }
 
-    /// Delivers the report; continues when there are prompts that the orchestrator wants to be taken up first.
+    /// Delivers the report. Continues if the orchestrator has prompts that must be processed first.
     async fn deliver_all(
         &self,
         report: &CompleteReport,
@@ -226,12 +228,12 @@ impl Session<'_> {
         loop {
             match self.deliver(report, Some(queue)).await? {
                 Delivery::Done => return Ok(ControlFlow::Break(())),
-                Delivery::PromptsWait => feed.drain().await,
+                Delivery::PromptsWaiting => feed.drain().await,
             }
             if !inbox.is_empty() {
                 return Ok(ControlFlow::Continue(()));
             }
-            // What was waiting has been acknowledged by the drain, so the same report may well be taken now.
+            // The drain has acknowledged the waiting prompts, so the same report may be accepted now.
             if !is_first {
                 tokio::time::sleep(COMPLETE_RETRY_DELAY).await;
             }
@@ -251,21 +253,21 @@ impl Session<'_> {
         };
         let mut registry = ToolRegistry::new();
         for tool in build_tools(job, &deps) {
-            // A definition from elsewhere that cannot be used costs its tool, not the job.
+            // An invalid definition from the orchestrator costs the tool, not the job.
             if let Err(error) = registry.register(tool) {
-                tracing::warn!(error = &error as &dyn std::error::Error, "a tool is left out");
+                tracing::warn!(error = &error as &dyn std::error::Error, "skipping a tool");
             }
         }
         ToolExecutor::new(registry, context(job.job_id, job.limits.max_children))
     }
 
-    /// Returns when a loop that must stop is no longer waited for.
+    /// Returns [`STOP_GRACE`] after a stop.
     async fn stop_deadline(&self) {
         self.stop.token().cancelled().await;
         tokio::time::sleep(STOP_GRACE).await;
     }
 
-    /// Sends the last events, then the report: a report never overtakes the events before it.
+    /// Sends the remaining events and then the report: a report must never overtake the events before it.
     async fn deliver(&self, report: &CompleteReport, queue: Option<&EventQueue>) -> Result<Delivery, SessionError> {
         let report_deadline = async {
             self.stop.token().cancelled().await;
@@ -282,7 +284,7 @@ impl Session<'_> {
                     }
                     _ => report.clone(),
                 };
-                self.client.ask::<CompleteReply>(Call::post(&["complete"], &fitted(report))?).await
+                self.client.ask::<CompleteReply>(Call::post(&["complete"], &shortened(report))?).await
             } => answer,
             () = report_deadline => {
                 tracing::warn!("the report was not answered in time");
@@ -292,19 +294,19 @@ impl Session<'_> {
         match answer {
             Ok(_) | Err(CallError::Stopped) => Ok(Delivery::Done),
             Err(CallError::Refused(refusal)) if refusal.code == Some(ErrorCode::PromptsWaiting) => {
-                Ok(Delivery::PromptsWait)
+                Ok(Delivery::PromptsWaiting)
             }
             Err(error) => Err(SessionError::Refused(error.to_string())),
         }
     }
 }
 
-/// What became of a report.
+/// The result of delivering a report.
 enum Delivery {
-    /// It was taken, or nobody takes it any more.
+    /// The report was accepted, or cannot be delivered.
     Done,
-    /// It was refused because prompts have come.
-    PromptsWait,
+    /// The report was refused because prompts are waiting.
+    PromptsWaiting,
 }
 
 fn settings(job: &JobAssignment) -> Settings {
@@ -324,8 +326,8 @@ fn system_prompt(job: &JobAssignment, workspace: &str) -> String {
         "There is no network.".to_owned()
     };
     format!(
-        "You are an agent that does one job in a locked-down container, alone: nobody answers questions while you work. \
+        "You are an agent that does one job in a locked-down container, without a person to ask. \
          Your files are in {workspace}; keep what you make there. {network} Use the tools to look, to act and to check \
-         what you did. When the job is done, answer with its result in plain text and call no tool."
+         what you did. When the job is completed, answer with its result in plain text and call no tool."
     )
 }

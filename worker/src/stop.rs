@@ -1,6 +1,6 @@
-//! The session's stop switch: thrown by whoever learns that the session must stop, with the cause.
+//! The session's stop switch: any part of a session can trigger it, with a cause.
 //!
-//! Owns which cause counts: the first, unless the orchestrator turns out to be out of reach for good. Never acts on it.
+//! Owns which cause counts: the first, unless a later one means that no report can be delivered. Never acts on the cause.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,28 +9,28 @@ use tokio_util::sync::CancellationToken;
 /// Why a session stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StopCause {
-    /// A signal, or the orchestrator's answer to a heartbeat: report `stopped`.
-    Asked,
-    /// The token is void or the attempt is fenced: nothing more may be done or reported.
+    /// A signal, or a cancellation by the orchestrator: report `stopped`.
+    Requested,
+    /// The token is invalid or the attempt is fenced: nothing can be reported.
     AttemptOver,
-    /// The lease has been gone for longer than the worker's patience: there is nobody to report to.
+    /// The lease expired and the orchestrator stayed unreachable: nothing can be reported.
     OrchestratorLost,
-    /// Another process sends events in this worker's name: report `failed`.
+    /// Another process sent events in this worker's name: report `failed`.
     Impersonated,
     /// The orchestrator refuses the events of this worker: report `failed`.
     EventsRefused,
-    /// No process can be started any more: report `pids_limit`.
+    /// The pids limit keeps processes from being started: report `pids_limit`.
     PidsExhausted,
 }
 
 impl StopCause {
-    /// Whether there is nobody who would take a report.
+    /// Whether no report can be delivered.
     const fn is_final(self) -> bool {
         matches!(self, Self::AttemptOver | Self::OrchestratorLost)
     }
 }
 
-/// Shared by all parts of a session.
+/// The switch, shared by all parts of a session.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StopSwitch {
     cause: Arc<Mutex<Option<StopCause>>>,
@@ -42,19 +42,19 @@ impl StopSwitch {
     pub(crate) fn stop(&self, cause: StopCause) {
         let mut first = self.lock();
         if first.is_none_or(|first| cause.is_final() && !first.is_final()) {
-            tracing::info!(?cause, "the session stops");
+            tracing::info!(?cause, "stopping the session");
             *first = Some(cause);
         }
         drop(first);
         self.token.cancel();
     }
 
-    /// The cause, once the switch was thrown.
+    /// The cause, if the session has been stopped.
     pub(crate) fn cause(&self) -> Option<StopCause> {
         *self.lock()
     }
 
-    /// Cancelled when the switch is thrown.
+    /// Cancelled when the session is stopped.
     pub(crate) const fn token(&self) -> &CancellationToken {
         &self.token
     }
@@ -69,15 +69,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_cause_counts_unless_nobody_takes_a_report_any_more() {
+    fn the_first_cause_counts_unless_a_later_one_rules_out_a_report() {
         let stop = StopSwitch::default();
         assert_eq!(stop.cause(), None);
-        stop.stop(StopCause::Asked);
+        stop.stop(StopCause::Requested);
         stop.stop(StopCause::PidsExhausted);
-        assert_eq!(stop.cause(), Some(StopCause::Asked));
+        assert_eq!(stop.cause(), Some(StopCause::Requested));
         stop.stop(StopCause::AttemptOver);
         stop.stop(StopCause::OrchestratorLost);
-        stop.stop(StopCause::Asked);
+        stop.stop(StopCause::Requested);
         assert_eq!(stop.cause(), Some(StopCause::AttemptOver));
         assert!(stop.token().is_cancelled());
     }

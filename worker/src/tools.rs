@@ -1,4 +1,4 @@
-//! Container-domain tools, and the way to the orchestrator's. Contents only.
+//! Container-domain tools and remote orchestrator-domain tools. Contents only.
 
 mod capture;
 mod file_tool;

@@ -1,4 +1,4 @@
-//! Attacks on a running Gantry, and how it is watched meanwhile. The attack tests and the benchmark `contain` share it.
+//! Attacks on a running Gantry, and measurements of their effects. Shared by the attack tests and the benchmark `contain`.
 //!
 //! Owns the scripts that run inside a hostile job, the attacks of a client of the public API, the sampling of the
 //! orchestrator's process and the limits that the contract sets. Never starts an install, and never judges.
@@ -9,31 +9,31 @@ mod public;
 mod token;
 mod vitals;
 
-pub use public::{Flood, Told, hold_heads, post_metadata, read_pages};
-pub use token::TokenThief;
+pub use public::{AttackCounts, Flood, hold_heads, post_metadata, read_pages};
+pub use token::TokenCopier;
 pub use vitals::{Readings, Vitals};
 
 use std::time::Duration;
 
-/// `python3 flood.py ATTACK SECONDS`: what a job does to its socket. Waits for `stolen.json`.
+/// `python3 flood.py ATTACK SECONDS`: floods the job's socket. Waits for `stolen.json`.
 pub const FLOOD: (&str, &str) = ("flood.py", include_str!("scripts/flood.py"));
-/// `python3 files.py ATTACK [NUMBER…]`: what a job does to its workspace.
+/// `python3 files.py ATTACK [NUMBER…]`: attacks the disk through the job's workspace.
 pub const FILES: (&str, &str) = ("files.py", include_str!("scripts/files.py"));
-/// `python3 forge.py`: a command that speaks in its worker's name. Needs [`FLOOD`] beside it, and waits for `stolen.json`.
+/// `python3 forge.py`: a command that impersonates its worker. Needs [`FLOOD`] in the same directory, and waits for `stolen.json`.
 pub const FORGE: (&str, &str) = ("forge.py", include_str!("scripts/forge.py"));
-/// A script creates this file in its workspace when it begins.
+/// A script creates this file in its workspace when it starts.
 pub const STARTED: &str = "started";
 
-/// A victim's job takes at most so many times as long as without the attack.
+/// The maximum slowdown of a victim's job, as a factor.
 pub const MAX_SLOWDOWN: f64 = 2.0;
-/// `GET /healthz` answers within this time.
+/// The maximum duration of `GET /healthz`.
 pub const MAX_HEALTH: Duration = Duration::from_millis(250);
-/// The orchestrator's memory grows by at most so much, in megabytes of 10⁶ bytes.
+/// The maximum growth of the orchestrator's memory, in megabytes of 10⁶ bytes.
 pub const MAX_MEMORY_GROWTH_MB: u64 = 100;
-/// The orchestrator's log grows by at most so much.
+/// The maximum growth of the orchestrator's log.
 pub const MAX_LOG_GROWTH_BYTES: u64 = 2_000_000;
 
-/// The value at this percentile of the samples (nearest rank); zero when there are none.
+/// The nearest-rank percentile of the samples; zero if there are none.
 pub fn percentile(samples: &[Duration], percent: usize) -> Duration {
     let mut sorted = samples.to_vec();
     sorted.sort();

@@ -1,5 +1,5 @@
-//! Copies the tokens of new jobs from the host's run folder before they are unlinked: a command in the container then has
-//! more than any real one could have.
+//! Copies the tokens of new jobs from the host's run directory before they are removed: a command in the container then has more
+//! than any real command could have.
 
 use std::{
     collections::HashMap,
@@ -14,36 +14,36 @@ use std::{
 };
 
 /// A worker needs some 20 ms from its container's start to its first call.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
-const PATIENCE: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Watches a run folder from its making until it is dropped.
-pub struct TokenThief {
+/// Watches a run directory until it is dropped.
+pub struct TokenCopier {
     found: Arc<Mutex<HashMap<String, String>>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl TokenThief {
-    /// Watches the folder that holds one folder for each live container.
+impl TokenCopier {
+    /// Watches the directory that contains one directory for each live container.
     pub fn watch(run_dir: PathBuf) -> Self {
         let (found, stop) = (Arc::new(Mutex::new(HashMap::new())), Arc::new(AtomicBool::new(false)));
         let (kept, ended) = (Arc::clone(&found), Arc::clone(&stop));
         let thread = spawn(move || {
             while !ended.load(Ordering::Relaxed) {
                 look(&run_dir, &kept);
-                sleep(LOOK_EVERY);
+                sleep(POLL_INTERVAL);
             }
         });
         Self { found, stop, thread: Some(thread) }
     }
 
-    /// Waits for the token of a job, and puts it with the job's id into `stolen.json` in its workspace.
+    /// Waits for the token of a job and writes it with the job's id to `stolen.json` in its workspace.
     ///
     /// # Errors
     ///
-    /// When no token was seen in time, or the workspace cannot be written.
-    pub fn hand_over(&self, job: &str, workspace: &Path) -> io::Result<()> {
+    /// If no token was seen in time, or the workspace cannot be written.
+    pub fn copy_to(&self, job: &str, workspace: &Path) -> io::Result<()> {
         let since = Instant::now();
         let token = loop {
             let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
@@ -51,10 +51,10 @@ impl TokenThief {
             drop(found);
             match token {
                 Some(token) => break token,
-                None if since.elapsed() > PATIENCE => {
+                None if since.elapsed() > TIMEOUT => {
                     return Err(io::Error::new(io::ErrorKind::TimedOut, format!("no token of {job} was seen")));
                 }
-                None => sleep(LOOK_EVERY),
+                None => sleep(POLL_INTERVAL),
             }
         };
         let fresh = workspace.join("stolen.part");
@@ -63,7 +63,7 @@ impl TokenThief {
     }
 }
 
-impl Drop for TokenThief {
+impl Drop for TokenCopier {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {

@@ -1,5 +1,5 @@
-//! The orchestrator's health and memory, sampled by threads of their own so that no busy runtime delays a sample; beside
-//! them a server that does nothing but answer, since a machine that is busy with something else delays that, too.
+//! Samples the orchestrator's health and memory on separate threads, so that a busy runtime does not delay a sample. A control
+//! server that only responds is sampled too, because a busy machine delays both.
 
 use std::{
     fs,
@@ -13,30 +13,30 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Between two requests of `GET /healthz`.
-const HEALTH_EVERY: Duration = Duration::from_millis(50);
-/// Between two readings of the process's memory.
-const MEMORY_EVERY: Duration = Duration::from_millis(20);
-/// A request without an answer for so long counts as one that failed after this time.
-const NO_ANSWER: Duration = Duration::from_secs(5);
+/// Interval between two requests of `GET /healthz`.
+const HEALTH_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval between two samples of the process's memory.
+const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
+/// Timeout of a request; counted as a failure with this duration.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What was seen from start to end.
+/// The samples from start to end.
 #[derive(Debug, Clone)]
 pub struct Readings {
-    /// How long each `GET /healthz` took, connecting included.
+    /// Durations of `GET /healthz`, including connecting.
     pub health: Vec<Duration>,
-    /// Requests that got no 200.
+    /// Requests without a 200.
     pub health_failures: usize,
-    /// How long a server of this process, which only answers, took at the same time.
+    /// Durations of the control server's responses at the same time.
     pub control: Vec<Duration>,
     /// Resident memory of the process at the start, in megabytes of 10⁶ bytes.
     pub memory_before_mb: u64,
-    /// The most that it was.
+    /// The maximum, in megabytes of 10⁶ bytes.
     pub memory_peak_mb: u64,
 }
 
 impl Readings {
-    /// How much the memory grew at most.
+    /// The maximum growth of the memory.
     pub fn memory_growth_mb(&self) -> u64 {
         self.memory_peak_mb.saturating_sub(self.memory_before_mb)
     }
@@ -52,7 +52,7 @@ pub struct Vitals {
 }
 
 impl Vitals {
-    /// Watches the process `pid`, which answers HTTP at `base` (`http://ADDRESS:PORT`).
+    /// Watches the process `pid`, which serves HTTP at `base` (`http://ADDRESS:PORT`).
     pub fn watch(base: &str, pid: u32) -> Self {
         let address: SocketAddr = base.trim_start_matches("http://").parse().expect("an address and a port");
         let stop = Arc::new(AtomicBool::new(false));
@@ -84,19 +84,19 @@ fn sample_health(address: SocketAddr, stop: &AtomicBool) -> (Vec<Duration>, usiz
         let asked = Instant::now();
         failures += usize::from(!matches!(healthy(address), Ok(true)));
         samples.push(asked.elapsed());
-        sleep(HEALTH_EVERY.saturating_sub(asked.elapsed()));
+        sleep(HEALTH_INTERVAL.saturating_sub(asked.elapsed()));
     }
     (samples, failures)
 }
 
-/// Answers until the process ends; it holds one thread and one descriptor.
+/// Responds until the process ends. Holds one thread and one descriptor.
 fn control_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("a bound listener has an address");
     spawn(move || {
         for mut connection in listener.incoming().flatten() {
             let mut head = [0; 256];
-            // One that hangs up is the sampler's to report.
+            // A failure shows in the samples.
             let _ = connection.read(&mut head).and_then(|_| connection.write_all(b"HTTP/1.1 200"));
         }
     });
@@ -104,8 +104,8 @@ fn control_server() -> SocketAddr {
 }
 
 fn healthy(address: SocketAddr) -> io::Result<bool> {
-    let mut connection = TcpStream::connect_timeout(&address, NO_ANSWER)?;
-    connection.set_read_timeout(Some(NO_ANSWER))?;
+    let mut connection = TcpStream::connect_timeout(&address, HEALTH_TIMEOUT)?;
+    connection.set_read_timeout(Some(HEALTH_TIMEOUT))?;
     write!(connection, "GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
     let mut start = [0; 12];
     connection.read_exact(&mut start)?;
@@ -115,13 +115,13 @@ fn healthy(address: SocketAddr) -> io::Result<bool> {
 fn sample_memory(pid: u32, stop: &AtomicBool) -> u64 {
     let mut peak = memory_mb(pid);
     while !stop.load(Ordering::Relaxed) {
-        sleep(MEMORY_EVERY);
+        sleep(MEMORY_INTERVAL);
         peak = peak.max(memory_mb(pid));
     }
     peak
 }
 
-/// `VmRSS`; zero when the process is gone.
+/// `VmRSS`; zero if the process has ended.
 fn memory_mb(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,14 +1,14 @@
-//! The engine as an operator sees it: through its own command line, never through the code under test.
+//! The engine as an operator sees it: through its own command line, independent of the code under test.
 
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::process::Command;
 
-/// Looks again this often at what tells nobody when it changes.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Poll interval for facts without notifications.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Runs `docker`: whether it went well, and what it printed.
+/// Runs `docker` and returns whether it succeeded, and its output.
 pub async fn docker(arguments: &[&str]) -> (bool, String) {
     let output = Command::new("docker").args(arguments).kill_on_drop(true).output().await;
     let output = output.expect("the ring needs the docker command line: run tests/run.sh --only images");
@@ -16,22 +16,22 @@ pub async fn docker(arguments: &[&str]) -> (bool, String) {
     (output.status.success(), text.trim().to_owned())
 }
 
-/// The same, and it must go well.
+/// Runs `docker`, which must succeed.
 pub async fn must(arguments: &[&str]) -> String {
     let (well, text) = docker(arguments).await;
     assert!(well, "docker {arguments:?} failed: {text}");
     text
 }
 
-/// What the engine says of a container.
+/// The engine's inspection of a container.
 pub async fn inspect(container: &str) -> Value {
     let text = must(&["inspect", container]).await;
     let mut all: Vec<Value> = serde_json::from_str(&text).expect("inspect prints JSON");
     all.remove(0)
 }
 
-/// Looks until it is so, and for how long that took; later than `within` is a failure.
-pub async fn comes_true(what: &str, within: Duration, look: impl AsyncFn() -> bool) -> Duration {
+/// Polls until `holds` returns true and returns how long that took. Panics after `within`.
+pub async fn wait_until(what: &str, within: Duration, look: impl AsyncFn() -> bool) -> Duration {
     let started = Instant::now();
     loop {
         let asked = started.elapsed();
@@ -39,6 +39,6 @@ pub async fn comes_true(what: &str, within: Duration, look: impl AsyncFn() -> bo
             return asked;
         }
         assert!(started.elapsed() < within, "not within {within:?}: {what}");
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

@@ -1,4 +1,4 @@
-//! `gantry` as a process: found, started, listened to, ended.
+//! `gantry` as a process.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::{process::Command, sync::watch};
 
-/// The binary, beside the test's own executable in the target folder.
+/// The binary, next to the test's executable in the target directory.
 pub fn gantry() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its executable");
     let built = test.ancestors().skip(1).take(3).map(|folder| folder.join("gantry")).find(|path| path.is_file());
@@ -25,26 +25,26 @@ pub fn gantry() -> PathBuf {
     binary
 }
 
-/// What a command printed, and how it ended.
+/// The output and exit code of a command.
 #[derive(Debug)]
 pub struct Ended {
-    /// Its exit code; none when a signal ended it.
+    /// The exit code; `None` if a signal ended it.
     pub code: Option<i32>,
-    /// Trimmed.
+    /// Standard output, trimmed.
     pub stdout: String,
-    /// Trimmed.
+    /// Standard error, trimmed.
     pub stderr: String,
 }
 
 impl Ended {
-    /// Its only line is JSON.
+    /// Parses the only line of standard output as JSON.
     #[track_caller]
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("no JSON ({error}): {self:?}"))
     }
 }
 
-/// Runs `gantry` to its end, with nothing of the test's own environment.
+/// Runs `gantry` to its end, without the test's environment.
 pub async fn run(arguments: &[&str], environment: &[(String, String)]) -> Ended {
     let mut command = Command::new(gantry());
     command.args(arguments).env_clear().envs(environment.iter().cloned()).current_dir("/");
@@ -54,37 +54,37 @@ pub async fn run(arguments: &[&str], environment: &[(String, String)]) -> Ended 
     Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// A `gantry` that goes on running.
+/// A running `gantry`.
 pub struct Daemon {
     child: std::process::Child,
     lines: Arc<Mutex<Vec<String>>>,
-    printed_bytes: Arc<AtomicU64>,
+    output_bytes: Arc<AtomicU64>,
     told: watch::Receiver<usize>,
 }
 
 impl Daemon {
-    /// Starts it; what it prints is kept.
+    /// Starts it and captures its output.
     pub fn start(arguments: &[&str], environment: &[(String, String)]) -> Self {
         let mut command = std::process::Command::new(gantry());
         command.args(arguments).env_clear().envs(environment.iter().cloned()).current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("gantry can be run");
-        let (lines, printed_bytes) = (Arc::new(Mutex::new(vec![])), Arc::new(AtomicU64::new(0)));
+        let (lines, output_bytes) = (Arc::new(Mutex::new(vec![])), Arc::new(AtomicU64::new(0)));
         let (tell, told) = watch::channel(0);
-        let kept = Kept { lines: Arc::clone(&lines), bytes: Arc::clone(&printed_bytes), tell: Arc::new(tell) };
+        let kept = Kept { lines: Arc::clone(&lines), bytes: Arc::clone(&output_bytes), tell: Arc::new(tell) };
         keep(child.stdout.take().expect("piped"), kept.clone());
         keep(child.stderr.take().expect("piped"), kept);
-        Self { child, lines, printed_bytes, told }
+        Self { child, lines, output_bytes, told }
     }
 
-    /// The first line that `wanted` takes, once it is printed.
-    pub async fn says<T>(&self, what: &str, wanted: impl Fn(&str) -> Option<T>) -> T {
-        let said = self.says_or_ends(what, wanted).await;
+    /// Waits for the first line of output that `wanted` accepts.
+    pub async fn wait_for_line<T>(&self, what: &str, wanted: impl Fn(&str) -> Option<T>) -> T {
+        let said = self.wait_for_line_or_end(what, wanted).await;
         said.unwrap_or_else(|| panic!("gantry ended before {what}: {:#?}", self.lines()))
     }
 
-    /// The same; none when it ends before.
-    pub async fn says_or_ends<T>(&self, what: &str, wanted: impl Fn(&str) -> Option<T>) -> Option<T> {
+    /// Like [`Self::line`]; `None` if the process ends first.
+    pub async fn wait_for_line_or_end<T>(&self, what: &str, wanted: impl Fn(&str) -> Option<T>) -> Option<T> {
         let mut told = self.told.clone();
         within(what, async {
             loop {
@@ -92,7 +92,7 @@ impl Daemon {
                 if let Some(found) = self.lines().iter().find_map(|line| wanted(line)) {
                     return Some(found);
                 }
-                // The sender goes with the process's end.
+                // The sender is dropped when the process ends.
                 if told.changed().await.is_err() && *told.borrow() == seen {
                     return None;
                 }
@@ -101,35 +101,35 @@ impl Daemon {
         .await
     }
 
-    /// Everything it printed.
+    /// The output so far.
     pub fn lines(&self) -> Vec<String> {
         self.lines.lock().expect("no reader panicked").clone()
     }
 
-    /// How much that was.
-    pub fn printed_bytes(&self) -> u64 {
-        self.printed_bytes.load(Ordering::Relaxed)
+    /// The number of bytes of output so far.
+    pub fn output_bytes(&self) -> u64 {
+        self.output_bytes.load(Ordering::Relaxed)
     }
 
-    /// Its process id.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// SIGTERM, and its end.
+    /// Sends SIGTERM and waits for the exit.
     pub async fn terminate(&mut self) -> ExitStatus {
         kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it runs");
         self.ended().await
     }
 
-    /// Its end, whatever brings it.
+    /// Waits for the exit.
     pub async fn ended(&mut self) -> ExitStatus {
         let ended = async {
             loop {
                 if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
                     return status;
                 }
-                // The end of its output is the end of the process.
+                // The output ends with the process.
                 let _ = self.told.changed().await;
                 tokio::task::yield_now().await;
             }
@@ -137,8 +137,8 @@ impl Daemon {
         within("gantry to end", ended).await
     }
 
-    /// SIGKILL: not an instruction more.
-    pub fn kill9(&mut self) {
+    /// Sends SIGKILL.
+    pub fn kill(&mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("a child can be waited for");
     }
@@ -146,13 +146,13 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It may have ended long ago.
+        // The process may have exited before.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Where a process's output goes.
+/// Collects a process's output.
 #[derive(Clone)]
 struct Kept {
     lines: Arc<Mutex<Vec<String>>>,

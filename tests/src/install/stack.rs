@@ -1,9 +1,9 @@
-//! A stack: one install of Gantry on the real engine, from an empty data folder to an end that leaves nothing.
+//! A stack: one install of Gantry on the real engine, from an empty data directory to an end without leftovers.
 
 use std::{fs, path::PathBuf, process::ExitStatus, time::Duration};
 
 use super::{
-    engine::{comes_true, docker, must},
+    engine::{docker, must, wait_until},
     program::{Daemon, Ended, run},
 };
 use crate::{User, check_events};
@@ -12,23 +12,23 @@ use protocol::{Event, EventData, InstanceId, Job, JobId, JobState, JobSummary};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Names another job image than that of `tests/run.sh --only images`.
+/// The variable that replaces the job image built by `tests/run.sh --only images`.
 const IMAGE_VARIABLE: &str = "GANTRY_TEST_IMAGE";
-/// Names another runtime than the engine's default. `DOCKER_HOST` names another engine.
+/// The variable that replaces the engine's default runtime. `DOCKER_HOST` selects another engine.
 const RUNTIME_VARIABLE: &str = "GANTRY_TEST_RUNTIME";
 const OTHER_RUNTIME_FACTOR: u32 = 15;
-/// What must never be found in a container.
+/// A secret that must never occur in a container.
 pub const API_KEY: &str = "canary-of-the-models-key-5f1d0c";
-/// The same.
+/// A secret that must never occur in a container.
 pub const JWT_SECRET: &str = "canary-of-the-signing-key-at-least-32-bytes-8a3e";
-/// A job that completes leaves no container for longer (contract: sandbox, Cancel and end).
-pub const GONE_WITHIN: Duration = Duration::from_secs(2);
+/// Upper bound for removing the container of a completed job (contract: sandbox, Cancel and end).
+pub const REMOVAL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Shown of a process's output when its story fails.
+/// The end of a process's output that is shown when a test fails.
 const LAST_LINES: usize = 60;
 
-/// What the model says in most stories: the prompt is an order.
-pub const OBEDIENT: &str = r"
+/// The default script: the model executes the prompt as an order.
+pub const RUN_SCRIPT: &str = r"
 model: e2e-1
 rules:
   - when: { prompt: { regex: '(?s)^run: (.*)$' }, turn: 1 }
@@ -52,24 +52,24 @@ rules:
   - reply: { text: 'You said: {{last_message}}' }
 ";
 
-/// The job image; never the one of an install that lives here.
+/// The job image. Never the image of a real install on this machine.
 pub fn image() -> String {
     let set = Environment::from_process().get(IMAGE_VARIABLE).map(str::to_owned);
     set.unwrap_or_else(|| "gantry-worker:test".to_owned())
 }
 
-/// The runtime of the jobs, where the tests' environment names one.
+/// The runtime of the jobs, if the environment of the tests sets one.
 pub fn runtime() -> Option<String> {
     Environment::from_process().get(RUNTIME_VARIABLE).map(str::to_owned)
 }
 
-/// A time limit of the contract, which is for the engine's default runtime. A kernel that starts and ends with its container
-/// takes several times as long, and much longer on a busy machine.
+/// A time limit of the contract, which applies to the engine's default runtime. A runtime that starts a kernel for each
+/// container takes several times as long, and much longer on a busy machine.
 pub fn scaled(limit: Duration) -> Duration {
     if runtime().is_some() { limit * OTHER_RUNTIME_FACTOR } else { limit }
 }
 
-/// What a stack is made of.
+/// Builds a stack.
 pub struct Builder {
     instance: InstanceId,
     folder: TempDir,
@@ -78,34 +78,34 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A setting, by its variable.
+    /// Sets a setting by its variable.
     pub fn set(mut self, name: &str, value: &str) -> Self {
         self.settings.retain(|(known, _)| known != name);
         self.settings.push((name.to_owned(), value.to_string()));
         self
     }
 
-    /// On an engine of its own, by its address.
+    /// Uses another engine, by its address.
     pub fn on_engine(self, host: &str) -> Self {
         Self { engine: Some(host.to_owned()), ..self.set("DOCKER_HOST", host) }
     }
 
-    /// What the model says.
+    /// Sets the model's script.
     pub fn script(self, yaml: &str) -> Self {
         fs::write(self.folder.path().join("script.yaml"), yaml).expect("the script is written");
         self
     }
 
-    /// Starts it; the engine and the image must be there.
+    /// Starts the stack. The engine and the image must exist.
     pub async fn start(self) -> Stack {
         let image = image();
         let (there, said) = docker(&["image", "inspect", "--format", "{{.Id}}", &image]).await;
         assert!(there, "the ring needs a running engine with the image {image}; tests/run.sh --only images: {said}");
-        self.start_anyhow().await
+        self.start_unchecked().await
     }
 
-    /// Starts it, whatever the engine is.
-    pub async fn start_anyhow(self) -> Stack {
+    /// Starts the stack without checking the engine.
+    pub async fn start_unchecked(self) -> Stack {
         let Self { instance, folder, settings, engine } = self;
         let mut stack = Stack { instance, folder, settings, engine, daemon: None, base: None };
         stack.restart().await;
@@ -113,23 +113,23 @@ impl Builder {
     }
 }
 
-/// An install.
+/// One install.
 pub struct Stack {
-    /// Names it to the engine.
+    /// The instance id, which labels its containers.
     pub instance: InstanceId,
     folder: TempDir,
     settings: Vec<(String, String)>,
-    /// Where its engine is, when that is not the machine's own.
+    /// The address of its engine, if it is not the machine's.
     engine: Option<String>,
     daemon: Option<Daemon>,
-    /// Where it listens: the port is the same after a restart.
+    /// The address it listens on. The port stays the same after a restart.
     base: Option<String>,
 }
 
 impl Stack {
-    /// On the machine's engine, with a model that obeys.
+    /// A builder for the machine's engine and the default script.
     pub fn builder() -> Builder {
-        // Short, since socket paths are.
+        // In /tmp because socket paths must be short.
         let folder = tempfile::Builder::new().prefix("ge").tempdir_in("/tmp").expect("a temporary folder");
         let path = |name: &str| folder.path().join(name).display().to_string();
         let instance = InstanceId::generate();
@@ -143,32 +143,32 @@ impl Stack {
             ("GANTRY_LLM_SCRIPT", path("script.yaml")),
             ("GANTRY_LLM_API_KEY", API_KEY.to_owned()),
             ("GANTRY_LOG_FORMAT", "json".to_owned()),
-            // However full the disk of the machine is that runs the stories.
+            // Disk checks are off by default, so that tests do not depend on the machine's free space.
             ("GANTRY_DISK_FLOOR_MB", "0".to_owned()),
         ];
         let mut settings = settings.map(|(name, value)| (name.to_owned(), value)).to_vec();
         settings.extend(runtime().map(|name| ("GANTRY_SANDBOX_RUNTIME".to_owned(), name)));
         let host = Environment::from_process().get("DOCKER_HOST").map(str::to_owned);
         settings.extend(host.map(|host| ("DOCKER_HOST".to_owned(), host)));
-        Builder { instance, folder, settings, engine: None }.script(OBEDIENT)
+        Builder { instance, folder, settings, engine: None }.script(RUN_SCRIPT)
     }
 
-    /// The usual one.
+    /// Starts a stack with the default settings.
     pub async fn start() -> Self {
         Self::builder().start().await
     }
 
-    /// Starts it (again) and waits until it listens.
+    /// Starts the process and waits until it listens.
     pub async fn restart(&mut self) {
         assert!(self.try_restart().await, "gantry ended before it listened: {:#?}", self.lines());
     }
 
-    /// The same; false when it ends before it listens.
+    /// Like [`Self::start`]; returns false if the process ends before it listens.
     pub async fn try_restart(&mut self) -> bool {
         assert!(self.daemon.is_none(), "it runs already");
         let daemon = Daemon::start(&["serve"], &self.settings);
         let address = daemon
-            .says_or_ends("listening", |line| {
+            .wait_for_line_or_end("listening", |line| {
                 let line: Value = serde_json::from_str(line).ok()?;
                 (line["message"] == "listening").then(|| line["address"].as_str().map(str::to_owned))?
             })
@@ -181,60 +181,60 @@ impl Stack {
         true
     }
 
-    /// SIGTERM: it drains, and ends well.
+    /// Sends SIGTERM and asserts that the process drains and exits successfully.
     pub async fn stop(&mut self) {
         let mut daemon = self.daemon.take().expect("it runs");
         let status = daemon.terminate().await;
         assert!(status.success(), "{status}: {:#?}", daemon.lines());
     }
 
-    /// SIGTERM, for one that may die of something else meanwhile.
-    pub async fn try_stop(&mut self) {
+    /// Sends SIGTERM to a process that may also be killed by something else meanwhile.
+    pub async fn stop_if_running(&mut self) {
         self.daemon.take().expect("it runs").terminate().await;
     }
 
-    /// SIGKILL.
-    pub fn kill9(&mut self) {
-        self.daemon.take().expect("it runs").kill9();
+    /// Sends SIGKILL.
+    pub fn kill(&mut self) {
+        self.daemon.take().expect("it runs").kill();
     }
 
-    /// Waits until its process ends by itself, and says how.
+    /// Waits until the process exits by itself.
     pub async fn ended(&mut self) -> ExitStatus {
         self.daemon.take().expect("it runs").ended().await
     }
 
-    /// Changes a setting from the next start on; none takes it away.
+    /// Changes a setting for the next start; `None` removes it.
     pub fn set(&mut self, name: &str, value: Option<&str>) {
         self.settings.retain(|(known, _)| known != name);
         self.settings.extend(value.map(|value| (name.to_owned(), value.to_owned())));
     }
 
-    /// What its process has printed since its start.
+    /// The output of the process since its start.
     pub fn lines(&self) -> Vec<String> {
         self.daemon.as_ref().map(Daemon::lines).unwrap_or_default()
     }
 
-    /// How many bytes its process has printed since its start.
-    pub fn printed_bytes(&self) -> u64 {
-        self.daemon.as_ref().map_or(0, Daemon::printed_bytes)
+    /// The number of bytes of output since the start of the process.
+    pub fn output_bytes(&self) -> u64 {
+        self.daemon.as_ref().map_or(0, Daemon::output_bytes)
     }
 
-    /// Its process.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.daemon.as_ref().expect("it runs").pid()
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn base(&self) -> &str {
         self.base.as_deref().expect("it was started")
     }
 
-    /// Its settings, as variables.
+    /// The settings, as variables.
     pub fn settings(&self) -> &[(String, String)] {
         &self.settings
     }
 
-    /// Runs the command line on this machine's install.
+    /// Runs the command line on this install.
     pub async fn gantry(&self, arguments: &[&str]) -> Ended {
         run(arguments, &self.settings).await
     }
@@ -245,29 +245,29 @@ impl Stack {
         run(arguments, &environment.map(|(name, value)| (name.to_owned(), value.to_owned()))).await
     }
 
-    /// A token, as the operator makes one.
+    /// Creates a token with `gantry token create`.
     pub async fn token(&self, user: &str, role: &str) -> String {
         let made = self.gantry(&["token", "create", "--user", user, "--role", role, "--ttl", "10m"]).await;
         assert_eq!(made.code, Some(0), "{made:?}");
         made.stdout
     }
 
-    /// A user with a token.
+    /// A client with a token.
     pub async fn user(&self, name: &str) -> User {
         User::at(self.base(), Some(self.token(name, "user").await))
     }
 
-    /// Somebody without a token.
-    pub fn stranger(&self) -> User {
+    /// A client without a token.
+    pub fn anonymous(&self) -> User {
         User::at(self.base(), None)
     }
 
-    /// A folder of its data.
+    /// A directory below the data directory.
     pub fn data(&self, name: &str) -> PathBuf {
         self.folder.path().join("data").join(name)
     }
 
-    /// Where its database is.
+    /// The path of the database.
     pub fn database_url(&self) -> String {
         let set = self.settings.iter().find(|(name, _)| name == "GANTRY_DATABASE_URL").map(|(_, url)| url.clone());
         set.unwrap_or_else(|| format!("sqlite://{}", self.data("gantry.db").display()))
@@ -278,37 +278,37 @@ impl Stack {
         self.data("workspaces").join(job.to_string())
     }
 
-    /// The folders of live containers.
+    /// The directories of live containers.
     pub fn run_folders(&self) -> Vec<String> {
         let entries = fs::read_dir(self.data("run")).into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     }
 
-    /// Its containers, by name.
+    /// The containers of this stack, by name.
     pub async fn containers(&self) -> Vec<String> {
         let names = self.docker(&["ps", "-a", "--filter", &self.label(), "--format", "{{.Names}}"]).await;
         names.lines().map(str::to_owned).collect()
     }
 
-    /// What tells its containers from others'.
+    /// The label that identifies this stack's containers.
     pub fn label(&self) -> String {
         format!("label=gantry.instance-id={}", self.instance)
     }
 
-    /// Runs `docker` on its engine; it must go well.
+    /// Runs `docker` on the stack's engine, which must succeed.
     pub async fn docker(&self, arguments: &[&str]) -> String {
         let place = self.engine.as_ref().map_or(vec![], |host| vec!["--host", host]);
         must(&[&place, arguments].concat()).await
     }
 
-    /// Waits until neither container nor run folder of a job is there, and says how long that took.
-    pub async fn gone(&self, job: JobId, within: Duration) -> Duration {
+    /// Waits until the container and run directory of a job are removed, and returns how long that took.
+    pub async fn wait_for_removal(&self, job: JobId, within: Duration) -> Duration {
         let named = |names: Vec<String>| names.iter().any(|name| name.contains(&job.to_string()));
         let look = async || !named(self.run_folders()) && !named(self.containers().await);
-        comes_true(&format!("container and run folder of {job} gone"), scaled(within), look).await
+        wait_until(&format!("container and run folder of {job} gone"), scaled(within), look).await
     }
 
-    /// Ends the stack; fails when anything is left over.
+    /// Ends the stack. Fails if anything is left over.
     pub async fn finish(mut self) {
         let admin = User::at(self.base(), Some(self.token("the-harness", "admin").await));
         let jobs = admin.jobs().await;
@@ -317,15 +317,15 @@ impl Stack {
             check_events(job, &admin.events(job.id).await);
         }
         let empty = async || self.run_folders().is_empty() && self.containers().await.is_empty();
-        comes_true("no container and no run folder is left", scaled(GONE_WITHIN), empty).await;
+        wait_until("no container and no run folder is left", scaled(REMOVAL_TIMEOUT), empty).await;
         self.stop().await;
-        assert_eq!(processes_of(&jobs), Vec::<String>::new(), "processes are left");
+        assert_eq!(processes_of_jobs(&jobs), Vec::<String>::new(), "processes are left");
         assert_eq!((self.run_folders(), self.containers().await), (vec![], vec![]), "left after the end");
     }
 }
 
 impl Drop for Stack {
-    /// A story that failed leaves nothing either, but for what its process said last.
+    /// Cleans up after a failed test and prints the end of the process's output.
     #[expect(clippy::print_stderr, reason = "shown with the failure")]
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -349,8 +349,8 @@ impl Drop for Stack {
     }
 }
 
-/// Processes of this machine that a container of these jobs holds, as `pid command`.
-pub fn processes_of(jobs: &[JobSummary]) -> Vec<String> {
+/// Processes on this machine that run in a container of these jobs, as `pid command`.
+pub fn processes_of_jobs(jobs: &[JobSummary]) -> Vec<String> {
     let ids: Vec<&str> =
         jobs.iter().filter_map(|job| job.container.as_ref().and_then(|container| container.id.as_deref())).collect();
     let folders = fs::read_dir("/proc").expect("/proc").flatten().map(|entry| entry.path());
@@ -365,25 +365,25 @@ pub fn processes_of(jobs: &[JobSummary]) -> Vec<String> {
     .collect()
 }
 
-/// A shell command that waits until the test says go with [`go`].
+/// A shell command that waits until the test calls [`release`].
 pub const GATE: &str = "until [ -e go ]; do sleep 0.05; done";
 
-/// Opens the gate of a job.
-pub fn go(stack: &Stack, job: JobId) {
+/// Lets the command of a job that waits for [`release`] continue.
+pub fn release(stack: &Stack, job: JobId) {
     fs::write(stack.workspace(job).join("go"), "").expect("the workspace is there");
 }
 
-/// A job that runs a command.
-pub fn running(command: &str) -> Value {
+/// Creates a job that runs a command.
+pub fn command_job(command: &str) -> Value {
     json!({"prompt": format!("run: {command}")})
 }
 
-/// The agent has called a tool.
+/// Whether the event is a tool call of the agent.
 pub fn is_tool_use(event: &Event) -> bool {
     matches!(event.data, EventData::ToolUse { .. })
 }
 
-/// Follows a job to its end; what its only tool call gave.
+/// Follows a job to its end and returns the output of its only tool call.
 pub async fn tool_result(user: &User, job: JobId) -> (Job, bool, String) {
     let ended = user.wait_for_end(job).await;
     let results: Vec<_> = user

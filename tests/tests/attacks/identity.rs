@@ -1,44 +1,44 @@
-//! Nothing in a container can speak for its worker, though it has the token.
+//! A process in the container cannot impersonate the worker, even with the token.
 
 use std::collections::BTreeMap;
 
 use protocol::{EventData, JobState};
 use serde_json::{Value, json};
 
-use crate::scene::{Attackers, Ends, Scene, output_of};
+use crate::scenario::{Attackers, ExpectedEnd, Scenario, output_of};
 
-/// How a file of somebody else's process looks.
-const CLOSED: [&str; 3] = ["EACCES", "EPERM", "ENOENT"];
+/// The errors of access to another process's files.
+const ACCESS_ERRORS: [&str; 3] = ["EACCES", "EPERM", "ENOENT"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_with_the_token_cannot_speak_for_its_worker() {
-    let scene = Scene::start().await;
-    let watch = scene.watch("forged calls");
+async fn a_command_with_the_token_cannot_impersonate_its_worker() {
+    let scenario = Scenario::start().await;
+    let watch = scenario.watch("forged calls");
     let command = "touch started; python3 forge.py; echo the command ends";
-    let job = scene.hostile(command, json!({})).await;
-    let verdict = scene.measure(watch, 1, Attackers::jobs(&[(job, Ends::Completed)])).await;
-    let events = scene.mallory.events(job).await;
+    let job = scenario.hostile(command, json!({})).await;
+    let verdict = scenario.measure(watch, 1, Attackers::jobs(&[(job, ExpectedEnd::Completed)])).await;
+    let events = scenario.mallory.events(job).await;
     let outputs = output_of(&events);
-    let told =
+    let reports =
         outputs.iter().flat_map(|output| output.lines()).find_map(|line| serde_json::from_str::<Value>(line).ok());
-    let told = told.unwrap_or_else(|| panic!("no report in {outputs:?}: {events:#?}"));
+    let reports = reports.unwrap_or_else(|| panic!("no report in {outputs:?}: {events:#?}"));
 
-    let calls: BTreeMap<String, Value> = serde_json::from_value(told["calls"].clone()).unwrap();
+    let calls: BTreeMap<String, Value> = serde_json::from_value(reports["calls"].clone()).unwrap();
     assert_eq!(calls.len(), 24, "8 calls in 3 ways: {calls:#?}");
     let taken: Vec<_> = calls.iter().filter(|(_, status)| **status != 401).collect();
     assert!(taken.is_empty(), "calls without the worker's session were not refused: {taken:#?}");
-    let opens: BTreeMap<String, String> = serde_json::from_value(told["opens"].clone()).unwrap();
-    let opened: Vec<_> = opens.iter().filter(|(_, how)| !CLOSED.contains(&how.as_str())).collect();
+    let opens: BTreeMap<String, String> = serde_json::from_value(reports["opens"].clone()).unwrap();
+    let opened: Vec<_> = opens.iter().filter(|(_, how)| !ACCESS_ERRORS.contains(&how.as_str())).collect();
     assert!(opened.is_empty(), "the worker's own: {opened:#?}");
     for file in ["environ", "mem", "fd"] {
         assert!(opens.contains_key(&format!("/proc/1/{file}")), "{file} was tried: {opens:#?}");
     }
-    assert_eq!(told["run folder"], json!(["worker.sock"]));
-    let names: Vec<String> = serde_json::from_value(told["environment"].clone()).unwrap();
+    assert_eq!(reports["run folder"], json!(["worker.sock"]));
+    let names: Vec<String> = serde_json::from_value(reports["environment"].clone()).unwrap();
     let secret = names.iter().find(|name| name.contains("TOKEN") || name.contains("SESSION"));
     assert_eq!(secret, None, "nothing of the session is in a command's environment: {names:?}");
 
-    let ended = scene.mallory.job(job).await;
+    let ended = scenario.mallory.job(job).await;
     let text = ended.result.as_ref().and_then(|result| result.text.as_deref()).unwrap_or_default();
     assert!(text.contains("the command ends"), "the result is the worker's: {ended:#?}");
     assert_eq!((ended.state, ended.usage.llm_calls, ended.usage.tool_calls), (JobState::Completed, 2, 1));
@@ -53,10 +53,10 @@ async fn a_command_with_the_token_cannot_speak_for_its_worker() {
     }
     assert_eq!(said.len(), own.len(), "and nothing else: {said:#?}");
     verdict.check();
-    scene.stack.finish().await;
+    scenario.stack.finish().await;
 }
 
-/// What the worker tells of its loop, shortly.
+/// A short form of the worker's loop events.
 fn own(data: &EventData) -> Option<String> {
     match data {
         EventData::Message { content, .. } => Some(format!("message: {content}")),

@@ -1,8 +1,8 @@
-//! The attack tests: the real `gantry` on the real engine, with a hostile job or a hostile user. What is attacked may refuse
-//! as it likes; what must hold is that nobody else notices (`verdict.rs`). Fails, and never skips, when engine, image or
-//! rights are missing.
+//! Attack tests: the real `gantry` on the real engine, with a hostile job or user. The attacked part may refuse requests; other
+//! users must not be affected (`verdict.rs`). The tests fail, and are never skipped, when the engine, the image or permissions
+//! are missing.
 //!
-//! The tests run one at a time (`.config/nextest.toml`): each measures times and memory.
+//! They run one at a time (`.config/nextest.toml`): each measures times and memory.
 
 #[cfg(test)]
 mod disk;
@@ -11,7 +11,7 @@ mod identity;
 #[cfg(test)]
 mod public_api;
 #[cfg(test)]
-mod scene;
+mod scenario;
 #[cfg(test)]
 mod search;
 #[cfg(test)]

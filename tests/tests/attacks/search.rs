@@ -1,13 +1,13 @@
-//! The agent's own searches over a workspace that was made to hurt whoever reads its ignore files.
+//! The agent's searches in a workspace with hostile ignore files.
 
 use attack::FILES;
 use protocol::EventData;
 use serde_json::json;
-use tests::install::stack::OBEDIENT;
+use tests::install::stack::RUN_SCRIPT;
 
-use crate::scene::{ATTACK_SECONDS, Attackers, Ends, Scene, install};
+use crate::scenario::{ATTACK_SECONDS, Attackers, ExpectedEnd, Scenario, install};
 
-/// The model makes the folders, then searches all of them at once.
+/// The model creates the directories and then searches all of them at once.
 const SEARCHES: &str = r"rules:
   - when: { prompt: '^search$', turn: 1 }
     reply: { tool_calls: [{ name: shell, arguments: { command: 'python3 files.py ignore-files' } }] }
@@ -26,19 +26,19 @@ const SEARCHES: &str = r"rules:
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hostile_ignore_files_break_only_their_own_search() {
-    let script = OBEDIENT.replacen("rules:\n", &SEARCHES.replace("'^search$'", "search"), 1);
-    let scene = Scene::of(install().script(&script), None).await;
-    let watch = scene.watch("searches over hostile ignore files");
+async fn hostile_ignore_files_affect_only_their_own_search() {
+    let script = RUN_SCRIPT.replacen("rules:\n", &SEARCHES.replace("'^search$'", "search"), 1);
+    let scenario = Scenario::of(install().script(&script), None).await;
+    let watch = scenario.watch("searches over hostile ignore files");
     let body = json!({"prompt": "search", "files": [{"path": FILES.0, "content": FILES.1}]});
-    let job = scene.mallory.create(body).await;
-    let verdict = scene.measure(watch, ATTACK_SECONDS, Attackers::jobs(&[(job, Ends::Completed)])).await;
+    let job = scenario.mallory.create(body).await;
+    let verdict = scenario.measure(watch, ATTACK_SECONDS, Attackers::jobs(&[(job, ExpectedEnd::Completed)])).await;
     verdict.check();
-    let events = scene.mallory.events(job).await;
+    let events = scenario.mallory.events(job).await;
     let results = events.iter().filter(|event| matches!(event.data, EventData::ToolResult { .. })).count();
     assert_eq!(results, 8, "each call has its result: {events:#?}");
     let searched = |event: &&protocol::Event| matches!(&event.data, EventData::ToolResult { output, .. } if output.contains("needle.txt"));
     let found = events.iter().filter(searched).count();
     assert!(found >= 2, "at least the search that a pipe would stop finds the file: {events:#?}");
-    scene.stack.finish().await;
+    scenario.stack.finish().await;
 }

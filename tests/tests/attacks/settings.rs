@@ -1,4 +1,4 @@
-//! Jobs at work outlive a change of the operator's settings.
+//! Running jobs survive a change of the operator's settings.
 
 use protocol::{JobId, JobState};
 use serde_json::{Value, json};
@@ -6,20 +6,20 @@ use tests::{
     User,
     install::{
         engine::must,
-        stack::{GATE, GONE_WITHIN, Stack, go, image, is_tool_use, running},
+        stack::{GATE, REMOVAL_TIMEOUT, Stack, command_job, image, is_tool_use, release},
     },
 };
 
-/// Another name of the engine's own runtime.
+/// Another name of the engine's default runtime.
 const OTHER_RUNTIME: &str = "io.containerd.runc.v2";
 
 #[tokio::test]
-async fn a_job_at_work_outlives_other_settings() {
+async fn a_running_job_survives_changed_settings() {
     let other_image = Tag::of_the_image().await;
     let mut stack = Stack::start().await;
     let token = stack.token("ada", "user").await;
     let ada = User::at(stack.base(), Some(token.clone()));
-    let id = ada.create(running(GATE)).await;
+    let id = ada.create(command_job(GATE)).await;
     ada.wait_for_event(id, "a tool call", is_tool_use).await;
     stack.stop().await;
     stack.set("GANTRY_SANDBOX_RUNTIME", Some(OTHER_RUNTIME));
@@ -27,10 +27,10 @@ async fn a_job_at_work_outlives_other_settings() {
     stack.set("GANTRY_LIMITS_MEMORY_MB", Some("1024"));
     stack.restart().await;
     let ada = User::at(stack.base(), Some(token));
-    // What is new is made with the new settings, beside what is old.
-    let fresh = ada.create(running("true")).await;
+    // New jobs use the new settings while old jobs run.
+    let fresh = ada.create(command_job("true")).await;
     let fresh = ada.wait_for_end(fresh).await;
-    go(&stack, id);
+    release(&stack, id);
     let job = ada.wait_for_end(id).await;
     assert_eq!((job.state, job.attempt), (JobState::Completed, 1), "{job:#?}");
     assert_eq!(fresh.state, JobState::Completed, "{fresh:#?}");
@@ -39,11 +39,11 @@ async fn a_job_at_work_outlives_other_settings() {
 }
 
 #[tokio::test]
-async fn jobs_at_work_end_as_they_should_when_the_sandbox_is_disabled() {
+async fn running_jobs_complete_when_the_sandbox_is_disabled() {
     let mut stack = Stack::start().await;
     let token = stack.token("ada", "user").await;
     let ada = User::at(stack.base(), Some(token.clone()));
-    let [completing, cancelled] = [ada.create(running(GATE)).await, ada.create(running(GATE)).await];
+    let [completing, cancelled] = [ada.create(command_job(GATE)).await, ada.create(command_job(GATE)).await];
     for id in [completing, cancelled] {
         ada.wait_for_event(id, "a tool call", is_tool_use).await;
     }
@@ -51,24 +51,24 @@ async fn jobs_at_work_end_as_they_should_when_the_sandbox_is_disabled() {
     stack.set("GANTRY_SANDBOX", Some("disabled"));
     stack.restart().await;
     let ada = User::at(stack.base(), Some(token));
-    let ready = stack.stranger().get("/readyz").await.expect(200);
+    let ready = stack.anonymous().get("/readyz").await.expect(200);
     assert_eq!(ready.body["sandbox"]["reason"], "disabled_by_config", "{:#}", ready.body);
     assert!(counts(&ready.body, 2), "it says how many jobs are left: {:#}", ready.body);
-    let refused = ada.post("/api/jobs", &running("true")).await.expect(503);
+    let refused = ada.post("/api/jobs", &command_job("true")).await.expect(503);
     assert_eq!(refused.body["reason"], "disabled_by_config");
     ada.cancel(cancelled).await.expect(202);
-    go(&stack, completing);
+    release(&stack, completing);
     assert_eq!(ada.wait_for_end(completing).await.state, JobState::Completed);
     assert_eq!(ada.wait_for_end(cancelled).await.state, JobState::Cancelled);
     for id in [completing, cancelled] {
-        stack.gone(id, GONE_WITHIN).await;
+        stack.wait_for_removal(id, REMOVAL_TIMEOUT).await;
     }
-    let ready = stack.stranger().get("/readyz").await.expect(200);
+    let ready = stack.anonymous().get("/readyz").await.expect(200);
     assert!(!counts(&ready.body, 2), "none is left: {:#}", ready.body);
     stack.finish().await;
 }
 
-/// Another name of the job image, until it is dropped.
+/// Another name of the job image, removed on drop.
 struct Tag(String);
 
 impl Tag {
@@ -85,7 +85,7 @@ impl Drop for Tag {
     }
 }
 
-/// Whether some figure of what is told about the sandbox is this.
+/// Whether one of the counts in the sandbox's status is `expected`.
 fn counts(ready: &Value, number: u64) -> bool {
     let sandbox = ready["sandbox"].as_object().into_iter().flatten();
     sandbox.chain(ready.as_object().into_iter().flatten()).any(|(_, value)| *value == json!(number))

@@ -1,36 +1,36 @@
-//! What must hold for everybody else while somebody attacks, judged in one place.
+//! The limits of what an attack may do to other users, checked in one place.
 //!
-//! Owns the limits' comparison and the table that a failure shows. Never measures.
+//! Owns the comparison with the limits and the table that a failure shows. Never measures.
 
 use std::{fmt::Write as _, time::Duration};
 
 use attack::{MAX_HEALTH, MAX_LOG_GROWTH_BYTES, MAX_MEMORY_GROWTH_MB, MAX_SLOWDOWN, Readings, percentile};
 
-/// Added to twice the quiet time: a busy machine delays a short job by as much.
+/// Added to twice the baseline: the delay of a short job on a busy machine.
 const SLACK: Duration = Duration::from_millis(300);
 
-/// A single job of the victim's that takes longer was not slowed down but held up.
-const HELD_UP: Duration = Duration::from_secs(5);
+/// A single job of the victim that takes longer was blocked, not just slowed down.
+const MAX_JOB_DURATION: Duration = Duration::from_secs(5);
 
-/// What was measured during one attack.
+/// The measurements of one attack.
 #[derive(Debug)]
 pub(crate) struct Verdict {
-    /// What was done.
+    /// The name of the attack.
     pub(crate) attack: String,
-    /// What the attackers say they did.
-    pub(crate) told: Vec<String>,
-    /// A victim's jobs before the attack and after it, from the request to the end.
-    pub(crate) quiet: [Vec<Duration>; 2],
-    /// The same during the attack.
-    pub(crate) flooded: Vec<Duration>,
-    /// Victims' jobs that did not complete.
+    /// What the attackers report.
+    pub(crate) reports: Vec<String>,
+    /// Durations of the victim's jobs before and after the attack.
+    pub(crate) baseline: [Vec<Duration>; 2],
+    /// Durations of the victim's jobs during the attack.
+    pub(crate) during_attack: Vec<Duration>,
+    /// The victim's jobs that did not complete.
     pub(crate) failed: Vec<String>,
     /// Health and memory.
     pub(crate) readings: Readings,
-    /// How much the orchestrator printed.
+    /// Bytes that the orchestrator logged.
     pub(crate) log_growth_bytes: u64,
-    /// How the hostile jobs ended, where that is not as they should.
-    pub(crate) wrong_ends: Vec<String>,
+    /// Hostile jobs that did not end as expected.
+    pub(crate) unexpected_ends: Vec<String>,
 }
 
 struct Row {
@@ -47,7 +47,7 @@ impl Row {
 }
 
 impl Verdict {
-    /// Fails with the whole table unless everything holds.
+    /// Fails with the whole table unless all limits hold.
     #[track_caller]
     #[expect(clippy::print_stdout, reason = "nextest shows it on demand, and with a failure")]
     pub(crate) fn check(&self) {
@@ -57,26 +57,31 @@ impl Verdict {
     }
 
     fn rows(&self) -> Vec<Row> {
-        // Of the two, the slower: a machine's other load changes within seconds.
-        let [before, after] = self.quiet.each_ref().map(|samples| percentile(samples, 50));
-        let (quiet, flooded) = (before.max(after), percentile(&self.flooded, 50));
-        let most = percentile(&self.flooded, 100);
-        let allowed = quiet.mul_f64(MAX_SLOWDOWN) + SLACK;
+        // The slower of the two: other load on the machine changes within seconds.
+        let [before, after] = self.baseline.each_ref().map(|samples| percentile(samples, 50));
+        let (baseline, during_attack) = (before.max(after), percentile(&self.during_attack, 50));
+        let most = percentile(&self.during_attack, 100);
+        let allowed = baseline.mul_f64(MAX_SLOWDOWN) + SLACK;
         let readings = &self.readings;
         let health = percentile(&readings.health, 99);
-        // Where even a server that only answers takes long, the machine is busy with something else.
+        // If even a control server that only responds is slow, the machine is busy with something else.
         let allowed_health = MAX_HEALTH.max(percentile(&readings.control, 99).mul_f64(MAX_SLOWDOWN));
         let memory = readings.memory_growth_mb();
         let no_limit = String::new;
         vec![
-            Row::new("victim's job, quiet, p50", format!("{quiet:.0?}"), no_limit(), true),
+            Row::new("victim's job, quiet, p50", format!("{baseline:.0?}"), no_limit(), true),
             Row::new(
                 "victim's job, attacked, p50",
-                format!("{flooded:.0?} of {}", self.flooded.len()),
+                format!("{during_attack:.0?} of {}", self.during_attack.len()),
                 format!("{allowed:.0?}"),
-                !self.flooded.is_empty() && flooded <= allowed,
+                !self.during_attack.is_empty() && during_attack <= allowed,
             ),
-            Row::new("victim's job, attacked, most", format!("{most:.0?}"), format!("{HELD_UP:.0?}"), most <= HELD_UP),
+            Row::new(
+                "victim's job, attacked, most",
+                format!("{most:.0?}"),
+                format!("{MAX_JOB_DURATION:.0?}"),
+                most <= MAX_JOB_DURATION,
+            ),
             Row::new("victim's jobs failed", self.failed.len().to_string(), "0".to_owned(), self.failed.is_empty()),
             Row::new("health, p99", format!("{health:.0?}"), format!("{allowed_health:.0?}"), health <= allowed_health),
             Row::new("health, most", format!("{:.0?}", percentile(&readings.health, 100)), no_limit(), true),
@@ -100,9 +105,9 @@ impl Verdict {
             ),
             Row::new(
                 "hostile jobs with a wrong end",
-                self.wrong_ends.len().to_string(),
+                self.unexpected_ends.len().to_string(),
                 "0".to_owned(),
-                self.wrong_ends.is_empty(),
+                self.unexpected_ends.is_empty(),
             ),
         ]
     }
@@ -113,7 +118,7 @@ impl Verdict {
             let holds = if holds { "" } else { "BROKEN" };
             writeln!(table, "  {what:<30} {measured:>24} {limit:>12} {holds}").expect("a string takes everything");
         }
-        for line in self.told.iter().chain(&self.failed).chain(&self.wrong_ends) {
+        for line in self.reports.iter().chain(&self.failed).chain(&self.unexpected_ends) {
             writeln!(table, "  {line}").expect("a string takes everything");
         }
         table
@@ -126,13 +131,13 @@ mod tests {
 
     type Break = fn(&mut Verdict);
 
-    fn contained() -> Verdict {
+    fn passing_verdict() -> Verdict {
         let millis = |all: &[u64]| all.iter().copied().map(Duration::from_millis).collect();
         Verdict {
             attack: "none".to_owned(),
-            told: vec![],
-            quiet: [millis(&[300, 310, 320]), millis(&[290])],
-            flooded: millis(&[500, 600, 700]),
+            reports: vec![],
+            baseline: [millis(&[300, 310, 320]), millis(&[290])],
+            during_attack: millis(&[500, 600, 700]),
             failed: vec![],
             readings: Readings {
                 health: millis(&[1, 2, 3]),
@@ -142,26 +147,26 @@ mod tests {
                 memory_peak_mb: 140,
             },
             log_growth_bytes: 2_000_000,
-            wrong_ends: vec![],
+            unexpected_ends: vec![],
         }
     }
 
     #[test]
-    fn each_limit_is_judged() {
+    fn each_limit_is_checked() {
         let broken: [(&str, Break); 9] = [
-            ("victim's job, attacked, p50", |verdict| verdict.flooded = vec![Duration::from_millis(921)]),
-            ("victim's job, attacked, p50", |verdict| verdict.flooded.clear()),
-            ("victim's job, attacked, most", |verdict| verdict.flooded.push(Duration::from_secs(6))),
+            ("victim's job, attacked, p50", |verdict| verdict.during_attack = vec![Duration::from_millis(921)]),
+            ("victim's job, attacked, p50", |verdict| verdict.during_attack.clear()),
+            ("victim's job, attacked, most", |verdict| verdict.during_attack.push(Duration::from_secs(6))),
             ("victim's jobs failed", |verdict| verdict.failed.push("llm_error".to_owned())),
             ("health, p99", |verdict| verdict.readings.health.push(Duration::from_millis(251))),
             ("health, failed", |verdict| verdict.readings.health_failures = 1),
             ("memory", |verdict| verdict.readings.memory_peak_mb = 141),
             ("log", |verdict| verdict.log_growth_bytes += 1),
-            ("hostile jobs with a wrong end", |verdict| verdict.wrong_ends.push("stuck".to_owned())),
+            ("hostile jobs with a wrong end", |verdict| verdict.unexpected_ends.push("stuck".to_owned())),
         ];
-        assert!(contained().rows().iter().all(|row| row.holds), "{}", contained().table());
+        assert!(passing_verdict().rows().iter().all(|row| row.holds), "{}", passing_verdict().table());
         for (what, breaking) in broken {
-            let mut verdict = contained();
+            let mut verdict = passing_verdict();
             breaking(&mut verdict);
             let rows = verdict.rows();
             let wrong: Vec<&str> = rows.iter().filter(|row| !row.holds).map(|row| row.what).collect();

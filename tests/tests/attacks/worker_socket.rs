@@ -1,19 +1,18 @@
-//! A hostile job against its own socket: connections, heads, bodies, requests, with what a command could ever have of the
-//! job's identity.
+//! A hostile job against its own socket: connections, heads, bodies and requests, with everything that a command could obtain
+//! of the job's identity.
 
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::scene::{ATTACK_SECONDS, Attackers, Ends, Scene};
+use crate::scenario::{ATTACK_SECONDS, Attackers, ExpectedEnd, Scenario};
 
-/// Connections that one process holds at once at most: those that are served (64), those that wait to be accepted (64), and
-/// what comes and goes meanwhile.
+/// The most connections that one process can hold: served (64), waiting to be accepted (64), and in transition.
 const MAX_HELD: u64 = 300;
-/// The same for ten processes, whose most need not be at the same time.
+/// The same for ten processes, whose maxima need not coincide.
 const MAX_HELD_BY_TEN: u64 = 2_000;
 const ANY: u64 = u64::MAX;
 
-/// Each attack of `flood.py`, what it must have tried at least for the test to say anything, and what it may have held.
+/// Each attack of `flood.py`, the least that it must have attempted for the test to be valid, and the most that it may have held.
 #[rstest]
 #[case::idle_connections("connections", 2_000, MAX_HELD_BY_TEN)]
 #[case::half_sent_heads("heads", 500, MAX_HELD)]
@@ -27,23 +26,31 @@ const ANY: u64 = u64::MAX;
 #[case::event_flood("events", 100, ANY)]
 #[case::json_that_grows("json", 3, ANY)]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_floods_its_socket_harms_nobody(#[case] flood: &str, #[case] least: u64, #[case] held: u64) {
-    let scene = Scene::start().await;
-    let watch = scene.watch(flood);
-    let job = scene.hostile(&format!("python3 flood.py {flood} {ATTACK_SECONDS}"), json!({})).await;
-    let verdict = scene.measure(watch, ATTACK_SECONDS, Attackers::jobs(&[(job, Ends::Completed)])).await;
+async fn a_job_that_floods_its_socket_affects_no_other_user(
+    #[case] flood: &str,
+    #[case] least: u64,
+    #[case] held: u64,
+) {
+    let scenario = Scenario::start().await;
+    let watch = scenario.watch(flood);
+    let job = scenario.hostile(&format!("python3 flood.py {flood} {ATTACK_SECONDS}"), json!({})).await;
+    let verdict = scenario.measure(watch, ATTACK_SECONDS, Attackers::jobs(&[(job, ExpectedEnd::Completed)])).await;
     verdict.check();
-    assert!(told(&verdict.told, "attempted") >= least, "the attack was too weak: {:?}", verdict.told);
+    assert!(reports(&verdict.reports, "attempted") >= least, "the attack was too weak: {:?}", verdict.reports);
     let worked =
-        ["status_200", "status_204", "status_422"].map(|status| told(&verdict.told, status)).iter().sum::<u64>();
-    // Anybody may ask for its health.
-    assert!(worked == 0 || flood == "health", "calls without the worker's session were looked at: {:?}", verdict.told);
-    assert!(told(&verdict.told, "held_most") <= held, "more than {held} connections: {:?}", verdict.told);
-    scene.stack.finish().await;
+        ["status_200", "status_204", "status_422"].map(|status| reports(&verdict.reports, status)).iter().sum::<u64>();
+    // `/health` needs no token.
+    assert!(
+        worked == 0 || flood == "health",
+        "calls without the worker's session were looked at: {:?}",
+        verdict.reports
+    );
+    assert!(reports(&verdict.reports, "held_most") <= held, "more than {held} connections: {:?}", verdict.reports);
+    scenario.stack.finish().await;
 }
 
-/// What a script says it did so often.
-fn told(lines: &[String], what: &str) -> u64 {
+/// The count that a script printed under this name.
+fn reports(lines: &[String], what: &str) -> u64 {
     let objects =
         lines.iter().flat_map(|line| line.lines()).filter_map(|line| serde_json::from_str::<Value>(line).ok());
     objects.filter_map(|object| object[what].as_u64()).sum()

@@ -1,4 +1,4 @@
-//! A cancel, whatever the job is at: final, in the contract's times, and nothing of it is left.
+//! Cancelling a job in every phase: final, within the contract's times, and without leftovers.
 
 use std::time::{Duration, Instant};
 
@@ -6,19 +6,19 @@ use protocol::{JobId, JobReason, JobState};
 use tests::{PATIENCE, User};
 
 use crate::{
-    engine::{comes_true, must},
-    stack::{GATE, Stack, is_tool_use, running, scaled},
+    engine::{must, wait_until},
+    stack::{GATE, Stack, command_job, is_tool_use, scaled},
 };
 
-/// Cancel to gone (contract: sandbox, Cancel and end).
+/// From the cancel to the removed container (contract: sandbox, Cancel and end).
 const POLITE: Duration = Duration::from_secs(2);
 const STUBBORN: Duration = Duration::from_secs(8);
 
 #[tokio::test]
-async fn a_waiting_job_is_cancelled_at_once_and_one_at_work_within_its_time() {
+async fn a_pending_job_is_cancelled_at_once_and_a_running_one_in_time() {
     let stack = Stack::builder().set("GANTRY_MAX_PARALLEL_JOBS", "1").start().await;
     let ada = stack.user("ada").await;
-    let first = ada.create(running(GATE)).await;
+    let first = ada.create(command_job(GATE)).await;
     ada.wait_for_event(first, "a tool call", is_tool_use).await;
     let waiting = ada.create_job("echo: never").await;
     let reply = ada.cancel(waiting).await.expect(202);
@@ -34,7 +34,7 @@ async fn a_waiting_job_is_cancelled_at_once_and_one_at_work_within_its_time() {
 async fn a_starting_job_is_cancelled() {
     let stack = Stack::start().await;
     let ada = stack.user("ada").await;
-    // At once, and once its row says that a container is being made.
+    // At once, and again once its row says that a container is being created.
     let at_once = ada.create_job("echo: never").await;
     cancel(&stack, &ada, at_once, POLITE).await;
     let starting = ada.create_job("think long").await;
@@ -48,7 +48,7 @@ async fn a_job_in_a_model_call_is_cancelled() {
     let stack = Stack::start().await;
     let ada = stack.user("ada").await;
     let id = ada.create_job("ponder").await;
-    // The next thing that it does is to ask the model, which takes a minute.
+    // The next thing it does is a model call, which takes a minute.
     ada.wait_for_event(id, "a tool's result", |event| matches!(event.data.kind(), protocol::EventKind::ToolResult))
         .await;
     cancel(&stack, &ada, id, POLITE).await;
@@ -56,12 +56,12 @@ async fn a_job_in_a_model_call_is_cancelled() {
 }
 
 #[tokio::test]
-async fn a_job_in_a_long_command_is_cancelled_with_all_that_it_started() {
+async fn a_job_in_a_long_command_is_cancelled_with_all_its_processes() {
     let stack = Stack::start().await;
     let ada = stack.user("ada").await;
     let deaf = "trap '' TERM INT HUP; (setsid setsid bash -c \"trap '' TERM INT HUP; sleep 601\" &); sleep 602";
     for command in ["sleep 600", deaf] {
-        let id = ada.create(running(command)).await;
+        let id = ada.create(command_job(command)).await;
         ada.wait_for_event(id, "a tool call", is_tool_use).await;
         cancel(&stack, &ada, id, POLITE).await;
     }
@@ -72,23 +72,23 @@ async fn a_job_in_a_long_command_is_cancelled_with_all_that_it_started() {
 async fn a_worker_that_does_not_stop_is_killed() {
     let stack = Stack::start().await;
     let ada = stack.user("ada").await;
-    // No command stops process 1 of its own container, so the host does: it hears no SIGTERM then.
-    let id = ada.create(running("kill -STOP 1; touch running; sleep 600")).await;
-    let running = stack.workspace(id).join("running");
-    comes_true("the command runs", PATIENCE, async || running.exists()).await;
+    // A command cannot stop process 1 of its container, so the host does: it then receives no SIGTERM.
+    let id = ada.create(command_job("kill -STOP 1; touch running; sleep 600")).await;
+    let command_job = stack.workspace(id).join("running");
+    wait_until("the command runs", PATIENCE, async || command_job.exists()).await;
     must(&["kill", "--signal", "STOP", &format!("gantry-job-{id}-1")]).await;
     let took = cancel(&stack, &ada, id, STUBBORN).await;
     assert!(took > POLITE, "it was given its time to stop: {took:?}");
     stack.finish().await;
 }
 
-/// Cancels; it must be cancelled and gone in time. How long that took.
+/// Cancels the job, asserts that it is cancelled and removed in time, and returns how long that took.
 async fn cancel(stack: &Stack, ada: &User, id: JobId, within: Duration) -> Duration {
     let asked = Instant::now();
     ada.cancel(id).await.expect(202);
     let job = ada.wait_for_end(id).await;
     assert_eq!((job.state, job.reason), (JobState::Cancelled, Some(JobReason::CancelledByUser)), "{job:#?}");
-    stack.gone(id, within).await;
+    stack.wait_for_removal(id, within).await;
     let took = asked.elapsed();
     assert!(took < scaled(within), "cancel to gone took {took:?}, more than {within:?}");
     took

@@ -6,15 +6,15 @@ use orchestrator::workspace::FreeSpace;
 use protocol::{JobReason, JobState};
 use serde_json::json;
 
-use crate::stack::{Stack, is_tool_use, running};
+use crate::stack::{Stack, command_job, is_tool_use};
 
 const MB: u64 = 1 << 20;
-/// A job that is found over its limit ends within this time, on a machine with little to do.
+/// Upper bound for ending a job over its limit, on an idle machine.
 const ENDED_WITHIN: Duration = Duration::from_secs(5);
-/// For a machine with much to do, on which the test must not fail for that alone.
+/// The same on a busy machine, on which the test must not fail because of the load.
 const PATIENCE: u32 = 4;
 
-/// Writes in a folder 100 deep, below a top that another process renames all the time.
+/// Writes in a directory 100 levels deep whose top another process renames continuously.
 const RENAME_RACE: &str = r#"
 import os, time
 deep = "a/" + "d/" * 100
@@ -33,7 +33,7 @@ for n in range(4000):
 time.sleep(600)
 "#;
 
-/// The same in files that have no name.
+/// Writes to files without names.
 const UNLINKED: &str = r#"
 import os, time
 block = b"x" * (1 << 20)
@@ -47,7 +47,7 @@ for n in range(100):
 time.sleep(600)
 "#;
 
-/// As many empty files as there is time for.
+/// Creates empty files until it is stopped.
 const INODES: &str = r#"
 import os, time
 for folder in range(1000):
@@ -57,7 +57,7 @@ for folder in range(1000):
 time.sleep(600)
 "#;
 
-/// Tens of thousands of folders, each nearly as deep as is allowed.
+/// Tens of thousands of directories, each nearly as deep as is allowed.
 const NESTED: &str = r#"
 import os, time
 os.makedirs("n/" * 120)
@@ -72,65 +72,60 @@ fn python(program: &str) -> String {
     format!("python3 -c '{}'", program.replace('\'', "\""))
 }
 
-/// Ends at a limit of 64 MB, within a time from the attack's start where the attack gets there in no time.
+/// Asserts that the job ends at a limit of 64 MB, in time from the start of the attack.
 #[expect(clippy::print_stdout, reason = "how long it took is for people")]
 async fn ends(program: &str, within: Option<Duration>) {
     let disk_mb = 64;
     let stack = Stack::start().await;
     let ada = stack.user("ada").await;
-    let mut body = running(&python(program));
+    let mut body = command_job(&python(program));
     body["limits"] = json!({"disk_mb": disk_mb, "cpus": 1});
     let space = FreeSpace::new(stack.data("."), Some(0));
     let before = space.read().unwrap().free_bytes;
     let id = ada.create(body).await;
     ada.wait_for_event(id, "the attack", is_tool_use).await;
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     let job = ada.wait_for_end(id).await;
-    let took = begun.elapsed();
+    let took = started_at.elapsed();
     let lost = before.saturating_sub(space.read().unwrap().free_bytes) / MB;
     println!("{disk_mb} MB: ended after {took:?}, {lost} MB of free space gone: {:?}", job.message);
     assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::DiskLimit)), "{job:#?}");
     assert!(within.is_none_or(|within| took < within * PATIENCE), "{took:?}");
-    stack.gone(id, Duration::from_secs(10)).await;
+    stack.wait_for_removal(id, Duration::from_secs(10)).await;
     stack.finish().await;
 }
 
 #[tokio::test]
-async fn a_job_that_renames_its_folders_all_the_time_ends_at_its_limit() {
+async fn a_job_that_keeps_renaming_directories_is_stopped_at_its_limit() {
     ends(RENAME_RACE, Some(ENDED_WITHIN)).await;
 }
 
 #[tokio::test]
-async fn a_job_that_writes_to_files_without_a_name_ends_at_its_limit() {
+async fn a_job_that_writes_to_unlinked_files_is_stopped_at_its_limit() {
     ends(UNLINKED, Some(ENDED_WITHIN)).await;
 }
 
 #[tokio::test]
-async fn a_job_that_makes_empty_files_ends_at_its_limit() {
+async fn a_job_that_creates_empty_files_is_stopped_at_its_limit() {
     ends(INODES, None).await;
 }
 
 #[tokio::test]
 #[expect(clippy::print_stdout, reason = "how long it took is for people")]
-async fn one_job_with_a_deep_tree_delays_nothing_about_another() {
+async fn a_job_with_a_deep_tree_delays_no_other_job() {
     let stack = Stack::start().await;
     let (ada, bob) = (stack.user("ada").await, stack.user("bob").await);
-    let mut body = running(&python(NESTED));
+    let mut body = command_job(&python(NESTED));
     body["limits"] = json!({"disk_mb": 1024});
     let neighbour = ada.create(body).await;
-    let made = async {
-        while !stack.workspace(neighbour).join("made").exists() {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-    };
-    tests::within("the neighbour's tree", made).await;
-    let mut body = running("for n in $(seq 4000); do head -c 1M /dev/zero > part-$n; done; sleep 600");
+    tests::until("the neighbour's tree", async || stack.workspace(neighbour).join("made").exists()).await;
+    let mut body = command_job("for n in $(seq 4000); do head -c 1M /dev/zero > part-$n; done; sleep 600");
     body["limits"] = json!({"disk_mb": 64});
     let id = bob.create(body).await;
     bob.wait_for_event(id, "the flood", is_tool_use).await;
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     let job = bob.wait_for_end(id).await;
-    let took = begun.elapsed();
+    let took = started_at.elapsed();
     println!("beside a deep tree: ended after {took:?}");
     assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::DiskLimit)), "{job:#?}");
     assert!(took < ENDED_WITHIN * PATIENCE, "{took:?}");

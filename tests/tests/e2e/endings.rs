@@ -1,4 +1,4 @@
-//! How a job ends when something under it goes away: its container, its model. And a model behind each provider's wire.
+//! Jobs whose container or model goes away, and a job on each provider's wire format.
 
 use std::time::{Duration, Instant};
 
@@ -10,17 +10,17 @@ use tests::User;
 use crate::{
     engine::must,
     program::Daemon,
-    stack::{GATE, GONE_WITHIN, OBEDIENT, Stack, go, image, is_tool_use, running},
+    stack::{GATE, REMOVAL_TIMEOUT, RUN_SCRIPT, Stack, command_job, image, is_tool_use, release},
 };
 
-/// A container's death is noticed within (contract: sandbox, Cancel and end).
+/// Upper bound for noticing the end of a container (contract: sandbox, Cancel and end).
 const NOTICED: Duration = Duration::from_secs(2);
 
 #[tokio::test]
 async fn a_killed_container_fails_its_job_at_once() {
     let stack = Stack::start().await;
     let ada = stack.user("ada").await;
-    let id = ada.create(running(GATE)).await;
+    let id = ada.create(command_job(GATE)).await;
     ada.wait_for_event(id, "a tool call", is_tool_use).await;
     must(&["kill", &format!("gantry-job-{id}-1")]).await;
     let dead = Instant::now();
@@ -35,14 +35,14 @@ async fn a_killed_container_fails_its_job_at_once() {
 }
 
 #[tokio::test]
-async fn a_container_that_vanished_fails_its_job() {
+async fn a_removed_container_fails_its_job() {
     let mut stack = Stack::start().await;
     let token = stack.token("ada", "user").await;
     let ada = User::at(stack.base(), Some(token.clone()));
-    let id = ada.create(running(GATE)).await;
+    let id = ada.create(command_job(GATE)).await;
     ada.wait_for_event(id, "a tool call", is_tool_use).await;
-    // While nobody looks: the engine kills before it removes, and who looks in between sees a crash.
-    stack.kill9();
+    // While the orchestrator is stopped: the engine kills before it removes, and an observer in between sees a crash.
+    stack.kill();
     must(&["rm", "-f", &format!("gantry-job-{id}-1")]).await;
     stack.restart().await;
     let ada = User::at(stack.base(), Some(token));
@@ -56,8 +56,8 @@ async fn a_container_that_vanished_fails_its_job() {
 async fn a_job_that_fills_its_disk_is_stopped() {
     let stack = Stack::start().await;
     let ada = stack.user("ada").await;
-    // Each of them is small enough: it is the sum that counts.
-    let mut body = running("for n in $(seq 30); do head -c 1M /dev/zero > part-$n; done; sleep 600");
+    // Each file is small; only their sum exceeds the limit.
+    let mut body = command_job("for n in $(seq 30); do head -c 1M /dev/zero > part-$n; done; sleep 600");
     body["limits"] = json!({"disk_mb": 20});
     let id = ada.create(body).await;
     let job = ada.wait_for_end(id).await;
@@ -65,50 +65,50 @@ async fn a_job_that_fills_its_disk_is_stopped() {
     assert!(job.message.as_deref().is_some_and(|message| message.contains("limits.disk_mb = 20")), "{job:#?}");
     let partial = job.result.and_then(|result| result.partial).expect("what it had done is kept");
     assert_eq!(partial.text, "I run it.");
-    stack.gone(id, GONE_WITHIN).await;
+    stack.wait_for_removal(id, REMOVAL_TIMEOUT).await;
     stack.finish().await;
 }
 
 #[tokio::test]
-async fn a_container_that_is_not_found_by_its_name_is_not_made_a_second_time() {
+async fn a_renamed_container_is_not_created_a_second_time() {
     let mut stack = Stack::start().await;
     let token = stack.token("ada", "user").await;
     let ada = User::at(stack.base(), Some(token.clone()));
-    let id = ada.create(running("echo once >> runs; sleep 600")).await;
+    let id = ada.create(command_job("echo once >> runs; sleep 600")).await;
     ada.wait_for_event(id, "a tool call", is_tool_use).await;
     let name = format!("gantry-job-{id}-1");
-    // While nobody looks, so that it is met when jobs are taken up again.
-    stack.kill9();
+    // While the orchestrator is stopped, so that it is found when jobs are resumed.
+    stack.kill();
     must(&["rename", &name, &format!("{name}-x")]).await;
     stack.restart().await;
     let ada = User::at(stack.base(), Some(token));
     let job = ada.wait_for_end(id).await;
     assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::WorkerLost)), "{job:#?}");
     assert_eq!((job.attempt, job.usage.llm_calls), (1, 1), "nobody did it again");
-    stack.gone(id, GONE_WITHIN).await;
+    stack.wait_for_removal(id, REMOVAL_TIMEOUT).await;
     stack.finish().await;
 }
 
 #[tokio::test]
-async fn a_job_outlives_the_name_of_its_image() {
+async fn a_running_job_survives_the_removal_of_its_image_tag() {
     let name = format!("gantry-ring-name:{}", JobId::generate());
     must(&["tag", &image(), &name]).await;
     let mut stack = Stack::builder().set("GANTRY_SANDBOX_IMAGE", &name).start().await;
     let token = stack.token("ada", "user").await;
     let ada = User::at(stack.base(), Some(token.clone()));
-    let id = ada.create(running(GATE)).await;
+    let id = ada.create(command_job(GATE)).await;
     ada.wait_for_event(id, "a tool call", is_tool_use).await;
-    stack.kill9();
+    stack.kill();
     must(&["rmi", &name]).await;
     stack.restart().await;
-    go(&stack, id);
+    release(&stack, id);
     let job = User::at(stack.base(), Some(token)).wait_for_end(id).await;
     assert_eq!((job.state, job.attempt), (JobState::Completed, 1), "{job:#?}");
     stack.finish().await;
 }
 
 #[tokio::test]
-async fn a_model_that_is_not_there_fails_the_job() {
+async fn a_missing_model_fails_the_job() {
     let stack = Stack::builder()
         .set("GANTRY_LLM_PROVIDER", "openai")
         .set("GANTRY_LLM_SCRIPT", "")
@@ -128,14 +128,16 @@ async fn a_model_that_is_not_there_fails_the_job() {
 #[case("openai")]
 #[case("anthropic")]
 #[tokio::test]
-async fn a_job_works_over_each_providers_wire(#[case] provider: &str) {
+async fn a_job_completes_on_each_providers_wire_format(#[case] provider: &str) {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("script.yaml");
-    std::fs::write(&script, OBEDIENT).unwrap();
+    std::fs::write(&script, RUN_SCRIPT).unwrap();
     let script = script.display().to_string();
     let mut model = Daemon::start(&["llm", "serve", "--script", &script, "--bind", "127.0.0.1:0", "--json"], &[]);
     let url = model
-        .says("its address", |line| serde_json::from_str::<Value>(line).ok()?["url"].as_str().map(str::to_owned))
+        .wait_for_line("its address", |line| {
+            serde_json::from_str::<Value>(line).ok()?["url"].as_str().map(str::to_owned)
+        })
         .await;
     let stack = Stack::builder()
         .set("GANTRY_LLM_PROVIDER", provider)
@@ -145,7 +147,7 @@ async fn a_job_works_over_each_providers_wire(#[case] provider: &str) {
         .start()
         .await;
     let ada = stack.user("ada").await;
-    let id = ada.create(running("echo over the wire of $((1 + 1))")).await;
+    let id = ada.create(command_job("echo over the wire of $((1 + 1))")).await;
     let job = ada.wait_for_end(id).await;
     assert_eq!((job.state, job.reason), (JobState::Completed, None), "{job:#?}");
     let text = job.result.and_then(|result| result.text).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! A job's files on the real engine: put before it starts, made inside, fetched while it runs and after the end, also by
-//! the command line; and what a hostile job leaves in its workspace.
+//! A job's files on the real engine: uploaded before the start, created inside, downloaded while it runs and after its end, also
+//! with the command line; and what a hostile job leaves in its workspace.
 
 use std::{fs, os::unix::fs::MetadataExt as _};
 
@@ -7,11 +7,11 @@ use protocol::{ErrorCode, EventData, FileEntry, FileKind, JobId, JobState};
 use serde_json::{Value, json};
 use tests::User;
 
-use crate::stack::{GATE, Stack, is_tool_use, running};
+use crate::stack::{GATE, Stack, command_job, is_tool_use};
 
 /// A held job that runs a command.
 async fn held(user: &User, command: &str) -> JobId {
-    let mut body = running(command);
+    let mut body = command_job(command);
     body["hold"] = json!(true);
     user.create(body).await
 }
@@ -21,7 +21,7 @@ async fn start(user: &User, job: JobId) {
 }
 
 #[tokio::test]
-async fn a_tar_goes_in_the_job_works_on_it_and_what_it_makes_comes_out() {
+async fn a_job_processes_an_uploaded_archive_and_its_output_can_be_downloaded() {
     let stack = Stack::start().await;
     let token = stack.token("ada", "user").await;
     let ada = User::at(stack.base(), Some(token.clone()));
@@ -52,16 +52,8 @@ async fn a_tar_goes_in_the_job_works_on_it_and_what_it_makes_comes_out() {
         let reply = ada.get(&format!("/api/jobs/{id}/files/out/lines")).await;
         reply.status.is_success().then_some(reply.body)
     };
-    let made = async {
-        loop {
-            match lines().await {
-                Some(found) if found == json!(2) => return,
-                _ => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
-            }
-        }
-    };
-    tests::within("what the job makes, while it runs", made).await;
-    // The gate opens by a file that is put from outside.
+    tests::until("the file that the running job writes", async || lines().await == Some(json!(2))).await;
+    // The command waits for a file that is uploaded.
     fs::write(at("go"), "").unwrap();
     gantry(&["job", "put", &name, &at("go")]).await;
     assert_eq!(ada.wait_for_end(id).await.state, JobState::Completed);
@@ -95,7 +87,7 @@ async fn a_tar_goes_in_the_job_works_on_it_and_what_it_makes_comes_out() {
 }
 
 #[tokio::test]
-async fn what_a_hostile_job_leaves_leads_nowhere() {
+async fn links_left_by_a_hostile_job_are_not_followed() {
     let stack = Stack::start().await;
     let ada = stack.user("ada").await;
     let command = "ln -s /etc/passwd link; ln -s / root; mkfifo fifo; truncate -s 900M holes; mkdir d; \

@@ -1,4 +1,4 @@
-//! A job from its prompt to its result: what everyone who looks at it sees, and what the engine shows while it runs.
+//! A job from its prompt to its result: what its readers see, and what the engine shows while it runs.
 
 use std::collections::BTreeMap;
 
@@ -8,20 +8,20 @@ use tests::User;
 
 use crate::{
     engine::inspect,
-    stack::{GATE, GONE_WITHIN, Stack, go, image, is_tool_use, running, runtime, scaled},
+    stack::{GATE, REMOVAL_TIMEOUT, Stack, command_job, image, is_tool_use, release, runtime, scaled},
 };
 
 #[tokio::test]
-async fn a_prompt_becomes_a_result_that_everyone_sees_alike() {
+async fn a_job_completes_and_all_interfaces_show_the_same_result() {
     let stack = Stack::start().await;
     let token = stack.token("ada", "user").await;
     let ada = User::at(stack.base(), Some(token.clone()));
 
     let id = ada.create_job("echo: hello out there").await;
     let (streamed, state, _) = ada.stream(id, None).await.rest().await;
-    let gone_after = stack.gone(id, GONE_WITHIN).await;
+    let gone_after = stack.wait_for_removal(id, REMOVAL_TIMEOUT).await;
     assert_eq!(state, JobState::Completed);
-    assert!(gone_after < scaled(GONE_WITHIN), "{gone_after:?}");
+    assert!(gone_after < scaled(REMOVAL_TIMEOUT), "{gone_after:?}");
 
     let job = ada.job(id).await;
     let text = job.result.as_ref().and_then(|result| result.text.as_deref()).unwrap();
@@ -48,7 +48,7 @@ async fn a_prompt_becomes_a_result_that_everyone_sees_alike() {
 }
 
 #[tokio::test]
-async fn the_command_line_runs_a_job_and_ends_as_the_job_did() {
+async fn the_command_line_runs_a_job_and_returns_its_exit_code() {
     let stack = Stack::start().await;
     let token = stack.token("ada", "user").await;
     let good = async {
@@ -71,17 +71,17 @@ async fn the_command_line_runs_a_job_and_ends_as_the_job_did() {
 }
 
 #[tokio::test]
-async fn the_engine_shows_the_posture_and_the_job_tells_its_container() {
+async fn the_engine_shows_the_posture_and_the_job_its_container() {
     let stack = Stack::start().await;
     let ada = stack.user("ada").await;
-    let mut body = running(GATE);
+    let mut body = command_job(GATE);
     body["limits"] = json!({"memory_mb": 256, "cpus": 0.5, "pids": 64, "disk_mb": 100});
     let id = ada.create(body).await;
     ada.wait_for_event(id, "a tool call", is_tool_use).await;
     let name = format!("gantry-job-{id}-1");
     let seen = inspect(&name).await;
     let job = ada.job(id).await;
-    go(&stack, id);
+    release(&stack, id);
     let ended = ada.wait_for_end(id).await;
     assert_eq!(ended.state, JobState::Completed);
 
@@ -113,7 +113,7 @@ async fn the_engine_shows_the_posture_and_the_job_tells_its_container() {
         assert_eq!(*found, wanted, "{seen:#}");
     }
     for none in ["Devices", "DeviceRequests", "PortBindings", "VolumesFrom", "GroupAdd", "ExtraHosts", "Links"] {
-        // Engines differ in how they tell nothing.
+        // Engines differ in how they represent empty values.
         let found = &host[none];
         assert!([Value::Null, json!([]), json!({})].contains(found), "{none}: {found}");
     }
@@ -146,7 +146,7 @@ async fn the_engine_shows_the_posture_and_the_job_tells_its_container() {
 }
 
 #[tokio::test]
-async fn the_agent_works_on_the_files_it_was_given_and_the_events_tell_it() {
+async fn the_agent_edits_uploaded_files_and_events_record_it() {
     let stack = Stack::start().await;
     let ada = stack.user("ada").await;
     let id = ada

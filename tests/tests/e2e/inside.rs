@@ -1,5 +1,4 @@
-//! Hostile tool calls inside a real job container: what they reach, which is nothing, and what they break, which is
-//! only their own call.
+//! Hostile tool calls in a real job container: they reach nothing outside, and break only their own call.
 
 use std::fs;
 
@@ -7,20 +6,20 @@ use protocol::{Event, EventData, JobState};
 use serde_json::{Value, json};
 use tests::User;
 
-use crate::stack::{API_KEY, GATE, JWT_SECRET, Stack, go, is_tool_use, running, tool_result};
+use crate::stack::{API_KEY, GATE, JWT_SECRET, Stack, command_job, is_tool_use, release, tool_result};
 
 const ATTACK: &str = include_str!("attack.py");
-/// How a refused system call looks.
+/// The errors of a denied system call.
 const REFUSED: [&str; 3] = ["EPERM", "ENOSYS", "EACCES"];
 
 #[tokio::test]
-async fn an_attacker_finds_no_way_out_and_no_secret() {
+async fn an_attacker_in_the_container_finds_no_escape_and_no_secret() {
     let stack = Stack::start().await;
     let ada = stack.user("ada").await;
-    let victim = ada.create(running(GATE)).await;
+    let victim = ada.create(command_job(GATE)).await;
     ada.wait_for_event(victim, "a tool call", is_tool_use).await;
     let told = attack(&stack, &ada, victim).await;
-    go(&stack, victim);
+    release(&stack, victim);
     assert_eq!(ada.wait_for_end(victim).await.state, JobState::Completed, "the other job is none the worse");
 
     assert_eq!((&told["interfaces"], &told["routes"]), (&json!(["lo"]), &json!(0)));
@@ -48,7 +47,7 @@ async fn an_attacker_finds_no_way_out_and_no_secret() {
     let kernel = ["/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/sys/fs/cgroup/cgroup.procs"];
     for path in writes.into_iter().chain(kernel) {
         let found = &told[format!("write {path}")];
-        // Not every kernel has each of the last three.
+        // Not every kernel has the last three.
         assert!(["EROFS", "EACCES", "EPERM", "ENOENT"].contains(&found.as_str().unwrap()), "{path}: {found}");
     }
     assert!(["ENOENT", "EROFS"].contains(&told["replace socket"].as_str().unwrap()), "{}", told["replace socket"]);
@@ -89,7 +88,7 @@ async fn the_search_for_secrets_would_find_one() {
 }
 
 #[tokio::test]
-async fn bombs_and_hogs_break_only_their_own_call() {
+async fn resource_exhaustion_affects_only_its_own_call() {
     let stack = Stack::builder()
         .set("GANTRY_MAX_PARALLEL_JOBS", "3")
         .set("GANTRY_MAX_PARALLEL_JOBS_PER_USER", "3")
@@ -128,7 +127,7 @@ async fn bombs_and_hogs_break_only_their_own_call() {
     stack.finish().await;
 }
 
-/// Seven commands that start nothing, beside one that takes every process there is once they run.
+/// Seven commands that start no processes, beside one that takes all processes while they run.
 const BOMB_AMONG_OTHERS: &str = r"
 model: e2e-1
 rules:
@@ -151,7 +150,7 @@ rules:
 ";
 
 #[tokio::test]
-async fn a_fork_bomb_fails_its_own_call_and_no_other() {
+async fn a_fork_bomb_fails_only_its_own_call() {
     let stack = Stack::builder().script(BOMB_AMONG_OTHERS).start().await;
     let ada = stack.user("ada").await;
     let limits = json!({"memory_mb": 256, "pids": 64, "cpus": 1.0});
@@ -172,21 +171,22 @@ async fn a_fork_bomb_fails_its_own_call_and_no_other() {
     stack.finish().await;
 }
 
-/// The attack as a job of its own, with another job in sight; what it told.
+/// Runs the attack as a job, with another job on the same host, and returns its report.
 async fn attack(stack: &Stack, ada: &User, other: protocol::JobId) -> Value {
     let backwards = [API_KEY, JWT_SECRET].map(|secret| secret.chars().rev().collect::<String>()).join(" ");
-    // Its own id comes with the job, which must exist first: the file brings it.
+    // The job's own id is known only once the job exists, so it is passed in a file.
     let command =
         format!("until [ -e go ]; do sleep 0.05; done; python3 attack.py $(cat go),{other} {backwards}; echo ended");
     let id = ada
         .create(json!({"prompt": format!("run: {command}"), "files": [{"path": "attack.py", "content": ATTACK}]}))
         .await;
     let file = stack.data("run").join(format!("gantry-job-{id}-1")).join("token");
-    // It is there from before the container starts until its worker's first call.
+    // The token file exists from before the container's start until the worker's first call.
     let token = tests::within("the worker's token", async {
         loop {
             match fs::read_to_string(&file) {
                 Ok(token) => return token,
+                // Shorter than the interval of `tests::poll`: the file exists for some 20 ms after the start.
                 Err(_) => tokio::time::sleep(std::time::Duration::from_millis(2)).await,
             }
         }
@@ -202,7 +202,7 @@ async fn attack(stack: &Stack, ada: &User, other: protocol::JobId) -> Value {
     report(&output)
 }
 
-/// The attacker's one line of JSON.
+/// The attacker's single line of JSON.
 fn report(output: &str) -> Value {
     let line = output.lines().find(|line| line.starts_with('{'));
     let line = line.unwrap_or_else(|| panic!("no report in: {output}"));

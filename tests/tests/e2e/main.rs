@@ -1,12 +1,10 @@
-//! The end-to-end ring: the real `gantry` as a process, the real engine, the real job image. Fails, and never skips, when
+//! End-to-end tests: the real `gantry` as a process, the real engine, the real job image. They fail, and are never skipped, when
 //! one of them is missing.
 //!
-//! Each story has a stack of its own: an instance id, a data folder and an address, and leaves nothing behind.
+//! Each test has its own instance id, data directory and address, and leaves nothing behind.
 
 #[cfg(test)]
 mod cancel;
-#[cfg(test)]
-mod closed;
 #[cfg(test)]
 mod disk;
 #[cfg(test)]
@@ -17,6 +15,8 @@ mod files;
 mod first_light;
 #[cfg(test)]
 mod inside;
+#[cfg(test)]
+mod no_sandbox;
 #[cfg(test)]
 mod own_process;
 #[cfg(test)]

@@ -1,18 +1,18 @@
-//! The worker's own process inside a real job container: no command can look into it or speak through it, and a hostile
-//! workspace cannot hurt it by way of a search.
+//! The worker's own process in a real job container: commands cannot inspect or impersonate it, and a hostile workspace cannot
+//! harm it through a search.
 
 use protocol::{EventData, JobState};
 use serde_json::{Value, json};
 
-use crate::stack::{Stack, running, tool_result};
+use crate::stack::{Stack, command_job, tool_result};
 
 const ATTACK: &str = include_str!("attack_worker.py");
 
 #[tokio::test]
-async fn no_command_can_look_into_the_worker_or_write_to_what_it_has_open() {
+async fn no_command_can_read_the_workers_memory_or_open_files() {
     let stack = Stack::start().await;
     let ada = stack.user("ada").await;
-    let mut body = running("python3 attack.py");
+    let mut body = command_job("python3 attack.py");
     body["files"] = json!([{"path": "attack.py", "content": ATTACK}]);
     let id = ada.create(body).await;
     let (_, success, output) = tool_result(&ada, id).await;
@@ -32,7 +32,7 @@ async fn no_command_can_look_into_the_worker_or_write_to_what_it_has_open() {
     stack.finish().await;
 }
 
-/// A fifo, a gibibyte that takes no room, a million patterns, and a tree as deep as a workspace may be.
+/// A FIFO, a sparse file of 1 GiB, a million patterns, and a tree as deep as a workspace may be.
 const HOSTILE: &str = r"mkdir sparse many deep && mkfifo .gitignore && truncate -s 1G sparse/.gitignore && \
     seq -f '*%.0f?[ab]*' 1000000 > many/.ignore && touch top.txt sparse/a.txt many/b.txt && \
     python3 -c 'import os; os.chdir(`deep`); [(os.mkdir(`d`), os.chdir(`d`)) for _ in range(120)]' && echo laid";
@@ -52,11 +52,11 @@ rules:
   - reply: { text: Found. }
 ";
 
-/// What the worker may ever have used: a small part of what any of the files would take.
+/// The maximum resident memory of the worker: a small part of what any of these files would take.
 const MAX_WORKER_KIB: u64 = 20 * 1024;
 
 #[tokio::test]
-async fn a_hostile_workspace_hurts_neither_the_worker_nor_its_other_tools() {
+async fn a_hostile_workspace_affects_neither_the_worker_nor_other_tools() {
     let stack = Stack::builder().script(SEARCHER).start().await;
     let ada = stack.user("ada").await;
     let limits = json!({"memory_mb": 512, "disk_mb": 1024, "pids": 64, "cpus": 1.0});
@@ -75,7 +75,7 @@ async fn a_hostile_workspace_hurts_neither_the_worker_nor_its_other_tools() {
     assert!(shell[0].1.starts_with("laid"), "{}", shell[0].1);
     assert!(glob[0].0 && glob[0].1.starts_with("many/b.txt\nsparse/a.txt\ntop.txt\n[…"), "{}", glob[0].1);
     assert!(grep[0].0 && grep[0].1.starts_with("no line matches"), "{}", grep[0].1);
-    let timed_out = shell.iter().any(|(success, output)| !success && output.contains("not done after 1 s"));
+    let timed_out = shell.iter().any(|(success, output)| !success && output.contains("timed out after 1 s"));
     assert!(timed_out, "{shell:?}");
     let peak = shell.iter().find_map(|(_, output)| output.split_once("VmHWM:")).expect("the worker's peak").1;
     let peak: u64 = peak.split_whitespace().next().unwrap().parse().unwrap();

@@ -1,4 +1,4 @@
-//! A worker that stands still in its container: replaced by one that goes on from what was said, on the real engine.
+//! A frozen worker is replaced by one that resumes from the recorded transcript, on the real engine.
 
 use protocol::{EventData, JobState};
 use serde_json::json;
@@ -16,7 +16,7 @@ rules:
 ";
 
 #[tokio::test]
-async fn a_frozen_worker_is_replaced_and_its_effect_is_not_made_again() {
+async fn a_frozen_worker_is_replaced_without_repeating_its_effects() {
     let stack = Stack::builder().script(SCRIPT).set("GANTRY_LEASE_SECONDS", "6").start().await;
     let ada = stack.user("ada").await;
     let id = ada.create(json!({"prompt": "work"})).await;

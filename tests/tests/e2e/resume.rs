@@ -1,5 +1,5 @@
-//! Cut streams and restarted orchestrators: every event comes once, and work goes on where it was. And one data folder
-//! has one orchestrator.
+//! Interrupted streams and restarted orchestrators: every event is delivered once, and jobs continue. A data directory has one
+//! orchestrator.
 
 use protocol::{Event, JobId, JobState};
 use rstest::rstest;
@@ -8,13 +8,13 @@ use tests::{EventStream, User, within};
 
 use crate::{
     program,
-    stack::{Stack, go, is_tool_use, running},
+    stack::{Stack, command_job, is_tool_use, release},
 };
 
-/// Says a line, waits for the test, says another.
+/// Prints a line, waits for the test, and prints another.
 const TWO_HALVES: &str = "echo before; until [ -e go ]; do sleep 0.05; done; echo after";
 
-/// How an orchestrator goes.
+/// How the orchestrator ends.
 #[derive(Debug, Clone, Copy)]
 enum Going {
     Sigterm,
@@ -22,12 +22,12 @@ enum Going {
 }
 
 #[tokio::test]
-async fn a_stream_cut_in_the_middle_goes_on_where_it_was() {
+async fn an_interrupted_stream_resumes_where_it_was() {
     let stack = Stack::start().await;
     let ada = stack.user("ada").await;
-    let id = ada.create(running(TWO_HALVES)).await;
+    let id = ada.create(command_job(TWO_HALVES)).await;
     let mut seen = vec![];
-    // Each reader takes one event and is cut off.
+    // Each reader takes one event and disconnects.
     loop {
         let last = seen.last().map(|event: &Event| event.seq);
         let event = ada.stream(id, last).await.event().await;
@@ -38,7 +38,7 @@ async fn a_stream_cut_in_the_middle_goes_on_where_it_was() {
             break;
         }
     }
-    go(&stack, id);
+    release(&stack, id);
     let last = seen.last().map(|event| event.seq);
     let (rest, state, _) = ada.stream(id, last).await.rest().await;
     seen.extend(rest);
@@ -51,21 +51,21 @@ async fn a_stream_cut_in_the_middle_goes_on_where_it_was() {
 #[case(Going::Sigterm)]
 #[case(Going::Sigkill)]
 #[tokio::test]
-async fn a_job_outlives_its_orchestrator(#[case] going: Going) {
+async fn a_job_survives_its_orchestrator(#[case] going: Going) {
     let mut stack = Stack::start().await;
     let token = stack.token("ada", "user").await;
     let ada = User::at(stack.base(), Some(token.clone()));
-    let id = ada.create(running(TWO_HALVES)).await;
+    let id = ada.create(command_job(TWO_HALVES)).await;
     let mut stream = ada.stream(id, None).await;
     let mut seen = until_tool_use(&mut stream).await;
 
     match going {
         Going::Sigterm => stack.stop().await,
-        Going::Sigkill => stack.kill9(),
+        Going::Sigkill => stack.kill(),
     }
     assert_eq!(stream.next().await, None, "nothing more is told by one that is gone");
-    // The second half of the work is done while nobody listens.
-    go(&stack, id);
+    // The second half of the work is done while no orchestrator runs.
+    release(&stack, id);
     stack.restart().await;
 
     let ada = User::at(stack.base(), Some(token));
@@ -87,20 +87,21 @@ async fn a_job_outlives_its_orchestrator(#[case] going: Going) {
 #[case::another_profile("GANTRY_SANDBOX_INET_DATAGRAMS", "true")]
 #[case::no_sandbox("GANTRY_SANDBOX", "disabled")]
 #[tokio::test]
-async fn a_job_outlives_other_settings(#[case] name: &str, #[case] value: &str) {
+async fn a_job_survives_changed_settings(#[case] name: &str, #[case] value: &str) {
     let mut stack = Stack::start().await;
     let token = stack.token("ada", "user").await;
     let ada = User::at(stack.base(), Some(token.clone()));
-    let (finishes, is_cancelled) = (ada.create(running(TWO_HALVES)).await, ada.create(running(TWO_HALVES)).await);
+    let (finishes, is_cancelled) =
+        (ada.create(command_job(TWO_HALVES)).await, ada.create(command_job(TWO_HALVES)).await);
     for id in [finishes, is_cancelled] {
         until_tool_use(&mut ada.stream(id, None).await).await;
     }
-    stack.kill9();
+    stack.kill();
     stack.set(name, Some(value));
     stack.restart().await;
 
     let ada = User::at(stack.base(), Some(token));
-    go(&stack, finishes);
+    release(&stack, finishes);
     let job = ada.wait_for_end(finishes).await;
     assert_eq!((job.state, job.attempt), (JobState::Completed, 1), "{job:#?}");
     ada.cancel(is_cancelled).await;
@@ -109,26 +110,26 @@ async fn a_job_outlives_other_settings(#[case] name: &str, #[case] value: &str) 
 }
 
 #[tokio::test]
-async fn jobs_that_waited_are_started_after_a_kill() {
+async fn pending_jobs_are_started_after_a_kill() {
     let mut stack = Stack::builder().set("GANTRY_MAX_PARALLEL_JOBS", "1").start().await;
     let token = stack.token("ada", "user").await;
     let ada = User::at(stack.base(), Some(token.clone()));
-    let first = ada.create(running(TWO_HALVES)).await;
+    let first = ada.create(command_job(TWO_HALVES)).await;
     let second = ada.create_job("echo: my turn").await;
     let mut stream = ada.stream(first, None).await;
     until_tool_use(&mut stream).await;
 
-    stack.kill9();
+    stack.kill();
     stack.restart().await;
     let ada = User::at(stack.base(), Some(token));
-    go(&stack, first);
+    release(&stack, first);
     assert_eq!(ada.wait_for_end(first).await.state, JobState::Completed);
     assert_eq!(ada.wait_for_end(second).await.state, JobState::Completed);
     stack.finish().await;
 }
 
 #[tokio::test]
-async fn a_second_orchestrator_on_a_data_folder_names_the_first_and_ends() {
+async fn a_second_orchestrator_on_a_data_directory_fails_and_names_the_first() {
     let stack = Stack::start().await;
     let mut settings = stack.settings().to_vec();
     settings.retain(|(name, _)| name != "GANTRY_BIND");
@@ -139,7 +140,7 @@ async fn a_second_orchestrator_on_a_data_folder_names_the_first_and_ends() {
     assert_eq!(holder.trim(), stack.pid().to_string());
     assert!(second.stderr.contains(&format!("process {}", stack.pid())), "{second:?}");
     assert!(second.stderr.contains("GANTRY_DATA_DIR"), "it says what to do: {second:?}");
-    // The first is none the worse.
+    // The first orchestrator is not affected.
     let ada = stack.user("ada").await;
     let id = ada.create_job("echo: still here").await;
     assert_eq!(ada.wait_for_end(id).await.state, JobState::Completed);
@@ -147,7 +148,7 @@ async fn a_second_orchestrator_on_a_data_folder_names_the_first_and_ends() {
 }
 
 #[tokio::test]
-async fn prompts_steer_and_queue_reach_the_model() {
+async fn steer_and_queued_prompts_reach_the_model() {
     let script = r"
 model: e2e-1
 rules:
@@ -163,11 +164,11 @@ rules:
     ada.wait_for_event(id, "a tool call", is_tool_use).await;
     ada.prompt(id, json!({"content": "later: B", "mode": "queue"})).await.expect(202);
     ada.prompt(id, json!({"content": "now: A"})).await.expect(202);
-    // The worker has both before it goes on: it fetches while its tool runs.
-    go(&stack, id);
+    // The worker has received both before it continues: it polls while its tool runs.
+    release(&stack, id);
     let job = ada.wait_for_end(id).await;
     assert_eq!(job.state, JobState::Completed);
-    let said = said(&ada, id).await;
+    let said = messages(&ada, id).await;
     let place = |text: &str| said.iter().position(|line| line == text);
     let (steered, queued) = (place("I was told now: A"), place("I was told later: B"));
     assert!(steered.is_some() && steered < queued, "steer before queue: {said:?}");
@@ -186,8 +187,8 @@ async fn until_tool_use(stream: &mut EventStream) -> Vec<Event> {
     }
 }
 
-/// What the model said, in order.
-async fn said(user: &User, job: JobId) -> Vec<String> {
+/// The model's messages, in order.
+async fn messages(user: &User, job: JobId) -> Vec<String> {
     let events = user.events(job).await;
     events
         .into_iter()

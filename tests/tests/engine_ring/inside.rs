@@ -1,7 +1,6 @@
-//! What runs inside the containers of the engine ring in the worker's place: a program of its own, made by the ring with
-//! the compiler alone.
+//! The program that runs in the containers of the engine tests in place of the worker. Compiled by the tests with `rustc` alone.
 //!
-//! It does what the file `do` in its workspace says, one word per line. Never part of a product.
+//! Executes the orders in the file `do` of its workspace, one word per line. Not part of the product.
 
 use std::{
     ffi::CString,
@@ -21,7 +20,7 @@ unsafe extern "C" {
 const SIGTERM: i32 = 15;
 const SIG_IGN: usize = 1;
 
-/// 128 + SIGTERM, as a shell has it. Process 1 gets no signal that it has no handler for.
+/// 128 + SIGTERM, as in a shell. Process 1 receives only signals that it has a handler for.
 extern "C" fn on_terminate(_: i32) {
     exit(143)
 }
@@ -54,6 +53,7 @@ fn main() {
     }
 }
 
+/// Waits for a signal.
 fn forever() -> ! {
     loop {
         std::thread::sleep(Duration::from_secs(3600));
@@ -76,7 +76,7 @@ fn hog() -> ! {
     }
 }
 
-/// Each child goes on with it.
+/// Each child continues the loop.
 fn bomb() -> ! {
     loop {
         unsafe {
@@ -85,7 +85,7 @@ fn bomb() -> ! {
     }
 }
 
-/// One fact a line, for the ring to compare.
+/// Prints one fact per line.
 fn report() {
     for line in fs::read_to_string("/proc/self/status").expect("status").lines() {
         let keys = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp:", "Uid", "Gid", "Groups"];
@@ -157,7 +157,7 @@ fn execute_in(folder: &str) -> std::io::Result<()> {
     std::process::Command::new(&copy).arg("nothing").output().map(drop)
 }
 
-/// Past the largest file allowed, the signal ignored so that the write itself tells.
+/// Writes beyond the file size limit with SIGXFSZ ignored, so that the write returns the error.
 fn big_file() -> std::io::Result<()> {
     const SIGXFSZ: i32 = 25;
     unsafe {
@@ -230,7 +230,7 @@ fn calls() {
     println!("socket netlink-netfilter {}", answer(unsafe { syscall(41, 16_i64, 3_i64, 12_i64) }));
 }
 
-/// Whether asking for a buffer of 1 MiB succeeds and changes nothing.
+/// Whether setting a buffer size of 1 MiB succeeds and changes nothing.
 #[cfg(target_arch = "x86_64")]
 fn keeps_its_buffer() -> bool {
     let [setsockopt, getsockopt, sol_socket, so_sndbuf] = [54, 55, 1_i64, 7_i64];

@@ -1,16 +1,16 @@
-//! The engine ring: the Docker engine's code against a real engine. Fails, and never skips, when there is none.
+//! Tests of the Docker engine module on a real engine. They fail, and are never skipped, when there is no engine.
 //!
-//! Each test has an instance id of its own and leaves neither container nor folder.
+//! Each test has its own instance id and leaves neither containers nor directories behind.
 
-// In one module with this attribute, since clippy takes only that for tests, which may unwrap.
+// In one module with this attribute: clippy allows `unwrap` only in test modules.
 #[cfg(test)]
 mod ring {
     mod adoption;
     mod ends;
-    mod ground;
+    mod engine_events;
+    mod in_container;
     mod lifecycle;
     mod posture;
     mod readiness;
-    mod trouble;
-    mod within;
+    mod setup;
 }

@@ -1,4 +1,4 @@
-//! What runs a job dies, never comes up, or is pulled away: the job says so, with the right reason, and at once.
+//! Containers that die, never start, or are removed: the job fails at once and with the right reason.
 
 use std::{
     fs,
@@ -12,21 +12,21 @@ use serde_json::json;
 use tests::{
     PATIENCE,
     install::{
-        engine::{comes_true, inspect, must},
-        stack::{OBEDIENT, go, image as job_image, is_tool_use, running},
+        engine::{inspect, must, wait_until},
+        stack::{RUN_SCRIPT, command_job, image as job_image, is_tool_use, release},
     },
 };
 
-use crate::{after::world_after, ground::install};
+use crate::{invariants::check_invariants, setup::install};
 
-/// An end of a container is noticed within (contract: sandbox, Cancel and end).
-const NOTICED: Duration = Duration::from_secs(2);
+/// Upper bound for noticing the end of a container (contract: sandbox, Cancel and end).
+const MAX_NOTICE_DELAY: Duration = Duration::from_secs(2);
 
 #[rstest]
 #[case::by_the_engine(&["kill", "-s", "KILL"])]
 #[case::with_the_container(&["rm", "-f"])]
 #[tokio::test]
-async fn a_container_pulled_away_fails_its_job_at_once(#[case] how: &[&str]) {
+async fn a_removed_container_fails_its_job_at_once(#[case] how: &[&str]) {
     let stack = install().start().await;
     let ada = stack.user("ada").await;
     let id = ada.create_job("gate").await;
@@ -39,32 +39,32 @@ async fn a_container_pulled_away_fails_its_job_at_once(#[case] how: &[&str]) {
     let crashed_or_lost = [JobReason::WorkerCrashed, JobReason::WorkerLost];
     assert!(job.reason.is_some_and(|reason| crashed_or_lost.contains(&reason)), "{job:#?}");
     assert_eq!((job.state, job.attempt), (JobState::Failed, 1), "tools had effects: it is not tried again");
-    assert!(noticed < NOTICED, "noticed after {noticed:?}");
-    world_after(&stack).await;
+    assert!(noticed < MAX_NOTICE_DELAY, "noticed after {noticed:?}");
+    check_invariants(&stack).await;
     stack.finish().await;
 }
 
 #[tokio::test]
-async fn a_worker_that_is_killed_fails_its_job_at_once() {
-    let stack = install().script(OBEDIENT).start().await;
+async fn a_killed_worker_fails_its_job_at_once() {
+    let stack = install().script(RUN_SCRIPT).start().await;
     let ada = stack.user("ada").await;
-    // A command cannot kill process 1 of its own container, which the worker is; the host can.
-    let id = ada.create(running("kill -KILL 1; touch running; sleep 600")).await;
-    let running = stack.workspace(id).join("running");
-    comes_true("the command runs", PATIENCE, async || running.exists()).await;
+    // A command cannot kill process 1 of its container, which is the worker; the host can.
+    let id = ada.create(command_job("kill -KILL 1; touch running; sleep 600")).await;
+    let command_job = stack.workspace(id).join("running");
+    wait_until("the command runs", PATIENCE, async || command_job.exists()).await;
     let worker = inspect(&format!("gantry-job-{id}-1")).await["State"]["Pid"].to_string();
     let killed = tokio::process::Command::new("kill").args(["-KILL", &worker]).status().await;
     assert!(killed.expect("kill runs").success());
     let job = ada.wait_for_end(id).await;
     assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::WorkerCrashed)), "{job:#?}");
     assert_eq!(exit_code(&job), Some(137));
-    world_after(&stack).await;
+    check_invariants(&stack).await;
     stack.finish().await;
 }
 
-/// What is filled is memory that no process owns: the kernel frees nothing by taking the command, and takes the worker, too.
+/// Fills tmpfs memory, which no process owns: killing the command frees nothing, so the kernel kills the worker too.
 #[tokio::test]
-async fn a_worker_out_of_memory_is_told_as_that() {
+async fn a_worker_killed_for_memory_ends_as_oom_killed() {
     let script = r"
 model: faults-1
 rules:
@@ -76,7 +76,7 @@ rules:
     let job = ada.wait_for_end(id).await;
     assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::OomKilled)), "{job:#?}");
     assert_eq!(job.container.as_ref().and_then(|container| container.oom_killed), Some(true), "{job:#?}");
-    world_after(&stack).await;
+    check_invariants(&stack).await;
     stack.finish().await;
 }
 
@@ -84,7 +84,7 @@ fn exit_code(job: &Job) -> Option<i64> {
     job.container.as_ref().and_then(|container| container.exit_code)
 }
 
-/// An image whose worker ends before it has said a word: well (then the infrastructure is tried again), or badly.
+/// An image whose worker exits without a report: with code 0 (then the infrastructure is retried) or with an error.
 #[rstest]
 #[case::well(0, JobReason::WorkerLost, 3)]
 #[case::badly(1, JobReason::WorkerCrashed, 1)]
@@ -95,21 +95,22 @@ async fn a_worker_that_ends_without_a_report_fails_its_job(
     #[case] attempts: u32,
 ) {
     let image =
-        Variant::make(&format!("exit{code}"), &format!("#!/bin/sh\necho I end with {code} >&2\nexit {code}\n")).await;
+        CustomImage::build(&format!("exit{code}"), &format!("#!/bin/sh\necho I end with {code} >&2\nexit {code}\n"))
+            .await;
     let stack = install().set("GANTRY_SANDBOX_IMAGES", &image.0).start().await;
     let ada = stack.user("ada").await;
     let id = ada.create(json!({"prompt": "work 1", "image": image.0})).await;
     let job = ada.wait_for_end(id).await;
     assert_eq!((job.state, job.reason, job.attempt), (JobState::Failed, Some(reason), attempts), "{job:#?}");
     assert_eq!((exit_code(&job), job.usage.llm_calls), (Some(code.into()), 0), "{job:#?}");
-    world_after(&stack).await;
+    check_invariants(&stack).await;
     stack.finish().await;
     image.remove().await;
 }
 
 #[tokio::test]
-async fn an_image_removed_while_its_job_waits_fails_the_job() {
-    let image = Variant::make("gone", "#!/bin/sh\nexit 1\n").await;
+async fn removing_the_image_of_a_pending_job_fails_the_job() {
+    let image = CustomImage::build("gone", "#!/bin/sh\nexit 1\n").await;
     let settings = install().set("GANTRY_SANDBOX_IMAGES", &image.0).set("GANTRY_MAX_PARALLEL_JOBS", "1");
     let stack = settings.start().await;
     let ada = stack.user("ada").await;
@@ -117,19 +118,19 @@ async fn an_image_removed_while_its_job_waits_fails_the_job() {
     ada.wait_for_event(first, "a tool call", is_tool_use).await;
     let second = ada.create(json!({"prompt": "work 1", "image": image.0})).await;
     image.remove().await;
-    go(&stack, first);
+    release(&stack, first);
     let job = ada.wait_for_end(second).await;
     assert_eq!((job.state, job.reason, job.attempt), (JobState::Failed, Some(JobReason::ImageMissing), 1), "{job:#?}");
     assert_eq!(ada.wait_for_end(first).await.state, JobState::Completed);
-    world_after(&stack).await;
+    check_invariants(&stack).await;
     stack.finish().await;
 }
 
-/// A job image with another worker in it.
-struct Variant(String);
+/// A job image with a replaced worker.
+struct CustomImage(String);
 
-impl Variant {
-    async fn make(name: &str, worker: &str) -> Self {
+impl CustomImage {
+    async fn build(name: &str, worker: &str) -> Self {
         let context = tempfile::tempdir().unwrap();
         fs::write(context.path().join("worker"), worker).unwrap();
         fs::set_permissions(context.path().join("worker"), fs::Permissions::from_mode(0o755)).unwrap();
@@ -145,9 +146,9 @@ impl Variant {
     }
 }
 
-impl Drop for Variant {
+impl Drop for CustomImage {
     fn drop(&mut self) {
-        // When its test failed.
+        // Cleans up after a failed test.
         let _ = std::process::Command::new("docker").args(["rmi", "-f", &self.0]).output();
     }
 }

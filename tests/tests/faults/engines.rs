@@ -1,4 +1,4 @@
-//! The engine under running jobs: it hangs (accepts and never answers), and it is killed and comes back.
+//! The engine while jobs run: it hangs (accepts and never responds), and it is killed and restarted.
 
 use std::{
     fs,
@@ -13,8 +13,8 @@ use tempfile::TempDir;
 use tests::{
     PATIENCE,
     install::{
-        engine::{comes_true, docker, must},
-        stack::{go, image as job_image, is_tool_use},
+        engine::{docker, must, wait_until},
+        stack::{image as job_image, is_tool_use, release},
     },
 };
 use tokio::{
@@ -27,71 +27,71 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::{after::world_after, ground::install};
+use crate::{invariants::check_invariants, setup::install};
 
-/// Where the machine's engine listens.
+/// The socket of the machine's engine.
 const ENGINE: &str = "/var/run/docker.sock";
-/// What an engine's return takes to be noticed.
-const NOTICED: Duration = Duration::from_secs(2);
-/// A daemon that is not up by then will not come.
-const UP_WITHIN: Duration = Duration::from_secs(30);
+/// Upper bound for noticing that the engine is back.
+const MAX_NOTICE_DELAY: Duration = Duration::from_secs(2);
+/// Timeout for the start of a daemon.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[tokio::test]
-async fn an_engine_that_hangs_under_running_jobs_loses_none_of_them() {
-    let door = Door::open();
-    let stack = install().set("DOCKER_HOST", &door.host()).start().await;
+async fn a_hanging_engine_loses_no_running_job() {
+    let proxy = EngineProxy::open();
+    let stack = install().set("DOCKER_HOST", &proxy.host()).start().await;
     let ada = stack.user("ada").await;
     let [ends, cancelled, goes_on] =
         [ada.create_job("gate").await, ada.create_job("gate").await, ada.create_job("gate").await];
     for id in [ends, cancelled, goes_on] {
         ada.wait_for_event(id, "a tool call", is_tool_use).await;
     }
-    door.freeze();
+    proxy.suspend();
     // Workers need no engine: one does its work and reports.
-    go(&stack, ends);
+    release(&stack, ends);
     assert_eq!(ada.wait_for_end(ends).await.state, JobState::Completed);
-    // An answer of the sandbox's is good for a second, and a probe of a silent engine takes its time.
-    let not_ready = async || stack.stranger().get("/readyz").await.status == 503;
-    comes_true("the engine is missed", PATIENCE, not_ready).await;
-    // Nobody is told that something can run which cannot; nobody is told that something has stopped which has not.
+    // Readiness is cached for one second, and a probe of a silent engine takes its timeout.
+    let not_ready = async || stack.anonymous().get("/readyz").await.status == 503;
+    wait_until("the engine is missed", PATIENCE, not_ready).await;
+    // Readiness must not be reported while nothing can run, and no job may end while its container may be running.
     let refused = ada.post("/api/jobs", &json!({"prompt": "work 1"})).await.problem(ErrorCode::SandboxUnavailable);
     assert_eq!(refused.body["reason"], "engine_unreachable");
     ada.cancel(cancelled).await.expect(202);
     assert_eq!(ada.job(cancelled).await.state, JobState::InProgress);
-    door.thaw();
+    proxy.resume();
     assert_eq!(ada.wait_for_end(cancelled).await.state, JobState::Cancelled);
-    go(&stack, goes_on);
+    release(&stack, goes_on);
     let job = ada.wait_for_end(goes_on).await;
     assert_eq!((job.state, job.attempt), (JobState::Completed, 1), "{job:#?}");
-    world_after(&stack).await;
+    check_invariants(&stack).await;
     stack.finish().await;
 }
 
 #[tokio::test]
-async fn an_engine_that_hangs_at_the_start_is_waited_for() {
-    let door = Door::open();
-    let mut stack = install().set("DOCKER_HOST", &door.host()).start().await;
+async fn startup_waits_for_a_hanging_engine() {
+    let proxy = EngineProxy::open();
+    let mut stack = install().set("DOCKER_HOST", &proxy.host()).start().await;
     let ada = stack.user("ada").await;
     let id = ada.create_job("gate").await;
     ada.wait_for_event(id, "a tool call", is_tool_use).await;
-    stack.kill9();
-    door.freeze();
+    stack.kill();
+    proxy.suspend();
     stack.restart().await;
-    let ready = stack.stranger().get("/readyz").await.expect(503);
+    let ready = stack.anonymous().get("/readyz").await.expect(503);
     assert_eq!(ready.body["sandbox"]["reason"], "engine_unreachable");
-    go(&stack, id);
+    release(&stack, id);
     assert_eq!(ada.job(id).await.state, JobState::InProgress, "what cannot be seen is not lost");
-    door.thaw();
+    proxy.resume();
     let job = ada.wait_for_end(id).await;
     assert_eq!((job.state, job.attempt, job.usage.llm_calls), (JobState::Completed, 1, 2), "{job:#?}");
-    world_after(&stack).await;
+    check_invariants(&stack).await;
     stack.finish().await;
 }
 
 #[tokio::test]
-async fn an_engine_that_hangs_on_one_container_holds_up_no_other_job() {
-    let door = Door::open();
-    let stack = install().set("DOCKER_HOST", &door.host()).start().await;
+async fn an_engine_that_hangs_on_one_container_delays_no_other_job() {
+    let proxy = EngineProxy::open();
+    let stack = install().set("DOCKER_HOST", &proxy.host()).start().await;
     let ada = stack.user("ada").await;
     let [hangs, beside, dies] =
         [ada.create_job("gate").await, ada.create_job("gate").await, ada.create_job("gate").await];
@@ -100,9 +100,9 @@ async fn an_engine_that_hangs_on_one_container_holds_up_no_other_job() {
     }
     let container = ada.job(hangs).await.container.expect("it runs in one");
     let id = container.id.expect("it was started");
-    door.swallow(&[&container.name, &id]);
+    proxy.ignore_requests_about(&[&container.name, &id]);
     must(&["kill", &id]).await;
-    go(&stack, beside);
+    release(&stack, beside);
     assert_eq!(ada.wait_for_end(beside).await.state, JobState::Completed);
     let name = ada.job(dies).await.container.expect("it runs in one").name;
     must(&["kill", &name]).await;
@@ -110,30 +110,30 @@ async fn an_engine_that_hangs_on_one_container_holds_up_no_other_job() {
     let job = ada.wait_for_end(dies).await;
     let noticed = killed.elapsed();
     assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::WorkerCrashed)), "{job:#?}");
-    assert!(noticed < NOTICED, "noticed after {noticed:?}");
+    assert!(noticed < MAX_NOTICE_DELAY, "noticed after {noticed:?}");
     let later = ada.create_job("work 1").await;
     assert_eq!(ada.wait_for_end(later).await.state, JobState::Completed);
     assert_eq!(ada.job(hangs).await.state, JobState::InProgress, "what the engine does not say is not known");
-    door.swallow(&[]);
+    proxy.ignore_requests_about(&[]);
     let job = ada.wait_for_end(hangs).await;
     assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::WorkerCrashed)), "{job:#?}");
-    world_after(&stack).await;
+    check_invariants(&stack).await;
     stack.finish().await;
 }
 
 #[tokio::test]
-async fn an_engine_that_is_killed_and_comes_back_takes_its_containers_along_or_not() {
-    let mut engine = OwnEngine::install().await;
+async fn jobs_survive_an_engine_restart_if_their_containers_do() {
+    let mut engine = SecondEngine::install().await;
     let stack = install().on_engine(&engine.host()).start().await;
     let ada = stack.user("ada").await;
 
-    // Without live-restore the daemon ends, on its return, what had outlived it.
+    // Without live-restore, a restarted daemon ends the containers that survived it.
     let id = ada.create_job("gate").await;
     ada.wait_for_event(id, "a tool call", is_tool_use).await;
-    engine.kill9();
-    // An answer of the sandbox's is good for a second.
-    let not_ready = async || stack.stranger().get("/readyz").await.status == 503;
-    comes_true("the engine is missed", NOTICED, not_ready).await;
+    engine.kill();
+    // Readiness is cached for one second.
+    let not_ready = async || stack.anonymous().get("/readyz").await.status == 503;
+    wait_until("the engine is missed", MAX_NOTICE_DELAY, not_ready).await;
     let refused = ada.post("/api/jobs", &json!({"prompt": "work 1"})).await.problem(ErrorCode::SandboxUnavailable);
     assert_eq!(refused.body["reason"], "engine_unreachable");
     assert_eq!(ada.job(id).await.state, JobState::InProgress, "its container runs without a daemon");
@@ -142,40 +142,40 @@ async fn an_engine_that_is_killed_and_comes_back_takes_its_containers_along_or_n
     let job = ada.wait_for_end(id).await;
     let noticed = back.elapsed();
     assert_eq!((job.state, job.reason, job.attempt), (JobState::Failed, Some(JobReason::WorkerCrashed), 1), "{job:#?}");
-    assert!(noticed < NOTICED, "noticed {noticed:?} after the engine's return");
-    world_after(&stack).await;
+    assert!(noticed < MAX_NOTICE_DELAY, "noticed {noticed:?} after the engine's return");
+    check_invariants(&stack).await;
 
-    // With it the job does not even notice.
-    engine.kill9();
+    // With live-restore, the job is not affected.
+    engine.kill();
     engine.start(&["--live-restore"]).await;
-    let ready = async || stack.stranger().get("/readyz").await.status == 200;
-    comes_true("the engine's return is noticed", NOTICED, ready).await;
+    let ready = async || stack.anonymous().get("/readyz").await.status == 200;
+    wait_until("the engine's return is noticed", MAX_NOTICE_DELAY, ready).await;
     let id = ada.create_job("gate").await;
     ada.wait_for_event(id, "a tool call", is_tool_use).await;
-    engine.kill9();
+    engine.kill();
     engine.start(&["--live-restore"]).await;
-    go(&stack, id);
+    release(&stack, id);
     let job = ada.wait_for_end(id).await;
     assert_eq!((job.state, job.attempt, job.usage.llm_calls), (JobState::Completed, 1, 2), "{job:#?}");
-    world_after(&stack).await;
+    check_invariants(&stack).await;
     stack.finish().await;
 }
 
-/// A door to the machine's engine that can be held shut: it goes on accepting, and nothing passes either way. Or it swallows
-/// what is asked about some containers only.
-pub(crate) struct Door {
+/// A proxy for the machine's engine. It can be suspended: it then accepts connections and forwards nothing. It can also ignore
+/// requests about some containers only.
+pub(crate) struct EngineProxy {
     folder: TempDir,
-    shut: watch::Sender<bool>,
-    swallowed: watch::Sender<Vec<String>>,
+    suspended: watch::Sender<bool>,
+    ignored: watch::Sender<Vec<String>>,
     _passing: JoinSet<()>,
 }
 
-impl Door {
+impl EngineProxy {
     pub(crate) fn open() -> Self {
         let folder = tempfile::Builder::new().prefix("gd").tempdir_in("/tmp").unwrap();
         let listener = UnixListener::bind(folder.path().join("engine.sock")).unwrap();
-        let (shut, state) = watch::channel(false);
-        let (swallowed, names) = watch::channel(vec![]);
+        let (suspended, state) = watch::channel(false);
+        let (ignored, names) = watch::channel(vec![]);
         let mut passing = JoinSet::new();
         passing.spawn(async move {
             let mut connections = JoinSet::new();
@@ -186,53 +186,53 @@ impl Door {
                 connections.spawn(pass(far_read, near_write, state.clone(), None));
             }
         });
-        Self { folder, shut, swallowed, _passing: passing }
+        Self { folder, suspended, ignored, _passing: passing }
     }
 
     pub(crate) fn host(&self) -> String {
         format!("unix://{}/engine.sock", self.folder.path().display())
     }
 
-    pub(crate) fn freeze(&self) {
-        self.shut.send_replace(true);
+    pub(crate) fn suspend(&self) {
+        self.suspended.send_replace(true);
     }
 
-    pub(crate) fn thaw(&self) {
-        self.shut.send_replace(false);
+    pub(crate) fn resume(&self) {
+        self.suspended.send_replace(false);
     }
 
-    /// What names one of these from now on gets no answer, nor does anything else on its connection.
-    fn swallow(&self, names: &[&str]) {
-        self.swallowed.send_replace(names.iter().map(|name| (*name).to_owned()).collect());
+    /// From now on, requests that name one of these containers get no response, and neither does the rest of their connection.
+    fn ignore_requests_about(&self, names: &[&str]) {
+        self.ignored.send_replace(names.iter().map(|name| (*name).to_owned()).collect());
     }
 }
 
 async fn pass(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    mut shut: watch::Receiver<bool>,
-    swallowed: Option<watch::Receiver<Vec<String>>>,
+    mut suspended: watch::Receiver<bool>,
+    ignored: Option<watch::Receiver<Vec<String>>>,
 ) {
     let mut piece = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut piece).await {
         let said = String::from_utf8_lossy(&piece[..length]);
-        if swallowed.as_ref().is_some_and(|names| names.borrow().iter().any(|name| said.contains(name))) {
+        if ignored.as_ref().is_some_and(|names| names.borrow().iter().any(|name| said.contains(name))) {
             std::future::pending::<()>().await;
         }
-        if shut.wait_for(|shut| !shut).await.is_err() || to.write_all(&piece[..length]).await.is_err() {
+        if suspended.wait_for(|suspended| !suspended).await.is_err() || to.write_all(&piece[..length]).await.is_err() {
             return;
         }
     }
 }
 
-/// A second engine, in a network of its own, so that it meets nothing of the machine's.
-struct OwnEngine {
+/// A second engine in its own network namespace, isolated from the machine's engine.
+struct SecondEngine {
     folder: TempDir,
     daemon: Option<Child>,
 }
 
-impl OwnEngine {
-    /// Starts one that has the job image.
+impl SecondEngine {
+    /// Starts an engine that has the job image.
     async fn install() -> Self {
         let folder = tempfile::Builder::new().prefix("gx").tempdir_in("/tmp").unwrap();
         let mut engine = Self { folder, daemon: None };
@@ -259,28 +259,28 @@ impl OwnEngine {
         for (flag, name) in [("--data-root", "data"), ("--exec-root", "exec"), ("--pidfile", "pid")] {
             command.arg(flag).arg(self.path(name));
         }
-        // A daemon that was killed leaves its file.
+        // A killed daemon leaves its pid file behind.
         let _ = fs::remove_file(self.path("pid"));
         command.args(more).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         self.daemon = Some(command.spawn().expect("unshare and dockerd are there"));
         let (host, since) = (self.host(), Instant::now());
         while !docker(&["--host", &host, "info"]).await.0 {
             let log = fs::read_to_string(self.path("log")).unwrap_or_default();
-            assert!(since.elapsed() < UP_WITHIN, "no engine within {UP_WITHIN:?}: {log}");
+            assert!(since.elapsed() < START_TIMEOUT, "no engine within {START_TIMEOUT:?}: {log}");
             tokio::task::yield_now().await;
         }
     }
 
-    fn kill9(&mut self) {
+    fn kill(&mut self) {
         let mut daemon = self.daemon.take().expect("it runs");
         daemon.kill().unwrap();
         daemon.wait().unwrap();
-        // Its containerd dies with it. Where nobody collects the dead, the next daemon would take this one for alive.
+        // Its containerd is killed too. As an unreaped zombie it would look alive to the next daemon.
         let _ = fs::remove_file(self.path("exec/containerd/containerd.pid"));
     }
 }
 
-impl Drop for OwnEngine {
+impl Drop for SecondEngine {
     fn drop(&mut self) {
         if let Some(mut daemon) = self.daemon.take() {
             let _ =
@@ -291,7 +291,7 @@ impl Drop for OwnEngine {
     }
 }
 
-/// What a daemon leaves mounted would keep its folder.
+/// Mounts that a daemon leaves behind would keep its directory from being removed.
 fn unmount_below(folder: &Path) {
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
     let below =

@@ -1,4 +1,4 @@
-//! kill -9 of the orchestrator, at each instruction that matters: the next process finds every job as it must be.
+//! SIGKILL of the orchestrator at each critical instruction: the next process finds every job in a valid state.
 
 use protocol::{JobReason, JobState};
 use rstest::rstest;
@@ -10,11 +10,11 @@ use tests::install::{
 };
 
 use crate::{
-    after::world_after,
-    ground::{died, install, post, revive},
+    invariants::check_invariants,
+    setup::{install, post, restart_without_failpoint, wait_for_failpoint},
 };
 
-/// The attempt that is expected to do the work: the second where the first never had a container.
+/// The attempt that does the work: the second if the first never had a container.
 #[rstest]
 #[case("create.before_row", 1)]
 #[case("create.after_row", 1)]
@@ -34,14 +34,14 @@ use crate::{
 #[case("complete.after_commit", 1)]
 #[case("remove.before", 1)]
 #[tokio::test]
-async fn a_job_outlives_a_kill_at(#[case] point: &str, #[case] attempt: u32) {
+async fn a_job_survives_a_kill_at(#[case] point: &str, #[case] attempt: u32) {
     let mut stack = install().set("GANTRY_FAILPOINT", point).start().await;
     let ada = stack.user("ada").await;
     let body = json!({"prompt": "work 2", "files": [{"path": "given.txt", "content": "given"}]});
     let told = post(&ada, "k1", &body).await;
-    died(&mut stack).await;
-    revive(&mut stack).await;
-    // A client that had no answer asks again under the same key.
+    wait_for_failpoint(&mut stack).await;
+    restart_without_failpoint(&mut stack).await;
+    // A client without a response retries with the same key.
     let again = post(&ada, "k1", &body).await.expect("nothing kills it now");
     assert_eq!(told.map_or(again.id, |told| told.id), again.id, "one request, one job");
     let job = ada.wait_for_end(again.id).await;
@@ -50,26 +50,26 @@ async fn a_job_outlives_a_kill_at(#[case] point: &str, #[case] attempt: u32) {
     let read = |name: &str| std::fs::read_to_string(stack.workspace(job.id).join(name)).unwrap();
     assert_eq!((read("effects"), read("given.txt")), ("1\n2\n".to_owned(), "given".to_owned()));
     assert_eq!(ada.jobs().await.len(), 1);
-    world_after(&stack).await;
+    check_invariants(&stack).await;
     stack.finish().await;
 }
 
 #[tokio::test]
-async fn a_cancel_outlives_a_kill_after_the_stop() {
+async fn a_cancel_survives_a_kill_after_the_container_was_stopped() {
     let mut stack = install().set("GANTRY_FAILPOINT", "cancel.after_stop").start().await;
     let ada = stack.user("ada").await;
     let id = ada.create_job("gate").await;
     ada.wait_for_event(id, "a tool call", is_tool_use).await;
     ada.cancel(id).await.expect(202);
-    died(&mut stack).await;
-    revive(&mut stack).await;
+    wait_for_failpoint(&mut stack).await;
+    restart_without_failpoint(&mut stack).await;
     let job = ada.wait_for_end(id).await;
     assert_eq!((job.state, job.reason), (JobState::Cancelled, Some(JobReason::CancelledByUser)), "{job:#?}");
-    world_after(&stack).await;
+    check_invariants(&stack).await;
     stack.finish().await;
 }
 
-/// What ships knows no failpoints: only that nobody should set such a variable.
+/// The release image ignores failpoints and warns about the variable.
 #[tokio::test]
 async fn the_image_has_no_failpoints() {
     let settings =
@@ -79,7 +79,7 @@ async fn the_image_has_no_failpoints() {
     let variables = settings.map(|(name, value)| format!("--env={name}={value}"));
     let mut arguments = vec!["run", "--rm", "--network", "none", "--entrypoint", "timeout"];
     arguments.extend(variables.iter().map(String::as_str));
-    // Both images are built with one tag.
+    // Both images were built with the same tag.
     let orchestrator_image = image().replace("gantry-worker", "gantry");
     arguments.extend([orchestrator_image.as_str(), "3", "gantry", "serve"]);
     let (_, said) = docker(&arguments).await;

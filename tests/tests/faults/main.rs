@@ -1,20 +1,20 @@
-//! The fault ring: the real `gantry` on the real engine, and everything under it dies, hangs, fills up or is pulled away.
-//! After every fault the same check (`after.rs`): no job lost, none run twice, nothing left over. docs/faults.md says
-//! which test shows which fault. Fails, and never skips, when engine, image or rights are missing.
+//! Fault tests: the real `gantry` on the real engine, while everything below it dies, hangs, fills up or is removed. After every
+//! fault the same invariants are checked (`invariants.rs`): no job lost, none run twice, nothing left over. docs/faults.md lists the
+//! test of each fault. The tests fail, and are never skipped, when the engine, the image or permissions are missing.
 
 #[cfg(test)]
-mod after;
-#[cfg(test)]
 mod containers;
-#[cfg(test)]
-mod crowds;
 #[cfg(test)]
 mod database;
 #[cfg(test)]
 mod engines;
 #[cfg(test)]
-mod ground;
+mod invariants;
 #[cfg(test)]
 mod kills;
 #[cfg(test)]
-mod walk;
+mod load;
+#[cfg(test)]
+mod random_walk;
+#[cfg(test)]
+mod setup;

@@ -1,7 +1,7 @@
 //! The log: one line per request and one per job.
 //!
-//! In a program of its own: whether a line is wanted is remembered once for a whole process, so stories that do not listen
-//! would make one that does deaf.
+//! In a separate program: `tracing` caches per process whether an event is enabled, so tests without a subscriber would
+//! silence one with a subscriber.
 
 use std::{
     io::Write,
@@ -32,7 +32,7 @@ impl Lines {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 
-    /// Those with this message.
+    /// The lines with this message.
     fn of(&self, message: &str) -> Vec<Value> {
         let lines = self.text();
         let parsed = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("each line is an object"));
@@ -41,16 +41,16 @@ impl Lines {
 }
 
 #[tokio::test]
-async fn a_job_and_a_request_have_one_line_each() {
+async fn each_request_and_each_job_logs_one_line() {
     let lines = Lines::default();
     let writer = lines.clone();
-    // The story's thread runs the whole orchestrator.
+    // The test's thread runs the whole orchestrator.
     let _logging =
         tracing::subscriber::set_default(subscriber("info", LogFormatter::Json, move || writer.clone(), None).unwrap());
     let world = World::new().await;
     let ada = world.user("ada");
-    let made = ada.post("/api/jobs", &json!({"prompt": "a secret plan"})).await.expect(201);
-    let id = made.json::<protocol::Job>().id;
+    let created = ada.post("/api/jobs", &json!({"prompt": "a secret plan"})).await.expect(201);
+    let id = created.json::<protocol::Job>().id;
     let hand = world.hand(id).await;
     hand.job().await;
     hand.complete_llm("c1", "a secret question").await;
@@ -60,24 +60,30 @@ async fn a_job_and_a_request_have_one_line_each() {
     world.finish().await;
     let ended = lines.of("job ended");
     assert_eq!(ended.len(), 1, "{ended:#?}");
-    let told = |name: &str| ended[0][name].clone();
-    assert_eq!(told("job.id"), id.to_string());
-    let words = [told("user"), told("state"), told("reason")];
+    let reported = |name: &str| ended[0][name].clone();
+    assert_eq!(reported("job.id"), id.to_string());
+    let words = [reported("user"), reported("state"), reported("reason")];
     assert_eq!(words, ["ada", "completed", "-"]);
-    let numbers = [told("attempts"), told("repairs"), told("iterations"), told("llm_calls"), told("tool_calls")];
+    let numbers = [
+        reported("attempts"),
+        reported("repairs"),
+        reported("iterations"),
+        reported("llm_calls"),
+        reported("tool_calls"),
+    ];
     assert_eq!(numbers, [1, 0, 1, 1, 0]);
-    assert_eq!(told("tokens.input"), job.usage.input_tokens);
-    assert!(told("wait_ms").is_u64() && told("run_ms").is_u64() && told("cost_usd").is_f64(), "{ended:#?}");
+    assert_eq!(reported("tokens.input"), job.usage.input_tokens);
+    assert!(reported("wait_ms").is_u64() && reported("run_ms").is_u64() && reported("cost_usd").is_f64(), "{ended:#?}");
     let requests = lines.of("request");
     let of_the_worker = requests.iter().filter(|line| line["side"] == "worker").count();
     assert_eq!(of_the_worker, 0, "a container fills no log: {requests:#?}");
     let create: Vec<&Value> =
-        requests.iter().filter(|line| line["request_id"] == *made.header("x-request-id").unwrap()).collect();
+        requests.iter().filter(|line| line["request_id"] == *created.header("x-request-id").unwrap()).collect();
     assert_eq!(create.len(), 1, "{create:#?}");
     let line = create[0];
     assert_eq!([&line["method"], &line["route"], &line["user"], &line["side"]], ["POST", "/api/jobs", "ada", "public"]);
     assert_eq!(line["status"], 201);
-    assert_eq!(line["bytes"], made.header("content-length").unwrap().parse::<u64>().unwrap());
+    assert_eq!(line["bytes"], created.header("content-length").unwrap().parse::<u64>().unwrap());
     assert!(line["duration_ms"].is_u64());
     assert_eq!(line["from"], "127.0.0.1");
     assert!(!lines.text().contains("secret"), "nobody's words are logged");

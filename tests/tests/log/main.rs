@@ -1,4 +1,4 @@
-//! The log's stories, in a program of their own.
+//! Tests of the log, in a separate program.
 
 #[cfg(test)]
 mod lines;

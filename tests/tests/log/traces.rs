@@ -1,4 +1,4 @@
-//! A job's trace: from the request that made it through the dispatcher into its worker and back.
+//! The trace of a job: from the request that created it through the dispatcher into its worker and back.
 
 use std::{
     io,
@@ -17,11 +17,11 @@ use serde_json::json;
 use tests::{Reply, World, script_of};
 use tokio::{net::TcpListener, task::JoinSet};
 
-/// Of the client, as W3C Trace Context has them.
+/// The client's identifiers, as in W3C Trace Context.
 const TRACE: u128 = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736;
 const CLIENT_SPAN: u64 = 0x00f0_67aa_0ba9_02b7;
 
-/// What a collector was sent.
+/// The spans that a collector received.
 #[derive(Clone, Default)]
 struct Collected(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
 
@@ -30,7 +30,7 @@ async fn take(State(collected): State<Collected>, body: Bytes) -> Vec<u8> {
     ExportTraceServiceResponse::default().encode_to_vec()
 }
 
-/// A collector and its address; it ends with the set.
+/// A collector and its address. It stops when the set is dropped.
 async fn collector() -> (Collected, String, JoinSet<io::Result<()>>) {
     let collected = Collected::default();
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
@@ -51,11 +51,11 @@ impl Collected {
 }
 
 #[tokio::test]
-async fn what_a_job_does_is_one_trace_with_the_request_that_made_it() {
+async fn a_job_and_the_request_that_created_it_share_one_trace() {
     let (collected, address, _server) = collector().await;
     let traces = Traces::new(&address).unwrap();
     let lines = subscriber("off", LogFormatter::Json, io::sink, Some(&traces)).unwrap();
-    // The story's thread runs the whole orchestrator; the worker is a process of its own.
+    // The test's thread runs the whole orchestrator; the worker is a separate process.
     let tracing = tracing::subscriber::set_default(lines);
     let script = script_of(&[
         json!({"when": {"turn": 1}, "reply": {"tool_calls": [{"name": "echo", "arguments": {"message": "a secret"}}]}}),
@@ -75,11 +75,11 @@ async fn what_a_job_does_is_one_trace_with_the_request_that_made_it() {
     let names: Vec<&str> = spans.iter().map(|span| span.name.as_str()).collect();
     let one =
         |name: &str| spans.iter().find(|span| span.name == name).unwrap_or_else(|| panic!("no {name} in {names:#?}"));
-    let made = one("POST /api/jobs");
-    assert_eq!(made.parent_span_id, CLIENT_SPAN.to_be_bytes());
-    assert_eq!(one("job.start").parent_span_id, made.span_id, "the dispatcher's work is the request's");
+    let created = one("POST /api/jobs");
+    assert_eq!(created.parent_span_id, CLIENT_SPAN.to_be_bytes());
+    assert_eq!(one("job.start").parent_span_id, created.span_id, "the dispatcher's work is the request's");
     let asked = one("POST /worker/{job_id}/llm/complete_with_tools");
-    assert_eq!(asked.parent_span_id, made.span_id, "the worker was told the trace, and tells it in turn");
+    assert_eq!(asked.parent_span_id, created.span_id, "the worker was told the trace, and tells it in turn");
     assert_eq!(one("llm.call").parent_span_id, asked.span_id);
     assert_eq!(one("tool.call").parent_span_id, one("POST /worker/{job_id}/tools/{name}").span_id);
     assert!(!format!("{spans:?}").contains("secret"), "nobody's words are on a span");

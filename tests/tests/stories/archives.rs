@@ -1,4 +1,4 @@
-//! A workspace as a tar, out and in: what must not be in one refuses it whole, and nothing grows beyond its bounds.
+//! Workspace archives: a forbidden entry refuses the whole archive, and sizes are bounded.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,7 @@ async fn held(user: &User, disk_mb: u64) -> JobId {
     user.create(json!({"prompt": "wait", "hold": true, "limits": {"disk_mb": disk_mb}, "files": files})).await
 }
 
-/// A header with whatever name, past the checks that a well-meaning program makes.
+/// A header with any name, without the checks that `tar` makes.
 fn header(kind: EntryType, name: &str, target: &str, size: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
@@ -42,7 +42,7 @@ fn padded(bytes: &mut Vec<u8>, content: &[u8]) {
     bytes.resize(bytes.len().next_multiple_of(512), 0);
 }
 
-/// A tar of entries, each after one good file.
+/// A tar with these entries after one valid file.
 fn tar(entries: &[(Header, &[u8])]) -> Vec<u8> {
     let mut bytes = vec![];
     for (header, content) in [(header(EntryType::Regular, "good.txt", "", 4), b"good".as_slice())].iter().chain(entries)
@@ -83,7 +83,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_workspace_comes_out_as_it_is_without_what_only_waits() {
+async fn a_workspace_archive_is_complete_without_fifos_and_sockets() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = held(&ada, 8).await;
@@ -131,7 +131,7 @@ async fn a_workspace_comes_out_as_it_is_without_what_only_waits() {
 }
 
 #[tokio::test]
-async fn an_archive_goes_in_and_comes_out_the_same() {
+async fn an_archive_survives_a_round_trip() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = held(&ada, 8).await;
@@ -165,7 +165,7 @@ async fn an_archive_goes_in_and_comes_out_the_same() {
     for path in ["bin", "bin/run", "again"] {
         assert_eq!(fs::metadata(workspace.join(path)).unwrap().uid(), owner, "{path}");
     }
-    // What comes out goes in elsewhere.
+    // The downloaded archive is accepted as an upload to another job.
     let other = held(&ada, 8).await;
     let out = ada.bytes(&archive).await;
     ada.put(&format!("/api/jobs/{other}/archive"), TAR, out.clone()).await.expect(200);
@@ -177,7 +177,7 @@ async fn an_archive_goes_in_and_comes_out_the_same() {
     world.finish().await;
 }
 
-/// What must not be, with the entry that is named for it.
+/// Forbidden entries, with the path that the error names.
 fn hostile() -> Vec<(&'static str, Vec<u8>)> {
     let one = |kind, name: &str, target: &str| tar(&[(header(kind, name, target, 0), b"")]);
     let file = |name: &str| tar(&[(header(EntryType::Regular, name, "", 1), b"x")]);
@@ -224,7 +224,7 @@ fn hostile() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[tokio::test]
-async fn one_entry_that_must_not_be_refuses_an_archive_whole() {
+async fn one_forbidden_entry_refuses_the_whole_archive() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = held(&ada, 8).await;
@@ -250,7 +250,7 @@ async fn one_entry_that_must_not_be_refuses_an_archive_whole() {
 }
 
 #[tokio::test]
-async fn a_bomb_goes_off_nowhere() {
+async fn decompression_bombs_are_refused() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = held(&ada, 1).await;
@@ -269,7 +269,7 @@ async fn a_bomb_goes_off_nowhere() {
         ("entries", TAR, many(300)),
         ("hard links", TAR, tar(&linked)),
         ("gzip", "application/gzip", gzip(&tar(&[(header(EntryType::Regular, "big", "", 1 << 26), &zeros)]))),
-        // Headers that never come to an entry.
+        // Extension headers without an entry.
         (
             "extensions",
             "application/gzip",
@@ -291,7 +291,7 @@ async fn a_bomb_goes_off_nowhere() {
 }
 
 #[tokio::test]
-async fn an_archive_that_does_not_fit_over_what_is_there_changes_nothing() {
+async fn an_archive_that_conflicts_with_existing_files_changes_nothing() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = held(&ada, 1).await;
@@ -307,7 +307,7 @@ async fn an_archive_that_does_not_fit_over_what_is_there_changes_nothing() {
     fs::write(workspace.join("half"), vec![1; 600 * 1024]).unwrap();
     put(header(EntryType::Regular, "other", "", 600 * 1024), &vec![1; 600 * 1024]).await.problem(ErrorCode::TooLarge);
     assert_eq!(names(&workspace), ["dir", "given.txt", "half", "link"]);
-    // In place of what is there it fits.
+    // It fits when it replaces existing files.
     put(header(EntryType::Regular, "half", "", 700 * 1024), &vec![2; 700 * 1024]).await.expect(200);
     assert_eq!(names(&workspace), ["dir", "given.txt", "good.txt", "half", "link"]);
     ada.cancel(id).await.expect(202);

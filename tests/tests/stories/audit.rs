@@ -1,4 +1,4 @@
-//! The audit: who did what, and what they were refused; for admins alone.
+//! The audit log: who did what, and what was refused. Only admins can read it.
 
 use orchestrator::{auth::Role, store::Store};
 use protocol::{AuditOutcome, AuditRecord, ErrorCode, JobState};
@@ -18,7 +18,7 @@ async fn audit(admin: &User, query: &str) -> Vec<AuditRecord> {
     }
 }
 
-fn told(rows: &[AuditRecord]) -> Vec<(&str, &str, &str)> {
+fn reported(rows: &[AuditRecord]) -> Vec<(&str, &str, &str)> {
     let word = |row: &'_ AuditRecord| row.outcome.as_str();
     rows.iter()
         .rev()
@@ -27,7 +27,7 @@ fn told(rows: &[AuditRecord]) -> Vec<(&str, &str, &str)> {
 }
 
 #[tokio::test]
-async fn what_people_do_to_a_job_is_written_down() {
+async fn changes_to_a_job_are_audited() {
     let world = World::new().await;
     let (ada, root) = (world.user("ada"), world.someone("root", Role::Admin));
     let reply = ada.post("/api/jobs", &json!({"prompt": "a secret plan", "review": true})).await.expect(201);
@@ -47,7 +47,7 @@ async fn what_people_do_to_a_job_is_written_down() {
     root.wait_for_end(again.id).await;
     let rows = audit(&root, "").await;
     assert_eq!(
-        told(&rows),
+        reported(&rows),
         [
             ("ada", "job.create", "done"),
             ("ada", "job.prompt", "done"),
@@ -63,10 +63,10 @@ async fn what_people_do_to_a_job_is_written_down() {
     assert_eq!(first.source.as_deref(), Some("127.0.0.1"));
     assert!(first.jti.is_some());
     assert!(!serde_json::to_string(&rows).unwrap().contains("secret"));
-    // What it holds is found by user, action, job and time.
-    assert_eq!(told(&audit(&root, "&user=root").await).len(), 2);
-    assert_eq!(told(&audit(&root, "&action=job.cancel&user=ada").await), [("ada", "job.cancel", "job_finished")]);
-    assert_eq!(told(&audit(&root, &format!("&job={}", again.id)).await), [("root", "job.cancel", "done")]);
+    // Entries can be filtered by user, action, job and time.
+    assert_eq!(reported(&audit(&root, "&user=root").await).len(), 2);
+    assert_eq!(reported(&audit(&root, "&action=job.cancel&user=ada").await), [("ada", "job.cancel", "job_finished")]);
+    assert_eq!(reported(&audit(&root, &format!("&job={}", again.id)).await), [("root", "job.cancel", "done")]);
     let at = first.at.to_rfc3339().replace('+', "%2B");
     assert_eq!(audit(&root, &format!("&until={at}")).await, []);
     assert_eq!(audit(&root, &format!("&since={at}")).await.len(), 6);
@@ -74,7 +74,7 @@ async fn what_people_do_to_a_job_is_written_down() {
 }
 
 #[tokio::test]
-async fn what_is_refused_is_written_down_too() {
+async fn refused_requests_are_audited() {
     let world = World::new().await;
     let (ada, root) = (world.user("ada"), world.someone("root", Role::Admin));
     let id = ada.create_job("work").await;
@@ -84,14 +84,14 @@ async fn what_is_refused_is_written_down_too() {
     world.someone("eve", Role::Viewer).post("/api/jobs", &json!({"prompt": "x"})).await.problem(ErrorCode::Forbidden);
     bob.get("/api/audit").await.problem(ErrorCode::Forbidden);
     ada.post("/api/jobs", &json!({"prompt": ""})).await.problem(ErrorCode::Invalid);
-    // What is missing is no denial, and who nobody is has no name.
+    // A missing job is not a denial, and an unauthenticated caller has no name.
     bob.get(&format!("/api/jobs/{}", protocol::JobId::nil())).await.problem(ErrorCode::NotFound);
-    world.stranger().cancel(id).await.problem(ErrorCode::Unauthorized);
+    world.anonymous().cancel(id).await.problem(ErrorCode::Unauthorized);
     world.hand(id).await.finish("done").await;
     ada.wait_for_end(id).await;
     let rows = audit(&root, "").await;
     assert_eq!(
-        told(&rows),
+        reported(&rows),
         [
             ("ada", "job.create", "done"),
             ("bob", "read /api/jobs/{id}", "not_found"),
@@ -107,7 +107,7 @@ async fn what_is_refused_is_written_down_too() {
 }
 
 #[tokio::test]
-async fn held_jobs_and_their_files_have_their_rows() {
+async fn held_jobs_and_file_uploads_are_audited() {
     let world = World::new().await;
     let (ada, root) = (world.user("ada"), world.someone("root", Role::Admin));
     let id = ada.create(json!({"prompt": "work", "hold": true})).await;
@@ -119,7 +119,7 @@ async fn held_jobs_and_their_files_have_their_rows() {
     ada.wait_for_end(id).await;
     let rows = audit(&root, "").await;
     assert_eq!(
-        told(&rows),
+        reported(&rows),
         [
             ("ada", "job.create", "done"),
             ("ada", "files.write", "done"),
@@ -132,21 +132,21 @@ async fn held_jobs_and_their_files_have_their_rows() {
 }
 
 #[tokio::test]
-async fn a_change_and_its_row_are_one() {
+async fn a_change_and_its_audit_entry_are_one_transaction() {
     let world = World::new().await;
     let (ada, root) = (world.user("ada"), world.someone("root", Role::Admin));
     let body = json!({"prompt": "once"});
     let job: protocol::Job = ada.post_once("/api/jobs", "k", &body).await.expect(201).json();
-    // The first answer again is no second entry.
+    // A repeated response to an idempotency key adds no entry.
     ada.post_once("/api/jobs", "k", &body).await.expect(201);
-    assert_eq!(told(&audit(&root, "").await), [("ada", "job.create", "done")]);
+    assert_eq!(reported(&audit(&root, "").await), [("ada", "job.create", "done")]);
     world.hand(job.id).await.finish("done").await;
     ada.wait_for_end(job.id).await;
     world.finish().await;
 }
 
 #[tokio::test]
-async fn tokens_that_come_and_go_are_written_down() {
+async fn created_and_revoked_tokens_are_audited() {
     let world = World::new().await;
     let store = Store::open(&world.config().database_url).await.unwrap();
     let now = world.clock().now();
@@ -154,7 +154,7 @@ async fn tokens_that_come_and_go_are_written_down() {
     orchestrator::store::tokens::revoke(&store, "j1", now).await.unwrap();
     store.close().await;
     let rows = audit(&world.someone("root", Role::Admin), "").await;
-    assert_eq!(told(&rows), [("operator", "token.revoke", "done")]);
+    assert_eq!(reported(&rows), [("operator", "token.revoke", "done")]);
     assert_eq!((rows[0].jti.as_deref(), rows[0].source.as_deref()), (Some("j1"), Some("cli")));
     world.finish().await;
 }

@@ -1,11 +1,11 @@
-//! A copy of the database, made while work goes on, and a server that goes on from it.
+//! Online backups of the database, and a server that runs from one.
 
 use orchestrator::store::backup;
 use protocol::JobState;
 use tests::World;
 
 #[tokio::test]
-async fn a_copy_made_at_work_is_a_whole_store_again() {
+async fn a_backup_of_a_running_server_is_a_complete_database() {
     let mut world = World::new().await;
     let ada = world.user("ada");
     let done = ada.create_job("first").await;
@@ -22,14 +22,14 @@ async fn a_copy_made_at_work_is_a_whole_store_again() {
     hand.say(2, "not in the copy").await.expect(200);
     world.stop().await;
     for old in ["gantry.db", "gantry.db-wal", "gantry.db-shm"] {
-        // The last two are gone after a clean stop.
+        // The WAL files are removed by a clean stop.
         let _ = std::fs::remove_file(world.config().data_dir.join(old));
     }
     std::fs::rename(&copy, world.config().data_dir.join("gantry.db")).unwrap();
     world.start().await;
     let ada = world.user("ada");
     assert_eq!(ada.job(done).await.result.and_then(|result| result.text).as_deref(), Some("one"));
-    // Its worker still runs and goes on; what the copy does not have it sends again.
+    // The job's worker is still running and sends again what the copy does not contain.
     let hand = world.hand(running).await;
     hand.say(2, "not in the copy").await.expect(200);
     hand.finish("two").await;
@@ -38,7 +38,7 @@ async fn a_copy_made_at_work_is_a_whole_store_again() {
 }
 
 #[tokio::test]
-async fn a_copy_that_cannot_be_made_leaves_nothing() {
+async fn a_failed_backup_leaves_no_file() {
     let world = World::new().await;
     let folder = world.folder().join("empty");
     std::fs::create_dir(&folder).unwrap();

@@ -1,4 +1,4 @@
-//! Budgets: a call that has no room is not made, what is put aside comes back, and the agent is told in time.
+//! Budgets: calls that exceed a budget are refused, reservations are released, and the agent is warned in time.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use protocol::{ErrorCode, EventData, JobId, JobReason, JobState, MessageRole};
 use serde_json::json;
 use tests::{World, script_of};
 
-/// Each answer takes 300 tokens in and 100 out.
-fn thirsty() -> String {
+/// Each answer uses 300 input and 100 output tokens.
+fn token_script() -> String {
     let usage = json!({"input_tokens": 300, "output_tokens": 100});
     script_of(&[
         json!({"when": {"last_message": "short"}, "reply": {"text": "ok", "usage": usage}}),
@@ -21,10 +21,10 @@ fn thirsty() -> String {
 }
 
 #[tokio::test]
-async fn a_token_budget_ends_the_job_with_what_there_is() {
-    let world = World::builder().processes().script(thirsty()).build().await;
+async fn a_token_budget_ends_the_job_with_a_partial_result() {
+    let world = World::builder().processes().script(token_script()).build().await;
     let ada = world.user("ada");
-    // With one tool: definitions of tools are part of what a call may cost.
+    // With one tool: tool definitions count towards the estimate of a call.
     let id = ada.create(json!({"prompt": "work", "tools": ["time"], "limits": {"max_tokens": 2500}})).await;
     let job = ada.wait_for(id, JobState::Failed).await;
     assert_eq!((job.reason, job.limits.max_tokens), (Some(JobReason::TokenBudget), 2500));
@@ -32,7 +32,7 @@ async fn a_token_budget_ends_the_job_with_what_there_is() {
     let used = job.usage.input_tokens + job.usage.output_tokens;
     assert!((2000..=2900).contains(&used), "{used}");
     assert_eq!(job.result.and_then(|result| result.partial).map(|partial| partial.text).as_deref(), Some("so far"));
-    let told: Vec<String> = ada
+    let reported: Vec<String> = ada
         .events(id)
         .await
         .into_iter()
@@ -41,15 +41,15 @@ async fn a_token_budget_ends_the_job_with_what_there_is() {
             _ => None,
         })
         .collect();
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains("2000 of 2500 (max_tokens)"), "{told:?}");
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert!(reported[0].contains("2000 of 2500 (max_tokens)"), "{reported:?}");
     world.finish().await;
 }
 
 #[tokio::test]
 async fn a_cost_budget_ends_the_job() {
-    // gpt-4o: 300 in and 100 out are 1 750 micro-dollars.
-    let world = World::builder().processes().script(thirsty()).set("GANTRY_LLM_MODEL", "gpt-4o").build().await;
+    // gpt-4o: 300 input and 100 output tokens cost 1 750 micro-dollars.
+    let world = World::builder().processes().script(token_script()).set("GANTRY_LLM_MODEL", "gpt-4o").build().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "tools": ["time"], "limits": {"max_cost_usd": 0.006}})).await;
     let job = ada.wait_for(id, JobState::Failed).await;
@@ -59,8 +59,8 @@ async fn a_cost_budget_ends_the_job() {
 }
 
 #[tokio::test]
-async fn a_ceiling_of_the_operators_holds_jobs_that_name_no_budget() {
-    let world = World::builder().script(thirsty()).set("GANTRY_LIMITS_MAX_TOKENS", 500).build().await;
+async fn an_operators_ceiling_limits_jobs_without_a_budget() {
+    let world = World::builder().script(token_script()).set("GANTRY_LIMITS_MAX_TOKENS", 500).build().await;
     let ada = world.user("ada");
     let over = ada.post("/api/jobs", &json!({"prompt": "work", "limits": {"max_tokens": 501}})).await;
     assert_eq!(over.problem(ErrorCode::Invalid).fields(), ["limits.max_tokens"]);
@@ -75,7 +75,7 @@ async fn a_ceiling_of_the_operators_holds_jobs_that_name_no_budget() {
 }
 
 #[tokio::test]
-async fn many_calls_at_the_edge_do_not_pass_it() {
+async fn concurrent_calls_do_not_exceed_the_budget() {
     let script = script_of(&[
         json!({"reply": {"text": "x", "delay_ms": 300, "usage": {"input_tokens": 10, "output_tokens": 90}}}),
     ]);
@@ -87,13 +87,12 @@ async fn many_calls_at_the_edge_do_not_pass_it() {
         let hand = hand.clone();
         async move {
             let body = json!({"call_id": format!("c{n}"), "max_tokens": 90, "messages": [{"role": "user", "content": "x".repeat(24)}]});
-            // A socket has 16 requests in flight; the others come again.
-            loop {
-                match hand.post("llm/complete", &body).await.status.as_u16() {
-                    429 => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
-                    status => return status,
-                }
-            }
+            // A socket accepts 16 requests in flight; the others are retried.
+            tests::poll("the call to be accepted", async || {
+                let status = hand.post("llm/complete", &body).await.status.as_u16();
+                (status != 429).then_some(status)
+            })
+            .await
         }
     };
     let answers = futures_util::future::join_all((0..50).map(ask)).await;
@@ -106,7 +105,7 @@ async fn many_calls_at_the_edge_do_not_pass_it() {
 }
 
 #[tokio::test]
-async fn what_a_process_had_put_aside_is_free_for_the_next() {
+async fn reservations_of_a_dead_process_are_released() {
     let script = script_of(&[
         json!({"when": {"last_message": "slow"}, "reply": {"text": "late", "delay_ms": 60_000}}),
         json!({"reply": {"text": "ok", "usage": {"input_tokens": 10, "output_tokens": 10}}}),
@@ -138,9 +137,10 @@ async fn what_a_process_had_put_aside_is_free_for_the_next() {
 }
 
 #[tokio::test]
-async fn a_users_day_is_spent_and_the_next_day_is_new() {
+async fn a_daily_budget_is_reset_the_next_day() {
     let time = ManualClock::at("2026-11-22T23:00:00Z".parse().unwrap());
-    let world = World::builder().clock(&time).script(thirsty()).set("GANTRY_USER_DAY_MAX_TOKENS", 400).build().await;
+    let world =
+        World::builder().clock(&time).script(token_script()).set("GANTRY_USER_DAY_MAX_TOKENS", 400).build().await;
     let (ada, bob) = (world.user("ada"), world.user("bob"));
     let first = ada.create_job("one").await;
     let hand = world.hand(first).await;
@@ -164,50 +164,50 @@ async fn a_users_day_is_spent_and_the_next_day_is_new() {
     world.finish().await;
 }
 
-/// A new job like `like`.
-async fn another(store: &Store, like: JobId, max_children: u32) -> JobRecord {
+/// A new job with the settings of `like`.
+async fn similar_job(store: &Store, like: JobId, max_children: u32) -> JobRecord {
     let mut brief = (*store.job(like).await.unwrap().unwrap().brief).clone();
     brief.limits.max_children = max_children;
     JobRecord::new(JobId::generate(), brief, Queued::default())
 }
 
-/// A child, as a tool that makes them makes it.
-async fn child(world: &World, parent: JobId, max_children: u32) -> Result<JobId, NoChild> {
+/// A child job, created as a tool would create it.
+async fn child_job(world: &World, parent: JobId, max_children: u32) -> Result<JobId, NoChild> {
     let store = world.store().await;
-    let made = store.create_child(parent, another(&store, parent, max_children).await).await.unwrap();
+    let created = store.create_child(parent, similar_job(&store, parent, max_children).await).await.unwrap();
     store.close().await;
-    made.map(|job| job.id)
+    created.map(|job| job.id)
 }
 
 #[tokio::test]
-async fn children_draw_on_their_parents_budget_and_go_with_it() {
-    let world = World::builder().script(thirsty()).build().await;
+async fn children_share_their_parents_budget_and_are_cancelled_with_it() {
+    let world = World::builder().script(token_script()).build().await;
     let ada = world.user("ada");
     let childless = ada.create(json!({"prompt": "work", "limits": {"max_tokens": 1300}})).await;
     let its_worker = world.hand(childless).await;
-    assert_eq!(child(&world, childless, 0).await, Err(NoChild::Enough(0)));
+    assert_eq!(child_job(&world, childless, 0).await, Err(NoChild::Enough(0)));
     let store = world.store().await;
-    let parent = another(&store, childless, 2).await;
+    let parent = similar_job(&store, childless, 2).await;
     store.create_job(parent.clone(), None, None).await.unwrap();
     store.close().await;
     let parent = parent.id;
     let hand = world.hand(parent).await;
     its_worker.finish("done").await;
-    let first = child(&world, parent, 1).await.unwrap();
+    let first = child_job(&world, parent, 1).await.unwrap();
     let below = world.hand(first).await;
     assert_eq!(ada.job(first).await.parent_id, Some(parent));
     hand.complete_llm("c1", "short").await;
     below.complete_llm("c1", "short").await;
-    let deeper = child(&world, first, 1).await.unwrap();
+    let deeper = child_job(&world, first, 1).await.unwrap();
     let deepest = world.hand(deeper).await;
     deepest.complete_llm("c1", "short").await;
-    // 1 200 of 1 300 are used by three jobs; whoever asks next gets what remains, and then nobody does.
+    // Three jobs have used 1 200 of 1 300 tokens. The next call gets the rest, and further calls are refused.
     below.complete_llm("c2", "short").await;
     for worker in [&hand, &below, &deepest] {
         worker.ask("c9", "short").await.problem(ErrorCode::TokenBudget);
     }
-    let second = child(&world, parent, 0).await.unwrap();
-    assert_eq!(child(&world, parent, 0).await, Err(NoChild::Enough(2)));
+    let second = child_job(&world, parent, 0).await.unwrap();
+    assert_eq!(child_job(&world, parent, 0).await, Err(NoChild::Enough(2)));
     world.hand(second).await.finish("done").await;
     ada.wait_for(second, JobState::Completed).await;
     ada.cancel(parent).await.expect(202);

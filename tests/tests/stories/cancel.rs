@@ -1,4 +1,4 @@
-//! Cancelling: at every state, final, and nothing of it left.
+//! Cancelling a job: possible in every state, final, and without leftovers.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use tests::{World, script_of, within};
 use tokio::{io::AsyncReadExt, net::TcpListener};
 
 #[tokio::test]
-async fn a_job_that_waits_is_cancelled_at_once() {
+async fn a_pending_job_is_cancelled_at_once() {
     let world = World::builder().set("GANTRY_MAX_PARALLEL_JOBS", 1).build().await;
     let ada = world.user("ada");
     let first = ada.create_job("first").await;
@@ -23,29 +23,29 @@ async fn a_job_that_waits_is_cancelled_at_once() {
     hand.finish("done").await;
     ada.wait_for(first, JobState::Completed).await;
     ada.cancel(first).await.problem(ErrorCode::JobFinished);
-    world.engine().empty().await;
-    assert_eq!(world.engine().asked().len(), 1, "it never ran");
+    world.engine().until_empty().await;
+    assert_eq!(world.engine().requested_starts().len(), 1, "it never ran");
     world.finish().await;
 }
 
 #[tokio::test]
-async fn a_job_that_is_being_started_is_cancelled_once_its_container_is_gone() {
+async fn a_starting_job_is_cancelled_when_its_container_is_removed() {
     let world = World::new().await;
     let ada = world.user("ada");
     world.engine().hold_starts(true);
     let id = ada.create_job("work").await;
-    world.engine().until_asked(1).await;
+    world.engine().until_start_requested(1).await;
     let job: Job = ada.cancel(id).await.expect(202).json();
     assert_eq!((job.state, job.cancel_requested_at.is_some()), (JobState::InProgress, true));
     world.engine().hold_starts(false);
     let job = ada.wait_for(id, JobState::Cancelled).await;
     assert_eq!(job.reason, Some(JobReason::CancelledByUser));
-    world.engine().empty().await;
+    world.engine().until_empty().await;
     world.finish().await;
 }
 
 #[tokio::test]
-async fn a_late_success_changes_nothing() {
+async fn a_late_success_report_changes_nothing() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
@@ -71,7 +71,7 @@ async fn a_late_success_changes_nothing() {
 }
 
 #[tokio::test]
-async fn the_heartbeat_tells_the_worker_and_more_prompts_are_refused() {
+async fn the_heartbeat_signals_the_cancel_and_further_prompts_are_refused() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
@@ -82,7 +82,7 @@ async fn the_heartbeat_tells_the_worker_and_more_prompts_are_refused() {
     assert!(hand.status().await.cancel);
     ada.cancel(id).await.expect(202);
     ada.prompt(id, json!({"content": "more"})).await.problem(ErrorCode::JobCancelled);
-    // What it still has to say counts.
+    // Events that the worker sends after the cancel are still recorded.
     hand.say(1, "so far").await.expect(200);
     hand.report(json!({"outcome": "stopped", "text": "so far"})).await.expect(200);
     world.engine().hold_stops(false);
@@ -92,7 +92,7 @@ async fn the_heartbeat_tells_the_worker_and_more_prompts_are_refused() {
 }
 
 #[tokio::test]
-async fn a_model_call_does_not_hold_up_a_cancel() {
+async fn a_model_call_does_not_delay_a_cancel() {
     let script = script_of(&[json!({"reply": {"text": "too late", "delay_ms": 60_000}})]);
     let world = World::builder().processes().script(script).set("GANTRY_LLM_TIMEOUT_SECONDS", 1).build().await;
     let ada = world.user("ada");
@@ -108,7 +108,7 @@ async fn a_model_call_does_not_hold_up_a_cancel() {
 }
 
 #[tokio::test]
-async fn a_model_call_under_way_is_dropped_at_once_and_recorded_as_aborted() {
+async fn a_model_call_in_flight_is_aborted_and_recorded_as_aborted() {
     let provider = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}/v1", provider.local_addr().unwrap());
     let world = World::builder()
@@ -127,22 +127,22 @@ async fn a_model_call_under_way_is_dropped_at_once_and_recorded_as_aborted() {
         let (mut call, _) = within("the provider to be asked", provider.accept()).await.unwrap();
         ada.cancel(id).await.expect(202);
         let mut asked = vec![];
-        // Its end comes when the orchestrator drops the call, nothing else.
+        // The call ends only when the orchestrator drops it.
         let _ = within("the call to be dropped", call.read_to_end(&mut asked)).await;
     });
     reply.problem(ErrorCode::JobCancelled);
     hand.ask("c2", "and now?").await.problem(ErrorCode::JobCancelled);
     let calls = ada.get(&format!("/api/jobs/{id}/llm-calls")).await.expect(200).body;
-    let told: Vec<_> =
+    let reported: Vec<_> =
         calls["items"].as_array().unwrap().iter().map(|call| (&call["call_id"], &call["error"])).collect();
-    assert_eq!(told, [(&json!("c1"), &json!("aborted: the caller is gone"))]);
+    assert_eq!(reported, [(&json!("c1"), &json!("aborted: the caller is gone"))]);
     world.engine().hold_stops(false);
     ada.wait_for(id, JobState::Cancelled).await;
     world.finish().await;
 }
 
 #[tokio::test]
-async fn a_shell_call_with_a_child_that_ignores_sigterm_is_gone_in_time() {
+async fn a_shell_call_whose_child_ignores_sigterm_is_killed_in_time() {
     let command = "trap '' TERM; (trap '' TERM; echo $$ > pid; exec sleep 600) & touch started; wait; sleep 600";
     let script = script_of(&[
         json!({"reply": {"tool_calls": [{"name": "shell", "arguments": {"command": command, "timeout_seconds": 100}}]}}),
@@ -158,6 +158,6 @@ async fn a_shell_call_with_a_child_that_ignores_sigterm_is_gone_in_time() {
     assert_eq!(job.reason, Some(JobReason::CancelledByUser));
     let partial = job.result.and_then(|result| result.partial).unwrap();
     assert!(partial.iterations >= 1, "{partial:?}");
-    world.engine().empty().await;
+    world.engine().until_empty().await;
     world.finish().await;
 }

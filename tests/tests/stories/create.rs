@@ -1,4 +1,4 @@
-//! Making a job: what comes of the simplest one, of files, and of asking twice.
+//! Creating jobs: the simplest request, files, and idempotency keys.
 
 use protocol::{ErrorCode, EventData, Job, JobState};
 use reqwest::Method;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tests::{Reply, World, script_of};
 
 #[tokio::test]
-async fn a_prompt_is_all_a_job_needs() {
+async fn a_job_needs_only_a_prompt() {
     let world = World::builder().processes().build().await;
     let ada = world.user("ada");
     let id = ada.create_job("say hello").await;
@@ -21,8 +21,8 @@ async fn a_prompt_is_all_a_job_needs() {
     assert_eq!(ada.events(id).await, streamed);
     assert_eq!(streamed.last().map(|event| event.seq), Some(last));
     let text = "You said: say hello".to_owned();
-    let told = EventData::Result { outcome: "completed".to_owned(), text, partial: None };
-    assert_eq!(streamed[streamed.len() - 2].data, told);
+    let reported = EventData::Result { outcome: "completed".to_owned(), text, partial: None };
+    assert_eq!(streamed[streamed.len() - 2].data, reported);
     let summary = ada.get("/api/jobs/summary").await.expect(200).body;
     assert_eq!(summary["states"]["completed"], 1, "{summary:#}");
     assert_eq!(summary["usage_today"]["llm_calls"], 1, "{summary:#}");
@@ -43,10 +43,10 @@ async fn a_trivial_echo_takes_at_most_three_model_calls() {
     assert!(job.usage.llm_calls <= 3, "{:?}", job.usage);
     assert_eq!(job.usage.tool_calls, 1);
 
-    // The gateway writes `llm_call` itself, beside what the worker sends in batches.
+    // The gateway records `llm_call` itself, beside the worker's event batches.
     let kinds: Vec<&str> = ada.events(id).await.iter().map(|event| event.data.kind().as_str()).collect();
-    let told: Vec<&str> = kinds.iter().copied().filter(|kind| !["status", "llm_call"].contains(kind)).collect();
-    assert_eq!(told, ["state", "state", "message", "tool_use", "tool_result", "message", "result", "state"]);
+    let reported: Vec<&str> = kinds.iter().copied().filter(|kind| !["status", "llm_call"].contains(kind)).collect();
+    assert_eq!(reported, ["state", "state", "message", "tool_use", "tool_result", "message", "result", "state"]);
     assert_eq!(kinds.iter().filter(|kind| **kind == "llm_call").count(), 2);
     let actions = ada.get(&format!("/api/jobs/{id}/actions")).await.expect(200).body;
     assert_eq!(actions["items"].as_array().map(Vec::len), Some(1), "{actions:#}");
@@ -57,7 +57,7 @@ async fn a_trivial_echo_takes_at_most_three_model_calls() {
 }
 
 #[tokio::test]
-async fn inline_files_are_in_the_workspace_before_the_work_starts() {
+async fn inline_files_are_in_the_workspace_before_the_job_starts() {
     let script = script_of(&[
         json!({"when": {"turn": 1}, "reply": {"tool_calls": [
             {"name": "shell", "arguments": {"command": "cat src/a.txt && od -An -tx1 deep/er/b.bin"}}]}}),
@@ -77,7 +77,7 @@ async fn inline_files_are_in_the_workspace_before_the_work_starts() {
 }
 
 #[tokio::test]
-async fn the_same_key_makes_one_job() {
+async fn a_repeated_idempotency_key_creates_one_job() {
     let world = World::new().await;
     let (ada, bob) = (world.user("ada"), world.user("bob"));
     let body = json!({"prompt": "once"});
@@ -106,7 +106,7 @@ async fn the_same_key_makes_one_job() {
 }
 
 #[tokio::test]
-async fn ten_at_once_with_one_key_make_one_job() {
+async fn ten_concurrent_requests_with_one_key_create_one_job() {
     let world = World::new().await;
     let ada = world.user("ada");
     let body = json!({"prompt": "once", "files": [{"path": "a", "content": "b"}]});
@@ -124,7 +124,7 @@ async fn ten_at_once_with_one_key_make_one_job() {
 }
 
 #[tokio::test]
-async fn lists_are_newest_first_filtered_and_paged() {
+async fn job_lists_are_newest_first_filtered_and_paged() {
     let world = World::builder().set("GANTRY_MAX_PARALLEL_JOBS", 1).build().await;
     let ada = world.user("ada");
     let mut ids = vec![];

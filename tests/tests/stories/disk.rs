@@ -1,4 +1,4 @@
-//! Disk space: what a job may hold, what the server keeps free, and what an upload may take.
+//! Disk limits: job quotas, the free space that the server keeps, and the size of uploads.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ const BYTES: &str = "application/octet-stream";
 const MB: u64 = 1 << 20;
 const GB: u64 = 1 << 30;
 
-/// A file system of 100 GB that has so much free as the story says: the floor is at 5 GB.
+/// A file system of 100 GB whose free space the test sets. The minimum free space is 5 GB.
 fn space(free: &Arc<AtomicU64>) -> ReadDiskSpace {
     let free = Arc::clone(free);
     Arc::new(move |_| {
@@ -31,10 +31,10 @@ fn space(free: &Arc<AtomicU64>) -> ReadDiskSpace {
     })
 }
 
-/// A tree whose top folder is renamed all the time, until it is dropped.
-struct Flipping(Arc<AtomicBool>);
+/// A tree whose top directory is renamed continuously until it is dropped.
+struct RenamedTree(Arc<AtomicBool>);
 
-impl Flipping {
+impl RenamedTree {
     fn start(workspace: &Path, depth: usize, bytes: usize) -> Self {
         let deep = workspace.join("a").join("d/".repeat(depth));
         fs::create_dir_all(&deep).unwrap();
@@ -51,14 +51,14 @@ impl Flipping {
     }
 }
 
-impl Drop for Flipping {
+impl Drop for RenamedTree {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 #[tokio::test]
-async fn below_the_floor_nothing_starts_and_nothing_is_received_and_above_it_work_goes_on() {
+async fn low_disk_space_blocks_starts_and_uploads_until_space_is_freed() {
     let free = Arc::new(AtomicU64::new(50 * GB));
     let world = World::builder().space(space(&free)).build().await;
     let ada = world.user("ada");
@@ -66,13 +66,10 @@ async fn below_the_floor_nothing_starts_and_nothing_is_received_and_above_it_wor
     free.store(5 * GB - 1, Ordering::Relaxed);
 
     let waiting = ada.create_job("work").await;
-    let told = async {
-        while !ada.job(waiting).await.message.is_some_and(|message| message.contains("waiting: the server's disk")) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tests::within("the job to say why it waits", told).await;
-    assert!(world.engine().asked().is_empty());
+    let is_reported =
+        async || ada.job(waiting).await.message.is_some_and(|message| message.contains("waiting: the server's disk"));
+    tests::until("the job to report why it waits", is_reported).await;
+    assert!(world.engine().requested_starts().is_empty());
     for path in ["files/y", "archive"] {
         let refused = ada.put(&format!("/api/jobs/{held}/{path}"), BYTES, "y").await;
         let detail = refused.problem(ErrorCode::InsufficientStorage).body["detail"].as_str().unwrap().to_owned();
@@ -93,7 +90,7 @@ async fn below_the_floor_nothing_starts_and_nothing_is_received_and_above_it_wor
 }
 
 #[tokio::test]
-async fn a_job_that_reports_success_while_over_its_limit_has_failed() {
+async fn a_job_that_reports_success_over_its_disk_limit_fails() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "limits": {"disk_mb": 1}})).await;
@@ -102,35 +99,35 @@ async fn a_job_that_reports_success_while_over_its_limit_has_failed() {
     for part in 0..3 {
         fs::write(world.workspace(id).join(format!("part-{part}")), vec![1; 500_000]).unwrap();
     }
-    // Before the sweep can have seen it.
+    // Before the sweep can have measured it.
     hand.report(json!({"outcome": "completed", "text": "done", "iterations": 1})).await.expect(401);
     let job = ada.wait_for_end(id).await;
     assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::DiskLimit)));
     assert!(job.message.is_some_and(|message| message.contains("limits.disk_mb = 1")));
-    world.engine().gone(id).await;
+    world.engine().until_removed(id).await;
     world.finish().await;
 }
 
 #[tokio::test]
-async fn a_job_that_moves_its_files_out_of_sight_ends_all_the_same() {
+async fn a_job_that_keeps_renaming_its_tree_is_still_stopped_at_its_limit() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "limits": {"disk_mb": 1}})).await;
     let _hand = world.hand(id).await;
-    let _flipping = Flipping::start(&world.workspace(id), 100, 3_000_000);
+    let _flipping = RenamedTree::start(&world.workspace(id), 100, 3_000_000);
     let job = ada.wait_for_end(id).await;
     assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::DiskLimit)), "{job:#?}");
     world.finish().await;
 }
 
 #[tokio::test]
-async fn free_space_that_falls_brings_a_measure_at_once_with_the_job_paused_where_that_is_in_doubt() {
+async fn falling_free_space_triggers_a_measurement_that_may_pause_the_job() {
     let free = Arc::new(AtomicU64::new(50 * GB));
     let world = World::builder().space(space(&free)).build().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "limits": {"disk_mb": 100}})).await;
     let hand = world.hand(id).await;
-    // Files come and go all the time, as an honest build has it: within the limit.
+    // Files are created and removed continuously, as in a real build, within the limit.
     let stop = Arc::new(AtomicBool::new(false));
     let (stopped, workspace) = (Arc::clone(&stop), world.workspace(id));
     let busy = std::thread::spawn(move || {
@@ -145,6 +142,7 @@ async fn free_space_that_falls_brings_a_measure_at_once_with_the_job_paused_wher
     let paused = async {
         while world.engine().count_pauses() == 0 {
             free.fetch_sub(200 * MB, Ordering::Relaxed);
+            // The rate at which free space falls is the subject.
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     };
@@ -158,13 +156,13 @@ async fn free_space_that_falls_brings_a_measure_at_once_with_the_job_paused_wher
 }
 
 #[tokio::test]
-async fn an_honest_tree_of_a_hundred_thousand_files_is_not_stopped() {
+async fn a_tree_of_a_hundred_thousand_files_within_the_limit_is_not_stopped() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "limits": {"disk_mb": 1024}})).await;
     let hand = world.hand(id).await;
     let workspace = world.workspace(id);
-    let made = tokio::task::spawn_blocking(move || {
+    let created = tokio::task::spawn_blocking(move || {
         for module in 0..1_000 {
             let folder = workspace.join(format!("node_modules/{module}/lib"));
             fs::create_dir_all(&folder).unwrap();
@@ -173,7 +171,7 @@ async fn an_honest_tree_of_a_hundred_thousand_files_is_not_stopped() {
             }
         }
     });
-    made.await.unwrap();
+    created.await.unwrap();
     hand.finish("installed").await;
     let job = ada.wait_for_end(id).await;
     assert_eq!(job.state, JobState::Completed, "{job:#?}");
@@ -181,7 +179,7 @@ async fn an_honest_tree_of_a_hundred_thousand_files_is_not_stopped() {
 }
 
 #[tokio::test]
-async fn a_job_takes_one_upload_at_a_time_and_the_next_once_that_has_ended() {
+async fn a_job_accepts_one_upload_at_a_time() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "wait", "hold": true, "limits": {"disk_mb": 8}})).await;
@@ -193,27 +191,18 @@ async fn a_job_takes_one_upload_at_a_time_and_the_next_once_that_has_ended() {
     let slow = tokio::task::JoinSet::from_iter([Reply::of(ada.request(Method::PUT, &at("slow")).body(body))]);
     chunks.send(Ok(vec![1; 1000])).await.unwrap();
     let staging = world.config().workspace_dir.join(".staging");
-    let begun = async {
-        while fs::read_dir(&staging).map_or(0, Iterator::count) == 0 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tests::within("the first upload to begin", begun).await;
+    tests::until("the first upload to start", async || fs::read_dir(&staging).map_or(0, Iterator::count) > 0).await;
     let refused = ada.put(&at("quick"), BYTES, "x").await.problem(ErrorCode::Conflict);
     assert!(refused.body["detail"].as_str().unwrap().contains("another upload"));
     assert!(refused.header("retry-after").is_some());
     ada.put(&format!("/api/jobs/{id}/archive"), "application/x-tar", "x").await.problem(ErrorCode::Conflict);
-    // Another job of hers takes one meanwhile.
+    // Meanwhile, another job of the same user accepts an upload.
     let other = ada.create(json!({"prompt": "wait", "hold": true})).await;
     ada.put(&format!("/api/jobs/{other}/files/x"), BYTES, "x").await.expect(201);
-    // The client goes away in the middle: the next one may come.
+    // The client disconnects during the upload; then the next upload is accepted.
     drop((slow, chunks));
-    let taken = async {
-        while ada.put(&at("quick"), BYTES, "x").await.status == 409 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tests::within("the next upload to be taken", taken).await;
+    let accepted = async || ada.put(&at("quick"), BYTES, "x").await.status != 409;
+    tests::until("the next upload to be accepted", accepted).await;
     assert_eq!(ada.bytes(&at("quick")).await, b"x");
     for job in [id, other] {
         ada.cancel(job).await.expect(202);
@@ -222,7 +211,7 @@ async fn a_job_takes_one_upload_at_a_time_and_the_next_once_that_has_ended() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_while_files_are_copied_leaves_no_workspace_without_a_job() {
+async fn a_client_that_disconnects_during_a_restart_leaves_no_orphaned_workspace() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
@@ -235,15 +224,8 @@ async fn a_client_that_goes_away_while_files_are_copied_leaves_no_workspace_with
     let (path, body) = (format!("/api/jobs/{id}/restart"), json!({}));
     let restart = ada.post(&path, &body);
     assert!(tokio::time::timeout(Duration::from_millis(10), restart).await.is_err(), "the copy takes longer");
-    let restarted = async {
-        loop {
-            match ada.jobs().await.into_iter().find(|job| job.id != id) {
-                Some(job) => return job.id,
-                None => tokio::time::sleep(Duration::from_millis(20)).await,
-            }
-        }
-    };
-    let next = tests::within("the restart to run to its end", restarted).await;
+    let restarted = async || ada.jobs().await.into_iter().map(|job| job.id).find(|job| *job != id);
+    let next = tests::poll("the restarted job", restarted).await;
     assert_eq!(fs::read_dir(world.workspace(next)).unwrap().count(), 2_000);
     world.hand(next).await.finish("done").await;
     ada.wait_for(next, JobState::Completed).await;
@@ -253,7 +235,7 @@ async fn a_client_that_goes_away_while_files_are_copied_leaves_no_workspace_with
 }
 
 #[tokio::test]
-async fn what_is_too_deep_is_refused_before_it_ends_a_job() {
+async fn paths_that_are_too_deep_are_refused_on_upload() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "wait", "hold": true})).await;
@@ -269,7 +251,7 @@ async fn what_is_too_deep_is_refused_before_it_ends_a_job() {
 }
 
 #[tokio::test]
-async fn archives_that_are_being_read_are_counted_and_end_with_their_readers() {
+async fn archive_downloads_are_limited_and_end_with_their_clients() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "wait", "hold": true, "limits": {"disk_mb": 256}})).await;

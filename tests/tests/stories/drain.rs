@@ -1,4 +1,4 @@
-//! Draining: soon, whoever still waits for something; and work goes on in the next process.
+//! Draining: a stop is quick whatever is pending, and jobs continue in the next process.
 
 use std::{
     fs,
@@ -11,19 +11,19 @@ use std::{
 use futures_util::FutureExt as _;
 use protocol::{EventData, JobState, PromptId};
 use serde_json::json;
-use tests::{Told, World, script_of};
+use tests::{StreamMessage, World, script_of};
 
-/// What an operator's `stop` grants before it kills.
+/// The default grace period of `docker stop`.
 const GRANTED: Duration = Duration::from_secs(10);
 
-async fn stop_in_time(world: &mut World, granted: Duration) {
+async fn stop_within_grace(world: &mut World, granted: Duration) {
     let since = Instant::now();
     world.stop().await;
     assert!(since.elapsed() < granted, "the drain took {:?}", since.elapsed());
 }
 
 #[tokio::test]
-async fn the_real_worker_goes_on_with_the_next_process() {
+async fn the_real_worker_continues_with_the_next_process() {
     let script = script_of(&[
         json!({"when": {"turn": 1}, "reply": {"tool_calls": [
             {"name": "shell", "arguments": {"command": "until [ -e go ]; do sleep 0.02; done; echo went"}}]}}),
@@ -33,27 +33,27 @@ async fn the_real_worker_goes_on_with_the_next_process() {
     let ada = world.user("ada");
     let id = ada.create_job("wait").await;
     ada.wait_for_event(id, "the tool call", |event| matches!(event.data, EventData::ToolUse { .. })).await;
-    // Its long poll for prompts is under way.
-    stop_in_time(&mut world, Duration::from_secs(3)).await;
+    // The worker's long poll for prompts is pending.
+    stop_within_grace(&mut world, Duration::from_secs(3)).await;
     std::fs::write(world.config().workspace_dir.join(id.to_string()).join("go"), "").unwrap();
     world.start().await;
     let ada = world.user("ada");
     let job = ada.wait_for(id, JobState::Completed).await;
     assert_eq!((job.attempt, job.usage.llm_calls, job.usage.tool_calls), (1, 2, 1));
     assert!(job.result.and_then(|result| result.text).is_some_and(|text| text.contains("went")));
-    assert_eq!(world.engine().asked().len(), 1);
+    assert_eq!(world.engine().requested_starts().len(), 1);
     world.finish().await;
 }
 
 #[tokio::test]
-async fn a_poll_for_prompts_ends_with_the_process() {
+async fn a_long_poll_ends_with_the_process() {
     let mut world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
     let hand = world.hand(id).await;
     let (none, ()) = tokio::join!(hand.prompt(PromptId::nil(), 60), async {
         world.engine().until_listed_again().await;
-        stop_in_time(&mut world, Duration::from_secs(3)).await;
+        stop_within_grace(&mut world, Duration::from_secs(3)).await;
     });
     assert_eq!(none, None);
     world.start().await;
@@ -63,14 +63,14 @@ async fn a_poll_for_prompts_ends_with_the_process() {
 }
 
 #[tokio::test]
-async fn a_long_model_call_is_given_up_and_asked_again_in_the_next_process() {
+async fn a_long_model_call_is_aborted_and_retried_in_the_next_process() {
     let script =
         script_of(&[json!({"when": {"last_message": "think hard"}, "reply": {"text": "slow", "delay_ms": 60_000}})]);
     let mut world = World::builder().script(script).build().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
     let hand = world.hand(id).await;
-    // The drain may cut it off before or after it has arrived: what matters is that the next process is asked again.
+    // The drain may interrupt the call before or after it has arrived. In both cases the next process receives it again.
     let asking = async {
         if let Ok(reply) = AssertUnwindSafe(hand.ask("c1", "think hard")).catch_unwind().await {
             panic!("there is no answer: {}", reply.body);
@@ -79,13 +79,13 @@ async fn a_long_model_call_is_given_up_and_asked_again_in_the_next_process() {
     };
     let drained = async {
         world.engine().until_listed_again().await;
-        stop_in_time(&mut world, GRANTED).await;
+        stop_within_grace(&mut world, GRANTED).await;
     };
     tokio::select! {
         () = asking => {}
         () = drained => {}
     }
-    // The worker repeats its question under the same call id. This time the model is quick.
+    // The worker retries the call under the same call id. This time the model answers at once.
     let quick = script_of(&[json!({"reply": {"text": "quick"}})]);
     std::fs::write(world.folder().join("script.yaml"), quick).expect("the script is replaced");
     world.start().await;
@@ -98,12 +98,12 @@ async fn a_long_model_call_is_given_up_and_asked_again_in_the_next_process() {
 }
 
 #[tokio::test]
-async fn a_reader_that_never_reads_does_not_hold_up_the_end() {
+async fn a_client_that_never_reads_does_not_delay_a_stop() {
     let mut world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("talk").await;
     let mut idle = ada.stream(id, None).await;
-    assert!(matches!(idle.next().await, Some(Told::Event(_))));
+    assert!(matches!(idle.next().await, Some(StreamMessage::Event(_))));
     let hand = world.hand(id).await;
     let line = "x".repeat(64 * 1024);
     for batch in 0..24_u64 {
@@ -113,15 +113,15 @@ async fn a_reader_that_never_reads_does_not_hold_up_the_end() {
     }
     hand.finish("done").await;
     ada.wait_for(id, JobState::Completed).await;
-    world.engine().empty().await;
-    stop_in_time(&mut world, GRANTED).await;
+    world.engine().until_empty().await;
+    stop_within_grace(&mut world, GRANTED).await;
     drop(idle);
     world.start().await;
     world.finish().await;
 }
 
 #[tokio::test]
-async fn what_others_could_read_is_closed_at_the_start() {
+async fn world_readable_files_are_restricted_at_startup() {
     let open_to = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let mut world = World::new().await;

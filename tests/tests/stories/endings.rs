@@ -1,4 +1,4 @@
-//! How an attempt ends without a report, what is tried again, and how a failed job goes on.
+//! Attempts that end without a report, what is retried, and how a failed job is restarted.
 
 use orchestrator::engine::EngineError;
 use protocol::{ErrorCode, EventData, Job, JobReason, JobState};
@@ -12,7 +12,7 @@ use tests::World;
 #[case::killed(137, false, JobReason::WorkerCrashed)]
 #[case::out_of_memory(137, true, JobReason::OomKilled)]
 #[tokio::test]
-async fn a_worker_that_dies_fails_its_job_with_what_there_was(
+async fn a_worker_that_dies_fails_its_job_with_a_partial_result(
     #[case] code: i64,
     #[case] oom_killed: bool,
     #[case] reason: JobReason,
@@ -53,7 +53,7 @@ async fn a_job_that_fills_its_disk_is_stopped() {
 #[case::exit_zero_without_a_report(true)]
 #[case::vanished(false)]
 #[tokio::test]
-async fn a_worker_that_is_lost_after_its_first_model_call_is_not_replayed(#[case] exits: bool) {
+async fn an_attempt_lost_after_its_first_model_call_is_not_repeated(#[case] exits: bool) {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
@@ -61,7 +61,7 @@ async fn a_worker_that_is_lost_after_its_first_model_call_is_not_replayed(#[case
     if exits {
         world.engine().exit(id, 0, false);
     } else {
-        world.engine().vanish(id);
+        world.engine().remove_container(id);
     }
     let job = ada.wait_for(id, JobState::Failed).await;
     assert_eq!((job.reason, job.attempt), (Some(JobReason::WorkerLost), 1));
@@ -70,13 +70,13 @@ async fn a_worker_that_is_lost_after_its_first_model_call_is_not_replayed(#[case
 }
 
 #[tokio::test]
-async fn a_worker_that_is_lost_before_its_first_model_call_gets_another_attempt() {
+async fn an_attempt_lost_before_its_first_model_call_is_repeated() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
     let old = world.hand(id).await;
     old.job().await;
-    world.engine().vanish(id);
+    world.engine().remove_container(id);
     ada.wait_for_event(id, "the second attempt", |event| {
         event.attempt == 2 && matches!(event.data, EventData::State { to: JobState::InProgress, .. })
     })
@@ -91,7 +91,7 @@ async fn a_worker_that_is_lost_before_its_first_model_call_gets_another_attempt(
 }
 
 #[tokio::test]
-async fn a_start_that_fails_twice_works_the_third_time() {
+async fn a_start_that_fails_twice_succeeds_the_third_time() {
     let world = World::new().await;
     let ada = world.user("ada");
     world.engine().fail_start(EngineError::Other("no space".to_owned()));
@@ -111,17 +111,17 @@ async fn a_start_that_fails_twice_works_the_third_time() {
             _ => None,
         })
         .collect();
-    let told: Vec<_> = states.iter().map(|(_, to, reason)| (*to, *reason)).collect();
+    let reported: Vec<_> = states.iter().map(|(_, to, reason)| (*to, *reason)).collect();
     let (started, failed) = ((JobState::InProgress, None), (JobState::Pending, Some(JobReason::EngineError)));
     let expected = [(JobState::Pending, None), started, failed, started, failed, started, (JobState::Completed, None)];
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
     let waits = [(states[3].0 - states[2].0).num_milliseconds(), (states[5].0 - states[4].0).num_milliseconds()];
     assert!(waits[0] >= 1_000 && waits[1] >= 2_000, "1 and 2 s apart: {waits:?}");
     world.finish().await;
 }
 
 #[tokio::test]
-async fn a_start_that_always_fails_fails_the_job_after_three() {
+async fn a_start_that_always_fails_fails_the_job_after_three_attempts() {
     let world = World::new().await;
     let ada = world.user("ada");
     for _ in 0..3 {
@@ -144,7 +144,7 @@ async fn a_start_that_always_fails_fails_the_job_after_three() {
 #[case(EngineError::RuntimeMissing("runsc".into()), JobReason::SandboxUnavailable, "runsc")]
 #[case(EngineError::Refused("no".into()), JobReason::EngineError, "no")]
 #[tokio::test]
-async fn what_trying_again_does_not_change_is_not_tried_again(
+async fn permanent_start_failures_are_not_retried(
     #[case] error: EngineError,
     #[case] reason: JobReason,
     #[case] named: &str,
@@ -156,23 +156,23 @@ async fn what_trying_again_does_not_change_is_not_tried_again(
     let job = ada.wait_for(id, JobState::Failed).await;
     assert_eq!((job.reason, job.attempt), (Some(reason), 1));
     assert!(job.message.as_deref().is_some_and(|message| message.contains(named)), "{:?}", job.message);
-    assert_eq!(world.engine().asked().len(), 1);
+    assert_eq!(world.engine().requested_starts().len(), 1);
     world.finish().await;
 }
 
 #[tokio::test]
-async fn a_worker_that_never_calls_is_given_up_three_times() {
+async fn a_worker_that_never_connects_is_replaced_three_times() {
     let world = World::builder().set("GANTRY_START_TIMEOUT_SECONDS", 1).build().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
     let job = ada.wait_for(id, JobState::Failed).await;
     assert_eq!((job.reason, job.attempt), (Some(JobReason::StartTimeout), 3));
-    assert_eq!(world.engine().asked().len(), 3);
+    assert_eq!(world.engine().requested_starts().len(), 3);
     world.finish().await;
 }
 
 #[tokio::test]
-async fn the_wall_clock_ends_a_job_however_busy_it_is() {
+async fn the_time_limit_ends_a_busy_job() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "limits": {"timeout_seconds": 1}})).await;
@@ -199,7 +199,7 @@ async fn the_wall_clock_ends_a_job_however_busy_it_is() {
 #[tokio::test]
 async fn a_report_of_anything_but_success_fails_the_job_with_its_reason(
     #[case] outcome: &str,
-    #[case] told: Option<&str>,
+    #[case] reported: Option<&str>,
     #[case] reason: JobReason,
     #[case] event: &str,
 ) {
@@ -208,8 +208,8 @@ async fn a_report_of_anything_but_success_fails_the_job_with_its_reason(
     let id = ada.create_job("work").await;
     let hand = world.hand(id).await;
     let mut report = json!({"outcome": outcome, "text": "so far", "message": "because", "iterations": 2});
-    if let Some(told) = told {
-        report["reason"] = json!(told);
+    if let Some(reported) = reported {
+        report["reason"] = json!(reported);
     }
     hand.report(report).await.expect(200);
     hand.leave(0);
@@ -223,7 +223,7 @@ async fn a_report_of_anything_but_success_fails_the_job_with_its_reason(
 }
 
 #[tokio::test]
-async fn a_failed_job_is_restarted_as_a_new_one_with_its_files() {
+async fn a_failed_job_is_restarted_as_a_new_job_with_its_files() {
     let world = World::new().await;
     let ada = world.user("ada");
     let body = json!({"prompt": "build it", "files": [{"path": "src/a.txt", "content": "kept"}],
@@ -257,7 +257,7 @@ async fn a_failed_job_is_restarted_as_a_new_one_with_its_files() {
 }
 
 #[tokio::test]
-async fn containers_without_a_job_are_removed_and_dead_ones_settled_after_a_restart() {
+async fn a_restart_removes_orphaned_containers_and_fails_jobs_of_dead_ones() {
     let mut world = World::new().await;
     let ada = world.user("ada");
     let (lost, dead) = (ada.create_job("lost").await, ada.create_job("dead").await);
@@ -265,7 +265,7 @@ async fn containers_without_a_job_are_removed_and_dead_ones_settled_after_a_rest
         world.hand(id).await.complete_llm("c1", "hi").await;
     }
     world.stop().await;
-    world.engine().vanish(lost);
+    world.engine().remove_container(lost);
     world.engine().exit(dead, 1, false);
     world.start().await;
     let ada = world.user("ada");
@@ -275,24 +275,24 @@ async fn containers_without_a_job_are_removed_and_dead_ones_settled_after_a_rest
 }
 
 #[tokio::test]
-async fn an_engine_that_is_away_for_a_while_ends_no_job() {
+async fn an_engine_outage_ends_no_job() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
     let hand = world.hand(id).await;
-    world.engine().reachable(false);
+    world.engine().set_reachable(false);
     hand.complete_llm("c1", "hi").await;
     hand.say(1, "still here").await.expect(200);
     world.engine().until_listed_again().await;
     assert_eq!(ada.job(id).await.state, JobState::InProgress);
-    world.engine().reachable(true);
+    world.engine().set_reachable(true);
     hand.finish("done").await;
     ada.wait_for(id, JobState::Completed).await;
     world.finish().await;
 }
 
 #[tokio::test]
-async fn the_real_worker_killed_is_crashed_within_two_seconds() {
+async fn a_killed_real_worker_is_reported_as_crashed_within_two_seconds() {
     let script =
         tests::script_of(&[json!({"reply": {"tool_calls": [{"name": "shell", "arguments": {"command": "sleep 3"}}]}})]);
     let world = World::builder().processes().script(script).build().await;

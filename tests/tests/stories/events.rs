@@ -1,15 +1,15 @@
-//! Following a job: every event once, whatever happens to the line.
+//! Event streams: every event is delivered exactly once, whatever happens to the connection.
 
 use protocol::{ErrorCode, Event, EventData, JobState};
 use reqwest::Method;
 use serde_json::json;
-use tests::{HandWorker, Reply, Told, User, World};
+use tests::{HandWorker, Reply, StreamMessage, User, World};
 
 fn seqs(events: &[Event]) -> Vec<i64> {
     events.iter().map(|event| event.seq).collect()
 }
 
-async fn say(hand: &HandWorker, from: u64, to: u64) {
+async fn send_message(hand: &HandWorker, from: u64, to: u64) {
     let events: Vec<_> = (from..=to)
         .map(|seq| (seq, "message", json!({"role": "assistant", "content": format!("line {seq}")})))
         .collect();
@@ -17,19 +17,19 @@ async fn say(hand: &HandWorker, from: u64, to: u64) {
 }
 
 #[tokio::test]
-async fn a_cut_stream_is_resumed_without_a_gap_or_a_double() {
+async fn an_interrupted_stream_resumes_without_gaps_or_duplicates() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("talk").await;
     let mut stream = ada.stream(id, None).await;
     let hand = world.hand(id).await;
-    say(&hand, 1, 5).await;
+    send_message(&hand, 1, 5).await;
     let mut seen = vec![];
     while seen.len() < 4 {
         seen.push(stream.event().await);
     }
     drop(stream);
-    say(&hand, 6, 9).await;
+    send_message(&hand, 6, 9).await;
     let resumed = ada.stream(id, Some(4)).await;
     hand.finish("done").await;
     let (rest, state, last) = resumed.rest().await;
@@ -39,7 +39,7 @@ async fn a_cut_stream_is_resumed_without_a_gap_or_a_double() {
     world.finish().await;
 }
 
-/// A resume of a job's stream: status and body.
+/// Resumes a job's stream and returns the status and body.
 async fn resume(user: &User, path: &str, last_event_id: i64) -> (u16, String) {
     let request = user.request(Method::GET, path).header("Accept", "text/event-stream");
     let response = request.header("Last-Event-ID", last_event_id.to_string()).send().await.unwrap();
@@ -47,7 +47,7 @@ async fn resume(user: &User, path: &str, last_event_id: i64) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn a_stream_of_a_finished_job_starts_anywhere_before_its_end() {
+async fn the_stream_of_a_finished_job_can_start_at_any_event() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("talk").await;
@@ -67,13 +67,13 @@ async fn a_resume_at_the_end_of_a_finished_job_is_204() {
     let id = ada.create_job("talk").await;
     let hand = world.hand(id).await;
     let path = format!("/api/jobs/{id}/events");
-    // While the job runs, a client that has seen everything waits for more.
+    // While the job is running, a client that has seen everything waits for more.
     let so_far = ada.events(id).await.last().unwrap().seq;
     let waiting = ada.stream(id, Some(so_far)).await;
     hand.finish("done").await;
     let (_, _, last) = waiting.rest().await;
     assert_eq!(resume(&ada, &path, last).await, (204, String::new()), "an EventSource stops on 204 only");
-    // A client that follows one kind knows the number of its last event of that kind.
+    // A client that follows one kind resumes from the number of its last event of that kind.
     let state = resume(&ada, &format!("{path}?kind=state"), last).await;
     let message = resume(&ada, &format!("{path}?kind=egress"), 1).await;
     assert_eq!((state.0, message.0), (204, 204));
@@ -86,27 +86,27 @@ async fn a_resume_beyond_the_last_event_is_a_resync() {
     let ada = world.user("ada");
     let id = ada.create_job("talk").await;
     let hand = world.hand(id).await;
-    // After a restore from a backup a client may know events that the server does not have.
+    // After a restore from a backup, a client may know events that the server does not have.
     let mut running = ada.stream(id, Some(99_999)).await;
-    assert_eq!(running.next().await, Some(Told::Resync(json!({"seq": 1}))));
+    assert_eq!(running.next().await, Some(StreamMessage::Resync(json!({"seq": 1}))));
     assert_eq!(running.event().await.seq, 1);
     hand.finish("done").await;
     let (rest, state, last) = running.rest().await;
     assert_eq!((state, seqs(&rest)), (JobState::Completed, (2..=last).collect()));
     let mut finished = ada.stream(id, Some(last + 1)).await;
-    assert_eq!(finished.next().await, Some(Told::Resync(json!({"seq": 1}))));
+    assert_eq!(finished.next().await, Some(StreamMessage::Resync(json!({"seq": 1}))));
     assert_eq!(finished.rest().await.0, ada.events(id).await);
     world.finish().await;
 }
 
 #[tokio::test]
-async fn a_restart_of_the_orchestrator_loses_and_doubles_nothing() {
+async fn a_restart_neither_loses_nor_duplicates_events() {
     let mut world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("talk").await;
     let mut stream = ada.stream(id, None).await;
     let hand = world.hand(id).await;
-    say(&hand, 1, 3).await;
+    send_message(&hand, 1, 3).await;
     let mut seen = vec![];
     while seen.len() < 5 {
         seen.push(stream.event().await);
@@ -119,26 +119,26 @@ async fn a_restart_of_the_orchestrator_loses_and_doubles_nothing() {
     let stream = ada.stream(id, seen.last().map(|event| event.seq)).await;
     let hand = world.hand(id).await;
     assert_eq!(hand.job().await.attempt, 1, "the container is adopted and its token still good");
-    // What was not acknowledged is sent again; what was stored is not stored twice.
-    say(&hand, 2, 6).await;
+    // Events that were not acknowledged are sent again; stored events are not stored twice.
+    send_message(&hand, 2, 6).await;
     hand.finish("done").await;
     let (rest, state, last) = stream.rest().await;
     seen.extend(rest);
     assert_eq!((state, seqs(&seen)), (JobState::Completed, (1..=last).collect()));
     let lines = seen.iter().filter(|event| matches!(event.data, EventData::Message { .. })).count();
     assert_eq!(lines, 6);
-    assert_eq!(world.engine().asked().len(), 1, "nothing was started twice");
+    assert_eq!(world.engine().requested_starts().len(), 1, "nothing was started twice");
     world.finish().await;
 }
 
 #[tokio::test]
-async fn one_kind_alone_can_be_followed_to_the_end() {
+async fn a_single_event_kind_can_be_streamed_to_the_end() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("talk").await;
     let stream = ada.stream_of(&format!("/api/jobs/{id}/events?kind=message"), None).await;
     let hand = world.hand(id).await;
-    say(&hand, 1, 3).await;
+    send_message(&hand, 1, 3).await;
     hand.finish("done").await;
     let (messages, state, _) = stream.rest().await;
     assert_eq!((messages.len(), state), (3, JobState::Completed));
@@ -155,12 +155,12 @@ async fn one_kind_alone_can_be_followed_to_the_end() {
 }
 
 #[tokio::test]
-async fn a_reader_that_does_not_read_holds_up_nobody() {
+async fn a_client_that_does_not_read_delays_no_other_client() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("talk").await;
     let mut idle = ada.stream(id, None).await;
-    assert!(matches!(idle.next().await, Some(Told::Event(_))));
+    assert!(matches!(idle.next().await, Some(StreamMessage::Event(_))));
     let hand = world.hand(id).await;
     let eager = ada.stream(id, None).await;
     for batch in 0..10_u64 {

@@ -1,4 +1,4 @@
-//! A job's files: listed, read and written by their owner alone, while a hostile container does its worst.
+//! A job's files: listed, read and written only by their owner, while the container is hostile.
 
 use std::{
     fs,
@@ -34,14 +34,14 @@ async fn entries(user: &User, job: JobId, query: &str) -> Vec<FileEntry> {
     serde_json::from_value(page.body["items"].clone()).unwrap()
 }
 
-/// A FIFO, which only a program makes.
+/// Creates a FIFO.
 fn fifo(path: &Path) {
-    let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
-    assert!(made.success());
+    let created = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+    assert!(created.success());
 }
 
 #[tokio::test]
-async fn a_held_job_is_given_files_works_on_them_and_leaves_what_it_made() {
+async fn a_held_job_processes_uploaded_files_and_leaves_its_output() {
     let script = script_of(&[
         json!({"when": {"turn": 1}, "reply": {"tool_calls": [
             {"name": "shell", "arguments": {"command": "cat src/in.txt > out.txt; echo more >> src/in.txt; until [ -e go ]; do sleep 0.02; done"}}]}}),
@@ -58,12 +58,8 @@ async fn a_held_job_is_given_files_works_on_them_and_leaves_what_it_made() {
     assert_eq!((&put.body["path"], &put.body["size_bytes"]), (&json!("src/in.txt"), &json!(8)));
     ada.put(&at("src/in.txt"), BYTES, "hello\n").await.expect(200);
     ada.post(&format!("/api/jobs/{id}/start"), &json!({})).await.expect(202);
-    let out = async {
-        while ada.get(&at("out.txt")).await.body != json!("hello\n") {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tests::within("the file that the job makes, while it runs", out).await;
+    let written = async || ada.get(&at("out.txt")).await.body == json!("hello\n");
+    tests::until("the file that the running job writes", written).await;
     ada.put(&at("go"), BYTES, "").await.expect(201);
     ada.wait_for(id, JobState::Completed).await;
 
@@ -87,7 +83,7 @@ async fn a_directory_is_listed_by_name_page_by_page() {
     for n in 0..5 {
         fs::write(folder.join(format!("f{n}")), "x").unwrap();
     }
-    // Not every name is a text.
+    // File names may be invalid UTF-8.
     fs::write(folder.join(std::ffi::OsStr::new("f\u{fffd}")), "").unwrap();
     let (mut seen, mut cursor) = (vec![], String::new());
     loop {
@@ -111,7 +107,7 @@ async fn a_directory_is_listed_by_name_page_by_page() {
 }
 
 #[tokio::test]
-async fn files_are_their_owners_on_every_verb() {
+async fn only_the_owner_can_access_files() {
     let world = World::new().await;
     let (ada, bob, admin) = (world.user("ada"), world.user("bob"), world.someone("root", Role::Admin));
     let id = held(&ada).await;
@@ -119,13 +115,13 @@ async fn files_are_their_owners_on_every_verb() {
     let (file, archive) = (format!("/api/jobs/{id}/files/given.txt"), format!("/api/jobs/{id}/archive"));
     for path in [format!("/api/jobs/{id}/files"), file.clone(), archive.clone()] {
         bob.get(&path).await.problem(ErrorCode::NotFound);
-        world.stranger().get(&path).await.problem(ErrorCode::Unauthorized);
+        world.anonymous().get(&path).await.problem(ErrorCode::Unauthorized);
         viewer.get(&path).await.expect(200);
         admin.get(&path).await.expect(200);
     }
     for path in [&file, &archive] {
         bob.put(path, BYTES, "x").await.problem(ErrorCode::NotFound);
-        world.stranger().put(path, BYTES, "x").await.problem(ErrorCode::Unauthorized);
+        world.anonymous().put(path, BYTES, "x").await.problem(ErrorCode::Unauthorized);
         viewer.put(path, BYTES, "x").await.problem(ErrorCode::Forbidden);
     }
     for nobody in [JobId::generate().to_string(), "x".to_owned()] {
@@ -141,7 +137,7 @@ async fn files_are_their_owners_on_every_verb() {
 }
 
 #[tokio::test]
-async fn a_path_that_is_none_is_refused() {
+async fn an_invalid_path_is_refused() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = held(&ada).await;
@@ -161,7 +157,7 @@ async fn a_path_that_is_none_is_refused() {
         ada.get(&path).await.problem(ErrorCode::Invalid);
         ada.put(&path, BYTES, "x").await.problem(ErrorCode::Invalid);
     }
-    // An agent may give its files such names; nobody is asked to make more of them.
+    // An agent may create such names; uploads with them are refused.
     for path in ["a%0ab", "a%5cb"] {
         let path = format!("/api/jobs/{id}/files/{path}");
         ada.get(&path).await.problem(ErrorCode::NotFound);
@@ -173,7 +169,7 @@ async fn a_path_that_is_none_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_no_file_is_told_and_neither_followed_nor_waited_for() {
+async fn links_and_special_files_are_reported_and_neither_followed_nor_read() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = held(&ada).await;
@@ -215,7 +211,7 @@ async fn what_is_no_file_is_told_and_neither_followed_nor_waited_for() {
     }
     ada.get(&format!("/api/jobs/{id}/files?path=dir-out")).await.problem(ErrorCode::NotADirectory);
     ada.put(&at("dir"), BYTES, "x").await.problem(ErrorCode::NotAFile);
-    // A link is replaced and not written through.
+    // A link is replaced, not written through.
     ada.put(&at("out"), BYTES, "mine").await.expect(200);
     assert_eq!(fs::read_to_string(secret.join("key")).unwrap(), "the key");
     assert_eq!(fs::read_dir(&secret).unwrap().count(), 1);
@@ -225,7 +221,7 @@ async fn what_is_no_file_is_told_and_neither_followed_nor_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_is_swapped_for_a_link_while_it_is_read_gives_away_nothing() {
+async fn replacing_a_file_by_a_link_during_a_read_leaks_nothing() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = held(&ada).await;
@@ -240,7 +236,7 @@ async fn a_file_that_is_swapped_for_a_link_while_it_is_read_gives_away_nothing()
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                // Each is there at every moment, as a folder or as a link.
+                // The name exists at every moment, as a directory or as a link.
                 let (d, l) = (workspace.join("d"), workspace.join("l"));
                 rustix::fs::renameat_with(CWD, d, CWD, l, RenameFlags::EXCHANGE).unwrap();
             }
@@ -273,7 +269,7 @@ async fn a_file_that_is_swapped_for_a_link_while_it_is_read_gives_away_nothing()
 }
 
 #[tokio::test]
-async fn what_is_put_fits_into_what_is_left_and_belongs_to_the_agent() {
+async fn uploads_must_fit_the_remaining_quota_and_belong_to_the_agent() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = held(&ada).await;
@@ -281,7 +277,7 @@ async fn what_is_put_fits_into_what_is_left_and_belongs_to_the_agent() {
     ada.put(&at("big"), BYTES, vec![1; 1024 * 1024 + 1]).await.problem(ErrorCode::TooLarge);
     ada.put(&at("a/b/half"), BYTES, vec![1; 600 * 1024]).await.expect(201);
     ada.put(&at("other"), BYTES, vec![1; 600 * 1024]).await.problem(ErrorCode::TooLarge);
-    // In place of itself it fits.
+    // It fits when it replaces itself.
     ada.put(&at("a/b/half"), BYTES, vec![2; 700 * 1024]).await.expect(200);
     let unannounced = |bytes: usize| {
         let pieces = (0..bytes / 1024).map(|_| Ok::<_, std::io::Error>(vec![3_u8; 1024]));
@@ -305,7 +301,7 @@ async fn what_is_put_fits_into_what_is_left_and_belongs_to_the_agent() {
         0o777 & 0o755 | 0o066,
         "executable, not setuid"
     );
-    // Empty files have no bytes, but there is an end to them.
+    // Empty files have no bytes, but their number is limited.
     for n in 0..300 {
         fs::write(workspace.join(format!("e{n}")), "").unwrap();
     }
@@ -317,14 +313,14 @@ async fn what_is_put_fits_into_what_is_left_and_belongs_to_the_agent() {
 }
 
 #[tokio::test]
-async fn a_read_is_bounded_whatever_a_file_claims() {
+async fn a_read_is_bounded_whatever_size_a_file_claims() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = held(&ada).await;
     let workspace = world.workspace(id);
     fs::File::create(workspace.join("holes")).unwrap().set_len(1 << 40).unwrap();
-    let told = ada.get(&format!("/api/jobs/{id}/files/holes")).await.problem(ErrorCode::TooLarge);
-    assert!(told.body["detail"].as_str().unwrap().contains("archive"), "{}", told.body);
+    let reported = ada.get(&format!("/api/jobs/{id}/files/holes")).await.problem(ErrorCode::TooLarge);
+    assert!(reported.body["detail"].as_str().unwrap().contains("archive"), "{}", reported.body);
     ada.get(&format!("/api/jobs/{id}/archive")).await.problem(ErrorCode::TooLarge);
     fs::remove_file(workspace.join("holes")).unwrap();
     let deep = workspace.join("d/".repeat(600));
@@ -336,7 +332,7 @@ async fn a_read_is_bounded_whatever_a_file_claims() {
 }
 
 #[tokio::test]
-async fn files_are_kept_for_as_long_as_the_operator_says_and_then_are_gone() {
+async fn files_are_removed_after_the_configured_retention() {
     let clock = ManualClock::at(DateTime::<Utc>::from_timestamp(1_800_000_000, 0).unwrap());
     let mut world = World::builder().clock(&clock).set("GANTRY_WORKSPACE_RETENTION_DAYS", 2).build().await;
     let ada = world.user("ada");
@@ -345,7 +341,7 @@ async fn files_are_kept_for_as_long_as_the_operator_says_and_then_are_gone() {
     let waiting = ada.create(json!({"prompt": "wait", "hold": true, "files": files})).await;
     world.hand(old).await.finish("done").await;
     ada.wait_for(old, JobState::Completed).await;
-    // As deep as a hostile agent likes.
+    // As deep as a hostile agent can make it.
     std::fs::create_dir_all(world.workspace(old).join("d/".repeat(1000))).unwrap();
     let file = format!("/api/jobs/{old}/files/deep/er/a");
 
@@ -359,12 +355,7 @@ async fn files_are_kept_for_as_long_as_the_operator_says_and_then_are_gone() {
     }
     world.user("bob").get(&file).await.problem(ErrorCode::NotFound);
     world.restart().await;
-    let swept = async {
-        while world.workspace(old).exists() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tests::within("the old workspace to be removed", swept).await;
+    tests::until("the old workspace to be removed", async || !world.workspace(old).exists()).await;
     let ada = world.user("ada");
     ada.get(&file).await.problem(ErrorCode::WorkspaceGone);
     assert_eq!(ada.bytes(&format!("/api/jobs/{waiting}/files/deep/er/a")).await, b"b", "what is not over is kept");

@@ -1,4 +1,4 @@
-//! Floods from one container and from strangers: others are served meanwhile, in bounded memory.
+//! Floods from one container and from unauthenticated clients: other callers are served, and memory stays bounded.
 
 use std::time::{Duration, Instant};
 
@@ -12,19 +12,19 @@ use tokio::{
     net::{TcpStream, UnixStream},
 };
 
-/// As JSON text, so that no `Value` of it is made here.
+/// As JSON text, so that the test itself does not build a large `Value`.
 fn zeros(megabytes: usize) -> String {
     format!("[{}0]", "0,".repeat(megabytes << 19))
 }
 
 #[tokio::test]
-async fn half_requests_of_one_container_hinder_nobody() {
+async fn half_sent_requests_of_one_container_affect_no_other_caller() {
     let world = World::new().await;
     let (ada, bob) = (world.user("ada"), world.user("bob"));
     let id = ada.create_job("flood").await;
     let hand = world.hand(id).await;
     hand.job().await;
-    let socket = world.engine().running(id).await.spec.run_folder.join("worker.sock");
+    let socket = world.engine().until_running(id).await.spec.run_folder.join("worker.sock");
     let flood = async {
         let mut held = vec![];
         loop {
@@ -32,6 +32,7 @@ async fn half_requests_of_one_container_hinder_nobody() {
                 let _ = stream.write_all(b"POST /worker/x/llm/complete HTTP/1.1\r\ncontent-length: 31000000\r\n").await;
                 held.push(stream);
             }
+            // Bounds the rate of the flood.
             tokio::time::sleep(Duration::from_micros(100)).await;
         }
     };
@@ -42,9 +43,9 @@ async fn half_requests_of_one_container_hinder_nobody() {
             worker.complete_llm("c1", "hi").await;
             worker.finish("done").await;
             bob.wait_for(other, JobState::Completed).await;
-            // The flooded job's own worker is heard, too, on new connections each time.
+            // The flooded job's own worker is served too, on a new connection for each request.
             hand.status().await;
-            world.stranger().get("/healthz").await.expect(200);
+            world.anonymous().get("/healthz").await.expect(200);
         }
     };
     tokio::select! {
@@ -57,13 +58,13 @@ async fn half_requests_of_one_container_hinder_nobody() {
 }
 
 #[tokio::test]
-async fn a_refused_calls_body_is_not_read() {
+async fn the_body_of_a_refused_call_is_not_read() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
     let hand = world.hand(id).await;
     hand.job().await;
-    let socket = world.engine().running(id).await.spec.run_folder.join("worker.sock");
+    let socket = world.engine().until_running(id).await.spec.run_folder.join("worker.sock");
     let mut stream = UnixStream::connect(&socket).await.unwrap();
     let head = format!(
         "POST /worker/{id}/llm/complete HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
@@ -81,7 +82,7 @@ async fn a_refused_calls_body_is_not_read() {
 }
 
 #[tokio::test]
-async fn json_that_grows_is_refused_and_a_long_conversation_is_not() {
+async fn json_that_expands_in_memory_is_refused_and_long_conversations_are_not() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
@@ -109,9 +110,9 @@ async fn json_that_grows_is_refused_and_a_long_conversation_is_not() {
 }
 
 #[tokio::test]
-async fn silent_strangers_are_sent_away() {
+async fn idle_unauthenticated_connections_are_closed() {
     let world = World::new().await;
-    let address = world.stranger().base().trim_start_matches("http://").to_owned();
+    let address = world.anonymous().base().trim_start_matches("http://").to_owned();
     let since = Instant::now();
     let mut held = vec![];
     for _ in 0..50 {
@@ -119,7 +120,7 @@ async fn silent_strangers_are_sent_away() {
         stream.write_all(b"GET /healthz HTTP/1.1\r\nhost").await.unwrap();
         held.push(stream);
     }
-    world.stranger().get("/healthz").await.expect(200);
+    world.anonymous().get("/healthz").await.expect(200);
     for mut stream in held {
         let _ = tests::within("a silent connection to be closed", stream.read(&mut [0; 512])).await;
     }
@@ -128,13 +129,13 @@ async fn silent_strangers_are_sent_away() {
 }
 
 #[tokio::test]
-async fn bodies_that_one_user_announces_keep_no_other_users_out() {
+async fn large_content_lengths_of_one_user_block_no_other_user() {
     let world = World::new().await;
     let bob = world.user("bob");
     let address = bob.base().trim_start_matches("http://").to_owned();
     let alice = world.key().issue("alice", Role::User, world.clock().now(), chrono::Duration::hours(1)).unwrap();
     let mut held = vec![];
-    // The small bodies of all users together have 128 such places.
+    // All users together have 128 permits for small bodies.
     for _ in 0..200 {
         let mut stream = TcpStream::connect(&address).await.unwrap();
         let request = format!(
@@ -156,7 +157,7 @@ async fn bodies_that_one_user_announces_keep_no_other_users_out() {
 }
 
 #[tokio::test]
-async fn a_user_opens_so_many_streams_and_no_more() {
+async fn the_number_of_streams_of_a_user_is_limited() {
     let world = World::new().await;
     let (ada, bob) = (world.user("ada"), world.user("bob"));
     let held = json!({"prompt": "p", "hold": true});

@@ -1,4 +1,4 @@
-//! A held job waits in pending, with nothing started for it, until somebody starts or cancels it.
+//! A held job stays pending, and nothing runs for it, until it is started or cancelled.
 
 use orchestrator::{auth::Role, engine::ReadinessReason};
 use protocol::{ErrorCode, JobState};
@@ -10,7 +10,7 @@ async fn a_held_job_waits_until_it_is_started_once() {
     let world = World::new().await;
     let ada = world.user("ada");
     let held = ada.create(json!({"prompt": "wait", "hold": true, "priority": 100})).await;
-    // One that comes later and matters less goes first: the held one takes no slot and blocks nobody.
+    // A later job with lower priority runs first: a held job takes no slot.
     let other = ada.create_job("go").await;
     world.hand(other).await.finish("done").await;
     world.engine().until_listed_again().await;
@@ -27,15 +27,15 @@ async fn a_held_job_waits_until_it_is_started_once() {
     ada.wait_for(held, JobState::Completed).await;
     ada.post(&path, &json!({})).await.problem(ErrorCode::NotHeld);
     ada.post(&format!("/api/jobs/{other}/start"), &json!({})).await.problem(ErrorCode::NotHeld);
-    assert_eq!(world.engine().asked().len(), 2);
+    assert_eq!(world.engine().requested_starts().len(), 2);
     world.finish().await;
 }
 
 #[tokio::test]
-async fn a_held_job_is_held_by_the_next_process_too_and_can_be_cancelled() {
+async fn a_held_job_stays_held_after_a_restart_and_can_be_cancelled() {
     let mut world = World::new().await;
     let held = world.user("ada").create(json!({"prompt": "wait", "hold": true})).await;
-    // An engine that is lost and found again explains itself to jobs that wait for it; this one waits for a person.
+    // Jobs that wait for the engine record why. This one waits for a person and does not.
     world.engine().not_ready(ReadinessReason::EngineUnreachable);
     world.engine().until_listed_again().await;
     world.engine().ready();
@@ -48,6 +48,6 @@ async fn a_held_job_is_held_by_the_next_process_too_and_can_be_cancelled() {
     ada.cancel(held).await.expect(202);
     assert_eq!(ada.job(held).await.state, JobState::Cancelled);
     ada.post(&format!("/api/jobs/{held}/start"), &json!({})).await.problem(ErrorCode::NotHeld);
-    assert!(world.engine().asked().is_empty());
+    assert!(world.engine().requested_starts().is_empty());
     world.finish().await;
 }

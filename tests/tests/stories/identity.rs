@@ -1,4 +1,4 @@
-//! Who may do what: users, roles, tokens of both kinds.
+//! Authorization: users, roles and both kinds of tokens.
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use orchestrator::{
@@ -13,8 +13,8 @@ use reqwest::Method;
 use serde_json::json;
 use tests::{Reply, User, World};
 
-/// Every verb on a job, reading ones first.
-async fn every_verb(user: &User, id: JobId) -> Vec<(bool, Reply)> {
+/// Every request on a job, read requests first.
+async fn every_request(user: &User, id: JobId) -> Vec<(bool, Reply)> {
     let at = |tail: &str| format!("/api/jobs/{id}{tail}");
     let mut replies = vec![];
     for tail in ["", "/events", "/events?kind=state", "/actions", "/llm-calls"] {
@@ -31,13 +31,13 @@ async fn every_verb(user: &User, id: JobId) -> Vec<(bool, Reply)> {
 }
 
 #[tokio::test]
-async fn anothers_job_and_a_missing_one_look_alike_on_every_verb() {
+async fn another_users_job_looks_like_a_missing_one_on_every_request() {
     let world = World::new().await;
     let (ada, bob) = (world.user("ada"), world.user("bob"));
     let id = ada.create_job("mine").await;
     let missing = JobId::generate();
-    let foreign = every_verb(&bob, id).await;
-    for ((_, foreign), (_, missing)) in foreign.into_iter().zip(every_verb(&bob, missing).await) {
+    let foreign = every_request(&bob, id).await;
+    for ((_, foreign), (_, missing)) in foreign.into_iter().zip(every_request(&bob, missing).await) {
         let (foreign, missing) = (foreign.problem(ErrorCode::NotFound), missing.problem(ErrorCode::NotFound));
         assert_eq!(foreign.body["detail"], missing.body["detail"]);
     }
@@ -52,14 +52,14 @@ async fn anothers_job_and_a_missing_one_look_alike_on_every_verb() {
 }
 
 #[tokio::test]
-async fn a_viewer_reads_its_own_and_changes_nothing() {
+async fn a_viewer_reads_its_own_jobs_and_changes_nothing() {
     let world = World::new().await;
     let (ada, viewer) = (world.user("ada"), world.someone("ada", Role::Viewer));
     let id = ada.create_job("mine").await;
     let hand = world.hand(id).await;
     hand.finish("done").await;
     ada.wait_for(id, JobState::Completed).await;
-    for (changes, reply) in every_verb(&viewer, id).await {
+    for (changes, reply) in every_request(&viewer, id).await {
         if changes {
             reply.problem(ErrorCode::Forbidden);
         } else {
@@ -67,18 +67,18 @@ async fn a_viewer_reads_its_own_and_changes_nothing() {
         }
     }
     viewer.post("/api/jobs", &json!({"prompt": "p"})).await.problem(ErrorCode::Forbidden);
-    let stranger = world.someone("bob", Role::Viewer);
-    stranger.get(&format!("/api/jobs/{id}")).await.problem(ErrorCode::NotFound);
+    let anonymous = world.someone("bob", Role::Viewer);
+    anonymous.get(&format!("/api/jobs/{id}")).await.problem(ErrorCode::NotFound);
     world.finish().await;
 }
 
 #[tokio::test]
-async fn each_kind_of_token_is_refused_where_the_other_is_wanted() {
+async fn user_and_worker_tokens_are_not_interchangeable() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("mine").await;
     let hand = world.hand(id).await;
-    for (_, reply) in every_verb(&ada.with_token(&hand.token), id).await {
+    for (_, reply) in every_request(&ada.with_token(&hand.token), id).await {
         reply.problem(ErrorCode::Unauthorized);
     }
     let issued = world.key().issue("ada", Role::Admin, world.clock().now(), chrono::Duration::hours(1)).unwrap();
@@ -99,7 +99,7 @@ fn unsigned(header: &serde_json::Value, claims: &serde_json::Value, signature: &
 }
 
 #[tokio::test]
-async fn a_token_that_is_not_good_is_401() {
+async fn an_invalid_token_is_401() {
     let world = World::new().await;
     let now = world.clock().now();
     let hour = chrono::Duration::hours(1);
@@ -123,32 +123,32 @@ async fn a_token_that_is_not_good_is_401() {
         key.issue("ada", Role::User, now, chrono::Duration::zero()).unwrap().token,
         key.issue_worker(InstanceId::generate(), JobId::generate(), 1, now + hour).unwrap().token,
     ];
-    world.stranger().get("/api/jobs").await.problem(ErrorCode::Unauthorized);
+    world.anonymous().get("/api/jobs").await.problem(ErrorCode::Unauthorized);
     let ada = world.user("ada");
     for token in bad {
         let reply = ada.with_token(&token).get("/api/jobs").await.problem(ErrorCode::Unauthorized);
         assert!(reply.header("www-authenticate").is_some_and(|value| value.starts_with("Bearer")), "{token}");
     }
     ada.with_token(&good).get("/api/jobs").await.expect(200);
-    let basic = world.stranger().request(Method::GET, "/api/jobs").header("Authorization", format!("Basic {good}"));
+    let basic = world.anonymous().request(Method::GET, "/api/jobs").header("Authorization", format!("Basic {good}"));
     Reply::of(basic).await.problem(ErrorCode::Unauthorized);
     world.finish().await;
 }
 
 #[tokio::test]
-async fn a_revoked_token_is_401_at_once_and_for_good() {
+async fn a_revoked_token_is_401_immediately_and_permanently() {
     let mut world = World::new().await;
     let now = world.clock().now();
     let issued = world.key().issue("ada", Role::User, now, chrono::Duration::hours(1)).unwrap();
-    let ada = world.stranger().with_token(&issued.token);
+    let ada = world.anonymous().with_token(&issued.token);
     ada.get("/api/jobs").await.expect(200);
-    // As `gantry token revoke` does, from beside the daemon.
+    // As `gantry token revoke` does, outside the daemon.
     let beside = Store::open(&world.config().database_url).await.unwrap();
     assert_eq!(tokens::revoke(&beside, &issued.jti, now).await.unwrap(), Revoked::Unlisted);
     beside.close().await;
     ada.get("/api/jobs").await.problem(ErrorCode::Unauthorized);
     world.user("ada").get("/api/jobs").await.expect(200);
     world.restart().await;
-    world.stranger().with_token(&issued.token).get("/api/jobs").await.problem(ErrorCode::Unauthorized);
+    world.anonymous().with_token(&issued.token).get("/api/jobs").await.problem(ErrorCode::Unauthorized);
     world.finish().await;
 }

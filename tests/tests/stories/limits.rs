@@ -1,4 +1,4 @@
-//! What a caller of the public API may ask for, and what a caller's asking costs.
+//! Limits of the public API, and what a request may cost the server.
 
 use orchestrator::{
     auth::Role,
@@ -24,7 +24,7 @@ async fn cancel_all(user: &User) {
 }
 
 #[tokio::test]
-async fn a_list_has_summaries_and_ends_at_a_mebibyte() {
+async fn a_list_contains_summaries_and_is_limited_to_a_mebibyte() {
     let world = World::new().await;
     let (ada, bob, root) = (world.user("ada"), world.user("bob"), world.someone("root", Role::Admin));
     let long = "é".repeat(50_000);
@@ -68,7 +68,7 @@ async fn a_list_has_summaries_and_ends_at_a_mebibyte() {
 }
 
 #[tokio::test]
-async fn metadata_is_kept_as_it_was_given_and_no_larger_than_it_may_be() {
+async fn metadata_is_stored_unchanged_up_to_its_size_limit() {
     let world = World::new().await;
     let ada = world.user("ada");
     let metadata = json!({"b": [1, 2.5, null, {"c": "ä"}], "a": "x".repeat(60 * 1024)});
@@ -101,7 +101,7 @@ async fn metadata_is_kept_as_it_was_given_and_no_larger_than_it_may_be() {
 }
 
 #[tokio::test]
-async fn a_restart_is_held_to_what_is_allowed_today_and_says_so() {
+async fn a_restart_applies_current_limits_and_reports_them() {
     let mut world = World::new().await;
     let ada = world.user("ada");
     let limits = json!({"memory_mb": 4096, "timeout_seconds": 3600, "max_tokens": 500_000});
@@ -132,13 +132,13 @@ async fn a_restart_is_held_to_what_is_allowed_today_and_says_so() {
 }
 
 #[tokio::test]
-async fn no_secret_of_a_providers_url_is_told_anywhere() {
+async fn secrets_in_a_provider_url_are_never_shown() {
     let world = World::builder()
         .set("GANTRY_LLM_PROVIDER", "openai")
         .set("GANTRY_LLM_SCRIPT", "")
         .set("GANTRY_LLM_MODEL", "m")
         .set("GANTRY_LLM_API_KEY", "sk-0123456789")
-        // The discard port: nobody listens.
+        // The discard port: nothing listens there.
         .set("GANTRY_LLM_BASE_URL", "http://bob:hunter2@127.0.0.1:9/v1?api-key=abcdef")
         .build()
         .await;
@@ -150,13 +150,13 @@ async fn no_secret_of_a_providers_url_is_told_anywhere() {
     hand.report(json!({"outcome": "failed", "reason": "llm_error", "message": said, "text": ""})).await.expect(200);
     hand.leave(0);
     let job = ada.wait_for(id, JobState::Failed).await;
-    let mut told = vec![format!("{:?}", refused.body), format!("{job:?}"), format!("{:?}", world.config())];
+    let mut reported = vec![format!("{:?}", refused.body), format!("{job:?}"), format!("{:?}", world.config())];
     for path in ["/events", "/llm-calls", "/actions"] {
-        told.push(ada.get(&format!("/api/jobs/{id}{path}")).await.expect(200).body.to_string());
+        reported.push(ada.get(&format!("/api/jobs/{id}{path}")).await.expect(200).body.to_string());
     }
-    told.push(root.get("/readyz").await.expect(200).body.to_string());
-    told.push(root.get("/metrics").await.expect(200).body.to_string());
-    for text in &told {
+    reported.push(root.get("/readyz").await.expect(200).body.to_string());
+    reported.push(root.get("/metrics").await.expect(200).body.to_string());
+    for text in &reported {
         for secret in ["hunter2", "abcdef", "sk-0123456789"] {
             assert!(!text.contains(secret), "{text}");
         }
@@ -179,14 +179,14 @@ async fn rows(admin: &User, user: &str) -> Vec<AuditRecord> {
 }
 
 #[tokio::test]
-async fn refusals_beyond_a_rate_have_no_row_and_are_counted() {
+async fn refusals_beyond_the_rate_limit_are_counted_instead_of_audited() {
     let world = World::builder().set("GANTRY_METRICS_BIND", "127.0.0.1:0").build().await;
     let (eve, root) = (world.someone("eve", Role::Viewer), world.someone("root", Role::Admin));
     for _ in 0..200 {
         eve.post("/api/jobs", &json!({"prompt": "x"})).await.problem(ErrorCode::Forbidden);
     }
     let recorded = rows(&root, "eve").await.len();
-    // A burst, and one more for each second that it took.
+    // A burst, plus one for each second that has passed.
     assert!((60..150).contains(&recorded), "{recorded}");
     let metrics = world.metrics().await;
     let unrecorded = metrics.value("gantry_audit_refusals_unrecorded_total");
@@ -195,7 +195,7 @@ async fn refusals_beyond_a_rate_have_no_row_and_are_counted() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_good_no_longer_leaves_a_row_and_a_foreign_one_a_number() {
+async fn an_expired_token_is_audited_and_an_unknown_one_is_counted() {
     let world = World::builder().set("GANTRY_METRICS_BIND", "127.0.0.1:0").build().await;
     let root = world.someone("root", Role::Admin);
     let now = world.clock().now();
@@ -204,19 +204,19 @@ async fn a_token_that_is_good_no_longer_leaves_a_row_and_a_foreign_one_a_number(
     let store = Store::open(&world.config().database_url).await.unwrap();
     tokens::revoke(&store, &revoked.jti, now).await.unwrap();
     store.close().await;
-    let with = |token: &str| world.stranger().with_token(token);
+    let with = |token: &str| world.anonymous().with_token(token);
     with(&expired.token).get("/api/jobs").await.problem(ErrorCode::Unauthorized);
     with(&revoked.token).post("/api/jobs", &json!({"prompt": "p"})).await.problem(ErrorCode::Unauthorized);
     let forged = format!("{}x", &revoked.token[..revoked.token.len() - 1]);
     with(&forged).get("/api/jobs").await.problem(ErrorCode::Unauthorized);
-    world.stranger().get("/api/jobs").await.problem(ErrorCode::Unauthorized);
-    let told = |rows: Vec<AuditRecord>| -> Vec<(String, Option<String>, Option<String>)> {
+    world.anonymous().get("/api/jobs").await.problem(ErrorCode::Unauthorized);
+    let reported = |rows: Vec<AuditRecord>| -> Vec<(String, Option<String>, Option<String>)> {
         rows.into_iter().map(|row| (row.action, row.code, row.jti)).collect()
     };
     let unauthorized = Some("unauthorized".to_owned());
     let row = |action: &str, jti: &str| (action.to_owned(), unauthorized.clone(), Some(jti.to_owned()));
-    assert_eq!(told(rows(&root, "ada").await), [row("read /api/jobs", &expired.jti)]);
-    assert_eq!(told(rows(&root, "bob").await), [row("job.create", &revoked.jti)]);
+    assert_eq!(reported(rows(&root, "ada").await), [row("read /api/jobs", &expired.jti)]);
+    assert_eq!(reported(rows(&root, "bob").await), [row("job.create", &revoked.jti)]);
     let metrics = world.metrics().await;
     assert!((metrics.value("gantry_unauthenticated_requests_total") - 2.0).abs() < f64::EPSILON);
     world.finish().await;
@@ -246,16 +246,16 @@ async fn a_stream_ends_with_its_token() {
 }
 
 #[tokio::test]
-async fn pages_run_their_own_scripts_alone_and_stand_in_no_frame() {
+async fn html_pages_allow_only_their_own_scripts_and_no_framing() {
     let world = World::new().await;
-    let stranger = world.stranger();
+    let anonymous = world.anonymous();
     let policy = |reply: &Reply| reply.header("content-security-policy").unwrap_or_default().to_owned();
     for path in ["/api/docs/", "/api/docs/swagger-ui-bundle.js", "/api/openapi.json", "/healthz", "/no/such/path"] {
-        let reply = stranger.get(path).await;
+        let reply = anonymous.get(path).await;
         let policy = policy(&reply);
         assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{path}: {policy}");
     }
-    let page = stranger.get("/api/docs/").await.expect(200);
+    let page = anonymous.get("/api/docs/").await.expect(200);
     let policy = policy(&page);
     for part in ["script-src 'self';", "style-src 'self' 'unsafe-inline'", "img-src 'self' data:", "connect-src 'self'"]
     {
@@ -270,24 +270,24 @@ async fn pages_run_their_own_scripts_alone_and_stand_in_no_frame() {
 }
 
 #[tokio::test]
-async fn readiness_tells_strangers_states_and_reasons_alone() {
+async fn unauthenticated_readiness_shows_only_states_and_reasons() {
     let world = World::new().await;
-    let told = world.stranger().get("/readyz").await.expect(200).body;
-    assert_eq!(told["status"], "ready");
+    let reported = world.anonymous().get("/readyz").await.expect(200).body;
+    assert_eq!(reported["status"], "ready");
     assert_eq!(
-        (&told["engine"], &told["sandbox"]),
+        (&reported["engine"], &reported["sandbox"]),
         (&json!({"status": "ok"}), &json!({"state": "ready", "reason": null, "jobs_left": null}))
     );
-    assert_eq!(told.get("models"), None);
-    let stale = world.stranger().with_token("no.such.token").get("/readyz").await.expect(200).body;
-    assert_eq!(stale, told, "a bad token is no token");
-    let told = world.user("ada").get("/readyz").await.expect(200).body;
-    assert!(told["engine"]["version"].is_string() && told["models"][0]["model"].is_string(), "{told:#}");
+    assert_eq!(reported.get("models"), None);
+    let stale = world.anonymous().with_token("no.such.token").get("/readyz").await.expect(200).body;
+    assert_eq!(stale, reported, "a bad token is no token");
+    let reported = world.user("ada").get("/readyz").await.expect(200).body;
+    assert!(reported["engine"]["version"].is_string() && reported["models"][0]["model"].is_string(), "{reported:#}");
     world.finish().await;
 }
 
 #[tokio::test]
-async fn large_metadata_of_three_at_once_leaves_the_server_answering() {
+async fn three_concurrent_large_metadata_bodies_leave_the_server_responsive() {
     let world = World::new().await;
     let ada = world.user("ada");
     let body = |metadata: &str| format!("{{\"prompt\":\"p\",\"metadata\":{{\"a\":{metadata}}}}}");

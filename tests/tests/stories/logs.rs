@@ -1,16 +1,16 @@
-//! What a job's containers printed, for whoever owns it.
+//! Container logs are readable only by the job's owner.
 
 use orchestrator::auth::Role;
 use protocol::ErrorCode;
 use tests::World;
 
 #[tokio::test]
-async fn what_containers_printed_is_their_owners() {
+async fn container_logs_are_readable_only_by_the_owner() {
     let world = World::builder().processes().build().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
     ada.wait_for_end(id).await;
-    world.engine().empty().await;
+    world.engine().until_empty().await;
     let path = format!("/api/jobs/{id}/logs");
     let logs = ada.get(&path).await.expect(200);
     assert_eq!(logs.header("content-type"), Some("text/plain; charset=utf-8"));

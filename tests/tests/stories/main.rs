@@ -1,5 +1,7 @@
-//! The stories: what a user, a worker and an engine see of a whole orchestrator, told at the boundary.
+//! Stories: the behaviour of a whole orchestrator as users, workers and the engine see it.
 
+#[cfg(test)]
+mod architecture;
 #[cfg(test)]
 mod archives;
 #[cfg(test)]
@@ -26,8 +28,6 @@ mod files;
 mod floods;
 #[cfg(test)]
 mod hold;
-#[cfg(test)]
-mod house;
 #[cfg(test)]
 mod identity;
 #[cfg(test)]

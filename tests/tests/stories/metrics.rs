@@ -1,4 +1,4 @@
-//! The metrics: what a scraper sees of the jobs, and who may look.
+//! Metrics: what a scraper sees, and who may read them.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use protocol::{ErrorCode, JobState};
 use reqwest::Method;
 use tests::{World, WorldBuilder};
 
-fn measured() -> WorldBuilder {
+fn metrics_world() -> WorldBuilder {
     World::builder().set("GANTRY_METRICS_BIND", "127.0.0.1:0")
 }
 
 #[tokio::test]
-async fn a_jobs_life_is_in_the_numbers() {
-    let world = measured().build().await;
+async fn the_lifecycle_of_a_job_is_counted() {
+    let world = metrics_world().build().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
     let hand = world.hand(id).await;
@@ -59,8 +59,8 @@ async fn a_jobs_life_is_in_the_numbers() {
 }
 
 #[tokio::test]
-async fn labels_do_not_grow_with_what_callers_send() {
-    let world = measured().build().await;
+async fn label_values_are_independent_of_request_content() {
+    let world = metrics_world().build().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
     ada.get(&format!("/api/jobs/{id}")).await.expect(200);
@@ -78,9 +78,9 @@ async fn labels_do_not_grow_with_what_callers_send() {
 }
 
 #[tokio::test]
-async fn what_went_wrong_is_counted() {
+async fn failures_are_counted() {
     let time = ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap());
-    let mut world = measured().clock(&time).build().await;
+    let mut world = metrics_world().clock(&time).build().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
     let old = world.hand(id).await;
@@ -92,12 +92,12 @@ async fn what_went_wrong_is_counted() {
         if hand.token != old.token {
             break hand;
         }
-        // The old one is still there for a moment.
+        // The previous container exists for another moment.
         tokio::task::yield_now().await;
     };
     hand.with_token(&old.token).get("job").await.problem(ErrorCode::Fenced);
     hand.job().await;
-    // The container goes without a word, after a model call: nobody replays that.
+    // The container disappears without a report after a model call: the attempt is not repeated.
     hand.complete_llm("c1", "hello").await;
     hand.leave(0);
     ada.wait_for_end(id).await;
@@ -119,16 +119,16 @@ async fn what_went_wrong_is_counted() {
 }
 
 #[tokio::test]
-async fn on_the_public_address_only_admins_look() {
+async fn on_the_public_address_only_admins_can_read_metrics() {
     let world = World::new().await;
-    world.stranger().get("/metrics").await.problem(ErrorCode::Unauthorized);
+    world.anonymous().get("/metrics").await.problem(ErrorCode::Unauthorized);
     world.user("ada").get("/metrics").await.problem(ErrorCode::Forbidden);
     let root = world.someone("root", Role::Admin);
     let answer = root.request(Method::GET, "/metrics").send().await.unwrap();
     assert_eq!(answer.headers()["content-type"], "text/plain; version=0.0.4; charset=utf-8");
     assert!(answer.text().await.unwrap().contains("# TYPE gantry_jobs gauge"));
     world.finish().await;
-    let world = measured().build().await;
+    let world = metrics_world().build().await;
     world.someone("root", Role::Admin).get("/metrics").await.problem(ErrorCode::NotFound);
     world.metrics().await;
     world.finish().await;

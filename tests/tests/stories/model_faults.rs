@@ -1,14 +1,14 @@
-//! A model that fails, as the real worker lives it: the job's reason says which.
+//! Failing models, with the real worker: the job ends with the right reason.
 
 use protocol::{EventData, Job, JobReason, JobState};
 use serde_json::{Value, json};
 use tests::{World, script_of};
 
-async fn ends(script: String, body: Value, state: JobState) -> Job {
-    ends_with_patience(script, body, state, 300).await
+async fn run_to_end(script: String, body: Value, state: JobState) -> Job {
+    run_to_end_with_patience(script, body, state, 300).await
 }
 
-async fn ends_with_patience(script: String, body: Value, state: JobState, patience_seconds: u64) -> Job {
+async fn run_to_end_with_patience(script: String, body: Value, state: JobState, patience_seconds: u64) -> Job {
     let world = World::builder()
         .processes()
         .script(script)
@@ -24,9 +24,9 @@ async fn ends_with_patience(script: String, body: Value, state: JobState, patien
     job
 }
 
-/// Each case in a world of its own, all at once: nearly all of the time is waiting.
+/// Runs each case in its own world, all in parallel: nearly all of the time is waiting.
 #[tokio::test]
-async fn a_model_that_does_not_answer_fails_the_job() {
+async fn an_unresponsive_model_fails_the_job() {
     let cases = [
         (json!({"error": {"status": 503, "message": "maintenance"}}), "maintenance"),
         (json!({"garbage": true}), "invalid_response"),
@@ -34,38 +34,38 @@ async fn a_model_that_does_not_answer_fails_the_job() {
         (json!({"hang": true}), "timeout"),
         (json!({"error": {"status": 401, "message": "bad key"}}), "bad key"),
     ];
-    let told = cases.map(|(rule, named)| async move {
-        let job = ends_with_patience(script_of(&[rule]), json!({"prompt": "p"}), JobState::Failed, 1).await;
+    let reported = cases.map(|(rule, named)| async move {
+        let job = run_to_end_with_patience(script_of(&[rule]), json!({"prompt": "p"}), JobState::Failed, 1).await;
         assert_eq!((job.reason, job.attempt), (Some(JobReason::LlmError), 1), "{named}");
         let message = job.message.unwrap_or_default();
         assert!(message.contains(named), "{message}");
     });
-    futures_util::future::join_all(told).await;
+    futures_util::future::join_all(reported).await;
 }
 
 #[tokio::test]
-async fn what_passes_is_waited_out() {
+async fn transient_model_errors_are_retried() {
     let cases = [
         json!({"times": 1, "error": {"status": 500, "message": "hiccup"}}),
-        // More than the gateway tries.
+        // More failures than the gateway retries.
         json!({"times": 4, "error": {"status": 500, "message": "hiccup"}}),
         json!({"times": 1, "garbage": true}),
         json!({"times": 1, "reply": {"text": "half", "cut_after_chars": 2}}),
         json!({"times": 1, "rate_limit": {"retry_after_seconds": 1}}),
         json!({"times": 1, "rate_limit": {}}),
     ];
-    let told = cases.map(|rule| async move {
+    let reported = cases.map(|rule| async move {
         let script = script_of(&[rule.clone(), json!({"reply": {"text": "fine"}})]);
-        let job = ends(script, json!({"prompt": "p"}), JobState::Completed).await;
+        let job = run_to_end(script, json!({"prompt": "p"}), JobState::Completed).await;
         assert_eq!(job.result.and_then(|result| result.text).as_deref(), Some("fine"), "{rule}");
     });
-    futures_util::future::join_all(told).await;
+    futures_util::future::join_all(reported).await;
 }
 
 #[tokio::test]
-async fn an_endless_failing_call_ends_in_duplicate_calls() {
+async fn an_endlessly_repeated_failing_call_ends_as_duplicate_calls() {
     let call = json!({"reply": {"tool_calls": [{"name": "read_file", "arguments": {"path": "missing"}}]}});
-    let job = ends(script_of(&[call]), json!({"prompt": "p"}), JobState::Failed).await;
+    let job = run_to_end(script_of(&[call]), json!({"prompt": "p"}), JobState::Failed).await;
     assert_eq!(job.reason, Some(JobReason::DuplicateCalls));
     assert_eq!((job.usage.llm_calls, job.usage.tool_calls), (6, 5));
     let partial = job.result.and_then(|result| result.partial).unwrap();
@@ -73,13 +73,13 @@ async fn an_endless_failing_call_ends_in_duplicate_calls() {
 }
 
 #[tokio::test]
-async fn at_the_cap_the_job_fails_with_what_was_said() {
+async fn at_the_iteration_limit_the_job_fails_with_its_partial_text() {
     let rules = [
         json!({"when": {"has_tools": true}, "reply": {"tool_calls": [{"name": "echo", "arguments": {"message": "{{turn}}"}}]}}),
         json!({"reply": {"text": "as far as I got"}}),
     ];
     let body = json!({"prompt": "p", "limits": {"max_iterations": 3}});
-    let job = ends(script_of(&rules), body, JobState::Failed).await;
+    let job = run_to_end(script_of(&rules), body, JobState::Failed).await;
     assert_eq!((job.reason, job.usage.llm_calls, job.usage.iterations), (Some(JobReason::IterationLimit), 3, 3));
     let result = job.result.unwrap();
     assert_eq!((result.text, result.partial.map(|partial| partial.text)), (None, Some("as far as I got".to_owned())));
@@ -89,23 +89,23 @@ async fn at_the_cap_the_job_fails_with_what_was_said() {
 async fn at_the_limit_of_tool_calls_the_job_fails() {
     let call = json!({"reply": {"tool_calls": [{"name": "echo", "arguments": {"message": "{{turn}}"}}]}});
     let body = json!({"prompt": "p", "limits": {"max_tool_calls": 2}});
-    let job = ends(script_of(&[call]), body, JobState::Failed).await;
-    // The call beyond the limit is recorded like every refused one, and not made.
+    let job = run_to_end(script_of(&[call]), body, JobState::Failed).await;
+    // The call beyond the limit is recorded as refused and is not executed.
     assert_eq!((job.reason, job.usage.tool_calls), (Some(JobReason::ToolCallLimit), 3));
     let partial = job.result.and_then(|result| result.partial).unwrap();
     assert_eq!((partial.tool_calls, partial.last_actions), (2, vec!["echo: ok".to_owned(); 2]));
 }
 
 #[tokio::test]
-async fn a_model_that_says_nothing_fails_the_job_and_is_never_delivered() {
+async fn a_model_with_empty_replies_fails_the_job() {
     let nothing = json!({"reply": {"text": "", "finish_reason": "stop"}});
-    let job = ends(script_of(&[nothing]), json!({"prompt": "p"}), JobState::Failed).await;
+    let job = run_to_end(script_of(&[nothing]), json!({"prompt": "p"}), JobState::Failed).await;
     assert_eq!(job.reason, Some(JobReason::EmptyReply));
     assert_eq!(job.result.and_then(|result| result.text), None);
 }
 
 #[tokio::test]
-async fn a_failed_call_is_recorded_and_told() {
+async fn a_failed_call_is_recorded_and_shown_in_the_events() {
     let script = script_of(&[
         json!({"times": 3, "error": {"status": 500, "message": "hiccup"}}),
         json!({"reply": {"text": "never asked"}}),
@@ -117,11 +117,11 @@ async fn a_failed_call_is_recorded_and_told() {
     assert_eq!(job.reason, Some(JobReason::LlmError));
     let calls = ada.get(&format!("/api/jobs/{id}/llm-calls")).await.expect(200).body;
     assert!(calls["items"][0]["error"].as_str().is_some_and(|error| error.contains("hiccup")), "{calls:#}");
-    let told = ada
+    let reported = ada
         .events(id)
         .await
         .into_iter()
         .any(|event| matches!(event.data, EventData::LlmCall { finish_reason, .. } if finish_reason == "error"));
-    assert!(told);
+    assert!(reported);
     world.finish().await;
 }

@@ -1,4 +1,4 @@
-//! A model that cannot answer now is waited for, and one user's calls neither fail nor delay another's.
+//! Model outages: calls are retried, and one user's calls neither fail nor delay another user's.
 
 use std::{
     io::Write as _,
@@ -15,7 +15,7 @@ fn clock() -> ManualClock {
     ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap())
 }
 
-async fn job_in_hand(world: &World, who: &User) -> HandWorker {
+async fn running_job(world: &World, who: &User) -> HandWorker {
     let id = who.create_job("work").await;
     world.hand(id).await
 }
@@ -33,7 +33,7 @@ async fn statuses(who: &User, job: JobId) -> Vec<String> {
     said.collect()
 }
 
-/// Longer than the gateway itself waits, so that the worker does.
+/// Longer than the gateway itself waits, so that the worker waits.
 const LONG_RETRY_AFTER_SECONDS: u64 = 9;
 
 #[tokio::test]
@@ -42,13 +42,13 @@ async fn an_outage_with_a_long_retry_after_fails_no_job() {
     let script = script_of(&[away, json!({"reply": {"text": "{{last_message}}"}})]);
     let world = World::builder().processes().script(script).build().await;
     let ada = world.user("ada");
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let id = ada.create_job("work").await;
     ada.wait_for_event(id, "the wait", |event| matches!(event.data, EventData::Status { .. })).await;
     ada.prompt(id, json!({"content": "and this", "mode": "steer"})).await.expect(202);
     let job = ada.wait_for_end(id).await;
     assert_eq!(job.state, JobState::Completed, "{job:#?}");
-    assert!(begun.elapsed() >= Duration::from_secs(LONG_RETRY_AFTER_SECONDS));
+    assert!(started_at.elapsed() >= Duration::from_secs(LONG_RETRY_AFTER_SECONDS));
     assert_eq!(
         job.result.and_then(|result| result.text).as_deref(),
         Some("and this"),
@@ -60,7 +60,7 @@ async fn an_outage_with_a_long_retry_after_fails_no_job() {
 }
 
 #[tokio::test]
-async fn a_full_queue_fails_no_job() {
+async fn a_full_provider_queue_fails_no_job() {
     let script = script_of(&[json!({"reply": {"text": "done", "delay_ms": 900}})]);
     let world = World::builder()
         .processes()
@@ -82,7 +82,7 @@ async fn a_full_queue_fails_no_job() {
 }
 
 #[tokio::test]
-async fn a_provider_that_refuses_the_key_is_passed_over() {
+async fn a_provider_that_refuses_the_key_is_skipped() {
     let mut second = NamedTempFile::new().unwrap();
     second.write_all(script_of(&[json!({"reply": {"text": "from the second"}})]).as_bytes()).unwrap();
     let world = World::builder()
@@ -92,18 +92,18 @@ async fn a_provider_that_refuses_the_key_is_passed_over() {
         .build()
         .await;
     let ada = world.user("ada");
-    let hand = job_in_hand(&world, &ada).await;
+    let hand = running_job(&world, &ada).await;
     assert_eq!(hand.complete_llm("c1", "hello").await.content, "from the second");
     hand.finish("done").await;
     world.finish().await;
 }
 
 #[tokio::test]
-async fn a_wait_of_ten_minutes_that_is_told_is_not_stuck() {
+async fn a_reported_wait_of_ten_minutes_is_not_stuck() {
     let time = clock();
     let world = World::builder().clock(&time).set("GANTRY_LEASE_SECONDS", 3600).build().await;
     let ada = world.user("ada");
-    let hand = job_in_hand(&world, &ada).await;
+    let hand = running_job(&world, &ada).await;
     assert_eq!(hand.job().await.outage_patience_seconds, Some(300));
     for n in 0..40 {
         let message = format!("rate limited (slow down), asks again in {} s", 600 - 15 * n);
@@ -119,20 +119,20 @@ async fn a_wait_of_ten_minutes_that_is_told_is_not_stuck() {
 }
 
 #[tokio::test]
-async fn one_users_failing_calls_leave_anothers_alone_and_refusals_have_no_row() {
+async fn one_users_failing_calls_affect_no_other_user_and_refusals_add_no_rows() {
     let script = script_of(&[
         json!({"when": {"last_message": "bad"}, "error": {"status": 500, "message": "oh no"}}),
         json!({"reply": {"text": "well"}}),
     ]);
     let world = World::builder().script(script).build().await;
     let (ada, bob) = (world.user("ada"), world.user("bob"));
-    let (bad, good) = (job_in_hand(&world, &ada).await, job_in_hand(&world, &bob).await);
+    let (bad, good) = (running_job(&world, &ada).await, running_job(&world, &bob).await);
     for call in ["c1", "c2"] {
         let refused = bad.ask(call, "bad").await.problem(ErrorCode::RateLimited);
         assert_eq!(refused.body["reason"], "provider", "{:#}", refused.body);
         good.complete_llm(call, "hello").await;
     }
-    // Five tries have failed: this job's circuit is open, and nobody else's.
+    // Five attempts have failed: this job's circuit is open, and only this job's.
     for call in ["c3", "c4", "c5"] {
         let refused = bad.ask(call, "bad").await.problem(ErrorCode::RateLimited);
         assert_eq!(refused.body["reason"], "local", "{:#}", refused.body);
@@ -144,13 +144,14 @@ async fn one_users_failing_calls_leave_anothers_alone_and_refusals_have_no_row()
     assert_eq!(model_calls(&ada, id).await.len(), 2);
     bad.finish("done").await;
     good.finish("done").await;
-    let told = ada.events(id).await.into_iter().filter(|event| matches!(event.data, EventData::LlmCall { .. })).count();
-    assert_eq!((told, ada.wait_for_end(id).await.usage.llm_calls), (2, 2));
+    let reported =
+        ada.events(id).await.into_iter().filter(|event| matches!(event.data, EventData::LlmCall { .. })).count();
+    assert_eq!((reported, ada.wait_for_end(id).await.usage.llm_calls), (2, 2));
     world.finish().await;
 }
 
 #[tokio::test]
-async fn calls_that_fail_are_paced_and_all_calls_are_capped() {
+async fn failing_calls_are_rate_limited_and_all_calls_are_capped() {
     let time = clock();
     let script = script_of(&[json!({"error": {"status": 400, "message": "no"}})]);
     let world = World::builder().clock(&time).script(script).set("GANTRY_LEASE_SECONDS", 3600).build().await;
@@ -173,7 +174,7 @@ async fn calls_that_fail_are_paced_and_all_calls_are_capped() {
     }
     ask(ErrorCode::RateLimited).await;
     time.advance(Duration::from_secs(1));
-    // 3 x 2 + 10 calls of any end.
+    // 3 x 2 + 10 calls, however they end.
     ask(ErrorCode::LlmError).await;
     let capped = ask(ErrorCode::IterationLimit).await;
     assert!(capped.body["detail"].as_str().unwrap().contains("16 model calls"), "{:#}", capped.body);
@@ -183,21 +184,21 @@ async fn calls_that_fail_are_paced_and_all_calls_are_capped() {
 }
 
 #[tokio::test]
-async fn four_calls_of_a_job_are_made_at_once_and_the_next_ones_wait() {
+async fn a_job_has_at_most_four_concurrent_model_calls() {
     let script = script_of(&[json!({"reply": {"text": "well", "delay_ms": 500}})]);
     let world = World::builder().script(script).build().await;
     let (ada, bob) = (world.user("ada"), world.user("bob"));
-    let (many, one) = (job_in_hand(&world, &ada).await, job_in_hand(&world, &bob).await);
+    let (many, one) = (running_job(&world, &ada).await, running_job(&world, &bob).await);
     let names: Vec<String> = (0..12).map(|n| format!("c{n}")).collect();
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let (answers, alone) = tokio::join!(
         futures_util::future::join_all(names.iter().map(|name| many.complete_llm(name, "hello"))),
         async {
             one.complete_llm("c1", "hello").await;
-            begun.elapsed()
+            started_at.elapsed()
         }
     );
-    let all = begun.elapsed();
+    let all = started_at.elapsed();
     assert_eq!(answers.len(), 12);
     assert!(all >= Duration::from_millis(1_500), "three turns of four: {all:?}");
     assert!(alone < all, "another user's call does not wait for them: {alone:?} of {all:?}");
@@ -207,7 +208,7 @@ async fn four_calls_of_a_job_are_made_at_once_and_the_next_ones_wait() {
 }
 
 #[tokio::test]
-async fn a_prompt_is_paid_for_wherever_it_hides() {
+async fn prompt_text_in_any_request_field_is_charged() {
     let script = script_of(&[
         json!({"when": {"has_tools": true}, "reply": {"text": "with tools"}}),
         json!({"reply": {"text": "without"}}),
@@ -231,7 +232,7 @@ async fn a_prompt_is_paid_for_wherever_it_hides() {
         let body = json!({"call_id": format!("h{n}"), "messages": messages, "max_tokens": 10});
         hand.post("llm/complete_with_tools", &body).await.problem(ErrorCode::TokenBudget);
     }
-    // What a worker says of tools is not read: neither sent nor paid for.
+    // Tool definitions from the worker are ignored: neither sent nor charged.
     let tool = |name: &str| json!({"name": name, "description": long(), "parameters": {}, "domain": "orchestrator"});
     let forged = json!({"call_id": "t1", "messages": [user], "tools": [tool("mine")], "max_tokens": 10});
     assert_eq!(hand.post("llm/complete_with_tools", &forged).await.expect(200).body["content"], "without");

@@ -1,11 +1,11 @@
-//! Follow-up prompts: seen where the contract says, refused when it is too late, never lost.
+//! Follow-up prompts: delivered in order, refused when it is too late, never lost.
 
 use protocol::{ErrorCode, EventData, JobState, MessageRole, PromptId, PromptMode};
 use serde_json::json;
 use tests::{User, World, script_of};
 
-/// What was said to the model, in order.
-async fn heard(user: &User, id: protocol::JobId) -> Vec<String> {
+/// The user messages that were sent to the model, in order.
+async fn user_messages(user: &User, id: protocol::JobId) -> Vec<String> {
     let said = user.events(id).await.into_iter().filter_map(|event| match event.data {
         EventData::Message { role: MessageRole::User, content } => Some(content),
         _ => None,
@@ -13,8 +13,8 @@ async fn heard(user: &User, id: protocol::JobId) -> Vec<String> {
     said.collect()
 }
 
-/// The agent waits in its first tool call until the story has made the file `go`.
-fn waits_for_go() -> String {
+/// A script whose first tool call waits until the test creates the file `go`.
+fn wait_for_go_script() -> String {
     let wait = "until [ -e go ]; do sleep 0.02; done";
     script_of(&[
         json!({"when": {"turn": 1}, "reply": {"tool_calls": [{"name": "shell", "arguments": {"command": wait}}]}}),
@@ -25,19 +25,19 @@ fn waits_for_go() -> String {
 }
 
 #[tokio::test]
-async fn steer_is_seen_before_the_next_model_call_and_queue_when_it_would_end() {
-    let world = World::builder().processes().script(waits_for_go()).build().await;
+async fn steer_prompts_precede_the_next_model_call_and_queued_prompts_the_end() {
+    let world = World::builder().processes().script(wait_for_go_script()).build().await;
     let ada = world.user("ada");
     let id = ada.create_job("go").await;
     ada.wait_for_event(id, "the tool call", |event| matches!(event.data, EventData::ToolUse { .. })).await;
     ada.prompt(id, json!({"content": "and then rest", "mode": "queue"})).await.expect(202);
     ada.prompt(id, json!({"content": "turn left"})).await.expect(202);
-    // The worker has both before the tool returns: it acknowledges the last by asking for what comes after it.
+    // The worker receives both before the tool call returns: polling for the next prompt acknowledges the last one.
     world.prompts_taken(id).await;
     std::fs::write(world.config().workspace_dir.join(id.to_string()).join("go"), "").unwrap();
     let job = ada.wait_for(id, JobState::Completed).await;
     assert_eq!(job.result.and_then(|result| result.text).as_deref(), Some("did that too"));
-    assert_eq!(heard(&ada, id).await, ["go", "turn left", "and then rest"]);
+    assert_eq!(user_messages(&ada, id).await, ["go", "turn left", "and then rest"]);
     let said: Vec<String> = ada
         .events(id)
         .await
@@ -53,7 +53,7 @@ async fn steer_is_seen_before_the_next_model_call_and_queue_when_it_would_end() 
 }
 
 #[tokio::test]
-async fn what_is_said_while_it_waits_is_heard_when_it_starts() {
+async fn prompts_to_a_pending_job_are_delivered_when_it_starts() {
     let world = World::builder().set("GANTRY_MAX_PARALLEL_JOBS", 1).build().await;
     let ada = world.user("ada");
     let first = ada.create_job("first").await;
@@ -78,7 +78,7 @@ async fn what_is_said_while_it_waits_is_heard_when_it_starts() {
 }
 
 #[tokio::test]
-async fn a_prompt_at_the_moment_of_completion_is_seen_or_refused() {
+async fn a_prompt_during_completion_is_delivered_or_refused() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
@@ -98,7 +98,7 @@ async fn a_prompt_at_the_moment_of_completion_is_seen_or_refused() {
 }
 
 #[tokio::test]
-async fn a_failed_report_is_not_held_up_by_prompts() {
+async fn waiting_prompts_do_not_delay_a_failure_report() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
@@ -130,7 +130,7 @@ async fn a_long_poll_is_answered_as_soon_as_there_is_a_prompt() {
 }
 
 #[tokio::test]
-async fn a_prompt_that_makes_no_sense_is_refused() {
+async fn an_invalid_prompt_is_refused() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;

@@ -1,12 +1,12 @@
-//! The queue: by priority, then age, as far as the slots reach.
+//! The queue: jobs start by priority, then age, within the slots.
 
 use orchestrator::auth::Role;
 use protocol::{JobId, JobState, JobSummary};
 use serde_json::json;
 use tests::World;
 
-/// The most jobs that were in progress at the same time.
-fn most_at_once(jobs: &[JobSummary]) -> usize {
+/// The maximum number of jobs that were in progress at the same time.
+fn max_concurrent(jobs: &[JobSummary]) -> usize {
     let began = jobs.iter().filter_map(|job| job.started_at);
     let at_work = |at| jobs.iter().filter(|job| job.started_at <= Some(at) && job.finished_at > Some(at)).count();
     began.map(at_work).max().unwrap_or(0)
@@ -27,13 +27,13 @@ async fn one_slot_runs_jobs_by_priority_then_age() {
     hand.finish("done").await;
     ada.wait_for(low, JobState::Completed).await;
     let order: Vec<String> = [first, high, old, young, low].iter().map(|id| format!("gantry-job-{id}-1")).collect();
-    assert_eq!(world.engine().asked(), order);
-    assert_eq!(most_at_once(&ada.jobs().await), 1);
+    assert_eq!(world.engine().requested_starts(), order);
+    assert_eq!(max_concurrent(&ada.jobs().await), 1);
     world.finish().await;
 }
 
 #[tokio::test]
-async fn one_user_does_not_take_every_slot() {
+async fn one_user_cannot_take_every_slot() {
     let world =
         World::builder().set("GANTRY_MAX_PARALLEL_JOBS", 3).set("GANTRY_MAX_PARALLEL_JOBS_PER_USER", 2).build().await;
     let (ada, bob) = (world.user("ada"), world.user("bob"));
@@ -50,22 +50,22 @@ async fn one_user_does_not_take_every_slot() {
     world.hand(adas[2]).await.finish("done").await;
     two.finish("done").await;
     ada.wait_for(adas[2], JobState::Completed).await;
-    assert_eq!(most_at_once(&world.someone("root", Role::Admin).jobs().await), 3);
+    assert_eq!(max_concurrent(&world.someone("root", Role::Admin).jobs().await), 3);
     world.finish().await;
 }
 
 #[tokio::test]
-async fn fifty_jobs_at_once_all_run_and_none_twice() {
+async fn fifty_concurrent_jobs_each_run_once() {
     let world = World::builder().processes().set("GANTRY_MAX_PARALLEL_JOBS", 8).build().await;
     let ada = world.user("ada");
     let prompts: Vec<String> = (0..50).map(|n| format!("task {n}")).collect();
-    let made = prompts.iter().map(|prompt| ada.create_job(prompt));
-    let ids: Vec<JobId> = futures_util::future::join_all(made).await;
+    let created = prompts.iter().map(|prompt| ada.create_job(prompt));
+    let ids: Vec<JobId> = futures_util::future::join_all(created).await;
     for (id, prompt) in ids.iter().zip(&prompts) {
         let job = ada.wait_for(*id, JobState::Completed).await;
         assert_eq!(job.result.and_then(|result| result.text), Some(format!("You said: {prompt}")));
     }
-    assert_eq!(world.engine().asked().len(), 50);
-    assert!(most_at_once(&ada.jobs().await) <= 8);
+    assert_eq!(world.engine().requested_starts().len(), 50);
+    assert!(max_concurrent(&ada.jobs().await) <= 8);
     world.finish().await;
 }

@@ -1,4 +1,4 @@
-//! What is refused, field by field, and that nothing is stored or run then.
+//! Refused requests: errors name the field, and nothing is stored or run.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn with(field: &str, value: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_wrong_field_is_named() {
+async fn an_invalid_field_is_named() {
     let world = World::new().await;
     let ada = world.user("ada");
     let file = |path: &str| with("files", json!([{"path": path, "content": ""}]));
@@ -58,7 +58,7 @@ async fn a_wrong_field_is_named() {
     let reply = ada.post("/api/jobs", &body).await.problem(ErrorCode::Invalid);
     assert_eq!(reply.fields(), ["prompt", "priority", "labels.a b", "limits.cpus"], "all at once");
     assert_eq!(ada.jobs().await, []);
-    assert!(world.engine().asked().is_empty());
+    assert!(world.engine().requested_starts().is_empty());
     world.finish().await;
 }
 
@@ -80,7 +80,7 @@ async fn a_file_has_exactly_one_content() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_yet_is_never_ignored() {
+async fn unsupported_fields_are_refused() {
     let world = World::new().await;
     let ada = world.user("ada");
     for (field, body) in [
@@ -97,7 +97,7 @@ async fn what_is_not_there_yet_is_never_ignored() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_400_or_415_and_what_names_nothing_is_404() {
+async fn malformed_bodies_are_400_or_415_and_unknown_paths_are_404() {
     let world = World::new().await;
     let ada = world.user("ada");
     for body in ["", "{", "{\"prompt\": \"a\"} x", "\u{1}", "{\"prompt\": \"\\ud800\"}"] {
@@ -127,35 +127,35 @@ async fn what_cannot_be_read_is_400_or_415_and_what_names_nothing_is_404() {
 #[case(ReadinessReason::RuntimeMissing)]
 #[case(ReadinessReason::PostureUnsupported)]
 #[tokio::test]
-async fn without_a_sandbox_nothing_is_stored_and_nothing_runs(#[case] reason: ReadinessReason) {
+async fn without_a_sandbox_no_job_is_stored_or_run(#[case] reason: ReadinessReason) {
     let world = World::builder().not_ready(reason).build().await;
     let ada = world.user("ada");
     let body = json!({"prompt": "p", "files": [{"path": "a", "content": "b"}]});
     let reply = ada.post("/api/jobs", &body).await.problem(ErrorCode::SandboxUnavailable);
     assert_eq!(reply.body["reason"], reason.as_str());
-    let ready = world.stranger().get("/readyz").await.expect(503);
+    let ready = world.anonymous().get("/readyz").await.expect(503);
     assert_eq!(ready.body["sandbox"]["reason"], reason.as_str());
-    world.stranger().get("/healthz").await.expect(200);
+    world.anonymous().get("/healthz").await.expect(200);
     assert_eq!(ada.jobs().await, []);
-    assert!(world.engine().asked().is_empty());
+    assert!(world.engine().requested_starts().is_empty());
     assert!(!world.config().workspace_dir.exists(), "no workspace was made");
     world.finish().await;
 }
 
 #[tokio::test]
-async fn a_sandbox_that_the_operator_turned_off_is_no_fault_and_takes_no_job() {
+async fn a_disabled_sandbox_is_healthy_and_refuses_jobs() {
     let world = World::builder().set("GANTRY_SANDBOX", "disabled").build().await;
     let ada = world.user("ada");
     let reply = ada.post("/api/jobs", &json!({"prompt": "p"})).await.problem(ErrorCode::SandboxUnavailable);
     assert_eq!(reply.body["reason"], "disabled_by_config");
-    world.stranger().get("/readyz").await.expect(200);
+    world.anonymous().get("/readyz").await.expect(200);
     assert_eq!(ada.jobs().await, []);
     world.finish().await;
 }
 
 #[tokio::test]
-async fn a_job_that_was_taken_waits_out_a_sandbox_that_went_away() {
-    // What is known of the sandbox is good for a second: the story lets it pass.
+async fn an_accepted_job_waits_until_the_sandbox_is_ready_again() {
+    // Readiness is cached for one second; advance the clock past it.
     let time = ManualClock::at(Clock::system().now());
     let world = World::builder().clock(&time).set("GANTRY_MAX_PARALLEL_JOBS", 1).build().await;
     let ada = world.user("ada");
@@ -165,7 +165,7 @@ async fn a_job_that_was_taken_waits_out_a_sandbox_that_went_away() {
     world.engine().not_ready(ReadinessReason::EngineUnreachable);
     time.advance(Duration::from_secs(2));
     hand.finish("done").await;
-    world.engine().gone(first).await;
+    world.engine().until_removed(first).await;
     world.engine().until_listed_again().await;
     let job = ada.job(waiting).await;
     assert_eq!((job.state, job.attempt), (JobState::Pending, 0), "no attempt is spent");

@@ -1,5 +1,5 @@
-//! Jobs at work when the orchestrator starts again: with other settings, with rows that make no sense, with containers that
-//! were never started and folders that are gone.
+//! Restarts of the orchestrator while jobs run: with other settings, with invalid rows, with containers that were never
+//! started, and with missing directories.
 
 use std::str::FromStr;
 
@@ -14,7 +14,7 @@ fn disable(config: &mut orchestrator::config::Config) {
 }
 
 #[tokio::test]
-async fn with_the_sandbox_disabled_jobs_at_work_go_on_to_their_end() {
+async fn running_jobs_complete_with_the_sandbox_disabled() {
     let mut world = World::new().await;
     let ada = world.user("ada");
     let (finishes, is_cancelled, vanishes) =
@@ -27,27 +27,27 @@ async fn with_the_sandbox_disabled_jobs_at_work_go_on_to_their_end() {
     world.restart_with(disable).await;
     let ada = world.user("ada");
 
-    let ready = world.stranger().get("/readyz").await.expect(200);
+    let ready = world.anonymous().get("/readyz").await.expect(200);
     assert_eq!(ready.body["sandbox"]["reason"], "disabled_by_config");
     assert_eq!(ready.body["sandbox"]["jobs_left"], 3);
     ada.post("/api/jobs", &json!({"prompt": "new"})).await.problem(ErrorCode::SandboxUnavailable);
     ada.cancel(is_cancelled).await;
     ada.wait_for(is_cancelled, JobState::Cancelled).await;
-    world.engine().gone(is_cancelled).await;
-    world.engine().vanish(vanishes);
+    world.engine().until_removed(is_cancelled).await;
+    world.engine().remove_container(vanishes);
     assert_eq!(ada.wait_for(vanishes, JobState::Failed).await.reason, Some(JobReason::WorkerLost));
     world.hand(finishes).await.finish("done").await;
     ada.wait_for(finishes, JobState::Completed).await;
     ada.cancel(held).await;
 
-    let ready = world.stranger().get("/readyz").await.expect(200);
+    let ready = world.anonymous().get("/readyz").await.expect(200);
     assert_eq!(ready.body["sandbox"]["jobs_left"], 0);
-    assert_eq!(world.engine().asked().len(), 3, "nothing new was started");
+    assert_eq!(world.engine().requested_starts().len(), 3, "nothing new was started");
     world.finish().await;
 }
 
 #[tokio::test]
-async fn with_the_sandbox_disabled_what_waits_fails() {
+async fn pending_jobs_fail_with_the_sandbox_disabled() {
     let mut world = World::builder().set("GANTRY_MAX_PARALLEL_JOBS", 1).build().await;
     let ada = world.user("ada");
     let first = ada.create_job("a").await;
@@ -66,7 +66,7 @@ async fn with_the_sandbox_disabled_what_waits_fails() {
 }
 
 #[tokio::test]
-async fn a_row_that_makes_no_sense_harms_no_other_job() {
+async fn an_invalid_row_affects_no_other_job() {
     let world = World::builder().set("GANTRY_METRICS_BIND", "127.0.0.1:0").build().await;
     let ada = world.user("ada");
     let bad = ada.create_job("a").await;
@@ -98,7 +98,7 @@ async fn set(world: &World, job: JobId, what: &str) {
 }
 
 #[tokio::test]
-async fn a_container_that_was_never_started_is_made_anew_in_the_same_attempt() {
+async fn a_container_that_was_never_started_is_recreated_in_the_same_attempt() {
     let mut world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
@@ -112,12 +112,12 @@ async fn a_container_that_was_never_started_is_made_anew_in_the_same_attempt() {
     world.hand(id).await.finish("done").await;
     let job = ada.wait_for(id, JobState::Completed).await;
     assert_eq!(job.attempt, 1, "it costs no attempt");
-    assert_eq!(world.engine().asked(), [format!("gantry-job-{id}-1"), format!("gantry-job-{id}-1")]);
+    assert_eq!(world.engine().requested_starts(), [format!("gantry-job-{id}-1"), format!("gantry-job-{id}-1")]);
     world.finish().await;
 }
 
 #[tokio::test]
-async fn a_container_whose_run_folder_is_gone_is_given_up() {
+async fn a_container_without_its_run_directory_is_replaced() {
     let mut world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
@@ -135,21 +135,21 @@ async fn a_container_whose_run_folder_is_gone_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_run_folder_that_cannot_be_made_is_told_and_tried_again() {
+async fn a_failed_run_directory_is_reported_and_retried() {
     let world = World::new().await;
     let ada = world.user("ada");
     let run_dir = world.config().run_dir.clone();
     let _none_yet = std::fs::remove_dir_all(&run_dir);
-    // A file in its place, as a disk that takes no folder.
+    // A file takes the directory's place, so creating the directory fails.
     std::fs::write(&run_dir, "").unwrap();
     let id = ada.create_job("work").await;
-    let told = |event: &protocol::Event| match &event.data {
+    let reported = |event: &protocol::Event| match &event.data {
         protocol::EventData::State { message: Some(message), .. } => {
             message.contains("run directory cannot be created")
         }
         _ => false,
     };
-    ada.wait_for_event(id, "what went wrong", told).await;
+    ada.wait_for_event(id, "what went wrong", reported).await;
     std::fs::remove_file(&run_dir).unwrap();
 
     world.hand(id).await.finish("done").await;

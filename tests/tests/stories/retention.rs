@@ -1,14 +1,14 @@
-//! What the database keeps of finished jobs, and what a reader is told of what it no longer has.
+//! Retention: what the database keeps of finished jobs, and what readers get for data that was removed.
 
 use std::time::Duration;
 
 use orchestrator::{clock::ManualClock, store::Kept};
 use protocol::{EventData, JobState};
 use serde_json::json;
-use tests::{Told, World};
+use tests::{StreamMessage, World};
 
 #[tokio::test]
-async fn old_records_go_and_results_stay() {
+async fn old_records_are_removed_and_results_are_kept() {
     let time = ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap());
     let mut world = World::builder().clock(&time).set("GANTRY_RECORD_RETENTION_DAYS", 1).build().await;
     let ada = world.user("ada");
@@ -28,7 +28,7 @@ async fn old_records_go_and_results_stay() {
     for file in &printed {
         std::fs::write(file, "printed").unwrap();
     }
-    // The sweep runs at the start and every hour.
+    // The sweep runs at startup and every hour.
     world.restart().await;
     let ada = world.user("ada");
     tests::within("the sweep", async {
@@ -43,8 +43,8 @@ async fn old_records_go_and_results_stay() {
     let calls = ada.get(&format!("/api/jobs/{old}/llm-calls")).await.expect(200);
     assert_eq!(calls.body["items"], json!([]));
     let mut stream = ada.stream(old, None).await;
-    let Some(Told::Resync(told)) = stream.next().await else { panic!("a reader from the start is told") };
-    assert_eq!(told, json!({"seq": kept[0].seq}));
+    let Some(StreamMessage::Resync(reported)) = stream.next().await else { panic!("a reader from the start is told") };
+    assert_eq!(reported, json!({"seq": kept[0].seq}));
     let (rest, state, _) = stream.rest().await;
     assert_eq!((rest, state), (kept, JobState::Completed));
     assert!(ada.events(young).await.len() > 2, "what is young is whole");
@@ -59,7 +59,7 @@ async fn old_records_go_and_results_stay() {
 }
 
 #[tokio::test]
-async fn a_database_that_grows_too_large_loses_the_oldest_first() {
+async fn a_database_over_its_size_limit_loses_the_oldest_records_first() {
     let world = World::builder().set("GANTRY_RECORD_RETENTION_DAYS", 1).build().await;
     let ada = world.user("ada");
     let mut ids = vec![];

@@ -1,9 +1,9 @@
-//! A result that a person has the last word on.
+//! Results that must be accepted or rejected by a person.
 
 use protocol::{ErrorCode, EventData, Job, JobId, JobReason, JobState};
 use rstest::rstest;
 use serde_json::json;
-use tests::{Told, User, World};
+use tests::{StreamMessage, User, World};
 
 async fn submitted(world: &World, who: &User) -> JobId {
     let id = who.create(json!({"prompt": "draft", "review": true})).await;
@@ -28,14 +28,17 @@ async fn an_accepted_result_is_final() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = submitted(&world, &ada).await;
-    // The container is not kept for the reviewer.
-    world.engine().empty().await;
+    // The container is removed while the review is pending.
+    world.engine().until_empty().await;
     let mut stream = ada.stream(id, None).await;
     for state in [JobState::Pending, JobState::InProgress, JobState::Completed, JobState::Submitted] {
         loop {
             match stream.next().await {
-                Some(Told::Event(event)) if matches!(event.data, EventData::State { to, .. } if to == state) => break,
-                Some(Told::Event(_)) => {}
+                Some(StreamMessage::Event(event)) if matches!(event.data, EventData::State { to, .. } if to == state) =>
+                {
+                    break;
+                }
+                Some(StreamMessage::Event(_)) => {}
                 other => panic!("{other:?} before {state}"),
             }
         }
@@ -54,7 +57,7 @@ async fn an_accepted_result_is_final() {
 }
 
 #[tokio::test]
-async fn a_rejected_result_has_failed_and_restarts_with_what_it_left() {
+async fn a_rejected_result_fails_the_job_and_a_restart_keeps_its_files() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = submitted(&world, &ada).await;
@@ -77,7 +80,7 @@ async fn a_rejected_result_has_failed_and_restarts_with_what_it_left() {
 #[case("accept", json!({}))]
 #[case("reject", json!({"reason": "too long"}))]
 #[tokio::test]
-async fn a_report_whose_answer_was_lost_is_told_again(#[case] verb: &str, #[case] body: serde_json::Value) {
+async fn a_report_whose_response_was_lost_can_be_repeated(#[case] verb: &str, #[case] body: serde_json::Value) {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "draft", "review": true})).await;
@@ -88,9 +91,9 @@ async fn a_report_whose_answer_was_lost_is_told_again(#[case] verb: &str, #[case
     }
     hand.report(json!({"outcome": "completed", "text": "another"})).await.problem(ErrorCode::Unauthorized);
     ada.wait_for(id, JobState::Submitted).await;
-    // The reviewer may be quicker than the worker.
+    // The review may be faster than the worker.
     ada.post(&format!("/api/jobs/{id}/{verb}"), &body).await.expect(200);
-    // Its container goes soon after its report, and its socket with it.
+    // The container, and with it the socket, is removed soon after the report.
     if let Ok(reply) = hand.request(reqwest::Method::POST, "complete").json(&report).send().await {
         assert_eq!(reply.status(), 200);
     }
@@ -102,7 +105,7 @@ async fn a_report_whose_answer_was_lost_is_told_again(#[case] verb: &str, #[case
 #[case("accept")]
 #[case("reject")]
 #[tokio::test]
-async fn only_the_owner_has_the_last_word(#[case] verb: &str) {
+async fn only_the_owner_can_review(#[case] verb: &str) {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = submitted(&world, &ada).await;

@@ -1,4 +1,4 @@
-//! A worker's session: who has the token and not the secret speaks for nobody.
+//! Worker sessions: the token without the session secret gives no access.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ fn rejections(events: &[Event]) -> usize {
         .count()
 }
 
-async fn every_call(hand: &HandWorker) -> Vec<Reply> {
+async fn every_worker_request(hand: &HandWorker) -> Vec<Reply> {
     vec![
         hand.get("job").await,
         hand.get("tools").await,
@@ -40,7 +40,7 @@ fn assert_rejected(reply: Reply) {
 }
 
 #[tokio::test]
-async fn the_first_call_opens_it_and_the_token_alone_is_worth_nothing() {
+async fn the_first_call_opens_the_session_and_the_token_alone_is_refused() {
     let world = World::builder().set("GANTRY_METRICS_BIND", "127.0.0.1:0").build().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
@@ -49,7 +49,7 @@ async fn the_first_call_opens_it_and_the_token_alone_is_worth_nothing() {
     hand.job().await;
     assert!(!token_file(&world, &hand, 1).exists(), "gone before the answer");
     for intruder in [hand.with_session(None), hand.with_session(Some(OTHER_SECRET))] {
-        for reply in every_call(&intruder).await {
+        for reply in every_worker_request(&intruder).await {
             assert_rejected(reply);
         }
     }
@@ -57,7 +57,7 @@ async fn the_first_call_opens_it_and_the_token_alone_is_worth_nothing() {
     hand.complete_llm("c1", "hi").await;
     assert_eq!(rejections(&ada.events(id).await), 1);
     world.until_metric("gantry_worker_sessions_rejected_total", 16.0).await;
-    // After the end, neither may ask what became of the report.
+    // After the end, neither may ask for the outcome of the report.
     let report = json!({"outcome": "completed", "text": "done"});
     hand.report(report.clone()).await.expect(200);
     hand.report(report.clone()).await.expect(200);
@@ -72,7 +72,7 @@ async fn the_first_call_opens_it_and_the_token_alone_is_worth_nothing() {
 }
 
 #[tokio::test]
-async fn only_a_proper_secret_opens_it() {
+async fn only_a_valid_secret_opens_a_session() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
@@ -89,7 +89,7 @@ async fn only_a_proper_secret_opens_it() {
 }
 
 #[tokio::test]
-async fn of_two_that_open_it_at_one_moment_one_does() {
+async fn concurrent_openers_get_one_session() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
@@ -105,15 +105,15 @@ async fn of_two_that_open_it_at_one_moment_one_does() {
 }
 
 #[tokio::test]
-async fn each_attempt_has_its_own() {
+async fn each_attempt_has_its_own_session() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
     let first = world.hand(id).await;
     first.job().await;
     assert_rejected(first.with_session(None).get("job").await);
-    world.engine().vanish(id);
-    world.engine().until_asked(2).await;
+    world.engine().remove_container(id);
+    world.engine().until_start_requested(2).await;
     let second = world.hand(id).await;
     assert!(token_file(&world, &second, 2).exists());
     second.with_session(Some(OTHER_SECRET)).job().await;
@@ -125,7 +125,7 @@ async fn each_attempt_has_its_own() {
 }
 
 #[tokio::test]
-async fn it_outlives_the_process_and_the_token_does_not_come_back() {
+async fn a_session_survives_a_restart_and_the_token_file_stays_removed() {
     let mut world = World::new().await;
     let id = world.user("ada").create_job("work").await;
     let hand = world.hand(id).await;
@@ -138,7 +138,7 @@ async fn it_outlives_the_process_and_the_token_does_not_come_back() {
     let hand = world.hand(id).await;
     assert!(!file.exists());
     assert_rejected(hand.with_session(Some(OTHER_SECRET)).get("job").await);
-    // As if the call that opened it had been given up at that point: the next connection removes the token.
+    // As if the request that opened the session had been dropped at that point: the next connection removes the token.
     std::fs::write(&file, &hand.token).unwrap();
     hand.job().await;
     assert!(!file.exists());
@@ -148,7 +148,7 @@ async fn it_outlives_the_process_and_the_token_does_not_come_back() {
 }
 
 #[tokio::test]
-async fn an_attempt_of_a_version_without_sessions_needs_none_until_it_ends() {
+async fn an_attempt_of_a_version_without_sessions_continues_without_one() {
     let mut world = World::new().await;
     let id = world.user("ada").create_job("work").await;
     let hand = world.hand(id).await;
@@ -162,8 +162,8 @@ async fn an_attempt_of_a_version_without_sessions_needs_none_until_it_ends() {
     assert!(token_file(&world, &hand, 1).exists(), "its worker may read it again");
     let old = world.hand(id).await.with_session(None);
     old.say(1, "as ever").await.expect(200);
-    world.engine().vanish(id);
-    world.engine().until_asked(2).await;
+    world.engine().remove_container(id);
+    world.engine().until_start_requested(2).await;
     let new = world.hand(id).await;
     assert_rejected(new.with_session(None).get("job").await);
     new.finish("done").await;
@@ -172,7 +172,7 @@ async fn an_attempt_of_a_version_without_sessions_needs_none_until_it_ends() {
 }
 
 #[tokio::test]
-async fn a_newer_poll_for_prompts_ends_the_one_before() {
+async fn a_newer_poll_for_prompts_replaces_the_previous_one() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;

@@ -1,4 +1,4 @@
-//! Stuck: judged by activity, repaired by a word, then by a new attempt that goes on from what is recorded.
+//! Stuck jobs: detected by inactivity, nudged first, then restarted from the recorded transcript.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn state(who: &User, id: JobId, to: JobState, nth: usize) -> Event {
 }
 
 #[tokio::test]
-async fn an_idle_worker_is_asked_to_go_on_and_does() {
+async fn an_idle_worker_is_nudged_and_continues() {
     let time = clock();
     let world = World::builder().clock(&time).set("GANTRY_LEASE_SECONDS", 3600).build().await;
     let ada = world.user("ada");
@@ -33,7 +33,7 @@ async fn an_idle_worker_is_asked_to_go_on_and_does() {
     hand.say(2, "still thinking").await.expect(200);
     hand.status().await;
     time.advance(Duration::from_secs(299));
-    // A heartbeat without progress is no activity.
+    // A heartbeat without progress is not activity.
     hand.status().await;
     time.advance(Duration::from_secs(2));
     state(&ada, id, JobState::Stuck, 1).await;
@@ -49,7 +49,7 @@ async fn an_idle_worker_is_asked_to_go_on_and_does() {
 }
 
 #[tokio::test]
-async fn a_worker_at_a_long_tool_is_not_stuck() {
+async fn a_worker_in_a_long_tool_call_is_not_stuck() {
     let time = clock();
     let world = World::builder().clock(&time).set("GANTRY_LEASE_SECONDS", 3600).build().await;
     let ada = world.user("ada");
@@ -71,7 +71,7 @@ async fn a_worker_at_a_long_tool_is_not_stuck() {
 }
 
 #[tokio::test]
-async fn a_silent_worker_is_replaced_by_one_that_knows_what_was_said() {
+async fn a_silent_worker_is_replaced_by_one_with_the_transcript() {
     let time = clock();
     let script = script_of(&[
         json!({"reply": {"text": "", "tool_calls": [{"name": "echo", "arguments": {"message": "m"}, "id": "t1"}]}}),
@@ -115,7 +115,7 @@ async fn a_silent_worker_is_replaced_by_one_that_knows_what_was_said() {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_replaced_has_no_last_word() {
+async fn a_replaced_worker_cannot_report() {
     let time = clock();
     let world = World::builder().clock(&time).build().await;
     let ada = world.user("ada");
@@ -123,12 +123,12 @@ async fn a_worker_that_is_replaced_has_no_last_word() {
     let old = world.hand(id).await;
     old.job().await;
     old.complete_llm("c1", "work").await;
-    // It lives, and asked to stop it would say that it was stopped, which ends a job: it is not asked.
+    // The worker is alive. A graceful stop would make it report `stopped`, which ends the job, so it is killed.
     world.engine().hold_stops(true);
     time.advance(Duration::from_secs(30));
     state(&ada, id, JobState::Stuck, 1).await;
     state(&ada, id, JobState::InProgress, 2).await;
-    world.engine().until_asked(2).await;
+    world.engine().until_start_requested(2).await;
     world.engine().hold_stops(false);
     let hand = world.hand(id).await;
     hand.finish("done").await;
@@ -138,14 +138,14 @@ async fn a_worker_that_is_replaced_has_no_last_word() {
 }
 
 #[tokio::test]
-async fn a_replaced_container_that_cannot_be_ended_holds_its_job_and_its_cancel() {
+async fn a_replaced_container_that_cannot_be_stopped_blocks_its_job_and_its_cancel() {
     let time = clock();
     let world = World::builder().clock(&time).build().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
     let old = world.hand(id).await;
     old.job().await;
-    world.engine().fail_ends(true);
+    world.engine().fail_stops(true);
     time.advance(Duration::from_secs(30));
     state(&ada, id, JobState::Stuck, 1).await;
     state(&ada, id, JobState::InProgress, 2).await;
@@ -159,14 +159,14 @@ async fn a_replaced_container_that_cannot_be_ended_holds_its_job_and_its_cancel(
         world.engine().until_listed_again().await;
     }
     assert_eq!(ada.job(id).await.state, JobState::InProgress, "cancelled is what is gone");
-    world.engine().fail_ends(false);
+    world.engine().fail_stops(false);
     ada.wait_for(id, JobState::Cancelled).await;
     assert_eq!(world.engine().count_running(), 0);
     world.finish().await;
 }
 
 #[tokio::test]
-async fn a_job_that_stays_stuck_fails_after_its_repairs() {
+async fn a_job_that_stays_stuck_fails_after_its_restarts() {
     let time = clock();
     let world = World::builder().clock(&time).set("GANTRY_MAX_REPAIR_ATTEMPTS", 2).build().await;
     let ada = world.user("ada");
@@ -187,7 +187,7 @@ async fn a_job_that_stays_stuck_fails_after_its_repairs() {
 }
 
 #[tokio::test]
-async fn a_clock_that_steps_an_hour_both_ways_ends_nothing() {
+async fn clock_steps_of_an_hour_end_no_job() {
     let time = clock();
     let world = World::builder().clock(&time).build().await;
     let ada = world.user("ada");
@@ -209,8 +209,8 @@ async fn a_clock_that_steps_an_hour_both_ways_ends_nothing() {
 }
 
 #[tokio::test]
-async fn the_real_worker_goes_on_from_the_transcript() {
-    // The parent of the command is its supervisor, and the supervisor's is the worker.
+async fn the_real_worker_resumes_from_the_transcript() {
+    // The command's parent is its supervisor, whose parent is the worker.
     let stop = "echo one > one; kill -STOP $(sed -n 's/^PPid:[[:space:]]*//p' /proc/$PPID/status)";
     let script = script_of(&[
         json!({"when": {"turn": 1}, "reply": {"tool_calls": [{"name": "shell", "arguments": {"command": stop}}]}}),

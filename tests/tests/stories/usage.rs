@@ -1,4 +1,4 @@
-//! What was used: by day, by job, by model, each for whom it concerns.
+//! Usage reports by day, job and model, limited to what the caller may see.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn usage(who: &User, query: &str) -> Vec<UsageLine> {
     }
 }
 
-/// A job with so many model calls and one tool call.
+/// A job with `calls` model calls and one tool call.
 async fn job(world: &World, who: &User, calls: usize) -> JobId {
     let id = who.create_job("work").await;
     let hand = world.hand(id).await;
@@ -39,7 +39,7 @@ async fn job(world: &World, who: &User, calls: usize) -> JobId {
 }
 
 #[tokio::test]
-async fn it_adds_up_the_same_whichever_way() {
+async fn usage_totals_agree_for_all_groupings() {
     let time = ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap());
     let world = World::builder().clock(&time).set("GANTRY_LEASE_SECONDS", 3600).build().await;
     let (ada, bob, root) = (world.user("ada"), world.user("bob"), world.someone("root", Role::Admin));
@@ -65,7 +65,7 @@ async fn it_adds_up_the_same_whichever_way() {
     };
     assert!(tokens(&days).0 > 0);
     assert_eq!((tokens(&days), tokens(&days)), (tokens(&jobs), tokens(&models)));
-    // An admin sees everybody's, or one's.
+    // An admin sees all users, or one.
     assert_eq!(usage(&root, "&by=job").await.len(), 3);
     assert_eq!(usage(&root, "&by=job&user=bob").await.len(), 1);
     assert_eq!(usage(&root, "&by=model").await[0].llm_calls, 4);
@@ -73,7 +73,7 @@ async fn it_adds_up_the_same_whichever_way() {
 }
 
 #[tokio::test]
-async fn nobody_asks_for_what_is_not_theirs() {
+async fn users_see_only_their_own_usage() {
     let world = World::new().await;
     let ada = world.user("ada");
     ada.get("/api/usage?user=ada").await.expect(200);

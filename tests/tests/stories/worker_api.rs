@@ -1,4 +1,4 @@
-//! The worker's side of the orchestrator, asked by a worker that does not behave.
+//! The worker API, called by a misbehaving worker.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tests::{HandWorker, Reply, User, World};
 
-async fn job_in_hand(world: &World, user: &User) -> HandWorker {
+async fn running_job(world: &World, user: &User) -> HandWorker {
     let id = user.create_job("work").await;
     world.hand(id).await
 }
 
-/// Every call that needs an attempt that lives.
-async fn every_call(hand: &HandWorker) -> Vec<Reply> {
+/// Every request that requires a live attempt.
+async fn every_worker_request(hand: &HandWorker) -> Vec<Reply> {
     let mut replies = vec![];
     for path in ["job", "tools", "prompt?wait_seconds=0"] {
         replies.push(hand.get(path).await);
@@ -31,7 +31,7 @@ async fn every_call(hand: &HandWorker) -> Vec<Reply> {
 }
 
 #[tokio::test]
-async fn the_assignment_says_what_is_to_be_done_and_nothing_else() {
+async fn the_assignment_contains_only_what_the_worker_needs() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "title": "T", "tools": ["shell", "echo"]})).await;
@@ -41,12 +41,12 @@ async fn the_assignment_says_what_is_to_be_done_and_nothing_else() {
     assert_eq!(tools, ["echo", "shell"]);
     assert_eq!((&body["prompt"], &body["title"], &body["attempt"]), (&json!("work"), &json!("T"), &json!(1)));
     assert_eq!((&body["lease_seconds"], &body["egress"]), (&json!(30), &json!({"enabled": false, "allow": []})));
-    // Three hexadecimal digits of the id may be the user's name.
+    // Three hexadecimal digits of the id may occur in the user's name.
     let text = body.to_string().replace(&id.to_string(), "");
     assert!(!text.contains("ada") && !text.contains("secret") && !text.contains(&hand.token));
     let health = Reply::of(
         reqwest::Client::builder()
-            .unix_socket(world.engine().running(id).await.spec.run_folder.join("worker.sock"))
+            .unix_socket(world.engine().until_running(id).await.spec.run_folder.join("worker.sock"))
             .build()
             .unwrap()
             .get("http://gantry/health"),
@@ -58,10 +58,10 @@ async fn the_assignment_says_what_is_to_be_done_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn only_the_jobs_own_token_on_its_own_socket_for_its_own_path_is_heard() {
+async fn only_the_jobs_own_token_socket_and_path_are_accepted() {
     let world = World::new().await;
     let ada = world.user("ada");
-    let (one, two) = (job_in_hand(&world, &ada).await, job_in_hand(&world, &ada).await);
+    let (one, two) = (running_job(&world, &ada).await, running_job(&world, &ada).await);
     let posing = [
         one.with_token(&two.token),
         one.naming(two.job),
@@ -72,7 +72,7 @@ async fn only_the_jobs_own_token_on_its_own_socket_for_its_own_path_is_heard() {
         one.naming(protocol::JobId::generate()),
     ];
     for hand in &posing {
-        for reply in every_call(hand).await {
+        for reply in every_worker_request(hand).await {
             reply.problem(ErrorCode::Unauthorized);
         }
         hand.report(json!({"outcome": "completed", "text": "stolen"})).await.problem(ErrorCode::Unauthorized);
@@ -87,16 +87,16 @@ async fn only_the_jobs_own_token_on_its_own_socket_for_its_own_path_is_heard() {
 }
 
 #[tokio::test]
-async fn an_old_attempt_is_fenced_and_after_the_end_nobody_is_heard() {
+async fn an_old_attempt_is_fenced_and_calls_after_the_end_are_refused() {
     let world = World::new().await;
     let ada = world.user("ada");
-    let old = job_in_hand(&world, &ada).await;
+    let old = running_job(&world, &ada).await;
     let id = old.job;
-    world.engine().vanish(id);
-    world.engine().until_asked(2).await;
+    world.engine().remove_container(id);
+    world.engine().until_start_requested(2).await;
     let hand = world.hand(id).await;
     let stale = hand.with_token(&old.token);
-    for reply in every_call(&stale).await {
+    for reply in every_worker_request(&stale).await {
         reply.problem(ErrorCode::Fenced);
     }
     let report = json!({"outcome": "completed", "text": "done"});
@@ -106,7 +106,7 @@ async fn an_old_attempt_is_fenced_and_after_the_end_nobody_is_heard() {
     hand.report(report.clone()).await.expect(200);
     assert_eq!(hand.report(report.clone()).await.expect(200).body, json!({"accepted": true}), "once, told twice");
     hand.report(json!({"outcome": "failed", "text": "no"})).await.problem(ErrorCode::Unauthorized);
-    for reply in every_call(&hand).await {
+    for reply in every_worker_request(&hand).await {
         reply.problem(ErrorCode::Unauthorized);
     }
     let job = ada.wait_for(id, JobState::Completed).await;
@@ -119,7 +119,7 @@ async fn an_old_attempt_is_fenced_and_after_the_end_nobody_is_heard() {
 async fn iterations_are_the_orchestrators_own_count() {
     let world = World::new().await;
     let ada = world.user("ada");
-    let hand = job_in_hand(&world, &ada).await;
+    let hand = running_job(&world, &ada).await;
     let id = hand.job;
     hand.complete_llm("c1", "hi").await;
     hand.report(json!({"outcome": "completed", "text": "done", "iterations": u32::MAX})).await.expect(200);
@@ -130,10 +130,10 @@ async fn iterations_are_the_orchestrators_own_count() {
 }
 
 #[tokio::test]
-async fn events_come_in_order_each_once_and_only_of_kinds_that_are_a_workers() {
+async fn events_are_stored_in_order_once_and_only_of_worker_kinds() {
     let world = World::new().await;
     let ada = world.user("ada");
-    let hand = job_in_hand(&world, &ada).await;
+    let hand = running_job(&world, &ada).await;
     let said = |seq: u64| (seq, "message", json!({"role": "assistant", "content": format!("line {seq}")}));
     let last = |reply: Reply| reply.expect(200).body["last_client_seq"].as_u64();
     assert_eq!(last(hand.send(&[said(1), said(2)]).await), Some(2));
@@ -176,10 +176,10 @@ async fn events_come_in_order_each_once_and_only_of_kinds_that_are_a_workers() {
 }
 
 #[tokio::test]
-async fn a_flood_of_events_is_stopped() {
+async fn a_flood_of_events_is_rate_limited() {
     let world = World::new().await;
     let ada = world.user("ada");
-    let hand = job_in_hand(&world, &ada).await;
+    let hand = running_job(&world, &ada).await;
     let log = |seq: u64, text: &str| (seq, "log", json!({"stream": "stdout", "text": text}));
     hand.send(&[log(1, &"x".repeat(2 << 20))]).await.problem(ErrorCode::TooLarge);
     let many: Vec<_> = (1..=1_001).map(|seq| log(seq, "")).collect();
@@ -201,11 +201,11 @@ async fn a_flood_of_events_is_stopped() {
 }
 
 #[tokio::test]
-async fn a_flood_in_few_events_is_stopped_too() {
+async fn a_flood_of_event_bytes_is_rate_limited() {
     let time = ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap());
     let world = World::builder().clock(&time).build().await;
     let ada = world.user("ada");
-    let hand = job_in_hand(&world, &ada).await;
+    let hand = running_job(&world, &ada).await;
     let log = |seq: u64, bytes: usize| (seq, "log", json!({"stream": "stdout", "text": "x".repeat(bytes)}));
     hand.send(&[log(1, 500_000)]).await.problem(ErrorCode::TooLarge);
     let mut sent = 0;
@@ -221,7 +221,7 @@ async fn a_flood_in_few_events_is_stopped_too() {
     refused.problem(ErrorCode::RateLimited);
     time.advance(Duration::from_secs(10));
     hand.send(&[log(sent + 1, 250_000)]).await.expect(200);
-    // A page of them is no larger than what a reader can be given at once.
+    // A page of events is bounded in bytes, so that it fits into one response.
     let page = ada.get(&format!("/api/jobs/{}/events?limit=200", hand.job)).await.expect(200);
     let items = page.body["items"].as_array().unwrap().len();
     assert!((2..20).contains(&items) && page.body["next_after"].is_i64(), "{items} events in a page");
@@ -230,29 +230,33 @@ async fn a_flood_in_few_events_is_stopped_too() {
 }
 
 #[tokio::test]
-async fn what_the_orchestrator_recorded_of_a_call_stands_whatever_its_worker_says() {
+async fn worker_events_cannot_override_the_orchestrators_record_of_a_call() {
     let world = World::new().await;
     let ada = world.user("ada");
-    let hand = job_in_hand(&world, &ada).await;
+    let hand = running_job(&world, &ada).await;
     hand.send(&[(1, "tool_use", json!({"call_id": "t1", "tool": "time", "input": {}}))]).await.expect(200);
     hand.tool("echo", "t1", json!({"message": "hi"})).await.expect(200);
     let lies = json!({"call_id": "t1", "tool": "time", "success": false, "output": "nothing", "truncated": false, "duration_ms": 1});
     hand.send(&[(2, "tool_result", lies)]).await.expect(200);
     let actions = ada.get(&format!("/api/jobs/{}/actions", hand.job)).await.expect(200);
-    let told = &actions.body["items"][0];
-    assert_eq!([&told["tool"], &told["output"], &told["input"]["message"]], ["echo", "hi", "hi"], "{told:#}");
-    assert_eq!(told["success"], true);
+    let reported = &actions.body["items"][0];
+    assert_eq!(
+        [&reported["tool"], &reported["output"], &reported["input"]["message"]],
+        ["echo", "hi", "hi"],
+        "{reported:#}"
+    );
+    assert_eq!(reported["success"], true);
     hand.finish("done").await;
     world.finish().await;
 }
 
 #[tokio::test]
-async fn a_model_call_is_paid_once_however_often_it_is_asked() {
+async fn a_repeated_model_call_is_charged_once() {
     let script =
         tests::script_of(&[json!({"reply": {"text": "answer {{turn}} to {{last_message}}", "delay_ms": 200}})]);
     let world = World::builder().script(script).build().await;
     let ada = world.user("ada");
-    let hand = job_in_hand(&world, &ada).await;
+    let hand = running_job(&world, &ada).await;
     let (one, beside) = tokio::join!(hand.complete_llm("c1", "hi"), hand.complete_llm("c1", "hi"));
     assert_eq!(one, beside);
     assert_eq!(hand.complete_llm("c1", "hi").await, one, "the recorded answer");
@@ -264,16 +268,17 @@ async fn a_model_call_is_paid_once_however_often_it_is_asked() {
     assert_eq!(job.usage.llm_calls, 2);
     let calls = ada.get(&format!("/api/jobs/{id}/llm-calls")).await.expect(200).body;
     assert_eq!(calls["items"].as_array().map(Vec::len), Some(2));
-    let told = ada.events(id).await.into_iter().filter(|event| matches!(event.data, EventData::LlmCall { .. })).count();
-    assert_eq!(told, 2);
+    let reported =
+        ada.events(id).await.into_iter().filter(|event| matches!(event.data, EventData::LlmCall { .. })).count();
+    assert_eq!(reported, 2);
     world.finish().await;
 }
 
 #[tokio::test]
-async fn a_model_call_without_a_proper_name_or_shape_is_refused() {
+async fn a_model_call_with_an_invalid_id_or_body_is_refused() {
     let world = World::new().await;
     let ada = world.user("ada");
-    let hand = job_in_hand(&world, &ada).await;
+    let hand = running_job(&world, &ada).await;
     let messages = json!([{"role": "user", "content": "hi"}]);
     for body in [
         json!({"messages": messages}),
@@ -289,10 +294,10 @@ async fn a_model_call_without_a_proper_name_or_shape_is_refused() {
 }
 
 #[tokio::test]
-async fn a_tool_call_happens_once_and_its_refusal_is_an_answer() {
+async fn a_tool_call_runs_once_and_a_refusal_is_a_result() {
     let world = World::new().await;
     let ada = world.user("ada");
-    let hand = job_in_hand(&world, &ada).await;
+    let hand = running_job(&world, &ada).await;
     let echo = hand.tool("echo", "t1", json!({"message": "hi"})).await.expect(200);
     assert_eq!((&echo.body["success"], &echo.body["output"]), (&json!(true), &json!("hi")));
     let again = hand.tool("echo", "t1", json!({"message": "hi"})).await.expect(200);
@@ -325,12 +330,12 @@ async fn a_tool_call_happens_once_and_its_refusal_is_an_answer() {
 }
 
 #[tokio::test]
-async fn a_user_who_calls_a_tool_too_often_is_told_when_it_may_be_called_again() {
+async fn a_rate_limited_tool_call_returns_a_retry_time() {
     let time = ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap());
     let world = World::builder().clock(&time).build().await;
     let (ada, bob) = (world.user("ada"), world.user("bob"));
     let (hand, other, bobs) =
-        (job_in_hand(&world, &ada).await, job_in_hand(&world, &ada).await, job_in_hand(&world, &bob).await);
+        (running_job(&world, &ada).await, running_job(&world, &ada).await, running_job(&world, &bob).await);
     let echo = async |hand: &HandWorker, id: &str| {
         hand.tool("echo", id, json!({"message": "hi"})).await.expect(200).json::<ToolCallReply>()
     };
@@ -354,10 +359,10 @@ async fn a_user_who_calls_a_tool_too_often_is_told_when_it_may_be_called_again()
 }
 
 #[tokio::test]
-async fn what_is_kept_of_a_tool_calls_arguments_is_bounded() {
+async fn stored_tool_arguments_are_bounded() {
     let world = World::new().await;
     let ada = world.user("ada");
-    let hand = job_in_hand(&world, &ada).await;
+    let hand = running_job(&world, &ada).await;
     let message = |bytes: usize| json!({"message": "x".repeat(bytes)});
     let large = hand.tool("echo", "large", message(200 << 10)).await.expect(200);
     assert_eq!(large.body["success"], true, "{:#}", large.body);
@@ -374,11 +379,11 @@ async fn what_is_kept_of_a_tool_calls_arguments_is_bounded() {
 }
 
 #[tokio::test]
-async fn a_flood_of_refused_tool_calls_is_stopped() {
+async fn a_flood_of_refused_tool_calls_is_rate_limited() {
     let time = ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap());
     let world = World::builder().clock(&time).build().await;
     let ada = world.user("ada");
-    let hand = job_in_hand(&world, &ada).await;
+    let hand = running_job(&world, &ada).await;
     let mut calls = 0;
     let mut call = async || {
         calls += 1;
@@ -399,25 +404,25 @@ async fn a_flood_of_refused_tool_calls_is_stopped() {
 }
 
 #[tokio::test]
-async fn a_tool_call_that_is_sent_several_times_at_once_happens_once() {
+async fn a_tool_call_sent_several_times_concurrently_runs_once() {
     let world = World::new().await;
     let ada = world.user("ada");
-    let hand = job_in_hand(&world, &ada).await;
+    let hand = running_job(&world, &ada).await;
     let sent = (0..16).map(|_| hand.tool("message", "t1", json!({"content": "hi"})));
     let replies: Vec<Value> =
         futures_util::future::join_all(sent).await.into_iter().map(|reply| reply.expect(200).body).collect();
     assert!(replies.iter().all(|reply| *reply == replies[0]), "one of them was called: {replies:#?}");
     let others = (0..8).map(|n| hand.tool("echo", "t2", json!({"message": format!("{n}")})));
     let replies = futures_util::future::join_all(others).await;
-    let made = replies.iter().filter(|reply| reply.status == 200).count();
-    assert_eq!(made, 1, "a name means one call: {replies:#?}");
+    let created = replies.iter().filter(|reply| reply.status == 200).count();
+    assert_eq!(created, 1, "a name means one call: {replies:#?}");
     hand.tool("time", "t1", json!({})).await.problem(ErrorCode::CallIdReused);
     hand.finish("done").await;
     world.finish().await;
 }
 
 #[tokio::test]
-async fn calls_made_at_one_moment_do_not_pass_a_limit_together() {
+async fn concurrent_calls_do_not_exceed_a_limit_together() {
     let script = tests::script_of(&[json!({"reply": {"text": "answer", "delay_ms": 200}})]);
     let world = World::builder().script(script).build().await;
     let ada = world.user("ada");
@@ -442,7 +447,7 @@ async fn calls_made_at_one_moment_do_not_pass_a_limit_together() {
 }
 
 #[tokio::test]
-async fn a_narrowed_job_reaches_only_its_tools() {
+async fn a_job_with_a_tool_list_can_call_only_those_tools() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "tools": ["time"]})).await;
@@ -458,10 +463,10 @@ async fn a_narrowed_job_reaches_only_its_tools() {
 }
 
 #[tokio::test]
-async fn the_workers_socket_is_not_the_public_api_and_large_bodies_are_refused() {
+async fn the_worker_socket_serves_no_public_api_and_refuses_large_bodies() {
     let world = World::new().await;
     let ada = world.user("ada");
-    let hand = job_in_hand(&world, &ada).await;
+    let hand = running_job(&world, &ada).await;
     hand.get("../../api/jobs").await.problem(ErrorCode::NotFound);
     hand.get("nothing").await.problem(ErrorCode::NotFound);
     Reply::of(hand.request(Method::DELETE, "job")).await.problem(ErrorCode::MethodNotAllowed);
@@ -476,13 +481,13 @@ async fn the_workers_socket_is_not_the_public_api_and_large_bodies_are_refused()
 }
 
 #[tokio::test]
-async fn a_tool_call_that_its_process_did_not_outlive_is_interrupted_and_never_run_again() {
+async fn a_tool_call_interrupted_by_a_crash_is_never_run_again() {
     let mut world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
     world.hand(id).await;
     world.stop().await;
-    // As a process leaves it that dies while the tool runs.
+    // The state that a process leaves behind when it dies while the tool runs.
     let arguments = json!({"content": "hello"});
     let key = CallKey { job: id, attempt: 1, call_id: CallId("t1".to_owned()) };
     let digest = auth::digest(&[b"message\0", arguments.to_string().as_bytes()].concat());

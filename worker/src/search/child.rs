@@ -1,8 +1,7 @@
-//! `gantry-worker search`: the process that does one search.
+//! `gantry-worker search`: the process that runs one search.
 //!
-//! Owns its own limits, which it sets before it reads anything. Holds no secret and starts nothing. The worker ends it
-//! when it takes too long and treats its answer as untrusted. It is killed first when memory runs out, as everything
-//! below a supervisor is.
+//! Sets its own resource limits before it reads anything. Holds no secret and starts no process. The worker kills it on a
+//! timeout and treats its response as untrusted. Like every process below a supervisor, it is the OOM killer's first choice.
 
 use std::io::{self, Read, Write};
 
@@ -13,29 +12,29 @@ use super::{
     request::{SearchRequest, SearchResult},
 };
 
-/// The argument that makes this program a search.
+/// The subcommand.
 pub(crate) const SUBCOMMAND: &str = "search";
-/// Arguments come from a model's answer.
+/// Bounds the arguments, which come from a model's response.
 const MAX_REQUEST_BYTES: u64 = 16 * 1024 * 1024;
-/// Several times what a search within its limits (entries, patterns, results) was seen to use.
+/// Several times the measured use of a search that reaches its limits (entries, patterns, results).
 const MAX_ADDRESS_SPACE_BYTES: u64 = 256 * 1024 * 1024;
-/// The tool's timeout, for a parent that was killed and cannot kill its child.
+/// The tool's timeout. Takes effect if the parent was killed and cannot kill its child.
 const MAX_CPU_SECONDS: u64 = 60;
 
-/// Reads a request, searches, and writes the answer.
+/// Reads a request from standard input, runs the search and writes the result to standard output.
 pub fn run() -> io::Result<()> {
     lower(Resource::As, MAX_ADDRESS_SPACE_BYTES)?;
     lower(Resource::Cpu, MAX_CPU_SECONDS)?;
     let mut request = Vec::new();
     io::stdin().lock().take(MAX_REQUEST_BYTES).read_to_end(&mut request)?;
     let request: SearchRequest = serde_json::from_slice(&request)?;
-    let result: SearchResult = find::answer(&request);
+    let result: SearchResult = find::search(&request);
     let mut output = io::stdout().lock();
     serde_json::to_writer(&mut output, &result)?;
     output.flush()
 }
 
-/// Never above a limit that is there.
+/// Lowers a resource limit. Never raises an existing one.
 fn lower(resource: Resource, most: u64) -> io::Result<()> {
     let most = getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most));
     Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)

@@ -1,6 +1,6 @@
-//! What `glob` and `grep` look for: files by name, and lines by a regular expression.
+//! `glob` finds files by name; `grep` finds lines by a regular expression.
 //!
-//! Owns the patterns and the limits of a result. Leaves out what ignore files name, `.git` itself, and binary files.
+//! Owns the patterns and the limits of a result. Skips ignored files, `.git` and binary files.
 
 use std::{
     ffi::OsStr,
@@ -25,19 +25,19 @@ use super::{
 };
 use crate::tools::{Workspace, failure};
 
-const GLOB_MATCHES: usize = 1_000;
-const GREP_MATCHES: usize = 500;
-const GREP_LINE_BYTES: usize = 400;
-const GREP_FILE_BYTES: u64 = 16 * 1024 * 1024;
-const REGEX_BYTES: usize = 4 * 1024 * 1024;
-/// Of all lines of a result; the model is shown less.
-const RESULT_BYTES: usize = 256 * 1024;
-/// Before the tool's timeout, so that what was found until then is returned.
-const SEARCH_TIME: Duration = Duration::from_secs(45);
+const MAX_GLOB_MATCHES: usize = 1_000;
+const MAX_GREP_MATCHES: usize = 500;
+const MAX_GREP_LINE_BYTES: usize = 400;
+const MAX_GREP_FILE_BYTES: u64 = 16 * 1024 * 1024;
+const MAX_REGEX_BYTES: usize = 4 * 1024 * 1024;
+/// Total bytes of a result's lines. The model sees less.
+const MAX_RESULT_BYTES: usize = 256 * 1024;
+/// Shorter than the tool's timeout (60 s), so that partial results are returned.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Does one search.
-pub(crate) fn answer(request: &SearchRequest) -> SearchResult {
-    let deadline = Instant::now() + SEARCH_TIME;
+/// Runs one search.
+pub(crate) fn search(request: &SearchRequest) -> SearchResult {
+    let deadline = Instant::now() + SEARCH_TIMEOUT;
     let found = match request.kind {
         SearchKind::Glob => glob(&request.workspace, &request.arguments, deadline),
         SearchKind::Grep => grep(&request.workspace, &request.arguments, deadline),
@@ -52,12 +52,16 @@ struct Glob {
 }
 
 fn glob(workspace: &Path, arguments: &Value, deadline: Instant) -> Result<String, ToolError> {
-    let Glob { pattern, path } = parsed(arguments)?;
-    let names = Names::new(&pattern)?;
-    let start = Start::open(workspace, path.as_deref().unwrap_or_default())?;
-    let mut found = Found::new(GLOB_MATCHES);
-    let complete = start.visit(deadline, &mut |file, path| {
-        if names.matches(file.below) { found.add(path.display().to_string()) } else { ControlFlow::Continue(()) }
+    let Glob { pattern, path } = parse_arguments(arguments)?;
+    let pattern = PathPattern::new(&pattern)?;
+    let root = SearchRoot::open(workspace, path.as_deref().unwrap_or_default())?;
+    let mut found = MatchLines::new(MAX_GLOB_MATCHES);
+    let complete = root.visit(deadline, &mut |file, path| {
+        if pattern.matches(file.relative_path) {
+            found.add(path.display().to_string())
+        } else {
+            ControlFlow::Continue(())
+        }
     });
     found.lines.sort_unstable();
     Ok(found.into_text(complete, "no file matches"))
@@ -71,15 +75,15 @@ struct Grep {
 }
 
 fn grep(workspace: &Path, arguments: &Value, deadline: Instant) -> Result<String, ToolError> {
-    let Grep { pattern, path, include } = parsed(arguments)?;
-    let regex = RegexBuilder::new(&pattern).size_limit(REGEX_BYTES).build().map_err(|error| {
-        ToolError::new(ToolErrorKind::InvalidParameters, format!("the pattern is not a regular expression: {error}"))
+    let Grep { pattern, path, include } = parse_arguments(arguments)?;
+    let regex = RegexBuilder::new(&pattern).size_limit(MAX_REGEX_BYTES).build().map_err(|error| {
+        ToolError::new(ToolErrorKind::InvalidParameters, format!("invalid regular expression: {error}"))
     })?;
-    let include = include.as_deref().map(Names::new).transpose()?;
-    let start = Start::open(workspace, path.as_deref().unwrap_or_default())?;
-    let mut found = Found::new(GREP_MATCHES);
-    let complete = start.visit(deadline, &mut |file, path| {
-        if include.as_ref().is_none_or(|include| include.matches(file.below)) {
+    let include = include.as_deref().map(PathPattern::new).transpose()?;
+    let root = SearchRoot::open(workspace, path.as_deref().unwrap_or_default())?;
+    let mut found = MatchLines::new(MAX_GREP_MATCHES);
+    let complete = root.visit(deadline, &mut |file, path| {
+        if include.as_ref().is_none_or(|include| include.matches(file.relative_path)) {
             return grep_file(file, path, &regex, deadline, &mut found);
         }
         ControlFlow::Continue(())
@@ -87,16 +91,16 @@ fn grep(workspace: &Path, arguments: &Value, deadline: Instant) -> Result<String
     Ok(found.into_text(complete, "no line matches"))
 }
 
-/// A file that cannot be read has no matching lines: it may have gone, or be no text.
+/// Adds the matching lines of a file. Unreadable and binary files have none.
 fn grep_file(
     file: &FoundFile<'_>,
     path: &Path,
     regex: &Regex,
     deadline: Instant,
-    found: &mut Found,
+    found: &mut MatchLines,
 ) -> ControlFlow<()> {
     let Ok(open) = open_file(file.folder, file.name) else { return ControlFlow::Continue(()) };
-    let mut reader = BufReader::new(File::from(open).take(GREP_FILE_BYTES));
+    let mut reader = BufReader::new(File::from(open).take(MAX_GREP_FILE_BYTES));
     if reader.fill_buf().is_ok_and(|start| start.contains(&0)) {
         return ControlFlow::Continue(());
     }
@@ -111,28 +115,28 @@ fn grep_file(
         }
         let text = line.strip_suffix(b"\n").unwrap_or(&line);
         if regex.is_match(text) {
-            let text = String::from_utf8_lossy(&text[..text.len().min(GREP_LINE_BYTES)]);
+            let text = String::from_utf8_lossy(&text[..text.len().min(MAX_GREP_LINE_BYTES)]);
             found.add(format!("{}:{number}:{}", path.display(), text.trim_end()))?;
         }
     }
     ControlFlow::Continue(())
 }
 
-/// Where a search starts.
-struct Start {
-    /// Its path in the workspace.
+/// The directory or file where a search starts.
+struct SearchRoot {
+    /// Relative to the workspace.
     path: PathBuf,
-    at: At,
+    handle: RootHandle,
 }
 
-enum At {
+enum RootHandle {
     Folder(OwnedFd),
-    /// One file alone: its folder and its path, which has a file name.
+    /// The directory of a single file.
     File(OwnedFd),
 }
 
-impl Start {
-    /// Resolves links, which must stay inside the workspace.
+impl SearchRoot {
+    /// Opens `path`. Links are resolved and must stay inside the workspace.
     fn open(workspace: &Path, path: &str) -> Result<Self, ToolError> {
         let path_error = |error: std::io::Error| failure(path, &error);
         let workspace = Workspace::open(workspace).map_err(path_error)?;
@@ -147,16 +151,18 @@ impl Start {
         // The capability's own handle cannot be listed.
         let folder = open_folder(handle.as_fd(), OsStr::new(".")).map_err(|error| path_error(error.into()))?;
         let path = if base == Path::new(".") { PathBuf::new() } else { base };
-        Ok(Self { path, at: if is_folder { At::Folder(folder) } else { At::File(folder) } })
+        Ok(Self { path, handle: if is_folder { RootHandle::Folder(folder) } else { RootHandle::File(folder) } })
     }
 
-    /// Visits each file with its path in the workspace.
+    /// Visits each file with its path relative to the workspace.
     fn visit(self, deadline: Instant, visit: &mut dyn FnMut(&FoundFile<'_>, &Path) -> ControlFlow<()>) -> Completeness {
-        match self.at {
-            At::Folder(folder) => walk(&folder, deadline, &mut |file| visit(file, &self.path.join(file.below))),
-            At::File(folder) => {
+        match self.handle {
+            RootHandle::Folder(folder) => {
+                walk(&folder, deadline, &mut |file| visit(file, &self.path.join(file.relative_path)))
+            }
+            RootHandle::File(folder) => {
                 let name = self.path.file_name().unwrap_or_default();
-                let file = FoundFile { folder: folder.as_fd(), name, below: &self.path };
+                let file = FoundFile { folder: folder.as_fd(), name, relative_path: &self.path };
                 let all_files = visit(&file, &self.path).is_continue();
                 Completeness { all_files, all_rules: true }
             }
@@ -164,19 +170,19 @@ impl Start {
     }
 }
 
-/// Lines found so far, within the limits of a result.
-struct Found {
+/// The matches found so far, within the limits of a result.
+struct MatchLines {
     lines: Vec<String>,
     max_lines: usize,
     bytes_left: usize,
 }
 
-impl Found {
+impl MatchLines {
     const fn new(max_lines: usize) -> Self {
-        Self { lines: Vec::new(), max_lines, bytes_left: RESULT_BYTES }
+        Self { lines: Vec::new(), max_lines, bytes_left: MAX_RESULT_BYTES }
     }
 
-    /// Breaks once nothing more fits.
+    /// Adds a line. Breaks when the result is full.
     fn add(&mut self, line: String) -> ControlFlow<()> {
         let Some(left) = self.bytes_left.checked_sub(line.len()) else { return ControlFlow::Break(()) };
         self.bytes_left = left;
@@ -189,23 +195,22 @@ impl Found {
             self.lines.push(nothing.to_owned());
         }
         if !complete.all_files {
-            self.lines.push("[… there may be more; search for something narrower]".to_owned());
+            self.lines.push("[… there may be more matches; use a narrower search]".to_owned());
         }
         if !complete.all_rules {
-            self.lines
-                .push("[… not all rules of the ignore files were applied: they are too many or too long]".to_owned());
+            self.lines.push("[… some ignore rules were not applied: too many or too long]".to_owned());
         }
         self.lines.join("\n")
     }
 }
 
-/// A pattern without a slash is a file's name at any depth; with one, a path from where the search starts.
-struct Names {
+/// A glob pattern. Without a slash it matches file names at any depth; with a slash, paths relative to the search root.
+struct PathPattern {
     matcher: GlobMatcher,
     whole_path: bool,
 }
 
-impl Names {
+impl PathPattern {
     fn new(pattern: &str) -> Result<Self, ToolError> {
         let pattern = pattern.strip_prefix("./").unwrap_or(pattern);
         let glob = GlobBuilder::new(pattern).literal_separator(true).build();
@@ -221,6 +226,6 @@ impl Names {
     }
 }
 
-fn parsed<T: DeserializeOwned>(arguments: &Value) -> Result<T, ToolError> {
+fn parse_arguments<T: DeserializeOwned>(arguments: &Value) -> Result<T, ToolError> {
     T::deserialize(arguments).map_err(|error| ToolError::new(ToolErrorKind::InvalidParameters, error.to_string()))
 }

@@ -1,7 +1,7 @@
-//! The rules of `.gitignore`, `.ignore` and `.git/info/exclude` for the folders from the start of a walk to where it is.
+//! The rules of `.gitignore`, `.ignore` and `.git/info/exclude`, from the start of a walk down to its current directory.
 //!
-//! The files are the workspace's own and so hostile: they are opened like any other file there (regular, no link, no
-//! waiting), and read up to limits of their own. The `ignore` crate parses and matches their lines; it never opens them.
+//! Ignore files belong to the workspace and are untrusted: they are opened like any other file (regular files only, no
+//! links, non-blocking) and read up to fixed limits. The `ignore` crate parses and matches lines; it never opens a file.
 
 use std::{
     ffi::OsStr,
@@ -18,16 +18,16 @@ use ignore::{
 
 use super::walk::{open_file, open_folder};
 
-/// Of one file. The longest in GitHub's collection of templates has 10 KiB.
+/// Bytes read from one file. The longest of GitHub's gitignore templates has 10 KiB.
 const MAX_FILE_BYTES: usize = 256 * 1024;
-/// Of one pattern: a path of the system's greatest length.
+/// Bytes of one pattern: `PATH_MAX`.
 const MAX_PATTERN_BYTES: usize = 4096;
-/// Of one walk: about 5 KiB of memory each when compiled.
+/// Patterns of one walk. A compiled pattern takes about 5 KiB of memory.
 const MAX_PATTERNS: usize = 10_000;
-/// Of one walk, whatever is in them.
+/// Bytes read from all ignore files of one walk.
 const MAX_TOTAL_BYTES: usize = 2 * 1024 * 1024;
 
-/// The rules in force.
+/// The ignore rules that apply to the current directory.
 pub(super) struct IgnoreRules {
     levels: Vec<Level>,
     patterns_left: usize,
@@ -35,7 +35,7 @@ pub(super) struct IgnoreRules {
     all_read: bool,
 }
 
-/// The rules of one folder.
+/// The rules of one directory.
 struct Level {
     folder: PathBuf,
     ignore: Option<Gitignore>,
@@ -51,7 +51,7 @@ impl Default for IgnoreRules {
 }
 
 impl IgnoreRules {
-    /// The walk enters `folder`, whose path from the start is `path`.
+    /// Loads the rules of `folder`, whose path relative to the start is `path`.
     pub(super) fn enter<'a>(&mut self, folder: BorrowedFd<'_>, path: &Path, names: impl Iterator<Item = &'a OsStr>) {
         let (mut has_ignore, mut has_gitignore, mut is_repository) = (false, false, false);
         for name in names {
@@ -69,18 +69,18 @@ impl IgnoreRules {
         self.levels.push(level);
     }
 
-    /// The walk leaves the folder that it entered last.
+    /// Drops the rules of the directory entered last.
     pub(super) fn leave(&mut self) {
         self.levels.pop();
     }
 
-    /// Whether every line of every file was taken.
+    /// Whether every line of every ignore file was applied.
     pub(super) const fn all_read(&self) -> bool {
         self.all_read
     }
 
-    /// Whether the entry at `path` is left out. The nearest folder's rules win; `.ignore` wins over git's own files,
-    /// which hold within their repository only.
+    /// Whether the entry at `path` is ignored. The nearest directory's rules win. `.ignore` takes precedence over git's
+    /// files, which apply only within their repository.
     pub(super) fn ignores(&self, path: &Path, is_folder: bool) -> bool {
         let (mut ignore, mut gitignore, mut exclude) = (Verdict::None, Verdict::None, Verdict::None);
         let mut beyond_repository = false;
@@ -115,7 +115,7 @@ impl IgnoreRules {
         file.take(limit as u64 + 1).read_to_end(&mut bytes).ok()?;
         if bytes.len() > limit {
             self.all_read = false;
-            // The last line may be cut, and half a pattern is another one.
+            // Drop the last line: it may be truncated, and a truncated pattern would match other files.
             bytes.truncate(limit);
             bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').unwrap_or(0));
         }
@@ -125,7 +125,7 @@ impl IgnoreRules {
 
     fn compile(&mut self, bytes: &[u8]) -> Option<Gitignore> {
         let text = String::from_utf8_lossy(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes));
-        // Paths are given relative to the folder, so there is no root to strip.
+        // Paths are matched relative to the directory, so there is no root to strip.
         let mut builder = GitignoreBuilder::new(".");
         for line in text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
             if self.patterns_left == 0 || line.len() > MAX_PATTERN_BYTES {
@@ -133,7 +133,7 @@ impl IgnoreRules {
                 continue;
             }
             self.patterns_left -= 1;
-            // A line that is no pattern is no rule.
+            // Invalid patterns are skipped.
             let _ = builder.add_line(None, line);
         }
         builder.build().inspect_err(|_| self.all_read = false).ok().filter(|rules| !rules.is_empty())

@@ -1,7 +1,7 @@
-//! Searching the workspace for `glob` and `grep`, in a process of its own. Contents only.
+//! Searches of the workspace for `glob` and `grep`, each in a separate process. Contents only.
 //!
-//! A workspace is hostile: a search may hang in it, or need more memory than there is. As a child process it can be
-//! killed, and the kernel takes it before the worker when memory runs out.
+//! The workspace is untrusted: a search may hang or exhaust memory. A child process can be killed, and the OOM killer picks
+//! it before the worker.
 
 mod child;
 mod find;
@@ -15,5 +15,5 @@ mod tests;
 pub(crate) use child::SUBCOMMAND;
 pub use child::run;
 #[cfg(test)]
-pub(crate) use find::answer;
-pub(crate) use request::{MAX_ANSWER_BYTES, SearchKind, SearchRequest, SearchResult};
+pub(crate) use find::search;
+pub(crate) use request::{MAX_RESPONSE_BYTES, SearchKind, SearchRequest, SearchResult};

@@ -1,4 +1,4 @@
-//! The request that a search process reads from its standard input, and the result that it writes to its standard output.
+//! The request that a search process reads from standard input, and the result that it writes to standard output.
 
 use std::path::PathBuf;
 
@@ -6,10 +6,10 @@ use protocol::ToolFailure;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// More than a result within its own limits can have, JSON's escapes included.
-pub(crate) const MAX_ANSWER_BYTES: usize = 2 * 1024 * 1024;
+/// More than a result within its limits can have, JSON escapes included.
+pub(crate) const MAX_RESPONSE_BYTES: usize = 2 * 1024 * 1024;
 
-/// The kinds of search.
+/// The kind of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SearchKind {
@@ -22,11 +22,11 @@ pub(crate) enum SearchKind {
 /// One search.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SearchRequest {
-    /// Which search.
+    /// The kind.
     pub(crate) kind: SearchKind,
-    /// The workspace, as the container's environment names it.
+    /// The path of the workspace.
     pub(crate) workspace: PathBuf,
-    /// As the model gave them, valid against the tool's schema.
+    /// The model's arguments, valid against the tool's schema.
     pub(crate) arguments: Value,
 }
 

@@ -1,11 +1,11 @@
-//! What searches find, and what they leave out.
+//! Tests of what searches find and skip.
 
 use std::{fs, path::Path};
 
 use rstest::rstest;
 use serde_json::json;
 
-use super::{SearchKind, SearchRequest, answer};
+use super::{SearchKind, SearchRequest, search};
 
 fn write(root: &Path, files: &[(&str, &str)]) {
     for (name, content) in files {
@@ -16,20 +16,20 @@ fn write(root: &Path, files: &[(&str, &str)]) {
 
 fn glob(root: &Path, path: &str) -> String {
     let arguments = json!({"pattern": "*", "path": path});
-    answer(&SearchRequest { kind: SearchKind::Glob, workspace: root.to_owned(), arguments }).unwrap()
+    search(&SearchRequest { kind: SearchKind::Glob, workspace: root.to_owned(), arguments }).unwrap()
 }
 
 #[rstest]
 #[case::nested(&[(".gitignore", "*.o\n"), ("a/.gitignore", "!keep.o\n"), ("a/keep.o", ""), ("a/x.o", ""), ("b/keep.o", "")], "a/keep.o")]
 #[case::ignore_wins(&[(".gitignore", "*.o\n"), (".ignore", "!x.o\n"), ("x.o", ""), ("y.o", "")], "x.o")]
-#[case::whole_folder(&[(".gitignore", "/out/\n"), ("out/x", ""), ("in/out/x", "")], "in/out/x")]
+#[case::whole_directory(&[(".gitignore", "/out/\n"), ("out/x", ""), ("in/out/x", "")], "in/out/x")]
 #[case::a_path(&[(".gitignore", "a/*.o\n"), ("a/x.o", ""), ("b/a/x.o", "")], "b/a/x.o")]
 #[case::exclude(&[(".git/info/exclude", "x\n"), ("x", ""), ("y", "")], "y")]
 #[case::inner_repository(&[(".gitignore", "x\n"), ("in/.git/HEAD", ""), ("in/x", ""), ("x", "")], "in/x")]
 #[case::byte_order_mark(&[(".gitignore", "\u{feff}x\n"), ("x", ""), ("y", "")], "y")]
 #[case::comments(&[(".gitignore", "# y\n\n  \n\\#x\n"), ("#x", ""), ("y", "")], "y")]
-#[case::no_pattern(&[(".gitignore", "{\nx\n"), ("x", ""), ("y", "")], "y")]
-fn ignore_files_hold_as_git_reads_them(#[case] files: &[(&str, &str)], #[case] found: &str) {
+#[case::invalid_pattern(&[(".gitignore", "{\nx\n"), ("x", ""), ("y", "")], "y")]
+fn ignore_files_apply_as_in_git(#[case] files: &[(&str, &str)], #[case] found: &str) {
     let root = tempfile::tempdir().unwrap();
     write(root.path(), files);
     let lines = glob(root.path(), "");
@@ -38,7 +38,7 @@ fn ignore_files_hold_as_git_reads_them(#[case] files: &[(&str, &str)], #[case] f
 }
 
 #[test]
-fn a_search_below_a_folder_takes_no_rules_from_above_it() {
+fn a_search_of_a_subdirectory_applies_no_rules_of_its_parents() {
     let root = tempfile::tempdir().unwrap();
     write(root.path(), &[(".gitignore", "x\n"), ("in/x", "")]);
     assert_eq!(glob(root.path(), "in"), "in/x");
@@ -46,7 +46,7 @@ fn a_search_below_a_folder_takes_no_rules_from_above_it() {
 }
 
 #[test]
-fn a_link_is_neither_followed_nor_found_and_special_files_are_left_out() {
+fn links_and_special_files_are_skipped() {
     let root = tempfile::tempdir().unwrap();
     write(root.path(), &[("a/x", "")]);
     std::os::unix::fs::symlink("a", root.path().join("link")).unwrap();
@@ -56,13 +56,13 @@ fn a_link_is_neither_followed_nor_found_and_special_files_are_left_out() {
 }
 
 #[test]
-fn rules_beyond_the_limits_are_told_and_the_first_ones_hold() {
+fn rules_beyond_the_limit_are_reported_and_the_first_ones_apply() {
     let root = tempfile::tempdir().unwrap();
     let many = (0..60_000).map(|number| format!("rule-{number}")).collect::<Vec<_>>().join("\n");
     write(root.path(), &[(".gitignore", &many), ("rule-7", ""), ("rule-59999", "")]);
     let text = glob(root.path(), "");
     assert!(text.starts_with(".gitignore\nrule-59999\n["), "{text}");
-    assert!(text.ends_with("they are too many or too long]"), "{text}");
+    assert!(text.ends_with("too many or too long]"), "{text}");
 }
 
 #[test]
@@ -74,5 +74,5 @@ fn a_result_is_bounded_in_bytes() {
     write(root.path(), &files.iter().map(|file| (file.as_str(), "")).collect::<Vec<_>>());
     let text = glob(root.path(), "");
     assert!((200 * 1024..300 * 1024).contains(&text.len()), "{} bytes", text.len());
-    assert!(text.ends_with("there may be more; search for something narrower]"));
+    assert!(text.ends_with("there may be more matches; use a narrower search]"));
 }

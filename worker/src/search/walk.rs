@@ -1,8 +1,8 @@
-//! The walk through the workspace: every regular file below a folder, in order of name.
+//! The directory walk: visits every regular file below a directory, ordered by name.
 //!
-//! Holds a handle on each folder from the start to where it is and goes on by one name at a time, so that no link is
-//! followed and nothing outside is reached while the folders change. Bounded in entries, depth and time. Never opens a
-//! file: that is the visitor's.
+//! Holds a handle on each directory from the start to the current one and opens one path component at a time, so links are
+//! not followed and concurrent renames cannot lead outside. Bounded in entries, depth and time. Never opens files: the
+//! visitor does.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -22,22 +22,22 @@ use rustix::{
 
 use super::ignore_rules::IgnoreRules;
 
-/// Of all folders together.
+/// Directory entries of one walk.
 const MAX_ENTRIES: usize = 200_000;
-/// Each level holds one descriptor; a path of more levels than this has hardly a name in it.
+/// Each level holds one file descriptor. A path of `PATH_MAX` bytes has 16 bytes a component at this depth.
 const MAX_DEPTH: usize = 256;
 
-/// A regular file, as the folder that it is in lists it.
+/// A regular file, identified by its directory and name.
 pub(super) struct FoundFile<'a> {
-    /// The folder.
+    /// The directory that contains it.
     pub(super) folder: BorrowedFd<'a>,
-    /// Its name there.
+    /// Its file name.
     pub(super) name: &'a OsStr,
-    /// Its path from where the walk started.
-    pub(super) below: &'a Path,
+    /// Its path relative to the start of the walk.
+    pub(super) relative_path: &'a Path,
 }
 
-/// What was left out.
+/// Whether a walk saw everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Completeness {
     /// Every file was visited.
@@ -80,18 +80,18 @@ impl Walk<'_> {
             if Instant::now() >= self.deadline {
                 return ControlFlow::Break(());
             }
-            let below = path.join(&name);
-            if name == ".git" || self.rules.ignores(&below, kind == FileType::Directory) {
+            let relative_path = path.join(&name);
+            if name == ".git" || self.rules.ignores(&relative_path, kind == FileType::Directory) {
                 continue;
             }
             match kind {
                 FileType::RegularFile => {
-                    (self.visit)(&FoundFile { folder: folder.as_fd(), name: &name, below: &below })?;
+                    (self.visit)(&FoundFile { folder: folder.as_fd(), name: &name, relative_path: &relative_path })?;
                 }
                 FileType::Directory if depth >= MAX_DEPTH => self.complete = false,
                 FileType::Directory => match open_folder(folder.as_fd(), &name) {
-                    Ok(inner) => self.folder(&inner, &below, depth + 1)?,
-                    // It has gone, is a link now, or its permissions do not allow it.
+                    Ok(inner) => self.folder(&inner, &relative_path, depth + 1)?,
+                    // Removed, replaced by a link, or not readable.
                     Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => {}
                     Err(_) => self.complete = false,
                 },
@@ -102,7 +102,7 @@ impl Walk<'_> {
         if self.seen >= MAX_ENTRIES { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// The folder's entries in order of name, as far as the walk's limit goes.
+    /// The directory's entries ordered by name, up to the walk's limit.
     fn list(&mut self, folder: &OwnedFd) -> Vec<Entry> {
         let mut entries = Vec::new();
         let Ok(listing) = Dir::read_from(folder) else {
@@ -135,13 +135,13 @@ impl Walk<'_> {
     }
 }
 
-/// Opens a folder that is not a link.
+/// Opens a directory without following links.
 pub(super) fn open_folder(parent: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(parent, name, flags, Mode::empty())
 }
 
-/// Opens a regular file that is not a link, without ever waiting for a pipe's other end.
+/// Opens a regular file without following links and without blocking on a pipe.
 pub(super) fn open_file(parent: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = openat(parent, name, flags, Mode::empty())?;

@@ -1,8 +1,8 @@
 //! `gantry-worker run -- PROGRAM [ARGUMENT…]`: the supervisor process of one tool call.
 //!
-//! Owns starting the command, adopting and reaping its descendants, and reporting how it ended. It lives for as long as
-//! it has descendants. It holds no secret and ends nothing: the worker does that, so a supervisor that its own command
-//! stopped or killed protects nothing. Never allocates by what a command does and never reads from one.
+//! Owns starting the command, adopting and reaping its descendants, and reporting how it ended. It runs until its last
+//! descendant has exited. It holds no secret and kills nothing: the worker ends processes, so a command gains nothing by
+//! stopping or killing its supervisor. Memory use does not depend on the command, and nothing is read from it.
 //!
 //! Standard input and output are the command's; standard error is the stream that the reports are written to.
 
@@ -23,15 +23,15 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::report::{ExitStatus, SupervisorReport};
 
-/// The highest `oom_score_adj`: the kernel kills such a process before any other.
-const FIRST_TO_BE_KILLED: &str = "1000";
-/// The first descriptor that is not one of the standard streams.
-const FIRST_FREE_DESCRIPTOR: i32 = 3;
+/// The highest `oom_score_adj`: the kernel's OOM killer picks such a process first.
+const MAX_OOM_SCORE_ADJ: &str = "1000";
+/// The lowest file descriptor that is not a standard stream.
+const FIRST_NON_STANDARD_FD: i32 = 3;
 
-/// The supervisor cannot do its work.
+/// Why a supervisor could not run its command.
 #[derive(Debug, thiserror::Error)]
 pub enum SupervisorError {
-    /// There is no command to run.
+    /// No command was given.
     #[error("usage: gantry-worker run -- PROGRAM [ARGUMENT…]")]
     NoCommand,
     /// A system call failed.
@@ -42,19 +42,19 @@ pub enum SupervisorError {
 /// Runs a command and returns when the last of its descendants has ended.
 pub fn run(command: &[&str]) -> Result<(), SupervisorError> {
     let [program, arguments @ ..] = command else { return Err(SupervisorError::NoCommand) };
-    let reports = File::from(fcntl_dupfd_cloexec(io::stderr(), FIRST_FREE_DESCRIPTOR).map_err(io::Error::from)?);
+    let reports = File::from(fcntl_dupfd_cloexec(io::stderr(), FIRST_NON_STANDARD_FD).map_err(io::Error::from)?);
     dup2_stderr(io::stdout()).map_err(io::Error::from)?;
-    // A session of its own also marks the call's processes where the kernel has no subreapers.
+    // Where the kernel has no subreapers, the separate session identifies the call's processes.
     setsid().map_err(io::Error::from)?;
     let is_subreaper = set_child_subreaper(Some(getpid())).is_ok();
-    // A command that signals every process it can (`kill -TERM -1`) does not mean its supervisor. Unlike an ignored
-    // signal, a handled one is back to its default in the command.
+    // The supervisor must survive a command that signals every process it can (`kill -TERM -1`). The signals are handled
+    // rather than ignored because an ignored disposition would be inherited by the command.
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }
-    let _ = be_killed_first();
+    let _ = raise_oom_score();
     let command = Command::new(program).args(arguments).process_group(0).spawn();
-    // The command alone holds its streams, so that their readers see when it closes them.
+    // Only the command may hold its streams, so that their readers see end-of-file when it closes them.
     dup2_stdin(&reports)
         .and_then(|()| dup2_stdout(&reports))
         .and_then(|()| dup2_stderr(&reports))
@@ -72,12 +72,12 @@ pub fn run(command: &[&str]) -> Result<(), SupervisorError> {
     Ok(())
 }
 
-/// Makes the kernel kill this process, and the descendants that inherit it, before the worker when memory runs out.
-/// Best effort: where it is refused the kernel chooses by itself.
-fn be_killed_first() -> io::Result<()> {
-    // The files of a process that is not dumpable belong to root, its own `oom_score_adj` too.
+/// Makes the OOM killer pick this process, and the descendants that inherit the score, before the worker. Best effort:
+/// where the write is refused, the kernel's default choice applies.
+fn raise_oom_score() -> io::Result<()> {
+    // The `/proc` files of a process that is not dumpable are owned by root, including its own `oom_score_adj`.
     set_dumpable_behavior(DumpableBehavior::Dumpable)?;
-    let written = fs::write("/proc/self/oom_score_adj", FIRST_TO_BE_KILLED);
+    let written = fs::write("/proc/self/oom_score_adj", MAX_OOM_SCORE_ADJ);
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     written
 }
@@ -97,7 +97,7 @@ fn reap_all(reports: &File, command: Option<Pid>) {
     }
 }
 
-/// A worker that has stopped listening is no reason to leave processes unreaped.
+/// Errors are ignored: the supervisor must go on reaping when the worker no longer reads.
 fn send(mut reports: &File, report: SupervisorReport) {
     if let Ok(mut line) = serde_json::to_vec(&report) {
         line.push(b'\n');

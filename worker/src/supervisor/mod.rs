@@ -1,8 +1,8 @@
-//! A supervisor per tool call: the process between the worker and a command, which owns the command's process tree.
+//! One supervisor per tool call: a process between the worker and the command, and the root of the command's process tree.
 //!
-//! A command can leave its process group, its session and its parent (`setsid`, double fork) and can change its own
-//! environment, but not its ancestors: orphans become children of the nearest subreaper, which is the call's supervisor.
-//! So the supervisor's descendants are the processes of the call, no more and no fewer. Contents only.
+//! A process can leave its process group, its session and its parent (`setsid`, double fork) and can change its
+//! environment, but not its ancestors: an orphan becomes a child of the nearest subreaper, which is the call's supervisor.
+//! The supervisor's descendants are therefore exactly the processes of the call. Contents only.
 
 mod child;
 mod parent;

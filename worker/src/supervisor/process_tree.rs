@@ -1,6 +1,6 @@
-//! Processes as `/proc` lists them, and how a set of them is ended.
+//! Lists processes from `/proc` and kills sets of them.
 //!
-//! Never decides which processes belong to a call: the caller does.
+//! The caller decides which processes belong to a call.
 
 use std::{
     collections::HashSet,
@@ -13,21 +13,21 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal},
 };
 
-/// How long processes are stopped before they are killed, at most. While its processes are stopped, a fork bomb cannot use
-/// the room that killing some of them makes.
+/// Upper bound of the phase in which processes are stopped before they are killed. A stopped fork bomb cannot reuse the
+/// pids that killing some of its processes frees.
 const STOP_TIMEOUT: Duration = Duration::from_millis(200);
-/// After this long, processes that were killed are not waited for: they may be in uninterruptible sleep.
+/// Killed processes are not waited for any longer than this: they may be in uninterruptible sleep.
 const END_TIMEOUT: Duration = Duration::from_millis(600);
-/// Between two looks at processes that were killed.
+/// Delay between two checks of killed processes.
 const KILL_PAUSE: Duration = Duration::from_millis(2);
 
-/// One process.
+/// A process that has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Process {
     pub(super) pid: i32,
     pub(super) parent: i32,
     pub(super) session: i32,
-    /// In clock ticks since boot: with the pid, the identity of a process.
+    /// In clock ticks since boot. The pid and the start time together identify a process.
     start_time: u64,
 }
 
@@ -41,13 +41,13 @@ fn live_process(pid: i32) -> Option<Process> {
     parse_stat(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// `None` for a process that has ended. The command's name, the second field, may itself hold spaces and parentheses.
+/// Returns `None` for a process that has ended. The second field, the command name, may contain spaces and parentheses.
 fn parse_stat(pid: i32, stat: &str) -> Option<Process> {
     let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace().collect();
     // proc(5) counts from 1, and the state is its field 3.
     let number = |field: usize| fields.get(field - 3)?.parse::<i64>().ok();
     let state = *fields.first()?.as_bytes().first()?;
-    // A process whose first thread has exited is listed as a zombie while others of its threads run.
+    // A process whose main thread has exited is listed as a zombie while its other threads run.
     let has_ended = matches!(state, b'Z' | b'X') && number(20)? <= 1;
     (!has_ended).then_some(Process {
         pid,
@@ -70,23 +70,23 @@ pub(super) fn with_descendants(all: &[Process], is_root: impl Fn(&Process) -> bo
     }
 }
 
-/// Stops, then kills what `select` finds among all processes, until it has found nothing twice: one listing of `/proc`
-/// may miss a process that was made while it was read. Blocks, for little more than [`END_TIMEOUT`] at most.
+/// Stops, then kills the processes that `select` returns, until it returns none twice in a row: one listing of `/proc` may
+/// miss a process that was created while it was read. Blocks for little more than [`END_TIMEOUT`] at most.
 pub(super) fn end(select: impl Fn(&[Process]) -> Vec<Process>) {
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let mut stopped = HashSet::new();
     let mut empty_rounds = 0;
     while empty_rounds < 2 {
         let found = select(&live_processes());
-        let is_late = begun.elapsed() > END_TIMEOUT;
+        let is_past_deadline = started_at.elapsed() > END_TIMEOUT;
         if found.is_empty() {
             empty_rounds += 1;
             continue;
         }
         empty_rounds = 0;
-        // Nothing is killed before a look has found nothing new: what is stopped forks no more.
+        // Killing starts only after a listing without new processes: stopped processes do not fork.
         let unseen: Vec<_> = found.iter().filter(|process| stopped.insert((process.pid, process.start_time))).collect();
-        if !unseen.is_empty() && begun.elapsed() < STOP_TIMEOUT {
+        if !unseen.is_empty() && started_at.elapsed() < STOP_TIMEOUT {
             for process in unseen {
                 send(process, Signal::STOP);
             }
@@ -95,26 +95,26 @@ pub(super) fn end(select: impl Fn(&[Process]) -> Vec<Process>) {
         for process in &found {
             send(process, Signal::KILL);
         }
-        if is_late {
-            tracing::warn!(left = found.len(), "processes of a tool call may not have ended yet");
+        if is_past_deadline {
+            tracing::warn!(left = found.len(), "processes of a tool call may still be running");
             return;
         }
         std::thread::sleep(KILL_PAUSE);
     }
 }
 
-/// Signals a process unless it has ended since it was listed: its pid may belong to another process by now.
+/// Signals a process unless it has ended since it was listed: its pid may have been reused.
 fn send(process: &Process, signal: Signal) {
     let Some(pid) = Pid::from_raw(process.pid) else { return };
     match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(handle) => {
             if live_process(process.pid).is_some_and(|now| now.start_time == process.start_time) {
-                // It may have ended in this moment.
+                // ESRCH if it has just ended.
                 let _ = pidfd_send_signal(handle, signal);
             }
         }
         Err(Errno::SRCH) => {}
-        // A kernel without process handles (gVisor), or no descriptor left.
+        // The kernel has no pidfds (gVisor), or no file descriptor is left.
         Err(_) => {
             let _ = kill_process(pid, signal);
         }
@@ -144,7 +144,7 @@ mod tests {
     #[case::stopped('T', 1, true)]
     #[case::zombie('Z', 1, false)]
     #[case::dead('X', 0, false)]
-    #[case::only_its_first_thread_has_ended('Z', 2, true)]
+    #[case::only_the_main_thread_has_ended('Z', 2, true)]
     fn a_process_has_ended_when_all_its_threads_have(#[case] state: char, #[case] threads: u32, #[case] lives: bool) {
         assert_eq!(parse_stat(42, &stat("a", state, threads)).is_some(), lives);
     }

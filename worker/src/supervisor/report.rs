@@ -1,7 +1,7 @@
-//! What a supervisor reports to the worker: that its command has started and how it ended, one line of JSON each.
+//! The reports of a supervisor to the worker, one line of JSON each: its command started, and how it ended.
 //!
-//! A supervisor runs as the same user as the commands, so the worker treats its reports as untrusted: their number and
-//! size are bounded, and anything unexpected is an error.
+//! Supervisors run as the same user as the commands, so the worker treats their reports as untrusted: number and size are
+//! bounded, and anything unexpected is an error.
 
 use std::io;
 
@@ -16,10 +16,10 @@ const MAX_LINE_BYTES: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum SupervisorReport {
-    /// The command runs.
+    /// The command has started.
     Started {
-        /// False where the kernel has no subreapers: processes that leave both the command's session and their parent
-        /// are then not among the supervisor's descendants.
+        /// False if the kernel has no subreapers. A process that leaves both its session and its parent is then not among
+        /// the supervisor's descendants.
         is_subreaper: bool,
     },
     /// The command could not be started.
@@ -42,7 +42,7 @@ pub(crate) enum ExitStatus {
 }
 
 impl ExitStatus {
-    /// Of a process that was waited for and has ended.
+    /// The status of a process that was waited for; `None` if it has not ended.
     pub(super) fn of(status: WaitStatus) -> Option<Self> {
         let code = status.exit_status().map(u8::try_from).and_then(Result::ok).map(Self::Code);
         code.or_else(|| status.terminating_signal().map(u8::try_from).and_then(Result::ok).map(Self::Signal))
@@ -70,12 +70,12 @@ pub(super) struct Reports {
 }
 
 impl Reports {
-    /// Reads from a stream to which nothing else writes.
+    /// Reads reports from `stream`.
     pub(super) const fn new(stream: UnixStream) -> Self {
         Self { stream, unread: Vec::new() }
     }
 
-    /// The next report. Cancel safe. An error when the supervisor has ended without one or sent anything else.
+    /// Reads the next report. Cancel safe. Fails if the supervisor ended without one or sent anything else.
     pub(super) async fn next(&mut self) -> io::Result<SupervisorReport> {
         loop {
             if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {

@@ -1,11 +1,11 @@
-//! A command's output, kept in bounded memory: its head and its tail, and a note of what lies between.
+//! Captures a command's output in bounded memory: the head, the tail, and the number of bytes dropped in between.
 
 use std::collections::VecDeque;
 
-/// Bytes kept of each end.
-const END_BYTES: usize = 32 * 1024;
+/// Bytes kept of the head and of the tail.
+const KEPT_BYTES: usize = 32 * 1024;
 
-/// Takes any amount of output and keeps its head and its tail.
+/// Keeps the head and the tail of any amount of output.
 #[derive(Debug, Default)]
 pub(crate) struct Capture {
     head: Vec<u8>,
@@ -17,15 +17,15 @@ impl Capture {
     /// Appends output.
     pub(crate) fn take(&mut self, chunk: &[u8]) {
         self.total_bytes += chunk.len() as u64;
-        let (for_head, rest) = chunk.split_at(chunk.len().min(END_BYTES - self.head.len()));
+        let (for_head, rest) = chunk.split_at(chunk.len().min(KEPT_BYTES - self.head.len()));
         self.head.extend_from_slice(for_head);
-        let rest = &rest[rest.len().saturating_sub(END_BYTES)..];
-        let too_many = (self.tail.len() + rest.len()).saturating_sub(END_BYTES);
+        let rest = &rest[rest.len().saturating_sub(KEPT_BYTES)..];
+        let too_many = (self.tail.len() + rest.len()).saturating_sub(KEPT_BYTES);
         self.tail.drain(..too_many);
         self.tail.extend(rest);
     }
 
-    /// The output as text. Characters that were cut in two are dropped.
+    /// The output as text. Characters that were split by the cut are dropped.
     pub(crate) fn into_text(mut self) -> String {
         let kept = (self.head.len() + self.tail.len()) as u64;
         if kept == self.total_bytes {
@@ -41,7 +41,7 @@ impl Capture {
 }
 
 fn without_cut_end(bytes: &[u8]) -> &[u8] {
-    // The last character starts at most three bytes before the end, unless this is no UTF-8 at all.
+    // The last character starts at most three bytes before the last byte, unless this is not UTF-8.
     for back in 1..=bytes.len().min(4) {
         let start = bytes.len() - back;
         if !is_continuation(bytes[start]) {
@@ -68,25 +68,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ten_megabytes_keep_their_ends_and_say_what_is_missing() {
+    fn ten_megabytes_keep_head_and_tail_and_the_dropped_count() {
         let mut capture = Capture::default();
         capture.take(b"first line\n");
         for _ in 0..1_000 {
             capture.take(&[b'x'; 10_000]);
         }
         capture.take(b"\nlast line");
-        assert!(capture.head.capacity() + capture.tail.capacity() < 4 * END_BYTES);
+        assert!(capture.head.capacity() + capture.tail.capacity() < 4 * KEPT_BYTES);
         let text = capture.into_text();
         assert!(text.starts_with("first line\n"));
         assert!(text.ends_with("\nlast line"));
-        assert!(text.contains("[… 9934485 bytes dropped …]"), "{}", &text[END_BYTES - 10..END_BYTES + 60]);
+        assert!(text.contains("[… 9934485 bytes dropped …]"), "{}", &text[KEPT_BYTES - 10..KEPT_BYTES + 60]);
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
         #[test]
-        fn what_fits_is_kept_whole(chunks in prop::collection::vec(".{0,200}", 0..40)) {
+        fn output_that_fits_is_unchanged(chunks in prop::collection::vec(".{0,200}", 0..40)) {
             let mut capture = Capture::default();
             for chunk in &chunks {
                 capture.take(chunk.as_bytes());
@@ -95,7 +95,7 @@ mod tests {
         }
 
         #[test]
-        fn a_cut_never_breaks_a_character(unit in "[aäß漢🦀]{1,7}", times in 20_000usize..40_000, size in 1usize..70_000) {
+        fn a_cut_never_splits_a_character(unit in "[aäß漢🦀]{1,7}", times in 20_000usize..40_000, size in 1usize..70_000) {
             let text = unit.repeat(times);
             let mut capture = Capture::default();
             for chunk in text.as_bytes().chunks(size) {
@@ -103,7 +103,7 @@ mod tests {
             }
             let kept = capture.into_text();
             prop_assert!(!kept.contains(char::REPLACEMENT_CHARACTER));
-            prop_assert!(kept.len() <= 2 * END_BYTES + 60);
+            prop_assert!(kept.len() <= 2 * KEPT_BYTES + 60);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The common frame of the file tools: plain functions that run on blocking threads.
+//! Adapts plain functions to file tools. The functions run on blocking threads.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,17 +19,17 @@ pub(crate) type Work = fn(&Workspace, Value, &CancellationToken) -> Result<Strin
 /// The declaration of a file tool.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileToolKind {
-    /// The name by which the model calls it.
+    /// The tool's name.
     pub(crate) name: &'static str,
-    /// Whether a person must agree.
+    /// Whether a call needs approval.
     pub(crate) approval: ApprovalRequirement,
-    /// False where calls of one reply must keep their order.
+    /// False if calls of one reply must run in order.
     pub(crate) parallel: bool,
-    /// Its function.
+    /// The function that runs a call.
     pub(crate) work: Work,
 }
 
-/// A file tool on one workspace.
+/// A file tool for one workspace.
 pub(crate) struct FileTool {
     /// The declaration.
     pub(crate) kind: FileToolKind,
@@ -58,14 +58,14 @@ impl Tool for FileTool {
         Box::pin(async move {
             let Invocation { arguments, stop, .. } = invocation;
             let run = tokio::task::spawn_blocking(move || work(&workspace, arguments, &stop));
-            let text = run.await.map_err(|_| ToolError::new(ToolErrorKind::Failed, "the tool broke down"))??;
+            let text = run.await.map_err(|_| ToolError::new(ToolErrorKind::Failed, "the tool panicked"))??;
             Ok(ToolOutput::success(text))
         })
     }
 }
 
-/// Parses the arguments. They are valid by the schema, so a failure here is a schema that is not strict enough.
-pub(crate) fn parsed<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolError> {
+/// Parses arguments that were validated against the schema. An error means that the schema is not strict enough.
+pub(crate) fn parse_arguments<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolError> {
     serde_json::from_value(arguments)
         .map_err(|error| ToolError::new(ToolErrorKind::InvalidParameters, error.to_string()))
 }

@@ -13,17 +13,17 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    file_tool::{FileToolKind, parsed},
+    file_tool::{FileToolKind, parse_arguments},
     workspace::{Workspace, failure},
 };
 
-const READ_LINES: u64 = 2_000;
-const READ_BYTES: usize = 96 * 1024;
-/// How far into a file lines are looked for.
-const SCAN_BYTES: u64 = 64 * 1024 * 1024;
-const BEYOND_SCAN: &str = "beyond the first 64 MiB, as far as this tool reads; use shell (sed -n) for it";
-pub(crate) const WRITE_BYTES: usize = 8 * 1024 * 1024;
-const LIST_ENTRIES: usize = 2_000;
+const MAX_READ_LINES: u64 = 2_000;
+const MAX_READ_BYTES: usize = 96 * 1024;
+/// How far into a file `read_file` reads.
+const MAX_SCAN_BYTES: u64 = 64 * 1024 * 1024;
+const BEYOND_SCAN: &str = "beyond the first 64 MiB, which is all that this tool reads; use shell (sed -n) instead";
+pub(crate) const MAX_WRITE_BYTES: usize = 8 * 1024 * 1024;
+const MAX_LIST_ENTRIES: usize = 2_000;
 
 /// Reads lines of a text file.
 pub(crate) const READ_FILE: FileToolKind =
@@ -37,7 +37,7 @@ pub(crate) const WRITE_FILE: FileToolKind = FileToolKind {
     work: write_file,
 };
 
-/// Lists a folder.
+/// Lists a directory.
 pub(crate) const LIST_DIR: FileToolKind =
     FileToolKind { name: "list_dir", approval: ApprovalRequirement::Never, parallel: true, work: list_dir };
 
@@ -49,19 +49,19 @@ struct ReadFile {
 }
 
 fn read_file(workspace: &Workspace, arguments: Value, stop: &CancellationToken) -> Result<String, ToolError> {
-    let ReadFile { path, offset, limit } = parsed(arguments)?;
+    let ReadFile { path, offset, limit } = parse_arguments(arguments)?;
     let relative = workspace.relative(&path)?;
     let mut reader = BufReader::new(
-        open_file(workspace.dir(), &relative).map_err(|error| failure(&path, &error))?.take(SCAN_BYTES + 1),
+        open_file(workspace.dir(), &relative).map_err(|error| failure(&path, &error))?.take(MAX_SCAN_BYTES + 1),
     );
     if reader.fill_buf().map_err(|error| failure(&path, &error))?.contains(&0) {
         return Err(ToolError::new(
             ToolErrorKind::Failed,
-            format!("{path} is not a text file; use shell to look at it"),
+            format!("{path} is not a text file; use shell to inspect it"),
         ));
     }
     let first = offset.unwrap_or(1);
-    let wanted = limit.unwrap_or(READ_LINES).min(READ_LINES);
+    let wanted = limit.unwrap_or(MAX_READ_LINES).min(MAX_READ_LINES);
     let (mut text, mut line_number) = (Vec::new(), 0);
     loop {
         let keep = line_number + 1 >= first;
@@ -71,7 +71,7 @@ fn read_file(workspace: &Workspace, arguments: Value, stop: &CancellationToken) 
             break;
         }
         line_number += 1;
-        let cut = keep && (text.len() - before < length || text.len() >= READ_BYTES);
+        let cut = keep && (text.len() - before < length || text.len() >= MAX_READ_BYTES);
         if cut || (keep && line_number + 1 - first >= wanted) {
             return Ok(with_truncation_notice(&text, &mut reader, cut, line_number));
         }
@@ -83,10 +83,10 @@ fn read_file(workspace: &Workspace, arguments: Value, stop: &CancellationToken) 
     }
     if is_at_limit {
         let text = String::from_utf8_lossy(&text);
-        return Ok(format!("{text}\n[… what follows after line {line_number} is {BEYOND_SCAN}]"));
+        return Ok(format!("{text}\n[… the rest after line {line_number} is {BEYOND_SCAN}]"));
     }
     if line_number < first && first > 1 {
-        let message = format!("{path} has {line_number} lines; offset {first} is behind its end");
+        let message = format!("{path} has {line_number} lines; offset {first} is past the end");
         return Err(ToolError::new(ToolErrorKind::Failed, message));
     }
     Ok(String::from_utf8_lossy(&text).into_owned())
@@ -99,16 +99,13 @@ fn with_truncation_notice(text: &[u8], rest: &mut impl BufRead, cut: bool, line_
         if !text.ends_with('\n') {
             text.push('\n');
         }
-        let cut = if cut { "; a line may be cut here" } else { "" };
-        return format!(
-            "{text}[… more follows after line {line_number}{cut}; read on with offset {}]",
-            line_number + 1
-        );
+        let cut = if cut { "; the last line may be truncated" } else { "" };
+        return format!("{text}[… more lines after line {line_number}{cut}; continue with offset {}]", line_number + 1);
     }
     text
 }
 
-/// The next line's length in bytes, its end included, 0 at the end of the file. Kept as far as there is room.
+/// Reads the next line into `keep` up to [`MAX_READ_BYTES`]. Returns its length including the newline, or 0 at end-of-file.
 fn next_line(reader: &mut impl BufRead, mut keep: Option<&mut Vec<u8>>) -> io::Result<usize> {
     let mut length = 0;
     loop {
@@ -119,7 +116,7 @@ fn next_line(reader: &mut impl BufRead, mut keep: Option<&mut Vec<u8>>) -> io::R
         let end = chunk.iter().position(|byte| *byte == b'\n');
         let taken = end.map_or(chunk.len(), |end| end + 1);
         if let Some(text) = keep.as_deref_mut() {
-            let room = READ_BYTES.saturating_sub(text.len());
+            let room = MAX_READ_BYTES.saturating_sub(text.len());
             text.extend_from_slice(&chunk[..taken.min(room)]);
         }
         reader.consume(taken);
@@ -130,7 +127,7 @@ fn next_line(reader: &mut impl BufRead, mut keep: Option<&mut Vec<u8>>) -> io::R
     }
 }
 
-/// Opens a regular file. A pipe or a device would hold the tool for ever, or worse.
+/// Opens a regular file without blocking. Pipes and devices are rejected: reading them could block forever.
 pub(crate) fn open_file(dir: &Dir, path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
@@ -141,7 +138,7 @@ pub(crate) fn open_file(dir: &Dir, path: &Path) -> io::Result<File> {
     } else if kind.is_dir() {
         Err(io::ErrorKind::IsADirectory.into())
     } else {
-        Err(io::Error::other("it is not a regular file"))
+        Err(io::Error::other("not a regular file"))
     }
 }
 
@@ -152,20 +149,20 @@ struct WriteFile {
 }
 
 fn write_file(workspace: &Workspace, arguments: Value, _: &CancellationToken) -> Result<String, ToolError> {
-    let WriteFile { path, content } = parsed(arguments)?;
+    let WriteFile { path, content } = parse_arguments(arguments)?;
     let relative = workspace.relative(&path)?;
-    if content.len() > WRITE_BYTES {
-        let message = format!("the content has more than {WRITE_BYTES} bytes; write it in parts with shell");
+    if content.len() > MAX_WRITE_BYTES {
+        let message = format!("the content exceeds {MAX_WRITE_BYTES} bytes; write it in parts with shell");
         return Err(ToolError::new(ToolErrorKind::Failed, message));
     }
     put(workspace.dir(), &relative, content.as_bytes(), None).map_err(|error| failure(&path, &error))?;
     Ok(format!("wrote {} bytes to {path}", content.len()))
 }
 
-/// Writes a file whole or not at all: beside it first, then in its place. Makes the folders above it. A file that is there
-/// keeps its mode; a new one has `permissions`.
+/// Writes a file atomically: to a temporary file, which then replaces it. Creates missing parent directories. An existing
+/// file keeps its mode; a new file gets `permissions`.
 pub(crate) fn put(dir: &Dir, path: &Path, content: &[u8], permissions: Option<&Permissions>) -> io::Result<()> {
-    // A link inside the workspace stays a link: its target is written.
+    // A symbolic link stays a link: its target is written.
     let target = match dir.canonicalize(path) {
         Ok(target) => target,
         Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
@@ -189,7 +186,7 @@ pub(crate) fn put(dir: &Dir, path: &Path, content: &[u8], permissions: Option<&P
         dir.rename(&draft, dir, &target)
     })();
     if written.is_err() {
-        // The first error is the one to tell.
+        // The first error is returned.
         let _ = dir.remove_file(&draft);
     }
     written
@@ -201,7 +198,7 @@ struct ListDir {
 }
 
 fn list_dir(workspace: &Workspace, arguments: Value, stop: &CancellationToken) -> Result<String, ToolError> {
-    let ListDir { path } = parsed(arguments)?;
+    let ListDir { path } = parse_arguments(arguments)?;
     let path = path.unwrap_or_default();
     let relative = workspace.relative(&path)?;
     let path_error = |error: io::Error| failure(if path.is_empty() { "." } else { &path }, &error);
@@ -212,7 +209,7 @@ fn list_dir(workspace: &Workspace, arguments: Value, stop: &CancellationToken) -
         if stop.is_cancelled() {
             break;
         }
-        if lines.len() == LIST_ENTRIES {
+        if lines.len() == MAX_LIST_ENTRIES {
             more += 1;
             continue;
         }
@@ -229,5 +226,5 @@ fn list_dir(workspace: &Workspace, arguments: Value, stop: &CancellationToken) -
     if more > 0 {
         lines.push(format!("[… {more} more entries]"));
     }
-    Ok(if lines.is_empty() { "the folder is empty".to_owned() } else { lines.join("\n") })
+    Ok(if lines.is_empty() { "the directory is empty".to_owned() } else { lines.join("\n") })
 }

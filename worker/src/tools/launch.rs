@@ -1,11 +1,12 @@
-//! The start of a tool call's command under its supervisor.
+//! Starts commands of tool calls under a supervisor.
 //!
-//! Owns what happens when no process can be started any more. Never decides what a command does or how long it takes.
+//! Owns what happens when the pids limit is reached. Never decides what a command does or how long it takes.
 
 use std::{io, process::Command, sync::Arc, time::Duration};
 
 use agent::ToolError;
 use protocol::ToolErrorKind;
+use rustix::io::Errno;
 
 use super::limits::LimitMonitor;
 use crate::{
@@ -13,52 +14,76 @@ use crate::{
     supervisor::{CallProcesses, Processes},
 };
 
-const SPAWN_TRIES: u32 = 6;
-const SPAWN_PAUSE: Duration = Duration::from_millis(100);
+const MAX_SPAWN_ATTEMPTS: u32 = 6;
+const SPAWN_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Starts commands.
 pub(crate) struct Launcher {
-    /// The calls' processes.
+    /// The registry of running calls.
     pub(crate) processes: Arc<Processes>,
-    /// The limits that they run into.
+    /// Records reached limits.
     pub(crate) limits: LimitMonitor,
-    /// Thrown when no process can be started any more.
+    /// Stops the session when no process can be started.
     pub(crate) stop: StopSwitch,
 }
 
+/// Why a command could not be started.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LaunchError {
+    /// The container's pids limit is reached.
+    #[error(
+        "the command could not be started: the sandbox's limit of {limit} processes is reached{}",
+        if *others_running { " by commands that are still running; wait for them to finish" } else { "" }
+    )]
+    PidsExhausted {
+        /// The limit.
+        limit: u32,
+        /// Other calls are running and may free processes.
+        others_running: bool,
+    },
+    /// A system call failed.
+    #[error("the command could not be started: {0}")]
+    Spawn(#[from] io::Error),
+}
+
+impl From<LaunchError> for ToolError {
+    fn from(error: LaunchError) -> Self {
+        let kind = match error {
+            LaunchError::PidsExhausted { .. } => ToolErrorKind::Sandbox,
+            LaunchError::Spawn(_) => ToolErrorKind::Failed,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
 impl Launcher {
-    /// Starts what `prepare` gives: a supervised command, and what this process keeps of its pipes. A container that is
-    /// out of processes gets a moment, then loses what earlier calls left behind.
+    /// Starts the supervised command that `prepare` returns, together with this process's ends of its pipes. At the pids
+    /// limit the start is retried after background processes of earlier calls have been killed. If it still fails and no
+    /// other call is running, the session is stopped.
     pub(crate) async fn launch<P>(
         &self,
         prepare: impl Fn() -> io::Result<(Command, P)>,
-    ) -> Result<(CallProcesses, P), ToolError> {
-        for again in 1..=SPAWN_TRIES {
+    ) -> Result<(CallProcesses, P), LaunchError> {
+        for attempt in 1..=MAX_SPAWN_ATTEMPTS {
             match self.spawn(&prepare).await {
                 Ok(started) => return Ok(started),
                 Err(error) if is_exhausted(&error) => {
-                    tracing::warn!(again, "no process can be started");
-                    if again == 1 {
-                        self.limits.record_no_process().await;
+                    tracing::warn!(attempt, error = &error as &dyn std::error::Error, "no process can be started");
+                    if attempt == 1 {
+                        self.limits.record_pids_exhausted().await;
                     } else {
-                        self.processes.end_left_behind();
+                        self.processes.end_background_processes();
                     }
-                    tokio::time::sleep(SPAWN_PAUSE).await;
+                    tokio::time::sleep(SPAWN_RETRY_DELAY).await;
                 }
-                Err(error) => return Err(spawn_error(&error)),
+                Err(error) => return Err(error.into()),
             }
         }
-        let limit = self.limits.max_pids();
-        if self.processes.others_run() {
-            let message = format!(
-                "no process can be started: the sandbox's limit of {limit} processes is reached by commands that still run"
-            );
-            return Err(ToolError::new(ToolErrorKind::Sandbox, message));
+        let others_running = self.processes.other_calls_running();
+        if !others_running {
+            self.stop.stop(StopCause::PidsExhausted);
         }
-        self.stop.stop(StopCause::PidsExhausted);
-        let message =
-            format!("no process can be started any more: the sandbox's limit of {limit} processes is reached");
-        Err(ToolError::new(ToolErrorKind::Sandbox, message))
+        Err(LaunchError::PidsExhausted { limit: self.limits.max_pids(), others_running })
     }
 
     async fn spawn<P>(&self, prepare: impl Fn() -> io::Result<(Command, P)>) -> io::Result<(CallProcesses, P)> {
@@ -69,11 +94,64 @@ impl Launcher {
     }
 }
 
-/// An error of the system, for the model.
-pub(crate) fn spawn_error(error: &io::Error) -> ToolError {
-    ToolError::new(ToolErrorKind::Failed, format!("the command could not be run: {error}"))
+/// Whether `fork` or `clone` failed because of the pids limit (`EAGAIN`) or for lack of memory (`ENOMEM`).
+fn is_exhausted(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::AGAIN | Errno::NOMEM))
 }
 
-fn is_exhausted(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory)
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, path::Path};
+
+    use protocol::{JobId, Limits};
+    use rstest::rstest;
+
+    use super::*;
+    use crate::{
+        cgroup::Cgroup,
+        client::{Identity, OrchestratorClient},
+        journal::{EventPump, journal},
+        secret::SessionSecret,
+    };
+
+    fn launcher() -> (Launcher, EventPump) {
+        let (session, stop) = (SessionSecret::generate().unwrap(), StopSwitch::default());
+        let identity = Identity { job_id: JobId::nil(), token: "token", session: &session, traceparent: None };
+        let client = OrchestratorClient::new(Path::new("/nonexistent"), &identity, stop.clone()).unwrap();
+        let (queue, pump) = journal(Arc::new(client));
+        let processes = Arc::new(Processes::default());
+        let limits = Limits { pids: 64, ..Limits::default() };
+        let limits = LimitMonitor::new(Cgroup::at("/nonexistent"), limits, queue, Arc::clone(&processes));
+        (Launcher { processes, limits, stop }, pump)
+    }
+
+    async fn failed_launch(launcher: &Launcher, errno: Errno) -> (ToolError, u32) {
+        let attempts = Cell::new(0);
+        let launched = launcher.launch::<()>(|| {
+            attempts.set(attempts.get() + 1);
+            Err(errno.into())
+        });
+        (launched.await.unwrap_err().into(), attempts.get())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_exhausted_pids_limit_is_retried_and_then_named_to_the_model() {
+        let (launcher, _pump) = launcher();
+        let (ToolError(failure), attempts) = failed_launch(&launcher, Errno::AGAIN).await;
+        assert_eq!((failure.kind, attempts), (ToolErrorKind::Sandbox, MAX_SPAWN_ATTEMPTS));
+        assert_eq!(failure.message, "the command could not be started: the sandbox's limit of 64 processes is reached");
+        assert_eq!(launcher.stop.cause(), Some(StopCause::PidsExhausted));
+    }
+
+    #[rstest]
+    #[case::missing_program(Errno::NOENT)]
+    #[case::missing_permission(Errno::PERM)]
+    #[tokio::test(start_paused = true)]
+    async fn another_error_is_reported_at_once_and_the_session_goes_on(#[case] errno: Errno) {
+        let (launcher, _pump) = launcher();
+        let (ToolError(failure), attempts) = failed_launch(&launcher, errno).await;
+        assert_eq!((failure.kind, attempts), (ToolErrorKind::Failed, 1));
+        assert_eq!(launcher.stop.cause(), None);
+    }
 }

@@ -1,7 +1,7 @@
-//! The container's limits that tool calls run into: noticed, attributed to a call, recorded, and explained to the model.
+//! The container's limits that tool calls reach: detected, attributed to a call, recorded, and reported to the model.
 //!
-//! The kernel counts for the container as a whole, so a counter that rose says nothing of which call it was. Memory
-//! is held against a call that failed or that ran alone; processes against the call that has most of them.
+//! The kernel counts per container, so an increased counter does not identify the call. A memory kill is attributed to a
+//! call that failed or that ran alone, the pids limit to the call with the most processes.
 
 use std::{
     convert::Infallible,
@@ -18,10 +18,10 @@ use crate::{
     supervisor::{CallProcesses, ExitStatus, Processes},
 };
 
-/// How soon the processes are counted when there are no more: a fork bomb that is over cannot be distinguished from its siblings.
+/// Processes must be counted while the pids limit is exceeded: a fork bomb that has ended can no longer be identified.
 const WATCH_PERIOD: Duration = Duration::from_millis(100);
 
-/// Notices hit limits.
+/// Detects reached limits.
 pub(crate) struct LimitMonitor {
     cgroup: Cgroup,
     limits: Limits,
@@ -31,9 +31,9 @@ pub(crate) struct LimitMonitor {
 }
 
 struct Seen {
-    /// Up to here the processes were counted.
+    /// The counters at the last attribution.
     examined: Counters,
-    /// Up to here there is an event.
+    /// The counters at the last event.
     recorded: Counters,
 }
 
@@ -47,28 +47,28 @@ pub(crate) struct HitLimits {
 #[derive(Debug)]
 struct Hit {
     limit: ContainerLimit,
-    /// Held against the call.
-    is_to_blame: bool,
+    /// The limit is attributed to this call.
+    is_responsible: bool,
 }
 
 impl LimitMonitor {
-    /// A monitor for a session that has started nothing yet.
+    /// A monitor that starts from the current counters.
     pub(crate) fn new(cgroup: Cgroup, limits: Limits, journal: EventQueue, processes: Arc<Processes>) -> Self {
         let now = cgroup.counters();
         Self { cgroup, limits, journal, processes, seen: Mutex::new(Seen { examined: now, recorded: now }) }
     }
 
-    /// The counters now, to be compared when the call has ended.
+    /// The current counters, for comparison at the end of a call.
     pub(crate) fn counters(&self) -> Counters {
         self.cgroup.counters()
     }
 
-    /// The limit of processes.
+    /// The pids limit.
     pub(crate) const fn max_pids(&self) -> u32 {
         self.limits.pids
     }
 
-    /// Attributes what is hit as it happens, for as long as a call runs.
+    /// Attributes reached limits while a call runs.
     pub(crate) async fn watch(&self) -> Infallible {
         loop {
             tokio::time::sleep(WATCH_PERIOD).await;
@@ -76,44 +76,45 @@ impl LimitMonitor {
         }
     }
 
-    /// The limits that were hit since `before`, when the call has ended or is about to be ended. `status` is that of its
-    /// command, if that has ended by itself.
+    /// The limits that were reached since `before`. To be called when the call has ended or is about to be killed. `status`
+    /// is the exit status of its command, if it exited by itself.
     pub(crate) fn hit_by(&self, call: &CallProcesses, before: Counters, status: Option<ExitStatus>) -> HitLimits {
         let now = self.examine();
         let mut seen = self.seen();
         let mut result = HitLimits::default();
         for limit in now.since(before) {
-            let is_to_blame = match limit {
-                ContainerLimit::Pids => call.exhausted_pids() || (call.ran_alone() && call.is_only_one()),
+            let is_responsible = match limit {
+                ContainerLimit::Pids => call.exhausted_pids() || (call.ran_alone() && call.is_only_call()),
                 ContainerLimit::Memory => call.ran_alone() || !status.is_some_and(ExitStatus::is_success),
             };
-            // What another call is to blame for is recorded when that one ends.
-            let is_others = limit == ContainerLimit::Pids && !is_to_blame && self.processes.any_exhausted_pids();
+            // A limit that is attributed to another call is recorded when that call ends.
+            let is_others =
+                limit == ContainerLimit::Pids && !is_responsible && self.processes.any_call_exhausted_pids();
             if now.since(seen.recorded).any(|unrecorded| unrecorded == limit) && !is_others {
                 seen.recorded.advance(limit, now);
                 result.unrecorded.push(limit);
             }
-            result.hits.push(Hit { limit, is_to_blame });
+            result.hits.push(Hit { limit, is_responsible });
         }
         result
     }
 
-    /// Records an event for each limit that has none yet. May wait for the journal to have room.
+    /// Records an event for each limit that has none yet. Waits while the journal is full.
     pub(crate) async fn record(&self, hit: &HitLimits) {
         for limit in &hit.unrecorded {
-            // A closed journal means that the session is over, which the loop learns from it.
+            // A closed journal means that the session has stopped; the agent loop handles that.
             let _ = self.journal.record(limit.event(&self.limits)).await;
         }
     }
 
-    /// Records that no process could be started.
-    pub(crate) async fn record_no_process(&self) {
+    /// Records that a process could not be started because of the pids limit.
+    pub(crate) async fn record_pids_exhausted(&self) {
         self.examine();
         self.seen().recorded.advance(ContainerLimit::Pids, self.cgroup.counters());
         let _ = self.journal.record(ContainerLimit::Pids.event(&self.limits)).await;
     }
 
-    /// The notes for the model, one line for each limit.
+    /// The notices for the model, one line for each limit.
     pub(crate) fn notes(&self, hit: &HitLimits) -> String {
         hit.hits.iter().map(|hit| self.note(hit) + "\n").collect()
     }
@@ -121,16 +122,14 @@ impl LimitMonitor {
     fn note(&self, hit: &Hit) -> String {
         let Limits { pids, memory_mb, .. } = self.limits;
         match hit {
-            Hit { limit: ContainerLimit::Pids, is_to_blame: true } => {
-                format!("[the sandbox's limit of {pids} processes was reached; every process of this call was killed]")
+            Hit { limit: ContainerLimit::Pids, is_responsible: true } => {
+                format!("[the sandbox's limit of {pids} processes was reached; all processes of this call were killed]")
             }
-            Hit { limit: ContainerLimit::Pids, is_to_blame: false } => format!(
-                "[the sandbox's limit of {pids} processes was reached while this ran; starting a process may have failed]"
+            Hit { limit: ContainerLimit::Pids, is_responsible: false } => format!(
+                "[the sandbox's limit of {pids} processes was reached during this call; some processes may not have started]"
             ),
             Hit { limit: ContainerLimit::Memory, .. } => {
-                format!(
-                    "[the sandbox's limit of {memory_mb} MB of memory was reached; the kernel killed a process of it]"
-                )
+                format!("[the sandbox's memory limit of {memory_mb} MB was reached; the kernel killed a process]")
             }
         }
     }
@@ -140,7 +139,7 @@ impl LimitMonitor {
         let no_more_pids = now.since(self.seen().examined).any(|limit| limit == ContainerLimit::Pids);
         self.seen().examined = now;
         if no_more_pids {
-            self.processes.blame_for_pids(self.limits.pids);
+            self.processes.attribute_pids_exhaustion(self.limits.pids);
         }
         now
     }
@@ -151,13 +150,13 @@ impl LimitMonitor {
 }
 
 impl HitLimits {
-    /// Whether the call is to blame for any of them, and so has failed.
-    pub(crate) fn is_to_blame(&self) -> bool {
-        self.hits.iter().any(|hit| hit.is_to_blame)
+    /// Whether any limit is attributed to the call, which has then failed.
+    pub(crate) fn is_responsible(&self) -> bool {
+        self.hits.iter().any(|hit| hit.is_responsible)
     }
 
-    /// Whether the call is to blame for the container having run out of processes, and so must lose all of its own.
-    pub(crate) fn must_end(&self) -> bool {
-        self.hits.iter().any(|hit| hit.is_to_blame && hit.limit == ContainerLimit::Pids)
+    /// Whether the pids limit is attributed to the call, whose processes must then be killed.
+    pub(crate) fn must_end_call(&self) -> bool {
+        self.hits.iter().any(|hit| hit.is_responsible && hit.limit == ContainerLimit::Pids)
     }
 }

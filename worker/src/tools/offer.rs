@@ -1,4 +1,4 @@
-//! Builds a job's tools: the worker's own that the job may use, and the orchestrator's as remote tools.
+//! Builds a job's tools: the worker's own tools and, as remote tools, the orchestrator's.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ use crate::{client::OrchestratorClient, environment::ShellEnvironment, search::S
 
 const FILE_TOOLS: [FileToolKind; 4] = [READ_FILE, WRITE_FILE, LIST_DIR, APPLY_PATCH];
 
-/// The dependencies of tools.
+/// What tools are built from.
 pub(crate) struct ToolDeps {
-    /// The root of the file tools.
+    /// The workspace of the file tools.
     pub(crate) workspace: Arc<Workspace>,
     /// The environment of commands.
     pub(crate) shell: ShellEnvironment,
@@ -32,8 +32,8 @@ pub(crate) struct ToolDeps {
     pub(crate) client: Arc<OrchestratorClient>,
 }
 
-/// The context of every call that this worker makes: one job, and no person to approve. Approvals, quotas and the owner's
-/// rights are the orchestrator's to check for the calls that it runs; a worker does not know the owner.
+/// The context of every call in this worker: one job, without a person who could approve. The orchestrator checks approvals,
+/// quotas and the owner's permissions for the calls that it runs; a worker does not know the owner.
 pub(crate) fn context(job: JobId, max_children: u32) -> ToolContext {
     ToolContext {
         owner: UserId::default(),
@@ -44,9 +44,8 @@ pub(crate) fn context(job: JobId, max_children: u32) -> ToolContext {
     }
 }
 
-/// Builds one tool for each definition of the job: a container tool is built here, an orchestrator tool is called over the
-/// socket. The list narrows and never grants: a tool that is not in it is not offered, and a container tool that this
-/// worker does not have is left out.
+/// Builds one tool for each of the job's definitions: container tools run here, orchestrator tools are called over the
+/// socket. Tools that are not in the list are not offered. Container tools that this worker does not have are skipped.
 pub(crate) fn build_tools(assignment: &JobAssignment, deps: &ToolDeps) -> Vec<Box<dyn Tool>> {
     let mut tools: Vec<Box<dyn Tool>> = Vec::new();
     for definition in &assignment.tools {
@@ -58,7 +57,7 @@ pub(crate) fn build_tools(assignment: &JobAssignment, deps: &ToolDeps) -> Vec<Bo
                 if let Some(tool) = container_tool(&definition.name, deps) {
                     tools.push(tool);
                 } else {
-                    tracing::warn!(tool.name = definition.name, "this worker has no such tool");
+                    tracing::warn!(tool.name = definition.name, "unknown container tool");
                 }
             }
         }

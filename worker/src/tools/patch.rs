@@ -1,7 +1,7 @@
-//! `apply_patch`: unified diffs and the `*** Begin Patch` format, all of a patch or nothing of it.
+//! `apply_patch`: applies unified diffs and the `*** Begin Patch` format atomically.
 //!
-//! Owns planning the result of a patch in memory and putting it in place. Never leaves half a patch behind: a write
-//! that fails takes the earlier ones back.
+//! Owns planning the result of a patch in memory and writing it. Never leaves a patch half applied: a failed write rolls
+//! back the earlier ones.
 
 use std::{
     collections::BTreeMap,
@@ -10,20 +10,20 @@ use std::{
 };
 
 use agent::{ApprovalRequirement, ToolError};
-use cap_std::fs::{File, Permissions};
+use cap_std::fs::{File, MetadataExt, Permissions};
 use protocol::ToolErrorKind;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    file_tool::{FileToolKind, parsed},
-    files::{WRITE_BYTES, open_file, put},
+    file_tool::{FileToolKind, parse_arguments},
+    files::{MAX_WRITE_BYTES, open_file, put},
     patch_format::{Edit, parse},
     workspace::{Workspace, failure},
 };
 
-/// Changes files by a patch.
+/// Applies a patch to files.
 pub(crate) const APPLY_PATCH: FileToolKind = FileToolKind {
     name: "apply_patch",
     approval: ApprovalRequirement::UnlessAutoApproved,
@@ -37,34 +37,36 @@ struct ApplyPatch {
 }
 
 fn apply_patch(workspace: &Workspace, arguments: Value, stop: &CancellationToken) -> Result<String, ToolError> {
-    let ApplyPatch { patch } = parsed(arguments)?;
-    let edits = parse(&patch).map_err(|why| refused(&why))?;
-    let mut plan = Plan { workspace, before: BTreeMap::new(), after: BTreeMap::new() };
+    let ApplyPatch { patch } = parse_arguments(arguments)?;
+    let edits = parse(&patch).map_err(|message| refused(&message))?;
+    let mut plan = Plan { workspace, before: BTreeMap::new(), after: BTreeMap::new(), hard_links: BTreeMap::new() };
     for edit in &edits {
         if stop.is_cancelled() {
-            return Err(refused("stopped before it was done"));
+            return Err(refused("stopped before it finished"));
         }
         plan.add(edit)?;
     }
-    plan.carry_out()
+    plan.write_all()
 }
 
 fn refused(message: &str) -> ToolError {
     ToolError::new(ToolErrorKind::Failed, format!("{message}; nothing was changed"))
 }
 
-/// A file's content and, where it comes from a file that is there, its mode.
+/// A file's content and, if the file exists, its mode.
 #[derive(Debug, Clone)]
 struct Content {
     text: String,
     permissions: Option<Permissions>,
 }
 
-/// What files hold before and after the patch, by resolved path; `None` is no file.
+/// Contents before and after the patch, by resolved path. `None`: the file does not exist.
 struct Plan<'a> {
     workspace: &'a Workspace,
     before: BTreeMap<PathBuf, Option<Content>>,
     after: BTreeMap<PathBuf, Option<Content>>,
+    /// The updated files that have several hard links, by device and inode.
+    hard_links: BTreeMap<(u64, u64), PathBuf>,
 }
 
 impl Plan<'_> {
@@ -73,7 +75,7 @@ impl Plan<'_> {
             Edit::Add { path, content } => {
                 let path = self.resolved(path)?;
                 if self.content(&path)?.is_some() {
-                    return Err(refused(&format!("{} exists already; update it instead", path.display())));
+                    return Err(refused(&format!("{} already exists; update it instead", path.display())));
                 }
                 self.after.insert(path, Some(Content { text: content.clone(), permissions: None }));
             }
@@ -84,16 +86,17 @@ impl Plan<'_> {
             }
             Edit::Update { path, to, change } => {
                 let path = self.resolved(path)?;
+                self.check_hard_links(&path)?;
                 let Content { text, permissions } = self.required(&path)?;
-                let text = change.apply(&text).map_err(|why| refused(&format!("{}: {why}", path.display())))?;
-                if text.len() > WRITE_BYTES {
-                    return Err(refused(&format!("{} would have more than {WRITE_BYTES} bytes", path.display())));
+                let text = change.apply(&text).map_err(|message| refused(&format!("{}: {message}", path.display())))?;
+                if text.len() > MAX_WRITE_BYTES {
+                    return Err(refused(&format!("{} would exceed {MAX_WRITE_BYTES} bytes", path.display())));
                 }
                 let target = to.as_deref().map(|to| self.resolved(to)).transpose()?;
                 let new = Some(Content { text, permissions });
                 if let Some(target) = target.filter(|target| *target != path) {
                     if self.content(&target)?.is_some() {
-                        return Err(refused(&format!("{} exists already", target.display())));
+                        return Err(refused(&format!("{} already exists", target.display())));
                     }
                     self.after.insert(path, None);
                     self.after.insert(target, new);
@@ -105,23 +108,24 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// One path for each file however a patch names it (`./f`, `a/../f`, by a link), so that no edit overwrites another.
+    /// The canonical path of a file, so that edits of one file under several spellings (`./f`, `a/../f`, a symbolic link) do
+    /// not overwrite each other.
     fn resolved(&self, path: &str) -> Result<PathBuf, ToolError> {
         let relative = self.workspace.relative(path)?;
         match self.workspace.dir().canonicalize(&relative) {
             Ok(resolved) => Ok(resolved),
-            // It is not there yet, or cannot be reached, which shows when it is read.
+            // It does not exist yet, or is not accessible, which is reported when it is read.
             Err(_) => self.resolved_entry(path),
         }
     }
 
-    /// The same for the name itself: a link is not followed.
+    /// Like [`Self::resolved`], but a link in the last component is not followed.
     fn resolved_entry(&self, path: &str) -> Result<PathBuf, ToolError> {
         let relative = self.workspace.relative(path)?;
         let dir = self.workspace.dir();
         let mut rest = PathBuf::new();
         let mut folder = relative.as_path();
-        // The part of the path that is there, its links resolved, and the part that is not, which has none.
+        // Resolve the longest existing prefix of the path and append the rest.
         while let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) {
             rest = if rest.as_os_str().is_empty() { PathBuf::from(name) } else { Path::new(name).join(rest) };
             folder = parent;
@@ -133,7 +137,24 @@ impl Plan<'_> {
         Ok(relative)
     }
 
-    /// A file's content as planned so far.
+    /// Refuses an update of a file that the patch already updates under another hard link. Writing replaces the file, so
+    /// each name would end up with only its own edits.
+    fn check_hard_links(&mut self, path: &Path) -> Result<(), ToolError> {
+        let Ok(metadata) = self.workspace.dir().symlink_metadata(path) else { return Ok(()) };
+        if metadata.nlink() < 2 {
+            return Ok(());
+        }
+        let first = self.hard_links.entry((metadata.dev(), metadata.ino())).or_insert_with(|| path.to_owned());
+        if first.as_path() == path {
+            return Ok(());
+        }
+        let (path, first) = (path.display(), first.display());
+        Err(refused(&format!(
+            "{path} is a hard link to {first}, which this patch also updates; update only one of them"
+        )))
+    }
+
+    /// The file's content with the edits planned so far.
     fn content(&mut self, path: &Path) -> Result<Option<Content>, ToolError> {
         if let Some(content) = self.after.get(path) {
             return Ok(content.clone());
@@ -149,16 +170,16 @@ impl Plan<'_> {
     }
 
     fn required(&mut self, path: &Path) -> Result<Content, ToolError> {
-        self.content(path)?.ok_or_else(|| refused(&format!("{}: there is no such file", path.display())))
+        self.content(path)?.ok_or_else(|| refused(&format!("{}: no such file", path.display())))
     }
 
-    fn carry_out(self) -> Result<String, ToolError> {
+    fn write_all(self) -> Result<String, ToolError> {
         let mut changes = Vec::new();
         for (done, (path, content)) in self.after.iter().enumerate() {
-            if let Err(error) = self.place(path, content.as_ref()) {
+            if let Err(error) = self.write(path, content.as_ref()) {
                 for (path, _) in self.after.iter().take(done) {
-                    // Nothing better is left to do when this fails too; the first error is the one that counts.
-                    let _ = self.place(path, self.before.get(path).and_then(Option::as_ref));
+                    // Best effort. The first error is the one that is reported.
+                    let _ = self.write(path, self.before.get(path).and_then(Option::as_ref));
                 }
                 let ToolError(mut failure) = failure(&path.display().to_string(), &error);
                 failure.message.push_str("; nothing was changed");
@@ -174,7 +195,7 @@ impl Plan<'_> {
         Ok(changes.join("\n"))
     }
 
-    fn place(&self, path: &Path, content: Option<&Content>) -> std::io::Result<()> {
+    fn write(&self, path: &Path, content: Option<&Content>) -> std::io::Result<()> {
         let dir = self.workspace.dir();
         match content {
             Some(Content { text, permissions }) => put(dir, path, text.as_bytes(), permissions.as_ref()),
@@ -187,9 +208,9 @@ impl Plan<'_> {
 fn read(file: File, shown: &str) -> Result<Content, ToolError> {
     let permissions = file.metadata().map_err(|error| failure(shown, &error))?.permissions();
     let mut bytes = Vec::new();
-    file.take(WRITE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(|error| failure(shown, &error))?;
-    if bytes.len() > WRITE_BYTES {
-        return Err(refused(&format!("{shown} has more than {WRITE_BYTES} bytes")));
+    file.take(MAX_WRITE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(|error| failure(shown, &error))?;
+    if bytes.len() > MAX_WRITE_BYTES {
+        return Err(refused(&format!("{shown} exceeds {MAX_WRITE_BYTES} bytes")));
     }
     let text = String::from_utf8(bytes).map_err(|_| refused(&format!("{shown} is not a text file")))?;
     Ok(Content { text, permissions: Some(permissions) })

@@ -1,6 +1,6 @@
-//! The two formats of patches that models write, read into edits; and what an edit makes of a text.
+//! Parses the two patch formats that models write, and applies edits to texts.
 //!
-//! Pure: never touches a file.
+//! Pure: never accesses a file.
 
 use std::borrow::Cow;
 
@@ -16,39 +16,39 @@ const END_OF_FILE: &str = "*** End of File";
 /// One file's part of a patch.
 #[derive(Debug)]
 pub(crate) enum Edit<'a> {
-    /// A new file.
+    /// Creates a file.
     Add {
-        /// Where.
+        /// The path of the file.
         path: String,
-        /// Its whole text.
+        /// The content of the file.
         content: String,
     },
-    /// No more file.
+    /// Deletes a file.
     Delete {
-        /// Where.
+        /// The path of the file.
         path: String,
     },
-    /// Other lines, and perhaps another name.
+    /// Changes a file and optionally renames it.
     Update {
-        /// Where.
+        /// The path of the file.
         path: String,
-        /// Its new name.
+        /// The new path.
         to: Option<String>,
-        /// The lines.
+        /// The change of its content.
         change: Change<'a>,
     },
 }
 
-/// What happens to a text.
+/// The change of a file's content.
 #[derive(Debug)]
 pub(crate) enum Change<'a> {
-    /// By line numbers and context.
+    /// Located by line numbers and context.
     Unified(Patch<'a, str>),
-    /// By context alone.
+    /// Located by context only.
     Sections(Vec<Section<'a>>),
 }
 
-/// Lines that are looked for, and what happens to each.
+/// A block of context, removed and added lines.
 #[derive(Debug, Default)]
 pub(crate) struct Section<'a> {
     anchor: Option<&'a str>,
@@ -59,14 +59,14 @@ pub(crate) struct Section<'a> {
 /// A line of a section.
 #[derive(Debug, Clone, Copy)]
 enum Line<'a> {
-    /// Stays as the file has it, which may be in other white space than the patch.
+    /// Stays as it is in the file, whose white space may differ from the patch.
     Context(&'a str),
     Removed(&'a str),
     Added(&'a str),
 }
 
 impl<'a> Section<'a> {
-    /// The lines that must be in the file.
+    /// The lines that the file must contain.
     fn expected(&self) -> Vec<&'a str> {
         let expected = |line: &Line<'a>| match line {
             Line::Context(text) | Line::Removed(text) => Some(*text),
@@ -75,7 +75,7 @@ impl<'a> Section<'a> {
         self.lines.iter().filter_map(expected).collect()
     }
 
-    /// What takes the place of `found`, the file's own spelling of the expected lines.
+    /// The replacement for `found`, which are the expected lines as spelled in the file.
     fn replacement(&self, found: &[&'a str]) -> Vec<&'a str> {
         let mut found = found.iter();
         let mut lines = Vec::new();
@@ -92,14 +92,14 @@ impl<'a> Section<'a> {
     }
 }
 
-/// Reads a patch in either format. Its edits borrow from it where they can.
+/// Parses a patch in either format.
 pub(crate) fn parse(patch: &str) -> Result<Vec<Edit<'_>>, String> {
     let edits = match patch.trim_start().strip_prefix(BEGIN) {
         Some(body) => parse_sections(body)?,
         None => parse_unified(patch)?,
     };
     if edits.is_empty() {
-        return Err("the patch changes nothing: give a unified diff or `*** Begin Patch`".to_owned());
+        return Err("the patch is empty: provide a unified diff or `*** Begin Patch`".to_owned());
     }
     Ok(edits)
 }
@@ -109,10 +109,10 @@ fn parse_unified(patch: &str) -> Result<Vec<Edit<'_>>, String> {
     let options = if git { ParseOptions::gitdiff() } else { ParseOptions::unidiff() };
     let mut edits = Vec::new();
     for file in PatchSet::parse(patch, options) {
-        let file = file.map_err(|error| format!("the patch cannot be read: {error}"))?;
+        let file = file.map_err(|error| format!("invalid patch: {error}"))?;
         let operation = file.operation().clone();
         let PatchKind::Text(change) = file.into_patch() else {
-            return Err("binary patches are not taken".to_owned());
+            return Err("binary patches are not supported".to_owned());
         };
         edits.push(unified_edit(&operation, change)?);
     }
@@ -131,14 +131,14 @@ fn unified_edit<'a>(operation: &FileOperation<'_, str>, change: Patch<'a, str>) 
             let prefixed = original.starts_with("a/") && modified.starts_with("b/");
             let (from, to) = if prefixed { ("a/", "b/") } else { ("", "") };
             let (path, to) = (plain(original, from), plain(modified, to));
-            // `--- file.orig` and the like name no file of their own: without git's word a diff renames nothing.
+            // The old name may be a backup copy (`--- file.orig`): only git diffs can rename.
             let path = if path == to { path } else { to };
             Edit::Update { path, to: None, change: Change::Unified(change) }
         }
         FileOperation::Rename { from, to } => {
             Edit::Update { path: from.to_string(), to: Some(to.to_string()), change: Change::Unified(change) }
         }
-        FileOperation::Copy { .. } => return Err("copies are not taken; add the new file instead".to_owned()),
+        FileOperation::Copy { .. } => return Err("copies are not supported; add the new file instead".to_owned()),
     })
 }
 
@@ -154,13 +154,15 @@ fn parse_sections(body: &str) -> Result<Vec<Edit<'_>>, String> {
         }
         match edits.last_mut() {
             Some(Edit::Add { content, .. }) => {
-                let text = line.strip_prefix('+').ok_or("each line of an added file starts with +")?;
+                let text = line.strip_prefix('+').ok_or("each line of an added file must start with +")?;
                 content.push_str(text);
                 content.push('\n');
             }
             Some(Edit::Update { change: Change::Sections(sections), .. }) => section_line(line, sections)?,
             _ if line.trim().is_empty() => {}
-            _ => return Err(format!("the line {line:?} belongs to no file; start with `*** Update File: path`")),
+            _ => {
+                return Err(format!("the line {line:?} does not belong to a file; start with `*** Update File: path`"));
+            }
         }
     }
     Err(format!("the patch does not end with `{END}`"))
@@ -176,7 +178,7 @@ fn file_header<'a>(header: &'a str, edits: &mut Vec<Edit<'a>>) -> Result<(), Str
     } else if let (Some(path), Some(Edit::Update { to, .. })) = (header.strip_prefix("Move to: "), edits.last_mut()) {
         *to = Some(path.to_owned());
     } else {
-        return Err(format!("`*** {header}` is not known here"));
+        return Err(format!("unknown header `*** {header}`"));
     }
     Ok(())
 }
@@ -201,17 +203,17 @@ fn section_line<'a>(line: &'a str, sections: &mut Vec<Section<'a>>) -> Result<()
         (Some(' '), Some(text)) => section.lines.push(Line::Context(text)),
         (Some('-'), Some(text)) => section.lines.push(Line::Removed(text)),
         (Some('+'), Some(text)) => section.lines.push(Line::Added(text)),
-        _ => return Err(format!("the line {line:?} starts with none of space, - and +")),
+        _ => return Err(format!("the line {line:?} must start with a space, - or +")),
     }
     Ok(())
 }
 
 impl Change<'_> {
-    /// The text after it.
+    /// Applies the change to `text`.
     pub(crate) fn apply(&self, text: &str) -> Result<String, String> {
         match self {
             Self::Unified(patch) => {
-                diffy::apply(text, patch).map_err(|error| format!("{error}: read the file and make the context fit it"))
+                diffy::apply(text, patch).map_err(|error| format!("{error}: read the file and correct the context"))
             }
             Self::Sections(sections) => apply_sections(text, sections),
         }
@@ -227,7 +229,7 @@ fn apply_sections<'a>(text: &'a str, sections: &[Section<'a>]) -> Result<String,
         let mut from = cursor;
         if let Some(anchor) = section.anchor {
             let at = lines.iter().skip(from).position(|line| line.trim() == anchor);
-            let at = at.ok_or_else(|| format!("no line {anchor:?} was found"))?;
+            let at = at.ok_or_else(|| format!("line {anchor:?} not found"))?;
             from += at + 1;
         }
         let expected = section.expected();
@@ -250,10 +252,10 @@ fn apply_sections<'a>(text: &'a str, sections: &[Section<'a>]) -> Result<String,
 }
 
 fn not_found(expected: &[&str]) -> String {
-    format!("the lines starting with {:?} were not found: read the file and make them fit it", expected[0])
+    format!("the lines starting with {:?} were not found: read the file and correct them", expected[0])
 }
 
-/// Looks for the lines exactly first, then with other white space at their ends, then around them.
+/// Finds the lines: first exactly, then ignoring trailing white space, then ignoring leading and trailing white space.
 fn find(lines: &[&str], expected: &[&str], from: usize, at_end: bool) -> Option<usize> {
     let last = lines.len().checked_sub(expected.len())?;
     let from = if at_end { last.max(from) } else { from };
@@ -308,7 +310,7 @@ mod tests {
         "*** Begin Patch\n*** Update File: f\n@@ fn b() {\n-  one  \n+    two\n*** End Patch",
         "fn a() {\n    one\n}\n\nfn b() {\n    two\n}\n"
     )]
-    fn an_update_makes_of_a_text(#[case] patch: &str, #[case] expected: &str) {
+    fn an_update_changes_the_expected_lines(#[case] patch: &str, #[case] expected: &str) {
         let edits = parse(patch).unwrap();
         let [Edit::Update { path, to: None, change }] = edits.as_slice() else { panic!("{edits:?}") };
         assert_eq!(path, "f");
@@ -316,14 +318,14 @@ mod tests {
     }
 
     #[rstest]
-    #[case::no_patch("hello")]
+    #[case::not_a_patch("hello")]
     #[case::empty("*** Begin Patch\n*** End Patch")]
     #[case::unfinished("*** Begin Patch\n*** Add File: f\n+x\n")]
     #[case::added_without_plus("*** Begin Patch\n*** Add File: f\nx\n*** End Patch")]
     #[case::unknown_header("*** Begin Patch\n*** Rename File: f\n*** End Patch")]
     #[case::line_before_a_file("*** Begin Patch\n+x\n*** End Patch")]
     #[case::wrong_counts("--- a/f\n+++ b/f\n@@ -1,9 +1,9 @@\n-one\n+two\n")]
-    fn what_is_no_patch_is_refused(#[case] patch: &str) {
+    fn an_invalid_patch_is_refused(#[case] patch: &str) {
         assert!(parse(patch).is_err());
     }
 
@@ -331,7 +333,7 @@ mod tests {
     #[case::unified("--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n nowhere\n-one\n+two\n")]
     #[case::sections("*** Begin Patch\n*** Update File: f\n@@\n-nowhere\n+two\n*** End Patch")]
     #[case::anchor("*** Begin Patch\n*** Update File: f\n@@ nowhere\n+two\n*** End Patch")]
-    fn context_that_is_not_there_is_refused(#[case] patch: &str) {
+    fn missing_context_is_refused(#[case] patch: &str) {
         let edits = parse(patch).unwrap();
         let [Edit::Update { change, .. }] = edits.as_slice() else { panic!("{edits:?}") };
         assert!(change.apply(BEFORE).is_err());
@@ -339,7 +341,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_makes_it_panic(patch in "(\\*\\*\\* (Begin Patch|Update File: f|End Patch|End of File)\n|[-+ @]{0,3}[a-zä]{0,3}\n){0,12}", text in "([a-zä]{0,3}\n?){0,8}") {
+        fn parsing_and_applying_never_panic(patch in "(\\*\\*\\* (Begin Patch|Update File: f|End Patch|End of File)\n|[-+ @]{0,3}[a-zä]{0,3}\n){0,12}", text in "([a-zä]{0,3}\n?){0,8}") {
             for edit in parse(&patch).unwrap_or_default() {
                 if let Edit::Update { change, .. } = edit {
                     let _ = change.apply(&text);

@@ -1,6 +1,6 @@
-//! Orchestrator-domain tools as the worker's loop calls them: over the socket, identified by their call id.
+//! Orchestrator-domain tools, called over the socket and identified by their call id.
 //!
-//! Never authorizes a call: permission, rate and policy are checked where the tool runs.
+//! Never authorizes a call: permission, rate and policy are checked in the orchestrator.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use crate::client::{Call, CallError, OrchestratorClient};
 
-/// Time limit of a tool that declares none; an older orchestrator sends none.
+/// Timeout of a tool that declares none. Older orchestrators send none.
 const DEFAULT_TIMEOUT_SECONDS: u64 = 600;
-/// The orchestrator applies each tool's own limit. The worker waits this much longer, for an answer that is on its way and
-/// for 429s of the transport.
-const ANSWER_MARGIN_SECONDS: u64 = 60;
-/// Delay before a call that was refused with 429 is sent again, when the refusal has no Retry-After.
+/// The orchestrator applies each tool's own timeout. The worker waits this much longer, for a response in transit and for
+/// retries after 429.
+const RESPONSE_MARGIN_SECONDS: u64 = 60;
+/// Retry delay after a 429 without Retry-After.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// A tool that runs in the orchestrator.
@@ -51,14 +51,14 @@ impl Tool for RemoteTool {
 }
 
 impl RemoteTool {
-    /// The tool's own time limit, which the orchestrator applies, and time for the answer to arrive.
+    /// The tool's own timeout, which the orchestrator applies, plus [`RESPONSE_MARGIN_SECONDS`].
     fn timeout(&self) -> Duration {
         let own = self.definition.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS);
-        Duration::from_secs(own.saturating_add(ANSWER_MARGIN_SECONDS))
+        Duration::from_secs(own.saturating_add(RESPONSE_MARGIN_SECONDS))
     }
 
-    /// Sends the call, and sends it again while the orchestrator refuses calls of this job with 429, which a model cannot act
-    /// on. The tool's time limit ends it.
+    /// Sends the call, and retries while the orchestrator responds with 429, which a model cannot act on. Bounded by the
+    /// tool's timeout.
     async fn reply(&self, request: &ToolCallRequest) -> Result<ToolCallReply, CallError> {
         loop {
             let call = Call::post(&["tools", &self.definition.name], request)?;

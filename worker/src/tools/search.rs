@@ -1,7 +1,7 @@
-//! `glob` and `grep`: searches in a supervised process, which hostile files may hang or fill without harm to the worker.
+//! `glob` and `grep`: searches in a supervised process, so that hostile files cannot hang the worker or exhaust its memory.
 //!
-//! Owns the search process's life: its request, its answer within bounded memory, and its end on a timeout, on a stop and
-//! with the job. Never reads a file of the workspace.
+//! Owns the search process: its request, its response (in bounded memory), and its end on a timeout, on a stop and with the
+//! job. Never reads a file of the workspace.
 
 use std::{io, path::PathBuf, process::Command, sync::Arc, time::Duration};
 
@@ -15,20 +15,20 @@ use tokio::{
 
 use super::{
     file_tool::TOOL_TIMEOUT_SECONDS,
-    launch::{Launcher, spawn_error},
+    launch::{LaunchError, Launcher},
 };
 use crate::{
-    search::{MAX_ANSWER_BYTES, SUBCOMMAND, SearchKind, SearchRequest, SearchResult},
+    search::{MAX_RESPONSE_BYTES, SUBCOMMAND, SearchKind, SearchRequest, SearchResult},
     supervisor::{CallProcesses, ExitStatus, OWN_PROGRAM, supervised_command},
 };
 
-/// One of the two tools.
+/// The `glob` or `grep` tool.
 pub(crate) struct Search {
     /// The kind of search.
     pub(crate) kind: SearchKind,
     /// The definition that the model sees.
     pub(crate) definition: ToolDefinition,
-    /// The workspace, as the environment names it.
+    /// The path of the workspace.
     pub(crate) workspace: PathBuf,
     /// Starts the search process.
     pub(crate) launcher: Arc<Launcher>,
@@ -54,7 +54,7 @@ impl Tool for Search {
             tokio::select! {
                 biased;
                 // Dropping the search ends its process.
-                () = stop.cancelled() => Err(ToolError::new(ToolErrorKind::Failed, "stopped before it was done")),
+                () = stop.cancelled() => Err(ToolError::new(ToolErrorKind::Failed, "stopped before it finished")),
                 found = self.search(arguments) => {
                     found.map(ToolOutput::success)
                 }
@@ -65,21 +65,21 @@ impl Tool for Search {
 
 struct Pipes {
     request: pipe::Sender,
-    answer: pipe::Receiver,
+    response: pipe::Receiver,
 }
 
 impl Search {
     async fn search(&self, arguments: Value) -> Result<String, ToolError> {
         let request = SearchRequest { kind: self.kind, workspace: self.workspace.clone(), arguments };
-        let request = serde_json::to_vec(&request).map_err(|error| spawn_error(&error.into()))?;
+        let request = serde_json::to_vec(&request).map_err(|error| LaunchError::Spawn(error.into()))?;
         let before = self.launcher.limits.counters();
         let (mut process, pipes) = self.launcher.launch(prepare).await?;
-        let (answer, status) = exchange(&mut process, pipes, &request).await.map_err(|error| spawn_error(&error))?;
+        let (response, status) = exchange(&mut process, pipes, &request).await.map_err(LaunchError::Spawn)?;
         if status.is_success()
-            && let Ok(result) = serde_json::from_slice::<SearchResult>(&answer)
+            && let Ok(result) = serde_json::from_slice::<SearchResult>(&response)
         {
-            // It has ended and starts nothing that could be left.
-            process.keep();
+            // A search starts no processes, so nothing is left to kill.
+            process.detach();
             return result.map_err(ToolError);
         }
         let hit = self.launcher.limits.hit_by(&process, before, Some(status));
@@ -93,31 +93,31 @@ impl Search {
 
 fn prepare() -> io::Result<(Command, Pipes)> {
     let (stdin, request) = io::pipe()?;
-    let (answer, stdout) = io::pipe()?;
+    let (response, stdout) = io::pipe()?;
     let mut command = supervised_command(OWN_PROGRAM);
     command.arg(SUBCOMMAND).env_clear().current_dir("/").stdin(stdin).stdout(stdout);
     let pipes = Pipes {
         request: pipe::Sender::from_owned_fd(request.into())?,
-        answer: pipe::Receiver::from_owned_fd(answer.into())?,
+        response: pipe::Receiver::from_owned_fd(response.into())?,
     };
     Ok((command, pipes))
 }
 
-/// Sends the request and reads the answer.
+/// Sends the request and reads the response.
 async fn exchange(process: &mut CallProcesses, pipes: Pipes, request: &[u8]) -> io::Result<(Vec<u8>, ExitStatus)> {
-    let Pipes { request: mut stdin, answer: stdout } = pipes;
-    // A search that dies early leaves a broken pipe; its status says more.
+    let Pipes { request: mut stdin, response: stdout } = pipes;
+    // A search that exits early breaks the pipe. Its exit status is the more useful error.
     let _ = stdin.write_all(request).await;
     drop(stdin);
-    let mut answer = Vec::new();
-    stdout.take(MAX_ANSWER_BYTES as u64).read_to_end(&mut answer).await?;
-    Ok((answer, process.wait().await?))
+    let mut response = Vec::new();
+    stdout.take(MAX_RESPONSE_BYTES as u64).read_to_end(&mut response).await?;
+    Ok((response, process.wait().await?))
 }
 
 fn reason(status: ExitStatus) -> String {
     match status {
-        ExitStatus::Code(0) => "its answer is not readable".to_owned(),
-        ExitStatus::Code(code) => format!("it failed with exit code {code}"),
-        ExitStatus::Signal(signal) => format!("it was ended by signal {signal}; search for something narrower"),
+        ExitStatus::Code(0) => "invalid response".to_owned(),
+        ExitStatus::Code(code) => format!("exit code {code}"),
+        ExitStatus::Signal(signal) => format!("killed by signal {signal}; use a narrower search"),
     }
 }

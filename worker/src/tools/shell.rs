@@ -1,7 +1,7 @@
-//! `shell`: a command in the workspace, with its output as a terminal would show it.
+//! `shell`: runs a command in the workspace and returns its output as a terminal would show it.
 //!
-//! Owns the command's life: its time, its output within bounded memory, and every process that comes of it. Never
-//! passes on the worker's own environment.
+//! Owns the command's timeout, its output (in bounded memory) and all its processes. Never passes on the worker's own
+//! environment.
 
 use std::{
     io,
@@ -25,7 +25,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{capture::Capture, file_tool::parsed, launch::Launcher, workspace::Workspace};
+use super::{capture::Capture, file_tool::parse_arguments, launch::Launcher, workspace::Workspace};
 use crate::{
     environment::ShellEnvironment,
     supervisor::{CallProcesses, ExitStatus, supervised_command},
@@ -33,23 +33,23 @@ use crate::{
 
 const DEFAULT_TIMEOUT_SECONDS: u64 = 120;
 
-/// How long output is still read once the command itself has ended, when something it left behind could write more.
+/// How long output is read after the command has exited while a background process holds the pipe open.
 const PIPE_GRACE: Duration = Duration::from_millis(300);
-const READ_BYTES: usize = 64 * 1024;
-/// Between two reads of what a background process writes, so that one that writes without end takes no CPU of the worker's.
-const DISCARD_PAUSE: Duration = Duration::from_millis(10);
+const READ_BUFFER_BYTES: usize = 64 * 1024;
+/// Delay between two reads of a background process's output, so that endless output costs the worker little CPU.
+const DISCARD_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The tool.
+/// The `shell` tool.
 pub(crate) struct Shell {
     /// The definition that the model sees.
     pub(crate) definition: ToolDefinition,
-    /// The folder in which commands start.
+    /// The directory in which commands start.
     pub(crate) workspace: Arc<Workspace>,
-    /// Their environment.
+    /// The environment of commands.
     pub(crate) environment: ShellEnvironment,
     /// Starts commands.
     pub(crate) launcher: Arc<Launcher>,
-    /// Tasks that read and discard the output of background processes, which a closed pipe would kill.
+    /// Tasks that read and discard the output of background processes: a closed pipe would kill them with SIGPIPE.
     pub(crate) output_sinks: TaskTracker,
 }
 
@@ -64,7 +64,7 @@ impl Tool for Shell {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             definition: self.definition.clone(),
-            // The command's own limit comes first; this one is for ending its processes.
+            // The command's own timeout is shorter. The margin is for killing its processes.
             timeout: Duration::from_secs(MAX_SHELL_TIMEOUT_SECONDS + 60),
             sensitive: Vec::new(),
             parallel: true,
@@ -77,23 +77,23 @@ impl Tool for Shell {
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
-            let arguments: Arguments = parsed(invocation.arguments)?;
-            let folder = self.workspace.folder(arguments.workdir.as_deref().unwrap_or_default())?;
-            self.run(&arguments, &folder, &invocation.stop).await
+            let arguments: Arguments = parse_arguments(invocation.arguments)?;
+            let directory = self.workspace.directory(arguments.workdir.as_deref().unwrap_or_default())?;
+            self.run(&arguments, &directory, &invocation.stop).await
         })
     }
 }
 
-/// How a call ended.
-enum End {
-    Exited(ExitStatus, Pipe),
-    /// Its supervisor was killed, by a command that signalled it.
+/// How a command ended.
+enum CommandEnd {
+    Exited(ExitStatus, OutputPipe),
+    /// Its supervisor was killed.
     Lost(io::Error),
     TimedOut,
     Stopped,
 }
 
-impl End {
+impl CommandEnd {
     const fn status(&self) -> Option<ExitStatus> {
         match self {
             Self::Exited(status, _) => Some(*status),
@@ -102,8 +102,8 @@ impl End {
     }
 }
 
-/// Whether something still holds the output's other end.
-enum Pipe {
+/// Whether a process still holds the write end of the output pipe.
+enum OutputPipe {
     Closed,
     Open,
 }
@@ -112,7 +112,7 @@ impl Shell {
     async fn run(
         &self,
         arguments: &Arguments,
-        folder: &Path,
+        directory: &Path,
         stop: &CancellationToken,
     ) -> Result<ToolOutput, ToolError> {
         let limits = &self.launcher.limits;
@@ -120,28 +120,28 @@ impl Shell {
         let timeout_seconds =
             arguments.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS).min(MAX_SHELL_TIMEOUT_SECONDS);
         let deadline = Instant::now() + Duration::from_secs(timeout_seconds);
-        // A command may stop its supervisor before that has reported the start.
-        let launched = timeout_at(deadline, self.launcher.launch(|| self.prepare(&arguments.command, folder)));
+        // The deadline covers the launch too: a command may stop its supervisor before the supervisor reports the start.
+        let launched = timeout_at(deadline, self.launcher.launch(|| self.prepare(&arguments.command, directory)));
         let (mut call, mut output) = launched.await.map_err(|_| timeout_error(timeout_seconds, ""))??;
         let mut capture = Capture::default();
         let end = tokio::select! {
             biased;
-            () = stop.cancelled() => End::Stopped,
-            () = sleep_until(deadline) => End::TimedOut,
+            () = stop.cancelled() => CommandEnd::Stopped,
+            () = sleep_until(deadline) => CommandEnd::TimedOut,
             exited = follow(&mut call, &mut output, &mut capture) => match exited {
-                Ok((status, pipe)) => End::Exited(status, pipe),
-                Err(error) => End::Lost(error),
+                Ok((status, pipe)) => CommandEnd::Exited(status, pipe),
+                Err(error) => CommandEnd::Lost(error),
             },
             never = limits.watch() => match never {},
         };
         let hit = limits.hit_by(&call, before, end.status());
-        // Before anything that may wait: nothing of a call that is over may run on because the worker is busy.
+        // Kill before anything that may wait, so that no process outlives its call because the worker is busy.
         match end {
-            End::Exited(_, Pipe::Open) if !hit.must_end() => {
-                call.keep();
+            CommandEnd::Exited(_, OutputPipe::Open) if !hit.must_end_call() => {
+                call.detach();
                 self.discard(output);
             }
-            End::Exited(_, Pipe::Closed) if !hit.must_end() => call.keep(),
+            CommandEnd::Exited(_, OutputPipe::Closed) if !hit.must_end_call() => call.detach(),
             _ => call.end(),
         }
         limits.record(&hit).await;
@@ -151,35 +151,35 @@ impl Shell {
         }
         text.push_str(&limits.notes(&hit));
         match end {
-            End::Exited(status, _) => {
-                let success = status.is_success() && !hit.is_to_blame();
+            CommandEnd::Exited(status, _) => {
+                let success = status.is_success() && !hit.is_responsible();
                 let text = format!("{text}[exit {}]", status.shell_code());
                 Ok(ToolOutput { success, ..ToolOutput::success(text) })
             }
-            End::Lost(error) => {
-                let message = format!("{error}, and so were all processes of the call; its output so far:\n{text}");
+            CommandEnd::Lost(error) => {
+                let message = format!("{error}; all processes of the call were killed; output so far:\n{text}");
                 Err(ToolError::new(ToolErrorKind::Failed, message.trim_end()))
             }
-            End::TimedOut => Err(timeout_error(timeout_seconds, &text)),
-            End::Stopped => Err(ToolError::new(ToolErrorKind::Failed, "stopped before it was done")),
+            CommandEnd::TimedOut => Err(timeout_error(timeout_seconds, &text)),
+            CommandEnd::Stopped => Err(ToolError::new(ToolErrorKind::Failed, "stopped before it finished")),
         }
     }
 
-    fn prepare(&self, command: &str, folder: &Path) -> io::Result<(Command, pipe::Receiver)> {
+    fn prepare(&self, command: &str, directory: &Path) -> io::Result<(Command, pipe::Receiver)> {
         let (output, input) = io::pipe()?;
         let mut bash = supervised_command("bash");
-        bash.arg("-c").arg(command).current_dir(folder);
+        bash.arg("-c").arg(command).current_dir(directory);
         bash.env_clear().env("HOME", &self.environment.home).env("PATH", &self.environment.path);
-        bash.env("LANG", &self.environment.lang).env("PWD", folder).env("TERM", "dumb");
+        bash.env("LANG", &self.environment.lang).env("PWD", directory).env("TERM", "dumb");
         bash.stdin(Stdio::null()).stdout(input);
         Ok((bash, pipe::Receiver::from_owned_fd(output.into())?))
     }
 
     fn discard(&self, mut output: pipe::Receiver) {
         self.output_sinks.spawn(async move {
-            let mut chunk = vec![0; READ_BYTES];
+            let mut chunk = vec![0; READ_BUFFER_BYTES];
             while output.read(&mut chunk).await.is_ok_and(|length| length > 0) {
-                sleep(DISCARD_PAUSE).await;
+                sleep(DISCARD_INTERVAL).await;
             }
         });
     }
@@ -187,22 +187,22 @@ impl Shell {
 
 fn timeout_error(timeout_seconds: u64, output: &str) -> ToolError {
     let message =
-        format!("not done after {timeout_seconds} s; all its processes were killed; its output so far:\n{output}");
+        format!("timed out after {timeout_seconds} s; all its processes were killed; output so far:\n{output}");
     ToolError::new(ToolErrorKind::Timeout, message.trim_end())
 }
 
-/// Reads until the command has ended and its output with it, or a moment later when something holds on to that.
+/// Reads output until the command has exited and the pipe is closed, or until [`PIPE_GRACE`] after the exit.
 async fn follow(
     call: &mut CallProcesses,
     output: &mut pipe::Receiver,
     capture: &mut Capture,
-) -> io::Result<(ExitStatus, Pipe)> {
-    let mut buffer = vec![0; READ_BYTES];
+) -> io::Result<(ExitStatus, OutputPipe)> {
+    let mut buffer = vec![0; READ_BUFFER_BYTES];
     let status = loop {
         tokio::select! {
             status = call.wait() => break status?,
             length = output.read(&mut buffer) => match length? {
-                0 => return Ok((call.wait().await?, Pipe::Closed)),
+                0 => return Ok((call.wait().await?, OutputPipe::Closed)),
                 length => capture.take(&buffer[..length]),
             },
         }
@@ -211,9 +211,9 @@ async fn follow(
     loop {
         tokio::select! {
             biased;
-            () = &mut grace => return Ok((status, Pipe::Open)),
+            () = &mut grace => return Ok((status, OutputPipe::Open)),
             length = output.read(&mut buffer) => match length? {
-                0 => return Ok((status, Pipe::Closed)),
+                0 => return Ok((status, OutputPipe::Closed)),
                 length => capture.take(&buffer[..length]),
             },
         }

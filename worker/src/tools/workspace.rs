@@ -1,7 +1,7 @@
-//! The workspace: the one folder that file tools see.
+//! The workspace: the only directory that file tools can access.
 //!
-//! Owns turning a path that a model wrote into one below the workspace, by a capability that the kernel holds to it.
-//! Never follows `..`, an absolute path or a link out of it.
+//! Resolves paths from the model below the workspace through a directory capability. Never follows `..`, an absolute path
+//! or a link out of it.
 
 use std::{
     io,
@@ -12,7 +12,7 @@ use agent::ToolError;
 use cap_std::{ambient_authority, fs::Dir};
 use protocol::ToolErrorKind;
 
-/// A handle on the folder.
+/// A handle on the workspace directory.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     given_root: PathBuf,
@@ -21,7 +21,7 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// Opens the folder at `root`.
+    /// Opens the directory at `root`.
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
         let real = root.canonicalize()?;
         let dir = Dir::open_ambient_dir(&real, ambient_authority())?;
@@ -33,20 +33,20 @@ impl Workspace {
         &self.dir
     }
 
-    /// The path that it was opened by, which may be a link.
+    /// The path it was opened by, which may contain links.
     pub(crate) fn given_root(&self) -> &Path {
         &self.given_root
     }
 
-    /// Its absolute path, without links.
+    /// Its absolute path with links resolved.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The path below the workspace that `path` names. Whether it leads out by a link shows when it is used.
+    /// Converts `path` to a path relative to the workspace. Links are not resolved: the capability checks them on use.
     pub(crate) fn relative(&self, path: &str) -> Result<PathBuf, ToolError> {
         if path.contains('\0') {
-            return Err(ToolError::new(ToolErrorKind::InvalidParameters, "a path holds no NUL character"));
+            return Err(ToolError::new(ToolErrorKind::InvalidParameters, "a path must not contain NUL characters"));
         }
         let given = Path::new(path);
         let below = if given.is_absolute() {
@@ -68,35 +68,35 @@ impl Workspace {
         Ok(if below.as_os_str().is_empty() { PathBuf::from(".") } else { below.to_owned() })
     }
 
-    /// The same for a path that exists, with every link resolved.
+    /// Like [`Self::relative`] for an existing path, with all links resolved.
     pub(crate) fn existing(&self, path: &str) -> Result<PathBuf, ToolError> {
         let relative = self.relative(path)?;
         let resolved = self.dir.canonicalize(&relative).map_err(|error| failure(path, &error))?;
         Ok(if resolved.as_os_str().is_empty() { PathBuf::from(".") } else { resolved })
     }
 
-    /// A folder's absolute path, for a command to start in.
-    pub(crate) fn folder(&self, path: &str) -> Result<PathBuf, ToolError> {
+    /// The absolute path of a directory, as a command's working directory.
+    pub(crate) fn directory(&self, path: &str) -> Result<PathBuf, ToolError> {
         let resolved = self.existing(path)?;
         if !self.dir.is_dir(&resolved) {
-            return Err(ToolError::new(ToolErrorKind::Failed, format!("{path} is not a folder")));
+            return Err(ToolError::new(ToolErrorKind::Failed, format!("{path}: not a directory")));
         }
         Ok(if resolved == Path::new(".") { self.root.clone() } else { self.root.join(resolved) })
     }
 }
 
-/// Describes an error on a path to the model.
+/// Describes an I/O error on `path` to the model.
 pub(crate) fn failure(path: &str, error: &io::Error) -> ToolError {
-    // The capability's own refusal carries no number of the system's.
+    // An error of the capability itself has no OS error number.
     let escape = error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none();
     if escape || error.kind() == io::ErrorKind::CrossesDevices {
         return outside(path);
     }
     let what = match error.kind() {
-        io::ErrorKind::NotFound => "there is no such file or folder".to_owned(),
-        io::ErrorKind::IsADirectory => "it is a folder".to_owned(),
-        io::ErrorKind::NotADirectory => "a part of the path is not a folder".to_owned(),
-        io::ErrorKind::PermissionDenied => "its permissions do not allow it".to_owned(),
+        io::ErrorKind::NotFound => "no such file or directory".to_owned(),
+        io::ErrorKind::IsADirectory => "is a directory".to_owned(),
+        io::ErrorKind::NotADirectory => "a component of the path is not a directory".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
         io::ErrorKind::FileTooLarge | io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "the workspace's size limit is reached".to_owned()
         }
@@ -106,10 +106,7 @@ pub(crate) fn failure(path: &str, error: &io::Error) -> ToolError {
 }
 
 fn outside(path: &str) -> ToolError {
-    ToolError::new(
-        ToolErrorKind::Sandbox,
-        format!("{path} leads out of the workspace; only paths below it can be used"),
-    )
+    ToolError::new(ToolErrorKind::Sandbox, format!("{path} is outside the workspace; only paths below it can be used"))
 }
 
 #[cfg(test)]
@@ -127,7 +124,7 @@ mod tests {
     #[case::parent_deep("a/../../b", None)]
     #[case::absolute("/etc/passwd", None)]
     #[case::proc("/proc/self/root/etc/passwd", None)]
-    fn only_paths_below_the_workspace_are_taken(#[case] path: &str, #[case] expected: Option<&str>) {
+    fn only_paths_below_the_workspace_are_accepted(#[case] path: &str, #[case] expected: Option<&str>) {
         let root = tempfile::tempdir().unwrap();
         let workspace = Workspace::open(root.path()).unwrap();
         assert_eq!(workspace.relative(path).ok(), expected.map(PathBuf::from));
@@ -137,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absolute_path_below_the_workspace_is_taken_and_one_that_climbs_from_there_is_not() {
+    fn absolute_paths_are_accepted_only_below_the_workspace() {
         let root = tempfile::tempdir().unwrap();
         let workspace = Workspace::open(root.path()).unwrap();
         let below = |tail: &str| format!("{}{tail}", root.path().display());

@@ -1,4 +1,4 @@
-//! What `shell` shows of a command, and what becomes of its processes.
+//! The output of `shell` and the lifetime of its processes.
 
 use std::{
     os::unix::fs::PermissionsExt,
@@ -10,15 +10,15 @@ use rstest::rstest;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::orchestrator::{Step, Worker, World, appears, calls, children, is_gone, kill, says, tool_results};
+use crate::orchestrator::{Step, Worker, World, calls, children, is_gone, kill, reply, tool_results, wait_for_file};
 
-/// Runs each group of calls in one turn, and returns their results by turn.
+/// Runs each group of calls in one turn and returns the results by turn.
 async fn run(groups: &[&[Value]]) -> Vec<Vec<String>> {
     let steps = groups.iter().map(|group| {
         let group: Vec<_> = group.iter().map(|arguments| ("shell", arguments.clone())).collect();
         calls(&group)
     });
-    let world = World::new(steps.chain([says("done")]));
+    let world = World::new(steps.chain([reply("done")]));
     std::fs::create_dir(world.workspace().join("sub")).unwrap();
     let (status, text) = world.worker(&[]).end().await;
     assert_eq!(status.code(), Some(0), "{text}");
@@ -31,7 +31,7 @@ fn command(command: &str) -> Value {
     json!({"command": command})
 }
 
-/// Waits until none of these runs; whether that came to be.
+/// Waits until none of these processes runs. Returns false on a timeout.
 async fn all_gone(arguments: &[&str]) -> bool {
     let wait = async {
         while !arguments.iter().all(|argument| is_gone(argument)) {
@@ -41,7 +41,7 @@ async fn all_gone(arguments: &[&str]) -> bool {
     tokio::time::timeout(Duration::from_secs(20), wait).await.is_ok()
 }
 
-/// Those that run.
+/// The arguments whose processes are running.
 fn alive<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
     arguments.iter().copied().filter(|argument| !is_gone(argument)).collect()
 }
@@ -57,17 +57,20 @@ async fn stop(worker: Worker) {
 #[case::silent("true", "[exit 0]")]
 #[case::killed("kill -9 $$", "[exit 137]")]
 #[case::no_input("cat", "[exit 0]")]
-#[case::nothing_of_the_workers("env | grep -c '^GANTRY\\|^CARGO'", "0\n[exit 1]")]
-#[case::no_stream_of_its_supervisors("find /proc/self/fd -lname 'socket:*' | wc -l", "0\n[exit 0]")]
-#[case::polite_signals_end_no_supervisor("kill -TERM $PPID; kill -INT $PPID; sleep 0.1; echo on", "on\n[exit 0]")]
-#[case::the_first_to_be_killed_for_memory("cat /proc/self/oom_score_adj", "1000\n[exit 0]")]
+#[case::no_environment_of_the_worker("env | grep -c '^GANTRY\\|^CARGO'", "0\n[exit 1]")]
+#[case::no_stream_of_the_supervisor("find /proc/self/fd -lname 'socket:*' | wc -l", "0\n[exit 0]")]
+#[case::sigterm_and_sigint_do_not_stop_the_supervisor(
+    "kill -TERM $PPID; kill -INT $PPID; sleep 0.1; echo on",
+    "on\n[exit 0]"
+)]
+#[case::first_choice_of_the_oom_killer("cat /proc/self/oom_score_adj", "1000\n[exit 0]")]
 #[tokio::test]
-async fn a_command_shows_what_a_terminal_would(#[case] line: &str, #[case] expected: &str) {
+async fn output_is_shown_as_in_a_terminal(#[case] line: &str, #[case] expected: &str) {
     assert_eq!(run(&[&[command(line)]]).await, [[expected]]);
 }
 
 #[tokio::test]
-async fn a_command_starts_where_it_is_told_and_nowhere_outside() {
+async fn the_working_directory_must_be_inside_the_workspace() {
     let group = [
         json!({"command": "basename \"$PWD\"; basename \"$(pwd -P)\"", "workdir": "sub"}),
         json!({"command": "true", "workdir": "/etc"}),
@@ -78,7 +81,7 @@ async fn a_command_starts_where_it_is_told_and_nowhere_outside() {
 }
 
 #[tokio::test]
-async fn a_flood_of_output_keeps_its_head_and_its_tail() {
+async fn large_output_keeps_its_head_and_tail() {
     let results = run(&[&[command("seq 1 2000000")]]).await;
     let text = &results[0][0];
     assert!(text.starts_with("1\n2\n3\n"));
@@ -87,9 +90,9 @@ async fn a_flood_of_output_keeps_its_head_and_its_tail() {
     assert!(text.len() < 70_000);
 }
 
-/// Everything that a process can change of itself: its signals, group, session, parent, environment and name, and that
-/// its first thread has ended.
-const HIDING: &str = r#"trap '' TERM
+/// Changes everything that a process can change about itself: signals, group, session, parent, environment and name. One
+/// process also ends its main thread.
+const EVASIVE_COMMAND: &str = r#"trap '' TERM
 setsid sleep 7101 &
 (setsid bash -c 'sleep 7102 & disown' &)
 (env -i sleep 7103) &
@@ -103,50 +106,50 @@ until [ -e begun ]; do sleep 0.01; done
 sleep 7107"#;
 
 #[tokio::test]
-async fn a_timeout_ends_every_descendant_however_it_hides_and_nothing_of_another_call() {
+async fn a_timeout_kills_every_descendant_and_nothing_of_other_calls() {
     let world = World::new([
         calls(&[("shell", command("(setsid env GANTRY_CALL=y sleep 7108 &)"))]),
         calls(&[
-            ("shell", json!({"command": HIDING, "timeout_seconds": 3})),
+            ("shell", json!({"command": EVASIVE_COMMAND, "timeout_seconds": 3})),
             ("shell", command("setsid sleep 7109 & sleep 7110")),
         ]),
     ]);
     let worker = world.worker(&[]);
-    appears(&world.workspace().join("begun")).await;
-    assert!(all_gone(&["7101", "7102", "7103", "7104", "7105", "7106", "7107"]).await, "after the timeout");
-    assert_eq!(alive(&["7108", "7109", "7110"]), ["7108", "7109", "7110"], "of other calls");
+    wait_for_file(&world.workspace().join("begun")).await;
+    assert!(all_gone(&["7101", "7102", "7103", "7104", "7105", "7106", "7107"]).await, "running after the timeout");
+    assert_eq!(alive(&["7108", "7109", "7110"]), ["7108", "7109", "7110"], "processes of other calls");
     stop(worker).await;
-    assert_eq!(alive(&["7108", "7109", "7110"]), [] as [&str; 0], "after the job");
+    assert_eq!(alive(&["7108", "7109", "7110"]), [] as [&str; 0], "running after the job");
 }
 
 #[tokio::test]
-async fn a_timeout_says_what_was_printed_until_then() {
+async fn a_timeout_reports_the_output_so_far() {
     let results = run(&[&[json!({"command": "echo begun; sleep 7120", "timeout_seconds": 1})]]).await;
     assert!(results[0][0].starts_with("error (timeout)"), "{}", results[0][0]);
-    assert!(results[0][0].ends_with("its output so far:\nbegun"), "{}", results[0][0]);
+    assert!(results[0][0].ends_with("output so far:\nbegun"), "{}", results[0][0]);
 }
 
 #[tokio::test]
-async fn a_timeout_ends_a_chain_of_forks_that_goes_on_meanwhile() {
-    let begun = Instant::now();
+async fn a_timeout_kills_an_endless_chain_of_forks() {
+    let started_at = Instant::now();
     let endless = "import os, time\nwhile True:\n if os.fork(): os._exit(0)\n os.setsid()";
     let world = World::new([
         calls(&[(
             "shell",
             json!({"command": format!("python3 -c '{endless}' 7131 & sleep 7132"), "timeout_seconds": 2}),
         )]),
-        says("done"),
+        reply("done"),
     ]);
     let (status, text) = world.worker(&[]).end().await;
     assert_eq!(status.code(), Some(0), "{text}");
     let results = tool_results(&world.record().requests[1].messages);
     assert!(results[0].starts_with("error (timeout)"), "{results:?}");
     assert_eq!(alive(&["7131", "7132"]), [] as [&str; 0]);
-    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    assert!(started_at.elapsed() < Duration::from_secs(30), "{:?}", started_at.elapsed());
 }
 
 #[tokio::test]
-async fn a_process_left_in_the_background_lives_on_and_holds_nobody_up() {
+async fn a_background_process_keeps_running_and_blocks_nothing() {
     let world = World::new([
         calls(&[("shell", command("sleep 7301 & echo started"))]),
         calls(&[("shell", command("(sleep 0.5; exec yes 7302) & (setsid sleep 7303 &) ; echo started too"))]),
@@ -158,19 +161,21 @@ async fn a_process_left_in_the_background_lives_on_and_holds_nobody_up() {
         )]),
         Step::Hang,
     ]);
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let worker = world.worker(&[]);
     world.until("the fourth model call", |record| record.requests.len() == 4).await;
-    assert!(begun.elapsed() < Duration::from_secs(20));
+    assert!(started_at.elapsed() < Duration::from_secs(20));
     let results: Vec<_> = world.record().requests[1..].iter().map(|request| tool_results(&request.messages)).collect();
     assert_eq!(results, [["started\n[exit 0]"], ["started too\n[exit 0]"], ["alive\n[exit 0]"]]);
     let supervisors = async {
-        // That of the last call is about to end.
+        // The supervisor of the last call is about to exit.
         while children(worker.pid()).len() > 2 {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), supervisors).await.expect("one for each call that left something");
+    tokio::time::timeout(Duration::from_secs(20), supervisors)
+        .await
+        .expect("expected one supervisor for each call with background processes");
     stop(worker).await;
     assert_eq!(alive(&["7301", "7302", "7303"]), [] as [&str; 0]);
 }
@@ -179,7 +184,7 @@ async fn a_process_left_in_the_background_lives_on_and_holds_nobody_up() {
 #[case::by_the_command("kill -KILL $PPID; sleep 7401", "7401", "7402")]
 #[case::by_a_daemon("(setsid bash -c 'sleep 0.2; kill -KILL $0; sleep 7403' $PPID &) ; sleep 7403", "7403", "7404")]
 #[tokio::test]
-async fn a_command_that_kills_its_supervisor_loses_all_its_processes_and_nobody_elses(
+async fn killing_the_supervisor_kills_all_processes_of_its_call_only(
     #[case] line: &str,
     #[case] own: &str,
     #[case] other: &str,
@@ -201,7 +206,7 @@ async fn a_command_that_kills_its_supervisor_loses_all_its_processes_and_nobody_
 }
 
 #[tokio::test]
-async fn a_command_that_stops_its_supervisor_is_ended_by_its_timeout() {
+async fn a_command_that_stops_its_supervisor_times_out() {
     let stopper = "(setsid sleep 7411 &) ; kill -STOP $PPID; sleep 7411";
     let results = run(&[&[json!({"command": stopper, "timeout_seconds": 1})], &[command("echo next")]]).await;
     assert!(results[0][0].starts_with("error (timeout)"), "{}", results[0][0]);
@@ -210,7 +215,7 @@ async fn a_command_that_stops_its_supervisor_is_ended_by_its_timeout() {
 }
 
 #[tokio::test]
-async fn a_supervisor_that_dies_in_the_background_takes_its_processes_along() {
+async fn background_processes_are_killed_with_their_supervisor() {
     let world = World::new([
         calls(&[("shell", command("(setsid sleep 7421 &) ; (setsid sleep 7421 &)"))]),
         calls(&[("shell", command("(setsid sleep 7422 &)"))]),
@@ -227,9 +232,9 @@ async fn a_supervisor_that_dies_in_the_background_takes_its_processes_along() {
 }
 
 #[tokio::test]
-async fn no_process_can_be_started_and_the_model_is_told_so() {
-    let world = World::new([calls(&[("shell", command("true"))]), says("done")]);
-    // Found by the worker's folder, which is not on the command's PATH.
+async fn a_command_that_cannot_be_executed_is_a_failed_result() {
+    let world = World::new([calls(&[("shell", command("true"))]), reply("done")]);
+    // An executable that is not a program.
     let bin = world.folder.path().join("bin");
     std::fs::create_dir(&bin).unwrap();
     std::fs::write(bin.join("bash"), "").unwrap();
@@ -237,11 +242,11 @@ async fn no_process_can_be_started_and_the_model_is_told_so() {
     let (status, text) = world.worker_with_path(&bin).end().await;
     assert_eq!(status.code(), Some(0), "{text}");
     let results = tool_results(&world.record().requests[1].messages);
-    assert!(results[0].starts_with("error (failed): the command could not be run: "), "{results:?}");
+    assert!(results[0].starts_with("error (failed): the command could not be started: "), "{results:?}");
 }
 
 #[tokio::test]
-async fn eight_commands_at_once_have_a_supervisor_each() {
+async fn eight_parallel_commands_return_their_own_output() {
     let group: Vec<_> = (0..8).map(|number| command(&format!("sleep 0.3; echo {number}"))).collect();
     let results = run(&[&group]).await;
     let expected: Vec<_> = (0..8).map(|number| format!("{number}\n[exit 0]")).collect();

@@ -1,4 +1,4 @@
-//! Stories of the real worker binary against an orchestrator that a test scripts.
+//! Tests of the real worker binary against a scripted orchestrator.
 
 #[cfg(test)]
 mod commands;

@@ -1,4 +1,4 @@
-//! An orchestrator for tests: the worker API on a Unix socket, a scripted model, and a record of all that was said.
+//! A fake orchestrator: the worker API on a Unix socket, a scripted model, and a record of all requests.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -8,23 +8,13 @@ use std::{
     time::Duration,
 };
 
-use axum::{
-    Json, Router,
-    extract::{Query, Request, State},
-    http::{StatusCode, header::AUTHORIZATION},
-    middleware::{Next, from_fn_with_state},
-    response::{IntoResponse, Response},
-    routing::{get, post},
-    serve::ListenerExt,
-};
+use axum::serve::ListenerExt;
 use protocol::{
-    AgentEvent, CallId, CompleteReply, CompleteReport, Completion, CompletionRequest, EgressView, ErrorCode, EventAck,
-    EventBatch, FinishReason, JobAssignment, JobId, JobMode, Limits, Message, Problem, PromptDelivery, PromptId,
-    PromptMode, ReportedOutcome, SESSION_HEADER, StatusReply, ToolCall, ToolCallReply, ToolCallRequest, ToolDefinition,
-    ToolDomain, WorkerEvent,
+    AgentEvent, CallId, CompleteReport, Completion, CompletionRequest, EgressView, ErrorCode, FinishReason,
+    JobAssignment, JobId, JobMode, Limits, Message, PromptDelivery, PromptId, PromptMode, ToolCall, ToolCallRequest,
+    ToolDefinition, ToolDomain, WorkerEvent,
 };
 use rustix::process::{Pid, Signal, kill_process};
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::{
     net::UnixListener,
@@ -33,12 +23,14 @@ use tokio::{
     sync::watch,
 };
 
+mod api;
+
 pub(crate) const TOKEN: &str = "the-secret-token-of-this-job";
 
-/// For a machine that is busy with other things.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Deadline of every wait. Generous, for a busy machine.
+const DEADLINE: Duration = Duration::from_mins(1);
 
-/// What the model does when it is asked.
+/// What the model does with a request.
 #[derive(Clone)]
 pub(crate) enum Step {
     Say(Completion),
@@ -46,7 +38,7 @@ pub(crate) enum Step {
     Hang,
 }
 
-pub(crate) fn says(text: &str) -> Step {
+pub(crate) fn reply(text: &str) -> Step {
     Step::Say(Completion {
         content: text.to_owned(),
         tool_calls: Vec::new(),
@@ -74,33 +66,33 @@ pub(crate) fn calls(calls: &[(&str, Value)]) -> Step {
     })
 }
 
-/// All that was said, and what is still to be.
+/// The script of the fake orchestrator, and a record of the worker's requests.
 #[derive(Default)]
 pub(crate) struct Record {
     pub(crate) script: VecDeque<Step>,
     pub(crate) requests: Vec<CompletionRequest>,
     pub(crate) answered: HashMap<CallId, Completion>,
     pub(crate) events: Vec<WorkerEvent>,
-    /// Answers to the next batches instead of taking them.
+    /// Errors for the next event batches.
     pub(crate) event_refusals: VecDeque<ErrorCode>,
-    /// The same for calls of the orchestrator's tools.
+    /// Errors for the next calls of orchestrator tools.
     pub(crate) tool_refusals: VecDeque<ErrorCode>,
-    /// Larger batches are refused.
-    pub(crate) events_at_most: Option<usize>,
+    /// Larger event batches are refused.
+    pub(crate) max_batch_events: Option<usize>,
     pub(crate) remote_calls: Vec<(String, ToolCallRequest)>,
     pub(crate) prompts: Vec<PromptDelivery>,
-    /// How many of them the worker has acknowledged.
+    /// The number of prompts that the worker has acknowledged.
     pub(crate) acknowledged: usize,
-    /// A prompt that arrives at the very moment of the first `complete`.
+    /// A prompt that arrives together with the first `complete`.
     pub(crate) late_prompt: Option<PromptDelivery>,
     pub(crate) reports: Vec<CompleteReport>,
     pub(crate) refused_reports: usize,
     pub(crate) cancel: bool,
     pub(crate) attempt_over: bool,
     pub(crate) heartbeats: usize,
-    /// What came in the session's header, by call.
+    /// The session header of each request.
     pub(crate) sessions: Vec<Option<String>>,
-    /// How many were accepted, and how many of them before the first model call.
+    /// The number of accepted connections, in total and before the first model call.
     pub(crate) connections: usize,
     pub(crate) connections_at_first_model_call: Option<usize>,
 }
@@ -121,7 +113,7 @@ impl Shared {
 pub(crate) struct World {
     pub(crate) folder: tempfile::TempDir,
     shared: Shared,
-    /// A runtime of its own: taking it away breaks every connection, as a kill does.
+    /// A separate runtime: shutting it down breaks every connection, as killing the orchestrator does.
     server: Option<Runtime>,
 }
 
@@ -141,15 +133,15 @@ impl World {
             changed: watch::Sender::new(()),
         };
         let mut world = Self { folder, shared, server: None };
-        world.appear();
+        world.start();
         world
     }
 
-    /// The orchestrator starts: a new socket file at the same path.
-    pub(crate) fn appear(&mut self) {
+    /// Starts the orchestrator with a new socket file at the same path.
+    pub(crate) fn start(&mut self) {
         let listener = std::os::unix::net::UnixListener::bind(self.socket()).unwrap();
         listener.set_nonblocking(true).unwrap();
-        let router = router(self.shared.clone());
+        let router = api::router(self.shared.clone());
         let record = Arc::clone(&self.shared.record);
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         drop(runtime.spawn(async move {
@@ -159,8 +151,8 @@ impl World {
         self.server = Some(runtime);
     }
 
-    /// The orchestrator is killed: connections break, the socket file is removed.
-    pub(crate) fn vanish(&mut self) {
+    /// Kills the orchestrator: connections break, and the socket file is removed.
+    pub(crate) fn kill(&mut self) {
         if let Some(runtime) = self.server.take() {
             runtime.shutdown_background();
         }
@@ -183,28 +175,28 @@ impl World {
         self.shared.record()
     }
 
-    /// A prompt for the worker; whoever polls for one gets it now.
+    /// Queues a prompt for the worker and answers a waiting poll.
     pub(crate) fn prompt(&self, content: &str, mode: PromptMode) {
         self.record().prompts.push(prompt(content, mode));
         self.shared.changed.send_replace(());
     }
 
-    /// Waits until the record shows it.
-    pub(crate) async fn until(&self, what: &str, shown: impl Fn(&Record) -> bool) {
+    /// Waits until `condition` holds for the record.
+    pub(crate) async fn until(&self, name: &str, condition: impl Fn(&Record) -> bool) {
         let mut changes = self.shared.changed.subscribe();
         let wait = async {
-            while !shown(&self.record()) {
+            while !condition(&self.record()) {
                 changes.changed().await.unwrap();
             }
         };
-        tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("never: {what}"));
+        tokio::time::timeout(DEADLINE, wait).await.unwrap_or_else(|_| panic!("timed out waiting for {name}"));
     }
 
     pub(crate) fn worker(&self, arguments: &[&str]) -> Worker {
         self.start_worker(arguments, Path::new("/usr/bin:/bin"))
     }
 
-    /// A worker whose commands have this `PATH`.
+    /// Starts a worker whose commands have this `PATH`.
     pub(crate) fn worker_with_path(&self, path: &Path) -> Worker {
         self.start_worker(&[], path)
     }
@@ -218,7 +210,7 @@ impl World {
         Worker(command.spawn().unwrap())
     }
 
-    /// What was journalled, once its numbers are seen to have no gap.
+    /// The stored events. Asserts that their numbers have no gaps.
     pub(crate) fn events(&self) -> Vec<AgentEvent> {
         let record = self.record();
         let numbers: Vec<u64> = record.events.iter().map(|event| event.client_seq).collect();
@@ -252,7 +244,7 @@ impl Worker {
         i32::try_from(self.0.id().unwrap()).unwrap()
     }
 
-    /// The search process that runs below this worker, once there is one.
+    /// Waits for the search process of this worker.
     pub(crate) async fn search(&self) -> i32 {
         let wait = async {
             loop {
@@ -267,20 +259,20 @@ impl Worker {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(PATIENCE, wait).await.expect("a search runs")
+        tokio::time::timeout(DEADLINE, wait).await.expect("no search process")
     }
 
-    /// Its end, and all that it printed. The token is never among it.
+    /// Waits for the exit and returns the status and the output. Asserts that the output does not contain the token.
     pub(crate) async fn end(self) -> (ExitStatus, String) {
-        let output = tokio::time::timeout(PATIENCE, self.0.wait_with_output()).await;
-        let output = output.expect("the worker ends").unwrap();
+        let output = tokio::time::timeout(DEADLINE, self.0.wait_with_output()).await;
+        let output = output.expect("the worker did not exit").unwrap();
         let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
         assert!(!text.contains(TOKEN), "{text}");
         (output.status, text)
     }
 }
 
-/// The children of a process, as far as there is one.
+/// The children of a process, or none if it does not exist.
 pub(crate) fn children(pid: i32) -> Vec<i32> {
     let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
@@ -319,159 +311,7 @@ pub(crate) fn prompt(content: &str, mode: PromptMode) -> PromptDelivery {
     PromptDelivery { prompt_id: PromptId::generate(), content: content.to_owned(), mode, done: false }
 }
 
-fn problem(code: ErrorCode) -> Response {
-    let problem = Problem {
-        kind: format!("urn:gantry:problem:{}", code.as_str()),
-        title: code.title().to_owned(),
-        status: code.status(),
-        detail: "scripted".to_owned(),
-        code,
-        reason: None,
-        request_id: "r".to_owned(),
-        errors: Vec::new(),
-    };
-    (StatusCode::from_u16(code.status()).unwrap(), Json(problem)).into_response()
-}
-
-fn router(shared: Shared) -> Router {
-    let worker = Router::new()
-        .route("/job", get(async |State(shared): State<Shared>| Json(JobAssignment::clone(&shared.job))))
-        .route("/llm/complete", post(complete_model))
-        .route("/llm/complete_with_tools", post(complete_model))
-        .route("/tools", get(async || Json(json!({"tools": []}))))
-        .route("/tools/{name}", post(call_tool))
-        .route("/events", post(take_events))
-        .route("/prompt", get(give_prompt))
-        .route("/status", post(take_heartbeat))
-        .route("/complete", post(take_report))
-        .layer(from_fn_with_state(shared.clone(), admit));
-    Router::new()
-        .route("/health", get(async || "ok"))
-        .nest(&format!("/worker/{}", shared.job.job_id), worker)
-        .with_state(shared)
-}
-
-async fn admit(State(shared): State<Shared>, request: Request, next: Next) -> Response {
-    let known = request.headers().get(AUTHORIZATION).is_some_and(|value| value == &format!("Bearer {TOKEN}"));
-    let session = request.headers().get(SESSION_HEADER).map(|value| value.to_str().unwrap().to_owned());
-    let rejected = {
-        let mut record = shared.record();
-        record.sessions.push(session.clone());
-        record.sessions.first() != Some(&session) || record.attempt_over
-    };
-    if !known || rejected {
-        return problem(ErrorCode::Unauthorized);
-    }
-    let response = next.run(request).await;
-    shared.changed.send_replace(());
-    response
-}
-
-async fn complete_model(State(shared): State<Shared>, Json(request): Json<CompletionRequest>) -> Response {
-    let step = {
-        let mut record = shared.record();
-        record.requests.push(request.clone());
-        let connections = record.connections;
-        record.connections_at_first_model_call.get_or_insert(connections);
-        if let Some(answer) = record.answered.get(&request.call_id) {
-            return Json(answer.clone()).into_response();
-        }
-        record.script.pop_front().expect("the script goes on")
-    };
-    shared.changed.send_replace(());
-    match step {
-        Step::Say(answer) => {
-            shared.record().answered.insert(request.call_id, answer.clone());
-            Json(answer).into_response()
-        }
-        Step::Refuse(code) => problem(code),
-        Step::Hang => std::future::pending().await,
-    }
-}
-
-async fn call_tool(
-    State(shared): State<Shared>,
-    axum::extract::Path(name): axum::extract::Path<String>,
-    Json(request): Json<ToolCallRequest>,
-) -> Response {
-    if let Some(code) = shared.record().tool_refusals.pop_front() {
-        return problem(code);
-    }
-    let output = request.arguments["message"].clone();
-    shared.record().remote_calls.push((name, request));
-    let reply = ToolCallReply { success: true, output: Some(output), truncated: false, duration_ms: 1, error: None };
-    Json(reply).into_response()
-}
-
-async fn take_events(State(shared): State<Shared>, Json(batch): Json<EventBatch>) -> Response {
-    let mut record = shared.record();
-    if let Some(code) = record.event_refusals.pop_front() {
-        return problem(code);
-    }
-    if record.events_at_most.is_some_and(|most| batch.events.len() > most) {
-        return problem(ErrorCode::TooLarge);
-    }
-    for event in batch.events {
-        if event.client_seq > record.events.len() as u64 {
-            record.events.push(event);
-        }
-    }
-    Json(EventAck { last_client_seq: record.events.len() as u64 }).into_response()
-}
-
-#[derive(Deserialize)]
-struct Poll {
-    wait_seconds: u64,
-    after: PromptId,
-}
-
-async fn give_prompt(State(shared): State<Shared>, Query(poll): Query<Poll>) -> Response {
-    let mut changes = shared.changed.subscribe();
-    let next = async {
-        loop {
-            {
-                let mut record = shared.record();
-                let seen = record.prompts.iter().position(|prompt| prompt.prompt_id == poll.after);
-                let seen = seen.map_or(0, |index| index + 1);
-                if seen > record.acknowledged {
-                    record.acknowledged = seen;
-                    shared.changed.send_replace(());
-                }
-                if let Some(next) = record.prompts.get(seen) {
-                    return next.clone();
-                }
-            }
-            changes.changed().await.unwrap();
-        }
-    };
-    match tokio::time::timeout(Duration::from_secs(poll.wait_seconds), next).await {
-        Ok(prompt) => Json(prompt).into_response(),
-        Err(_) => StatusCode::NO_CONTENT.into_response(),
-    }
-}
-
-async fn take_heartbeat(State(shared): State<Shared>) -> Json<Value> {
-    let mut record = shared.record();
-    record.heartbeats += 1;
-    let reply: StatusReply =
-        serde_json::from_value(json!({"cancel": record.cancel, "lease_expires_at": "2030-01-01T00:00:00Z"})).unwrap();
-    Json(serde_json::to_value(reply).unwrap())
-}
-
-async fn take_report(State(shared): State<Shared>, Json(report): Json<CompleteReport>) -> Response {
-    let mut record = shared.record();
-    if let Some(late) = record.late_prompt.take() {
-        record.prompts.push(late);
-    }
-    if report.outcome == ReportedOutcome::Completed && record.acknowledged < record.prompts.len() {
-        record.refused_reports += 1;
-        return problem(ErrorCode::PromptsWaiting);
-    }
-    record.reports.push(report);
-    Json(CompleteReply { accepted: true }).into_response()
-}
-
-/// The results of the last tool calls before a model call, in order.
+/// The tool results at the end of `messages`, in order.
 pub(crate) fn tool_results(messages: &[Message]) -> Vec<String> {
     let results = messages.iter().rev().map_while(|message| match message {
         Message::Tool { content, .. } => Some(content.clone()),
@@ -482,19 +322,19 @@ pub(crate) fn tool_results(messages: &[Message]) -> Vec<String> {
     results
 }
 
-/// Whether no process is left that has `argument` among its arguments.
+/// Whether no process has `argument` on its command line.
 pub(crate) fn is_gone(argument: &str) -> bool {
     let has = |line: Vec<u8>| line.split(|byte| *byte == 0).any(|one| one == argument.as_bytes());
     let all = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     !all.map(|entry| entry.path().join("cmdline")).any(|line| std::fs::read(line).is_ok_and(has))
 }
 
-/// Waits for a file that a command makes.
-pub(crate) async fn appears(path: &Path) {
+/// Waits until a file exists.
+pub(crate) async fn wait_for_file(path: &Path) {
     let wait = async {
         while !path.exists() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("never: {}", path.display()));
+    tokio::time::timeout(DEADLINE, wait).await.unwrap_or_else(|_| panic!("timed out waiting for {}", path.display()));
 }

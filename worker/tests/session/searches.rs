@@ -1,4 +1,4 @@
-//! Searches over a hostile workspace: bounded, killable, and never the worker's own trouble.
+//! Searches of a hostile workspace: bounded and killable, and the worker is not affected.
 
 use std::{
     fs,
@@ -9,23 +9,23 @@ use protocol::ReportedOutcome;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::orchestrator::{Step, World, appears, calls, is_gone, kill, says, tool_results};
+use crate::orchestrator::{Step, World, calls, is_gone, kill, reply, tool_results, wait_for_file};
 
-/// Resident memory of the worker itself, in the middle of anything, in KiB.
+/// Maximum resident memory of the worker process.
 const MAX_WORKER_KIB: u64 = 40 * 1024;
 
 fn results(world: &World, request: usize) -> Vec<String> {
     tool_results(&world.record().requests[request].messages)
 }
 
-/// The most that the worker ever used.
+/// The peak resident memory of a process.
 fn peak_kib(pid: i32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// One line and an expression that remembers its last 300 characters: no automaton has room for that, so it takes minutes.
+/// A search that takes minutes: a long line, and an expression whose automaton needs 2^300 states.
 fn slow_grep(world: &World) -> (&'static str, Value) {
     let mut state = 1_u32;
     let text: Vec<u8> = (0..12 << 20)
@@ -39,7 +39,7 @@ fn slow_grep(world: &World) -> (&'static str, Value) {
 }
 
 #[tokio::test]
-async fn hostile_ignore_files_hang_and_fill_nothing() {
+async fn hostile_ignore_files_neither_hang_nor_exhaust_memory() {
     let glob = || ("glob", json!({"pattern": "*.txt"}));
     let world = World::new([
         calls(&[glob(), glob(), ("shell", json!({"command": "sleep 7601", "timeout_seconds": 1}))]),
@@ -67,49 +67,49 @@ async fn hostile_ignore_files_hang_and_fill_nothing() {
     }
     let worker = world.worker(&[]);
     world.until("the third model call", |record| record.requests.len() == 3).await;
-    let told = results(&world, 1);
-    for glob in &told[..2] {
+    let shown = results(&world, 1);
+    for glob in &shown[..2] {
         assert!(glob.starts_with("a.txt\nexcluded/b.txt\nlinked/b.txt\nmany/b.txt\nsparse/b.txt\n[…"), "{glob}");
-        assert!(glob.contains("not all rules of the ignore files"), "{glob}");
+        assert!(glob.contains("some ignore rules were not applied"), "{glob}");
     }
-    assert!(told[2].contains("not done after 1 s"), "{}", told[2]);
+    assert!(shown[2].contains("timed out after 1 s"), "{}", shown[2]);
     assert!(is_gone("7601"));
     assert_eq!(results(&world, 2), ["hello"]);
     assert!(peak_kib(worker.pid()) < MAX_WORKER_KIB, "{} KiB", peak_kib(worker.pid()));
 }
 
 #[tokio::test]
-async fn a_search_that_dies_is_a_failed_result_and_the_job_goes_on() {
+async fn a_killed_search_is_a_failed_result_and_the_job_continues() {
     let world = World::new([]);
-    world.record().script.extend([calls(&[slow_grep(&world)]), says("done")]);
+    world.record().script.extend([calls(&[slow_grep(&world)]), reply("done")]);
     let worker = world.worker(&[]);
     kill(worker.search().await, Signal::KILL);
     let (status, text) = worker.end().await;
     assert_eq!(status.code(), Some(0), "{text}");
-    let told = results(&world, 1);
-    assert!(told[0].contains("ended by signal 9"), "{told:?}");
+    let shown = results(&world, 1);
+    assert!(shown[0].contains("killed by signal 9"), "{shown:?}");
     assert_eq!(world.only_report().outcome, ReportedOutcome::Completed);
 }
 
 #[tokio::test]
-async fn a_search_ends_with_the_job() {
+async fn a_search_is_killed_when_the_job_ends() {
     let world = World::new([]);
     world.record().script.push_back(calls(&[slow_grep(&world)]));
     let worker = world.worker(&[]);
     let search = worker.search().await;
-    // Even one that a command has stopped.
+    // A stopped process is killed too.
     kill(search, Signal::STOP);
-    let told = Instant::now();
+    let stopped_at = Instant::now();
     worker.signal(Signal::TERM);
     let (status, text) = worker.end().await;
     assert_eq!(status.code(), Some(0), "{text}");
-    assert!(told.elapsed() < Duration::from_secs(3), "{:?}", told.elapsed());
+    assert!(stopped_at.elapsed() < Duration::from_secs(3), "{:?}", stopped_at.elapsed());
     assert_eq!(world.only_report().outcome, ReportedOutcome::Stopped);
     assert!(!fs::exists(format!("/proc/{search}")).unwrap());
 }
 
 #[tokio::test]
-async fn searches_at_work_hold_up_no_timeout_and_no_other_tool() {
+async fn running_searches_delay_neither_timeouts_nor_other_tools() {
     let world = World::new([]);
     let slow = slow_grep(&world);
     let mut group = vec![slow; 6];
@@ -121,21 +121,21 @@ async fn searches_at_work_hold_up_no_timeout_and_no_other_tool() {
     fs::write(world.workspace().join("small"), "hello").unwrap();
     world.record().script.push_back(calls(&group));
     let worker = world.worker(&[]);
-    appears(&world.workspace().join("begun")).await;
+    wait_for_file(&world.workspace().join("begun")).await;
     let ended = tokio::time::timeout(Duration::from_secs(10), async {
         while !(is_gone("7611") && is_gone("7612")) {
             tokio::task::yield_now().await;
         }
     });
-    ended.await.expect("the timed-out command is ended while searches run");
+    ended.await.expect("the timed-out command was not killed while searches ran");
     worker.signal(Signal::TERM);
     assert_eq!(worker.end().await.0.code(), Some(0));
 }
 
-/// Deeper than any descriptor limit and longer than any path.
+/// The tree is deeper than the descriptor limit and longer than `PATH_MAX`.
 #[tokio::test]
-async fn a_tree_without_end_is_left_where_it_gets_too_deep() {
-    let world = World::new([calls(&[("glob", json!({"pattern": "*.txt"}))]), says("done")]);
+async fn a_search_stops_at_the_maximum_depth() {
+    let world = World::new([calls(&[("glob", json!({"pattern": "*.txt"}))]), reply("done")]);
     let script = "import os\nfor _ in range(3000):\n os.mkdir('d'); os.chdir('d')\nopen('deep.txt', 'w')";
     let made =
         std::process::Command::new("python3").args(["-c", script]).current_dir(world.workspace()).status().unwrap();
@@ -143,7 +143,7 @@ async fn a_tree_without_end_is_left_where_it_gets_too_deep() {
     fs::write(world.workspace().join("top.txt"), "").unwrap();
     let (status, text) = world.worker(&[]).end().await;
     assert_eq!(status.code(), Some(0), "{text}");
-    assert_eq!(results(&world, 1), ["top.txt\n[… there may be more; search for something narrower]"]);
+    assert_eq!(results(&world, 1), ["top.txt\n[… there may be more matches; use a narrower search]"]);
     let removed = std::process::Command::new("rm").arg("-rf").arg(world.workspace()).status().unwrap();
     assert!(removed.success());
 }

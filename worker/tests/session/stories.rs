@@ -1,4 +1,4 @@
-//! What a session goes through, told from the orchestrator's side.
+//! The course of a session, observed by the orchestrator.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use rstest::rstest;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::orchestrator::{Step, World, appears, calls, is_gone, prompt, says, tool_results};
+use crate::orchestrator::{Step, World, calls, is_gone, prompt, reply, tool_results, wait_for_file};
 
 #[tokio::test]
-async fn a_job_goes_from_its_prompt_to_its_result_with_real_tools() {
+async fn a_job_runs_to_its_result_with_real_tools() {
     let world = World::new([
         calls(&[("write_file", json!({"path": "hello.sh", "content": "echo hello from $1\n"}))]),
         calls(&[
@@ -18,7 +18,7 @@ async fn a_job_goes_from_its_prompt_to_its_result_with_real_tools() {
             ("echo", json!({"message": "over there"})),
             ("nowhere", json!({})),
         ]),
-        says("all done"),
+        reply("all done"),
     ]);
     let (status, text) = world.worker(&[]).end().await;
     assert_eq!(status.code(), Some(0), "{text}");
@@ -48,12 +48,13 @@ async fn a_job_goes_from_its_prompt_to_its_result_with_real_tools() {
 }
 
 #[tokio::test]
-async fn an_orchestrator_that_vanishes_and_comes_back_finds_nothing_done_twice() {
-    let mut world = World::new([calls(&[("shell", json!({"command": "echo once >> log"}))]), Step::Hang, says("done")]);
+async fn nothing_is_done_twice_when_the_orchestrator_restarts() {
+    let mut world =
+        World::new([calls(&[("shell", json!({"command": "echo once >> log"}))]), Step::Hang, reply("done")]);
     let worker = world.worker(&[]);
     world.until("the second model call", |record| record.requests.len() == 2).await;
-    world.vanish();
-    world.appear();
+    world.kill();
+    world.start();
     let (status, text) = worker.end().await;
     assert_eq!(status.code(), Some(0), "{text}");
     assert_eq!(world.only_report().outcome, ReportedOutcome::Completed);
@@ -65,8 +66,8 @@ async fn an_orchestrator_that_vanishes_and_comes_back_finds_nothing_done_twice()
 }
 
 #[tokio::test]
-async fn a_prompt_that_arrives_with_the_report_is_taken_up_before_the_end() {
-    let world = World::new([says("first"), says("second")]);
+async fn a_prompt_that_arrives_with_the_report_is_processed_before_the_end() {
+    let world = World::new([reply("first"), reply("second")]);
     world.record().late_prompt = Some(prompt("and now this", PromptMode::Queue));
     let (status, text) = world.worker(&[]).end().await;
     assert_eq!(status.code(), Some(0), "{text}");
@@ -80,13 +81,13 @@ async fn a_prompt_that_arrives_with_the_report_is_taken_up_before_the_end() {
 #[tokio::test]
 async fn a_steer_prompt_reaches_the_next_model_call() {
     let world =
-        World::new([calls(&[("shell", json!({"command": "until [ -e go ]; do sleep 0.05; done"}))]), says("done")]);
+        World::new([calls(&[("shell", json!({"command": "until [ -e go ]; do sleep 0.05; done"}))]), reply("done")]);
     let worker = world.worker(&[]);
     world.until("the first model call", |record| record.requests.len() == 1).await;
     for text in ["one", "two"] {
         world.prompt(text, PromptMode::Steer);
     }
-    world.until("both prompts taken", |record| record.acknowledged == 2).await;
+    world.until("both prompts to be acknowledged", |record| record.acknowledged == 2).await;
     std::fs::write(world.workspace().join("go"), "").unwrap();
     let (status, text) = worker.end().await;
     assert_eq!(status.code(), Some(0), "{text}");
@@ -103,11 +104,11 @@ async fn a_steer_prompt_reaches_the_next_model_call() {
 }
 
 #[tokio::test]
-async fn events_that_are_refused_for_a_while_arrive_all_the_same() {
+async fn events_are_retried_until_they_are_stored() {
     let echoes: Vec<_> = (0..8).map(|number| ("echo", json!({"message": number.to_string()}))).collect();
-    let world = World::new([calls(&echoes), says("done")]);
+    let world = World::new([calls(&echoes), reply("done")]);
     world.record().event_refusals.extend([ErrorCode::RateLimited, ErrorCode::Internal, ErrorCode::Unavailable]);
-    world.record().events_at_most = Some(1);
+    world.record().max_batch_events = Some(1);
     let (status, text) = world.worker(&[]).end().await;
     assert_eq!(status.code(), Some(0), "{text}");
     let events = world.events();
@@ -117,8 +118,8 @@ async fn events_that_are_refused_for_a_while_arrive_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_tool_call_that_comes_too_soon_is_made_again_and_the_model_hears_nothing_of_it() {
-    let world = World::new([calls(&[("echo", json!({"message": "hi"}))]), says("done")]);
+async fn a_rate_limited_tool_call_is_retried_without_telling_the_model() {
+    let world = World::new([calls(&[("echo", json!({"message": "hi"}))]), reply("done")]);
     world.record().tool_refusals.extend([ErrorCode::RateLimited]);
     let (status, text) = world.worker(&[]).end().await;
     assert_eq!(status.code(), Some(0), "{text}");
@@ -129,8 +130,8 @@ async fn a_tool_call_that_comes_too_soon_is_made_again_and_the_model_hears_nothi
 }
 
 #[tokio::test]
-async fn a_model_call_that_meets_a_stumbling_orchestrator_is_made_again() {
-    let world = World::new([Step::Refuse(ErrorCode::Internal), Step::Refuse(ErrorCode::Unavailable), says("done")]);
+async fn a_model_call_is_retried_after_server_errors() {
+    let world = World::new([Step::Refuse(ErrorCode::Internal), Step::Refuse(ErrorCode::Unavailable), reply("done")]);
     let (status, text) = world.worker(&[]).end().await;
     assert_eq!(status.code(), Some(0), "{text}");
     let record = world.record();
@@ -138,41 +139,41 @@ async fn a_model_call_that_meets_a_stumbling_orchestrator_is_made_again() {
     assert!(record.requests.iter().all(|request| request.call_id == record.requests[0].call_id));
 }
 
-/// Ignores every polite signal, in its own session, without a parent and without an environment.
+/// Ignores SIGTERM and SIGINT, and starts a process in a new session without a parent and without an environment.
 const STUBBORN: &str =
     "trap '' TERM INT; (env -i setsid bash -c 'trap \"\" TERM; touch begun; sleep $0' SECONDS &) ; sleep SECONDS";
 
 #[tokio::test]
-async fn sigterm_ends_every_process_and_reports_within_three_seconds() {
+async fn sigterm_kills_every_process_and_reports_within_three_seconds() {
     let seconds = "7511";
     let world = World::new([calls(&[("shell", json!({"command": STUBBORN.replace("SECONDS", seconds)}))])]);
     let worker = world.worker(&[]);
-    appears(&world.workspace().join("begun")).await;
-    let told = Instant::now();
+    wait_for_file(&world.workspace().join("begun")).await;
+    let stopped_at = Instant::now();
     worker.signal(Signal::TERM);
     let (status, text) = worker.end().await;
     assert_eq!(status.code(), Some(0), "{text}");
-    assert!(told.elapsed() < Duration::from_secs(3), "{:?}", told.elapsed());
+    assert!(stopped_at.elapsed() < Duration::from_secs(3), "{:?}", stopped_at.elapsed());
     assert_eq!(world.only_report().outcome, ReportedOutcome::Stopped);
     assert!(is_gone(seconds));
     world.events();
 }
 
 #[tokio::test]
-async fn sigterm_with_nobody_to_tell_still_ends_in_time() {
+async fn sigterm_ends_the_worker_in_time_without_an_orchestrator() {
     let mut world = World::new([Step::Hang]);
     let worker = world.worker(&[]);
     world.until("the model call", |record| record.requests.len() == 1).await;
-    world.vanish();
-    let told = Instant::now();
+    world.kill();
+    let stopped_at = Instant::now();
     worker.signal(Signal::TERM);
     let (status, text) = worker.end().await;
     assert_eq!(status.code(), Some(0), "{text}");
-    assert!(told.elapsed() < Duration::from_secs(3), "{:?}", told.elapsed());
+    assert!(stopped_at.elapsed() < Duration::from_secs(3), "{:?}", stopped_at.elapsed());
 }
 
 #[tokio::test]
-async fn a_heartbeat_that_is_told_to_cancel_stops_the_work() {
+async fn a_cancellation_in_a_heartbeat_reply_stops_the_job() {
     let world = World::with_lease([Step::Hang], 1);
     let worker = world.worker(&[]);
     world.until("two heartbeats", |record| record.heartbeats == 2).await;
@@ -183,10 +184,10 @@ async fn a_heartbeat_that_is_told_to_cancel_stops_the_work() {
 }
 
 #[tokio::test]
-async fn an_attempt_that_is_over_does_and_says_nothing_more() {
+async fn a_fenced_attempt_kills_its_processes_and_reports_nothing() {
     let world = World::with_lease([calls(&[("shell", json!({"command": "touch begun; sleep 7521"}))])], 1);
     let worker = world.worker(&[]);
-    appears(&world.workspace().join("begun")).await;
+    wait_for_file(&world.workspace().join("begun")).await;
     world.record().attempt_over = true;
     let (status, text) = worker.end().await;
     assert_eq!(status.code(), Some(3), "{text}");
@@ -214,7 +215,7 @@ async fn a_refused_model_call_ends_the_job_with_its_reason(
 }
 
 #[tokio::test]
-async fn what_was_left_in_the_background_ends_with_the_job_and_every_dead_child_is_collected() {
+async fn background_processes_are_killed_with_the_job_and_zombies_are_reaped() {
     let world = World::new([
         calls(&[("shell", json!({"command": "(setsid bash -c 'exit 7' &) ; (env -i setsid sleep 7531 &)"}))]),
         calls(&[("shell", json!({"command": "for i in 1 2 3 4 5 6 7 8; do (setsid true &); done; sleep 0.5"}))]),
@@ -222,7 +223,7 @@ async fn what_was_left_in_the_background_ends_with_the_job_and_every_dead_child_
             "shell",
             json!({"command": "ps -o stat= --ppid $PPID,$(ps -o ppid= -p $PPID | tr -d ' ') | grep -c Z"}),
         )]),
-        says("done"),
+        reply("done"),
     ]);
     let (status, text) = world.worker(&[]).end().await;
     assert_eq!(status.code(), Some(0), "{text}");
@@ -231,10 +232,10 @@ async fn what_was_left_in_the_background_ends_with_the_job_and_every_dead_child_
 }
 
 #[tokio::test]
-async fn a_probe_says_whether_the_socket_answers() {
+async fn a_probe_checks_whether_the_socket_responds() {
     let mut world = World::new([]);
     assert_eq!(world.worker(&["probe"]).end().await.0.code(), Some(0));
-    world.vanish();
+    world.kill();
     assert_eq!(world.worker(&["probe"]).end().await.0.code(), Some(1));
     let (status, text) = world.worker(&["--version"]).end().await;
     assert_eq!(status.code(), Some(0));

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use attack::{
-    FILES, FLOOD, MAX_HEALTH, MAX_LOG_GROWTH_BYTES, MAX_MEMORY_GROWTH_MB, MAX_SLOWDOWN, STARTED, TokenThief, Vitals,
+    FILES, FLOOD, MAX_HEALTH, MAX_LOG_GROWTH_BYTES, MAX_MEMORY_GROWTH_MB, MAX_SLOWDOWN, STARTED, TokenCopier, Vitals,
 };
 use protocol::{InputFile, JobId};
 
@@ -82,7 +82,7 @@ struct Measured {
 /// Runs the benchmark.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     let mut all: Vec<Measured> = PHASES.iter().map(Measured::of).collect();
-    let thief = TokenThief::watch(bench.stack.run_dir());
+    let thief = TokenCopier::watch(bench.stack.run_dir());
     victim_job(&bench.stack).await?;
     for _ in 0..bench.runs {
         for measured in &mut all {
@@ -117,7 +117,7 @@ impl Measured {
         }
     }
 
-    async fn measure(&mut self, stack: &Stack, thief: &TokenThief) -> Result<(), Failure> {
+    async fn measure(&mut self, stack: &Stack, thief: &TokenCopier) -> Result<(), Failure> {
         let vitals = Vitals::watch(stack.base(), stack.process_id()?);
         let log_before = stack.printed_bytes();
         let hostile = match self.phase.command {
@@ -154,7 +154,7 @@ async fn victim_job(stack: &Stack) -> Result<f64, Failure> {
 }
 
 /// Starts the hostile user's job and waits until its command has begun.
-async fn hostile_job(stack: &Stack, thief: &TokenThief, command: &str) -> Result<JobId, Failure> {
+async fn hostile_job(stack: &Stack, thief: &TokenCopier, command: &str) -> Result<JobId, Failure> {
     let file = |(path, content): (&str, &str)| InputFile {
         path: path.to_owned(),
         content: Some(content.to_owned()),
@@ -162,7 +162,7 @@ async fn hostile_job(stack: &Stack, thief: &TokenThief, command: &str) -> Result
     };
     let job = stack.create_hostile(&format!("bench: run {command}"), [FLOOD, FILES].map(file).to_vec()).await?;
     let workspace = stack.workspace(job);
-    tokio::task::block_in_place(|| thief.hand_over(&job.to_string(), &workspace))?;
+    tokio::task::block_in_place(|| thief.copy_to(&job.to_string(), &workspace))?;
     let started = async {
         while !workspace.join(STARTED).exists() {
             tokio::time::sleep(POLL_INTERVAL).await;

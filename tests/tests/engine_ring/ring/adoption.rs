@@ -1,15 +1,15 @@
-//! Containers that an earlier process made: known again by their name, id and labels, held to what can change while they
-//! live, and never ended for what is set today.
+//! Adoption of containers from an earlier process: recognised by name, id and labels, compared with the properties that can
+//! change while they run, and never ended because of today's settings.
 
 use std::process::Command;
 
 use orchestrator::engine::{Adoption, AdoptionSpec, ContainerStatus, Engine, EngineError, SandboxReadiness};
 
-use super::ground::{Image, Job, PATIENCE, Ring, must};
+use super::setup::{Fixture, Image, Job, PATIENCE, must};
 
-/// The row of a job whose container is made by today's settings.
-async fn row(ring: &Ring, job: &Job, id: Option<String>) -> AdoptionSpec {
-    let SandboxReadiness::Ready(facts) = ring.engine.probe().await else { panic!("not ready") };
+/// The row of a job whose container was created with the current settings.
+async fn row(fixture: &Fixture, job: &Job, id: Option<String>) -> AdoptionSpec {
+    let SandboxReadiness::Ready(facts) = fixture.engine.probe().await else { panic!("not ready") };
     adoption(job, id, facts.posture)
 }
 
@@ -33,34 +33,34 @@ fn field(refused: Result<Adoption, EngineError>) -> String {
 }
 
 #[tokio::test]
-async fn other_settings_end_no_running_container() {
-    let ring = Ring::new(Image::Good);
-    let job = ring.job("ready\nsleep");
-    let id = ring.engine.create(&job.spec).await.unwrap();
+async fn changed_settings_end_no_running_container() {
+    let fixture = Fixture::new(Image::Good);
+    let job = fixture.job("ready\nsleep");
+    let id = fixture.engine.create(&job.spec).await.unwrap();
     job.ready().await;
-    let row = row(&ring, &job, Some(id.clone())).await;
+    let row = row(&fixture, &job, Some(id.clone())).await;
 
     let later = [
-        ring.again(|settings| settings.runtime = Some("no-such-runtime".to_owned())),
-        ring.again(|settings| settings.inet_datagrams = true),
-        ring.again(|settings| settings.image = "gantry-ring-none:none".to_owned()),
+        fixture.again(|settings| settings.runtime = Some("no-such-runtime".to_owned())),
+        fixture.again(|settings| settings.inet_datagrams = true),
+        fixture.again(|settings| settings.image = "gantry-ring-none:none".to_owned()),
     ];
     for engine in later {
         assert_eq!(engine.adopt(&row).await, Ok(Adoption::Adopted { id: id.clone() }));
     }
-    ring.engine.remove(job.name()).await.unwrap();
-    ring.finish().await;
+    fixture.engine.remove(job.name()).await.unwrap();
+    fixture.finish().await;
 }
 
-/// As commit fb48bc0 made them: an init process, other limits, another profile, the host's name server, and the digest of
-/// all that.
-fn made_by_an_earlier_version(ring: &Ring, job: &Job, digest: &str) -> String {
+/// Container settings of an earlier version: an init process, other limits, another seccomp profile, the host's name server,
+/// and their digest.
+fn created_by_an_earlier_version(fixture: &Fixture, job: &Job, digest: &str) -> String {
     let spec = &job.spec;
     let labels = [
         ("gantry.managed", "true".to_owned()),
         ("gantry.role", "job".to_owned()),
         ("gantry.owner", spec.owner.clone()),
-        ("gantry.instance-id", ring.instance.to_string()),
+        ("gantry.instance-id", fixture.instance.to_string()),
         ("gantry.job-id", spec.job_id.to_string()),
         ("gantry.attempt", spec.attempt.to_string()),
         ("gantry.posture", digest.to_owned()),
@@ -92,24 +92,24 @@ fn made_by_an_earlier_version(ring: &Ring, job: &Job, digest: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_container_of_an_earlier_version_goes_on() {
-    let ring = Ring::new(Image::Good);
-    let job = ring.job("ready\nsleep");
-    let id = made_by_an_earlier_version(&ring, &job, "the digest of then");
+async fn a_container_of_an_earlier_version_is_adopted() {
+    let fixture = Fixture::new(Image::Good);
+    let job = fixture.job("ready\nsleep");
+    let id = created_by_an_earlier_version(&fixture, &job, "the digest of then");
     job.ready().await;
 
     let row = adoption(&job, Some(id.clone()), "the digest of then".to_owned());
-    assert_eq!(ring.engine.adopt(&row).await, Ok(Adoption::Adopted { id }));
+    assert_eq!(fixture.engine.adopt(&row).await, Ok(Adoption::Adopted { id }));
 
-    assert_eq!(ring.engine.observe(job.name()).await.unwrap().unwrap().status, ContainerStatus::Running);
-    ring.engine.stop(job.name(), PATIENCE).await.unwrap();
-    ring.engine.remove(job.name()).await.unwrap();
-    ring.finish().await;
+    assert_eq!(fixture.engine.observe(job.name()).await.unwrap().unwrap().status, ContainerStatus::Running);
+    fixture.engine.stop(job.name(), PATIENCE).await.unwrap();
+    fixture.engine.remove(job.name()).await.unwrap();
+    fixture.finish().await;
 }
 
 #[tokio::test]
-async fn a_limit_that_was_changed_is_found() {
-    let ring = Ring::new(Image::Good);
+async fn a_changed_limit_is_detected() {
+    let fixture = Fixture::new(Image::Good);
     let update = |job: &Job, change: &[&str]| {
         must(Command::new("docker").arg("update").args(change).arg(job.name()));
     };
@@ -120,47 +120,47 @@ async fn a_limit_that_was_changed_is_found() {
         (&["--restart", "always"], "HostConfig.RestartPolicy"),
     ];
     for (change, wanted) in cases {
-        let job = ring.job("ready\nsleep");
-        let id = ring.engine.create(&job.spec).await.unwrap();
+        let job = fixture.job("ready\nsleep");
+        let id = fixture.engine.create(&job.spec).await.unwrap();
         job.ready().await;
-        let row = row(&ring, &job, Some(id)).await;
+        let row = row(&fixture, &job, Some(id)).await;
         update(&job, change);
-        assert_eq!(field(ring.engine.adopt(&row).await), wanted);
-        ring.engine.remove(job.name()).await.unwrap();
+        assert_eq!(field(fixture.engine.adopt(&row).await), wanted);
+        fixture.engine.remove(job.name()).await.unwrap();
     }
-    ring.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test]
-async fn a_container_that_is_not_the_one_that_was_made_is_found() {
-    let ring = Ring::new(Image::Good);
-    let job = ring.job("ready\nsleep");
-    let id = ring.engine.create(&job.spec).await.unwrap();
+async fn a_replaced_container_is_detected() {
+    let fixture = Fixture::new(Image::Good);
+    let job = fixture.job("ready\nsleep");
+    let id = fixture.engine.create(&job.spec).await.unwrap();
     job.ready().await;
-    let row = row(&ring, &job, Some(id)).await;
+    let row = row(&fixture, &job, Some(id)).await;
 
     let other = AdoptionSpec { id: Some("0".repeat(64)), ..row.clone() };
-    assert_eq!(field(ring.engine.adopt(&other).await), "Id");
+    assert_eq!(field(fixture.engine.adopt(&other).await), "Id");
     let other = AdoptionSpec { attempt: 2, ..row.clone() };
-    assert_eq!(field(ring.engine.adopt(&other).await), "Config.Labels.gantry.attempt");
+    assert_eq!(field(fixture.engine.adopt(&other).await), "Config.Labels.gantry.attempt");
     let other = AdoptionSpec { posture: "another".to_owned(), ..row };
-    assert_eq!(field(ring.engine.adopt(&other).await), "Config.Labels.gantry.posture");
-    ring.engine.remove(job.name()).await.unwrap();
-    ring.finish().await;
+    assert_eq!(field(fixture.engine.adopt(&other).await), "Config.Labels.gantry.posture");
+    fixture.engine.remove(job.name()).await.unwrap();
+    fixture.finish().await;
 }
 
 #[tokio::test]
-async fn what_is_not_there_or_never_ran_is_neither_made_nor_started() {
-    let ring = Ring::new(Image::Good);
-    let job = ring.job("ready\nsleep");
-    let row = row(&ring, &job, None).await;
-    assert_eq!(ring.engine.adopt(&row).await, Ok(Adoption::NotFound));
-    assert_eq!(ring.engine.list().await, Ok(Vec::new()));
+async fn adoption_neither_creates_nor_starts_containers() {
+    let fixture = Fixture::new(Image::Good);
+    let job = fixture.job("ready\nsleep");
+    let row = row(&fixture, &job, None).await;
+    assert_eq!(fixture.engine.adopt(&row).await, Ok(Adoption::NotFound));
+    assert_eq!(fixture.engine.list().await, Ok(Vec::new()));
 
-    let label = format!("gantry.instance-id={}", ring.instance);
+    let label = format!("gantry.instance-id={}", fixture.instance);
     must(Command::new("docker").args(["create", "--name", job.name(), "--label", &label, &job.spec.image, "x"]));
-    assert_eq!(ring.engine.adopt(&row).await, Ok(Adoption::NotStarted));
-    assert_eq!(ring.engine.observe(job.name()).await.unwrap().unwrap().status, ContainerStatus::Created);
-    ring.engine.remove(job.name()).await.unwrap();
-    ring.finish().await;
+    assert_eq!(fixture.engine.adopt(&row).await, Ok(Adoption::NotStarted));
+    assert_eq!(fixture.engine.observe(job.name()).await.unwrap().unwrap().status, ContainerStatus::Created);
+    fixture.engine.remove(job.name()).await.unwrap();
+    fixture.finish().await;
 }

@@ -1,17 +1,17 @@
-//! Many containers that end at the same time: a few at once, and none waits for a stubborn one.
+//! Many containers that are stopped at once: a few in parallel, and none waits for a stubborn one.
 
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use orchestrator::engine::{ContainerStatus, Engine};
 
-use super::ground::{Image, Job, Ring};
+use super::setup::{Fixture, Image, Job};
 
-async fn started(ring: &Ring, orders: &str, count: usize) -> Vec<Job> {
+async fn started(fixture: &Fixture, orders: &str, count: usize) -> Vec<Job> {
     let mut jobs = vec![];
     for _ in 0..count {
-        let job = ring.job(orders);
-        ring.engine.create(&job.spec).await.unwrap();
+        let job = fixture.job(orders);
+        fixture.engine.create(&job.spec).await.unwrap();
         job.ready().await;
         jobs.push(job);
     }
@@ -19,30 +19,30 @@ async fn started(ring: &Ring, orders: &str, count: usize) -> Vec<Job> {
 }
 
 #[tokio::test]
-async fn stubborn_ones_hold_up_no_other_end() {
-    let ring = Ring::new(Image::Good);
-    let stubborn = started(&ring, "stubborn\nready\nsleep", 6).await;
-    let polite = started(&ring, "ready\nsleep", 3).await;
+async fn containers_that_ignore_sigterm_delay_no_other_stop() {
+    let fixture = Fixture::new(Image::Good);
+    let stubborn = started(&fixture, "stubborn\nready\nsleep", 6).await;
+    let responsive = started(&fixture, "ready\nsleep", 3).await;
     let grace = Duration::from_secs(20);
 
-    let ending_the_stubborn = join_all(stubborn.iter().map(|job| ring.engine.stop(job.name(), grace)));
-    let ending_the_polite = async {
-        // Behind the others in the queue.
+    let stop_stubborn = join_all(stubborn.iter().map(|job| fixture.engine.stop(job.name(), grace)));
+    let stop_responsive = async {
+        // Gives the other stops time to be queued first; the test holds without it too.
         tokio::time::sleep(Duration::from_millis(100)).await;
         let asked = Instant::now();
-        let ended = join_all(polite.iter().map(|job| ring.engine.stop(job.name(), grace))).await;
+        let ended = join_all(responsive.iter().map(|job| fixture.engine.stop(job.name(), grace))).await;
         assert!(ended.iter().all(Result::is_ok), "{ended:?}");
         asked.elapsed()
     };
-    let (ended, took) = tokio::join!(ending_the_stubborn, ending_the_polite);
+    let (ended, took) = tokio::join!(stop_stubborn, stop_responsive);
 
     assert!(took < grace / 2, "the polite ones took {took:?}");
     assert!(ended.iter().all(Result::is_ok), "{ended:?}");
-    for job in stubborn.iter().chain(&polite) {
-        let seen = ring.engine.observe(job.name()).await.unwrap().unwrap();
+    for job in stubborn.iter().chain(&responsive) {
+        let seen = fixture.engine.observe(job.name()).await.unwrap().unwrap();
         assert!(matches!(seen.status, ContainerStatus::Exited { .. }), "{seen:?}");
     }
-    let removed = join_all(stubborn.iter().chain(&polite).map(|job| ring.engine.remove(job.name()))).await;
+    let removed = join_all(stubborn.iter().chain(&responsive).map(|job| fixture.engine.remove(job.name()))).await;
     assert!(removed.iter().all(Result::is_ok), "{removed:?}");
-    ring.finish().await;
+    fixture.finish().await;
 }

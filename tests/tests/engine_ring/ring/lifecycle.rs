@@ -1,22 +1,22 @@
-//! A container's life: started, noticed, adopted, ended, removed.
+//! The lifecycle of a container: start, exit notification, adoption, stop and removal.
 
 use std::time::{Duration, Instant};
 
 use orchestrator::engine::{ContainerRole, ContainerStatus, ContainerView, Engine, EngineError};
 
-use super::ground::{Image, PATIENCE, Ring, must};
+use super::setup::{Fixture, Image, PATIENCE, must};
 
 #[tokio::test]
-async fn a_job_starts_and_its_exit_code_is_noticed() {
-    let ring = Ring::new(Image::Good);
-    let job = ring.job("ready\nprint hello\nexit 7");
+async fn a_job_starts_and_its_exit_code_is_reported() {
+    let fixture = Fixture::new(Image::Good);
+    let job = fixture.job("ready\nprint hello\nexit 7");
 
-    let id = ring.engine.create(&job.spec).await.unwrap();
+    let id = fixture.engine.create(&job.spec).await.unwrap();
     job.ready().await;
 
-    assert_eq!(ring.end_of(job.name()).await, ContainerStatus::Exited { code: 7, oom_killed: false });
+    assert_eq!(fixture.wait_for_exit(job.name()).await, ContainerStatus::Exited { code: 7, oom_killed: false });
     assert_eq!(
-        ring.engine.list().await.unwrap(),
+        fixture.engine.list().await.unwrap(),
         [ContainerView {
             name: job.name().to_owned(),
             id,
@@ -26,142 +26,142 @@ async fn a_job_starts_and_its_exit_code_is_noticed() {
             status: ContainerStatus::Exited { code: 7, oom_killed: false },
         }]
     );
-    assert_eq!(ring.engine.logs(job.name(), 1000).await.unwrap(), "hello\n");
-    assert_eq!(ring.engine.logs(job.name(), 3).await.unwrap(), "lo\n");
+    assert_eq!(fixture.engine.logs(job.name(), 1000).await.unwrap(), "hello\n");
+    assert_eq!(fixture.engine.logs(job.name(), 3).await.unwrap(), "lo\n");
 
-    ring.engine.remove(job.name()).await.unwrap();
-    assert_eq!(ring.engine.observe(job.name()).await, Ok(None));
-    ring.engine.remove(job.name()).await.unwrap();
-    ring.finish().await;
+    fixture.engine.remove(job.name()).await.unwrap();
+    assert_eq!(fixture.engine.observe(job.name()).await, Ok(None));
+    fixture.engine.remove(job.name()).await.unwrap();
+    fixture.finish().await;
 }
 
 #[tokio::test]
-async fn asked_twice_it_is_adopted() {
-    let ring = Ring::new(Image::Good);
-    let job = ring.job("ready\nsleep");
+async fn a_second_create_adopts_the_container() {
+    let fixture = Fixture::new(Image::Good);
+    let job = fixture.job("ready\nsleep");
 
-    let first = ring.engine.create(&job.spec).await.unwrap();
+    let first = fixture.engine.create(&job.spec).await.unwrap();
     job.ready().await;
-    let second = ring.engine.create(&job.spec).await.unwrap();
+    let second = fixture.engine.create(&job.spec).await.unwrap();
 
     assert_eq!(second, first);
-    ring.engine.remove(job.name()).await.unwrap();
-    ring.finish().await;
+    fixture.engine.remove(job.name()).await.unwrap();
+    fixture.finish().await;
 }
 
 #[tokio::test]
-async fn asked_twice_at_once_it_is_one_container() {
-    let ring = Ring::new(Image::Good);
-    let job = ring.job("ready\nsleep");
+async fn concurrent_creates_make_one_container() {
+    let fixture = Fixture::new(Image::Good);
+    let job = fixture.job("ready\nsleep");
 
-    let (one, other) = tokio::join!(ring.engine.create(&job.spec), ring.engine.create(&job.spec));
+    let (one, other) = tokio::join!(fixture.engine.create(&job.spec), fixture.engine.create(&job.spec));
 
     assert_eq!(one.unwrap(), other.unwrap());
     job.ready().await;
-    assert_eq!(ring.engine.list().await.unwrap().len(), 1);
-    ring.engine.remove(job.name()).await.unwrap();
-    ring.finish().await;
+    assert_eq!(fixture.engine.list().await.unwrap().len(), 1);
+    fixture.engine.remove(job.name()).await.unwrap();
+    fixture.finish().await;
 }
 
 #[tokio::test]
-async fn an_ended_one_is_adopted_and_not_run_again() {
-    let ring = Ring::new(Image::Good);
-    let job = ring.job("exit 0");
-    let id = ring.engine.create(&job.spec).await.unwrap();
-    let ended = ring.end_of(job.name()).await;
+async fn an_exited_container_is_adopted_and_not_restarted() {
+    let fixture = Fixture::new(Image::Good);
+    let job = fixture.job("exit 0");
+    let id = fixture.engine.create(&job.spec).await.unwrap();
+    let ended = fixture.wait_for_exit(job.name()).await;
 
-    assert_eq!(ring.engine.create(&job.spec).await, Ok(id));
+    assert_eq!(fixture.engine.create(&job.spec).await, Ok(id));
 
-    assert_eq!(ring.engine.observe(job.name()).await.unwrap().unwrap().status, ended);
-    ring.engine.remove(job.name()).await.unwrap();
-    ring.finish().await;
+    assert_eq!(fixture.engine.observe(job.name()).await.unwrap().unwrap().status, ended);
+    fixture.engine.remove(job.name()).await.unwrap();
+    fixture.finish().await;
 }
 
 #[tokio::test]
-async fn a_polite_worker_ends_within_its_grace() {
-    let ring = Ring::new(Image::Good);
-    let job = ring.job("ready\nsleep");
-    ring.engine.create(&job.spec).await.unwrap();
+async fn a_worker_that_handles_sigterm_exits_within_its_grace_period() {
+    let fixture = Fixture::new(Image::Good);
+    let job = fixture.job("ready\nsleep");
+    fixture.engine.create(&job.spec).await.unwrap();
     job.ready().await;
 
     let asked = Instant::now();
-    ring.engine.stop(job.name(), PATIENCE).await.unwrap();
+    fixture.engine.stop(job.name(), PATIENCE).await.unwrap();
 
     assert!(asked.elapsed() < Duration::from_secs(2), "took {:?}", asked.elapsed());
-    assert_eq!(ring.end_of(job.name()).await, ContainerStatus::Exited { code: 143, oom_killed: false });
-    ring.engine.stop(job.name(), PATIENCE).await.unwrap();
-    ring.engine.remove(job.name()).await.unwrap();
-    ring.engine.stop(job.name(), PATIENCE).await.unwrap();
-    ring.finish().await;
+    assert_eq!(fixture.wait_for_exit(job.name()).await, ContainerStatus::Exited { code: 143, oom_killed: false });
+    fixture.engine.stop(job.name(), PATIENCE).await.unwrap();
+    fixture.engine.remove(job.name()).await.unwrap();
+    fixture.engine.stop(job.name(), PATIENCE).await.unwrap();
+    fixture.finish().await;
 }
 
 #[tokio::test]
-async fn a_stubborn_worker_is_killed_after_its_grace() {
-    let ring = Ring::new(Image::Good);
-    let job = ring.job("stubborn\nready\nsleep");
-    ring.engine.create(&job.spec).await.unwrap();
+async fn a_worker_that_ignores_sigterm_is_killed_after_its_grace_period() {
+    let fixture = Fixture::new(Image::Good);
+    let job = fixture.job("stubborn\nready\nsleep");
+    fixture.engine.create(&job.spec).await.unwrap();
     job.ready().await;
 
     let (asked, grace) = (Instant::now(), Duration::from_millis(700));
-    ring.engine.stop(job.name(), grace).await.unwrap();
+    fixture.engine.stop(job.name(), grace).await.unwrap();
 
     let took = asked.elapsed();
     assert!(took >= grace && took < grace + Duration::from_secs(3), "took {took:?}");
-    assert_eq!(ring.end_of(job.name()).await, ContainerStatus::Exited { code: 137, oom_killed: false });
-    ring.engine.remove(job.name()).await.unwrap();
-    ring.finish().await;
+    assert_eq!(fixture.wait_for_exit(job.name()).await, ContainerStatus::Exited { code: 137, oom_killed: false });
+    fixture.engine.remove(job.name()).await.unwrap();
+    fixture.finish().await;
 }
 
 #[tokio::test]
-async fn kill_leaves_no_grace_even_to_a_frozen_one() {
-    let ring = Ring::new(Image::Good);
+async fn kill_ends_a_paused_container_without_grace() {
+    let fixture = Fixture::new(Image::Good);
     for frozen in [false, true] {
-        let job = ring.job("stubborn\nready\nsleep");
-        ring.engine.create(&job.spec).await.unwrap();
+        let job = fixture.job("stubborn\nready\nsleep");
+        fixture.engine.create(&job.spec).await.unwrap();
         job.ready().await;
         if frozen {
             must(std::process::Command::new("docker").args(["pause", job.name()]));
         }
 
         let asked = Instant::now();
-        ring.engine.kill(job.name()).await.unwrap();
+        fixture.engine.kill(job.name()).await.unwrap();
 
         assert!(asked.elapsed() < Duration::from_secs(3), "took {:?}", asked.elapsed());
-        assert!(matches!(ring.end_of(job.name()).await, ContainerStatus::Exited { code: 137, .. }));
-        ring.engine.remove(job.name()).await.unwrap();
+        assert!(matches!(fixture.wait_for_exit(job.name()).await, ContainerStatus::Exited { code: 137, .. }));
+        fixture.engine.remove(job.name()).await.unwrap();
     }
-    ring.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test]
-async fn a_fork_bomb_ends_in_time() {
-    let ring = Ring::new(Image::Good);
-    let job = ring.job("stubborn\nready\nbomb");
-    ring.engine.create(&job.spec).await.unwrap();
+async fn a_container_with_a_fork_bomb_is_stopped_in_time() {
+    let fixture = Fixture::new(Image::Good);
+    let job = fixture.job("stubborn\nready\nbomb");
+    fixture.engine.create(&job.spec).await.unwrap();
     job.ready().await;
 
     let asked = Instant::now();
-    ring.engine.stop(job.name(), Duration::from_secs(1)).await.unwrap();
+    fixture.engine.stop(job.name(), Duration::from_secs(1)).await.unwrap();
 
     assert!(asked.elapsed() < Duration::from_secs(8), "took {:?}", asked.elapsed());
-    ring.engine.remove(job.name()).await.unwrap();
-    ring.finish().await;
+    fixture.engine.remove(job.name()).await.unwrap();
+    fixture.finish().await;
 }
 
 #[tokio::test]
-async fn a_worker_killed_for_memory_is_told_apart() {
-    let ring = Ring::new(Image::Good);
-    let job = ring.job("hog");
-    ring.engine.create(&job.spec).await.unwrap();
+async fn a_worker_killed_for_memory_is_reported_as_oom() {
+    let fixture = Fixture::new(Image::Good);
+    let job = fixture.job("hog");
+    fixture.engine.create(&job.spec).await.unwrap();
 
-    assert_eq!(ring.end_of(job.name()).await, ContainerStatus::Exited { code: 137, oom_killed: true });
-    ring.engine.remove(job.name()).await.unwrap();
-    ring.finish().await;
+    assert_eq!(fixture.wait_for_exit(job.name()).await, ContainerStatus::Exited { code: 137, oom_killed: true });
+    fixture.engine.remove(job.name()).await.unwrap();
+    fixture.finish().await;
 }
 
 #[tokio::test]
-async fn another_installs_container_is_neither_seen_nor_touched() {
-    let (ours, theirs) = (Ring::new(Image::Good), Ring::new(Image::Good));
+async fn containers_of_other_instances_are_neither_listed_nor_changed() {
+    let (ours, theirs) = (Fixture::new(Image::Good), Fixture::new(Image::Good));
     let job = theirs.job("ready\nsleep");
     theirs.engine.create(&job.spec).await.unwrap();
     job.ready().await;
@@ -182,16 +182,16 @@ async fn another_installs_container_is_neither_seen_nor_touched() {
 }
 
 #[tokio::test]
-async fn the_beginning_of_an_id_is_not_a_name() {
-    let ring = Ring::new(Image::Good);
-    let job = ring.job("ready\nsleep");
-    let id = ring.engine.create(&job.spec).await.unwrap();
+async fn an_id_prefix_is_not_a_name() {
+    let fixture = Fixture::new(Image::Good);
+    let job = fixture.job("ready\nsleep");
+    let id = fixture.engine.create(&job.spec).await.unwrap();
     job.ready().await;
 
-    assert_eq!(ring.engine.observe(&id[..12]).await, Ok(None));
-    ring.engine.remove(&id[..12]).await.unwrap();
-    assert!(ring.engine.observe(job.name()).await.unwrap().is_some());
+    assert_eq!(fixture.engine.observe(&id[..12]).await, Ok(None));
+    fixture.engine.remove(&id[..12]).await.unwrap();
+    assert!(fixture.engine.observe(job.name()).await.unwrap().is_some());
 
-    ring.engine.remove(job.name()).await.unwrap();
-    ring.finish().await;
+    fixture.engine.remove(job.name()).await.unwrap();
+    fixture.finish().await;
 }

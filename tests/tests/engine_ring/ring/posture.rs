@@ -1,43 +1,43 @@
-//! What a program inside finds when it tries.
+//! The container posture, checked by a program inside the container.
 
 use std::{collections::BTreeMap, fs};
 
 use orchestrator::engine::{ContainerStatus, Engine};
 
-use super::ground::{Image, Ring};
+use super::setup::{Fixture, Image};
 
-/// `EPERM`, as the profile answers.
+/// `EPERM`, which the seccomp profile returns.
 const REFUSED: &str = "errno 1";
 
 #[tokio::test]
-async fn inside_there_is_no_way_out() {
-    what_is_found_in(Image::Good).await;
+async fn a_program_in_the_container_cannot_escape() {
+    check_facts(Image::Good).await;
 }
 
 #[tokio::test]
-async fn an_images_own_variables_are_taken_out() {
-    what_is_found_in(Image::WithVariable).await;
+async fn environment_variables_of_the_image_are_removed() {
+    check_facts(Image::WithVariable).await;
 }
 
 #[tokio::test]
-async fn an_operator_may_allow_datagrams_and_nothing_else() {
-    let ring = Ring::with(Image::Good, |settings| settings.inet_datagrams = true);
+async fn an_operator_can_allow_only_datagram_sockets() {
+    let fixture = Fixture::with(Image::Good, |settings| settings.inet_datagrams = true);
     let now_allowed = ["socket inet-datagram", "socket inet-udp", "socket inet6-udp"];
-    found_in(ring, |fact| if now_allowed.contains(&fact) { Some("ok") } else { None }).await;
+    check_facts_except(fixture, |fact| if now_allowed.contains(&fact) { Some("ok") } else { None }).await;
 }
 
-async fn what_is_found_in(image: Image) {
-    found_in(Ring::new(image), |_| None).await;
+async fn check_facts(image: Image) {
+    check_facts_except(Fixture::new(image), |_| None).await;
 }
 
-/// What is expected, but for what `other` says.
-async fn found_in(ring: Ring, other: impl Fn(&str) -> Option<&'static str>) {
-    let job = ring.job("report\nexit 0");
-    ring.engine.create(&job.spec).await.unwrap();
-    let ended = ring.end_of(job.name()).await;
-    let printed = ring.engine.logs(job.name(), 100_000).await.unwrap();
+/// The expected facts, except for those in `other`.
+async fn check_facts_except(fixture: Fixture, other: impl Fn(&str) -> Option<&'static str>) {
+    let job = fixture.job("report\nexit 0");
+    fixture.engine.create(&job.spec).await.unwrap();
+    let ended = fixture.wait_for_exit(job.name()).await;
+    let printed = fixture.engine.logs(job.name(), 100_000).await.unwrap();
     assert_eq!(ended, ContainerStatus::Exited { code: 0, oom_killed: false }, "{printed}");
-    ring.engine.remove(job.name()).await.unwrap();
+    fixture.engine.remove(job.name()).await.unwrap();
 
     let facts: BTreeMap<&str, &str> =
         printed.lines().map(|line| line.rsplit_once(": ").or_else(|| split_fact(line)).unwrap_or((line, ""))).collect();
@@ -46,10 +46,10 @@ async fn found_in(ring: Ring, other: impl Fn(&str) -> Option<&'static str>) {
         assert_eq!(found, Some(other(fact).unwrap_or(wanted)), "{fact}, in {printed}");
     }
     assert_eq!(fs::read_to_string(job.spec.run_folder.join("token")).unwrap(), "secret");
-    ring.finish().await;
+    fixture.finish().await;
 }
 
-/// `status CapEff: 0` is split at the colon; the rest after the first word or, for tables, after the second.
+/// Splits `status CapEff: 0` at the colon; other facts after the first word or, for tables, after the second.
 fn split_fact(line: &str) -> Option<(&str, &str)> {
     let tables = ["write", "execute-in", "hidden", "call", "socket"];
     let (first, rest) = line.split_once(' ')?;

@@ -1,5 +1,5 @@
-//! Many at once, and at the wrong moment: two hundred jobs, cancels in between states, prompts as a job ends, a reader that
-//! never reads, a stop with work under way.
+//! Load and races: two hundred jobs, cancels between states, prompts as a job ends, a reader that never reads, and a stop while
+//! jobs run.
 
 use std::{
     fs,
@@ -15,41 +15,41 @@ use protocol::{Event, EventData, JobId, JobState, MessageRole};
 use serde_json::json;
 use tests::{
     User,
-    install::stack::{Stack, go, is_tool_use},
+    install::stack::{Stack, is_tool_use, release},
 };
 
 use crate::{
-    after::world_after,
-    ground::{Chance, install},
+    invariants::check_invariants,
+    setup::{Rng, install},
 };
 
 #[tokio::test]
-async fn two_hundred_jobs_at_once_all_succeed() {
+async fn two_hundred_concurrent_jobs_succeed() {
     let stack =
         install().set("GANTRY_MAX_PARALLEL_JOBS", "8").set("GANTRY_MAX_PARALLEL_JOBS_PER_USER", "8").start().await;
     let ada = stack.user("ada").await;
     let ids = join_all((0..200).map(|_| ada.create_job("work 1"))).await;
-    // A stream for each would be another test: one look now and then is enough.
+    // Polling is enough; two hundred streams would be another test.
     let all_over = async || ada.jobs().await.iter().all(|job| job.state.is_finished());
-    tests::install::engine::comes_true("200 jobs have ended", Duration::from_secs(220), all_over).await;
+    tests::install::engine::wait_until("200 jobs have ended", Duration::from_secs(220), all_over).await;
     for id in ids {
         let job = ada.job(id).await;
         assert_eq!((job.state, job.attempt, job.usage.tool_calls), (JobState::Completed, 1, 1), "{job:#?}");
     }
-    world_after(&stack).await;
+    check_invariants(&stack).await;
     stack.finish().await;
 }
 
 #[tokio::test]
-async fn a_cancel_in_any_state_and_in_between_ends_the_job_once() {
+async fn a_cancel_at_any_time_ends_the_job_once() {
     let stack = install().start().await;
     let ada = stack.user("ada").await;
     let cancelled = AtomicU64::new(0);
     join_all((0..4).map(async |lane| {
-        let mut chance = Chance(lane);
+        let mut rng = Rng(lane);
         for _ in 0..6 {
             let id = ada.create_job("work 2").await;
-            chance.moment(Duration::from_millis(1500)).await;
+            rng.sleep_up_to(Duration::from_millis(1500)).await;
             let reply = ada.cancel(id).await;
             let job = ada.wait_for_end(id).await;
             match reply.status.as_u16() {
@@ -62,13 +62,13 @@ async fn a_cancel_in_any_state_and_in_between_ends_the_job_once() {
     }))
     .await;
     assert!(cancelled.into_inner() > 0, "no cancel came in time");
-    world_after(&stack).await;
+    check_invariants(&stack).await;
     stack.finish().await;
 }
 
-/// Each prompt is sent a little earlier or later than the last one, so that they gather around the moment of the end.
+/// Each prompt is sent a little earlier or later than the previous one, so that they cluster around the end of the job.
 #[tokio::test]
-async fn a_prompt_at_the_moment_of_the_end_is_seen_or_refused() {
+async fn a_prompt_at_the_end_of_a_job_is_delivered_or_refused() {
     let stack = install().start().await;
     let ada = stack.user("ada").await;
     join_all((0..3).map(async |lane| {
@@ -79,13 +79,14 @@ async fn a_prompt_at_the_moment_of_the_end_is_seen_or_refused() {
                 matches!(event.data, EventData::ToolResult { .. })
             })
             .await;
+            // The moment relative to the end of the job is the subject.
             tokio::time::sleep(delay).await;
             let content = format!("say: {lane}.{round}");
             let mode = if round % 2 == 0 { "steer" } else { "queue" };
             let reply = ada.prompt(id, json!({"content": content, "mode": mode})).await;
             let job = ada.wait_for_end(id).await;
             assert_eq!(job.state, JobState::Completed, "{job:#?}");
-            let seen = was_seen(&ada.events(id).await, &content);
+            let seen = was_answered(&ada.events(id).await, &content);
             match reply.status.as_u16() {
                 202 => assert!(seen, "{content} was accepted and lost: {job:#?}"),
                 409 => assert!(!seen, "{content} was refused and seen: {job:#?}"),
@@ -95,12 +96,12 @@ async fn a_prompt_at_the_moment_of_the_end_is_seen_or_refused() {
         }
     }))
     .await;
-    world_after(&stack).await;
+    check_invariants(&stack).await;
     stack.finish().await;
 }
 
 #[tokio::test]
-async fn a_reader_that_never_reads_is_dropped_and_holds_nobody_up() {
+async fn a_client_that_never_reads_is_disconnected_and_delays_no_one() {
     let flood = r"
 model: faults-1
 rules:
@@ -119,24 +120,24 @@ rules:
     let ada = User::at(stack.base(), Some(token.clone()));
     let id = ada.create_job("flood").await;
     let before = resident_kb(&stack);
-    let deaf: Vec<TcpStream> = (0..8).map(|_| reader(&stack, &token, id)).collect();
+    let silent_readers: Vec<TcpStream> = (0..8).map(|_| reader(&stack, &token, id)).collect();
     let (events, _, _) = ada.stream(id, None).await.rest().await;
     let job = ada.job(id).await;
     assert_eq!((job.state, job.reason), (JobState::Completed, None), "{:?}", job.message);
     let bytes: usize = events.iter().map(|event| serde_json::to_string(event).map_or(0, |text| text.len())).sum();
     assert!(bytes > 4_000_000, "enough to fill what the kernel keeps for a reader: {bytes}");
     let more = resident_kb(&stack).saturating_sub(before);
-    // Eight readers are behind by over 30 MB together; nobody keeps that for them.
+    // Eight readers are over 30 MB behind together, which must not be buffered.
     assert!(more < 64 * 1024, "{more} KB more for readers that do not read");
-    let gone = async || open_connections(&stack) == 0;
-    tests::install::engine::comes_true("the deaf are dropped", Duration::from_secs(45), gone).await;
-    drop(deaf);
-    world_after(&stack).await;
+    let wait_for_removal = async || open_connections(&stack) == 0;
+    tests::install::engine::wait_until("the deaf are dropped", Duration::from_secs(45), wait_for_removal).await;
+    drop(silent_readers);
+    check_invariants(&stack).await;
     stack.finish().await;
 }
 
 #[tokio::test]
-async fn a_stop_with_jobs_at_work_starts_nothing_new_and_leaves_the_rest_to_the_next() {
+async fn a_stop_starts_no_jobs_and_the_next_process_continues() {
     let mut stack =
         install().set("GANTRY_MAX_PARALLEL_JOBS", "2").set("GANTRY_MAX_PARALLEL_JOBS_PER_USER", "2").start().await;
     let ada = stack.user("ada").await;
@@ -146,9 +147,9 @@ async fn a_stop_with_jobs_at_work_starts_nothing_new_and_leaves_the_rest_to_the_
     }
     let waiting = ada.create_job("work 1").await;
     stack.stop().await;
-    // Both workers finish their work while nobody listens: two slots would be free.
-    go(&stack, first);
-    go(&stack, second);
+    // Both workers finish while no orchestrator runs: two slots would be free.
+    release(&stack, first);
+    release(&stack, second);
     let store = Store::open(&stack.database_url()).await.unwrap();
     let asleep = store.job(waiting).await.unwrap().unwrap();
     store.close().await;
@@ -158,12 +159,12 @@ async fn a_stop_with_jobs_at_work_starts_nothing_new_and_leaves_the_rest_to_the_
         let job = ada.wait_for_end(id).await;
         assert_eq!((job.state, job.attempt), (JobState::Completed, 1), "{job:#?}");
     }
-    world_after(&stack).await;
+    check_invariants(&stack).await;
     stack.finish().await;
 }
 
-/// Whether the model spoke after it had been told this: by the worker's own account, since calls are told by another.
-pub(crate) fn was_seen(events: &[Event], content: &str) -> bool {
+/// Whether the model answered after this prompt, according to the worker's events.
+pub(crate) fn was_answered(events: &[Event], content: &str) -> bool {
     let told = events.iter().position(
         |event| matches!(&event.data, EventData::Message { role: MessageRole::User, content: said } if said == content),
     );
@@ -171,7 +172,7 @@ pub(crate) fn was_seen(events: &[Event], content: &str) -> bool {
     told.is_some_and(|at| events[at..].iter().any(spoke))
 }
 
-/// Asks for a job's stream, and never reads a byte of it.
+/// Opens a job's stream and never reads from it.
 fn reader(stack: &Stack, token: &str, id: JobId) -> TcpStream {
     let address = stack.base().trim_start_matches("http://");
     let mut connection = TcpStream::connect(address).unwrap();
@@ -189,7 +190,7 @@ fn resident_kb(stack: &Stack) -> u64 {
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Connections that the server holds at its public port.
+/// The connections that the server holds on its public port.
 fn open_connections(stack: &Stack) -> usize {
     let port: u16 = stack.base().rsplit(':').next().unwrap().parse().unwrap();
     let local = format!(":{port:04X}");

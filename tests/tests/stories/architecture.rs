@@ -1,4 +1,4 @@
-//! The house itself: who imports whom, read from the sources.
+//! The module architecture: which modules may import which, checked on the sources.
 
 use std::{
     collections::BTreeMap,
@@ -6,9 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The orchestrator's floors, the highest first; an import never climbs, and rooms of one floor do not meet but where
-/// they stand together here. What is not named stands on the ground, under everything.
-const FLOORS: &[&[&str]] = &[
+/// The orchestrator's layers, from the highest to the lowest. A module imports only lower layers; modules of one layer do not
+/// import each other unless they are in the same group here. Modules that are not listed belong to the lowest layer.
+const LAYERS: &[&[&str]] = &[
     &["main"],
     &["cli"],
     &["app"],
@@ -20,10 +20,10 @@ const FLOORS: &[&[&str]] = &[
     &["store"],
     &["domain", "engine"],
 ];
-const GROUND: &[&str] = &["clock", "config", "failpoint", "per_user_semaphore", "rate_limit", "telemetry", "lib"];
+const LOWEST_LAYER: &[&str] = &["clock", "config", "failpoint", "per_user_semaphore", "rate_limit", "telemetry", "lib"];
 
-/// The one door of each dependency, as the start of a path under `src`; the command line talks to a server, too.
-const DOORS: &[(&str, &[&str])] = &[
+/// The only place that may use each dependency, as a path prefix under `src`. The command line may use an HTTP client too.
+const DEPENDENCY_OWNERS: &[(&str, &[&str])] = &[
     ("sqlx", &["store"]),
     ("bollard", &["engine/docker"]),
     ("jsonwebtoken", &["auth"]),
@@ -50,7 +50,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Every source under `src` by its path there, without comments and test modules' files.
+/// Every source file under `src` by its path, without comments and without test modules.
 fn orchestrator() -> BTreeMap<String, String> {
     let src = root().join("orchestrator/src");
     let mut found = vec![];
@@ -74,7 +74,7 @@ fn is_word(character: char) -> bool {
     character.is_ascii_alphanumeric() || character == '_'
 }
 
-/// The first names after `crate::`, also in a group.
+/// The first path segments after `crate::`, including those in groups.
 fn imported(code: &str) -> Vec<String> {
     let mut names = vec![];
     for (at, _) in code.match_indices("crate::") {
@@ -86,19 +86,19 @@ fn imported(code: &str) -> Vec<String> {
             names.push(rest.chars().take_while(|c| is_word(*c)).collect());
             continue;
         };
-        let (mut depth, mut fresh, mut name) = (1, true, String::new());
+        let (mut depth, mut at_name, mut name) = (1, true, String::new());
         for character in group.chars() {
             match character {
                 '{' => depth += 1,
                 '}' => depth -= 1,
-                ',' if depth == 1 => fresh = true,
-                c if depth == 1 && fresh && is_word(c) => name.push(c),
-                c if !c.is_whitespace() && !name.is_empty() => fresh = false,
+                ',' if depth == 1 => at_name = true,
+                c if depth == 1 && at_name && is_word(c) => name.push(c),
+                c if !c.is_whitespace() && !name.is_empty() => at_name = false,
                 _ => {}
             }
-            if (!fresh || character == ',' || depth == 0) && !name.is_empty() {
+            if (!at_name || character == ',' || depth == 0) && !name.is_empty() {
                 names.push(std::mem::take(&mut name));
-                fresh = character == ',';
+                at_name = character == ',';
             }
             if depth == 0 {
                 break;
@@ -108,51 +108,51 @@ fn imported(code: &str) -> Vec<String> {
     names
 }
 
-/// Counted from the top; none on the ground.
-fn floor(room: &str) -> Option<usize> {
-    FLOORS.iter().position(|rooms| rooms.contains(&room))
+/// The index of a module's layer, counted from the top; `None` for the lowest layer.
+fn layer(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|modules| modules.contains(&module))
 }
 
-/// Whether `room` may import `other`.
-fn may_import(room: &str, other: &str) -> bool {
-    match (floor(room), floor(other)) {
-        (_, None) => GROUND.contains(&other) || !other.chars().all(|c| c.is_ascii_lowercase() || c == '_'),
+/// Whether `module` may import `other`.
+fn may_import(module: &str, other: &str) -> bool {
+    match (layer(module), layer(other)) {
+        (_, None) => LOWEST_LAYER.contains(&other) || !other.chars().all(|c| c.is_ascii_lowercase() || c == '_'),
         (None, Some(_)) => false,
-        (Some(own), Some(others)) => room == other || others > own,
+        (Some(own), Some(others)) => module == other || others > own,
     }
 }
 
 #[test]
-fn an_import_never_climbs() {
-    let mut climbing = vec![];
+fn modules_import_only_lower_layers() {
+    let mut violations = vec![];
     for (path, code) in orchestrator() {
-        let room = path.split('/').next().unwrap_or_default();
-        if room == "lib" {
+        let module = path.split('/').next().unwrap_or_default();
+        if module == "lib" {
             continue;
         }
-        assert!(floor(room).is_some() || GROUND.contains(&room), "{room} has no floor: give it one in house.rs");
-        for other in imported(&code).into_iter().filter(|other| !may_import(room, other)) {
-            climbing.push(format!("{path} imports {other}"));
+        assert!(layer(module).is_some() || LOWEST_LAYER.contains(&module), "{module} has no layer: add it to LAYERS");
+        for other in imported(&code).into_iter().filter(|other| !may_import(module, other)) {
+            violations.push(format!("{path} imports {other}"));
         }
     }
-    assert_eq!(climbing, Vec::<String>::new());
+    assert_eq!(violations, Vec::<String>::new());
 }
 
 #[test]
-fn each_dependency_has_one_door() {
-    let mut beside = vec![];
+fn each_dependency_is_used_by_its_owner_only() {
+    let mut violations = vec![];
     for (path, code) in orchestrator() {
-        for (dependency, doors) in DOORS {
+        for (dependency, owners) in DEPENDENCY_OWNERS {
             let named = code.match_indices(dependency).any(|(at, _)| {
                 let after = &code[at + dependency.len()..];
                 !code[..at].ends_with(is_word) && after.starts_with("::")
             });
-            if named && !doors.iter().any(|door| path.starts_with(door)) {
-                beside.push(format!("{path} names {dependency}"));
+            if named && !owners.iter().any(|owner| path.starts_with(owner)) {
+                violations.push(format!("{path} names {dependency}"));
             }
         }
     }
-    assert_eq!(beside, Vec::<String>::new());
+    assert_eq!(violations, Vec::<String>::new());
 }
 
 #[test]
@@ -175,10 +175,10 @@ fn crates_depend_downwards_only() {
 }
 
 #[test]
-fn the_readers_of_the_house_can_see() {
+fn imports_and_layers_are_recognised() {
     let code = "use crate::{\n    app::App,\n    store::{Store, tokens::{self}},\n    clock,\n};\nfn a() { crate::llm::b(); my_crate::no(); }";
     assert_eq!(imported(code), ["app", "store", "clock", "llm"]);
-    for (room, other, may) in [
+    for (module, other, may) in [
         ("http", "store", true),
         ("store", "http", false),
         ("store", "domain", true),
@@ -189,6 +189,6 @@ fn the_readers_of_the_house_can_see() {
         ("config", "store", false),
         ("store", "config", true),
     ] {
-        assert_eq!(may_import(room, other), may, "{room} imports {other}");
+        assert_eq!(may_import(module, other), may, "{module} imports {other}");
     }
 }

@@ -1,6 +1,6 @@
-//! The world after a fault: what must hold, whatever happened, over the API, the database, the engine and the file system.
+//! Invariants after a fault, checked over the API, the database, the engine and the file system.
 //!
-//! Owns what "no job lost, none run twice, nothing left over" means. Never knows what the fault was.
+//! Defines "no job lost, none run twice, nothing left over". Does not know what the fault was.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,33 +14,34 @@ use tests::{
     User, check_events,
     install::{
         engine::must,
-        stack::{Stack, processes_of},
+        stack::{Stack, processes_of_jobs},
     },
 };
 
-/// Recovery, and the removal of what a fault left, take no longer.
-const SETTLES_WITHIN: Duration = Duration::from_secs(20);
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// Upper bound of recovery and cleanup.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Each check lists containers with `docker`, so it is polled less often than by `tests::poll`.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Waits until the world is at rest, and checks it. Every job has ended by then, or really runs.
-pub(crate) async fn world_after(stack: &Stack) {
+/// Waits until the system has settled, and checks the invariants. Every job has then ended or is really running.
+pub(crate) async fn check_invariants(stack: &Stack) {
     let admin = User::at(stack.base(), Some(stack.token("the-checker", "admin").await));
     let since = Instant::now();
     loop {
-        let wrong = unrest(stack, &admin).await;
+        let wrong = unsettled(stack, &admin).await;
         if wrong.is_empty() {
             break;
         }
         assert!(
-            since.elapsed() < SETTLES_WITHIN,
-            "still so after {SETTLES_WITHIN:?}: {wrong:#?}\n{:#?}",
+            since.elapsed() < SETTLE_TIMEOUT,
+            "still so after {SETTLE_TIMEOUT:?}: {wrong:#?}\n{:#?}",
             stack.lines()
         );
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     let jobs = admin.jobs().await;
     for job in &jobs {
-        account(stack, &admin, job).await;
+        check_job(stack, &admin, job).await;
     }
     if jobs.iter().all(|job| ended(job.state)) {
         let store = Store::open(&stack.database_url()).await.expect("the store opens");
@@ -51,14 +52,14 @@ pub(crate) async fn world_after(stack: &Stack) {
     assert_eq!(panics, Vec::<String>::new());
 }
 
-/// With review, submitted is where the work ends.
+/// With review, the work ends in state `submitted`.
 pub(crate) fn ended(state: JobState) -> bool {
     state.is_finished() || state == JobState::Submitted
 }
 
-/// What is not at rest, in words.
-async fn unrest(stack: &Stack, admin: &User) -> Vec<String> {
-    // Containers before jobs: one that goes in between is then no job without a container.
+/// What has not settled yet.
+async fn unsettled(stack: &Stack, admin: &User) -> Vec<String> {
+    // Containers are listed before jobs, so that a container created in between is not taken for one without a job.
     let containers = containers(stack).await;
     let folders: BTreeSet<String> = stack.run_folders().into_iter().collect();
     let jobs = admin.jobs().await;
@@ -88,11 +89,11 @@ async fn unrest(stack: &Stack, admin: &User) -> Vec<String> {
         must(&["volume", "ls", "-q", "--filter", &format!("label=gantry.instance-id={}", stack.instance)]).await;
     wrong.extend(volumes.lines().map(|name| format!("volume {name} is left over")));
     let over: Vec<JobSummary> = jobs.iter().filter(|job| ended(job.state)).cloned().collect();
-    wrong.extend(processes_of(&over).into_iter().map(|process| format!("process {process} outlives its job")));
+    wrong.extend(processes_of_jobs(&over).into_iter().map(|process| format!("process {process} outlives its job")));
     wrong
 }
 
-/// Every container of the instance with its state.
+/// All containers of the instance with their states.
 async fn containers(stack: &Stack) -> BTreeMap<String, String> {
     let lines = stack.docker(&["ps", "-a", "--filter", &stack.label(), "--format", "{{.Names}} {{.State}}"]).await;
     lines
@@ -102,8 +103,8 @@ async fn containers(stack: &Stack) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// What one job's events, calls and workspace say agrees.
-async fn account(stack: &Stack, admin: &User, job: &JobSummary) {
+/// Checks that the events, calls and workspace of a job agree.
+async fn check_job(stack: &Stack, admin: &User, job: &JobSummary) {
     let events = admin.events(job.id).await;
     let seqs: Vec<i64> = events.iter().map(|event| event.seq).collect();
     assert_eq!(seqs, (1_i64..).take(events.len()).collect::<Vec<_>>(), "numbers without gaps in {}", job.id);
@@ -141,7 +142,7 @@ async fn calls(admin: &User, job: &JobSummary) -> Vec<LlmCallRecord> {
     }
 }
 
-/// Each tool call that the job tells of was done once, and none twice.
+/// Checks that each recorded tool call was executed exactly once.
 fn effects(stack: &Stack, job: &JobSummary, events: &[Event]) {
     let found = fs::read_to_string(stack.workspace(job.id).join("effects")).unwrap_or_default();
     let found: Vec<&str> = found.lines().collect();
@@ -164,7 +165,7 @@ fn effects(stack: &Stack, job: &JobSummary, events: &[Event]) {
             _ => {}
         }
     }
-    // A worker that is killed may take its last words along; one that reports has told everything before.
+    // A killed worker may lose its last events; a worker that reported has sent all events before.
     let reported = job.state != JobState::Failed && job.state != JobState::Cancelled;
     let asked: BTreeSet<&str> = asked.into_values().collect();
     assert!(!reported || once.is_subset(&asked), "{} did more than it tells: {found:?} {events:#?}", job.id);

@@ -1,4 +1,4 @@
-//! What the ring stands on: the test image, an engine client of an instance of its own, and folders that go away.
+//! The setup of the engine tests: the test image, an engine client with its own instance id, and temporary directories.
 
 use std::{
     fs,
@@ -15,24 +15,24 @@ use protocol::{InstanceId, JobId};
 use tempfile::TempDir;
 use tokio::net::UnixListener;
 
-/// Longer than anything here takes; a test that waits this long has failed.
+/// Longer than any operation of these tests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Which image.
+/// The test images.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Image {
-    /// The program of `inside.rs` as the worker.
+    /// With the program of `inside.rs` as the worker.
     Good,
-    /// The same, with a volume declared.
+    /// Like `Good`, with a volume declared.
     WithVolume,
-    /// The same, with a variable in its environment.
+    /// Like `Good`, with an environment variable.
     WithVariable,
-    /// No worker in it.
+    /// Without a worker.
     Empty,
 }
 
 impl Image {
-    /// Its name, made if the engine has it not. The name tells the content, so that a changed program is a new image.
+    /// The image's name. Builds the image if it is missing; the name contains a digest of its content.
     pub(crate) fn name(self) -> String {
         let source = include_bytes!("../inside.rs");
         let sum = source
@@ -76,14 +76,14 @@ impl Image {
     }
 }
 
-/// Whether it went well, and what it printed.
+/// Runs a command and returns whether it succeeded, and its output.
 pub(crate) fn run(command: &mut Command) -> (bool, String) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?} cannot be run: {error}"));
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     (output.status.success(), text)
 }
 
-/// Runs it; a failure is the test's.
+/// Runs a command that must succeed.
 pub(crate) fn must(command: &mut Command) -> String {
     let (success, text) = run(command);
     assert!(success, "{command:?} failed: {text}");
@@ -91,7 +91,7 @@ pub(crate) fn must(command: &mut Command) -> String {
 }
 
 /// One install on the engine.
-pub(crate) struct Ring {
+pub(crate) struct Fixture {
     pub(crate) engine: Docker,
     pub(crate) instance: InstanceId,
     pub(crate) folder: TempDir,
@@ -99,12 +99,12 @@ pub(crate) struct Ring {
     settings: DockerSettings,
 }
 
-impl Ring {
+impl Fixture {
     pub(crate) fn new(image: Image) -> Self {
         Self::with(image, |_| {})
     }
 
-    /// With settings of the test's own.
+    /// An install with other settings.
     pub(crate) fn with(image: Image, change: impl FnOnce(&mut DockerSettings)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let instance = InstanceId::generate();
@@ -122,14 +122,14 @@ impl Ring {
         Self { engine: Docker::connect(settings.clone()), instance, folder, image, settings }
     }
 
-    /// The engine as a later process of the same install has it, with settings changed.
+    /// The engine client of a later process of the same install, with other settings.
     pub(crate) fn again(&self, change: impl FnOnce(&mut DockerSettings)) -> Docker {
         let mut settings = self.settings.clone();
         change(&mut settings);
         Docker::connect(settings)
     }
 
-    /// A job of this ring that does what `orders` say.
+    /// A job whose program executes `orders`.
     pub(crate) fn job(&self, orders: &str) -> Job {
         let job_id = JobId::generate();
         let name = format!("gantry-job-{job_id}-1");
@@ -159,8 +159,8 @@ impl Ring {
         Job { spec, socket }
     }
 
-    /// Follows the engine's hints until the container has ended.
-    pub(crate) async fn end_of(&self, name: &str) -> ContainerStatus {
+    /// Follows the engine's events until the container has exited.
+    pub(crate) async fn wait_for_exit(&self, name: &str) -> ContainerStatus {
         let following = async {
             loop {
                 let seen = self.engine.observe(name).await.unwrap().expect("the container is there");
@@ -173,7 +173,7 @@ impl Ring {
         tokio::time::timeout(PATIENCE, following).await.expect("the end is noticed")
     }
 
-    /// What every test ends with: nothing of this instance is left.
+    /// Asserts that nothing of this instance is left. Every test ends with it.
     pub(crate) async fn finish(self) {
         assert_eq!(self.engine.list().await, Ok(Vec::new()), "containers left");
         let left: Vec<PathBuf> = fs::read_dir(self.folder.path().join("run"))
@@ -185,8 +185,8 @@ impl Ring {
     }
 }
 
-impl Drop for Ring {
-    /// A test that failed leaves nothing either.
+impl Drop for Fixture {
+    /// Cleans up after a failed test.
     fn drop(&mut self) {
         let label = format!("label=gantry.instance-id={}", self.instance);
         let (_, ids) = run(Command::new("docker").args(["ps", "-aq", "--filter", &label]));
@@ -196,7 +196,7 @@ impl Drop for Ring {
     }
 }
 
-/// A job's container to be, and the orchestrator's end of its socket.
+/// The spec of a job's container, and the orchestrator's end of its socket.
 pub(crate) struct Job {
     pub(crate) spec: ContainerSpec,
     socket: UnixListener,
@@ -207,7 +207,7 @@ impl Job {
         &self.spec.name
     }
 
-    /// The program inside says that it has got there.
+    /// Waits until the program in the container reports this point.
     pub(crate) async fn ready(&self) {
         tokio::time::timeout(PATIENCE, self.socket.accept()).await.expect("the program gets ready").unwrap();
     }

@@ -1,5 +1,5 @@
-//! What the fault tests stand on: an install with budgets to be kept, a model that gives work which leaves a trace, and a
-//! client that outlives its server.
+//! The setup of the fault tests: an install with budgets, a model whose tool calls leave a trace, and a client that survives its
+//! server.
 
 use std::{os::unix::process::ExitStatusExt, time::Duration};
 
@@ -11,8 +11,8 @@ use tests::{
     install::stack::{Builder, Stack},
 };
 
-/// The model gives out shell calls, each of which leaves one line in the file `effects`: the number of its turn.
-pub(crate) const WORK: &str = r"
+/// A model that returns shell calls, each of which appends its turn number to the file `effects`.
+pub(crate) const WORK_SCRIPT: &str = r"
 model: faults-1
 rules:
   - when: { last_message: { regex: '^say: (.*)$' } }
@@ -32,51 +32,51 @@ rules:
   - reply: { text: 'done at turn {{turn}}' }
 ";
 
-/// An install for a fault. Its budgets are wide but held, so that what is put aside shows.
+/// An install for a fault test. Its budgets are generous but set, so that leaked reservations are detected.
 pub(crate) fn install() -> Builder {
     Stack::builder()
-        .script(WORK)
+        .script(WORK_SCRIPT)
         .set("GANTRY_USER_DAY_MAX_TOKENS", "1000000000")
         .set("GANTRY_MAX_PARALLEL_JOBS", "4")
         .set("GANTRY_MAX_PARALLEL_JOBS_PER_USER", "4")
 }
 
-/// Waits until the process has died of its failpoint.
-pub(crate) async fn died(stack: &mut Stack) {
+/// Waits until the process has been killed by its failpoint.
+pub(crate) async fn wait_for_failpoint(stack: &mut Stack) {
     let status = stack.ended().await;
     assert_eq!(status.signal(), Some(9), "it was to die at its failpoint: {status}");
 }
 
-/// Starts it again without a failpoint.
-pub(crate) async fn revive(stack: &mut Stack) {
+/// Restarts it without a failpoint.
+pub(crate) async fn restart_without_failpoint(stack: &mut Stack) {
     stack.set("GANTRY_FAILPOINT", None);
     stack.restart().await;
 }
 
-/// An answer with its status; none when the server died meanwhile.
-pub(crate) async fn ask(request: RequestBuilder) -> Option<(u16, Value)> {
+/// A response with its status, or `None` if the server died meanwhile.
+pub(crate) async fn send(request: RequestBuilder) -> Option<(u16, Value)> {
     let response = tokio::time::timeout(tests::PATIENCE, request.send()).await.expect("an answer in time").ok()?;
     let status = response.status().as_u16();
     Some((status, response.json().await.ok()?))
 }
 
-/// Posts a job under a key: the job, unless the server died before it answered.
+/// Posts a job with an idempotency key. Returns the job unless the server died before it responded.
 pub(crate) async fn post(user: &User, key: &str, body: &Value) -> Option<Job> {
     let request = user.request(Method::POST, "/api/jobs").header("Idempotency-Key", key).json(body);
-    let (status, job) = ask(request).await?;
+    let (status, job) = send(request).await?;
     assert_eq!(status, 201, "{job:#}");
     Some(serde_json::from_value(job).expect("a job"))
 }
 
-/// `POST` without a body to speak of.
-pub(crate) async fn act(user: &User, job: JobId, verb: &str) -> Option<(u16, Value)> {
-    ask(user.request(Method::POST, &format!("/api/jobs/{job}/{verb}")).json(&json!({}))).await
+/// A `POST` request with an empty object.
+pub(crate) async fn post_action(user: &User, job: JobId, verb: &str) -> Option<(u16, Value)> {
+    send(user.request(Method::POST, &format!("/api/jobs/{job}/{verb}")).json(&json!({}))).await
 }
 
-/// Chance that can be had again: the same numbers for the same seed (splitmix64).
-pub(crate) struct Chance(pub(crate) u64);
+/// A reproducible random generator (splitmix64).
+pub(crate) struct Rng(pub(crate) u64);
 
-impl Chance {
+impl Rng {
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -85,13 +85,13 @@ impl Chance {
         (mixed ^ (mixed >> 31)) % limit.max(1)
     }
 
-    pub(crate) fn one_of<T: Copy>(&mut self, all: &[T]) -> Option<T> {
+    pub(crate) fn choose<T: Copy>(&mut self, all: &[T]) -> Option<T> {
         let place = usize::try_from(self.below(all.len() as u64)).unwrap_or(0);
         all.get(place).copied()
     }
 
-    /// Lets a moment pass: not to wait for something, but to meet whatever is going on then.
-    pub(crate) async fn moment(&mut self, at_most: Duration) {
+    /// Sleeps for a random time, to hit an arbitrary moment. Not used to wait for a condition.
+    pub(crate) async fn sleep_up_to(&mut self, at_most: Duration) {
         let millis = u64::try_from(at_most.as_millis()).unwrap_or(u64::MAX);
         tokio::time::sleep(Duration::from_millis(self.below(millis))).await;
     }

@@ -1,8 +1,8 @@
-//! A random walk: creates, prompts, cancels, kills at named points and at any moment, stops, and dead containers, in an
-//! order that a seed gives. Then it waits for the end and checks the world.
+//! A random walk: creates, prompts, cancels, kills at failpoints and at arbitrary moments, stops, and killed containers, in an
+//! order determined by a seed. At the end the invariants are checked.
 //!
-//! By hand, for longer or once more: `GANTRY_WALK_SECONDS=600 GANTRY_WALK_SEED=7 cargo test -p tests --test faults walk --
-//! --nocapture`. The seed gives the same steps, not the same timing.
+//! To run it longer or again: `GANTRY_WALK_SECONDS=600 GANTRY_WALK_SEED=7 cargo test -p tests --test faults random_walk --
+//! --nocapture`. A seed reproduces the steps, not the timing.
 
 use std::{
     collections::BTreeMap,
@@ -17,23 +17,23 @@ use serde_json::{Value, json};
 use tests::{
     User,
     install::{
-        engine::{comes_true, docker},
+        engine::{docker, wait_until},
         stack::Stack,
     },
 };
 
 use crate::{
-    after::{ended, world_after},
-    crowds::was_seen,
-    ground::{Chance, act, ask, install, post},
+    invariants::{check_invariants, ended},
+    load::was_answered,
+    setup::{Rng, install, post, post_action, send},
 };
 
-const USUALLY: Duration = Duration::from_secs(40);
-/// What is open at the walk's end is over by then.
-const ENDS_WITHIN: Duration = Duration::from_secs(90);
-/// More than these would only wait.
-const OPEN_JOBS: usize = 12;
-const POINTS: [&str; 14] = [
+const DEFAULT_DURATION: Duration = Duration::from_secs(40);
+/// Upper bound for everything that is unfinished at the end of the walk.
+const END_TIMEOUT: Duration = Duration::from_secs(90);
+/// More open jobs than this would only queue.
+const MAX_OPEN_JOBS: usize = 12;
+const FAILPOINTS: [&str; 14] = [
     "create.before_row",
     "create.after_row",
     "start.after_row",
@@ -52,28 +52,21 @@ const POINTS: [&str; 14] = [
 
 #[tokio::test]
 #[expect(clippy::print_stderr, reason = "the seed, for whoever wants the walk again")]
-async fn a_random_walk_through_every_fault_loses_nothing() {
+async fn a_random_walk_of_faults_loses_nothing() {
     let environment = Environment::from_process();
     let asked = |name: &str| environment.get(name).and_then(|value| value.parse::<u64>().ok());
     let seed = asked("GANTRY_WALK_SEED").unwrap_or(Clock::system().now().timestamp().unsigned_abs());
-    let length = asked("GANTRY_WALK_SECONDS").map_or(USUALLY, Duration::from_secs);
-    // The harness shows it when the walk fails.
+    let length = asked("GANTRY_WALK_SECONDS").map_or(DEFAULT_DURATION, Duration::from_secs);
+    // Shown by the test harness if the walk fails.
     eprintln!("the walk's seed is {seed}");
     let stack = install().start().await;
     let ada = stack.user("ada").await;
-    let mut walk = Walk {
-        stack,
-        ada,
-        chance: Chance(seed),
-        open: vec![],
-        posted: vec![],
-        accepted: vec![],
-        steps: BTreeMap::new(),
-    };
+    let mut walk =
+        Walk { stack, ada, rng: Rng(seed), open: vec![], posted: vec![], accepted: vec![], steps: BTreeMap::new() };
     let since = Instant::now();
     while since.elapsed() < length {
         walk.step().await;
-        walk.chance.moment(Duration::from_millis(150)).await;
+        walk.rng.sleep_up_to(Duration::from_millis(150)).await;
     }
     walk.end().await;
 }
@@ -81,49 +74,49 @@ async fn a_random_walk_through_every_fault_loses_nothing() {
 struct Walk {
     stack: Stack,
     ada: User,
-    chance: Chance,
-    /// Jobs that had not ended when they were last seen.
+    rng: Rng,
+    /// Jobs that had not ended when they were last checked.
     open: Vec<JobId>,
-    /// What was posted, by key, and whether it was answered.
+    /// The posted jobs by key, and whether there was a response.
     posted: Vec<(Value, bool)>,
-    /// Prompts that were taken.
+    /// Accepted prompts.
     accepted: Vec<(JobId, String)>,
     steps: BTreeMap<&'static str, u32>,
 }
 
 impl Walk {
     async fn step(&mut self) {
-        let name = match self.chance.below(100) {
+        let name = match self.rng.below(100) {
             0..=37 => self.create().await,
             38..=52 => self.prompt().await,
             53..=62 => self.cancel().await,
-            63..=78 => self.open_a_gate(),
-            79..=85 => self.kill_a_container().await,
-            86..=93 => self.kill_the_process().await,
-            94..=95 => self.stop_the_process().await,
+            63..=78 => self.release_job(),
+            79..=85 => self.kill_container().await,
+            86..=93 => self.kill_process().await,
+            94..=95 => self.stop_process().await,
             _ => self.review().await,
         };
         *self.steps.entry(name).or_default() += 1;
     }
 
     async fn create(&mut self) -> &'static str {
-        self.look().await;
-        if self.open.len() >= OPEN_JOBS {
+        self.refresh().await;
+        if self.open.len() >= MAX_OPEN_JOBS {
             return "looked";
         }
         let prompts = ["work 1", "work 1", "work 2", "work 9", "gate", "gate", "think"];
-        let prompt = self.chance.one_of(&prompts).unwrap_or("work 1");
-        let mut body = json!({"prompt": prompt, "review": self.chance.below(6) == 0});
-        if self.chance.below(4) == 0 {
+        let prompt = self.rng.choose(&prompts).unwrap_or("work 1");
+        let mut body = json!({"prompt": prompt, "review": self.rng.below(6) == 0});
+        if self.rng.below(4) == 0 {
             body["files"] = json!([{"path": "given.txt", "content": "given"}]);
         }
         self.posted.push((body, false));
-        self.post_again().await;
+        self.retry_posts().await;
         "created"
     }
 
-    /// Posts what was not answered, under its key.
-    async fn post_again(&mut self) {
+    /// Retries requests without a response under their keys.
+    async fn retry_posts(&mut self) {
         for place in 0..self.posted.len() {
             while let (body, false) = &self.posted[place] {
                 let body = body.clone();
@@ -132,92 +125,92 @@ impl Walk {
                         self.open.push(job.id);
                         self.posted[place].1 = true;
                     }
-                    None => self.rise().await,
+                    None => self.restart().await,
                 }
             }
         }
     }
 
     async fn prompt(&mut self) -> &'static str {
-        let Some(id) = self.chance.one_of(&self.open) else { return "nobody to prompt" };
-        let content = format!("say: {}", self.chance.below(u64::MAX));
-        let mode = self.chance.one_of(&["steer", "queue"]);
+        let Some(id) = self.rng.choose(&self.open) else { return "nobody to prompt" };
+        let content = format!("say: {}", self.rng.below(u64::MAX));
+        let mode = self.rng.choose(&["steer", "queue"]);
         let body = json!({"content": content, "mode": mode});
-        match ask(self.ada.request(Method::POST, &format!("/api/jobs/{id}/prompt")).json(&body)).await {
+        match send(self.ada.request(Method::POST, &format!("/api/jobs/{id}/prompt")).json(&body)).await {
             Some((202, _)) => self.accepted.push((id, content)),
             Some((409, _)) => {}
             Some(other) => panic!("a prompt was answered {other:?}"),
-            None => self.rise().await,
+            None => self.restart().await,
         }
         "prompted"
     }
 
     async fn cancel(&mut self) -> &'static str {
-        let Some(id) = self.chance.one_of(&self.open) else { return "nobody to cancel" };
-        match act(&self.ada, id, "cancel").await {
+        let Some(id) = self.rng.choose(&self.open) else { return "nobody to cancel" };
+        match post_action(&self.ada, id, "cancel").await {
             Some((200 | 202 | 409, _)) => {}
             Some(other) => panic!("a cancel was answered {other:?}"),
-            None => self.rise().await,
+            None => self.restart().await,
         }
         "cancelled"
     }
 
-    fn open_a_gate(&mut self) -> &'static str {
-        if let Some(id) = self.chance.one_of(&self.open) {
-            open_gate(&self.stack, id);
+    fn release_job(&mut self) -> &'static str {
+        if let Some(id) = self.rng.choose(&self.open) {
+            release_waiting(&self.stack, id);
         }
         "opened a gate"
     }
 
-    async fn kill_a_container(&mut self) -> &'static str {
+    async fn kill_container(&mut self) -> &'static str {
         let containers = self.stack.containers().await;
         let names: Vec<&str> = containers.iter().map(String::as_str).collect();
-        if let Some(name) = self.chance.one_of(&names) {
-            let how: &[&str] = if self.chance.below(2) == 0 { &["kill"] } else { &["rm", "-f"] };
-            // It may have gone by itself.
+        if let Some(name) = self.rng.choose(&names) {
+            let how: &[&str] = if self.rng.below(2) == 0 { &["kill"] } else { &["rm", "-f"] };
+            // The container may have exited by itself.
             docker(&[how, &[name]].concat()).await;
         }
         "killed a container"
     }
 
-    async fn kill_the_process(&mut self) -> &'static str {
-        self.stack.kill9();
-        self.chance.moment(Duration::from_millis(800)).await;
+    async fn kill_process(&mut self) -> &'static str {
+        self.stack.kill();
+        self.rng.sleep_up_to(Duration::from_millis(800)).await;
         self.start().await;
         "killed the process"
     }
 
-    async fn stop_the_process(&mut self) -> &'static str {
+    async fn stop_process(&mut self) -> &'static str {
         self.stack.set("GANTRY_FAILPOINT", None);
-        self.stack.try_stop().await;
+        self.stack.stop_if_running().await;
         self.start().await;
         "stopped the process"
     }
 
     async fn review(&mut self) -> &'static str {
-        let submitted = self.ask_jobs().await.into_iter().filter(|(_, state)| *state == JobState::Submitted);
+        let submitted = self.list_jobs().await.into_iter().filter(|(_, state)| *state == JobState::Submitted);
         let submitted: Vec<JobId> = submitted.map(|(id, _)| id).collect();
-        let Some(id) = self.chance.one_of(&submitted) else { return "nothing to review" };
+        let Some(id) = self.rng.choose(&submitted) else { return "nothing to review" };
         let (verb, body) =
-            if self.chance.below(2) == 0 { ("accept", json!({})) } else { ("reject", json!({"reason": "no"})) };
-        match ask(self.ada.request(Method::POST, &format!("/api/jobs/{id}/{verb}")).json(&body)).await {
+            if self.rng.below(2) == 0 { ("accept", json!({})) } else { ("reject", json!({"reason": "no"})) };
+        match send(self.ada.request(Method::POST, &format!("/api/jobs/{id}/{verb}")).json(&body)).await {
             Some((200 | 409, _)) => {}
             Some(other) => panic!("a review was answered {other:?}"),
-            None => self.rise().await,
+            None => self.restart().await,
         }
         "reviewed"
     }
 
-    /// Forgets what has ended.
-    async fn look(&mut self) {
-        let jobs: BTreeMap<JobId, JobState> = self.ask_jobs().await.into_iter().collect();
+    /// Removes ended jobs from the list of open jobs.
+    async fn refresh(&mut self) {
+        let jobs: BTreeMap<JobId, JobState> = self.list_jobs().await.into_iter().collect();
         self.open.retain(|id| jobs.get(id).is_some_and(|state| !ended(*state)));
     }
 
-    async fn ask_jobs(&mut self) -> Vec<(JobId, JobState)> {
+    async fn list_jobs(&mut self) -> Vec<(JobId, JobState)> {
         let (mut jobs, mut cursor) = (vec![], String::new());
         loop {
-            match ask(self.ada.request(Method::GET, &format!("/api/jobs?limit=200{cursor}"))).await {
+            match send(self.ada.request(Method::GET, &format!("/api/jobs?limit=200{cursor}"))).await {
                 Some((200, page)) => {
                     let items = page["items"].as_array().cloned().unwrap_or_default();
                     let parsed = |job: Value| serde_json::from_value::<protocol::JobSummary>(job).expect("a job");
@@ -228,22 +221,22 @@ impl Walk {
                     }
                 }
                 Some(other) => panic!("a list was answered {other:?}"),
-                None => self.rise().await,
+                None => self.restart().await,
             }
         }
     }
 
-    /// It died of its failpoint: another one starts.
-    async fn rise(&mut self) {
+    /// Restarts the process after it was killed by its failpoint.
+    async fn restart(&mut self) {
         self.stack.ended().await;
         *self.steps.entry("died at a point").or_default() += 1;
         self.start().await;
     }
 
-    /// Starts it, now and then to die at a point.
+    /// Starts the process, sometimes with a failpoint.
     async fn start(&mut self) {
-        let point = self.chance.one_of(&POINTS).filter(|_| self.chance.below(2) == 0);
-        let point = point.map(|point| format!("{point}:{}", 1 + self.chance.below(6)));
+        let point = self.rng.choose(&FAILPOINTS).filter(|_| self.rng.below(2) == 0);
+        let point = point.map(|point| format!("{point}:{}", 1 + self.rng.below(6)));
         self.stack.set("GANTRY_FAILPOINT", point.as_deref());
         while !self.stack.try_restart().await {
             self.stack.ended().await;
@@ -253,29 +246,29 @@ impl Walk {
     }
 
     #[expect(clippy::print_stderr, reason = "what it did, for whoever runs it by hand")]
-    /// No more faults; everything comes to its end, and what holds must hold.
+    /// Stops injecting faults, waits for all jobs to end, and checks the invariants.
     async fn end(mut self) {
         self.stack.set("GANTRY_FAILPOINT", None);
-        self.stack.try_stop().await;
+        self.stack.stop_if_running().await;
         self.stack.restart().await;
-        self.post_again().await;
+        self.retry_posts().await;
         let over = async || {
             let jobs = self.ada.jobs().await;
             let open: Vec<_> = jobs.iter().filter(|job| !ended(job.state)).collect();
             for job in &open {
-                open_gate(&self.stack, job.id);
+                release_waiting(&self.stack, job.id);
             }
             open.is_empty()
         };
-        comes_true("every job of the walk has ended", ENDS_WITHIN, over).await;
-        world_after(&self.stack).await;
+        wait_until("every job of the walk has ended", END_TIMEOUT, over).await;
+        check_invariants(&self.stack).await;
         let mut states: BTreeMap<String, u32> = BTreeMap::new();
         for job in self.ada.jobs().await {
             *states.entry(format!("{} {:?} attempt {}", job.state, job.reason, job.attempt)).or_default() += 1;
             let events = self.ada.events(job.id).await;
             let done = matches!(job.state, JobState::Completed | JobState::Submitted | JobState::Accepted);
             for (_, content) in self.accepted.iter().filter(|(id, _)| done && *id == job.id) {
-                assert!(was_seen(&events, content), "{content} was accepted and lost: {job:#?} {events:#?}");
+                assert!(was_answered(&events, content), "{content} was accepted and lost: {job:#?} {events:#?}");
             }
             if job.state == JobState::Submitted {
                 self.ada.post(&format!("/api/jobs/{}/accept", job.id), &json!({})).await.expect(200);
@@ -287,8 +280,8 @@ impl Walk {
     }
 }
 
-/// A job that does not wait at one is none the worse.
-fn open_gate(stack: &Stack, job: JobId) {
+/// Jobs that do not wait for a file are not affected.
+fn release_waiting(stack: &Stack, job: JobId) {
     let workspace = stack.workspace(job);
     if workspace.exists() {
         let _ = fs::write(workspace.join("go"), "");

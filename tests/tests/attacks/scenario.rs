@@ -1,83 +1,83 @@
-//! An install with a hostile user and a victim: what both do, and what is measured meanwhile.
+//! An install with a hostile user and a victim, what both do, and what is measured.
 //!
-//! Owns the order of things: the victim's jobs without the attack, the attack, the victim's jobs during it, the end.
-//! Never judges (`verdict.rs`).
+//! Owns the sequence: the victim's jobs without the attack, the attack, the victim's jobs during it, the end. Never judges
+//! (`verdict.rs`).
 
 use std::{
     path::PathBuf,
     time::{Duration, Instant},
 };
 
-use attack::{FILES, FLOOD, FORGE, Flood, STARTED, TokenThief, Vitals};
+use attack::{FILES, FLOOD, FORGE, Flood, STARTED, TokenCopier, Vitals};
 use protocol::{Event, EventData, Job, JobId, JobReason, JobState};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tests::{
     User,
     install::{
-        engine::comes_true,
+        engine::wait_until,
         stack::{Builder, Stack},
     },
 };
 
 use crate::verdict::Verdict;
 
-/// How long an attack goes on.
+/// The duration of an attack.
 pub(crate) const ATTACK_SECONDS: u64 = 7;
-/// A lease so short that the hostile job's own worker would lose it during the attack, did it not renew it.
+/// So short that the hostile job's own worker loses its lease during the attack unless it renews it.
 const LEASE_SECONDS: &str = "5";
-/// Measured before the attack, after one that warms up, and again after the attack.
-const QUIET_JOBS: usize = 3;
-/// A victim's job that has not ended by then has failed.
-const VICTIM_PATIENCE: Duration = Duration::from_secs(30);
-/// A hostile job ends so long after its attack at the latest.
-const END_PATIENCE: Duration = Duration::from_secs(30);
-const START_PATIENCE: Duration = Duration::from_secs(30);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Jobs that are measured before the attack, after one warm-up, and again after the attack.
+const BASELINE_JOBS: usize = 3;
+/// The timeout of a victim's job.
+const VICTIM_TIMEOUT: Duration = Duration::from_secs(30);
+/// The timeout of a hostile job after its attack.
+const END_TIMEOUT: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How a hostile job should end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ends {
-    /// Its command ends by itself, and the job with it.
+pub(crate) enum ExpectedEnd {
+    /// Its command exits by itself, and the job completes.
     Completed,
-    /// It is stopped for what it does to its disk.
+    /// It is stopped because of its disk usage.
     DiskLimit,
-    /// The one or the other.
+    /// Either of them.
     CompletedOrDiskLimit,
 }
 
-/// The install, and who is there.
-pub(crate) struct Scene {
+/// The install and its users.
+pub(crate) struct Scenario {
     pub(crate) stack: Stack,
     /// The hostile user.
     pub(crate) mallory: User,
-    /// Her token.
+    /// The hostile user's token.
     pub(crate) mallory_token: String,
     victim: User,
-    thief: TokenThief,
-    quiet: Vec<Duration>,
-    /// Where workspaces are, when not in the install's own data.
+    copier: TokenCopier,
+    baseline: Vec<Duration>,
+    /// Where workspaces are, if not in the install's own data directory.
     workspaces: Option<PathBuf>,
 }
 
-/// What is being measured.
-pub(crate) struct Watch {
+/// The running measurements.
+pub(crate) struct Measurement {
     attack: String,
     vitals: Vitals,
     log_before_bytes: u64,
 }
 
-/// Who attacks.
+/// The attackers.
 pub(crate) struct Attackers<'a> {
-    /// Jobs, and how they should end.
-    pub(crate) jobs: &'a [(JobId, Ends)],
-    /// A client of the public API.
+    /// Hostile jobs and how they should end.
+    pub(crate) jobs: &'a [(JobId, ExpectedEnd)],
+    /// A hostile client of the public API.
     pub(crate) flood: Option<Flood>,
 }
 
 impl<'a> Attackers<'a> {
     /// Only jobs.
-    pub(crate) const fn jobs(jobs: &'a [(JobId, Ends)]) -> Self {
+    pub(crate) const fn jobs(jobs: &'a [(JobId, ExpectedEnd)]) -> Self {
         Self { jobs, flood: None }
     }
 
@@ -87,18 +87,18 @@ impl<'a> Attackers<'a> {
     }
 }
 
-/// The usual install of an attack.
+/// The default install of an attack.
 pub(crate) fn install() -> Builder {
     Stack::builder().set("GANTRY_LEASE_SECONDS", LEASE_SECONDS)
 }
 
-impl Scene {
-    /// With the usual install.
+impl Scenario {
+    /// Starts the default install.
     pub(crate) async fn start() -> Self {
         Self::of(install(), None).await
     }
 
-    /// With another one, and its workspaces in a folder.
+    /// Starts another install, with its workspaces in `workspaces`.
     pub(crate) async fn of(builder: Builder, workspaces: Option<PathBuf>) -> Self {
         let builder = match &workspaces {
             Some(folder) => builder.set("GANTRY_WORKSPACE_DIR", &folder.display().to_string()),
@@ -108,14 +108,14 @@ impl Scene {
         let mallory_token = stack.token("mallory", "user").await;
         let mallory = User::at(stack.base(), Some(mallory_token.clone()));
         let victim = stack.user("victim").await;
-        let thief = TokenThief::watch(stack.data("run"));
-        let mut scene = Self { stack, mallory, mallory_token, victim, thief, quiet: vec![], workspaces };
-        for round in 0..=QUIET_JOBS {
-            let taken = scene.victims_job().await.expect("a job completes when nobody attacks");
-            // The first warms up.
-            scene.quiet.extend((round > 0).then_some(taken));
+        let copier = TokenCopier::watch(stack.data("run"));
+        let mut scenario = Self { stack, mallory, mallory_token, victim, copier, baseline: vec![], workspaces };
+        for round in 0..=BASELINE_JOBS {
+            let taken = scenario.victims_job().await.expect("a job completes when nobody attacks");
+            // The first job is a warm-up.
+            scenario.baseline.extend((round > 0).then_some(taken));
         }
-        scene
+        scenario
     }
 
     /// A job's workspace on the host.
@@ -123,62 +123,62 @@ impl Scene {
         self.workspaces.as_ref().map_or_else(|| self.stack.workspace(job), |folder| folder.join(job.to_string()))
     }
 
-    /// Begins to measure.
-    pub(crate) fn watch(&self, attack: &str) -> Watch {
-        Watch {
+    /// Starts measuring.
+    pub(crate) fn watch(&self, attack: &str) -> Measurement {
+        Measurement {
             attack: attack.to_owned(),
             vitals: Vitals::watch(self.stack.base(), self.stack.pid()),
-            log_before_bytes: self.stack.printed_bytes(),
+            log_before_bytes: self.stack.output_bytes(),
         }
     }
 
-    /// A hostile job that runs a command, with all scripts beside it and its stolen token. It has begun.
+    /// Starts a hostile job with a command, all scripts and its stolen token. Returns when the command has started.
     pub(crate) async fn hostile(&self, command: &str, limits: Value) -> JobId {
         let scripts = [FLOOD, FILES, FORGE].map(|(path, content)| json!({"path": path, "content": content}));
         let body = json!({"prompt": format!("run: {command}"), "limits": limits, "files": scripts});
         let job = self.mallory.create(body).await;
-        self.hand_token_over(job);
+        self.copy_token(job);
         let workspace = self.workspace(job);
-        comes_true("the attack has begun", START_PATIENCE, async || workspace.join(STARTED).exists()).await;
+        wait_until("the attack has begun", START_TIMEOUT, async || workspace.join(STARTED).exists()).await;
         job
     }
 
-    /// Puts a job's token into its workspace, as a command would have it that was faster than the orchestrator.
-    fn hand_token_over(&self, job: JobId) {
+    /// Copies a job's token into its workspace, as if a command had been faster than the orchestrator.
+    fn copy_token(&self, job: JobId) {
         let (id, workspace) = (job.to_string(), self.workspace(job));
-        let handed = tokio::task::block_in_place(|| self.thief.hand_over(&id, &workspace));
-        handed.expect("a token is in the run folder when the container starts");
+        let copied = tokio::task::block_in_place(|| self.copier.copy_to(&id, &workspace));
+        copied.expect("a token is in the run folder when the container starts");
     }
 
-    /// Runs the victim's jobs while the attack of so many seconds goes on, then waits for the hostile jobs' ends.
-    pub(crate) async fn measure(&self, watch: Watch, seconds: u64, attackers: Attackers<'_>) -> Verdict {
+    /// Runs the victim's jobs during an attack of this duration, then waits for the hostile jobs to end.
+    pub(crate) async fn measure(&self, watch: Measurement, seconds: u64, attackers: Attackers<'_>) -> Verdict {
         let Attackers { jobs: hostile, flood } = attackers;
-        let (mut flooded, mut failed) = (vec![], vec![]);
+        let (mut during_attack, mut failed) = (vec![], vec![]);
         let until = Instant::now() + Duration::from_secs(seconds);
-        while Instant::now() < until || flooded.is_empty() && failed.is_empty() {
+        while Instant::now() < until || during_attack.is_empty() && failed.is_empty() {
             match self.victims_job().await {
-                Ok(taken) => flooded.push(taken),
+                Ok(taken) => during_attack.push(taken),
                 Err(failure) => failed.push(failure),
             }
         }
-        let mut told = vec![];
+        let mut reports = vec![];
         if let Some(flood) = flood {
-            told.push(format!("{:?}", tokio::task::block_in_place(|| flood.end())));
+            reports.push(format!("{:?}", tokio::task::block_in_place(|| flood.end())));
         }
-        let mut wrong_ends = vec![];
+        let mut unexpected_ends = vec![];
         for (job, ends) in hostile {
             match self.end_of(*job).await {
                 Ok((ended, events)) => {
-                    told.extend(output_of(&events));
-                    wrong_ends.extend(wrong_end(&ended, &events, *ends));
+                    reports.extend(output_of(&events));
+                    unexpected_ends.extend(unexpected_end(&ended, &events, *ends));
                 }
-                Err(failure) => wrong_ends.push(failure),
+                Err(failure) => unexpected_ends.push(failure),
             }
         }
         let readings = watch.vitals.end();
-        let log_growth_bytes = self.stack.printed_bytes() - watch.log_before_bytes;
+        let log_growth_bytes = self.stack.output_bytes() - watch.log_before_bytes;
         let mut after = vec![];
-        for _ in 0..QUIET_JOBS {
+        for _ in 0..BASELINE_JOBS {
             match self.victims_job().await {
                 Ok(taken) => after.push(taken),
                 Err(failure) => failed.push(failure),
@@ -186,31 +186,31 @@ impl Scene {
         }
         Verdict {
             attack: watch.attack,
-            told,
-            quiet: [self.quiet.clone(), after],
-            flooded,
+            reports,
+            baseline: [self.baseline.clone(), after],
+            during_attack,
             failed,
             readings,
             log_growth_bytes,
-            wrong_ends,
+            unexpected_ends,
         }
     }
 
-    /// A victim's job from the request to its end, or why it did not complete.
+    /// Runs a victim's job and returns its duration, or why it did not complete.
     async fn victims_job(&self) -> Result<Duration, String> {
         let asked = Instant::now();
         let request = self.victim.request(Method::POST, "/api/jobs").json(&json!({"prompt": "run: true"}));
         let created: Job = answer(request).await.map_err(|error| format!("no job was made: {error}"))?;
-        let ended = wait_for_end(&self.victim, created.id, VICTIM_PATIENCE).await?;
+        let ended = wait_for_end(&self.victim, created.id, VICTIM_TIMEOUT).await?;
         match ended.state {
             JobState::Completed if ended.attempt == 1 => Ok(asked.elapsed()),
             state => Err(format!("{} is {state} ({:?}, attempt {})", ended.id, ended.reason, ended.attempt)),
         }
     }
 
-    /// A hostile job once it has ended, with its events. One that does not end is cancelled.
+    /// Waits for a hostile job to end and returns it with its events. A job that does not end is cancelled.
     async fn end_of(&self, job: JobId) -> Result<(Job, Vec<Event>), String> {
-        let ended = match wait_for_end(&self.mallory, job, END_PATIENCE).await {
+        let ended = match wait_for_end(&self.mallory, job, END_TIMEOUT).await {
             Ok(ended) => ended,
             Err(failure) => {
                 let _ = self
@@ -235,12 +235,12 @@ async fn wait_for_end(user: &User, job: JobId, patience: Duration) -> Result<Job
             Ok(job) => last = job.state.to_string(),
             Err(error) => last = error,
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     Err(format!("{job} has not ended within {patience:?}: {last}"))
 }
 
-/// An answer, or what came instead: an attacked server may give none.
+/// A response or an error: an attacked server may not respond.
 async fn answer<T: serde::de::DeserializeOwned>(request: reqwest::RequestBuilder) -> Result<T, String> {
     let response = request.timeout(Duration::from_secs(10)).send().await.map_err(|error| format!("{error:?}"))?;
     let status = response.status();
@@ -251,17 +251,17 @@ async fn answer<T: serde::de::DeserializeOwned>(request: reqwest::RequestBuilder
     serde_json::from_slice(&body).map_err(|error| error.to_string())
 }
 
-/// What is wrong with a hostile job's end: only the job itself may suffer, and only as announced.
-fn wrong_end(job: &Job, events: &[Event], ends: Ends) -> Option<String> {
+/// What is wrong with the end of a hostile job: only the job itself may suffer, and only as expected.
+fn unexpected_end(job: &Job, events: &[Event], ends: ExpectedEnd) -> Option<String> {
     let stuck = events.iter().any(|event| matches!(event.data, EventData::State { to: JobState::Stuck, .. }));
     let completed = (job.state, job.reason) == (JobState::Completed, None);
     let evicted = (job.state, job.reason) == (JobState::Failed, Some(JobReason::DiskLimit));
-    let as_it_should = match ends {
-        Ends::Completed => completed,
-        Ends::DiskLimit => evicted,
-        Ends::CompletedOrDiskLimit => completed || evicted,
+    let as_expected = match ends {
+        ExpectedEnd::Completed => completed,
+        ExpectedEnd::DiskLimit => evicted,
+        ExpectedEnd::CompletedOrDiskLimit => completed || evicted,
     };
-    let holds = as_it_should && job.attempt == 1 && !stuck;
+    let holds = as_expected && job.attempt == 1 && !stuck;
     (!holds).then(|| {
         let JobSummary { state, reason, message, attempt } = JobSummary::of(job);
         format!(

@@ -1,14 +1,14 @@
-//! The orchestrator's side in a container of the engine that it uses, with its data on a named volume, as compose has it.
+//! The orchestrator in a container of the engine that it uses, with its data on a named volume, as with compose.
 
 use std::{env, process::Command};
 
 use protocol::InstanceId;
 
-use super::ground::{Image, must, run};
+use super::setup::{Image, must, run};
 
-/// This very program runs two of its stories again, in a container whose files are this machine's.
+/// Runs two tests of this binary again, in a container with this machine's files.
 #[test]
-fn a_volume_of_our_own_container_is_found_on_the_engines_host() {
+fn the_host_path_of_the_orchestrators_volume_is_found() {
     let image = Image::Empty.name();
     Image::Good.name();
     let volume = format!("gantry-ring-{}", InstanceId::generate());
@@ -21,10 +21,10 @@ fn a_volume_of_our_own_container_is_found_on_the_engines_host() {
         inner.args(["--volume", &format!("{folder}:{folder}:ro")]);
     }
     inner.args(["--volume", "/var/run/docker.sock:/var/run/docker.sock"]);
-    // The second place is for the lock under which images are made.
+    // The second mount is for the lock of image builds.
     inner.args(["--volume", &format!("{volume}:/data"), "--volume"]);
     inner.arg(format!("{volume}:{}", env!("CARGO_TARGET_TMPDIR")));
-    inner.args(["--entrypoint", "/ring", &image, "a_job_starts", "a_good_image_is_ready"]);
+    inner.args(["--entrypoint", "/ring", &image, "a_job_starts", "a_valid_image_is_ready"]);
     let (success, printed) = run(&mut inner);
 
     must(Command::new("docker").args(["volume", "rm", &volume]));

@@ -1,4 +1,5 @@
-//! No sandbox, no job: each way in which the engine is not what it must be, and proof that nothing ran on the host.
+//! Without a working sandbox there is no job: each way in which the engine can be unusable, and proof that nothing ran on the
+//! host.
 
 use std::{
     fs,
@@ -11,9 +12,9 @@ use rstest::rstest;
 use serde_json::json;
 use tokio::net::UnixListener;
 
-use crate::stack::{Builder, Stack, running, tool_result};
+use crate::stack::{Builder, Stack, command_job, tool_result};
 
-/// An answer that takes longer is none.
+/// The timeout of a response.
 const A_FEW_SECONDS: Duration = Duration::from_secs(10);
 
 #[rstest]
@@ -23,16 +24,16 @@ const A_FEW_SECONDS: Duration = Duration::from_secs(10);
 #[case::image(|builder: Builder, _: &Path| builder.set("GANTRY_SANDBOX_IMAGE", "gantry-no-such-image:1"), "image_missing")]
 #[case::runtime(|builder: Builder, _: &Path| builder.set("GANTRY_SANDBOX_RUNTIME", "no-such-runtime"), "runtime_missing")]
 #[tokio::test]
-async fn without_a_sandbox_a_job_is_refused_and_nothing_runs(
+async fn without_a_sandbox_jobs_are_refused_and_nothing_runs(
     #[case] change: fn(Builder, &Path) -> Builder,
     #[case] reason: &str,
 ) {
     let folder = tempfile::tempdir().unwrap();
-    // Accepts by the kernel's hand and never answers.
+    // The kernel accepts connections; nothing responds.
     let _silent = UnixListener::bind(folder.path().join("silent.sock")).unwrap();
-    let stack = change(Stack::builder(), folder.path()).start_anyhow().await;
+    let stack = change(Stack::builder(), folder.path()).start_unchecked().await;
     let asked = Instant::now();
-    let ready = stack.stranger().get("/readyz").await.expect(503);
+    let ready = stack.anonymous().get("/readyz").await.expect(503);
     assert_eq!((&ready.body["status"], &ready.body["sandbox"]["reason"]), (&json!("not_ready"), &json!(reason)));
     refused(&stack, folder.path(), reason).await;
     assert!(asked.elapsed() < A_FEW_SECONDS * 2, "two answers took {:?}", asked.elapsed());
@@ -40,22 +41,22 @@ async fn without_a_sandbox_a_job_is_refused_and_nothing_runs(
 }
 
 #[tokio::test]
-async fn the_operators_choice_of_none_is_no_fault_but_runs_nothing() {
+async fn a_disabled_sandbox_is_healthy_and_runs_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let stack = Stack::builder().set("GANTRY_SANDBOX", "disabled").start_anyhow().await;
-    let ready = stack.stranger().get("/readyz").await.expect(200);
+    let stack = Stack::builder().set("GANTRY_SANDBOX", "disabled").start_unchecked().await;
+    let ready = stack.anonymous().get("/readyz").await.expect(200);
     assert_eq!(ready.body["sandbox"]["reason"], "disabled_by_config");
     refused(&stack, folder.path(), "disabled_by_config").await;
     stack.finish().await;
 }
 
 #[tokio::test]
-async fn what_a_job_writes_never_lands_on_the_host() {
+async fn a_job_cannot_write_to_the_host() {
     let folder = tempfile::tempdir().unwrap();
     let canary = folder.path().join("canary");
     let stack = Stack::start().await;
     let ada = stack.user("ada").await;
-    let id = ada.create(running(&format!("touch kept; touch {0} || echo no such place", canary.display()))).await;
+    let id = ada.create(command_job(&format!("touch kept; touch {0} || echo no such place", canary.display()))).await;
     let (_, _, output) = tool_result(&ada, id).await;
     assert!(output.contains("no such place"), "{output}");
     assert!(stack.workspace(id).join("kept").exists(), "it ran, in its own folder");
@@ -67,11 +68,11 @@ fn hanging(builder: Builder, folder: &Path) -> Builder {
     builder.set("DOCKER_HOST", &format!("unix://{}/silent.sock", folder.display()))
 }
 
-/// A job that would touch a file of the host is refused with the reason, and there is no trace of it.
+/// A job that would create a file on the host is refused with the reason, and the file does not exist.
 async fn refused(stack: &Stack, folder: &Path, reason: &str) {
     let canary = folder.join("canary");
     let ada = stack.user("ada").await;
-    let mut body = running(&format!("touch {}", canary.display()));
+    let mut body = command_job(&format!("touch {}", canary.display()));
     body["files"] = json!([{"path": "a.txt", "content": "a"}]);
     let reply = ada.post("/api/jobs", &body).await.problem(ErrorCode::SandboxUnavailable);
     assert_eq!((reply.status.as_u16(), &reply.body["reason"]), (503, &json!(reason)));
