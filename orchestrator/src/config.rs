@@ -1,13 +1,14 @@
 //! The configuration: flags over `GANTRY_*` variables over `gantry.toml` over defaults.
 //!
-//! Owns every setting, each declared once with its key, default, bounds and help, and is the only reader of the environment. Does
-//! not open what a setting points at, except secrets in files. A wrong value is one line that names it.
+//! Owns every setting, declared once with its key, default, bounds and help. The only module that reads the environment. Opens
+//! no files that settings name, except secrets. The error for an invalid value is one line that names the setting.
 
 mod environment;
 mod model;
 mod reader;
 mod sandbox;
 mod setting;
+mod setting_value;
 mod url;
 
 use std::{
@@ -26,7 +27,8 @@ use reader::ConfigReader;
 pub use reader::{ConfigError, EffectiveSetting};
 pub use sandbox::{SandboxMode, SandboxSettings, Transport};
 pub use setting::SettingSpec;
-use setting::{Kind, RawValue, SettingValue, choose, setting, settings};
+use setting::{Kind, setting, settings};
+use setting_value::{RawValue, SettingValue, choose};
 pub use url::mask_urls;
 
 use crate::rate_limit::Rate;
@@ -271,7 +273,7 @@ impl Config {
         Ok(())
     }
 
-    /// A setting whose feature is not available yet must not be ignored silently.
+    /// Warns about settings whose features are not available yet.
     fn warn(&mut self) {
         let unavailable = [
             (self.pool_size > 0, "pool_size: a pool of containers is not available yet"),
@@ -296,9 +298,7 @@ fn read_file(path: Option<PathBuf>) -> Result<Option<(PathBuf, String)>, ConfigE
     match std::fs::read_to_string(&path) {
         Ok(text) => Ok(Some((path, text))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_required => Ok(None),
-        Err(error) => {
-            Err(ConfigError::new(path.display().to_string(), None, format!("cannot read this file: {error}")))
-        }
+        Err(error) => Err(ConfigError::new(path.display().to_string(), None, format!("cannot read the file: {error}"))),
     }
 }
 
@@ -339,8 +339,7 @@ fn default_hosts(reader: &ConfigReader<'_>) -> Result<String, ConfigError> {
     Ok(hosts)
 }
 
-/// Whether a request's `Host` can be equal to this: a name, an IPv4 address or an IPv6 address in brackets, with a port or
-/// without.
+/// Whether this is a valid `Host` header: a name, an IPv4 address or an IPv6 address in brackets, with or without a port.
 fn is_host(host: &str) -> bool {
     let (name, port) = match host.rsplit_once(':') {
         // The colons of an address are inside its brackets.

@@ -1,4 +1,4 @@
-//! The commands by name, and how the process runs one and ends.
+//! The commands, and running one of them.
 
 use std::process::ExitCode;
 
@@ -70,7 +70,7 @@ enum Command {
 pub fn main(environment: &Environment) -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return misused(&error, environment),
+        Err(error) => return report_usage_error(&error, environment),
     };
     let mut output = Output::standard(environment, cli.json);
     let result = run(cli.command, environment, &mut output);
@@ -86,21 +86,21 @@ pub fn main(environment: &Environment) -> ExitCode {
 }
 
 /// Help and version are not errors; a usage error is printed in the requested format.
-fn misused(error: &clap::Error, environment: &Environment) -> ExitCode {
+fn report_usage_error(error: &clap::Error, environment: &Environment) -> ExitCode {
     let json = std::env::args_os().take_while(|argument| argument != "--").any(|argument| argument == "--json");
     if !json || !error.use_stderr() {
         error.exit();
     }
-    let error = CliError::Usage(in_one_line(error));
+    let error = CliError::Usage(message_of(error));
     Output::standard(environment, json).error(&error);
     ExitCode::from(error.exit().code())
 }
 
 /// The error and its tips, without the usage text.
-fn in_one_line(error: &clap::Error) -> String {
+fn message_of(error: &clap::Error) -> String {
     let text = error.render().to_string();
-    let wrong = text.split("\n\nUsage:").next().unwrap_or_default().trim_start_matches("error: ");
-    wrong.split_whitespace().collect::<Vec<_>>().join(" ")
+    let message = text.split("\n\nUsage:").next().unwrap_or_default().trim_start_matches("error: ");
+    message.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn run(command: Command, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn help_is_a_command_too() {
+    fn help_is_also_a_command() {
         for line in [&["gantry", "help"][..], &["gantry", "help", "job", "run"], &["gantry", "job", "help"]] {
             let answer = Cli::try_parse_from(line).unwrap_err();
             assert_eq!(answer.kind(), clap::error::ErrorKind::DisplayHelp, "{line:?}: {answer}");
@@ -146,10 +146,10 @@ mod tests {
     }
 
     #[test]
-    fn wrong_usage_fits_into_one_line() {
-        let wrong = |arguments: &[&str]| in_one_line(&Cli::try_parse_from(arguments).unwrap_err());
-        assert_eq!(wrong(&["gantry", "--json", "jbo"]), "unrecognized subcommand 'jbo'");
-        let missing = wrong(&["gantry", "--json", "token", "create"]);
+    fn usage_errors_are_one_line() {
+        let message = |arguments: &[&str]| message_of(&Cli::try_parse_from(arguments).unwrap_err());
+        assert_eq!(message(&["gantry", "--json", "jbo"]), "unrecognized subcommand 'jbo'");
+        let missing = message(&["gantry", "--json", "token", "create"]);
         assert_eq!(missing, "the following required arguments were not provided: --user <NAME>");
     }
 }

@@ -1,4 +1,4 @@
-//! `gantry backup`: a copy of the database while the server works.
+//! `gantry backup`: copies the database while the server runs.
 
 use std::path::PathBuf;
 
@@ -45,5 +45,5 @@ pub(super) async fn run(args: BackupArgs, environment: &Environment, output: &mu
     })?;
     let value = serde_json::json!({"file": file, "size_bytes": size_bytes});
     output.either(&value, |_| format!("{} ({size_bytes} bytes)", file.display()))?;
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }

@@ -1,4 +1,4 @@
-//! `gantry completion`: scripts for shells.
+//! `gantry completion`: shell completion scripts.
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
@@ -26,5 +26,5 @@ pub(super) fn run(args: CompletionArgs, output: &mut Output) -> Result<Exit, Cli
             output.json(&serde_json::json!({"shell": args.shell.to_string(), "script": text}))?;
         }
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }

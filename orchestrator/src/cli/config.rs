@@ -1,6 +1,6 @@
-//! `gantry config`, and the flags by which local commands set what the configuration holds.
+//! `gantry config`, and the flags of local commands that set configuration values.
 //!
-//! The flags come from the settings' declarations in `config`.
+//! The flags are generated from the settings' declarations in `config`.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -13,10 +13,10 @@ use super::{
 };
 use crate::config::{Config, Environment, Sources, all_specs};
 
-/// Endings of keys whose values must not be given as arguments, which every process of the machine can see.
+/// Suffixes of keys whose values must not be given as arguments, which every process on the machine can read.
 const SECRET_SUFFIXES: [&str; 4] = ["_key", "_secret", "_token", "_password"];
 
-/// Flags that set what is in `gantry.toml`.
+/// Flags that override settings of `gantry.toml`.
 #[derive(Debug, Default)]
 pub(super) struct ConfigFlags {
     file: Option<PathBuf>,
@@ -110,5 +110,5 @@ pub(super) fn run(args: ConfigArgs, environment: &Environment, output: &mut Outp
         let warnings = config.warnings.iter().map(|text| format!("\n{} {text}", paint.yellow("warning:")));
         format!("{}{}", table.trim_fmt(), warnings.collect::<String>())
     })?;
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }

@@ -1,4 +1,4 @@
-//! How a command ends: its error and its exit code.
+//! The errors and exit codes of commands.
 
 use std::io;
 
@@ -9,31 +9,31 @@ use crate::{config::ConfigError, telemetry::TelemetryError};
 /// The process's exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Exit {
-    /// It worked.
-    Fine,
+    /// Success.
+    Success,
     /// The job failed, or a local step did.
     Failed,
-    /// Wrong usage, configuration or request.
+    /// Invalid usage, configuration or request.
     Usage,
-    /// No server, or none for this token.
+    /// The server is unreachable, or refuses the token.
     Unreachable,
-    /// No such thing.
+    /// Job or file not found.
     NotFound,
-    /// Not in its present state.
+    /// Not possible in the current state.
     Conflict,
-    /// The job ran out of its time.
+    /// The job exceeded its time limit.
     TimedOut,
-    /// Ctrl-C.
+    /// Interrupted with Ctrl-C.
     Interrupted,
-    /// The reader of our output went away: as SIGPIPE ends a program. What was followed is not known to have ended well.
+    /// Standard output was closed, as with SIGPIPE. The outcome of a followed job is unknown.
     ClosedOutput,
 }
 
 impl Exit {
-    /// As documented in `--help`.
+    /// The numeric code, as documented in `--help`.
     pub(super) const fn code(self) -> u8 {
         match self {
-            Self::Fine => 0,
+            Self::Success => 0,
             Self::Failed => 1,
             Self::Usage => 2,
             Self::Unreachable => 3,
@@ -45,61 +45,61 @@ impl Exit {
         }
     }
 
-    /// For a job that was followed to its end.
+    /// The exit code for a job that was followed to its end.
     pub(super) fn of_job(job: &Job) -> Self {
         match (job.state, job.reason) {
             (JobState::Failed, Some(JobReason::WallClock)) => Self::TimedOut,
             (JobState::Failed | JobState::Cancelled, _) => Self::Failed,
-            _ => Self::Fine,
+            _ => Self::Success,
         }
     }
 }
 
-/// Why a command did not do what it was asked.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CliError {
-    /// Asked for wrongly.
+    /// Invalid usage.
     #[error("{0}")]
     Usage(String),
-    /// Configured wrongly.
+    /// Invalid configuration.
     #[error("{0}")]
     Config(#[from] ConfigError),
-    /// The log is configured wrongly.
+    /// Invalid log configuration.
     #[error("{0}")]
     Telemetry(#[from] TelemetryError),
-    /// Something here failed.
+    /// A local step failed.
     #[error("{0}")]
     Failed(String),
-    /// The server did not answer.
-    #[error("cannot reach {url}: {cause}; is the server running, and is GANTRY_URL right?")]
+    /// The server did not respond.
+    #[error("cannot reach {url}: {cause}; check that the server is running and that GANTRY_URL is correct")]
     Unreachable {
-        /// What was asked.
+        /// The URL.
         url: String,
-        /// Why, in one line.
+        /// The cause, in one line.
         cause: String,
     },
-    /// The server answered something that is not Gantry's.
-    #[error("{url} does not answer like a Gantry server: {cause}")]
+    /// The response is not from a Gantry server.
+    #[error("{url} is not a Gantry server: {cause}")]
     NotGantry {
-        /// What was asked.
+        /// The URL.
         url: String,
-        /// What came.
+        /// What the response was.
         cause: String,
     },
-    /// The server refused.
+    /// The server refused the request.
     #[error("{}", format_problem(.0))]
     Refused(Box<Problem>),
-    /// Standard output is gone.
+    /// Writing to standard output failed.
     #[error("cannot write: {0}")]
     Output(#[from] io::Error),
 }
 
 fn format_problem(problem: &Problem) -> String {
     let reason = problem.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
-    // The first field is in the detail already.
+    // The detail already contains the first field.
     let rest: Vec<_> = problem.errors.iter().skip(1).map(|e| format!("; {}: {}", e.field, e.message)).collect();
     let advice = match problem.code {
-        ErrorCode::Unauthorized => "; set GANTRY_TOKEN to a token that is made where the server runs: `gantry token create`, with compose.yaml's stack \
+        ErrorCode::Unauthorized => "; set GANTRY_TOKEN to a token created where the server runs with `gantry token create`; for the Compose stack: \
                  `docker/compose.sh exec -T gantry gantry token create --user NAME`"
                 .to_owned(),
         ErrorCode::Internal => format!(" (request {})", problem.request_id),
@@ -109,17 +109,17 @@ fn format_problem(problem: &Problem) -> String {
 }
 
 impl CliError {
-    /// With its cause in the same line.
+    /// A local failure with its cause.
     pub(super) fn failed(what: &str, cause: impl std::fmt::Display) -> Self {
         Self::Failed(format!("{what}: {cause}"))
     }
 
-    /// The reader of our output went away, which is its right.
+    /// Whether standard output was closed by its reader.
     pub(super) fn is_closed_output(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    /// The exit code that says so.
+    /// The exit code of the error.
     pub(super) fn exit(&self) -> Exit {
         match self {
             Self::Usage(_) | Self::Config(_) | Self::Telemetry(_) => Exit::Usage,

@@ -1,4 +1,4 @@
-//! `gantry job`: create, follow, list, show, talk to, end.
+//! `gantry job`: creates and manages jobs.
 
 mod create;
 mod files;
@@ -18,7 +18,7 @@ use super::{
     exit::{CliError, Exit},
     output::{Format, Output, Paint},
     render::{self, Detail},
-    text::{cut, one_line},
+    text::{one_line, truncate},
 };
 use crate::config::Environment;
 
@@ -200,18 +200,18 @@ pub(super) async fn run(command: JobCommand, environment: &Environment, output: 
         JobCommand::Create(args) => {
             let job = create::create(&client, args).await?;
             output.either(&job, |_| job.id.to_string())?;
-            Ok(Exit::Fine)
+            Ok(Exit::Success)
         }
         JobCommand::List(args) => list(&client, args, output).await,
         JobCommand::Show { id } => {
             let job: Job = client.get(&format!("/api/jobs/{id}"), &[]).await?;
-            output.either(&job, |paint| shown(paint, &job))?;
-            Ok(Exit::Fine)
+            output.either(&job, |paint| describe(paint, &job))?;
+            Ok(Exit::Success)
         }
         JobCommand::Start { id } => {
             let job: Job = client.post(&format!("/api/jobs/{id}/start"), &serde_json::json!({}), None).await?;
             output.either(&job, |_| format!("{id} started"))?;
-            Ok(Exit::Fine)
+            Ok(Exit::Success)
         }
         JobCommand::Files(args) => files::files(&client, args, output).await,
         JobCommand::Get(args) => files::get(&client, args, output).await,
@@ -222,17 +222,17 @@ pub(super) async fn run(command: JobCommand, environment: &Environment, output: 
             let job: Job = client.post(&format!("/api/jobs/{id}/cancel"), &CancelRequest { reason }, None).await?;
             let state = if job.state == JobState::Cancelled { "cancelled" } else { "stopping" };
             output.either(&job, |_| format!("{id} {state}"))?;
-            Ok(Exit::Fine)
+            Ok(Exit::Success)
         }
         JobCommand::Accept { id } => {
             let job: Job = client.post(&format!("/api/jobs/{id}/accept"), &(), None).await?;
             output.either(&job, |_| format!("{id} {}", job.state))?;
-            Ok(Exit::Fine)
+            Ok(Exit::Success)
         }
         JobCommand::Reject { id, reason } => {
             let job: Job = client.post(&format!("/api/jobs/{id}/reject"), &RejectRequest { reason }, None).await?;
             output.either(&job, |_| format!("{id} rejected"))?;
-            Ok(Exit::Fine)
+            Ok(Exit::Success)
         }
         JobCommand::Prompt(args) => prompt(&client, args, output).await,
         JobCommand::Restart { id, prompt, follow } => {
@@ -245,7 +245,7 @@ pub(super) async fn run(command: JobCommand, environment: &Environment, output: 
                 return follow::to_the_end(&client, job.id, 0, Detail::Usual, output).await;
             }
             output.either(&job, |_| job.id.to_string())?;
-            Ok(Exit::Fine)
+            Ok(Exit::Success)
         }
     }
 }
@@ -254,7 +254,7 @@ async fn run_job(client: &Client, args: RunArgs, output: &mut Output) -> Result<
     let job = create::create(client, args.create).await?;
     if args.detach {
         output.either(&job, |_| job.id.to_string())?;
-        return Ok(Exit::Fine);
+        return Ok(Exit::Success);
     }
     if output.format == Format::Text {
         let line = format!("{} job {}", output.paint.dim("●"), output.paint.bold(&job.id.to_string()));
@@ -280,7 +280,7 @@ async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<Ex
     }
     let page: Page<JobSummary> = client.get("/api/jobs", &query).await?;
     output.either(&page, |paint| table(&page, paint))?;
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 fn table(page: &Page<JobSummary>, paint: Paint) -> String {
@@ -292,7 +292,7 @@ fn table(page: &Page<JobSummary>, paint: Paint) -> String {
             job.id.to_string(),
             format!("{}{reason}", job.state),
             job.created_at.format("%F %T").to_string(),
-            cut(&one_line(&job.title), MAX_TITLE_CHARS),
+            truncate(&one_line(&job.title), MAX_TITLE_CHARS),
         ]);
     }
     let more = page.next_cursor.as_ref().map(|c| paint.dim(&format!("\nmore: --cursor {c}"))).unwrap_or_default();
@@ -304,12 +304,12 @@ async fn logs(client: &Client, id: JobId, output: &mut Output) -> Result<Exit, C
     if text.is_empty() {
         output.note("gantry: no output yet: output is saved when a container has ended (see `gantry job events`)");
         if output.format == Format::Text {
-            return Ok(Exit::Fine);
+            return Ok(Exit::Success);
         }
     }
     let value = serde_json::json!({"job_id": id, "text": text});
     output.either(&value, |_| super::text::escape_control_chars(text.trim_end()))?;
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 async fn events(client: &Client, args: EventsArgs, output: &mut Output) -> Result<Exit, CliError> {
@@ -335,7 +335,7 @@ async fn events(client: &Client, args: EventsArgs, output: &mut Output) -> Resul
         }
         match page.next_after {
             Some(next) if next > after && !page.items.is_empty() => after = next,
-            _ => return Ok(Exit::Fine),
+            _ => return Ok(Exit::Success),
         }
     }
 }
@@ -348,10 +348,10 @@ async fn prompt(client: &Client, args: PromptArgs, output: &mut Output) -> Resul
     let body = PromptRequest { content: create::text_or_stdin(args.content)?, mode, done: args.done };
     let receipt: PromptReceipt = client.post(&format!("/api/jobs/{}/prompt", args.id), &body, None).await?;
     output.either(&receipt, |_| format!("prompt {} accepted", receipt.prompt_id))?;
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
-fn shown(paint: Paint, job: &Job) -> String {
+fn describe(paint: Paint, job: &Job) -> String {
     let mut rows =
         vec![("id", job.id.to_string()), ("title", one_line(&job.title)), ("state", render::state(paint, job.state))];
     let optional = [

@@ -49,7 +49,7 @@ pub(super) async fn run(command: LlmCommand, output: &mut Output) -> Result<Exit
             serving.await?;
         }
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 async fn stop_signal() -> Result<(), CliError> {

@@ -1,6 +1,6 @@
-//! What a command prints, and whether in colour.
+//! The output of commands: format and colors.
 //!
-//! Owns standard output and error. Never prints what a job wrote without `text` having made it harmless.
+//! Owns standard output and standard error. Text from jobs must be escaped by `text` before it is printed.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -12,18 +12,18 @@ use crate::config::Environment;
 /// Text or JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
-    /// For people.
+    /// Human-readable.
     Text,
-    /// For programs.
+    /// Machine-readable.
     Json,
 }
 
-/// Colours, or none.
+/// Whether to use colors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Paint {
     /// On a terminal.
     Colour,
-    /// Elsewhere, or by `NO_COLOR`.
+    /// Not a terminal, or `NO_COLOR` is set.
     Plain,
 }
 
@@ -60,19 +60,19 @@ impl Paint {
     }
 }
 
-/// Where a command prints.
+/// The output of a command.
 pub(super) struct Output {
     /// Text or JSON.
     pub(super) format: Format,
-    /// Colours on standard output.
+    /// Colors on standard output.
     pub(super) paint: Paint,
-    /// A person looks on: what is shown may be drawn anew.
+    /// Standard output is a terminal, so output may be redrawn.
     pub(super) is_live: bool,
     out: Box<dyn Write + Send>,
 }
 
 impl Output {
-    /// The process's own.
+    /// The output of this process.
     pub(super) fn standard(environment: &Environment, json: bool) -> Self {
         let is_live = io::stdout().is_terminal();
         let colour = is_live && environment.get("NO_COLOR").is_none();
@@ -84,32 +84,32 @@ impl Output {
         }
     }
 
-    /// Into a buffer.
+    /// Output into a buffer.
     #[cfg(test)]
     pub(super) fn captured(format: Format) -> (Self, std::sync::Arc<std::sync::Mutex<Vec<u8>>>) {
         let buffer = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         (Self { format, paint: Paint::Plain, is_live: false, out: Box::new(Capture(buffer.clone())) }, buffer)
     }
 
-    /// One line, or several.
+    /// Prints text and a newline.
     pub(super) fn line(&mut self, text: &str) -> Result<(), CliError> {
         writeln!(self.out, "{text}")?;
         Ok(self.out.flush()?)
     }
 
-    /// As it is.
+    /// Prints bytes unchanged.
     pub(super) fn raw(&mut self, text: &[u8]) -> Result<(), CliError> {
         self.out.write_all(text)?;
         Ok(self.out.flush()?)
     }
 
-    /// A value on one line.
+    /// Prints a value as one line of JSON.
     pub(super) fn json(&mut self, value: &impl Serialize) -> Result<(), CliError> {
         let text = serde_json::to_string(value).map_err(|error| CliError::failed("cannot write JSON", error))?;
         self.line(&text)
     }
 
-    /// JSON in JSON's format, text otherwise.
+    /// Prints JSON or text, depending on the format.
     pub(super) fn either(
         &mut self,
         value: &impl Serialize,
@@ -124,14 +124,14 @@ impl Output {
         }
     }
 
-    /// A remark on standard error.
+    /// Prints a note on standard error.
     #[expect(clippy::unused_self, reason = "notes go through the output")]
     pub(super) fn note(&self, text: &str) {
         // Standard error may be closed.
         let _ = writeln!(io::stderr(), "{text}");
     }
 
-    /// The error that ends the command.
+    /// Prints the error that ends the command.
     pub(super) fn error(&self, error: &CliError) {
         match (self.format, error) {
             (Format::Json, CliError::Refused(problem)) => {

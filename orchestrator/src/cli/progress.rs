@@ -1,4 +1,4 @@
-//! How far something long has come, on a terminal's last line and nowhere else.
+//! Progress of a transfer, shown on the last line of a terminal.
 
 use std::{
     io::{IsTerminal as _, Write as _},
@@ -7,11 +7,11 @@ use std::{
 
 use super::output::Format;
 
-/// What is done sooner needs no telling; and no oftener than this.
-const EVERY: Duration = Duration::from_millis(250);
+/// Update interval. Faster transfers show no progress.
+const UPDATE_INTERVAL: Duration = Duration::from_millis(250);
 const MB: u64 = 1024 * 1024;
 
-/// One thing's progress.
+/// The progress of one transfer.
 pub(super) struct Progress {
     total: Option<u64>,
     done: u64,
@@ -20,16 +20,16 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Of so many bytes, if that is known.
-    pub(super) fn of(total: Option<u64>, format: Format) -> Self {
+    /// Progress of `total` bytes, if known.
+    pub(super) fn new(total: Option<u64>, format: Format) -> Self {
         let seen = format == Format::Text && std::io::stderr().is_terminal();
         Self { total, done: 0, last_shown: seen.then(Instant::now), shown: false }
     }
 
-    /// So many bytes more.
-    pub(super) fn moved(&mut self, bytes: usize) {
+    /// Adds transferred bytes.
+    pub(super) fn add(&mut self, bytes: usize) {
         self.done += bytes as u64;
-        if self.last_shown.is_some_and(|at| at.elapsed() >= EVERY) {
+        if self.last_shown.is_some_and(|at| at.elapsed() >= UPDATE_INTERVAL) {
             // Standard error may be closed.
             let _ = write!(std::io::stderr(), "\r{}\x1b[K", self.line());
             (self.last_shown, self.shown) = (Some(Instant::now()), true);
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_says_how_much_of_how_much() {
+    fn progress_shows_the_amount_and_the_total() {
         let at = |total, done| Progress { total, done, last_shown: None, shown: false }.line();
         assert_eq!(at(Some(10 * MB), 5 * MB), "5 of 10 MiB, 50 %");
         assert_eq!(at(None, 3 * MB), "3 MiB");

@@ -1,43 +1,43 @@
-//! Events as a person reads them in a terminal.
+//! Renders events as text for a terminal.
 //!
-//! Owns the look. Never prints: it makes text, with everything a job wrote made harmless.
+//! Owns the layout. Never prints. Text from a job is escaped.
 
 use protocol::{Event, EventData, Job, JobState, MessageRole, PlanStep};
 use serde_json::Value;
 
 use super::{
     output::Paint,
-    text::{cut, escape_control_chars, one_line},
+    text::{escape_control_chars, one_line, truncate},
 };
 
 const MAX_INPUT_CHARS: usize = 140;
 const MAX_OUTPUT_LINES: usize = 8;
 const MAX_LINE_CHARS: usize = 200;
 
-/// How much is shown.
+/// The level of detail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Detail {
-    /// What the agent says and does.
+    /// Messages and tool calls.
     Usual,
-    /// Its reasoning and every model call too.
+    /// Reasoning and model calls as well.
     Verbose,
 }
 
-/// Renders one job's events in their order.
+/// Renders the events of one job in order.
 pub(super) struct Renderer {
     paint: Paint,
     detail: Detail,
-    /// The agent's last message: the result usually repeats it.
+    /// The agent's last message, which the result usually repeats.
     last_said: String,
 }
 
 impl Renderer {
-    /// For one job.
+    /// A renderer for one job.
     pub(super) const fn new(paint: Paint, detail: Detail) -> Self {
         Self { paint, detail, last_said: String::new() }
     }
 
-    /// The event's lines; none when it is not worth showing.
+    /// Renders an event. `None` if it is not shown at this level of detail.
     pub(super) fn event(&mut self, event: &Event) -> Option<String> {
         let paint = self.paint;
         match &event.data {
@@ -50,7 +50,7 @@ impl Renderer {
             EventData::Reasoning { content } => self.verbose(|| indented("think  ", content)),
             EventData::Plan { goal, steps, .. } => Some(plan(paint, goal, steps)),
             EventData::ToolUse { tool, input, .. } => {
-                let input = cut(&one_line(&short_input(input)), MAX_INPUT_CHARS);
+                let input = truncate(&one_line(&short_input(input)), MAX_INPUT_CHARS);
                 Some(format!("{} {} {input}", paint.cyan("→"), paint.bold(&one_line(tool))))
             }
             EventData::ToolResult { tool, success, output, truncated, duration_ms, .. } => {
@@ -104,7 +104,7 @@ impl Renderer {
     }
 }
 
-/// The line a followed job ends with.
+/// The last line of a followed job.
 pub(super) fn summary(paint: Paint, job: &Job) -> String {
     let usage = &job.usage;
     let seconds = match (job.started_at, job.finished_at) {
@@ -128,7 +128,7 @@ fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// A state in its colour.
+/// A state in its color.
 pub(super) fn state(paint: Paint, state: JobState) -> String {
     match state {
         JobState::Completed | JobState::Accepted => paint.green(state.as_str()),
@@ -142,12 +142,12 @@ fn plan(paint: Paint, goal: &str, steps: &[PlanStep]) -> String {
     let mut text = format!("{}{}", paint.bold("plan   "), one_line(goal));
     for (index, step) in steps.iter().enumerate() {
         let step = format!("\n       {}. {}: {}", index + 1, one_line(&step.tool), one_line(&step.reasoning));
-        text.push_str(&cut(&step, MAX_LINE_CHARS));
+        text.push_str(&truncate(&step, MAX_LINE_CHARS));
     }
     text
 }
 
-/// The one text of a small input by itself, the JSON of anything else.
+/// The only string of a small input, or the JSON of any other input.
 fn short_input(input: &Value) -> String {
     match input {
         Value::Object(fields) if fields.is_empty() => String::new(),
@@ -166,7 +166,7 @@ fn first_lines(paint: Paint, output: &str) -> String {
     let mut text = String::new();
     for line in output.lines().take(MAX_OUTPUT_LINES) {
         text.push('\n');
-        text.push_str(&paint.dim(&format!("    {}", cut(line, MAX_LINE_CHARS))));
+        text.push_str(&paint.dim(&format!("    {}", truncate(line, MAX_LINE_CHARS))));
     }
     if all > MAX_OUTPUT_LINES {
         text.push('\n');

@@ -13,7 +13,7 @@ use crate::{
     telemetry::{error_chain, traces::Traces},
 };
 
-/// Its arguments.
+/// Arguments of the command.
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
     #[command(flatten)]
@@ -28,15 +28,15 @@ pub(super) async fn run(args: ServeArgs, environment: &Environment) -> Result<Ex
     crate::failpoint::reach("serve.start");
     let served = crate::app::serve(config).await;
     if let Some(traces) = traces {
-        // It blocks, and what it waits for needs no thread of ours.
+        // Shutting down blocks, so it runs on a blocking thread.
         let _ = tokio::task::spawn_blocking(move || traces.shutdown()).await;
     }
-    served.map_err(|error| ended(&error))?;
-    Ok(Exit::Fine)
+    served.map_err(|error| to_cli_error(&error))?;
+    Ok(Exit::Success)
 }
 
 /// Errors that the operator can fix are reported like wrong settings.
-fn ended(error: &ServeError) -> CliError {
+fn to_cli_error(error: &ServeError) -> CliError {
     match error {
         ServeError::Model(_) | ServeError::Store { source: StoreError::Url(_), .. } => {
             CliError::Usage(error_chain(error))
@@ -53,9 +53,9 @@ mod tests {
     use crate::llm::GatewayError;
 
     #[test]
-    fn a_wrong_setting_that_shows_late_is_told_as_one() {
+    fn a_setting_that_fails_late_is_a_usage_error() {
         let script = GatewayError::ScriptFile { path: "/s.yaml".into(), source: io::Error::other("gone") };
-        let error = ended(&script.into());
+        let error = to_cli_error(&script.into());
         assert_eq!(error.exit(), Exit::Usage);
         assert_eq!(error.to_string(), "GANTRY_LLM_SCRIPT: /s.yaml cannot be read: gone");
         let busy = ServeError::Listen {
@@ -63,13 +63,13 @@ mod tests {
             setting: "GANTRY_BIND",
             source: io::Error::other("taken"),
         };
-        assert_eq!(ended(&busy).exit(), Exit::Failed);
+        assert_eq!(to_cli_error(&busy).exit(), Exit::Failed);
     }
 
     #[tokio::test]
-    async fn a_database_url_that_is_none_is_a_wrong_setting() {
+    async fn an_invalid_database_url_is_a_usage_error() {
         let url = "sqlite:///tmp/x?mode=upside-down";
         let source = crate::store::Store::open(url).await.map(drop).unwrap_err();
-        assert_eq!(ended(&ServeError::Store { url: url.to_owned(), source }).exit(), Exit::Usage);
+        assert_eq!(to_cli_error(&ServeError::Store { url: url.to_owned(), source }).exit(), Exit::Usage);
     }
 }

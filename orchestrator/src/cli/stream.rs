@@ -13,7 +13,7 @@ use super::{client::Client, exit::CliError};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// With the pauses above: a little under a minute without a server.
+/// With the delays above, a little under a minute without a server.
 const MAX_FAILURES: u32 = 15;
 
 type Events = Pin<Box<dyn Stream<Item = Result<Sse, sse_stream::Error>> + Send>>;
@@ -99,7 +99,7 @@ impl<'a> EventFollower<'a> {
                 self.connection = Some(Box::pin(SseStream::from_bytes_stream(response.bytes_stream())));
                 Ok(None)
             }
-            // Only a connection that has worked before is retried: a wrong address is an error at once.
+            // Only a connection that has worked before is retried: an invalid address is reported at once.
             Err(error) if self.failures == 0 || self.failures >= MAX_FAILURES || !may_pass(&error) => Err(error),
             Err(error) => {
                 self.fail();
@@ -129,7 +129,7 @@ impl<'a> EventFollower<'a> {
                     return None;
                 }
                 self.last_seq = seq;
-                // It works again, so the next failure counts as the first one. 0 would mean that it never worked.
+                // The connection works again: the next failure counts as the first one. 0 would mean that it never worked.
                 self.failures = self.failures.min(1);
                 let event = serde_json::from_str(&data).ok().map(Box::new);
                 Some(Followed::Event { raw: data, event })

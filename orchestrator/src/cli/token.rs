@@ -1,4 +1,4 @@
-//! `gantry token`: access tokens, made with the data folder's key.
+//! `gantry token`: access tokens, signed with the key in the data directory.
 
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand, ValueEnum};
@@ -88,7 +88,7 @@ pub(super) async fn run(
             let config = flags.load(environment)?;
             let records = token_records::list(&config).await?;
             output.either(&serde_json::json!({"items": records}), |_| table(&records, now))?;
-            Ok(Exit::Fine)
+            Ok(Exit::Success)
         }
         TokenCommand::Revoke { jti, flags } => {
             check_jti(&jti)?;
@@ -102,19 +102,19 @@ pub(super) async fn run(
                     "gantry: no token with this id was created here (see `gantry token list`); it is revoked anyway",
                 );
             }
-            Ok(Exit::Fine)
+            Ok(Exit::Success)
         }
     }
 }
 
 /// A token signed elsewhere can have any id; this catches values that are clearly something else.
 fn check_jti(jti: &str) -> Result<(), CliError> {
-    let wrong = |advice: &str| Err(CliError::Usage(format!("the token's id (jti) {advice}")));
+    let invalid = |advice: &str| Err(CliError::Usage(format!("the token's id (jti) {advice}")));
     if jti.matches('.').count() == 2 && jti.starts_with("ey") {
-        return wrong("is required, not the token itself; `gantry token list` shows the ids");
+        return invalid("is required, not the token itself; `gantry token list` shows the ids");
     }
     if !is_jti(jti) || jti.trim() != jti || jti.chars().any(char::is_control) {
-        return wrong(
+        return invalid(
             "must be 1 to 128 bytes without control characters or surrounding spaces; `gantry token list` shows the ids",
         );
     }
@@ -160,23 +160,23 @@ async fn create(
     token_records::insert(&config, &record).await?;
     if is_new {
         output.note(&format!(
-            "gantry: made a new signing key, {}; a server with another data folder (in a container, say) will not accept \
-             this token: make its tokens where it runs",
+            "gantry: created a new signing key, {}; a server with another data directory (for example in a container) does not \
+             accept this token: create its tokens where it runs",
             key_file.display()
         ));
     } else if !is_in_use(&config.data_dir) {
         output.note(&format!(
-            "gantry: no server runs on {}; a server with another data folder (in a container, say) will not accept this \
-             token: make its tokens where it runs",
+            "gantry: no server uses {}; a server with another data directory (for example in a container) does not accept this \
+             token: create its tokens where it runs",
             config.data_dir.display()
         ));
     }
     let value = serde_json::json!({
         "token": issued.token, "jti": issued.jti, "user": record.user_id, "role": role, "expires_at": issued.expires_at,
     });
-    // The bare token, so that a script can take it as it is.
+    // Prints only the token, so that scripts can capture it.
     output.either(&value, |_| issued.token.clone())?;
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 /// Creates the data directory, accessible to its owner only; an existing one is not changed.
@@ -193,7 +193,7 @@ fn table(records: &[TokenRow], now: DateTime<Utc>) -> String {
         let state = match record.revoked_at {
             Some(_) => "revoked",
             None if record.expires_at <= now => "expired",
-            None => "good",
+            None => "valid",
         };
         table.add_row([
             record.jti.as_str(),
@@ -224,7 +224,7 @@ mod tests {
     #[case("eyJhbGciOiJIUzI1NiJ9.e30.c2ln")]
     #[case(&"x".repeat(129))]
     #[tokio::test]
-    async fn what_cannot_be_a_tokens_id_is_wrong_usage(#[case] jti: &str) {
+    async fn an_invalid_token_id_is_a_usage_error(#[case] jti: &str) {
         let (mut output, _) = Output::captured(super::super::output::Format::Text);
         let error = run(revoke(jti), &Environment::from_pairs([]), &mut output).await.unwrap_err();
         assert_eq!(error.exit(), Exit::Usage);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_nothing_has_run_there_are_no_tokens_and_none_is_looked_for() {
+    async fn without_a_data_directory_token_commands_fail_and_create_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
         let environment = Environment::from_pairs([("GANTRY_DATA_DIR", data.to_str().unwrap())]);
@@ -246,12 +246,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_that_is_not_listed_is_revoked_too() {
+    async fn an_unlisted_token_can_be_revoked() {
         let folder = tempfile::tempdir().unwrap();
         let environment = Environment::from_pairs([("GANTRY_DATA_DIR", folder.path().to_str().unwrap())]);
         for wanted in ["j1 revoked\n", "j1 was already revoked\n"] {
             let (mut output, printed) = Output::captured(super::super::output::Format::Text);
-            assert_eq!(run(revoke("j1"), &environment, &mut output).await.unwrap(), Exit::Fine);
+            assert_eq!(run(revoke("j1"), &environment, &mut output).await.unwrap(), Exit::Success);
             let printed = String::from_utf8(printed.lock().unwrap().clone()).unwrap();
             assert_eq!(printed, wanted);
         }

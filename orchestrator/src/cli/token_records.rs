@@ -1,6 +1,6 @@
-//! The record of issued tokens, as the token commands need it.
+//! The records of issued tokens.
 //!
-//! Owns nothing but the way to the store's rows: the one place where `gantry token` meets the database.
+//! The only place where `gantry token` accesses the database.
 
 use chrono::{DateTime, Utc};
 
@@ -17,40 +17,40 @@ use crate::{
 async fn open(config: &Config) -> Result<Store, CliError> {
     if !config.data_dir.exists() {
         return Err(CliError::Failed(format!(
-            "nothing has run on {}, so no tokens are there; those of a server with another data folder (in a container, say) are \
-             known where it runs: docker/compose.sh exec -T gantry gantry token list",
+            "no server has used {}, so it has no tokens; to list the tokens of a server with another data directory (for example in a \
+             container), run this command there: docker/compose.sh exec -T gantry gantry token list",
             config.data_dir.display()
         )));
     }
-    // A server at work would go on with a schema that is not its own.
+    // A running server must not have its schema upgraded.
     let opened = if is_in_use(&config.data_dir) {
         Store::open_existing(&config.database_url).await
     } else {
         Store::open(&config.database_url).await
     };
-    opened.map_err(|error| CliError::failed("the store cannot be opened", error))
+    opened.map_err(|error| CliError::failed("cannot open the database", error))
 }
 
-/// Keeps one.
+/// Records a token.
 pub(super) async fn insert(config: &Config, record: &TokenRow) -> Result<(), CliError> {
     let store = open(config).await?;
     let kept = tokens::insert(&store, record).await;
     store.close().await;
-    kept.map_err(|error| CliError::failed("the token cannot be recorded", error))
+    kept.map_err(|error| CliError::failed("cannot record the token", error))
 }
 
-/// All of them, newest first.
+/// All tokens, newest first.
 pub(super) async fn list(config: &Config) -> Result<Vec<TokenRow>, CliError> {
     let store = open(config).await?;
     let rows = tokens::list(&store).await;
     store.close().await;
-    rows.map_err(|error| CliError::failed("the tokens cannot be read", error))
+    rows.map_err(|error| CliError::failed("cannot read the tokens", error))
 }
 
-/// Voids one, also one that was issued elsewhere.
+/// Revokes a token, including one that was issued elsewhere.
 pub(super) async fn revoke(config: &Config, jti: &str, at: DateTime<Utc>) -> Result<Revoked, CliError> {
     let store = open(config).await?;
     let revoked = tokens::revoke(&store, jti, at).await;
     store.close().await;
-    revoked.map_err(|error| CliError::failed("the token cannot be revoked", error))
+    revoked.map_err(|error| CliError::failed("cannot revoke the token", error))
 }

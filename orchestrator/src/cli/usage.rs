@@ -1,4 +1,4 @@
-//! `gantry usage`: what was used, by day, job or model.
+//! `gantry usage`: usage by day, job or model.
 
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, Table, presets};
@@ -60,7 +60,7 @@ async fn show(client: &Client, args: UsageArgs, output: &mut Output) -> Result<E
         let more = page.next_cursor.as_ref().map(|c| paint.dim(&format!("\nmore: --cursor {c}"))).unwrap_or_default();
         format!("{}{more}", table(by, &page.items))
     })?;
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 fn table(by: UsageBy, lines: &[UsageLine]) -> String {
@@ -70,7 +70,7 @@ fn table(by: UsageBy, lines: &[UsageLine]) -> String {
     for line in lines {
         let cached = line.cache_read_tokens + line.cache_write_tokens;
         table.add_row([
-            named(line),
+            label(line),
             line.llm_calls.to_string(),
             line.tool_calls.map_or_else(String::new, |count| count.to_string()),
             line.input_tokens.to_string(),
@@ -85,7 +85,7 @@ fn table(by: UsageBy, lines: &[UsageLine]) -> String {
     table.trim_fmt()
 }
 
-fn named(line: &UsageLine) -> String {
+fn label(line: &UsageLine) -> String {
     let day = line.day.map(|day| day.to_string());
     let job = line.job_id.map(|id| id.to_string());
     day.or(job).or_else(|| line.model.as_deref().map(one_line)).unwrap_or_default()
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_what_it_is_about() {
+    fn rows_start_with_their_group_and_are_escaped() {
         let model =
             UsageLine { model: Some("m\x1b[2J".to_owned()), llm_calls: 3, cost_usd: 0.25, ..UsageLine::default() };
         let text = table(UsageBy::Model, &[model]);

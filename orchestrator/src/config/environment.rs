@@ -1,6 +1,6 @@
-//! A snapshot of the process environment, taken once.
+//! A snapshot of the process environment.
 //!
-//! Owns the only read of it. Never interprets a value.
+//! The only place that reads the environment. Never interprets a value.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Of this process. Names that are not UTF-8 are left out.
+    /// The environment of this process. Variables whose names are not UTF-8 are ignored.
     pub fn from_process() -> Self {
         let mut environment = Self { is_root: rustix::process::geteuid().is_root(), ..Self::default() };
         for (name, value) in std::env::vars_os() {
@@ -44,7 +44,7 @@ impl Environment {
         self.not_unicode.contains(name)
     }
 
-    /// A variable. An empty one counts as not set, because that is how Compose passes on variables without a value.
+    /// The value of a variable. Empty variables count as not set: Compose passes on variables without a value as empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.vars.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }

@@ -10,16 +10,17 @@ use serde::Deserialize;
 use super::{
     ConfigError,
     reader::ConfigReader,
-    setting::{Kind, RawValue, SettingSpec, SettingValue, choose, setting, settings},
+    setting::{Kind, SettingSpec, setting, settings},
+    setting_value::{RawValue, SettingValue, choose},
     url::mask_urls,
 };
 
 /// Providers after the primary one.
 const MAX_FAILOVER_PROVIDERS: usize = 8;
 
-/// Completion tokens of a request that names no limit, and the most that one gets, unless the operator sets another number.
+/// The default and maximum completion tokens of a request, unless the operator sets another value.
 const DEFAULT_MAX_OUTPUT_TOKENS: u64 = 16_384;
-/// The context of most hosted models.
+/// The context window of most hosted models.
 const DEFAULT_CONTEXT_TOKENS: u64 = 128_000;
 /// Ollama reserves memory for the whole context when it loads a model.
 const DEFAULT_OLLAMA_CONTEXT_TOKENS: u64 = 32_768;
@@ -28,7 +29,7 @@ const MAX_TOKENS: u64 = 100_000_000;
 const DEFAULT_TIMEOUT_SECONDS: u64 = 120;
 const DEFAULT_MAX_CONCURRENT: u64 = 16;
 
-/// Which kind of server a provider is: its wire format and its defaults.
+/// The kind of a provider, which determines its wire format and defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProviderKind {
     /// OpenAI-compatible chat completions.
@@ -37,7 +38,7 @@ pub enum ProviderKind {
     Anthropic,
     /// Ollama chat.
     Ollama,
-    /// A script that this process serves to itself.
+    /// A script that this process serves.
     Scripted,
 }
 
@@ -103,11 +104,11 @@ fn context_tokens_of(reader: &ConfigReader<'_>) -> Result<String, ConfigError> {
     Ok(kind_of(reader).map_or(DEFAULT_CONTEXT_TOKENS, ProviderKind::default_context_tokens).to_string())
 }
 
-/// Only a script has a default model.
+/// The default model, which only a script has.
 fn model_of(reader: &ConfigReader<'_>) -> Result<String, ConfigError> {
     match kind_of(reader) {
         None | Some(ProviderKind::Scripted) => Ok("scripted".to_owned()),
-        Some(kind) => Err(reader.missing("llm.model", format!("must name a model of {}", kind.as_str()))),
+        Some(kind) => Err(reader.missing("llm.model", format!("must be the name of a model of {}", kind.as_str()))),
     }
 }
 
@@ -216,11 +217,11 @@ settings! {
         pub outage_patience_seconds: u64 = setting("llm.outage_patience_seconds").default("300").range(0, 86_400);
     }
     computed(reader) {
-        /// The provider that is asked first.
+        /// The primary provider.
         pub primary: ProviderSettings = primary(reader)?;
-        /// The providers that are asked, in this order, when the one before cannot answer.
+        /// The failover providers, in order.
         pub failover: Vec<ProviderSettings> = failover(reader)?;
-        /// No provider was chosen: the demo script answers.
+        /// True if no provider is configured: the demo script is used.
         pub is_demo: bool = !reader.is_set("llm.provider") && !reader.is_set("llm.script");
     }
 }
@@ -233,7 +234,7 @@ pub(super) fn read(reader: &mut ConfigReader<'_>) -> Result<LlmSettings, ConfigE
     Ok(settings)
 }
 
-/// A setting that needs a provider must not be ignored in favour of the demo.
+/// Refuses settings that need a provider when none is set, instead of running the demo.
 fn primary(reader: &mut ConfigReader<'_>) -> Result<ProviderSettings, ConfigError> {
     let provider = provider(reader)?;
     if !reader.is_set("llm.provider")

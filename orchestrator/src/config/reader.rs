@@ -1,7 +1,7 @@
 //! Reads settings: flags over environment variables over the file over defaults.
 //!
-//! Owns where a value comes from, `_file` forms, what an error about it looks like, and the list of effective values with secrets
-//! masked. Never knows what a setting means.
+//! Owns the origin of values, `_file` forms, error texts, and the list of effective values with secrets masked. Does not know the
+//! meaning of settings.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,18 +14,19 @@ use toml::Value;
 
 use super::{
     Environment,
-    setting::{DefaultValue, Kind, RawValue, SettingSpec, SettingValue, variable_of},
+    setting::{DefaultValue, Kind, SettingSpec, variable_of},
+    setting_value::{RawValue, SettingValue},
     url::mask_urls,
 };
 
-/// Maximum size of a secret's file; a larger one is not a secret.
+/// Maximum size of a secret file.
 const MAX_SECRET_FILE_BYTES: u64 = 64 * 1024;
-/// Longest part of a wrong value that an error shows.
+/// Maximum length of an invalid value in an error.
 const MAX_SHOWN_CHARS: usize = 200;
 /// Shown in place of a secret.
 const MASK: &str = "********";
 
-/// A wrong value: where it was set, what it was, and what is expected.
+/// An invalid value: where it was set, the value, and what is expected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     name: String,
@@ -35,7 +36,7 @@ pub struct ConfigError {
 
 impl ConfigError {
     pub(super) fn new(name: impl Into<String>, value: Option<&str>, expected: impl Into<String>) -> Self {
-        // The error is one line whatever the value is.
+        // Keeps the error on one line.
         let one_line = |c: char| if c.is_control() { '?' } else { c };
         let value = value.map(|text| mask_urls(text).chars().take(MAX_SHOWN_CHARS).map(one_line).collect());
         Self { name: name.into(), value, expected: expected.into() }
@@ -85,7 +86,7 @@ impl Found {
     }
 }
 
-/// The layers, and what has been read from them.
+/// The configuration layers and the settings read from them.
 pub struct ConfigReader<'a> {
     environment: &'a Environment,
     flags: BTreeMap<String, String>,
@@ -139,7 +140,7 @@ impl<'a> ConfigReader<'a> {
         self.failover
     }
 
-    /// From now on reads the settings of a failover provider in place of the primary's.
+    /// Switches to reading the settings of a failover provider.
     pub(super) const fn set_failover(&mut self, index: Option<usize>) {
         self.failover = index;
     }
@@ -180,7 +181,7 @@ impl<'a> ConfigReader<'a> {
         let (key, variable) = (self.key_of(spec.key), self.variable_of(spec));
         let direct = self.find(&key, variable.clone())?;
         if spec.kind != Kind::Secret {
-            // An empty string is the same as none.
+            // An empty string counts as not set.
             let is_text = matches!(spec.kind, Kind::Text | Kind::Path | Kind::Address | Kind::Uuid);
             return Ok(direct.filter(|found| !(is_text && found.raw.text().is_empty())));
         }
@@ -231,7 +232,7 @@ impl<'a> ConfigReader<'a> {
         setting.and_then(|setting| setting.value.as_deref()).unwrap_or_default()
     }
 
-    /// Shows something else as the effective value of a setting.
+    /// Overrides the displayed effective value of a setting.
     pub(super) fn override_display(&mut self, key: &str, value: &str) {
         let key = self.key_of(key);
         if let Some(setting) = self.settings.iter_mut().rfind(|setting| setting.key == key) {
@@ -250,7 +251,7 @@ impl<'a> ConfigReader<'a> {
         Ok(self.find(key, variable_of(key))?.is_some())
     }
 
-    /// An error about a setting, at the place where it is set, with its value.
+    /// An error about a setting with its origin and value.
     pub(super) fn invalid(&mut self, key: &'static str, expected: impl Into<String>) -> ConfigError {
         let Some(spec) = super::all_specs().find(|spec| spec.key == key) else {
             return ConfigError::new(key, None, expected);
@@ -262,13 +263,13 @@ impl<'a> ConfigReader<'a> {
         }
     }
 
-    /// An error about a setting, by its variable and without a value.
+    /// An error about a setting that is not set, named by its variable.
     pub(super) fn missing(&self, key: &'static str, expected: impl Into<String>) -> ConfigError {
         let variable = super::all_specs().find(|spec| spec.key == key).map(|spec| self.variable_of(spec));
         ConfigError::new(variable.unwrap_or_else(|| key.to_owned()), None, expected)
     }
 
-    /// The effective values, and warnings about variables that no setting has. Unknown keys and flags are errors.
+    /// Returns the effective values and warnings about unknown variables. Unknown keys and flags are errors.
     pub(super) fn finish(self) -> Result<(Vec<EffectiveSetting>, Vec<String>), ConfigError> {
         if let Some(key) = self.file.keys().find(|key| !self.used_keys.contains(*key)) {
             return Err(ConfigError::new(format!("{}: {key}", self.file_name), None, "unknown key"));
@@ -283,7 +284,7 @@ impl<'a> ConfigReader<'a> {
     }
 }
 
-/// Variables of the command line and of the Compose stack, which are no settings.
+/// Variables of the command line and the Compose stack, which are not settings.
 const NON_CONFIG_VARIABLES: [&str; 11] = [
     "GANTRY_URL",
     "GANTRY_TOKEN",
@@ -300,14 +301,14 @@ const NON_CONFIG_VARIABLES: [&str; 11] = [
 
 fn read_secret(found: &Found) -> Result<String, ConfigError> {
     let path = found.raw.text();
-    let unreadable = |error: std::io::Error| found.invalid(format!("cannot read this file: {error}"));
+    let unreadable = |error: std::io::Error| found.invalid(format!("cannot read the file: {error}"));
     let size = std::fs::metadata(&path).map_err(unreadable)?.len();
     if size > MAX_SECRET_FILE_BYTES {
-        return Err(found.invalid(format!("this file is larger than {MAX_SECRET_FILE_BYTES} bytes")));
+        return Err(found.invalid(format!("the file is larger than {MAX_SECRET_FILE_BYTES} bytes")));
     }
     let text = std::fs::read_to_string(&path).map_err(unreadable)?;
     let text = text.trim_end_matches(['\r', '\n']);
-    if text.is_empty() { Err(found.invalid("this file is empty")) } else { Ok(text.to_owned()) }
+    if text.is_empty() { Err(found.invalid("the file is empty")) } else { Ok(text.to_owned()) }
 }
 
 fn flatten(prefix: &str, value: Value, tables: &[&str], into: &mut BTreeMap<String, Value>) {

@@ -3,15 +3,16 @@
 use super::{
     ConfigError,
     reader::ConfigReader,
-    setting::{Kind, RawValue, SettingSpec, SettingValue, choose, setting, settings},
+    setting::{Kind, SettingSpec, setting, settings},
+    setting_value::{RawValue, SettingValue, choose},
 };
 
-/// What creates the sandboxes.
+/// The sandbox backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SandboxMode {
     /// Docker.
     Docker,
-    /// Nothing: no job runs, by the operator's choice.
+    /// Disabled by the operator: no jobs run.
     Disabled,
 }
 
@@ -27,7 +28,7 @@ impl SettingValue for SandboxMode {
 /// How a worker reaches the orchestrator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// Over a Unix socket per container, without a network.
+    /// A Unix socket per container, without a network.
     Unix,
 }
 

@@ -1,4 +1,4 @@
-//! Precedence of the layers, defaults, and errors about wrong values.
+//! Tests of the layers' precedence, defaults, and errors about invalid values.
 
 use std::io::Write;
 
@@ -17,7 +17,7 @@ fn load_with(file: &str, variables: &[(&str, &str)], flags: &[(&str, &str)]) -> 
 }
 
 #[test]
-fn nothing_set_is_a_demo_on_loopback() {
+fn without_settings_the_demo_runs_on_loopback() {
     let config = load_with("", &[], &[]).unwrap();
     assert_eq!(config.bind.to_string(), "127.0.0.1:8080");
     assert_eq!(config.data_dir, Path::new("/home/ada/.local/share/gantry"));
@@ -37,7 +37,7 @@ fn nothing_set_is_a_demo_on_loopback() {
 }
 
 #[test]
-fn flags_win_over_variables_over_the_file() {
+fn flags_override_variables_and_variables_override_the_file() {
     let file = "max_parallel_jobs = 2\nstuck_after_seconds = 20\nlease_seconds = 10\n[sandbox]\nmode = 'disabled'";
     let variables =
         [("GANTRY_MAX_PARALLEL_JOBS", "3"), ("GANTRY_STUCK_AFTER_SECONDS", "30"), ("GANTRY_SANDBOX", "docker")];
@@ -53,7 +53,7 @@ fn flags_win_over_variables_over_the_file() {
 }
 
 #[test]
-fn the_sandbox_can_be_named_in_one_word() {
+fn the_sandbox_mode_has_a_short_form() {
     assert_eq!(load_with("sandbox = 'disabled'", &[], &[]).unwrap().sandbox.mode, SandboxMode::Disabled);
 }
 
@@ -64,7 +64,7 @@ fn in_repository(path: &str) -> String {
 /// Compose drops variables that its file does not list.
 #[test]
 fn the_compose_file_passes_every_variable() {
-    // It sets these itself.
+    // The Compose file sets these itself.
     let fixed = [
         "GANTRY_BIND",
         "GANTRY_DATA_DIR",
@@ -76,7 +76,7 @@ fn the_compose_file_passes_every_variable() {
     ];
     let compose = in_repository("compose.yaml");
     let passed: Vec<&str> = compose.lines().filter_map(|line| line.trim().strip_prefix("- ")).collect();
-    // Tables are set in the file only.
+    // Tables can only be set in the file.
     let variables = all_specs().filter(|spec| spec.kind != Kind::Table).flat_map(SettingSpec::env_variables);
     let dropped: Vec<String> =
         variables.filter(|name| !fixed.contains(&name.as_str()) && !passed.contains(&name.as_str())).collect();
@@ -102,7 +102,7 @@ fn the_documentation_lists_every_setting() {
 }
 
 #[test]
-fn every_setting_has_a_variable_of_its_own() {
+fn every_setting_has_a_unique_variable() {
     let config = load_with("", &[], &[]).unwrap();
     let variables: std::collections::BTreeSet<_> = config.settings.iter().map(|s| s.variable.clone()).collect();
     assert_eq!(variables.len(), config.settings.len(), "{:?}", config.settings);
@@ -160,14 +160,14 @@ fn an_empty_variable_is_not_set() {
 #[case("", &[("GANTRY_CRON_ENABLED", "perhaps")], "GANTRY_CRON_ENABLED=perhaps: must be true or false")]
 #[case("", &[("GANTRY_INSTANCE_ID", "one")], "GANTRY_INSTANCE_ID=one: must be a UUID")]
 #[case("", &[("GANTRY_LLM_PROVIDER", "acme")], "GANTRY_LLM_PROVIDER=acme: must be one of openai, anthropic, ollama, scripted")]
-#[case("", &[("GANTRY_LLM_PROVIDER", "openai"), ("GANTRY_LLM_API_KEY", "k")], "GANTRY_LLM_MODEL: must name a model of openai")]
+#[case("", &[("GANTRY_LLM_PROVIDER", "openai"), ("GANTRY_LLM_API_KEY", "k")], "GANTRY_LLM_MODEL: must be the name of a model of openai")]
 #[case("", &[("GANTRY_LLM_PROVIDER", "anthropic"), ("GANTRY_LLM_MODEL", "m")], "GANTRY_LLM_API_KEY: must be set to use anthropic")]
 #[case("", &[("GANTRY_LLM_API_KEY", "sk-secret")], "GANTRY_LLM_API_KEY: needs GANTRY_LLM_PROVIDER")]
 #[case("", &[("GANTRY_LLM_TIMEOUT_SECONDS", "2m")], "GANTRY_LLM_TIMEOUT_SECONDS=2m: must be an integer")]
 #[case("", &[("GANTRY_JWT_SECRET", "short")], "GANTRY_JWT_SECRET: must be at least 32 bytes")]
 #[case("", &[("GANTRY_DATABASE_URL", "postgres://u:hush@h/d")], "GANTRY_DATABASE_URL: PostgreSQL is not available yet")]
 #[case("", &[("GANTRY_DATABASE_URL", "mysql://u:hush@h/d")], "GANTRY_DATABASE_URL: must start with sqlite:")]
-#[case("", &[("GANTRY_JWT_SECRET_FILE", "/not/there")], "GANTRY_JWT_SECRET_FILE=/not/there: cannot read this file")]
+#[case("", &[("GANTRY_JWT_SECRET_FILE", "/not/there")], "GANTRY_JWT_SECRET_FILE=/not/there: cannot read the file")]
 #[case("", &[("GANTRY_LIMITS_CPUS", "NaN")], "GANTRY_LIMITS_CPUS=NaN: must be a number from 0.01 to 1024")]
 #[case("", &[("GANTRY_LOG_FORMAT", "xml")], "GANTRY_LOG_FORMAT=xml: must be one of auto, pretty, json")]
 #[case("", &[("GANTRY_ALLOWED_HOSTS", "a b")], "GANTRY_ALLOWED_HOSTS=a b: must be host names")]
@@ -186,7 +186,7 @@ fn an_empty_variable_is_not_set() {
 #[case("[[llm.failover]]\nmodel = 'x'", &[], "llm.failover.0.model: unknown key")]
 #[case("[llm.prices.m]\ninput = 1", &[], "llm.prices: unknown field `input`")]
 #[case("bind = ", &[], "line 1: not valid TOML")]
-fn a_wrong_value_is_one_line_that_names_it(
+fn an_invalid_value_is_one_line_that_names_the_setting(
     #[case] file: &str,
     #[case] variables: &[(&str, &str)],
     #[case] wanted: &str,
@@ -204,14 +204,14 @@ fn an_unknown_flag_key_is_refused() {
 }
 
 #[test]
-fn a_stray_variable_is_a_warning() {
+fn an_unknown_variable_is_a_warning() {
     let config =
         load_with("", &[("GANTRY_MAX_PARALEL_JOBS", "3"), ("GANTRY_URL", "x"), ("GANTRY_TOKEN", "y")], &[]).unwrap();
     assert_eq!(config.warnings, ["GANTRY_MAX_PARALEL_JOBS is set, but there is no such setting"]);
 }
 
 #[test]
-fn secrets_come_from_files_and_never_show() {
+fn secrets_can_come_from_files_and_are_never_shown() {
     let key = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(key.path(), "0123456789abcdef0123456789abcdef\n").unwrap();
     let path = key.path().to_str().unwrap();
@@ -263,7 +263,7 @@ fn a_variable_that_is_not_utf8_is_refused() {
 #[case("[::1]:8080")]
 #[case("Gantry.example.org:443")]
 #[case("a_b-c.local")]
-fn a_host_that_a_request_can_name_is_accepted(#[case] host: &str) {
+fn valid_host_names_are_accepted(#[case] host: &str) {
     let config = load_with("", &[("GANTRY_ALLOWED_HOSTS", host)], &[]).unwrap();
     assert_eq!(config.allowed_hosts, [host.to_ascii_lowercase()]);
 }

@@ -1,13 +1,13 @@
-//! URLs as they may be shown: without what in them may be a secret.
+//! Masks secrets in URLs for display.
 //!
-//! The one function for it. Never parses strictly: what is no URL may hold a secret all the same.
+//! Never parses strictly: an invalid URL may contain a secret too.
 
-/// In the place of what is not shown.
+/// Replaces masked parts.
 const MASK: &str = "********";
 
-/// `text` with the user part and the query values of every URL in it masked, and with its fragment.
+/// Masks the user information, query values and fragment of every URL in `text`.
 ///
-/// Several may stand in one text with commas or spaces between them.
+/// The text may contain several URLs, separated by commas or spaces.
 pub fn mask_urls(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -15,7 +15,7 @@ pub fn mask_urls(text: &str) -> String {
         let (before, after) = rest.split_at(at + "://".len());
         shown.push_str(before);
         let end = after.find([',', ' ', '\t', '\n', '\r', '"', '\'', '<', '>', ')', ']']).unwrap_or(after.len());
-        // An IPv6 address is already in brackets.
+        // Brackets belong to an IPv6 address.
         let end = if after.starts_with('[') || after[..end].contains("@[") { end_of_bracketed(after) } else { end };
         shown.push_str(&mask_after_scheme(&after[..end]));
         rest = &after[end..];
@@ -37,7 +37,7 @@ fn end_of_bracketed(text: &str) -> usize {
     text[close..].find([',', ' ', '\t', '\n', '\r', '"', '\'', '<', '>', ')']).map_or(text.len(), |at| close + at)
 }
 
-/// What follows `scheme://`.
+/// Masks the part after `scheme://`.
 fn mask_after_scheme(text: &str) -> String {
     let (before_query, query) = match text.split_once(['?', '#']) {
         Some((before, query)) => (before, Some((&text[before.len()..=before.len()], query))),
@@ -46,7 +46,7 @@ fn mask_after_scheme(text: &str) -> String {
     let authority = before_query.split('/').next().unwrap_or_default();
     let host = match authority.rsplit_once('@') {
         Some((_, host)) => format!("{MASK}@{host}{}", &before_query[authority.len()..]),
-        // A slash in a password ends the authority too early: no port is a word.
+        // An unencoded slash in a password ends the authority too early, which leaves a port that is not a number.
         None if has_odd_port(authority) => match before_query.rsplit_once('@') {
             Some((_, host)) => format!("{MASK}@{host}"),
             None => before_query.to_owned(),
@@ -70,7 +70,7 @@ fn has_odd_port(authority: &str) -> bool {
         && authority.rsplit_once(':').is_some_and(|(_, port)| port.is_empty() || port.parse::<u16>().is_err())
 }
 
-/// Names stay, values go; a value without a name may be the secret itself.
+/// Masks query values. Names are kept; a value without a name is masked because it may be the secret itself.
 fn mask_query(query: &str) -> String {
     let query = query.split('#').next().unwrap_or_default();
     let mask = |pair: &str| match pair.split_once('=') {

@@ -1,4 +1,4 @@
-//! A job's fields from the command line.
+//! The fields of a new job from the command line.
 
 use std::{
     collections::BTreeMap,
@@ -68,7 +68,7 @@ pub(super) async fn create(client: &Client, mut args: CreateArgs) -> Result<Job,
     client.post("/api/jobs", &body, key.as_deref()).await
 }
 
-/// The text itself, or standard input for `-`.
+/// Returns the text, or reads standard input for `-`.
 pub(super) fn text_or_stdin(text: String) -> Result<String, CliError> {
     if text != "-" {
         return Ok(text);
@@ -100,7 +100,7 @@ pub(super) fn request(args: CreateArgs) -> Result<CreateJob, CliError> {
     })
 }
 
-/// With the API's own sign between them, too.
+/// Parses `KEY=VALUE` or, as in the API, `KEY:VALUE`.
 pub(super) fn label(pair: &str) -> Result<(String, String), CliError> {
     let (key, value) =
         pair.split_once(['=', ':']).ok_or_else(|| CliError::Usage(format!("--label {pair}: must be KEY=VALUE")))?;
@@ -117,7 +117,7 @@ fn limits(pairs: &[String]) -> Result<Option<LimitsRequest>, CliError> {
         let (name, text) = pair.split_once('=').ok_or_else(|| wrong("must be NAME=NUMBER"))?;
         let number: serde_json::Number = text.parse().map_err(|_| wrong("must be NAME=NUMBER"))?;
         fields.insert(name.to_owned(), Value::Number(number));
-        // Read one by one, so that the error names the limit.
+        // Limits are parsed one by one, so that the error names the limit.
         serde_json::from_value::<LimitsRequest>(Value::Object(fields.clone()))
             .map_err(|error| wrong(&error.to_string()))?;
     }
@@ -125,7 +125,7 @@ fn limits(pairs: &[String]) -> Result<Option<LimitsRequest>, CliError> {
     limits.map(Some).map_err(|error| CliError::Usage(format!("--limit: {error}")))
 }
 
-/// `LOCAL` keeps a path that stays in the workspace, and is cut to its name otherwise.
+/// The remote path: `LOCAL` itself if it is inside the current directory, otherwise its file name.
 fn input_file(argument: &str) -> Result<InputFile, CliError> {
     let (local, remote) = match argument.rsplit_once(':') {
         Some((local, remote)) if !local.is_empty() && !remote.is_empty() => (local, remote.to_owned()),

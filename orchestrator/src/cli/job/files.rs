@@ -1,6 +1,6 @@
-//! A job's files from the command line: listed, fetched, sent.
+//! Lists, downloads and uploads a job's files.
 //!
-//! Never keeps a whole file in memory, never prints a name that could move a cursor.
+//! Files are streamed, never kept in memory. File names are escaped before they are printed.
 
 use std::{
     io::IsTerminal as _,
@@ -28,7 +28,7 @@ use crate::{
 
 const ENTRIES_PER_PAGE: &str = "200";
 const PIECE_BYTES: usize = 64 * 1024;
-/// How a gzip-compressed file begins.
+/// The first bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Arguments of `files`.
@@ -95,7 +95,7 @@ pub(super) async fn files(client: &Client, args: FilesArgs, output: &mut Output)
     if output.format == Format::Text {
         output.line(&table.trim_fmt())?;
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 fn row(entry: &FileEntry) -> [String; 4] {
@@ -109,7 +109,7 @@ fn row(entry: &FileEntry) -> [String; 4] {
     [entry.mode.clone(), entry.size_bytes.to_string(), modified, format!("{}{mark}", one_line(&entry.path))]
 }
 
-/// Where in the API a file is; every byte of its name that could mean something else is escaped.
+/// The API path of a file. Special characters in its name are escaped.
 fn file_path(id: JobId, path: &str) -> Result<String, CliError> {
     WorkspacePath::parse_for_read(path).map_err(|rule| CliError::Usage(format!("{}: {rule}", one_line(path))))?;
     let escaped: String = path
@@ -133,18 +133,18 @@ pub(super) async fn get(client: &Client, args: GetArgs, output: &mut Output) -> 
         return Err(CliError::Usage(format!("{} already exists; choose another file with -o", one_line(&name))));
     }
     let response = client.download(&path).await?;
-    let progress = Progress::of(response.content_length(), output.format);
+    let progress = Progress::new(response.content_length(), output.format);
     if to_stdout {
         print(client, response, output).await?;
-        return Ok(Exit::Fine);
+        return Ok(Exit::Success);
     }
     let size = save(client, response, &target, progress).await?;
     let saved = serde_json::json!({"file": target.display().to_string(), "size_bytes": size});
     output.either(&saved, |_| format!("{} ({size} bytes)", one_line(&target.display().to_string())))?;
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
-/// As it is, but made harmless where a person would see it.
+/// Prints the content unchanged, or escaped on a terminal.
 async fn print(client: &Client, mut response: reqwest::Response, output: &mut Output) -> Result<(), CliError> {
     let seen = std::io::stdout().is_terminal();
     while let Some(piece) = response.chunk().await.map_err(|error| client.unreachable(&error))? {
@@ -175,7 +175,7 @@ async fn save(
     while let Some(piece) = response.chunk().await.map_err(|error| client.unreachable(&error))? {
         file.write_all(&piece).await.map_err(failed)?;
         size += piece.len() as u64;
-        progress.moved(piece.len());
+        progress.add(piece.len());
     }
     file.flush().await.map_err(failed)?;
     Ok(size)
@@ -184,43 +184,45 @@ async fn save(
 pub(super) async fn put(client: &Client, args: PutArgs, output: &mut Output) -> Result<Exit, CliError> {
     if let Some(archive) = &args.archive {
         let (mut sent, length) = open(archive).await?;
-        let begins = sent.fill_buf().await.map_err(|error| CliError::failed("cannot read the archive", error))?;
-        let kind = if begins.starts_with(&GZIP) { "application/gzip" } else { "application/x-tar" };
-        let body = body(sent, Progress::of(length, output.format));
+        let prefix = sent.fill_buf().await.map_err(|error| CliError::failed("cannot read the archive", error))?;
+        let kind = if prefix.starts_with(&GZIP) { "application/gzip" } else { "application/x-tar" };
+        let body = body(sent, Progress::new(length, output.format));
         let unpacked: Unpacked = client.upload(&format!("/api/jobs/{}/archive", args.id), kind, (body, length)).await?;
         let what = if unpacked.entries == 1 { "entry" } else { "entries" };
         output.either(&unpacked, |_| format!("{} {what}, {} bytes", unpacked.entries, unpacked.size_bytes))?;
-        return Ok(Exit::Fine);
+        return Ok(Exit::Success);
     }
     let local = args.local.unwrap_or_default();
     let remote = match args.remote {
         Some(remote) => remote,
         None if local == Path::new("-") => {
-            return Err(CliError::Usage("standard input needs a path in the workspace: put ID - PATH".to_owned()));
+            return Err(CliError::Usage(
+                "reading standard input requires a path in the workspace: put ID - PATH".to_owned(),
+            ));
         }
         None => remote_path(&local),
     };
     let path = file_path(args.id, &remote)?;
     let (sent, length) = open(&local).await?;
-    let body = body(sent, Progress::of(length, output.format));
+    let body = body(sent, Progress::new(length, output.format));
     let entry: FileEntry = client.upload(&path, "application/octet-stream", (body, length)).await?;
     output.either(&entry, |_| format!("{} ({} bytes)", one_line(&entry.path), entry.size_bytes))?;
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 type Sent = BufReader<Box<dyn AsyncRead + Send + Unpin>>;
 
-/// What is to be sent, and how long it is where that is known.
+/// Opens the file to send and returns its length, if known.
 async fn open(local: &Path) -> Result<(Sent, Option<u64>), CliError> {
     if local == Path::new("-") {
         return Ok((BufReader::new(Box::new(tokio::io::stdin())), None));
     }
     let wrong = |why: String| CliError::Usage(format!("{}: {why}", one_line(&local.display().to_string())));
-    let file = tokio::fs::File::open(local).await.map_err(|error| wrong(format!("cannot read it: {error}")))?;
-    let metadata = file.metadata().await.map_err(|error| wrong(format!("cannot read it: {error}")))?;
+    let file = tokio::fs::File::open(local).await.map_err(|error| wrong(format!("cannot read the file: {error}")))?;
+    let metadata = file.metadata().await.map_err(|error| wrong(format!("cannot read the file: {error}")))?;
     if metadata.is_dir() {
         return Err(wrong(
-            "is a directory; send it by tar: tar -C DIR -cf - . | gantry job put ID --archive -".to_owned(),
+            "is a directory; upload it as a tar archive: tar -C DIR -cf - . | gantry job put ID --archive -".to_owned(),
         ));
     }
     let length = metadata.is_file().then_some(metadata.len());
@@ -229,7 +231,7 @@ async fn open(local: &Path) -> Result<(Sent, Option<u64>), CliError> {
 
 fn body(sent: Sent, mut progress: Progress) -> reqwest::Body {
     let pieces = ReaderStream::with_capacity(sent, PIECE_BYTES);
-    reqwest::Body::wrap_stream(pieces.inspect_ok(move |piece| progress.moved(piece.len())).boxed())
+    reqwest::Body::wrap_stream(pieces.inspect_ok(move |piece| progress.add(piece.len())).boxed())
 }
 
 #[cfg(test)]
@@ -237,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_reaches_the_server_as_it_is() {
+    fn file_names_are_escaped_in_urls() {
         let id = JobId::generate();
         let path = |path: &str| file_path(id, path).map(|full| full.replace(&format!("/api/jobs/{id}/files/"), ""));
         assert_eq!(path("a/b c.txt").unwrap(), "a/b%20c.txt");
@@ -248,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_told_without_what_its_name_would_do_to_a_terminal() {
+    fn control_characters_in_file_names_are_escaped() {
         let entry = FileEntry {
             path: "a\u{1b}[2Jb".to_owned(),
             kind: FileKind::Symlink,

@@ -1,4 +1,4 @@
-//! Following a job: its events as they come, its summary at the end.
+//! Follows a job: prints its events as they arrive and its summary at the end.
 
 use protocol::{EventData, Job, JobId, JobState};
 
@@ -10,7 +10,7 @@ use crate::cli::{
     stream::{EventFollower, Followed},
 };
 
-/// Prints events until the job ends or the person has had enough, which does not end the job.
+/// Prints events until the job ends or the user interrupts, which does not cancel the job.
 pub(super) async fn to_the_end(
     client: &Client,
     id: JobId,
@@ -20,32 +20,34 @@ pub(super) async fn to_the_end(
 ) -> Result<Exit, CliError> {
     let mut stream = EventFollower::new(client, id, after);
     let mut renderer = Renderer::new(output.paint, detail);
-    let mut told_lost = false;
+    let mut is_loss_reported = false;
     loop {
-        let came = tokio::select! {
-            came = stream.next() => came?,
+        let item = tokio::select! {
+            item = stream.next() => item?,
             _ = tokio::signal::ctrl_c() => {
                 output.note(&format!(
-                    "\ndetached, the job goes on; follow it: gantry job events --follow {id}; end it: gantry job cancel {id}"
+                    "\ndetached; the job continues. Follow it with `gantry job events --follow {id}`, cancel it with `gantry job cancel {id}`"
                 ));
                 return Ok(Exit::Interrupted);
             }
         };
-        match came {
+        match item {
             Followed::Event { raw, event } => {
-                told_lost = false;
+                is_loss_reported = false;
                 print(&raw, event.as_deref(), &mut renderer, output)?;
                 if event.is_some_and(|event| is_submitted(&event)) {
-                    output.note(&format!("submitted: gantry job accept {id}, or gantry job reject {id} REASON"));
+                    output.note(&format!(
+                        "submitted for review: run `gantry job accept {id}` or `gantry job reject {id} REASON`"
+                    ));
                     break;
                 }
             }
             Followed::Resync { oldest } => {
                 output.note(&format!("the requested events are not available; continuing at event {oldest}"));
             }
-            Followed::Lost { cause } if !told_lost => {
-                told_lost = true;
-                output.note(&format!("connection lost ({cause}); trying again"));
+            Followed::Lost { cause } if !is_loss_reported => {
+                is_loss_reported = true;
+                output.note(&format!("connection lost ({cause}); retrying"));
             }
             Followed::Lost { .. } => {}
             Followed::End => break,
@@ -71,7 +73,7 @@ fn print(
     }
 }
 
-/// The work is done; a person has the next word.
+/// Whether the job waits for a review.
 fn is_submitted(event: &protocol::Event) -> bool {
     matches!(event.data, EventData::State { to: JobState::Submitted, .. })
 }

@@ -1,4 +1,4 @@
-//! The job commands against a server that behaves as the contract says, and sometimes does not.
+//! Tests of the job commands with a scripted server.
 
 use std::{
     convert::Infallible,
@@ -24,17 +24,17 @@ use super::*;
 
 const ID: &str = "01890000-0000-7000-8000-000000000001";
 
-/// What a connection to the event stream gets, before it is cut or ended.
+/// The response of one connection to the event stream.
 enum Connection {
-    /// The job has finished and nothing is left to send.
+    /// 204: the job has finished and there are no more events.
     NoContent,
     /// `resync`, these events and `end`.
     Resync(Vec<i64>),
-    /// These events, then a cut in the middle of a line.
+    /// These events, then a disconnect in the middle of a line.
     Cut(Vec<i64>),
-    /// These events, then the end.
+    /// These events, then `end`.
     Whole(Vec<i64>),
-    /// No stream at all.
+    /// An error response.
     Refused(StatusCode),
 }
 
@@ -63,7 +63,7 @@ pub(super) fn job(state: &str, reason: Option<&str>) -> Value {
 async fn events(State(script): State<Arc<Script>>, headers: HeaderMap) -> Response {
     let from = headers["last-event-id"].to_str().unwrap().to_owned();
     script.resumed_from.lock().unwrap().push(from);
-    let connection = script.connections.lock().unwrap().next().expect("one connection more than the story has");
+    let connection = script.connections.lock().unwrap().next().expect("the test has no more connections");
     let told = |events: &[i64]| -> String {
         let one = |seq: &i64| format!("id: {seq}\nevent: message\ndata: {}\n\n", event(*seq));
         events.iter().map(one).collect::<String>() + ": still here\n\n"
@@ -143,51 +143,51 @@ async fn gantry_job(server: &Server, format: Format, arguments: &[&str]) -> (Res
 }
 
 #[tokio::test]
-async fn a_cut_stream_is_resumed_and_every_event_comes_once() {
+async fn an_interrupted_stream_resumes_and_every_event_is_printed_once() {
     let story = vec![
         Connection::Cut(vec![1, 2]),
         Connection::Refused(StatusCode::BAD_GATEWAY),
-        // A server that starts one too early must not make an event come twice.
+        // A server that starts one event too early must not duplicate events.
         Connection::Cut(vec![2, 3]),
         Connection::Whole(vec![4, 5]),
     ];
     let server = server(story, ("completed", None)).await;
     let (exit, text) = gantry_job(&server, Format::Json, &["run", "do it"]).await;
-    assert_eq!(exit.unwrap(), Exit::Fine);
+    assert_eq!(exit.unwrap(), Exit::Success);
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let seqs: Vec<i64> = lines.iter().filter_map(|line| line["seq"].as_i64()).collect();
     assert_eq!(seqs, [1, 2, 3, 4, 5]);
-    assert_eq!(lines.last().unwrap()["state"], "completed", "the job is the last line");
+    assert_eq!(lines.last().unwrap()["state"], "completed", "the last line is the job");
     assert_eq!(*server.script.resumed_from.lock().unwrap(), ["0", "2", "2", "3"]);
 }
 
 #[tokio::test]
-async fn a_connection_lost_before_the_end_is_no_error_when_nothing_is_left() {
+async fn a_lost_connection_is_no_error_if_all_events_were_received() {
     let server = server(vec![Connection::Cut(vec![1, 2]), Connection::NoContent], ("completed", None)).await;
     let (exit, _) = gantry_job(&server, Format::Json, &["run", "do it"]).await;
-    assert_eq!(exit.unwrap(), Exit::Fine);
+    assert_eq!(exit.unwrap(), Exit::Success);
     assert_eq!(*server.script.resumed_from.lock().unwrap(), ["0", "2"]);
 }
 
 #[tokio::test]
-async fn a_server_that_has_fewer_events_than_the_client_starts_again() {
+async fn a_server_with_fewer_events_than_the_client_is_read_from_its_oldest_event() {
     let story = vec![Connection::Cut(vec![1, 2, 3, 4]), Connection::Resync(vec![1, 2])];
     let server = server(story, ("completed", None)).await;
     let (exit, text) = gantry_job(&server, Format::Json, &["run", "do it"]).await;
-    assert_eq!(exit.unwrap(), Exit::Fine);
+    assert_eq!(exit.unwrap(), Exit::Success);
     let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let seqs: Vec<i64> = lines.filter_map(|line| line["seq"].as_i64()).collect();
     assert_eq!(seqs, [1, 2, 3, 4, 1, 2]);
 }
 
 #[rstest]
-#[case("completed", None, Exit::Fine)]
-#[case("submitted", None, Exit::Fine)]
+#[case("completed", None, Exit::Success)]
+#[case("submitted", None, Exit::Success)]
 #[case("failed", Some("llm_error"), Exit::Failed)]
 #[case("failed", Some("wall_clock"), Exit::TimedOut)]
 #[case("cancelled", Some("cancelled_by_user"), Exit::Failed)]
 #[tokio::test]
-async fn the_exit_code_says_how_it_ended(
+async fn the_exit_code_reflects_the_outcome_of_the_job(
     #[case] state: &'static str,
     #[case] reason: Option<&'static str>,
     #[case] wanted: Exit,
@@ -235,7 +235,7 @@ async fn every_argument_reaches_the_request() {
         "k1",
     ];
     let (exit, printed) = gantry_job(&server, Format::Text, &arguments).await;
-    assert_eq!(exit.unwrap(), Exit::Fine);
+    assert_eq!(exit.unwrap(), Exit::Success);
     assert_eq!(printed.trim(), ID);
     let created = server.script.created.lock().unwrap();
     assert_eq!(
@@ -255,7 +255,7 @@ async fn every_argument_reaches_the_request() {
 #[case(&["create", "p", "--label", "team"], "must be KEY=VALUE")]
 #[case(&["create", "p", "--file", "/not/there"], "cannot read /not/there")]
 #[tokio::test]
-async fn a_wrong_argument_is_usage(#[case] arguments: &[&str], #[case] wanted: &str) {
+async fn an_invalid_argument_is_a_usage_error(#[case] arguments: &[&str], #[case] wanted: &str) {
     let server = server(Vec::new(), ("pending", None)).await;
     let error = gantry_job(&server, Format::Text, arguments).await.0.unwrap_err();
     assert_eq!(error.exit(), Exit::Usage);
@@ -264,20 +264,20 @@ async fn a_wrong_argument_is_usage(#[case] arguments: &[&str], #[case] wanted: &
 }
 
 #[tokio::test]
-async fn refusals_are_one_line_and_have_their_exit_code() {
+async fn error_responses_are_one_line_with_an_exit_code() {
     let server = server(vec![Connection::Refused(StatusCode::NOT_FOUND)], ("pending", None)).await;
     let error = gantry_job(&server, Format::Text, &["prompt", ID, "more"]).await.0.unwrap_err();
     assert_eq!((error.exit(), error.to_string()), (Exit::Conflict, "Job has finished: it ended".to_owned()));
 
     let error = gantry_job(&server, Format::Text, &["events", "--follow", ID]).await.0.unwrap_err();
-    assert_eq!(error.exit(), Exit::Unreachable, "what is not a problem document is not a Gantry server");
+    assert_eq!(error.exit(), Exit::Unreachable, "only problem documents come from a Gantry server");
 }
 
 #[tokio::test]
-async fn what_a_container_printed_does_no_harm() {
+async fn container_output_is_escaped() {
     let server = server(Vec::new(), ("completed", None)).await;
     let (exit, text) = gantry_job(&server, Format::Text, &["logs", ID]).await;
-    assert_eq!(exit.unwrap(), Exit::Fine);
+    assert_eq!(exit.unwrap(), Exit::Success);
     assert!(text.starts_with("==> attempt 1\nhello ") && !text.contains('\u{1b}'), "{text:?}");
     let (_, text) = gantry_job(&server, Format::Json, &["logs", ID]).await;
     let value: Value = serde_json::from_str(&text).unwrap();
@@ -285,7 +285,7 @@ async fn what_a_container_printed_does_no_harm() {
 }
 
 #[tokio::test]
-async fn no_server_is_told_at_once() {
+async fn an_unreachable_server_is_reported_at_once() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -298,15 +298,15 @@ async fn no_server_is_told_at_once() {
 }
 
 #[test]
-fn a_cancel_under_way_is_shown_until_it_is_done() {
+fn a_pending_cancel_is_shown_until_the_job_ends() {
     let mut stopping = job("in_progress", None);
     stopping["cancel_requested_at"] = json!("2026-01-01T00:00:02Z");
     let mut stopped = stopping.clone();
     stopped["state"] = json!("cancelled");
     stopping["finished_at"] = Value::Null;
-    let shown = |job: Value| shown(Paint::Plain, &serde_json::from_value(job).unwrap());
-    assert!(shown(stopping).contains("cancelling      since 2026-01-01T00:00:02"));
-    assert!(!shown(stopped).contains("cancelling"));
+    let text_of = |job: Value| describe(Paint::Plain, &serde_json::from_value(job).unwrap());
+    assert!(text_of(stopping).contains("cancelling      since 2026-01-01T00:00:02"));
+    assert!(!text_of(stopped).contains("cancelling"));
 }
 
 #[rstest]
@@ -314,7 +314,7 @@ fn a_cancel_under_way_is_shown_until_it_is_done() {
 #[case("team:core", Some(("team", "core")))]
 #[case("url=http://x", Some(("url", "http://x")))]
 #[case("team", None)]
-fn a_label_is_taken_with_either_sign(#[case] pair: &str, #[case] wanted: Option<(&str, &str)>) {
+fn labels_accept_an_equals_sign_or_a_colon(#[case] pair: &str, #[case] wanted: Option<(&str, &str)>) {
     let read = create::label(pair).ok();
     assert_eq!(read.as_ref().map(|(key, value)| (key.as_str(), value.as_str())), wanted);
 }

@@ -1,7 +1,7 @@
 //! `gantry job list --watch`: polls the list and prints changes.
 //!
-//! On a terminal the table is drawn anew when something in it changed; elsewhere each job that changed is one line, with
-//! `--json` one object.
+//! On a terminal the table is redrawn when it has changed. Otherwise each changed job is printed as one line, or with `--json` as
+//! one object.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -9,9 +9,9 @@ use protocol::{JobId, JobState, JobSummary, Page};
 
 use super::{CliError, Client, Exit, Format, Output, render, table};
 
-/// Poll interval; short enough for a person, and cheap for a server with many watchers.
+/// Poll interval: short enough for a person and cheap for a server with many watchers.
 pub(super) const EVERY: Duration = Duration::from_secs(2);
-/// Clears the terminal and goes to its top.
+/// Clears the terminal and moves the cursor to its top.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
 /// Watches until it is interrupted or the server refuses.
@@ -28,12 +28,12 @@ pub(super) async fn watch(
             Ok(page) => {
                 lost = false;
                 show(&page, &seen, output)?;
-                // What left the page may come back changed, so it is forgotten.
+                // Jobs that left the page are forgotten: they may return changed.
                 seen = page.items.into_iter().map(|job| (job.id, job)).collect();
             }
             Err(error @ CliError::Unreachable { .. }) => {
                 if !lost {
-                    output.note(&format!("{error}; trying again"));
+                    output.note(&format!("{error}; retrying"));
                 }
                 lost = true;
             }
@@ -98,7 +98,7 @@ mod tests {
 
     type Asked = Arc<Mutex<(std::vec::IntoIter<Value>, Vec<String>)>>;
 
-    /// Answers with one page after the other, then 404.
+    /// Responds with one page after the other, then 404.
     async fn answer(State(asked): State<Asked>, RawQuery(query): RawQuery) -> Response {
         let mut asked = asked.lock().unwrap();
         asked.1.push(query.unwrap_or_default());
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_change_is_told_once() {
+    async fn each_change_is_printed_once() {
         let json = watched(Format::Json, false).await;
         let lines: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let states: Vec<_> = lines.iter().map(|job| job["state"].as_str().unwrap()).collect();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_filter_reaches_the_request() {
+    async fn every_filter_is_sent() {
         let (environment, asked, _tasks) = server(vec![page(&[])]).await;
         let arguments =
             ["gantry-job", "list", "--state", "failed,stuck", "--label", "team:a", "--label", "k:v", "--q", "x y"];

@@ -1,4 +1,4 @@
-//! A whole job as a terminal shows it.
+//! A whole job as rendered on a terminal.
 
 use chrono::DateTime;
 use protocol::{JobId, JobReason, LogStream};
@@ -11,7 +11,7 @@ fn event(data: EventData) -> Event {
     Event { v: 1, seq: 1, cursor: 1, job_id: JobId::nil(), attempt: 1, at, data }
 }
 
-fn story() -> Vec<EventData> {
+fn all_events() -> Vec<EventData> {
     let call = |id: &str, tool: &str, input: Value| EventData::ToolUse {
         call_id: id.into(),
         tool: tool.into(),
@@ -57,7 +57,7 @@ fn story() -> Vec<EventData> {
 #[test]
 fn a_job_reads_like_a_conversation() {
     let mut renderer = Renderer::new(Paint::Plain, Detail::Usual);
-    let lines: Vec<String> = story().into_iter().filter_map(|data| renderer.event(&event(data))).collect();
+    let lines: Vec<String> = all_events().into_iter().filter_map(|data| renderer.event(&event(data))).collect();
     insta::assert_snapshot!(lines.join("\n"), @r#"
     ● pending
     ● in_progress
@@ -89,16 +89,16 @@ fn a_job_reads_like_a_conversation() {
 }
 
 #[test]
-fn a_result_that_was_not_said_is_shown() {
+fn a_result_that_differs_from_the_last_message_is_shown() {
     let mut renderer = Renderer::new(Paint::Plain, Detail::Usual);
     let result = EventData::Result { outcome: "failed".into(), text: "Half of it.".into(), partial: None };
     assert_eq!(renderer.event(&event(result)).unwrap(), "result Half of it.");
 }
 
 #[test]
-fn colours_are_ours_alone() {
+fn colors_come_only_from_the_renderer() {
     let mut renderer = Renderer::new(Paint::Colour, Detail::Verbose);
-    let text: String = story().into_iter().filter_map(|data| renderer.event(&event(data))).collect();
+    let text: String = all_events().into_iter().filter_map(|data| renderer.event(&event(data))).collect();
     let ours = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[36m"];
     let left = ours.iter().fold(text, |text, code| text.replace(code, ""));
     assert!(!left.contains('\x1b') && !left.contains('\x07'), "{left:?}");
