@@ -79,7 +79,14 @@ pub struct Identity {
     pub expires_at: DateTime<Utc>,
 }
 
-/// Which worker speaks.
+impl Identity {
+    /// Whether the caller sees what belongs to `owner`.
+    pub fn may_see(&self, owner: &str) -> bool {
+        self.user == owner || self.role.sees_all()
+    }
+}
+
+/// The bearer of a worker token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerIdentity {
     /// Its job.
@@ -217,7 +224,7 @@ impl SigningKey {
     }
 
     /// Whose a public token is or was: for the record of a refusal, never to let anybody in.
-    pub fn bearer_whatever_the_time(&self, token: &str) -> Result<Identity, TokenError> {
+    pub fn identity_ignoring_time(&self, token: &str) -> Result<Identity, TokenError> {
         identity(self.open(token, PUBLIC_ISSUER, PUBLIC_AUDIENCE)?)
     }
 

@@ -197,6 +197,16 @@ impl JobRecord {
         }
     }
 
+    /// Whether it has a result.
+    pub const fn has_result(&self) -> bool {
+        match &self.stage {
+            Stage::Queued(_) => false,
+            Stage::Running(running) => running.reported.is_some(),
+            Stage::Submitted { .. } => true,
+            Stage::Finished(finished) => finished.result.is_some(),
+        }
+    }
+
     fn refuse(&self, verb: &'static str) -> Refused {
         Refused { state: self.state(), verb }
     }

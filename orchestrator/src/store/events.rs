@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use chrono::{DateTime, Utc};
-use futures_util::TryStreamExt as _;
+use futures_util::{Stream, TryStreamExt as _};
 use protocol::{EventData, EventKind, JobId};
 use sqlx::QueryBuilder;
 
@@ -148,7 +148,7 @@ impl Store {
         limit: u32,
         kind: Option<EventKind>,
     ) -> Result<EventPage, StoreError> {
-        let mut rows = sqlx::query_as::<_, EventRow>(
+        let query = sqlx::query_as::<_, EventRow>(
             "SELECT cursor, job_id, seq, attempt, at, kind, data FROM events \
              WHERE job_id = $1 AND seq > $2 AND ($3 IS NULL OR kind = $3) ORDER BY seq LIMIT $4",
         )
@@ -156,17 +156,31 @@ impl Store {
         .bind(after)
         .bind(kind.map(EventKind::as_str))
         // One more, to know whether there is a next page.
-        .bind(i64::from(limit) + 1)
-        .fetch(&self.read);
+        .bind(i64::from(limit) + 1);
+        let mut reader = self.read.acquire().await?;
+        let page = EventPage::read(query.fetch(reader.connection()?), limit as usize).await?;
+        if !page.more {
+            reader.release(None);
+        }
+        Ok(page)
+    }
+}
+
+impl EventPage {
+    /// Reads rows up to the end of the page.
+    async fn read(
+        mut rows: impl Stream<Item = Result<EventRow, sqlx::Error>> + Unpin,
+        limit: usize,
+    ) -> Result<Self, StoreError> {
         let (mut items, mut bytes) = (Vec::new(), 0);
         while let Some(row) = rows.try_next().await? {
-            if items.len() == limit as usize || bytes >= PAGE_BYTES {
-                return Ok(EventPage { items, more: true });
+            if items.len() == limit || bytes >= PAGE_BYTES {
+                return Ok(Self { items, more: true });
             }
             bytes += row.bytes();
             items.push(row.into_event()?);
         }
-        Ok(EventPage { items, more: false })
+        Ok(Self { items, more: false })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Idempotency keys: the first answer, kept for 24 hours per user.
 
 use chrono::{DateTime, TimeDelta, Utc};
+use sqlx::{Executor, Sqlite};
 
 use super::{Connection, QueueFull, Store, StoreError};
 
@@ -39,13 +40,12 @@ pub enum Claim {
 impl Store {
     /// What is known of a key, before anything is prepared.
     pub async fn idempotency(&self, key: &IdempotencyKey, now: DateTime<Utc>) -> Result<Option<Claim>, StoreError> {
-        let mut connection = self.read.acquire().await?;
-        lookup(&mut connection, key, now).await
+        lookup(&self.read, key, now).await
     }
 }
 
-pub(super) async fn lookup(
-    tx: &mut Connection,
+pub(super) async fn lookup<'c>(
+    db: impl Executor<'c, Database = Sqlite>,
     key: &IdempotencyKey,
     now: DateTime<Utc>,
 ) -> Result<Option<Claim>, StoreError> {
@@ -55,7 +55,7 @@ pub(super) async fn lookup(
     .bind(&key.user)
     .bind(&key.key)
     .bind(now - KEPT)
-    .fetch_optional(tx)
+    .fetch_optional(db)
     .await?;
     Ok(known.map(|(digest, status, body)| {
         if digest == key.digest {

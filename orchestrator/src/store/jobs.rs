@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
-use protocol::{ContainerInfo, JobCounts, JobId, JobState, Limits, StateCounts};
+use protocol::{ContainerInfo, JobCounts, JobId, JobState, Limits, PROMPT_PREVIEW_CHARS, StateCounts};
 use sqlx::{FromRow as _, Row as _, sqlite::SqliteRow};
 use uuid::Uuid;
 
@@ -12,7 +12,7 @@ use super::{
     events::{self, EventStamp},
     idempotency::{self, Claim, IdempotencyKey},
     lifecycle,
-    rows::{JobRow, Place, column, count, job_columns, text},
+    rows::{JobRow, Place, column, count, job_columns, job_tables, text},
 };
 use crate::domain::job::{JobRecord, NoChild, Step};
 
@@ -131,8 +131,7 @@ impl Store {
 
     /// One job.
     pub async fn job(&self, id: JobId) -> Result<Option<JobRecord>, StoreError> {
-        let mut connection = self.read.acquire().await?;
-        lifecycle::load(&mut connection, id).await
+        lifecycle::load(&self.read, id).await
     }
 
     /// Whether an attempt's job is to stop; none once the attempt is over.
@@ -156,7 +155,9 @@ impl Store {
         let rows: Vec<SqliteRow> = sqlx::query(concat!(
             "SELECT ",
             job_columns!(),
-            " FROM jobs WHERE state IN ('in_progress', 'stuck') OR id IN (SELECT id FROM (SELECT id, \
+            " FROM ",
+            job_tables!(),
+            " WHERE state IN ('in_progress', 'stuck') OR id IN (SELECT id FROM (SELECT id, \
              ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY priority DESC, id) AS place FROM jobs \
              WHERE state = 'pending' AND held = FALSE) AS queue WHERE place <= $1) ORDER BY id"
         ))
@@ -274,17 +275,17 @@ async fn full_queue(tx: &mut Connection, user: &str) -> Result<Option<QueueFull>
 async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> {
     let brief = &job.brief;
     sqlx::query(
-        "INSERT INTO jobs (id, rev, user_id, title, prompt, mode, placement, state, priority, labels, metadata, limits, \
+        "INSERT INTO jobs (id, rev, user_id, title, prompt_preview, mode, placement, state, priority, labels, limits, \
          tools, image, model, plan, source, restarted_from, attempt, repair_attempts, created_at, last_activity_at, \
          prompts_closed, review, parent_id, depth, held, message, traceparent) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, 0, 0, $19, $19, $20, $21, \
-         $22, $23, $24, $25, $26)",
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, 0, 0, $18, $18, $19, $20, \
+         $21, $22, $23, $24, $25)",
     )
     .bind(*job.id.as_uuid())
     .bind(job.rev)
     .bind(&brief.user_id)
     .bind(&brief.title)
-    .bind(&brief.prompt)
+    .bind(brief.prompt.chars().take(PROMPT_PREVIEW_CHARS).collect::<String>())
     .bind(brief.mode.as_str())
     .bind(match brief.placement {
         protocol::Placement::Container => "container",
@@ -293,7 +294,6 @@ async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> 
     .bind(job.state().as_str())
     .bind(i64::from(brief.priority))
     .bind(text(&brief.labels)?)
-    .bind(text(&brief.metadata)?)
     .bind(text(&brief.limits)?)
     .bind(brief.tools.as_ref().map(text).transpose()?)
     .bind(&brief.image)
@@ -309,7 +309,13 @@ async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> 
     .bind(job.is_held())
     .bind(job.message())
     .bind(&brief.traceparent)
-    .execute(tx)
+    .execute(&mut *tx)
     .await?;
+    sqlx::query("INSERT INTO job_texts (job_id, prompt, metadata) VALUES ($1, $2, $3)")
+        .bind(*job.id.as_uuid())
+        .bind(&brief.prompt)
+        .bind(text(&brief.metadata)?)
+        .execute(tx)
+        .await?;
     Ok(())
 }

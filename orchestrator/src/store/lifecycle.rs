@@ -2,13 +2,14 @@
 
 use chrono::{DateTime, Utc};
 use protocol::{CompleteReport, EventData, JobId, MessageRole, PartialResult, ReportedOutcome};
+use sqlx::{Executor, Sqlite};
 use uuid::Uuid;
 
 use super::{
     AuditEntry, Connection, Store, StoreError, audit,
     events::{self, EventStamp},
     prompts,
-    rows::{EventRow, JobRow, Place, job_columns, text},
+    rows::{EventRow, JobRow, Place, job_columns, job_tables, text},
     stage_columns::StageColumns,
     transition_metrics::{Before, publish},
     writer::WriteTx,
@@ -179,11 +180,15 @@ impl Store {
     }
 }
 
-pub(super) async fn load(tx: &mut Connection, job: JobId) -> Result<Option<JobRecord>, StoreError> {
-    let row: Option<JobRow> = sqlx::query_as(concat!("SELECT ", job_columns!(), " FROM jobs WHERE id = $1"))
-        .bind(*job.as_uuid())
-        .fetch_optional(tx)
-        .await?;
+pub(super) async fn load<'c>(
+    db: impl Executor<'c, Database = Sqlite>,
+    job: JobId,
+) -> Result<Option<JobRecord>, StoreError> {
+    let row: Option<JobRow> =
+        sqlx::query_as(concat!("SELECT ", job_columns!(), " FROM ", job_tables!(), " WHERE id = $1"))
+            .bind(*job.as_uuid())
+            .fetch_optional(db)
+            .await?;
     row.map(JobRow::into_record).transpose()
 }
 
@@ -224,13 +229,13 @@ async fn update(tx: &mut Connection, before: &Before, job: &JobRecord) -> Result
     let written = sqlx::query(
         "UPDATE jobs SET rev = $1, state = $2, reason = $3, message = $4, attempt = $5, repair_attempts = $6, \
          started_at = $7, last_activity_at = $8, cancel_requested_at = $9, cancel_message = $10, finished_at = $11, \
-         not_before = $12, result_text = $13, result_partial = $14, token_hash = $15, lease_expires_at = $16, \
-         container = $17, last_client_seq = CASE WHEN $18 THEN 0 ELSE last_client_seq END, \
-         worker_seen_at = CASE WHEN $18 THEN NULL ELSE worker_seen_at END, \
-         session_attempt = CASE WHEN $18 THEN $5 ELSE session_attempt END, \
-         session_hash = CASE WHEN $18 THEN NULL ELSE session_hash END, \
-         calls_before_attempt = CASE WHEN $18 THEN $19 ELSE calls_before_attempt END, \
-         cancelled_by_parent = $20, held = $21 WHERE id = $22 AND rev = $23",
+         not_before = $12, token_hash = $13, lease_expires_at = $14, \
+         container = $15, last_client_seq = CASE WHEN $16 THEN 0 ELSE last_client_seq END, \
+         worker_seen_at = CASE WHEN $16 THEN NULL ELSE worker_seen_at END, \
+         session_attempt = CASE WHEN $16 THEN $5 ELSE session_attempt END, \
+         session_hash = CASE WHEN $16 THEN NULL ELSE session_hash END, \
+         calls_before_attempt = CASE WHEN $16 THEN $17 ELSE calls_before_attempt END, \
+         cancelled_by_parent = $18, held = $19 WHERE id = $20 AND rev = $21",
     )
     .bind(job.rev)
     .bind(columns.state)
@@ -244,8 +249,6 @@ async fn update(tx: &mut Connection, before: &Before, job: &JobRecord) -> Result
     .bind(columns.cancel_message)
     .bind(columns.finished_at)
     .bind(columns.not_before)
-    .bind(columns.result_text)
-    .bind(columns.result_partial)
     .bind(columns.token_hash)
     .bind(columns.lease_expires_at)
     .bind(job.container.as_ref().map(text).transpose()?)
@@ -255,10 +258,18 @@ async fn update(tx: &mut Connection, before: &Before, job: &JobRecord) -> Result
     .bind(columns.held)
     .bind(*job.id.as_uuid())
     .bind(before.rev)
-    .execute(tx)
+    .execute(&mut *tx)
     .await?;
     if written.rows_affected() != 1 {
         return Err(Place { table: "jobs", id: *job.id.as_uuid() }.wrong("rev"));
+    }
+    if before.has_result || columns.result_text.is_some() || columns.result_partial.is_some() {
+        sqlx::query("UPDATE job_texts SET result_text = $1, result_partial = $2 WHERE job_id = $3")
+            .bind(columns.result_text)
+            .bind(columns.result_partial)
+            .bind(*job.id.as_uuid())
+            .execute(tx)
+            .await?;
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! The store: the only SQL. Contents, the connections, errors.
 //!
 //! Every statement is plain enough for SQLite and PostgreSQL. SQLite has one writer, so one task owns the connection that
-//! writes (`writer`). All others read, in two pools: one for the public API, and one for the control plane (workers' calls
-//! and the dispatcher), so that no public request delays it. A handle reads from the pool it was made for
-//! ([`Store::control`]); each pool opens its connections when they are first needed.
+//! writes (`writer`). All others read (`readers`), in two sets: one for the public API, and one for the control plane (workers'
+//! calls and the dispatcher), so that no public request delays it. A handle reads from the set it was made for
+//! ([`Store::control`]).
 
 mod actions;
 mod audit;
@@ -14,10 +14,12 @@ mod event_batch;
 mod events;
 mod feed;
 mod idempotency;
+mod job_json;
 mod job_list;
 mod jobs;
 mod lifecycle;
 mod prompts;
+mod readers;
 mod retention;
 mod rows;
 mod sessions;
@@ -42,9 +44,9 @@ use std::{
 use agent::BoxFuture;
 use protocol::{InstanceId, JobId};
 use sqlx::{
-    ConnectOptions as _, SqliteConnection, SqlitePool,
+    ConnectOptions as _, SqliteConnection,
     migrate::Migrator,
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 
 pub use actions::{ActionOutcome, NewAction, OpenedAction};
@@ -56,14 +58,18 @@ pub use event_batch::{Appended, WorkerBatch};
 pub use events::EventPage;
 pub use feed::{Feed, Follower};
 pub use idempotency::{Claim, IdempotencyKey};
-pub use job_list::{JobFilter, JobPage};
+pub use job_json::{JobJson, JobPage, TokenChecked};
+pub use job_list::JobFilter;
 pub use jobs::{MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob, RunningJobs, Unfinished};
 pub use lifecycle::{Reported, Transition};
 pub use prompts::Prompted;
 pub use rows::StoredEvent;
 pub use usage::{DayPage, UsageFilter};
 
-use self::writer::{Committed, Statements, WriteTx, Writer};
+use self::{
+    readers::Readers,
+    writer::{Committed, Statements, WriteTx, Writer},
+};
 use crate::{domain::job::JobRecord, telemetry::metrics::Metrics};
 pub use retention::{Kept, Trimmed};
 
@@ -74,8 +80,6 @@ static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 pub const PUBLIC_READERS: u32 = 4;
 /// Connections that read for workers' calls and for the dispatcher.
 const CONTROL_READERS: u32 = 4;
-/// Acquire timeout of the read pools: fail before the client's own timeout.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a transaction waits for another process's lock (the token commands of the command line) before it fails.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -189,9 +193,9 @@ impl StoreError {
 #[derive(Clone)]
 pub struct Store {
     writer: Arc<Writer>,
-    /// The pool that this handle reads from: the public API's or the control plane's.
-    read: SqlitePool,
-    control: SqlitePool,
+    /// The connections that this handle reads from: the public API's or the control plane's.
+    read: Readers,
+    control: Readers,
     feed: Arc<Feed>,
     /// Held while a transcript is rebuilt.
     transcripts: Arc<tokio::sync::Mutex<()>>,
@@ -209,7 +213,7 @@ impl Store {
         restrict_to_owner(url, options.get_filename());
         let mut connection = options.connect().await?;
         MIGRATIONS.run(&mut connection).await?;
-        Self::with_writer(connection, options, Committed { metrics, observer, feed: Arc::default() }).await
+        Ok(Self::with_writer(connection, options, Committed { metrics, observer, feed: Arc::default() }))
     }
 
     /// Opens an existing database without migrating it: a server may be using it.
@@ -224,20 +228,16 @@ impl Store {
             return Err(StoreError::Schema { is_newer: newest > known });
         }
         let (metrics, observer): (_, JobObserver) = (Metrics::default(), Arc::new(|_| {}));
-        Self::with_writer(connection, options, Committed { metrics, observer, feed: Arc::default() }).await
+        Ok(Self::with_writer(connection, options, Committed { metrics, observer, feed: Arc::default() }))
     }
 
-    async fn with_writer(
-        connection: SqliteConnection,
-        options: SqliteConnectOptions,
-        committed: Committed,
-    ) -> Result<Self, StoreError> {
+    fn with_writer(connection: SqliteConnection, options: SqliteConnectOptions, committed: Committed) -> Self {
         let read_only = options.clone().read_only(true);
-        let read = pool(PUBLIC_READERS).connect_with(read_only.clone()).await?;
-        let control = pool(CONTROL_READERS).connect_with(read_only).await?;
+        let read = Readers::new(read_only.clone(), PUBLIC_READERS);
+        let control = Readers::new(read_only, CONTROL_READERS);
         let feed = Arc::clone(&committed.feed);
         let writer = Writer::start(connection, options.create_if_missing(false), committed);
-        Ok(Self { writer: Arc::new(writer), read, control, feed, transcripts: Arc::default() })
+        Self { writer: Arc::new(writer), read, control, feed, transcripts: Arc::default() }
     }
 
     /// A handle for the control plane: it reads from connections that no public request can occupy.
@@ -315,11 +315,6 @@ fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
         .busy_timeout(BUSY_TIMEOUT)
         .foreign_keys(true)
         .optimize_on_close(true, None))
-}
-
-/// A connection to a file within this process cannot be lost, so it is not tested before each use.
-fn pool(connections: u32) -> SqlitePoolOptions {
-    SqlitePoolOptions::new().max_connections(connections).acquire_timeout(ACQUIRE_TIMEOUT).test_before_acquire(false)
 }
 
 /// Makes the database and the two files beside it private to their owner, whatever directory they are in. SQLite gives

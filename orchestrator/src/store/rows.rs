@@ -75,6 +75,14 @@ macro_rules! job_columns {
 }
 pub(super) use job_columns;
 
+/// The tables of [`JobRow`], for FROM.
+macro_rules! job_tables {
+    () => {
+        "jobs JOIN job_texts ON job_texts.job_id = jobs.id"
+    };
+}
+pub(super) use job_tables;
+
 impl JobRow {
     pub(super) fn into_record(self) -> Result<JobRecord, StoreError> {
         let row = Place { table: "jobs", id: self.id };

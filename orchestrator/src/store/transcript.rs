@@ -15,15 +15,16 @@ use crate::domain::transcript;
 const MAX_TRANSCRIPT_BYTES: usize = 8 * 1024 * 1024;
 
 impl Store {
-    /// The conversation that earlier attempts of a job had, the newest part of it when it is long; empty when they had none.
-    /// One is rebuilt at a time: it is the largest thing that is read here.
+    /// The conversation of a job's earlier attempts, its newest part when it is long; empty when there is none. One transcript
+    /// is rebuilt at a time, because it is the largest read of the store.
     pub async fn transcript(&self, job: JobId) -> Result<Vec<Message>, StoreError> {
         let _turn = self.transcripts.lock().await;
+        let mut reader = self.read.acquire().await?;
         let mut rows = sqlx::query_scalar::<_, String>(
             "SELECT answer FROM llm_calls WHERE job_id = $1 AND answer IS NOT NULL ORDER BY at DESC",
         )
         .bind(*job.as_uuid())
-        .fetch(&self.read);
+        .fetch(reader.connection()?);
         let place = Place { table: "llm_calls", id: *job.as_uuid() };
         let (mut answers, mut bytes) = (Vec::<Completion>::new(), 0);
         while let Some(answer) = rows.try_next().await? {
@@ -34,24 +35,26 @@ impl Store {
             answers.push(place.json("answer", &answer)?);
         }
         drop(rows);
+        drop(reader);
         answers.reverse();
         let events = self.conversation(job, MAX_TRANSCRIPT_BYTES).await?;
         Ok(transcript::rebuild(events, &answers))
     }
 
-    /// What was said and done in a job, the newest `max_bytes` of it, in order: what a conversation is rebuilt from.
+    /// A job's messages, tool calls and tool results in order, the newest `max_bytes` of them.
     pub(super) async fn conversation(&self, job: JobId, max_bytes: usize) -> Result<Vec<EventData>, StoreError> {
+        let mut reader = self.read.acquire().await?;
         let mut rows = sqlx::query_as::<_, EventRow>(
             "SELECT cursor, job_id, seq, attempt, at, kind, data FROM events \
              WHERE job_id = $1 AND kind IN ('message', 'tool_use', 'tool_result') ORDER BY seq DESC",
         )
         .bind(*job.as_uuid())
-        .fetch(&self.read);
+        .fetch(reader.connection()?);
         let (mut events, mut bytes) = (Vec::new(), 0);
         while let Some(row) = rows.try_next().await? {
             bytes += row.bytes();
             if bytes > max_bytes {
-                // What was said last before the cut is a beginning; a result without its call is none.
+                // The conversation starts with a message, never with a result whose call was cut off.
                 while events.last().is_some_and(|event| !matches!(event, EventData::Message { .. })) {
                     events.pop();
                 }

@@ -16,11 +16,19 @@ pub(super) struct Before {
     state: JobState,
     pub(super) attempt: u32,
     repairs: u32,
+    /// Its row of texts has a result.
+    pub(super) has_result: bool,
 }
 
 impl Before {
     pub(super) fn of(job: &JobRecord) -> Self {
-        Self { rev: job.rev, state: job.state(), attempt: job.attempt, repairs: job.repair_attempts }
+        Self {
+            rev: job.rev,
+            state: job.state(),
+            attempt: job.attempt,
+            repairs: job.repair_attempts,
+            has_result: job.has_result(),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
     auth::{Identity, TokenError},
     domain::job::JobRecord,
     http::{layers::RequestContext, problem::ApiError, server::RequestBody},
-    store::tokens,
+    store::{TokenChecked, tokens},
 };
 
 const INVALID_TOKEN: &str = "invalid, expired or revoked token";
@@ -27,7 +27,26 @@ pub(super) struct Writer(pub(super) Identity);
 /// An admin.
 pub(super) struct Admin(pub(super) Identity);
 
-impl FromRequestParts<PublicApi> for Caller {
+/// A caller whose token is valid by its signature and its time. Whether it is revoked is found by the read that the request
+/// makes, in one statement: [`Self::checked`] is the only way to the identity.
+pub(super) struct UncheckedCaller(Identity);
+
+impl UncheckedCaller {
+    /// The identity, for the arguments of the read that checks the token.
+    pub(super) const fn unchecked(&self) -> &Identity {
+        &self.0
+    }
+
+    /// What was read, unless the token is revoked.
+    pub(super) fn checked<T>(self, read: TokenChecked<T>) -> Result<(Identity, T), ApiError> {
+        match read {
+            TokenChecked::Valid(value) => Ok((self.0, value)),
+            TokenChecked::Revoked => Err(ApiError::unauthorized(INVALID_TOKEN)),
+        }
+    }
+}
+
+impl FromRequestParts<PublicApi> for UncheckedCaller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, ApiError> {
@@ -40,7 +59,7 @@ impl FromRequestParts<PublicApi> for Caller {
         // The user of an expired token is known as well, for the audit and the log.
         let known = match &verified {
             Ok(identity) => Some(identity.clone()),
-            Err(TokenError::Expired | TokenError::NotYet) => api.key.bearer_whatever_the_time(token).ok(),
+            Err(TokenError::Expired | TokenError::NotYet) => api.key.identity_ignoring_time(token).ok(),
             Err(_) => None,
         };
         if let Some(identity) = &known {
@@ -48,6 +67,15 @@ impl FromRequestParts<PublicApi> for Caller {
             context.identify(identity);
         }
         let identity = verified.map_err(|error| ApiError::unauthorized(INVALID_TOKEN).with_source(error))?;
+        Ok(Self(identity))
+    }
+}
+
+impl FromRequestParts<PublicApi> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, ApiError> {
+        let UncheckedCaller(identity) = UncheckedCaller::from_request_parts(parts, api).await?;
         if tokens::is_revoked(&api.store, &identity.jti).await? {
             return Err(ApiError::unauthorized(INVALID_TOKEN));
         }
@@ -105,5 +133,5 @@ impl FromRequestParts<PublicApi> for Admin {
 /// Returns the job if it exists and the caller may see it. The caller cannot tell a missing job from one of another user.
 pub(super) async fn authorize_job(api: &PublicApi, who: &Identity, id: JobId) -> Result<JobRecord, ApiError> {
     let job = api.store.job(id).await?.ok_or_else(ApiError::not_found)?;
-    if job.brief.user_id == who.user || who.role.sees_all() { Ok(job) } else { Err(ApiError::not_owner()) }
+    if who.may_see(&job.brief.user_id) { Ok(job) } else { Err(ApiError::not_owner()) }
 }

@@ -1,12 +1,9 @@
 //! `GET /api/jobs/{id}`: shows a job.
 
-use axum::{Json, extract::State};
+use axum::extract::State;
 use protocol::{Job, JobId};
 
-use super::{
-    PublicApi,
-    caller::{Caller, authorize_job},
-};
+use super::{PublicApi, caller::UncheckedCaller, json_text::JsonText};
 use crate::http::{extract::ApiPath, problem::ApiError};
 
 /// Shows a job.
@@ -18,8 +15,11 @@ use crate::http::{extract::ApiPath, problem::ApiError};
 )]
 pub(super) async fn get(
     State(api): State<PublicApi>,
-    Caller(who): Caller,
+    caller: UncheckedCaller,
     ApiPath(id): ApiPath<JobId>,
-) -> Result<Json<Job>, ApiError> {
-    Ok(Json(authorize_job(&api, &who, id).await?.to_api()))
+) -> Result<JsonText, ApiError> {
+    let job = api.store.job_json(&caller.unchecked().jti, id).await?;
+    let (who, job) = caller.checked(job)?;
+    let job = job.ok_or_else(ApiError::not_found)?;
+    if who.may_see(&job.user_id) { Ok(JsonText(job.json)) } else { Err(ApiError::not_owner()) }
 }

@@ -1,18 +1,17 @@
 //! `GET /api/jobs`: lists the caller's jobs, newest first.
 
-use axum::{Json, extract::State};
+use axum::extract::State;
 use axum_extra::extract::Query;
 use protocol::{ErrorCode, JobId, JobState, JobSummary, Page};
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use utoipa::IntoParams;
 
-use super::{PublicApi, caller::Caller, cursor};
+use super::{PublicApi, caller::UncheckedCaller, cursor, json_text::JsonText};
 use crate::{
     auth::Identity,
     domain::request::{MAX_LABELS, check_label_key},
     http::problem::ApiError,
-    store::JobFilter,
+    store::{JobFilter, JobPage},
 };
 
 const MAX_SEARCH_BYTES: usize = 1_000;
@@ -53,12 +52,12 @@ pub(super) struct Params {
 )]
 pub(super) async fn list(
     State(api): State<PublicApi>,
-    Caller(who): Caller,
+    caller: UncheckedCaller,
     query: Result<Query<Params>, axum_extra::extract::QueryRejection>,
-) -> Result<Json<Page<Box<RawValue>>>, ApiError> {
+) -> Result<JsonText, ApiError> {
     let Query(params) = query.map_err(|rejection| ApiError::field("query", rejection.body_text()))?;
     let filter = JobFilter {
-        user: whose(&who, params.user)?,
+        user: whose(caller.unchecked(), params.user)?,
         states: states(params.state.as_deref())?,
         labels: labels(&params.label)?,
         text: text(params.q)?,
@@ -66,10 +65,12 @@ pub(super) async fn list(
         before: params.cursor.as_deref().map(cursor::read::<JobId>).transpose()?,
         limit: cursor::limit(params.limit)?,
     };
-    let _permit = api.read_permit(&who).await?;
-    let page = api.store.jobs(&filter).await?;
-    let next_cursor = page.last.map(|id| cursor::write(&id.to_string()));
-    Ok(Json(Page { items: page.items, next_cursor }))
+    let _permit = api.read_permit(caller.unchecked()).await?;
+    let page = api.store.job_summaries(&caller.unchecked().jti, &filter).await?;
+    let (_, JobPage { items, last }) = caller.checked(page)?;
+    // A cursor is URL-safe base64: it needs no escapes.
+    let next_cursor = last.map_or("null".to_owned(), |id| format!("\"{}\"", cursor::write(&id.to_string())));
+    Ok(JsonText(format!("{{\"items\":[{items}],\"next_cursor\":{next_cursor}}}")))
 }
 
 /// The user to filter by; `None` for all users.

@@ -15,6 +15,7 @@ mod files;
 mod get;
 mod health;
 mod idempotent;
+mod json_text;
 mod list;
 mod llm_calls;
 mod logs;

@@ -74,7 +74,11 @@ async fn fill(store: &mut SqliteConnection, job: JobId) -> Result<(), Failure> {
          FROM copies, jobs WHERE id = $3"
     );
     let fill = sqlx::query(sqlx::AssertSqlSafe(fill)).bind(STORED - 1).bind(i64::try_from(milliseconds >> 16)?);
-    fill.bind(*job.as_uuid()).execute(store).await?;
+    fill.bind(*job.as_uuid()).execute(&mut *store).await?;
+    let texts = "INSERT INTO job_texts (job_id, prompt, metadata, result_text, result_partial) \
+                 SELECT jobs.id, prompt, metadata, result_text, result_partial FROM jobs, job_texts \
+                 WHERE job_texts.job_id = $1 AND jobs.id <> $1";
+    sqlx::query(texts).bind(*job.as_uuid()).execute(store).await?;
     Ok(())
 }
 

@@ -1,0 +1,177 @@
+//! Connections that read: a bounded number, each opened when it is first needed and then kept.
+//!
+//! Owns which connection a read uses. A connection goes back as soon as its read is complete, without the ping of sqlx's own
+//! pool, which is one more round trip to the database's thread and a task for each read. A connection whose read was dropped
+//! before it was complete goes back once its thread is idle again, so that abandoned reads cannot pile up. Never writes.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use agent::BoxFuture;
+use futures_util::{
+    StreamExt as _, TryStreamExt as _,
+    stream::{self, BoxStream},
+};
+use sqlx::{
+    ConnectOptions as _, Connection as _, Describe, Either, Execute, Executor, SqlStr, Sqlite,
+    sqlite::{SqliteConnectOptions, SqliteConnection, SqliteQueryResult, SqliteRow, SqliteStatement, SqliteTypeInfo},
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::task::TaskTracker;
+
+/// Acquire timeout: fail before the client's own timeout.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A set of connections that read. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Readers(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    options: SqliteConnectOptions,
+    permits: Arc<Semaphore>,
+    idle: Mutex<Vec<SqliteConnection>>,
+    /// Owns the connections that wait for an abandoned read to end.
+    tasks: TaskTracker,
+}
+
+/// A connection for one read or several.
+#[derive(Debug)]
+pub(super) struct Reader {
+    /// Taken when it is released.
+    connection: Option<SqliteConnection>,
+    permit: Option<OwnedSemaphorePermit>,
+    shared: Arc<Shared>,
+}
+
+impl Readers {
+    /// A set of at most `connections`.
+    pub(super) fn new(options: SqliteConnectOptions, connections: u32) -> Self {
+        let permits = Arc::new(Semaphore::new(connections as usize));
+        Self(Arc::new(Shared { options, permits, idle: Mutex::default(), tasks: TaskTracker::new() }))
+    }
+
+    /// A connection, once one is free. For reads that go on row by row; [`Reader::release`] gives it back.
+    pub(super) async fn acquire(&self) -> Result<Reader, sqlx::Error> {
+        let permit = tokio::time::timeout(ACQUIRE_TIMEOUT, Arc::clone(&self.0.permits).acquire_owned());
+        let permit = permit.await.map_err(|_| sqlx::Error::PoolTimedOut)?.map_err(|_| sqlx::Error::PoolClosed)?;
+        let idle = self.0.idle().pop();
+        let connection = match idle {
+            Some(connection) => connection,
+            None => self.0.options.connect().await?,
+        };
+        Ok(Reader { connection: Some(connection), permit: Some(permit), shared: Arc::clone(&self.0) })
+    }
+
+    /// Refuses further reads and closes the connections. One in use closes when its read is complete.
+    pub(super) async fn close(&self) {
+        self.0.permits.close();
+        let idle = std::mem::take(&mut *self.0.idle());
+        for connection in idle {
+            if let Err(error) = connection.close().await {
+                tracing::warn!(%error, "a reading connection was not closed cleanly");
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn idle(&self) -> MutexGuard<'_, Vec<SqliteConnection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep(&self, connection: SqliteConnection) {
+        if !self.permits.is_closed() {
+            self.idle().push(connection);
+        }
+    }
+}
+
+impl Reader {
+    /// The connection.
+    pub(super) fn connection(&mut self) -> Result<&mut SqliteConnection, sqlx::Error> {
+        // Only a release takes it, which consumes the reader.
+        self.connection.as_mut().ok_or(sqlx::Error::PoolClosed)
+    }
+
+    /// Gives the connection back after a complete read. After an error that may have ended its thread it is replaced.
+    pub(super) fn release(mut self, error: Option<&sqlx::Error>) {
+        let is_lost = matches!(error, Some(sqlx::Error::WorkerCrashed | sqlx::Error::Io(_)));
+        if let Some(connection) = self.connection.take().filter(|_| !is_lost) {
+            self.shared.keep(connection);
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let (Some(mut connection), Some(permit)) = (self.connection.take(), self.permit.take()) else { return };
+        // Outside a runtime there is nothing to wait with: the connection is closed.
+        if tokio::runtime::Handle::try_current().is_err() {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        self.shared.tasks.spawn(async move {
+            if connection.ping().await.is_ok() {
+                shared.keep(connection);
+            }
+            drop(permit);
+        });
+    }
+}
+
+/// A statement whose rows are all read before the first is returned.
+impl<'p> Executor<'p> for &'p Readers {
+    type Database = Sqlite;
+
+    fn fetch_many<'e, 'q: 'e, E>(
+        self,
+        query: E,
+    ) -> BoxStream<'e, Result<Either<SqliteQueryResult, SqliteRow>, sqlx::Error>>
+    where
+        'p: 'e,
+        E: 'q + Execute<'q, Sqlite>,
+    {
+        stream::once(async move {
+            let mut reader = self.acquire().await?;
+            let steps: Result<Vec<_>, _> = reader.connection()?.fetch_many(query).try_collect().await;
+            reader.release(steps.as_ref().err());
+            Ok::<_, sqlx::Error>(stream::iter(steps?.into_iter().map(Ok)))
+        })
+        .try_flatten()
+        .boxed()
+    }
+
+    fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, Result<Option<SqliteRow>, sqlx::Error>>
+    where
+        'p: 'e,
+        E: 'q + Execute<'q, Sqlite>,
+    {
+        Box::pin(async move {
+            let mut reader = self.acquire().await?;
+            let row = reader.connection()?.fetch_optional(query).await;
+            reader.release(row.as_ref().err());
+            row
+        })
+    }
+
+    fn prepare_with<'e>(
+        self,
+        sql: SqlStr,
+        parameters: &'e [SqliteTypeInfo],
+    ) -> BoxFuture<'e, Result<SqliteStatement, sqlx::Error>>
+    where
+        'p: 'e,
+    {
+        Box::pin(async move { self.acquire().await?.connection()?.prepare_with(sql, parameters).await })
+    }
+
+    fn describe<'e>(self, sql: SqlStr) -> BoxFuture<'e, Result<Describe<Sqlite>, sqlx::Error>>
+    where
+        'p: 'e,
+    {
+        Box::pin(async move { self.acquire().await?.connection()?.describe(sql).await })
+    }
+}
