@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes sure that the base image both Dockerfiles start from is on the engine: pulled where a registry answers, else
-# made from Debian's own packages under the same name, with this host's CA certificates taken along.
-# Never replaces an image that is there and never pushes one.
+# Makes sure that the engine has the base image of both Dockerfiles: pulled from a registry if one is reachable, else built
+# from Debian packages under the same name, including this host's CA certificates.
+# Never replaces an existing image and never pushes one.
 set -euo pipefail
 
 readonly BASE=debian:bookworm-slim
@@ -18,14 +18,14 @@ present() { docker image inspect "$BASE" >/dev/null 2>&1; }
 
 install_mmdebstrap() {
   if [ ! -e /etc/debian_version ] || [ "$(id -u)" -ne 0 ]; then
-    fail "$BASE could not be pulled, and making it needs mmdebstrap; install that, or give the engine a registry it can reach"
+    fail "cannot pull $BASE, and building it needs mmdebstrap; install mmdebstrap, or configure a registry that the engine can reach"
   fi
   export DEBIAN_FRONTEND=noninteractive
   apt-get update -qq
   apt-get install -y -qq --no-install-recommends mmdebstrap >/dev/null
 }
 
-# What a slim image leaves out, and the host's own certificate authorities, which a build behind a proxy needs.
+# Removes what a slim image does not contain, and adds the host's certificate authorities for builds behind a proxy.
 make_base() {
   local work="$1"
   local options=(
@@ -35,7 +35,7 @@ make_base() {
     --dpkgopt='path-exclude=/usr/share/info/*'
   )
   if [ -d /usr/local/share/ca-certificates ]; then
-    # The hook's variables are mmdebstrap's.
+    # The variables in the hook belong to mmdebstrap.
     # shellcheck disable=SC2016
     options+=(
       --customize-hook='copy-in /usr/local/share/ca-certificates /usr/local/share/'
@@ -48,23 +48,23 @@ make_base() {
 
 main() {
   if present; then
-    say "$BASE is here"
+    say "$BASE exists"
     return
   fi
   if timeout "$PULL_SECONDS" docker pull --quiet "$BASE" >/dev/null 2>&1; then
     say "$BASE pulled"
     return
   fi
-  say "no registry answers; making $BASE from Debian's packages"
+  say "no registry is reachable; building $BASE from Debian packages"
   command -v mmdebstrap >/dev/null || install_mmdebstrap
   local work
   work="$(mktemp -d)"
-  # mmdebstrap's helpers must be able to enter it.
+  # mmdebstrap's helpers need access to it.
   chmod 0755 "$work"
   # shellcheck disable=SC2064
   trap "rm -rf '$work'" EXIT
   make_base "$work"
-  say "$BASE made"
+  say "$BASE built"
 }
 
 main

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Puts the two programs, `gantry` and `gantry-worker`, into a folder: `docker/binaries.sh builder|prebuilt OUT`.
-# `builder` compiles them with the cargo at hand; `prebuilt` takes what such a build left in docker/prebuilt.
-# The images' build stage runs it, and so does docker/up.sh on the host, so that there is one way to build them.
-# Never falls back from one to the other, and never writes outside OUT and cargo's target folder.
+# Puts the programs `gantry` and `gantry-worker` into a directory: `docker/binaries.sh builder|prebuilt OUT`.
+# `builder` compiles them with the installed cargo; `prebuilt` copies them from docker/prebuilt.
+# Used by the images' build stage and by docker/up.sh on the host, so that there is one way to build them.
+# Never falls back from one mode to the other, and never writes outside OUT and cargo's target directory.
 #
-# GANTRY_BUILD_PROFILE is cargo's profile for `gantry` (default: release). The worker always has the profile `worker`, made
-# for size, and is always static: it runs in images that somebody else made.
+# GANTRY_BUILD_PROFILE is cargo's profile for `gantry` (default: release). The worker is always built with the profile
+# `worker`, which optimises for size, and linked statically: it also runs in custom images.
 set -euo pipefail
 
-# Run by a job's user, read by nobody but root: the kernel hides a process whose program its user cannot read, from its
-# first instruction on.
+# Executable by the job's user, but readable only by root: the kernel makes a process non-dumpable from its first
+# instruction if its user cannot read the program.
 readonly WORKER_MODE=0711
 readonly WORKER_TARGET=x86_64-unknown-linux-gnu
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -21,7 +21,7 @@ fail() {
   exit 1
 }
 
-# Where cargo leaves a profile's programs.
+# The directory of a profile's programs below cargo's target directory.
 profile_folder() { if [ "$1" = dev ]; then echo debug; else echo "$1"; fi; }
 
 worker_target() {
@@ -38,21 +38,21 @@ build() {
   say "compiling gantry (1 of 2, profile $profile)"
   cargo build --locked --profile "$profile" -p orchestrator --bin gantry
   say "compiling gantry-worker (2 of 2, profile worker)"
-  # Always with a target, else build scripts would be linked statically too. It is a folder of its own in the target
-  # folder, so the flag does not make cargo build everybody else's dependencies again.
-  # Relative relocations packed: a third of a megabyte less in every job's image.
+  # An explicit target keeps build scripts from being linked statically. It has a separate directory in the target
+  # directory, so the flag does not make cargo rebuild other dependencies.
+  # Packed relative relocations save a third of a megabyte in every job image.
   RUSTFLAGS="-C target-feature=+crt-static" cargo rustc --locked --profile worker --target "$triple" -p worker \
     --bin gantry-worker -- -C link-arg=-Wl,-z,pack-relative-relocs
   install -D -m 0755 "$target_dir/$(profile_folder "$profile")/gantry" "$out/gantry"
   install -D -m "$WORKER_MODE" "$target_dir/$triple/worker/gantry-worker" "$out/gantry-worker"
-  # A dev build's debug information is most of it, and nobody reads it in an image.
+  # Debug information is most of a dev build and is not used in an image.
   if command -v strip >/dev/null; then strip --strip-debug "$out/gantry"; fi
 }
 
 take_prebuilt() {
   local out="$1" name
   for name in gantry gantry-worker; do
-    [ -f "docker/prebuilt/$name" ] || fail "docker/prebuilt/$name is missing; docker/up.sh makes it"
+    [ -f "docker/prebuilt/$name" ] || fail "docker/prebuilt/$name is missing; run docker/up.sh to build it"
   done
   install -D -m 0755 docker/prebuilt/gantry "$out/gantry"
   install -D -m "$WORKER_MODE" docker/prebuilt/gantry-worker "$out/gantry-worker"

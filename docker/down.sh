@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Stops Gantry: cancels every job that has not ended, queued and held ones too, takes the stack down, removes the job
-# containers that are left over.
-# Keeps the data volume unless told `--volumes`. Never touches a container or a volume of anybody else's: a job container
-# is this install's when what it mounts lies in this install's volume.
+# Stops Gantry: cancels all unfinished jobs, including pending and held ones, stops the stack, and removes remaining job
+# containers.
+# Keeps the data volume unless `--volumes` is given. Never touches containers or volumes of others: a job container belongs
+# to this installation if it mounts this installation's volume.
 set -euo pipefail
 
 readonly CANCEL_SECONDS=20
-# An engine that is well lists, inspects and removes within that, even under load.
+# A healthy engine lists, inspects and removes containers within this time, even under load.
 readonly ENGINE_SECONDS=60
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -19,21 +19,21 @@ fail() {
   exit 1
 }
 
-# An engine may answer its version and hang on everything that concerns a container.
+# An engine may return its version but hang on requests about containers.
 engine() { timeout "$ENGINE_SECONDS" docker "$@"; }
 
-# Does what the arguments after the first say; when that fails, tells what it said and what could not be done.
+# Runs a command; if it fails, prints the end of its output and fails with "could not $1".
 must() {
-  local what="$1" said
+  local what="$1" output
   shift
-  said="$("$@" 2>&1)" && return
-  if [ -n "$said" ]; then printf '%s\n' "$said" | tail -n 3 >&2; fi
+  output="$("$@" 2>&1)" && return
+  if [ -n "$output" ]; then printf '%s\n' "$output" | tail -n 3 >&2; fi
   fail "could not $what; if the engine hangs, restart it (systemctl restart docker, or end dockerd and run docker/engine.sh), then run this again"
 }
 
 gantry() { docker/compose.sh exec -T -e GANTRY_TOKEN gantry gantry "$@" </dev/null; }
 
-# The ids of every job that has not ended, as many as one page holds.
+# The ids of unfinished jobs, up to one page of each state.
 unfinished() {
   local state
   for state in in_progress pending stuck; do
@@ -43,7 +43,7 @@ unfinished() {
 
 cancel_jobs() {
   local ids id asked="" deadline=$((SECONDS + CANCEL_SECONDS))
-  # An operator of five minutes: it must see everybody's jobs.
+  # A short-lived admin token, to see the jobs of all users.
   GANTRY_TOKEN="$(gantry token create --user operator --role admin --ttl 5m | tail -n 1 | tr -d '\r')" || return 1
   export GANTRY_TOKEN
   while ids="$(unfinished)" && [ -n "$ids" ]; do
@@ -54,14 +54,14 @@ cancel_jobs() {
     for id in $ids; do
       case "$asked" in *"$id"*) continue ;; esac
       say "cancelling job $id"
-      # It may have ended in the meantime.
+      # The job may have ended meanwhile.
       gantry job cancel "$id" --reason "docker/down.sh" >/dev/null 2>&1 || true
       asked="$asked $id"
     done
   done
 }
 
-# The data volume's name: as the orchestrator's container $1 says, else as Compose gives it.
+# The name of the data volume: from the orchestrator's container $1, else as Compose would name it.
 volume_name() {
   local container="$1" project
   if [ -n "$container" ]; then
@@ -72,8 +72,8 @@ volume_name() {
   echo "${project}_gantry-data"
 }
 
-# Managed containers that mount the volume $1, or a folder in it, which the engine may show by its path. From the list alone:
-# it is there when a look at a single container hangs.
+# Managed containers that mount the volume $1 or a directory in it, which the engine may show by its path. Uses only the list,
+# which works even if inspecting a single container hangs.
 own_job_containers() {
   local volume="$1" mountpoint
   mountpoint="$(engine volume inspect --format '{{.Mountpoint}}' "$volume" 2>/dev/null)" || return 0
@@ -82,10 +82,10 @@ own_job_containers() {
       '{ for (i = 2; i <= NF; i++) if ($i == name || index($i, path) == 1) { print $1; next } }'
 }
 
-# What there was, and what is left of it: $1 whether anything ran, $2 whether there was data.
+# Prints the result. $1: whether anything was running; $2: whether there was data.
 report() {
-  local up="nothing is up" data="there is no data"
-  if [ "$1" = yes ]; then up="everything is down"; fi
+  local up="nothing was running" data="there is no data"
+  if [ "$1" = yes ]; then up="everything is stopped"; fi
   if [ "$2" = yes ]; then data="the data volume is kept"; fi
   if [ "$2" = yes ] && [ ${#down_options[@]} -gt 0 ]; then data="the data is deleted"; fi
   say "$up; $data"
@@ -109,8 +109,8 @@ main() {
       ;;
   esac
   if ! timeout 10 docker version >/dev/null 2>&1; then
-    if [ -n "${DOCKER_HOST:-}" ]; then fail "DOCKER_HOST is set but nothing answers there; nothing was done"; fi
-    say "no container engine answers here, so there is nothing to take down"
+    if [ -n "${DOCKER_HOST:-}" ]; then fail "DOCKER_HOST is set, but no engine responds there; nothing was done"; fi
+    say "no container engine responds, so there is nothing to stop"
     return
   fi
   must "list the containers" engine ps -aq
@@ -119,7 +119,7 @@ main() {
   if [ -n "$container" ]; then
     up=yes
     if [ "$(engine inspect --format '{{.State.Running}}' "$container")" = true ]; then
-      cancel_jobs || say "the orchestrator does not answer; its job containers are removed below"
+      cancel_jobs || say "the orchestrator does not respond; its job containers are removed below"
     fi
     must "stop the orchestrator" docker/compose.sh stop
   fi
@@ -127,7 +127,7 @@ main() {
     if engine volume inspect "$volume" >/dev/null 2>&1; then had_data=yes; fi
     left="$(own_job_containers "$volume")"
     if [ -n "$left" ]; then
-      say "removing left-over job containers"
+      say "removing remaining job containers"
       # shellcheck disable=SC2086
       must "remove the job containers" engine rm --force $left
     fi

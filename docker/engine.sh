@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes sure that a container engine answers, and says so in one line.
-# With an engine that answers it does nothing. On Debian, as root, it installs the distribution's engine and starts it.
-# Never replaces, reconfigures, stops or restarts an engine that is there.
+# Makes sure that a container engine is running, and prints one line.
+# Does nothing if an engine responds. On Debian as root, installs the distribution's engine and starts it.
+# Never replaces, reconfigures, stops or restarts an existing engine.
 set -euo pipefail
 
 readonly WAIT_SECONDS=60
@@ -23,10 +23,10 @@ wait_for_answer() {
   done
 }
 
-# What Debian calls the pieces: the daemon brings the client along in some releases and not in others.
+# Debian's package names. In some releases the daemon's package does not depend on the client's.
 install_engine() {
   [ -e /etc/debian_version ] ||
-    fail "no container engine here; install Docker 20.10 or newer (or set DOCKER_HOST), then run this again"
+    fail "no container engine found; install Docker 20.10 or newer (or set DOCKER_HOST) and run this again"
   say "installing the distribution's docker.io and iptables"
   export DEBIAN_FRONTEND=noninteractive
   apt-get update -qq
@@ -40,36 +40,36 @@ start_engine() {
     systemctl start docker
     return
   fi
-  # A daemon of its own session, holding none of our files: whoever waits for this script's output must not wait for it.
+  # The daemon gets its own session and none of our file descriptors, so that readers of this script's output do not wait for it.
   say "starting dockerd (log: $DAEMON_LOG)"
   setsid dockerd >"$DAEMON_LOG" 2>&1 </dev/null 9>&- &
 }
 
 main() {
   if answers; then
-    say "answers ($(docker version --format '{{.Server.Version}}'))"
+    say "running ($(docker version --format '{{.Server.Version}}'))"
     return
   fi
   if [ -n "${DOCKER_HOST:-}" ]; then
-    fail "DOCKER_HOST is set but nothing answers there; start that engine or unset DOCKER_HOST"
+    fail "DOCKER_HOST is set, but no engine responds there; start that engine or unset DOCKER_HOST"
   fi
   if [ "$(id -u)" -ne 0 ]; then
-    fail "no engine answers to this user; start Docker, or join the group docker, or run this as root"
+    fail "no engine is accessible to this user; start Docker, join the group docker, or run this as root"
   fi
-  # Two at once would start two daemons.
+  # Concurrent runs would start two daemons.
   exec 9>/run/gantry-engine.lock
   flock 9
   if answers; then
-    say "answers"
+    say "running"
     return
   fi
   { command -v dockerd && command -v docker && command -v iptables; } >/dev/null || install_engine
   answers || start_engine
   if ! wait_for_answer; then
     tail -n 20 "$DAEMON_LOG" >&2 2>/dev/null || true
-    fail "the engine did not answer within ${WAIT_SECONDS} s; see $DAEMON_LOG"
+    fail "the engine did not respond within ${WAIT_SECONDS} s; see $DAEMON_LOG"
   fi
-  say "answers ($(docker version --format '{{.Server.Version}}'))"
+  say "running ($(docker version --format '{{.Server.Version}}'))"
 }
 
 main

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds the project's two images, and removes what building leaves behind: `docker/images.sh build|tidy`.
-# `build` ends with a `tidy`; one more, after the stack has moved to the new images, takes the replaced ones too.
-# One at a time on a machine: a classic builder's stages look abandoned to another build's prune while they are being made.
-# Never removes an image that has a name or a container, nor anybody else's.
+# Builds the project's two images, and removes leftovers of builds: `docker/images.sh build|tidy`.
+# `build` ends with a `tidy`. Another one, after the stack uses the new images, also removes the replaced images.
+# Only one build at a time on a machine: the classic builder's stages look unused to another build's prune.
+# Never removes images that have a name or a container, or that belong to others.
 set -euo pipefail
 
 readonly LOCK=/tmp/gantry-images.lock
@@ -13,19 +13,19 @@ cd "$root"
 
 say() { printf 'images: %s\n' "$*"; }
 
-# Held until this script ends. Opened for reading, since the file may be another user's.
+# Locked until this script ends. Opened for reading, because the file may belong to another user.
 take_lock() {
   [ -e "$LOCK" ] || : 2>/dev/null >>"$LOCK" || true
   exec 9<"$LOCK"
   flock --nonblock 9 && return
-  say "another build is at work on this machine; waiting for it"
+  say "waiting for another build on this machine"
   flock 9
 }
 
 prune() { docker image prune --force --filter "label=$1" >/dev/null 9>&-; }
 
 tidy() {
-  # In `builder` a stage is what the next build starts from.
+  # With `builder`, the next build starts from these stages.
   if [ "$(docker/setting.sh GANTRY_BINARIES builder)" = prebuilt ]; then prune gantry.stage=binaries; fi
   prune org.opencontainers.image.title=gantry
   prune org.opencontainers.image.title=gantry-worker
@@ -38,7 +38,7 @@ build() {
   trap "rm -f '$log'" EXIT
   if ! docker/compose.sh build >"$log" 2>&1 9>&-; then
     tail -n "$LOG_LINES" "$log" >&2
-    echo "images: they did not build; the end of the build's log is above" >&2
+    echo "images: the build failed; the end of its log is above" >&2
     exit 1
   fi
 }

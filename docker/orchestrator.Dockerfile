@@ -1,9 +1,9 @@
 # The orchestrator: one program, certificate authorities for the model's provider, curl for the health check.
-# It runs as root because it owns the run folder and talks to the engine's socket; no job ever runs in this image.
+# It runs as root because it owns the run directory and uses the engine's socket. No job ever runs in this image.
 #
-# The root of its file system may be read-only: everything it writes is in /var/lib/gantry, SQLite's temporary files too.
+# The root file system may be read-only: all files are written to /var/lib/gantry, including SQLite's temporary files.
 #
-# The build stage is the worker image's, word for word, so that one build serves both.
+# The build stage is identical to the worker image's, so that the builder caches it for both.
 ARG BUILDER_BASE=rust:1-bookworm
 
 FROM ${BUILDER_BASE} AS binaries
@@ -25,9 +25,9 @@ ENV LANG=C.UTF-8 \
     SQLITE_TMPDIR=/var/lib/gantry
 COPY docker/demo.yaml /usr/share/gantry/demo.yaml
 COPY --from=binaries /out/gantry /usr/local/bin/gantry
-# Where a gantry.toml is looked for; compose.yaml mounts a folder of the host here.
+# The working directory, from which gantry.toml is read; compose.yaml mounts a directory of the host here.
 WORKDIR /etc/gantry
 EXPOSE 8080
 CMD ["gantry", "serve"]
-# By this docker/images.sh finds the ones that lost their name to a newer build.
+# docker/images.sh finds replaced images by this label.
 LABEL org.opencontainers.image.title=gantry

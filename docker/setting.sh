@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Prints a setting as Compose would take it: `docker/setting.sh NAME [DEFAULT]`. The environment wins over the file .env
-# beside compose.yaml (or the one that GANTRY_ENV_FILE names); with neither it is the default.
-# `docker/setting.sh --names` prints the names that the file sets. Never runs anything that the file says.
+# Prints a setting as Compose would read it: `docker/setting.sh NAME [DEFAULT]`. The environment overrides the file .env
+# next to compose.yaml (or the file in GANTRY_ENV_FILE); otherwise the default is printed.
+# `docker/setting.sh --names` prints the names that the file sets. The file is never executed.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -13,7 +13,7 @@ names() {
   sed -n 's/^[[:space:]]*\(export[[:space:]]\{1,\}\)\{0,1\}\([A-Za-z_][A-Za-z0-9_]*\)[[:space:]]*=.*$/\2/p' "$FILE" | sort -u
 }
 
-# The last line that sets $1, without the quotes around its value or the remark behind it.
+# The value of the last line that sets $1, without quotes and trailing comments.
 in_file() {
   local value
   [ -f "$FILE" ] || return 0

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# From a clone to a finished first job: container engine, base image, programs, images, the stack, a token, a demo job.
-# Run it again whenever you like: what is there is kept, what changed is built and started again.
-# With an engine and Compose at hand it changes nothing but this project's own images, containers and volume. Never
-# stops another container, never deletes the data volume, and never asks a real model for anything unless told to.
+# Installs and starts Gantry from a clone: container engine, base image, programs, images, stack, and a demo job.
+# Can be run again at any time: existing parts are kept, changed parts are rebuilt and restarted.
+# If an engine and Compose are installed, only this project's images, containers and volume are changed. Never stops other
+# containers, never deletes the data volume, and never calls a real model unless requested.
 #
-# Settings of its own, in the environment or in .env (all others are compose.yaml's):
-#   GANTRY_BINARIES       prebuilt: cargo on this machine compiles; builder: a build stage on rust:1-bookworm does,
-#                         which takes a registry. Default: prebuilt where a fitting cargo is at hand.
+# Settings, in the environment or in .env (all other settings are those of compose.yaml):
+#   GANTRY_BINARIES       prebuilt: compile with this machine's cargo; builder: compile in a build stage on rust:1-bookworm,
+#                         which needs a registry. Default: prebuilt if a suitable cargo is installed.
 #   GANTRY_BUILD_PROFILE  cargo's profile for the orchestrator; default release
-#   GANTRY_READY_SECONDS  how long to wait for the stack; default 120
+#   GANTRY_READY_SECONDS  timeout for the stack to become ready; default 120
 set -euo pipefail
 
 readonly DEMO_PROMPT="Write a small Python program that finds the median of a list of numbers, with tests. Run the tests, fix the program until they pass, and report."
@@ -28,37 +28,37 @@ fail() {
 usage() {
   cat <<'TEXT'
 usage: docker/up.sh [--demo | --no-demo]
-  Builds and starts Gantry on 127.0.0.1:8080 (GANTRY_PORT) and runs one demo job; its outcome is the exit code.
+  Builds and starts Gantry on 127.0.0.1:8080 (GANTRY_PORT) and runs a demo job; the exit code is the job's outcome.
   --no-demo   start only
-  --demo      run the demo job with your model too; by default only the built-in script is asked
+  --demo      run the demo job with your model too; by default it runs only with the built-in script
 TEXT
 }
 
-# --- what is set ----------------------------------------------------------------------------------------------------
+# --- settings -------------------------------------------------------------------------------------------------------
 
-# A variable that compose.yaml does not hand on would have no effect, and nobody would say so.
-warn_of_strangers() {
+# Variables that compose.yaml does not pass on have no effect.
+warn_about_unused_settings() {
   local name
   for name in $(docker/setting.sh --names | grep '^GANTRY_' || true); do
     case "$name" in GANTRY_BUILD_PROFILE | GANTRY_READY_SECONDS) continue ;; esac
     grep -qE "(^ *- |\\\$\{)$name(\$|:-)" compose.yaml && continue
-    echo "up: warning: $name in ${GANTRY_ENV_FILE:-.env} has no effect: compose.yaml does not hand it on" >&2
+    echo "up: warning: $name in ${GANTRY_ENV_FILE:-.env} has no effect: compose.yaml does not pass it on" >&2
   done
 }
 
-busy_port() { fail "port $1 on 127.0.0.1 is taken by another program; set GANTRY_PORT to a free one, here or in .env, and run this again"; }
+fail_busy_port() { fail "port $1 on 127.0.0.1 is taken by another program; set GANTRY_PORT to a free port, in the environment or in .env, and run this again"; }
 
-# Before anything is compiled. An engine elsewhere has ports of its own.
+# Checks the port before anything is compiled. Ports of a remote engine cannot be checked.
 check_port() {
   local port
   port="$(docker/setting.sh GANTRY_PORT 8080)"
   case "${DOCKER_HOST:-unix:}" in unix:*) ;; *) return 0 ;; esac
-  # The stack that is up already holds it itself.
+  # A running stack uses the port itself.
   [ "$(address)" = "127.0.0.1:$port" ] && return
-  if (: 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then busy_port "$port"; fi
+  if (: 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then fail_busy_port "$port"; fi
 }
 
-# Where the API is, as the engine says; nothing when it is not up.
+# The published address of the API; empty if the stack is not running.
 address() { docker/compose.sh port gantry 8080 2>/dev/null || true; }
 
 # --- programs and images --------------------------------------------------------------------------------------------
@@ -66,8 +66,8 @@ address() { docker/compose.sh port gantry 8080 2>/dev/null || true; }
 # True when version $1 is at least $2.
 at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
 
-# What this machine compiles must run in the images: Linux, a compiler that is new enough, and a C library that is not
-# newer than theirs.
+# Programs compiled here must run in the images: this requires Linux, a new enough compiler, and a C library that is not
+# newer than the images'.
 cargo_fits() {
   local wanted glibc
   command -v cargo >/dev/null && command -v cc >/dev/null && [ "$(uname -s)" = Linux ] || return 1
@@ -79,18 +79,18 @@ cargo_fits() {
 
 rust_version() { sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml; }
 
-# $1 says where, $2 how much disk the first time takes, and $3 is there when it is not the first.
+# $1: where; $2: disk space of the first build; $3: a file that exists after the first build.
 announce_compiling() {
   say "compiling two programs, gantry and gantry-worker, $1"
   if [ ! -e "$3" ]; then echo "    the first time takes 10 to 30 minutes on two cores and about $2 of disk"; fi
 }
 
-# To the programs, when no build stage can be had.
+# The alternative to a build stage.
 other_way() {
   if cargo_fits; then
     echo "GANTRY_BINARIES=prebuilt compiles with this machine's cargo instead"
   else
-    echo "and no fitting cargo is here: install Rust $(rust_version) or newer and a C compiler, and set GANTRY_BINARIES to nothing or prebuilt"
+    echo "and no suitable cargo was found: install Rust $(rust_version) or newer and a C compiler, and unset GANTRY_BINARIES"
   fi
 }
 
@@ -103,7 +103,7 @@ choose_binaries() {
   fi
   case "$GANTRY_BINARIES" in
     prebuilt)
-      # The build stage then only copies, and any image will do for that.
+      # The build stage only copies files, which any image can do.
       GANTRY_BUILDER_BASE=debian:bookworm-slim
       announce_compiling "with this machine's cargo" "2 GB" docker/prebuilt/gantry
       docker/binaries.sh builder docker/prebuilt
@@ -113,9 +113,9 @@ choose_binaries() {
       if ! docker image inspect "$GANTRY_BUILDER_BASE" >/dev/null 2>&1; then
         say "fetching $GANTRY_BUILDER_BASE"
         docker pull --quiet "$GANTRY_BUILDER_BASE" >/dev/null ||
-          fail "no registry gave $GANTRY_BUILDER_BASE; $(other_way)"
+          fail "cannot pull $GANTRY_BUILDER_BASE; $(other_way)"
       fi
-      announce_compiling "in a build stage on $GANTRY_BUILDER_BASE, without showing it" "5 GB" ""
+      announce_compiling "in a build stage on $GANTRY_BUILDER_BASE, without showing its output" "5 GB" ""
       ;;
     *) fail "GANTRY_BINARIES=$GANTRY_BINARIES: must be prebuilt or builder" ;;
   esac
@@ -129,7 +129,7 @@ start_stack() {
   if ! docker/compose.sh up -d >"$work/up.log" 2>&1; then
     if grep -qiE 'port is already allocated|address already in use|ports are not available' "$work/up.log"; then
       docker/compose.sh down >/dev/null 2>&1 || true
-      busy_port "$(docker/setting.sh GANTRY_PORT 8080)"
+      fail_busy_port "$(docker/setting.sh GANTRY_PORT 8080)"
     fi
     cat "$work/up.log" >&2
     fail "compose could not start the stack"
@@ -138,32 +138,32 @@ start_stack() {
   [ -n "$container" ] || fail "compose started no container for the service gantry"
 }
 
-# What is in the configuration folder is read at the start: a server that went on with what was there before is started again.
-take_up_config() {
-  local folder started words
+# Configuration files are read at startup: restarts the server if they have changed since.
+apply_config() {
+  local folder started message
   folder="$(docker/setting.sh GANTRY_CONFIG_DIR ./config)"
   [ -d "$folder" ] || return 0
   started="$(docker inspect --format '{{.State.StartedAt}}' "$container")"
   [ -n "$(find "$folder" -maxdepth 1 ! -name README.md -newermt "$started" -print -quit)" ] || return 0
-  words="$(docker exec "$container" gantry config 2>&1 >/dev/null)" ||
-    fail "$words
-    the server goes on with what it was started with; fix that and run this again"
-  say "the configuration folder changed: starting the server again"
+  message="$(docker exec "$container" gantry config 2>&1 >/dev/null)" ||
+    fail "$message
+    the server keeps its previous configuration; fix the error and run this again"
+  say "the configuration has changed: restarting the server"
   docker/compose.sh restart gantry >/dev/null 2>&1
 }
 
-# What the readiness check answers, in one line; nothing while the container has no process to ask.
+# The response of the readiness check on one line; empty while the server does not respond.
 readiness() {
   docker exec "$container" curl -sS --max-time 5 http://127.0.0.1:8080/readyz 2>/dev/null | tr -d '\n' | cut -c 1-300 || true
 }
 
-# The process ends again and again: most likely a setting is wrong, and its last words say which.
+# The process keeps exiting, most likely because of an invalid setting, which its last log line names.
 give_up_on_restarts() {
-  local words
-  words="$(docker logs --tail 1 "$container" 2>&1 || true)"
+  local message
+  message="$(docker logs --tail 1 "$container" 2>&1 || true)"
   docker/compose.sh stop gantry >/dev/null 2>&1 || true
-  fail "gantry does not start: ${words:-it said nothing}
-    it is stopped now; fix that (the settings are in the environment, .env and config/) and run this again"
+  fail "gantry does not start: ${message:-no output}
+    the server was stopped; fix the setting (in the environment, .env or config/) and run this again"
 }
 
 wait_until_ready() {
@@ -173,7 +173,7 @@ wait_until_ready() {
     now="$(readiness)"
     case "$now" in
       *misdirected_request*)
-        fail "the server does not answer to 127.0.0.1: add localhost,127.0.0.1,[::1] to GANTRY_ALLOWED_HOSTS and run this again" ;;
+        fail "the server refuses requests for 127.0.0.1: add localhost,127.0.0.1,[::1] to GANTRY_ALLOWED_HOSTS and run this again" ;;
       *'"status":"ready"'*) continue ;;
     esac
     if [ -n "$now" ] && [ "$now" != "$seen" ]; then
@@ -182,7 +182,7 @@ wait_until_ready() {
     fi
     if [ "$(docker inspect --format '{{.RestartCount}}' "$container")" -ge 3 ]; then give_up_on_restarts; fi
     if [ "$SECONDS" -ge "$deadline" ]; then
-      fail "the stack is up but not ready; 'docker/compose.sh exec -T gantry gantry doctor' says what is missing, and docker/down.sh takes it down"
+      fail "the stack is running but not ready; run 'docker/compose.sh exec -T gantry gantry doctor' to find the cause, or docker/down.sh to stop it"
     fi
     sleep 0.5
   done
@@ -194,23 +194,23 @@ wait_until_ready() {
 
 in_container() { docker/compose.sh exec -T "$@" </dev/null; }
 
-# The value of the setting $1 as the server has it, from wherever it was set; nothing when it has none.
-in_force() { grep -o "\"key\":\"$1\",[^}]*" "$work/config.json" | sed -n 's/.*"value":"\([^"]*\)".*/\1/p'; }
+# The effective value of the setting $1; empty if it is not set.
+effective() { grep -o "\"key\":\"$1\",[^}]*" "$work/config.json" | sed -n 's/.*"value":"\([^"]*\)".*/\1/p'; }
 
-# What answers prompts: nothing for the built-in script, else in words.
+# Describes the configured model; empty for the built-in script.
 chosen_model() {
   local provider script
-  in_container gantry gantry config --json >"$work/config.json" || fail "the settings cannot be read from the container"
-  provider="$(in_force llm.provider)"
-  script="$(in_force llm.script)"
+  in_container gantry gantry config --json >"$work/config.json" || fail "cannot read the settings from the container"
+  provider="$(effective llm.provider)"
+  script="$(effective llm.script)"
   if [ -n "$script" ]; then
     echo "the script $script"
   elif [ "$provider" != scripted ]; then
-    echo "$provider, $(in_force llm.model)"
+    echo "$provider, $(effective llm.model)"
   fi
 }
 
-# True when the job completed. What it shows is kept too, since it says how it ended.
+# Succeeds if the job completed. The output is saved, because it contains the reason of a failure.
 run_demo() {
   say "the first job: an agent writes, tests and fixes a small program in its own container"
   GANTRY_TOKEN="$(in_container gantry gantry token create --user demo --role user --ttl 1d | tail -n 1 | tr -d '\r')"
@@ -220,10 +220,10 @@ run_demo() {
 
 explain_failed_demo() {
   if grep -q '(llm_error)' "$work/demo.log"; then
-    say "Gantry is up, but its model did not answer:"
+    say "Gantry is running, but its model did not respond:"
     in_container gantry gantry doctor || true
   else
-    say "the demo job did not complete; 'docker/compose.sh logs gantry' has more"
+    say "the demo job did not complete; see 'docker/compose.sh logs gantry'"
   fi
 }
 
@@ -231,7 +231,7 @@ next_steps() {
   local gantry="docker/compose.sh exec -T -e GANTRY_TOKEN gantry gantry"
   cat <<TEXT
 
-Gantry is up.
+Gantry is running.
 
   API      $url/api/docs
   token    GANTRY_TOKEN=\$(docker/compose.sh exec -T gantry gantry token create --user "\$(id -un)" --role user --ttl 30d) && export GANTRY_TOKEN
@@ -250,7 +250,7 @@ TEXT
   if [ -z "$model" ]; then
     cat <<'TEXT'
 
-No model is set, so the built-in demo script answers. To set one, write a file .env here, for example
+No model is set, so the built-in demo script is used. To set a model, create a file .env here, for example
   GANTRY_LLM_PROVIDER=anthropic
   GANTRY_LLM_MODEL=<the model's name>
   GANTRY_LLM_API_KEY=<your key>
@@ -279,20 +279,20 @@ main() {
   done
   docker/engine.sh
   docker/compose.sh version >/dev/null
-  warn_of_strangers
+  warn_about_unused_settings
   check_port
   docker/base-image.sh
   choose_binaries
   say "building the images"
   docker/images.sh build
   start_stack
-  take_up_config
+  apply_config
   docker/images.sh tidy
   wait_until_ready
   model="$(chosen_model)"
   if [ "$demo" = auto ] && [ -n "$model" ]; then
     demo=no
-    say "a model is set ($model): no demo (--demo runs one)"
+    say "a model is set ($model): skipping the demo (run it with --demo)"
   fi
   if [ "$demo" != no ] && ! run_demo; then
     completed=no

@@ -1,9 +1,9 @@
-# The image a job runs in: a shell, an interpreter and the tools an agent reaches for, and the worker as its entrypoint.
-# Whatever the orchestrator promises about a job is enforced from outside; this image only holds nothing to weaken it:
-# no setuid file, no volume, no secret, an ordinary user.
+# The default job image: a shell, an interpreter, common tools, and the worker as its entrypoint.
+# The sandbox is enforced from outside. This image contains nothing that weakens it: no setuid files, no volumes, no secrets,
+# and an unprivileged user.
 #
-# BUILDER_BASE and BINARIES choose where the programs come from, see docker/binaries.sh. The defaults compile them here.
-# A classic builder runs every stage, so the choice is made inside one stage and not between two.
+# BUILDER_BASE and BINARIES select where the programs come from, see docker/binaries.sh. By default they are compiled here.
+# The classic builder runs every stage, so the selection is made inside one stage instead of between two.
 ARG BUILDER_BASE=rust:1-bookworm
 
 FROM ${BUILDER_BASE} AS binaries
@@ -29,5 +29,5 @@ COPY --from=binaries /out/gantry-worker /usr/local/bin/gantry-worker
 USER 10001:10001
 WORKDIR /workspace
 ENTRYPOINT ["/usr/local/bin/gantry-worker"]
-# By this docker/images.sh finds the ones that lost their name to a newer build. Labels of Gantry's own are for containers.
+# docker/images.sh finds replaced images by this label. Labels that start with `gantry.` are for containers.
 LABEL org.opencontainers.image.title=gantry-worker

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# An engine of its own whose runtime is gVisor, for the tests: `tests/gvisor.sh up|down FOLDER`.
-# `up` starts a second dockerd in a network namespace of its own, with its data, state and socket in FOLDER, and the
-# images named in GANTRY_GVISOR_IMAGES copied into it from the engine that is there. `down` stops it and removes what it made.
-# Never touches, reconfigures or signals another engine: one that is started beside it in the same network namespace
-# would lose its bridge. Root, on Linux; runsc and dockerd must be installed.
+# A separate engine with the runtime gVisor, for the tests: `tests/gvisor.sh up|down DIRECTORY`.
+# `up` starts a second dockerd in a separate network namespace, with its data, state and socket in DIRECTORY, and copies the
+# images named in GANTRY_GVISOR_IMAGES from the existing engine. `down` stops it and removes its files.
+# Never touches, reconfigures or signals another engine: two engines in one network namespace would share a bridge. Needs
+# root on Linux, runsc and dockerd.
 set -euo pipefail
 
 readonly NAMESPACE=gantry-gvisor
@@ -23,7 +23,7 @@ on_it() { env -u DOCKER_CONTEXT DOCKER_HOST="unix://$socket" docker "$@"; }
 
 answers() { [ -S "$socket" ] && on_it version >/dev/null 2>&1; }
 
-# The names of the settings differ: `--fsgofer-host-uds` is older than `--host-uds`. `ptrace` needs no virtualisation.
+# Option names depend on the version: `--fsgofer-host-uds` is older than `--host-uds`. `ptrace` needs no virtualisation.
 write_settings() {
   local uds=--fsgofer-host-uds
   if runsc flags 2>&1 | grep -q -- '-host-uds value'; then uds=--host-uds=open; fi
@@ -37,8 +37,8 @@ start() {
   write_settings
   ip netns list | grep -q "^$NAMESPACE\b" || ip netns add "$NAMESPACE"
   ip -n "$NAMESPACE" link set lo up
-  # `nsenter` and not `ip netns exec`, which would hide the control groups. Without our descriptors: whoever waits for
-  # this script's output must not wait for the daemon.
+  # `nsenter`, because `ip netns exec` would hide the control groups. The daemon gets none of our descriptors, so that readers
+  # of this script's output do not wait for it.
   setsid nsenter --net="/var/run/netns/$NAMESPACE" dockerd --config-file "$folder/daemon.json" \
     --data-root "$folder/data" --exec-root "$folder/exec" --pidfile "$folder/pid" -H "unix://$socket" \
     >"$folder/log" 2>&1 </dev/null 9>&- &
@@ -46,13 +46,13 @@ start() {
   until answers; do
     if [ "$SECONDS" -ge "$deadline" ]; then
       tail -n 20 "$folder/log" >&2
-      fail "the engine did not answer within ${WAIT_SECONDS} s"
+      fail "the engine did not respond within ${WAIT_SECONDS} s"
     fi
     sleep 0.3
   done
 }
 
-# With a worker that its user may read: gVisor cannot run a program that is only executable.
+# Makes the worker readable by its user: gVisor cannot run a program that is only executable.
 copy_images() {
   local image
   for image in ${GANTRY_GVISOR_IMAGES:-}; do
@@ -66,7 +66,7 @@ case "$1" in
   up)
     answers || start
     copy_images
-    say "answers on $socket, with runsc $(runsc --version | sed -n 's/^runsc version //p')"
+    say "listening on $socket, with runsc $(runsc --version | sed -n 's/^runsc version //p')"
     ;;
   down)
     if [ -f "$folder/pid" ]; then
@@ -77,5 +77,5 @@ case "$1" in
     fi
     ip netns delete "$NAMESPACE" 2>/dev/null || true
     ;;
-  *) fail "up or down, not $1" ;;
+  *) fail "unknown command $1: must be up or down" ;;
 esac

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# The one test command: on a bare Debian machine with Rust it brings what it needs and runs every step, cheapest first.
+# Runs all tests: on a bare Debian machine with Rust, installs what is missing and runs every step, the cheapest first.
 #   tests/run.sh                 everything
 #   tests/run.sh --quick         no images, no engine: fmt, clippy, doc, tests
-#   tests/run.sh --only STEP     one step (may be given again); steps are named below
-# Stops at the first failure and says what ran. Never skips a step because something is missing: that is a failure.
-# Never touches a Gantry that lives here: its own stack has a name, a port and images of its own, and takes no setting of
-# the clone's. The images stay, as `:test`, for the next run; nothing without a name does.
+#   tests/run.sh --only STEP     one step; can be repeated
+# Stops at the first failed step and prints a summary. Never skips a step because something is missing: that is a failure.
+# Never touches an installed Gantry: the test stack has a separate name, port and images, and ignores the clone's settings.
+# The images are kept, with the tag `test`, for the next run; unnamed images are removed.
 #
-# What is compiled and downloaded is kept in GANTRY_CACHE (default ~/.cache/gantry), outside the clone, when it can be
-# written; CARGO_TARGET_DIR, when set, wins. The images hold a dev build of the orchestrator, since the tests compiled
-# its dependencies already and an optimised build takes as long as all else together; the worker in them is what ships.
+# Build output and downloads are kept in GANTRY_CACHE (default ~/.cache/gantry), outside the clone, if it is writable;
+# CARGO_TARGET_DIR takes precedence. The images contain a dev build of the orchestrator, because the tests have compiled its
+# dependencies already and an optimised build takes as long as all other steps together. The worker is the release build.
 set -euo pipefail
 
 readonly STEPS=(shell fmt clippy doc test images ring faults attacks clients smoke deny machete)
@@ -38,7 +38,7 @@ fail() {
   return 1
 }
 
-# --- what the steps need --------------------------------------------------------------------------------------------
+# --- prerequisites --------------------------------------------------------------------------------------------------
 
 use_cache() {
   local cache="${GANTRY_CACHE:-${HOME:-/root}/.cache/gantry}"
@@ -52,7 +52,7 @@ use_cache() {
   export PATH="$tools/bin:$PATH"
 }
 
-# Installs the Debian package $2 when the command $1 is missing.
+# Installs the Debian package $2 if the command $1 is missing.
 need_command() {
   command -v "$1" >/dev/null && return
   need_package "$2"
@@ -79,7 +79,7 @@ need_rust() {
   need_command cc gcc
 }
 
-# Installs the cargo subcommand $1 at version $2 when it is missing. A dev build: it compiles in half the time.
+# Installs the cargo subcommand $1 at version $2 if it is missing. A dev build compiles in half the time.
 need_cargo_tool() {
   command -v "$1" >/dev/null && return
   echo "installing $1 $2"
@@ -104,7 +104,7 @@ step_test() {
   cargo nextest run --workspace --locked --no-fail-fast -E 'not (binary(engine_ring) | binary(e2e) | binary(faults) | binary(attacks))'
 }
 
-# The images, and the worker's binary in them, which the engine ring runs.
+# Builds the images and extracts the worker binary for the engine tests.
 step_images() {
   docker/engine.sh
   docker/base-image.sh
@@ -115,7 +115,7 @@ step_images() {
   no_setuid_file "gantry-worker:$IMAGE_TAG"
 }
 
-# The stack's settings, and none of the clone's or of the shell's; Compose 1.29 wants a real file to read nothing from.
+# The stack's settings, without those of the clone or the shell. Compose 1.29 needs an existing file, even if it is empty.
 own_settings() {
   local name nothing="$tools/no-settings"
   for name in "${!GANTRY_@}"; do
@@ -144,15 +144,15 @@ no_setuid_file() {
 step_ring() {
   docker/engine.sh
   need_cargo_tool cargo-nextest "$NEXTEST_VERSION"
-  # The end-to-end ring runs the binary itself, which a test build does not make.
+  # The end-to-end tests run the binary, which a test build does not create.
   cargo build --workspace --locked --quiet --bin gantry
   GANTRY_TEST_IMAGE="gantry-worker:$IMAGE_TAG" cargo nextest run --workspace --locked --no-fail-fast \
     -E 'binary(engine_ring) | binary(e2e)'
   under_gvisor
 }
 
-# The posture, a job, a cancel and a prompt once more with gVisor as the runtime, on an engine of its own: the one that
-# is there is not ours to configure. Root.
+# Repeats the tests of the posture, a job, a cancel and a prompt with the runtime gVisor, on a separate engine, because the
+# existing one must not be reconfigured. Needs root.
 under_gvisor() {
   local code=0 folder="$tools/gvisor"
   need_command runsc runsc
@@ -164,8 +164,8 @@ under_gvisor() {
   return "$code"
 }
 
-# The real binary on the real engine, with everything under it dying. Root, for a small disk that fills up and an engine
-# that is killed; see docs/faults.md.
+# Fault tests: the real binary on the real engine, with components that are killed. Needs root to mount a small disk and to
+# run an engine that is killed; see docs/faults.md.
 step_faults() {
   docker/engine.sh
   need_cargo_tool cargo-nextest "$NEXTEST_VERSION"
@@ -173,7 +173,7 @@ step_faults() {
   cargo nextest run --workspace --locked --no-fail-fast -E 'binary(faults)'
 }
 
-# The real binary on the real engine, with hostile jobs and users. Root, for a disk of its own.
+# Attack tests: the real binary on the real engine, with hostile jobs and users. Needs root to mount a disk.
 step_attacks() {
   docker/engine.sh
   need_command mkfs.ext4 e2fsprogs
@@ -182,7 +182,7 @@ step_attacks() {
   GANTRY_TEST_IMAGE="gantry-worker:$IMAGE_TAG" cargo nextest run --workspace --locked --no-fail-fast -E 'binary(attacks)'
 }
 
-# The official client libraries, the OpenAPI validator and schemathesis, in a Python environment of their own.
+# The official client libraries, the OpenAPI validator and schemathesis, in a Python virtual environment.
 step_clients() {
   local env="$tools/clients"
   docker/engine.sh
@@ -197,7 +197,7 @@ step_clients() {
     tests/clients/check.sh "$CARGO_TARGET_DIR/debug/gantry"
 }
 
-# The newcomer's way: up, a mistake, up again, a job that would sleep for long, down, and nothing is left.
+# The scripts as a new user runs them: up, an invalid setting, up again, a long job, down, and nothing is left.
 step_smoke() {
   local left job
   own_settings
@@ -214,24 +214,24 @@ step_smoke() {
   [ -z "$left" ] || fail "down.sh left the container of job $job behind"
   left="$(docker ps -aq --filter "label=com.docker.compose.project=$SMOKE_PROJECT"; docker volume ls -q --filter "label=com.docker.compose.project=$SMOKE_PROJECT")"
   [ -z "$left" ] || fail "down.sh left behind: $left" || return
-  docker/down.sh | grep "nothing is up; there is no data"
+  docker/down.sh | grep "nothing was running; there is no data"
 }
 
-# One line, at once, and nothing of it is left.
+# A taken port is reported in one line before anything is started.
 another_install_finds_the_port_taken() {
-  local told left
-  if told="$(COMPOSE_PROJECT_NAME="$SMOKE_PROJECT-2" docker/up.sh 2>&1)"; then fail "two installs on one port" || return; fi
-  grep -q "port $SMOKE_PORT on 127.0.0.1 is taken" <<<"$told" || fail "a taken port is told so: $told" || return
+  local output left
+  if output="$(COMPOSE_PROJECT_NAME="$SMOKE_PROJECT-2" docker/up.sh 2>&1)"; then fail "two installs on one port" || return; fi
+  grep -q "port $SMOKE_PORT on 127.0.0.1 is taken" <<<"$output" || fail "a taken port is not reported: $output" || return
   left="$(docker ps -aq --filter "label=com.docker.compose.project=$SMOKE_PROJECT-2")"
   [ -z "$left" ] || fail "an install that found its port taken left behind: $left"
 }
 
-# Its name is told, and no container goes on starting again and again.
+# The setting is named, and the container does not keep restarting.
 a_wrong_setting_stops_it() {
-  local told
-  if told="$(GANTRY_LLM_PROVIDER=anthropic docker/up.sh 2>&1)"; then fail "it started without a key" || return; fi
-  grep -q "does not start: .*GANTRY_LLM_MODEL" <<<"$told" || fail "a wrong setting is told so: $told" || return
-  [ -z "$(docker ps -q --filter "label=com.docker.compose.project=$SMOKE_PROJECT")" ] || fail "it goes on restarting"
+  local output
+  if output="$(GANTRY_LLM_PROVIDER=anthropic docker/up.sh 2>&1)"; then fail "it started without a key" || return; fi
+  grep -q "does not start: .*GANTRY_LLM_MODEL" <<<"$output" || fail "an invalid setting is not reported: $output" || return
+  [ -z "$(docker ps -q --filter "label=com.docker.compose.project=$SMOKE_PROJECT")" ] || fail "the container keeps restarting"
 }
 
 wait_for_container() {
@@ -252,10 +252,10 @@ step_machete() {
   cargo machete
 }
 
-# --- running them ---------------------------------------------------------------------------------------------------
+# --- runner ---------------------------------------------------------------------------------------------------------
 
-# Runs one step in a shell of its own and notes its outcome. To be called plainly: within `if`, `!` or `||` bash would
-# forget `set -e` in the step, and only the step's last command would count.
+# Runs one step in a subshell and records its outcome. Must not be called within `if`, `!` or `||`: bash would then ignore
+# `set -e` in the step, and only its last command would count.
 run_step() {
   local name="$1" started=$SECONDS code=0
   printf '\n=== %s\n' "$name"
@@ -291,7 +291,7 @@ main() {
       --only)
         shift
         is_step "${1:-}" || {
-          echo "tests: --only ${1:-}: no such step" >&2
+          echo "tests: --only ${1:-}: unknown step" >&2
           usage >&2
           exit 2
         }

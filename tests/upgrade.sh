@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# A job at work outlives an upgrade: the old version starts it, the new one takes it over, and it completes; a job that waits
-# in the queue meanwhile is run by the new one. By hand, since it takes the programs and images of two versions:
+# Checks that a running job survives an upgrade: the old version starts it, the new one adopts it, and it completes. A pending
+# job is run by the new version. Run by hand, because it needs the programs and images of two versions:
 #   tests/upgrade.sh OLD_GANTRY OLD_IMAGE NEW_GANTRY NEW_IMAGE
 #   docker cp "$(docker create gantry:old)":/usr/local/bin/gantry /tmp/gantry-old    # takes a program out of its image
-# Touches no other install on the engine, and leaves nothing but the images.
+# Does not touch other installations on the engine, and leaves nothing but the images.
 set -euo pipefail
 
 readonly PATIENCE=60
@@ -13,11 +13,11 @@ readonly PATIENCE=60
   exit 2
 }
 old_gantry="$1" old_image="$2" new_gantry="$3" new_image="$4"
-# Short, since socket paths are.
+# In /tmp because socket paths must be short.
 data="$(mktemp -d /tmp/gu.XXXX)"
 instance="$(cat /proc/sys/kernel/random/uuid)"
 port="$((20000 + RANDOM % 10000))"
-# An upgrade keeps the image's name: a job that waits is run by the new worker.
+# An upgrade keeps the image's name: a pending job is run by the new worker.
 image="gantry-upgrade:$instance"
 server=
 
@@ -45,24 +45,24 @@ use() {
 
 gantry() { "${environment[@]}" "$program" "$@"; }
 
-# Starts a version, and waits until it answers.
+# Starts a version and waits until it responds.
 start() {
   local deadline=$((SECONDS + PATIENCE))
   docker tag "$2" "$image"
   use "$1"
-  # Not through the function: a signal is for the program, not for a shell around it.
+  # Not through the function: signals must reach the program, not a shell around it.
   "${environment[@]}" "$program" serve >>"$data/log" 2>&1 &
   server=$!
   until curl -fsS -o /dev/null "http://127.0.0.1:$port/healthz" 2>/dev/null; do
     kill -0 "$server" 2>/dev/null || fail "$program ended"
-    [ "$SECONDS" -lt "$deadline" ] || fail "$program does not answer"
+    [ "$SECONDS" -lt "$deadline" ] || fail "$program does not respond"
     sleep 0.1
   done
 }
 
 stop() {
   kill "$server"
-  wait "$server" || fail "$program did not end well"
+  wait "$server" || fail "$program exited with an error"
   server=
 }
 
@@ -86,7 +86,7 @@ wait_for "$working" in_progress
 until [ -e "$data/data/workspaces/$working/begun" ]; do sleep 0.1; done
 stop
 start "$new_gantry" "$new_image"
-[ "$(state_of "$working")" = in_progress ] || fail "the job at work was ended: $(gantry job show "$working" --json)"
+[ "$(state_of "$working")" = in_progress ] || fail "the running job was ended: $(gantry job show "$working" --json)"
 touch "$data/data/workspaces/$working/go"
 wait_for "$working" completed
 wait_for "$waiting" completed
@@ -95,5 +95,5 @@ for job in "$working" "$waiting"; do
 done
 stop
 left="$(docker ps -aq --filter "label=gantry.instance-id=$instance")"
-[ -z "$left" ] || fail "left over: $left"
-echo "upgrade: the job at work completed, and so did the one that waited"
+[ -z "$left" ] || fail "leftovers: $left"
+echo "upgrade: the running and the pending job completed"
