@@ -1,35 +1,29 @@
-//! What a job request must be: pure checks against the operator's ceiling, every wrong field told at once.
+//! Validation of job requests against the operator's ceilings. Reports every invalid field at once.
 //!
-//! Owns the bounds of a request and their numbers. Never touches disk, store or engine.
+//! Owns the bounds of a request. Pure: never accesses the disk, the store or the engine.
 
-use std::collections::BTreeSet;
+mod ceiling;
+mod files;
+mod limits;
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
-use protocol::{CreateJob, FieldError, InputFile, JobMode, Limits, LimitsRequest, MAX_METADATA_BYTES};
+use protocol::{CreateJob, FieldError, JobMode, Limits, MAX_METADATA_BYTES};
 
+pub use ceiling::{Ceiling, Recalled, within_priorities};
+pub use files::{MAX_FILES, MAX_FILES_BYTES, MAX_PATH_BYTES, MAX_PATH_DEPTH, WorkspaceFile, check_path};
 pub use protocol::limits::MAX_PROMPT_BYTES;
+
+use self::{files::check_files, limits::check_limits};
+
 /// Longest title in characters.
 pub const MAX_TITLE_CHARS: usize = 200;
-/// Files given inline.
-pub const MAX_FILES: usize = 1_000;
-/// Their sum in bytes; more goes by tar.
-pub const MAX_FILES_BYTES: usize = 16 * 1024 * 1024;
-/// Longest path in bytes and longest component, as ext4 and tar have them.
-pub const MAX_PATH_BYTES: usize = 1_024;
-const MAX_COMPONENT_BYTES: usize = 255;
-/// Folders within folders in a workspace: as deep as anything walks there.
-pub const MAX_PATH_DEPTH: usize = 128;
-/// Labels of a job, and of a filter.
+/// Maximum number of labels of a job, and of a filter.
 pub const MAX_LABELS: usize = 64;
 const MAX_LABEL_KEY_BYTES: usize = 63;
 const MAX_LABEL_VALUE_BYTES: usize = 255;
 const MAX_PRIORITY: i32 = 100;
-/// As the operator's own ceiling at most.
-const MAX_TOKENS: u64 = 1_000_000_000_000;
-const MAX_COST_USD: f64 = 1_000_000.0;
 const MAX_TOOLS: usize = 256;
 const MAX_TOOL_NAME_BYTES: usize = 128;
-/// Tools that the contract names and that are not built yet.
+/// Tools of the contract that are not implemented yet.
 const TOOLS_TO_COME: &[&str] = &[
     "http",
     "memory_read",
@@ -52,150 +46,35 @@ const TOOLS_TO_COME: &[&str] = &[
     "secret_list",
     "tool_list",
 ];
-/// In the names of tools that MCP servers are to bring.
+/// Separates server and tool in the names of MCP tools.
 const MCP_SEPARATOR: &str = "__";
 const DERIVED_TITLE_CHARS: usize = 80;
 
-/// What the operator allows.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Ceiling {
-    /// The most of each limit; 0 in `max_tokens` and `max_cost_usd` = no ceiling.
-    pub limits: Limits,
-    /// The image a job gets that names none.
-    pub default_image: String,
-    /// Images a job may name.
-    pub images: Vec<String>,
-    /// The model a job gets that names none.
-    pub default_model: String,
-    /// Models a job may name.
-    pub models: Vec<String>,
-    /// Tools a job may name.
-    pub tools: Vec<String>,
-}
-
-/// What an earlier job was allowed, as far as today's operator allows it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Recalled {
-    /// Each limit at most today's ceiling.
-    pub limits: Limits,
-    /// The old one, or today's default when it is no longer offered.
-    pub image: String,
-    /// The same.
-    pub model: String,
-    /// The tools that are still there.
-    pub tools: Option<Vec<String>>,
-    /// What is not as it was, in words; empty when nothing is.
-    pub changes: Vec<String>,
-}
-
-impl Ceiling {
-    /// Holds what an earlier job was allowed to today's ceilings.
-    pub fn recall(&self, limits: &Limits, (image, model): (&str, &str), tools: Option<&[String]>) -> Recalled {
-        let mut changes = Vec::new();
-        let limits = self.cut(limits, &mut changes);
-        let mut known = |what: &str, name: &str, default: &str, list: &[String]| {
-            if name == default || list.iter().any(|one| one == name) {
-                return name.to_owned();
-            }
-            changes.push(format!("{what} {name} is no longer offered: {default}"));
-            default.to_owned()
-        };
-        let image = known("image", image, &self.default_image, &self.images);
-        let model = known("model", model, &self.default_model, &self.models);
-        let tools = tools.map(|tools| {
-            let (kept, gone): (Vec<_>, Vec<_>) = tools.iter().cloned().partition(|tool| self.tools.contains(tool));
-            if !gone.is_empty() {
-                changes.push(format!("tools that are no longer offered: {}", gone.join(", ")));
-            }
-            kept
-        });
-        Recalled { limits, image, model, tools, changes }
-    }
-
-    fn cut(&self, old: &Limits, changes: &mut Vec<String>) -> Limits {
-        let top = &self.limits;
-        let mut whole = |name: &str, old: u64, top: u64| {
-            if old > top {
-                changes.push(format!("{name} {old} -> {top}"));
-            }
-            old.min(top)
-        };
-        let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
-        let limits = Limits {
-            timeout_seconds: whole("timeout_seconds", old.timeout_seconds, top.timeout_seconds),
-            max_iterations: narrow(whole("max_iterations", old.max_iterations.into(), top.max_iterations.into())),
-            max_tool_calls: narrow(whole("max_tool_calls", old.max_tool_calls.into(), top.max_tool_calls.into())),
-            max_children: narrow(whole("max_children", old.max_children.into(), top.max_children.into())),
-            memory_mb: whole("memory_mb", old.memory_mb, top.memory_mb),
-            pids: narrow(whole("pids", old.pids.into(), top.pids.into())),
-            disk_mb: whole("disk_mb", old.disk_mb, top.disk_mb),
-            // 0 is no limit on either side.
-            max_tokens: match (old.max_tokens, top.max_tokens) {
-                (old, 0) => old,
-                (0, top) => whole("max_tokens", u64::MAX, top),
-                (old, top) => whole("max_tokens", old, top),
-            },
-            cpus: old.cpus.min(top.cpus),
-            max_cost_usd: match (old.max_cost_usd, top.max_cost_usd) {
-                (old, top) if top <= 0.0 => old,
-                (old, top) if old <= 0.0 => top,
-                (old, top) => old.min(top),
-            },
-        };
-        for (name, old, new) in
-            [("cpus", old.cpus, limits.cpus), ("max_cost_usd", old.max_cost_usd, limits.max_cost_usd)]
-        {
-            if (old - new).abs() > f64::EPSILON {
-                let old = if old > 0.0 { old.to_string() } else { "no limit".to_owned() };
-                changes.push(format!("{name} {old} -> {new}"));
-            }
-        }
-        for change in changes {
-            *change = change.replace(&u64::MAX.to_string(), "no limit");
-        }
-        limits
-    }
-}
-
-/// A priority that jobs may have, nearest to an old one.
-pub fn within_priorities(old: i32) -> i32 {
-    old.clamp(-MAX_PRIORITY, MAX_PRIORITY)
-}
-
-/// A request that holds.
+/// A valid request with its defaults filled in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Accepted {
-    /// Given or derived from the prompt.
+    /// The given title, or one derived from the prompt.
     pub title: String,
-    /// Every limit settled.
+    /// All limits.
     pub limits: Limits,
-    /// Settled.
+    /// The image.
     pub image: String,
-    /// Settled.
+    /// The model.
     pub model: String,
-    /// Decoded.
+    /// The input files, decoded.
     pub files: Vec<WorkspaceFile>,
 }
 
-/// A file for the workspace, its path checked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorkspaceFile {
-    /// Relative, plain components only.
-    pub path: String,
-    /// The bytes.
-    pub content: Vec<u8>,
-}
-
-/// A request that does not.
+/// Why a request is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rejected {
-    /// Wrong fields.
+    /// Invalid fields.
     Invalid(Vec<FieldError>),
-    /// A field whose feature is not there.
+    /// Fields whose feature is not available.
     NotAvailable(Vec<FieldError>),
 }
 
-/// Checks a request.
+/// Validates a request.
 pub fn check(request: &CreateJob, ceiling: &Ceiling) -> Result<Accepted, Rejected> {
     let missing = not_available(request, ceiling);
     if !missing.is_empty() {
@@ -219,7 +98,7 @@ pub fn check(request: &CreateJob, ceiling: &Ceiling) -> Result<Accepted, Rejecte
     Ok(Accepted { title, limits, image, model, files })
 }
 
-/// Checks a follow-up prompt's text.
+/// Validates the text of a follow-up prompt.
 pub fn check_prompt(field: &str, text: &str) -> Result<(), Rejected> {
     let mut errors = Errors::default();
     errors.prompt(field, text);
@@ -283,7 +162,7 @@ fn check_text(request: &CreateJob, errors: &mut Errors) {
     }
 }
 
-/// A name that nothing answers to would narrow the job without a word.
+/// An unknown tool is an error: it would silently restrict the job.
 fn check_tools(request: &CreateJob, ceiling: &Ceiling, errors: &mut Errors) {
     let Some(tools) = &request.tools else { return };
     if tools.len() > MAX_TOOLS {
@@ -292,7 +171,7 @@ fn check_tools(request: &CreateJob, ceiling: &Ceiling, errors: &mut Errors) {
     }
     for (index, name) in tools.iter().enumerate() {
         if !is_tool_name(name) {
-            errors.add(format!("tools[{index}]"), "must be a tool's name: letters, digits, _ - .");
+            errors.add(format!("tools[{index}]"), "must be a tool name: letters, digits, _ - .");
         } else if !ceiling.tools.contains(name) {
             errors.add(format!("tools[{index}]"), format!("must be one of the tools: {}", ceiling.tools.join(", ")));
         }
@@ -326,7 +205,7 @@ fn check_lists(request: &CreateJob, errors: &mut Errors) {
     }
 }
 
-/// Checks a label's key.
+/// Validates a label key.
 pub fn check_label_key(key: &str) -> Result<(), String> {
     let plain = key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'/'));
     if plain && (1..=MAX_LABEL_KEY_BYTES).contains(&key.len()) {
@@ -342,151 +221,10 @@ fn choose(field: &str, asked: Option<&str>, default: &str, list: &[String], erro
         Some(_) => {
             let mut known: Vec<&str> = vec![default];
             known.extend(list.iter().map(String::as_str).filter(|name| *name != default));
-            errors.add(field, format!("must be one of the operator's: {}", known.join(", ")));
+            errors.add(field, format!("must be one of: {}", known.join(", ")));
             default.to_owned()
         }
     }
-}
-
-fn check_limits(asked: Option<&LimitsRequest>, ceiling: &Limits, errors: &mut Errors) -> Limits {
-    let default = Limits::default();
-    let empty = LimitsRequest::default();
-    let asked = asked.unwrap_or(&empty);
-    let mut whole = |field: &str, asked: Option<u64>, default: u64, floor: u64, top: u64| -> u64 {
-        match asked {
-            // A default above the ceiling is no mistake of the caller's.
-            None => default.min(top),
-            Some(value) if value < floor || value > top => {
-                errors.add(format!("limits.{field}"), format!("must be from {floor} to {top}"));
-                default
-            }
-            Some(value) => value,
-        }
-    };
-    let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
-    let wide = |value: Option<u32>| value.map(u64::from);
-    let (d, c) = (&default, ceiling);
-    let mut limits = Limits {
-        timeout_seconds: whole("timeout_seconds", asked.timeout_seconds, d.timeout_seconds, 1, c.timeout_seconds),
-        max_iterations: narrow(whole(
-            "max_iterations",
-            wide(asked.max_iterations),
-            d.max_iterations.into(),
-            1,
-            c.max_iterations.into(),
-        )),
-        max_tool_calls: narrow(whole(
-            "max_tool_calls",
-            wide(asked.max_tool_calls),
-            d.max_tool_calls.into(),
-            1,
-            c.max_tool_calls.into(),
-        )),
-        // 16 MiB is what the worker itself needs to start with room to spare.
-        memory_mb: whole("memory_mb", asked.memory_mb, d.memory_mb, 16, c.memory_mb),
-        // init, worker, its threads, a shell.
-        pids: narrow(whole("pids", wide(asked.pids), d.pids.into(), 16, c.pids.into())),
-        disk_mb: whole("disk_mb", asked.disk_mb, d.disk_mb, 1, c.disk_mb),
-        // 0 on either side is no limit of its own.
-        max_tokens: match asked.max_tokens {
-            None | Some(0) => c.max_tokens,
-            value => whole("max_tokens", value, 0, 1, if c.max_tokens == 0 { MAX_TOKENS } else { c.max_tokens }),
-        },
-        max_cost_usd: c.max_cost_usd,
-        max_children: 0,
-        cpus: d.cpus.min(c.cpus),
-    };
-    if let Some(cpus) = asked.cpus {
-        if cpus.is_finite() && (0.01..=c.cpus).contains(&cpus) {
-            limits.cpus = cpus;
-        } else {
-            errors.add("limits.cpus", format!("must be from 0.01 to {}", c.cpus));
-        }
-    }
-    if let Some(cost) = asked.max_cost_usd.filter(|cost| *cost != 0.0) {
-        let top = if c.max_cost_usd == 0.0 { MAX_COST_USD } else { c.max_cost_usd };
-        // Money is counted in micro-dollars.
-        if cost.is_finite() && (0.000_001..=top).contains(&cost) {
-            limits.max_cost_usd = cost;
-        } else {
-            errors.add("limits.max_cost_usd", format!("must be 0 or from 0.000001 to {top}"));
-        }
-    }
-    limits
-}
-
-fn check_files(files: &[InputFile], errors: &mut Errors) -> Vec<WorkspaceFile> {
-    if files.len() > MAX_FILES {
-        errors.add("files", format!("must be at most {MAX_FILES}"));
-        return vec![];
-    }
-    let mut taken: BTreeSet<&str> = BTreeSet::new();
-    let mut checked = Vec::with_capacity(files.len());
-    let mut total = 0;
-    for (index, file) in files.iter().enumerate() {
-        let field = format!("files[{index}]");
-        if let Err(rule) = check_path(&file.path) {
-            errors.add(format!("{field}.path"), rule);
-            continue;
-        }
-        if !taken.insert(&file.path) {
-            errors.add(format!("{field}.path"), "is given twice");
-        }
-        let content = match (&file.content, &file.content_base64) {
-            (Some(text), None) => text.clone().into_bytes(),
-            (None, Some(encoded)) => match BASE64_STANDARD.decode(encoded) {
-                Ok(bytes) => bytes,
-                Err(error) => {
-                    errors.add(format!("{field}.content_base64"), format!("is not padded standard base64: {error}"));
-                    continue;
-                }
-            },
-            _ => {
-                errors.add(field, "must have exactly one of content and content_base64");
-                continue;
-            }
-        };
-        total += content.len();
-        checked.push(WorkspaceFile { path: file.path.clone(), content });
-    }
-    if total > MAX_FILES_BYTES {
-        errors.add("files", format!("must be at most {MAX_FILES_BYTES} bytes together"));
-    }
-    for path in &taken {
-        let below = format!("{path}/");
-        if taken.range(below.as_str()..).next().is_some_and(|next| next.starts_with(&below)) {
-            errors.add("files", format!("{path:?} is both a file and a folder"));
-        }
-    }
-    checked
-}
-
-/// A path inside the workspace: relative, plain components, no trick that another program might read differently.
-pub fn check_path(path: &str) -> Result<(), &'static str> {
-    if path.is_empty() {
-        return Err("must not be empty");
-    }
-    if path.len() > MAX_PATH_BYTES {
-        return Err("must be at most 1024 bytes");
-    }
-    if path.chars().any(char::is_control) || path.contains('\\') {
-        return Err("must not contain control characters or backslashes");
-    }
-    if path.starts_with('/') {
-        return Err("must be relative to the workspace");
-    }
-    if path.split('/').count() > MAX_PATH_DEPTH {
-        return Err("must be at most 128 folders deep");
-    }
-    for component in path.split('/') {
-        match component {
-            "" => return Err("must not have empty components or end in /"),
-            "." | ".." => return Err("must not have . or .. components"),
-            long if long.len() > MAX_COMPONENT_BYTES => return Err("must have components of at most 255 bytes"),
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 fn derive_title(prompt: &str) -> String {

@@ -18,18 +18,19 @@ use serde_json::error::Category;
 use self::body::{MAX_INLINE_PARSE_BYTES, ReceivedBody};
 use super::problem::ApiError;
 
-/// A JSON body.
+/// A JSON body of the public API, with its raw bytes.
 #[derive(Debug, Clone)]
-pub struct ApiJson<T>(pub T);
+pub struct ApiJson<T> {
+    /// The parsed value.
+    pub value: T,
+    /// The raw body.
+    pub bytes: Bytes,
+}
 
-/// A JSON body from a worker: parsed once, and a second time only to describe an error. Model calls carry conversations of
-/// megabytes.
+/// A JSON body from a worker, with its raw bytes: parsed once, and a second time only to describe an error. Model calls carry
+/// conversations of megabytes.
 #[derive(Debug, Clone)]
-pub struct WorkerJson<T>(pub T);
-
-/// Like [`WorkerJson`], with the raw bytes.
-#[derive(Debug, Clone)]
-pub struct WorkerJsonBytes<T> {
+pub struct WorkerJson<T> {
     /// The parsed value.
     pub value: T,
     /// The raw body.
@@ -40,15 +41,6 @@ pub struct WorkerJsonBytes<T> {
 #[derive(Debug, Clone)]
 pub struct OptionalJson<T>(pub T);
 
-/// A JSON body with the raw bytes.
-#[derive(Debug, Clone)]
-pub struct ApiJsonBytes<T> {
-    /// The parsed value.
-    pub value: T,
-    /// The raw body.
-    pub bytes: Bytes,
-}
-
 /// The query parameters.
 #[derive(Debug, Clone)]
 pub struct ApiQuery<T>(pub T);
@@ -57,23 +49,7 @@ pub struct ApiQuery<T>(pub T);
 #[derive(Debug, Clone)]
 pub struct ApiPath<T>(pub T);
 
-impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for ApiJson<T> {
-    type Rejection = ApiError;
-
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        ApiJsonBytes::from_request(request, state).await.map(|body| Self(body.value))
-    }
-}
-
 impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for WorkerJson<T> {
-    type Rejection = ApiError;
-
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        WorkerJsonBytes::from_request(request, state).await.map(|body| Self(body.value))
-    }
-}
-
-impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for WorkerJsonBytes<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
@@ -84,7 +60,7 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for Wo
     }
 }
 
-impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for ApiJsonBytes<T> {
+impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for ApiJson<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {

@@ -5,7 +5,7 @@ use protocol::{JobId, ToolActionRecord, ToolCallReply, ToolErrorKind, ToolFailur
 use sqlx::FromRow;
 
 use super::{
-    CallKey, Connection, Store, StoreError,
+    CallKey, CallPosition, Connection, Store, StoreError,
     rows::{Place, column, count, text},
 };
 
@@ -52,7 +52,20 @@ pub struct ActionOutcome {
     pub reply: ToolCallReply,
 }
 
-/// The output of a call that a process did not outlive. It may have had its effect, so it is never run again.
+/// A notification for the owner of a job.
+#[derive(Debug, Clone, Copy)]
+pub struct NewNotification<'a> {
+    /// The job whose tool call sends it.
+    pub job: JobId,
+    /// The tool call: repeated after a crash, it sends no second notification.
+    pub call_id: &'a str,
+    /// Where to deliver it; `None` for the owner's default.
+    pub channel: Option<&'a str>,
+    /// The text.
+    pub content: &'a str,
+}
+
+/// The output of a call that was in flight when its process ended. It may have had its effect, so it is never run again.
 const INTERRUPTED: &str = "interrupted: the orchestrator restarted during the call; it may have had its effect";
 
 impl Store {
@@ -125,15 +138,11 @@ impl Store {
         Ok(open > 0)
     }
 
-    /// A notification for a user, once for each call of an attempt.
-    pub async fn notify(
-        &self,
-        (job, call_id): (JobId, &str),
-        channel: Option<&str>,
-        content: &str,
-        now: DateTime<Utc>,
-    ) -> Result<(), StoreError> {
-        let (call_id, channel, content) = (call_id.to_owned(), channel.map(str::to_owned), content.to_owned());
+    /// Stores a notification for the job's owner, once for each call of an attempt.
+    pub async fn notify(&self, notification: &NewNotification<'_>, now: DateTime<Utc>) -> Result<(), StoreError> {
+        let job = notification.job;
+        let (call_id, content) = (notification.call_id.to_owned(), notification.content.to_owned());
+        let channel = notification.channel.map(str::to_owned);
         self.write_one(move |tx| {
             Box::pin(async move {
                 sqlx::query(
@@ -155,15 +164,23 @@ impl Store {
         .await
     }
 
-    /// A job's tool calls, oldest first.
-    pub async fn actions(&self, job: JobId, offset: u32, limit: u32) -> Result<Vec<ToolActionRecord>, StoreError> {
+    /// A job's tool calls after a position, oldest first, each with its position.
+    pub async fn actions(
+        &self,
+        job: JobId,
+        after: Option<&CallPosition>,
+        limit: u32,
+    ) -> Result<Vec<(CallPosition, ToolActionRecord)>, StoreError> {
+        let (attempt, at, call_id) = CallPosition::bounds(after);
         let rows: Vec<ActionListRow> = sqlx::query_as(
             "SELECT attempt, call_id, at, tool, input, success, output, duration_ms FROM job_actions \
-             WHERE job_id = $1 ORDER BY attempt, at, call_id LIMIT $2 OFFSET $3",
+             WHERE job_id = $1 AND (attempt, at, call_id) > ($2, $3, $4) ORDER BY attempt, at, call_id LIMIT $5",
         )
         .bind(*job.as_uuid())
+        .bind(attempt)
+        .bind(at)
+        .bind(call_id)
         .bind(i64::from(limit))
-        .bind(i64::from(offset))
         .fetch_all(&self.read)
         .await?;
         let place = Place { table: "job_actions", id: *job.as_uuid() };
@@ -224,16 +241,19 @@ struct ActionListRow {
 }
 
 impl ActionListRow {
-    fn into_record(self, place: Place) -> Result<ToolActionRecord, StoreError> {
-        Ok(ToolActionRecord {
+    fn into_record(self, place: Place) -> Result<(CallPosition, ToolActionRecord), StoreError> {
+        let attempt = place.number("attempt", self.attempt)?;
+        let position = CallPosition { attempt, at: self.at, call_id: self.call_id.clone() };
+        let record = ToolActionRecord {
             call_id: self.call_id,
-            attempt: place.number("attempt", self.attempt)?,
+            attempt,
             tool: self.tool,
             input: place.json("input", &self.input)?,
             success: self.success,
             output: self.output,
             duration_ms: self.duration_ms.map(|ms| place.number("duration_ms", ms)).transpose()?,
             at: self.at,
-        })
+        };
+        Ok((position, record))
     }
 }

@@ -1,4 +1,4 @@
-//! Idempotency keys: the first answer, kept for 24 hours per user.
+//! Idempotency keys: the first response to a request, kept for 24 hours per user.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::{Executor, Sqlite};
@@ -6,7 +6,7 @@ use sqlx::{Executor, Sqlite};
 use super::{Connection, QueueFull, Store, StoreError};
 
 /// How long a key is honoured (contract: api, "honoured for 24 h per user").
-const KEPT: TimeDelta = TimeDelta::hours(24);
+const LIFETIME: TimeDelta = TimeDelta::hours(24);
 
 /// An idempotency key, bound to one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,26 +19,33 @@ pub struct IdempotencyKey {
     pub digest: String,
 }
 
-/// What a key says of a request.
+/// The outcome of a request with an idempotency key, or without one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
-    /// Not seen before: what was to be done is done.
+    /// Not seen before; the change is made.
     New,
-    /// Seen with the same request: its answer.
+    /// Seen with the same request: the first response.
     Replayed {
-        /// The status then.
+        /// The HTTP status.
         status: u16,
-        /// The body then.
+        /// The body.
         body: String,
     },
     /// Seen with another request.
     Mismatch,
-    /// Not seen before, and not done: as many jobs wait as may.
+    /// Not seen before; nothing is stored because the queue is full.
     QueueFull(QueueFull),
 }
 
+/// The response that a repeated request gets again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RecordedResponse<'a> {
+    pub(super) status: u16,
+    pub(super) body: &'a str,
+}
+
 impl Store {
-    /// What is known of a key, before anything is prepared.
+    /// Looks a key up, before the request is prepared.
     pub async fn idempotency(&self, key: &IdempotencyKey, now: DateTime<Utc>) -> Result<Option<Claim>, StoreError> {
         lookup(&self.read, key, now).await
     }
@@ -54,7 +61,7 @@ pub(super) async fn lookup<'c>(
     )
     .bind(&key.user)
     .bind(&key.key)
-    .bind(now - KEPT)
+    .bind(now - LIFETIME)
     .fetch_optional(db)
     .await?;
     Ok(known.map(|(digest, status, body)| {
@@ -70,9 +77,9 @@ pub(super) async fn insert(
     tx: &mut Connection,
     key: &IdempotencyKey,
     now: DateTime<Utc>,
-    (status, body): (u16, &str),
+    response: RecordedResponse<'_>,
 ) -> Result<(), StoreError> {
-    // One of the same name that is over may be there until the next sweep takes it.
+    // An expired key of the same name stays until the next retention sweep.
     sqlx::query(
         "INSERT INTO idempotency_keys (user_id, key, digest, created_at, status, body) VALUES ($1, $2, $3, $4, $5, $6) \
          ON CONFLICT (user_id, key) DO UPDATE SET digest = excluded.digest, created_at = excluded.created_at, \
@@ -82,8 +89,8 @@ pub(super) async fn insert(
     .bind(&key.key)
     .bind(&key.digest)
     .bind(now)
-    .bind(i64::from(status))
-    .bind(body)
+    .bind(i64::from(response.status))
+    .bind(response.body)
     .execute(tx)
     .await?;
     Ok(())

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::{
     AuditEntry, Connection, Store, StoreError, audit,
     events::{self, EventStamp},
-    idempotency::{self, Claim, IdempotencyKey},
+    idempotency::{self, Claim, IdempotencyKey, RecordedResponse},
     lifecycle,
     rows::{JobRow, Place, column, count, job_columns, job_tables, text},
 };
@@ -91,7 +91,8 @@ impl Store {
                 insert(&mut tx.db, &job).await?;
                 events::append(tx, EventStamp { job: job.id, attempt: 0, at: now }, &events).await?;
                 if let Some(key) = &key {
-                    idempotency::insert(&mut tx.db, key, now, (201, &text(&job.to_api())?)).await?;
+                    let response = RecordedResponse { status: 201, body: &text(&job.to_api())? };
+                    idempotency::insert(&mut tx.db, key, now, response).await?;
                 }
                 audit::record(&mut tx.db, audit.as_ref(), job.id).await?;
                 Ok(Claim::New)

@@ -9,6 +9,7 @@ mod actions;
 mod audit;
 mod backup;
 mod budget;
+mod call_position;
 mod calls;
 mod event_batch;
 mod events;
@@ -49,10 +50,11 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 
-pub use actions::{ActionOutcome, NewAction, OpenedAction};
+pub use actions::{ActionOutcome, NewAction, NewNotification, OpenedAction};
 pub use audit::{AuditEntry, AuditFilter};
 pub use backup::{BackupError, backup};
 pub use budget::Reserved;
+pub use call_position::CallPosition;
 pub use calls::{CallKey, CallQuota, CallRow, CallsMade, KnownCall, NewCall, OpenedCall};
 pub use event_batch::{Appended, WorkerBatch};
 pub use events::EventPage;

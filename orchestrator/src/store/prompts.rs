@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::{
     AuditEntry, Connection, JobChange, Store, StoreError, Transition, audit, events,
-    idempotency::{self, Claim, IdempotencyKey},
+    idempotency::{self, Claim, IdempotencyKey, RecordedResponse},
     lifecycle,
     rows::{Place, text},
 };
@@ -82,7 +82,8 @@ impl Store {
                         .await?;
                 }
                 if let Some(key) = &key {
-                    idempotency::insert(&mut tx.db, key, now, (202, &text(&receipt)?)).await?;
+                    let response = RecordedResponse { status: 202, body: &text(&receipt)? };
+                    idempotency::insert(&mut tx.db, key, now, response).await?;
                 }
                 audit::record(&mut tx.db, audit.as_ref(), job).await?;
                 tx.notify(job);

@@ -71,8 +71,8 @@ async fn a_store_of_the_first_version_comes_up_to_date_with_its_rows() {
     assert_eq!(job.result().and_then(|result| result.text).as_deref(), Some("done"));
     assert_eq!(store.events(id, 0, 10, None).await.unwrap().items.len(), 2);
     assert_eq!(store.events(id, 0, 10, Some(EventKind::Message)).await.unwrap().items.len(), 1);
-    assert_eq!(store.model_calls(id, 0, 10).await.unwrap().len(), 1);
-    assert_eq!(store.actions(id, 0, 10).await.unwrap().len(), 1);
+    assert_eq!(store.model_calls(id, None, 10).await.unwrap().len(), 1);
+    assert_eq!(store.actions(id, None, 10).await.unwrap().len(), 1);
     assert_eq!(store.instance_id().await.unwrap().to_string(), id.to_string());
     assert_eq!(store.reserved().await.unwrap(), (0, 0));
     store.close().await;
@@ -102,7 +102,7 @@ async fn a_call_that_is_made_again_sends_no_second_notification() {
     let (id, now) = (job.id, job.brief.created_at);
     store.create_job(job, None, None).await.unwrap();
     for call in ["c1", "c1", "c2"] {
-        store.notify((id, call), None, "look", now).await.unwrap();
+        store.notify(&NewNotification { job: id, call_id: call, channel: None, content: "look" }, now).await.unwrap();
     }
     let sent: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM notifications").fetch_one(&store.read).await.unwrap();
     assert_eq!(sent, 2);

@@ -19,9 +19,10 @@ impl Store {
     /// is rebuilt at a time, because it is the largest read of the store.
     pub async fn transcript(&self, job: JobId) -> Result<Vec<Message>, StoreError> {
         let _turn = self.transcripts.lock().await;
+        // By insertion, not by time: the wall clock may be set back between two answers.
         let mut reader = self.read.acquire().await?;
         let mut rows = sqlx::query_scalar::<_, String>(
-            "SELECT answer FROM llm_calls WHERE job_id = $1 AND answer IS NOT NULL ORDER BY at DESC",
+            "SELECT answer FROM llm_calls WHERE job_id = $1 AND answer IS NOT NULL ORDER BY rowid DESC",
         )
         .bind(*job.as_uuid())
         .fetch(reader.connection()?);

@@ -5,7 +5,10 @@ use protocol::ToolErrorKind;
 use serde_json::{Value, json};
 
 use super::builtin::spec;
-use crate::{clock::Clock, store::Store};
+use crate::{
+    clock::Clock,
+    store::{NewNotification, Store},
+};
 
 /// Longest notification; more belongs into the result or a file.
 const MAX_MESSAGE_BYTES: usize = 16 * 1024;
@@ -44,7 +47,8 @@ impl Tool for Message {
                 return Err(ToolError::new(ToolErrorKind::InvalidParameters, message));
             }
             let channel = invocation.arguments.get("channel").and_then(Value::as_str);
-            self.store.notify((job, invocation.call_id.as_str()), channel, content, self.clock.now()).await.map_err(|error| {
+            let notification = NewNotification { job, call_id: invocation.call_id.as_str(), channel, content };
+            self.store.notify(&notification, self.clock.now()).await.map_err(|error| {
                 tracing::error!(job.id = %job, error = &error as &dyn std::error::Error, "a message could not be stored");
                 ToolError::new(ToolErrorKind::Failed, "the message could not be stored; try again")
             })?;

@@ -1,4 +1,4 @@
-//! What a request must be, as tables.
+//! Tables of valid and invalid requests.
 
 use proptest::prelude::*;
 use rstest::rstest;
@@ -41,7 +41,7 @@ fn a_prompt_alone_is_enough() {
 #[case(json!({"title": "x".repeat(201)}), "title")]
 #[case(json!({"title": "two\nlines"}), "title")]
 #[case(json!({"image": "evil:latest"}), "image")]
-#[case(json!({"model": "gpt-of-somebody-else"}), "model")]
+#[case(json!({"model": "gpt-other"}), "model")]
 #[case(json!({"priority": 101}), "priority")]
 #[case(json!({"tools": ["shell", "she ll"]}), "tools[1]")]
 #[case(json!({"tools": ["shell", "Shell"]}), "tools[1]")]

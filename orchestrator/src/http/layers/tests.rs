@@ -39,7 +39,7 @@ struct Filter {
 
 fn router() -> Router {
     let routes = Router::new()
-        .route("/orders", post(async |ApiJson(order): ApiJson<Order>| Json(order)))
+        .route("/orders", post(async |body: ApiJson<Order>| Json(body.value)))
         .route("/maybe", post(async |OptionalJson(order): OptionalJson<Order>| Json(order)))
         .route("/list", get(async |ApiQuery(filter): ApiQuery<Filter>| Json(filter)))
         .route("/jobs/{id}", get(async |ApiPath(id): ApiPath<JobId>| id.to_string()))

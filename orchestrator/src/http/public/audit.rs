@@ -1,18 +1,33 @@
-//! A job's audit, page by page: what the lists of its tool calls and of its model calls share.
+//! `GET /api/audit`: the audit log.
 
-use axum::Json;
-use protocol::{JobId, Page};
+use axum::{Json, extract::State};
+use chrono::{DateTime, Utc};
+use protocol::{AuditRecord, JobId, Page};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{PublicApi, caller::authorize_job, cursor};
-use crate::{auth::Identity, http::problem::ApiError, store::StoreError};
+use super::{PublicApi, caller::Admin, cursor};
+use crate::{
+    http::{extract::ApiQuery, problem::ApiError},
+    store::AuditFilter,
+};
 
 /// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Params {
+    /// Only entries of this user.
+    user: Option<String>,
+    /// Only entries with this action, for example `job.cancel`.
+    action: Option<String>,
+    /// Only entries about this job.
+    #[param(value_type = Option<String>)]
+    job: Option<JobId>,
+    /// Only entries at or after this time.
+    since: Option<DateTime<Utc>>,
+    /// Only entries before this time.
+    until: Option<DateTime<Utc>>,
     /// Maximum number of items, 1 to 200; default 50.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
@@ -20,24 +35,30 @@ pub(super) struct Params {
     cursor: Option<String>,
 }
 
-/// One page of what `read` gives from an offset on, at most so many.
-pub(super) async fn page<T, F>(
-    api: &PublicApi,
-    who: &Identity,
-    id: JobId,
-    params: Params,
-    read: impl FnOnce(u32, u32) -> F,
-) -> Result<Json<Page<T>>, ApiError>
-where
-    F: Future<Output = Result<Vec<T>, StoreError>>,
-{
-    authorize_job(api, who, id).await?;
+/// Lists audit entries, newest first.
+///
+/// Changes, denied requests and uses of expired or revoked tokens. Admins only.
+#[utoipa::path(
+    get, path = "/api/audit", operation_id = "list_audit_entries", tag = "operation", params(Params),
+    responses(
+        (status = 200, body = Page<AuditRecord>, description = "A page."),
+    )
+)]
+pub(super) async fn audit(
+    State(api): State<PublicApi>,
+    Admin(_who): Admin,
+    ApiQuery(params): ApiQuery<Params>,
+) -> Result<Json<Page<AuditRecord>>, ApiError> {
     let limit = cursor::limit(params.limit)?;
-    let offset: u32 = params.cursor.as_deref().map(cursor::read).transpose()?.unwrap_or(0);
-    let _permit = api.read_permit(who).await?;
-    let mut items = read(offset, limit + 1).await?;
-    let more = items.len() > limit as usize;
-    items.truncate(limit as usize);
-    let next_cursor = more.then(|| cursor::write(&offset.saturating_add(limit).to_string()));
-    Ok(Json(Page { items, next_cursor }))
+    let filter = AuditFilter {
+        user: params.user,
+        action: params.action,
+        job: params.job,
+        since: params.since,
+        until: params.until,
+        before: params.cursor.as_deref().map(cursor::read).transpose()?,
+        limit: limit + 1,
+    };
+    let rows = api.store.audit(&filter).await?;
+    Ok(Json(cursor::page(rows, limit, ToString::to_string)))
 }

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     dispatch::{Submission, SubmitError, Submitted},
     domain::{job::JobRecord, request::Rejected},
-    http::{extract::ApiJsonBytes, problem::ApiError},
+    http::{extract::ApiJson, problem::ApiError},
 };
 
 /// Creates a job.
@@ -39,7 +39,7 @@ pub(super) async fn create(
     State(api): State<PublicApi>,
     AuditedCaller { who, entry }: AuditedCaller,
     client: ClientHeaders,
-    body: ApiJsonBytes<CreateJob>,
+    body: ApiJson<CreateJob>,
 ) -> Result<Response, ApiError> {
     let source = client.source;
     let key = client.bind(&who.user, "POST /api/jobs", &body.bytes);

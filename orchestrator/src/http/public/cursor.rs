@@ -2,12 +2,38 @@
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use protocol::Page;
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use crate::http::problem::ApiError;
 
 /// Items on a page by default, and at most (contract: api).
 pub(super) const DEFAULT_LIMIT: u32 = 50;
 pub(super) const MAX_LIMIT: u32 = 200;
+
+/// Query parameters of a list without filters.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct PageParams {
+    /// Maximum number of items, 1 to 200; default 50.
+    #[param(minimum = 1, maximum = 200)]
+    limit: Option<u32>,
+    /// `next_cursor` of the previous page.
+    cursor: Option<String>,
+}
+
+impl PageParams {
+    /// The maximum number of items.
+    pub(super) fn limit(&self) -> Result<u32, ApiError> {
+        limit(self.limit)
+    }
+
+    /// The position that the page starts after.
+    pub(super) fn after<T: std::str::FromStr>(&self) -> Result<Option<T>, ApiError> {
+        self.cursor.as_deref().map(read).transpose()
+    }
+}
 
 pub(super) fn write(position: &str) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(position)

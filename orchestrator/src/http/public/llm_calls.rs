@@ -3,16 +3,23 @@
 use axum::{Json, extract::State};
 use protocol::{JobId, LlmCallRecord, Page};
 
-use super::{PublicApi, audit, audit::Params, caller::Caller};
-use crate::http::{
-    extract::{ApiPath, ApiQuery},
-    problem::ApiError,
+use super::{
+    PublicApi,
+    caller::{Caller, authorize_job},
+    cursor::{self, PageParams},
+};
+use crate::{
+    http::{
+        extract::{ApiPath, ApiQuery},
+        problem::ApiError,
+    },
+    store::CallPosition,
 };
 
 /// Lists a job's model calls, oldest first.
 #[utoipa::path(
     get, path = "/api/jobs/{id}/llm-calls", operation_id = "list_model_calls", tag = "jobs",
-    params(("id" = String, Path, description = "Job id."), Params),
+    params(("id" = String, Path, description = "Job id."), PageParams),
     responses(
         (status = 200, body = Page<LlmCallRecord>, description = "A page."),
     )
@@ -21,7 +28,12 @@ pub(super) async fn llm_calls(
     State(api): State<PublicApi>,
     Caller(who): Caller,
     ApiPath(id): ApiPath<JobId>,
-    ApiQuery(params): ApiQuery<Params>,
+    ApiQuery(params): ApiQuery<PageParams>,
 ) -> Result<Json<Page<LlmCallRecord>>, ApiError> {
-    audit::page(&api, &who, id, params, |offset, limit| api.store.model_calls(id, offset, limit)).await
+    authorize_job(&api, &who, id).await?;
+    let (limit, after) = (params.limit()?, params.after::<CallPosition>()?);
+    let _permit = api.read_permit(&who).await?;
+    // One more, to know whether there is a next page.
+    let calls = api.store.model_calls(id, after.as_ref(), limit + 1).await?;
+    Ok(Json(cursor::page(calls, limit, ToString::to_string)))
 }

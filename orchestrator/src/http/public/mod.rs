@@ -1,10 +1,8 @@
 //! The public API: one endpoint per file. Owns the routes and the state that endpoints share.
 
-mod accept;
 mod actions;
 mod audit;
 mod audit_entry;
-mod audit_log;
 mod caller;
 mod cancel;
 mod create;
@@ -24,8 +22,8 @@ mod negotiate;
 mod prompt;
 mod ready;
 mod refusal_rate;
-mod reject;
 mod restart;
+mod review;
 mod start;
 mod stream;
 mod summary;
@@ -164,8 +162,8 @@ fn described() -> OpenApiRouter<PublicApi> {
         .merge(audited("job.start", routes!(start::start)))
         .merge(audited("job.prompt", routes!(prompt::prompt)))
         .merge(audited("job.restart", routes!(restart::restart)))
-        .merge(audited("job.accept", routes!(accept::accept)))
-        .merge(audited("job.reject", routes!(reject::reject)))
+        .merge(audited("job.accept", routes!(review::accept)))
+        .merge(audited("job.reject", routes!(review::reject)))
         .routes(routes!(events::events))
         .routes(routes!(files::list::list))
         .routes(routes!(files::read::read))
@@ -176,7 +174,7 @@ fn described() -> OpenApiRouter<PublicApi> {
         .routes(routes!(llm_calls::llm_calls))
         .routes(routes!(logs::logs))
         .routes(routes!(usage::usage))
-        .routes(routes!(audit_log::audit_log))
+        .routes(routes!(audit::audit))
         .routes(routes!(metrics::metrics))
         .routes(routes!(health::health))
         .routes(routes!(ready::ready))

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     domain::request::check_prompt,
     http::{
-        extract::{ApiJsonBytes, ApiPath},
+        extract::{ApiJson, ApiPath},
         problem::ApiError,
     },
     store::Prompted,
@@ -42,7 +42,7 @@ pub(super) async fn prompt(
     AuditedCaller { who, entry }: AuditedCaller,
     ApiPath(id): ApiPath<JobId>,
     client: ClientHeaders,
-    body: ApiJsonBytes<PromptRequest>,
+    body: ApiJson<PromptRequest>,
 ) -> Result<Response, ApiError> {
     authorize_job(&api, &who, id).await?;
     let key = client.bind(&who.user, &format!("POST /api/jobs/{id}/prompt"), &body.bytes);

@@ -16,7 +16,7 @@ use crate::{
 pub(super) async fn complete(
     State(api): State<WorkerApi>,
     holder: TokenHolder,
-    WorkerJson(report): WorkerJson<CompleteReport>,
+    WorkerJson { value: report, .. }: WorkerJson<CompleteReport>,
 ) -> Result<Json<CompleteReply>, ApiError> {
     let Caller { job, attempt } = match holder {
         TokenHolder::Live(caller) => caller,

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     dispatch::{self, Attempt, EventAllowance, MAX_EVENT_BYTES as MAX_TOTAL_BYTES, MAX_EVENT_BYTES_HARD},
-    http::{extract::WorkerJsonBytes, problem::ApiError},
+    http::{extract::WorkerJson, problem::ApiError},
     store::{Appended, WorkerBatch},
 };
 
@@ -21,7 +21,7 @@ const MAX_EVENT_BYTES: usize = limits::MAX_EVENT_BYTES / 2 * 3;
 pub(super) async fn append(
     State(api): State<WorkerApi>,
     Caller { attempt, .. }: Caller,
-    WorkerJsonBytes { value: batch, bytes }: WorkerJsonBytes<EventBatch>,
+    WorkerJson { value: batch, bytes }: WorkerJson<EventBatch>,
 ) -> Result<Json<EventAck>, ApiError> {
     if batch.events.len() > MAX_EVENTS {
         return Err(ApiError::new(ErrorCode::TooLarge, format!("at most {MAX_EVENTS} events in a batch")));

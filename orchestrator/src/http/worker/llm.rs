@@ -20,7 +20,7 @@ use crate::{
     dispatch::{Attempt, StopCause},
     domain::job::JobRecord,
     http::{
-        extract::WorkerJsonBytes,
+        extract::WorkerJson,
         problem::{ApiError, ErrorExtension},
     },
     llm::{
@@ -32,16 +32,16 @@ use crate::{
 pub(super) async fn complete(
     State(api): State<WorkerApi>,
     call: CallInFlight,
-    body: WorkerJsonBytes<CallBody>,
+    body: WorkerJson<CallBody>,
 ) -> Result<Json<Completion>, ErrorExtension> {
-    let body = WorkerJsonBytes { value: body.value.without_tools(), bytes: body.bytes };
+    let body = WorkerJson { value: body.value.without_tools(), bytes: body.bytes };
     answer(api, call, body).await
 }
 
 pub(super) async fn complete_with_tools(
     State(api): State<WorkerApi>,
     call: CallInFlight,
-    body: WorkerJsonBytes<CallBody>,
+    body: WorkerJson<CallBody>,
 ) -> Result<Json<Completion>, ErrorExtension> {
     answer(api, call, body).await
 }
@@ -49,9 +49,9 @@ pub(super) async fn complete_with_tools(
 async fn answer(
     api: WorkerApi,
     CallInFlight { job, attempt, in_flight }: CallInFlight,
-    body: WorkerJsonBytes<CallBody>,
+    body: WorkerJson<CallBody>,
 ) -> Result<Json<Completion>, ErrorExtension> {
-    let WorkerJsonBytes { value: body, bytes } = body;
+    let WorkerJson { value: body, bytes } = body;
     check_call_id(&body.call_id)?;
     attempt.limits().failed_model_calls.check(api.clock.monotonic()).map_err(too_many_failed_calls)?;
     // A worker that retries sends the same bytes.

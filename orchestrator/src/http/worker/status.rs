@@ -16,7 +16,7 @@ const MAX_MESSAGE_BYTES: usize = 4 * 1024;
 pub(super) async fn beat(
     State(api): State<WorkerApi>,
     Caller { attempt, .. }: Caller,
-    WorkerJson(report): WorkerJson<StatusReport>,
+    WorkerJson { value: report, .. }: WorkerJson<StatusReport>,
 ) -> Result<Json<StatusReply>, ApiError> {
     let key = attempt.key();
     let now = api.clock.now();

@@ -58,7 +58,7 @@ pub(super) async fn call(
     State(api): State<WorkerApi>,
     CallInFlight { job, attempt, in_flight }: CallInFlight,
     ApiPath((_, tool)): ApiPath<(String, String)>,
-    WorkerJson(ToolCallBody { call_id, arguments }): WorkerJson<ToolCallBody>,
+    WorkerJson { value: ToolCallBody { call_id, arguments }, .. }: WorkerJson<ToolCallBody>,
 ) -> Result<Json<ToolCallReply>, ErrorExtension> {
     check_call_id(&call_id)?;
     let now = api.clock.monotonic();

@@ -5,21 +5,29 @@ use protocol::{JobId, LlmCallRecord, TokenUsage};
 use sqlx::FromRow;
 
 use super::super::{
-    Store, StoreError,
+    CallPosition, Store, StoreError,
     rows::{Place, dollars},
 };
 
 impl Store {
-    /// A job's model calls, oldest first.
-    pub async fn model_calls(&self, job: JobId, offset: u32, limit: u32) -> Result<Vec<LlmCallRecord>, StoreError> {
+    /// A job's model calls after a position, oldest first, each with its position.
+    pub async fn model_calls(
+        &self,
+        job: JobId,
+        after: Option<&CallPosition>,
+        limit: u32,
+    ) -> Result<Vec<(CallPosition, LlmCallRecord)>, StoreError> {
+        let (attempt, at, call_id) = CallPosition::bounds(after);
         let rows: Vec<CallListRow> = sqlx::query_as(
             "SELECT attempt, call_id, at, provider, model, input_tokens, output_tokens, cache_read_tokens, \
              cache_write_tokens, cost_micro_usd, duration_ms, finish_reason, error FROM llm_calls \
-             WHERE job_id = $1 ORDER BY attempt, at, call_id LIMIT $2 OFFSET $3",
+             WHERE job_id = $1 AND (attempt, at, call_id) > ($2, $3, $4) ORDER BY attempt, at, call_id LIMIT $5",
         )
         .bind(*job.as_uuid())
+        .bind(attempt)
+        .bind(at)
+        .bind(call_id)
         .bind(i64::from(limit))
-        .bind(i64::from(offset))
         .fetch_all(&self.read)
         .await?;
         let place = Place { table: "llm_calls", id: *job.as_uuid() };
@@ -45,10 +53,12 @@ struct CallListRow {
 }
 
 impl CallListRow {
-    fn into_record(self, place: Place) -> Result<LlmCallRecord, StoreError> {
-        Ok(LlmCallRecord {
+    fn into_record(self, place: Place) -> Result<(CallPosition, LlmCallRecord), StoreError> {
+        let attempt = place.number("attempt", self.attempt)?;
+        let position = CallPosition { attempt, at: self.at, call_id: self.call_id.clone() };
+        let record = LlmCallRecord {
             call_id: self.call_id,
-            attempt: place.number("attempt", self.attempt)?,
+            attempt,
             provider: self.provider,
             model: self.model,
             usage: TokenUsage {
@@ -62,6 +72,7 @@ impl CallListRow {
             finish_reason: self.finish_reason,
             error: self.error,
             at: self.at,
-        })
+        };
+        Ok((position, record))
     }
 }

@@ -86,12 +86,12 @@ async fn a_call_that_its_process_did_not_outlive_is_charged_its_prompt_once_and_
     assert_eq!(scene.store.close_abandoned_calls(scene.now).await.unwrap(), 0, "a second start finds nothing");
     assert_eq!(scene.store.reserved().await.unwrap(), (0, 0));
     assert_eq!(scene.usage().await, (1, 100, 0));
-    let [shown] = scene.store.model_calls(scene.job, 0, 10).await.unwrap().try_into().unwrap();
+    let [(_, shown)] = scene.store.model_calls(scene.job, None, 10).await.unwrap().try_into().unwrap();
     assert!(shown.error.unwrap().starts_with("aborted: "));
     let reserved = scene.reserved("c1").await;
     scene.store.close_model_call(&scene.answered("c1", reserved)).await.unwrap();
     assert_eq!(scene.usage().await, (1, 190, 10), "one call, with what both tries took");
-    let [shown] = scene.store.model_calls(scene.job, 0, 10).await.unwrap().try_into().unwrap();
+    let [(_, shown)] = scene.store.model_calls(scene.job, None, 10).await.unwrap().try_into().unwrap();
     assert_eq!((shown.error, shown.usage.input_tokens, shown.cost_usd), (None, 190, 0.0002));
     scene.store.close().await;
 }
@@ -118,7 +118,7 @@ async fn calls_in_flight_count_against_the_quota_until_they_are_released() {
     scene.reserved("c2").await;
     assert_eq!(scene.open("c3").await, OpenedCall::LimitReached(CallsMade::default()));
     scene.store.release_model_call(&scene.call("c1").key, "ada", &first).await.unwrap();
-    assert_eq!(scene.store.model_calls(scene.job, 0, 10).await.unwrap().len(), 1, "a released call leaves no row");
+    assert_eq!(scene.store.model_calls(scene.job, None, 10).await.unwrap().len(), 1, "a released call leaves no row");
     assert!(matches!(scene.open("c3").await, OpenedCall::Open { .. }));
     assert_eq!(scene.usage().await, (0, 0, 0));
     scene.store.close().await;

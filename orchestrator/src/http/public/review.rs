@@ -1,14 +1,19 @@
-//! `POST /api/jobs/{id}/accept`: accepts a submitted result.
+//! `POST /api/jobs/{id}/accept` and `/reject`: the review of a submitted result.
 
 use axum::{Json, extract::State};
-use protocol::{ErrorCode, Job, JobId};
+use protocol::{ErrorCode, Job, JobId, RejectRequest};
 
 use super::{PublicApi, audit_entry::AuditedCaller, caller::authorize_job};
 use crate::{
     domain::job::{JobRecord, Refused, Step},
-    http::{extract::ApiPath, problem::ApiError},
+    http::{
+        extract::{ApiJson, ApiPath},
+        problem::ApiError,
+    },
     store::{AuditEntry, Transition},
 };
+
+const MAX_REASON_BYTES: usize = 1_000;
 
 /// Accepts a job's result.
 #[utoipa::path(
@@ -28,8 +33,31 @@ pub(super) async fn accept(
     review(&api, id, entry, move |job| job.accept(now)).await
 }
 
+/// Rejects a job's result. The job is marked failed and can be restarted.
+#[utoipa::path(
+    post, path = "/api/jobs/{id}/reject", operation_id = "reject_job", tag = "jobs", params(("id" = String, Path, description = "Job id.")),
+    request_body = RejectRequest,
+    responses(
+        (status = 200, body = Job, description = "The job is rejected and marked failed."),
+        (status = 409, description = "The job is not submitted."),
+    )
+)]
+pub(super) async fn reject(
+    State(api): State<PublicApi>,
+    AuditedCaller { who, entry }: AuditedCaller,
+    ApiPath(id): ApiPath<JobId>,
+    ApiJson { value: RejectRequest { reason }, .. }: ApiJson<RejectRequest>,
+) -> Result<Json<Job>, ApiError> {
+    if reason.trim().is_empty() || reason.len() > MAX_REASON_BYTES || reason.contains('\0') {
+        return Err(ApiError::field("reason", format!("must be 1 to {MAX_REASON_BYTES} bytes without NUL")));
+    }
+    authorize_job(&api, &who, id).await?;
+    let now = api.clock.now();
+    review(&api, id, entry, move |job| job.reject(now, reason)).await
+}
+
 /// Applies a review decision to a submitted job.
-pub(super) async fn review(
+async fn review(
     api: &PublicApi,
     id: JobId,
     entry: AuditEntry,

@@ -1,0 +1,111 @@
+//! The operator's ceilings, and how an earlier job's settings are restricted to them.
+
+use protocol::Limits;
+
+use super::MAX_PRIORITY;
+
+/// The operator's ceilings for jobs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ceiling {
+    /// The maximum of each limit; 0 in `max_tokens` and `max_cost_usd` is no ceiling.
+    pub limits: Limits,
+    /// The image of jobs that name none.
+    pub default_image: String,
+    /// Other images that jobs may name.
+    pub images: Vec<String>,
+    /// The model of jobs that name none.
+    pub default_model: String,
+    /// Other models that jobs may name.
+    pub models: Vec<String>,
+    /// Tools that jobs may name.
+    pub tools: Vec<String>,
+}
+
+/// The limits, image, model and tools of an earlier job, restricted to the present ceilings.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recalled {
+    /// The limits, each at most its ceiling.
+    pub limits: Limits,
+    /// The earlier image, or the default if it is no longer offered.
+    pub image: String,
+    /// The earlier model, or the default if it is no longer offered.
+    pub model: String,
+    /// The tools that are still offered.
+    pub tools: Option<Vec<String>>,
+    /// Descriptions of what was changed; empty if nothing was.
+    pub changes: Vec<String>,
+}
+
+impl Ceiling {
+    /// Restricts the settings of an earlier job to the present ceilings.
+    pub fn recall(&self, limits: &Limits, (image, model): (&str, &str), tools: Option<&[String]>) -> Recalled {
+        let mut changes = Vec::new();
+        let limits = self.cut(limits, &mut changes);
+        let mut known = |what: &str, name: &str, default: &str, list: &[String]| {
+            if name == default || list.iter().any(|one| one == name) {
+                return name.to_owned();
+            }
+            changes.push(format!("{what} {name} is no longer offered: {default}"));
+            default.to_owned()
+        };
+        let image = known("image", image, &self.default_image, &self.images);
+        let model = known("model", model, &self.default_model, &self.models);
+        let tools = tools.map(|tools| {
+            let (kept, removed): (Vec<_>, Vec<_>) = tools.iter().cloned().partition(|tool| self.tools.contains(tool));
+            if !removed.is_empty() {
+                changes.push(format!("tools that are no longer offered: {}", removed.join(", ")));
+            }
+            kept
+        });
+        Recalled { limits, image, model, tools, changes }
+    }
+
+    fn cut(&self, old: &Limits, changes: &mut Vec<String>) -> Limits {
+        let top = &self.limits;
+        let mut whole = |name: &str, old: u64, top: u64| {
+            if old > top {
+                changes.push(format!("{name} {old} -> {top}"));
+            }
+            old.min(top)
+        };
+        let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        let limits = Limits {
+            timeout_seconds: whole("timeout_seconds", old.timeout_seconds, top.timeout_seconds),
+            max_iterations: narrow(whole("max_iterations", old.max_iterations.into(), top.max_iterations.into())),
+            max_tool_calls: narrow(whole("max_tool_calls", old.max_tool_calls.into(), top.max_tool_calls.into())),
+            max_children: narrow(whole("max_children", old.max_children.into(), top.max_children.into())),
+            memory_mb: whole("memory_mb", old.memory_mb, top.memory_mb),
+            pids: narrow(whole("pids", old.pids.into(), top.pids.into())),
+            disk_mb: whole("disk_mb", old.disk_mb, top.disk_mb),
+            // 0 is no limit on either side.
+            max_tokens: match (old.max_tokens, top.max_tokens) {
+                (old, 0) => old,
+                (0, top) => whole("max_tokens", u64::MAX, top),
+                (old, top) => whole("max_tokens", old, top),
+            },
+            cpus: old.cpus.min(top.cpus),
+            max_cost_usd: match (old.max_cost_usd, top.max_cost_usd) {
+                (old, top) if top <= 0.0 => old,
+                (old, top) if old <= 0.0 => top,
+                (old, top) => old.min(top),
+            },
+        };
+        for (name, old, new) in
+            [("cpus", old.cpus, limits.cpus), ("max_cost_usd", old.max_cost_usd, limits.max_cost_usd)]
+        {
+            if (old - new).abs() > f64::EPSILON {
+                let old = if old > 0.0 { old.to_string() } else { "no limit".to_owned() };
+                changes.push(format!("{name} {old} -> {new}"));
+            }
+        }
+        for change in changes {
+            *change = change.replace(&u64::MAX.to_string(), "no limit");
+        }
+        limits
+    }
+}
+
+/// The valid priority nearest to an earlier one.
+pub fn within_priorities(old: i32) -> i32 {
+    old.clamp(-MAX_PRIORITY, MAX_PRIORITY)
+}

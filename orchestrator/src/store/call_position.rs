@@ -1,0 +1,59 @@
+//! Positions in the lists of a job's calls, so that a page begins at a row and not at a count of rows.
+
+use std::{fmt, str::FromStr};
+
+use chrono::{DateTime, Utc};
+
+/// Where a call is in its job's list: by attempt, then by time, then by id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallPosition {
+    pub(super) attempt: u32,
+    pub(super) at: DateTime<Utc>,
+    pub(super) call_id: String,
+}
+
+/// A position that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InvalidPosition;
+
+impl CallPosition {
+    /// The values of a row comparison with `(attempt, at, call_id)`. Attempts start at 0, so everything follows `None`.
+    pub(super) fn bounds(position: Option<&Self>) -> (i64, DateTime<Utc>, String) {
+        position.map_or((-1, DateTime::UNIX_EPOCH, String::new()), |position| {
+            (position.attempt.into(), position.at, position.call_id.clone())
+        })
+    }
+}
+
+impl fmt::Display for CallPosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.attempt, self.at.to_rfc3339(), self.call_id)
+    }
+}
+
+impl FromStr for CallPosition {
+    type Err = InvalidPosition;
+
+    fn from_str(text: &str) -> Result<Self, InvalidPosition> {
+        let mut parts = text.splitn(3, ' ');
+        let mut part = || parts.next().ok_or(InvalidPosition);
+        let attempt = part()?.parse().map_err(|_| InvalidPosition)?;
+        let at = DateTime::parse_from_rfc3339(part()?).map_err(|_| InvalidPosition)?.to_utc();
+        Ok(Self { attempt, at, call_id: part()?.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_survives_the_round_trip() {
+        let at = "2026-11-22T12:00:00.123456789Z".parse().unwrap();
+        let position = CallPosition { attempt: 3, at, call_id: "call with spaces".to_owned() };
+        assert_eq!(position.to_string().parse(), Ok(position));
+        for text in ["", "3", "3 now x", "x 2026-11-22T12:00:00Z y", "3 2026-11-22T12:00:00Z"] {
+            assert_eq!(text.parse::<CallPosition>(), Err(InvalidPosition), "{text}");
+        }
+    }
+}
