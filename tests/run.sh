@@ -182,19 +182,28 @@ step_attacks() {
   GANTRY_TEST_IMAGE="gantry-worker:$IMAGE_TAG" cargo nextest run --workspace --locked --no-fail-fast -E 'binary(attacks)'
 }
 
-# The official client libraries, the OpenAPI validator and schemathesis, in a Python virtual environment.
+# The official client libraries for Python and Node, the OpenAPI validator and schemathesis, in environments of their own that are
+# made anew when their lists of packages change.
 step_clients() {
-  local env="$tools/clients"
+  local env="$tools/clients" node="$tools/clients-node"
   docker/engine.sh
   need_command python3 python3
   need_command curl curl
-  if ! "$env/bin/python" -c 'import openai, anthropic, openapi_spec_validator, schemathesis' 2>/dev/null; then
-    python3 -m venv "$env" 2>/dev/null || { need_package python3-venv; python3 -m venv --clear "$env"; }
+  if ! cmp -s tests/clients/requirements.txt "$env/requirements.txt"; then
+    python3 -m venv --clear "$env" 2>/dev/null || { need_package python3-venv; python3 -m venv --clear "$env"; }
     "$env/bin/pip" install --quiet --requirement tests/clients/requirements.txt
+    cp tests/clients/requirements.txt "$env/"
+  fi
+  if ! cmp -s tests/clients/package-lock.json "$node/package-lock.json"; then
+    rm -rf "$node"
+    mkdir -p "$node"
+    cp tests/clients/package.json "$node/"
+    cp tests/clients/package-lock.json "$node/lock.new"
+    (cd "$node" && mv lock.new package-lock.json && "$env/bin/npm" ci --silent --no-audit --no-fund) || { rm -rf "$node"; return 1; }
   fi
   cargo build --locked --quiet -p orchestrator --bin gantry
   GANTRY_SANDBOX_IMAGE="gantry-worker:$IMAGE_TAG" CLIENTS_PYTHON="$env/bin/python" CLIENTS_SCHEMATHESIS="$env/bin/schemathesis" \
-    tests/clients/check.sh "$CARGO_TARGET_DIR/debug/gantry"
+    CLIENTS_NODE="$env/bin/node" CLIENTS_NODE_FOLDER="$node" tests/clients/check.sh "$CARGO_TARGET_DIR/debug/gantry"
 }
 
 # The scripts as a new user runs them: up, an invalid setting, up again, a long job, down, and nothing is left.

@@ -74,7 +74,8 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
     async fn read(&self, state: &LoopState<'_>, completion: Completion) -> Flow<Reply> {
         let Completion { content, tool_calls, reasoning, finish_reason, .. } = completion;
         let native = !tool_calls.is_empty();
-        let cleaned = clean(&content, &|name| !native && self.tools.offers(name));
+        let recovers = self.settings.text_tool_calls && !native;
+        let cleaned = clean(&content, &|name| recovers && self.tools.offers(name));
         let thinking = reasoning.as_deref().filter(|text| !text.trim().is_empty()).unwrap_or(&cleaned.thinking);
         if !thinking.is_empty() {
             self.record(AgentEvent::Reasoning { content: thinking.to_owned() }).await?;

@@ -11,8 +11,8 @@ use crate::LimitKind;
 pub trait Model: Send + Sync {
     /// Sends one request. Retrying transient failures is the implementer's task; waiting out a rate limit is the loop's.
     ///
-    /// A model that streams sends the answer's deltas to `deltas` as they arrive; one that does not sends none. The returned
-    /// completion is complete either way.
+    /// A model that streams sends the answer's deltas to `deltas` as they arrive, and [`Delta::Start`] again before it repeats an
+    /// answer that broke off; one that does not stream sends none. The returned completion is complete either way.
     fn complete(
         &self,
         request: &CompletionRequestRef<'_>,
@@ -89,6 +89,11 @@ impl DeltaSink {
     pub fn channel(capacity: usize) -> (Self, mpsc::Receiver<Delta>) {
         let (sender, reader) = mpsc::channel(capacity);
         (Self(Some(sender)), reader)
+    }
+
+    /// Whether deltas are discarded, so that none need to be made.
+    pub const fn discards(&self) -> bool {
+        self.0.is_none()
     }
 
     /// Sends one delta. Waits while the channel is full, so that a slow reader slows the stream and memory stays bounded; a

@@ -18,6 +18,9 @@ pub struct Settings {
     pub plan: bool,
     /// Whether tools are offered; without them there are no nudges either.
     pub use_tools: bool,
+    /// Whether calls that the model writes as text are run. A text can also quote a call, such as one from a file, so this is for
+    /// models without tool calls of their own.
+    pub text_tool_calls: bool,
     /// Completion limit of one model call, in tokens.
     pub max_tokens: Option<u64>,
     /// How long a model that does not answer is asked again before the work fails. Waits that a provider asked for do not count.
@@ -32,6 +35,7 @@ impl Default for Settings {
             temperature: None,
             plan: false,
             use_tools: true,
+            text_tool_calls: false,
             max_tokens: None,
             outage_patience: DEFAULT_OUTAGE_PATIENCE,
         }

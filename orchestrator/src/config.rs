@@ -22,7 +22,7 @@ use protocol::{ContainerName, InstanceId, Limits};
 use secrecy::{ExposeSecret, SecretString};
 
 pub use environment::Environment;
-pub use model::{LlmSettings, ModelPrice, ProviderKind, ProviderSettings};
+pub use model::{LlmSettings, ModelPrice, ProviderKind, ProviderSettings, UnpricedModels};
 use reader::ConfigReader;
 pub use reader::{ConfigError, EffectiveSetting};
 pub use sandbox::{SandboxMode, SandboxSettings, Transport};

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{CallId, JobId, JobReason, JobState, PartialResult, names::wire_names};
+use crate::{CallId, JobId, JobReason, JobState, PartialResult, ReportedOutcome, names::wire_names};
 
 /// One event as stored, listed and streamed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -128,8 +128,8 @@ pub enum EventData {
         host: String,
         /// The port.
         port: u16,
-        /// `allowed` or `denied`.
-        decision: String,
+        /// Whether the connection was allowed.
+        decision: EgressDecision,
         /// The rule that decided.
         rule: String,
         /// Bytes carried.
@@ -144,14 +144,30 @@ pub enum EventData {
     },
     /// How the work ended. Recorded once; only the final `state` follows.
     Result {
-        /// `completed`, `failed`, `limit` or `stopped`.
-        outcome: String,
+        /// How it ended.
+        outcome: ReportedOutcome,
         /// The result, complete or partial.
         text: String,
         /// The partial result of a job that did not complete.
         partial: Option<PartialResult>,
     },
 }
+
+/// A decision of the egress proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum EgressDecision {
+    /// The connection was made.
+    Allowed,
+    /// The connection was refused.
+    Denied,
+    /// A name that this version does not know.
+    #[serde(other)]
+    Unknown,
+}
+
+wire_names!(EgressDecision { Allowed => "allowed", Denied => "denied", Unknown => "unknown" });
 
 /// The name of a limit in events. Where a job has the limit as a field, it is that field's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -27,7 +27,7 @@ pub use chat::{
     ToolDefinition, ToolDomain,
 };
 pub use container_name::{ContainerName, ParseContainerNameError};
-pub use event::{Event, EventData, EventKind, LimitName, LogStream, MessageRole, PlanStep};
+pub use event::{EgressDecision, Event, EventData, EventKind, LimitName, LogStream, MessageRole, PlanStep};
 pub use file::{FileEntry, FileKind, Unpacked};
 pub use ids::{CallId, InstanceId, JobId, ParseIdError, PromptId, RunId, ThreadId, UserId};
 pub use job::{

@@ -47,7 +47,9 @@ pub(crate) trait WireName:
 #[cfg(test)]
 mod tests {
     use super::WireName;
-    use crate::{AuditOutcome, EventKind, JobMode, JobReason, JobState, LimitName, PromptMode, Source, UsageBy};
+    use crate::{
+        AuditOutcome, EgressDecision, EventKind, JobMode, JobReason, JobState, LimitName, PromptMode, Source, UsageBy,
+    };
 
     fn assert_spelled_alike<T: WireName>() {
         for value in T::ALL {
@@ -60,6 +62,7 @@ mod tests {
     #[test]
     fn the_table_and_serde_spell_each_name_alike() {
         assert_spelled_alike::<AuditOutcome>();
+        assert_spelled_alike::<EgressDecision>();
         assert_spelled_alike::<EventKind>();
         assert_spelled_alike::<JobMode>();
         assert_spelled_alike::<JobReason>();

@@ -78,6 +78,8 @@ codes! {
     Invalid => "invalid", 422, "Invalid";
     /// The feature is not there, or not by configuration.
     NotAvailable => "not_available", 422, "Not available";
+    /// A cost limit applies and the model has no price.
+    UnpricedModel => "unpriced_model", 422, "Model has no price";
     /// The idempotency key was used with another body.
     IdempotencyMismatch => "idempotency_mismatch", 422, "Idempotency key used with another request";
     /// Too many requests.

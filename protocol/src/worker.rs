@@ -45,6 +45,9 @@ pub struct JobAssignment {
     /// The model's context window in tokens; 0 or absent when it is not known.
     #[serde(default)]
     pub context_tokens: u64,
+    /// Whether tool calls that the model writes as text are run.
+    #[serde(default)]
+    pub text_tool_calls: bool,
     /// How long the loop asks a model that does not answer before the job fails; an older orchestrator does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage_patience_seconds: Option<u64>,
@@ -233,8 +236,9 @@ pub struct StatusReply {
     pub lease_expires_at: DateTime<Utc>,
 }
 
-/// How a worker's work ended, as it reports it.
+/// How the work of a job ended, as a worker reports it and the `result` event shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ReportedOutcome {
     /// The work is done.
@@ -251,12 +255,13 @@ pub enum ReportedOutcome {
 }
 
 impl ReportedOutcome {
-    /// The name in the `result` event of a job that did not complete.
-    pub const fn as_failure(self) -> &'static str {
+    /// The outcome of a job that did not complete, whatever its worker reports.
+    #[must_use]
+    pub const fn as_failure(self) -> Self {
         match self {
-            Self::Completed | Self::Failed | Self::Unknown => "failed",
-            Self::Limit => "limit",
-            Self::Stopped => "stopped",
+            Self::Completed | Self::Failed | Self::Unknown => Self::Failed,
+            Self::Limit => Self::Limit,
+            Self::Stopped => Self::Stopped,
         }
     }
 }

@@ -1,4 +1,4 @@
-"""Checks that the official `openai` and `anthropic` clients work against `gantry llm serve`.
+"""Checks that the official `openai`, `anthropic` and `ollama` clients for Python work against `gantry llm serve`.
 
     gantry llm serve --script tests/clients/clients.yaml
     python tests/clients/check_clients.py BASE_URL      (where it listens, as in http://127.0.0.1:PORT)
@@ -11,6 +11,7 @@ import sys
 import traceback
 
 import anthropic
+import ollama
 import openai
 
 BASE = sys.argv[1].rstrip("/") if len(sys.argv) == 2 else sys.exit(__doc__)
@@ -171,6 +172,61 @@ def openai_models():
     same("models", [model.id for model in oai().models.list()], ["check-1"])
 
 
+# --- openai, responses ---------------------------------------------------------------------------------------------------
+
+
+RESPONSES_TOOL = {"type": "function", "strict": False, **OPENAI_TOOL["function"]}
+
+
+def function_calls(response):
+    return [(i.call_id, json.loads(i.arguments)) for i in response.output if i.type == "function_call"]
+
+
+@check
+def responses_text():
+    answer = oai().responses.create(model="m-1", instructions="be a pirate", input="ahoy", store=False)
+    same("text", answer.output_text, "Arr, ahoy")
+    same("status", (answer.status, answer.model), ("completed", "m-1"))
+    answer = oai().responses.create(model="m", input="hello")
+    same("usage", (answer.usage.input_tokens, answer.usage.output_tokens, answer.usage.total_tokens), (11, 7, 18))
+    cut = oai().responses.create(model="m", input="too long")
+    same("cut off", (cut.status, cut.incomplete_details.reason), ("incomplete", "max_output_tokens"))
+
+
+@check
+def responses_tools_round_trip():
+    whole = oai().responses.create(model="m", input=said(ASKED), tools=[RESPONSES_TOOL])
+    with oai().responses.stream(model="m", input=said(ASKED), tools=[RESPONSES_TOOL]) as stream:
+        events = list(stream)
+        streamed = stream.get_final_response()
+    for answer in (whole, streamed):
+        same("text", answer.output_text, "I ask for both.")
+        same("calls", function_calls(answer), CALLS)
+        same("reasoning", [i.summary[0].text for i in answer.output if i.type == "reasoning"], ["Two places, two calls."])
+        same("cached", answer.usage.input_tokens_details.cached_tokens, 30)
+    deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
+    same("several deltas", (len(deltas) > 1, "".join(deltas)), (True, "I ask for both."))
+    same("numbers", [event.sequence_number for event in events], list(range(len(events))))
+    results = [
+        {"type": "function_call_output", "call_id": "call_oslo", "output": "sun"},
+        {"type": "function_call_output", "call_id": "call_bergen", "output": "rain, as ever"},
+    ]
+    kept = [item.model_dump(exclude_none=True) for item in whole.output]
+    answer = oai().responses.create(model="m", input=[*said(ASKED), *kept, *results], tools=[RESPONSES_TOOL])
+    same("text", answer.output_text, "Bergen: rain, as ever.")
+
+
+@check
+def responses_errors():
+    def ask(text, **more):
+        return lambda: oai().responses.create(model="m", input=text, **more)
+
+    raises(openai.RateLimitError, ask("too busy"))
+    raises(openai.AuthenticationError, ask("wrong key"))
+    raises(openai.BadRequestError, ask("hello", previous_response_id="resp_1"))
+    raises(Exception, lambda: list(ask("half", stream=True)()))
+
+
 # --- anthropic --------------------------------------------------------------------------------------------------------
 
 
@@ -277,6 +333,52 @@ def anthropic_count_and_models():
     counted = ant().messages.count_tokens(model="m", messages=said("hello"))
     same("counted", counted.input_tokens > 0, True)
     same("models", [model.id for model in ant().models.list()], ["check-1"])
+
+
+# --- ollama -----------------------------------------------------------------------------------------------------------
+
+
+def oll():
+    return ollama.Client(host=BASE, timeout=20)
+
+
+def called(message):
+    return [dict(call.function.arguments) for call in message.tool_calls]
+
+
+@check
+def ollama_text():
+    answer = oll().chat(model="m-1", messages=said("hello"), options={"num_ctx": 4096})
+    same("text", answer.message.content, "You said: hello")
+    same("end", (answer.done, answer.done_reason, answer.model), (True, "stop", "m-1"))
+    same("usage", (answer.prompt_eval_count, answer.eval_count), (11, 7))
+    parts = list(oll().chat(model="m", messages=said("hello"), stream=True))
+    same("streamed", "".join(part.message.content or "" for part in parts), "You said: hello")
+    same("the last part", (parts[-1].done, parts[-1].eval_count), (True, 7))
+    same("models", [model.model for model in oll().list().models], ["check-1"])
+
+
+@check
+def ollama_tools_round_trip():
+    whole = oll().chat(model="m", messages=said(ASKED), tools=[OPENAI_TOOL])
+    same("calls", called(whole.message), [arguments for _, arguments in CALLS])
+    same("thinking", whole.message.thinking, "Two places, two calls.")
+    parts = list(oll().chat(model="m", messages=said(ASKED), tools=[OPENAI_TOOL], stream=True))
+    found = [arguments for part in parts if part.message.tool_calls for arguments in called(part.message)]
+    same("streamed calls", found, [arguments for _, arguments in CALLS])
+    results = [
+        {"role": "tool", "tool_name": "weather", "content": "sun"},
+        {"role": "tool", "tool_name": "weather", "content": "rain, as ever"},
+    ]
+    answer = oll().chat(model="m", messages=[*said(ASKED), whole.message, *results], tools=[OPENAI_TOOL])
+    same("text", answer.message.content, "Bergen: rain, as ever.")
+
+
+@check
+def ollama_errors():
+    for text, status in [("too busy", 429), ("wrong key", 401), ("broken", 500)]:
+        error = raises(ollama.ResponseError, lambda: oll().chat(model="m", messages=said(text)))
+        same("status", error.status_code, status)
 
 
 failed = 0

@@ -62,6 +62,7 @@ enum StopBehaviour {
 
 #[derive(Debug)]
 struct Table {
+    workers: Workers,
     readiness: SandboxReadiness,
     containers: BTreeMap<String, Container>,
     failures: VecDeque<NotStarted>,
@@ -82,7 +83,6 @@ pub struct FakeEngine(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    workers: Workers,
     folder: PathBuf,
     table: Mutex<Table>,
     /// Notifies the dispatcher.
@@ -111,6 +111,7 @@ impl FakeEngine {
     /// An engine with workers of one kind. Their output goes into `folder`.
     pub fn new(workers: Workers, folder: PathBuf) -> Self {
         let table = Table {
+            workers,
             readiness: SandboxReadiness::Ready(facts()),
             containers: BTreeMap::new(),
             failures: VecDeque::new(),
@@ -122,13 +123,17 @@ impl FakeEngine {
             requested_starts: vec![],
         };
         Self(Arc::new(Inner {
-            workers,
             folder,
             table: Mutex::new(table),
             changed: Notify::new(),
             step: watch::Sender::new(0),
             tasks: TaskTracker::new(),
         }))
+    }
+
+    /// Containers that start from now on have workers of this kind.
+    pub fn use_workers(&self, workers: Workers) {
+        self.change(|table| table.workers = workers);
     }
 
     /// Turns a job's container into one that was created and never started, as if the process had died in between.
@@ -315,7 +320,7 @@ impl FakeEngine {
             is_paused: false,
             output,
         };
-        if self.0.workers == Workers::Process {
+        if self.lock().workers == Workers::Process {
             let child = process::spawn(spec, &container.output);
             container.pid = child.id().and_then(|pid| i32::try_from(pid).ok());
             let (engine, name) = (self.clone(), spec.name.clone());

@@ -12,11 +12,14 @@ use super::{
     tag::{self, Tag, TagKind},
 };
 
-/// Whether thinking was opened so far: a close without an open means that all before it was thinking.
+/// What was seen of thinking tags so far. A close without an open means that all before it was thinking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Thinking {
     NotSeen,
+    /// A block of thinking.
     Seen,
+    /// A tag in the middle of the text, which is part of it.
+    Mentioned,
 }
 
 /// The pass and what it has found.
@@ -27,6 +30,8 @@ pub(super) struct Scan<'t> {
     is_offered: &'t dyn Fn(&str) -> bool,
     inline: Inline,
     thinking: Thinking,
+    /// Whether `out.text` is more than white space.
+    has_text: bool,
     at: usize,
     out: Cleaned,
 }
@@ -39,6 +44,7 @@ impl<'t> Scan<'t> {
             is_offered,
             inline: Inline::find(text),
             thinking: Thinking::NotSeen,
+            has_text: false,
             at: 0,
             out: Cleaned::default(),
         }
@@ -76,7 +82,9 @@ impl<'t> Scan<'t> {
     }
 
     fn copy(&mut self, end: usize) {
-        self.out.text.push_str(&self.text[self.at..end]);
+        let copied = &self.text[self.at..end];
+        self.has_text = self.has_text || !copied.trim().is_empty();
+        self.out.text.push_str(copied);
         self.at = end;
     }
 
@@ -106,8 +114,9 @@ impl<'t> Scan<'t> {
     fn tag(&mut self) -> bool {
         let Some(tag) = tag::tag_at(self.text, self.at) else { return false };
         match &tag.kind {
-            TagKind::ThinkingOpen => self.think(&tag),
-            TagKind::ThinkingClose => self.stray_close(&tag),
+            TagKind::ThinkingOpen if !self.has_text => self.think(&tag),
+            TagKind::ThinkingClose if self.closes_thinking() => self.stray_close(&tag),
+            TagKind::ThinkingOpen | TagKind::ThinkingClose => self.mention(&tag),
             TagKind::WrapperOpen => self.wrapper(&tag),
             TagKind::CallOpen { tool } => {
                 let body = self.body(&tag);
@@ -128,13 +137,26 @@ impl<'t> Scan<'t> {
         self.out.thinking.push('\n');
     }
 
+    /// Whether a close without an open ends thinking. Models whose template opens it write the close at the end of a line or
+    /// directly after a sentence; one with a blank before it on its line stands in a sentence about tags.
+    fn closes_thinking(&self) -> bool {
+        self.thinking != Thinking::Mentioned && !self.out.text.ends_with([' ', '\t'])
+    }
+
     fn stray_close(&mut self, tag: &Tag) {
         if self.thinking == Thinking::NotSeen {
             let before = std::mem::take(&mut self.out.text);
             self.out.thinking.push_str(&before);
+            self.has_text = false;
             self.thinking = Thinking::Seen;
         }
         self.at = tag.end;
+    }
+
+    /// Models think at the start of a reply. A tag elsewhere is something that the text is about.
+    fn mention(&mut self, tag: &Tag) {
+        self.thinking = Thinking::Mentioned;
+        self.copy(tag.end);
     }
 
     /// Within a wrapper stands JSON, or tags of their own that the pass then meets.

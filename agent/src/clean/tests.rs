@@ -14,9 +14,19 @@ fn cleaned(text: &str) -> Cleaned {
 #[case::plain("Hello.", "Hello.")]
 #[case::thinking("<think>hm</think>\nHello.", "Hello.")]
 #[case::upper_case("<Thinking>hm</THINKING>Hello.", "Hello.")]
-#[case::in_the_middle("One. <reasoning>two</reasoning> Three.", "One.  Three.")]
+#[case::twice_at_the_start("<think>a</think>\n<think>b</think>Hello.", "Hello.")]
+#[case::in_the_middle("One. <reasoning>two</reasoning> Three.", "One. <reasoning>two</reasoning> Three.")]
+#[case::an_open_tag_in_prose("It opens with <think>, and then thinks.", "It opens with <think>, and then thinks.")]
+#[case::a_close_in_prose("42. Models end it with </think> as you see.", "42. Models end it with </think> as you see.")]
+#[case::both_in_prose("Tags: <think>x</think>.", "Tags: <think>x</think>.")]
+#[case::a_close_in_prose_after_thinking(
+    "<think>a</think>It ends with </think> always.",
+    "It ends with </think> always."
+)]
+#[case::a_template_that_opens_it("hm hm\n</think>\n\nHello.", "Hello.")]
 #[case::never_opened("hm hm</think>Hello.", "Hello.")]
-#[case::never_closed("Hello.<think>hm hm", "Hello.")]
+#[case::never_closed("<think>hm hm", "")]
+#[case::never_closed_in_prose("Hello.<think>hm hm", "Hello.<think>hm hm")]
 #[case::code_within("<think>```rust\nlet a</think>Hello.", "Hello.")]
 #[case::fenced("```\n<think>a</think>\n```", "```\n<think>a</think>\n```")]
 #[case::tildes("~~~ xml\n<tool_call>\n~~~\nEnd", "~~~ xml\n<tool_call>\n~~~\nEnd")]
@@ -24,8 +34,8 @@ fn cleaned(text: &str) -> Cleaned {
 #[case::longer_fence("````\n```\n<think>a</think>\n````", "````\n```\n<think>a</think>\n````")]
 #[case::inline("Use `<think>a</think>` so.", "Use `<think>a</think>` so.")]
 #[case::double_inline("``a ` <think> b`` c", "``a ` <think> b`` c")]
-#[case::lone_backtick("a ` b <think>c</think> d", "a ` b  d")]
-#[case::backtick_of_another_line("a ` b\n<think>c</think>` d", "a ` b\n` d")]
+#[case::lone_backtick("a ` b <tool_call> d", "a ` b  d")]
+#[case::backtick_of_another_line("a ` b\n<tool_call>` d", "a ` b\n` d")]
 #[case::other_tags("<b>bold</b> a < b > c", "<b>bold</b> a < b > c")]
 #[case::html_like_name("<thinker>x</thinker>", "<thinker>x</thinker>")]
 #[case::stray_tool_tag("Done.</tool_call>", "Done.")]
@@ -34,7 +44,7 @@ fn cleaned(text: &str) -> Cleaned {
 #[case::cut_call("A <tool_call>{\"name\": \"ec", "A")]
 #[case::unknown_bracket("[tool: nope {}] stays", "[tool: nope {}] stays")]
 #[case::links("[a](b) [x] [tool]", "[a](b) [x] [tool]")]
-#[case::utf8("\u{e9}<think>\u{1f980}</think>\u{1f980}`\u{e9}`", "\u{e9}\u{1f980}`\u{e9}`")]
+#[case::utf8("<think>\u{1f980}</think>\u{e9}\u{1f980}`\u{e9}`", "\u{e9}\u{1f980}`\u{e9}`")]
 #[case::json_of_another_kind("```json\n{\"name\": \"shell\"}\n```", "```json\n{\"name\": \"shell\"}\n```")]
 #[case::json_with_more(
     "```json\n{\"name\": \"echo\", \"arguments\": {}, \"version\": 1}\n```",
@@ -52,7 +62,7 @@ fn strips_tags_outside_code(#[case] given: &str, #[case] text: &str) {
 
 #[test]
 fn thinking_is_kept_apart() {
-    assert_eq!(cleaned("<think>one</think>A<thought>two</thought>").thinking, "one\ntwo");
+    assert_eq!(cleaned("<think>one</think> <thought>two</thought>A").thinking, "one\ntwo");
     assert_eq!(cleaned("one</think>A").thinking, "one");
 }
 
@@ -146,6 +156,8 @@ proptest! {
 #[case("[TOOL_CALL][")]
 #[case("<think><|/think|>")]
 #[case("</think>")]
+#[case("\n<think>a</think>")]
+#[case("a <think>")]
 fn cleaning_is_linear(#[case] unit: &str) {
     let text = unit.repeat(524_288 / unit.len());
     let begun = std::time::Instant::now();

@@ -105,6 +105,7 @@ async fn call_ids_are_made_unique() {
 async fn calls_written_as_text_are_run() {
     let text = "Now.\n<tool_call>{\"name\": \"echo\", \"arguments\": {\"message\": \"hi\"}}</tool_call>";
     let mut world = World::new([say(text), say("<think>fine</think>Done.")]);
+    world.settings.text_tool_calls = true;
     assert_eq!(world.run().await, completed("Done."));
     let expected = [
         "user: do the task.",
@@ -115,6 +116,14 @@ async fn calls_written_as_text_are_run() {
         "assistant: done.",
     ];
     assert_eq!(world.told(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_a_text_quotes_is_not_run() {
+    let text = "The file says: <tool_call>{\"name\": \"echo\", \"arguments\": {}}</tool_call> It is quoted.";
+    let mut world = World::new([say(text)]);
+    assert_eq!(world.run().await, completed("The file says:  It is quoted."));
+    assert!(world.told().iter().all(|line| !line.starts_with("use ")), "{:?}", world.told());
 }
 
 #[rstest]

@@ -199,6 +199,8 @@ impl Core {
             uploads: self.uploads.clone(),
             file_work: self.file_work.clone(),
             ceiling: ceiling(config, &self.tools),
+            gateway: Arc::clone(&self.gateway),
+            day_limits: day_limits(config),
             clock: self.clock.clone(),
             wake: self.wake.clone(),
             tasks: self.calls.clone(),

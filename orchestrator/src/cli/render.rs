@@ -70,7 +70,7 @@ impl Renderer {
             }
             EventData::Log { text, .. } => Some(paint.dim(&indented("│ ", text.trim_end_matches('\n')))),
             EventData::Egress { host, port, decision, .. } => {
-                Some(paint.dim(&format!("↗ {}:{port} {}", one_line(host), one_line(decision))))
+                Some(paint.dim(&format!("↗ {}:{port} {}", one_line(host), decision)))
             }
             EventData::Limit { limit, value } => {
                 Some(paint.yellow(&format!("! limit {} reached: {}", limit.as_str(), one_line(&value.to_string()))))

@@ -71,6 +71,11 @@ impl ProviderKind {
         }
     }
 
+    /// Whether tool calls are recovered from text when nothing is configured.
+    pub const fn writes_tool_calls_as_text(self) -> bool {
+        matches!(self, Self::Ollama)
+    }
+
     /// The context size when none is configured.
     pub const fn default_context_tokens(self) -> u64 {
         match self {
@@ -88,6 +93,24 @@ impl SettingValue for ProviderKind {
     }
 }
 
+/// What happens to jobs with a cost limit whose model has no price.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum UnpricedModels {
+    /// They are refused.
+    #[default]
+    Refuse,
+    /// They run, and the cost limit is not enforced.
+    Allow,
+}
+
+impl SettingValue for UnpricedModels {
+    const KIND: Kind = Kind::Choice(&["refuse", "allow"]);
+
+    fn parse(raw: &RawValue, _spec: &SettingSpec) -> Result<Self, String> {
+        choose(raw, &[("refuse", Ok(Self::Refuse)), ("allow", Ok(Self::Allow))])
+    }
+}
+
 /// The kind of the provider that is being read.
 fn kind_of(reader: &ConfigReader<'_>) -> Option<ProviderKind> {
     let name = reader.effective("llm.provider");
@@ -102,6 +125,11 @@ fn base_url_of(reader: &ConfigReader<'_>) -> Result<String, ConfigError> {
 #[expect(clippy::unnecessary_wraps, reason = "a derived default may fail")]
 fn context_tokens_of(reader: &ConfigReader<'_>) -> Result<String, ConfigError> {
     Ok(kind_of(reader).map_or(DEFAULT_CONTEXT_TOKENS, ProviderKind::default_context_tokens).to_string())
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "a derived default may fail")]
+fn text_tool_calls_of(reader: &ConfigReader<'_>) -> Result<String, ConfigError> {
+    Ok(kind_of(reader).is_some_and(ProviderKind::writes_tool_calls_as_text).to_string())
 }
 
 /// The default model, which only a script has.
@@ -135,10 +163,12 @@ settings! {
         pub timeout_seconds: u64 = setting("llm.timeout_seconds").default_integer(DEFAULT_TIMEOUT_SECONDS).range(1, 3600);
         /// Maximum number of concurrent calls to the provider.
         pub max_concurrent: u32 = setting("llm.max_concurrent").default_integer(DEFAULT_MAX_CONCURRENT).range(1, 1000);
-        /// Maximum completion tokens of one call; 0 for the default.
+        /// Maximum completion tokens of one call, at most a quarter of `llm.context_tokens`; 0 for the default.
         pub max_output_tokens: u64 = setting("llm.max_output_tokens").default_integer(DEFAULT_MAX_OUTPUT_TOKENS).range(0, MAX_TOKENS);
         /// Context size of the model in tokens, to which conversations are compacted; 0 for the default.
         pub context_tokens: u64 = setting("llm.context_tokens").derived("128000; 32768 for `ollama`", context_tokens_of).range(0, MAX_TOKENS);
+        /// Run tool calls that the model writes as text, for models without tool calls of their own. A text can also quote a call.
+        pub text_tool_calls: bool = setting("llm.text_tool_calls").derived("`true` for `ollama`, else `false`", text_tool_calls_of);
     }
     computed(reader) {
         /// The name in records and the log: the kind, with its place in the failover list.
@@ -160,6 +190,7 @@ impl ProviderSettings {
             max_concurrent: u32::try_from(DEFAULT_MAX_CONCURRENT).unwrap_or(u32::MAX),
             max_output_tokens: DEFAULT_MAX_OUTPUT_TOKENS,
             context_tokens: kind.default_context_tokens(),
+            text_tool_calls: kind.writes_tool_calls_as_text(),
         }
     }
 }
@@ -213,6 +244,8 @@ settings! {
         pub models: Vec<String> = setting("llm.models");
         /// Prices by model name or name prefix, in US dollars per million tokens; see `config/README.md`.
         pub prices: BTreeMap<String, ModelPrice> = setting("llm.prices");
+        /// Jobs with a cost limit on a model without a price: `refuse` them, or `allow` them without enforcing the limit.
+        pub unpriced: UnpricedModels = setting("llm.unpriced").default("refuse");
         /// Maximum time in seconds that a job waits for a model that does not answer; 0 fails the job at once.
         pub outage_patience_seconds: u64 = setting("llm.outage_patience_seconds").default("300").range(0, 86_400);
     }

@@ -9,7 +9,7 @@ mod restart;
 use std::{future::Future, sync::Arc};
 
 use chrono::{DateTime, Utc};
-use protocol::{CreateJob, JobId, Placement, Source};
+use protocol::{CreateJob, JobId, Limits, Placement, Source};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
@@ -19,11 +19,13 @@ use super::{Sandbox, Wake};
 use crate::{
     clock::Clock,
     domain::{
+        budget::DayLimits,
         job::{Brief, JobRecord, Queued},
         request::{self, Accepted, Ceiling, WorkspaceFile},
     },
     engine::SandboxReadiness,
     failpoint,
+    llm::Gateway,
     store::{AuditEntry, Claim, IdempotencyKey, Store, StoreError},
     telemetry::traces,
     workspace::{FileError, FileWork, RetentionPeriod, Upload, UploadRegistry, WorkspaceError, Workspaces},
@@ -45,6 +47,10 @@ pub struct JobSubmitter {
     pub file_work: FileWork,
     /// The highest values that a request may ask for.
     pub ceiling: Ceiling,
+    /// Knows the prices of models.
+    pub gateway: Arc<Gateway>,
+    /// What each user may use in a day.
+    pub day_limits: DayLimits,
     /// The clock.
     pub clock: Clock,
     /// Wakes the dispatcher.
@@ -138,9 +144,18 @@ impl JobSubmitter {
         C: FnOnce(Store, JobRecord) -> F + Send + 'static,
         F: Future<Output = Result<Claim, StoreError>> + Send + 'static,
     {
+        self.check_price(&job.accepted.model, &job.accepted.limits)?;
         let submitter = Arc::clone(self);
         let run = async move { submitter.run(job, source, commit).await };
         self.tasks.spawn(run.in_current_span()).await?
+    }
+
+    /// Refuses a job whose cost limit, or its user's of the day, could not be enforced.
+    pub fn check_price(&self, model: &str, limits: &Limits) -> Result<(), SubmitError> {
+        if limits.max_cost_usd <= 0.0 && self.day_limits.max_micro_usd == 0 {
+            return Ok(());
+        }
+        Ok(self.gateway.check_price(model)?)
     }
 
     async fn run<C, F>(&self, mut job: NewJob, source: Source, commit: C) -> Result<Submitted, SubmitError>

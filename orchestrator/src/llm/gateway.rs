@@ -3,6 +3,7 @@
 
 use std::{pin::pin, time::Duration};
 
+use agent::DeltaSink;
 use protocol::{Completion, CompletionRequest, RateLimitOrigin, TokenUsage};
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -10,7 +11,6 @@ use tracing::Instrument;
 use super::{
     attempt_error::{AttemptError, Disposition},
     breaker::Caller,
-    call_ids,
     circuit::{BreakerSettings, BreakerState},
     error::{ErrorKind, GatewayError},
     price::PriceTable,
@@ -18,14 +18,28 @@ use super::{
     quote,
     retry::RetrySettings,
 };
-use crate::{config::LlmSettings, domain::budget::Quote};
+use crate::{
+    config::{LlmSettings, UnpricedModels},
+    domain::budget::Quote,
+};
 
 /// The only way to a model.
 pub struct Gateway {
     primary: Provider,
     failover: Vec<Provider>,
     prices: PriceTable,
+    unpriced: UnpricedModels,
     retry: RetrySettings,
+}
+
+/// A cost limit applies to calls of a model that has no price, so it could not be enforced.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{model} has no price, so a cost limit cannot be enforced; name its price in llm.prices, use another model, or set llm.unpriced to allow"
+)]
+pub struct UnpricedModel {
+    /// The model.
+    pub model: String,
 }
 
 /// On whose behalf a question is asked.
@@ -37,6 +51,10 @@ pub struct CallContext<'a> {
     pub job_title: Option<&'a str>,
     /// The model that the job names. It applies to the primary provider; the others have their own.
     pub model: Option<&'a str>,
+    /// A cost limit applies: providers whose price is not known are not asked, unless the operator allows it.
+    pub has_cost_limit: bool,
+    /// Where the deltas of the answer go, if anywhere.
+    pub deltas: Option<&'a DeltaSink>,
 }
 
 /// An answer with its cost.
@@ -134,17 +152,28 @@ impl Gateway {
         let provider = |settings| Provider::new(settings, breaker);
         let primary = provider(&settings.primary)?;
         let failover = settings.failover.iter().map(provider).collect::<Result<_, _>>()?;
-        Ok(Self { primary, failover, prices: PriceTable::new(&settings.prices), retry })
+        let prices = PriceTable::new(&settings.prices);
+        Ok(Self { primary, failover, prices, unpriced: settings.unpriced, retry })
     }
 
-    /// Whether calls of this model at the primary provider have a price.
-    pub fn has_price(&self, model: &str) -> bool {
-        self.primary.price(model, &self.prices).is_some()
+    /// Refuses a model whose price at the primary provider is not known. To be asked where a cost limit applies.
+    pub fn check_price(&self, model: &str) -> Result<(), UnpricedModel> {
+        if self.may_ask(&self.primary, model) { Ok(()) } else { Err(UnpricedModel { model: model.to_owned() }) }
+    }
+
+    /// Whether calls of this model at this provider may be made under a cost limit.
+    fn may_ask(&self, provider: &Provider, model: &str) -> bool {
+        self.unpriced == UnpricedModels::Allow || provider.price(model, &self.prices).is_some()
     }
 
     /// The context size of the primary provider's model.
     pub fn context_tokens(&self) -> u64 {
         self.primary.context_tokens
+    }
+
+    /// Whether the primary provider's model writes its tool calls as text.
+    pub fn recovers_text_tool_calls(&self) -> bool {
+        self.primary.text_tool_calls
     }
 
     /// The model that is asked when a job names none.
@@ -190,12 +219,17 @@ impl Gateway {
     ) -> Result<Answer, AskError> {
         let mut unwanted = pin!(unwanted);
         let mut cost = CostAccumulator { usage: TokenUsage::default(), cost_micro_usd: Some(0), began: Instant::now() };
-        let asked = Asked { request, caller: context.caller, job_title: context.job_title };
+        let discard = DeltaSink::discard();
+        let deltas = context.deltas.unwrap_or(&discard);
+        let asked = Asked { request, caller: context.caller, job_title: context.job_title, deltas };
         let mut errors: Vec<(&str, AttemptError)> = Vec::new();
-        let mut reached_provider = false;
+        let (mut reached_provider, mut has_streamed) = (false, false);
         let mut last = (&self.primary, self.primary.model.as_str());
         for (index, provider) in self.providers().enumerate() {
             let model = context.model.filter(|_| index == 0).unwrap_or(&provider.model);
+            if context.has_cost_limit && !self.may_ask(provider, model) {
+                continue;
+            }
             last = (provider, model);
             let span = tracing::info_span!(
                 "llm.call",
@@ -204,24 +238,22 @@ impl Gateway {
                 tokens.input = tracing::field::Empty,
                 tokens.output = tracing::field::Empty
             );
-            let mut progress = Progress::default();
+            let mut progress = Progress { has_streamed, ..Progress::default() };
             let result = tokio::select! {
                 biased;
                 () = &mut unwanted => Err(AttemptError::new(Disposition::Fatal, ErrorKind::Aborted, "the caller is gone")),
                 result = provider.ask(model, asked, &self.retry, &mut progress).instrument(span.clone()) => result,
             };
-            let Progress { usage: mut used, reached_provider: reached } = progress;
-            reached_provider |= reached;
+            let mut used = progress.usage;
+            reached_provider |= progress.reached_provider;
+            has_streamed = progress.has_streamed;
             if let Ok(completion) = &result {
                 add(&mut used, &completion.usage);
             }
             span.record("tokens.input", used.input_tokens).record("tokens.output", used.output_tokens);
             cost.add(&used, provider.price(model, &self.prices));
             match result {
-                Ok(mut completion) => {
-                    call_ids::make_unique(&request.messages, &mut completion.tool_calls);
-                    return Ok(Answer { completion, cost: cost.settle(provider, model) });
-                }
+                Ok(completion) => return Ok(Answer { completion, cost: cost.settle(provider, model) }),
                 Err(error) => {
                     let is_final = error.disposition == Disposition::Fatal;
                     errors.push((&provider.name, error));

@@ -1,27 +1,32 @@
 //! The metered model call: recorded answer or permit, reservation and open row, provider, settlement.
 //!
 //! Owns that every call has its row before a provider is asked, that the row is closed with its usage before the answer is used,
-//! and that a call which is dropped is settled as aborted. Never knows who waits for the answer, and never speaks HTTP.
+//! that the ids of tool calls are unique within their job, and that a call which is dropped is settled as aborted. Never knows who waits for the answer, and never speaks HTTP.
 
+mod account;
 mod call_limiter;
+mod model;
 mod single_flight;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
+use agent::DeltaSink;
 use futures_util::FutureExt as _;
-use protocol::{CallId, Completion, CompletionRequest, EventData, JobId};
+use protocol::{Completion, CompletionRequest, EventData, JobId, Message, ToolCall};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::{
+    account::{Account, AccountOwner, CallName},
     call_limiter::{CallLimiter, Permit},
+    model::MeteredModel,
     single_flight::{FlightError, SingleFlight},
 };
-use super::{Answer, AskError, CallContext, CallCost, Caller, Failure, Gateway};
+use super::{Answer, AskError, CallContext, CallCost, Caller, Failure, Gateway, UnpricedModel, call_ids};
 use crate::{
     clock::Clock,
     domain::budget::{DayLimits, Quote, Spent},
     failpoint,
-    store::{CallKey, CallQuota, CallRow, CallsMade, KnownCall, NewCall, OpenedCall, Reserved, Store, StoreError},
+    store::{CallKey, CallRow, CallsMade, KnownCall, NewCall, OpenedCall, Reserved, Store, StoreError},
 };
 
 /// Calls of any end for each that may be answered, and those that every job may make besides (contract: agent, Gateway).
@@ -48,48 +53,6 @@ pub struct Meter {
     pub drain: CancellationToken,
 }
 
-/// Who makes a call and who pays for it.
-#[derive(Debug, Clone)]
-pub struct Account {
-    /// Whose rows the call belongs to.
-    pub owner: AccountOwner,
-    /// Whose daily budget it draws on.
-    pub user: String,
-    /// The model that is asked for.
-    pub model: String,
-    /// Scripts can match on it.
-    pub title: String,
-    /// Answers that the owner may get in all.
-    pub max_iterations: u32,
-    /// Whether the owner, or one above it, has a budget of its own.
-    pub has_budget: bool,
-    /// Whether a cost limit is among its budgets.
-    pub has_cost_limit: bool,
-    /// Calls in flight.
-    pub limiter: CallLimiter,
-}
-
-/// What a call belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AccountOwner {
-    /// An attempt of a job.
-    Job {
-        /// The job.
-        job: JobId,
-        /// Its attempt.
-        attempt: u32,
-    },
-}
-
-/// The name of a call and the digest of its request.
-#[derive(Debug, Clone)]
-pub struct CallName {
-    /// Unique within its owner.
-    pub id: CallId,
-    /// Of the request's bytes: the same id with another request is refused.
-    pub request_digest: String,
-}
-
 /// Why a call has no answer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CallError {
@@ -102,6 +65,9 @@ pub enum CallError {
     /// A budget has no room for it.
     #[error("{}", .0.message())]
     BudgetExceeded(Spent),
+    /// A cost limit applies, and the model has no price.
+    #[error(transparent)]
+    Unpriced(#[from] UnpricedModel),
     /// The owner is to stop, or is over.
     #[error("the call was stopped")]
     Stopped,
@@ -127,34 +93,32 @@ pub enum Opened {
     Open(OpenCall),
 }
 
-impl Account {
-    fn key(&self, id: &CallId) -> CallKey {
-        let AccountOwner::Job { job, attempt } = self.owner;
-        CallKey { job, attempt, call_id: id.clone() }
-    }
-
-    fn quota(&self) -> CallQuota {
-        let iterations = u64::from(self.max_iterations);
-        CallQuota { max_answers: iterations, max_calls: max_calls(iterations) }
-    }
-}
-
 impl Meter {
     /// Makes a call, or returns its recorded answer. `stop` returns a future that is ready once nobody waits for the owner's
-    /// calls any more; the provider is then dropped at once.
+    /// calls any more; the provider is then dropped at once. A recorded answer has no deltas.
     pub async fn complete<S: Future<Output = ()> + Send>(
         &self,
         account: &Account,
         name: CallName,
         request: impl FnOnce() -> CompletionRequest + Send,
+        deltas: &DeltaSink,
         stop: impl Fn() -> S + Send + Sync,
     ) -> Result<Completion, CallError> {
         let AccountOwner::Job { job, .. } = account.owner;
         let caller = Caller { job, user: &account.user };
-        let context = CallContext { caller, job_title: Some(&account.title), model: Some(&account.model) };
+        let has_cost_limit = account.has_cost_limit || self.day_limits.max_micro_usd > 0;
+        let context = CallContext {
+            caller,
+            job_title: Some(&account.title),
+            model: Some(&account.model),
+            has_cost_limit,
+            deltas: Some(deltas),
+        };
         // What is refused without asking a provider reserves nothing and has no row.
         let refused = if stop().now_or_never().is_some() {
             Some(CallError::Stopped)
+        } else if let Some(unpriced) = self.check_price(account, has_cost_limit) {
+            Some(unpriced)
         } else {
             self.gateway.refusal(&context).map(CallError::Failed)
         };
@@ -190,11 +154,18 @@ impl Meter {
                 open.settle(cost, Err(failure.to_string())).await?;
                 Err(CallError::Failed(failure))
             }
-            Ok(Answer { completion, cost }) => {
+            Ok(Answer { mut completion, cost }) => {
+                self.name_calls(job, &request.messages, &mut completion.tool_calls).await;
                 let notice = open.settle(cost, Ok(completion.clone())).await?;
                 Ok(Completion { notice, ..completion })
             }
         }
+    }
+
+    /// The price went while the job waited: a limit that cannot be enforced ends it.
+    fn check_price(&self, account: &Account, has_cost_limit: bool) -> Option<CallError> {
+        let refused = has_cost_limit.then(|| self.gateway.check_price(&account.model).err()).flatten();
+        refused.map(CallError::Unpriced)
     }
 
     /// Opens a call: reserves its worst case in every budget that it draws on and writes its row, in one transaction.
@@ -234,6 +205,19 @@ impl Meter {
             OpenedCall::BudgetExceeded(budget) => Err(CallError::BudgetExceeded(budget)),
             OpenedCall::NotLive => Err(CallError::Stopped),
         }
+    }
+
+    /// Makes the ids of an answer's calls unique within the job.
+    async fn name_calls(&self, job: JobId, conversation: &[Message], calls: &mut [ToolCall]) {
+        let mut used = HashSet::new();
+        if call_ids::may_repeat(calls) {
+            match self.store.tool_call_ids(job).await {
+                Ok(ids) => used = ids,
+                // An answer that was paid for is not lost: every call gets a new id.
+                Err(_) => used.extend(calls.iter().map(|call| call.id.clone())),
+            }
+        }
+        call_ids::make_unique(conversation, used, calls);
     }
 
     /// The recorded answer of a call, if it has one.

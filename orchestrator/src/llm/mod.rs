@@ -21,7 +21,7 @@ pub mod wire;
 pub use breaker::Caller;
 pub use circuit::{BreakerSettings, BreakerState};
 pub use error::{ErrorKind, GatewayError};
-pub use gateway::{Answer, AskError, CallContext, CallCost, Failure, Gateway, ProviderHealth};
+pub use gateway::{Answer, AskError, CallContext, CallCost, Failure, Gateway, ProviderHealth, UnpricedModel};
 pub use retry::RetrySettings;
 pub use script::{Script, ScriptError};
 pub use serve::serve;

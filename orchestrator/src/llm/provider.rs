@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use agent::{Delta, DeltaSink};
 use protocol::{Completion, CompletionRequest, TokenUsage};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -25,6 +26,9 @@ use crate::config::{ProviderKind, ProviderSettings};
 
 /// A whole call may take so many times the idle timeout.
 const CALL_TIMEOUT_FACTOR: u32 = 10;
+/// An answer takes at most this part of the context window: servers refuse a request whose prompt and output limit together
+/// exceed the window, and the loop keeps as much free (agent: size).
+const OUTPUT_SHARE: u64 = 4;
 /// Calls that are refused here without a known end of the wait come back after 1 to 5 s, spread so that they do not come
 /// together (contract: agent, Gateway).
 const LOCAL_WAIT_MIN: Duration = Duration::from_secs(1);
@@ -35,6 +39,7 @@ pub(super) struct Provider {
     pub(super) name: String,
     pub(super) model: String,
     pub(super) context_tokens: u64,
+    pub(super) text_tool_calls: bool,
     kind: ProviderKind,
     upstream: Upstream,
     /// Answers at the upstream's address as long as this lives; only of a script.
@@ -68,11 +73,12 @@ impl Provider {
             name: settings.name.clone(),
             model: settings.model.clone(),
             context_tokens: settings.context_tokens,
+            text_tool_calls: settings.text_tool_calls,
             kind: settings.kind,
             upstream,
             _script: script,
             idle_timeout: Duration::from_secs(settings.timeout_seconds),
-            max_output_tokens: settings.max_output_tokens.max(1),
+            max_output_tokens: settings.max_output_tokens.min(settings.context_tokens / OUTPUT_SHARE).max(1),
             slots: FairSemaphore::new(settings.max_concurrent as usize),
             breaker: Mutex::new(Breaker::new(breaker)),
         })
@@ -164,9 +170,13 @@ impl Provider {
             request: asked.request,
             max_output_tokens: self.max_output(asked.request),
             job_title: asked.job_title,
+            deltas: asked.deltas,
         };
+        if std::mem::take(&mut progress.has_streamed) {
+            asked.deltas.send(Delta::Start { call_id: asked.request.call_id.clone() }).await;
+        }
         let longest = self.idle_timeout.saturating_mul(CALL_TIMEOUT_FACTOR);
-        let result = timeout(longest, self.upstream.complete(call, &mut progress.usage))
+        let result = timeout(longest, self.upstream.complete(call, progress))
             .await
             .unwrap_or_else(|_| Err(AttemptError::transient(ErrorKind::Timeout, "the call took too long")));
         trial.outcome = match &result {
@@ -188,15 +198,19 @@ pub(super) struct Asked<'a> {
     pub(super) request: &'a CompletionRequest,
     pub(super) caller: Caller<'a>,
     pub(super) job_title: Option<&'a str>,
+    /// Where the deltas of the answer go.
+    pub(super) deltas: &'a DeltaSink,
 }
 
-/// What a call has used so far.
+/// The state of a call over all its attempts.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// Of attempts that failed.
+    /// Usage of attempts that failed.
     pub(super) usage: TokenUsage,
     /// Whether an attempt got past the queue and the circuit breaker.
     pub(super) reached_provider: bool,
+    /// Whether an attempt has sent deltas, which another attempt makes void.
+    pub(super) has_streamed: bool,
 }
 
 fn circuit_open(refusal: Refusal) -> AttemptError {

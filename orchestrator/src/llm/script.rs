@@ -69,11 +69,13 @@
 //!
 //! No rule matches: a polite text says so.
 
+mod check;
 pub(super) mod engine;
+mod match_context;
 mod raw;
 mod template;
 
-pub use raw::ScriptError;
+pub use check::ScriptError;
 pub use template::{Template, Values};
 
 use std::{fs, path::Path, time::Duration};
@@ -109,7 +111,7 @@ impl Script {
 
     /// Reads a script; an error names the rule and the field.
     pub fn parse(yaml: &str) -> Result<Self, ScriptError> {
-        raw::parse(yaml)
+        check::parse(yaml)
     }
 }
 

@@ -1,5 +1,5 @@
-//! A script served over HTTP in the providers' wire formats: OpenAI chat completions, Anthropic messages, Ollama chat. Owns
-//! the listening and the routes. Never calls a real provider and checks no key.
+//! A script served over HTTP in the providers' wire formats: OpenAI chat completions and responses, Anthropic messages, Ollama
+//! chat. Owns the listening and the routes. Never calls a real provider and checks no key.
 //!
 //! A job's title reaches `when: {job_title: …}` in the header `x-gantry-job-title`. Signatures of tool calls are sent in the
 //! Anthropic format only, as those of thinking blocks; the others have no place for them.
@@ -8,6 +8,7 @@ mod anthropic;
 mod ollama;
 mod openai;
 mod private;
+mod responses;
 mod sending;
 
 use std::{
@@ -50,6 +51,7 @@ fn router(script: Script, shutdown: CancellationToken) -> Router {
     let state = ServerState { engine: ScriptEngine::new(script), answered: Arc::default(), shutdown };
     Router::new()
         .route("/v1/chat/completions", post(openai::chat))
+        .route("/v1/responses", post(responses::responses))
         .route("/v1/models", get(list_models))
         .route("/v1/messages", post(anthropic::messages))
         .route("/v1/messages/count_tokens", post(anthropic::count_tokens))

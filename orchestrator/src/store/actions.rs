@@ -1,5 +1,7 @@
 //! Tool calls of the orchestrator's with their result, each recorded before its answer is used; and what they notify.
 
+use std::collections::HashSet;
+
 use chrono::{DateTime, Utc};
 use protocol::{JobId, ToolActionRecord, ToolCallReply, ToolErrorKind, ToolFailure};
 use sqlx::FromRow;
@@ -124,6 +126,15 @@ impl Store {
             })
         })
         .await
+    }
+
+    /// The ids of every tool call of a job.
+    pub async fn tool_call_ids(&self, job: JobId) -> Result<HashSet<String>, StoreError> {
+        let ids: Vec<String> = sqlx::query_scalar("SELECT DISTINCT call_id FROM job_actions WHERE job_id = $1")
+            .bind(*job.as_uuid())
+            .fetch_all(&self.read)
+            .await?;
+        Ok(ids.into_iter().collect())
     }
 
     /// Whether a tool call of this attempt has begun and not ended.

@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use orchestrator::{
     clock::ManualClock,
+    config::{Config, ModelPrice, UnpricedModels},
     domain::job::{JobRecord, NoChild, Queued},
     store::Store,
 };
 use protocol::{ErrorCode, EventData, JobId, JobReason, JobState, MessageRole};
 use serde_json::json;
 use tests::{World, script_of};
+
+use crate::upstream::{Answer, Upstream};
 
 /// Each answer uses 300 input and 100 output tokens.
 fn token_script() -> String {
@@ -216,5 +219,88 @@ async fn children_share_their_parents_budget_and_are_cancelled_with_it() {
         let by = if id == parent { JobReason::CancelledByUser } else { JobReason::CancelledByParent };
         assert_eq!(job.reason, Some(by));
     }
+    world.finish().await;
+}
+
+/// A provider whose model is in no price list.
+async fn unpriced() -> Upstream {
+    Upstream::start(|_| (Answer::Text("ok".to_owned()), json!({"prompt_tokens": 10, "completion_tokens": 1}))).await
+}
+
+fn name_a_price(config: &mut Config) {
+    let price = ModelPrice {
+        input_usd_per_million_tokens: 1.0,
+        output_usd_per_million_tokens: 2.0,
+        cache_read_usd_per_million_tokens: None,
+        cache_write_usd_per_million_tokens: None,
+    };
+    config.llm.prices.insert("small-model".to_owned(), price);
+}
+
+#[tokio::test]
+async fn a_cost_limit_on_a_model_without_a_price_is_refused() {
+    let upstream = unpriced().await;
+    let limited = json!({"prompt": "work", "limits": {"max_cost_usd": 1.0}});
+    for setting in [None, Some("GANTRY_LIMITS_MAX_COST_USD"), Some("GANTRY_USER_DAY_MAX_COST_USD")] {
+        let builder = upstream.world();
+        let builder = if let Some(name) = setting { builder.set(name, 5) } else { builder };
+        let mut world = builder.build().await;
+        let ada = world.user("ada");
+        let refused = ada.post("/api/jobs", &limited).await.problem(ErrorCode::UnpricedModel);
+        let detail = refused.body["detail"].as_str().unwrap();
+        assert!(detail.contains("small-model") && detail.contains("llm.prices"), "{detail}");
+        let plain = ada.post("/api/jobs", &json!({"prompt": "work"})).await;
+        if setting.is_some() {
+            plain.problem(ErrorCode::UnpricedModel);
+            assert!(ada.jobs().await.is_empty(), "nothing is stored");
+        } else {
+            let id = plain.expect(201).json::<protocol::Job>().id;
+            world.hand(id).await.finish("done").await;
+        }
+        world.restart_with(name_a_price).await;
+        let ada = world.user("ada");
+        let id = ada.create(limited.clone()).await;
+        world.hand(id).await.finish("done").await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn a_price_that_went_holds_back_what_has_not_started_and_ends_what_runs() {
+    let upstream = unpriced().await;
+    let mut world = upstream.world().build().await;
+    world.restart_with(name_a_price).await;
+    let ada = world.user("ada");
+    let limits = json!({"max_cost_usd": 1.0});
+    let held = ada.create(json!({"prompt": "later", "hold": true, "limits": limits})).await;
+    let failed = ada.create(json!({"prompt": "fails", "limits": limits})).await;
+    let hand = world.hand(failed).await;
+    hand.report(json!({"outcome": "failed", "reason": "internal", "text": ""})).await.expect(200);
+    hand.leave(0);
+    ada.wait_for(failed, JobState::Failed).await;
+    let running = ada.create(json!({"prompt": "work", "limits": limits})).await;
+    world.hand(running).await.complete_llm("c1", "hi").await;
+
+    world.restart_with(|config| config.llm.prices.clear()).await;
+
+    let ada = world.user("ada");
+    ada.post(&format!("/api/jobs/{held}/start"), &json!({})).await.problem(ErrorCode::UnpricedModel);
+    ada.post(&format!("/api/jobs/{failed}/restart"), &json!({})).await.problem(ErrorCode::UnpricedModel);
+    let hand = world.hand(running).await;
+    hand.ask("c2", "hi").await.problem(ErrorCode::CostBudget);
+    assert_eq!(hand.complete_llm("c1", "hi").await.content, "ok", "a recorded answer needs no price");
+
+    world.restart_with(|config| config.llm.unpriced = UnpricedModels::Allow).await;
+    let ada = world.user("ada");
+    let hand = world.hand(running).await;
+    hand.complete_llm("c2", "hi").await;
+    hand.finish("done").await;
+    ada.post(&format!("/api/jobs/{held}/start"), &json!({})).await.expect(202);
+    let hand = world.hand(held).await;
+    hand.complete_llm("c1", "hi").await;
+    hand.finish("done").await;
+    let told = |event: &protocol::Event| matches!(&event.data, EventData::Status { message, .. } if message.contains("max_cost_usd is not enforced"));
+    assert!(ada.events(held).await.iter().any(told));
+    ada.wait_for(held, JobState::Completed).await;
     world.finish().await;
 }

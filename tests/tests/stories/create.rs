@@ -1,6 +1,6 @@
 //! Creating jobs: the simplest request, files, and idempotency keys.
 
-use protocol::{ErrorCode, EventData, Job, JobState};
+use protocol::{ErrorCode, EventData, Job, JobState, ReportedOutcome};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tests::{Reply, World, script_of};
@@ -21,7 +21,7 @@ async fn a_job_needs_only_a_prompt() {
     assert_eq!(ada.events(id).await, streamed);
     assert_eq!(streamed.last().map(|event| event.seq), Some(last));
     let text = "You said: say hello".to_owned();
-    let reported = EventData::Result { outcome: "completed".to_owned(), text, partial: None };
+    let reported = EventData::Result { outcome: ReportedOutcome::Completed, text, partial: None };
     assert_eq!(streamed[streamed.len() - 2].data, reported);
     let summary = ada.get("/api/jobs/summary").await.expect(200).body;
     assert_eq!(summary["states"]["completed"], 1, "{summary:#}");

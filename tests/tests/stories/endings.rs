@@ -1,7 +1,7 @@
 //! Attempts that end without a report, what is retried, and how a failed job is restarted.
 
 use orchestrator::engine::EngineError;
-use protocol::{ErrorCode, EventData, Job, JobReason, JobState};
+use protocol::{ErrorCode, EventData, Job, JobReason, JobState, ReportedOutcome};
 use rstest::rstest;
 use serde_json::json;
 use tests::World;
@@ -187,21 +187,23 @@ async fn the_time_limit_ends_a_busy_job() {
     let events = ada.events(id).await;
     let limit = EventData::Limit { limit: protocol::LimitName::TimeoutSeconds, value: json!(1) };
     assert!(events.iter().any(|event| event.data == limit));
-    assert!(events.iter().any(|event| matches!(&event.data, EventData::Result { outcome, .. } if outcome == "limit")));
+    assert!(
+        events.iter().any(|event| matches!(&event.data, EventData::Result { outcome: ReportedOutcome::Limit, .. }))
+    );
     world.finish().await;
 }
 
 #[rstest]
-#[case("failed", Some("llm_error"), JobReason::LlmError, "failed")]
-#[case("limit", Some("iteration_limit"), JobReason::IterationLimit, "limit")]
-#[case("stopped", None, JobReason::WorkerCrashed, "stopped")]
-#[case("improvised", None, JobReason::Internal, "failed")]
+#[case("failed", Some("llm_error"), JobReason::LlmError, ReportedOutcome::Failed)]
+#[case("limit", Some("iteration_limit"), JobReason::IterationLimit, ReportedOutcome::Limit)]
+#[case("stopped", None, JobReason::WorkerCrashed, ReportedOutcome::Stopped)]
+#[case("improvised", None, JobReason::Internal, ReportedOutcome::Failed)]
 #[tokio::test]
 async fn a_report_of_anything_but_success_fails_the_job_with_its_reason(
     #[case] outcome: &str,
     #[case] reported: Option<&str>,
     #[case] reason: JobReason,
-    #[case] event: &str,
+    #[case] event: ReportedOutcome,
 ) {
     let world = World::new().await;
     let ada = world.user("ada");
@@ -218,7 +220,7 @@ async fn a_report_of_anything_but_success_fails_the_job_with_its_reason(
     let result = job.result.unwrap();
     assert_eq!((result.text, result.partial.map(|partial| partial.text)), (None, Some("so far".to_owned())));
     let events = ada.events(id).await;
-    assert!(events.iter().any(|e| matches!(&e.data, EventData::Result { outcome, .. } if outcome == event)));
+    assert!(events.iter().any(|e| matches!(&e.data, EventData::Result { outcome, .. } if *outcome == event)));
     world.finish().await;
 }
 

@@ -39,6 +39,8 @@ mod logs;
 #[cfg(test)]
 mod metrics;
 #[cfg(test)]
+mod model_context;
+#[cfg(test)]
 mod model_faults;
 #[cfg(test)]
 mod outages;
@@ -59,6 +61,10 @@ mod session;
 #[cfg(test)]
 mod stuck;
 #[cfg(test)]
+mod upstream;
+#[cfg(test)]
 mod usage;
 #[cfg(test)]
 mod worker_api;
+#[cfg(test)]
+mod worker_tools;

@@ -288,6 +288,8 @@ fn assignment(lease_seconds: u64) -> JobAssignment {
     let define = |name: &str, domain| ToolDefinition::new(name, name, parameters.clone(), domain);
     let mut tools: Vec<_> = container.iter().map(|name| define(name, ToolDomain::Container)).collect();
     tools.push(define("echo", ToolDomain::Orchestrator));
+    tools
+        .push(ToolDefinition { sensitive: vec!["password".to_owned()], ..define("sign_in", ToolDomain::Orchestrator) });
     JobAssignment {
         job_id: JobId::generate(),
         attempt: 1,
@@ -303,6 +305,7 @@ fn assignment(lease_seconds: u64) -> JobAssignment {
         lease_seconds,
         egress: EgressView::default(),
         context_tokens: 128_000,
+        text_tool_calls: false,
         outage_patience_seconds: None,
     }
 }

@@ -107,7 +107,8 @@ async fn a_steer_prompt_reaches_the_next_model_call() {
 async fn events_are_retried_until_they_are_stored() {
     let echoes: Vec<_> = (0..8).map(|number| ("echo", json!({"message": number.to_string()}))).collect();
     let world = World::new([calls(&echoes), reply("done")]);
-    world.record().event_refusals.extend([ErrorCode::RateLimited, ErrorCode::Internal, ErrorCode::Unavailable]);
+    let passing = [ErrorCode::RateLimited, ErrorCode::Internal, ErrorCode::RequestTimeout, ErrorCode::Unavailable];
+    world.record().event_refusals.extend(passing);
     world.record().max_batch_events = Some(1);
     let (status, text) = world.worker(&[]).end().await;
     assert_eq!(status.code(), Some(0), "{text}");
@@ -115,6 +116,32 @@ async fn events_are_retried_until_they_are_stored() {
     let results = events.iter().filter(|event| matches!(event, AgentEvent::ToolResult { .. })).count();
     assert_eq!((results, world.only_report().outcome), (8, ReportedOutcome::Completed));
     assert!(!events.iter().any(|event| matches!(event, AgentEvent::Status { .. })));
+}
+
+/// A gap in the numbers would make every later event one that is refused.
+#[tokio::test]
+async fn events_that_are_refused_for_good_end_the_session() {
+    let world = World::new([calls(&[("echo", json!({"message": "hi"}))]), reply("done")]);
+    world.record().max_batch_events = Some(0);
+    let (status, text) = world.worker(&[]).end().await;
+    assert_eq!(status.code(), Some(0), "{text}");
+    let report = world.only_report();
+    assert_eq!((report.outcome, report.reason), (ReportedOutcome::Failed, Some(JobReason::Internal)));
+    assert!(report.message.is_some_and(|message| message.contains("refuses the events")));
+}
+
+#[tokio::test]
+async fn a_remote_tools_secrets_are_redacted_and_its_cut_result_is_marked() {
+    let arguments = json!({"message": "welcome", "password": "hunter2"});
+    let world = World::new([calls(&[("sign_in", arguments.clone())]), reply("done")]);
+    let (status, text) = world.worker(&[]).end().await;
+    assert_eq!(status.code(), Some(0), "{text}");
+    let events = world.events();
+    let shown = format!("{events:?}");
+    assert!(shown.contains("sign_in") && !shown.contains("hunter2"), "{shown}");
+    let is_marked = |event: &AgentEvent| matches!(event, AgentEvent::ToolResult { truncated: true, .. });
+    assert!(events.iter().any(is_marked), "{shown}");
+    assert_eq!(world.record().remote_calls[0].1.arguments, arguments, "the tool itself gets it");
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! A whole job as rendered on a terminal.
 
 use chrono::DateTime;
-use protocol::{JobId, JobReason, LogStream};
+use protocol::{JobId, JobReason, LogStream, ReportedOutcome};
 use serde_json::json;
 
 use super::*;
@@ -44,7 +44,7 @@ fn all_events() -> Vec<EventData> {
         EventData::Log { stream: LogStream::Stdout, text: "one\ntwo\n".into() },
         EventData::Limit { limit: protocol::LimitName::MaxIterations, value: json!(50) },
         EventData::Message { role: MessageRole::Assistant, content: "Ten files.".into() },
-        EventData::Result { outcome: "completed".into(), text: "Ten files.".into(), partial: None },
+        EventData::Result { outcome: ReportedOutcome::Completed, text: "Ten files.".into(), partial: None },
         EventData::State {
             from: Some(JobState::InProgress),
             to: JobState::Failed,
@@ -91,7 +91,7 @@ fn a_job_reads_like_a_conversation() {
 #[test]
 fn a_result_that_differs_from_the_last_message_is_shown() {
     let mut renderer = Renderer::new(Paint::Plain, Detail::Usual);
-    let result = EventData::Result { outcome: "failed".into(), text: "Half of it.".into(), partial: None };
+    let result = EventData::Result { outcome: ReportedOutcome::Failed, text: "Half of it.".into(), partial: None };
     assert_eq!(renderer.event(&event(result)).unwrap(), "result Half of it.");
 }
 

@@ -8,6 +8,7 @@ use tokio::task::JoinError;
 use crate::{
     domain::request::Rejected,
     engine::ReadinessReason,
+    llm::UnpricedModel,
     store::{MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, StoreError},
     workspace::FileError,
 };
@@ -44,6 +45,9 @@ pub enum SubmitError {
     /// The workspace could not be created.
     #[error("cannot create the workspace")]
     Workspace(#[source] FileError),
+    /// A cost limit applies, and the model has no price.
+    #[error(transparent)]
+    Unpriced(#[from] UnpricedModel),
     /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -1,7 +1,7 @@
 //! Cancelling: requested by a person or by the parent's end, done once the container is gone.
 
 use chrono::{DateTime, Utc};
-use protocol::JobReason;
+use protocol::{JobReason, ReportedOutcome};
 
 use super::{Activity, CancelRequest, End, JobRecord, Refused, Running, Stage, Step, finish::Ending};
 
@@ -48,7 +48,7 @@ impl JobRecord {
         let reason = if cancel.by_parent { JobReason::CancelledByParent } else { JobReason::CancelledByUser };
         self.end_without_report(
             now,
-            "stopped",
+            ReportedOutcome::Stopped,
             Ending { end: End::Cancelled, reason, message: cancel.message.clone(), cancel: Some(cancel) },
         )
     }

@@ -33,9 +33,8 @@ impl JobRecord {
         self.last_activity_at = Some(now);
         let reason = report.job_reason();
         let partial = reason.map(|_| partial_of(report));
-        let outcome = if reason.is_none() { "completed" } else { report.outcome.as_failure() };
-        let event =
-            EventData::Result { outcome: outcome.to_owned(), text: report.text.clone(), partial: partial.clone() };
+        let outcome = if reason.is_none() { ReportedOutcome::Completed } else { report.outcome.as_failure() };
+        let event = EventData::Result { outcome, text: report.text.clone(), partial: partial.clone() };
         let result = JobResult { text: reason.is_none().then(|| report.text.clone()), partial };
         if reason.is_none() && self.brief.review {
             return Ok(self.submit(result, event));
@@ -94,7 +93,7 @@ impl JobRecord {
             _ => None,
         };
         let cancel = self.cancel_request().cloned();
-        let outcome = if reached.is_some() { "limit" } else { "failed" };
+        let outcome = if reached.is_some() { ReportedOutcome::Limit } else { ReportedOutcome::Failed };
         let mut step =
             self.end_without_report(now, outcome, Ending { end: End::Failed, reason, message: Some(message), cancel });
         if let Some((limit, value)) = reached {
@@ -104,15 +103,11 @@ impl JobRecord {
     }
 
     /// Ends the job with a partial result: the worker's own account when it gave one, else what is recorded.
-    pub(super) fn end_without_report(self, now: DateTime<Utc>, outcome: &str, ending: Ending) -> Step {
+    pub(super) fn end_without_report(self, now: DateTime<Utc>, outcome: ReportedOutcome, ending: Ending) -> Step {
         let reported = self.running().and_then(|running| running.reported.clone());
         let needs_partial = reported.is_none() && self.attempt > 0;
         let partial = reported.unwrap_or_else(|| self.counts());
-        let event = EventData::Result {
-            outcome: outcome.to_owned(),
-            text: partial.text.clone(),
-            partial: Some(partial.clone()),
-        };
+        let event = EventData::Result { outcome, text: partial.text.clone(), partial: Some(partial.clone()) };
         let finished = Finished {
             end: ending.end,
             at: now,

@@ -254,7 +254,8 @@ fn a_recorded_account_becomes_the_result_and_its_event() {
     assert_eq!(step.job.result().unwrap().partial, Some(recorded.clone()));
     let kinds: Vec<&str> = step.events.iter().map(|event| event.kind().as_str()).collect();
     assert_eq!(kinds, ["limit", "result", "state"]);
-    let told = EventData::Result { outcome: "limit".to_owned(), text: "so far".to_owned(), partial: Some(recorded) };
+    let told =
+        EventData::Result { outcome: ReportedOutcome::Limit, text: "so far".to_owned(), partial: Some(recorded) };
     assert_eq!(step.events[1], told);
 }
 

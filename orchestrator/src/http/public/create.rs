@@ -29,7 +29,7 @@ use crate::{
         (status = 400, body = Problem, content_type = "application/problem+json", description = "Malformed."),
         (status = 413, body = Problem, content_type = "application/problem+json", description = "Too large."),
         (status = 415, body = Problem, content_type = "application/problem+json", description = "Not JSON."),
-        (status = 422, body = Problem, content_type = "application/problem+json", description = "Invalid, not available, or the key was used otherwise."),
+        (status = 422, body = Problem, content_type = "application/problem+json", description = "Invalid, not available, the key was used otherwise, or a cost limit applies and the model has no price (`unpriced_model`)."),
         (status = 429, body = Problem, content_type = "application/problem+json", description = "As many jobs are pending as may be."),
         (status = 503, body = Problem, content_type = "application/problem+json", description = "No sandbox; nothing is stored."),
         (status = 507, body = Problem, content_type = "application/problem+json", description = "The server's disk is full, or nearly so; nothing is stored."),
@@ -85,6 +85,7 @@ impl From<SubmitError> for ApiError {
                 Self::new(ErrorCode::SandboxUnavailable, detail).with_reason(reason.as_str())
             }
             SubmitError::EarlierFilesTooLarge(_) => Self::new(ErrorCode::TooLarge, detail).with_source(error),
+            SubmitError::Unpriced(_) => Self::new(ErrorCode::UnpricedModel, detail),
             SubmitError::NoDiskSpace(error) => to_api_error(error),
             SubmitError::Store(error) => error.into(),
             SubmitError::Workspace(_) | SubmitError::Aborted(_) => Self::internal(error),

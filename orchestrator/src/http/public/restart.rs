@@ -28,7 +28,7 @@ use crate::{
         (status = 409, body = Problem, content_type = "application/problem+json", description = "Neither failed nor cancelled."),
         (status = 413, body = Problem, content_type = "application/problem+json", description = "Too large."),
         (status = 415, body = Problem, content_type = "application/problem+json", description = "Not JSON."),
-        (status = 422, body = Problem, content_type = "application/problem+json", description = "Invalid."),
+        (status = 422, body = Problem, content_type = "application/problem+json", description = "Invalid, or a cost limit applies and the model has no price (`unpriced_model`)."),
         (status = 429, body = Problem, content_type = "application/problem+json", description = "As many jobs are pending as may be."),
         (status = 503, body = Problem, content_type = "application/problem+json", description = "No sandbox."),
         (status = 507, body = Problem, content_type = "application/problem+json", description = "The server's disk is full, or nearly so."),

@@ -21,6 +21,7 @@ use crate::{
     responses(
         (status = 202, body = Job, description = "The job is queued."),
         (status = 409, description = "The job is not held, or no longer pending."),
+        (status = 422, description = "A cost limit applies and the model has no price (`unpriced_model`)."),
     )
 )]
 pub(super) async fn start(
@@ -28,7 +29,8 @@ pub(super) async fn start(
     AuditedCaller { who, entry }: AuditedCaller,
     ApiPath(id): ApiPath<JobId>,
 ) -> Result<Response, ApiError> {
-    authorize_job(&api, &who, id).await?;
+    let job = authorize_job(&api, &who, id).await?;
+    api.submitter.check_price(&job.brief.model, &job.brief.limits)?;
     match api.store.transition(id, api.clock.now(), Some(&entry), JobRecord::release).await? {
         Transition::Applied(job) => {
             api.wake.wake();

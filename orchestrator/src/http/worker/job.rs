@@ -49,6 +49,7 @@ pub(super) async fn get(
         lease_seconds: api.lease.as_secs(),
         egress: EgressView::default(),
         context_tokens: api.meter.gateway.context_tokens(),
+        text_tool_calls: api.meter.gateway.recovers_text_tool_calls(),
         outage_patience_seconds: Some(api.outage_patience.as_secs()),
     }))
 }

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use agent::DeltaSink;
 use axum::{Json, extract::State};
 use protocol::{CONTEXT_LENGTH, Completion, ErrorCode};
 
@@ -66,7 +67,7 @@ async fn answer(
         let stop = || async {
             own.stopped().await;
         };
-        let answer = api.meter.complete(&account, name, request, stop).await;
+        let answer = api.meter.complete(&account, name, request, &DeltaSink::discard(), stop).await;
         if answer.is_err() {
             // Calls that were admitted together may find the bucket empty: the next one waits.
             let _ = own.limits().failed_model_calls.take(1, api.clock.monotonic());
@@ -100,6 +101,7 @@ fn to_api_error(error: CallError, attempt: &Attempt) -> ApiError {
             let code = if budget.cost { ErrorCode::CostBudget } else { ErrorCode::TokenBudget };
             ApiError::new(code, budget.message())
         }
+        CallError::Unpriced(unpriced) => ApiError::new(ErrorCode::CostBudget, unpriced.to_string()),
         CallError::Stopped | CallError::Failed(Failure::Failed { kind: ErrorKind::Aborted, .. }) => {
             match attempt.stop_cause().unwrap_or(StopCause::Ended) {
                 StopCause::Cancelled => {

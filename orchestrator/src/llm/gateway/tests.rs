@@ -9,12 +9,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    config::{LlmSettings, ModelPrice, ProviderKind, ProviderSettings},
+    config::{LlmSettings, ModelPrice, ProviderKind, ProviderSettings, UnpricedModels},
     llm::{Script, serve},
 };
 
 mod decisions;
 mod formats;
+mod responses;
+mod sent;
 
 /// A script that is served while this lives.
 struct Served {
@@ -90,6 +92,7 @@ fn build(
         failover: providers,
         models: vec![],
         prices: prices.iter().map(|(prefix, price)| ((*prefix).to_owned(), *price)).collect(),
+        unpriced: UnpricedModels::Refuse,
         outage_patience_seconds: 300,
         is_demo: false,
     };

@@ -1,8 +1,7 @@
-//! A script as written, and its validation. Owns the error messages: each names the rule and the field.
+//! The grammar of a script as it is written. Owns its shapes; what the shapes cannot say is checked in `check`.
 
-use std::{fmt, time::Duration};
+use std::fmt;
 
-use protocol::{FinishReason, TokenUsage};
 use regex::Regex;
 use serde::{
     Deserialize, Deserializer,
@@ -10,43 +9,14 @@ use serde::{
 };
 use serde_json::Value;
 
-use super::{
-    Action, Matcher, Reply, Rule, Script, ScriptedArguments, ScriptedCall, Template, TemplateValue, TurnRange, When,
-    template::Placeholder,
-};
-
-const MAX_SCRIPT_BYTES: usize = 4 << 20;
-const MAX_RULES: usize = 1_000;
-const MAX_DELAY_MS: u64 = 600_000;
-const DEFAULT_CHUNK_CHARS: usize = 24;
-
-/// Why a script is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ScriptError {
-    /// The document is not YAML, or has another shape.
-    #[error("script: {message}")]
-    Document {
-        /// The message, with line and column where they are known.
-        message: String,
-    },
-    /// A rule is invalid.
-    #[error("{rule}: {field}: {message}")]
-    Rule {
-        /// `rule 3` or `rule 3 (its name)`, counted from 1.
-        rule: String,
-        /// The path of the field within the rule.
-        field: String,
-        /// What is wrong with it.
-        message: String,
-    },
-}
+use super::{Matcher, TurnRange};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawScript {
+pub(super) struct RawScript {
     #[serde(default = "default_model")]
-    model: String,
-    rules: Vec<Value>,
+    pub(super) model: String,
+    pub(super) rules: Vec<Value>,
 }
 
 fn default_model() -> String {
@@ -55,63 +25,63 @@ fn default_model() -> String {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawRule {
+pub(super) struct RawRule {
     #[serde(rename = "name")]
     _name: Option<String>,
     #[serde(default)]
-    when: RawWhen,
-    times: Option<u32>,
-    reply: Option<RawReply>,
-    error: Option<RawError>,
-    rate_limit: Option<RawRateLimit>,
-    garbage: Option<bool>,
-    hang: Option<bool>,
+    pub(super) when: RawWhen,
+    pub(super) times: Option<u32>,
+    pub(super) reply: Option<RawReply>,
+    pub(super) error: Option<RawError>,
+    pub(super) rate_limit: Option<RawRateLimit>,
+    pub(super) garbage: Option<bool>,
+    pub(super) hang: Option<bool>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawWhen {
-    last_message: Option<RawMatcher>,
-    tool_result: Option<RawMatcher>,
-    tool_name: Option<RawMatcher>,
-    prompt: Option<RawMatcher>,
-    job_title: Option<RawMatcher>,
-    system: Option<RawMatcher>,
-    turn: Option<RawTurn>,
-    has_tools: Option<bool>,
+pub(super) struct RawWhen {
+    pub(super) last_message: Option<RawMatcher>,
+    pub(super) tool_result: Option<RawMatcher>,
+    pub(super) tool_name: Option<RawMatcher>,
+    pub(super) prompt: Option<RawMatcher>,
+    pub(super) job_title: Option<RawMatcher>,
+    pub(super) system: Option<RawMatcher>,
+    pub(super) turn: Option<RawTurn>,
+    pub(super) has_tools: Option<bool>,
 }
 
-struct RawMatcher(Matcher);
+pub(super) struct RawMatcher(pub(super) Matcher);
 
-struct RawTurn(TurnRange);
+pub(super) struct RawTurn(pub(super) TurnRange);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawReply {
+pub(super) struct RawReply {
     #[serde(default)]
-    text: String,
-    reasoning: Option<String>,
+    pub(super) text: String,
+    pub(super) reasoning: Option<String>,
     #[serde(default)]
-    tool_calls: Vec<RawCall>,
-    finish_reason: Option<RawFinish>,
-    usage: Option<RawUsage>,
+    pub(super) tool_calls: Vec<RawCall>,
+    pub(super) finish_reason: Option<RawFinish>,
+    pub(super) usage: Option<RawUsage>,
     #[serde(default)]
-    delay_ms: u64,
-    chunk_chars: Option<usize>,
+    pub(super) delay_ms: u64,
+    pub(super) chunk_chars: Option<usize>,
     #[serde(default)]
-    chunk_ms: u64,
-    cut_after_chars: Option<usize>,
+    pub(super) chunk_ms: u64,
+    pub(super) cut_after_chars: Option<usize>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawCall {
-    id: Option<String>,
-    name: String,
+pub(super) struct RawCall {
+    pub(super) id: Option<String>,
+    pub(super) name: String,
     #[serde(default = "empty_object")]
-    arguments: Value,
+    pub(super) arguments: Value,
     #[serde(default)]
-    thought_signatures: Vec<String>,
+    pub(super) thought_signatures: Vec<String>,
 }
 
 fn empty_object() -> Value {
@@ -121,7 +91,7 @@ fn empty_object() -> Value {
 /// Closed, unlike [`FinishReason`]: a typing error must not become "other".
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum RawFinish {
+pub(super) enum RawFinish {
     Stop,
     Length,
     ToolCalls,
@@ -132,217 +102,26 @@ enum RawFinish {
 #[serde(deny_unknown_fields, default)]
 #[derive(Default)]
 #[expect(clippy::struct_field_names, reason = "the grammar has the names of `TokenUsage`")]
-struct RawUsage {
-    input_tokens: u64,
-    output_tokens: u64,
-    cache_read_tokens: u64,
-    cache_write_tokens: u64,
+pub(super) struct RawUsage {
+    pub(super) input_tokens: u64,
+    pub(super) output_tokens: u64,
+    pub(super) cache_read_tokens: u64,
+    pub(super) cache_write_tokens: u64,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawError {
-    status: u16,
+pub(super) struct RawError {
+    pub(super) status: u16,
     #[serde(default)]
-    message: String,
-    retry_after_seconds: Option<f64>,
+    pub(super) message: String,
+    pub(super) retry_after_seconds: Option<f64>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawRateLimit {
-    retry_after_seconds: Option<f64>,
-}
-
-/// Reads and checks a script.
-pub(super) fn parse(yaml: &str) -> Result<Script, ScriptError> {
-    let refuse = |message: String| ScriptError::Document { message };
-    if yaml.len() > MAX_SCRIPT_BYTES {
-        return Err(refuse(format!("larger than {MAX_SCRIPT_BYTES} bytes")));
-    }
-    // `yes`, `no`, `on` and `off` are words here, as YAML 1.2 has it.
-    let options = serde_saphyr::options! { strict_booleans: true };
-    let raw: RawScript =
-        serde_saphyr::from_str_with_options(yaml, options).map_err(|error| refuse(error.to_string()))?;
-    if raw.rules.is_empty() || raw.rules.len() > MAX_RULES {
-        return Err(refuse(format!("rules: must be 1 to {MAX_RULES}, found {}", raw.rules.len())));
-    }
-    let rules = raw.rules.into_iter().enumerate().map(|(index, rule)| {
-        let label = match rule.get("name").and_then(Value::as_str) {
-            Some(name) => format!("rule {} ({name})", index + 1),
-            None => format!("rule {}", index + 1),
-        };
-        check_rule(rule).map_err(|Wrong { field, message }| ScriptError::Rule { rule: label, field, message })
-    });
-    Ok(Script { model: raw.model, rules: rules.collect::<Result<_, _>>()? })
-}
-
-/// What is wrong, and where within the rule.
-struct Wrong {
-    field: String,
-    message: String,
-}
-
-fn wrong(field: impl Into<String>, message: impl Into<String>) -> Wrong {
-    Wrong { field: field.into(), message: message.into() }
-}
-
-fn check_rule(rule: Value) -> Result<Rule, Wrong> {
-    let raw: RawRule = serde_path_to_error::deserialize(rule)
-        .map_err(|error| wrong(error.path().to_string(), error.into_inner().to_string()))?;
-    let when = When {
-        last_message: raw.when.last_message.map(|raw| raw.0),
-        tool_result: raw.when.tool_result.map(|raw| raw.0),
-        tool_name: raw.when.tool_name.map(|raw| raw.0),
-        prompt: raw.when.prompt.map(|raw| raw.0),
-        job_title: raw.when.job_title.map(|raw| raw.0),
-        system: raw.when.system.map(|raw| raw.0),
-        turn: raw.when.turn.map(|raw| raw.0),
-        has_tools: raw.when.has_tools,
-    };
-    if raw.times == Some(0) {
-        return Err(wrong("times", "must be 1 or more"));
-    }
-    let texts = Texts { regex: when.first_regex().cloned() };
-    let mut actions = Vec::new();
-    if let Some(reply) = raw.reply {
-        actions.push(Action::Reply(Box::new(check_reply(reply, &texts)?)));
-    }
-    if let Some(error) = raw.error {
-        if !(400..600).contains(&error.status) {
-            return Err(wrong("error.status", "must be 400 to 599"));
-        }
-        let retry_after = check_seconds("error.retry_after_seconds", error.retry_after_seconds)?;
-        let message = texts.template("error.message", &error.message)?;
-        actions.push(Action::Error { status: error.status, message, retry_after });
-    }
-    if let Some(limit) = raw.rate_limit {
-        let retry_after = check_seconds("rate_limit.retry_after_seconds", limit.retry_after_seconds)?;
-        let message = texts.template("rate_limit", "rate limit reached, slow down")?;
-        actions.push(Action::Error { status: 429, message, retry_after });
-    }
-    actions.extend((raw.garbage == Some(true)).then_some(Action::Garbage));
-    actions.extend((raw.hang == Some(true)).then_some(Action::Hang));
-    match (actions.pop(), actions.is_empty()) {
-        (Some(action), true) => Ok(Rule { when, times: raw.times, action }),
-        _ => Err(wrong(".", "must have exactly one of reply, error, rate_limit, garbage: true, hang: true")),
-    }
-}
-
-fn check_reply(raw: RawReply, texts: &Texts) -> Result<Reply, Wrong> {
-    if raw.text.is_empty() && raw.reasoning.is_none() && raw.tool_calls.is_empty() && raw.finish_reason.is_none() {
-        return Err(wrong("reply", "must have text, reasoning, tool_calls or finish_reason"));
-    }
-    if raw.chunk_chars == Some(0) {
-        return Err(wrong("reply.chunk_chars", "must be 1 or more"));
-    }
-    let tool_calls = raw.tool_calls.into_iter().enumerate().map(|(index, call)| {
-        let field = format!("reply.tool_calls[{index}].arguments");
-        if call.name.is_empty() {
-            return Err(wrong(format!("reply.tool_calls[{index}].name"), "must not be empty"));
-        }
-        let arguments = match call.arguments {
-            Value::String(text) => ScriptedArguments::Verbatim(texts.template(&field, &text)?),
-            value @ Value::Object(_) => ScriptedArguments::Json(texts.value(&field, value)?),
-            _ => return Err(wrong(field, "must be a mapping, or a string that is sent as it is")),
-        };
-        Ok(ScriptedCall { id: call.id, name: call.name, arguments, thought_signatures: call.thought_signatures })
-    });
-    Ok(Reply {
-        text: texts.template("reply.text", &raw.text)?,
-        reasoning: raw.reasoning.map(|text| texts.template("reply.reasoning", &text)).transpose()?,
-        tool_calls: tool_calls.collect::<Result<_, _>>()?,
-        finish_reason: raw.finish_reason.map(|reason| match reason {
-            RawFinish::Stop => FinishReason::Stop,
-            RawFinish::Length => FinishReason::Length,
-            RawFinish::ToolCalls => FinishReason::ToolCalls,
-            RawFinish::ContentFilter => FinishReason::ContentFilter,
-        }),
-        usage: raw.usage.map(|usage| TokenUsage {
-            input_tokens: usage.input_tokens,
-            output_tokens: usage.output_tokens,
-            cache_read_tokens: usage.cache_read_tokens,
-            cache_write_tokens: usage.cache_write_tokens,
-        }),
-        delay: check_millis("reply.delay_ms", raw.delay_ms)?,
-        chunk_chars: raw.chunk_chars.unwrap_or(DEFAULT_CHUNK_CHARS),
-        chunk_pause: check_millis("reply.chunk_ms", raw.chunk_ms)?,
-        cut_after_chars: raw.cut_after_chars,
-    })
-}
-
-fn check_millis(field: &str, millis: u64) -> Result<Duration, Wrong> {
-    if millis > MAX_DELAY_MS {
-        Err(wrong(field, format!("at most {MAX_DELAY_MS}")))
-    } else {
-        Ok(Duration::from_millis(millis))
-    }
-}
-
-fn check_seconds(field: &str, seconds: Option<f64>) -> Result<Option<Duration>, Wrong> {
-    let Some(seconds) = seconds else { return Ok(None) };
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(wait) if wait.as_secs() <= 86_400 => Ok(Some(wait)),
-        _ => Err(wrong(field, "must be 0 to 86400")),
-    }
-}
-
-/// Reads a rule's templates against the groups that its regex has.
-struct Texts {
-    regex: Option<Regex>,
-}
-
-impl Texts {
-    fn template(&self, field: &str, text: &str) -> Result<Template, Wrong> {
-        let template =
-            Template::parse(text).map_err(|name| wrong(field, format!("{{{{{name}}}}} is not a known placeholder")))?;
-        for placeholder in template.placeholders() {
-            let known = match (placeholder, &self.regex) {
-                (Placeholder::Group(index), Some(regex)) => *index < regex.captures_len(),
-                (Placeholder::NamedGroup(name), Some(regex)) => {
-                    regex.capture_names().flatten().any(|group| group == name)
-                }
-                (Placeholder::Group(_) | Placeholder::NamedGroup(_), None) => false,
-                _ => true,
-            };
-            if !known {
-                return Err(wrong(field, "{{match.…}} names a group that the rule's first regex does not have"));
-            }
-        }
-        Ok(template)
-    }
-
-    fn value(&self, field: &str, value: Value) -> Result<TemplateValue, Wrong> {
-        Ok(match value {
-            Value::String(text) => TemplateValue::Text(self.template(field, &text)?),
-            Value::Array(items) => TemplateValue::List(
-                items
-                    .into_iter()
-                    .enumerate()
-                    .map(|(index, item)| self.value(&format!("{field}[{index}]"), item))
-                    .collect::<Result<_, _>>()?,
-            ),
-            Value::Object(entries) => TemplateValue::Map(
-                entries
-                    .into_iter()
-                    .map(|(key, item)| Ok((key.clone(), self.value(&format!("{field}.{key}"), item)?)))
-                    .collect::<Result<_, _>>()?,
-            ),
-            plain => TemplateValue::Plain(plain),
-        })
-    }
-}
-
-impl When {
-    /// The regex whose groups fill `{{match.…}}`.
-    fn first_regex(&self) -> Option<&Regex> {
-        [&self.last_message, &self.tool_result, &self.tool_name, &self.prompt, &self.job_title, &self.system]
-            .into_iter()
-            .find_map(|matcher| match matcher {
-                Some(Matcher::Regex(regex)) => Some(regex),
-                _ => None,
-            })
-    }
+pub(super) struct RawRateLimit {
+    pub(super) retry_after_seconds: Option<f64>,
 }
 
 // Written by hand: an untagged enum would say only that "no variant matched".
@@ -413,69 +192,5 @@ impl<'de> Deserialize<'de> for RawTurn {
         }
 
         deserializer.deserialize_any(Shape)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case("rules: [", "script:")]
-    #[case("rules: []", "must be 1 to 1000")]
-    #[case("ruls: [{reply: {text: hi}}]", "ruls")]
-    #[case("rules: [{name: greet, repy: {text: hi}}]", "rule 1 (greet): repy: unknown field `repy`")]
-    #[case("rules: [{reply: {text: a}}, {reply: {txt: hi}}]", "rule 2: reply.txt: unknown field `txt`")]
-    #[case("rules: [{when: {last_mesage: hi}, reply: {text: hi}}]", "when.last_mesage: unknown field")]
-    #[case("rules: [{when: {prompt: {regx: hi}}, reply: {text: hi}}]", "unknown field `regx`")]
-    #[case("rules: [{when: {prompt: {regex: '('}}, reply: {text: hi}}]", "rule 1: when.prompt: regex parse error")]
-    #[case("rules: [{when: {turn: 0}, reply: {text: hi}}]", "when.turn: turns are counted from 1")]
-    #[case("rules: [{when: {turn: {from: 3, to: 2}}, reply: {text: hi}}]", "from is after to")]
-    #[case("rules: [{when: {prompt: hi}}]", "exactly one of reply, error")]
-    #[case("rules: [{garbage: true, hang: true}]", "exactly one of reply, error")]
-    #[case("rules: [{garbage: false}]", "exactly one of reply, error")]
-    #[case("rules: [{times: 0, hang: true}]", "rule 1: times: must be 1 or more")]
-    #[case("rules: [{reply: {}}]", "rule 1: reply: must have text")]
-    #[case("rules: [{reply: {text: '{{prmpt}}'}}]", "rule 1: reply.text: {{prmpt}} is not a known placeholder")]
-    #[case("rules: [{reply: {text: '{{match.1}}'}}]", "names a group")]
-    #[case("rules: [{when: {prompt: {regex: a(b)}}, reply: {text: '{{match.2}}'}}]", "names a group")]
-    #[case("rules: [{reply: {tool_calls: [{arguments: {}}]}}]", "reply.tool_calls[0]: missing field `name`")]
-    #[case(
-        "rules: [{reply: {tool_calls: [{name: a, arguments: [1]}]}}]",
-        "reply.tool_calls[0].arguments: must be a mapping"
-    )]
-    #[case(
-        "rules: [{reply: {tool_calls: [{name: a, arguments: {b: [{c: '{{d}}'}]}}]}}]",
-        "arguments.b[0].c: {{d}} is not a known placeholder"
-    )]
-    #[case("rules: [{error: {status: 200}}]", "error.status: must be 400 to 599")]
-    #[case("rules: [{rate_limit: {retry_after_seconds: -1}}]", "must be 0 to 86400")]
-    #[case("rules: [{reply: {text: a, delay_ms: 900000}}]", "reply.delay_ms: at most 600000")]
-    #[case("rules: [{reply: {text: a, finish_reason: stopped}}]", "reply.finish_reason: unknown variant `stopped`")]
-    fn a_wrong_script_is_refused_with_its_rule_and_field(#[case] yaml: &str, #[case] expected: &str) {
-        let error = parse(yaml).expect_err("it is wrong").to_string();
-        assert!(error.contains(expected), "{error}");
-    }
-
-    #[test]
-    fn yes_and_no_are_words() {
-        let script = parse("rules: [{when: {prompt: yes}, reply: {text: no}}]").unwrap();
-        assert!(matches!(&script.rules[0].when.prompt, Some(Matcher::Contains(part)) if part == "yes"));
-    }
-
-    #[test]
-    fn the_example_of_the_documentation_is_a_script() {
-        let source = include_str!("../script.rs");
-        let lines: Vec<_> = source
-            .lines()
-            .skip_while(|line| *line != "//! ```yaml")
-            .skip(1)
-            .take_while(|line| *line != "//! ```")
-            .map(|line| line.trim_start_matches("//!").strip_prefix(' ').unwrap_or_default())
-            .collect();
-        let script = parse(&lines.join("\n")).unwrap();
-        assert_eq!((script.model.as_str(), script.rules.len()), ("demo-1", 10));
     }
 }

@@ -14,7 +14,7 @@ use super::{
 use crate::llm::arguments;
 
 /// A fixed time of creation: the same requests get the same bytes.
-const CREATED: u64 = 1_735_689_600;
+pub(super) const CREATED: u64 = 1_735_689_600;
 
 pub(super) async fn chat(State(state): State<ServerState>, headers: HeaderMap, body: Bytes) -> Response {
     let request: Value = match serde_json::from_slice(&body) {
@@ -50,7 +50,7 @@ pub(super) fn models(state: &ServerState) -> Response {
     sending::json(200, json!({"object": "list", "data": [model]}).to_string())
 }
 
-fn refuse(refusal: &Refusal) -> Response {
+pub(super) fn refuse(refusal: &Refusal) -> Response {
     let (kind, code) = match refusal.status {
         401 => ("authentication_error", json!("invalid_api_key")),
         404 => ("invalid_request_error", json!("model_not_found")),

@@ -9,7 +9,8 @@ use std::{
     time::Duration,
 };
 
-use protocol::{Completion, CompletionRequest, TokenUsage};
+use agent::DeltaSink;
+use protocol::{Completion, CompletionRequest};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
@@ -19,9 +20,9 @@ use self::address::Address;
 use super::{
     attempt_error::AttemptError,
     error::{ErrorKind, GatewayError},
-    provider::add,
+    provider::{Progress, add},
     serve::JOB_TITLE_HEADER,
-    wire::{Decoder, OutputLimitField, RequestOptions, Wire},
+    wire::{Decoder, Delta, OutputLimitField, RequestOptions, Wire},
 };
 use crate::config::{ProviderKind, ProviderSettings};
 
@@ -54,6 +55,7 @@ pub(super) struct UpstreamCall<'a> {
     pub(super) request: &'a CompletionRequest,
     pub(super) max_output_tokens: u64,
     pub(super) job_title: Option<&'a str>,
+    pub(super) deltas: &'a DeltaSink,
 }
 
 impl Upstream {
@@ -102,25 +104,25 @@ impl Upstream {
         })
     }
 
-    /// Makes one call. The usage of an answer that is not complete, or that nobody waited for, is added to `wasted`.
+    /// Makes one call. The usage of an answer that is not complete, or that nobody waited for, is added to `progress`.
     pub(super) async fn complete(
         &self,
         call: UpstreamCall<'_>,
-        wasted: &mut TokenUsage,
+        progress: &mut Progress,
     ) -> Result<Completion, AttemptError> {
         let limit = if self.uses_newer_limit.load(Ordering::Relaxed) {
             OutputLimitField::MaxCompletionTokens
         } else {
             OutputLimitField::MaxTokens
         };
-        let answer = self.ask(call, limit, wasted).await;
+        let answer = self.ask(call, limit, progress).await;
         // Which of the two a server takes is found out by asking: it names the other one.
         let is_about_limit = |error: &AttemptError| {
             error.kind == ErrorKind::BadRequest && error.message.contains(limit.other().as_str())
         };
         let answer = match answer {
             Err(error) if self.wire == Wire::OpenAiChat && is_about_limit(&error) => {
-                let second = self.ask(call, limit.other(), wasted).await;
+                let second = self.ask(call, limit.other(), progress).await;
                 if second.as_ref().err().is_none_or(|error| error.kind != ErrorKind::BadRequest) {
                     self.uses_newer_limit.fetch_not(Ordering::Relaxed);
                 }
@@ -135,7 +137,7 @@ impl Upstream {
         &self,
         call: UpstreamCall<'_>,
         output_limit_field: OutputLimitField,
-        wasted: &mut TokenUsage,
+        progress: &mut Progress,
     ) -> Result<Completion, AttemptError> {
         let options = RequestOptions::new(call.model, call.max_output_tokens, self.context_tokens);
         let body = self.wire.request(call.request, &RequestOptions { output_limit_field, ..options });
@@ -147,9 +149,9 @@ impl Upstream {
         }
         let response = self.send(&body, headers).await?;
         let answer =
-            IncompleteAnswer { decoder: Some(self.wire.decoder()), prompt_tokens: self.wire.estimate(&body), wasted };
+            IncompleteAnswer { decoder: Some(self.wire.decoder()), prompt_tokens: self.wire.estimate(&body), progress };
         drop(body);
-        self.receive(response, answer).await
+        self.receive(response, answer, call.deltas).await
     }
 
     /// Sends a request body and waits for the head of the answer.
@@ -183,15 +185,32 @@ impl Upstream {
         &self,
         mut response: reqwest::Response,
         mut answer: IncompleteAnswer<'_>,
+        deltas: &DeltaSink,
     ) -> Result<Completion, AttemptError> {
+        let mut pending = Vec::new();
         loop {
             let chunk = timeout(self.idle_timeout, response.chunk())
                 .await
                 .map_err(|_| classify::silence(self.idle_timeout))?
                 .map_err(classify::transport)?;
-            match chunk {
-                Some(bytes) => answer.push(&bytes)?,
-                None => return answer.finish(),
+            let mut on_delta = |delta: Delta<'_>| {
+                if !deltas.discards() {
+                    pending.push(owned(delta));
+                }
+            };
+            let completion = match chunk {
+                Some(bytes) => {
+                    answer.push(&bytes, &mut on_delta)?;
+                    None
+                }
+                None => Some(answer.finish(&mut on_delta)?),
+            };
+            for delta in pending.drain(..) {
+                answer.progress.has_streamed = true;
+                deltas.send(delta).await;
+            }
+            if let Some(completion) = completion {
+                return Ok(completion);
             }
         }
     }
@@ -240,53 +259,67 @@ fn headers(wire: Wire, address: &Address, key: Option<&SecretString>) -> Option<
 struct IncompleteAnswer<'a> {
     decoder: Option<Decoder>,
     prompt_tokens: u64,
-    wasted: &'a mut TokenUsage,
+    progress: &'a mut Progress,
 }
 
 impl IncompleteAnswer<'_> {
-    fn push(&mut self, bytes: &[u8]) -> Result<(), AttemptError> {
+    fn push(&mut self, bytes: &[u8], on_delta: &mut dyn FnMut(Delta<'_>)) -> Result<(), AttemptError> {
         let Some(decoder) = &mut self.decoder else { return Ok(()) };
-        decoder.push(bytes, &mut |_| {}).map_err(classify::decoding)
+        decoder.push(bytes, on_delta).map_err(classify::decoding)
     }
 
-    fn finish(mut self) -> Result<Completion, AttemptError> {
+    fn finish(&mut self, on_delta: &mut dyn FnMut(Delta<'_>)) -> Result<Completion, AttemptError> {
         let interrupted = || classify::decoding(super::wire::DecodeError::Interrupted);
         let decoder = self.decoder.take().ok_or_else(interrupted)?;
-        decoder.finish(self.prompt_tokens, &mut |_| {}).map_err(|(error, usage)| {
-            add(self.wasted, &usage);
+        decoder.finish(self.prompt_tokens, on_delta).map_err(|(error, usage)| {
+            add(&mut self.progress.usage, &usage);
             classify::decoding(error)
         })
+    }
+}
+
+/// A delta that outlives the bytes that it was read from.
+fn owned(delta: Delta<'_>) -> agent::Delta {
+    match delta {
+        Delta::Text(text) => agent::Delta::Text(text.to_owned()),
+        Delta::Reasoning(text) => agent::Delta::Reasoning(text.to_owned()),
     }
 }
 
 impl Drop for IncompleteAnswer<'_> {
     fn drop(&mut self) {
         if let Some(decoder) = &self.decoder {
-            add(self.wasted, &decoder.usage(self.prompt_tokens));
+            add(&mut self.progress.usage, &decoder.usage(self.prompt_tokens));
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use protocol::TokenUsage;
+
     use super::*;
+
+    fn of(progress: &mut Progress) -> IncompleteAnswer<'_> {
+        IncompleteAnswer { decoder: Some(Wire::OpenAiChat.decoder()), prompt_tokens: 9, progress }
+    }
 
     #[test]
     fn an_answer_that_nobody_waits_for_is_charged_as_far_as_it_came() {
-        let mut wasted = TokenUsage::default();
-        let decoder = || Some(Wire::OpenAiChat.decoder());
-        drop(IncompleteAnswer { decoder: decoder(), prompt_tokens: 9, wasted: &mut wasted });
-        assert_eq!(wasted, TokenUsage::default(), "nothing came");
+        let mut progress = Progress::default();
+        drop(of(&mut progress));
+        assert_eq!(progress.usage, TokenUsage::default(), "nothing came");
         let text = "x".repeat(400);
         let chunk = serde_json::json!({"choices": [{"delta": {"content": text}}]});
-        let mut answer = IncompleteAnswer { decoder: decoder(), prompt_tokens: 9, wasted: &mut wasted };
-        answer.push(format!("data: {chunk}\n\n").as_bytes()).unwrap();
+        let mut answer = of(&mut progress);
+        answer.push(format!("data: {chunk}\n\n").as_bytes(), &mut |_| {}).unwrap();
         drop(answer);
         let expected = TokenUsage { input_tokens: 9, output_tokens: 100, ..TokenUsage::default() };
-        assert_eq!(wasted, expected);
-        let mut answer = IncompleteAnswer { decoder: decoder(), prompt_tokens: 9, wasted: &mut wasted };
-        answer.push(format!("data: {chunk}\n\ndata: [DONE]\n\n").as_bytes()).unwrap();
-        assert_eq!(answer.finish().unwrap().usage, expected);
-        assert_eq!(wasted, expected, "a complete answer has its own usage");
+        assert_eq!(progress.usage, expected);
+        let mut answer = of(&mut progress);
+        answer.push(format!("data: {chunk}\n\ndata: [DONE]\n\n").as_bytes(), &mut |_| {}).unwrap();
+        assert_eq!(answer.finish(&mut |_| {}).unwrap().usage, expected);
+        drop(answer);
+        assert_eq!(progress.usage, expected, "a complete answer has its own usage");
     }
 }

@@ -108,6 +108,27 @@ fn take(assembler: &mut dyn Assembler, frame: &Frame, on_delta: OnDelta<'_>) -> 
     }
 }
 
+/// Refuses an answer that ended without its end, or with nothing but an end mark.
+pub(super) fn check_end(reported: Option<FinishReason>, has_end_mark: bool, is_empty: bool) -> Result<(), DecodeError> {
+    match reported {
+        None if !has_end_mark => Err(DecodeError::Interrupted),
+        None if is_empty => Err(DecodeError::Invalid("the answer is empty and has no end".to_owned())),
+        _ => Ok(()),
+    }
+}
+
+/// A completion to be filled in.
+pub(super) fn empty_completion() -> Completion {
+    Completion {
+        content: String::new(),
+        tool_calls: Vec::new(),
+        reasoning: None,
+        finish_reason: FinishReason::Stop,
+        usage: TokenUsage::default(),
+        notice: None,
+    }
+}
+
 /// A reply that asks for tools ends for their sake, whatever the provider calls it, unless it was cut off.
 pub(super) fn finish_reason(reported: Option<FinishReason>, has_calls: bool) -> FinishReason {
     match reported {

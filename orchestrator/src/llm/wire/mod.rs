@@ -9,6 +9,7 @@ mod framing;
 mod json;
 mod meter;
 mod ollama;
+mod openai;
 mod openai_chat;
 mod openai_responses;
 mod policy;

@@ -98,8 +98,9 @@ async fn call_tool(
         return problem(code);
     }
     let output = request.arguments["message"].clone();
+    let truncated = name == "sign_in";
     shared.record().remote_calls.push((name, request));
-    let reply = ToolCallReply { success: true, output: Some(output), truncated: false, duration_ms: 1, error: None };
+    let reply = ToolCallReply { success: true, output: Some(output), truncated, duration_ms: 1, error: None };
     Json(reply).into_response()
 }
 

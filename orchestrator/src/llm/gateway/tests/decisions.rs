@@ -408,3 +408,19 @@ fn what_cannot_be_is_refused_when_it_is_built() {
     let nobody = ProviderSettings { max_concurrent: 0, ..openai() };
     assert!(error(vec![nobody]).is_some_and(|error| error.contains("max_concurrent")));
 }
+
+/// The operator's price list names one of the two models.
+#[tokio::test(start_paused = true)]
+async fn under_a_cost_limit_providers_without_a_price_are_skipped() {
+    let _time = VirtualTime::start();
+    let served = Served::start(WELL).await;
+    let unpriced = ProviderSettings { name: "unpriced".to_owned(), ..served.provider(Wire::OpenAi) };
+    let gateway = gateway(vec![scripted("dead", DEAD), unpriced, scripted("well", WELL)]);
+    let ask = async |has_cost_limit| {
+        let context = CallContext { has_cost_limit, ..CallContext::default() };
+        gateway.ask(&said("hello"), &context, std::future::pending()).await.unwrap().cost.provider
+    };
+    assert_eq!((ask(true).await, ask(false).await), ("well".to_owned(), "unpriced".to_owned()));
+    assert_eq!(gateway.check_price("model-of-dead"), Ok(()), "a script is free");
+    served.stop().await;
+}

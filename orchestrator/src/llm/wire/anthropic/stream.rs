@@ -1,13 +1,13 @@
 //! Puts Anthropic messages together from events, or takes a whole one.
 
-use protocol::{Completion, FinishReason, TokenUsage, ToolCall};
+use protocol::{Completion, FinishReason, ToolCall};
 use serde_json::{Value, json};
 
 use super::usage::{self, kind};
 use crate::llm::{
     arguments,
     wire::{
-        decoder::{Assembler, DecodeError, Delta, OnDelta, finish_reason},
+        decoder::{Assembler, DecodeError, Delta, OnDelta, check_end, empty_completion, finish_reason},
         json::{items, string, text},
         meter::UsageMeter,
     },
@@ -74,20 +74,8 @@ impl Assembler for Answer {
     }
 
     fn into_completion(self: Box<Self>) -> Result<Completion, DecodeError> {
-        if self.finish.is_none() && !self.has_end_mark {
-            return Err(DecodeError::Interrupted);
-        }
-        if self.finish.is_none() && self.blocks.is_empty() {
-            return Err(DecodeError::Invalid("the answer is empty and has no end".to_owned()));
-        }
-        let mut completion = Completion {
-            content: String::new(),
-            tool_calls: Vec::new(),
-            reasoning: None,
-            finish_reason: FinishReason::Stop,
-            usage: TokenUsage::default(),
-            notice: None,
-        };
+        check_end(self.finish, self.has_end_mark, self.blocks.is_empty())?;
+        let mut completion = empty_completion();
         put_together(self.blocks.into_iter().map(|(_, block)| block).collect(), &mut completion);
         completion.finish_reason = finish_reason(self.finish, !completion.tool_calls.is_empty());
         Ok(completion)

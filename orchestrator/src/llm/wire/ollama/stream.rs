@@ -1,13 +1,13 @@
 //! Puts Ollama's answers together from lines.
 
-use protocol::{Completion, FinishReason, TokenUsage, ToolCall};
+use protocol::{Completion, FinishReason, ToolCall};
 use serde_json::Value;
 
 use super::usage;
 use crate::llm::{
     arguments,
     wire::{
-        decoder::{Assembler, DecodeError, Delta, OnDelta, finish_reason},
+        decoder::{Assembler, DecodeError, Delta, OnDelta, empty_completion, finish_reason},
         json::{items, string, text},
         meter::UsageMeter,
     },
@@ -66,8 +66,7 @@ impl Assembler for Answer {
             content: self.content,
             tool_calls: self.calls,
             reasoning: Some(self.reasoning).filter(|text| !text.is_empty()),
-            usage: TokenUsage::default(),
-            notice: None,
+            ..empty_completion()
         })
     }
 }

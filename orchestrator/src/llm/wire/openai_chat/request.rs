@@ -1,15 +1,15 @@
 //! Builds chat completion requests.
 
-use protocol::{CompletionRequest, Message, ToolCall, ToolChoice, ToolDefinition};
+use protocol::{CompletionRequest, Message, ToolCall, ToolDefinition};
 use serde_json::{Value, json};
 
 use crate::llm::{
     arguments,
-    wire::{ForcedTool, RequestOptions},
+    wire::{
+        RequestOptions,
+        openai::{self, ToolShapes},
+    },
 };
-
-/// The format's upper end.
-const MAX_TEMPERATURE: f64 = 2.0;
 
 pub(in crate::llm::wire) fn body(request: &CompletionRequest, options: &RequestOptions<'_>) -> Value {
     let messages: Vec<Value> = request.messages.iter().filter_map(message).collect();
@@ -20,18 +20,7 @@ pub(in crate::llm::wire) fn body(request: &CompletionRequest, options: &RequestO
         "stream_options": {"include_usage": true},
     });
     body[options.output_limit_field.as_str()] = json!(options.max_output_tokens);
-    if let Some(temperature) = request.temperature.filter(|given| given.is_finite()) {
-        body["temperature"] = json!(temperature.clamp(0.0, MAX_TEMPERATURE));
-    }
-    if !request.tools.is_empty() {
-        body["tools"] = request.tools.iter().map(tool).collect();
-        if let Some(choice) = tool_choice(request.tool_choice, options.forced_tool) {
-            body["tool_choice"] = choice;
-        }
-        if let Some(parallel) = options.parallel_tool_calls {
-            body["parallel_tool_calls"] = json!(parallel);
-        }
-    }
+    openai::add_options(&mut body, request, options, &ToolShapes { tool, choice });
     body
 }
 
@@ -82,13 +71,6 @@ fn tool(tool: &ToolDefinition) -> Value {
     json!({"type": "function", "function": function})
 }
 
-fn tool_choice(choice: ToolChoice, forced: Option<ForcedTool<'_>>) -> Option<Value> {
-    match (choice, forced) {
-        (ToolChoice::None, _) => Some(json!("none")),
-        (ToolChoice::Auto, None) => None,
-        (ToolChoice::Auto, Some(ForcedTool::Any)) => Some(json!("required")),
-        (ToolChoice::Auto, Some(ForcedTool::Named(name))) => {
-            Some(json!({"type": "function", "function": {"name": name}}))
-        }
-    }
+fn choice(name: &str) -> Value {
+    json!({"type": "function", "function": {"name": name}})
 }

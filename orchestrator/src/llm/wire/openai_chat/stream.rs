@@ -1,11 +1,11 @@
 //! Puts chat completions together from chunks, or takes a whole one.
 
-use protocol::{Completion, FinishReason, TokenUsage};
+use protocol::{Completion, FinishReason};
 use serde_json::Value;
 
 use super::usage::{self, choice, part};
 use crate::llm::wire::{
-    decoder::{Assembler, DecodeError, Delta, OnDelta, finish_reason},
+    decoder::{Assembler, DecodeError, Delta, OnDelta, check_end, empty_completion, finish_reason},
     json::{items, text},
     meter::UsageMeter,
     tool_calls::ToolCallAssembler,
@@ -71,11 +71,7 @@ impl Assembler for Answer {
 
     fn into_completion(self: Box<Self>) -> Result<Completion, DecodeError> {
         let is_empty = self.content.is_empty() && self.reasoning.is_empty() && self.calls.is_empty();
-        match self.finish {
-            None if !self.has_end_mark => return Err(DecodeError::Interrupted),
-            None if is_empty => return Err(DecodeError::Invalid("the answer is empty and has no end".to_owned())),
-            _ => {}
-        }
+        check_end(self.finish, self.has_end_mark, is_empty)?;
         let tool_calls = self.calls.into_calls();
         let reported = if self.is_refusal { Some(FinishReason::ContentFilter) } else { self.finish };
         Ok(Completion {
@@ -83,8 +79,7 @@ impl Assembler for Answer {
             finish_reason: finish_reason(reported, !tool_calls.is_empty()),
             tool_calls,
             reasoning: Some(self.reasoning).filter(|text| !text.is_empty()),
-            usage: TokenUsage::default(),
-            notice: None,
+            ..empty_completion()
         })
     }
 }

@@ -1,15 +1,15 @@
 //! Builds requests of OpenAI's responses API. The conversation is always sent whole and kept nowhere.
 
-use protocol::{CompletionRequest, Message, ToolCall, ToolChoice, ToolDefinition};
+use protocol::{CompletionRequest, Message, ToolCall, ToolDefinition};
 use serde_json::{Value, json};
 
 use crate::llm::{
     arguments,
-    wire::{ForcedTool, RequestOptions},
+    wire::{
+        RequestOptions,
+        openai::{self, ToolShapes},
+    },
 };
-
-/// The format's upper end.
-const MAX_TEMPERATURE: f64 = 2.0;
 
 pub(in crate::llm::wire) fn body(request: &CompletionRequest, options: &RequestOptions<'_>) -> Value {
     let input: Vec<Value> = request.messages.iter().flat_map(items).collect();
@@ -20,18 +20,7 @@ pub(in crate::llm::wire) fn body(request: &CompletionRequest, options: &RequestO
         "store": false,
         "stream": true,
     });
-    if let Some(temperature) = request.temperature.filter(|given| given.is_finite()) {
-        body["temperature"] = json!(temperature.clamp(0.0, MAX_TEMPERATURE));
-    }
-    if !request.tools.is_empty() {
-        body["tools"] = request.tools.iter().map(tool).collect();
-        if let Some(choice) = tool_choice(request.tool_choice, options.forced_tool) {
-            body["tool_choice"] = choice;
-        }
-        if let Some(parallel) = options.parallel_tool_calls {
-            body["parallel_tool_calls"] = json!(parallel);
-        }
-    }
+    openai::add_options(&mut body, request, options, &ToolShapes { tool, choice });
     body
 }
 
@@ -78,11 +67,6 @@ fn tool(tool: &ToolDefinition) -> Value {
     })
 }
 
-fn tool_choice(choice: ToolChoice, forced: Option<ForcedTool<'_>>) -> Option<Value> {
-    match (choice, forced) {
-        (ToolChoice::None, _) => Some(json!("none")),
-        (ToolChoice::Auto, None) => None,
-        (ToolChoice::Auto, Some(ForcedTool::Any)) => Some(json!("required")),
-        (ToolChoice::Auto, Some(ForcedTool::Named(name))) => Some(json!({"type": "function", "name": name})),
-    }
+fn choice(name: &str) -> Value {
+    json!({"type": "function", "name": name})
 }

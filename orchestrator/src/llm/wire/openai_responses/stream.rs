@@ -1,13 +1,13 @@
 //! Puts responses together from events, or takes a whole one.
 
-use protocol::{Completion, FinishReason, TokenUsage, ToolCall};
+use protocol::{Completion, FinishReason, ToolCall};
 use serde_json::Value;
 
 use super::usage::{self, kind};
 use crate::llm::{
     arguments,
     wire::{
-        decoder::{Assembler, DecodeError, Delta, OnDelta, finish_reason},
+        decoder::{Assembler, DecodeError, Delta, OnDelta, empty_completion, finish_reason},
         json::{items, string, text},
         meter::UsageMeter,
     },
@@ -79,14 +79,7 @@ impl Assembler for Answer {
         if self.outputs.iter().all(|output| output.index.is_some()) {
             self.outputs.sort_by_key(|output| output.index);
         }
-        let mut completion = Completion {
-            content: String::new(),
-            tool_calls: Vec::new(),
-            reasoning: None,
-            finish_reason: FinishReason::Stop,
-            usage: TokenUsage::default(),
-            notice: None,
-        };
+        let mut completion = empty_completion();
         let is_refusal = put_together(&self.outputs, &mut completion)?;
         let end = if is_refusal { FinishReason::ContentFilter } else { end };
         completion.finish_reason = finish_reason(Some(end), !completion.tool_calls.is_empty());

@@ -1,0 +1,314 @@
+//! What the gateway sends, and what it makes of servers that misbehave: against servers that keep what they were asked.
+
+use axum::http::StatusCode;
+use protocol::ToolCall;
+use rstest::rstest;
+
+use super::*;
+
+/// A base URL's query stays at the end of the address, and its user part becomes the header that it stands for.
+#[rstest]
+#[tokio::test]
+async fn a_base_url_with_a_user_and_a_query_is_used_and_never_told(
+    #[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire,
+    #[values(None, Some("sk-test"))] key: Option<&str>,
+) {
+    use axum::http::{HeaderMap, Uri};
+    let (keep, mut seen) = tokio::sync::mpsc::channel::<(Uri, HeaderMap)>(8);
+    let handle = move |uri: Uri, headers: HeaderMap| async move {
+        keep.send((uri.clone(), headers)).await.unwrap();
+        // As a proxy does that quotes what it was asked.
+        (StatusCode::BAD_REQUEST, format!("no {uri} for bob:hunter2 with Ym9iOmh1bnRlcjI="))
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { axum::serve(listener, axum::Router::new().fallback(handle)).await });
+    let (kind, path, call) = match wire {
+        Wire::OpenAi => (ProviderKind::OpenAi, "/base/v1", "/base/v1/chat/completions"),
+        Wire::Anthropic => (ProviderKind::Anthropic, "/base/v1", "/base/v1/messages"),
+        Wire::Ollama => (ProviderKind::Ollama, "/base", "/base/api/chat"),
+    };
+    let provider = ProviderSettings {
+        base_url: format!("http://bob:hunter2@{address}{path}?api-key=abcdef&v=1"),
+        api_key: key.map(Into::into),
+        ..ProviderSettings::new("served", kind, "m")
+    };
+    let told = format!("{:?}", failed(&impatient(vec![provider]), "hello").await);
+    let (uri, headers) = seen.recv().await.unwrap();
+    assert_eq!((uri.path(), uri.query()), (call, Some("api-key=abcdef&v=1")));
+    let sent: Vec<_> = headers.get_all("authorization").iter().map(|value| value.to_str().unwrap()).collect();
+    let basic = "Basic Ym9iOmh1bnRlcjI=";
+    let expected = if key.is_some() && wire != Wire::Anthropic { "Bearer sk-test" } else { basic };
+    assert_eq!(sent, [expected]);
+    for secret in ["hunter2", "abcdef", "Ym9i"] {
+        assert!(!told.contains(secret), "{told}");
+    }
+}
+
+#[rstest]
+#[case("house-high")]
+#[case("house-none-low")]
+#[case("a::b")]
+#[tokio::test]
+async fn a_model_is_asked_by_the_name_it_has(
+    #[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire,
+    #[case] model: &str,
+) {
+    let recorder = Recorder::start().await;
+    let gateway = impatient(vec![recorder.provider(wire)]);
+    let context = CallContext { model: Some(model), ..CallContext::default() };
+    let request = CompletionRequest { max_tokens: Some(u64::MAX), temperature: Some(9.0), ..said("hello") };
+    gateway.ask(&request, &context, std::future::pending()).await.expect_err("it answers nothing");
+
+    let sent = recorder.stop().await;
+    assert_eq!(sent["model"], model);
+    for effort in ["reasoning_effort", "thinking", "think", "output_config"] {
+        assert!(sent[effort].is_null(), "{effort} was asked for: {sent}");
+    }
+    let (limit, temperature) = match wire {
+        Wire::OpenAi => (&sent["max_tokens"], 2.0),
+        Wire::Anthropic => (&sent["max_tokens"], 1.0),
+        Wire::Ollama => (&sent["options"]["num_predict"], 2.0),
+    };
+    // A quarter of its smaller context.
+    let expected = if wire == Wire::Ollama { 8_192 } else { 16_384 };
+    assert_eq!(limit, expected, "{sent}");
+    let told = if wire == Wire::Ollama { &sent["options"]["temperature"] } else { &sent["temperature"] };
+    assert_eq!(told, temperature);
+}
+
+#[tokio::test]
+async fn a_thinking_block_goes_back_as_it_came() {
+    let recorder = Recorder::start().await;
+    let gateway = impatient(vec![recorder.provider(Wire::Anthropic)]);
+    let call = ToolCall {
+        id: "call_a".to_owned(),
+        name: "weather".to_owned(),
+        arguments: json!({}),
+        thought_signatures: vec!["c2lnbmVk".to_owned()],
+    };
+    let redacted = json!({"type": "redacted_thinking", "data": "xyz"});
+    let second = ToolCall { id: "call_b".to_owned(), thought_signatures: vec![redacted.to_string()], ..call.clone() };
+    let assistant = |call, reasoning: Option<&str>| Message::Assistant {
+        content: String::new(),
+        tool_calls: vec![call],
+        reasoning: reasoning.map(str::to_owned),
+    };
+    let result = |id: &str| Message::Tool {
+        tool_call_id: id.to_owned(),
+        name: "weather".to_owned(),
+        content: "rain".to_owned(),
+    };
+    let messages = vec![
+        user("hello"),
+        assistant(call, Some("Two places.")),
+        result("call_a"),
+        assistant(second, None),
+        result("call_b"),
+    ];
+    gateway
+        .ask(&conversation(messages), &CallContext::default(), std::future::pending())
+        .await
+        .expect_err("it answers nothing");
+
+    let sent = recorder.stop().await;
+    let signed = json!({"type": "thinking", "thinking": "Two places.", "signature": "c2lnbmVk"});
+    assert_eq!(sent["messages"][1]["content"][0], signed);
+    assert_eq!(sent["messages"][3]["content"][0], redacted);
+    assert_eq!(sent["messages"][4]["content"][0]["cache_control"], json!({"type": "ephemeral"}));
+    assert_eq!(sent["tools"][0]["cache_control"], json!({"type": "ephemeral"}));
+}
+
+#[rstest]
+#[tokio::test]
+async fn broken_arguments_go_back_as_an_object(#[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire) {
+    let recorder = Recorder::start().await;
+    let gateway = impatient(vec![recorder.provider(wire)]);
+    let call = ToolCall {
+        id: "call_a".to_owned(),
+        name: "weather".to_owned(),
+        arguments: json!("{\"city\": \"Os"),
+        thought_signatures: Vec::new(),
+    };
+    let assistant = Message::Assistant { content: "so".to_owned(), tool_calls: vec![call], reasoning: None };
+    let messages = vec![user("hello"), assistant, user("fix it")];
+    gateway
+        .ask(&conversation(messages), &CallContext::default(), std::future::pending())
+        .await
+        .expect_err("it answers nothing");
+
+    let sent = recorder.stop().await;
+    let arguments = match wire {
+        Wire::OpenAi => {
+            let text = sent["messages"][1]["tool_calls"][0]["function"]["arguments"].as_str().unwrap();
+            serde_json::from_str(text).unwrap()
+        }
+        Wire::Anthropic => sent["messages"][1]["content"][1]["input"].clone(),
+        Wire::Ollama => sent["messages"][1]["tool_calls"][0]["function"]["arguments"].clone(),
+    };
+    assert_eq!(arguments, json!({"invalid_arguments": "{\"city\": \"Os"}));
+}
+
+/// A proxy that loses its upstream ends the stream as if all were well.
+#[rstest]
+#[case(
+    Wire::OpenAi,
+    "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"half an ans\"}}]}\n\n",
+    ErrorKind::StreamInterrupted,
+    3
+)]
+#[case(
+    Wire::Anthropic,
+    "event: content_block_delta\ndata: {\"delta\":{\"type\":\"text_delta\",\"text\":\"half an ans\"}}\n\n",
+    ErrorKind::StreamInterrupted,
+    3
+)]
+#[case(Wire::Ollama, "{\"message\":{\"content\":\"half an ans\"},\"done\":false}\n", ErrorKind::StreamInterrupted, 3)]
+#[case(Wire::OpenAi, "<html>welcome</html>", ErrorKind::InvalidResponse, 0)]
+#[case(Wire::OpenAi, "data: [DONE]\n\n", ErrorKind::InvalidResponse, 0)]
+#[case(
+    Wire::OpenAi,
+    "data: {\"error\":{\"message\":\"worn out\",\"type\":\"server_error\"}}\n\n",
+    ErrorKind::Server,
+    0
+)]
+#[case(
+    Wire::OpenAi,
+    "data: {\"choices\":[{\"index\":0,\"delta\":{\"images\":[{\"type\":\"image_url\"}]}}]}\n\n",
+    ErrorKind::InvalidResponse,
+    0
+)]
+#[case(
+    Wire::Anthropic,
+    "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"later\"}}\n\n",
+    ErrorKind::Server,
+    0
+)]
+#[tokio::test]
+async fn a_stream_that_ends_in_peace_without_an_answer(
+    #[case] wire: Wire,
+    #[case] body: &'static str,
+    #[case] kind: ErrorKind,
+    #[case] tokens: u64,
+) {
+    let recorder = Recorder::answering(StatusCode::OK, body).await;
+    let retry = RetrySettings { tries: 1, ..RetrySettings::default() };
+    let error = failed(&build(vec![recorder.provider(wire)], &[], retry).unwrap(), "hello").await;
+    assert_eq!((error.failure.kind(), error.cost.usage.output_tokens), (kind, tokens), "{error}");
+    recorder.stop().await;
+}
+
+/// A server that refuses the name of the output limit says which one it takes; that is remembered.
+#[tokio::test]
+async fn the_other_name_of_the_output_limit_is_tried_and_remembered() {
+    let mut recorder = Recorder::deciding(|body| {
+        if body["max_tokens"].is_null() {
+            return (StatusCode::OK, "data: {\"choices\":[{\"delta\":{\"content\":\"fine\"},\"finish_reason\":\"stop\"}]}\n\n");
+        }
+        let refusal = r#"{"error":{"message":"Unsupported parameter: use 'max_completion_tokens' instead of 'max_tokens'.","code":"unsupported_parameter"}}"#;
+        (StatusCode::BAD_REQUEST, refusal)
+    })
+    .await;
+    let gateway = impatient(vec![recorder.provider(Wire::OpenAi)]);
+    for _ in 0..2 {
+        assert_eq!(ask(&gateway, "hello").await.unwrap().completion.content, "fine");
+    }
+    let mut limits = Vec::new();
+    for _ in 0..3 {
+        let body = recorder.bodies.recv().await.unwrap();
+        limits.push((body["max_tokens"].as_u64(), body["max_completion_tokens"].as_u64()));
+    }
+    assert_eq!(limits, [(Some(16_384), None), (None, Some(16_384)), (None, Some(16_384))]);
+    recorder.served.stop().await;
+}
+
+/// Some servers ignore `stream` and answer with one document.
+#[rstest]
+#[case(Wire::OpenAi, include_str!("../../wire/fixtures/openai.json"))]
+#[case(Wire::Anthropic, include_str!("../../wire/fixtures/anthropic.json"))]
+#[case(Wire::Ollama, include_str!("../../wire/fixtures/ollama.json"))]
+#[tokio::test]
+async fn a_document_is_an_answer_to_a_streamed_request(#[case] wire: Wire, #[case] body: &'static str) {
+    let recorder = Recorder::answering(StatusCode::OK, body).await;
+    let answer = ask(&impatient(vec![recorder.provider(wire)]), "hello").await.unwrap().completion;
+    assert_eq!((answer.content.as_str(), answer.usage.output_tokens), ("Two cities.", 30));
+    assert_eq!(recorder.stop().await["stream"], true);
+}
+
+/// The key would travel with the redirect.
+#[rstest]
+#[tokio::test]
+async fn a_redirect_is_not_followed(#[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let (keep, mut asked) = tokio::sync::mpsc::channel::<String>(8);
+    let handle = move |uri: axum::http::Uri| async move {
+        keep.send(uri.path().to_owned()).await.unwrap();
+        (StatusCode::TEMPORARY_REDIRECT, [("location", "/elsewhere")])
+    };
+    let shutdown = CancellationToken::new();
+    let stopped = shutdown.clone().cancelled_owned();
+    let mut tasks = JoinSet::new();
+    let router = axum::Router::new().fallback(handle);
+    tasks.spawn(async move { axum::serve(listener, router).with_graceful_shutdown(stopped).await });
+    let served = Served { address, shutdown, tasks };
+    let error = failed(&impatient(vec![served.provider(wire)]), "hello").await;
+    assert_eq!(error.failure.kind(), ErrorKind::NotFound, "{error}");
+    assert_ne!(asked.recv().await.as_deref(), Some("/elsewhere"));
+    served.stop().await;
+    assert_eq!(asked.recv().await, None, "it was asked once");
+}
+
+#[tokio::test]
+async fn the_context_size_reaches_ollama() {
+    let recorder = Recorder::start().await;
+    let provider = ProviderSettings { context_tokens: 50_000, ..recorder.provider(Wire::Ollama) };
+    failed(&impatient(vec![provider]), "hello").await;
+    assert_eq!(recorder.stop().await["options"]["num_ctx"], 50_000);
+}
+
+/// Answers always the same, and keeps what it was asked.
+struct Recorder {
+    served: Served,
+    bodies: tokio::sync::mpsc::Receiver<serde_json::Value>,
+}
+
+impl Recorder {
+    async fn start() -> Self {
+        Self::answering(StatusCode::BAD_REQUEST, "").await
+    }
+
+    async fn answering(status: StatusCode, answer: &'static str) -> Self {
+        Self::deciding(move |_| (status, answer)).await
+    }
+
+    async fn deciding(
+        decide: impl Fn(&serde_json::Value) -> (StatusCode, &'static str) + Clone + Send + Sync + 'static,
+    ) -> Self {
+        let (keep, bodies) = tokio::sync::mpsc::channel(8);
+        let handle = move |axum::Json(body): axum::Json<serde_json::Value>| async move {
+            let answer = decide(&body);
+            keep.send(body).await.unwrap();
+            answer
+        };
+        let router = axum::Router::new().fallback(handle);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let shutdown = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let stopped = shutdown.clone().cancelled_owned();
+        tasks.spawn(async move { axum::serve(listener, router).with_graceful_shutdown(stopped).await });
+        Self { served: Served { address, shutdown, tasks }, bodies }
+    }
+
+    fn provider(&self, wire: Wire) -> ProviderSettings {
+        self.served.provider(wire)
+    }
+
+    async fn stop(mut self) -> serde_json::Value {
+        let body = self.bodies.recv().await.unwrap();
+        self.served.stop().await;
+        body
+    }
+}

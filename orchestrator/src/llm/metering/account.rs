@@ -1,0 +1,60 @@
+//! Who makes a call and pays for it, and how the call is named.
+
+use protocol::{CallId, JobId};
+
+use super::{CallLimiter, max_calls};
+use crate::store::{CallKey, CallQuota};
+
+/// Who makes a call and who pays for it.
+#[derive(Debug, Clone)]
+pub struct Account {
+    /// Whose rows the call belongs to.
+    pub owner: AccountOwner,
+    /// Whose daily budget it draws on.
+    pub user: String,
+    /// The model that is asked for.
+    pub model: String,
+    /// Scripts can match on it.
+    pub title: String,
+    /// Answers that the owner may get in all.
+    pub max_iterations: u32,
+    /// Whether the owner, or one above it, has a budget of its own.
+    pub has_budget: bool,
+    /// Whether a cost limit is among its budgets.
+    pub has_cost_limit: bool,
+    /// Calls in flight.
+    pub limiter: CallLimiter,
+}
+
+/// What a call belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccountOwner {
+    /// An attempt of a job.
+    Job {
+        /// The job.
+        job: JobId,
+        /// Its attempt.
+        attempt: u32,
+    },
+}
+
+/// The name of a call and the digest of its request.
+#[derive(Debug, Clone)]
+pub struct CallName {
+    /// Unique within its owner.
+    pub id: CallId,
+    /// Of the request's bytes: the same id with another request is refused.
+    pub request_digest: String,
+}
+
+impl Account {
+    pub(super) fn key(&self, id: &CallId) -> CallKey {
+        let AccountOwner::Job { job, attempt } = self.owner;
+        CallKey { job, attempt, call_id: id.clone() }
+    }
+
+    pub(super) fn quota(&self) -> CallQuota {
+        let iterations = u64::from(self.max_iterations);
+        CallQuota { max_answers: iterations, max_calls: max_calls(iterations) }
+    }
+}

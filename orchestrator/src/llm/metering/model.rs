@@ -1,0 +1,256 @@
+//! The metered call as the model of a loop that runs in this process, with the answer's deltas.
+//!
+//! Owns the mapping of a call's errors to the loop's. Never records or limits anything itself.
+
+use agent::{DeltaSink, LimitKind, Model, ModelError};
+use protocol::{Completion, CompletionRequest, CompletionRequestRef};
+use sha2::{Digest as _, Sha256};
+
+use super::{Account, CallError, CallName, Meter};
+use crate::llm::{ErrorKind, Failure};
+
+/// The model of one loop.
+pub struct MeteredModel<S> {
+    /// Makes the calls.
+    pub meter: Meter,
+    /// Who pays for them.
+    pub account: Account,
+    /// Returns a future that is ready once the loop is to stop.
+    pub stop: S,
+}
+
+impl<S, F> Model for MeteredModel<S>
+where
+    S: Fn() -> F + Send + Sync,
+    F: Future<Output = ()> + Send,
+{
+    async fn complete(&self, request: &CompletionRequestRef<'_>, deltas: &DeltaSink) -> Result<Completion, ModelError> {
+        let request = CompletionRequest::from(request);
+        let bytes = serde_json::to_vec(&request)
+            .map_err(|error| ModelError::Failed { message: format!("the request cannot be recorded: {error}") })?;
+        let name = CallName { id: request.call_id.clone(), request_digest: digest(&bytes) };
+        drop(bytes);
+        let answer = self.meter.complete(&self.account, name, || request, deltas, &self.stop).await;
+        answer.map_err(|error| model_error(&error))
+    }
+
+    fn context_tokens(&self) -> u64 {
+        self.meter.gateway.context_tokens()
+    }
+}
+
+fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn model_error(error: &CallError) -> ModelError {
+    let message = error.to_string();
+    match error {
+        CallError::Stopped | CallError::Failed(Failure::Failed { kind: ErrorKind::Aborted, .. }) => ModelError::Stopped,
+        CallError::LimitReached(_) => ModelError::Limit { which: LimitKind::Iterations, message },
+        CallError::BudgetExceeded(budget) => {
+            let which = if budget.cost { LimitKind::Cost } else { LimitKind::Tokens };
+            ModelError::Limit { which, message }
+        }
+        CallError::Unpriced(_) => ModelError::Limit { which: LimitKind::Cost, message },
+        CallError::Failed(Failure::RateLimited { origin, retry_after, .. }) => {
+            ModelError::RateLimited { origin: *origin, retry_after: *retry_after, message }
+        }
+        CallError::Failed(Failure::Failed { kind: ErrorKind::ContextLength, .. }) => {
+            ModelError::ContextLength { message }
+        }
+        CallError::IdReused | CallError::Failed(Failure::Failed { .. }) | CallError::Store(_) => {
+            ModelError::Failed { message }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{borrow::Cow, sync::Arc, time::Duration};
+
+    use agent::Delta;
+    use protocol::{CallId, JobState, Message, RateLimitOrigin, ToolChoice};
+    use rstest::rstest;
+    use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+    use super::*;
+    use crate::{
+        clock::Clock,
+        config::{LlmSettings, ProviderKind, ProviderSettings, UnpricedModels},
+        domain::{
+            budget::{DayLimits, Spent, Whose},
+            job::sample,
+        },
+        llm::{
+            Gateway, UnpricedModel,
+            metering::{AccountOwner, CallLimiter},
+        },
+        store::{CallKey, NewAction, Store},
+    };
+
+    /// A gateway to a script.
+    fn gateway(folder: &tempfile::TempDir, rules: &str) -> Gateway {
+        let script = folder.path().join("script.yaml");
+        std::fs::write(&script, format!("rules: [{rules}]")).unwrap();
+        let primary = ProviderSettings {
+            script: Some(script),
+            ..ProviderSettings::new("script", ProviderKind::Scripted, "scripted")
+        };
+        let settings = LlmSettings {
+            primary,
+            failover: vec![],
+            models: vec![],
+            prices: std::collections::BTreeMap::default(),
+            unpriced: UnpricedModels::Refuse,
+            outage_patience_seconds: 300,
+            is_demo: false,
+        };
+        Gateway::new(&settings).unwrap()
+    }
+
+    /// The model of a job whose provider plays these rules.
+    async fn model(
+        folder: &tempfile::TempDir,
+        rules: &str,
+    ) -> MeteredModel<impl Fn() -> std::future::Pending<()> + Send + Sync + use<>> {
+        let store = Store::open(&format!("sqlite://{}/gantry.db", folder.path().display())).await.unwrap();
+        let job = sample::job(JobState::InProgress);
+        let account = Account {
+            // A new row is at no attempt yet.
+            owner: AccountOwner::Job { job: job.id, attempt: 0 },
+            user: "ada".to_owned(),
+            model: "scripted".to_owned(),
+            title: "t".to_owned(),
+            max_iterations: 5,
+            has_budget: false,
+            has_cost_limit: false,
+            limiter: CallLimiter::default(),
+        };
+        store.create_job(job, None, None).await.unwrap();
+        let meter = Meter {
+            store,
+            gateway: Arc::new(gateway(folder, rules)),
+            clock: Clock::system(),
+            day_limits: DayLimits::default(),
+            tasks: TaskTracker::new(),
+            drain: CancellationToken::new(),
+        };
+        MeteredModel { meter, account, stop: std::future::pending::<()> }
+    }
+
+    fn request<'a>(call_id: &'a CallId, messages: &'a [Message]) -> CompletionRequestRef<'a> {
+        let messages = Cow::Borrowed(messages);
+        CompletionRequestRef {
+            call_id,
+            messages,
+            tools: &[],
+            tool_choice: ToolChoice::Auto,
+            max_tokens: None,
+            temperature: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn the_deltas_of_an_answer_arrive_while_it_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let rules = "{times: 1, reply: {text: half of it, cut_after_chars: 4, chunk_chars: 2}}, \
+             {reply: {text: an answer, reasoning: because, chunk_chars: 4}}";
+        let model = model(&folder, rules).await;
+        let (sink, mut deltas) = DeltaSink::channel(1);
+        let call_id = CallId::generate();
+        let messages = [Message::User { content: "hello".to_owned() }];
+        let request = request(&call_id, &messages);
+        let read = async {
+            let mut read = Vec::new();
+            while let Some(delta) = deltas.recv().await {
+                read.push(delta);
+            }
+            read
+        };
+        let answer = async {
+            let answer = model.complete(&request, &sink).await;
+            drop(sink);
+            answer
+        };
+        let (answer, read) = tokio::join!(answer, read);
+        assert_eq!(answer.unwrap().content, "an answer");
+        let text = |text: &str| Delta::Text(text.to_owned());
+        let start = Delta::Start { call_id: call_id.clone() };
+        let because = ["beca", "use"].map(|part| Delta::Reasoning(part.to_owned()));
+        // The first answer broke off: a new start says that what came is void.
+        let expected = [text("ha"), text("lf"), start].into_iter().chain(because);
+        let expected: Vec<Delta> = expected.chain([text("an a"), text("nswe"), text("r")]).collect();
+        assert_eq!(read, expected);
+    }
+
+    /// After a compaction the conversation no longer has the calls that the server numbered alike.
+    #[tokio::test]
+    async fn an_id_that_an_earlier_call_of_the_job_has_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let calls = "[{name: echo, id: call_0, arguments: {}}, {name: echo, id: call_1, arguments: {}}]";
+        let model = model(&folder, &format!("{{reply: {{tool_calls: {calls}}}}}")).await;
+        let AccountOwner::Job { job, attempt } = model.account.owner;
+        let earlier = NewAction {
+            key: CallKey { job, attempt, call_id: "call_0".into() },
+            request_digest: "digest".to_owned(),
+            at: sample::now(),
+            tool: "echo".to_owned(),
+            input: serde_json::Value::Null,
+            max_calls: 10,
+        };
+        model.meter.store.open_tool_call(&earlier).await.unwrap();
+        let call_id = CallId::generate();
+        let messages = [Message::User { content: "a summary".to_owned() }];
+        let answer = model.complete(&request(&call_id, &messages), &DeltaSink::discard()).await.unwrap();
+        let ids: Vec<&str> = answer.tool_calls.iter().map(|call| call.id.as_str()).collect();
+        assert!(ids[0] != "call_0" && ids[1] == "call_1", "{ids:?}");
+        let again = model.complete(&request(&call_id, &messages), &DeltaSink::discard()).await.unwrap();
+        assert_eq!(again, answer, "recorded as it was named");
+    }
+
+    fn failed(kind: ErrorKind) -> CallError {
+        CallError::Failed(Failure::Failed { kind, message: "m".to_owned() })
+    }
+
+    fn spent(cost: bool) -> CallError {
+        CallError::BudgetExceeded(Spent { whose: Whose::Job, cost, limit: 1 })
+    }
+
+    #[rstest]
+    #[case(CallError::Stopped, "stopped")]
+    #[case(failed(ErrorKind::Aborted), "stopped")]
+    #[case(CallError::LimitReached("m".to_owned()), "Iterations")]
+    #[case(spent(true), "Cost")]
+    #[case(spent(false), "Tokens")]
+    #[case(CallError::Unpriced(UnpricedModel { model: "m".to_owned() }), "Cost")]
+    #[case(failed(ErrorKind::ContextLength), "context")]
+    #[case(failed(ErrorKind::Auth), "failed")]
+    #[case(CallError::IdReused, "failed")]
+    fn errors_say_who_acts_next(#[case] error: CallError, #[case] expected: &str) {
+        let seen = match model_error(&error) {
+            ModelError::Stopped => "stopped".to_owned(),
+            ModelError::Limit { which, .. } => format!("{which:?}"),
+            ModelError::ContextLength { .. } => "context".to_owned(),
+            ModelError::Failed { .. } => "failed".to_owned(),
+            ModelError::RateLimited { .. } => "rate limited".to_owned(),
+        };
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn a_wait_keeps_its_length_and_its_origin() {
+        let wait = Failure::RateLimited {
+            kind: ErrorKind::Server,
+            origin: RateLimitOrigin::Provider,
+            retry_after: Some(Duration::from_secs(7)),
+            message: "m".to_owned(),
+        };
+        let expected = ModelError::RateLimited {
+            origin: RateLimitOrigin::Provider,
+            retry_after: Some(Duration::from_secs(7)),
+            message: "server: m".to_owned(),
+        };
+        assert_eq!(model_error(&CallError::Failed(wait)), expected);
+    }
+}

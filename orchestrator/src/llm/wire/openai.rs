@@ -1,0 +1,43 @@
+//! What OpenAI's two formats share: temperature, tools and the choice among them.
+
+use protocol::{CompletionRequest, ToolChoice, ToolDefinition};
+use serde_json::{Value, json};
+
+use super::{ForcedTool, RequestOptions};
+
+/// The formats' upper end.
+const MAX_TEMPERATURE: f64 = 2.0;
+
+/// How a format writes a tool, and the choice of one.
+pub(super) struct ToolShapes {
+    pub(super) tool: fn(&ToolDefinition) -> Value,
+    pub(super) choice: fn(&str) -> Value,
+}
+
+/// Adds what a request says besides the conversation and the output limit.
+pub(super) fn add_options(
+    body: &mut Value,
+    request: &CompletionRequest,
+    options: &RequestOptions<'_>,
+    shapes: &ToolShapes,
+) {
+    if let Some(temperature) = request.temperature.filter(|given| given.is_finite()) {
+        body["temperature"] = json!(temperature.clamp(0.0, MAX_TEMPERATURE));
+    }
+    if request.tools.is_empty() {
+        return;
+    }
+    body["tools"] = request.tools.iter().map(shapes.tool).collect();
+    let choice = match (request.tool_choice, options.forced_tool) {
+        (ToolChoice::None, _) => Some(json!("none")),
+        (ToolChoice::Auto, None) => None,
+        (ToolChoice::Auto, Some(ForcedTool::Any)) => Some(json!("required")),
+        (ToolChoice::Auto, Some(ForcedTool::Named(name))) => Some((shapes.choice)(name)),
+    };
+    if let Some(choice) = choice {
+        body["tool_choice"] = choice;
+    }
+    if let Some(parallel) = options.parallel_tool_calls {
+        body["parallel_tool_calls"] = json!(parallel);
+    }
+}
