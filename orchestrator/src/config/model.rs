@@ -259,6 +259,22 @@ settings! {
     }
 }
 
+#[cfg(test)]
+impl LlmSettings {
+    /// One provider, and the defaults of everything else.
+    pub(crate) fn of_provider(primary: ProviderSettings) -> Self {
+        Self {
+            primary,
+            failover: Vec::new(),
+            models: Vec::new(),
+            prices: BTreeMap::new(),
+            unpriced: UnpricedModels::Refuse,
+            outage_patience_seconds: 300,
+            is_demo: false,
+        }
+    }
+}
+
 pub(super) fn read(reader: &mut ConfigReader<'_>) -> Result<LlmSettings, ConfigError> {
     let settings = LlmSettings::read(reader)?;
     for (model, price) in &settings.prices {

@@ -1,10 +1,14 @@
 //! Jobs are created without HTTP: the idempotency key, the workspace, the row, the failures.
 
 use futures_util::FutureExt as _;
-use protocol::{InputFile, JobReason, JobState, RestartRequest};
+use protocol::{InputFile, JobReason, JobState, LimitsRequest, RestartRequest};
 
 use super::*;
-use crate::{dispatch::sandbox::tests::ProbedEngine, workspace::FreeSpace};
+use crate::{
+    config::{LlmSettings, ProviderKind, ProviderSettings},
+    dispatch::sandbox::tests::ProbedEngine,
+    workspace::FreeSpace,
+};
 
 struct Scene {
     root: tempfile::TempDir,
@@ -40,6 +44,8 @@ impl Scene {
                 models: vec![],
                 tools: vec![],
             },
+            gateway: Arc::new(gateway()),
+            day_limits: DayLimits::default(),
             clock: Clock::system(),
             wake: wake.clone(),
             tasks: TaskTracker::new(),
@@ -61,6 +67,21 @@ impl Scene {
     fn is_woken(&self) -> bool {
         self.wake.woken().now_or_never().is_some()
     }
+}
+
+/// A gateway to a model that is in no price list.
+fn gateway() -> Gateway {
+    let provider = ProviderSettings::new("provider", ProviderKind::OpenAi, "model");
+    Gateway::new(&LlmSettings::of_provider(provider)).unwrap()
+}
+
+#[tokio::test]
+async fn a_cost_limit_on_a_model_without_a_price_is_refused() {
+    let scene = Scene::new().await;
+    let limits = Some(LimitsRequest { max_cost_usd: Some(1.0), ..LimitsRequest::default() });
+    let refused = scene.create(CreateJob { limits, ..request() }, None).await;
+    assert!(matches!(refused, Err(SubmitError::Unpriced(unpriced)) if unpriced.model == "model"));
+    assert!(scene.workspace_entries().is_empty() && !scene.is_woken());
 }
 
 fn submission(key: Option<&IdempotencyKey>) -> Submission {

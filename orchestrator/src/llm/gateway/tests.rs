@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    config::{LlmSettings, ModelPrice, ProviderKind, ProviderSettings, UnpricedModels},
+    config::{LlmSettings, ModelPrice, ProviderKind, ProviderSettings},
     llm::{Script, serve},
 };
 
@@ -88,13 +88,9 @@ fn build(
     let scripts: Vec<_> = providers.iter().filter_map(|provider| provider.script.clone()).collect();
     let primary = providers.remove(0);
     let settings = LlmSettings {
-        primary,
         failover: providers,
-        models: vec![],
         prices: prices.iter().map(|(prefix, price)| ((*prefix).to_owned(), *price)).collect(),
-        unpriced: UnpricedModels::Refuse,
-        outage_patience_seconds: 300,
-        is_demo: false,
+        ..LlmSettings::of_provider(primary)
     };
     let gateway = Gateway::with_policies(&settings, retry, BreakerSettings::default());
     for script in scripts {

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::Clock,
-        config::{LlmSettings, ProviderKind, ProviderSettings, UnpricedModels},
+        config::{LlmSettings, ProviderKind, ProviderSettings},
         domain::{
             budget::{DayLimits, Spent, Whose},
             job::sample,
@@ -97,16 +97,7 @@ mod tests {
             script: Some(script),
             ..ProviderSettings::new("script", ProviderKind::Scripted, "scripted")
         };
-        let settings = LlmSettings {
-            primary,
-            failover: vec![],
-            models: vec![],
-            prices: std::collections::BTreeMap::default(),
-            unpriced: UnpricedModels::Refuse,
-            outage_patience_seconds: 300,
-            is_demo: false,
-        };
-        Gateway::new(&settings).unwrap()
+        Gateway::new(&LlmSettings::of_provider(primary)).unwrap()
     }
 
     /// The model of a job whose provider plays these rules.
