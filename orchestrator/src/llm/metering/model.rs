@@ -2,6 +2,8 @@
 //!
 //! Owns the mapping of a call's errors to the loop's. Never records or limits anything itself.
 
+use std::fmt::Write as _;
+
 use agent::{DeltaSink, LimitKind, Model, ModelError};
 use protocol::{Completion, CompletionRequest, CompletionRequestRef};
 use sha2::{Digest as _, Sha256};
@@ -40,7 +42,11 @@ where
 }
 
 fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut hex, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
 }
 
 fn model_error(error: &CallError) -> ModelError {
