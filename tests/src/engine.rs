@@ -269,7 +269,7 @@ impl FakeEngine {
     /// Becomes the worker of a job as soon as its container is running and its socket responds.
     pub async fn hand(&self, job: JobId) -> HandWorker {
         let container = self.until_running(job).await;
-        let socket = container.spec.run_folder.join("worker.sock");
+        let socket = container.spec.run_dir.join("worker.sock");
         self.until("the worker's socket", |_| UnixStream::connect(&socket).ok()).await;
         HandWorker::in_container(self.clone(), &container)
     }
@@ -305,9 +305,9 @@ impl FakeEngine {
         if let Some(failure) = self.change(|table| table.failures.pop_front()) {
             return Err(failure);
         }
-        assert!(spec.run_folder.join("worker.sock").exists(), "the socket is there before the container");
+        assert!(spec.run_dir.join("worker.sock").exists(), "the socket is there before the container");
         let token =
-            std::fs::read_to_string(spec.run_folder.join("token")).expect("the token is there before the container");
+            std::fs::read_to_string(spec.run_dir.join("token")).expect("the token is there before the container");
         assert!(spec.workspace.is_dir(), "the workspace is there before the container");
         let id = format!("fake-{}", spec.name);
         let output = self.0.folder.join(format!("{}.out", spec.name));

@@ -24,7 +24,7 @@ pub struct HandWorker {
 
 impl HandWorker {
     pub(crate) fn in_container(engine: FakeEngine, container: &Container) -> Self {
-        let folder = &container.spec.run_folder;
+        let folder = &container.spec.run_dir;
         // Captured when the container was started: the file is removed once the session is open.
         let token = container.token.clone();
         // Shared by all hand workers of this container, like the real worker's secret.

@@ -1,7 +1,7 @@
-//! Creates jobs, whoever asks for them: the public API, tools, chats, routines.
+//! Creates jobs for every caller: the public API today; tools, chats and routines later.
 //!
 //! Owns the order of the steps: idempotency key, validation, sandbox check, provisional workspace, row, wake. Knows no HTTP
-//! type and authorizes nobody. Never starts a job: the dispatcher does.
+//! type and authorizes no one. Never starts a job: the dispatcher does.
 
 mod error;
 mod restart;

@@ -52,9 +52,9 @@ pub struct ContainerSpec {
     pub image: String,
     /// Limits.
     pub resources: Resources,
-    /// The run directory (with `worker.sock` and `token`) as the orchestrator sees it; the engine maps it to its host.
-    pub run_folder: PathBuf,
-    /// The workspace directory as the orchestrator sees it.
+    /// The run directory (with `worker.sock` and `token`) as a path of the orchestrator; the engine maps it to its host.
+    pub run_dir: PathBuf,
+    /// The workspace directory as a path of the orchestrator.
     pub workspace: PathBuf,
     /// W3C trace context for `TRACEPARENT`.
     pub traceparent: Option<String>,

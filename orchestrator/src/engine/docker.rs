@@ -1,7 +1,7 @@
 //! The Docker engine.
 //!
-//! Owns the connection, what is known of the engine, and the watch over its events. Never touches a container that does
-//! not carry this instance's label, and never starts one that does not show its posture.
+//! Owns the connection, the cached facts about the engine, and the watch on its events. Never touches a container without
+//! this instance's label, and never starts one that does not match its posture.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -25,7 +25,7 @@ use tracing::Instrument;
 use self::{
     client::{Client, Fault},
     host_paths::{HostPaths, own_container_id},
-    probe::ProbeMemory,
+    probe::ProbeCache,
     spec::{EngineContext, ImageFacts},
     watch::Watch,
 };
@@ -33,8 +33,10 @@ use super::{Adoption, AdoptionSpec, ContainerSpec, ContainerView, Engine, Engine
 use crate::config::Config;
 
 mod client;
+mod create;
+mod end;
 mod host_paths;
-mod lifecycle;
+mod list;
 mod posture;
 mod probe;
 mod seccomp;
@@ -43,32 +45,32 @@ mod survey;
 mod watch;
 mod wire;
 
-/// Containers that are ended at the same time. A burst of some 50 ends can deadlock Docker 20.10: its libnetwork takes two
-/// locks in one order while an ending container leaves its network, and in the other where it forgets the endpoint.
+/// Maximum number of containers that are ended concurrently. Some 50 at once can deadlock Docker 20.10: its libnetwork takes
+/// two locks in one order when an ending container leaves its network, and in the other order when it deletes the endpoint.
 const MAX_CONCURRENT_ENDS: usize = 4;
 
-/// An inspection under way.
-type Look = JoinHandle<Result<wire::Inspected, Fault>>;
+/// An inspection in progress.
+type PendingInspect = JoinHandle<Result<wire::Inspected, Fault>>;
 
-/// What the engine is told once.
+/// The settings of the Docker engine.
 #[derive(Debug, Clone)]
 pub struct DockerSettings {
-    /// `unix:///path` or `tcp://host:port`; none is Docker's usual socket.
+    /// `unix:///path` or `tcp://host:port`; default: Docker's socket.
     pub host: Option<String>,
-    /// The install whose containers these are.
+    /// The installation that the containers belong to.
     pub instance_id: InstanceId,
-    /// The job image that readiness asks for.
+    /// The default job image, which the probe uses.
     pub image: String,
-    /// The runtime that jobs get; none is the engine's default.
+    /// The runtime of jobs; default: the engine's.
     pub runtime: Option<String>,
-    /// One folder per live container, as the orchestrator sees it (`GANTRY_RUN_DIR`).
+    /// The directory of all run directories, as a path of the orchestrator (`GANTRY_RUN_DIR`).
     pub run_dir: PathBuf,
-    /// Whether jobs may open datagram sockets of INET and INET6.
+    /// Whether jobs may open INET and INET6 datagram sockets.
     pub inet_datagrams: bool,
 }
 
 impl DockerSettings {
-    /// As the configuration has them, for this install's containers.
+    /// The configured settings.
     pub fn of(config: &Config, instance_id: InstanceId) -> Self {
         Self {
             host: config.sandbox.docker_host.clone(),
@@ -81,68 +83,68 @@ impl DockerSettings {
     }
 }
 
-/// Docker, or what speaks its API.
+/// Docker, or another engine with its API.
 pub struct Docker {
     settings: DockerSettings,
     client: Arc<Client>,
-    /// What was learned about the engine; none until the first call that needs it.
-    known: std::sync::Mutex<Option<Arc<Known>>>,
-    /// What earlier probes found.
-    probed: Mutex<ProbeMemory>,
-    /// The engine failed as a whole since the last probe.
+    /// None until the first call that needs it.
+    profile: std::sync::Mutex<Option<Arc<EngineProfile>>>,
+    /// Results of earlier probes.
+    probe_cache: Mutex<ProbeCache>,
+    /// An engine-wide call has failed since the last probe.
     probe_stale: AtomicBool,
     /// Permits to end a container.
     ends: Semaphore,
     watch: Mutex<Watch>,
-    /// Containers that something happened to since they were last looked at.
-    moved: std::sync::Mutex<HashSet<String>>,
-    /// Inspections that took longer than the list could wait, by container.
-    looks: std::sync::Mutex<HashMap<String, Look>>,
-    /// Owns those; each ends by its own time limit.
+    /// Ids of containers that an event named since their last inspection.
+    dirty: std::sync::Mutex<HashSet<String>>,
+    /// Inspections that took longer than a list waits, by container id.
+    inspects: std::sync::Mutex<HashMap<String, PendingInspect>>,
+    /// Owns the inspections; each has a timeout.
     tasks: TaskTracker,
 }
 
-/// What each container's making needs to know of the engine.
+/// What the creation of containers needs to know about the engine.
 #[derive(Debug)]
-struct Known {
+struct EngineProfile {
     runtime: String,
     seccomp: String,
     paths: HostPaths,
 }
 
 impl Docker {
-    /// Makes the engine's client. No call is made yet: an engine that is down is told by the probe.
+    /// Creates the client. Makes no call: the probe finds an engine that is down.
     pub fn connect(settings: DockerSettings) -> Self {
         Self {
             client: Arc::new(Client::new(settings.host.as_deref())),
             settings,
-            known: std::sync::Mutex::new(None),
-            probed: Mutex::new(ProbeMemory::default()),
+            profile: std::sync::Mutex::new(None),
+            probe_cache: Mutex::new(ProbeCache::default()),
             probe_stale: AtomicBool::new(false),
             ends: Semaphore::new(MAX_CONCURRENT_ENDS),
             watch: Mutex::new(Watch::default()),
-            moved: std::sync::Mutex::default(),
-            looks: std::sync::Mutex::default(),
+            dirty: std::sync::Mutex::default(),
+            inspects: std::sync::Mutex::default(),
             tasks: TaskTracker::new(),
         }
     }
 
-    /// Whether the engine has failed as a whole since this was last asked.
+    /// Whether an engine-wide call has failed since the last call of this method.
     fn take_probe_stale(&self) -> bool {
         self.probe_stale.swap(false, Ordering::Relaxed)
     }
 
-    fn moved(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.moved.lock().unwrap_or_else(PoisonError::into_inner)
+    fn dirty(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.dirty.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn looks(&self) -> MutexGuard<'_, HashMap<String, Look>> {
-        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inspects(&self) -> MutexGuard<'_, HashMap<String, PendingInspect>> {
+        self.inspects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Only what tells of the whole engine makes the next probe a full one: a list that fails, and a container that does not
-    /// show its posture. That one container is not there, or hangs, does not.
-    fn mark_stale<T>(
+    /// Makes the next probe a full one after an engine-wide failure: a list that fails, or a container that does not match its
+    /// posture. A single container that is missing or hangs is none.
+    fn mark_stale_on_error<T>(
         &self,
         result: Result<T, EngineError>,
         is_engine_wide: impl FnOnce(&EngineError) -> bool,
@@ -153,38 +155,36 @@ impl Docker {
         result
     }
 
-    async fn known(&self) -> Result<Arc<Known>, EngineError> {
-        if let Some(known) = self.remembered(None) {
-            return Ok(known);
+    /// The cached profile, or a new one.
+    async fn profile(&self) -> Result<Arc<EngineProfile>, EngineError> {
+        let cached = self.cached_profile().clone();
+        if let Some(profile) = cached {
+            return Ok(profile);
         }
         let info = self.client.info().await?;
-        self.learn(info.default_runtime.unwrap_or_default()).await
+        self.update_profile(info.default_runtime.unwrap_or_default()).await
     }
 
-    /// Takes in what a fresh look at the engine says.
-    async fn learn(&self, default_runtime: String) -> Result<Arc<Known>, EngineError> {
+    fn cached_profile(&self) -> MutexGuard<'_, Option<Arc<EngineProfile>>> {
+        self.profile.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces the cached profile.
+    async fn update_profile(&self, default_runtime: String) -> Result<Arc<EngineProfile>, EngineError> {
         let runtime = self.settings.runtime.clone().unwrap_or(default_runtime);
         let seccomp = seccomp::profile(self.settings.inet_datagrams)?;
-        let known = Arc::new(Known { runtime, seccomp, paths: self.host_paths().await? });
-        self.remembered(Some(known.clone()));
-        Ok(known)
+        let profile = Arc::new(EngineProfile { runtime, seccomp, paths: self.host_paths().await? });
+        *self.cached_profile() = Some(Arc::clone(&profile));
+        Ok(profile)
     }
 
-    fn remembered(&self, fresh: Option<Arc<Known>>) -> Option<Arc<Known>> {
-        let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if fresh.is_some() {
-            *known = fresh;
-        }
-        known.clone()
-    }
-
-    /// How our paths become the engine's: through our own container's mounts, when we are in a container of this engine.
+    /// How the orchestrator's paths map to the host's: through its container's mounts if it runs in a container of this engine.
     async fn host_paths(&self) -> Result<HostPaths, EngineError> {
         let table = tokio::fs::read_to_string("/proc/self/mountinfo").await.unwrap_or_default();
         let Some(id) = own_container_id(&table) else { return Ok(HostPaths::Same) };
         match self.client.inspect(id).await {
             Ok(own) => Ok(HostPaths::Mounted(own.mounts.into_iter().flatten().filter_map(wire::own_mount).collect())),
-            // A container of another engine: this one is reached through paths that are the same on both.
+            // A container of another engine: its paths have to be the same on this one.
             Err(Fault::NotFound(_)) => Ok(HostPaths::Same),
             Err(fault) => Err(fault.into()),
         }
@@ -198,51 +198,48 @@ impl Docker {
         }
     }
 
-    /// The label that is on each container of this instance.
+    /// The label of every container of this instance.
     fn instance_label(&self) -> String {
         format!("{}={}", spec::LABEL_INSTANCE, self.settings.instance_id)
     }
 }
 
-/// The two folders of a container on the engine's host.
-struct Folders {
-    run_folder: PathBuf,
+/// The two directories of a container on the engine's host.
+struct HostDirs {
+    run_dir: PathBuf,
     workspace: PathBuf,
 }
 
-impl Known {
-    fn folders(&self, spec: &ContainerSpec) -> Result<Folders, EngineError> {
+impl EngineProfile {
+    fn host_dirs(&self, spec: &ContainerSpec) -> Result<HostDirs, EngineError> {
         let on_host = |path: &Path| self.paths.to_host(path);
-        Ok(Folders { run_folder: on_host(&spec.run_folder)?, workspace: on_host(&spec.workspace)? })
+        Ok(HostDirs { run_dir: on_host(&spec.run_dir)?, workspace: on_host(&spec.workspace)? })
     }
 
-    fn context<'a>(
-        &'a self,
-        instance_id: InstanceId,
-        image: &'a ImageFacts,
-        folders: &'a Folders,
-    ) -> EngineContext<'a> {
+    fn context<'a>(&'a self, instance_id: InstanceId, image: &'a ImageFacts, dirs: &'a HostDirs) -> EngineContext<'a> {
         EngineContext {
             instance_id,
             runtime: &self.runtime,
             seccomp: &self.seccomp,
             image,
-            run_folder: &folders.run_folder,
-            workspace: &folders.workspace,
+            run_dir: &dirs.run_dir,
+            workspace: &dirs.workspace,
         }
     }
 }
 
 impl Engine for Docker {
     fn probe(&self) -> BoxFuture<'_, SandboxReadiness> {
-        Box::pin(self.probe_all().instrument(tracing::info_span!("container.probe")))
+        Box::pin(self.run_probe().instrument(tracing::info_span!("container.probe")))
     }
 
     fn create<'a>(&'a self, spec: &'a ContainerSpec) -> BoxFuture<'a, Result<String, EngineError>> {
         let span = tracing::info_span!("container.create", container.name = spec.name, attempt = spec.attempt);
         Box::pin(
             async move {
-                self.mark_stale(self.start(spec).await, |error| matches!(error, EngineError::PostureMismatch { .. }))
+                self.mark_stale_on_error(self.create_and_start(spec).await, |error| {
+                    matches!(error, EngineError::PostureMismatch { .. })
+                })
             }
             .instrument(span),
         )
@@ -250,7 +247,7 @@ impl Engine for Docker {
 
     fn adopt<'a>(&'a self, spec: &'a AdoptionSpec) -> BoxFuture<'a, Result<Adoption, EngineError>> {
         let span = tracing::info_span!("container.adopt", container.name = spec.name, attempt = spec.attempt);
-        Box::pin(async move { self.take_up(spec).await }.instrument(span))
+        Box::pin(async move { self.adopt_container(spec).await }.instrument(span))
     }
 
     fn observe<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<ContainerView>, EngineError>> {
@@ -259,7 +256,7 @@ impl Engine for Docker {
 
     fn list(&self) -> BoxFuture<'_, Result<Vec<ContainerView>, EngineError>> {
         Box::pin(async move {
-            self.mark_stale(self.all(&[self.instance_label()]).await, |error| {
+            self.mark_stale_on_error(self.list_containers(&[self.instance_label()]).await, |error| {
                 matches!(error, EngineError::Unreachable(_) | EngineError::Other(_))
             })
         })
@@ -267,33 +264,33 @@ impl Engine for Docker {
 
     fn stop<'a>(&'a self, name: &'a str, grace: Duration) -> BoxFuture<'a, Result<(), EngineError>> {
         let span = tracing::info_span!("container.stop", container.name = name);
-        Box::pin(async move { self.end(name, grace).await }.instrument(span))
+        Box::pin(async move { self.stop_container(name, grace).await }.instrument(span))
     }
 
     fn kill<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
         let span = tracing::info_span!("container.kill", container.name = name);
-        Box::pin(async move { self.end_now(name).await }.instrument(span))
+        Box::pin(async move { self.kill_container(name).await }.instrument(span))
     }
 
     fn pause<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
-        Box::pin(async move { self.freeze(name).await })
+        Box::pin(async move { self.pause_container(name).await })
     }
 
     fn unpause<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
-        Box::pin(async move { self.thaw(name).await })
+        Box::pin(async move { self.unpause_container(name).await })
     }
 
     fn pid<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<u32>, EngineError>> {
-        Box::pin(async move { self.first_process(name).await })
+        Box::pin(async move { self.host_pid(name).await })
     }
 
     fn logs<'a>(&'a self, name: &'a str, max_bytes: usize) -> BoxFuture<'a, Result<String, EngineError>> {
-        Box::pin(async move { self.printed(name, max_bytes).await })
+        Box::pin(async move { self.output(name, max_bytes).await })
     }
 
     fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
         let span = tracing::info_span!("container.remove", container.name = name);
-        Box::pin(async move { self.clear(name).await }.instrument(span))
+        Box::pin(async move { self.remove_container(name).await }.instrument(span))
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {

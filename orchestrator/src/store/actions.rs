@@ -149,7 +149,7 @@ impl Store {
         Ok(open > 0)
     }
 
-    /// Stores a notification for the job's owner, once for each call of an attempt.
+    /// Stores a notification for the job's owner, once for each call id, which is unique among the job's attempts.
     pub async fn notify(&self, notification: &NewNotification<'_>, now: DateTime<Utc>) -> Result<(), StoreError> {
         let job = notification.job;
         let (call_id, content) = (notification.call_id.to_owned(), notification.content.to_owned());
@@ -158,7 +158,7 @@ impl Store {
             Box::pin(async move {
                 sqlx::query(
                     "INSERT INTO notifications (id, user_id, job_id, channel, content, created_at, call) \
-                     SELECT $1, user_id, id, $2, $3, $4, attempt || ':' || $6 FROM jobs WHERE id = $5 \
+                     SELECT $1, user_id, id, $2, $3, $4, $6 FROM jobs WHERE id = $5 \
                      ON CONFLICT DO NOTHING",
                 )
                 .bind(*protocol::PromptId::generate().as_uuid())

@@ -16,12 +16,13 @@ const AUDIT_ROWS_PER_BATCH: i64 = 5_000;
 const KEYS_KEPT: TimeDelta = TimeDelta::hours(24);
 
 /// Deletes what a finished job has in other tables. Its last events stay, from the result on.
-const TRIM_JOB: [&str; 4] = [
+const TRIM_JOB: [&str; 5] = [
     "DELETE FROM events WHERE job_id = $1 AND seq < \
      (SELECT MAX(r.seq) FROM events r WHERE r.job_id = $1 AND r.kind = 'result')",
     "DELETE FROM llm_calls WHERE job_id = $1",
     "DELETE FROM job_actions WHERE job_id = $1",
     "DELETE FROM prompts WHERE job_id = $1",
+    "DELETE FROM notifications WHERE job_id = $1",
 ];
 
 /// What is kept.

@@ -101,11 +101,30 @@ async fn a_call_that_is_made_again_sends_no_second_notification() {
     let job = crate::domain::job::sample::job(JobState::Pending);
     let (id, now) = (job.id, job.brief.created_at);
     store.create_job(job, None, None).await.unwrap();
-    for call in ["c1", "c1", "c2"] {
+    let sent = || sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM notifications").fetch_one(&store.read);
+    for call in ["1:c1", "1:c1", "1:c2"] {
         store.notify(&NewNotification { job: id, call_id: call, channel: None, content: "look" }, now).await.unwrap();
     }
-    let sent: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM notifications").fetch_one(&store.read).await.unwrap();
-    assert_eq!(sent, 2);
+    assert_eq!(sent().await.unwrap(), 2);
+    // A late repetition of a call, after the next attempt has begun and made a call with the same id.
+    let begin = AttemptStart {
+        attempt: 2,
+        token_hash: "h".to_owned(),
+        lease_expires_at: now,
+        container: protocol::ContainerInfo::default(),
+    };
+    store.transition(id, now, None, move |job| job.start(now, begin)).await.unwrap();
+    for call in ["2:c1", "1:c1"] {
+        store.notify(&NewNotification { job: id, call_id: call, channel: None, content: "look" }, now).await.unwrap();
+    }
+    assert_eq!(sent().await.unwrap(), 3);
+    store
+        .transition(id, now, None, move |job| job.fail(now, protocol::JobReason::Internal, String::new()))
+        .await
+        .unwrap();
+    let kept = Kept { days: 1, audit_days: 1, max_mb: 0 };
+    store.trim(&kept, now + chrono::TimeDelta::days(2)).await.unwrap();
+    assert_eq!(sent().await.unwrap(), 0, "notifications are deleted with their job's records");
     store.close().await;
 }
 

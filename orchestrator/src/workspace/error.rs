@@ -42,7 +42,7 @@ pub enum FileError {
     /// The job has an upload already.
     #[error("another upload to this job is in progress; retry when it has finished")]
     UploadInProgress,
-    /// The staging space is used up; the text says whose share.
+    /// The staging space is used up; the text says whether it is the user's share or the total.
     #[error("{0}; retry when an upload has finished")]
     StagingFull(&'static str),
     /// Any other I/O error.

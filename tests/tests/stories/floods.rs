@@ -24,7 +24,7 @@ async fn half_sent_requests_of_one_container_affect_no_other_caller() {
     let id = ada.create_job("flood").await;
     let hand = world.hand(id).await;
     hand.job().await;
-    let socket = world.engine().until_running(id).await.spec.run_folder.join("worker.sock");
+    let socket = world.engine().until_running(id).await.spec.run_dir.join("worker.sock");
     let flood = async {
         let mut held = vec![];
         loop {
@@ -64,7 +64,7 @@ async fn the_body_of_a_refused_call_is_not_read() {
     let id = ada.create_job("work").await;
     let hand = world.hand(id).await;
     hand.job().await;
-    let socket = world.engine().until_running(id).await.spec.run_folder.join("worker.sock");
+    let socket = world.engine().until_running(id).await.spec.run_dir.join("worker.sock");
     let mut stream = UnixStream::connect(&socket).await.unwrap();
     let head = format!(
         "POST /worker/{id}/llm/complete HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\

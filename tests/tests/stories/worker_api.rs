@@ -42,7 +42,7 @@ async fn the_assignment_contains_only_what_the_worker_needs() {
     assert!(!text.contains("ada") && !text.contains("secret") && !text.contains(&hand.token));
     let health = Reply::of(
         reqwest::Client::builder()
-            .unix_socket(world.engine().until_running(id).await.spec.run_folder.join("worker.sock"))
+            .unix_socket(world.engine().until_running(id).await.spec.run_dir.join("worker.sock"))
             .build()
             .unwrap()
             .get("http://gantry/health"),

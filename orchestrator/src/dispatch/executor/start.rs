@@ -182,7 +182,7 @@ impl ActionExecutor {
             role: ContainerRole::Job,
             image: job.brief.image.clone(),
             resources: resources(job),
-            run_folder: self.listeners.run_dir(&container.name),
+            run_dir: self.listeners.run_dir(&container.name),
             workspace: self.workspaces.path(job.id),
             traceparent: job.brief.traceparent.clone(),
         }

@@ -1,6 +1,6 @@
-//! The one door to bollard: each call of Docker's API that Gantry makes, with its time limit and its failures typed.
+//! The only user of bollard: every call of Docker's API that Gantry makes, with its timeout and typed failures.
 //!
-//! Never decides anything: what a failure means for a job is the caller's.
+//! Never decides what a failure means for a job.
 
 use std::{collections::HashMap, future::Future, pin::Pin, sync::OnceLock, time::Duration};
 
@@ -18,26 +18,26 @@ use futures_util::{Stream, StreamExt};
 use super::wire::ContainerSummary;
 use crate::engine::EngineError;
 
-/// An engine that has not answered a ping by then is not there.
-const PING_LIMIT: Duration = Duration::from_secs(2);
-/// For calls that only read.
-const READ_LIMIT: Duration = Duration::from_secs(10);
-/// For calls that make, start or end a container: the engine may have much to do.
-const CHANGE_LIMIT: Duration = Duration::from_mins(1);
-/// bollard's own limit: above every one of ours, so that ours decide.
-const CLIENT_LIMIT_SECONDS: u64 = 24 * 3600;
+/// Timeout of a ping, after which the engine is unreachable.
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout of calls that only read.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of calls that create, start or end a container: the engine may be busy.
+const CHANGE_TIMEOUT: Duration = Duration::from_mins(1);
+/// bollard's timeout: longer than any of ours, so that ours apply.
+const CLIENT_TIMEOUT_SECONDS: u64 = 24 * 3600;
 
-/// Where the engine listens when nothing else is said.
+/// The engine's default address.
 const DEFAULT_HOST: &str = "unix:///var/run/docker.sock";
 
-/// Why a call did not do what was asked.
+/// Why a call failed.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// The engine has nothing of that name.
+    /// The engine has no object of that name.
     NotFound(String),
-    /// It is already so, or in a state that forbids it.
+    /// The object is in that state already, or its state does not allow the call.
     Conflict(String),
-    /// Everything else.
+    /// Any other failure.
     Engine(EngineError),
 }
 
@@ -56,10 +56,10 @@ impl From<Fault> for EngineError {
     }
 }
 
-/// Changes of containers, as they happen: the id of each.
+/// Events of containers: the id of each changed container.
 pub(super) type Changes = Pin<Box<dyn Stream<Item = Result<Option<String>, EngineError>> + Send>>;
 
-/// A connection to one engine. Made at the first call, since the engine may come up later than we do.
+/// A connection to one engine, created at the first call, since the engine may start after the orchestrator.
 pub(super) struct Client {
     host: String,
     inner: OnceLock<bollard::Docker>,
@@ -79,102 +79,104 @@ impl Client {
     }
 
     pub(super) async fn ping(&self) -> Result<(), Fault> {
-        self.ask(PING_LIMIT, bollard::Docker::ping).await.map(drop)
+        self.call(PING_TIMEOUT, bollard::Docker::ping).await.map(drop)
     }
 
     pub(super) async fn version(&self) -> Result<SystemVersion, Fault> {
-        self.ask(READ_LIMIT, bollard::Docker::version).await
+        self.call(READ_TIMEOUT, bollard::Docker::version).await
     }
 
     pub(super) async fn info(&self) -> Result<SystemInfo, Fault> {
-        self.ask(READ_LIMIT, bollard::Docker::info).await
+        self.call(READ_TIMEOUT, bollard::Docker::info).await
     }
 
     pub(super) async fn image(&self, name: &str) -> Result<ImageInspect, Fault> {
-        self.ask(READ_LIMIT, |docker| docker.inspect_image(name)).await
+        self.call(READ_TIMEOUT, |docker| docker.inspect_image(name)).await
     }
 
     pub(super) async fn inspect(&self, name: &str) -> Result<ContainerInspectResponse, Fault> {
-        self.ask(READ_LIMIT, |docker| docker.inspect_container(name, None)).await
+        self.call(READ_TIMEOUT, |docker| docker.inspect_container(name, None)).await
     }
 
     /// The containers with all these labels, running or not.
     pub(super) async fn with_labels(&self, labels: &[String]) -> Result<Vec<ContainerSummary>, Fault> {
         let filters = HashMap::from([("label", labels.to_vec())]);
         let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
-        self.ask(READ_LIMIT, |docker| docker.list_containers(Some(options))).await
+        self.call(READ_TIMEOUT, |docker| docker.list_containers(Some(options))).await
     }
 
     pub(super) async fn create(&self, name: &str, body: ContainerCreateBody) -> Result<String, Fault> {
         let options = CreateContainerOptionsBuilder::new().name(name).build();
-        let made = self.ask(CHANGE_LIMIT, |docker| docker.create_container(Some(options), body)).await?;
-        Ok(made.id)
+        let created = self.call(CHANGE_TIMEOUT, |docker| docker.create_container(Some(options), body)).await?;
+        Ok(created.id)
     }
 
     pub(super) async fn start(&self, id: &str) -> Result<(), Fault> {
-        self.ask(CHANGE_LIMIT, |docker| docker.start_container(id, None)).await
+        self.call(CHANGE_TIMEOUT, |docker| docker.start_container(id, None)).await
     }
 
     pub(super) async fn signal(&self, id: &str, signal: &str) -> Result<(), Fault> {
         let options = KillContainerOptionsBuilder::new().signal(signal).build();
-        self.ask(CHANGE_LIMIT, |docker| docker.kill_container(id, Some(options))).await
+        self.call(CHANGE_TIMEOUT, |docker| docker.kill_container(id, Some(options))).await
     }
 
     pub(super) async fn pause(&self, id: &str) -> Result<(), Fault> {
-        self.ask(CHANGE_LIMIT, |docker| docker.pause_container(id)).await
+        self.call(CHANGE_TIMEOUT, |docker| docker.pause_container(id)).await
     }
 
     pub(super) async fn unpause(&self, id: &str) -> Result<(), Fault> {
-        self.ask(CHANGE_LIMIT, |docker| docker.unpause_container(id)).await
+        self.call(CHANGE_TIMEOUT, |docker| docker.unpause_container(id)).await
     }
 
     pub(super) async fn remove(&self, id: &str) -> Result<(), Fault> {
         let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
-        self.ask(CHANGE_LIMIT, |docker| docker.remove_container(id, Some(options))).await
+        self.call(CHANGE_TIMEOUT, |docker| docker.remove_container(id, Some(options))).await
     }
 
-    /// Waits until it does not run; `false` when it still does after `limit`.
+    /// Waits until the container does not run; `false` if it still runs after `limit`.
     pub(super) async fn wait_not_running(&self, id: &str, limit: Duration) -> Result<bool, Fault> {
         let options = WaitContainerOptionsBuilder::new().condition("not-running").build();
-        let mut answers = Box::pin(self.docker()?.wait_container(id, Some(options)));
-        match tokio::time::timeout(limit, answers.next()).await {
+        let mut responses = Box::pin(self.docker()?.wait_container(id, Some(options)));
+        match tokio::time::timeout(limit, responses.next()).await {
             Err(_) => Ok(false),
-            // Any exit code but 0 comes as this error.
+            // An exit code other than 0 is reported as this error.
             Ok(Some(Ok(_) | Err(Error::DockerContainerWaitError { .. }))) => Ok(true),
             Ok(Some(Err(error))) => Err(fault(error)),
-            Ok(None) => Err(Fault::Engine(EngineError::Unreachable("it hung up while a container ran".to_owned()))),
+            Ok(None) => Err(Fault::Engine(EngineError::Unreachable(
+                "the connection was closed while a container ran".to_owned(),
+            ))),
         }
     }
 
-    /// The last `max_bytes` of what it printed.
+    /// The last `max_bytes` of the container's output.
     pub(super) async fn logs(&self, id: &str, max_bytes: usize) -> Result<Vec<u8>, Fault> {
-        // Each line has at least one byte.
+        // A line has at least one byte.
         let options = LogsOptionsBuilder::new().stdout(true).stderr(true).tail(&max_bytes.to_string()).build();
         let mut chunks = Box::pin(self.docker()?.logs(id, Some(options)));
         let mut tail: Vec<u8> = Vec::new();
         let reading = async {
             while let Some(chunk) = chunks.next().await {
                 tail.extend_from_slice(chunk.map_err(fault)?.as_ref());
-                // Twice the room before cutting, so that not every chunk moves the rest.
+                // Truncated at twice the size, so that not every chunk moves the bytes.
                 if tail.len() > max_bytes.saturating_mul(2) {
                     tail.drain(..tail.len() - max_bytes);
                 }
             }
             Ok::<(), Fault>(())
         };
-        tokio::time::timeout(READ_LIMIT, reading).await.map_err(|_| too_slow(READ_LIMIT))??;
+        tokio::time::timeout(READ_TIMEOUT, reading).await.map_err(|_| timed_out(READ_TIMEOUT))??;
         let surplus = tail.len().saturating_sub(max_bytes);
         tail.drain(..surplus);
         Ok(tail)
     }
 
-    /// What happens to containers with this label from the engine's time `since` on (seconds).
+    /// Events of containers with this label from the engine's time `since` on (seconds).
     pub(super) fn changes(&self, label: &str, since: i64) -> Result<Changes, Fault> {
-        let words = ["start", "die", "oom", "destroy", "pause", "unpause"];
+        let kinds = ["start", "die", "oom", "destroy", "pause", "unpause"];
         let filters = HashMap::from([
             ("type", vec!["container".to_owned()]),
             ("label", vec![label.to_owned()]),
-            ("event", words.map(str::to_owned).to_vec()),
+            ("event", kinds.map(str::to_owned).to_vec()),
         ]);
         let options = EventsOptionsBuilder::new().since(&since.to_string()).filters(&filters).build();
         let events = self.docker()?.events(Some(options));
@@ -183,35 +185,39 @@ impl Client {
         ))
     }
 
-    async fn ask<'a, T, F>(&'a self, limit: Duration, call: impl FnOnce(&'a bollard::Docker) -> F) -> Result<T, Fault>
+    async fn call<'a, T, F>(
+        &'a self,
+        limit: Duration,
+        request: impl FnOnce(&'a bollard::Docker) -> F,
+    ) -> Result<T, Fault>
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let call = call(self.docker()?);
-        tokio::time::timeout(limit, call).await.map_err(|_| too_slow(limit))?.map_err(fault)
+        let response = request(self.docker()?);
+        tokio::time::timeout(limit, response).await.map_err(|_| timed_out(limit))?.map_err(fault)
     }
 }
 
 fn connect(host: &str) -> Result<bollard::Docker, Fault> {
     let docker = if host.starts_with("unix://") {
-        bollard::Docker::connect_with_unix(host, CLIENT_LIMIT_SECONDS, API_DEFAULT_VERSION)
+        bollard::Docker::connect_with_unix(host, CLIENT_TIMEOUT_SECONDS, API_DEFAULT_VERSION)
     } else if host.starts_with("tcp://") || host.starts_with("http://") {
-        bollard::Docker::connect_with_http(host, CLIENT_LIMIT_SECONDS, API_DEFAULT_VERSION)
+        bollard::Docker::connect_with_http(host, CLIENT_TIMEOUT_SECONDS, API_DEFAULT_VERSION)
     } else {
         return Err(Fault::Engine(EngineError::Unreachable(format!(
-            "{host} is not an engine's address; use unix:///path or tcp://host:port"
+            "invalid address {host}; use unix:///path or tcp://host:port"
         ))));
     };
     docker.map_err(fault)
 }
 
-fn too_slow(limit: Duration) -> Fault {
+fn timed_out(limit: Duration) -> Fault {
     Fault::Engine(EngineError::Unreachable(format!("no answer within {} s", limit.as_secs())))
 }
 
 fn fault(error: Error) -> Fault {
     match error {
-        Error::DockerResponseServerError { status_code, message } => answered(status_code, message),
+        Error::DockerResponseServerError { status_code, message } => error_response(status_code, message),
         Error::SocketNotFoundError(path) => Fault::Engine(EngineError::Unreachable(format!("no socket at {path}"))),
         Error::RequestTimeoutError => Fault::Engine(EngineError::Unreachable("no answer in time".to_owned())),
         Error::IOError { .. } | Error::HyperResponseError { .. } | Error::HyperLegacyError { .. } => {
@@ -221,8 +227,8 @@ fn fault(error: Error) -> Fault {
     }
 }
 
-/// The engine's refusals. It has one status for several, so two are told by their words.
-fn answered(status: u16, message: String) -> Fault {
+/// Classifies an error response. An unknown runtime has no status of its own, so it is recognised by the message.
+fn error_response(status: u16, message: String) -> Fault {
     match status {
         404 => Fault::NotFound(message),
         304 | 409 => Fault::Conflict(message),
@@ -237,8 +243,8 @@ fn answered(status: u16, message: String) -> Fault {
 /// The name in "unknown or invalid runtime name: x" and "Unknown runtime specified x".
 fn unknown_runtime(message: &str) -> Option<String> {
     let lower = message.to_lowercase();
-    let known_words = ["unknown or invalid runtime name", "unknown runtime specified"];
-    if !known_words.iter().any(|words| lower.contains(words)) {
+    let phrases = ["unknown or invalid runtime name", "unknown runtime specified"];
+    if !phrases.iter().any(|phrase| lower.contains(phrase)) {
         return None;
     }
     message.split_whitespace().next_back().map(|name| name.trim_matches('"').to_owned())
@@ -267,11 +273,11 @@ mod tests {
     #[case("unknown or invalid runtime name: runsc", Some("runsc"))]
     #[case("Unknown runtime specified kata", Some("kata"))]
     #[case("invalid mount config for type \"bind\": bind source path does not exist: /x", None)]
-    fn an_unknown_runtime_is_told_from_other_refusals(#[case] message: &str, #[case] runtime: Option<&str>) {
+    fn an_unknown_runtime_is_distinguished_from_other_refusals(#[case] message: &str, #[case] runtime: Option<&str>) {
         let wanted = runtime.map_or_else(
             || EngineError::Refused(message.to_owned()),
             |name| EngineError::RuntimeMissing(name.to_owned()),
         );
-        assert_eq!(EngineError::from(answered(400, message.to_owned())), wanted);
+        assert_eq!(EngineError::from(error_response(400, message.to_owned())), wanted);
     }
 }

@@ -1,7 +1,7 @@
-//! The posture: everything about a container that must hold before it may start.
+//! The posture: all settings of a container that are verified before it starts.
 //!
-//! One type is both what is asked for and what is seen: the engine's answer is read into it and compared field by
-//! field. Owns the comparison and the digest. Pure: never talks to an engine, never decides what a job gets.
+//! One type is both requested and observed: the engine's inspect response is read into it and compared field by field. Owns
+//! the comparison and the digest. Pure: never calls the engine, never decides what a job gets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,12 @@ use sha2::{Digest, Sha256};
 
 use crate::engine::EngineError;
 
-/// The longest `found` or `wanted` of a mismatch: a seccomp profile is not a message.
-const MISMATCH_TEXT_MAX_CHARS: usize = 300;
+/// Characters of `found` and `wanted` in a mismatch, which may contain a whole seccomp profile.
+const MAX_MISMATCH_CHARS: usize = 300;
 
-/// What the posture fixes, under the names that an inspected container has for it.
+/// The settings, under their names in an inspect response.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[expect(clippy::struct_excessive_bools, reason = "the engine's own words, compared as they are")]
+#[expect(clippy::struct_excessive_bools, reason = "the engine's own fields, compared as they are")]
 pub(super) struct Posture {
     #[serde(rename = "Image")]
     pub(super) image_id: String,
@@ -32,14 +32,14 @@ pub(super) struct Posture {
     pub(super) entrypoint: Vec<String>,
     #[serde(rename = "Config.Cmd")]
     pub(super) cmd: Vec<String>,
-    /// `NAME=value`, or `NAME` for one of the image's that is taken out; sorted.
+    /// `NAME=value`, or `NAME` for a variable of the image that is removed; sorted.
     #[serde(rename = "Config.Env")]
     pub(super) env: Vec<String>,
     #[serde(rename = "Config.WorkingDir")]
     pub(super) working_dir: String,
     #[serde(rename = "Config.Healthcheck")]
     pub(super) healthcheck: Vec<String>,
-    /// Volumes the image asks for: each would be a mount that nobody chose.
+    /// Volumes that the image declares; none are allowed, since each would be an additional mount.
     #[serde(rename = "Config.Volumes")]
     pub(super) volumes: Vec<String>,
     #[serde(rename = "Config.StopSignal")]
@@ -48,20 +48,20 @@ pub(super) struct Posture {
     pub(super) tty: bool,
     #[serde(rename = "Config.OpenStdin")]
     pub(super) open_stdin: bool,
-    /// The labels that start with `gantry.`, but the time of creation.
+    /// Labels that start with `gantry.`, except the time of creation.
     #[serde(rename = "Config.Labels")]
     pub(super) labels: BTreeMap<String, String>,
     #[serde(rename = "HostConfig.NetworkMode")]
     pub(super) network_mode: String,
-    /// Networks it is attached to, besides `none`.
+    /// Attached networks other than `none`.
     #[serde(rename = "NetworkSettings.Networks")]
     pub(super) networks: Vec<String>,
-    /// Name servers: one that nothing listens on, so that the host's do not get into `resolv.conf`.
+    /// Name servers: one without a listener, so that the host's are not copied into `resolv.conf`.
     #[serde(rename = "HostConfig.Dns")]
     pub(super) dns: Vec<String>,
     #[serde(rename = "HostConfig.DnsSearch")]
     pub(super) dns_search: Vec<String>,
-    /// Kernel settings of its own network namespace.
+    /// Kernel settings of the container's network namespace.
     #[serde(rename = "HostConfig.Sysctls")]
     pub(super) sysctls: BTreeMap<String, String>,
     #[serde(rename = "HostConfig.Privileged")]
@@ -70,7 +70,7 @@ pub(super) struct Posture {
     pub(super) readonly_rootfs: bool,
     #[serde(rename = "HostConfig.CapDrop")]
     pub(super) cap_drop: Vec<String>,
-    /// Sorted; the seccomp profile is in here, byte for byte.
+    /// Sorted; contains the seccomp profile.
     #[serde(rename = "HostConfig.SecurityOpt")]
     pub(super) security_opt: Vec<String>,
     /// Sorted.
@@ -83,7 +83,7 @@ pub(super) struct Posture {
     pub(super) tmpfs: BTreeMap<String, String>,
     /// Sorted by destination.
     #[serde(rename = "Mounts")]
-    pub(super) mounts: Vec<MountSeen>,
+    pub(super) mounts: Vec<ContainerMount>,
     #[serde(rename = "HostConfig.Memory")]
     pub(super) memory_bytes: i64,
     #[serde(rename = "HostConfig.MemorySwap")]
@@ -111,14 +111,14 @@ pub(super) struct Posture {
     #[serde(rename = "HostConfig.Runtime")]
     pub(super) runtime: String,
     /// Every other setting of the host configuration that is not empty, zero or false, as `HostConfig.<name>`. None is
-    /// wanted, so that a setting nobody thought of is refused rather than overlooked.
+    /// allowed, so that an unknown setting is refused rather than overlooked.
     #[serde(flatten)]
     pub(super) others: BTreeMap<String, Value>,
 }
 
 /// A mount of a container.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(super) struct MountSeen {
+pub(super) struct ContainerMount {
     pub(super) destination: String,
     pub(super) source: String,
     pub(super) kind: String,
@@ -134,12 +134,12 @@ pub(super) struct Ulimit {
 }
 
 impl Posture {
-    /// Compares what is wanted (`self`) with what was seen; the first difference is the refusal.
-    pub(super) fn check(&self, seen: &Self) -> Result<(), EngineError> {
-        compare(&fields(self)?, &fields(seen)?)
+    /// Compares the required settings (`self`) with the observed ones. The first difference is the error.
+    pub(super) fn check(&self, observed: &Self) -> Result<(), EngineError> {
+        compare(&fields(self)?, &fields(observed)?)
     }
 
-    /// SHA-256 in hex over what every container of this posture shares: nothing of a job, an image or its limits.
+    /// SHA-256 in hex of the settings that all containers of this posture share, without those of a job, an image or limits.
     pub(super) fn digest(&self) -> Result<String, EngineError> {
         let mut shared = self.clone();
         for text in [&mut shared.image_id, &mut shared.image, &mut shared.hostname] {
@@ -147,7 +147,7 @@ impl Posture {
         }
         shared.cmd.clear();
         shared.labels.clear();
-        // Without what is taken out of one image and with no value of one job.
+        // Without removed variables, which depend on the image, and without values, which depend on the job.
         shared.env.retain(|entry| entry.contains('=') && env_name(entry) != "TRACEPARENT");
         shared.env = shared.env.iter().map(|entry| env_name(entry).to_owned()).collect();
         for mount in &mut shared.mounts {
@@ -169,8 +169,8 @@ impl Posture {
     }
 }
 
-/// What can change on a container that lives (`docker update`, `docker network connect`), under inspect's names. An adopted
-/// container is compared by these with its job's row; everything else is as it was when it was compared before its start.
+/// The settings that can change while a container runs (`docker update`, `docker network connect`), under their names in an
+/// inspect response. Those of an adopted container are compared with its job's row; all others were compared before its start.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct LiveSettings {
     #[serde(rename = "HostConfig.Memory")]
@@ -183,19 +183,19 @@ pub(super) struct LiveSettings {
     pub(super) pids_limit: i64,
     #[serde(rename = "HostConfig.RestartPolicy")]
     pub(super) restart_policy: String,
-    /// Networks it is attached to, besides `none`.
+    /// Attached networks other than `none`.
     #[serde(rename = "NetworkSettings.Networks")]
     pub(super) networks: Vec<String>,
 }
 
 impl LiveSettings {
-    /// Compares what is wanted (`self`) with what was seen; the first difference is the refusal.
-    pub(super) fn check(&self, seen: &Self) -> Result<(), EngineError> {
-        compare(&fields(self)?, &fields(seen)?)
+    /// Compares the required settings (`self`) with the observed ones. The first difference is the error.
+    pub(super) fn check(&self, observed: &Self) -> Result<(), EngineError> {
+        compare(&fields(self)?, &fields(observed)?)
     }
 }
 
-/// The field whose difference says least: the posture's digest is among the labels and changes with any other field.
+/// The least specific field: the labels contain the posture's digest, which changes with any other field.
 const COMPARED_LAST: &str = "Config.Labels";
 
 fn compare(wanted: &Map<String, Value>, found: &Map<String, Value>) -> Result<(), EngineError> {
@@ -211,7 +211,7 @@ fn compare(wanted: &Map<String, Value>, found: &Map<String, Value>) -> Result<()
     Ok(())
 }
 
-/// The fields by name. An error here refuses: nothing that cannot be compared may start.
+/// The fields by name. A posture that cannot be compared is refused.
 fn fields<T: Serialize>(settings: &T) -> Result<Map<String, Value>, EngineError> {
     match serde_json::to_value(settings) {
         Ok(Value::Object(fields)) => Ok(fields),
@@ -225,7 +225,7 @@ pub(super) fn env_name(entry: &str) -> &str {
     entry.split_once('=').map_or(entry, |(name, _)| name)
 }
 
-/// Texts of both sides, wanted first. Of two lists only what the other has not, so that the message stays readable.
+/// Both values as text, `wanted` first. Of two lists only the items that the other one lacks, so that the message is short.
 fn only_differences(wanted: Option<&Value>, found: Option<&Value>) -> (String, String) {
     match (wanted, found) {
         (Some(Value::Array(wanted)), Some(Value::Array(found))) => {
@@ -242,7 +242,7 @@ fn items_beyond(items: &[Value], others: &[Value]) -> String {
 
 fn text(value: Option<&Value>) -> String {
     let whole = value.map_or_else(|| "nothing".to_owned(), Value::to_string);
-    match whole.char_indices().nth(MISMATCH_TEXT_MAX_CHARS) {
+    match whole.char_indices().nth(MAX_MISMATCH_CHARS) {
         Some((at, _)) => format!("{}… ({} bytes)", &whole[..at], whole.len()),
         None => whole,
     }

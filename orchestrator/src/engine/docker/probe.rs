@@ -1,7 +1,8 @@
-//! Readiness, from the real thing: a throw-away container of the job image, made, compared, started, and heard from over
-//! its socket.
+//! The readiness probe: a temporary container of the job image is created, compared with its posture, started, and its worker
+//! called over its socket.
 //!
-//! Owns what the probe makes and cleans it up, also what an earlier one left. Never says ready for what was not tried.
+//! Owns what a probe creates and removes it, also after a probe that was interrupted. Never reports ready without having
+//! tried.
 
 use std::{
     collections::HashSet,
@@ -22,89 +23,89 @@ use crate::engine::{
     SandboxReadiness,
 };
 
-/// A container that has said nothing by then will not.
-const ROUND_TRIP_LIMIT: Duration = Duration::from_secs(30);
-/// What of its output goes into the detail.
-const OUTPUT_MAX_BYTES: usize = 600;
-/// The longest path of a Unix socket.
-const SOCKET_PATH_MAX_BYTES: usize = 107;
+/// Timeout of the worker's round trip to its socket.
+const ROUND_TRIP_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of the container's output in the detail.
+const MAX_OUTPUT_BYTES: usize = 600;
+/// Longest path of a Unix socket (unix(7): 108 bytes with the final NUL).
+const MAX_SOCKET_PATH_BYTES: usize = 107;
 
-/// What earlier probes of this process found, and need not find again.
+/// Results of earlier probes of this process, which are not checked again.
 #[derive(Debug, Default)]
-pub(super) struct ProbeMemory {
-    /// What the last probe that went well was about.
+pub(super) struct ProbeCache {
+    /// The facts of the last probe if it passed.
     passed: Option<EngineFacts>,
-    /// Images, by id and runtime, whose worker got through to its socket.
-    heard: HashSet<(String, String)>,
+    /// Images, by id and runtime, whose worker made the round trip.
+    round_trips: HashSet<(String, String)>,
 }
 
-/// Why not, with what to do.
-struct Unready {
+/// Why the sandbox is not ready, and how to fix it.
+struct NotReady {
     reason: ReadinessReason,
     detail: String,
 }
 
 impl Docker {
-    /// The whole probe, one at a time.
-    pub(super) async fn probe_all(&self) -> SandboxReadiness {
-        let mut memory = self.probed.lock().await;
+    /// Runs the probe. Only one runs at a time.
+    pub(super) async fn run_probe(&self) -> SandboxReadiness {
+        let mut cache = self.probe_cache.lock().await;
         if self.take_probe_stale() {
-            memory.passed = None;
+            cache.passed = None;
         }
-        match self.probe_unless(&mut memory).await {
+        match self.check_readiness(&mut cache).await {
             Ok(facts) => {
-                memory.passed = Some(facts.clone());
+                cache.passed = Some(facts.clone());
                 SandboxReadiness::Ready(facts)
             }
-            Err(Unready { reason, detail }) => {
-                memory.passed = None;
+            Err(NotReady { reason, detail }) => {
+                cache.passed = None;
                 SandboxReadiness::NotReady { reason, detail }
             }
         }
     }
 
-    async fn probe_unless(&self, memory: &mut ProbeMemory) -> Result<EngineFacts, Unready> {
-        let survey = self.survey().await.map_err(|error| self.not_found(&error))?;
-        if let Some(facts) = &memory.passed
+    async fn check_readiness(&self, cache: &mut ProbeCache) -> Result<EngineFacts, NotReady> {
+        let survey = self.survey().await.map_err(|error| self.survey_failed(&error))?;
+        if let Some(facts) = &cache.passed
             && *facts == (EngineFacts { posture: facts.posture.clone(), ..survey.facts.clone() })
         {
             return Ok(facts.clone());
         }
         if !survey.image.volumes.is_empty() {
             return Err(unsupported(format!(
-                "image {} declares volumes ({}), each a mount that nobody chose; build it without VOLUME",
+                "image {} declares volumes ({}), which would be mounted in every job; build it without VOLUME",
                 self.settings.image,
                 survey.image.volumes.join(", ")
             )));
         }
-        self.remove_leftovers().await.map_err(|error| self.not_passed(&error))?;
-        let subject = (survey.facts.image_id.clone(), survey.facts.runtime.clone());
-        let posture = self.try_container(&survey, !memory.heard.contains(&subject)).await?;
-        memory.heard.insert(subject);
+        self.remove_leftovers().await.map_err(|error| self.probe_failed(&error))?;
+        let image = (survey.facts.image_id.clone(), survey.facts.runtime.clone());
+        let posture = self.try_container(&survey, !cache.round_trips.contains(&image)).await?;
+        cache.round_trips.insert(image);
         Ok(EngineFacts { posture, ..survey.facts })
     }
 
-    /// Makes a throw-away container and its socket, with `round_trip` hears from its worker, and clears both away whatever
-    /// came of it.
-    async fn try_container(&self, survey: &Survey, round_trip: bool) -> Result<String, Unready> {
+    /// Creates a temporary container and its socket, waits for its worker's call if `round_trip` is set, and removes both in any
+    /// case.
+    async fn try_container(&self, survey: &Survey, round_trip: bool) -> Result<String, NotReady> {
         let job_id = JobId::generate();
         let name = ContainerName::Probe { id: job_id }.to_string();
         let root = self.settings.run_dir.join(&name);
-        let (folders, listener) = Folders::make(&root).await.map_err(|error| folder_trouble(&error))?;
-        let spec = self.probe_spec(name, job_id, survey.now, &folders);
-        let heard = tokio::select! {
-            heard = self.posture_of(&spec, round_trip) => heard,
-            error = answer_health(listener) => Err(folder_trouble(&error)),
+        let (dirs, listener) = ProbeDirs::create(&root).await.map_err(|error| dirs_failed(&error))?;
+        let spec = self.probe_spec(name, job_id, survey.now, &dirs);
+        let posture = tokio::select! {
+            posture = self.check_posture(&spec, round_trip) => posture,
+            error = serve_health(listener) => Err(dirs_failed(&error)),
         };
-        let cleared = self.clear(&spec.name).await;
-        let removed = fs::remove_dir_all(&folders.root).await;
-        let posture = heard?;
-        cleared.map_err(|error| self.not_passed(&error))?;
-        removed.map_err(|error| folder_trouble(&error))?;
+        let container_removed = self.remove_container(&spec.name).await;
+        let dirs_removed = fs::remove_dir_all(&dirs.root).await;
+        let posture = posture?;
+        container_removed.map_err(|error| self.probe_failed(&error))?;
+        dirs_removed.map_err(|error| dirs_failed(&error))?;
         Ok(posture)
     }
 
-    fn probe_spec(&self, name: String, job_id: JobId, now: DateTime<Utc>, folders: &Folders) -> ContainerSpec {
+    fn probe_spec(&self, name: String, job_id: JobId, now: DateTime<Utc>, dirs: &ProbeDirs) -> ContainerSpec {
         ContainerSpec {
             name,
             job_id,
@@ -114,117 +115,122 @@ impl Docker {
             role: ContainerRole::Probe,
             image: self.settings.image.clone(),
             resources: Resources { memory_mb: 256, cpus: 1.0, pids: 64, disk_mb: 16 },
-            run_folder: folders.run.clone(),
-            workspace: folders.workspace.clone(),
+            run_dir: dirs.run.clone(),
+            workspace: dirs.workspace.clone(),
             traceparent: None,
         }
     }
 
-    async fn posture_of(&self, spec: &ContainerSpec, round_trip: bool) -> Result<String, Unready> {
+    async fn check_posture(&self, spec: &ContainerSpec, round_trip: bool) -> Result<String, NotReady> {
         if round_trip {
-            return self.hear_from(spec).await;
+            return self.round_trip(spec).await;
         }
-        self.make_only(spec).await.map_err(|error| self.not_passed(&error))
+        self.create_and_check(spec).await.map_err(|error| self.probe_failed(&error))
     }
 
-    /// Starts it and waits for its exit code; the posture's digest when the worker was heard.
-    async fn hear_from(&self, spec: &ContainerSpec) -> Result<String, Unready> {
-        let id = self.start(spec).await.map_err(|error| self.not_passed(&error))?;
-        let exit = self.exit_of(&id, ROUND_TRIP_LIMIT).await.map_err(|error| self.not_passed(&error))?;
+    /// Starts the container and waits for its exit code. Returns the posture's digest if the worker reached its socket.
+    async fn round_trip(&self, spec: &ContainerSpec) -> Result<String, NotReady> {
+        let id = self.create_and_start(spec).await.map_err(|error| self.probe_failed(&error))?;
+        let exit = self.wait_for_exit(&id, ROUND_TRIP_TIMEOUT).await.map_err(|error| self.probe_failed(&error))?;
         if let Some(ContainerStatus::Exited { code: 0, .. }) = exit {
-            return self.digest_of(spec).await.map_err(|error| self.not_passed(&error));
+            return self.posture_digest(spec).await.map_err(|error| self.probe_failed(&error));
         }
-        let output = self.printed(&spec.name, OUTPUT_MAX_BYTES).await.unwrap_or_default();
-        let end = match exit {
+        let output = self.output(&spec.name, MAX_OUTPUT_BYTES).await.unwrap_or_default();
+        let outcome = match exit {
             Some(ContainerStatus::Exited { code, .. }) => format!("ended with code {code}"),
             Some(ContainerStatus::Created | ContainerStatus::Running | ContainerStatus::Unknown) | None => {
-                format!("had not ended after {} s", ROUND_TRIP_LIMIT.as_secs())
+                format!("had not ended after {} s", ROUND_TRIP_TIMEOUT.as_secs())
             }
         };
         Err(unsupported(format!(
-            "the worker of image {} did not get through to its socket: `gantry-worker probe` {end}; rebuild the image \
-             with this version's worker, and see that the engine can bind a Unix socket. It printed: {}",
+            "the worker of image {} did not reach its socket: `gantry-worker probe` {outcome}; rebuild the image \
+             with this version's worker, and check that the engine can mount a Unix socket. Its output: {}",
             spec.image,
-            if output.trim().is_empty() { "nothing" } else { output.trim() }
+            if output.trim().is_empty() { "none" } else { output.trim() }
         )))
     }
 
-    /// What a probe that was cut off has left: containers by their label, folders by their name.
+    /// Removes what an interrupted probe left: containers by their label, directories by their name.
     async fn remove_leftovers(&self) -> Result<(), EngineError> {
-        let role = format!("{}={}", spec::LABEL_ROLE, spec::role_word(ContainerRole::Probe));
-        for container in self.all(&[self.instance_label(), role]).await? {
-            self.clear(&container.name).await?;
+        let role = format!("{}={}", spec::LABEL_ROLE, spec::role_label(ContainerRole::Probe));
+        for container in self.list_containers(&[self.instance_label(), role]).await? {
+            self.remove_container(&container.name).await?;
         }
         let Ok(mut entries) = fs::read_dir(&self.settings.run_dir).await else { return Ok(()) };
         while let Ok(Some(entry)) = entries.next_entry().await {
             if entry.file_name().to_str().is_some_and(ContainerName::has_probe_prefix)
                 && let Err(error) = fs::remove_dir_all(entry.path()).await
             {
-                tracing::warn!(%error, folder = %entry.path().display(), "a folder of an old probe stays");
+                tracing::warn!(%error, directory = %entry.path().display(), "cannot remove the directory of an earlier probe");
             }
         }
         Ok(())
     }
 
-    /// An error of the quick look.
-    fn not_found(&self, error: &EngineError) -> Unready {
+    /// Maps an error of the quick checks.
+    fn survey_failed(&self, error: &EngineError) -> NotReady {
         match error {
-            EngineError::Other(message) => Unready {
+            EngineError::Other(message) => NotReady {
                 reason: ReadinessReason::EngineUnreachable,
-                detail: format!("the engine fails: {message}; see its log"),
+                detail: format!("the engine failed: {message}; see its log"),
             },
-            other => self.not_passed(other),
+            other => self.probe_failed(other),
         }
     }
 
-    /// An error of the throw-away container.
-    fn not_passed(&self, error: &EngineError) -> Unready {
+    /// Maps an error of the temporary container.
+    fn probe_failed(&self, error: &EngineError) -> NotReady {
         let (reason, advice) = match error {
             EngineError::Unreachable(_) => {
-                (ReadinessReason::EngineUnreachable, "start it, or set DOCKER_HOST to where it listens".to_owned())
+                (ReadinessReason::EngineUnreachable, "start it, or set DOCKER_HOST to its address".to_owned())
             }
             EngineError::ImageMissing(name) => {
-                (ReadinessReason::ImageMissing, format!("build or pull {name} on the engine's machine"))
+                (ReadinessReason::ImageMissing, format!("build or pull {name} on the engine's host"))
             }
             EngineError::RuntimeMissing(name) => {
-                (ReadinessReason::RuntimeMissing, format!("install {name} and name it in the engine's daemon.json"))
+                (ReadinessReason::RuntimeMissing, format!("install {name} and add it to the engine's daemon.json"))
             }
             EngineError::PostureMismatch { field, .. } => (
                 ReadinessReason::PostureUnsupported,
-                format!("change the image or the engine so that {field} is as wanted"),
+                format!("change the image or the engine so that {field} is as required"),
             ),
             EngineError::Refused(_) | EngineError::Other(_) => (
                 ReadinessReason::PostureUnsupported,
-                format!("see that {} has /usr/local/bin/gantry-worker, and the engine's log", self.settings.image),
+                format!(
+                    "check that {} has /usr/local/bin/gantry-worker, and see the engine's log",
+                    self.settings.image
+                ),
             ),
         };
-        Unready { reason, detail: format!("{error}; {advice}") }
+        NotReady { reason, detail: format!("{error}; {advice}") }
     }
 }
 
-fn unsupported(detail: String) -> Unready {
-    Unready { reason: ReadinessReason::PostureUnsupported, detail }
+fn unsupported(detail: String) -> NotReady {
+    NotReady { reason: ReadinessReason::PostureUnsupported, detail }
 }
 
-fn folder_trouble(error: &io::Error) -> Unready {
-    unsupported(format!("the probe's folder cannot be used: {error}; see that GANTRY_RUN_DIR is short and writable"))
+fn dirs_failed(error: &io::Error) -> NotReady {
+    unsupported(format!(
+        "the probe's directory cannot be used: {error}; check that GANTRY_RUN_DIR is short and writable"
+    ))
 }
 
-/// The probe's own run folder and workspace, in one folder under the run directory.
-struct Folders {
+/// The run directory and workspace of the temporary container.
+struct ProbeDirs {
     root: PathBuf,
     run: PathBuf,
     workspace: PathBuf,
 }
 
-impl Folders {
-    async fn make(root: &Path) -> io::Result<(Self, UnixListener)> {
+impl ProbeDirs {
+    async fn create(root: &Path) -> io::Result<(Self, UnixListener)> {
         let (run, workspace) = (root.join("run"), root.join("workspace"));
         let socket = run.join("worker.sock");
-        if socket.as_os_str().len() > SOCKET_PATH_MAX_BYTES {
+        if socket.as_os_str().len() > MAX_SOCKET_PATH_BYTES {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("the socket's path is over {SOCKET_PATH_MAX_BYTES} bytes"),
+                format!("the socket's path is longer than {MAX_SOCKET_PATH_BYTES} bytes"),
             ));
         }
         fs::DirBuilder::new().recursive(true).mode(0o700).create(root).await?;
@@ -238,7 +244,7 @@ impl Folders {
         }
     }
 
-    /// What is mounted is what may be read: the rights are open, the folder above them is not.
+    /// The modes let the sandbox's user in; the directory above does not let others of the host in.
     async fn fill(run: &Path, workspace: &Path, socket: &Path) -> io::Result<UnixListener> {
         let token = run.join("token");
         fs::create_dir(run).await?;
@@ -252,11 +258,11 @@ impl Folders {
     }
 }
 
-/// Answers `GET /health` until it is dropped.
-async fn answer_health(listener: UnixListener) -> io::Error {
+/// Serves `GET /health` until it is dropped.
+async fn serve_health(listener: UnixListener) -> io::Error {
     let app = Router::new().route("/health", get(|| async { "ok" }));
     match axum::serve(listener, app).await {
-        Ok(()) => io::Error::other("the probe's socket closed"),
+        Ok(()) => io::Error::other("the probe's socket was closed"),
         Err(error) => error,
     }
 }

@@ -1,6 +1,6 @@
-//! The project's own seccomp profile, as the engine is given it.
+//! The seccomp profile of jobs, as it is passed to the engine.
 //!
-//! Owns the one choice an operator has about it: datagram sockets of INET and INET6. Pure. Everything else is the file's.
+//! The rules are in `docker/seccomp.json`. Owns the rules of the one setting: INET and INET6 datagram sockets. Pure.
 
 use serde_json::{Value, json};
 
@@ -12,11 +12,11 @@ pub(super) const PROFILE: &str = include_str!("../../../../docker/seccomp.json")
 const AF_INET: u32 = 2;
 const AF_INET6: u32 = 10;
 const SOCK_DGRAM: u32 = 2;
-/// Every bit of a socket's type but `SOCK_NONBLOCK` (0x800) and `SOCK_CLOEXEC` (0x80000).
+/// All bits of a socket's type except `SOCK_NONBLOCK` (0x800) and `SOCK_CLOEXEC` (0x80000).
 const TYPE_MASK: u32 = 0xFFF7_F7FF;
 const IPPROTO_UDP: u32 = 17;
 
-/// The profile as text. With `inet_datagrams` it also allows UDP, whose buffers cgroup v1 does not count.
+/// The profile as JSON. With `inet_datagrams` it also allows UDP, whose buffers cgroup v1 does not account for.
 pub(super) fn profile(inet_datagrams: bool) -> Result<String, EngineError> {
     if !inet_datagrams {
         return Ok(PROFILE.to_owned());
@@ -25,7 +25,7 @@ pub(super) fn profile(inet_datagrams: bool) -> Result<String, EngineError> {
     let mut profile: Value = serde_json::from_str(PROFILE).map_err(|error| unreadable(error.to_string()))?;
     let rules = profile["syscalls"].as_array_mut().ok_or_else(|| unreadable("it has no rules".to_owned()))?;
     for family in [AF_INET, AF_INET6] {
-        // One rule for each protocol: the runtime joins several conditions on one argument by "or".
+        // One rule per protocol: the runtime combines several conditions on one argument with "or".
         rules.extend([0, IPPROTO_UDP].map(|protocol| datagrams(family, protocol)));
     }
     Ok(profile.to_string())
@@ -33,7 +33,7 @@ pub(super) fn profile(inet_datagrams: bool) -> Result<String, EngineError> {
 
 fn datagrams(family: u32, protocol: u32) -> Value {
     json!({
-        "comment": "new sockets: datagrams, by the operator's choice",
+        "comment": "new sockets: datagrams, enabled by the operator",
         "names": ["socket"],
         "action": "SCMP_ACT_ALLOW",
         "args": [

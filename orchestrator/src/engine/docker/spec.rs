@@ -1,7 +1,7 @@
-//! What a container gets: from what the dispatcher asks for to the posture that the engine must show.
+//! Builds the posture of a container from its specification.
 //!
-//! Owns every fixed value of the sandbox (user, mounts, environment, limits, labels). Pure: never talks to an engine,
-//! reads no file and no clock.
+//! Owns every fixed value of the sandbox (user, mounts, environment, limits, labels). Pure: never calls the engine, reads no
+//! file and no clock.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,26 +10,26 @@ use std::{
 
 use protocol::InstanceId;
 
-use super::posture::{LiveSettings, MountSeen, Posture, Ulimit, env_name};
+use super::posture::{ContainerMount, LiveSettings, Posture, Ulimit, env_name};
 use crate::engine::{AdoptionSpec, ContainerRole, ContainerSpec, EngineError, Resources};
 
 #[cfg(test)]
 pub(super) mod tests;
 
-/// Label: this container is Gantry's.
+/// Label: the container belongs to Gantry.
 pub(super) const LABEL_MANAGED: &str = "gantry.managed";
-/// Label: which install made it.
+/// Label: the installation that created it.
 pub(super) const LABEL_INSTANCE: &str = "gantry.instance-id";
 /// Label: the job.
 pub(super) const LABEL_JOB: &str = "gantry.job-id";
-/// Label: its attempt.
+/// Label: the job's attempt.
 pub(super) const LABEL_ATTEMPT: &str = "gantry.attempt";
-/// Label: what it is for.
+/// Label: its purpose.
 pub(super) const LABEL_ROLE: &str = "gantry.role";
-/// Label: when it was made. Not compared: adopting does not know it.
+/// Label: when it was created. Not compared, since an adoption does not know it.
 pub(super) const LABEL_CREATED_AT: &str = "gantry.created-at";
 const LABEL_OWNER: &str = "gantry.owner";
-/// Label: digest of the posture it was made with.
+/// Label: the digest of its posture at creation.
 pub(super) const LABEL_POSTURE: &str = "gantry.posture";
 
 const WORKER: &str = "/usr/local/bin/gantry-worker";
@@ -38,34 +38,35 @@ const RUN_MOUNT: &str = "/run/gantry";
 const WORKSPACE_MOUNT: &str = "/workspace";
 const HOME: &str = "/home/agent";
 const TMP_OPTIONS: &str = "rw,noexec,nosuid,nodev,size=64m";
-// Docker adds `noexec` to a tmpfs unless `exec` is said.
+// Docker adds `noexec` to a tmpfs unless `exec` is given.
 const HOME_OPTIONS: &str = "rw,exec,nosuid,nodev,size=256m,uid=10001,gid=10001,mode=0700";
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const DEFAULT_LANG: &str = "C.UTF-8";
 const SHM_BYTES: i64 = 64 * 1024 * 1024;
-/// Four times a Linux login's default. Each open file can pin kernel memory that cgroup v1 does not count.
-const OPEN_FILES_MAX: i64 = 4_096;
-/// Timers and queued signals. The kernel counts them per user, and all jobs are one user to it.
-const PENDING_SIGNALS_MAX: i64 = 1_024;
+/// Four times the default of a Linux login. Each open file can pin kernel memory that cgroup v1 does not account for.
+const MAX_OPEN_FILES: i64 = 4_096;
+/// Timers and queued signals. The kernel counts them per user, and all jobs run as one user.
+const MAX_PENDING_SIGNALS: i64 = 1_024;
 /// Bytes in POSIX message queues: none, for the same reason.
-const MESSAGE_QUEUE_BYTES_MAX: i64 = 0;
-/// Least, usual and most bytes of a TCP socket's buffer, one way. There is only loopback: small buffers lose nothing, and on
-/// cgroup v1 they are not in the container's memory limit.
+const MAX_MESSAGE_QUEUE_BYTES: i64 = 0;
+/// Minimum, default and maximum bytes of a TCP socket's buffer in one direction. Small buffers are enough for loopback, and on
+/// cgroup v1 they do not count towards the container's memory limit.
 const TCP_BUFFER_BYTES: &str = "4096 16384 65536";
-/// Nothing listens there. Without it the engine copies the host's name servers into `resolv.conf`.
+/// Without a name server the engine copies the host's into `resolv.conf`; nothing listens on this one.
 const NAME_SERVER: &str = "127.0.0.1";
-/// No search domain; left out, the host's would be copied.
+/// No search domain. Without it the engine copies the host's.
 const NO_SEARCH_DOMAIN: &str = ".";
-/// Under gVisor the engine counts the host's threads and not the job's processes. Those of gVisor's own kernel and file server:
-/// 68 were counted for a container with one process.
+/// Under gVisor the engine counts the host's threads and not the job's processes. Threads of gVisor's kernel and file server: 68
+/// were counted for a container with one process.
 const GVISOR_OWN_THREADS: i64 = 128;
-/// Those of one process of the job: 3 to 15 were counted, with the platform `ptrace`.
+/// Threads per process of the job: 3 to 15 were counted, with the platform `ptrace`.
 const GVISOR_THREADS_PER_PROCESS: i64 = 16;
 const RESTART_POLICY: &str = "no";
 const LOG_MAX_MB: &str = "10m";
 const BYTES_PER_MB: u64 = 1024 * 1024;
 
-/// Paths that tell of the host, hidden. Named here rather than left to the engine, so that every engine hides the same.
+/// Paths with information about the host, which are masked. Listed here and not left to the engine, so that all engines mask
+/// the same.
 const MASKED_PATHS: [&str; 12] = [
     "/proc/acpi",
     "/proc/asound",
@@ -82,40 +83,41 @@ const MASKED_PATHS: [&str; 12] = [
 ];
 const READONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// What an image says of itself, as far as the sandbox minds.
+/// The facts of an image that the posture depends on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ImageFacts {
-    /// Its id, which the container must show.
+    /// Its id, which the container must have.
     pub(super) id: String,
-    /// `NAME=value`, as the image has them.
+    /// The image's environment, as `NAME=value`.
     pub(super) env: Vec<String>,
-    /// Volumes it declares.
+    /// Declared volumes.
     pub(super) volumes: Vec<String>,
 }
 
 impl ImageFacts {
-    /// The image's own `PATH` and `LANG` are kept.
+    /// A variable of the image, or the default.
     fn variable(&self, name: &str, default: &str) -> String {
         let own = self.env.iter().find_map(|entry| entry.split_once('=').filter(|(n, v)| *n == name && !v.is_empty()));
         own.map_or_else(|| default.to_owned(), |(_, value)| value.to_owned())
     }
 }
 
-/// What is the same for each container of this instance, and where its two folders are on the engine's host.
+/// What does not depend on the specification: the instance, the engine's settings, and the container's directories on the
+/// engine's host.
 #[derive(Debug, Clone)]
 pub(super) struct EngineContext<'a> {
     pub(super) instance_id: InstanceId,
     pub(super) runtime: &'a str,
-    /// The seccomp profile, as the engine is given it.
+    /// The seccomp profile.
     pub(super) seccomp: &'a str,
     pub(super) image: &'a ImageFacts,
-    /// The run folder on the engine's host.
-    pub(super) run_folder: &'a Path,
+    /// The run directory on the engine's host.
+    pub(super) run_dir: &'a Path,
     /// The workspace on the engine's host.
     pub(super) workspace: &'a Path,
 }
 
-/// The posture that this container must show.
+/// The posture that a container must have.
 pub(super) fn posture(spec: &ContainerSpec, context: &EngineContext<'_>) -> Result<Posture, EngineError> {
     let live = live_settings(&spec.resources, context.runtime)?;
     let file_bytes = bytes(spec.resources.disk_mb)?;
@@ -159,7 +161,7 @@ pub(super) fn posture(spec: &ContainerSpec, context: &EngineContext<'_>) -> Resu
         restart_policy: live.restart_policy,
         log_driver: "json-file".to_owned(),
         log_options: pairs(&[("max-file", "1"), ("max-size", LOG_MAX_MB)]),
-        // The worker is process 1 and reaps.
+        // The worker is process 1 and reaps processes.
         init: false,
         runtime: context.runtime.to_owned(),
         others: BTreeMap::new(),
@@ -169,12 +171,12 @@ pub(super) fn posture(spec: &ContainerSpec, context: &EngineContext<'_>) -> Resu
     Ok(posture)
 }
 
-/// What these limits come to, and the rest of what can change on a container that lives.
+/// The settings for these limits, and the others that can change while a container runs.
 pub(super) fn live_settings(resources: &Resources, runtime: &str) -> Result<LiveSettings, EngineError> {
     let memory_bytes = bytes(resources.memory_mb)?;
     Ok(LiveSettings {
         memory_bytes,
-        // The same as memory: no swap.
+        // Equal to the memory limit: no swap.
         memory_swap_bytes: memory_bytes,
         nano_cpus: nano_cpus(resources.cpus)?,
         pids_limit: pids(resources.pids, runtime)?,
@@ -183,19 +185,19 @@ pub(super) fn live_settings(resources: &Resources, runtime: &str) -> Result<Live
     })
 }
 
-/// The labels by which a container is known again, with their values.
+/// The labels that identify a container, with their values.
 pub(super) fn identifying_labels(spec: &AdoptionSpec, instance_id: InstanceId) -> [(&'static str, String); 5] {
     [
         (LABEL_INSTANCE, instance_id.to_string()),
-        (LABEL_ROLE, role_word(ContainerRole::Job).to_owned()),
+        (LABEL_ROLE, role_label(ContainerRole::Job).to_owned()),
         (LABEL_JOB, spec.job_id.to_string()),
         (LABEL_ATTEMPT, spec.attempt.to_string()),
         (LABEL_POSTURE, spec.posture.clone()),
     ]
 }
 
-/// The word for a role on the label.
-pub(super) const fn role_word(role: ContainerRole) -> &'static str {
+/// The value of the role label.
+pub(super) const fn role_label(role: ContainerRole) -> &'static str {
     match role {
         ContainerRole::Job => "job",
         ContainerRole::Pool => "pool",
@@ -203,9 +205,9 @@ pub(super) const fn role_word(role: ContainerRole) -> &'static str {
     }
 }
 
-/// The role of a label's word.
-pub(super) fn role_of(word: &str) -> Option<ContainerRole> {
-    [ContainerRole::Job, ContainerRole::Pool, ContainerRole::Probe].into_iter().find(|role| role_word(*role) == word)
+/// The role with this label.
+pub(super) fn role_of(label: &str) -> Option<ContainerRole> {
+    [ContainerRole::Job, ContainerRole::Pool, ContainerRole::Probe].into_iter().find(|role| role_label(*role) == label)
 }
 
 fn hostname(spec: &ContainerSpec) -> String {
@@ -215,7 +217,7 @@ fn hostname(spec: &ContainerSpec) -> String {
     }
 }
 
-/// The worker's arguments: none for work, one word for the round trip of a probe.
+/// The worker's arguments: none for a job, one for the round trip of a probe.
 fn command(role: ContainerRole) -> Vec<String> {
     match role {
         ContainerRole::Job | ContainerRole::Pool => Vec::new(),
@@ -234,7 +236,7 @@ fn environment(spec: &ContainerSpec, image: &ImageFacts) -> Vec<String> {
         format!("LANG={}", image.variable("LANG", DEFAULT_LANG)),
     ];
     env.extend(spec.traceparent.iter().map(|context| format!("TRACEPARENT={context}")));
-    // A name without a value takes the image's variable out; left alone, it would be in the container.
+    // A name without a value removes the image's variable.
     let ours: BTreeSet<String> = env.iter().map(|entry| env_name(entry).to_owned()).collect();
     env.extend(image.env.iter().map(|entry| env_name(entry)).filter(|name| !ours.contains(*name)).map(str::to_owned));
     env.sort();
@@ -242,7 +244,7 @@ fn environment(spec: &ContainerSpec, image: &ImageFacts) -> Vec<String> {
 }
 
 fn labels(spec: &ContainerSpec, instance_id: InstanceId, digest: String) -> BTreeMap<String, String> {
-    let mut labels = pairs(&[(LABEL_MANAGED, "true"), (LABEL_ROLE, role_word(spec.role)), (LABEL_OWNER, &spec.owner)]);
+    let mut labels = pairs(&[(LABEL_MANAGED, "true"), (LABEL_ROLE, role_label(spec.role)), (LABEL_OWNER, &spec.owner)]);
     labels.insert(LABEL_INSTANCE.to_owned(), instance_id.to_string());
     labels.insert(LABEL_JOB.to_owned(), spec.job_id.to_string());
     labels.insert(LABEL_ATTEMPT.to_owned(), spec.attempt.to_string());
@@ -250,15 +252,15 @@ fn labels(spec: &ContainerSpec, instance_id: InstanceId, digest: String) -> BTre
     labels
 }
 
-fn mounts(context: &EngineContext<'_>) -> Result<Vec<MountSeen>, EngineError> {
-    Ok(vec![bind(context.run_folder, RUN_MOUNT, false)?, bind(context.workspace, WORKSPACE_MOUNT, true)?])
+fn mounts(context: &EngineContext<'_>) -> Result<Vec<ContainerMount>, EngineError> {
+    Ok(vec![bind(context.run_dir, RUN_MOUNT, false)?, bind(context.workspace, WORKSPACE_MOUNT, true)?])
 }
 
-fn bind(source: &Path, destination: &str, writable: bool) -> Result<MountSeen, EngineError> {
+fn bind(source: &Path, destination: &str, writable: bool) -> Result<ContainerMount, EngineError> {
     let source = source
         .to_str()
-        .ok_or_else(|| EngineError::Refused(format!("the folder {} is not UTF-8; use another", source.display())))?;
-    Ok(MountSeen {
+        .ok_or_else(|| EngineError::Refused(format!("the directory {} is not UTF-8; use another", source.display())))?;
+    Ok(ContainerMount {
         destination: destination.to_owned(),
         source: source.to_owned(),
         kind: "bind".to_owned(),
@@ -272,9 +274,9 @@ fn ulimits(file_bytes: i64) -> BTreeMap<String, Ulimit> {
     BTreeMap::from([
         ("core".to_owned(), limit(0)),
         ("fsize".to_owned(), limit(file_bytes)),
-        ("msgqueue".to_owned(), limit(MESSAGE_QUEUE_BYTES_MAX)),
-        ("nofile".to_owned(), limit(OPEN_FILES_MAX)),
-        ("sigpending".to_owned(), limit(PENDING_SIGNALS_MAX)),
+        ("msgqueue".to_owned(), limit(MAX_MESSAGE_QUEUE_BYTES)),
+        ("nofile".to_owned(), limit(MAX_OPEN_FILES)),
+        ("sigpending".to_owned(), limit(MAX_PENDING_SIGNALS)),
     ])
 }
 
@@ -283,30 +285,30 @@ fn bytes(megabytes: u64) -> Result<i64, EngineError> {
         .checked_mul(BYTES_PER_MB)
         .filter(|bytes| *bytes > 0)
         .and_then(|bytes| i64::try_from(bytes).ok())
-        .ok_or_else(|| EngineError::Refused(format!("a limit of {megabytes} MB cannot be set; ask for less or more")))
+        .ok_or_else(|| EngineError::Refused(format!("a limit of {megabytes} MB is out of range")))
 }
 
-/// The limit that the engine is given for a job's limit of processes.
+/// The engine's limit for a job's limit of processes.
 fn pids(pids: u32, runtime: &str) -> Result<i64, EngineError> {
     // The engine reads 0 as "no limit".
     if pids == 0 {
-        return Err(EngineError::Refused("a limit of no processes cannot be set; ask for more".to_owned()));
+        return Err(EngineError::Refused("a limit of 0 processes is out of range".to_owned()));
     }
     let pids = i64::from(pids);
     Ok(if is_gvisor(runtime) { GVISOR_OWN_THREADS + pids * GVISOR_THREADS_PER_PROCESS } else { pids })
 }
 
-/// Whether this is gVisor, by the names that its documentation gives to the runtime.
+/// Whether a runtime is gVisor, by the names in its documentation.
 fn is_gvisor(runtime: &str) -> bool {
     runtime.contains("runsc") || runtime.contains("gvisor")
 }
 
-/// A share that the engine would read as "no limit" (nought, not a number) is refused.
+/// A value that the engine would read as "no limit" (zero, not a number) is refused.
 fn nano_cpus(cpus: f64) -> Result<i64, EngineError> {
-    // Docker's own step is a hundredth of a CPU.
+    // Docker's resolution is a hundredth of a CPU.
     let hundredths = (cpus * 100.0).round();
     if !(1.0..=1e6).contains(&hundredths) {
-        return Err(EngineError::Refused(format!("{cpus} cpus cannot be set; ask for 0.01 to 10000")));
+        return Err(EngineError::Refused(format!("{cpus} cpus is out of range; must be 0.01 to 10000")));
     }
     #[expect(clippy::cast_possible_truncation, reason = "a whole number up to 10⁶, checked above")]
     let hundredths = hundredths as i64;

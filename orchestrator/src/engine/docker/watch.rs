@@ -1,7 +1,7 @@
-//! The watch over what happens to this instance's containers.
+//! The watch on the engine's events about this instance's containers.
 //!
-//! Owns the event stream, its reconnecting and the pause between tries. Carries no data: a hint that it is time to look, and at
-//! which container closely.
+//! Owns the event stream, its reconnection and backoff. Carries no data: an event only wakes the dispatcher, and marks the
+//! container for inspection.
 
 use std::time::Duration;
 
@@ -12,63 +12,63 @@ use tokio::time::Instant;
 use super::{Docker, client::Changes};
 use crate::engine::EngineError;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// An engine that hangs, or a network that swallows, breaks no stream: after such a silence it is asked.
-const SILENCE_BEFORE_PING: Duration = Duration::from_secs(15);
+const MIN_BACKOFF: Duration = Duration::from_millis(200);
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
+/// Without an event for this long the engine is pinged: an engine that hangs or a broken network does not end the stream.
+const IDLE_BEFORE_PING: Duration = Duration::from_secs(15);
 
-/// Remembered of what moved; whoever is forgotten is seen a look later.
-const MAX_MOVED: usize = 10_000;
+/// Maximum number of containers marked for inspection. The change of one that is dropped is found a list later.
+const MAX_DIRTY: usize = 10_000;
 
-/// The stream, or what is known of the tries to get one.
+/// The stream, or the state of reconnecting.
 #[derive(Default)]
 pub(super) struct Watch {
     stream: Option<Changes>,
-    /// Streams lost and tries failed since the last event.
+    /// Streams lost and failed attempts since the last event.
     failures: u32,
-    /// Since when nothing was heard; kept here for the same reason as the next.
-    silent_since: Option<Instant>,
-    /// Kept here and not in the call, so that a caller who drops the call now and then still gets through.
+    /// The last event. Kept here for the same reason as `not_before`.
+    idle_since: Option<Instant>,
+    /// When to reconnect. Kept here and not in the future, which callers drop repeatedly.
     not_before: Option<Instant>,
 }
 
 impl Watch {
     fn lost(&mut self) {
         self.stream = None;
-        self.not_before = Some(Instant::now() + pause_after(self.failures));
+        self.not_before = Some(Instant::now() + backoff(self.failures));
         self.failures = self.failures.saturating_add(1);
     }
 }
 
-fn pause_after(failures: u32) -> Duration {
-    FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(failures)).min(LONGEST_PAUSE)
+fn backoff(failures: u32) -> Duration {
+    MIN_BACKOFF.saturating_mul(2_u32.saturating_pow(failures)).min(MAX_BACKOFF)
 }
 
 impl Docker {
-    /// The next event; the loss of the stream; or a stream that was made (anew). Safe to drop at any point.
+    /// Returns at the next event, when the stream is lost, or when it is (re)opened. Cancel-safe.
     pub(super) async fn next_change(&self) {
         let mut watch = self.watch.lock().await;
         let watch = &mut *watch;
         while let Some(stream) = watch.stream.as_mut() {
-            let since = *watch.silent_since.get_or_insert_with(Instant::now);
-            let heard = tokio::time::timeout_at(since + SILENCE_BEFORE_PING, stream.next()).await;
-            watch.silent_since = None;
-            match heard {
+            let since = *watch.idle_since.get_or_insert_with(Instant::now);
+            let event = tokio::time::timeout_at(since + IDLE_BEFORE_PING, stream.next()).await;
+            watch.idle_since = None;
+            match event {
                 Ok(Some(Ok(id))) => {
                     watch.failures = 0;
-                    let mut moved = self.moved();
-                    // Those that went away before anybody looked.
-                    if moved.len() >= MAX_MOVED {
-                        moved.clear();
+                    let mut dirty = self.dirty();
+                    // Containers that were removed before the next list stay in it.
+                    if dirty.len() >= MAX_DIRTY {
+                        dirty.clear();
                     }
-                    moved.extend(id);
+                    dirty.extend(id);
                 }
                 Ok(ended) => {
-                    tracing::debug!(?ended, "the engine's events broke off");
+                    tracing::debug!(?ended, "the event stream ended");
                     watch.lost();
                 }
-                Err(_silence) if self.client.ping().await.is_ok() => continue,
-                Err(_silence) => watch.lost(),
+                Err(_idle) if self.client.ping().await.is_ok() => continue,
+                Err(_idle) => watch.lost(),
             }
             return;
         }
@@ -82,20 +82,19 @@ impl Docker {
                     return;
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "no events from the engine");
+                    tracing::debug!(%error, "cannot open the event stream");
                     watch.lost();
                 }
             }
         }
     }
 
-    /// The stream is opened at its first poll, so it starts at the engine's own present time: what happens between here
-    /// and there is told too.
+    /// The stream is opened at its first poll, so it starts at the engine's current time: events until then are included.
     async fn subscribe(&self) -> Result<Changes, EngineError> {
         self.client.ping().await?;
         let now = self.client.info().await?.system_time.unwrap_or_default();
         let since = DateTime::parse_from_rfc3339(&now)
-            .map_err(|error| EngineError::Other(format!("the engine's time {now:?} cannot be read: {error}")))?;
+            .map_err(|error| EngineError::Other(format!("cannot parse the engine's time {now:?}: {error}")))?;
         Ok(self.client.changes(&self.instance_label(), since.timestamp())?)
     }
 }
@@ -105,8 +104,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pause_grows_to_its_limit() {
-        let pauses: Vec<u128> = [0, 1, 2, 4, 5, 40, u32::MAX].map(|n| pause_after(n).as_millis()).to_vec();
-        assert_eq!(pauses, [200, 400, 800, 3200, 5000, 5000, 5000]);
+    fn the_backoff_grows_to_its_limit() {
+        let backoffs: Vec<u128> = [0, 1, 2, 4, 5, 40, u32::MAX].map(|n| backoff(n).as_millis()).to_vec();
+        assert_eq!(backoffs, [200, 400, 800, 3200, 5000, 5000, 5000]);
     }
 }

@@ -1,7 +1,7 @@
-//! Docker's words and ours: the create body out of a posture, a posture and a view out of what inspect says.
+//! Translates between Docker's API types and ours: a posture into a create request, an inspect response into a posture and a
+//! view.
 //!
-//! Owns the translation, both ways. Never talks to the engine, never judges: what the engine says is read as it is, and
-//! what it leaves out is read as the value that no posture wants.
+//! Never calls the engine and never judges: a field that the engine omits is read as the value that no posture allows.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{
     host_paths::OwnMount,
-    posture::{LiveSettings, MountSeen, Posture, Ulimit},
+    posture::{ContainerMount, LiveSettings, Posture, Ulimit},
     spec::{self, ImageFacts, LABEL_CREATED_AT},
 };
 use crate::engine::{ContainerStatus, ContainerView};
@@ -23,8 +23,8 @@ use crate::engine::{ContainerStatus, ContainerView};
 #[cfg(test)]
 mod tests;
 
-/// The settings of a host configuration that a posture has fields for, or (mounts) that inspect shows elsewhere as they
-/// really are.
+/// Settings of a host configuration that a posture has fields for, or (mounts) that inspect reports elsewhere as they are in
+/// effect.
 const KNOWN_HOST_SETTINGS: [&str; 26] = [
     "CapDrop",
     "CgroupnsMode",
@@ -50,12 +50,12 @@ const KNOWN_HOST_SETTINGS: [&str; 26] = [
     "Sysctls",
     "Tmpfs",
     "Ulimits",
-    // Not restrictions: the size of a terminal that there is none of, and the platform's word for "as usual".
+    // Not restrictions: the size of a terminal that does not exist, and the platform's default.
     "ConsoleSize",
     "Isolation",
 ];
 
-/// What is sent to make a container.
+/// The request that creates a container.
 pub(super) fn create_body(posture: &Posture, created_at: &str) -> ContainerCreateBody {
     let mut labels: HashMap<String, String> = posture.labels.clone().into_iter().collect();
     labels.insert(LABEL_CREATED_AT.to_owned(), created_at.to_owned());
@@ -114,9 +114,9 @@ fn host_config(posture: &Posture) -> HostConfig {
     }
 }
 
-// `Mounts` and not `Binds`: a missing source is refused, where a bind would make it, as root. The propagation is left to
-// the engine: within its own folder (a named volume) it takes nothing but what it chooses itself.
-fn mount(mount: &MountSeen) -> Mount {
+// `Mounts` and not `Binds`: a missing source is refused, whereas a bind would create it as root. The propagation is left to
+// the engine: for sources in its own directory (a named volume) it accepts only its own choice.
+fn mount(mount: &ContainerMount) -> Mount {
     Mount {
         target: Some(mount.destination.clone()),
         source: Some(mount.source.clone()),
@@ -130,8 +130,8 @@ fn ulimit((name, limit): (&String, &Ulimit)) -> ResourcesUlimits {
     ResourcesUlimits { name: Some(name.clone()), soft: Some(limit.soft), hard: Some(limit.hard) }
 }
 
-/// The posture that a container shows.
-pub(super) fn seen_posture(inspected: &Inspected) -> Posture {
+/// The posture of an inspected container.
+pub(super) fn observed_posture(inspected: &Inspected) -> Posture {
     let config = inspected.config.clone().unwrap_or_default();
     let host = inspected.host_config.clone().unwrap_or_default();
     let others = other_settings(&host);
@@ -139,7 +139,7 @@ pub(super) fn seen_posture(inspected: &Inspected) -> Posture {
     Posture {
         image_id: inspected.image.clone().unwrap_or_default(),
         networks: networks(inspected),
-        mounts: sorted(inspected.mounts.iter().flatten().map(seen_mount)),
+        mounts: sorted(inspected.mounts.iter().flatten().map(observed_mount)),
         labels: own_labels(&config),
         image: config.image.unwrap_or_default(),
         hostname: config.hostname.unwrap_or_default(),
@@ -169,11 +169,11 @@ pub(super) fn seen_posture(inspected: &Inspected) -> Posture {
         memory_swap_bytes: host.memory_swap.unwrap_or(0),
         nano_cpus: host.nano_cpus.unwrap_or(0),
         pids_limit: host.pids_limit.unwrap_or(0),
-        ulimits: host.ulimits.into_iter().flatten().filter_map(seen_ulimit).collect(),
+        ulimits: host.ulimits.into_iter().flatten().filter_map(observed_ulimit).collect(),
         shm_bytes: host.shm_size.unwrap_or(0),
         ipc_mode: host.ipc_mode.unwrap_or_default(),
         cgroupns_mode: host.cgroupns_mode.map(|mode| mode.to_string()).unwrap_or_default(),
-        restart_policy: host.restart_policy.as_ref().map(restart_word).unwrap_or_default(),
+        restart_policy: host.restart_policy.as_ref().map(restart_policy).unwrap_or_default(),
         log_driver: log.typ.unwrap_or_default(),
         log_options: log.config.into_iter().flatten().collect(),
         init: host.init.unwrap_or(false),
@@ -182,12 +182,12 @@ pub(super) fn seen_posture(inspected: &Inspected) -> Posture {
     }
 }
 
-/// The runtime that a container was made with.
+/// The runtime of an inspected container.
 pub(super) fn runtime(inspected: &Inspected) -> &str {
     inspected.host_config.as_ref().and_then(|host| host.runtime.as_deref()).unwrap_or_default()
 }
 
-/// What can change on it while it lives, as it is now.
+/// The settings that can change while a container runs.
 pub(super) fn live_settings(inspected: &Inspected) -> LiveSettings {
     let host = inspected.host_config.clone().unwrap_or_default();
     LiveSettings {
@@ -195,24 +195,25 @@ pub(super) fn live_settings(inspected: &Inspected) -> LiveSettings {
         memory_swap_bytes: host.memory_swap.unwrap_or(0),
         nano_cpus: host.nano_cpus.unwrap_or(0),
         pids_limit: host.pids_limit.unwrap_or(0),
-        restart_policy: host.restart_policy.as_ref().map(restart_word).unwrap_or_default(),
+        restart_policy: host.restart_policy.as_ref().map(restart_policy).unwrap_or_default(),
         networks: networks(inspected),
     }
 }
 
-/// What the comparison has no field for and is not empty. When it cannot be read at all, that is said, and refused.
+/// Settings that a posture has no field for and that are not empty. A host configuration that cannot be serialized is refused
+/// with that as its only setting.
 fn other_settings(host: &HostConfig) -> BTreeMap<String, Value> {
     let Ok(Value::Object(settings)) = serde_json::to_value(host) else {
         return BTreeMap::from([("HostConfig".to_owned(), Value::from("unreadable"))]);
     };
     settings
         .into_iter()
-        .filter(|(name, value)| !KNOWN_HOST_SETTINGS.contains(&name.as_str()) && !is_nothing(value))
+        .filter(|(name, value)| !KNOWN_HOST_SETTINGS.contains(&name.as_str()) && !is_empty(value))
         .map(|(name, value)| (format!("HostConfig.{name}"), value))
         .collect()
 }
 
-fn is_nothing(value: &Value) -> bool {
+fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Bool(flag) => !flag,
@@ -235,8 +236,8 @@ fn own_labels(config: &ContainerConfig) -> BTreeMap<String, String> {
     ours.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-fn seen_mount(point: &MountPoint) -> MountSeen {
-    MountSeen {
+fn observed_mount(point: &MountPoint) -> ContainerMount {
+    ContainerMount {
         destination: point.destination.clone().unwrap_or_default(),
         source: point.source.clone().unwrap_or_default(),
         kind: point.typ.clone().unwrap_or_default(),
@@ -245,17 +246,17 @@ fn seen_mount(point: &MountPoint) -> MountSeen {
     }
 }
 
-/// Of either kind nothing that is mounted inside gets out; which of the two it is, is the engine's to say.
-fn propagation(word: &str) -> String {
-    if word == "rslave" { "rprivate".to_owned() } else { word.to_owned() }
+/// Neither `rslave` nor `rprivate` lets mounts inside the container propagate to the host; the engine chooses one of them.
+fn propagation(value: &str) -> String {
+    if value == "rslave" { "rprivate".to_owned() } else { value.to_owned() }
 }
 
-fn seen_ulimit(limit: ResourcesUlimits) -> Option<(String, Ulimit)> {
+fn observed_ulimit(limit: ResourcesUlimits) -> Option<(String, Ulimit)> {
     let (soft, hard) = (limit.soft.unwrap_or(-1), limit.hard.unwrap_or(-1));
     limit.name.map(|name| (name, Ulimit { soft, hard }))
 }
 
-/// Engines write this one in two ways.
+/// Engines report this option in two ways.
 fn security_option(option: String) -> String {
     if option == "no-new-privileges:true" || option == "no-new-privileges=true" {
         "no-new-privileges".to_owned()
@@ -264,7 +265,7 @@ fn security_option(option: String) -> String {
     }
 }
 
-fn restart_word(policy: &RestartPolicy) -> String {
+fn restart_policy(policy: &RestartPolicy) -> String {
     let name = policy.name.as_ref().map(ToString::to_string).unwrap_or_default();
     match policy.maximum_retry_count {
         None | Some(0) => name,
@@ -278,7 +279,7 @@ fn sorted<T: Ord>(items: impl Iterator<Item = T>) -> Vec<T> {
     items
 }
 
-/// What an image says of itself.
+/// The facts of an inspected image.
 pub(super) fn image_facts(image: ImageInspect) -> ImageFacts {
     let config = image.config.unwrap_or_default();
     ImageFacts {
@@ -293,13 +294,13 @@ pub(super) fn label<'a>(inspected: &'a Inspected, name: &str) -> Option<&'a str>
     inspected.config.as_ref()?.labels.as_ref()?.get(name).map(String::as_str)
 }
 
-/// What the dispatcher sees of it.
+/// The dispatcher's view of an inspected container.
 pub(super) fn view(inspected: &Inspected) -> ContainerView {
     let labels = inspected.config.as_ref().and_then(|config| config.labels.as_ref());
     view_of(inspected.id.as_deref(), inspected.name.as_deref(), labels, status(inspected.state.as_ref()))
 }
 
-/// The same out of a list, which says all there is to know of one that runs, and of no other.
+/// The same from a list, which has enough information about a running container only.
 pub(super) fn view_of_listed(listed: &ContainerSummary) -> ContainerView {
     let name = listed.names.iter().flatten().next().map(String::as_str);
     let status = match listed.state {
@@ -326,30 +327,30 @@ fn view_of(
     }
 }
 
-/// Frozen: it hears no signal but SIGKILL, and that when it thaws.
+/// Whether a container is paused. Signals are delivered on unpause.
 pub(super) fn is_paused(inspected: &Inspected) -> bool {
     inspected.state.as_ref().and_then(|state| state.status) == Some(ContainerStateStatusEnum::PAUSED)
 }
 
-/// The host's number of its first process, while it runs.
-pub(super) fn first_process(inspected: &Inspected) -> Option<u32> {
+/// The PID of the container's first process on the host; none if it does not run.
+pub(super) fn host_pid(inspected: &Inspected) -> Option<u32> {
     let pid = inspected.state.as_ref()?.pid?;
     u32::try_from(pid).ok().filter(|pid| *pid > 0)
 }
 
-/// The exit code that a shell and an init give a process that died of SIGKILL.
-const KILLED_CODE: i64 = 137;
+/// Exit code of a process that SIGKILL ended (128 + 9).
+const SIGKILL_EXIT_CODE: i64 = 137;
 
 fn status(state: Option<&ContainerState>) -> ContainerStatus {
-    use ContainerStateStatusEnum as Word;
+    use ContainerStateStatusEnum as Status;
     let Some(state) = state else { return ContainerStatus::Created };
     match state.status {
-        None | Some(Word::EMPTY | Word::CREATED) => ContainerStatus::Created,
-        Some(Word::RUNNING | Word::PAUSED | Word::RESTARTING | Word::STOPPING) => ContainerStatus::Running,
-        Some(Word::REMOVING | Word::EXITED | Word::DEAD) => {
+        None | Some(Status::EMPTY | Status::CREATED) => ContainerStatus::Created,
+        Some(Status::RUNNING | Status::PAUSED | Status::RESTARTING | Status::STOPPING) => ContainerStatus::Running,
+        Some(Status::REMOVING | Status::EXITED | Status::DEAD) => {
             let code = state.exit_code.unwrap_or(0);
-            // The engine's flag also tells of a child that died of memory long before the end.
-            let oom_killed = state.oom_killed.unwrap_or(false) && code == KILLED_CODE;
+            // The engine also sets the flag when a child process ran out of memory earlier.
+            let oom_killed = state.oom_killed.unwrap_or(false) && code == SIGKILL_EXIT_CODE;
             ContainerStatus::Exited { code, oom_killed }
         }
     }

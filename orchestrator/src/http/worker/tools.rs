@@ -99,7 +99,9 @@ async fn run_once(
     let key = CallKey { job: job.id, attempt: attempt.key().attempt, call_id: call.call_id.clone() };
     let admission = readable(&call.arguments).map(|arguments| {
         let context = tools::autonomous(job.id, &job.brief.user_id, job.brief.tools.as_deref());
-        api.tools.admit(context, call.call_id.clone(), &call.tool, arguments)
+        // Unique among the job's attempts, which may repeat each other's ids: tools use it as an idempotency key.
+        let call_id = CallId(format!("{}:{}", key.attempt, call.call_id.0));
+        api.tools.admit(context, call_id, &call.tool, arguments)
     });
     let input = match &admission {
         Ok(admission) => kept(admission.redacted_input(), call.arguments.get().len()),

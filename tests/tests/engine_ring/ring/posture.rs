@@ -45,7 +45,7 @@ async fn check_facts_except(fixture: Fixture, other: impl Fn(&str) -> Option<&'s
         let found = facts.get(fact).copied();
         assert_eq!(found, Some(other(fact).unwrap_or(wanted)), "{fact}, in {printed}");
     }
-    assert_eq!(fs::read_to_string(job.spec.run_folder.join("token")).unwrap(), "secret");
+    assert_eq!(fs::read_to_string(job.spec.run_dir.join("token")).unwrap(), "secret");
     fixture.finish().await;
 }
 

@@ -155,7 +155,7 @@ async fn a_container_with_a_weaker_posture_under_the_jobs_name_is_removed() {
         let job = fixture.job("ready\nsleep");
         let label = format!("gantry.instance-id={}", fixture.instance);
         let workspace = format!("{}:/workspace", job.spec.workspace.display());
-        let run_folder = format!("{}:/run/gantry", job.spec.run_folder.display());
+        let run_folder = format!("{}:/run/gantry", job.spec.run_dir.display());
         let mut weaker = Command::new("docker");
         weaker.args(["create", "--name", job.name(), "--label", &label, "-v", &workspace, "-v", &run_folder]);
         must(weaker.args(["--entrypoint", "/usr/local/bin/gantry-worker", &job.spec.image]));

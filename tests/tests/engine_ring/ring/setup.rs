@@ -152,7 +152,7 @@ impl Fixture {
             role: ContainerRole::Job,
             image: self.image.clone(),
             resources: Resources { memory_mb: 64, cpus: 1.0, pids: 32, disk_mb: 32 },
-            run_folder,
+            run_dir: run_folder,
             workspace,
             traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
         };

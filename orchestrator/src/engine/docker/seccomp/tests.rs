@@ -1,4 +1,4 @@
-//! The operator's one choice: what it adds, and that nothing else changes.
+//! The setting for datagram sockets: which rules it adds, and that nothing else changes.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn rules(profile: &str) -> Vec<Value> {
     profile["syscalls"].as_array().unwrap().clone()
 }
 
-/// What a rule about sockets lets through: family, type without its flags, protocol; none is any.
+/// What a socket rule allows: family, type without its flags, protocol; none means any.
 fn socket(rule: &Value) -> [Option<u64>; 3] {
     let of = |index: u64| {
         let arg = rule["args"].as_array().unwrap().iter().find(|arg| arg["index"] == index)?;
@@ -29,7 +29,7 @@ fn inet(kind: u64, protocol: u64) -> [[Option<u64>; 3]; 2] {
 }
 
 #[test]
-fn without_the_choice_the_profile_is_the_file() {
+fn without_the_setting_the_profile_is_the_file() {
     assert_eq!(profile(false).unwrap(), PROFILE);
     let [tcp4, tcp6] = inet(1, 0);
     let [tcp4_by_number, tcp6_by_number] = inet(1, 6);
@@ -37,7 +37,7 @@ fn without_the_choice_the_profile_is_the_file() {
 }
 
 #[test]
-fn with_it_only_udp_is_added() {
+fn with_the_setting_only_udp_is_added() {
     let (plain, extended) = (rules(PROFILE), profile(true).unwrap());
     assert_eq!(rules(&extended)[..plain.len()], plain);
     let [udp4, udp6] = inet(2, 0);
@@ -56,7 +56,7 @@ fn only_the_flags_of_a_type_are_masked() {
 }
 
 #[test]
-fn a_socket_keeps_the_buffers_that_it_has() {
+fn socket_buffers_cannot_be_resized() {
     let (so_sndbuf, so_rcvbuf, sol_socket) = (7, 8, 1);
     let of = |action: &str| -> Vec<(Option<u64>, Option<u64>)> {
         let mine = rules(PROFILE).into_iter().filter(|rule| rule["names"] == json!(["setsockopt"]));

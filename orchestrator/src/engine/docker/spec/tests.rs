@@ -1,4 +1,4 @@
-//! What a container gets, in tables; and what the seccomp profile must say.
+//! The posture of a container in tables, and the rules of the seccomp profile.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -24,7 +24,7 @@ pub(in crate::engine::docker) fn job_spec() -> ContainerSpec {
         role: ContainerRole::Job,
         image: "gantry-worker:latest".to_owned(),
         resources: Resources { memory_mb: 512, cpus: 1.5, pids: 128, disk_mb: 1024 },
-        run_folder: "/run/x".into(),
+        run_dir: "/run/x".into(),
         workspace: "/data/x".into(),
         traceparent: None,
     }
@@ -36,12 +36,12 @@ pub(in crate::engine::docker) fn job_posture(spec: &ContainerSpec, image: &Image
 }
 
 fn context<'a>(image: &'a ImageFacts, runtime: &'a str) -> EngineContext<'a> {
-    let (run_folder, workspace) = (Path::new("/host/run/x"), Path::new("/host/data/x"));
-    EngineContext { instance_id: InstanceId::nil(), runtime, seccomp: seccomp::PROFILE, image, run_folder, workspace }
+    let (run_dir, workspace) = (Path::new("/host/run/x"), Path::new("/host/data/x"));
+    EngineContext { instance_id: InstanceId::nil(), runtime, seccomp: seccomp::PROFILE, image, run_dir, workspace }
 }
 
 #[test]
-fn the_environment_is_the_contracts_list() {
+fn the_environment_is_as_in_the_contract() {
     let spec = ContainerSpec { traceparent: Some("00-a-b-01".to_owned()), ..job_spec() };
     let posture = job_posture(&spec, &ImageFacts::default(), "runc");
     assert_eq!(
@@ -60,7 +60,7 @@ fn the_environment_is_the_contracts_list() {
 }
 
 #[test]
-fn of_an_images_environment_only_path_and_lang_stay() {
+fn only_path_and_lang_of_an_images_environment_are_kept() {
     let env = ["PATH=/opt/node/bin:/bin", "LANG=nb_NO.UTF-8", "NODE_VERSION=20", "HOME=/root"].map(str::to_owned);
     let image = ImageFacts { env: env.to_vec(), ..ImageFacts::default() };
     let posture = job_posture(&job_spec(), &image, "runc");
@@ -95,26 +95,26 @@ fn each_role_has_its_hostname_and_command(#[case] role: ContainerRole, #[case] h
     let name = "gantry-pool-3".to_owned();
     let posture = job_posture(&ContainerSpec { name, role, ..job_spec() }, &ImageFacts::default(), "runc");
     assert_eq!((posture.hostname.as_str(), posture.cmd), (host, owned(cmd)));
-    assert_eq!(role_of(role_word(role)), Some(role));
+    assert_eq!(role_of(role_label(role)), Some(role));
 }
 
 #[rstest]
 #[case::no_memory(Resources { memory_mb: 0, ..job_spec().resources })]
-#[case::memory_beyond_counting(Resources { memory_mb: u64::MAX, ..job_spec().resources })]
+#[case::too_much_memory(Resources { memory_mb: u64::MAX, ..job_spec().resources })]
 #[case::no_disk(Resources { disk_mb: 0, ..job_spec().resources })]
 #[case::no_cpu(Resources { cpus: 0.0, ..job_spec().resources })]
 #[case::a_negative_cpu(Resources { cpus: -1.0, ..job_spec().resources })]
 #[case::not_a_number_of_cpus(Resources { cpus: f64::NAN, ..job_spec().resources })]
-#[case::endless_cpus(Resources { cpus: f64::INFINITY, ..job_spec().resources })]
+#[case::infinite_cpus(Resources { cpus: f64::INFINITY, ..job_spec().resources })]
 #[case::no_pids(Resources { pids: 0, ..job_spec().resources })]
-fn a_limit_that_would_mean_none_is_refused(#[case] resources: Resources) {
+fn a_limit_that_would_mean_no_limit_is_refused(#[case] resources: Resources) {
     let spec = ContainerSpec { resources, ..job_spec() };
     let refused = posture(&spec, &context(&ImageFacts::default(), "runc"));
     assert!(matches!(refused, Err(EngineError::Refused(_))), "{refused:?}");
 }
 
 #[test]
-fn what_an_adopted_container_is_known_by_is_on_the_jobs_row() {
+fn an_adopted_container_is_identified_by_facts_of_the_jobs_row() {
     let spec = job_spec();
     let posture = job_posture(&spec, &ImageFacts::default(), "runc");
     let adoption = AdoptionSpec {
@@ -135,7 +135,7 @@ fn what_an_adopted_container_is_known_by_is_on_the_jobs_row() {
 }
 
 #[test]
-fn what_the_kernel_counts_by_user_is_held_small() {
+fn limits_that_the_kernel_counts_per_user_are_small() {
     let posture = job_posture(&job_spec(), &ImageFacts::default(), "runc");
     let ulimits: Vec<_> = posture.ulimits.iter().map(|(name, limit)| (name.as_str(), limit.soft, limit.hard)).collect();
     let fsize = 1024 * 1024 * 1024;
@@ -154,17 +154,13 @@ fn what_the_kernel_counts_by_user_is_held_small() {
 #[case::gvisor("runsc", 16, 384)]
 #[case::gvisor("runsc-kvm", 256, 4_224)]
 #[case::most("io.containerd.runsc.v1", u32::MAX, 128 + 16 * i64::from(u32::MAX))]
-fn under_gvisor_the_limit_of_processes_has_room_for_its_threads(
-    #[case] runtime: &str,
-    #[case] pids: u32,
-    #[case] limit: i64,
-) {
+fn under_gvisor_the_process_limit_includes_its_threads(#[case] runtime: &str, #[case] pids: u32, #[case] limit: i64) {
     let resources = Resources { pids, ..job_spec().resources };
     assert_eq!(live_settings(&resources, runtime).unwrap().pids_limit, limit);
 }
 
 #[test]
-fn the_digest_tells_runtimes_apart() {
+fn the_digest_depends_on_the_runtime() {
     let digest = |runtime| job_posture(&job_spec(), &ImageFacts::default(), runtime).digest().unwrap();
     assert_ne!(digest("runc"), digest("runsc"));
     assert_eq!(digest("runc").len(), 64);
@@ -196,7 +192,7 @@ proptest! {
 fn rules() -> Vec<Value> {
     let profile: Value = serde_json::from_str(seccomp::PROFILE).unwrap();
     assert_eq!((&profile["defaultAction"], &profile["defaultErrnoRet"]), (&"SCMP_ACT_ERRNO".into(), &1.into()));
-    // A second word size would bring calls that take their arguments elsewhere, past the rules on them.
+    // A second word size has system calls with other argument registers, which the rules would not cover.
     for architecture in profile["archMap"].as_array().unwrap() {
         assert_eq!(architecture["subArchitectures"], Value::Array(Vec::new()));
     }
@@ -219,9 +215,9 @@ fn names(rule: &Value) -> impl Iterator<Item = &str> {
 #[case::message_queues(&["mq_open", "mq_unlink", "mq_timedsend", "mq_timedreceive", "mq_notify", "mq_getsetattr"])]
 #[case::system_v_ipc(&["shmget", "shmat", "shmctl", "shmdt", "semget", "semop", "semtimedop", "semctl", "msgget", "msgsnd", "msgrcv", "msgctl"])]
 #[case::memory(&["memfd_secret", "pkey_alloc", "pkey_free", "pkey_mprotect", "get_mempolicy", "process_mrelease"])]
-#[case::room_set_aside(&["fallocate"])]
+#[case::preallocation(&["fallocate"])]
 #[case::multiplexers(&["socketcall", "ipc", "modify_ldt", "vm86"])]
-fn what_an_agent_never_needs_is_not_allowed(#[case] refused: &[&str]) {
+fn calls_that_no_job_needs_are_not_allowed(#[case] refused: &[&str]) {
     let allowed: BTreeSet<String> = rules()
         .iter()
         .filter(|rule| rule["action"] == "SCMP_ACT_ALLOW")
@@ -258,7 +254,7 @@ fn sockets_and_clones_are_allowed_by_their_arguments_only() {
         refused.extend(names(rule).map(|name| (name.to_owned(), rule["errnoRet"].clone())));
     }
     let (no_such_call, not_supported) = (38, 95);
-    // Taken without effect: programs that tune their buffers go on.
+    // Accepted without effect, so that programs which tune their buffers continue.
     let done = 0;
     let wanted = [("clone3", no_such_call), ("fallocate", not_supported), ("setsockopt", done)];
     assert_eq!(refused, BTreeMap::from(wanted.map(|(name, errno)| (name.to_owned(), errno.into()))));

@@ -1,4 +1,4 @@
-//! The posture against what inspect says: a good container passes, and each change to it is refused by its name.
+//! The posture against inspect responses: a container as requested passes, and each altered field is refused by its name.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ fn wanted() -> Posture {
     job_posture(&job_spec(), &image, "runc")
 }
 
-/// What an engine says that did just what it was asked, as Docker 20.10 says it.
+/// The inspect response for a container that was created as requested, as Docker 20.10 sends it.
 fn inspected() -> Value {
     let wanted = wanted();
     let body = serde_json::to_value(create_body(&wanted, "2026-01-01T00:00:00Z")).unwrap();
@@ -55,11 +55,11 @@ fn inspected() -> Value {
 }
 
 fn check(inspected: Value) -> Result<(), EngineError> {
-    wanted().check(&seen_posture(&serde_json::from_value(inspected).unwrap()))
+    wanted().check(&observed_posture(&serde_json::from_value(inspected).unwrap()))
 }
 
 #[test]
-fn a_container_as_it_was_asked_for_passes() {
+fn a_container_as_requested_passes() {
     assert_eq!(check(inspected()), Ok(()));
 }
 
@@ -139,7 +139,7 @@ fn an_altered_field_is_refused_by_its_name(#[case] at: &str, #[case] value: Valu
     refused_by(at, value, field);
 }
 
-/// Settings that the posture has no field for: none of them may be there.
+/// Settings that the posture has no field for.
 #[rstest]
 #[case("Annotations", json!({"run.oci.keep_original_groups": "1"}))]
 #[case("AutoRemove", json!(true))]
@@ -163,7 +163,7 @@ fn an_altered_field_is_refused_by_its_name(#[case] at: &str, #[case] value: Valu
 #[case("UsernsMode", json!("host"))]
 #[case("VolumeDriver", json!("x"))]
 #[case("VolumesFrom", json!(["other"]))]
-fn a_setting_that_nobody_asked_for_is_refused(#[case] name: &str, #[case] value: Value) {
+fn a_setting_that_was_not_requested_is_refused(#[case] name: &str, #[case] value: Value) {
     refused_by(&format!("/HostConfig/{name}"), value, &format!("HostConfig.{name}"));
 }
 
@@ -176,7 +176,7 @@ fn refused_by(at: &str, value: Value, field: &str) {
     }
 }
 
-/// Sets what the pointer names, also when it is not there yet.
+/// Sets the value at a JSON pointer, which need not exist.
 fn put(document: &mut Value, pointer: &str, value: Value) {
     let (parent, last) = pointer.rsplit_once('/').unwrap();
     let last = last.replace("~1", "/");
@@ -190,7 +190,7 @@ fn put(document: &mut Value, pointer: &str, value: Value) {
     }
 }
 
-/// What an adopted container is held to: what can change while it lives, and nothing that today's settings say.
+/// Of an adopted container only the settings that can change while it runs are checked, not those from today's configuration.
 #[rstest]
 #[case::memory("/HostConfig/Memory", json!(1), Some("HostConfig.Memory"))]
 #[case::swap("/HostConfig/MemorySwap", json!(-1), Some("HostConfig.MemorySwap"))]
@@ -205,7 +205,7 @@ fn put(document: &mut Value, pointer: &str, value: Value) {
 #[case::init("/HostConfig/Init", json!(true), None)]
 #[case::ulimits("/HostConfig/Ulimits", json!([]), None)]
 #[case::environment("/Config/Env/8", json!("NODE_VERSION=20"), None)]
-fn an_adopted_container_is_held_to_what_can_change(
+fn an_adopted_container_is_checked_for_live_settings_only(
     #[case] at: &str,
     #[case] value: Value,
     #[case] refused: Option<&str>,
@@ -237,21 +237,21 @@ fn both_spellings_of_no_new_privileges_are_the_same() {
 }
 
 #[test]
-fn a_mount_from_the_engines_own_folder_passes() {
+fn a_mount_from_the_engines_own_directory_passes() {
     let mut volume = inspected();
     put(&mut volume, "/Mounts/0/Propagation", json!("rslave"));
     assert_eq!(check(volume), Ok(()));
 }
 
 #[test]
-fn an_images_own_labels_are_nobodys_business() {
+fn labels_of_the_image_are_ignored() {
     let mut labelled = inspected();
     put(&mut labelled, "/Config/Labels/org.opencontainers.image.title", json!("x"));
     assert_eq!(check(labelled), Ok(()));
 }
 
 #[test]
-fn a_mismatch_says_what_was_found_and_stays_short() {
+fn a_mismatch_shows_the_observed_value_in_a_short_message() {
     let mut altered = inspected();
     put(&mut altered, "/Config/Env/8", json!("NODE_VERSION=20"));
     put(&mut altered, "/Config/Healthcheck", Value::Null);
@@ -274,7 +274,7 @@ fn a_mismatch_says_what_was_found_and_stays_short() {
 #[case(json!({"Status": "exited", "ExitCode": 0, "OOMKilled": true}), ContainerStatus::Exited { code: 0, oom_killed: false })]
 #[case(json!({"Status": "exited", "ExitCode": 137, "OOMKilled": true}), ContainerStatus::Exited { code: 137, oom_killed: true })]
 #[case(json!({"Status": "dead", "ExitCode": 137}), ContainerStatus::Exited { code: 137, oom_killed: false })]
-fn a_state_is_read(#[case] state: Value, #[case] wanted: ContainerStatus) {
+fn a_state_is_translated(#[case] state: Value, #[case] wanted: ContainerStatus) {
     let mut document = inspected();
     put(&mut document, "/State", state);
     assert_eq!(view(&serde_json::from_value(document).unwrap()).status, wanted);
