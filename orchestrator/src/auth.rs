@@ -1,7 +1,7 @@
-//! Tokens: who calls the public API, and which worker speaks.
+//! Tokens of users of the public API, and of workers.
 //!
-//! Owns the signing key and both kinds of token; each is refused where the other is wanted. The only importer of the
-//! JWT library. Never knows what is revoked: that is the store's.
+//! Owns the signing key and both kinds of token; neither is accepted in place of the other. The only importer of the JWT
+//! library. Revocation is the store's.
 
 mod key;
 mod worker;
@@ -20,7 +20,7 @@ pub use worker::{WorkerToken, WorkerTokens, digest};
 const PUBLIC_ISSUER: &str = "gantry";
 const PUBLIC_AUDIENCE: &str = "gantry-api";
 const WORKER_AUDIENCE: &str = "gantry-worker";
-/// A token of ours has some 300 bytes.
+/// Maximum token size; tokens issued here have about 300 bytes.
 const MAX_TOKEN_BYTES: usize = 8 * 1024;
 const MAX_JTI_BYTES: usize = 128;
 const MAX_USER_BYTES: usize = 64;
@@ -28,15 +28,15 @@ const MAX_USER_BYTES: usize = 64;
 /// row ends it, not the clock.
 const WORKER_TOKEN_SLACK: chrono::Duration = chrono::Duration::hours(24);
 
-/// What a user may do.
+/// The role of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Everything, of everyone.
+    /// Reads and changes everything.
     Admin,
-    /// Their own.
+    /// Reads and changes what belongs to the user.
     User,
-    /// Reads their own.
+    /// Reads what belongs to the user.
     Viewer,
 }
 
@@ -55,27 +55,27 @@ impl Role {
         [Self::Admin, Self::User, Self::Viewer].into_iter().find(|role| role.as_str() == text)
     }
 
-    /// May change things.
+    /// Whether the role may make changes.
     pub const fn may_write(self) -> bool {
         matches!(self, Self::Admin | Self::User)
     }
 
-    /// Sees what belongs to others.
+    /// Whether the role sees what belongs to other users.
     pub const fn sees_all(self) -> bool {
         matches!(self, Self::Admin)
     }
 }
 
-/// Who calls the public API.
+/// An authenticated caller of the public API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The user.
     pub user: String,
-    /// What they may do.
+    /// The role.
     pub role: Role,
-    /// The token's own id, by which it is revoked.
+    /// The token's id, by which it is revoked.
     pub jti: String,
-    /// The token is good until then.
+    /// When the token expires.
     pub expires_at: DateTime<Utc>,
 }
 
@@ -93,22 +93,22 @@ pub struct WorkerIdentity {
     pub job_id: JobId,
     /// Its attempt.
     pub attempt: u32,
-    /// The token's own id.
+    /// The token's id.
     pub jti: String,
 }
 
-/// A token just made.
+/// A new token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuedToken {
     /// The token itself; a secret.
     pub token: String,
-    /// Its own id.
+    /// Its id.
     pub jti: String,
-    /// It is good until then.
+    /// When it expires.
     pub expires_at: DateTime<Utc>,
 }
 
-/// Why a token is not good. All of them are 401; the word is for the log.
+/// Why a token is invalid. Callers get 401 for all of them; the log has the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// Not a JWT, or a claim is missing or has the wrong type.
@@ -126,11 +126,11 @@ pub enum TokenError {
     /// Made for another API.
     #[error("wrong audience")]
     WrongAudience,
-    /// Its time is over.
+    /// It has expired.
     #[error("expired token")]
     Expired,
-    /// Its time has not come.
-    #[error("token not good yet")]
+    /// It is not valid yet.
+    #[error("token not valid yet")]
     NotYet,
     /// Its header names an extension that must be understood.
     #[error("critical header extension")]
@@ -138,8 +138,8 @@ pub enum TokenError {
     /// A role that does not exist.
     #[error("unknown role")]
     UnknownRole,
-    /// Not a user's name.
-    #[error("not a user name")]
+    /// The user name is invalid.
+    #[error("invalid user name")]
     BadUser,
     /// It could not be signed.
     #[error("the token cannot be signed")]
@@ -185,14 +185,14 @@ struct WorkerClaims {
     exp: f64,
 }
 
-/// Whether `name` can be a user: 1–64 of letters, digits and `._@-`.
+/// Whether `name` is a valid user name: 1 to 64 letters, digits and `._@-`.
 pub fn is_user_name(name: &str) -> bool {
     (1..=MAX_USER_BYTES).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._@-".contains(&b))
 }
 
 impl SigningKey {
-    /// A token for the public API.
+    /// Issues a token for the public API.
     pub fn issue(
         &self,
         user: &str,
@@ -216,19 +216,19 @@ impl SigningKey {
         Ok(IssuedToken { token: self.sign(&claims)?, jti, expires_at })
     }
 
-    /// Who the bearer of a public token is.
+    /// Verifies a token of the public API.
     pub fn verify(&self, token: &str, now: DateTime<Utc>) -> Result<Identity, TokenError> {
         let claims: PublicClaims = self.open(token, PUBLIC_ISSUER, PUBLIC_AUDIENCE)?;
         in_time(claims.nbf, claims.exp, now)?;
         identity(claims)
     }
 
-    /// Whose a public token is or was: for the record of a refusal, never to let anybody in.
+    /// The bearer of a public token that may have expired. Only for the audit of a refusal, never for authorization.
     pub fn identity_ignoring_time(&self, token: &str) -> Result<Identity, TokenError> {
         identity(self.open(token, PUBLIC_ISSUER, PUBLIC_AUDIENCE)?)
     }
 
-    /// A token for one attempt of one job's worker.
+    /// Issues a token for the worker of an attempt.
     pub fn issue_worker(
         &self,
         instance: InstanceId,
@@ -248,7 +248,7 @@ impl SigningKey {
         Ok(IssuedToken { token: self.sign(&claims)?, jti, expires_at })
     }
 
-    /// Which worker the bearer of a worker token is.
+    /// Verifies a worker token.
     pub fn verify_worker(
         &self,
         token: &str,
@@ -274,7 +274,7 @@ impl SigningKey {
         validation.set_issuer(&[issuer]);
         validation.set_audience(&[audience]);
         validation.leeway = 0;
-        // The library asks the system's clock; `in_time` asks the caller's.
+        // The library would use the system clock; `in_time` uses the caller's.
         validation.validate_exp = false;
         validation.validate_nbf = false;
         if is_critical(token)? {
@@ -301,7 +301,7 @@ fn identity(claims: PublicClaims) -> Result<Identity, TokenError> {
     Ok(Identity { user: claims.sub, role, jti: checked_jti(claims.jti)?, expires_at })
 }
 
-/// The last whole second before a time in a token; beyond what a calendar has, its end.
+/// A time of a token in whole seconds, clamped to the range of `DateTime`.
 fn whole_second(seconds: f64) -> DateTime<Utc> {
     #[expect(clippy::cast_possible_truncation, reason = "a float becomes the nearest number that there is")]
     let seconds = seconds as i64;
@@ -314,7 +314,7 @@ fn new_jti() -> String {
     Uuid::new_v4().to_string()
 }
 
-/// Whether `text` can be a token's id.
+/// Whether `text` is a valid token id.
 pub fn is_jti(text: &str) -> bool {
     (1..=MAX_JTI_BYTES).contains(&text.len())
 }
@@ -323,7 +323,7 @@ fn checked_jti(jti: String) -> Result<String, TokenError> {
     if is_jti(&jti) { Ok(jti) } else { Err(TokenError::Malformed) }
 }
 
-/// Whether the header names extensions that must be understood (RFC 7515, `crit`): none of them is, here.
+/// Whether the header has critical extensions (RFC 7515, `crit`); none is supported.
 fn is_critical(token: &str) -> Result<bool, TokenError> {
     let header = token.split('.').next().unwrap_or_default();
     let header = BASE64_URL_SAFE_NO_PAD.decode(header).map_err(|_| TokenError::Malformed)?;
@@ -331,7 +331,7 @@ fn is_critical(token: &str) -> Result<bool, TokenError> {
     Ok(header.contains_key("crit"))
 }
 
-/// Both are numbers of seconds, whole or not. The token is good from the first moment on, and over at the second.
+/// Checks `nbf` (inclusive) and `exp` (exclusive), both in seconds with a fraction.
 fn in_time(nbf: Option<f64>, exp: f64, now: DateTime<Utc>) -> Result<(), TokenError> {
     let seconds = u64::try_from(now.timestamp()).unwrap_or(0);
     let now = std::time::Duration::new(seconds, now.timestamp_subsec_nanos()).as_secs_f64();

@@ -1,4 +1,4 @@
-//! Worker tokens of this install: made for an attempt, remembered only as a digest.
+//! Worker tokens of this install: issued for an attempt; only their digest is stored.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::{SigningKey, TokenError, WORKER_TOKEN_SLACK, WorkerIdentity};
 
-/// Makes and reads them.
+/// Issues and verifies worker tokens.
 #[derive(Debug, Clone)]
 pub struct WorkerTokens {
     key: Arc<SigningKey>,
@@ -19,19 +19,19 @@ pub struct WorkerTokens {
 /// A token for one attempt.
 #[derive(Debug)]
 pub struct WorkerToken {
-    /// For the file that only its container sees.
+    /// The token, for the file that only its container can read.
     pub token: SecretString,
-    /// For the job's row.
+    /// Its digest, for the job's row.
     pub hash: String,
 }
 
 impl WorkerTokens {
-    /// Of this install.
+    /// For the tokens of an install.
     pub fn new(key: Arc<SigningKey>, instance: InstanceId) -> Self {
         Self { key, instance }
     }
 
-    /// Makes one for an attempt that starts now and may take `timeout`.
+    /// Issues a token for an attempt that starts now and may take `timeout`.
     pub fn mint(
         &self,
         job: JobId,
@@ -44,13 +44,13 @@ impl WorkerTokens {
         Ok(WorkerToken { token: SecretString::from(issued.token), hash })
     }
 
-    /// Reads one.
+    /// Verifies a token.
     pub fn verify(&self, token: &str, now: DateTime<Utc>) -> Result<WorkerIdentity, TokenError> {
         self.key.verify_worker(token, self.instance, now)
     }
 }
 
-/// Beyond what calendars have, it never ends.
+/// The expiry, clamped to the range of `DateTime`.
 fn expires_at(start: DateTime<Utc>, timeout: Duration) -> DateTime<Utc> {
     let end = chrono::Duration::from_std(timeout).ok().and_then(|timeout| start.checked_add_signed(timeout));
     end.and_then(|end| end.checked_add_signed(WORKER_TOKEN_SLACK)).unwrap_or(DateTime::<Utc>::MAX_UTC)

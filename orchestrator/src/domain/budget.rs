@@ -1,22 +1,22 @@
-//! Budgets: what one more model call may cost at worst, and when an agent is told that it runs low. Pure.
+//! Budgets: the worst-case cost of a model call, and the warning of an agent whose budget runs low. Pure.
 //!
-//! A call draws on its job's budget, on those of the jobs above it, and on its user's day. Before it, the worst case is
-//! reserved from all of them at once; after it, the truth is settled. Tokens are input and output together; money is in
+//! A call draws on the budgets of its job, of the job's ancestors, and of its user's day. Before the call, its worst case is
+//! reserved in all of them; afterwards the actual cost is settled. Tokens are input and output together; money is in
 //! micro-dollars. A limit of 0 is none.
 
 use protocol::{JobReason, Limits};
 
-/// The share of a budget at which its agent is told (contract: jobs, Budgets).
+/// The used share of a budget at which the agent is warned (contract: jobs, Budgets).
 const WARN_PERCENT: u64 = 80;
 
 /// A budget as it stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Balance {
-    /// Whose.
+    /// The scope of the budget.
     pub whose: Whose,
-    /// The most tokens; 0 is no limit.
+    /// Maximum number of tokens; 0 is no limit.
     pub max_tokens: u64,
-    /// The most micro-dollars; 0 is no limit.
+    /// Maximum cost in micro-dollars; 0 is no limit.
     pub max_micro_usd: u64,
     /// Used and reserved tokens.
     pub tokens: u64,
@@ -24,19 +24,19 @@ pub struct Balance {
     pub micro_usd: u64,
 }
 
-/// Whose budget it is.
+/// The scope of a budget.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Whose {
-    /// The job's own.
+    /// The job.
     #[default]
     Job,
-    /// A job's above it.
+    /// An ancestor of the job.
     Parent,
-    /// Its user's, of today.
+    /// The user's day.
     Day,
 }
 
-/// What the operator gives each user for a day; 0 is no limit.
+/// The daily budget of each user; 0 is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DayLimits {
     /// Input and output together.
@@ -46,12 +46,12 @@ pub struct DayLimits {
 }
 
 impl DayLimits {
-    /// Whether there is none.
+    /// Whether there is no limit.
     pub const fn is_none(&self) -> bool {
         self.max_tokens == 0 && self.max_micro_usd == 0
     }
 
-    /// Which of the two is used up.
+    /// The exhausted limit, if one is.
     pub fn spent(&self, tokens: u64, micro_usd: u64) -> Option<Spent> {
         let spent = |cost, limit| Spent { whose: Whose::Day, cost, limit };
         if self.max_tokens > 0 && tokens >= self.max_tokens {
@@ -61,53 +61,53 @@ impl DayLimits {
     }
 }
 
-/// A call to be made.
+/// The estimated size of a call, with its prices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quote {
-    /// An estimate.
+    /// Estimated tokens of the prompt.
     pub prompt_tokens: u64,
-    /// The most that the answer may have, as the operator and the caller want it.
+    /// Maximum tokens of the answer, by the operator's and the caller's settings.
     pub max_output_tokens: u64,
-    /// Micro-dollars per million tokens in and out; none when the model's price is not known: then only tokens count.
+    /// Micro-dollars per million tokens in and out; `None` when the model's price is unknown, so that only tokens count.
     pub prices: Option<(u64, u64)>,
 }
 
 impl Quote {
-    /// What the prompt alone costs in micro-dollars; none when the price is not known.
+    /// The cost of the prompt in micro-dollars; `None` when the price is unknown.
     pub fn prompt_cost(&self) -> Option<u64> {
         self.prices.map(|(input, _)| cost(self.prompt_tokens, input))
     }
 }
 
-/// What is put aside for a call.
+/// The reservation of a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reservation {
-    /// Of every budget it draws on.
+    /// Tokens, reserved in every budget.
     pub tokens: u64,
-    /// The same in micro-dollars.
+    /// Micro-dollars, reserved in every budget.
     pub micro_usd: u64,
-    /// What the answer may have at most: what remains, when that is less than was asked for.
+    /// Maximum tokens of the answer: the requested number, or the remaining budget if that is less.
     pub max_output_tokens: u64,
 }
 
-/// A budget that has no room for the call.
+/// An exhausted budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spent {
-    /// Whose.
+    /// The scope of the budget.
     pub whose: Whose,
-    /// Money rather than tokens.
+    /// Whether the cost limit is exhausted rather than the token limit.
     pub cost: bool,
     /// The limit, in tokens or micro-dollars.
     pub limit: u64,
 }
 
 impl Spent {
-    /// The reason of a job that ends by it.
+    /// The reason of a job that fails because of it.
     pub const fn reason(&self) -> JobReason {
         if self.cost { JobReason::CostBudget } else { JobReason::TokenBudget }
     }
 
-    /// For the agent and for people.
+    /// The message for the agent and the user.
     pub fn message(&self) -> String {
         let limit = if self.cost { dollars(self.limit) } else { format!("{} tokens", self.limit) };
         let name = if self.cost { "max_cost_usd" } else { "max_tokens" };
@@ -129,7 +129,7 @@ impl Spent {
     }
 }
 
-/// What to put aside so that no budget is passed, were the estimate of the prompt right.
+/// The reservation that exceeds no budget, provided that the prompt's estimate is right.
 pub fn reserve(quote: &Quote, balances: &[Balance]) -> Result<Reservation, Spent> {
     let mut output = quote.max_output_tokens.max(1);
     for balance in balances {
@@ -168,7 +168,7 @@ fn cost(tokens: u64, price: u64) -> u64 {
     u64::try_from((u128::from(tokens) * u128::from(price)).div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// How far a job is, children included.
+/// The consumption of a job, including its children.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Tokens used.
@@ -183,8 +183,8 @@ pub struct Progress {
     pub seconds: u64,
 }
 
-/// Which limits are four fifths used, as bits, and what to tell of those that are not in `told`.
-pub fn running_low(limits: &Limits, progress: &Progress, told: u8) -> (u8, Option<String>) {
+/// The limits that are used up to [`WARN_PERCENT`], as bits, and the warning about those that are not in `warned`.
+pub fn running_low(limits: &Limits, progress: &Progress, warned: u8) -> (u8, Option<String>) {
     let micro_usd = micro_dollars(limits.max_cost_usd);
     let budgets = [
         ("max_tokens", limits.max_tokens, progress.tokens),
@@ -193,28 +193,28 @@ pub fn running_low(limits: &Limits, progress: &Progress, told: u8) -> (u8, Optio
         ("max_tool_calls", u64::from(limits.max_tool_calls), progress.tool_calls),
         ("timeout_seconds", limits.timeout_seconds, progress.seconds),
     ];
-    let mut low = told;
-    let mut words = vec![];
+    let mut low = warned;
+    let mut items = vec![];
     for (bit, (name, limit, used)) in budgets.into_iter().enumerate() {
         let is_low = limit > 0 && used.saturating_mul(100) >= limit.saturating_mul(WARN_PERCENT);
-        if is_low && told & (1 << bit) == 0 {
+        if is_low && warned & (1 << bit) == 0 {
             low |= 1 << bit;
-            words.push(match name {
+            items.push(match name {
                 "max_cost_usd" => format!("{} of {} ({name})", dollars(used), dollars(limit)),
                 _ => format!("{used} of {limit} ({name})"),
             });
         }
     }
-    let told = (!words.is_empty()).then(|| {
+    let warning = (!items.is_empty()).then(|| {
         format!(
             "Over {WARN_PERCENT} % of this job's budget is used: {}. Come to an end; leave out what is not needed.",
-            words.join(", ")
+            items.join(", ")
         )
     });
-    (low, told)
+    (low, warning)
 }
 
-/// A limit in dollars as micro-dollars; none is 0.
+/// A limit in dollars as micro-dollars.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be at most a million dollars")]
 pub fn micro_dollars(dollars: f64) -> u64 {
     (dollars * 1_000_000.0).round() as u64
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_without_a_price_is_held_by_tokens_alone() {
+    fn a_model_without_a_price_is_limited_by_tokens_only() {
         let unknown = Quote { prices: None, ..QUOTE };
         let reserved = reserve(&unknown, &[balance(500, 0, 1, 1)]).unwrap();
         assert_eq!(reserved, Reservation { tokens: 500, micro_usd: 0, max_output_tokens: 400 });
@@ -273,7 +273,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_reserved_that_is_not_there(
+        fn a_reservation_never_exceeds_a_budget(
             prompt_tokens in 0..10_000u64, max_output_tokens in 0..10_000u64,
             input in 0..50_000_000u64, output in 0..50_000_000u64,
             max_tokens in 1..20_000u64, tokens in 0..20_000u64,
@@ -292,18 +292,23 @@ mod tests {
     #[rstest]
     #[case::fine(79, 0, 0, None)]
     #[case::low(80, 0, 0b100, Some("80 of 100 (max_iterations)"))]
-    #[case::told_before(90, 0b100, 0b100, None)]
-    fn an_agent_is_told_once(#[case] iterations: u64, #[case] told: u8, #[case] low: u8, #[case] words: Option<&str>) {
+    #[case::warned_before(90, 0b100, 0b100, None)]
+    fn an_agent_is_warned_once(
+        #[case] iterations: u64,
+        #[case] warned: u8,
+        #[case] low: u8,
+        #[case] text: Option<&str>,
+    ) {
         let limits = Limits { max_iterations: 100, ..Limits::default() };
-        let (bits, said) = running_low(&limits, &Progress { iterations, ..Progress::default() }, told);
-        assert_eq!((bits, said.is_some()), (low, words.is_some()));
-        assert!(said.unwrap_or_default().contains(words.unwrap_or_default()));
+        let (bits, warning) = running_low(&limits, &Progress { iterations, ..Progress::default() }, warned);
+        assert_eq!((bits, warning.is_some()), (low, text.is_some()));
+        assert!(warning.unwrap_or_default().contains(text.unwrap_or_default()));
     }
 
     #[test]
-    fn money_is_told_in_dollars() {
+    fn costs_are_shown_in_dollars() {
         let limits = Limits { max_cost_usd: 2.5, ..Limits::default() };
-        let (_, said) = running_low(&limits, &Progress { micro_usd: 2_000_001, ..Progress::default() }, 0);
-        assert!(said.unwrap().contains("$2.000001 of $2.500000 (max_cost_usd)"));
+        let (_, warning) = running_low(&limits, &Progress { micro_usd: 2_000_001, ..Progress::default() }, 0);
+        assert!(warning.unwrap().contains("$2.000001 of $2.500000 (max_cost_usd)"));
     }
 }

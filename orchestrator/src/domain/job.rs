@@ -134,7 +134,7 @@ impl JobRecord {
         self.stage.reason()
     }
 
-    /// Explains the state to people.
+    /// Explanation of the state for the user.
     pub fn message(&self) -> Option<&str> {
         self.stage.message()
     }

@@ -1,22 +1,22 @@
-//! A conversation rebuilt from what is recorded, for the attempt that goes on with it. Pure.
+//! Rebuilds a conversation from recorded events and answers, for the attempt that continues it. Pure.
 //!
-//! The events are the order of things; a recorded model answer gives a call back as the model made it, with the opaque
-//! signatures that its provider wants to see again. What the loop itself told the model is in the events too, as the
-//! system's words. Never invents a result: a call without one is left open, and the loop says that it is not known.
+//! The events define the order. A recorded answer restores a call as the model made it, with the opaque signatures that its
+//! provider requires. Messages of the loop are in the events as system messages. Never invents a result: a call without one
+//! stays open, and the loop reports that its result is unknown.
 
 use std::collections::HashMap;
 
 use protocol::{Completion, EventData, Message, MessageRole, ToolCall};
 use serde_json::Value;
 
-/// The conversation so far; empty when nothing was said. `answers` are the model's, in order.
+/// The conversation; empty without events. `answers` are the model's answers in order.
 ///
-/// A worker may die between the model's answer and its telling of the calls in it, and those calls may have been run: when
-/// the last answer's calls are in no event, they become open calls here rather than being asked for and run again.
+/// A worker may die after the model's answer and before the events of its calls, and those calls may have been executed. Calls
+/// of the last answer that are in no event become open calls here, so that they are not executed again.
 pub fn rebuild(events: impl IntoIterator<Item = EventData>, answers: &[Completion]) -> Vec<Message> {
     let made: HashMap<&str, &ToolCall> =
         answers.iter().flat_map(|answer| &answer.tool_calls).map(|call| (call.id.as_str(), call)).collect();
-    let mut untold = answers.last().filter(|answer| !answer.tool_calls.is_empty());
+    let mut unreported = answers.last().filter(|answer| !answer.tool_calls.is_empty());
     let mut messages: Vec<Message> = vec![];
     for event in events {
         match event {
@@ -28,8 +28,9 @@ pub fn rebuild(events: impl IntoIterator<Item = EventData>, answers: &[Completio
             }
             EventData::ToolUse { call_id, tool, input, .. } => {
                 let call = made.get(call_id.as_str()).filter(|call| call.name == tool).copied().cloned();
-                untold = untold.filter(|answer| answer.tool_calls.iter().all(|call| call.id != call_id.as_str()));
-                add_call(&mut messages, call.unwrap_or_else(|| as_shown(call_id.0, tool, input)));
+                unreported =
+                    unreported.filter(|answer| answer.tool_calls.iter().all(|call| call.id != call_id.as_str()));
+                add_call(&mut messages, call.unwrap_or_else(|| from_event(call_id.0, tool, input)));
             }
             EventData::ToolResult { call_id, tool, output, .. } => {
                 messages.push(Message::Tool { tool_call_id: call_id.0, name: tool, content: output });
@@ -37,13 +38,13 @@ pub fn rebuild(events: impl IntoIterator<Item = EventData>, answers: &[Completio
             _ => {}
         }
     }
-    for call in untold.iter().flat_map(|answer| &answer.tool_calls) {
+    for call in unreported.iter().flat_map(|answer| &answer.tool_calls) {
         add_call(&mut messages, call.clone());
     }
     messages
 }
 
-/// A call belongs to the reply before it, unless results have come since.
+/// Adds a call to the last answer, or to a new one if results came since.
 fn add_call(messages: &mut Vec<Message>, call: ToolCall) {
     if let Some(Message::Assistant { tool_calls, .. }) = messages.last_mut() {
         tool_calls.push(call);
@@ -52,8 +53,8 @@ fn add_call(messages: &mut Vec<Message>, call: ToolCall) {
     }
 }
 
-/// As its event shows it: without signatures, and with sensitive parameters redacted.
-fn as_shown(id: String, name: String, arguments: Value) -> ToolCall {
+/// The call according to its event: without signatures, and with redacted parameters.
+fn from_event(id: String, name: String, arguments: Value) -> ToolCall {
     ToolCall { id, name, arguments, thought_signatures: vec![] }
 }
 
@@ -64,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    fn said(role: MessageRole, content: &str) -> EventData {
+    fn message(role: MessageRole, content: &str) -> EventData {
         EventData::Message { role, content: content.to_owned() }
     }
 
@@ -98,7 +99,7 @@ mod tests {
     #[test]
     fn a_conversation_comes_back_as_it_was() {
         let events = [
-            said(MessageRole::User, "do it"),
+            message(MessageRole::User, "do it"),
             EventData::LlmCall {
                 model: "m".into(),
                 provider: "p".into(),
@@ -108,15 +109,15 @@ mod tests {
                 duration_ms: 1,
                 finish_reason: "tool_calls".into(),
             },
-            said(MessageRole::Assistant, "two at once"),
+            message(MessageRole::Assistant, "two at once"),
             used("a"),
             used("b"),
             result("a"),
             result("b"),
             used("c"),
             result("c"),
-            said(MessageRole::System, "go on"),
-            said(MessageRole::User, "faster"),
+            message(MessageRole::System, "go on"),
+            message(MessageRole::User, "faster"),
             used("d"),
         ];
         let answers = [answered(vec![call("a", &["signed"])]), answered(vec![])];
@@ -145,7 +146,7 @@ mod tests {
 
     #[test]
     fn calls_that_may_have_been_run_untold_are_open_and_not_asked_for_again() {
-        let events = || [said(MessageRole::User, "do it"), used("a"), result("a")];
+        let events = || [message(MessageRole::User, "do it"), used("a"), result("a")];
         let answers = [answered(vec![call("a", &[])]), answered(vec![call("b", &[]), call("c", &[])])];
         let messages = rebuild(events(), &answers);
         let open = Message::Assistant {
@@ -154,7 +155,7 @@ mod tests {
             reasoning: None,
         };
         assert_eq!(messages.last(), Some(&open));
-        assert_eq!(rebuild(events(), &answers[..1]).len(), 3, "told calls are told once");
+        assert_eq!(rebuild(events(), &answers[..1]).len(), 3, "reported calls appear once");
     }
 
     #[test]

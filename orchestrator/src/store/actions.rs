@@ -1,4 +1,4 @@
-//! Tool calls of the orchestrator's with their result, each recorded before its answer is used; and what they notify.
+//! Tool calls that the orchestrator executes, recorded before their reply is used, and the notifications they send.
 
 use std::collections::HashSet;
 
@@ -11,46 +11,46 @@ use super::{
     rows::{Place, column, count, text},
 };
 
-/// A tool call of the orchestrator's that is about to be made.
+/// A tool call that is about to be executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewAction {
-    /// Its name.
+    /// Its key.
     pub key: CallKey,
-    /// Of its tool and arguments.
+    /// Digest of its tool and arguments.
     pub request_digest: String,
     /// When it is opened.
     pub at: DateTime<Utc>,
-    /// Which tool.
+    /// The tool's name.
     pub tool: String,
-    /// Its arguments, redacted and cut.
+    /// Its arguments, redacted and truncated.
     pub input: serde_json::Value,
-    /// How many its job may make in all.
+    /// Maximum number of tool calls of the job.
     pub max_calls: u64,
 }
 
-/// What opening a tool call led to.
+/// The outcome of opening a tool call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OpenedAction {
-    /// Its row is there: it may be run, once.
+    /// Its row is written; it may be executed, once.
     Open,
-    /// It was made before, with this reply.
+    /// It was executed before, with this reply.
     Recorded(ToolCallReply),
-    /// Its id is that of another call.
+    /// Another call has this id.
     IdReused,
-    /// No more calls may be made.
+    /// The job has reached its limit.
     LimitReached,
 }
 
-/// What a tool call came to.
+/// The result of a tool call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ActionOutcome {
-    /// When it was over.
+    /// When it ended.
     pub at: DateTime<Utc>,
-    /// Its arguments as they are kept; none keeps what was written when it was opened.
+    /// Its arguments to store; `None` keeps those from when it was opened.
     pub input: Option<serde_json::Value>,
-    /// For the log of calls.
+    /// The output that the list of calls shows.
     pub output: String,
-    /// The reply, given again when the call comes again.
+    /// The reply, returned again for a repeated call.
     pub reply: ToolCallReply,
 }
 
@@ -71,13 +71,13 @@ pub struct NewNotification<'a> {
 const INTERRUPTED: &str = "interrupted: the orchestrator restarted during the call; it may have had its effect";
 
 impl Store {
-    /// Opens a tool call: counts it against its job's limit and writes its row, before the tool is run.
+    /// Opens a tool call before it is executed: counts it against the job's limit and writes its row.
     pub async fn open_tool_call(&self, call: &NewAction) -> Result<OpenedAction, StoreError> {
         let call = call.clone();
         self.write(move |tx| Box::pin(async move { open(&mut tx.db, &call).await })).await
     }
 
-    /// Closes a tool call with its reply. One that is closed already stays as it is.
+    /// Closes a tool call with its reply. A call that is already closed is unchanged.
     pub async fn close_tool_call(&self, key: &CallKey, outcome: &ActionOutcome) -> Result<(), StoreError> {
         let (key, at, output) = (key.clone(), outcome.at, outcome.output.clone());
         let (success, duration_ms) = (outcome.reply.success, column(outcome.reply.duration_ms));
@@ -105,7 +105,7 @@ impl Store {
         .await
     }
 
-    /// Closes the tool calls that an earlier process left open as interrupted: the same call again gets that reply.
+    /// Closes the tool calls that an earlier process left open as interrupted. A repeated call gets that reply.
     pub async fn close_interrupted_tool_calls(&self) -> Result<u64, StoreError> {
         let failure =
             ToolFailure { kind: ToolErrorKind::Failed, message: INTERRUPTED.to_owned(), retry_after_seconds: None };
@@ -137,7 +137,7 @@ impl Store {
         Ok(ids.into_iter().collect())
     }
 
-    /// Whether a tool call of this attempt has begun and not ended.
+    /// Whether a tool call of this attempt is open.
     pub async fn waits_for_tool(&self, job: JobId, attempt: u32) -> Result<bool, StoreError> {
         let open: i64 = sqlx::query_scalar(
             "SELECT COUNT(*) FROM job_actions WHERE job_id = $1 AND attempt = $2 AND success IS NULL",
@@ -213,7 +213,7 @@ async fn open(db: &mut Connection, call: &NewAction) -> Result<OpenedAction, Sto
     .await?;
     let place = Place { table: "job_actions", id: *call.key.job.as_uuid() };
     if let Some((tool, reply)) = tool.zip(reply) {
-        // Of calls from before digests were stored only the tool is known.
+        // Calls of versions without digests can be compared by their tool only.
         let is_same = tool == call.tool && request_digest.as_deref().is_none_or(|digest| digest == call.request_digest);
         let reply = || place.json("reply", &reply).map(OpenedAction::Recorded);
         return if is_same { reply() } else { Ok(OpenedAction::IdReused) };

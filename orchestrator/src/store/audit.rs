@@ -1,6 +1,6 @@
-//! The audit log: who did what, and what was refused.
+//! The audit log: changes with their actors, and refused requests.
 //!
-//! An entry is written in the transaction of the change it describes. Never holds a secret or what was said to an agent.
+//! An entry is written in the transaction of the change it describes. Never contains a secret or a prompt.
 
 use chrono::{DateTime, Utc};
 use protocol::{AuditOutcome, AuditRecord, JobId};
@@ -12,17 +12,17 @@ use super::{Connection, Store, StoreError, rows::Place};
 /// An entry of the audit log, before its outcome is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// When.
+    /// The time.
     pub at: DateTime<Utc>,
     /// The actor's user id.
     pub user: String,
     /// The actor's role.
     pub role: String,
-    /// `job.create`, `token.revoke`, ….
+    /// The action, for example `job.create`.
     pub action: String,
-    /// The job that is named.
+    /// The job that the action concerns.
     pub job: Option<JobId>,
-    /// The request's id.
+    /// The request id.
     pub request_id: Option<String>,
     /// The token's id: the one that authorized the action, or the one that the action is about.
     pub jti: Option<String>,
@@ -30,32 +30,32 @@ pub struct AuditEntry {
     pub source: Option<String>,
 }
 
-/// Which rows.
+/// Filter and page of audit entries.
 #[derive(Debug, Clone, Default)]
 pub struct AuditFilter {
-    /// Only this user's.
+    /// Only entries of this user.
     pub user: Option<String>,
-    /// Only of this kind.
+    /// Only entries with this action.
     pub action: Option<String>,
-    /// Only about this job.
+    /// Only entries about this job.
     pub job: Option<JobId>,
-    /// Not before.
+    /// Only entries at or after this time.
     pub since: Option<DateTime<Utc>>,
-    /// Before.
+    /// Only entries before this time.
     pub until: Option<DateTime<Utc>>,
-    /// Only older than this row.
+    /// Only entries with a smaller number.
     pub before: Option<i64>,
-    /// At most so many.
+    /// Maximum number of entries.
     pub limit: u32,
 }
 
 impl Store {
-    /// Records something that was done outside the database.
+    /// Records a change outside the database.
     pub async fn record_done(&self, entry: &AuditEntry) -> Result<(), StoreError> {
         self.record_alone(entry, AuditOutcome::Done, None).await
     }
 
-    /// Records something that was refused.
+    /// Records a refused request.
     pub async fn record_refused(&self, entry: &AuditEntry, code: &str) -> Result<(), StoreError> {
         self.record_alone(entry, AuditOutcome::Refused, Some(code.to_owned())).await
     }
@@ -71,7 +71,7 @@ impl Store {
             .await
     }
 
-    /// The audit's rows, newest first, each with its number.
+    /// Audit entries, newest first, each with its number.
     pub async fn audit(&self, filter: &AuditFilter) -> Result<Vec<(i64, AuditRecord)>, StoreError> {
         let mut query = QueryBuilder::<Sqlite>::new(
             "SELECT id, at, user_id, role, action, job_id, outcome, code, request_id, jti, source FROM audit WHERE 1 = 1",
@@ -100,7 +100,7 @@ impl Store {
     }
 }
 
-/// Records what is done to `job` in the transaction that does it.
+/// Records a change of `job` in its transaction.
 pub(super) async fn record(tx: &mut Connection, entry: Option<&AuditEntry>, job: JobId) -> Result<(), StoreError> {
     match entry {
         Some(entry) if entry.job.is_none() => {
@@ -108,7 +108,7 @@ pub(super) async fn record(tx: &mut Connection, entry: Option<&AuditEntry>, job:
             insert(tx, &entry, AuditOutcome::Done, None).await
         }
         Some(entry) => insert(tx, entry, AuditOutcome::Done, None).await,
-        // The dispatcher's or a worker's.
+        // A change by the dispatcher or a worker has no entry.
         None => Ok(()),
     }
 }

@@ -29,12 +29,12 @@ pub enum BackupError {
         #[source]
         source: io::Error,
     },
-    /// What was copied does not hold together.
+    /// The copy failed its integrity check.
     #[error("the copy is damaged ({0}); the database may be, too")]
     Damaged(String),
 }
 
-/// Copies the database at `url` to `file`, which is replaced when it is there. Its size in bytes.
+/// Copies the database at `url` to `file`, replacing an existing one. Returns the size in bytes.
 pub async fn backup(url: &str, file: &Path) -> Result<u64, BackupError> {
     let partial = file.with_file_name(format!(
         ".{}.partial",
@@ -43,7 +43,7 @@ pub async fn backup(url: &str, file: &Path) -> Result<u64, BackupError> {
     let io_error = |source| BackupError::Io { file: file.to_owned(), source };
     let made = copy(url, &partial).await;
     if made.is_err() {
-        // What is left of it helps nobody; that it cannot be removed is the smaller trouble.
+        // Best effort: the error of the copy matters more.
         let _ = fs::remove_file(&partial);
     }
     made?;
@@ -53,7 +53,7 @@ pub async fn backup(url: &str, file: &Path) -> Result<u64, BackupError> {
 
 async fn copy(url: &str, partial: &Path) -> Result<(), BackupError> {
     let io_error = |source| BackupError::Io { file: partial.to_owned(), source };
-    // Never written through an existing file, whose link, owner or mode somebody else may have chosen.
+    // Never written through an existing file, whose link target, owner or mode another user may have chosen.
     match fs::remove_file(partial) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error(error)),
         _ => {}

@@ -1,6 +1,6 @@
 //! Workers' events: batches of several jobs are stored in one transaction with few statements.
 //!
-//! Owns that each client sequence number is stored once and in order. Runs in the writer's transaction; never begins or
+//! Ensures that each client sequence number is stored once and in order. Runs in the writer's transaction; never begins or
 //! commits one.
 
 use std::collections::BTreeMap;
@@ -32,23 +32,23 @@ pub enum Appended {
     },
     /// A number was left out; nothing of the batch is stored.
     Gap {
-        /// The `client_seq` that is due.
+        /// The expected `client_seq`.
         expected: u64,
     },
     /// The attempt is over.
     Fenced,
 }
 
-/// Events as a worker sent them.
+/// A batch of events from a worker.
 #[derive(Debug)]
 pub struct WorkerBatch {
-    /// In order.
+    /// The events in order.
     pub events: Vec<WorkerEvent>,
-    /// Which kinds are stored. The numbers of the others count as sent all the same.
+    /// Whether events of a kind are stored. Sequence numbers of the others are consumed all the same.
     pub keeps: fn(EventKind) -> bool,
 }
 
-/// Some events of one attempt, in order, ready to be written.
+/// Events of one attempt in order, serialized.
 pub(super) struct Batch {
     stamp: EventStamp,
     events: Vec<Prepared>,
@@ -56,7 +56,7 @@ pub(super) struct Batch {
     bytes: usize,
 }
 
-/// An event with its JSON text, which is made before the batch is queued: the writer serves everybody.
+/// An event with its JSON text. It is serialized before the batch is queued, outside the writer's task.
 struct Prepared {
     client_seq: u64,
     data: EventData,
@@ -70,7 +70,7 @@ pub(super) struct PendingBatch {
 }
 
 impl PendingBatch {
-    /// Answers the caller. A worker that has hung up sends the batch again.
+    /// Answers the caller. A worker that has disconnected sends the batch again.
     pub(super) fn finish(self, result: Result<Appended, StoreError>) {
         let _ = self.answer.send(result);
     }
@@ -92,12 +92,12 @@ impl Batch {
         self.stamp.job
     }
 
-    /// How many events it has.
+    /// The number of events.
     pub(super) const fn events(&self) -> usize {
         self.events.len()
     }
 
-    /// How many bytes of JSON.
+    /// The size of the JSON in bytes.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
@@ -119,14 +119,14 @@ impl Store {
 
 /// Appends batches of different jobs.
 pub(super) async fn append_all(tx: &mut WriteTx, batches: &[&Batch]) -> Result<Vec<Appended>, StoreError> {
-    // First all batches at once, as if each followed the last one of its job; then those that do not, one by one.
+    // First all batches together, assuming that each continues its job's sequence; then the others one by one.
     let whole: Vec<Option<Part<'_>>> = batches.iter().map(|batch| Part::whole(batch)).collect();
     let advanced = advance(&mut tx.db, whole.iter().flatten().collect()).await?;
     let (mut appended, mut rows, mut parts) = (Vec::with_capacity(batches.len()), Vec::new(), Vec::new());
     for (batch, whole) in batches.iter().zip(whole) {
         let (part, last_seq) = match whole.zip(advanced.get(batch.job().as_uuid()).copied()) {
             Some(advanced) => advanced,
-            // Sent before in part or whole, or with a gap, or too late.
+            // Partly or wholly stored already, or with a gap, or of an attempt that is over.
             None => match Part::unstored(&mut tx.db, batch).await? {
                 Err(answer) => {
                     appended.push(answer);
@@ -149,19 +149,19 @@ pub(super) async fn append_all(tx: &mut WriteTx, batches: &[&Batch]) -> Result<V
     Ok(appended)
 }
 
-/// The part of a batch that is to be stored: each number the one after the last.
+/// The part of a batch that is not stored yet, with consecutive numbers.
 struct Part<'a> {
     stamp: EventStamp,
-    /// The last number that is stored already.
+    /// The last number that is already stored.
     known: u64,
     /// The last number of this part.
     until: u64,
-    /// The events that are kept.
+    /// The events to store.
     events: Vec<&'a Prepared>,
 }
 
 impl<'a> Part<'a> {
-    /// The whole batch, when its numbers follow each other: the usual case.
+    /// The whole batch if its numbers are consecutive, which is the usual case.
     fn whole(batch: &'a Batch) -> Option<Self> {
         let first = batch.events.first()?.client_seq;
         let in_order = batch.events.iter().zip(first..).all(|(event, due)| event.client_seq == due);
@@ -171,7 +171,7 @@ impl<'a> Part<'a> {
         Some(Self { stamp: batch.stamp, known, until, events }).filter(|_| in_order)
     }
 
-    /// What is not stored yet; the answer, when there is nothing to store.
+    /// The part that is not stored yet, or the answer if there is none.
     async fn unstored(tx: &mut Connection, batch: &'a Batch) -> Result<Result<Self, Appended>, StoreError> {
         let known: Option<i64> = sqlx::query_scalar(
             "SELECT last_client_seq FROM jobs WHERE id = $1 AND attempt = $2 AND state IN ('in_progress', 'stuck')",
@@ -209,7 +209,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Gives event numbers to all parts that begin where their job's row is. Returns each such job's last number.
+/// Assigns event numbers to all parts that continue their job's sequence. Returns the last number of each such job.
 async fn advance(tx: &mut Connection, parts: Vec<&Part<'_>>) -> Result<BTreeMap<Uuid, i64>, StoreError> {
     if parts.is_empty() {
         return Ok(BTreeMap::new());
@@ -236,13 +236,13 @@ async fn advance(tx: &mut Connection, parts: Vec<&Part<'_>>) -> Result<BTreeMap<
     Ok(advanced.into_iter().collect())
 }
 
-/// The key of a tool call: job, attempt, its id.
+/// The key of a tool call: job, attempt and call id.
 type CallKey<'a> = (Uuid, u32, &'a str);
 
-/// The audit rows of tool calls, from the worker's two events about each.
+/// Writes the records of tool calls from the worker's two events about each.
 async fn record_calls(tx: &mut Connection, parts: &[Part<'_>]) -> Result<(), StoreError> {
-    // By key, since a statement may write a row only once; the last event wins, as it would one by one. The record of a call
-    // that the orchestrator itself executed is never overwritten by a worker.
+    // By key, because a statement may write a row only once; the last event wins. A worker never overwrites the record of a
+    // call that the orchestrator executed.
     let (mut made, mut done) = (BTreeMap::<CallKey<'_>, _>::new(), BTreeMap::<CallKey<'_>, _>::new());
     for Part { stamp: EventStamp { job, attempt, at }, events, .. } in parts {
         for event in events {

@@ -1,4 +1,4 @@
-//! Events: appended with gap-free numbers in the transaction of what they tell, read in order.
+//! Events: appended with gap-free numbers in the transaction of the change they describe, and read in order.
 
 use std::borrow::Cow;
 
@@ -13,22 +13,22 @@ use super::{
     writer::WriteTx,
 };
 
-/// Rows in one INSERT: six values each, far below what a statement may bind.
+/// Rows in one INSERT: six values each, far below SQLite's limit of bound values.
 const ROWS_PER_STATEMENT: usize = 100;
 
-/// What is read at once has about so much in it, for each reader that is not done with it.
+/// Maximum size of a page in bytes, exceeded by at most one event. Each slow reader holds one page in memory.
 const PAGE_BYTES: usize = 1024 * 1024;
 
-/// Some of a job's events.
+/// A page of a job's events.
 #[derive(Debug, Clone)]
 pub struct EventPage {
-    /// In order.
+    /// The events in order.
     pub items: Vec<StoredEvent>,
-    /// Others follow.
+    /// Whether more events follow.
     pub more: bool,
 }
 
-/// Which attempt an event belongs to, and when it happened.
+/// The attempt that events belong to, and their time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EventStamp {
     pub(super) job: JobId,
@@ -36,7 +36,7 @@ pub(super) struct EventStamp {
     pub(super) at: DateTime<Utc>,
 }
 
-/// Appends to a job inside a transaction and notifies its followers after the commit.
+/// Appends events to a job inside a transaction and notifies its subscribers after the commit.
 pub(super) async fn append(tx: &mut WriteTx, stamp: EventStamp, events: &[EventData]) -> Result<(), StoreError> {
     if events.is_empty() {
         return Ok(());
@@ -49,7 +49,7 @@ pub(super) async fn append(tx: &mut WriteTx, stamp: EventStamp, events: &[EventD
     insert(tx, stamp, last, events).await
 }
 
-/// Writes events whose numbers the job's row has already given out, the last of them `last`.
+/// Writes events whose numbers the job's row has already assigned; `last` is the last of them.
 pub(super) async fn insert(
     tx: &mut WriteTx,
     stamp: EventStamp,
@@ -73,7 +73,7 @@ pub(super) struct NewRow<'a> {
     pub(super) data: Cow<'a, str>,
 }
 
-/// An event's data as JSON, without its kind. The event is serialized once, and what surrounds the data is cut off.
+/// An event's data as JSON, without its kind. The event is serialized once, and the enclosing object is cut off.
 pub(super) fn data_json(event: &EventData, job: JobId) -> Result<String, StoreError> {
     let mut whole = text(event)?;
     let before = format!(r#"{{"kind":"{}","data":"#, event.kind().as_str());
@@ -103,7 +103,7 @@ pub(super) async fn insert_rows(tx: &mut Connection, rows: &[NewRow<'_>]) -> Res
 }
 
 impl Store {
-    /// Appends an event of the orchestrator's own to a live attempt. Does nothing when the attempt is over.
+    /// Appends an event of the orchestrator to a live attempt. Does nothing when the attempt is over.
     pub async fn append_if_live(
         &self,
         job: JobId,
@@ -185,7 +185,7 @@ impl EventPage {
 }
 
 impl Store {
-    /// The bytes of what a job's events say.
+    /// The total size of a job's event data in bytes.
     pub async fn event_bytes(&self, job: JobId) -> Result<u64, StoreError> {
         let bytes: i64 =
             sqlx::query_scalar("SELECT COALESCE(SUM(octet_length(data)), 0) FROM events WHERE job_id = $1")
@@ -196,13 +196,13 @@ impl Store {
     }
 }
 
-/// The user messages that the job's model has been sent, without the job's own prompt, in order.
+/// The user messages that were sent to the job's model in order, without the job's prompt.
 pub(super) async fn user_messages_sent(tx: &mut Connection, job: JobId) -> Result<Vec<String>, StoreError> {
-    let said: Vec<String> = sqlx::query_scalar(
+    let messages: Vec<String> = sqlx::query_scalar(
         "SELECT data ->> 'content' FROM events WHERE job_id = $1 AND kind = 'message' AND data ->> 'role' = 'user' ORDER BY seq",
     )
     .bind(*job.as_uuid())
     .fetch_all(tx)
     .await?;
-    Ok(said.into_iter().skip(1).collect())
+    Ok(messages.into_iter().skip(1).collect())
 }

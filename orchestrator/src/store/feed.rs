@@ -1,4 +1,4 @@
-//! Notifications for readers of events, by job. Carry no data: the reader asks the database.
+//! Notifications of new events by job. They carry no data: the reader queries the database.
 
 use std::{
     collections::HashMap,
@@ -8,48 +8,48 @@ use std::{
 use protocol::JobId;
 use tokio::sync::watch;
 
-/// One notification channel per followed job.
+/// One notification channel for each job with subscribers.
 #[derive(Default)]
 pub struct Feed {
     jobs: Mutex<HashMap<JobId, watch::Sender<()>>>,
 }
 
-/// Follows one job. Dropping it stops following.
-pub struct Follower {
+/// A subscription to one job; dropping it ends the subscription.
+pub struct Subscription {
     feed: Arc<Feed>,
     job: JobId,
     changes: watch::Receiver<()>,
 }
 
 impl Feed {
-    /// Follows a job: whatever is committed after this call notifies the follower.
-    pub fn follow(self: &Arc<Self>, job: JobId) -> Follower {
+    /// Subscribes to a job. Every commit after this call notifies the subscription.
+    pub fn subscribe(self: &Arc<Self>, job: JobId) -> Subscription {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let changes = jobs.entry(job).or_insert_with(|| watch::channel(()).0).subscribe();
-        Follower { feed: Arc::clone(self), job, changes }
+        Subscription { feed: Arc::clone(self), job, changes }
     }
 
-    /// Notifies a job's followers. Called after the commit.
+    /// Notifies the subscribers of a job. Called after the commit.
     pub(super) fn notify(&self, job: JobId) {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(followers) = jobs.get(&job) {
-            followers.send_replace(());
+        if let Some(subscribers) = jobs.get(&job) {
+            subscribers.send_replace(());
         }
     }
 }
 
-impl Follower {
+impl Subscription {
     /// Returns once the job has new events since the last return.
     pub async fn changed(&mut self) {
-        // The sender lives in the map as long as a follower does, so this cannot fail.
+        // The sender is in the map as long as a subscription exists, so this cannot fail.
         let _ = self.changes.changed().await;
     }
 }
 
-impl Drop for Follower {
+impl Drop for Subscription {
     fn drop(&mut self) {
         let mut jobs = self.feed.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        if jobs.get(&self.job).is_some_and(|followers| followers.receiver_count() <= 1) {
+        if jobs.get(&self.job).is_some_and(|subscribers| subscribers.receiver_count() <= 1) {
             jobs.remove(&self.job);
         }
     }

@@ -1,4 +1,4 @@
-//! Jobs: made, loaded, counted; those that the dispatcher looks after.
+//! Jobs: created, loaded and counted, and the jobs that the dispatcher manages.
 
 use std::collections::HashSet;
 
@@ -16,37 +16,37 @@ use super::{
 };
 use crate::domain::job::{JobRecord, NoChild, Step};
 
-/// Jobs of one user that wait in pending, held ones too (contract: api, "no queue cap under 10 000").
+/// Maximum number of pending jobs of one user, including held ones (contract: api, "no queue cap under 10 000").
 pub const MAX_PENDING_PER_USER: u32 = 10_000;
-/// The same of all users: ten who have queued all they may.
+/// Maximum number of pending jobs of all users: ten full queues.
 pub const MAX_PENDING: u32 = 10 * MAX_PENDING_PER_USER;
 
-/// Which queue has no room for another job.
+/// The queue that is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueFull {
-    /// The user's.
+    /// The queue of the user.
     User,
-    /// That of all users.
+    /// The queue of all users together.
     Instance,
 }
 
-/// What the dispatcher looks after.
+/// The jobs that the dispatcher manages.
 #[derive(Debug, Default)]
 pub struct Unfinished {
-    /// The jobs.
+    /// Jobs with valid rows.
     pub jobs: Vec<JobRecord>,
-    /// Jobs whose row makes no sense, with what is wrong about each.
+    /// Jobs with inconsistent rows, each with its error.
     pub unreadable: Vec<(JobId, StoreError)>,
 }
 
-/// A job that runs, for what looks after its workspace.
+/// A running job, as the disk sweep needs it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunningJob {
-    /// Which.
+    /// Its id.
     pub id: JobId,
-    /// What it may hold.
+    /// Its limits.
     pub limits: Limits,
-    /// Its attempt's container, by name.
+    /// The name of its attempt's container.
     pub container: Option<String>,
 }
 
@@ -58,17 +58,17 @@ impl RunningJob {
     }
 }
 
-/// The jobs that run.
+/// All running jobs.
 #[derive(Debug, Default, PartialEq)]
 pub struct RunningJobs {
-    /// Those whose rows can be read.
+    /// Jobs with valid rows.
     pub jobs: Vec<RunningJob>,
-    /// The others.
+    /// Ids of jobs with inconsistent rows.
     pub unreadable: Vec<Uuid>,
 }
 
 impl Store {
-    /// Stores a new job with its first event. With an idempotency key that was seen before, nothing is stored.
+    /// Stores a new job with its first event. Stores nothing when the idempotency key is known.
     pub async fn create_job(
         &self,
         job: JobRecord,
@@ -101,7 +101,7 @@ impl Store {
         .await
     }
 
-    /// Stores a job that another job creates, unless that one may create no more.
+    /// Stores a child job, unless its parent may not create another one.
     pub async fn create_child(
         &self,
         parent: JobId,
@@ -135,7 +135,7 @@ impl Store {
         lifecycle::load(&self.read, id).await
     }
 
-    /// Whether an attempt's job is to stop; none once the attempt is over.
+    /// Whether the job of an attempt is to stop; `None` once the attempt is over.
     pub async fn is_to_stop(&self, id: JobId, attempt: u32) -> Result<Option<bool>, StoreError> {
         let stops = sqlx::query_scalar(
             "SELECT cancel_requested_at IS NOT NULL FROM jobs \
@@ -148,10 +148,10 @@ impl Store {
         Ok(stops)
     }
 
-    /// Everything the dispatcher looks after: all that runs, and of each user's queue as many as could be started, first the
-    /// urgent, then the old. A queue of thousands is not read to start five.
+    /// The jobs that the dispatcher manages: all running ones, and the first `pending_per_user` of each user's queue by
+    /// priority and age. A long queue is not read to start a few jobs.
     ///
-    /// A row that makes no sense is an error about that job alone: the others are read.
+    /// An inconsistent row is an error about that job alone.
     pub async fn unfinished(&self, pending_per_user: usize) -> Result<Unfinished, StoreError> {
         let rows: Vec<SqliteRow> = sqlx::query(concat!(
             "SELECT ",
@@ -170,7 +170,7 @@ impl Store {
             match JobRow::from_row(&row).map_err(StoreError::from).and_then(JobRow::into_record) {
                 Ok(job) => found.jobs.push(job),
                 Err(error) => {
-                    // Without even an id it is nobody's.
+                    // The id may be unreadable as well.
                     let id = row.try_get("id").map_or_else(|_| JobId::nil(), JobId::from_uuid);
                     found.unreadable.push((id, error));
                 }
@@ -179,7 +179,7 @@ impl Store {
         Ok(found)
     }
 
-    /// How many jobs have an attempt that has not ended.
+    /// The number of jobs with a running attempt.
     pub async fn count_at_work(&self) -> Result<u64, StoreError> {
         let count: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM jobs WHERE state IN ('in_progress', 'stuck')")
             .fetch_one(&self.read)
@@ -187,7 +187,7 @@ impl Store {
         Ok(u64::try_from(count).unwrap_or(0))
     }
 
-    /// Every job that runs. A row that makes no sense is no reason to look after none.
+    /// All running jobs. An inconsistent row does not affect the others.
     pub async fn running(&self) -> Result<RunningJobs, StoreError> {
         let rows: Vec<(Uuid, String, Option<String>)> =
             sqlx::query_as("SELECT id, limits, container FROM jobs WHERE state IN ('in_progress', 'stuck')")
@@ -207,7 +207,7 @@ impl Store {
         Ok(running)
     }
 
-    /// Open jobs that nobody stops yet, though their parent was cancelled or failed.
+    /// Open jobs without a request to cancel whose parent was cancelled or failed.
     pub async fn orphaned(&self) -> Result<HashSet<JobId>, StoreError> {
         let ids: Vec<Uuid> = sqlx::query_scalar(
             "SELECT c.id FROM jobs c JOIN jobs p ON p.id = c.parent_id \
@@ -219,7 +219,7 @@ impl Store {
         Ok(ids.into_iter().map(JobId::from_uuid).collect())
     }
 
-    /// When a job's work ended, finished or submitted; none while it is open or when there is no such job.
+    /// When a job was finished or submitted; `None` while it is open or if it does not exist.
     pub async fn ended_at(&self, id: JobId) -> Result<Option<DateTime<Utc>>, StoreError> {
         let at: Option<Option<DateTime<Utc>>> = sqlx::query_scalar(
             "SELECT CASE WHEN state = 'submitted' THEN last_activity_at ELSE finished_at END FROM jobs WHERE id = $1",
@@ -230,7 +230,7 @@ impl Store {
         Ok(at.flatten())
     }
 
-    /// Counts by state and what was used since `midnight`.
+    /// Counts by state, and the usage since `midnight`.
     pub async fn summary(&self, user: Option<&str>, midnight: DateTime<Utc>) -> Result<JobCounts, StoreError> {
         let counted: Vec<(String, i64)> = match user {
             Some(user) => {
@@ -260,7 +260,7 @@ impl Store {
     }
 }
 
-/// Whether a user may queue no more jobs, or nobody may.
+/// The queue that is full for a user's next job, if one is.
 async fn full_queue(tx: &mut Connection, user: &str) -> Result<Option<QueueFull>, StoreError> {
     let own: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM jobs WHERE user_id = $1 AND state = 'pending'")
         .bind(user)

@@ -42,7 +42,7 @@ pub enum Reported {
     Applied(Box<JobRecord>),
     /// The job's stage does not allow it, or the attempt is over; nothing was written.
     Refused(Refused),
-    /// Prompts wait that the worker has not fetched; nothing was written.
+    /// The worker has not fetched all prompts; nothing was written.
     PromptsWaiting,
     /// No such job.
     NotFound,
@@ -78,7 +78,7 @@ impl Store {
         .await
     }
 
-    /// The worker's report. Refused while prompts wait that it has not fetched, so that none is lost.
+    /// Applies the worker's report. Refused while it has not fetched all prompts, so that none is lost.
     pub async fn complete(
         &self,
         job: JobId,
@@ -112,7 +112,7 @@ impl Store {
         Ok(reported)
     }
 
-    /// The engine's facts about a job's container, for people.
+    /// Stores the engine's description of a job's container, for the API.
     pub async fn set_container(
         &self,
         job: JobId,
@@ -134,7 +134,7 @@ impl Store {
         .await
     }
 
-    /// A sign of life from the current attempt's worker: renews the lease. Some(true) = it is to stop; none = fenced.
+    /// Renews the lease of the current attempt. Returns whether the worker is to stop; `None` when the attempt is over.
     pub async fn heartbeat(
         &self,
         job: JobId,
@@ -161,7 +161,7 @@ impl Store {
         .await
     }
 
-    /// Tells people why pending jobs wait. Changes nothing else about them.
+    /// Sets the message of pending jobs that explains why they wait.
     pub async fn explain_pending(&self, message: Option<&str>) -> Result<(), StoreError> {
         let message = message.map(str::to_owned);
         self.write_one(move |tx| {
@@ -274,7 +274,7 @@ async fn update(tx: &mut Connection, before: &Before, job: &JobRecord) -> Result
     Ok(())
 }
 
-/// What the recorded events say of the work so far.
+/// The partial result according to the recorded events.
 async fn recorded_work(tx: &mut Connection, job: &JobRecord) -> Result<PartialResult, StoreError> {
     let messages = recent(tx, *job.id.as_uuid(), "message", LAST_MESSAGES).await?;
     let text = messages.into_iter().find_map(|event| match event {

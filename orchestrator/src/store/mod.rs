@@ -11,6 +11,7 @@ mod backup;
 mod budget;
 mod call_position;
 mod calls;
+mod db_counts;
 mod event_batch;
 mod events;
 mod feed;
@@ -25,7 +26,6 @@ mod retention;
 mod rows;
 mod sessions;
 mod stage_columns;
-mod tally;
 pub mod tokens;
 mod transcript;
 mod transition_metrics;
@@ -58,7 +58,7 @@ pub use call_position::CallPosition;
 pub use calls::{CallKey, CallQuota, CallRow, CallsMade, KnownCall, NewCall, OpenedCall};
 pub use event_batch::{Appended, WorkerBatch};
 pub use events::EventPage;
-pub use feed::{Feed, Follower};
+pub use feed::{Feed, Subscription};
 pub use idempotency::{Claim, IdempotencyKey};
 pub use job_json::{JobJson, JobPage, TokenChecked};
 pub use job_list::JobFilter;
@@ -283,7 +283,7 @@ impl Store {
         self.control.close().await;
     }
 
-    /// Returns when the writer task has ended, for whatever reason.
+    /// Returns when the writer task has ended.
     pub async fn writer_ended(&self) {
         self.writer.ended().await;
     }
@@ -319,8 +319,8 @@ fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
         .optimize_on_close(true, None))
 }
 
-/// Makes the database and the two files beside it private to their owner, whatever directory they are in. SQLite gives
-/// its files the mode of the database.
+/// Makes the database and the two files beside it private to their owner. SQLite gives its other files the mode of the
+/// database.
 fn restrict_to_owner(url: &str, file: &Path) {
     if [":memory:", "mode=memory", "mode=ro"].iter().any(|word| url.contains(word)) {
         return;

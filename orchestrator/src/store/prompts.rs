@@ -1,4 +1,4 @@
-//! Follow-up prompts: stored when accepted, handed to the worker in order, acknowledged by it.
+//! Follow-up prompts: stored when accepted, delivered to the worker in order, acknowledged by it.
 
 use chrono::{DateTime, Utc};
 use protocol::{JobId, JobState, PromptDelivery, PromptId, PromptMode, PromptReceipt, PromptRequest};
@@ -12,30 +12,30 @@ use super::{
 };
 use crate::domain::job::JobRecord;
 
-/// Prompts that may wait in one job; a person who is ahead of the agent by more than this should cancel.
+/// Maximum number of undelivered prompts of one job.
 const MAX_WAITING: i64 = 1_000;
 
-/// What became of a prompt.
+/// The outcome of adding a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Prompted {
     /// Stored; the worker will see it.
     Stored(PromptReceipt),
     /// The idempotency key was seen before.
     Known(Claim),
-    /// The job has ended so.
+    /// The job has finished, in this state.
     Finished(JobState),
-    /// It is being stopped.
+    /// The job is being cancelled.
     Stopping,
-    /// A prompt with `done: true` came before.
+    /// An earlier prompt had `done: true`.
     Closed,
-    /// Too many wait.
+    /// Too many prompts are waiting.
     Full,
     /// No such job.
     Missing,
 }
 
 impl Store {
-    /// Accepts a prompt, in the same order of things as the job's end: before it, or not at all.
+    /// Accepts a prompt, serialized with the job's transitions: before the job's end, or not at all.
     pub async fn add_prompt(
         &self,
         job: JobId,
@@ -94,8 +94,7 @@ impl Store {
         .await
     }
 
-    /// Repairs a stuck job by a word to its worker, seen before the next model call.
-    /// The job when that was possible.
+    /// Repairs a stuck job with a prompt to its worker, delivered before the next model call. `None` when that is not possible.
     pub async fn nudge(
         &self,
         job: JobId,
@@ -123,8 +122,8 @@ impl Store {
         .await
     }
 
-    /// The next prompt. With `after`, everything up to it is acknowledged and the next is offered until it is, too;
-    /// without, a prompt counts as acknowledged by being handed out.
+    /// The next prompt. With `after`, all prompts up to it are acknowledged, and the next one is returned until it is
+    /// acknowledged as well. Without, a prompt is acknowledged by its delivery.
     pub async fn next_prompt(
         &self,
         job: JobId,
@@ -173,7 +172,7 @@ impl Store {
     }
 }
 
-/// How many prompts of users the worker has not acknowledged. A nudge does not hold up completion.
+/// The number of user prompts that the worker has not acknowledged. A nudge does not delay completion.
 pub(super) async fn waiting(tx: &mut Connection, job: JobId) -> Result<i64, StoreError> {
     Ok(sqlx::query_scalar(
         "SELECT COUNT(*) FROM prompts WHERE job_id = $1 AND acknowledged_at IS NULL AND source = 'user'",
@@ -193,7 +192,7 @@ struct NewPrompt<'a> {
     source: PromptSource,
 }
 
-/// Who wrote a prompt.
+/// The author of a prompt.
 #[derive(Clone, Copy)]
 enum PromptSource {
     User,
@@ -228,8 +227,8 @@ async fn insert(tx: &mut Connection, prompt: &NewPrompt<'_>, now: DateTime<Utc>)
     Ok(())
 }
 
-/// Prepares the prompts of a job for a new attempt, which reads the conversation from the events: prompts that are in it are
-/// not delivered again, those that a worker took but never sent to the model are. Nudges were for the old worker.
+/// Prepares the prompts of a job for a new attempt, which rebuilds the conversation from the events. Prompts in it are not
+/// delivered again; prompts that a worker fetched but never sent to the model are. Nudges concern the old worker only.
 pub(super) async fn requeue_undelivered(tx: &mut Connection, job: JobId) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM prompts WHERE job_id = $1 AND source = 'system' AND acknowledged_at IS NULL")
         .bind(*job.as_uuid())
@@ -245,11 +244,11 @@ pub(super) async fn requeue_undelivered(tx: &mut Connection, job: JobId) -> Resu
     if taken.is_empty() {
         return Ok(());
     }
-    let mut heard = events::user_messages_sent(tx, job).await?;
+    let mut sent = events::user_messages_sent(tx, job).await?;
     for (id, content) in taken {
-        match heard.iter().position(|said| *said == content) {
+        match sent.iter().position(|message| *message == content) {
             Some(at) => {
-                heard.swap_remove(at);
+                sent.swap_remove(at);
             }
             None => {
                 sqlx::query("UPDATE prompts SET acknowledged_at = NULL WHERE id = $1")

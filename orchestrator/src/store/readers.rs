@@ -175,3 +175,36 @@ impl<'p> Executor<'p> for &'p Readers {
         Box::pin(async move { self.acquire().await?.connection()?.describe(sql).await })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLOW: &str =
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300000) SELECT i FROM n";
+
+    #[tokio::test]
+    async fn an_abandoned_read_returns_its_connection() {
+        let readers = Readers::new(SqliteConnectOptions::new().in_memory(true), 1);
+        let mut reader = readers.acquire().await.unwrap();
+        let mut rows = sqlx::query_scalar::<_, i64>(SLOW).fetch(reader.connection().unwrap());
+        assert_eq!(rows.try_next().await.unwrap(), Some(1));
+        drop(rows);
+        drop(reader);
+        let again = tokio::time::timeout(ACQUIRE_TIMEOUT, sqlx::query_scalar::<_, i64>("SELECT 7").fetch_one(&readers));
+        assert_eq!(again.await.expect("the connection is free again").unwrap(), 7);
+        assert_eq!(readers.0.idle().len(), 1);
+        readers.close().await;
+        let closed = sqlx::query("SELECT 1").execute(&readers).await;
+        assert!(matches!(closed, Err(sqlx::Error::PoolClosed)), "{closed:?}");
+    }
+
+    #[tokio::test]
+    async fn a_lost_connection_is_replaced() {
+        let readers = Readers::new(SqliteConnectOptions::new().in_memory(true), 1);
+        readers.acquire().await.unwrap().release(Some(&sqlx::Error::WorkerCrashed));
+        assert_eq!(readers.0.idle().len(), 0);
+        sqlx::query("SELECT 1").execute(&readers).await.unwrap();
+        assert_eq!(readers.0.idle().len(), 1);
+    }
+}

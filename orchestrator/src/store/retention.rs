@@ -1,21 +1,21 @@
-//! Trimming: what finished jobs leave in the database goes after a time, or when there is too much of it.
+//! Retention: rows of finished jobs are deleted after a time, or when the database is too large.
 //!
-//! A job's row with its result and its usage stays for ever, and so do its last events from the result on: a reader that
-//! resumes is told where they begin. Never touches a job that is not finished.
+//! A job's row with its result and usage is kept for ever, and so are its last events from the result on; a reader that resumes
+//! gets their first number. Never changes a job that is not finished.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
 use super::{Store, StoreError};
 
-/// Jobs in one go, so that writers wait for none of it for long.
+/// Jobs in one transaction, so that other writes do not wait long.
 const JOBS_PER_BATCH: i64 = 50;
-/// Rows of the audit in one go.
+/// Audit entries in one transaction.
 const AUDIT_ROWS_PER_BATCH: i64 = 5_000;
-/// How long an idempotency key is remembered (contract: api, Jobs).
+/// Lifetime of an idempotency key (contract: api, Jobs).
 const KEYS_KEPT: TimeDelta = TimeDelta::hours(24);
 
-/// Deletes what a finished job has in other tables. Its last events stay, from the result on.
+/// Deletes the rows of a finished job in other tables, except its last events from the result on.
 const TRIM_JOB: [&str; 5] = [
     "DELETE FROM events WHERE job_id = $1 AND seq < \
      (SELECT MAX(r.seq) FROM events r WHERE r.job_id = $1 AND r.kind = 'result')",
@@ -25,30 +25,30 @@ const TRIM_JOB: [&str; 5] = [
     "DELETE FROM notifications WHERE job_id = $1",
 ];
 
-/// What is kept.
+/// What is retained, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kept {
-    /// Events, model calls and tool calls of finished jobs, for so many days.
+    /// Days for which events, model calls and tool calls of finished jobs are kept.
     pub days: u64,
-    /// The audit, for so many days.
+    /// Days for which audit entries are kept.
     pub audit_days: u64,
-    /// The database's size from which on the oldest go sooner; 0 is no limit.
+    /// Database size in MiB above which the oldest rows are deleted earlier; 0 is no limit.
     pub max_mb: u64,
 }
 
-/// What a sweep took away.
+/// What a sweep deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Trimmed {
-    /// Jobs whose events and calls went.
+    /// Jobs whose events and calls were deleted.
     pub jobs: u64,
     /// Idempotency keys.
     pub keys: u64,
-    /// Rows of the audit.
+    /// Audit entries.
     pub audit_rows: u64,
 }
 
 impl Store {
-    /// Trims what is too old, then, while the database is too large, what is oldest.
+    /// Deletes expired rows, then the oldest ones while the database is too large.
     pub async fn trim(&self, kept: &Kept, now: DateTime<Utc>) -> Result<Trimmed, StoreError> {
         let mut trimmed = Trimmed { keys: self.trim_keys(now).await?, ..Trimmed::default() };
         if let Some(before) = days_before(now, kept.audit_days) {
@@ -62,7 +62,7 @@ impl Store {
             }
         }
         while kept.max_mb > 0 && self.used_bytes().await? > kept.max_mb.saturating_mul(1024 * 1024) {
-            // Whichever is older goes first, so that a flood of the one does not wash away the other.
+            // The older of the two first, so that a flood of one kind does not displace the other.
             let (job, row) = self.oldest().await?;
             let freed = if row.is_some() && (job.is_none() || row < job) {
                 let rows = self.trim_audit(job.unwrap_or(now)).await?;
@@ -80,7 +80,7 @@ impl Store {
         Ok(trimmed)
     }
 
-    /// What the database holds, free pages left out.
+    /// The size of the database without its free pages.
     pub async fn used_bytes(&self) -> Result<u64, StoreError> {
         let used: i64 = sqlx::query_scalar(
             "SELECT (c.page_count - f.freelist_count) * s.page_size \
@@ -91,7 +91,7 @@ impl Store {
         Ok(u64::try_from(used).unwrap_or(0))
     }
 
-    /// The end of the oldest finished job that is whole, and the oldest row of the audit.
+    /// When the oldest untrimmed job finished, and the time of the oldest audit entry.
     async fn oldest(&self) -> Result<(Option<DateTime<Utc>>, Option<DateTime<Utc>>), StoreError> {
         let job = sqlx::query_scalar(
             "SELECT finished_at FROM jobs WHERE trimmed_at IS NULL AND finished_at IS NOT NULL ORDER BY finished_at LIMIT 1",
@@ -154,7 +154,7 @@ impl Store {
     }
 }
 
-/// None when that is before all time.
+/// `None` when the result is out of range.
 fn days_before(now: DateTime<Utc>, days: u64) -> Option<DateTime<Utc>> {
     let days = i64::try_from(days).ok().and_then(TimeDelta::try_days)?;
     now.checked_sub_signed(days)

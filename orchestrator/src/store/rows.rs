@@ -1,4 +1,4 @@
-//! Rows to records and back. A row that makes no sense is `Inconsistent`, never a default.
+//! Conversion of rows to records. A value that is not valid is `Inconsistent`, never replaced by a default.
 
 use std::sync::Arc;
 
@@ -135,7 +135,7 @@ impl JobRow {
     }
 }
 
-/// An attempt that an older version started needs no session.
+/// Attempts of versions without sessions need none.
 fn session_of(attempt: i64, session_attempt: Option<i64>, hash: Option<String>) -> WorkerSession {
     if session_attempt != Some(attempt) {
         return WorkerSession::NotRequired;
@@ -155,24 +155,23 @@ pub(super) struct EventRow {
     data: String,
 }
 
-/// One event as it is stored, and as `protocol::Event` has it on the wire: what happened goes on as it was written, neither
-/// parsed nor written again on its way to a reader.
+/// A stored event, serialized like `protocol::Event`. Its data is passed on as stored, neither parsed nor written again.
 #[derive(Debug, Clone, Serialize)]
 pub struct StoredEvent {
     v: u8,
-    /// Its number in its job.
+    /// Its sequence number in its job.
     pub seq: i64,
     cursor: i64,
     job_id: JobId,
     attempt: u32,
     at: DateTime<Utc>,
-    /// Of which kind.
+    /// Its kind.
     pub kind: EventKind,
     data: Box<RawValue>,
 }
 
 impl StoredEvent {
-    /// What happened.
+    /// Parses its data.
     pub fn parse(&self) -> Result<EventData, StoreError> {
         let whole = serde_json::json!({"kind": self.kind, "data": self.data});
         serde_json::from_value(whole).map_err(|_| Place { table: "events", id: *self.job_id.as_uuid() }.wrong("data"))
@@ -180,7 +179,7 @@ impl StoredEvent {
 }
 
 impl EventRow {
-    /// What there is of it.
+    /// The size of its data.
     pub(super) fn bytes(&self) -> usize {
         self.data.len()
     }
@@ -200,7 +199,7 @@ impl EventRow {
     }
 }
 
-/// Which row is being read, for the error.
+/// The row that is being read, for errors.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) table: &'static str,
@@ -225,7 +224,7 @@ impl Place {
     }
 }
 
-/// Where a job runs, by its name in the column.
+/// A job's placement by its name in the column.
 pub(super) fn placement(name: &str) -> Option<Placement> {
     match name {
         "container" => Some(Placement::Container),
@@ -234,7 +233,7 @@ pub(super) fn placement(name: &str) -> Option<Placement> {
     }
 }
 
-/// JSON text of a value of our own; such a value always has one.
+/// The JSON text of a value for a column.
 pub(super) fn text<T: Serialize>(value: &T) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| StoreError::Database(sqlx::Error::Encode(Box::new(error))))
 }
@@ -245,12 +244,12 @@ pub(super) fn dollars(micro: i64) -> f64 {
     micro as f64 / MICRO
 }
 
-/// The most that a column holds; counts beyond it do not occur.
+/// A count as a column value; larger counts do not occur.
 pub(super) fn column(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// A count that the database made; there are none below zero.
+/// A count from the database, which is never negative.
 pub(super) fn count(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }

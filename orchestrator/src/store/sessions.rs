@@ -10,7 +10,7 @@ use super::{
 };
 
 impl Store {
-    /// Opens the session of a live attempt by the SHA-256 of its secret. False when it is open already or the attempt is
+    /// Opens the session of a live attempt with the SHA-256 of its secret. False when it is already open or the attempt is
     /// over.
     pub async fn open_session(&self, job: JobId, attempt: u32, secret_hash: &str) -> Result<bool, StoreError> {
         let secret_hash = secret_hash.to_owned();
@@ -31,7 +31,7 @@ impl Store {
         .await
     }
 
-    /// Records a call with the attempt's token and without its session: one event per attempt.
+    /// Records a call that has the attempt's token but not its session secret: one event per attempt.
     pub async fn record_session_rejected(
         &self,
         job: JobId,

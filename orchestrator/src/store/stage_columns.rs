@@ -1,6 +1,6 @@
 //! The columns of `jobs` that hold the facts of a job's stage, read into a [`Stage`] and written from one.
 //!
-//! Columns that do not belong to the stage are NULL or their default. What makes no sense is an error about that row.
+//! Columns that do not belong to the stage are NULL or their default. An inconsistent row is an error about that row.
 
 use chrono::{DateTime, Utc};
 use protocol::{JobReason, JobResult, JobState, PartialResult};

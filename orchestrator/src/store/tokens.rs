@@ -1,4 +1,4 @@
-//! Tokens for people: what was issued, what is revoked. Never the token itself.
+//! User tokens: issued and revoked ones. Never stores a token itself.
 
 use chrono::{DateTime, Utc};
 use protocol::AuditOutcome;
@@ -12,16 +12,16 @@ use super::{AuditEntry, Store, StoreError, audit};
 pub struct TokenRow {
     /// Its id.
     pub jti: String,
-    /// Whose.
+    /// The user it was issued to.
     #[serde(rename = "user")]
     pub user_id: String,
     /// `admin`, `user` or `viewer`.
     pub role: String,
-    /// When it was made.
+    /// When it was issued.
     pub created_at: DateTime<Utc>,
-    /// When it ends by itself.
+    /// When it expires.
     pub expires_at: DateTime<Utc>,
-    /// When it was ended.
+    /// When it was revoked.
     pub revoked_at: Option<DateTime<Utc>>,
 }
 
@@ -57,18 +57,18 @@ pub async fn list(store: &Store) -> Result<Vec<TokenRow>, StoreError> {
     .await?)
 }
 
-/// What a revocation met.
+/// The outcome of a revocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Revoked {
-    /// A token that was made here.
+    /// The token was issued here.
     Listed,
-    /// One that was not; signed elsewhere with the key it would have been good, too.
+    /// The token is unknown. If it was signed elsewhere with this key, it is revoked now.
     Unlisted,
-    /// One that was revoked before.
+    /// The token was already revoked.
     Already,
 }
 
-/// Revokes by id, also a token that was signed elsewhere with the same key and is not recorded here.
+/// Revokes a token by its id, including tokens that were signed elsewhere with the same key.
 pub async fn revoke(store: &Store, jti: &str, now: DateTime<Utc>) -> Result<Revoked, StoreError> {
     let jti = jti.to_owned();
     store
@@ -101,7 +101,7 @@ pub async fn revoke(store: &Store, jti: &str, now: DateTime<Utc>) -> Result<Revo
         .await
 }
 
-/// The command line acts as the operator: whoever can write to the data directory.
+/// The command line acts as the operator, who has write access to the data directory.
 fn by_operator(action: &str, jti: &str, at: DateTime<Utc>) -> AuditEntry {
     AuditEntry {
         at,
@@ -115,7 +115,7 @@ fn by_operator(action: &str, jti: &str, at: DateTime<Utc>) -> AuditEntry {
     }
 }
 
-/// Whether a token has been revoked. One that was signed elsewhere with the key is not known here, and good.
+/// Whether a token is revoked. A token that is not recorded here is valid by its signature.
 pub async fn is_revoked(store: &Store, jti: &str) -> Result<bool, StoreError> {
     let revoked: Option<bool> = sqlx::query_scalar("SELECT revoked_at IS NOT NULL FROM tokens WHERE jti = $1")
         .bind(jti)

@@ -1,7 +1,7 @@
-//! What was used, added up by day, by job or by model.
+//! Usage totals by day, job or model.
 //!
-//! A job's own sums stay for ever; days and models go back as far as single calls are kept. Every statement begins at an
-//! index: of one user's jobs, of the jobs that were at work in the days asked for, or of the calls' numbers alone.
+//! A job's totals are kept for ever; days and models are limited by the retention of calls. Every statement starts from an
+//! index: of one user's jobs, of the jobs that ran on the requested days, or of the usage columns of calls.
 
 use std::collections::BTreeMap;
 
@@ -15,60 +15,59 @@ use super::{
     rows::{Place, count, dollars},
 };
 
-/// Days that one page adds up at most: about what is kept by default.
+/// Maximum number of days of a page: about the default retention.
 const MAX_DAYS_A_PAGE: u32 = 92;
-/// A call may be recorded so long after its job's end: the longest call, and what it takes to be given up.
+/// Maximum delay of a call's record after its job's end: the longest call with its cancellation.
 const LATE_CALLS: TimeDelta = TimeDelta::hours(1);
 
-/// Which lines.
+/// Filter and page of usage lines.
 #[derive(Debug, Clone, Default)]
 pub struct UsageFilter {
-    /// Only this user's.
+    /// Only usage of this user.
     pub user: Option<String>,
-    /// Only what follows the line with this key.
+    /// Only lines after this key.
     pub after: Option<String>,
-    /// At most so many.
+    /// Maximum number of lines.
     pub limit: u32,
 }
 
-/// Some days' usage, the newest first.
+/// A page of usage by day, newest first.
 #[derive(Debug, Clone, Default)]
 pub struct DayPage {
-    /// One line for each day on which anything was used.
+    /// One line for each day with usage.
     pub lines: Vec<UsageLine>,
-    /// The first day that was looked at, when something was used before it.
+    /// The first day of the page, if there is usage before it.
     pub next: Option<NaiveDate>,
 }
 
 impl Store {
-    /// The `filter.limit` days before `before` (at most 92).
+    /// Usage of the `days` days before `before`, at most [`MAX_DAYS_A_PAGE`].
     pub async fn usage_by_day(&self, user: Option<&str>, before: NaiveDate, days: u32) -> Result<DayPage, StoreError> {
         let days = days.min(MAX_DAYS_A_PAGE);
         let first = before.checked_sub_days(Days::new(days.into())).unwrap_or(NaiveDate::MIN);
-        let (since, until) = (midnight(first), midnight(before));
-        let calls: Vec<SumRow> = calls_by_day(user, (since, until)).build_query_as().fetch_all(&self.read).await?;
-        let tools: Vec<(String, i64)> =
-            tools_by_day(user, (since, until)).build_query_as().fetch_all(&self.read).await?;
+        let period = Period { since: midnight(first), until: midnight(before) };
+        let calls: Vec<SumRow> = calls_by_day(user, period).build_query_as().fetch_all(&self.read).await?;
+        let tools: Vec<(String, i64)> = tools_by_day(user, period).build_query_as().fetch_all(&self.read).await?;
         let mut lines: BTreeMap<String, UsageLine> = BTreeMap::new();
         for row in calls {
-            lines.insert(row.key.clone(), row.spent.line(Some(0)));
+            lines.insert(row.key.clone(), row.totals.line(Some(0)));
         }
         for (day, tools) in tools {
             lines.entry(day).or_default().tool_calls = Some(count(tools));
         }
-        // What jobs of these days did before them.
-        let before_them = lines.remove(EARLIER).is_some();
+        // Usage before these days, of jobs that ran on them.
+        let has_earlier = lines.remove(EARLIER).is_some();
         let place = Place { table: "llm_calls", id: Uuid::nil() };
         let line = |(day, line): (String, UsageLine)| {
             let day = day.parse().map_err(|_| place.wrong("at"))?;
             Ok(UsageLine { day: Some(day), ..line })
         };
         let lines: Vec<UsageLine> = lines.into_iter().rev().map(line).collect::<Result<_, StoreError>>()?;
-        let is_more = before_them || self.has_ended_before(user, earlier(since)).await?;
+        let is_more = has_earlier || self.has_ended_before(user, earlier(period.since)).await?;
         Ok(DayPage { lines, next: is_more.then_some(first) })
     }
 
-    /// Whether a job whose calls are kept ended before a time.
+    /// Whether a job with retained calls ended before a time.
     async fn has_ended_before(&self, user: Option<&str>, time: DateTime<Utc>) -> Result<bool, StoreError> {
         let mut query = QueryBuilder::<Sqlite>::new(
             "SELECT 1 FROM jobs WHERE trimmed_at IS NULL AND finished_at IS NOT NULL AND finished_at < ",
@@ -80,48 +79,55 @@ impl Store {
         Ok(found.is_some())
     }
 
-    /// What was used since a time.
+    /// Total usage since a time.
     pub(super) async fn usage_since(&self, user: Option<&str>, since: DateTime<Utc>) -> Result<Usage, StoreError> {
-        let spent: Spent = calls_since(user, since).build_query_as().fetch_one(&self.read).await?;
+        let totals: Totals = calls_since(user, since).build_query_as().fetch_one(&self.read).await?;
         let tools: i64 = tools_since(user, since).build_query_scalar().fetch_one(&self.read).await?;
         Ok(Usage {
-            input_tokens: count(spent.input),
-            output_tokens: count(spent.output),
-            cache_read_tokens: count(spent.cache_read),
-            cache_write_tokens: count(spent.cache_write),
-            cost_usd: dollars(spent.cost),
-            llm_calls: count(spent.calls),
+            input_tokens: count(totals.input),
+            output_tokens: count(totals.output),
+            cache_read_tokens: count(totals.cache_read),
+            cache_write_tokens: count(totals.cache_write),
+            cost_usd: dollars(totals.cost),
+            llm_calls: count(totals.calls),
             tool_calls: count(tools),
             // An iteration is one model call.
-            iterations: count(spent.calls),
+            iterations: count(totals.calls),
         })
     }
 
-    /// By model, in the order of their names, each with the key that it is found by.
+    /// Usage by model, ordered by name, each line with its key.
     pub async fn usage_by_model(&self, filter: &UsageFilter) -> Result<Vec<(String, UsageLine)>, StoreError> {
         let rows: Vec<SumRow> = sums_by_model(filter).build_query_as().fetch_all(&self.read).await?;
-        let line = |row: SumRow| (row.key.clone(), UsageLine { model: Some(row.key), ..row.spent.line(None) });
+        let line = |row: SumRow| (row.key.clone(), UsageLine { model: Some(row.key), ..row.totals.line(None) });
         Ok(rows.into_iter().map(line).collect())
     }
 
-    /// By job, the newest first, each with the key that it is found by.
+    /// Usage by job, newest first, each line with its key.
     pub async fn usage_by_job(&self, filter: &UsageFilter) -> Result<Vec<(String, UsageLine)>, StoreError> {
         let place = Place { table: "jobs", id: Uuid::nil() };
         let after = filter.after.as_deref().map(str::parse::<JobId>).transpose().map_err(|_| place.wrong("id"))?;
         let rows: Vec<JobSumRow> = sums_by_job(filter, after).build_query_as().fetch_all(&self.read).await?;
         let line = |row: JobSumRow| {
             let id = JobId::from_uuid(row.id);
-            let spent = row.spent.line(Some(row.tools));
-            (id.to_string(), UsageLine { job_id: Some(id), user: Some(row.user_id), ..spent })
+            let line = row.totals.line(Some(row.tools));
+            (id.to_string(), UsageLine { job_id: Some(id), user: Some(row.user_id), ..line })
         };
         Ok(rows.into_iter().map(line).collect())
     }
 }
 
-/// The key of what was used before the first day.
+/// A period: from `since`, before `until`.
+#[derive(Debug, Clone, Copy)]
+struct Period {
+    since: DateTime<Utc>,
+    until: DateTime<Utc>,
+}
+
+/// The key of usage before the first day.
 const EARLIER: &str = "";
 
-/// From when on the jobs' ends are looked at, for calls since a time.
+/// The earliest end of jobs that may have calls since a time.
 fn earlier(since: DateTime<Utc>) -> DateTime<Utc> {
     since.checked_sub_signed(LATE_CALLS).unwrap_or(since)
 }
@@ -136,8 +142,8 @@ fn of_user(query: &mut QueryBuilder<Sqlite>, user: Option<&str>) {
     }
 }
 
-/// Goes on with the jobs, as `r`, that may have calls since a time: those that are not over, and those that ended after
-/// it. Without a time, all whose calls are kept.
+/// Appends the jobs, as `r`, that may have calls since a time: open ones, and those that ended after it. Without a time, all
+/// jobs with retained calls.
 fn from_jobs(query: &mut QueryBuilder<Sqlite>, user: Option<&str>, since: Option<DateTime<Utc>>) {
     query.push(" FROM (SELECT id FROM jobs WHERE finished_at IS NULL");
     of_user(query, user);
@@ -149,32 +155,28 @@ fn from_jobs(query: &mut QueryBuilder<Sqlite>, user: Option<&str>, since: Option
     query.push(") AS r ");
 }
 
-/// The sums of calls `c`.
+/// Totals over calls `c`.
 const SUMS: &str = "COALESCE(SUM(c.input_tokens), 0) AS input, COALESCE(SUM(c.output_tokens), 0) AS output, \
     COALESCE(SUM(c.cache_read_tokens), 0) AS cache_read, COALESCE(SUM(c.cache_write_tokens), 0) AS cache_write, \
     COALESCE(SUM(c.cost_micro_usd), 0) AS cost, COALESCE(SUM(c.tries), 0) AS calls";
 
-/// `sums` of the rows of `table` by day, those before `since` under [`EARLIER`]. SQLite takes the tables of a cross join in
-/// their order: the jobs first.
-fn by_day(
-    (sums, table): (&str, &str),
-    user: Option<&str>,
-    (since, until): (DateTime<Utc>, DateTime<Utc>),
-) -> QueryBuilder<Sqlite> {
+/// Totals of a period by day; usage before it has the key [`EARLIER`]. SQLite keeps the table order of a cross join: the jobs
+/// first.
+fn by_day(sums: &str, table: &str, user: Option<&str>, period: Period) -> QueryBuilder<Sqlite> {
     let mut query = QueryBuilder::new("SELECT CASE WHEN c.at < ");
-    query.push_bind(since).push(format!(" THEN '{EARLIER}' ELSE substr(c.at, 1, 10) END AS key, {sums}"));
-    from_jobs(&mut query, user, Some(since));
-    query.push(format!("CROSS JOIN {table} AS c WHERE c.job_id = r.id AND c.at < ")).push_bind(until);
+    query.push_bind(period.since).push(format!(" THEN '{EARLIER}' ELSE substr(c.at, 1, 10) END AS key, {sums}"));
+    from_jobs(&mut query, user, Some(period.since));
+    query.push(format!("CROSS JOIN {table} AS c WHERE c.job_id = r.id AND c.at < ")).push_bind(period.until);
     query.push(" GROUP BY key");
     query
 }
 
-fn calls_by_day(user: Option<&str>, days: (DateTime<Utc>, DateTime<Utc>)) -> QueryBuilder<Sqlite> {
-    by_day((SUMS, "llm_calls"), user, days)
+fn calls_by_day(user: Option<&str>, period: Period) -> QueryBuilder<Sqlite> {
+    by_day(SUMS, "llm_calls", user, period)
 }
 
-fn tools_by_day(user: Option<&str>, days: (DateTime<Utc>, DateTime<Utc>)) -> QueryBuilder<Sqlite> {
-    by_day(("COUNT(*) AS tools", "job_actions"), user, days)
+fn tools_by_day(user: Option<&str>, period: Period) -> QueryBuilder<Sqlite> {
+    by_day("COUNT(*) AS tools", "job_actions", user, period)
 }
 
 fn calls_since(user: Option<&str>, since: DateTime<Utc>) -> QueryBuilder<Sqlite> {
@@ -224,7 +226,7 @@ fn sums_by_job(filter: &UsageFilter, after: Option<JobId>) -> QueryBuilder<Sqlit
 }
 
 #[derive(FromRow)]
-struct Spent {
+struct Totals {
     input: i64,
     output: i64,
     cache_read: i64,
@@ -237,7 +239,7 @@ struct Spent {
 struct SumRow {
     key: String,
     #[sqlx(flatten)]
-    spent: Spent,
+    totals: Totals,
 }
 
 #[derive(FromRow)]
@@ -246,10 +248,10 @@ struct JobSumRow {
     user_id: String,
     tools: i64,
     #[sqlx(flatten)]
-    spent: Spent,
+    totals: Totals,
 }
 
-impl Spent {
+impl Totals {
     fn line(&self, tools: Option<i64>) -> UsageLine {
         UsageLine {
             input_tokens: count(self.input),

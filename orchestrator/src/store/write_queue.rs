@@ -1,7 +1,7 @@
-//! What waits for the writer: writes of the control plane and of requests, and batches of workers' events.
+//! The writer's queues: writes of the control plane and of requests, and batches of workers' events.
 //!
 //! Two queues, served in turn, so that a flood of events delays no transition by more than one group. Both are bounded:
-//! a caller waits for a place, and gives up after `QUEUE_TIMEOUT`. Never touches the database.
+//! a caller waits for a place at most `QUEUE_TIMEOUT`. Never touches the database.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -20,20 +20,20 @@ use super::{
     writer::{Write, fail_all},
 };
 
-/// A write that has not begun after this time is withdrawn: before the client's own timeout, and longer than a database
-/// that another process locks makes one group fail.
+/// A write that has not begun after this time is withdrawn: less than the client's own timeout, more than the time after
+/// which a group fails when another process locks the database.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Writes that may wait. Each belongs to a request in flight, whose body is bounded by the listener.
+/// Maximum number of queued writes. Each belongs to a request in flight, whose body is bounded by the listener.
 const MAX_QUEUED_WRITES: usize = 4_096;
-/// Bytes of events that may wait: some hundred batches of the largest size.
+/// Maximum size of queued events: about a hundred batches of the largest size.
 const MAX_QUEUED_EVENT_BYTES: usize = 64 * 1024 * 1024;
-/// Counted for a batch beside its events, so that small ones are bounded, too.
+/// Overhead counted for each batch, so that small ones are bounded as well.
 const BATCH_OVERHEAD_BYTES: usize = 4 * 1024;
-/// Writes in one transaction: more would delay the first answer for little gain.
+/// Maximum number of writes in one transaction: more would delay the first answer for little gain.
 const MAX_GROUP_WRITES: usize = 64;
-/// Events in one transaction of batches.
+/// Maximum number of events in one transaction.
 const MAX_GROUP_EVENTS: usize = 2_000;
-/// Bytes of events in one transaction of batches.
+/// Maximum size of events in one transaction.
 const MAX_GROUP_EVENT_BYTES: usize = 4 * 1024 * 1024;
 
 /// The queues.
@@ -62,14 +62,14 @@ struct Queued<T> {
     _permit: OwnedSemaphorePermit,
 }
 
-/// What is written in one transaction.
+/// Writes or batches for one transaction.
 pub(super) enum Group {
     Writes(Vec<Box<dyn Write>>),
     Batches(Vec<PendingBatch>),
 }
 
 impl Group {
-    /// Answers all of it with this error.
+    /// Answers all callers with this error.
     pub(super) fn fail(self, error: StoreError) {
         match self {
             Self::Writes(writes) => fail_all(writes, error),
@@ -123,7 +123,7 @@ impl WriteQueue {
         Ok(Position { queue: Arc::clone(self), id, deadline })
     }
 
-    /// The next group; none once the queue is closed and empty.
+    /// The next group; `None` once the queue is closed and empty.
     pub(super) async fn next(&self) -> Option<Group> {
         loop {
             {
@@ -141,7 +141,7 @@ impl WriteQueue {
         }
     }
 
-    /// How much waits.
+    /// The number of queued writes and batches.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         let lists = self.lists();
@@ -154,7 +154,7 @@ impl WriteQueue {
         self.lists().is_group_taken
     }
 
-    /// Refuses what comes from now on.
+    /// Refuses further writes and batches.
     pub(super) fn close(&self) {
         self.lists().is_closed = true;
         self.arrived.notify_one();
@@ -206,7 +206,7 @@ async fn acquire(permits: Arc<Semaphore>, count: usize, deadline: Instant) -> Re
     }
 }
 
-/// A caller's place in the queue. Dropped before the writer has taken it, it withdraws the write.
+/// A caller's place in the queue. Dropping it before the writer has taken the write withdraws the write.
 pub(super) struct Position {
     queue: Arc<WriteQueue>,
     id: u64,
@@ -214,12 +214,12 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// Returns when the write should have begun.
+    /// Returns at the deadline for the write to begin.
     pub(super) async fn overdue(&self) {
         sleep_until(self.deadline).await;
     }
 
-    /// Takes the write out of the queue; false when it has begun.
+    /// Removes the write from the queue; false when it has begun.
     pub(super) fn withdraw(&self) -> bool {
         let mut lists = self.queue.lists();
         let id = self.id;

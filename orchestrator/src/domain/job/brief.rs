@@ -10,7 +10,7 @@ use protocol::{JobId, JobMode, Limits, Metadata, Placement, Source};
 pub struct Brief {
     /// The owner.
     pub user_id: String,
-    /// A short name for people.
+    /// The display title.
     pub title: String,
     /// The task.
     pub prompt: String,
@@ -20,7 +20,7 @@ pub struct Brief {
     pub placement: Placement,
     /// Higher is served first within the owner's queue.
     pub priority: i32,
-    /// For filters.
+    /// Labels, for filters.
     pub labels: BTreeMap<String, String>,
     /// Stored for the client, never interpreted.
     pub metadata: Metadata,

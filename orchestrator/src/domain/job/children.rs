@@ -1,4 +1,4 @@
-//! Jobs that a job's tool creates: how many, how deep, whose.
+//! Child jobs, created by a job's tool: their number, depth and owner.
 
 use protocol::{JobState, Source};
 
@@ -6,20 +6,20 @@ use super::{Brief, JobRecord};
 
 /// Ancestors that a job may have (contract: jobs, Budgets).
 pub const MAX_DEPTH: u32 = 3;
-/// Children that a job may have, whatever its limits say.
+/// Maximum number of children of a job, in addition to its own limit.
 pub const MAX_CHILDREN: u32 = 10;
 
-/// Why a job gets no child.
+/// Why a child is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoChild {
     /// The job does not run, or is to be cancelled.
-    #[error("a job that is {0} makes no others")]
+    #[error("a job that is {0} cannot create children")]
     NotRunning(JobState),
-    /// It has as many as it may have.
+    /// It has reached its limit of children.
     #[error("the job has its limits.max_children = {0}")]
     Enough(u32),
-    /// It is as deep as jobs may be.
-    #[error("jobs are made by jobs {MAX_DEPTH} deep at most")]
+    /// It is at the maximum depth.
+    #[error("child jobs can be nested at most {MAX_DEPTH} deep")]
     TooDeep,
 }
 

@@ -17,7 +17,7 @@ pub(super) struct Ending {
 }
 
 impl JobRecord {
-    /// The worker's report. A report after a request to cancel changes what is kept, never the outcome.
+    /// Applies the worker's report. After a request to cancel it changes the partial result only, never the outcome.
     pub fn finish(mut self, now: DateTime<Utc>, report: &CompleteReport) -> Result<Step, Refused> {
         let Stage::Running(running) = &self.stage else { return Err(self.refuse("finish")) };
         if self.is_stopping() {
@@ -50,7 +50,7 @@ impl JobRecord {
         Ok(self.enter_after(Stage::Finished(finished), vec![event]))
     }
 
-    /// Completed and submitted are one transition: nobody ever observes a reviewed job in `completed`.
+    /// Completed and submitted are one transition: a reviewed job is never observed in `completed`.
     fn submit(self, result: JobResult, event: EventData) -> Step {
         let state = |from, to| EventData::State { from: Some(from), to, reason: None, message: None };
         let (completed, submitted) = (JobState::Completed, JobState::Submitted);

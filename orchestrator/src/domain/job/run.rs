@@ -26,9 +26,9 @@ pub struct AttemptStart {
 /// How an attempt ended without its worker's report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttemptFailure {
-    /// Why.
+    /// The reason.
     pub reason: JobReason,
-    /// For people.
+    /// Explanation for the user.
     pub message: String,
     /// Whether the infrastructure caused it, so that another attempt may help.
     pub infrastructure: bool,

@@ -1,8 +1,8 @@
 //! The worker's session of a job's current attempt.
 //!
-//! Owns which secret is heard. Never sees the secret itself, only its digest.
+//! Decides whether a call's secret is accepted. Sees only digests of secrets.
 
-/// What a call must bring beside its token.
+/// What a call must present beside its token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum WorkerSession {
     /// Nothing: the attempt was begun by a version without sessions, or there is none.
@@ -14,7 +14,7 @@ pub enum WorkerSession {
     Open(String),
 }
 
-/// What a call's secret is to the session.
+/// The result of comparing a call's secret with the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionMatch {
     /// The call is the worker's.
@@ -26,7 +26,7 @@ pub enum SessionMatch {
 }
 
 impl WorkerSession {
-    /// Holds a call's secret, by its SHA-256, against the session.
+    /// Compares the SHA-256 of a call's secret with the session.
     pub fn matches(&self, secret_hash: Option<&str>) -> SessionMatch {
         match (self, secret_hash) {
             (Self::NotRequired, _) => SessionMatch::Same,

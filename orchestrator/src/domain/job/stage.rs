@@ -15,7 +15,7 @@ pub enum Stage {
         /// The result to review.
         result: JobResult,
     },
-    /// Over for good.
+    /// In a final state.
     Finished(Finished),
 }
 
@@ -28,7 +28,7 @@ pub struct Queued {
     pub not_before: Option<DateTime<Utc>>,
     /// Why the last attempt ended, if there was one.
     pub reason: Option<JobReason>,
-    /// Why it waits, for people.
+    /// Why it waits.
     pub message: Option<String>,
 }
 
@@ -56,12 +56,12 @@ pub enum Activity {
     Working,
     /// It has made no progress for too long.
     Stuck {
-        /// For people.
+        /// Explanation for the user.
         message: String,
     },
     /// It is to be cancelled; the state changes once its container is gone.
     Stopping {
-        /// Who asked, and why.
+        /// The request.
         cancel: CancelRequest,
         /// The message of a job that was stuck, and is shown as such until it is cancelled.
         stuck: Option<String>,
@@ -71,9 +71,9 @@ pub enum Activity {
 /// A request to cancel a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CancelRequest {
-    /// When.
+    /// When it was made.
     pub at: DateTime<Utc>,
-    /// What the person who cancelled said.
+    /// The reason that the user gave.
     pub message: Option<String>,
     /// It is cancelled because its parent ended.
     pub by_parent: bool,
@@ -92,16 +92,16 @@ pub enum End {
     Cancelled,
 }
 
-/// A job that is over.
+/// A finished job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finished {
     /// How it ended.
     pub end: End,
-    /// When.
+    /// When it ended.
     pub at: DateTime<Utc>,
     /// Why it failed or was cancelled.
     pub reason: Option<JobReason>,
-    /// For people.
+    /// Explanation for the user.
     pub message: Option<String>,
     /// Its result, or its partial result.
     pub result: Option<JobResult>,
@@ -138,7 +138,7 @@ impl Stage {
         }
     }
 
-    /// Explains the state to people.
+    /// Explanation of the state for the user.
     pub fn message(&self) -> Option<&str> {
         match self {
             Self::Queued(queued) => queued.message.as_deref(),

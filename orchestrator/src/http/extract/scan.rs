@@ -1,6 +1,6 @@
-//! How many values a JSON text has, without parsing it: a parsed value takes up to a hundred times the bytes it was written in.
+//! Bounds the number of values of a JSON text without parsing it: parsed values take up to a hundred times the bytes of the text.
 //!
-//! Owns the limits. Never says whether the text is JSON; that is the parser's.
+//! Owns the limits. Does not validate the text; the parser does.
 
 use std::fmt;
 
@@ -56,7 +56,7 @@ fn skip_string(rest: &mut std::slice::Iter<'_, u8>) {
         if *byte == b'"' {
             return;
         }
-        // What is escaped ends no string.
+        // An escaped character does not end the string.
         rest.next();
     }
 }

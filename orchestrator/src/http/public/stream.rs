@@ -22,7 +22,7 @@ use crate::{
     domain::job::JobRecord,
     http::problem::ApiError,
     per_user_semaphore::Permit,
-    store::{EventPage, Follower, StoreError, StoredEvent, tokens},
+    store::{EventPage, StoreError, StoredEvent, Subscription, tokens},
     telemetry::metrics::EventStreamGuard,
 };
 
@@ -68,7 +68,7 @@ pub(super) async fn open(
         _permit: permit,
         who,
         api: api.clone(),
-        follower: api.store.feed().follow(job.id),
+        subscription: api.store.feed().subscribe(job.id),
         job: job.id,
         reviewed: job.brief.review,
         after,
@@ -103,7 +103,7 @@ struct Reader {
     /// The caller whose token opened the stream.
     who: Identity,
     api: PublicApi,
-    follower: Follower,
+    subscription: Subscription,
     job: JobId,
     /// The job is reviewed: `completed` is followed by `submitted`, so it is not the end.
     reviewed: bool,
@@ -130,7 +130,7 @@ fn events(reader: Reader) -> impl Stream<Item = Result<Sse, Infallible>> {
                 let drain = reader.api.drain.clone();
                 let recheck = reader.until_recheck();
                 tokio::select! {
-                    () = reader.follower.changed() => {}
+                    () = reader.subscription.changed() => {}
                     () = drain.cancelled() => return None,
                     () = tokio::time::sleep(recheck) => {
                         if !reader.is_authorized().await {
@@ -225,7 +225,7 @@ fn message(event: &StoredEvent) -> Sse {
     Sse::default().id(event.seq.to_string()).event(event.kind.as_str()).data(data)
 }
 
-/// Tells the client that events are missing and that `oldest` comes next.
+/// The message that events are missing and that `oldest` comes next.
 fn resync(oldest: i64) -> Sse {
     named("resync", &json!({"seq": oldest}))
 }

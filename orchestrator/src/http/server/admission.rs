@@ -1,7 +1,7 @@
-//! Who gets in: connections and requests of one listener are counted here, and on a worker's socket the session's apart from
-//! all others, so that others can never use up what is kept for the session.
+//! Admission of connections and requests of one listener. On a worker's socket those of the session are counted separately, so
+//! that others can never use up the session's reserve.
 //!
-//! Owns the counts. Never closes a connection itself; it asks the connection to.
+//! Owns the counts. Never closes a connection itself; it requests that the connection ends.
 
 use std::{
     collections::BTreeMap,
@@ -23,9 +23,9 @@ use super::{
 };
 use crate::auth::digest;
 
-/// What a request beyond the number in flight waits.
+/// Maximum wait of a request beyond the limit of requests in flight.
 const BUSY_RETRY: Duration = Duration::from_secs(1);
-/// Looks for room again after this at the latest.
+/// Maximum interval between two checks for room.
 const ROOM_RETRY: Duration = Duration::from_millis(250);
 
 /// One listener's counts.
@@ -72,7 +72,7 @@ pub(super) struct Busy {
     pub(super) close: bool,
 }
 
-/// A connection's place, given back when it is dropped.
+/// The permit of a connection, released when it is dropped.
 #[derive(Debug)]
 pub(super) struct Slot {
     admission: Arc<Admission>,
@@ -85,7 +85,7 @@ pub(super) struct Answering(Arc<Slot>);
 
 enum Room {
     Free,
-    /// Look again then, or when a connection ends.
+    /// Check again then, or when a connection ends.
     After(Duration),
 }
 
@@ -108,7 +108,7 @@ impl Admission {
         Self { policy, state: Mutex::new(state), freed: Notify::new(), started_at: Instant::now() }
     }
 
-    /// A place for a connection that was accepted. None when it is to be closed.
+    /// Admits an accepted connection. `None` when it is to be closed.
     pub(super) async fn admit(self: &Arc<Self>) -> Option<Slot> {
         loop {
             let freed = self.freed.notified();
@@ -157,7 +157,7 @@ impl Admission {
         Slot { admission: Arc::clone(self), connection }
     }
 
-    /// Lets a request in. A connection's first request is not held against the limits of those without a session when it may
+    /// Admits a request. A connection's first request is not held against the limits of those without a session when it may
     /// be the worker's: it brings a token and, once there is a session on this socket, that session's secret.
     pub(super) fn enter(&self, slot: &Arc<Slot>, headers: &HeaderMap) -> Result<Answering, Busy> {
         let connection = &slot.connection;
@@ -196,7 +196,7 @@ impl Admission {
     }
 }
 
-/// Who a request says it is from.
+/// The credentials that a request presents.
 struct Claim {
     has_token: bool,
     session_digest: Option<String>,
@@ -214,8 +214,8 @@ impl Claim {
     }
 }
 
-/// Asks the oldest connection without a session to end, if it has had its moment and no request of its is being answered.
-/// How long to wait before looking again.
+/// Requests the end of the oldest connection without a session, if its grace period is over and it has no request in flight.
+/// Returns how long to wait before the next check.
 fn evict_oldest(state: &State, session: &SessionPolicy) -> Duration {
     let idle = state.others.values().map(|other| &other.connection).find(|connection| !connection.is_answering());
     let Some(oldest) = idle else { return ROOM_RETRY };

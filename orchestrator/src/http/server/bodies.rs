@@ -14,11 +14,11 @@ use tokio::{
 
 use crate::per_user_semaphore::{PerUserSemaphore, Permit};
 
-/// Reservations are counted in these.
+/// Unit of reservations.
 const UNIT_BYTES: usize = 1024;
 /// Bodies up to this size have an eighth of the budget to themselves, so that a heartbeat never waits for model calls.
 const SMALL_BODY_BYTES: usize = 256 * 1024;
-/// A body that gets no room in this time is refused.
+/// Maximum wait for a reservation; then the request is refused.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
 /// Large bodies parsed at once, of one kind of listener. Each takes a core, and as much memory again as it has bytes.
 const PUBLIC_PARSES_AT_ONCE: usize = 1;
@@ -81,7 +81,7 @@ pub struct NoRoom;
 #[derive(Debug)]
 pub struct RequestBody {
     limits: Arc<BodyLimits>,
-    /// Whose request it is; empty where that makes no difference.
+    /// The user, for the user's share; empty where there are no shares.
     user: Mutex<String>,
     held: Mutex<Vec<Permit>>,
 }
@@ -91,7 +91,7 @@ impl RequestBody {
         Self { limits, user: Mutex::default(), held: Mutex::default() }
     }
 
-    /// Says whose request it is: the body counts to that user's share.
+    /// Sets the user whose share the body counts to.
     pub fn belongs_to(&self, user: &str) {
         user.clone_into(&mut self.user.lock().unwrap_or_else(PoisonError::into_inner));
     }

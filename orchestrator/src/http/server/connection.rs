@@ -1,4 +1,4 @@
-//! One connection: what it is doing, until when it may, and whether it is a session's.
+//! The state of one connection: its phase, its deadline, and whether it belongs to a session.
 //!
 //! Owns the deadlines. Never counts connections or requests; that is `admission`'s.
 
@@ -24,7 +24,7 @@ use super::{
     policy::Policy,
 };
 
-/// What a connection does.
+/// The phase of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// The head of a request is due, or has begun to arrive.

@@ -24,8 +24,8 @@ pub fn raise_descriptor_limit() -> io::Result<()> {
     Ok(())
 }
 
-/// Who may use how many descriptors: half are for the workers' sockets, a quarter for the public side, and a quarter is kept
-/// for the engine, the database and files.
+/// The shares of file descriptors: half for worker sockets, a quarter for the public listener, and a quarter for the engine,
+/// the database and files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptors {
     /// Connections of all worker sockets together.

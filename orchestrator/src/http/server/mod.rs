@@ -170,7 +170,7 @@ impl Context {
             tokio::select! {
                 // What happens to the connection happens while it is polled; its deadline is looked at after that.
                 biased;
-                // A connection that ends badly concerns its peer alone.
+                // A failed connection concerns its peer only.
                 _ = &mut serving => return,
                 () = deadline.as_mut() => return,
                 () = connection.evicted() => {
@@ -187,15 +187,15 @@ impl Context {
         }
     }
 
-    /// The one entry point for requests of all listeners. What is not for the router (`CONNECT`, absolute form) would be
-    /// told apart here.
+    /// The one entry point for requests of all listeners. Requests that are not for the router (`CONNECT`, absolute
+    /// form) would be recognised here.
     async fn answer(&self, request: Request<Incoming>, peer: Option<Peer>, slot: Arc<Slot>) -> Response<TrackedBody> {
         let answering = match self.admission.enter(&slot, request.headers()) {
             Ok(answering) => answering,
             Err(busy) => return self.refuse(&busy, &slot),
         };
         let mut request = request.map(Body::new);
-        // Kept until there is an answer: what is read of a body is in memory for as long as its handler runs.
+        // Held until the answer: the body stays in memory while its handler runs.
         let body = Arc::new(RequestBody::new(Arc::clone(&self.bodies)));
         let extensions = request.extensions_mut();
         extensions.insert(Arc::clone(&body));

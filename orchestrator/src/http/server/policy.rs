@@ -1,4 +1,4 @@
-//! What a listener allows: connections, time and requests. The numbers are the contract's (sandbox, Worker API; api,
+//! The limits of a listener: connections, time and requests. The numbers are the contract's (sandbox, Worker API; api,
 //! Identity).
 //!
 //! Owns numbers only. Never counts anything.
@@ -30,7 +30,7 @@ const WORKER_ACCEPTS: Rate = Rate { burst: 1_000, per_hour: 400 * 3_600 };
 /// connection, so it has sent a request by then.
 const EVICT_AFTER: Duration = Duration::from_millis(250);
 
-/// What becomes of a connection beyond the limit.
+/// What happens to a connection beyond the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overflow {
     /// It is accepted and closed.
@@ -44,7 +44,7 @@ pub enum Overflow {
 pub struct Policy {
     /// Open connections.
     pub max_connections: usize,
-    /// What becomes of those beyond.
+    /// What happens beyond that.
     pub overflow: Overflow,
     /// To the end of a request's head.
     pub head_timeout: Duration,
@@ -54,7 +54,7 @@ pub struct Policy {
     pub session: Option<SessionPolicy>,
 }
 
-/// The limits of a worker's socket that tell its session from everything else in the container.
+/// The limits of a worker's socket that distinguish its session from other clients in the container.
 #[derive(Debug, Clone)]
 pub struct SessionPolicy {
     /// Connections that only the session may use.

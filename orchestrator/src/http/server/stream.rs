@@ -1,6 +1,6 @@
 //! The byte stream under a connection: notices when a request begins, and fails writes that make no progress.
 //!
-//! Owns the patience with one write. Never looks at what is sent.
+//! Owns the write timeout. Never inspects the data.
 
 use std::{
     io,
@@ -18,7 +18,7 @@ use tokio::{
 use super::connection::Connection;
 use crate::telemetry::metrics::Metrics;
 
-/// A peer that takes nothing for this long is gone, or might as well be.
+/// Write timeout: a peer that accepts no data for this long is disconnected.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) struct ConnectionStream<S> {

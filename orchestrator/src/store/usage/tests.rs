@@ -24,8 +24,8 @@ async fn no_statement_walks_over_the_rows_of_all_jobs_or_calls() {
     for user in [None, Some("ada")] {
         let filter = UsageFilter { user: user.map(str::to_owned), after: None, limit: 50 };
         for query in [
-            calls_by_day(user, (since, until)),
-            tools_by_day(user, (since, until)),
+            calls_by_day(user, Period { since, until }),
+            tools_by_day(user, Period { since, until }),
             calls_since(user, since),
             tools_since(user, since),
             sums_by_model(&filter),

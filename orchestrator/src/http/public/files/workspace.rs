@@ -21,7 +21,7 @@ const RETRY_UPLOAD: Duration = Duration::from_secs(5);
 pub(super) async fn readable(api: &PublicApi, who: &Identity, id: JobId) -> Result<JobRecord, ApiError> {
     let job = authorize_job(api, who, id).await?;
     let Some(finished_at) = job.finished_at() else { return Ok(job) };
-    // By time and not by what the sweep has done; and what was there once and no longer is has been removed by somebody.
+    // By time, not by the sweep's progress. A missing workspace within the retention period was removed by someone else.
     let kept = api.retention.contains(finished_at, api.clock.now());
     if kept && (job.attempt == 0 || api.workspaces.exists(id)) {
         return Ok(job);

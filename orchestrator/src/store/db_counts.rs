@@ -1,4 +1,4 @@
-//! Counts over everything, for the metrics.
+//! Totals for the metrics.
 
 use protocol::{JobReason, JobState};
 use uuid::Uuid;
@@ -10,7 +10,7 @@ use super::{
 use crate::telemetry::metrics::DbCounts;
 
 impl Store {
-    /// Jobs by state and reason, and how many events there have been.
+    /// Jobs by state and reason, and the number of events ever written.
     pub async fn counts(&self) -> Result<DbCounts, StoreError> {
         let counted: Vec<(String, Option<String>, i64)> =
             sqlx::query_as("SELECT state, reason, COUNT(*) FROM jobs GROUP BY state, reason")
@@ -24,7 +24,7 @@ impl Store {
                 reason.map(|reason| JobReason::parse(&reason).ok_or_else(|| place.wrong("reason"))).transpose()?;
             jobs.push((state, reason, count(counted)));
         }
-        // A cursor is given out for each event, once.
+        // Each event gets one cursor, also if it is deleted later.
         let last: Option<i64> = sqlx::query_scalar("SELECT MAX(cursor) FROM events").fetch_one(&self.read).await?;
         Ok(DbCounts { jobs, events: count(last.unwrap_or(0)) })
     }
