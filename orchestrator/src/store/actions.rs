@@ -7,8 +7,9 @@ use protocol::{JobId, ToolActionRecord, ToolCallReply, ToolErrorKind, ToolFailur
 use sqlx::FromRow;
 
 use super::{
-    CallKey, CallPosition, Connection, Store, StoreError,
+    CallKey, CallPosition, Store, StoreError,
     rows::{Place, column, count, text},
+    write_tx::{StatementBatch, StatementResult, WriteTx},
 };
 
 /// A tool call that is about to be executed.
@@ -74,7 +75,7 @@ impl Store {
     /// Opens a tool call before it is executed: counts it against the job's limit and writes its row.
     pub async fn open_tool_call(&self, call: &NewAction) -> Result<OpenedAction, StoreError> {
         let call = call.clone();
-        self.write(move |tx| Box::pin(async move { open(&mut tx.db, &call).await })).await
+        self.write_batched(move |tx| Box::pin(async move { open(tx, &call).await })).await
     }
 
     /// Closes a tool call with its reply. A call that is already closed is unchanged.
@@ -199,18 +200,33 @@ impl Store {
     }
 }
 
+/// What is known before a tool call is opened: the job's other calls, and this one where it was made before.
+const BEFORE_ACTION: &str = "SELECT (SELECT COUNT(*) FROM job_actions \
+     WHERE job_id = $1 AND NOT (attempt = $2 AND call_id = $3)) AS others, tool, request_digest, reply \
+     FROM (SELECT 1) AS one LEFT JOIN job_actions ON job_id = $1 AND attempt = $2 AND call_id = $3";
+
+/// Writes the row of a tool call that is opened.
+const INSERT_ACTION: &str = "INSERT INTO job_actions (job_id, attempt, call_id, at, tool, input, request_digest) \
+     VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET \
+     at = excluded.at, tool = excluded.tool, input = excluded.input, success = NULL, \
+     request_digest = excluded.request_digest";
+
+#[derive(FromRow)]
+struct BeforeActionRow {
+    others: i64,
+    tool: Option<String>,
+    request_digest: Option<String>,
+    reply: Option<String>,
+}
+
 /// Counts a tool call against its job's limit and writes its row, unless it was made before.
-async fn open(db: &mut Connection, call: &NewAction) -> Result<OpenedAction, StoreError> {
-    let (others, tool, request_digest, reply): (i64, Option<String>, Option<String>, Option<String>) = sqlx::query_as(
-        "SELECT (SELECT COUNT(*) FROM job_actions WHERE job_id = $1 AND NOT (attempt = $2 AND call_id = $3)), tool, \
-         request_digest, reply \
-         FROM (SELECT 1) AS one LEFT JOIN job_actions ON job_id = $1 AND attempt = $2 AND call_id = $3",
-    )
-    .bind(*call.key.job.as_uuid())
-    .bind(i64::from(call.key.attempt))
-    .bind(&call.key.call_id.0)
-    .fetch_one(&mut *db)
-    .await?;
+async fn open(tx: &mut WriteTx, call: &NewAction) -> Result<OpenedAction, StoreError> {
+    let CallKey { job, attempt, call_id } = &call.key;
+    let batch =
+        StatementBatch::new(&[BEFORE_ACTION]).bind(*job.as_uuid()).bind(i64::from(*attempt)).bind(call_id.0.clone());
+    let results = tx.run(batch).await?;
+    let row: Option<BeforeActionRow> = results.first().map(StatementResult::decode_first).transpose()?.flatten();
+    let BeforeActionRow { others, tool, request_digest, reply } = row.ok_or(StoreError::WriterFailed)?;
     let place = Place { table: "job_actions", id: *call.key.job.as_uuid() };
     if let Some((tool, reply)) = tool.zip(reply) {
         // Calls of versions without digests can be compared by their tool only.
@@ -221,21 +237,15 @@ async fn open(db: &mut Connection, call: &NewAction) -> Result<OpenedAction, Sto
     if count(others) >= call.max_calls {
         return Ok(OpenedAction::LimitReached);
     }
-    sqlx::query(
-        "INSERT INTO job_actions (job_id, attempt, call_id, at, tool, input, request_digest) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET \
-         at = excluded.at, tool = excluded.tool, input = excluded.input, success = NULL, \
-         request_digest = excluded.request_digest",
-    )
-    .bind(*call.key.job.as_uuid())
-    .bind(i64::from(call.key.attempt))
-    .bind(&call.key.call_id.0)
-    .bind(call.at)
-    .bind(&call.tool)
-    .bind(text(&call.input)?)
-    .bind(&call.request_digest)
-    .execute(db)
-    .await?;
+    let batch = StatementBatch::new(&[INSERT_ACTION])
+        .bind(*job.as_uuid())
+        .bind(i64::from(*attempt))
+        .bind(call_id.0.clone())
+        .bind(call.at)
+        .bind(call.tool.clone())
+        .bind(text(&call.input)?)
+        .bind(call.request_digest.clone());
+    tx.run_last(batch).await?;
     Ok(OpenedAction::Open)
 }
 

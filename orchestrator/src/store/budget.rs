@@ -13,6 +13,7 @@ use super::{
     Connection, Store, StoreError,
     calls::{CallRow, NewCall},
     rows::{Place, column},
+    write_tx::{StatementResult, WriteTx},
 };
 use crate::domain::budget::{
     Balance, DayLimits, Progress, Reservation, Spent, Whose, micro_dollars, reserve, running_low,
@@ -98,44 +99,62 @@ impl Store {
     }
 }
 
-/// Reserves the worst case of a call in every budget that it draws on, or says which has no room; then nothing changes.
-pub(super) async fn reserve_for(
-    tx: &mut Connection,
-    call: &NewCall,
-    day_limits: &DayLimits,
-) -> Result<Result<Reserved, Spent>, StoreError> {
-    let job = call.key.job;
-    let chain: Vec<BalanceRow> = sqlx::query_as(for_chain!(
+/// What the budgets of a job ($1), those above it and its user's day ($4, $5) stand at; read by [`balances`].
+pub(super) const BALANCES: [&str; 2] = [
+    for_chain!(
         "SELECT j.id, j.limits, \
          j.input_tokens + j.output_tokens + j.children_tokens + j.reserved_tokens AS tokens, \
          j.cost_micro_usd + j.children_micro_usd + j.reserved_micro_usd AS micro_usd \
          FROM jobs j JOIN chain c ON c.id = j.id ORDER BY c.level"
-    ))
-    .bind(*job.as_uuid())
-    .fetch_all(&mut *tx)
-    .await?;
-    let mut balances = Vec::with_capacity(chain.len() + 1);
-    for row in &chain {
-        balances.push(row.balance(job)?);
-    }
-    let day = day_of(call.at);
-    balances.push(day_balance(tx, &call.user, &day, day_limits).await?);
-    let amount = match reserve(&call.quote, &balances) {
-        Ok(amount) => amount,
-        Err(spent) => return Ok(Err(spent)),
-    };
-    sqlx::query(for_chain!(
-        "UPDATE jobs SET reserved_tokens = reserved_tokens + $2, reserved_micro_usd = reserved_micro_usd + $3 \
+    ),
+    "SELECT tokens + reserved_tokens AS tokens, micro_usd + reserved_micro_usd AS micro_usd FROM user_days \
+     WHERE user_id = $4 AND day = $5",
+];
+
+/// Reserves tokens ($10) and money ($11) for a job ($1), the jobs above it, and a day ($12) of a user ($13).
+pub(super) const RESERVE: [&str; 2] = [
+    for_chain!(
+        "UPDATE jobs SET reserved_tokens = reserved_tokens + $10, reserved_micro_usd = reserved_micro_usd + $11 \
          WHERE id IN (SELECT id FROM chain)"
-    ))
-    .bind(*job.as_uuid())
-    .bind(column(amount.tokens))
-    .bind(column(amount.micro_usd))
-    .execute(&mut *tx)
-    .await?;
-    let reserved = Reserved { amount, day: Some(day) };
-    change_day(tx, &call.user, &reserved, (0, 0), 1).await?;
-    Ok(Ok(reserved))
+    ),
+    "INSERT INTO user_days (user_id, day, tokens, micro_usd, reserved_tokens, reserved_micro_usd) \
+     VALUES ($13, $12, 0, 0, $10, $11) ON CONFLICT (user_id, day) DO UPDATE SET \
+     reserved_tokens = user_days.reserved_tokens + excluded.reserved_tokens, \
+     reserved_micro_usd = user_days.reserved_micro_usd + excluded.reserved_micro_usd",
+];
+
+/// Adds what a call took (tokens $21, money $11) to the day ($20) of its job's user, and frees what was reserved ($16, $17). Only
+/// where the statement before it changed the job.
+pub(super) const SETTLE_DAY: &str = "INSERT INTO user_days (user_id, day, tokens, micro_usd, reserved_tokens, reserved_micro_usd) \
+     SELECT user_id, $20, $21, COALESCE($11, 0), -$16, -$17 FROM jobs WHERE id = $1 AND changes() = 1 \
+     ON CONFLICT (user_id, day) DO UPDATE SET \
+     tokens = user_days.tokens + excluded.tokens, micro_usd = user_days.micro_usd + excluded.micro_usd, \
+     reserved_tokens = user_days.reserved_tokens + excluded.reserved_tokens, \
+     reserved_micro_usd = user_days.reserved_micro_usd + excluded.reserved_micro_usd";
+
+/// The balances that [`BALANCES`] read.
+pub(super) fn balances(
+    job: JobId,
+    limits: &DayLimits,
+    results: &[StatementResult],
+) -> Result<Vec<Balance>, StoreError> {
+    let [chain, day] = results else { return Err(StoreError::WriterFailed) };
+    let chain: Vec<BalanceRow> = chain.decode()?;
+    let mut balances = chain.iter().map(|row| row.balance(job)).collect::<Result<Vec<Balance>, StoreError>>()?;
+    let (tokens, micro_usd): (i64, i64) = day.decode_first()?.unwrap_or_default();
+    balances.push(Balance {
+        whose: Whose::Day,
+        max_tokens: limits.max_tokens,
+        max_micro_usd: limits.max_micro_usd,
+        tokens: u64::try_from(tokens).unwrap_or(0),
+        micro_usd: u64::try_from(micro_usd).unwrap_or(0),
+    });
+    Ok(balances)
+}
+
+/// The worst case of a call, where every budget that it draws on has room for it; which has none, otherwise.
+pub(super) fn reserve_for(call: &NewCall, balances: &[Balance]) -> Result<Reserved, Spent> {
+    reserve(&call.quote, balances).map(|amount| Reserved { amount, day: Some(day_of(call.at)) })
 }
 
 /// Takes back what was reserved for a call that was not made.
@@ -157,7 +176,17 @@ pub(super) async fn release(
     .bind(column(reserved.amount.micro_usd))
     .execute(&mut *tx)
     .await?;
-    change_day(tx, user, reserved, (0, 0), -1).await
+    sqlx::query(
+        "UPDATE user_days SET reserved_tokens = reserved_tokens - $3, \
+         reserved_micro_usd = reserved_micro_usd - $4 WHERE user_id = $1 AND day = $2",
+    )
+    .bind(user)
+    .bind(reserved.day.as_deref())
+    .bind(column(reserved.amount.tokens))
+    .bind(column(reserved.amount.micro_usd))
+    .execute(tx)
+    .await?;
+    Ok(())
 }
 
 /// Nothing is in flight when a process starts. What a version without open rows had reserved is freed, too.
@@ -190,10 +219,7 @@ impl BalanceRow {
 /// The job after a call of its was recorded.
 #[derive(FromRow)]
 pub(super) struct AfterCall {
-    pub(super) last_seq: i64,
-    pub(super) live: bool,
-    pub(super) user_id: String,
-    pub(super) parent_id: Option<Uuid>,
+    parent_id: Option<Uuid>,
     limits: String,
     tokens: i64,
     micro_usd: i64,
@@ -204,8 +230,23 @@ pub(super) struct AfterCall {
 }
 
 impl AfterCall {
-    /// What is new about its budgets running low, remembered so that it is told once.
-    pub(super) async fn tell(&self, tx: &mut Connection, call: &CallRow) -> Result<Option<String>, StoreError> {
+    /// Settles the call in the jobs above. Returns what is new about the job's budgets running low, remembered so that it is
+    /// told once.
+    pub(super) async fn settle(&self, tx: &mut WriteTx, call: &CallRow) -> Result<Option<String>, StoreError> {
+        if let Some(parent) = self.parent_id {
+            sqlx::query(for_chain!(
+                "UPDATE jobs SET reserved_tokens = reserved_tokens - $2, reserved_micro_usd = reserved_micro_usd - $3, \
+                 children_tokens = children_tokens + $4, children_micro_usd = children_micro_usd + $5 \
+                 WHERE id IN (SELECT id FROM chain)"
+            ))
+            .bind(parent)
+            .bind(column(call.reserved.amount.tokens))
+            .bind(column(call.reserved.amount.micro_usd))
+            .bind(column(call.usage.input_tokens.saturating_add(call.usage.output_tokens)))
+            .bind(call.cost_micro_usd.unwrap_or(0))
+            .execute(&mut tx.db)
+            .await?;
+        }
         let place = Place { table: "jobs", id: *call.key.job.as_uuid() };
         let seconds = self.started_at.map_or(0, |at| (call.at - at).num_seconds().max(0));
         let progress = Progress {
@@ -221,86 +262,14 @@ impl AfterCall {
             sqlx::query("UPDATE jobs SET told_low = $1 WHERE id = $2")
                 .bind(i64::from(low))
                 .bind(*call.key.job.as_uuid())
-                .execute(tx)
+                .execute(&mut tx.db)
                 .await?;
         }
         Ok(notice)
     }
 }
 
-/// Settles what a call really took: the day and the jobs above; its own row is `close_model_call`'s.
-pub(super) async fn settle(
-    tx: &mut Connection,
-    call: &CallRow,
-    user: &str,
-    parent: Option<Uuid>,
-) -> Result<(), StoreError> {
-    let tokens = column(call.usage.input_tokens.saturating_add(call.usage.output_tokens));
-    let micro_usd = call.cost_micro_usd.unwrap_or(0);
-    if let Some(parent) = parent {
-        sqlx::query(for_chain!(
-            "UPDATE jobs SET reserved_tokens = reserved_tokens - $2, reserved_micro_usd = reserved_micro_usd - $3, \
-             children_tokens = children_tokens + $4, children_micro_usd = children_micro_usd + $5 \
-             WHERE id IN (SELECT id FROM chain)"
-        ))
-        .bind(parent)
-        .bind(column(call.reserved.amount.tokens))
-        .bind(column(call.reserved.amount.micro_usd))
-        .bind(tokens)
-        .bind(micro_usd)
-        .execute(&mut *tx)
-        .await?;
-    }
-    let mut reserved = call.reserved.clone();
-    reserved.day.get_or_insert_with(|| day_of(call.at));
-    change_day(tx, user, &reserved, (tokens, micro_usd), -1).await
-}
-
-async fn day_balance(tx: &mut Connection, user: &str, day: &str, limits: &DayLimits) -> Result<Balance, StoreError> {
-    let known: Option<(i64, i64)> = sqlx::query_as(
-        "SELECT tokens + reserved_tokens, micro_usd + reserved_micro_usd FROM user_days WHERE user_id = $1 AND day = $2",
-    )
-    .bind(user)
-    .bind(day)
-    .fetch_optional(tx)
-    .await?;
-    let (tokens, micro_usd) = known.unwrap_or_default();
-    Ok(Balance {
-        whose: Whose::Day,
-        max_tokens: limits.max_tokens,
-        max_micro_usd: limits.max_micro_usd,
-        tokens: u64::try_from(tokens).unwrap_or(0),
-        micro_usd: u64::try_from(micro_usd).unwrap_or(0),
-    })
-}
-
-/// Adds what was spent to a user's day, and what is reserved, or (`sign` -1) takes that off again.
-async fn change_day(
-    tx: &mut Connection,
-    user: &str,
-    reserved: &Reserved,
-    (tokens, micro_usd): (i64, i64),
-    sign: i64,
-) -> Result<(), StoreError> {
-    sqlx::query(
-        "INSERT INTO user_days (user_id, day, tokens, micro_usd, reserved_tokens, reserved_micro_usd) \
-         VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (user_id, day) DO UPDATE SET \
-         tokens = user_days.tokens + excluded.tokens, micro_usd = user_days.micro_usd + excluded.micro_usd, \
-         reserved_tokens = user_days.reserved_tokens + excluded.reserved_tokens, \
-         reserved_micro_usd = user_days.reserved_micro_usd + excluded.reserved_micro_usd",
-    )
-    .bind(user)
-    .bind(reserved.day.as_deref().unwrap_or_default())
-    .bind(tokens)
-    .bind(micro_usd)
-    .bind(sign * column(reserved.amount.tokens))
-    .bind(sign * column(reserved.amount.micro_usd))
-    .execute(tx)
-    .await?;
-    Ok(())
-}
-
 /// The day in UTC.
-fn day_of(at: DateTime<Utc>) -> String {
+pub(super) fn day_of(at: DateTime<Utc>) -> String {
     at.format("%F").to_string()
 }

@@ -130,7 +130,7 @@ impl Store {
     /// Opens a model call: counts it against its job's quota, reserves its worst case, and writes its row.
     pub async fn open_model_call(&self, call: &NewCall) -> Result<OpenedCall, StoreError> {
         let call = call.clone();
-        self.write(move |tx| Box::pin(async move { open::open(&mut tx.db, &call).await })).await
+        self.write_batched(move |tx| Box::pin(async move { open::open(tx, &call).await })).await
     }
 
     /// Takes an open call back: no provider was asked, and it counts to nothing.
@@ -164,7 +164,7 @@ impl Store {
     /// already stays as it is. Returns what the agent is to be told of its budget, if anything is new.
     pub async fn close_model_call(&self, call: &CallRow) -> Result<Option<String>, StoreError> {
         let call = call.clone();
-        self.write(move |tx| Box::pin(async move { close::close(tx, call).await })).await
+        self.write_batched(move |tx| Box::pin(async move { close::close(tx, call).await })).await
     }
 
     /// Closes the calls that an earlier process left open: each is charged its prompt estimate and shown as aborted. Nothing

@@ -15,7 +15,7 @@ use super::{
     Connection, Store, StoreError,
     events::{self, EventStamp, NewRow},
     rows::{column, text},
-    writer::WriteTx,
+    write_tx::{StatementBatch, StatementResult, WriteTx},
 };
 use crate::failpoint;
 
@@ -121,7 +121,7 @@ impl Store {
 pub(super) async fn append_all(tx: &mut WriteTx, batches: &[&Batch]) -> Result<Vec<Appended>, StoreError> {
     // First all batches together, assuming that each continues its job's sequence; then the others one by one.
     let whole: Vec<Option<Part<'_>>> = batches.iter().map(|batch| Part::whole(batch)).collect();
-    let advanced = advance(&mut tx.db, whole.iter().flatten().collect()).await?;
+    let advanced = advance(tx, whole.iter().flatten().collect()).await?;
     let (mut appended, mut rows, mut parts) = (Vec::with_capacity(batches.len()), Vec::new(), Vec::new());
     for (batch, whole) in batches.iter().zip(whole) {
         let (part, last_seq) = match whole.zip(advanced.get(batch.job().as_uuid()).copied()) {
@@ -133,7 +133,7 @@ pub(super) async fn append_all(tx: &mut WriteTx, batches: &[&Batch]) -> Result<V
                     continue;
                 }
                 Ok(part) => {
-                    let advanced = advance(&mut tx.db, vec![&part]).await?;
+                    let advanced = advance(tx, vec![&part]).await?;
                     (part, advanced.get(batch.job().as_uuid()).copied().unwrap_or_default())
                 }
             },
@@ -143,9 +143,14 @@ pub(super) async fn append_all(tx: &mut WriteTx, batches: &[&Batch]) -> Result<V
         tx.notify(batch.job());
         parts.push(part);
     }
-    events::insert_rows(&mut tx.db, &rows).await?;
-    record_calls(&mut tx.db, &parts).await?;
+    let mut statements = QueryBuilder::new("");
+    events::push_rows(&mut statements, &rows);
+    push_calls(&mut statements, &parts)?;
+    if statements.sql().as_str().is_empty() {
+        return Ok(appended);
+    }
     failpoint::reach("events.before_commit");
+    tx.run_last(StatementBatch::built(&mut statements)).await?;
     Ok(appended)
 }
 
@@ -210,7 +215,7 @@ impl<'a> Part<'a> {
 }
 
 /// Assigns event numbers to all parts that continue their job's sequence. Returns the last number of each such job.
-async fn advance(tx: &mut Connection, parts: Vec<&Part<'_>>) -> Result<BTreeMap<Uuid, i64>, StoreError> {
+async fn advance(tx: &mut WriteTx, parts: Vec<&Part<'_>>) -> Result<BTreeMap<Uuid, i64>, StoreError> {
     if parts.is_empty() {
         return Ok(BTreeMap::new());
     }
@@ -232,15 +237,16 @@ async fn advance(tx: &mut Connection, parts: Vec<&Part<'_>>) -> Result<BTreeMap<
          AND jobs.attempt = batch.attempt AND jobs.last_client_seq = batch.known AND jobs.state IN ('in_progress', 'stuck') \
          RETURNING jobs.id, jobs.last_seq",
     );
-    let advanced: Vec<(Uuid, i64)> = update.build_query_as().fetch_all(tx).await?;
+    let results = tx.run(StatementBatch::built(&mut update)).await?;
+    let advanced: Vec<(Uuid, i64)> = results.first().map(StatementResult::decode).transpose()?.unwrap_or_default();
     Ok(advanced.into_iter().collect())
 }
 
 /// The key of a tool call: job, attempt and call id.
 type CallKey<'a> = (Uuid, u32, &'a str);
 
-/// Writes the records of tool calls from the worker's two events about each.
-async fn record_calls(tx: &mut Connection, parts: &[Part<'_>]) -> Result<(), StoreError> {
+/// Adds the statements that write the records of tool calls, from the worker's two events about each.
+fn push_calls(statements: &mut QueryBuilder<Sqlite>, parts: &[Part<'_>]) -> Result<(), StoreError> {
     // By key, because a statement may write a row only once; the last event wins. A worker never overwrites the record of a
     // call that the orchestrator executed.
     let (mut made, mut done) = (BTreeMap::<CallKey<'_>, _>::new(), BTreeMap::<CallKey<'_>, _>::new());
@@ -262,33 +268,30 @@ async fn record_calls(tx: &mut Connection, parts: &[Part<'_>]) -> Result<(), Sto
     }
     let (made, done): (Vec<_>, Vec<_>) = (made.into_iter().collect(), done.into_iter().collect());
     for chunk in made.chunks(CALLS_PER_STATEMENT) {
-        let mut insert =
-            QueryBuilder::<Sqlite>::new("INSERT INTO job_actions (job_id, attempt, call_id, at, tool, input) ");
-        insert.push_values(chunk, |mut row, ((job, attempt, call), (at, tool, input))| {
+        statements.push("; INSERT INTO job_actions (job_id, attempt, call_id, at, tool, input) ");
+        statements.push_values(chunk, |mut row, ((job, attempt, call), (at, tool, input))| {
             row.push_bind(*job).push_bind(i64::from(*attempt)).push_bind(*call);
             row.push_bind(**at).push_bind(tool.as_str()).push_bind(input.as_str());
         });
-        insert.push(
+        statements.push(
             " ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET input = excluded.input \
              WHERE job_actions.reply IS NULL AND job_actions.request_digest IS NULL",
         );
-        insert.build().execute(&mut *tx).await?;
     }
     for chunk in done.chunks(CALLS_PER_STATEMENT) {
-        let mut insert = QueryBuilder::<Sqlite>::new(
-            "INSERT INTO job_actions (job_id, attempt, call_id, at, tool, input, success, output, duration_ms) ",
+        statements.push(
+            "; INSERT INTO job_actions (job_id, attempt, call_id, at, tool, input, success, output, duration_ms) ",
         );
-        insert.push_values(chunk, |mut row, ((job, attempt, call), (at, tool, success, output, duration_ms))| {
+        statements.push_values(chunk, |mut row, ((job, attempt, call), (at, tool, success, output, duration_ms))| {
             row.push_bind(*job).push_bind(i64::from(*attempt)).push_bind(*call);
             row.push_bind(**at).push_bind(tool.as_str()).push_bind("null");
             row.push_bind(*success).push_bind(output.as_str()).push_bind(column(*duration_ms));
         });
-        insert.push(
+        statements.push(
             " ON CONFLICT (job_id, attempt, call_id) DO UPDATE \
              SET success = excluded.success, output = excluded.output, duration_ms = excluded.duration_ms \
              WHERE job_actions.reply IS NULL AND job_actions.request_digest IS NULL",
         );
-        insert.build().execute(&mut *tx).await?;
     }
     Ok(())
 }

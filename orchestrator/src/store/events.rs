@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use chrono::{DateTime, Utc};
 use futures_util::{Stream, TryStreamExt as _};
 use protocol::{EventData, EventKind, JobId};
-use sqlx::QueryBuilder;
+use sqlx::{QueryBuilder, Sqlite};
 
 use super::{
     Connection, Store, StoreError, StoredEvent,
     rows::{EventRow, Place, column, count, text},
-    writer::WriteTx,
+    write_tx::{StatementBatch, WriteTx},
 };
 
 /// Rows in one INSERT: six values each, far below SQLite's limit of bound values.
@@ -61,7 +61,10 @@ pub(super) async fn insert(
         rows.push(NewRow { stamp, seq, kind: event.kind(), data: data_json(event, stamp.job)?.into() });
     }
     tx.notify(stamp.job);
-    insert_rows(&mut tx.db, &rows).await
+    let mut statements = QueryBuilder::new("");
+    push_rows(&mut statements, &rows);
+    tx.run(StatementBatch::built(&mut statements)).await?;
+    Ok(())
 }
 
 /// An event to be written.
@@ -85,21 +88,22 @@ pub(super) fn data_json(event: &EventData, job: JobId) -> Result<String, StoreEr
     Ok(whole)
 }
 
-/// Writes rows with as few statements as possible: each statement is a round trip to the database's thread.
-pub(super) async fn insert_rows(tx: &mut Connection, rows: &[NewRow<'_>]) -> Result<(), StoreError> {
+/// Adds the statements that write rows, as few as possible.
+pub(super) fn push_rows<'a>(statements: &mut QueryBuilder<Sqlite>, rows: &'a [NewRow<'a>]) {
     for chunk in rows.chunks(ROWS_PER_STATEMENT) {
-        let mut insert = QueryBuilder::new("INSERT INTO events (job_id, seq, attempt, at, kind, data) ");
-        insert.push_values(chunk, |mut row, new| {
+        if !statements.sql().as_str().is_empty() {
+            statements.push("; ");
+        }
+        statements.push("INSERT INTO events (job_id, seq, attempt, at, kind, data) ");
+        statements.push_values(chunk, |mut row, new| {
             row.push_bind(*new.stamp.job.as_uuid())
                 .push_bind(new.seq)
                 .push_bind(i64::from(new.stamp.attempt))
                 .push_bind(new.stamp.at)
                 .push_bind(new.kind.as_str())
-                .push_bind(&*new.data);
+                .push_bind(new.data.to_string());
         });
-        insert.build().execute(&mut *tx).await?;
     }
-    Ok(())
 }
 
 impl Store {

@@ -12,7 +12,7 @@ use super::{
     rows::{EventRow, JobRow, Place, job_columns, job_tables, text},
     stage_columns::StageColumns,
     transition_metrics::{Before, publish},
-    writer::WriteTx,
+    write_tx::WriteTx,
 };
 use crate::{
     domain::job::{JobRecord, Refused, Step},

@@ -31,6 +31,7 @@ mod transcript;
 mod transition_metrics;
 mod usage;
 mod write_queue;
+mod write_tx;
 mod writer;
 
 use std::{
@@ -70,7 +71,8 @@ pub use usage::{DayPage, UsageFilter};
 
 use self::{
     readers::Readers,
-    writer::{Committed, Statements, WriteTx, Writer},
+    write_tx::{Committed, WriteTx},
+    writer::{Statements, Writer},
 };
 use crate::{domain::job::JobRecord, telemetry::metrics::Metrics};
 pub use retention::{Kept, Trimmed};
@@ -84,6 +86,9 @@ pub const PUBLIC_READERS: u32 = 4;
 const CONTROL_READERS: u32 = 4;
 /// How long a transaction waits for another process's lock (the token commands of the command line) before it fails.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Prepared statements that each connection keeps. Batches of events differ in their number of rows.
+const STATEMENT_CACHE: usize = 400;
 
 /// SQLite's primary result code for an error in the statement itself.
 const SQLITE_ERROR: u32 = 1;
@@ -298,6 +303,15 @@ impl Store {
         self.writer.write(Statements::Several, work).await
     }
 
+    /// Like [`Self::write`], for a write whose first statements are run by [`WriteTx::run`].
+    async fn write_batched<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: for<'t> FnOnce(&'t mut WriteTx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
+    {
+        self.writer.write(Statements::Batched, work).await
+    }
+
     /// Like [`Self::write`], for a single statement.
     async fn write_one<T, F>(&self, work: F) -> Result<T, StoreError>
     where
@@ -316,6 +330,7 @@ fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
         .synchronous(SqliteSynchronous::Normal)
         .busy_timeout(BUSY_TIMEOUT)
         .foreign_keys(true)
+        .statement_cache_capacity(STATEMENT_CACHE)
         .optimize_on_close(true, None))
 }
 

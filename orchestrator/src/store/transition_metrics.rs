@@ -7,7 +7,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use protocol::{JobId, JobReason, JobState, Usage};
 
-use super::{JobChange, writer::WriteTx};
+use super::{JobChange, write_tx::WriteTx};
 use crate::domain::job::JobRecord;
 
 /// A job before its transition.

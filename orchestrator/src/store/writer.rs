@@ -7,59 +7,20 @@ mod task;
 use std::{sync::Arc, time::Duration};
 
 use agent::BoxFuture;
-use protocol::JobId;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::task::WriterTask;
 use super::{
-    Feed, JobObserver, StoreError,
+    StoreError,
     event_batch::{self, PendingBatch},
     write_queue::{Position, WriteQueue},
+    write_tx::{Committed, WriteTx},
 };
-use crate::telemetry::metrics::Metrics;
 
 /// Maximum wait for the queue when the store closes: a locked database makes each group fail after `BUSY_TIMEOUT`.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The receivers of committed changes. They are called before the writer's caller is answered.
-pub(super) struct Committed {
-    pub(super) metrics: Metrics,
-    pub(super) observer: JobObserver,
-    pub(super) feed: Arc<Feed>,
-}
-
-/// An effect of a write outside the database, applied after the commit.
-type Effect = Box<dyn FnOnce(&Committed) + Send>;
-
-/// The transaction that a write runs in.
-pub(super) struct WriteTx {
-    /// The writing connection.
-    pub(super) db: SqliteConnection,
-    effects: Effects,
-}
-
-/// Effects to apply after the commit.
-#[derive(Default)]
-struct Effects {
-    notified: Vec<JobId>,
-    after_commit: Vec<Effect>,
-}
-
-impl WriteTx {
-    /// Notifies the job's subscribers after the commit.
-    pub(super) fn notify(&mut self, job: JobId) {
-        if self.effects.notified.last() != Some(&job) {
-            self.effects.notified.push(job);
-        }
-    }
-
-    /// Runs `effect` once this write is committed.
-    pub(super) fn after_commit(&mut self, effect: impl FnOnce(&Committed) + Send + 'static) {
-        self.effects.after_commit.push(Box::new(effect));
-    }
-}
 
 /// Whether a write needs a savepoint of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +29,8 @@ pub(super) enum Statements {
     One,
     /// Several, which need a transaction or a savepoint around them.
     Several,
+    /// Several, the first of which are run by [`WriteTx::run`]: they share a round trip with the savepoint or the transaction.
+    Batched,
 }
 
 /// A write in the queue, with its result type erased.
@@ -200,13 +163,6 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.queue.close();
-    }
-}
-
-impl Effects {
-    fn add(&mut self, other: Self) {
-        self.notified.extend(other.notified);
-        self.after_commit.extend(other.after_commit);
     }
 }
 

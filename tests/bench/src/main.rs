@@ -152,7 +152,7 @@ async fn measure(arguments: &Arguments) -> Result<Report, Failure> {
     let report = Report::new(arguments.name.name(), runs, &gantry)?;
     let destroyed = DestroyEvents::watch().await?;
     let upstream = match arguments.name {
-        Program::Gateway => Some(Upstream::start().await?),
+        Program::Gateway | Program::Loop => Some(Upstream::start().await?),
         _ => None,
     };
     let stack = Stack::start(StackSettings {

@@ -20,6 +20,7 @@ use crate::{Failure, stack::Stack};
 const JOB_MEMORY_MB: u64 = 64;
 /// The token file exists from before the container starts, which takes at least 100 ms, until the first call.
 const TOKEN_POLL_INTERVAL: Duration = Duration::from_millis(2);
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 /// Any text of 16 to 200 characters; each job has a session of its own.
 const SESSION: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -54,11 +55,14 @@ impl PendingWorker {
             headers.insert(AUTHORIZATION, HeaderValue::try_from(format!("Bearer {token}"))?);
             headers.insert(SESSION_HEADER, HeaderValue::from_static(SESSION));
             let socket = stack.run_folder(self.job).join("worker.sock");
-            let client = Client::builder().unix_socket(socket).default_headers(headers).build()?;
+            let client = Client::builder().unix_socket(socket).default_headers(headers);
+            // The server closes connections that are idle for longer.
+            let client = client.pool_idle_timeout(POOL_IDLE_TIMEOUT).build()?;
             let is_running = |data: &EventData| matches!(data, EventData::State { to: JobState::InProgress, .. });
             stack.events(self.job).await?.until(is_running).await?;
-            client.get(url(self.job, "tools")).send().await?.error_for_status()?.bytes().await?;
-            Ok(SimulatedWorker { job: self.job, client, last: 0 })
+            let worker = SimulatedWorker { job: self.job, client, last: 0 };
+            worker.authenticate().await?;
+            Ok(worker)
         };
         tokio::time::timeout(START_TIMEOUT, started).await?
     }
@@ -76,6 +80,12 @@ impl PendingWorker {
 }
 
 impl SimulatedWorker {
+    /// Makes a call of the session, which its connection then belongs to: others are held to few requests a second.
+    pub(crate) async fn authenticate(&self) -> Result<(), Failure> {
+        self.client.get(url(self.job, "tools")).send().await?.error_for_status()?.bytes().await?;
+        Ok(())
+    }
+
     /// The connection pool of the session.
     pub(crate) const fn client(&self) -> &Client {
         &self.client

@@ -1,10 +1,10 @@
 //! A model provider of the benchmark's own: an OpenAI-compatible server that answers at once.
 //!
-//! Owns its listener. A job whose prompt is "bench: sleep" is deliveries to sleep in a shell call; everything else gets the same
-//! short answer, as a stream or as one document. Never measures.
+//! Owns its listener. A job whose prompt is "bench: loop" gets 200 calls of `echo` and then one of a shell that sleeps; everything
+//! else gets the same short answer. Answers are streams. Never measures.
 
 use axum::{
-    Json, Router,
+    Router,
     http::header::CONTENT_TYPE,
     response::{IntoResponse, Response},
     routing::post,
@@ -17,6 +17,8 @@ use crate::Failure;
 /// The model that it serves.
 pub(crate) const MODEL: &str = "bench";
 const ANSWER: &str = "The tests of the parser pass now; the next step is the printer.";
+/// Turns of `loop`.
+pub(crate) const LOOP_TURNS: u32 = 200;
 const SLEEP: &str = r#"{"command":"sleep 600","timeout_seconds":600}"#;
 
 /// The server. It stops when it is dropped.
@@ -50,23 +52,16 @@ impl Upstream {
     }
 }
 
-async fn complete(Json(request): Json<Value>) -> Response {
-    let last = request["messages"].as_array().and_then(|messages| messages.last());
-    let sleeps = last.is_some_and(|last| last["role"] == "user" && last["content"] == "bench: sleep");
-    let (message, finish_reason) = if sleeps {
-        let function = json!({"name": "shell", "arguments": SLEEP});
-        let call = json!({"index": 0, "id": "call_sleep", "type": "function", "function": function});
-        (json!({"role": "assistant", "content": null, "tool_calls": [call]}), "tool_calls")
-    } else {
-        (json!({"role": "assistant", "content": ANSWER}), "stop")
+async fn complete(request: String) -> Response {
+    let (message, finish_reason) = match call(&request) {
+        Some((name, arguments)) => {
+            let function = json!({"name": name, "arguments": arguments});
+            let call = json!({"index": 0, "id": "call_0", "type": "function", "function": function});
+            (json!({"role": "assistant", "content": null, "tool_calls": [call]}), "tool_calls")
+        }
+        None => (json!({"role": "assistant", "content": ANSWER}), "stop"),
     };
     let usage = json!({"prompt_tokens": 1_000, "completion_tokens": 16, "total_tokens": 1_016});
-    if request["stream"] != json!(true) {
-        let choice = json!({"index": 0, "message": message, "finish_reason": finish_reason});
-        return Json(json!({"id": "bench", "object": "chat.completion", "created": 1, "model": MODEL,
-            "choices": [choice], "usage": usage}))
-        .into_response();
-    }
     let chunk = |choices: Value, usage: Value| {
         json!({"id": "bench", "object": "chat.completion.chunk", "created": 1, "model": MODEL,
             "choices": choices, "usage": usage})
@@ -79,4 +74,18 @@ async fn complete(Json(request): Json<Value>) -> Response {
     let body: String =
         chunks.iter().map(|chunk| format!("data: {chunk}\n\n")).chain(["data: [DONE]\n\n".into()]).collect();
     ([(CONTENT_TYPE, "text/event-stream")], body).into_response()
+}
+
+/// The tool call that a request is answered with. The request is searched and not parsed: what a provider needs for its answer
+/// is no part of what is measured.
+fn call(request: &str) -> Option<(&'static str, String)> {
+    if !request.contains("bench: loop") {
+        return None;
+    }
+    let turn = request.matches(r#""role":"tool""#).count() + 1;
+    if turn > LOOP_TURNS as usize {
+        Some(("shell", SLEEP.to_owned()))
+    } else {
+        Some(("echo", format!(r#"{{"message":"turn {turn}"}}"#)))
+    }
 }

@@ -9,10 +9,11 @@ use uuid::Uuid;
 
 use super::{
     super::{
-        Connection, Reserved, StoreError, WriteTx,
+        Reserved, StoreError, WriteTx,
         budget::{self, AfterCall},
-        events::{self, EventStamp},
+        events,
         rows::{Place, column, count, dollars, text},
+        write_tx::{StatementBatch, StatementResult},
     },
     CallKey, CallRow,
 };
@@ -21,43 +22,64 @@ use crate::{domain::budget::Reservation, telemetry::metrics::ModelCall};
 /// The error of a call that was in flight when its process ended.
 pub(super) const RESTARTED: &str = "aborted: the orchestrator restarted during the call";
 
+/// Writes what a call came to into its row, while it is open.
+const CLOSE_CALL: &str = "UPDATE llm_calls SET is_open = FALSE, at = $4, provider = $5, model = $6, \
+     input_tokens = input_tokens + $7, output_tokens = output_tokens + $8, cache_read_tokens = cache_read_tokens + $9, \
+     cache_write_tokens = cache_write_tokens + $10, \
+     cost_micro_usd = CASE WHEN cost_micro_usd IS NULL THEN $11 ELSE cost_micro_usd + COALESCE($11, 0) END, \
+     duration_ms = duration_ms + $12, finish_reason = $13, error = $14, answer = $15, reserved_tokens = 0, \
+     reserved_micro_usd = 0 WHERE job_id = $1 AND attempt = $2 AND call_id = $3 AND is_open";
+
+/// Adds a call to its job, and numbers its event while the attempt lives. Only after [`CLOSE_CALL`] has closed it.
+const COUNT_CALL: &str = "UPDATE jobs SET input_tokens = input_tokens + $7, output_tokens = output_tokens + $8, \
+     cache_read_tokens = cache_read_tokens + $9, cache_write_tokens = cache_write_tokens + $10, \
+     cost_micro_usd = cost_micro_usd + COALESCE($11, 0), llm_calls = llm_calls + 1, \
+     iterations = iterations + ($15 IS NOT NULL), last_activity_at = $4, \
+     last_seq = last_seq + (attempt = $2 AND state IN ('in_progress', 'stuck')), \
+     reserved_tokens = reserved_tokens - $16, reserved_micro_usd = reserved_micro_usd - $17 \
+     WHERE id = $1 AND changes() = 1 \
+     RETURNING parent_id, limits, input_tokens + output_tokens + children_tokens AS tokens, \
+     cost_micro_usd + children_micro_usd AS micro_usd, iterations, tool_calls, started_at, told_low";
+
+/// Writes the event that [`COUNT_CALL`] has numbered.
+const CALL_EVENT: &str = "INSERT INTO events (job_id, seq, attempt, at, kind, data) \
+     SELECT id, last_seq, $2, $4, $18, $19 FROM jobs \
+     WHERE id = $1 AND attempt = $2 AND state IN ('in_progress', 'stuck') AND changes() = 1";
+
 /// Closes a call and settles what it cost, once.
 pub(super) async fn close(tx: &mut WriteTx, call: CallRow) -> Result<Option<String>, StoreError> {
-    if !close_row(&mut tx.db, &call).await? {
-        return Ok(None);
-    }
-    let after: Option<AfterCall> = sqlx::query_as(
-        "UPDATE jobs SET input_tokens = input_tokens + $1, output_tokens = output_tokens + $2, \
-         cache_read_tokens = cache_read_tokens + $3, cache_write_tokens = cache_write_tokens + $4, \
-         cost_micro_usd = cost_micro_usd + $5, llm_calls = llm_calls + 1, \
-         iterations = CASE WHEN $6 THEN iterations + 1 ELSE iterations END, last_activity_at = $7, \
-         last_seq = CASE WHEN attempt = $8 AND state IN ('in_progress', 'stuck') THEN last_seq + 1 \
-         ELSE last_seq END, reserved_tokens = reserved_tokens - $9, reserved_micro_usd = reserved_micro_usd - $10 \
-         WHERE id = $11 \
-         RETURNING last_seq, attempt = $8 AND state IN ('in_progress', 'stuck') AS live, user_id, parent_id, limits, \
-         input_tokens + output_tokens + children_tokens AS tokens, cost_micro_usd + children_micro_usd AS micro_usd, \
-         iterations, tool_calls, started_at, told_low",
-    )
-    .bind(column(call.usage.input_tokens))
-    .bind(column(call.usage.output_tokens))
-    .bind(column(call.usage.cache_read_tokens))
-    .bind(column(call.usage.cache_write_tokens))
-    .bind(call.cost_micro_usd.unwrap_or(0))
-    .bind(call.answer.is_ok())
-    .bind(call.at)
-    .bind(i64::from(call.key.attempt))
-    .bind(column(call.reserved.amount.tokens))
-    .bind(column(call.reserved.amount.micro_usd))
-    .bind(*call.key.job.as_uuid())
-    .fetch_optional(&mut tx.db)
-    .await?;
+    let (finish, error, answer) = match &call.answer {
+        Ok(completion) => (Some(completion.finish_reason.as_str()), None, Some(text(completion)?)),
+        Err(error) => (None, Some(error.clone()), None),
+    };
+    let event = call.event();
+    // Each statement takes effect only where the one before it did.
+    let batch = StatementBatch::new(&[CLOSE_CALL, COUNT_CALL, budget::SETTLE_DAY, CALL_EVENT])
+        .bind(*call.key.job.as_uuid())
+        .bind(i64::from(call.key.attempt))
+        .bind(call.key.call_id.0.clone())
+        .bind(call.at)
+        .bind(call.provider.clone())
+        .bind(call.model.clone())
+        .bind(column(call.usage.input_tokens))
+        .bind(column(call.usage.output_tokens))
+        .bind(column(call.usage.cache_read_tokens))
+        .bind(column(call.usage.cache_write_tokens))
+        .bind(call.cost_micro_usd)
+        .bind(column(call.duration_ms))
+        .bind(finish)
+        .bind(error)
+        .bind(answer)
+        .bind(column(call.reserved.amount.tokens))
+        .bind(column(call.reserved.amount.micro_usd))
+        .bind(event.kind().as_str())
+        .bind(events::data_json(&event, call.key.job)?)
+        .bind(call.reserved.day().map_or_else(|| budget::day_of(call.at), str::to_owned))
+        .bind(column(call.usage.input_tokens.saturating_add(call.usage.output_tokens)));
+    let results = tx.run(batch).await?;
+    let after = results.get(1).map(StatementResult::decode_first::<AfterCall>).transpose()?.flatten();
     let Some(after) = after else { return Ok(None) };
-    if after.live {
-        let stamp = EventStamp { job: call.key.job, attempt: call.key.attempt, at: call.at };
-        events::insert(tx, stamp, after.last_seq, &[call.event()]).await?;
-    }
-    budget::settle(&mut tx.db, &call, &after.user_id, after.parent_id).await?;
-    let notice = after.tell(&mut tx.db, &call).await?;
+    let notice = after.settle(tx, &call).await?;
     tx.notify(call.key.job);
     tx.after_commit(move |committed| committed.metrics.model_call(&call.measured()));
     Ok(notice)
@@ -76,40 +98,6 @@ pub(super) async fn close_abandoned(tx: &mut WriteTx, now: DateTime<Utc>) -> Res
         close(tx, row.into_call(now)?).await?;
     }
     Ok(closed)
-}
-
-/// Writes what a call came to into its row. False when it is not open.
-async fn close_row(tx: &mut Connection, call: &CallRow) -> Result<bool, StoreError> {
-    let (finish, error, answer) = match &call.answer {
-        Ok(completion) => (Some(completion.finish_reason.as_str()), None, Some(text(completion)?)),
-        Err(error) => (None, Some(error.as_str()), None),
-    };
-    let closed = sqlx::query(
-        "UPDATE llm_calls SET is_open = FALSE, at = $4, provider = $5, model = $6, input_tokens = input_tokens + $7, \
-         output_tokens = output_tokens + $8, cache_read_tokens = cache_read_tokens + $9, \
-         cache_write_tokens = cache_write_tokens + $10, \
-         cost_micro_usd = CASE WHEN cost_micro_usd IS NULL THEN $11 ELSE cost_micro_usd + COALESCE($11, 0) END, \
-         duration_ms = duration_ms + $12, finish_reason = $13, error = $14, answer = $15, reserved_tokens = 0, \
-         reserved_micro_usd = 0 WHERE job_id = $1 AND attempt = $2 AND call_id = $3 AND is_open",
-    )
-    .bind(*call.key.job.as_uuid())
-    .bind(i64::from(call.key.attempt))
-    .bind(&call.key.call_id.0)
-    .bind(call.at)
-    .bind(&call.provider)
-    .bind(&call.model)
-    .bind(column(call.usage.input_tokens))
-    .bind(column(call.usage.output_tokens))
-    .bind(column(call.usage.cache_read_tokens))
-    .bind(column(call.usage.cache_write_tokens))
-    .bind(call.cost_micro_usd)
-    .bind(column(call.duration_ms))
-    .bind(finish)
-    .bind(error)
-    .bind(answer)
-    .execute(tx)
-    .await?;
-    Ok(closed.rows_affected() == 1)
 }
 
 impl CallRow {

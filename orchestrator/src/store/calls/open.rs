@@ -4,34 +4,45 @@ use sqlx::FromRow;
 
 use super::{
     super::{
-        Connection, Reserved, StoreError, budget,
+        Connection, Reserved, StoreError, WriteTx, budget,
         rows::{column, count},
+        write_tx::{StatementBatch, StatementResult},
     },
     CallKey, CallsMade, KnownCall, NewCall, OpenedCall,
     close::RESTARTED,
     known_call,
 };
+use crate::domain::budget::Balance;
+
+/// What is known before a call is opened: its job, the calls made so far, and this call where it was made before.
+const BEFORE_CALL: &str = "SELECT jobs.iterations, jobs.llm_calls, \
+     jobs.attempt = $2 AND jobs.state IN ('in_progress', 'stuck') AS live, \
+     (SELECT COUNT(*) FROM llm_calls WHERE job_id = $1 AND is_open) AS open, \
+     llm_calls.call_id IS NOT NULL AS is_known, request_digest, answer, error \
+     FROM jobs LEFT JOIN llm_calls \
+     ON llm_calls.job_id = jobs.id AND llm_calls.attempt = $2 AND llm_calls.call_id = $3 WHERE jobs.id = $1";
+
+/// Writes the row of a call that is opened; the usage of earlier tries of the same call stays.
+const INSERT_CALL: &str = "INSERT INTO llm_calls (job_id, attempt, call_id, at, provider, model, input_tokens, \
+     output_tokens, cache_read_tokens, cache_write_tokens, duration_ms, request_digest, tries, is_open, estimated_tokens, \
+     estimated_micro_usd, reserved_tokens, reserved_micro_usd, reserved_day) \
+     VALUES ($1, $2, $3, $4, $5, $6, 0, 0, 0, 0, 0, $7, 1, TRUE, $8, $9, $10, $11, $12) \
+     ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET at = excluded.at, is_open = TRUE, finish_reason = NULL, \
+     error = NULL, request_digest = excluded.request_digest, tries = llm_calls.tries + 1, \
+     estimated_tokens = excluded.estimated_tokens, estimated_micro_usd = excluded.estimated_micro_usd, \
+     reserved_tokens = excluded.reserved_tokens, reserved_micro_usd = excluded.reserved_micro_usd, \
+     reserved_day = excluded.reserved_day";
+
+/// A call that a process did not outlive is made again: it counts once.
+const UNCOUNT_ABANDONED: &str = "UPDATE jobs SET llm_calls = llm_calls - 1 WHERE id = $1";
 
 /// Counts a call against its job's quota, reserves its worst case, and writes its row.
-pub(super) async fn open(db: &mut Connection, call: &NewCall) -> Result<OpenedCall, StoreError> {
-    let row: Option<BeforeCallRow> = sqlx::query_as(
-        "SELECT jobs.iterations, jobs.llm_calls, \
-         jobs.attempt = $2 AND jobs.state IN ('in_progress', 'stuck') AS live, \
-         (SELECT COUNT(*) FROM llm_calls WHERE job_id = $1 AND is_open) AS open, \
-         llm_calls.call_id IS NOT NULL AS is_known, request_digest, answer, error \
-         FROM jobs LEFT JOIN llm_calls \
-         ON llm_calls.job_id = jobs.id AND llm_calls.attempt = $2 AND llm_calls.call_id = $3 WHERE jobs.id = $1",
-    )
-    .bind(*call.key.job.as_uuid())
-    .bind(i64::from(call.key.attempt))
-    .bind(&call.key.call_id.0)
-    .fetch_optional(&mut *db)
-    .await?;
+pub(super) async fn open(tx: &mut WriteTx, call: &NewCall) -> Result<OpenedCall, StoreError> {
+    let (row, balances) = before(tx, call).await?;
     let Some(row) = row.filter(|row| row.live) else { return Ok(OpenedCall::NotLive) };
     let was_abandoned = row.error.as_deref() == Some(RESTARTED);
     let (open, mut made) = (count(row.open), row.made());
     if was_abandoned {
-        // The same call is made again: it counts once.
         made.all = made.all.saturating_sub(1);
     }
     // One that failed may be made again.
@@ -43,50 +54,54 @@ pub(super) async fn open(db: &mut Connection, call: &NewCall) -> Result<OpenedCa
     if made.answered + open >= call.quota.max_answers || made.all + open >= call.quota.max_calls {
         return Ok(OpenedCall::LimitReached(made));
     }
-    let reserved = match &call.budget {
+    let reserved = match &balances {
         None => Reserved::nothing(call.quote.max_output_tokens),
-        Some(day_limits) => match budget::reserve_for(db, call, day_limits).await? {
+        Some(balances) => match budget::reserve_for(call, balances) {
             Ok(reserved) => reserved,
             Err(budget) => return Ok(OpenedCall::BudgetExceeded(budget)),
         },
     };
-    insert(db, call, &reserved).await?;
-    if was_abandoned {
-        sqlx::query("UPDATE jobs SET llm_calls = llm_calls - 1 WHERE id = $1")
-            .bind(*call.key.job.as_uuid())
-            .execute(db)
-            .await?;
-    }
+    insert(tx, call, &reserved, was_abandoned).await?;
     Ok(OpenedCall::Open { reserved, made })
 }
 
-/// Writes the row of a call that is opened; the usage of earlier tries of the same call stays.
-async fn insert(tx: &mut Connection, call: &NewCall, reserved: &Reserved) -> Result<(), StoreError> {
-    sqlx::query(
-        "INSERT INTO llm_calls (job_id, attempt, call_id, at, provider, model, input_tokens, output_tokens, \
-         cache_read_tokens, cache_write_tokens, duration_ms, request_digest, tries, is_open, estimated_tokens, \
-         estimated_micro_usd, reserved_tokens, reserved_micro_usd, reserved_day) \
-         VALUES ($1, $2, $3, $4, $5, $6, 0, 0, 0, 0, 0, $7, 1, TRUE, $8, $9, $10, $11, $12) \
-         ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET at = excluded.at, is_open = TRUE, finish_reason = NULL, \
-         error = NULL, request_digest = excluded.request_digest, tries = llm_calls.tries + 1, \
-         estimated_tokens = excluded.estimated_tokens, estimated_micro_usd = excluded.estimated_micro_usd, \
-         reserved_tokens = excluded.reserved_tokens, reserved_micro_usd = excluded.reserved_micro_usd, \
-         reserved_day = excluded.reserved_day",
-    )
-    .bind(*call.key.job.as_uuid())
-    .bind(i64::from(call.key.attempt))
-    .bind(&call.key.call_id.0)
-    .bind(call.at)
-    .bind(&call.provider)
-    .bind(&call.model)
-    .bind(&call.request_digest)
-    .bind(column(call.quote.prompt_tokens))
-    .bind(call.quote.prompt_cost().map(column))
-    .bind(column(reserved.amount.tokens))
-    .bind(column(reserved.amount.micro_usd))
-    .bind(reserved.day())
-    .execute(tx)
-    .await?;
+/// Reads what opening a call depends on, in one round trip. The balances only where a budget applies.
+async fn before(tx: &mut WriteTx, call: &NewCall) -> Result<(Option<BeforeCallRow>, Option<Vec<Balance>>), StoreError> {
+    let CallKey { job, attempt, call_id } = &call.key;
+    let [chain, day] = budget::BALANCES;
+    let statements: &[&'static str] = if call.budget.is_some() { &[BEFORE_CALL, chain, day] } else { &[BEFORE_CALL] };
+    let batch = StatementBatch::new(statements).bind(*job.as_uuid()).bind(i64::from(*attempt)).bind(call_id.0.clone());
+    let results = tx.run(batch.bind(call.user.clone()).bind(budget::day_of(call.at))).await?;
+    let row = results.first().map(StatementResult::decode_first).transpose()?.flatten();
+    let balances = call.budget.map(|limits| budget::balances(*job, &limits, results.get(1..).unwrap_or_default()));
+    Ok((row, balances.transpose()?))
+}
+
+/// Writes what opening a call changes, in one round trip.
+async fn insert(tx: &mut WriteTx, call: &NewCall, reserved: &Reserved, was_abandoned: bool) -> Result<(), StoreError> {
+    let amount = &reserved.amount;
+    let mut statements = vec![INSERT_CALL];
+    if reserved.day().is_some() {
+        statements.extend(budget::RESERVE);
+    }
+    if was_abandoned {
+        statements.push(UNCOUNT_ABANDONED);
+    }
+    let batch = StatementBatch::new(&statements)
+        .bind(*call.key.job.as_uuid())
+        .bind(i64::from(call.key.attempt))
+        .bind(call.key.call_id.0.clone())
+        .bind(call.at)
+        .bind(call.provider.clone())
+        .bind(call.model.clone())
+        .bind(call.request_digest.clone())
+        .bind(column(call.quote.prompt_tokens))
+        .bind(call.quote.prompt_cost().map(column))
+        .bind(column(amount.tokens))
+        .bind(column(amount.micro_usd))
+        .bind(reserved.day().map(str::to_owned))
+        .bind(call.user.clone());
+    tx.run_last(batch).await?;
     Ok(())
 }
 

@@ -16,8 +16,9 @@ use super::{
         StoreError,
         event_batch::{self, PendingBatch},
         write_queue::{Group, WriteQueue},
+        write_tx::Effects,
     },
-    Committed, Effects, Statements, Write, WriteTx, fail_all,
+    Committed, Statements, Write, WriteTx, fail_all,
 };
 
 /// The task that owns the writing connection.
@@ -38,7 +39,7 @@ impl WriterTask {
                 None => self.options.connect().await,
             };
             let mut tx = match connection {
-                Ok(db) => WriteTx { db, effects: Effects::default() },
+                Ok(db) => WriteTx::new(db),
                 Err(error) => {
                     group.fail(StoreError::Database(error));
                     continue;
@@ -67,40 +68,45 @@ impl WriterTask {
             return self.finish_alone(tx, writes.remove(0), result).await;
         }
         let alone = writes.len() == 1;
-        if let Err(error) = execute(tx, "BEGIN IMMEDIATE").await {
+        let begins_itself = alone && writes.iter().all(|write| write.statements() == Statements::Batched);
+        if begins_itself {
+            tx.begin_with_next_batch();
+        } else if let Err(error) = execute(tx, "BEGIN IMMEDIATE").await {
             fail_all(writes, error);
             return is_clean(tx).await;
         }
-        let (mut effects, mut done, mut savepoint) = (Effects::default(), Vec::with_capacity(writes.len()), false);
+        let (mut effects, mut done) = (Effects::default(), Vec::with_capacity(writes.len()));
         let mut writes = writes.into_iter();
         while let Some(mut write) = writes.next() {
-            let prepared = match (alone || write.statements() == Statements::One, savepoint) {
-                (true, _) => Ok(()),
-                (false, false) => execute(tx, "SAVEPOINT w").await,
-                // One round trip to the database's thread for both.
-                (false, true) => execute(tx, "RELEASE w; SAVEPOINT w").await,
+            let prepared = match write.statements() {
+                _ if alone => Ok(()),
+                Statements::One => Ok(()),
+                Statements::Several => tx.set_savepoint().await,
+                Statements::Batched => {
+                    tx.set_savepoint_with_next_batch();
+                    Ok(())
+                }
             };
-            savepoint |= !alone && write.statements() == Statements::Several;
             let result = match prepared {
                 Ok(()) => run_one(&mut write, tx).await,
                 Err(error) => Err(error),
             };
             let Err(error) = result else {
-                effects.add(std::mem::take(&mut tx.effects));
+                effects.add(tx.take_effects());
                 done.push(write);
                 continue;
             };
-            tx.effects = Effects::default();
+            tx.take_effects();
             if alone {
                 write.finish(Err(error));
                 return is_clean(tx).await;
             }
             let undone = match write.statements() {
                 Statements::One => Ok(()),
-                Statements::Several => execute(tx, "ROLLBACK TO w").await,
+                Statements::Several | Statements::Batched => tx.roll_back_to_savepoint().await,
             };
             if undone.is_err() || error.ends_transaction() {
-                // For example a full disk: SQLite has rolled back the whole transaction.
+                // A full disk, or the like: SQLite has rolled back the whole transaction.
                 done.push(write);
                 done.extend(writes);
                 fail_all(done, error);
@@ -108,7 +114,7 @@ impl WriterTask {
             }
             write.finish(Err(error));
         }
-        match execute(tx, "COMMIT").await {
+        match tx.commit().await {
             Ok(()) => {
                 self.apply(effects);
                 for write in done {
@@ -124,7 +130,7 @@ impl WriterTask {
     }
 
     async fn finish_alone(&self, tx: &mut WriteTx, write: Box<dyn Write>, result: Result<(), StoreError>) -> bool {
-        let effects = std::mem::take(&mut tx.effects);
+        let effects = tx.take_effects();
         match result {
             Ok(()) => {
                 self.apply(effects);
@@ -182,11 +188,11 @@ impl WriterTask {
         tx: &mut WriteTx,
         batches: &[&event_batch::Batch],
     ) -> Result<Vec<event_batch::Appended>, StoreError> {
-        execute(tx, "BEGIN IMMEDIATE").await?;
+        tx.begin_with_next_batch();
         let appended = event_batch::append_all(tx, batches).await?;
-        execute(tx, "COMMIT").await?;
+        tx.commit().await?;
         crate::failpoint::reach("events.after_commit");
-        self.apply(std::mem::take(&mut tx.effects));
+        self.apply(tx.take_effects());
         Ok(appended)
     }
 
@@ -220,7 +226,7 @@ async fn execute(tx: &mut WriteTx, statement: &'static str) -> Result<(), StoreE
 
 /// Rolls back the transaction that a failure may have left open. False when the connection must be replaced.
 async fn is_clean(tx: &mut WriteTx) -> bool {
-    tx.effects = Effects::default();
+    tx.reset();
     match sqlx::query("ROLLBACK").execute(&mut tx.db).await {
         Ok(_) => true,
         // SQLite has already ended the transaction, or none was begun.

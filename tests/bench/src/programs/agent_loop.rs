@@ -8,20 +8,19 @@
 use std::time::Instant;
 
 use protocol::{EventData, LimitsRequest};
-use reqwest::Client;
 
 use super::Bench;
 use crate::{
     Failure, clock,
     report::{Series, Unit},
-    simulated_worker::PendingWorker,
+    simulated_worker::{PendingWorker, SimulatedWorker},
     stack::container_name,
+    upstream::LOOP_TURNS,
 };
 
 const OURS: &str = "one tool turn, mean of a job's 200";
 const OTHER: &str = "GET /health on a socket, mean of 200";
-/// The number of turns in `assets/script.yaml`.
-const TURNS: u32 = 200;
+const TURNS: u32 = LOOP_TURNS;
 const MAX_ITERATIONS: u32 = 250;
 const AT_MOST: f64 = 5.0;
 const AT_MOST_MS: f64 = 1.2;
@@ -32,7 +31,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     let idle = PendingWorker::create(&bench.stack, LimitsRequest::default()).await?.attach(&bench.stack).await?;
     for _ in 0..bench.runs {
         ours.add(one_job(bench).await);
-        other.add(round_trips(idle.client()).await);
+        other.add(round_trips(&idle).await);
     }
     bench.report.side(ours);
     bench.report.side(other);
@@ -71,8 +70,10 @@ async fn turns(bench: &Bench, job: protocol::JobId) -> Result<f64, Failure> {
     Ok(clock::milliseconds_between(first, last) / f64::from(TURNS))
 }
 
-/// Mean of as many round trips as a job makes turns, on one connection.
-async fn round_trips(client: &Client) -> Result<f64, Failure> {
+/// Mean of as many round trips as a job makes turns, on one connection of the session.
+async fn round_trips(worker: &SimulatedWorker) -> Result<f64, Failure> {
+    worker.authenticate().await?;
+    let client = worker.client();
     let started = Instant::now();
     for _ in 0..TURNS {
         client.get("http://localhost/health").send().await?.error_for_status()?.bytes().await?;
