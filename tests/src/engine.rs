@@ -188,7 +188,7 @@ impl FakeEngine {
     /// Waits until the dispatcher has listed containers twice more: it has acted on the first list then.
     pub async fn until_listed_again(&self) {
         let seen = self.lock().listed;
-        self.until("two more looks", |_| (self.lock().listed >= seen + 2).then_some(())).await;
+        self.until("two more lists", |_| (self.lock().listed >= seen + 2).then_some(())).await;
     }
 
     /// Makes the engine unreachable (`false`) or reachable again.
@@ -201,7 +201,7 @@ impl FakeEngine {
         self.change(|table| {
             let of_job = table.containers.values_mut().find(|container| container.spec.job_id == job);
             let container = of_job.expect("the job has a container");
-            assert_eq!(container.pid, None, "a process ends by its own means: use kill_worker");
+            assert_eq!(container.pid, None, "real worker processes are ended with kill_worker");
             container.status = ContainerStatus::Exited { code, oom_killed };
         });
     }
@@ -236,7 +236,7 @@ impl FakeEngine {
                 if let Some(found) = wanted(&self.containers()) {
                     return found;
                 }
-                step.changed().await.expect("the engine lives");
+                step.changed().await.expect("the fake engine exists");
             }
         })
         .await
@@ -257,13 +257,13 @@ impl FakeEngine {
 
     /// Waits until the engine has no container of the job.
     pub async fn until_removed(&self, job: JobId) {
-        self.until("the job's container to be gone", |all| all.iter().all(|c| c.spec.job_id != job).then_some(()))
+        self.until("the job's container to be removed", |all| all.iter().all(|c| c.spec.job_id != job).then_some(()))
             .await;
     }
 
     /// Waits until the engine has no containers.
     pub async fn until_empty(&self) {
-        self.until("every container to be gone", |all| all.is_empty().then_some(())).await;
+        self.until("every container to be removed", |all| all.is_empty().then_some(())).await;
     }
 
     /// Becomes the worker of a job as soon as its container is running and its socket responds.
@@ -292,7 +292,7 @@ impl FakeEngine {
     }
 
     fn answers(&self) -> Result<(), EngineError> {
-        if self.lock().reachable { Ok(()) } else { Err(EngineError::Unreachable("the story says so".to_owned())) }
+        if self.lock().reachable { Ok(()) } else { Err(EngineError::Unreachable("simulated".to_owned())) }
     }
 
     async fn start(&self, spec: &ContainerSpec) -> Result<String, EngineError> {
@@ -301,14 +301,14 @@ impl FakeEngine {
             return Ok(there.id.clone());
         }
         self.change(|table| table.requested_starts.push(spec.name.clone()));
-        self.until("starts to go on", |_| (!self.lock().holding).then_some(())).await;
+        self.until("starts to be unblocked", |_| (!self.lock().holding).then_some(())).await;
         if let Some(failure) = self.change(|table| table.failures.pop_front()) {
             return Err(failure);
         }
-        assert!(spec.run_dir.join("worker.sock").exists(), "the socket is there before the container");
+        assert!(spec.run_dir.join("worker.sock").exists(), "the socket must exist before the container");
         let token =
-            std::fs::read_to_string(spec.run_dir.join("token")).expect("the token is there before the container");
-        assert!(spec.workspace.is_dir(), "the workspace is there before the container");
+            std::fs::read_to_string(spec.run_dir.join("token")).expect("the token must exist before the container");
+        assert!(spec.workspace.is_dir(), "the workspace must exist before the container");
         let id = format!("fake-{}", spec.name);
         let output = self.0.folder.join(format!("{}.out", spec.name));
         let mut container = Container {
@@ -444,7 +444,8 @@ impl Engine for FakeEngine {
 
     fn stop<'a>(&'a self, name: &'a str, grace: Duration) -> BoxFuture<'a, Result<(), EngineError>> {
         Box::pin(async move {
-            self.until("stops to go on", |_| (self.lock().ends != StopBehaviour::StopsBlocked).then_some(())).await;
+            self.until("stops to be unblocked", |_| (self.lock().ends != StopBehaviour::StopsBlocked).then_some(()))
+                .await;
             self.end(name, grace).await
         })
     }

@@ -16,7 +16,7 @@ use tokio::process::{Child, Command};
 /// Starts the worker.
 pub(crate) fn spawn(spec: &ContainerSpec, output: &Path) -> Child {
     let home = output.with_extension("home");
-    fs::create_dir_all(&home).expect("a home folder");
+    fs::create_dir_all(&home).expect("a home directory");
     let out = File::create(output).expect("a file for its output");
     let errors = out.try_clone().expect("a file for its output");
     Command::new(binary())
@@ -73,7 +73,7 @@ fn binary() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its executable");
     let built = test.ancestors().skip(1).take(3).map(|folder| folder.join("gantry-worker")).find(|path| path.is_file());
     let Some(binary) = built else {
-        panic!("gantry-worker is not beside {}; build it first: cargo build -p worker", test.display());
+        panic!("gantry-worker is not next to {}; build it first: cargo build -p worker", test.display());
     };
     binary
 }

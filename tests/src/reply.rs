@@ -19,9 +19,9 @@ pub struct Reply {
 impl Reply {
     /// Sends a request and reads the whole response.
     pub async fn of(request: RequestBuilder) -> Self {
-        let response = crate::within("an answer", request.send()).await.expect("the server answers");
+        let response = crate::within("a response", request.send()).await.expect("the server responds");
         let (status, headers) = (response.status(), response.headers().clone());
-        let bytes = crate::within("an answer's end", response.bytes()).await.expect("the answer ends");
+        let bytes = crate::within("the end of a response", response.bytes()).await.expect("the response is complete");
         let body = match serde_json::from_slice(&bytes) {
             Ok(body) => body,
             Err(_) if bytes.is_empty() => Value::Null,

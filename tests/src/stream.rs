@@ -48,7 +48,7 @@ impl EventStream {
             let value: Value = serde_json::from_str(&data).expect("data is JSON");
             match message.event.as_deref() {
                 Some("end") => {
-                    assert_eq!(message.id, None, "an id on `end` would move the reader's place");
+                    assert_eq!(message.id, None, "`end` must not have an id, which would change the resume position");
                     let state = serde_json::from_value(value["state"].clone()).expect("end has a state");
                     return Some(StreamMessage::End { state, seq: value["seq"].as_i64().expect("end has a seq") });
                 }
@@ -67,7 +67,7 @@ impl EventStream {
     pub async fn event(&mut self) -> Event {
         match self.next().await {
             Some(StreamMessage::Event(event)) => *event,
-            other => panic!("the stream goes on, but: {other:?}"),
+            other => panic!("expected an event, got {other:?}"),
         }
     }
 
@@ -91,7 +91,7 @@ impl EventStream {
                     assert_eq!(self.next().await, None, "the server closes after `end`");
                     return (events, state, seq);
                 }
-                other => panic!("the stream ends with `end`, but: {other:?} after {} events", events.len()),
+                other => panic!("expected `end`, got {other:?} after {} events", events.len()),
             }
         }
     }

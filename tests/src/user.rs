@@ -70,9 +70,9 @@ impl User {
 
     /// Sends `GET` for bytes, which must succeed.
     pub async fn bytes(&self, path: &str) -> Vec<u8> {
-        let response = crate::within("an answer", self.request(Method::GET, path).send()).await.expect("an answer");
+        let response = crate::within("a response", self.request(Method::GET, path).send()).await.expect("a response");
         assert_eq!(response.status().as_u16(), 200, "{path}");
-        crate::within("an answer's end", response.bytes()).await.expect("the answer is whole").to_vec()
+        crate::within("the end of a response", response.bytes()).await.expect("the response is complete").to_vec()
     }
 
     /// Creates a job, which must succeed.
@@ -142,7 +142,7 @@ impl User {
         if let Some(seq) = last_event_id {
             request = request.header("Last-Event-ID", seq.to_string());
         }
-        EventStream::of(crate::within("a stream's head", request.send()).await.expect("the server answers"))
+        EventStream::of(crate::within("a stream's head", request.send()).await.expect("the server responds"))
     }
 
     /// Follows the stream until the job reaches this state and returns the job. Panics if it ends in another state.
@@ -155,12 +155,12 @@ impl User {
     /// Follows the stream until `wanted` accepts an event.
     pub async fn wait_for_event(&self, id: JobId, what: &str, wanted: impl Fn(&Event) -> bool) -> Event {
         let mut stream = self.stream(id, None).await;
-        let mut told = vec![];
+        let mut received = vec![];
         loop {
             match stream.next().await {
                 Some(StreamMessage::Event(event)) if wanted(&event) => return *event,
-                Some(StreamMessage::Event(event)) => told.push(event.data),
-                other => panic!("waited for {what}, but {other:?} after {told:#?}"),
+                Some(StreamMessage::Event(event)) => received.push(event.data),
+                other => panic!("got {other:?} while waiting for {what}, after {received:#?}"),
             }
         }
     }

@@ -93,7 +93,7 @@ impl WorldBuilder {
     /// Builds the world and starts the orchestrator.
     pub async fn build(self) -> World {
         // In /tmp because socket paths must be short.
-        let folder = tempfile::Builder::new().prefix("gw").tempdir_in("/tmp").expect("a temporary folder");
+        let folder = tempfile::Builder::new().prefix("gw").tempdir_in("/tmp").expect("a temporary directory");
         let path = |name: &str| folder.path().join(name).display().to_string();
         std::fs::write(path("script.yaml"), &self.script).expect("the script is written");
         let floor_mb = if self.space.is_some() { "5120" } else { "0" };
@@ -108,8 +108,8 @@ impl WorldBuilder {
         ];
         settings.extend(self.settings);
         let environment = Environment::from_pairs(settings.iter().map(|(name, value)| (*name, value.as_str())));
-        let config = Config::load(&environment, Sources::default()).expect("the settings hold");
-        std::fs::create_dir_all(folder.path().join("engine")).expect("a folder for the engine");
+        let config = Config::load(&environment, Sources::default()).expect("valid settings");
+        std::fs::create_dir_all(folder.path().join("engine")).expect("a directory for the engine");
         let engine = FakeEngine::new(self.workers, folder.path().join("engine"));
         if let Some(reason) = self.not_ready {
             engine.not_ready(reason);
@@ -191,7 +191,7 @@ impl World {
         crate::until("the prompts to be acknowledged", async || {
             // A nil `after` acknowledges nothing.
             let next = store.next_prompt(job, Some(protocol::PromptId::nil()), self.clock.now());
-            next.await.expect("the store answers").is_none()
+            next.await.expect("the database responds").is_none()
         })
         .await;
         store.close().await;
@@ -215,7 +215,10 @@ impl World {
         let Some(mut running) = self.running.take() else { return };
         running.drain.cancel();
         let ended = crate::within("the orchestrator to drain", running.task.join_next()).await;
-        ended.expect("it ran").expect("it did not panic").expect("it ended well");
+        ended
+            .expect("the orchestrator was running")
+            .expect("it did not panic")
+            .expect("the orchestrator stopped without an error");
     }
 
     /// Starts an orchestrator on this world's data.
@@ -238,7 +241,7 @@ impl World {
     pub async fn finish(mut self) {
         let admin = self.someone("the-harness", Role::Admin);
         for job in admin.jobs().await {
-            assert!(job.state.is_finished(), "a story leaves no open job: {} is {}", job.id, job.state);
+            assert!(job.state.is_finished(), "the test left an unfinished job: {} is {}", job.id, job.state);
             let events = admin.events(job.id).await;
             // With a short retention, the beginning of some streams may have been removed; the rest is checked.
             let trims = self.config.record_retention_days < 2;
@@ -252,25 +255,25 @@ impl World {
             Ok(entries) => entries.flatten().map(|entry| entry.file_name()).collect(),
             Err(_) => vec![],
         };
-        assert!(folders.is_empty(), "run folders are left: {folders:?}");
+        assert!(folders.is_empty(), "run directories are left: {folders:?}");
         let store = self.store().await;
-        assert_eq!(store.reserved().await.expect("the store answers"), (0, 0), "budget is still put aside");
+        assert_eq!(store.reserved().await.expect("the database responds"), (0, 0), "budget is still reserved");
         store.close().await;
         self.engine.close().await;
     }
 
     /// Opens the database, for facts that no API returns. The caller closes it.
     pub async fn store(&self) -> Store {
-        Store::open(&self.config.database_url).await.expect("the store opens")
+        Store::open(&self.config.database_url).await.expect("the database opens")
     }
 
     /// Reads the metrics from their own address. Requires `GANTRY_METRICS_BIND`.
     pub async fn metrics(&self) -> Metrics {
         let at = self.running.as_ref().and_then(|running| running.metrics.clone()).expect("an address for metrics");
         let client = reqwest::Client::builder().no_proxy().build().expect("a client");
-        let answer = client.get(at).send().await.expect("the metrics answer");
+        let answer = client.get(at).send().await.expect("the metrics endpoint responds");
         assert_eq!(answer.status(), 200);
-        Metrics::of(&answer.text().await.expect("the metrics arrive"))
+        Metrics::of(&answer.text().await.expect("the metrics are complete"))
     }
 
     /// Reads the metrics until one of them has this value.
@@ -308,7 +311,7 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         let ended = self.running.is_none() || std::thread::panicking();
-        assert!(ended, "a story ends with world.finish().await");
+        assert!(ended, "the test did not call world.finish().await");
     }
 }
 
@@ -316,9 +319,9 @@ impl Drop for World {
 pub fn check_events(job: &JobSummary, events: &[Event]) {
     let seqs: Vec<i64> = events.iter().map(|event| event.seq).collect();
     let expected: Vec<i64> = (1_i64..).take(events.len()).collect();
-    assert_eq!(seqs, expected, "numbers without gaps in {}", job.id);
-    assert!(events.is_sorted_by(|a, b| a.cursor < b.cursor), "cursors increase");
-    assert!(events.is_sorted_by_key(|event| event.attempt), "attempts do not go back");
+    assert_eq!(seqs, expected, "gaps in the event numbers of {}", job.id);
+    assert!(events.is_sorted_by(|a, b| a.cursor < b.cursor), "cursors must increase");
+    assert!(events.is_sorted_by_key(|event| event.attempt), "attempt numbers must not decrease");
     assert!(events.iter().all(|event| event.v == 1 && event.job_id == job.id));
     let born = EventData::State { from: None, to: JobState::Pending, reason: None, message: None };
     assert_eq!(events.first().map(|event| &event.data), Some(&born), "event 1");
@@ -329,15 +332,15 @@ pub fn check_events(job: &JobSummary, events: &[Event]) {
     let reviewed = matches!(job.state, JobState::Accepted) || job.reason == Some(JobReason::Rejected);
     assert_eq!(ends, if reviewed { 3 } else { 1 }, "the states after the work in {events:#?}");
     let before = i64::try_from(events.len() - ends).unwrap_or(i64::MAX);
-    assert_eq!(results, [before], "one result, last but for the final states, in {events:#?}");
+    assert_eq!(results, [before], "there must be one result before the final states: {events:#?}");
     let mut state = None;
     for event in events {
         if let EventData::State { from, to, .. } = &event.data {
-            assert_eq!(*from, state, "states follow each other");
+            assert_eq!(*from, state, "each state event must start from the previous state");
             state = Some(*to);
         }
     }
-    assert_eq!(state, Some(job.state), "the last state is the job's");
+    assert_eq!(state, Some(job.state), "the last state event must match the job");
     assert!(matches!(events.last().map(|event| &event.data), Some(EventData::State { .. })));
     assert!(job.finished_at.is_some());
 }

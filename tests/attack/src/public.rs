@@ -49,7 +49,7 @@ impl Flood {
     pub fn end(self) -> AttackCounts {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
-            thread.join().expect("no attacker panics");
+            thread.join().expect("an attacker panicked");
         }
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

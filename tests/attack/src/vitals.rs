@@ -71,9 +71,9 @@ impl Vitals {
     /// Stops sampling.
     pub fn end(self) -> Readings {
         self.stop.store(true, Ordering::Relaxed);
-        let (health, health_failures) = self.health.join().expect("no sampler panics");
-        let (control, _) = self.control.join().expect("no sampler panics");
-        let memory_peak_mb = self.memory.join().expect("no sampler panics");
+        let (health, health_failures) = self.health.join().expect("a sampler panicked");
+        let (control, _) = self.control.join().expect("a sampler panicked");
+        let memory_peak_mb = self.memory.join().expect("a sampler panicked");
         Readings { health, health_failures, control, memory_before_mb: self.memory_before_mb, memory_peak_mb }
     }
 }

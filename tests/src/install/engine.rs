@@ -11,7 +11,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Runs `docker` and returns whether it succeeded, and its output.
 pub async fn docker(arguments: &[&str]) -> (bool, String) {
     let output = Command::new("docker").args(arguments).kill_on_drop(true).output().await;
-    let output = output.expect("the ring needs the docker command line: run tests/run.sh --only images");
+    let output = output.expect("cannot run docker: run tests/run.sh --only images");
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     (output.status.success(), text.trim().to_owned())
 }
@@ -31,14 +31,14 @@ pub async fn inspect(container: &str) -> Value {
 }
 
 /// Polls until `holds` returns true and returns how long that took. Panics after `within`.
-pub async fn wait_until(what: &str, within: Duration, look: impl AsyncFn() -> bool) -> Duration {
+pub async fn wait_until(what: &str, within: Duration, condition: impl AsyncFn() -> bool) -> Duration {
     let started = Instant::now();
     loop {
         let asked = started.elapsed();
-        if look().await {
+        if condition().await {
             return asked;
         }
-        assert!(started.elapsed() < within, "not within {within:?}: {what}");
+        assert!(started.elapsed() < within, "timed out after {within:?} waiting for {what}");
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

@@ -20,7 +20,7 @@ pub fn gantry() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its executable");
     let built = test.ancestors().skip(1).take(3).map(|folder| folder.join("gantry")).find(|path| path.is_file());
     let Some(binary) = built else {
-        panic!("gantry is not beside {}; build it first: cargo build --workspace --bin gantry", test.display());
+        panic!("gantry is not next to {}; build it first: cargo build --workspace --bin gantry", test.display());
     };
     binary
 }
@@ -59,7 +59,7 @@ pub struct Daemon {
     child: std::process::Child,
     lines: Arc<Mutex<Vec<String>>>,
     output_bytes: Arc<AtomicU64>,
-    told: watch::Receiver<usize>,
+    updates: watch::Receiver<usize>,
 }
 
 impl Daemon {
@@ -70,30 +70,30 @@ impl Daemon {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("gantry can be run");
         let (lines, output_bytes) = (Arc::new(Mutex::new(vec![])), Arc::new(AtomicU64::new(0)));
-        let (tell, told) = watch::channel(0);
-        let kept = Kept { lines: Arc::clone(&lines), bytes: Arc::clone(&output_bytes), tell: Arc::new(tell) };
+        let (update, updates) = watch::channel(0);
+        let kept = Kept { lines: Arc::clone(&lines), bytes: Arc::clone(&output_bytes), update: Arc::new(update) };
         keep(child.stdout.take().expect("piped"), kept.clone());
         keep(child.stderr.take().expect("piped"), kept);
-        Self { child, lines, output_bytes, told }
+        Self { child, lines, output_bytes, updates }
     }
 
     /// Waits for the first line of output that `wanted` accepts.
     pub async fn wait_for_line<T>(&self, what: &str, wanted: impl Fn(&str) -> Option<T>) -> T {
-        let said = self.wait_for_line_or_end(what, wanted).await;
-        said.unwrap_or_else(|| panic!("gantry ended before {what}: {:#?}", self.lines()))
+        let found = self.wait_for_line_or_end(what, wanted).await;
+        found.unwrap_or_else(|| panic!("gantry ended before {what}: {:#?}", self.lines()))
     }
 
     /// Like [`Self::line`]; `None` if the process ends first.
     pub async fn wait_for_line_or_end<T>(&self, what: &str, wanted: impl Fn(&str) -> Option<T>) -> Option<T> {
-        let mut told = self.told.clone();
+        let mut updates = self.updates.clone();
         within(what, async {
             loop {
-                let seen = *told.borrow_and_update();
+                let seen = *updates.borrow_and_update();
                 if let Some(found) = self.lines().iter().find_map(|line| wanted(line)) {
                     return Some(found);
                 }
                 // The sender is dropped when the process ends.
-                if told.changed().await.is_err() && *told.borrow() == seen {
+                if updates.changed().await.is_err() && *updates.borrow() == seen {
                     return None;
                 }
             }
@@ -130,7 +130,7 @@ impl Daemon {
                     return status;
                 }
                 // The output ends with the process.
-                let _ = self.told.changed().await;
+                let _ = self.updates.changed().await;
                 tokio::task::yield_now().await;
             }
         };
@@ -157,7 +157,7 @@ impl Drop for Daemon {
 struct Kept {
     lines: Arc<Mutex<Vec<String>>>,
     bytes: Arc<AtomicU64>,
-    tell: Arc<watch::Sender<usize>>,
+    update: Arc<watch::Sender<usize>>,
 }
 
 fn keep(pipe: impl Read + Send + 'static, kept: Kept) {
@@ -165,7 +165,7 @@ fn keep(pipe: impl Read + Send + 'static, kept: Kept) {
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {
             kept.bytes.fetch_add(line.len() as u64 + 1, Ordering::Relaxed);
             kept.lines.lock().expect("no reader panicked").push(line);
-            kept.tell.send_modify(|count| *count += 1);
+            kept.update.send_modify(|count| *count += 1);
         }
     });
 }

@@ -40,7 +40,7 @@ rules:
   - when: { prompt: { regex: '(?s)^bear: (.*)$' }, turn: 1 }
     reply: { tool_calls: [{ name: shell, arguments: { command: '{{match.1}}' } }] }
   - when: { prompt: { regex: '^bear: ' }, turn: 2 }
-    reply: { tool_calls: [{ name: shell, arguments: { command: echo the job goes on } }] }
+    reply: { tool_calls: [{ name: shell, arguments: { command: echo the job continues } }] }
   - when: { prompt: { regex: '^bear: ' } }
     reply: { text: I bore it. }
   - when: { prompt: ponder, turn: 1 }
@@ -99,8 +99,11 @@ impl Builder {
     /// Starts the stack. The engine and the image must exist.
     pub async fn start(self) -> Stack {
         let image = image();
-        let (there, said) = docker(&["image", "inspect", "--format", "{{.Id}}", &image]).await;
-        assert!(there, "the ring needs a running engine with the image {image}; tests/run.sh --only images: {said}");
+        let (exists, output) = docker(&["image", "inspect", "--format", "{{.Id}}", &image]).await;
+        assert!(
+            exists,
+            "the tests need a running engine with the image {image}; run tests/run.sh --only images: {output}"
+        );
         self.start_unchecked().await
     }
 
@@ -130,7 +133,7 @@ impl Stack {
     /// A builder for the machine's engine and the default script.
     pub fn builder() -> Builder {
         // In /tmp because socket paths must be short.
-        let folder = tempfile::Builder::new().prefix("ge").tempdir_in("/tmp").expect("a temporary folder");
+        let folder = tempfile::Builder::new().prefix("ge").tempdir_in("/tmp").expect("a temporary directory");
         let path = |name: &str| folder.path().join(name).display().to_string();
         let instance = InstanceId::generate();
         let settings = [
@@ -165,7 +168,7 @@ impl Stack {
 
     /// Like [`Self::start`]; returns false if the process ends before it listens.
     pub async fn try_restart(&mut self) -> bool {
-        assert!(self.daemon.is_none(), "it runs already");
+        assert!(self.daemon.is_none(), "gantry is already running");
         let daemon = Daemon::start(&["serve"], &self.settings);
         let address = daemon
             .wait_for_line_or_end("listening", |line| {
@@ -247,9 +250,9 @@ impl Stack {
 
     /// Creates a token with `gantry token create`.
     pub async fn token(&self, user: &str, role: &str) -> String {
-        let made = self.gantry(&["token", "create", "--user", user, "--role", role, "--ttl", "10m"]).await;
-        assert_eq!(made.code, Some(0), "{made:?}");
-        made.stdout
+        let created = self.gantry(&["token", "create", "--user", user, "--role", role, "--ttl", "10m"]).await;
+        assert_eq!(created.code, Some(0), "{created:?}");
+        created.stdout
     }
 
     /// A client with a token.
@@ -304,8 +307,8 @@ impl Stack {
     /// Waits until the container and run directory of a job are removed, and returns how long that took.
     pub async fn wait_for_removal(&self, job: JobId, within: Duration) -> Duration {
         let named = |names: Vec<String>| names.iter().any(|name| name.contains(&job.to_string()));
-        let look = async || !named(self.run_folders()) && !named(self.containers().await);
-        wait_until(&format!("container and run folder of {job} gone"), scaled(within), look).await
+        let is_removed = async || !named(self.run_folders()) && !named(self.containers().await);
+        wait_until(&format!("the container and run directory of {job} to be removed"), scaled(within), is_removed).await
     }
 
     /// Ends the stack. Fails if anything is left over.
@@ -313,14 +316,18 @@ impl Stack {
         let admin = User::at(self.base(), Some(self.token("the-harness", "admin").await));
         let jobs = admin.jobs().await;
         for job in &jobs {
-            assert!(job.state.is_finished(), "a story leaves no open job: {} is {}", job.id, job.state);
+            assert!(job.state.is_finished(), "the test left an unfinished job: {} is {}", job.id, job.state);
             check_events(job, &admin.events(job.id).await);
         }
         let empty = async || self.run_folders().is_empty() && self.containers().await.is_empty();
-        wait_until("no container and no run folder is left", scaled(REMOVAL_TIMEOUT), empty).await;
+        wait_until("all containers and run directories to be removed", scaled(REMOVAL_TIMEOUT), empty).await;
         self.stop().await;
         assert_eq!(processes_of_jobs(&jobs), Vec::<String>::new(), "processes are left");
-        assert_eq!((self.run_folders(), self.containers().await), (vec![], vec![]), "left after the end");
+        assert_eq!(
+            (self.run_folders(), self.containers().await),
+            (vec![], vec![]),
+            "containers or run directories are left"
+        );
     }
 }
 
@@ -330,7 +337,7 @@ impl Drop for Stack {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let lines = self.lines();
-            eprintln!("gantry said last:\n{}", lines[lines.len().saturating_sub(LAST_LINES)..].join("\n"));
+            eprintln!("the last output of gantry:\n{}", lines[lines.len().saturating_sub(LAST_LINES)..].join("\n"));
         }
         let finished = self.daemon.is_none();
         self.daemon = None;
@@ -345,7 +352,7 @@ impl Drop for Stack {
         for id in left.iter().flat_map(|output| std::str::from_utf8(&output.stdout)).flat_map(str::lines) {
             let _ = docker().args(["rm", "-f", id]).output();
         }
-        assert!(finished || std::thread::panicking(), "a story ends with stack.finish().await");
+        assert!(finished || std::thread::panicking(), "the test did not call stack.finish().await");
     }
 }
 
@@ -354,15 +361,16 @@ pub fn processes_of_jobs(jobs: &[JobSummary]) -> Vec<String> {
     let ids: Vec<&str> =
         jobs.iter().filter_map(|job| job.container.as_ref().and_then(|container| container.id.as_deref())).collect();
     let folders = fs::read_dir("/proc").expect("/proc").flatten().map(|entry| entry.path());
-    let held = folders.filter(|folder| {
+    let contained = folders.filter(|folder| {
         let cgroups = fs::read_to_string(folder.join("cgroup")).unwrap_or_default();
         ids.iter().any(|id| cgroups.contains(id))
     });
-    held.map(|folder| {
-        let command = fs::read_to_string(folder.join("cmdline")).unwrap_or_default().replace('\0', " ");
-        format!("{} {command}", folder.display())
-    })
-    .collect()
+    contained
+        .map(|folder| {
+            let command = fs::read_to_string(folder.join("cmdline")).unwrap_or_default().replace('\0', " ");
+            format!("{} {command}", folder.display())
+        })
+        .collect()
 }
 
 /// A shell command that waits until the test calls [`release`].

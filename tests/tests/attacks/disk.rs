@@ -64,7 +64,7 @@ async fn the_disk_limit_holds_despite_deep_trees_and_missing_descriptors() {
     let made = scenario.workspace(tree).join("made");
     // The job may be ended before all of it exists.
     let settled = async || made.exists() || scenario.mallory.job(tree).await.state.is_finished();
-    wait_until("the tree is there", Duration::from_secs(20), settled).await;
+    wait_until("the tree to exist", Duration::from_secs(20), settled).await;
     let connections = scenario.hostile(&format!("python3 flood.py connections {ATTACK_SECONDS}"), json!({})).await;
     let free = FreeSpace::watch(disk.path());
     let rename = scenario.hostile("python3 files.py rename", json!({"disk_mb": DISK_MB})).await;
@@ -111,7 +111,7 @@ async fn ended_after(scenario: &Scenario, job: JobId) -> Duration {
     let began = events.iter().find(|event| is_tool_use(event)).map(|event| event.at);
     let is_end = |event: &&Event| matches!(event.data, EventData::State { to, .. } if to.is_finished());
     let ended = events.iter().find(is_end).map(|event| event.at);
-    let (Some(began), Some(ended)) = (began, ended) else { panic!("it began and ended: {events:#?}") };
+    let (Some(began), Some(ended)) = (began, ended) else { panic!("the job did not start or end: {events:#?}") };
     (ended - began).to_std().unwrap_or_default()
 }
 
@@ -124,9 +124,9 @@ struct Disk {
 
 impl Disk {
     fn mount() -> Self {
-        let folder = tempfile::Builder::new().prefix("ga").tempdir_in("/tmp").expect("a temporary folder");
+        let folder = tempfile::Builder::new().prefix("ga").tempdir_in("/tmp").expect("a temporary directory");
         let (image, mounted) = (folder.path().join("image"), folder.path().join("disk"));
-        std::fs::create_dir(&mounted).expect("a folder to mount on");
+        std::fs::create_dir(&mounted).expect("a directory to mount on");
         let run = |program: &str, arguments: &[&str], path: &[&Path]| {
             let status = Command::new(program).args(arguments).args(path).status();
             assert!(
@@ -178,7 +178,7 @@ impl FreeSpace {
     /// The maximum decrease of free space.
     fn end(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
-        self.before.saturating_sub(self.thread.join().expect("no sampler panics"))
+        self.before.saturating_sub(self.thread.join().expect("a sampler panicked"))
     }
 }
 

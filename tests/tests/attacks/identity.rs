@@ -45,7 +45,7 @@ async fn a_command_with_the_token_cannot_impersonate_its_worker() {
     let rejected = events.iter().filter(
         |event| matches!(&event.data, EventData::Limit { limit, .. } if *limit == protocol::LimitName::SessionRejected),
     );
-    assert_eq!(rejected.count(), 1, "told once: {events:#?}");
+    assert_eq!(rejected.count(), 1, "recorded once: {events:#?}");
     let said: Vec<String> = events.iter().filter_map(|event| own(&event.data)).collect();
     let own = ["message: run: touch started", "message: I run it.", "tool_use: shell", "tool_result: ok", "message: {"];
     for line in own {

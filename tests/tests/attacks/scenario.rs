@@ -111,7 +111,7 @@ impl Scenario {
         let copier = TokenCopier::watch(stack.data("run"));
         let mut scenario = Self { stack, mallory, mallory_token, victim, copier, baseline: vec![], workspaces };
         for round in 0..=BASELINE_JOBS {
-            let taken = scenario.victims_job().await.expect("a job completes when nobody attacks");
+            let taken = scenario.victims_job().await.expect("a job completes without an attack");
             // The first job is a warm-up.
             scenario.baseline.extend((round > 0).then_some(taken));
         }
@@ -139,7 +139,7 @@ impl Scenario {
         let job = self.mallory.create(body).await;
         self.copy_token(job);
         let workspace = self.workspace(job);
-        wait_until("the attack has begun", START_TIMEOUT, async || workspace.join(STARTED).exists()).await;
+        wait_until("the attack to start", START_TIMEOUT, async || workspace.join(STARTED).exists()).await;
         job
     }
 
@@ -147,7 +147,7 @@ impl Scenario {
     fn copy_token(&self, job: JobId) {
         let (id, workspace) = (job.to_string(), self.workspace(job));
         let copied = tokio::task::block_in_place(|| self.copier.copy_to(&id, &workspace));
-        copied.expect("a token is in the run folder when the container starts");
+        copied.expect("the token is in the run directory when the container starts");
     }
 
     /// Runs the victim's jobs during an attack of this duration, then waits for the hostile jobs to end.
@@ -200,7 +200,7 @@ impl Scenario {
     async fn victims_job(&self) -> Result<Duration, String> {
         let asked = Instant::now();
         let request = self.victim.request(Method::POST, "/api/jobs").json(&json!({"prompt": "run: true"}));
-        let created: Job = answer(request).await.map_err(|error| format!("no job was made: {error}"))?;
+        let created: Job = answer(request).await.map_err(|error| format!("the job was not created: {error}"))?;
         let ended = wait_for_end(&self.victim, created.id, VICTIM_TIMEOUT).await?;
         match ended.state {
             JobState::Completed if ended.attempt == 1 => Ok(asked.elapsed()),

@@ -20,7 +20,7 @@ const SEARCHES: &str = r"rules:
       { name: glob, arguments: { pattern: '**/*.txt', path: patterns } },
       { name: grep, arguments: { pattern: needle, path: patterns } }] }
   - when: { prompt: '^search$', turn: 3 }
-    reply: { tool_calls: [{ name: shell, arguments: { command: 'echo the job goes on' } }] }
+    reply: { tool_calls: [{ name: shell, arguments: { command: 'echo the job continues' } }] }
   - when: { prompt: '^search$' }
     reply: { text: I searched. }
 ";

@@ -36,7 +36,7 @@ async fn a_job_that_floods_its_socket_affects_no_other_user(
     let job = scenario.hostile(&format!("python3 flood.py {flood} {ATTACK_SECONDS}"), json!({})).await;
     let verdict = scenario.measure(watch, ATTACK_SECONDS, Attackers::jobs(&[(job, ExpectedEnd::Completed)])).await;
     verdict.check();
-    assert!(reports(&verdict.reports, "attempted") >= least, "the attack was too weak: {:?}", verdict.reports);
+    assert!(reports(&verdict.reports, "attempted") >= least, "the attack attempted too little: {:?}", verdict.reports);
     let worked =
         ["status_200", "status_204", "status_422"].map(|status| reports(&verdict.reports, status)).iter().sum::<u64>();
     // `/health` needs no token.

@@ -1,5 +1,5 @@
-# What a hostile agent tries from inside its container. Tells one JSON object: what was tried, and what came of it.
-# Arguments: another job's id, then secrets to look for, each spelt backwards so that this call is not found itself.
+# Attempts of a hostile agent in its container. Prints one JSON object with the attempts and their results.
+# Arguments: another job's id, then secrets to look for, each reversed, so that this command line is not found itself.
 import ctypes, errno, http.client, json, os, platform, socket, stat, sys
 
 told = {}
@@ -180,7 +180,7 @@ status = dict(line.split(":\t", 1) for line in open("/proc/self/status").read().
 told["status"] = {name: status[name] for name in ["CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp"]}
 told["ids"] = [os.getuid(), os.geteuid(), os.getgid(), os.getegid(), os.getgroups()]
 
-# The test copied it before the worker opened its session; who has it still has nothing.
+# The test copied the token before the worker opened its session. It must be useless.
 token = open("stolen").read() if os.path.exists("stolen") else "none"
 mine = sys.argv[1].split(",")[0]
 other = sys.argv[1].split(",")[1]

@@ -1,5 +1,5 @@
-# What a hostile command tries on the worker that started it. Prints one JSON object: what was tried, and what came of it.
-# `all` where every process of the worker's program is meant, `init` for process 1, which it is itself.
+# Attempts of a hostile command on the worker that started it. Prints one JSON object with the attempts and their results:
+# `all` for every process of the worker's program, `init` for process 1, which is the worker.
 import errno, json, os, subprocess
 
 result = {}
@@ -60,7 +60,7 @@ attempt("init's standard output", lambda: write("/proc/1/fd/1"))
 with open("/proc/1/comm") as comm:
     result["init"] = comm.read().strip()
 
-# The checks above mean something only if a command can look into an ordinary process.
+# The checks above are valid only if a command can inspect an ordinary process.
 sleeper = subprocess.Popen(["sleep", "60"])
 attempt("an ordinary process", lambda: read(f"/proc/{sleeper.pid}/environ"))
 sleeper.kill()

@@ -75,10 +75,10 @@ async fn a_worker_that_does_not_stop_is_killed() {
     // A command cannot stop process 1 of its container, so the host does: it then receives no SIGTERM.
     let id = ada.create(command_job("kill -STOP 1; touch running; sleep 600")).await;
     let command_job = stack.workspace(id).join("running");
-    wait_until("the command runs", PATIENCE, async || command_job.exists()).await;
+    wait_until("the command to start", PATIENCE, async || command_job.exists()).await;
     must(&["kill", "--signal", "STOP", &format!("gantry-job-{id}-1")]).await;
     let took = cancel(&stack, &ada, id, STUBBORN).await;
-    assert!(took > POLITE, "it was given its time to stop: {took:?}");
+    assert!(took > POLITE, "the grace period was not used: {took:?}");
     stack.finish().await;
 }
 
@@ -90,6 +90,6 @@ async fn cancel(stack: &Stack, ada: &User, id: JobId, within: Duration) -> Durat
     assert_eq!((job.state, job.reason), (JobState::Cancelled, Some(JobReason::CancelledByUser)), "{job:#?}");
     stack.wait_for_removal(id, within).await;
     let took = asked.elapsed();
-    assert!(took < scaled(within), "cancel to gone took {took:?}, more than {within:?}");
+    assert!(took < scaled(within), "cancelling took {took:?}, more than {within:?}");
     took
 }

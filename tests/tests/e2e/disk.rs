@@ -73,7 +73,7 @@ fn python(program: &str) -> String {
 }
 
 /// Asserts that the job ends at a limit of 64 MB, in time from the start of the attack.
-#[expect(clippy::print_stdout, reason = "how long it took is for people")]
+#[expect(clippy::print_stdout, reason = "prints the measured time")]
 async fn ends(program: &str, within: Option<Duration>) {
     let disk_mb = 64;
     let stack = Stack::start().await;
@@ -111,7 +111,7 @@ async fn a_job_that_creates_empty_files_is_stopped_at_its_limit() {
 }
 
 #[tokio::test]
-#[expect(clippy::print_stdout, reason = "how long it took is for people")]
+#[expect(clippy::print_stdout, reason = "prints the measured time")]
 async fn a_job_with_a_deep_tree_delays_no_other_job() {
     let stack = Stack::start().await;
     let (ada, bob) = (stack.user("ada").await, stack.user("bob").await);
@@ -126,7 +126,7 @@ async fn a_job_with_a_deep_tree_delays_no_other_job() {
     let started_at = tokio::time::Instant::now();
     let job = bob.wait_for_end(id).await;
     let took = started_at.elapsed();
-    println!("beside a deep tree: ended after {took:?}");
+    println!("with a deep tree on the same host: ended after {took:?}");
     assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::DiskLimit)), "{job:#?}");
     assert!(took < ENDED_WITHIN * PATIENCE, "{took:?}");
     ada.cancel(neighbour).await.expect(202);

@@ -48,7 +48,7 @@ async fn a_removed_container_fails_its_job() {
     let ada = User::at(stack.base(), Some(token));
     let job = ada.wait_for_end(id).await;
     assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::WorkerLost)), "{job:#?}");
-    assert_eq!(job.attempt, 1, "tools may have had effects: it is not tried again");
+    assert_eq!(job.attempt, 1, "the attempt must not be repeated: tools may have had effects");
     stack.finish().await;
 }
 
@@ -84,7 +84,7 @@ async fn a_renamed_container_is_not_created_a_second_time() {
     let ada = User::at(stack.base(), Some(token));
     let job = ada.wait_for_end(id).await;
     assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::WorkerLost)), "{job:#?}");
-    assert_eq!((job.attempt, job.usage.llm_calls), (1, 1), "nobody did it again");
+    assert_eq!((job.attempt, job.usage.llm_calls), (1, 1), "the work must not be repeated");
     stack.wait_for_removal(id, REMOVAL_TIMEOUT).await;
     stack.finish().await;
 }
@@ -112,7 +112,7 @@ async fn a_missing_model_fails_the_job() {
     let stack = Stack::builder()
         .set("GANTRY_LLM_PROVIDER", "openai")
         .set("GANTRY_LLM_SCRIPT", "")
-        .set("GANTRY_LLM_MODEL", "nobody-1")
+        .set("GANTRY_LLM_MODEL", "missing-model-1")
         .set("GANTRY_LLM_BASE_URL", "http://127.0.0.1:1/v1")
         .set("GANTRY_LLM_OUTAGE_PATIENCE_SECONDS", "0")
         .start()

@@ -35,9 +35,9 @@ async fn a_job_processes_an_uploaded_archive_and_its_output_can_be_downloaded() 
     assert!(packed.success());
 
     let task = format!("run: mkdir out && sh in/count.sh && echo changed >> in/a.txt && rm in/count.sh && {GATE}");
-    let made = stack.gantry_as(&token, &["job", "create", "--hold", &task]).await;
-    assert_eq!(made.code, Some(0), "{made:?}");
-    let id: JobId = made.stdout.trim().parse().unwrap();
+    let created = stack.gantry_as(&token, &["job", "create", "--hold", &task]).await;
+    assert_eq!(created.code, Some(0), "{created:?}");
+    let id: JobId = created.stdout.trim().parse().unwrap();
     let name = id.to_string();
     let gantry = async |arguments: &[&str]| {
         let ended = stack.gantry_as(&token, arguments).await;
@@ -67,10 +67,10 @@ async fn a_job_processes_an_uploaded_archive_and_its_output_can_be_downloaded() 
     let folder = FileKind::Directory;
     assert_eq!(seen, [("go", FileKind::File), ("in", folder), ("out", folder)]);
     gantry(&["job", "get", &name, "--archive", "-o", &at("out.tar")]).await;
-    let told = std::process::Command::new("tar").args(["-tf", &at("out.tar")]).output().unwrap();
-    let mut told: Vec<_> = std::str::from_utf8(&told.stdout).unwrap().lines().collect();
-    told.sort_unstable();
-    assert_eq!(told, ["go", "in/", "in/a.txt", "out/", "out/lines"]);
+    let names = std::process::Command::new("tar").args(["-tf", &at("out.tar")]).output().unwrap();
+    let mut names: Vec<_> = std::str::from_utf8(&names.stdout).unwrap().lines().collect();
+    names.sort_unstable();
+    assert_eq!(names, ["go", "in/", "in/a.txt", "out/", "out/lines"]);
 
     for (arguments, code) in [
         (vec!["job", "put", &name, &at("go"), "late"], 5),

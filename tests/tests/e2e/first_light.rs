@@ -62,8 +62,8 @@ async fn the_command_line_runs_a_job_and_returns_its_exit_code() {
         assert!(ended.stdout.contains("llm_error"), "{ended:?}");
     };
     let missing = async {
-        let nobody = protocol::JobId::generate().to_string();
-        let ended = stack.gantry_as(&token, &["job", "show", &nobody]).await;
+        let missing = protocol::JobId::generate().to_string();
+        let ended = stack.gantry_as(&token, &["job", "show", &missing]).await;
         assert_eq!(ended.code, Some(4), "{ended:?}");
     };
     tokio::join!(good, bad, missing);
@@ -130,18 +130,18 @@ async fn the_engine_shows_the_posture_and_the_job_its_container() {
     assert_eq!((&labels["gantry.job-id"], &labels["gantry.attempt"]), (&json!(id.to_string()), &json!("1")));
     assert_eq!((&labels["gantry.owner"], &labels["gantry.role"]), (&json!("ada"), &json!("job")));
 
-    let told = job.container.expect("a running job tells its container");
-    assert_eq!(Some(told.id.as_deref()), Some(seen["Id"].as_str()));
+    let container = job.container.expect("a running job shows its container");
+    assert_eq!(Some(container.id.as_deref()), Some(seen["Id"].as_str()));
     assert_eq!(
-        (told.name.as_str(), told.image.as_str(), told.engine.as_str()),
+        (container.name.as_str(), container.image.as_str(), container.engine.as_str()),
         (name.as_str(), image().as_str(), "docker")
     );
     assert_eq!(
-        (told.runtime.as_str(), told.transport.as_str(), told.workspace.as_str()),
+        (container.runtime.as_str(), container.transport.as_str(), container.workspace.as_str()),
         (runtime.as_str(), "unix", "fsize+sweep")
     );
-    assert_eq!(json!(told.posture), labels["gantry.posture"]);
-    assert_eq!((told.exit_code, told.oom_killed), (None, None));
+    assert_eq!(json!(container.posture), labels["gantry.posture"]);
+    assert_eq!((container.exit_code, container.oom_killed), (None, None));
     stack.finish().await;
 }
 
@@ -159,7 +159,7 @@ async fn the_agent_edits_uploaded_files_and_events_record_it() {
         }))
         .await;
     assert_eq!(ada.wait_for_end(id).await.state, JobState::Completed);
-    let results: Vec<_> = ada.events(id).await.into_iter().map(|event| event.data).filter_map(told).collect();
+    let results: Vec<_> = ada.events(id).await.into_iter().map(|event| event.data).filter_map(container).collect();
     assert_eq!(results, ["2\n42\n[exit 0]"]);
     assert_eq!(std::fs::read_to_string(stack.workspace(id).join("doubled.txt")).unwrap(), "2\n42\n");
     stack.finish().await;
@@ -169,7 +169,7 @@ fn mount(mount: &Value) -> (&str, bool) {
     (mount["Destination"].as_str().unwrap(), mount["RW"].as_bool().unwrap())
 }
 
-fn told(data: EventData) -> Option<String> {
+fn container(data: EventData) -> Option<String> {
     match data {
         EventData::ToolResult { output, success: true, .. } => Some(output),
         _ => None,

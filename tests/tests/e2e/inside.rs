@@ -18,19 +18,19 @@ async fn an_attacker_in_the_container_finds_no_escape_and_no_secret() {
     let ada = stack.user("ada").await;
     let victim = ada.create(command_job(GATE)).await;
     ada.wait_for_event(victim, "a tool call", is_tool_use).await;
-    let told = attack(&stack, &ada, victim).await;
+    let found = attack(&stack, &ada, victim).await;
     release(&stack, victim);
-    assert_eq!(ada.wait_for_end(victim).await.state, JobState::Completed, "the other job is none the worse");
+    assert_eq!(ada.wait_for_end(victim).await.state, JobState::Completed, "the other job must not be affected");
 
-    assert_eq!((&told["interfaces"], &told["routes"]), (&json!(["lo"]), &json!(0)));
+    assert_eq!((&found["interfaces"], &found["routes"]), (&json!(["lo"]), &json!(0)));
     for way in ["tcp4", "tcp6", "metadata", "gateway"] {
         let nowhere = ["ENETUNREACH", "EADDRNOTAVAIL", "EAFNOSUPPORT"];
-        assert!(nowhere.contains(&told[way].as_str().unwrap()), "{way}: {}", told[way]);
+        assert!(nowhere.contains(&found[way].as_str().unwrap()), "{way}: {}", found[way]);
     }
-    assert_eq!(told["dns"], "no name");
+    assert_eq!(found["dns"], "no name");
     for way in ["packet", "raw", "alg", "vsock", "udp", "udp socket", "mptcp"] {
         let refused = ["EPERM", "EACCES", "EAFNOSUPPORT"];
-        assert!(refused.contains(&told[way].as_str().unwrap()), "{way}: {}", told[way]);
+        assert!(refused.contains(&found[way].as_str().unwrap()), "{way}: {}", found[way]);
     }
     let calls = [
         ["mount", "unshare user", "unshare net", "unshare mount", "chroot"],
@@ -40,35 +40,35 @@ async fn an_attacker_in_the_container_finds_no_escape_and_no_secret() {
         ["name_to_handle_at", "memfd_secret", "unshare user", "bpf", "keyctl"],
     ];
     for call in calls.as_flattened() {
-        assert!(REFUSED.contains(&told[*call].as_str().unwrap()), "{call}: {}", told[*call]);
+        assert!(REFUSED.contains(&found[*call].as_str().unwrap()), "{call}: {}", found[*call]);
     }
-    assert_eq!(told["fallocate falls back"], 100_000, "room is set aside by writing");
+    assert_eq!(found["fallocate falls back"], 100_000, "space must be allocated by writing");
     let writes = ["/x", "/etc/x", "/usr/local/bin/gantry-worker", "/run/gantry/x", "/run/gantry/token"];
     let kernel = ["/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/sys/fs/cgroup/cgroup.procs"];
     for path in writes.into_iter().chain(kernel) {
-        let found = &told[format!("write {path}")];
+        let found = &found[format!("write {path}")];
         // Not every kernel has the last three.
         assert!(["EROFS", "EACCES", "EPERM", "ENOENT"].contains(&found.as_str().unwrap()), "{path}: {found}");
     }
-    assert!(["ENOENT", "EROFS"].contains(&told["replace socket"].as_str().unwrap()), "{}", told["replace socket"]);
+    assert!(["ENOENT", "EROFS"].contains(&found["replace socket"].as_str().unwrap()), "{}", found["replace socket"]);
     for what in ["remove socket", "device", "execute in /tmp"] {
-        assert!(["EROFS", "EACCES", "EPERM"].contains(&told[what].as_str().unwrap()), "{what}: {}", told[what]);
+        assert!(["EROFS", "EACCES", "EPERM"].contains(&found[what].as_str().unwrap()), "{what}: {}", found[what]);
     }
-    assert_eq!((&told["root is read-only"], &told["run folder is read-only"]), (&json!(true), &json!(true)));
-    assert_eq!(told["run folder"], json!(["worker.sock"]), "the token went when the worker opened its session");
-    assert_eq!(told["engine sockets"], json!([]));
-    assert_eq!(told["sockets"], json!(["/run/gantry/worker.sock"]), "the only socket in sight");
-    assert_eq!(told["risen"], json!([]), "no setuid file");
-    assert_eq!(told["secrets"], json!([]), "no secret in files, environments and command lines");
-    assert!(told["searched processes"].as_u64() > Some(0));
+    assert_eq!((&found["root is read-only"], &found["run folder is read-only"]), (&json!(true), &json!(true)));
+    assert_eq!(found["run folder"], json!(["worker.sock"]), "the token must be removed when the session is opened");
+    assert_eq!(found["engine sockets"], json!([]));
+    assert_eq!(found["sockets"], json!(["/run/gantry/worker.sock"]), "no other socket may be visible");
+    assert_eq!(found["risen"], json!([]), "no setuid file");
+    assert_eq!(found["secrets"], json!([]), "no secret in files, environments and command lines");
+    assert!(found["searched processes"].as_u64() > Some(0));
     let none = "0000000000000000";
     let powerless = json!({"CapEff": none, "CapPrm": none, "CapInh": none, "CapBnd": none, "CapAmb": none,
         "NoNewPrivs": "1", "Seccomp": "2"});
-    assert_eq!(told["status"], powerless);
-    assert_eq!(told["ids"], json!([10001, 10001, 10001, 10001, [10001]]));
+    assert_eq!(found["status"], powerless);
+    assert_eq!(found["ids"], json!([10001, 10001, 10001, 10001, [10001]]));
     let asked = json!({"own job": 401, "own job, no token": 401, "own job, cut token": 401, "other job": 401,
         "other job's prompts": 401, "public jobs": 404, "public job": 404, "readiness": 404, "document": 404});
-    assert_eq!(told["ask"], asked);
+    assert_eq!(found["ask"], asked);
     stack.finish().await;
 }
 
@@ -102,7 +102,7 @@ async fn resource_exhaustion_affects_only_its_own_call() {
         let events = ada.events(id).await;
         assert_eq!((job.state, job.reason), (JobState::Completed, None), "{events:#?}");
         let results = results(&events);
-        assert_eq!(results[1], (true, "the job goes on\n[exit 0]".to_owned()));
+        assert_eq!(results[1], (true, "the job continues\n[exit 0]".to_owned()));
         (results[0].clone(), limits_of(&events))
     };
     let forks = async {
@@ -160,7 +160,11 @@ async fn a_fork_bomb_fails_only_its_own_call() {
     assert_eq!((job.state, job.reason), (JobState::Completed, None), "{events:#?}");
     let mut results = results(&events);
     assert_eq!(results.remove(0), (true, "left\n[exit 0]".to_owned()));
-    assert_eq!(results.pop().unwrap(), (true, "still there\n[exit 0]".to_owned()), "what another call left lives");
+    assert_eq!(
+        results.pop().unwrap(),
+        (true, "still there\n[exit 0]".to_owned()),
+        "background processes of other calls must keep running"
+    );
     let (fine, bomb): (Vec<_>, Vec<_>) = results.into_iter().partition(|(_, output)| output.starts_with("fine"));
     assert_eq!((fine.len(), bomb.len()), (7, 1), "{fine:?} {bomb:?}");
     for (success, output) in fine {

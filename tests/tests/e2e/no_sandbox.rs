@@ -59,8 +59,8 @@ async fn a_job_cannot_write_to_the_host() {
     let id = ada.create(command_job(&format!("touch kept; touch {0} || echo no such place", canary.display()))).await;
     let (_, _, output) = tool_result(&ada, id).await;
     assert!(output.contains("no such place"), "{output}");
-    assert!(stack.workspace(id).join("kept").exists(), "it ran, in its own folder");
-    assert!(!canary.exists(), "the host was touched");
+    assert!(stack.workspace(id).join("kept").exists(), "the job must run in its own workspace");
+    assert!(!canary.exists(), "a file was created on the host");
     stack.finish().await;
 }
 
@@ -78,6 +78,6 @@ async fn refused(stack: &Stack, folder: &Path, reason: &str) {
     assert_eq!((reply.status.as_u16(), &reply.body["reason"]), (503, &json!(reason)));
     assert_eq!(ada.jobs().await, [], "nothing is stored");
     let workspaces = fs::read_dir(stack.data("workspaces")).into_iter().flatten().count();
-    assert_eq!((workspaces, stack.run_folders()), (0, vec![]), "no folder is made");
+    assert_eq!((workspaces, stack.run_folders()), (0, vec![]), "no directory may be created");
     assert!(!canary.exists(), "something ran on the host");
 }

@@ -33,7 +33,7 @@ async fn a_frozen_worker_is_replaced_without_repeating_its_effects() {
     let job = ada.wait_for_end(id).await;
     assert_eq!((job.state, job.attempt, job.repair_attempts), (JobState::Completed, 2, 1), "{job:#?}");
     let text = job.result.and_then(|result| result.text).expect("a result");
-    assert!(text.contains("effects: 1"), "the call was not made again: {text}");
+    assert!(text.contains("effects: 1"), "the call was repeated: {text}");
     let states: Vec<_> = ada
         .events(id)
         .await

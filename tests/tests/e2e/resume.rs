@@ -31,7 +31,7 @@ async fn an_interrupted_stream_resumes_where_it_was() {
     loop {
         let last = seen.last().map(|event: &Event| event.seq);
         let event = ada.stream(id, last).await.event().await;
-        assert_eq!(event.seq, last.unwrap_or(0) + 1, "what comes next comes first");
+        assert_eq!(event.seq, last.unwrap_or(0) + 1, "the first event must be the next one");
         let reached = is_tool_use(&event);
         seen.push(event);
         if reached {
@@ -43,7 +43,7 @@ async fn an_interrupted_stream_resumes_where_it_was() {
     let (rest, state, _) = ada.stream(id, last).await.rest().await;
     seen.extend(rest);
     assert_eq!(state, JobState::Completed);
-    assert_eq!(seen, ada.events(id).await, "every event once, in order");
+    assert_eq!(seen, ada.events(id).await, "every event must be delivered once and in order");
     stack.finish().await;
 }
 
@@ -63,7 +63,7 @@ async fn a_job_survives_its_orchestrator(#[case] going: Going) {
         Going::Sigterm => stack.stop().await,
         Going::Sigkill => stack.kill(),
     }
-    assert_eq!(stream.next().await, None, "nothing more is told by one that is gone");
+    assert_eq!(stream.next().await, None, "a stopped orchestrator must not send events");
     // The second half of the work is done while no orchestrator runs.
     release(&stack, id);
     stack.restart().await;
@@ -72,12 +72,12 @@ async fn a_job_survives_its_orchestrator(#[case] going: Going) {
     let (rest, state, _) = ada.stream(id, seen.last().map(|event| event.seq)).await.rest().await;
     seen.extend(rest);
     assert_eq!(state, JobState::Completed);
-    assert_eq!(seen, ada.events(id).await, "every event once, in order");
+    assert_eq!(seen, ada.events(id).await, "every event must be delivered once and in order");
     let job = ada.job(id).await;
-    assert_eq!((job.attempt, job.reason), (1, None), "the same worker went on");
+    assert_eq!((job.attempt, job.reason), (1, None), "the same worker must continue");
     let text = job.result.and_then(|result| result.text);
     assert_eq!(text.as_deref(), Some("before\nafter\n[exit 0]"));
-    assert_eq!(job.usage.llm_calls, 2, "nothing was asked twice");
+    assert_eq!(job.usage.llm_calls, 2, "no model call may be repeated");
     stack.finish().await;
 }
 
@@ -139,7 +139,7 @@ async fn a_second_orchestrator_on_a_data_directory_fails_and_names_the_first() {
     let holder = std::fs::read_to_string(stack.data("gantry.lock")).unwrap();
     assert_eq!(holder.trim(), stack.pid().to_string());
     assert!(second.stderr.contains(&format!("process {}", stack.pid())), "{second:?}");
-    assert!(second.stderr.contains("GANTRY_DATA_DIR"), "it says what to do: {second:?}");
+    assert!(second.stderr.contains("GANTRY_DATA_DIR"), "the error must contain advice: {second:?}");
     // The first orchestrator is not affected.
     let ada = stack.user("ada").await;
     let id = ada.create_job("echo: still here").await;
@@ -156,7 +156,7 @@ rules:
     reply: { tool_calls: [{ name: shell, arguments: { command: 'until [ -e go ]; do sleep 0.05; done' } }] }
   - when: { last_message: { regex: '^(?:now|later): .*$' } }
     reply: { text: 'I was told {{match.0}}' }
-  - reply: { text: Nobody spoke to me. }
+  - reply: { text: There was no prompt. }
 ";
     let stack = Stack::builder().script(script).start().await;
     let ada = stack.user("ada").await;
@@ -168,10 +168,10 @@ rules:
     release(&stack, id);
     let job = ada.wait_for_end(id).await;
     assert_eq!(job.state, JobState::Completed);
-    let said = messages(&ada, id).await;
-    let place = |text: &str| said.iter().position(|line| line == text);
+    let text = messages(&ada, id).await;
+    let place = |text: &str| text.iter().position(|line| line == text);
     let (steered, queued) = (place("I was told now: A"), place("I was told later: B"));
-    assert!(steered.is_some() && steered < queued, "steer before queue: {said:?}");
+    assert!(steered.is_some() && steered < queued, "steer before queue: {text:?}");
     let late = ada.prompt(id, json!({"content": "now: C"})).await;
     late.problem(protocol::ErrorCode::JobFinished);
     stack.finish().await;

@@ -44,11 +44,11 @@ fn main() {
             "stubborn" => unsafe {
                 assert_ne!(signal(SIGTERM, SIG_IGN), usize::MAX);
             },
-            "ready" => drop(UnixStream::connect("/run/gantry/worker.sock").expect("the socket answers")),
+            "ready" => drop(UnixStream::connect("/run/gantry/worker.sock").expect("the socket accepts connections")),
             "hog" => hog(),
             "bomb" => bomb(),
             "report" => report(),
-            other => panic!("no such order: {other}"),
+            other => panic!("unknown order: {other}"),
         }
     }
 }
@@ -61,11 +61,11 @@ fn forever() -> ! {
 }
 
 fn probe() -> i32 {
-    let path = std::env::var("GANTRY_SOCKET").expect("the socket is named");
-    let mut socket = UnixStream::connect(path).expect("the socket answers");
-    socket.write_all(b"GET /health HTTP/1.1\r\nhost: gantry\r\nconnection: close\r\n\r\n").expect("it takes a request");
+    let path = std::env::var("GANTRY_SOCKET").expect("GANTRY_SOCKET is set");
+    let mut socket = UnixStream::connect(path).expect("the socket accepts connections");
+    socket.write_all(b"GET /health HTTP/1.1\r\nhost: gantry\r\nconnection: close\r\n\r\n").expect("the request is sent");
     let mut answer = String::new();
-    socket.read_to_string(&mut answer).expect("it gives an answer");
+    socket.read_to_string(&mut answer).expect("the response is read");
     i32::from(!answer.starts_with("HTTP/1.1 200"))
 }
 

@@ -38,7 +38,7 @@ async fn a_removed_container_fails_its_job_at_once(#[case] how: &[&str]) {
     let noticed = dead.elapsed();
     let crashed_or_lost = [JobReason::WorkerCrashed, JobReason::WorkerLost];
     assert!(job.reason.is_some_and(|reason| crashed_or_lost.contains(&reason)), "{job:#?}");
-    assert_eq!((job.state, job.attempt), (JobState::Failed, 1), "tools had effects: it is not tried again");
+    assert_eq!((job.state, job.attempt), (JobState::Failed, 1), "the attempt must not be repeated: tools had effects");
     assert!(noticed < MAX_NOTICE_DELAY, "noticed after {noticed:?}");
     check_invariants(&stack).await;
     stack.finish().await;
@@ -51,7 +51,7 @@ async fn a_killed_worker_fails_its_job_at_once() {
     // A command cannot kill process 1 of its container, which is the worker; the host can.
     let id = ada.create(command_job("kill -KILL 1; touch running; sleep 600")).await;
     let command_job = stack.workspace(id).join("running");
-    wait_until("the command runs", PATIENCE, async || command_job.exists()).await;
+    wait_until("the command to start", PATIENCE, async || command_job.exists()).await;
     let worker = inspect(&format!("gantry-job-{id}-1")).await["State"]["Pid"].to_string();
     let killed = tokio::process::Command::new("kill").args(["-KILL", &worker]).status().await;
     assert!(killed.expect("kill runs").success());

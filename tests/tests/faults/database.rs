@@ -46,7 +46,7 @@ async fn jobs_survive_a_locked_database() {
         let job = ada.wait_for_end(id).await;
         assert_eq!((job.state, job.attempt), (JobState::Completed, 1), "{job:#?}");
     }
-    assert_eq!(ada.jobs().await.len(), 2, "what was refused is not there");
+    assert_eq!(ada.jobs().await.len(), 2, "refused jobs must not exist");
     check_invariants(&stack).await;
     stack.finish().await;
 }
@@ -91,8 +91,8 @@ async fn a_full_disk_delays_jobs_and_loses_nothing() {
         let body = json!({"prompt": format!("work 1{}", " ".repeat(50_000))});
         ada.post("/api/jobs", &body).await.status.is_server_error()
     };
-    wait_until("nothing more can be stored", PATIENCE, refused).await;
-    assert_eq!(ada.job(waiting).await.id, waiting, "reading goes on");
+    wait_until("writes to be refused", PATIENCE, refused).await;
+    assert_eq!(ada.job(waiting).await.id, waiting, "reads must continue");
     disk.free();
     for job in ada.jobs().await {
         let job = ada.wait_for_end(job.id).await;
@@ -112,7 +112,7 @@ impl SmallDisk {
             .args(["-t", "tmpfs", "-o", &format!("size={size}"), "gantry-faults"])
             .arg(folder.path())
             .status();
-        assert!(mounted.is_ok_and(|status| status.success()), "the ring mounts a small tmpfs: it is for root");
+        assert!(mounted.is_ok_and(|status| status.success()), "cannot mount a tmpfs: the fault tests need root");
         Self(folder)
     }
 

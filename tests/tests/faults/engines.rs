@@ -41,18 +41,18 @@ async fn a_hanging_engine_loses_no_running_job() {
     let proxy = EngineProxy::open();
     let stack = install().set("DOCKER_HOST", &proxy.host()).start().await;
     let ada = stack.user("ada").await;
-    let [ends, cancelled, goes_on] =
+    let [ending, cancelled, continuing] =
         [ada.create_job("gate").await, ada.create_job("gate").await, ada.create_job("gate").await];
-    for id in [ends, cancelled, goes_on] {
+    for id in [ending, cancelled, continuing] {
         ada.wait_for_event(id, "a tool call", is_tool_use).await;
     }
     proxy.suspend();
     // Workers need no engine: one does its work and reports.
-    release(&stack, ends);
-    assert_eq!(ada.wait_for_end(ends).await.state, JobState::Completed);
+    release(&stack, ending);
+    assert_eq!(ada.wait_for_end(ending).await.state, JobState::Completed);
     // Readiness is cached for one second, and a probe of a silent engine takes its timeout.
     let not_ready = async || stack.anonymous().get("/readyz").await.status == 503;
-    wait_until("the engine is missed", PATIENCE, not_ready).await;
+    wait_until("the orchestrator to notice that the engine is unreachable", PATIENCE, not_ready).await;
     // Readiness must not be reported while nothing can run, and no job may end while its container may be running.
     let refused = ada.post("/api/jobs", &json!({"prompt": "work 1"})).await.problem(ErrorCode::SandboxUnavailable);
     assert_eq!(refused.body["reason"], "engine_unreachable");
@@ -60,8 +60,8 @@ async fn a_hanging_engine_loses_no_running_job() {
     assert_eq!(ada.job(cancelled).await.state, JobState::InProgress);
     proxy.resume();
     assert_eq!(ada.wait_for_end(cancelled).await.state, JobState::Cancelled);
-    release(&stack, goes_on);
-    let job = ada.wait_for_end(goes_on).await;
+    release(&stack, continuing);
+    let job = ada.wait_for_end(continuing).await;
     assert_eq!((job.state, job.attempt), (JobState::Completed, 1), "{job:#?}");
     check_invariants(&stack).await;
     stack.finish().await;
@@ -80,7 +80,7 @@ async fn startup_waits_for_a_hanging_engine() {
     let ready = stack.anonymous().get("/readyz").await.expect(503);
     assert_eq!(ready.body["sandbox"]["reason"], "engine_unreachable");
     release(&stack, id);
-    assert_eq!(ada.job(id).await.state, JobState::InProgress, "what cannot be seen is not lost");
+    assert_eq!(ada.job(id).await.state, JobState::InProgress, "a container that cannot be listed is not lost");
     proxy.resume();
     let job = ada.wait_for_end(id).await;
     assert_eq!((job.state, job.attempt, job.usage.llm_calls), (JobState::Completed, 1, 2), "{job:#?}");
@@ -93,29 +93,33 @@ async fn an_engine_that_hangs_on_one_container_delays_no_other_job() {
     let proxy = EngineProxy::open();
     let stack = install().set("DOCKER_HOST", &proxy.host()).start().await;
     let ada = stack.user("ada").await;
-    let [hangs, beside, dies] =
+    let [hanging, unaffected, killed_job] =
         [ada.create_job("gate").await, ada.create_job("gate").await, ada.create_job("gate").await];
-    for id in [hangs, beside, dies] {
+    for id in [hanging, unaffected, killed_job] {
         ada.wait_for_event(id, "a tool call", is_tool_use).await;
     }
-    let container = ada.job(hangs).await.container.expect("it runs in one");
+    let container = ada.job(hanging).await.container.expect("it runs in one");
     let id = container.id.expect("it was started");
     proxy.ignore_requests_about(&[&container.name, &id]);
     must(&["kill", &id]).await;
-    release(&stack, beside);
-    assert_eq!(ada.wait_for_end(beside).await.state, JobState::Completed);
-    let name = ada.job(dies).await.container.expect("it runs in one").name;
+    release(&stack, unaffected);
+    assert_eq!(ada.wait_for_end(unaffected).await.state, JobState::Completed);
+    let name = ada.job(killed_job).await.container.expect("it runs in one").name;
     must(&["kill", &name]).await;
     let killed = Instant::now();
-    let job = ada.wait_for_end(dies).await;
+    let job = ada.wait_for_end(killed_job).await;
     let noticed = killed.elapsed();
     assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::WorkerCrashed)), "{job:#?}");
     assert!(noticed < MAX_NOTICE_DELAY, "noticed after {noticed:?}");
     let later = ada.create_job("work 1").await;
     assert_eq!(ada.wait_for_end(later).await.state, JobState::Completed);
-    assert_eq!(ada.job(hangs).await.state, JobState::InProgress, "what the engine does not say is not known");
+    assert_eq!(
+        ada.job(hanging).await.state,
+        JobState::InProgress,
+        "without an answer from the engine the state must not change"
+    );
     proxy.ignore_requests_about(&[]);
-    let job = ada.wait_for_end(hangs).await;
+    let job = ada.wait_for_end(hanging).await;
     assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::WorkerCrashed)), "{job:#?}");
     check_invariants(&stack).await;
     stack.finish().await;
@@ -133,23 +137,23 @@ async fn jobs_survive_an_engine_restart_if_their_containers_do() {
     engine.kill();
     // Readiness is cached for one second.
     let not_ready = async || stack.anonymous().get("/readyz").await.status == 503;
-    wait_until("the engine is missed", MAX_NOTICE_DELAY, not_ready).await;
+    wait_until("the orchestrator to notice that the engine is unreachable", MAX_NOTICE_DELAY, not_ready).await;
     let refused = ada.post("/api/jobs", &json!({"prompt": "work 1"})).await.problem(ErrorCode::SandboxUnavailable);
     assert_eq!(refused.body["reason"], "engine_unreachable");
-    assert_eq!(ada.job(id).await.state, JobState::InProgress, "its container runs without a daemon");
+    assert_eq!(ada.job(id).await.state, JobState::InProgress, "the container runs without a daemon");
     engine.start(&[]).await;
     let back = Instant::now();
     let job = ada.wait_for_end(id).await;
     let noticed = back.elapsed();
     assert_eq!((job.state, job.reason, job.attempt), (JobState::Failed, Some(JobReason::WorkerCrashed), 1), "{job:#?}");
-    assert!(noticed < MAX_NOTICE_DELAY, "noticed {noticed:?} after the engine's return");
+    assert!(noticed < MAX_NOTICE_DELAY, "noticed {noticed:?} after the engine was back");
     check_invariants(&stack).await;
 
     // With live-restore, the job is not affected.
     engine.kill();
     engine.start(&["--live-restore"]).await;
     let ready = async || stack.anonymous().get("/readyz").await.status == 200;
-    wait_until("the engine's return is noticed", MAX_NOTICE_DELAY, ready).await;
+    wait_until("the orchestrator to notice that the engine is back", MAX_NOTICE_DELAY, ready).await;
     let id = ada.create_job("gate").await;
     ada.wait_for_event(id, "a tool call", is_tool_use).await;
     engine.kill();
@@ -215,8 +219,8 @@ async fn pass(
 ) {
     let mut piece = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut piece).await {
-        let said = String::from_utf8_lossy(&piece[..length]);
-        if ignored.as_ref().is_some_and(|names| names.borrow().iter().any(|name| said.contains(name))) {
+        let text = String::from_utf8_lossy(&piece[..length]);
+        if ignored.as_ref().is_some_and(|names| names.borrow().iter().any(|name| text.contains(name))) {
             std::future::pending::<()>().await;
         }
         if suspended.wait_for(|suspended| !suspended).await.is_err() || to.write_all(&piece[..length]).await.is_err() {
@@ -262,7 +266,7 @@ impl SecondEngine {
         // A killed daemon leaves its pid file behind.
         let _ = fs::remove_file(self.path("pid"));
         command.args(more).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        self.daemon = Some(command.spawn().expect("unshare and dockerd are there"));
+        self.daemon = Some(command.spawn().expect("unshare and dockerd are installed"));
         let (host, since) = (self.host(), Instant::now());
         while !docker(&["--host", &host, "info"]).await.0 {
             let log = fs::read_to_string(self.path("log")).unwrap_or_default();

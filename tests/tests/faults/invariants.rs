@@ -34,7 +34,7 @@ pub(crate) async fn check_invariants(stack: &Stack) {
         }
         assert!(
             since.elapsed() < SETTLE_TIMEOUT,
-            "still so after {SETTLE_TIMEOUT:?}: {wrong:#?}\n{:#?}",
+            "not settled after {SETTLE_TIMEOUT:?}: {wrong:#?}\n{:#?}",
             stack.lines()
         );
         tokio::time::sleep(POLL_INTERVAL).await;
@@ -44,8 +44,8 @@ pub(crate) async fn check_invariants(stack: &Stack) {
         check_job(stack, &admin, job).await;
     }
     if jobs.iter().all(|job| ended(job.state)) {
-        let store = Store::open(&stack.database_url()).await.expect("the store opens");
-        assert_eq!(store.reserved().await.expect("the store answers"), (0, 0), "budget is still put aside");
+        let store = Store::open(&stack.database_url()).await.expect("the database opens");
+        assert_eq!(store.reserved().await.expect("the database responds"), (0, 0), "budget is still reserved");
         store.close().await;
     }
     let panics: Vec<String> = stack.lines().into_iter().filter(|line| line.contains("panicked")).collect();
@@ -71,14 +71,14 @@ async fn unsettled(stack: &Stack, admin: &User) -> Vec<String> {
     let mut wrong = vec![];
     for (name, job) in &live {
         if containers.get(name).map(String::as_str) != Some("running") {
-            wrong.push(format!("{name} is {} and no container of it runs: {containers:?}", job.state));
+            wrong.push(format!("{name} is {} without a running container: {containers:?}", job.state));
         }
         if !folders.contains(name) {
-            wrong.push(format!("{name} is {} and has no run folder", job.state));
+            wrong.push(format!("{name} is {} without a run directory", job.state));
         }
     }
     let waits = jobs.iter().filter(|job| job.state == JobState::Pending && live.is_empty());
-    wrong.extend(waits.map(|job| format!("{} waits though nothing runs: {:?}", job.id, job.message)));
+    wrong.extend(waits.map(|job| format!("{} is pending although nothing runs: {:?}", job.id, job.message)));
     let strays = containers.keys().chain(&folders).filter(|name| !live.contains_key(*name));
     wrong.extend(strays.map(|name| format!("{name} is left over")));
     let known: BTreeSet<String> = jobs.iter().map(|job| job.id.to_string()).collect();
@@ -89,7 +89,9 @@ async fn unsettled(stack: &Stack, admin: &User) -> Vec<String> {
         must(&["volume", "ls", "-q", "--filter", &format!("label=gantry.instance-id={}", stack.instance)]).await;
     wrong.extend(volumes.lines().map(|name| format!("volume {name} is left over")));
     let over: Vec<JobSummary> = jobs.iter().filter(|job| ended(job.state)).cloned().collect();
-    wrong.extend(processes_of_jobs(&over).into_iter().map(|process| format!("process {process} outlives its job")));
+    wrong.extend(
+        processes_of_jobs(&over).into_iter().map(|process| format!("process {process} of an ended job is running")),
+    );
     wrong
 }
 
@@ -107,9 +109,9 @@ async fn containers(stack: &Stack) -> BTreeMap<String, String> {
 async fn check_job(stack: &Stack, admin: &User, job: &JobSummary) {
     let events = admin.events(job.id).await;
     let seqs: Vec<i64> = events.iter().map(|event| event.seq).collect();
-    assert_eq!(seqs, (1_i64..).take(events.len()).collect::<Vec<_>>(), "numbers without gaps in {}", job.id);
+    assert_eq!(seqs, (1_i64..).take(events.len()).collect::<Vec<_>>(), "gaps in the event numbers of {}", job.id);
     let results = events.iter().filter(|event| matches!(event.data, EventData::Result { .. })).count();
-    assert_eq!(results, usize::from(ended(job.state)), "a job ends once: {events:#?}");
+    assert_eq!(results, usize::from(ended(job.state)), "the job must end once: {events:#?}");
     if !ended(job.state) {
         return;
     }
@@ -147,7 +149,7 @@ fn effects(stack: &Stack, job: &JobSummary, events: &[Event]) {
     let found = fs::read_to_string(stack.workspace(job.id).join("effects")).unwrap_or_default();
     let found: Vec<&str> = found.lines().collect();
     let once: BTreeSet<&str> = found.iter().copied().collect();
-    assert_eq!(once.len(), found.len(), "an effect of {} happened twice: {found:?} {events:#?}", job.id);
+    assert_eq!(once.len(), found.len(), "a tool call of {} was executed twice: {found:?} {events:#?}", job.id);
     let mut asked: BTreeMap<(u32, &str), &str> = BTreeMap::new();
     for event in events {
         match &event.data {
@@ -155,12 +157,12 @@ fn effects(stack: &Stack, job: &JobSummary, events: &[Event]) {
                 let command = input["command"].as_str().and_then(|command| command.strip_prefix("echo "));
                 let Some((tag, _)) = command.and_then(|command| command.split_once(" >> effects")) else { continue };
                 let before = asked.insert((event.attempt, call_id.as_str()), tag);
-                assert_eq!(before, None, "a call of {} is told twice: {events:#?}", job.id);
+                assert_eq!(before, None, "a tool call of {} is recorded twice: {events:#?}", job.id);
             }
             EventData::ToolResult { call_id, success: true, .. } => {
                 let tag = asked.get(&(event.attempt, call_id.as_str()));
                 let done = tag.is_none_or(|tag| once.contains(tag));
-                assert!(done, "a call of {} told as done left no effect: {found:?} {events:#?}", job.id);
+                assert!(done, "a successful tool call of {} had no effect: {found:?} {events:#?}", job.id);
             }
             _ => {}
         }
@@ -168,5 +170,5 @@ fn effects(stack: &Stack, job: &JobSummary, events: &[Event]) {
     // A killed worker may lose its last events; a worker that reported has sent all events before.
     let reported = job.state != JobState::Failed && job.state != JobState::Cancelled;
     let asked: BTreeSet<&str> = asked.into_values().collect();
-    assert!(!reported || once.is_subset(&asked), "{} did more than it tells: {found:?} {events:#?}", job.id);
+    assert!(!reported || once.is_subset(&asked), "{} executed unrecorded tool calls: {found:?} {events:#?}", job.id);
 }

@@ -38,15 +38,15 @@ async fn a_job_survives_a_kill_at(#[case] point: &str, #[case] attempt: u32) {
     let mut stack = install().set("GANTRY_FAILPOINT", point).start().await;
     let ada = stack.user("ada").await;
     let body = json!({"prompt": "work 2", "files": [{"path": "given.txt", "content": "given"}]});
-    let told = post(&ada, "k1", &body).await;
+    let first = post(&ada, "k1", &body).await;
     wait_for_failpoint(&mut stack).await;
     restart_without_failpoint(&mut stack).await;
     // A client without a response retries with the same key.
     let again = post(&ada, "k1", &body).await.expect("nothing kills it now");
-    assert_eq!(told.map_or(again.id, |told| told.id), again.id, "one request, one job");
+    assert_eq!(first.map_or(again.id, |first| first.id), again.id, "one request, one job");
     let job = ada.wait_for_end(again.id).await;
     assert_eq!((job.state, job.reason, job.attempt), (JobState::Completed, None, attempt), "{job:#?}");
-    assert_eq!((job.usage.llm_calls, job.usage.tool_calls), (3, 2), "nothing is done or paid twice");
+    assert_eq!((job.usage.llm_calls, job.usage.tool_calls), (3, 2), "nothing may be done or charged twice");
     let read = |name: &str| std::fs::read_to_string(stack.workspace(job.id).join(name)).unwrap();
     assert_eq!((read("effects"), read("given.txt")), ("1\n2\n".to_owned(), "given".to_owned()));
     assert_eq!(ada.jobs().await.len(), 1);
@@ -75,14 +75,14 @@ async fn the_image_has_no_failpoints() {
     let settings =
         [("GANTRY_FAILPOINT", "serve.start"), ("GANTRY_SANDBOX", "disabled"), ("GANTRY_DATA_DIR", "/tmp/none")];
     let here = run(&["serve"], &settings.map(|(name, value)| (name.to_owned(), value.to_owned()))).await;
-    assert_eq!(here.code, None, "the binary under test dies there: {here:?}");
+    assert_eq!(here.code, None, "the binary under test must have failpoints: {here:?}");
     let variables = settings.map(|(name, value)| format!("--env={name}={value}"));
     let mut arguments = vec!["run", "--rm", "--network", "none", "--entrypoint", "timeout"];
     arguments.extend(variables.iter().map(String::as_str));
     // Both images were built with the same tag.
     let orchestrator_image = image().replace("gantry-worker", "gantry");
     arguments.extend([orchestrator_image.as_str(), "3", "gantry", "serve"]);
-    let (_, said) = docker(&arguments).await;
-    assert!(said.contains("\"listening\""), "{said}");
-    assert!(said.contains("GANTRY_FAILPOINT is set, but there is no such setting"), "{said}");
+    let (_, output) = docker(&arguments).await;
+    assert!(output.contains("\"listening\""), "{output}");
+    assert!(output.contains("GANTRY_FAILPOINT is set, but there is no such setting"), "{output}");
 }

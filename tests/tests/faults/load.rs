@@ -31,7 +31,7 @@ async fn two_hundred_concurrent_jobs_succeed() {
     let ids = join_all((0..200).map(|_| ada.create_job("work 1"))).await;
     // Polling is enough; two hundred streams would be another test.
     let all_over = async || ada.jobs().await.iter().all(|job| job.state.is_finished());
-    tests::install::engine::wait_until("200 jobs have ended", Duration::from_secs(220), all_over).await;
+    tests::install::engine::wait_until("200 jobs to end", Duration::from_secs(220), all_over).await;
     for id in ids {
         let job = ada.job(id).await;
         assert_eq!((job.state, job.attempt, job.usage.tool_calls), (JobState::Completed, 1, 1), "{job:#?}");
@@ -89,7 +89,7 @@ async fn a_prompt_at_the_end_of_a_job_is_delivered_or_refused() {
             let seen = was_answered(&ada.events(id).await, &content);
             match reply.status.as_u16() {
                 202 => assert!(seen, "{content} was accepted and lost: {job:#?}"),
-                409 => assert!(!seen, "{content} was refused and seen: {job:#?}"),
+                409 => assert!(!seen, "{content} was refused and answered: {job:#?}"),
                 _ => panic!("{reply:?}"),
             }
             delay = if seen { delay.mul_f32(1.3) } else { delay.mul_f32(0.6) };
@@ -125,12 +125,17 @@ rules:
     let job = ada.job(id).await;
     assert_eq!((job.state, job.reason), (JobState::Completed, None), "{:?}", job.message);
     let bytes: usize = events.iter().map(|event| serde_json::to_string(event).map_or(0, |text| text.len())).sum();
-    assert!(bytes > 4_000_000, "enough to fill what the kernel keeps for a reader: {bytes}");
+    assert!(bytes > 4_000_000, "not enough to fill the kernel's buffers: {bytes} bytes");
     let more = resident_kb(&stack).saturating_sub(before);
     // Eight readers are over 30 MB behind together, which must not be buffered.
-    assert!(more < 64 * 1024, "{more} KB more for readers that do not read");
+    assert!(more < 64 * 1024, "{more} KB more memory for silent readers");
     let wait_for_removal = async || open_connections(&stack) == 0;
-    tests::install::engine::wait_until("the deaf are dropped", Duration::from_secs(45), wait_for_removal).await;
+    tests::install::engine::wait_until(
+        "the silent readers to be disconnected",
+        Duration::from_secs(45),
+        wait_for_removal,
+    )
+    .await;
     drop(silent_readers);
     check_invariants(&stack).await;
     stack.finish().await;
@@ -165,11 +170,11 @@ async fn a_stop_starts_no_jobs_and_the_next_process_continues() {
 
 /// Whether the model answered after this prompt, according to the worker's events.
 pub(crate) fn was_answered(events: &[Event], content: &str) -> bool {
-    let told = events.iter().position(
-        |event| matches!(&event.data, EventData::Message { role: MessageRole::User, content: said } if said == content),
+    let position = events.iter().position(
+        |event| matches!(&event.data, EventData::Message { role: MessageRole::User, content: text } if text == content),
     );
-    let spoke = |event: &Event| matches!(event.data, EventData::Message { role: MessageRole::Assistant, .. });
-    told.is_some_and(|at| events[at..].iter().any(spoke))
+    let is_answer = |event: &Event| matches!(event.data, EventData::Message { role: MessageRole::Assistant, .. });
+    position.is_some_and(|at| events[at..].iter().any(is_answer))
 }
 
 /// Opens a job's stream and never reads from it.

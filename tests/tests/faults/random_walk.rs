@@ -51,7 +51,7 @@ const FAILPOINTS: [&str; 14] = [
 ];
 
 #[tokio::test]
-#[expect(clippy::print_stderr, reason = "the seed, for whoever wants the walk again")]
+#[expect(clippy::print_stderr, reason = "prints the seed for a repetition")]
 async fn a_random_walk_of_faults_loses_nothing() {
     let environment = Environment::from_process();
     let asked = |name: &str| environment.get(name).and_then(|value| value.parse::<u64>().ok());
@@ -102,7 +102,7 @@ impl Walk {
     async fn create(&mut self) -> &'static str {
         self.refresh().await;
         if self.open.len() >= MAX_OPEN_JOBS {
-            return "looked";
+            return "refreshed";
         }
         let prompts = ["work 1", "work 1", "work 2", "work 9", "gate", "gate", "think"];
         let prompt = self.rng.choose(&prompts).unwrap_or("work 1");
@@ -132,24 +132,24 @@ impl Walk {
     }
 
     async fn prompt(&mut self) -> &'static str {
-        let Some(id) = self.rng.choose(&self.open) else { return "nobody to prompt" };
+        let Some(id) = self.rng.choose(&self.open) else { return "no job to prompt" };
         let content = format!("say: {}", self.rng.below(u64::MAX));
         let mode = self.rng.choose(&["steer", "queue"]);
         let body = json!({"content": content, "mode": mode});
         match send(self.ada.request(Method::POST, &format!("/api/jobs/{id}/prompt")).json(&body)).await {
             Some((202, _)) => self.accepted.push((id, content)),
             Some((409, _)) => {}
-            Some(other) => panic!("a prompt was answered {other:?}"),
+            Some(other) => panic!("a prompt got an unexpected response: {other:?}"),
             None => self.restart().await,
         }
         "prompted"
     }
 
     async fn cancel(&mut self) -> &'static str {
-        let Some(id) = self.rng.choose(&self.open) else { return "nobody to cancel" };
+        let Some(id) = self.rng.choose(&self.open) else { return "no job to cancel" };
         match post_action(&self.ada, id, "cancel").await {
             Some((200 | 202 | 409, _)) => {}
-            Some(other) => panic!("a cancel was answered {other:?}"),
+            Some(other) => panic!("a cancel got an unexpected response: {other:?}"),
             None => self.restart().await,
         }
         "cancelled"
@@ -159,7 +159,7 @@ impl Walk {
         if let Some(id) = self.rng.choose(&self.open) {
             release_waiting(&self.stack, id);
         }
-        "opened a gate"
+        "released a job"
     }
 
     async fn kill_container(&mut self) -> &'static str {
@@ -195,7 +195,7 @@ impl Walk {
             if self.rng.below(2) == 0 { ("accept", json!({})) } else { ("reject", json!({"reason": "no"})) };
         match send(self.ada.request(Method::POST, &format!("/api/jobs/{id}/{verb}")).json(&body)).await {
             Some((200 | 409, _)) => {}
-            Some(other) => panic!("a review was answered {other:?}"),
+            Some(other) => panic!("a review got an unexpected response: {other:?}"),
             None => self.restart().await,
         }
         "reviewed"
@@ -220,7 +220,7 @@ impl Walk {
                         None => return jobs,
                     }
                 }
-                Some(other) => panic!("a list was answered {other:?}"),
+                Some(other) => panic!("a list got an unexpected response: {other:?}"),
                 None => self.restart().await,
             }
         }
@@ -229,7 +229,7 @@ impl Walk {
     /// Restarts the process after it was killed by its failpoint.
     async fn restart(&mut self) {
         self.stack.ended().await;
-        *self.steps.entry("died at a point").or_default() += 1;
+        *self.steps.entry("killed at a failpoint").or_default() += 1;
         self.start().await;
     }
 
@@ -240,12 +240,12 @@ impl Walk {
         self.stack.set("GANTRY_FAILPOINT", point.as_deref());
         while !self.stack.try_restart().await {
             self.stack.ended().await;
-            *self.steps.entry("died at its start").or_default() += 1;
+            *self.steps.entry("killed during the start").or_default() += 1;
             self.stack.set("GANTRY_FAILPOINT", None);
         }
     }
 
-    #[expect(clippy::print_stderr, reason = "what it did, for whoever runs it by hand")]
+    #[expect(clippy::print_stderr, reason = "prints a summary for manual runs")]
     /// Stops injecting faults, waits for all jobs to end, and checks the invariants.
     async fn end(mut self) {
         self.stack.set("GANTRY_FAILPOINT", None);
@@ -260,7 +260,7 @@ impl Walk {
             }
             open.is_empty()
         };
-        wait_until("every job of the walk has ended", END_TIMEOUT, over).await;
+        wait_until("every job of the walk to end", END_TIMEOUT, over).await;
         check_invariants(&self.stack).await;
         let mut states: BTreeMap<String, u32> = BTreeMap::new();
         for job in self.ada.jobs().await {

@@ -44,7 +44,7 @@ pub(crate) fn install() -> Builder {
 /// Waits until the process has been killed by its failpoint.
 pub(crate) async fn wait_for_failpoint(stack: &mut Stack) {
     let status = stack.ended().await;
-    assert_eq!(status.signal(), Some(9), "it was to die at its failpoint: {status}");
+    assert_eq!(status.signal(), Some(9), "the process was not killed by its failpoint: {status}");
 }
 
 /// Restarts it without a failpoint.
@@ -55,7 +55,7 @@ pub(crate) async fn restart_without_failpoint(stack: &mut Stack) {
 
 /// A response with its status, or `None` if the server died meanwhile.
 pub(crate) async fn send(request: RequestBuilder) -> Option<(u16, Value)> {
-    let response = tokio::time::timeout(tests::PATIENCE, request.send()).await.expect("an answer in time").ok()?;
+    let response = tokio::time::timeout(tests::PATIENCE, request.send()).await.expect("no response in time").ok()?;
     let status = response.status().as_u16();
     Some((status, response.json().await.ok()?))
 }

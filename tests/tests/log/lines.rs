@@ -76,7 +76,7 @@ async fn each_request_and_each_job_logs_one_line() {
     assert!(reported("wait_ms").is_u64() && reported("run_ms").is_u64() && reported("cost_usd").is_f64(), "{ended:#?}");
     let requests = lines.of("request");
     let of_the_worker = requests.iter().filter(|line| line["side"] == "worker").count();
-    assert_eq!(of_the_worker, 0, "a container fills no log: {requests:#?}");
+    assert_eq!(of_the_worker, 0, "a container must not fill the log: {requests:#?}");
     let create: Vec<&Value> =
         requests.iter().filter(|line| line["request_id"] == *created.header("x-request-id").unwrap()).collect();
     assert_eq!(create.len(), 1, "{create:#?}");
@@ -86,5 +86,5 @@ async fn each_request_and_each_job_logs_one_line() {
     assert_eq!(line["bytes"], created.header("content-length").unwrap().parse::<u64>().unwrap());
     assert!(line["duration_ms"].is_u64());
     assert_eq!(line["from"], "127.0.0.1");
-    assert!(!lines.text().contains("secret"), "nobody's words are logged");
+    assert!(!lines.text().contains("secret"), "prompts and answers must not be logged");
 }

@@ -79,8 +79,8 @@ async fn a_job_and_the_request_that_created_it_share_one_trace() {
     assert_eq!(created.parent_span_id, CLIENT_SPAN.to_be_bytes());
     assert_eq!(one("job.start").parent_span_id, created.span_id, "the dispatcher's work is the request's");
     let asked = one("POST /worker/{job_id}/llm/complete_with_tools");
-    assert_eq!(asked.parent_span_id, created.span_id, "the worker was told the trace, and tells it in turn");
+    assert_eq!(asked.parent_span_id, created.span_id, "the worker must continue the trace");
     assert_eq!(one("llm.call").parent_span_id, asked.span_id);
     assert_eq!(one("tool.call").parent_span_id, one("POST /worker/{job_id}/tools/{name}").span_id);
-    assert!(!format!("{spans:?}").contains("secret"), "nobody's words are on a span");
+    assert!(!format!("{spans:?}").contains("secret"), "prompts and answers must not be in spans");
 }

@@ -18,7 +18,7 @@ async fn a_backup_of_a_running_server_is_a_complete_database() {
     let size = backup(&world.config().database_url, &copy).await.expect("a copy");
     assert!(size > 0);
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&copy).unwrap().permissions());
-    assert_eq!(mode & 0o077, 0, "nobody else reads it");
+    assert_eq!(mode & 0o077, 0, "the copy must be readable only by its owner");
     hand.say(2, "not in the copy").await.expect(200);
     world.stop().await;
     for old in ["gantry.db", "gantry.db-wal", "gantry.db-shm"] {

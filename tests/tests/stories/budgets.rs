@@ -123,7 +123,7 @@ async fn reservations_of_a_dead_process_are_released() {
         async move { hand.ask("c1", "slow").await }
     });
     let store = world.store().await;
-    tests::within("the call to be under way", async {
+    tests::within("the call to be in flight", async {
         while store.reserved().await.unwrap() == (0, 0) {
             tokio::task::yield_now().await;
         }

@@ -94,9 +94,9 @@ async fn a_repeated_idempotency_key_creates_one_job() {
     assert_ne!(theirs.id, job.id, "another user's key is another key");
     assert_eq!(ada.jobs().await.len(), 1);
 
-    let said = json!({"content": "more", "mode": "steer"});
-    let first = ada.post_once(&prompt, "k2", &said).await.expect(202);
-    let again = ada.post_once(&prompt, "k2", &said).await.expect(202);
+    let messages = json!({"content": "more", "mode": "steer"});
+    let first = ada.post_once(&prompt, "k2", &messages).await.expect(202);
+    let again = ada.post_once(&prompt, "k2", &messages).await.expect(202);
     assert_eq!((again.header("idempotent-replayed"), &again.body), (Some("true"), &first.body));
     for (user, id) in [(&ada, job.id), (&bob, theirs.id)] {
         user.cancel(id).await;
@@ -117,7 +117,7 @@ async fn ten_concurrent_requests_with_one_key_create_one_job() {
     let jobs = ada.jobs().await;
     assert_eq!(jobs.len(), 1);
     let workspaces: Vec<_> = std::fs::read_dir(&world.config().workspace_dir).unwrap().collect();
-    assert_eq!(workspaces.len(), 1, "what was made for a job that never was is gone");
+    assert_eq!(workspaces.len(), 1, "files of refused jobs must be removed");
     world.hand(jobs[0].id).await.finish("done").await;
     ada.wait_for(jobs[0].id, JobState::Completed).await;
     world.finish().await;

@@ -79,7 +79,7 @@ async fn low_disk_space_blocks_starts_and_uploads_until_space_is_freed() {
     ada.post("/api/jobs", &files).await.problem(ErrorCode::InsufficientStorage);
     let workspaces = fs::read_dir(&world.config().workspace_dir).unwrap().flatten();
     let left: Vec<_> = workspaces.map(|entry| entry.file_name()).filter(|name| name != ".staging").collect();
-    assert_eq!(left, [held.to_string().as_str()], "nothing is left of what was refused");
+    assert_eq!(left, [held.to_string().as_str()], "refused uploads must leave no files");
 
     free.store(50 * GB, Ordering::Relaxed);
     world.hand(waiting).await.finish("done").await;
@@ -149,7 +149,7 @@ async fn falling_free_space_triggers_a_measurement_that_may_pause_the_job() {
     tests::within("the job to be paused", paused).await;
     stop.store(true, Ordering::Relaxed);
     busy.join().unwrap();
-    world.engine().until("the job to go on", |all| all.iter().all(|one| !one.is_paused).then_some(())).await;
+    world.engine().until("the job to be resumed", |all| all.iter().all(|one| !one.is_paused).then_some(())).await;
     hand.finish("done").await;
     ada.wait_for(id, JobState::Completed).await;
     world.finish().await;
@@ -223,14 +223,17 @@ async fn a_client_that_disconnects_during_a_restart_leaves_no_orphaned_workspace
     ada.wait_for(id, JobState::Failed).await;
     let (path, body) = (format!("/api/jobs/{id}/restart"), json!({}));
     let restart = ada.post(&path, &body);
-    assert!(tokio::time::timeout(Duration::from_millis(10), restart).await.is_err(), "the copy takes longer");
+    assert!(
+        tokio::time::timeout(Duration::from_millis(10), restart).await.is_err(),
+        "the restart finished before the timeout"
+    );
     let restarted = async || ada.jobs().await.into_iter().map(|job| job.id).find(|job| *job != id);
     let next = tests::poll("the restarted job", restarted).await;
     assert_eq!(fs::read_dir(world.workspace(next)).unwrap().count(), 2_000);
     world.hand(next).await.finish("done").await;
     ada.wait_for(next, JobState::Completed).await;
     let all = fs::read_dir(&world.config().workspace_dir).unwrap().count();
-    assert_eq!(all, 2, "two workspaces and no mark of one that is being made");
+    assert_eq!(all, 2, "expected two workspaces and no provisional one");
     world.finish().await;
 }
 
@@ -268,7 +271,10 @@ async fn archive_downloads_are_limited_and_end_with_their_clients() {
     }
     let fifth = ada.request(Method::GET, &archive).send();
     tokio::pin!(fifth);
-    assert!(tokio::time::timeout(Duration::from_millis(300), &mut fifth).await.is_err(), "four are hers at once");
+    assert!(
+        tokio::time::timeout(Duration::from_millis(300), &mut fifth).await.is_err(),
+        "one user may read four archives concurrently"
+    );
     readers.pop();
     let fifth = tests::within("the fifth archive", fifth).await.unwrap();
     assert_eq!(fifth.status(), 200);

@@ -73,7 +73,7 @@ async fn a_long_model_call_is_aborted_and_retried_in_the_next_process() {
     // The drain may interrupt the call before or after it has arrived. In both cases the next process receives it again.
     let asking = async {
         if let Ok(reply) = AssertUnwindSafe(hand.ask("c1", "think hard")).catch_unwind().await {
-            panic!("there is no answer: {}", reply.body);
+            panic!("no response: {}", reply.body);
         }
         std::future::pending::<()>().await;
     };
@@ -136,6 +136,6 @@ async fn world_readable_files_are_restricted_at_startup() {
         assert_eq!(mode(&data.join(name)), 0o600, "{name}");
     }
     assert_eq!(mode(&data.join("logs")), 0o700);
-    assert_eq!(mode(&data), 0o755, "a folder that was there is its owner's to judge");
+    assert_eq!(mode(&data), 0o755, "existing directories must not be changed");
     world.finish().await;
 }

@@ -118,7 +118,7 @@ async fn a_restart_neither_loses_nor_duplicates_events() {
     let ada = world.user("ada");
     let stream = ada.stream(id, seen.last().map(|event| event.seq)).await;
     let hand = world.hand(id).await;
-    assert_eq!(hand.job().await.attempt, 1, "the container is adopted and its token still good");
+    assert_eq!(hand.job().await.attempt, 1, "the container must be adopted and its token stay valid");
     // Events that were not acknowledged are sent again; stored events are not stored twice.
     send_message(&hand, 2, 6).await;
     hand.finish("done").await;

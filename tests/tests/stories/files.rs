@@ -51,7 +51,7 @@ async fn a_held_job_processes_uploaded_files_and_leaves_its_output() {
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "copy", "hold": true})).await;
     let at = |path: &str| format!("/api/jobs/{id}/files/{path}");
-    assert_eq!(entries(&ada, id, "").await, [], "nothing is in a workspace that is not made yet");
+    assert_eq!(entries(&ada, id, "").await, [], "a workspace that does not exist yet must be empty");
     ada.get(&at("src/in.txt")).await.problem(ErrorCode::NotFound);
 
     let put = ada.put(&at("src/in.txt"), BYTES, "grüße\n").await.expect(201);
@@ -124,12 +124,12 @@ async fn only_the_owner_can_access_files() {
         world.anonymous().put(path, BYTES, "x").await.problem(ErrorCode::Unauthorized);
         viewer.put(path, BYTES, "x").await.problem(ErrorCode::Forbidden);
     }
-    for nobody in [JobId::generate().to_string(), "x".to_owned()] {
-        ada.get(&format!("/api/jobs/{nobody}/files")).await.problem(ErrorCode::NotFound);
-        ada.get(&format!("/api/jobs/{nobody}/files/a")).await.problem(ErrorCode::NotFound);
-        ada.get(&format!("/api/jobs/{nobody}/archive")).await.problem(ErrorCode::NotFound);
-        ada.put(&format!("/api/jobs/{nobody}/files/a"), BYTES, "").await.problem(ErrorCode::NotFound);
-        ada.put(&format!("/api/jobs/{nobody}/archive"), BYTES, "").await.problem(ErrorCode::NotFound);
+    for missing in [JobId::generate().to_string(), "x".to_owned()] {
+        ada.get(&format!("/api/jobs/{missing}/files")).await.problem(ErrorCode::NotFound);
+        ada.get(&format!("/api/jobs/{missing}/files/a")).await.problem(ErrorCode::NotFound);
+        ada.get(&format!("/api/jobs/{missing}/archive")).await.problem(ErrorCode::NotFound);
+        ada.put(&format!("/api/jobs/{missing}/files/a"), BYTES, "").await.problem(ErrorCode::NotFound);
+        ada.put(&format!("/api/jobs/{missing}/archive"), BYTES, "").await.problem(ErrorCode::NotFound);
     }
     assert_eq!(ada.bytes(&file).await, b"given");
     ada.cancel(id).await.expect(202);
@@ -261,7 +261,7 @@ async fn replacing_a_file_by_a_link_during_a_read_leaks_nothing() {
         };
         let seen = tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(swapped));
         done.store(true, Ordering::Relaxed);
-        assert!(seen > 0, "it was read now and then");
+        assert!(seen > 0, "no read succeeded");
     });
     assert_eq!(fs::read_dir(&secret).unwrap().count(), 1, "and nothing was written there");
     ada.cancel(id).await.expect(202);
@@ -307,7 +307,7 @@ async fn uploads_must_fit_the_remaining_quota_and_belong_to_the_agent() {
     }
     ada.put(&at("one-more"), BYTES, "").await.problem(ErrorCode::TooLarge);
     let staged = world.config().workspace_dir.join(".staging");
-    assert_eq!(fs::read_dir(staged).unwrap().count(), 0, "what was received and not placed is gone");
+    assert_eq!(fs::read_dir(staged).unwrap().count(), 0, "refused uploads must leave no files");
     ada.cancel(id).await.expect(202);
     world.finish().await;
 }
@@ -358,7 +358,11 @@ async fn files_are_removed_after_the_configured_retention() {
     tests::until("the old workspace to be removed", async || !world.workspace(old).exists()).await;
     let ada = world.user("ada");
     ada.get(&file).await.problem(ErrorCode::WorkspaceGone);
-    assert_eq!(ada.bytes(&format!("/api/jobs/{waiting}/files/deep/er/a")).await, b"b", "what is not over is kept");
+    assert_eq!(
+        ada.bytes(&format!("/api/jobs/{waiting}/files/deep/er/a")).await,
+        b"b",
+        "workspaces of unfinished jobs must be kept"
+    );
     assert!(matches!(world.clock(), Clock::Manual(_)));
     ada.cancel(waiting).await.expect(202);
     world.finish().await;

@@ -47,7 +47,7 @@ async fn a_list_contains_summaries_and_is_limited_to_a_mebibyte() {
     let bytes = reply.bytes().await.unwrap();
     assert!((900_000..=1024 * 1024).contains(&bytes.len()), "{}", bytes.len());
     let jobs = ada.jobs().await;
-    assert_eq!(jobs.len(), 61, "the pages together have all of them");
+    assert_eq!(jobs.len(), 61, "the pages must contain all items");
     assert!(jobs.is_sorted_by(|a, b| a.id > b.id));
 
     held(&bob, json!({})).await;
@@ -146,8 +146,8 @@ async fn secrets_in_a_provider_url_are_never_shown() {
     let id = ada.create_job("work").await;
     let hand = world.hand(id).await;
     let refused = hand.ask("c1", "hello").await.problem(ErrorCode::RateLimited);
-    let said = refused.body["detail"].as_str().unwrap_or_default().to_owned();
-    hand.report(json!({"outcome": "failed", "reason": "llm_error", "message": said, "text": ""})).await.expect(200);
+    let messages = refused.body["detail"].as_str().unwrap_or_default().to_owned();
+    hand.report(json!({"outcome": "failed", "reason": "llm_error", "message": messages, "text": ""})).await.expect(200);
     hand.leave(0);
     let job = ada.wait_for(id, JobState::Failed).await;
     let mut reported = vec![format!("{:?}", refused.body), format!("{job:?}"), format!("{:?}", world.config())];
@@ -235,12 +235,12 @@ async fn a_stream_ends_with_its_token() {
         stream
     };
     let (mut brief, mut long) = (open(&short.token).await, open(&revoked.token).await);
-    assert_eq!(brief.next().await, None, "it ends when its token does, though nothing happens");
+    assert_eq!(brief.next().await, None, "the stream must end with its token even without events");
     let store = world.store().await;
     tokens::revoke(&store, &revoked.jti, world.clock().now()).await.unwrap();
     store.close().await;
     ada.cancel(id).await;
-    assert_eq!(long.next().await, None, "what happens after the revocation is not told");
+    assert_eq!(long.next().await, None, "events after the revocation must not be delivered");
     ada.wait_for_end(id).await;
     world.finish().await;
 }
@@ -280,7 +280,7 @@ async fn unauthenticated_readiness_shows_only_states_and_reasons() {
     );
     assert_eq!(reported.get("models"), None);
     let stale = world.anonymous().with_token("no.such.token").get("/readyz").await.expect(200).body;
-    assert_eq!(stale, reported, "a bad token is no token");
+    assert_eq!(stale, reported, "an invalid token must be treated like no token");
     let reported = world.user("ada").get("/readyz").await.expect(200).body;
     assert!(reported["engine"]["version"].is_string() && reported["models"][0]["model"].is_string(), "{reported:#}");
     world.finish().await;

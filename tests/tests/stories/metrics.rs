@@ -112,7 +112,7 @@ async fn failures_are_counted() {
         world.until_metric(name, value).await;
     }
     world.stop().await;
-    std::fs::create_dir_all(world.config().run_dir.join("gantry-job-of-nobody")).unwrap();
+    std::fs::create_dir_all(world.config().run_dir.join("gantry-job-without-row")).unwrap();
     world.start().await;
     world.until_metric("gantry_orphans_removed_total{kind=\"folder\"}", 1.0).await;
     world.finish().await;

@@ -26,11 +26,11 @@ async fn model_calls(who: &User, job: JobId) -> Vec<Value> {
 }
 
 async fn statuses(who: &User, job: JobId) -> Vec<String> {
-    let said = who.events(job).await.into_iter().filter_map(|event| match event.data {
+    let messages = who.events(job).await.into_iter().filter_map(|event| match event.data {
         EventData::Status { message, .. } => Some(message),
         _ => None,
     });
-    said.collect()
+    messages.collect()
 }
 
 /// Longer than the gateway itself waits, so that the worker waits.
@@ -54,8 +54,8 @@ async fn an_outage_with_a_long_retry_after_fails_no_job() {
         Some("and this"),
         "the prompt is in the next request"
     );
-    let said = statuses(&ada, id).await;
-    assert_eq!(said[0], "rate limited (server: status 503: maintenance), asks again in 9 s", "{said:?}");
+    let messages = statuses(&ada, id).await;
+    assert_eq!(messages[0], "rate limited (server: status 503: maintenance), asks again in 9 s", "{messages:?}");
     world.finish().await;
 }
 
@@ -74,7 +74,7 @@ async fn a_full_provider_queue_fails_no_job() {
     let mut waited = 0;
     for id in jobs {
         assert_eq!(ada.wait_for_end(id).await.state, JobState::Completed);
-        assert_eq!(model_calls(&ada, id).await.len(), 1, "a call that no provider was asked has no row");
+        assert_eq!(model_calls(&ada, id).await.len(), 1, "a call that reached no provider must not be recorded");
         waited += statuses(&ada, id).await.len();
     }
     assert!(waited > 0, "at least one call found the queue full");
@@ -201,7 +201,7 @@ async fn a_job_has_at_most_four_concurrent_model_calls() {
     let all = started_at.elapsed();
     assert_eq!(answers.len(), 12);
     assert!(all >= Duration::from_millis(1_500), "three turns of four: {all:?}");
-    assert!(alone < all, "another user's call does not wait for them: {alone:?} of {all:?}");
+    assert!(alone < all, "another user's call waited for them: {alone:?} of {all:?}");
     many.finish("done").await;
     one.finish("done").await;
     world.finish().await;

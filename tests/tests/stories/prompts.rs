@@ -6,11 +6,11 @@ use tests::{User, World, script_of};
 
 /// The user messages that were sent to the model, in order.
 async fn user_messages(user: &User, id: protocol::JobId) -> Vec<String> {
-    let said = user.events(id).await.into_iter().filter_map(|event| match event.data {
+    let messages = user.events(id).await.into_iter().filter_map(|event| match event.data {
         EventData::Message { role: MessageRole::User, content } => Some(content),
         _ => None,
     });
-    said.collect()
+    messages.collect()
 }
 
 /// A script whose first tool call waits until the test creates the file `go`.
@@ -38,7 +38,7 @@ async fn steer_prompts_precede_the_next_model_call_and_queued_prompts_the_end() 
     let job = ada.wait_for(id, JobState::Completed).await;
     assert_eq!(job.result.and_then(|result| result.text).as_deref(), Some("did that too"));
     assert_eq!(user_messages(&ada, id).await, ["go", "turn left", "and then rest"]);
-    let said: Vec<String> = ada
+    let messages: Vec<String> = ada
         .events(id)
         .await
         .into_iter()
@@ -48,7 +48,7 @@ async fn steer_prompts_precede_the_next_model_call_and_queued_prompts_the_end() 
             _ => None,
         })
         .collect();
-    assert_eq!(said, ["go", "shell", "turn left", "echo", "first part done", "and then rest", "did that too"]);
+    assert_eq!(messages, ["go", "shell", "turn left", "echo", "first part done", "and then rest", "did that too"]);
     world.finish().await;
 }
 
@@ -90,7 +90,11 @@ async fn a_prompt_during_completion_is_delivered_or_refused() {
     let prompt = hand.prompt(PromptId::nil(), 0).await.unwrap();
     assert_eq!(prompt.content, "wait, one more");
     hand.report(report.clone()).await.problem(ErrorCode::PromptsWaiting);
-    assert_eq!(hand.prompt(prompt.prompt_id, 0).await, None, "asking for the next acknowledges");
+    assert_eq!(
+        hand.prompt(prompt.prompt_id, 0).await,
+        None,
+        "polling for the next prompt must acknowledge the previous one"
+    );
     hand.report(report).await.expect(200);
     ada.prompt(id, json!({"content": "too late"})).await.problem(ErrorCode::JobFinished);
     hand.leave(0);

@@ -168,7 +168,7 @@ async fn an_accepted_job_waits_until_the_sandbox_is_ready_again() {
     world.engine().until_removed(first).await;
     world.engine().until_listed_again().await;
     let job = ada.job(waiting).await;
-    assert_eq!((job.state, job.attempt), (JobState::Pending, 0), "no attempt is spent");
+    assert_eq!((job.state, job.attempt), (JobState::Pending, 0), "the attempt number must not change");
     assert!(job.message.is_some_and(|message| message == "waiting: the container engine does not answer"));
     world.engine().ready();
     time.advance(Duration::from_secs(2));

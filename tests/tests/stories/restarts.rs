@@ -42,7 +42,7 @@ async fn running_jobs_complete_with_the_sandbox_disabled() {
 
     let ready = world.anonymous().get("/readyz").await.expect(200);
     assert_eq!(ready.body["sandbox"]["jobs_left"], 0);
-    assert_eq!(world.engine().requested_starts().len(), 3, "nothing new was started");
+    assert_eq!(world.engine().requested_starts().len(), 3, "nothing may be started");
     world.finish().await;
 }
 
@@ -80,7 +80,10 @@ async fn an_invalid_row_affects_no_other_job() {
     ada.cancel(is_cancelled).await;
     ada.wait_for(is_cancelled, JobState::Cancelled).await;
     world.until_metric("gantry_inconsistent_jobs_total", 1.0).await;
-    assert!(world.engine().containers().iter().any(|container| container.spec.job_id == bad), "it is left alone");
+    assert!(
+        world.engine().containers().iter().any(|container| container.spec.job_id == bad),
+        "the job must not be changed"
+    );
 
     let limits = serde_json::to_string(&protocol::Limits::default()).unwrap();
     set(&world, bad, &format!("limits = '{limits}'")).await;
@@ -111,7 +114,7 @@ async fn a_container_that_was_never_started_is_recreated_in_the_same_attempt() {
     let ada = world.user("ada");
     world.hand(id).await.finish("done").await;
     let job = ada.wait_for(id, JobState::Completed).await;
-    assert_eq!(job.attempt, 1, "it costs no attempt");
+    assert_eq!(job.attempt, 1, "the attempt number must not change");
     assert_eq!(world.engine().requested_starts(), [format!("gantry-job-{id}-1"), format!("gantry-job-{id}-1")]);
     world.finish().await;
 }

@@ -43,12 +43,12 @@ async fn old_records_are_removed_and_results_are_kept() {
     let calls = ada.get(&format!("/api/jobs/{old}/llm-calls")).await.expect(200);
     assert_eq!(calls.body["items"], json!([]));
     let mut stream = ada.stream(old, None).await;
-    let Some(StreamMessage::Resync(reported)) = stream.next().await else { panic!("a reader from the start is told") };
+    let Some(StreamMessage::Resync(reported)) = stream.next().await else { panic!("expected a resync") };
     assert_eq!(reported, json!({"seq": kept[0].seq}));
     let (rest, state, _) = stream.rest().await;
     assert_eq!((rest, state), (kept, JobState::Completed));
-    assert!(ada.events(young).await.len() > 2, "what is young is whole");
-    tests::within("what the old job's container printed goes", async {
+    assert!(ada.events(young).await.len() > 2, "records of recent jobs must be complete");
+    tests::within("the old container log to be removed", async {
         while printed[0].exists() {
             tokio::task::yield_now().await;
         }
@@ -87,7 +87,7 @@ async fn a_database_over_its_size_limit_loses_the_oldest_records_first() {
     );
     let audited = store.trim(&Kept { days: 3650, audit_days: 0, max_mb: 0 }, now).await.unwrap().audit_rows;
     let audited = audited + trimmed.audit_rows;
-    assert!(audited >= 3, "{audited} rows of the audit tell of three jobs");
+    assert!(audited >= 3, "expected audit entries of three jobs, found {audited}");
     store.close().await;
     assert_eq!(ada.events(ids[0]).await.len(), 2, "the oldest went");
     world.finish().await;

@@ -47,7 +47,7 @@ async fn the_first_call_opens_the_session_and_the_token_alone_is_refused() {
     let hand = world.hand(id).await;
     assert!(token_file(&world, &hand, 1).exists());
     hand.job().await;
-    assert!(!token_file(&world, &hand, 1).exists(), "gone before the answer");
+    assert!(!token_file(&world, &hand, 1).exists(), "the token must be removed before the response");
     for intruder in [hand.with_session(None), hand.with_session(Some(OTHER_SECRET))] {
         for reply in every_worker_request(&intruder).await {
             assert_rejected(reply);
@@ -159,7 +159,7 @@ async fn an_attempt_of_a_version_without_sessions_continues_without_one() {
     world.start().await;
     let ada = world.user("ada");
     world.hand(id).await.with_session(None).job().await;
-    assert!(token_file(&world, &hand, 1).exists(), "its worker may read it again");
+    assert!(token_file(&world, &hand, 1).exists(), "the worker must be able to read the token again");
     let old = world.hand(id).await.with_session(None);
     old.say(1, "as ever").await.expect(200);
     world.engine().remove_container(id);

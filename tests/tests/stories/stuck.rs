@@ -37,7 +37,7 @@ async fn an_idle_worker_is_nudged_and_continues() {
     hand.status().await;
     time.advance(Duration::from_secs(2));
     state(&ada, id, JobState::Stuck, 1).await;
-    let nudge = hand.prompt(PromptId::nil(), 30).await.expect("a word from the dispatcher");
+    let nudge = hand.prompt(PromptId::nil(), 30).await.expect("a nudge from the dispatcher");
     assert!(nudge.content.contains("Nothing has happened"));
     state(&ada, id, JobState::InProgress, 2).await;
     let job = ada.job(id).await;
@@ -82,7 +82,7 @@ async fn a_silent_worker_is_replaced_by_one_with_the_transcript() {
     let old = world.hand(id).await;
     old.job().await;
     let receipt = ada.prompt(id, json!({"content": "heard"})).await.expect(202);
-    ada.prompt(id, json!({"content": "taken, never put to the model"})).await.expect(202);
+    ada.prompt(id, json!({"content": "received, never sent to the model"})).await.expect(202);
     let first = old.prompt(PromptId::nil(), 5).await.unwrap();
     assert_eq!(json!(first.prompt_id), receipt.body["prompt_id"]);
     let second = old.prompt(first.prompt_id, 5).await.unwrap();
@@ -102,11 +102,11 @@ async fn a_silent_worker_is_replaced_by_one_with_the_transcript() {
     let hand = world.hand(id).await;
     let job = hand.job().await;
     assert_eq!((job.attempt, job.limits.max_iterations), (2, 6));
-    let said = job.transcript.expect("what was said");
-    let Message::Assistant { content, tool_calls, .. } = &said[2] else { panic!("{said:#?}") };
-    assert_eq!((content.as_str(), tool_calls.len(), said.len()), ("on it", 1, 3));
-    let again = hand.prompt(PromptId::nil(), 5).await.expect("the prompt that nobody heard");
-    assert_eq!(again.content, "taken, never put to the model");
+    let messages = job.transcript.expect("the transcript");
+    let Message::Assistant { content, tool_calls, .. } = &messages[2] else { panic!("{messages:#?}") };
+    assert_eq!((content.as_str(), tool_calls.len(), messages.len()), ("on it", 1, 3));
+    let again = hand.prompt(PromptId::nil(), 5).await.expect("the undelivered prompt");
+    assert_eq!(again.content, "received, never sent to the model");
     assert_eq!(hand.prompt(again.prompt_id, 0).await, None);
     hand.finish("done").await;
     let job = ada.wait_for_end(id).await;
@@ -152,13 +152,17 @@ async fn a_replaced_container_that_cannot_be_stopped_blocks_its_job_and_its_canc
     for _ in 0..2 {
         world.engine().until_listed_again().await;
     }
-    assert_eq!(world.engine().count_running(), 1, "no second one beside it");
+    assert_eq!(world.engine().count_running(), 1, "there must be no second container");
     assert_eq!((ada.job(id).await.state, ada.job(id).await.attempt), (JobState::InProgress, 2));
     ada.cancel(id).await.expect(202);
     for _ in 0..2 {
         world.engine().until_listed_again().await;
     }
-    assert_eq!(ada.job(id).await.state, JobState::InProgress, "cancelled is what is gone");
+    assert_eq!(
+        ada.job(id).await.state,
+        JobState::InProgress,
+        "the job must not be cancelled before its container is removed"
+    );
     world.engine().fail_stops(false);
     ada.wait_for(id, JobState::Cancelled).await;
     assert_eq!(world.engine().count_running(), 0);

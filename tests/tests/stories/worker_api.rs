@@ -100,7 +100,11 @@ async fn an_old_attempt_is_fenced_and_calls_after_the_end_are_refused() {
     assert_eq!(ada.job(id).await.state, JobState::InProgress);
 
     hand.report(report.clone()).await.expect(200);
-    assert_eq!(hand.report(report.clone()).await.expect(200).body, json!({"accepted": true}), "once, told twice");
+    assert_eq!(
+        hand.report(report.clone()).await.expect(200).body,
+        json!({"accepted": true}),
+        "executed once, answered twice"
+    );
     hand.report(json!({"outcome": "failed", "text": "no"})).await.problem(ErrorCode::Unauthorized);
     for reply in every_worker_request(&hand).await {
         reply.problem(ErrorCode::Unauthorized);
@@ -130,15 +134,15 @@ async fn events_are_stored_in_order_once_and_only_of_worker_kinds() {
     let world = World::new().await;
     let ada = world.user("ada");
     let hand = running_job(&world, &ada).await;
-    let said = |seq: u64| (seq, "message", json!({"role": "assistant", "content": format!("line {seq}")}));
+    let messages = |seq: u64| (seq, "message", json!({"role": "assistant", "content": format!("line {seq}")}));
     let last = |reply: Reply| reply.expect(200).body["last_client_seq"].as_u64();
-    assert_eq!(last(hand.send(&[said(1), said(2)]).await), Some(2));
-    assert_eq!(last(hand.send(&[said(1), said(2)]).await), Some(2), "sent again, stored once");
-    assert_eq!(last(hand.send(&[said(2), said(3)]).await), Some(3), "the new part of it");
+    assert_eq!(last(hand.send(&[messages(1), messages(2)]).await), Some(2));
+    assert_eq!(last(hand.send(&[messages(1), messages(2)]).await), Some(2), "sent again, stored once");
+    assert_eq!(last(hand.send(&[messages(2), messages(3)]).await), Some(3), "the new part of it");
     assert_eq!(last(hand.send(&[]).await), Some(3));
-    let gap = hand.send(&[said(5)]).await.problem(ErrorCode::Invalid);
+    let gap = hand.send(&[messages(5)]).await.problem(ErrorCode::Invalid);
     assert!(gap.body["detail"].as_str().is_some_and(|detail| detail.contains('4')), "{:#}", gap.body);
-    hand.send(&[said(4), said(6)]).await.problem(ErrorCode::Invalid);
+    hand.send(&[messages(4), messages(6)]).await.problem(ErrorCode::Invalid);
 
     for (kind, data) in [
         ("state", json!({"from": "in_progress", "to": "completed", "reason": null, "message": null})),
@@ -154,7 +158,7 @@ async fn events_are_stored_in_order_once_and_only_of_worker_kinds() {
         hand.send(&[(4, kind, data)]).await.problem(ErrorCode::Invalid);
     }
     hand.send(&[(4, "message", json!({"role": "assistant"}))]).await.problem(ErrorCode::Invalid);
-    hand.send(&[said(4)]).await.expect(200);
+    hand.send(&[messages(4)]).await.expect(200);
     let id = hand.job;
     hand.finish("done").await;
     ada.wait_for(id, JobState::Completed).await;
@@ -167,7 +171,7 @@ async fn events_are_stored_in_order_once_and_only_of_worker_kinds() {
             _ => None,
         })
         .collect();
-    assert_eq!(lines, ["line 1", "line 2", "line 3", "line 4"], "a refused batch leaves nothing behind");
+    assert_eq!(lines, ["line 1", "line 2", "line 3", "line 4"], "a refused batch must store nothing");
     world.finish().await;
 }
 
@@ -213,7 +217,7 @@ async fn a_flood_of_event_bytes_is_rate_limited() {
         sent += 3;
         assert!(sent < 400, "never stopped");
     };
-    assert!(sent > 100, "what an honest job prints passes: {sent}");
+    assert!(sent > 100, "normal output must not be limited: {sent}");
     refused.problem(ErrorCode::RateLimited);
     time.advance(Duration::from_secs(10));
     hand.send(&[log(sent + 1, 250_000)]).await.expect(200);

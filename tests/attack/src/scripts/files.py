@@ -1,15 +1,15 @@
-# What a hostile command does to its own workspace: `python3 files.py ATTACK [NUMBER...]`. Python's standard library only.
+# Attacks on a job's own workspace: `python3 files.py ATTACK [NUMBER...]`. Python's standard library only.
 # It creates `started` and prints one line of JSON with what it made. ATTACK is one of ATTACKS, at the end.
 import collections, errno, json, os, resource, sys, time
 
 MB = 1_000_000
-# Content that no file system can leave out.
+# Content that is not sparse.
 BLOCK = os.urandom(MB)
 told = collections.Counter()
 
 
 def write(folder, name, megabytes):
-    """One file of so many megabytes. Its descriptor."""
+    """Writes a file of this many megabytes and returns its descriptor."""
     file = os.open(name, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644, dir_fd=folder)
     for _ in range(megabytes):
         os.write(file, BLOCK)
@@ -18,7 +18,7 @@ def write(folder, name, megabytes):
 
 
 def descend(depth, name="d"):
-    """The deepest of so many folders, one in the other."""
+    """Creates nested directories and returns the innermost."""
     folder = os.open(".", os.O_RDONLY)
     for _ in range(depth):
         os.mkdir(name, dir_fd=folder)
@@ -29,7 +29,7 @@ def descend(depth, name="d"):
 
 
 def tree(folders=190_000, depth=508, seconds=15):
-    """Empty folders, far down: each costs whoever opens it from the top one lookup for each level."""
+    """Creates empty directories at a large depth: opening each from the top costs one lookup for each level."""
     deadline, folder = time.monotonic() + seconds, descend(depth)
     for number in range(folders):
         if number % 1000 == 0 and time.monotonic() > deadline:
@@ -41,7 +41,7 @@ def tree(folders=190_000, depth=508, seconds=15):
 
 
 def rename(megabytes=3_000, depth=500, seconds=15):
-    """Bytes in a deep folder whose top is renamed to and fro, so that a walk by path never arrives."""
+    """Writes into a deep directory whose top is renamed continuously, so that a walk by path never reaches it."""
     deadline = time.monotonic() + seconds
     os.mkdir("a")
     os.chdir("a")
@@ -60,7 +60,7 @@ def rename(megabytes=3_000, depth=500, seconds=15):
 
 
 def unlinked(megabytes=3_000, seconds=15):
-    """Bytes in files that have no name any more and are still open."""
+    """Writes into unlinked files that are still open."""
     deadline, here, kept = time.monotonic() + seconds, os.open(".", os.O_RDONLY), []
     for _ in range(megabytes // 25):
         if time.monotonic() > deadline:
@@ -71,7 +71,7 @@ def unlinked(megabytes=3_000, seconds=15):
 
 
 def inodes(files=400_000, seconds=15):
-    """Empty files, as many and as fast as can be, in 100 folders."""
+    """Creates empty files as fast as possible in 100 directories."""
     deadline = time.monotonic() + seconds
     for number in range(100):
         os.mkdir(str(number))
@@ -85,7 +85,7 @@ def inodes(files=400_000, seconds=15):
 
 
 def packages(files=100_000):
-    """What an installer of packages leaves: small files in many folders, some levels down. It is honest."""
+    """Creates what a package installer creates: small files in many nested directories, within the limits."""
     content, made = b"module.exports = {}\n" * 10, 0
     for package in range(files // 100):
         folder = f"node_modules/@scope{package % 50}/package-{package}/lib/internal"
@@ -98,7 +98,7 @@ def packages(files=100_000):
 
 
 def dd(seconds=2):
-    """The plain writer whose rate the others are held against."""
+    """A plain writer, the baseline of the other attacks."""
     deadline, here, number = time.monotonic() + seconds, os.open(".", os.O_RDONLY), 0
     while time.monotonic() < deadline:
         os.close(write(here, f"dd-{number}", 1))
@@ -106,7 +106,7 @@ def dd(seconds=2):
 
 
 def ignore_files():
-    """Three folders whose ignore files hurt whoever reads them: one that never answers, a huge hole, a million patterns."""
+    """Three directories with hostile ignore files: a FIFO, a huge sparse file, a million patterns."""
     names = [".gitignore", ".ignore", ".rgignore"]
     for folder in ["fifo", "sparse", "patterns"]:
         os.makedirs(f"{folder}/.git/info")

@@ -1,6 +1,6 @@
-# What a hostile command does to the socket of its own job: `python3 flood.py ATTACK SECONDS`. Python's standard library only.
-# It waits for `stolen.json` ({"job", "token"}), which the harness puts beside it, creates `started`, and prints one line of
-# JSON with what it tried and what came of it. ATTACK is one of ATTACKS, at the end.
+# Floods a job's own socket: `python3 flood.py ATTACK SECONDS`. Python's standard library only.
+# Waits for `stolen.json` ({"job", "token"}), which the harness creates in the same directory, creates `started`, and prints one
+# line of JSON with its attempts and their outcomes. ATTACK is one of ATTACKS, at the end.
 import collections, errno, json, os, select, socket, sys, time
 
 SOCKET = os.environ.get("FLOOD_SOCKET", "/run/gantry/worker.sock")
@@ -40,7 +40,7 @@ def request(method, path, body=b"", length=None, **who):
 
 
 class Connection:
-    """One that never waits. `send` is what is still to be written."""
+    """A non-blocking connection. `send` is the data that is still to be written."""
 
     def __init__(self):
         self.socket = socket.socket(socket.AF_UNIX)
@@ -53,7 +53,7 @@ class Connection:
         self.pending = memoryview(b"")
 
     def write(self):
-        """False when the other side has hung up."""
+        """Returns False if the peer has closed the connection."""
         try:
             while self.pending:
                 sent = self.socket.send(self.pending[: 256 * 1024])
@@ -66,7 +66,7 @@ class Connection:
         return True
 
     def read(self):
-        """What came; None when the other side has hung up."""
+        """Returns received data, or None if the peer has closed the connection."""
         try:
             data = self.socket.recv(256 * 1024)
         except BlockingIOError:
@@ -84,7 +84,7 @@ def count_answers(data):
 
 
 def hold(count, seconds, payload=b"", trickle=b""):
-    """Opens `count` connections, sends each the payload, then `trickle` every second; opens again what is closed."""
+    """Opens `count` connections, sends each the payload, then `trickle` every second; reopens closed connections."""
     deadline, held, poll = time.monotonic() + seconds, {}, select.epoll()
     payload, next_trickle, next_try = memoryview(payload), time.monotonic() + 1, 0.0
     while (now := time.monotonic()) < deadline:
@@ -158,7 +158,7 @@ def flood(connections, seconds, batches):
 
 
 def in_processes(count, work):
-    """The same in so many processes, since one may open only so many files; their counts are added up."""
+    """Runs the attack in several processes, because a process has a limit of open files, and sums their counts."""
     pipes = []
     for number in range(count):
         read, write = os.pipe()
@@ -185,7 +185,7 @@ def repeated(*requests):
 
 
 def worker_calls(**who):
-    """Each call of the worker API once, with a body that changes nothing where it is taken."""
+    """Each request of the worker API once, with a body that has no effect if it is accepted."""
     posts = ["llm/complete", "llm/complete_with_tools", "tools/none", "status", "complete"]
     gets = ["job", "tools", "prompt?wait_seconds=0"]
     calls = [request("POST", path, b"{}", **who) for path in posts] + [request("GET", path, **who) for path in gets]
@@ -203,7 +203,7 @@ def events(first=1, count=500, text=200):
 
 
 def large_json(megabytes=30):
-    """A tool's parameters that take many times their size in memory when they are parsed into a tree."""
+    """Tool parameters that need many times their size in memory when they are parsed into a tree."""
     head = b'{"call_id":"%d","messages":[{"role":"user","content":"x"}],"tools":[{"name":"a","description":"a","parameters":['
     number = 0
     zeros = b"0," * (megabytes * MIB // 2) + b"0]}]}"

@@ -1,5 +1,5 @@
-# A command that got hold of its job's token tries to speak as the worker, and to read the worker's memory. It waits for
-# `stolen.json` and prints one line of JSON: what each attempt got. Python's standard library only.
+# A command with its job's token tries to impersonate the worker and to read its memory. Waits for `stolen.json` and prints one
+# line of JSON with the result of each attempt. Python's standard library only.
 import errno, http.client, json, os, socket, time
 
 import flood
@@ -66,7 +66,7 @@ def read(path):
 
 
 def processes():
-    """Every process that runs the worker's program, and the first of the container."""
+    """Every process that runs the worker's program, and process 1 of the container."""
     for number in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{number}/comm") as file:

@@ -95,10 +95,10 @@ fn created_by_an_earlier_version(fixture: &Fixture, job: &Job, digest: &str) -> 
 async fn a_container_of_an_earlier_version_is_adopted() {
     let fixture = Fixture::new(Image::Good);
     let job = fixture.job("ready\nsleep");
-    let id = created_by_an_earlier_version(&fixture, &job, "the digest of then");
+    let id = created_by_an_earlier_version(&fixture, &job, "the digest of that version");
     job.ready().await;
 
-    let row = adoption(&job, Some(id.clone()), "the digest of then".to_owned());
+    let row = adoption(&job, Some(id.clone()), "the digest of that version".to_owned());
     assert_eq!(fixture.engine.adopt(&row).await, Ok(Adoption::Adopted { id }));
 
     assert_eq!(fixture.engine.observe(job.name()).await.unwrap().unwrap().status, ContainerStatus::Running);

@@ -36,7 +36,7 @@ async fn containers_that_ignore_sigterm_delay_no_other_stop() {
     };
     let (ended, took) = tokio::join!(stop_stubborn, stop_responsive);
 
-    assert!(took < grace / 2, "the polite ones took {took:?}");
+    assert!(took < grace / 2, "the responsive containers took {took:?}");
     assert!(ended.iter().all(Result::is_ok), "{ended:?}");
     for job in stubborn.iter().chain(&responsive) {
         let seen = fixture.engine.observe(job.name()).await.unwrap().unwrap();

@@ -47,7 +47,8 @@ async fn losing_and_finding_the_engine_are_notifications() {
     let proxy = EngineProxy::at(&path);
     let fixture = Fixture::with(Image::Good, |settings| settings.host = Some(format!("unix://{}", path.display())));
     let job = fixture.job("ready\nsleep");
-    let notified = || async { tokio::time::timeout(PATIENCE, fixture.engine.changed()).await.expect("a hint comes") };
+    let notified =
+        || async { tokio::time::timeout(PATIENCE, fixture.engine.changed()).await.expect("a notification arrives") };
 
     notified().await;
     fixture.engine.create(&job.spec).await.unwrap();
@@ -59,7 +60,10 @@ async fn losing_and_finding_the_engine_are_notifications() {
     let error = fixture.engine.observe(job.name()).await.unwrap_err();
     assert!(matches!(error, EngineError::Unreachable(_)), "{error:?}");
     let waiting = fixture.engine.changed();
-    assert!(tokio::time::timeout(Duration::from_millis(300), waiting).await.is_err(), "no hint while it is away");
+    assert!(
+        tokio::time::timeout(Duration::from_millis(300), waiting).await.is_err(),
+        "no notification while the engine is unreachable"
+    );
 
     let _proxy = EngineProxy::at(&path);
     notified().await;
@@ -71,7 +75,8 @@ async fn losing_and_finding_the_engine_are_notifications() {
 #[tokio::test]
 async fn an_exited_container_is_listed_when_its_notification_arrives() {
     let fixture = Fixture::with(Image::Good, |_| {});
-    let notified = || async { tokio::time::timeout(PATIENCE, fixture.engine.changed()).await.expect("a hint comes") };
+    let notified =
+        || async { tokio::time::timeout(PATIENCE, fixture.engine.changed()).await.expect("a notification arrives") };
     notified().await;
     // The engine records an exit a moment after the event.
     for round in 0..5 {

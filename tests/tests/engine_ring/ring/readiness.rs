@@ -42,7 +42,7 @@ async fn a_valid_image_is_ready_and_the_second_probe_is_quick() {
         spec
     };
     fixture.engine.create(&job_of_a_missing_image).await.unwrap_err();
-    fixture.engine.logs("gantry-job-of-nobody", 10).await.unwrap_err();
+    fixture.engine.logs("gantry-job-without-row", 10).await.unwrap_err();
     assert_eq!(fixture.engine.probe().await, SandboxReadiness::Ready(facts));
     fs::remove_file(fixture.folder.path().join("run")).unwrap();
     fs::create_dir(fixture.folder.path().join("run")).unwrap();
@@ -144,7 +144,7 @@ async fn an_engine_that_never_responds_is_reported_as_unreachable_in_time() {
     let _accepts_by_its_backlog = tokio::net::UnixListener::bind(&path).unwrap();
     let fixture = Fixture::with(Image::Good, |settings| settings.host = Some(format!("unix://{}", path.display())));
 
-    let answer = tokio::time::timeout(Duration::from_secs(3), refusal(&fixture)).await.expect("told within 3 s");
+    let answer = tokio::time::timeout(Duration::from_secs(3), refusal(&fixture)).await.expect("reported within 3 s");
     assert_eq!(answer.0, ReadinessReason::EngineUnreachable);
 }
 
@@ -172,7 +172,7 @@ async fn a_container_with_a_weaker_posture_under_the_jobs_name_is_removed() {
             assert!(matches!(created, Err(EngineError::PostureMismatch { .. })), "{created:?}");
             assert_eq!(fixture.engine.observe(job.name()).await, Ok(None));
         } else {
-            assert_ne!(created, Ok(weaker), "it is made anew");
+            assert_ne!(created, Ok(weaker), "the container must be created again");
             job.ready().await;
             fixture.engine.remove(job.name()).await.unwrap();
         }

@@ -181,7 +181,7 @@ impl Fixture {
             .map(|entry| entry.unwrap().path())
             .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("gantry-probe"))
             .collect();
-        assert_eq!(left, Vec::<PathBuf>::new(), "folders left");
+        assert_eq!(left, Vec::<PathBuf>::new(), "directories left");
     }
 }
 
@@ -209,6 +209,6 @@ impl Job {
 
     /// Waits until the program in the container reports this point.
     pub(crate) async fn ready(&self) {
-        tokio::time::timeout(PATIENCE, self.socket.accept()).await.expect("the program gets ready").unwrap();
+        tokio::time::timeout(PATIENCE, self.socket.accept()).await.expect("the program reports readiness").unwrap();
     }
 }
