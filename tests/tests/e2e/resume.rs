@@ -168,10 +168,10 @@ rules:
     release(&stack, id);
     let job = ada.wait_for_end(id).await;
     assert_eq!(job.state, JobState::Completed);
-    let text = messages(&ada, id).await;
-    let place = |text: &str| text.iter().position(|line| line == text);
+    let sent = messages(&ada, id).await;
+    let place = |text: &str| sent.iter().position(|line| line == text);
     let (steered, queued) = (place("I was told now: A"), place("I was told later: B"));
-    assert!(steered.is_some() && steered < queued, "steer before queue: {text:?}");
+    assert!(steered.is_some() && steered < queued, "steer before queue: {sent:?}");
     let late = ada.prompt(id, json!({"content": "now: C"})).await;
     late.problem(protocol::ErrorCode::JobFinished);
     stack.finish().await;

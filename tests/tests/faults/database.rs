@@ -30,8 +30,8 @@ async fn jobs_survive_a_locked_database() {
     let ada = stack.user("ada").await;
     let [working, waiting] = [ada.create_job("work 9").await, ada.create_job("gate").await];
     ada.wait_for_event(waiting, "a tool call", is_tool_use).await;
-    let mut locker = SqliteConnectOptions::new().filename(stack.data("gantry.db")).connect().await.unwrap();
-    locker.execute("BEGIN EXCLUSIVE").await.unwrap();
+    let mut connection = SqliteConnectOptions::new().filename(stack.data("gantry.db")).connect().await.unwrap();
+    connection.execute("BEGIN EXCLUSIVE").await.unwrap();
     // Reads continue. Writes wait, and are refused after a timeout.
     let locked = async {
         release(&stack, waiting);
@@ -41,7 +41,7 @@ async fn jobs_survive_a_locked_database() {
     };
     // The duration of the lock is the subject.
     tokio::join!(locked, tokio::time::sleep(LOCK_DURATION));
-    locker.execute("COMMIT").await.unwrap();
+    connection.execute("COMMIT").await.unwrap();
     for id in [working, waiting] {
         let job = ada.wait_for_end(id).await;
         assert_eq!((job.state, job.attempt), (JobState::Completed, 1), "{job:#?}");
@@ -58,13 +58,13 @@ async fn a_locked_database_and_a_hanging_engine_end_no_job() {
     let ada = stack.user("ada").await;
     let [first, waiting] = [ada.create_job("gate").await, ada.create_job("work 1").await];
     ada.wait_for_event(first, "a tool call", is_tool_use).await;
-    let mut locker = SqliteConnectOptions::new().filename(stack.data("gantry.db")).connect().await.unwrap();
-    locker.execute("BEGIN EXCLUSIVE").await.unwrap();
+    let mut connection = SqliteConnectOptions::new().filename(stack.data("gantry.db")).connect().await.unwrap();
+    connection.execute("BEGIN EXCLUSIVE").await.unwrap();
     // Waiting jobs should get a status event, which cannot be written.
     proxy.suspend();
     // The duration of the lock is the subject.
     tokio::time::sleep(LOCK_DURATION * 3).await;
-    locker.execute("COMMIT").await.unwrap();
+    connection.execute("COMMIT").await.unwrap();
     proxy.resume();
     release(&stack, first);
     for id in [first, waiting] {

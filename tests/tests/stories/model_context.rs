@@ -215,9 +215,9 @@ async fn an_attempt_that_resumes_at_its_iteration_cap_ends_as_iteration_limit() 
     assert_eq!((job.reason, job.attempt, job.usage.llm_calls), (Some(JobReason::IterationLimit), 2, 2));
     let partial = job.result.and_then(|result| result.partial).unwrap();
     assert_eq!(partial.text, "so far");
-    let said = ada.events(id).await.into_iter().filter(|event| {
+    let messages = ada.events(id).await.into_iter().filter(|event| {
         matches!(&event.data, EventData::Message { role: MessageRole::Assistant, content } if content == "so far")
     });
-    assert_eq!(said.count(), 2, "nothing is said again");
+    assert_eq!(messages.count(), 2, "nothing is said again");
     world.finish().await;
 }

@@ -65,7 +65,7 @@ async fn a_tool_call_runs_once_and_a_refusal_is_a_result() {
     let tools: Vec<Option<&str>> =
         actions["items"].as_array().unwrap().iter().map(|action| action["tool"].as_str()).collect();
     let every = ["echo", "create_job", "Create_Job", "nothing", "echo", "echo", "shell"].map(Some);
-    assert_eq!(tools, every, "every call has its row, refused and unknown ones too");
+    assert_eq!(tools, every, "every call must be recorded, including refused and unknown ones");
     assert_eq!(ada.jobs().await.len(), 1, "no job was made");
     world.finish().await;
 }
@@ -83,11 +83,11 @@ async fn a_rate_limited_tool_call_returns_a_retry_time() {
     for n in 0..60 {
         assert!(echo(&hand, &format!("t{n}")).await.success, "call {n}");
     }
-    let refused = echo(&other, "t1").await.error.expect("her jobs share what she may do");
+    let refused = echo(&other, "t1").await.error.expect("jobs of a user share its limits");
     assert_eq!((refused.kind, refused.retry_after_seconds), (ToolErrorKind::RateLimited, Some(1)));
     assert!(refused.message.contains("in 1 s"), "{refused:?}");
     assert!(other.tool("json", "t2", json!({"operation": "parse", "text": "1"})).await.json::<ToolCallReply>().success);
-    assert!(echo(&bobs, "t1").await.success, "others are not held");
+    assert!(echo(&bobs, "t1").await.success, "other calls must not be delayed");
     time.advance(Duration::from_secs(1));
     assert!(echo(&other, "t3").await.success);
     assert!(!echo(&other, "t4").await.success);
@@ -114,7 +114,7 @@ async fn stored_tool_arguments_are_bounded() {
     let actions = ada.get(&format!("/api/jobs/{id}/actions")).await.expect(200).body;
     let kept: Vec<&Value> = actions["items"].as_array().unwrap().iter().map(|action| &action["input"]).collect();
     assert_eq!(kept[0]["truncated"].as_str().map(str::len), Some(64 << 10));
-    assert_eq!(kept[1..], [&Value::Null, &Value::Null], "a call that was refused is kept without its input");
+    assert_eq!(kept[1..], [&Value::Null, &Value::Null], "a refused call must be recorded without its input");
     hand.finish("done").await;
     world.finish().await;
 }
@@ -156,7 +156,7 @@ async fn a_tool_call_sent_several_times_concurrently_runs_once() {
     let others = (0..8).map(|n| hand.tool("echo", "t2", json!({"message": format!("{n}")})));
     let replies = futures_util::future::join_all(others).await;
     let created = replies.iter().filter(|reply| reply.status == 200).count();
-    assert_eq!(created, 1, "a name means one call: {replies:#?}");
+    assert_eq!(created, 1, "a call id must identify one call: {replies:#?}");
     hand.tool("time", "t1", json!({})).await.problem(ErrorCode::CallIdReused);
     hand.finish("done").await;
     world.finish().await;

@@ -183,7 +183,7 @@ impl Fleet {
 
     /// Receives deliveries until all stored events have arrived; returns how many have not.
     async fn drain_deliveries(&mut self) -> u32 {
-        let stored: u64 = self.workers.iter().map(super::super::simulated_worker::SimulatedWorker::last).sum();
+        let stored: u64 = self.workers.iter().map(SimulatedWorker::last).sum();
         let mut missing = stored.saturating_sub(self.seen.len() as u64 + u64::from(self.lost));
         while missing > 0 || !self.deliveries.is_empty() {
             let Ok(Some((index, number, at))) = timeout(DELIVERY_TIMEOUT, self.deliveries.recv()).await else { break };
