@@ -182,8 +182,8 @@ step_attacks() {
   GANTRY_TEST_IMAGE="gantry-worker:$IMAGE_TAG" cargo nextest run --workspace --locked --no-fail-fast -E 'binary(attacks)'
 }
 
-# The official client libraries for Python and Node, the OpenAPI validator and schemathesis, in environments of their own that are
-# made anew when their lists of packages change.
+# The official client libraries for Python and Node, the OpenAPI validator and schemathesis, in separate environments that are
+# created again when their lists of packages change.
 step_clients() {
   local env="$tools/clients" node="$tools/clients-node"
   docker/engine.sh

@@ -174,7 +174,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         }
     }
 
-    /// Waits before the model is asked again: says so, stops at once when told to, and takes prompts as they come.
+    /// Waits before the model is called again: reports the wait, stops at once when requested, and receives prompts meanwhile.
     async fn wait(&self, state: &mut LoopState<'_>, wait: Duration, message: &str) -> Flow {
         let until = Instant::now() + wait;
         let message = elide(message, MAX_STATUS_BYTES);

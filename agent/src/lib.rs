@@ -1,7 +1,7 @@
 //! The agent: the only loop that asks a model and acts on its answer, and the one executor of tool calls.
 //!
 //! Owns the loop, its outcome, the [`Model`], [`Tool`] and [`Journal`] seams, reply cleaning, planning and compaction.
-//! Never does I/O of its own: its callers (worker, orchestrator) bring model, tools, journal and signals.
+//! Never does I/O: its callers (worker, orchestrator) bring model, tools, journal and signals.
 
 mod act;
 mod agent;

@@ -33,7 +33,7 @@ pub enum ModelError {
         origin: RateLimitOrigin,
         /// How long to wait, where that is known.
         retry_after: Option<Duration>,
-        /// For people.
+        /// A human-readable message.
         message: String,
     },
     /// A limit of the job is reached. The loop ends with that limit.
@@ -41,19 +41,19 @@ pub enum ModelError {
     Limit {
         /// The limit.
         which: LimitKind,
-        /// For people.
+        /// A human-readable message.
         message: String,
     },
     /// The request is larger than the model's context window. The loop compacts the transcript and asks again, once.
     #[error("the request exceeds the model's context: {message}")]
     ContextLength {
-        /// For people.
+        /// A human-readable message.
         message: String,
     },
     /// A permanent failure. The loop ends as failed with `llm_error`.
     #[error("{message}")]
     Failed {
-        /// For people; no secrets.
+        /// A human-readable message without secrets.
         message: String,
     },
     /// The attempt has ended (fenced, cancelled). The loop ends as stopped.
@@ -100,7 +100,7 @@ impl DeltaSink {
     /// reader that is gone discards.
     pub async fn send(&self, delta: Delta) {
         if let Some(sender) = &self.0 {
-            // Nobody reads any more: the answer itself is still returned.
+            // The receiver is gone; the answer itself is still returned.
             let _ = sender.send(delta).await;
         }
     }

@@ -41,7 +41,7 @@ pub(crate) struct Outage {
     patience: Duration,
     refusals: u32,
     local_refusals: u32,
-    /// Calls that failed, and the waits after them that nobody asked for.
+    /// Calls that failed, and the waits after them without a Retry-After.
     without_answer: Duration,
 }
 

@@ -23,7 +23,7 @@ pub enum LoopOutcome {
     Failed {
         /// The cause.
         reason: FailureReason,
-        /// For people.
+        /// A human-readable message.
         message: String,
     },
 }

@@ -19,7 +19,7 @@ pub struct Settings {
     /// Whether tools are offered; without them there are no nudges either.
     pub use_tools: bool,
     /// Whether calls that the model writes as text are run. A text can also quote a call, such as one from a file, so this is for
-    /// models without tool calls of their own.
+    /// models without native tool calls.
     pub text_tool_calls: bool,
     /// Completion limit of one model call, in tokens.
     pub max_tokens: Option<u64>,

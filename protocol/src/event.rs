@@ -40,7 +40,7 @@ pub enum EventData {
         to: JobState,
         /// Why the job is in a failed, stuck or cancelled state.
         reason: Option<JobReason>,
-        /// For people.
+        /// A human-readable message.
         message: Option<String>,
     },
     /// A message of the model, a person or the system.

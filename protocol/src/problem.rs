@@ -17,7 +17,7 @@ macro_rules! codes {
             pub const fn as_str(self) -> &'static str { match self { $(Self::$variant => $text),+ } }
             /// The HTTP status it comes with.
             pub const fn status(self) -> u16 { match self { $(Self::$variant => $status),+ } }
-            /// For people, the same for each problem of this code.
+            /// A human-readable title, the same for every problem with this code.
             pub const fn title(self) -> &'static str { match self { $(Self::$variant => $title),+ } }
         }
     };

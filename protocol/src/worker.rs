@@ -18,7 +18,7 @@ pub struct JobAssignment {
     pub job_id: JobId,
     /// The attempt that this container makes.
     pub attempt: u32,
-    /// For people.
+    /// A human-readable title.
     pub title: String,
     /// The task.
     pub prompt: String,

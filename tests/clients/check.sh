@@ -43,7 +43,7 @@ port="$(free_port)"
 pids+=($!)
 wait_for "http://127.0.0.1:$port/v1/models"
 "$python" "$here/check_clients.py" "http://127.0.0.1:$port"
-# The script counts how often some rules were used, so Node gets a server of its own. Modules are found from a file's own folder.
+# The script counts how often some rules were used, so Node gets a separate server. Modules are found from a file's own folder.
 port="$(free_port)"
 "$gantry" llm serve --script "$here/clients.yaml" --bind "127.0.0.1:$port" >"$work/llm-node.log" 2>&1 &
 pids+=($!)

@@ -97,7 +97,7 @@ fn next_parameter(text: &str) -> Option<(&str, &str)> {
     after.split_once('>')
 }
 
-/// A value is often put on lines of its own; those two line breaks are not part of it.
+/// A value is often put on separate lines; those two line breaks are not part of it.
 fn without_outer_breaks(value: &str) -> &str {
     let value = value.strip_prefix('\n').unwrap_or(value);
     value.strip_suffix('\n').unwrap_or(value)

@@ -56,7 +56,7 @@ async fn run_again_it_goes_on_with_what_came_since() {
     world.signals().send(Steer, "and this");
     assert_eq!(world.run().await, completed("Done too."));
     assert_eq!(world.run_state.iterations(), 2);
-    // With nothing left to do the outcome is the same, and nobody is asked.
+    // With nothing left to do the outcome is the same, without another model call.
     assert_eq!(world.run().await, completed("Done too."));
     assert_eq!(world.asked().len(), 2);
     assert_eq!(world.told().iter().filter(|line| *line == "user: do the task.").count(), 1);

@@ -58,7 +58,7 @@ pub enum ToolOrigin {
 pub enum ApprovalContext {
     /// No person is there: a job, a routine or a worker.
     Autonomous {
-        /// Names of tools with requirement `always` that may run all the same.
+        /// Names of tools with requirement `always` that may run nevertheless.
         allow: Vec<String>,
     },
     /// The strict default where no context was given: only tools with requirement `never` run.

@@ -167,7 +167,7 @@ settings! {
         pub max_output_tokens: u64 = setting("llm.max_output_tokens").default_integer(DEFAULT_MAX_OUTPUT_TOKENS).range(0, MAX_TOKENS);
         /// Context size of the model in tokens, to which conversations are compacted; 0 for the default.
         pub context_tokens: u64 = setting("llm.context_tokens").derived("128000; 32768 for `ollama`", context_tokens_of).range(0, MAX_TOKENS);
-        /// Run tool calls that the model writes as text, for models without tool calls of their own. A text can also quote a call.
+        /// Run tool calls that the model writes as text, for models without native tool calls. A text can also quote a call.
         pub text_tool_calls: bool = setting("llm.text_tool_calls").derived("`true` for `ollama`, else `false`", text_tool_calls_of);
     }
     computed(reader) {

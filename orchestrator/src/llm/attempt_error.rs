@@ -28,7 +28,7 @@ pub(super) enum Disposition {
     Retry,
     /// The next provider; this one cannot help now.
     Failover,
-    /// Nobody: the request would fail anywhere.
+    /// No one: the request would fail with every provider.
     Fatal,
 }
 
@@ -56,7 +56,7 @@ impl AttemptError {
         matches!(self.kind, ErrorKind::QueueTimeout | ErrorKind::CircuitOpen)
     }
 
-    /// Whether asking again later may help. If not, and every provider refuses so, somebody has to act: top up a quota,
+    /// Whether asking again later may help. If not, and every provider refuses so, a person has to act: top up a quota,
     /// replace a key.
     pub(super) fn may_pass(&self) -> bool {
         self.disposition == Disposition::Retry || self.kind == ErrorKind::RateLimited || self.is_local()
@@ -87,7 +87,7 @@ impl AttemptError {
         Self { retry_after, ..Self::new(disposition, kind, message) }
     }
 
-    /// What an error inside an answer means; it has no status of its own, but often names one.
+    /// What an error inside an answer means; it has no HTTP status, but often names one.
     pub(super) fn of_event(body: &Value) -> Self {
         let text = body.to_string();
         let error = ErrorBody::read(&text);

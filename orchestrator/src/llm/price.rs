@@ -193,7 +193,7 @@ mod tests {
     #[case("claude-sonnet-4-5-20250929", Some(3_000_000))]
     #[case("claude-sonnet-4-9", None)]
     #[case("claude-3-5-haiku-latest", Some(800_000))]
-    #[case("somebody/their-model", None)]
+    #[case("other-org/their-model", None)]
     #[case("house-model-large", Some(7_000_000))]
     #[case("house-model", Some(3_000_000))]
     fn prices(#[case] model: &str, #[case] input: Option<u64>) {

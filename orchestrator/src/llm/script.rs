@@ -35,7 +35,7 @@
 //! ```
 //!
 //! **`when`** (texts: a string is a substring, case-sensitive; `{regex: …}` is a regular expression, unanchored):
-//! - `last_message`: the newest message that is not a system message, whoever spoke (a tool result counts)
+//! - `last_message`: the newest message that is not a system message, of any role (a tool result counts)
 //! - `tool_result`: one of the results that came back since the model last spoke
 //! - `tool_name`: the tool of such a result; together with `tool_result`, of the same one
 //! - `prompt`: the first user message · `system`: all system messages · `job_title`: the job's title
@@ -67,7 +67,7 @@
 //! `tool_result`, `tool_name`, `prompt`, `job_title`, `system`. What is not there is empty. An unknown name is
 //! refused when the script is loaded; `\{{` is a plain `{{`. Braces that hold no name, as in `{{ 'a': 1 }}`, are plain.
 //!
-//! No rule matches: a polite text says so.
+//! If no rule matches, the answer is a text that explains this.
 
 mod check;
 pub(super) mod engine;

@@ -77,7 +77,7 @@ enum Outcome {
 }
 
 impl ServerState {
-    /// Evaluates the script and waits before the first byte where it says so.
+    /// Evaluates the script and waits before the first byte if it specifies a delay.
     async fn respond(&self, question: Question<'_>) -> Outcome {
         match self.engine.respond(question) {
             ScriptedResponse::Answer(reply) => {

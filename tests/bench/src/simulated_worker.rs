@@ -22,7 +22,7 @@ const JOB_MEMORY_MB: u64 = 64;
 const TOKEN_POLL_INTERVAL: Duration = Duration::from_millis(2);
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 const START_TIMEOUT: Duration = Duration::from_mins(1);
-/// Any text of 16 to 200 characters; each job has a session of its own.
+/// Any text of 16 to 200 characters; each job has a separate session.
 const SESSION: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 /// Text of a typical message of an agent.
 const FILLER: &str = "The tests of the parser pass now; the next step is the printer, which still drops the last line.";

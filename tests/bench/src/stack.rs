@@ -85,7 +85,7 @@ impl Stack {
         let folder = tempfile::Builder::new().prefix("gantry-bench-").tempdir_in("/tmp")?;
         std::fs::write(folder.path().join("script.yaml"), SCRIPT)?;
         let instance = InstanceId::generate();
-        // Another program may take the port before the process binds it; its error message then says so.
+        // Another program may take the port before the process binds it; its error message then names the port.
         let address = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?;
         let command = || {
             let mut command = Command::new(&settings.gantry);

@@ -88,7 +88,7 @@ fn common_errors(path: &str, operation: &Operation) -> Vec<(&'static str, &'stat
     errors
 }
 
-/// Adds the problem schema to an error response that has no content of its own.
+/// Adds the problem schema to an error response without content.
 fn add_problem_body(status: &str, response: &mut RefOr<Response>) {
     let RefOr::T(response) = response else { return };
     if status.starts_with(['4', '5']) && response.content.is_empty() {

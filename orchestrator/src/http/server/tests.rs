@@ -156,14 +156,14 @@ impl Running {
 }
 
 async fn within<T>(what: &str, point: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, point).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+    timeout(PATIENCE, point).await.unwrap_or_else(|_| panic!("timed out waiting for {what}"))
 }
 
 struct Client<S>(S);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     async fn send(&mut self, text: &str) {
-        // A connection that was closed says so when it is read.
+        // Reading from a closed connection returns end-of-file or an error.
         let _ = self.0.write_all(text.as_bytes()).await;
     }
 

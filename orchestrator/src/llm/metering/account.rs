@@ -18,7 +18,7 @@ pub struct Account {
     pub title: String,
     /// Answers that the owner may get in all.
     pub max_iterations: u32,
-    /// Whether the owner, or one above it, has a budget of its own.
+    /// Whether the owner, or one above it, has a budget.
     pub has_budget: bool,
     /// Whether a cost limit is among its budgets.
     pub has_cost_limit: bool,

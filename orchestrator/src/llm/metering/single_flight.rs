@@ -1,6 +1,6 @@
 //! Single flight: calls with the same id share one execution and its result.
 //!
-//! A call runs at most once at a time, and to its end though everybody who waited for it has gone. Whoever comes after the end
+//! A call runs at most once at a time, and to its end even if all its callers have gone. A caller that comes after the end
 //! starts a new execution, which begins by looking for the recorded result.
 
 use std::{

@@ -61,7 +61,7 @@ pub(super) enum Ending {
     Cut,
 }
 
-/// Splits an answer into chunks and cuts it off where the script says so.
+/// Splits an answer into chunks and cuts it off where the script specifies a cut.
 pub(super) fn pieces(reply: &ScriptedReply) -> (Vec<Piece>, Ending) {
     let mut cutter = Cutter { left: reply.cut_after_chars, chunk_chars: reply.chunk_chars, pieces: Vec::new() };
     cutter.put(reply.reasoning.as_deref().unwrap_or_default(), Piece::Reasoning);

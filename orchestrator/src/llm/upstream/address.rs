@@ -53,7 +53,7 @@ impl Address {
         self.secrets.iter().fold(mask_urls(text), |text, secret| text.replace(secret.expose_secret(), REDACTED))
     }
 
-    /// Azure takes keys in a header of its own.
+    /// Azure expects keys in a separate header.
     pub(super) fn is_azure(&self) -> bool {
         self.host_is("azure.com")
     }

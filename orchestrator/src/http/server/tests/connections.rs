@@ -29,7 +29,7 @@ async fn a_flood_of_connections_keeps_no_session_out() {
         assert_status(&worker.get("/call", SECRET).await, 200);
         sleep(Duration::from_millis(5)).await;
     }
-    // Nor does it keep the worker from connecting anew.
+    // The worker can still open new connections.
     let mut again = running.connect().await;
     assert_status(&again.get("/call", SECRET).await, 200);
     flood.shutdown().await;

@@ -4,7 +4,7 @@ use rstest::rstest;
 
 use super::*;
 
-const DEAD: &str = "rules: [{error: {status: 503, message: nobody here}}]";
+const DEAD: &str = "rules: [{error: {status: 503, message: unavailable}}]";
 const WELL: &str = "rules: [{reply: {text: 'well', usage: {input_tokens: 1000, output_tokens: 100}}}]";
 
 fn gateway(providers: Vec<ProviderSettings>) -> Gateway {
@@ -405,8 +405,8 @@ fn what_cannot_be_is_refused_when_it_is_built() {
     assert_eq!(error(vec![nameless]).as_deref(), Some("model provider p: model: must name the model to ask"));
     let nowhere = ProviderSettings { base_url: "nowhere".to_owned(), ..openai() };
     assert!(error(vec![openai(), nowhere]).is_some_and(|error| error.contains("base_url")));
-    let nobody = ProviderSettings { max_concurrent: 0, ..openai() };
-    assert!(error(vec![nobody]).is_some_and(|error| error.contains("max_concurrent")));
+    let without_slots = ProviderSettings { max_concurrent: 0, ..openai() };
+    assert!(error(vec![without_slots]).is_some_and(|error| error.contains("max_concurrent")));
 }
 
 /// The operator's price list names one of the two models.

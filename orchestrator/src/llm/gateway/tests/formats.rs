@@ -29,7 +29,7 @@ rules:
   - { when: { last_message: busy }, rate_limit: { retry_after_seconds: 7 } }
   - { when: { last_message: flaky }, times: 2, error: { status: 500, message: oh no } }
   - { when: { last_message: flaky }, reply: { text: well again } }
-  - { when: { last_message: dead }, error: { status: 503, message: nobody here } }
+  - { when: { last_message: dead }, error: { status: 503, message: unavailable } }
   - { when: { last_message: key }, error: { status: 401, message: sk-test is not known } }
   - { when: { last_message: missing }, error: { status: 404, message: no such model } }
   - { when: { last_message: cut }, times: 1, reply: { text: This ends in the middle of it., cut_after_chars: 12, chunk_chars: 4 } }
@@ -187,7 +187,7 @@ async fn a_rate_limit_goes_to_the_caller_with_its_wait(
 }
 
 #[rstest]
-#[case("dead", ErrorKind::Server, "status 503: nobody here")]
+#[case("dead", ErrorKind::Server, "status 503: unavailable")]
 #[case("key", ErrorKind::Auth, "status 401: [key] is not known")]
 #[case("missing", ErrorKind::NotFound, "status 404: no such model")]
 #[case("noise", ErrorKind::InvalidResponse, "the answer is not JSON")]

@@ -11,7 +11,7 @@ use crate::llm::wire::{
 /// Takes one chunk, or a whole answer.
 pub(in crate::llm::wire) fn read(_event: Option<&str>, chunk: &Value, meter: &mut UsageMeter) {
     let choice = choice(chunk);
-    // Moonshot reports usage in the choice, Groq in a field of its own.
+    // Moonshot reports usage in the choice, Groq in a separate field.
     for usage in [&choice["usage"], &chunk["x_groq"]["usage"], &chunk["usage"]] {
         if usage.is_object() {
             meter.report(counts(usage));

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Each piece is a chunk of its own.
+/// Each piece is a separate chunk.
 fn assembled(pieces: &[Value]) -> Vec<(String, String, String)> {
     let mut calls = ToolCallAssembler::default();
     for piece in pieces {
