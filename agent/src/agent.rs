@@ -90,7 +90,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
     async fn turn(&self, state: &mut LoopState<'_>) -> Flow {
         self.take_signals(state).await?;
         self.compact_if_needed(state).await?;
-        // A compaction is a model call of its own, and what arrived during it is seen before the next one.
+        // A compaction is a separate model call, and what arrived during it is seen before the next one.
         self.take_signals(state).await?;
         let mut turn = ModelTurn { context: PromptContext::Conversation, text_only: self.text_only(state) };
         let mut completion = self.ask(state, &mut turn).await?;

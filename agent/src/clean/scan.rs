@@ -159,7 +159,7 @@ impl<'t> Scan<'t> {
         self.copy(tag.end);
     }
 
-    /// Within a wrapper stands JSON, or tags of their own that the pass then meets.
+    /// Within a wrapper stands JSON, or nested tags that the pass then meets.
     fn wrapper(&mut self, tag: &Tag) {
         self.at = tag.end;
         if !self.text[tag.end..].trim_start().starts_with(['{', '[']) {

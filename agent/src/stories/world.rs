@@ -153,7 +153,7 @@ pub(super) struct World {
     pub(super) settings: Settings,
     pub(super) transcript: Transcript,
     pub(super) run_state: Run,
-    /// The most tool calls that were under way at once.
+    /// The maximum number of concurrent tool calls.
     pub(super) most_at_once: Arc<AtomicUsize>,
     pub(super) registry: ToolRegistry,
 }

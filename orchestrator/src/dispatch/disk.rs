@@ -41,7 +41,7 @@ const MIN_WAIT: Duration = Duration::from_millis(50);
 pub struct Violation {
     /// Bytes in its workspace, as far as they were counted.
     pub bytes: u64,
-    /// For people.
+    /// A human-readable message.
     pub message: String,
 }
 

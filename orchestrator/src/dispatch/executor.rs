@@ -1,4 +1,4 @@
-//! Executes actions. Each is idempotent, and every failed step leads to a record that says so or to a retry.
+//! Executes actions. Each is idempotent, and every failed step leads to a record of the failure or to a retry.
 //!
 //! Never decides what to do next: the plan does, from fresh facts.
 

@@ -81,7 +81,7 @@ pub struct NewJob {
     pub accepted: Accepted,
     /// The job whose files it continues with.
     pub restarted_from: Option<JobId>,
-    /// For people, shown while it is queued.
+    /// A human-readable message, shown while the job is queued.
     pub message: Option<String>,
 }
 

@@ -87,7 +87,7 @@ pub struct CallCost {
 pub struct AskError {
     /// Why, and who acts next.
     pub failure: Failure,
-    /// What the attempts cost all the same.
+    /// The cost of the failed attempts.
     pub cost: CallCost,
     /// Whether any provider was asked. If not, there is no call to record.
     pub reached_provider: bool,
@@ -105,7 +105,7 @@ pub enum Failure {
         origin: RateLimitOrigin,
         /// How long to wait, where that is known.
         retry_after: Option<Duration>,
-        /// For people; no secrets.
+        /// A human-readable message without secrets.
         message: String,
     },
     /// Asking again will not help.
@@ -113,7 +113,7 @@ pub enum Failure {
     Failed {
         /// What it was.
         kind: ErrorKind,
-        /// For people; no secrets.
+        /// A human-readable message without secrets.
         message: String,
     },
 }

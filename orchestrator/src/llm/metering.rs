@@ -94,7 +94,7 @@ pub enum Opened {
 }
 
 impl Meter {
-    /// Makes a call, or returns its recorded answer. `stop` returns a future that is ready once nobody waits for the owner's
+    /// Makes a call, or returns its recorded answer. `stop` returns a future that is ready once there is no caller for the owner's
     /// calls any more; the provider is then dropped at once. A recorded answer has no deltas.
     pub async fn complete<S: Future<Output = ()> + Send>(
         &self,
@@ -236,7 +236,7 @@ impl Meter {
     }
 }
 
-/// A call that has its row. It can outlive whoever opened it: dropped without being settled, it is settled as aborted and
+/// A call that has its row. It can outlive its opener: dropped without being settled, it is settled as aborted and
 /// charged its prompt estimate.
 pub struct OpenCall {
     meter: Meter,

@@ -23,9 +23,9 @@ pub enum BackupError {
     /// The place for the copy.
     #[error("cannot write {file}")]
     Io {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },

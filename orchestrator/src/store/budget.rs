@@ -1,4 +1,4 @@
-//! Budgets: what is put aside before a model call and settled after it, in one transaction each.
+//! Budgets: reservations before a model call and settlements after it, in one transaction each.
 //!
 //! Owns the rows that a call draws on: its job, the jobs above it, its user's day. What fits is the domain's to say.
 
@@ -19,7 +19,7 @@ use crate::domain::budget::{
     Balance, DayLimits, Progress, Reservation, Spent, Whose, micro_dollars, reserve, running_low,
 };
 
-/// What a call has put aside, and where.
+/// The reservations of a call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reserved {
     /// How much.
@@ -65,7 +65,7 @@ macro_rules! for_chain {
 }
 
 impl Store {
-    /// What is put aside at this moment, in jobs and days together: tokens, micro-dollars.
+    /// The current reservations of all jobs and days: tokens, micro-dollars.
     pub async fn reserved(&self) -> Result<(i64, i64), StoreError> {
         let sums = sqlx::query_as(
             "SELECT COALESCE(SUM(t), 0), COALESCE(SUM(m), 0) FROM (\

@@ -44,7 +44,7 @@ pub enum Appended {
 pub struct WorkerBatch {
     /// The events in order.
     pub events: Vec<WorkerEvent>,
-    /// Whether events of a kind are stored. Sequence numbers of the others are consumed all the same.
+    /// Whether events of a kind are stored. Sequence numbers of the others are consumed nevertheless.
     pub keeps: fn(EventKind) -> bool,
 }
 

@@ -219,7 +219,7 @@ async fn the_control_plane_reads_while_public_requests_hold_every_connection_of_
         held.push(store.read.acquire().await.unwrap());
     }
     let answered = tokio::time::timeout(Duration::from_secs(5), store.control().job(JobId::generate())).await;
-    assert_eq!(answered.expect("it waits for nobody").unwrap(), None);
+    assert_eq!(answered.expect("it does not wait").unwrap(), None);
     drop(held);
     store.close().await;
 }

@@ -22,7 +22,7 @@ use super::{
 /// Maximum wait for the queue when the store closes: a locked database makes each group fail after `BUSY_TIMEOUT`.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Whether a write needs a savepoint of its own.
+/// Whether a write needs a savepoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Statements {
     /// One statement, which SQLite applies as a whole or not at all.
@@ -68,7 +68,7 @@ where
 
     fn finish(self: Box<Self>, committed: Result<(), StoreError>) {
         let Self { value, answer, .. } = *self;
-        // The caller may have gone; its write is committed all the same.
+        // The caller may have gone; its write is committed nevertheless.
         let _ = answer.send(committed.and_then(|()| value.ok_or(StoreError::WriterFailed)));
     }
 }

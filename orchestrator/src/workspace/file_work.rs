@@ -72,7 +72,7 @@ mod tests {
             let (open, gate) = mpsc::channel::<()>();
             gates.push(open);
             let asked = work.run("ada", move || Ok(gate.recv().is_err()));
-            // The client goes while the work is under way.
+            // The client disconnects while the work is running.
             assert!(tokio::time::timeout(Duration::from_millis(50), asked).await.is_err());
         }
         assert_eq!(work.work.available(), MAX_WORK - MAX_WORK_PER_USER);

@@ -1,4 +1,4 @@
-//! Words and phrases that do not come back: each has a standard term that readers know.
+//! Banned words and phrases: each has a standard term that readers know. All crates, documents and scripts are checked.
 
 use std::{
     fs,
@@ -24,6 +24,34 @@ const WORDS: &[(&str, &str)] = &[
     ("Scraped", "MetricsServer"),
     ("Carried", "ErrorExtension"),
     ("harden", "set_security_headers"),
+    ("Beside", "CounterpartDir"),
+    ("Carrier", "EngineProxy"),
+    ("Deed", "AuditEntry"),
+    ("Doer", "AuditedCaller"),
+    ("Door", "EngineProxy"),
+    ("Flipping", "RenamedTree"),
+    ("Hands", "ActionExecutor"),
+    ("LeftBehind", "ProcessGuard"),
+    ("Look", "PendingInspect"),
+    ("Nobody", "no one, or name who is meant"),
+    ("Reach", "ToolContext"),
+    ("Told", "StreamMessage"),
+    ("TokenThief", "TokenCopier"),
+    ("Undone", "ActionError"),
+    ("Whoever", "name who is meant"),
+    ("Workbench", "ToolDeps"),
+    ("anew", "again"),
+    ("nobody", "no one, or name who is meant"),
+    ("somebody", "a person, or name who is meant"),
+    ("stillborn", "provisional"),
+    ("unborn", "provisional"),
+    ("whoever", "name who is meant"),
+    ("in vain", "timed out"),
+    ("of its own", "separate, or its own …"),
+    ("of their own", "separate, or their own …"),
+    ("put aside", "reserved"),
+    ("says so", "reports it, or name what is reported"),
+    ("under way", "in progress, pending or in flight"),
 ];
 
 /// Parts of sentences, with what to write instead.
@@ -38,6 +66,22 @@ const PHRASES: &[(&str, &str)] = &[
     ("From the last page's", "of the previous page"),
     ("The path is none", "Invalid path"),
     ("It finished otherwise", "The job has already finished"),
+    ("/// For people", "a human-readable …"),
+    ("all the same.", "nevertheless"),
+    ("trying again\"", "retrying"),
+];
+
+/// Doc comments of one question word say nothing: a sentence names the thing.
+const EMPTY_DOCS: &[&str] = &[
+    "/// As what.",
+    "/// How.",
+    "/// What.",
+    "/// When.",
+    "/// Where.",
+    "/// Which.",
+    "/// Who.",
+    "/// Whose.",
+    "/// Why.",
 ];
 
 fn root() -> PathBuf {
@@ -48,12 +92,12 @@ fn collect(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        if name.starts_with('.') || ["target", "prebuilt"].contains(&name.as_str()) {
+        if name.starts_with('.') || ["target", "prebuilt", "node_modules"].contains(&name.as_str()) {
             continue;
         }
         if path.is_dir() {
             collect(&path, found);
-        } else if ["rs", "md", "sh", "yaml", "toml", "py"]
+        } else if ["rs", "md", "sh", "yaml", "toml", "py", "js", "Dockerfile"]
             .iter()
             .any(|kind| path.extension().is_some_and(|e| e == *kind))
         {
@@ -83,7 +127,8 @@ fn readers_meet_terms_that_they_know() {
         for (number, line) in text.lines().enumerate() {
             let words = WORDS.iter().filter(|(word, _)| has_word(line, word));
             let phrases = PHRASES.iter().filter(|(phrase, _)| line.contains(phrase));
-            for (banned, term) in words.chain(phrases) {
+            let empty = EMPTY_DOCS.iter().filter(|doc| line.trim() == **doc).map(|doc| (*doc, "a sentence"));
+            for (banned, term) in words.chain(phrases).copied().chain(empty) {
                 let place = path.strip_prefix(root()).unwrap().display();
                 found.push(format!("{place}:{}: \"{banned}\": use \"{term}\"", number + 1));
             }

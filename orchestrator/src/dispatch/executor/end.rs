@@ -14,7 +14,7 @@ use crate::{
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
 impl ActionExecutor {
-    /// The attempt ended without a report: its container is removed before the record says so.
+    /// The attempt ended without a report: its container is removed before the record is changed.
     pub(super) async fn end_attempt(&self, id: JobId, mut failure: AttemptFailure) -> Result<(), ActionError> {
         let Some(job) = self.store.job(id).await? else { return Ok(()) };
         if let Some(container) = &job.container {

@@ -38,7 +38,7 @@ pub enum Action {
     MarkStuck {
         /// The job.
         job: JobId,
-        /// For people.
+        /// A human-readable message.
         message: String,
     },
     /// Ask a stuck job's worker to continue.

@@ -227,7 +227,7 @@ fn fault(error: Error) -> Fault {
     }
 }
 
-/// Classifies an error response. An unknown runtime has no status of its own, so it is recognised by the message.
+/// Classifies an error response. An unknown runtime has no distinct status, so it is recognised by the message.
 fn error_response(status: u16, message: String) -> Fault {
     match status {
         404 => Fault::NotFound(message),

@@ -104,7 +104,7 @@ impl Upstream {
         })
     }
 
-    /// Makes one call. The usage of an answer that is not complete, or that nobody waited for, is added to `progress`.
+    /// Makes one call. The usage of an answer that is not complete, or whose caller is gone, is added to `progress`.
     pub(super) async fn complete(
         &self,
         call: UpstreamCall<'_>,

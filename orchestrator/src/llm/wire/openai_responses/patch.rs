@@ -7,7 +7,7 @@ use crate::llm::wire::{
     policy::{Patched, Policy, clamp, drop_fields, keep_tools},
 };
 
-/// What refers to data that the provider keeps: the operator's key would reach other users' data, and nobody knows what it
+/// What refers to data that the provider keeps: the operator's key would reach other users' data, and it is unknown what it
 /// costs to read.
 const DROPPED: &[&str] = &["previous_response_id", "conversation", "prompt"];
 /// Tools that the client runs; all others run at the provider.
