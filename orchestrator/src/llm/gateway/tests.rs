@@ -15,6 +15,7 @@ use crate::{
 
 mod decisions;
 mod formats;
+mod prices;
 mod responses;
 mod sent;
 

@@ -1,13 +1,13 @@
-//! In virtual time: waits, failover, circuit breaker, turns at the slots, prices.
+//! In virtual time: waits, failover, circuit breaker, turns at the slots.
 
 use rstest::rstest;
 
 use super::*;
 
-const DEAD: &str = "rules: [{error: {status: 503, message: unavailable}}]";
-const WELL: &str = "rules: [{reply: {text: 'well', usage: {input_tokens: 1000, output_tokens: 100}}}]";
+pub(super) const DEAD: &str = "rules: [{error: {status: 503, message: unavailable}}]";
+pub(super) const WELL: &str = "rules: [{reply: {text: 'well', usage: {input_tokens: 1000, output_tokens: 100}}}]";
 
-fn gateway(providers: Vec<ProviderSettings>) -> Gateway {
+pub(super) fn gateway(providers: Vec<ProviderSettings>) -> Gateway {
     build(providers, &[], RetrySettings::default()).unwrap()
 }
 
@@ -304,88 +304,6 @@ async fn one_users_slow_calls_delay_another_by_one_turn() {
     assert!(many.iter().all(Result::is_ok));
 }
 
-/// What a request without any text is quoted at, in tokens.
-fn quoted(gateway: &Gateway, request: &CompletionRequest) -> u64 {
-    gateway.quote(request, "model").prompt_tokens
-}
-
-#[tokio::test]
-async fn the_whole_request_is_quoted() {
-    let gateway = gateway(vec![scripted("one", WELL)]);
-    let text = || "x".repeat(40_000);
-    let call = |call: protocol::ToolCall| Message::Assistant {
-        content: String::new(),
-        tool_calls: vec![call],
-        reasoning: None,
-    };
-    let plain = || protocol::ToolCall {
-        id: "i".to_owned(),
-        name: "n".to_owned(),
-        arguments: json!({}),
-        thought_signatures: vec![],
-    };
-    let messages = [
-        user(&text()),
-        Message::System { content: text() },
-        Message::Assistant { content: text(), tool_calls: vec![], reasoning: None },
-        Message::Assistant { content: String::new(), tool_calls: vec![], reasoning: Some(text()) },
-        call(protocol::ToolCall { id: text(), ..plain() }),
-        call(protocol::ToolCall { name: text(), ..plain() }),
-        call(protocol::ToolCall { arguments: json!({"a": text()}), ..plain() }),
-        call(protocol::ToolCall { thought_signatures: vec![text()], ..plain() }),
-        Message::Tool { tool_call_id: text(), name: String::new(), content: String::new() },
-        Message::Tool { tool_call_id: String::new(), name: text(), content: String::new() },
-        Message::Tool { tool_call_id: String::new(), name: String::new(), content: text() },
-    ];
-    for message in messages {
-        let request = conversation(vec![message.clone()]);
-        assert!((10_000..10_100).contains(&quoted(&gateway, &request)), "{message:?}");
-    }
-    let mut request = said("short");
-    request.tools[0].description = text();
-    assert!(quoted(&gateway, &request) >= 10_000);
-    (request.tools[0].description, request.tools[0].parameters) = (String::new(), json!([text()]));
-    assert!(quoted(&gateway, &request) >= 10_000);
-    let many = conversation((0..1_000).map(|_| user("")).collect());
-    assert!(quoted(&gateway, &many) >= 4_000, "a message without text is something, too");
-}
-
-#[rstest]
-#[case::marked_for_the_cache(ProviderKind::Anthropic, 375)]
-#[case::not_marked(ProviderKind::OpenAi, 300)]
-fn input_is_quoted_at_its_highest_price(#[case] kind: ProviderKind, #[case] input: u64) {
-    let provider = ProviderSettings::new("one", kind, "claude-sonnet-4-5");
-    let quote = gateway(vec![provider]).quote(&said("hello"), "claude-sonnet-4-5");
-    assert_eq!(quote.prices, Some((input * 10_000, 15_000_000)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_is_used_has_its_price() {
-    let _time = VirtualTime::start();
-    let price = ModelPrice {
-        input_usd_per_million_tokens: 1.0,
-        output_usd_per_million_tokens: 2.0,
-        cache_read_usd_per_million_tokens: None,
-        cache_write_usd_per_million_tokens: None,
-    };
-    let providers = vec![scripted("one", WELL)];
-    let priced = build(providers, &[("model-of-o", price)], RetrySettings::default()).unwrap();
-    assert_eq!(ask(&priced, "hello").await.unwrap().cost.cost_micro_usd, Some(1_200));
-
-    let free = gateway(vec![scripted("one", WELL)]);
-    assert_eq!(ask(&free, "hello").await.unwrap().cost.cost_micro_usd, Some(0));
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_interrupted_answer_of_a_script_is_charged() {
-    let _time = VirtualTime::start();
-    let cut = "rules: [{times: 1, reply: {text: abcdefghijkl, cut_after_chars: 8, usage: {input_tokens: 50, \
-               output_tokens: 90}}}, {reply: {text: whole, usage: {input_tokens: 50, output_tokens: 1}}}]";
-    let answer = ask(&gateway(vec![scripted("one", cut)]), "hello").await.unwrap();
-    assert_eq!(answer.cost.usage.output_tokens, 3, "eight characters that were interrupted, and one token");
-    assert!(answer.cost.usage.input_tokens > 50, "{:?}", answer.cost.usage);
-}
-
 #[tokio::test(start_paused = true)]
 async fn the_title_of_the_job_reaches_the_script() {
     let _time = VirtualTime::start();
@@ -407,20 +325,4 @@ fn what_cannot_be_is_refused_when_it_is_built() {
     assert!(error(vec![openai(), nowhere]).is_some_and(|error| error.contains("base_url")));
     let without_slots = ProviderSettings { max_concurrent: 0, ..openai() };
     assert!(error(vec![without_slots]).is_some_and(|error| error.contains("max_concurrent")));
-}
-
-/// The operator's price list names one of the two models.
-#[tokio::test(start_paused = true)]
-async fn under_a_cost_limit_providers_without_a_price_are_skipped() {
-    let _time = VirtualTime::start();
-    let served = Served::start(WELL).await;
-    let unpriced = ProviderSettings { name: "unpriced".to_owned(), ..served.provider(Wire::OpenAi) };
-    let gateway = gateway(vec![scripted("dead", DEAD), unpriced, scripted("well", WELL)]);
-    let ask = async |has_cost_limit| {
-        let context = CallContext { has_cost_limit, ..CallContext::default() };
-        gateway.ask(&said("hello"), &context, std::future::pending()).await.unwrap().cost.provider
-    };
-    assert_eq!((ask(true).await, ask(false).await), ("well".to_owned(), "unpriced".to_owned()));
-    assert_eq!(gateway.check_price("model-of-dead"), Ok(()), "a script is free");
-    served.stop().await;
 }

@@ -1,0 +1,106 @@
+//! Prices: what a call is quoted at, what it costs, and what happens without a price.
+
+use rstest::rstest;
+
+use super::{
+    decisions::{DEAD, WELL, gateway},
+    *,
+};
+
+/// What a request without any text is quoted at, in tokens.
+fn quoted(gateway: &Gateway, request: &CompletionRequest) -> u64 {
+    gateway.quote(request, "model").prompt_tokens
+}
+
+#[tokio::test]
+async fn the_whole_request_is_quoted() {
+    let gateway = gateway(vec![scripted("one", WELL)]);
+    let text = || "x".repeat(40_000);
+    let call = |call: protocol::ToolCall| Message::Assistant {
+        content: String::new(),
+        tool_calls: vec![call],
+        reasoning: None,
+    };
+    let plain = || protocol::ToolCall {
+        id: "i".to_owned(),
+        name: "n".to_owned(),
+        arguments: json!({}),
+        thought_signatures: vec![],
+    };
+    let messages = [
+        user(&text()),
+        Message::System { content: text() },
+        Message::Assistant { content: text(), tool_calls: vec![], reasoning: None },
+        Message::Assistant { content: String::new(), tool_calls: vec![], reasoning: Some(text()) },
+        call(protocol::ToolCall { id: text(), ..plain() }),
+        call(protocol::ToolCall { name: text(), ..plain() }),
+        call(protocol::ToolCall { arguments: json!({"a": text()}), ..plain() }),
+        call(protocol::ToolCall { thought_signatures: vec![text()], ..plain() }),
+        Message::Tool { tool_call_id: text(), name: String::new(), content: String::new() },
+        Message::Tool { tool_call_id: String::new(), name: text(), content: String::new() },
+        Message::Tool { tool_call_id: String::new(), name: String::new(), content: text() },
+    ];
+    for message in messages {
+        let request = conversation(vec![message.clone()]);
+        assert!((10_000..10_100).contains(&quoted(&gateway, &request)), "{message:?}");
+    }
+    let mut request = said("short");
+    request.tools[0].description = text();
+    assert!(quoted(&gateway, &request) >= 10_000);
+    (request.tools[0].description, request.tools[0].parameters) = (String::new(), json!([text()]));
+    assert!(quoted(&gateway, &request) >= 10_000);
+    let many = conversation((0..1_000).map(|_| user("")).collect());
+    assert!(quoted(&gateway, &many) >= 4_000, "a message without text is something, too");
+}
+
+#[rstest]
+#[case::marked_for_the_cache(ProviderKind::Anthropic, 375)]
+#[case::not_marked(ProviderKind::OpenAi, 300)]
+fn input_is_quoted_at_its_highest_price(#[case] kind: ProviderKind, #[case] input: u64) {
+    let provider = ProviderSettings::new("one", kind, "claude-sonnet-4-5");
+    let quote = gateway(vec![provider]).quote(&said("hello"), "claude-sonnet-4-5");
+    assert_eq!(quote.prices, Some((input * 10_000, 15_000_000)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_used_has_its_price() {
+    let _time = VirtualTime::start();
+    let price = ModelPrice {
+        input_usd_per_million_tokens: 1.0,
+        output_usd_per_million_tokens: 2.0,
+        cache_read_usd_per_million_tokens: None,
+        cache_write_usd_per_million_tokens: None,
+    };
+    let providers = vec![scripted("one", WELL)];
+    let priced = build(providers, &[("model-of-o", price)], RetrySettings::default()).unwrap();
+    assert_eq!(ask(&priced, "hello").await.unwrap().cost.cost_micro_usd, Some(1_200));
+
+    let free = gateway(vec![scripted("one", WELL)]);
+    assert_eq!(ask(&free, "hello").await.unwrap().cost.cost_micro_usd, Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interrupted_answer_of_a_script_is_charged() {
+    let _time = VirtualTime::start();
+    let cut = "rules: [{times: 1, reply: {text: abcdefghijkl, cut_after_chars: 8, usage: {input_tokens: 50, \
+               output_tokens: 90}}}, {reply: {text: whole, usage: {input_tokens: 50, output_tokens: 1}}}]";
+    let answer = ask(&gateway(vec![scripted("one", cut)]), "hello").await.unwrap();
+    assert_eq!(answer.cost.usage.output_tokens, 3, "eight characters that were interrupted, and one token");
+    assert!(answer.cost.usage.input_tokens > 50, "{:?}", answer.cost.usage);
+}
+
+/// The operator's price list names one of the two models.
+#[tokio::test(start_paused = true)]
+async fn under_a_cost_limit_providers_without_a_price_are_skipped() {
+    let _time = VirtualTime::start();
+    let served = Served::start(WELL).await;
+    let unpriced = ProviderSettings { name: "unpriced".to_owned(), ..served.provider(Wire::OpenAi) };
+    let gateway = gateway(vec![scripted("dead", DEAD), unpriced, scripted("well", WELL)]);
+    let ask = async |has_cost_limit| {
+        let context = CallContext { has_cost_limit, ..CallContext::default() };
+        gateway.ask(&said("hello"), &context, std::future::pending()).await.unwrap().cost.provider
+    };
+    assert_eq!((ask(true).await, ask(false).await), ("well".to_owned(), "unpriced".to_owned()));
+    assert_eq!(gateway.check_price("model-of-dead"), Ok(()), "a script is free");
+    served.stop().await;
+}
