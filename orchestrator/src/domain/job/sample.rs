@@ -82,12 +82,12 @@ pub(crate) fn job(state: JobState) -> JobRecord {
 }
 
 impl JobRecord {
-    /// The brief, to be changed.
     /// A transition to any stage, without an event.
     pub(crate) fn step_to(self, stage: Stage) -> Step {
         Step::new(self.with_stage(stage), vec![])
     }
 
+    /// The brief, to be changed.
     pub(crate) fn brief_mut(&mut self) -> &mut Brief {
         Arc::make_mut(&mut self.brief)
     }
