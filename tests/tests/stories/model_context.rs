@@ -181,14 +181,14 @@ async fn a_long_last_text_ends_the_job_as_what_it_is() {
     ]);
     let world = World::builder().processes().script(script).build().await;
     let ada = world.user("ada");
-    let (completes, is_limited) = (
+    let (to_complete, to_limit) = (
         ada.create(json!({"prompt": "complete"})).await,
         ada.create(json!({"prompt": "reach the limit", "limits": {"max_iterations": 1}})).await,
     );
-    let completed = ada.wait_for_end(completes).await;
+    let completed = ada.wait_for_end(to_complete).await;
     assert_eq!((completed.state, completed.attempt), (JobState::Completed, 1), "{:?}", completed.message);
     assert!(completed.result.and_then(|result| result.text).is_some_and(|text| text.len() > 100_000));
-    let limited = ada.wait_for_end(is_limited).await;
+    let limited = ada.wait_for_end(to_limit).await;
     assert_eq!((limited.reason, limited.attempt), (Some(JobReason::IterationLimit), 1), "{:?}", limited.message);
     assert!(limited.result.and_then(|result| result.partial).is_some_and(|partial| partial.text.len() > 100_000));
     world.finish().await;
