@@ -128,11 +128,11 @@ mod tests {
 
     async fn failed_launch(launcher: &Launcher, errno: Errno) -> (ToolError, u32) {
         let attempts = Cell::new(0);
-        let launched = launcher.launch::<()>(|| {
+        let result = launcher.launch::<()>(|| {
             attempts.set(attempts.get() + 1);
             Err(errno.into())
         });
-        (launched.await.unwrap_err().into(), attempts.get())
+        (result.await.unwrap_err().into(), attempts.get())
     }
 
     #[tokio::test(start_paused = true)]
