@@ -193,24 +193,28 @@ async fn a_flood_of_batches_delays_a_write_by_one_group_and_a_bad_batch_fails_al
     let said = AgentEvent::Message { role: MessageRole::Assistant, content: "x".repeat(100) };
     let now = chrono::DateTime::from_timestamp(1_700_000_000, 0).unwrap();
     let large = vec![said; 1_000];
-    let mut order = Vec::new();
     let mut appends: Vec<_> =
         jobs.iter().map(|job| Box::pin(store.append_worker_events(*job, 1, now, batch(&large)))).collect();
     for append in &mut appends {
         assert!(futures_util::poll!(append).is_pending());
     }
-    let mut control = Box::pin(insert_token(store.clone(), "control".to_owned(), None));
+    let third = *jobs[2].as_uuid();
+    let mut control = Box::pin(store.write(move |tx| {
+        Box::pin(async move {
+            let last_seq = sqlx::query_scalar("SELECT last_seq FROM jobs WHERE id = $1").bind(third);
+            Ok(last_seq.fetch_one(&mut tx.db).await?)
+        })
+    }));
     assert!(futures_util::poll!(&mut control).is_pending());
     run(&mut lock, "COMMIT").await;
     first.await.unwrap();
-    control.await.unwrap();
-    order.push(store.last_seq(jobs[2]).await.unwrap());
+    let seen_by_control: i64 = control.await.unwrap();
     let mut results = vec![];
     for append in appends {
         results.push(append.await);
     }
     // 2 000 events are one group; the control write came before the third batch.
-    assert_eq!(order, [1]);
+    assert_eq!(seen_by_control, 1);
     assert!(matches!(results[0], Ok(Appended::Stored { last_client_seq: 1_000 })), "{:?}", results[0]);
     assert!(matches!(results[1], Err(StoreError::Database(_))), "{:?}", results[1]);
     assert!(matches!(results[2], Ok(Appended::Stored { last_client_seq: 1_000 })), "{:?}", results[2]);
