@@ -1,32 +1,62 @@
 //! RFC 9457 problems: the one shape of an error on every wire, and its stable codes.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $variant:ident => $text:literal, $status:literal, $title:literal;)+) => {
         /// Stable codes of the API's errors.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-        #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-        #[serde(rename_all = "snake_case")]
-        pub enum ErrorCode { $($(#[$doc])* $variant),+ }
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum ErrorCode {
+            $($(#[$doc])* $variant,)+
+            /// A code of a newer server, for clients only. `Problem::kind` ends with its name.
+            Unknown,
+        }
 
         impl ErrorCode {
-            /// Every code.
+            /// Every code that a server sends.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
             /// The name on the wire.
-            pub const fn as_str(self) -> &'static str { match self { $(Self::$variant => $text),+ } }
+            pub const fn as_str(self) -> &'static str { match self { $(Self::$variant => $text,)+ Self::Unknown => "unknown" } }
             /// The HTTP status it comes with.
-            pub const fn status(self) -> u16 { match self { $(Self::$variant => $status),+ } }
+            pub const fn status(self) -> u16 { match self { $(Self::$variant => $status,)+ Self::Unknown => 500 } }
             /// A human-readable title, the same for every problem with this code.
-            pub const fn title(self) -> &'static str { match self { $(Self::$variant => $title),+ } }
+            pub const fn title(self) -> &'static str { match self { $(Self::$variant => $title,)+ Self::Unknown => "Unknown error" } }
+            /// From the name on the wire.
+            pub fn parse(text: &str) -> Self { match text { $($text => Self::$variant,)+ _ => Self::Unknown } }
         }
     };
 }
 
+impl Serialize for ErrorCode {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for ErrorCode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self::parse(&String::deserialize(deserializer)?))
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::PartialSchema for ErrorCode {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        utoipa::openapi::ObjectBuilder::new()
+            .schema_type(utoipa::openapi::Type::String)
+            .enum_values(Some(Self::ALL.iter().map(|code| code.as_str())))
+            .description(Some("Stable codes of the API's errors."))
+            .into()
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::ToSchema for ErrorCode {}
+
 codes! {
     /// The body or a header cannot be read.
     BadRequest => "bad_request", 400, "Malformed request";
-    /// No token, or one that is not good.
+    /// Missing, invalid, expired or revoked token.
     Unauthorized => "unauthorized", 401, "Not authenticated";
     /// The role does not allow it.
     Forbidden => "forbidden", 403, "Not allowed for this role";
@@ -38,7 +68,7 @@ codes! {
     IterationLimit => "iteration_limit", 403, "Iteration limit reached";
     /// Missing, or another user's.
     NotFound => "not_found", 404, "Not found";
-    /// The path exists, the method does not.
+    /// The path does not support the method.
     MethodNotAllowed => "method_not_allowed", 405, "Method not allowed";
     /// The body took too long to arrive.
     RequestTimeout => "request_timeout", 408, "Request took too long";
@@ -48,12 +78,12 @@ codes! {
     NotRestartable => "not_restartable", 409, "Job cannot be restarted";
     /// Only submitted jobs are accepted or rejected.
     NotSubmitted => "not_submitted", 409, "Job is not submitted";
-    /// The job is to stop.
+    /// The job is being cancelled.
     JobCancelled => "job_cancelled", 409, "Job is being cancelled";
-    /// The call's name is that of another call.
+    /// The call id was used with another request.
     CallIdReused => "call_id_reused", 409, "Call id used with another request";
-    /// An older attempt of the job.
-    Fenced => "fenced", 409, "Attempt is over";
+    /// A newer attempt of the job has begun.
+    Fenced => "fenced", 409, "Attempt superseded";
     /// Only a held job that is pending is started.
     NotHeld => "not_held", 409, "Job is not held";
     /// A directory, a link or something else where a file is asked for.
@@ -63,8 +93,8 @@ codes! {
     /// Prompts wait that the worker has not fetched.
     PromptsWaiting => "prompts_waiting", 409, "Prompts are waiting";
     /// The job takes no more prompts.
-    PromptsClosed => "prompts_closed", 409, "No more prompts taken";
-    /// Something else about its state.
+    PromptsClosed => "prompts_closed", 409, "Prompts closed";
+    /// Conflicts with the current state.
     Conflict => "conflict", 409, "Conflict";
     /// The job's files are no longer kept.
     WorkspaceGone => "workspace_gone", 410, "Workspace no longer kept";
@@ -76,7 +106,7 @@ codes! {
     MisdirectedRequest => "misdirected_request", 421, "Misdirected request";
     /// A field is wrong.
     Invalid => "invalid", 422, "Invalid";
-    /// The feature is not there, or not by configuration.
+    /// The feature is not implemented or not enabled.
     NotAvailable => "not_available", 422, "Not available";
     /// A cost limit applies and the model has no price.
     UnpricedModel => "unpriced_model", 422, "Model has no price";
@@ -84,7 +114,7 @@ codes! {
     IdempotencyMismatch => "idempotency_mismatch", 422, "Idempotency key used with another request";
     /// Too many requests.
     RateLimited => "rate_limited", 429, "Too many requests";
-    /// The log has it under the request id.
+    /// A defect of the server; the log has it under the request id.
     Internal => "internal", 500, "Internal error";
     /// No model answered.
     LlmError => "llm_error", 502, "Model call failed";
@@ -92,9 +122,12 @@ codes! {
     InsufficientStorage => "insufficient_storage", 507, "Insufficient storage";
     /// No sandbox; `reason` says why.
     SandboxUnavailable => "sandbox_unavailable", 503, "Sandbox unavailable";
-    /// Shutting down, or the store is not well.
+    /// The server is shutting down or its database is unavailable.
     Unavailable => "unavailable", 503, "Temporarily unavailable";
 }
+
+/// The prefix of a problem's `type`; the code follows.
+const TYPE_PREFIX: &str = "urn:gantry:problem:";
 
 /// `application/problem+json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,24 +142,62 @@ pub struct Problem {
     pub status: u16,
     /// What happened and what to do.
     pub detail: String,
-    /// Stable.
+    /// The stable name of the error.
     pub code: ErrorCode,
     /// The cause, where the code has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Also in `X-Request-Id` and the log.
+    /// The request's id, which is also in `X-Request-Id` and the log.
     pub request_id: String,
     /// Errors by field.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<FieldError>,
 }
 
+impl Problem {
+    /// The name of the error, also if this version does not know its code.
+    pub fn code_name(&self) -> &str {
+        match self.code {
+            ErrorCode::Unknown => self.kind.strip_prefix(TYPE_PREFIX).unwrap_or(&self.kind),
+            code => code.as_str(),
+        }
+    }
+}
+
 /// An error in one field of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FieldError {
-    /// Where, with dots and indexes.
+    /// The field's path, with dots and indexes.
     pub field: String,
-    /// What is wrong and what would be right.
+    /// What is wrong, and what is valid.
     pub message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_problem_with_an_unknown_code_keeps_its_other_fields() {
+        let problem: Problem = serde_json::from_value(json!({
+            "type": "urn:gantry:problem:of_a_newer_server", "title": "T", "status": 409, "detail": "D",
+            "code": "of_a_newer_server", "reason": "R", "request_id": "I",
+        }))
+        .unwrap();
+        assert_eq!((problem.code, problem.code_name()), (ErrorCode::Unknown, "of_a_newer_server"));
+        assert_eq!((problem.detail.as_str(), problem.reason.as_deref()), ("D", Some("R")));
+    }
+
+    #[test]
+    fn each_code_is_parsed_from_its_name() {
+        for code in ErrorCode::ALL {
+            let json = serde_json::to_value(code).unwrap();
+            assert_eq!(json, code.as_str());
+            assert_eq!(serde_json::from_value::<ErrorCode>(json).unwrap(), *code);
+        }
+        assert!(!ErrorCode::ALL.contains(&ErrorCode::Unknown));
+    }
 }

@@ -45,7 +45,7 @@ pub(crate) enum CallError {
     #[error("the session has stopped")]
     Stopped,
     /// An error response.
-    #[error("refused with {}: {}", .0.status, .0.detail)]
+    #[error("refused with {}", .0)]
     Refused(Refusal),
     /// The request or the response is malformed.
     #[error("invalid request or response: {0}")]
@@ -53,12 +53,15 @@ pub(crate) enum CallError {
 }
 
 /// An error response.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{status}{}: {detail}", .code_name.as_ref().map(|name| format!(" {name}")).unwrap_or_default())]
 pub(crate) struct Refusal {
     /// The HTTP status.
     pub(crate) status: u16,
-    /// The problem's code, if this worker knows it.
+    /// The problem's code, if the response is a problem.
     pub(crate) code: Option<ErrorCode>,
+    /// The name of the code, also if this worker does not know it.
+    pub(crate) code_name: Option<String>,
     /// The problem's reason, if the code has several.
     pub(crate) reason: Option<String>,
     /// The problem's human-readable explanation.
@@ -304,6 +307,7 @@ fn refusal(response: &Response<Bytes>) -> Refusal {
     Refusal {
         status: status.as_u16(),
         code: problem.as_ref().map(|problem| problem.code),
+        code_name: problem.as_ref().map(|problem| problem.code_name().to_owned()),
         reason: problem.and_then(|problem| problem.reason),
         detail,
         retry_after: retry_after.map(Duration::from_secs),
@@ -366,10 +370,21 @@ mod tests {
     fn error_responses_are_transient_final_or_for_the_caller(
         #[case] status: u16,
         #[case] code: Option<ErrorCode>,
-        #[case] over: bool,
+        #[case] ends_attempt: bool,
         #[case] transient: bool,
     ) {
-        let refusal = Refusal { status, code, reason: None, detail: String::new(), retry_after: None };
-        assert_eq!((refusal.is_end_of_attempt(), refusal.is_transient()), (over, transient));
+        let refusal = Refusal { status, code, code_name: None, reason: None, detail: String::new(), retry_after: None };
+        assert_eq!((refusal.is_end_of_attempt(), refusal.is_transient()), (ends_attempt, transient));
+    }
+
+    #[test]
+    fn an_error_with_an_unknown_code_keeps_its_code_reason_and_detail() {
+        let body = r#"{"type": "urn:gantry:problem:of_a_newer_server", "title": "T", "status": 409, "detail": "what to do",
+            "code": "of_a_newer_server", "reason": "why", "request_id": "I"}"#;
+        let response = Response::builder().status(409).body(Bytes::from_static(body.as_bytes())).unwrap();
+        let refusal = refusal(&response);
+        assert_eq!(refusal.code, Some(ErrorCode::Unknown));
+        assert_eq!(refusal.reason.as_deref(), Some("why"));
+        assert_eq!(CallError::Refused(refusal).to_string(), "refused with 409 of_a_newer_server: what to do");
     }
 }

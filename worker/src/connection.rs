@@ -1,18 +1,25 @@
 //! A pool of HTTP/1.1 connections to the orchestrator's socket.
 //!
 //! Idle connections are kept without a time limit, so that the worker needs no new one while its commands flood the socket.
-//! A request on a broken connection is retried once on a new one; there are no other retries. Never interprets responses.
+//! A response body is read piece by piece or as a whole; its connection becomes idle again once the body has been read to its
+//! end. A request on a broken connection is retried once on a new one; there are no other retries. Never interprets responses.
 
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::{Request, Response, client::conn::http1};
+use hyper::{
+    Request, Response,
+    body::{Body, Frame, Incoming, SizeHint},
+    client::conn::http1,
+};
 use hyper_util::rt::TokioIo;
 use tokio::{
     net::UnixStream,
@@ -50,7 +57,7 @@ type Connection = http1::SendRequest<Full<Bytes>>;
 /// Open connections to one socket.
 pub(crate) struct ConnectionPool {
     socket: PathBuf,
-    idle: Mutex<Vec<Connection>>,
+    idle: IdleConnections,
     /// Owns the tasks that drive the connections. Each task ends with its connection.
     drivers: TaskTracker,
 }
@@ -58,53 +65,57 @@ pub(crate) struct ConnectionPool {
 impl ConnectionPool {
     /// An empty pool.
     pub(crate) fn new(socket: &Path) -> Self {
-        Self { socket: socket.to_owned(), idle: Mutex::default(), drivers: TaskTracker::new() }
+        Self { socket: socket.to_owned(), idle: IdleConnections::default(), drivers: TaskTracker::new() }
     }
 
-    /// Sends a request and reads the whole response. A request that fails on a pooled connection is sent again on a new one,
-    /// so it must be idempotent.
+    /// Sends a request and reads the whole response within `limit`.
     pub(crate) async fn send(
         &self,
         request: &Request<Full<Bytes>>,
         limit: Duration,
     ) -> Result<Response<Bytes>, TransportError> {
-        let exchange = async {
-            while let Some(mut connection) = self.take_idle() {
-                if connection.ready().await.is_err() {
-                    continue;
-                }
-                match exchange(&mut connection, request.clone()).await {
-                    Ok(response) => {
-                        self.put_back(connection);
-                        return Ok(response);
-                    }
-                    Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "connection failed"),
-                }
-                break;
-            }
-            let mut connection = self.connect().await?;
-            let response = exchange(&mut connection, request.clone()).await?;
-            self.put_back(connection);
-            Ok(response)
-        };
+        let exchange = async { whole(self.open(request).await?).await };
         timeout(limit, exchange).await.map_err(|_| TransportError::Timeout(limit))?
+    }
+
+    /// Sends a request and returns when the response has begun. A request that fails on a pooled connection is sent again on
+    /// a new one, so it must be idempotent. A body that is dropped before its end closes its connection.
+    pub(crate) async fn open(&self, request: &Request<Full<Bytes>>) -> Result<Response<StreamedBody>, TransportError> {
+        while let Some(mut connection) = self.idle.take() {
+            if connection.ready().await.is_err() {
+                continue;
+            }
+            match self.open_on(connection, request).await {
+                Ok(response) => return Ok(response),
+                Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "connection failed"),
+            }
+            break;
+        }
+        self.open_on(self.connect().await?, request).await
+    }
+
+    async fn open_on(
+        &self,
+        mut connection: Connection,
+        request: &Request<Full<Bytes>>,
+    ) -> Result<Response<StreamedBody>, TransportError> {
+        let response = connection.send_request(request.clone()).await?;
+        Ok(response.map(|body| StreamedBody { body, connection: Some(connection), idle: self.idle.clone() }))
     }
 
     /// Opens connections until `count` are idle, and sends `request` on each new one.
     pub(crate) async fn fill(&self, count: usize, request: &Request<Full<Bytes>>) -> Result<(), TransportError> {
-        let mut opened = Vec::new();
+        let opened = IdleConnections::default();
         let mut result = Ok(());
-        while result.is_ok() && self.idle().len() + opened.len() < count {
+        while result.is_ok() && self.idle.len() + opened.len() < count {
             result = async {
-                let mut connection = self.connect().await?;
-                exchange(&mut connection, request.clone()).await?;
-                opened.push(connection);
-                Ok(())
+                let response = self.open_on(self.connect().await?, request).await?;
+                whole(response.map(|body| StreamedBody { idle: opened.clone(), ..body })).await.map(drop)
             }
             .await;
         }
-        for connection in opened {
-            self.put_back(connection);
+        while let Some(connection) = opened.take() {
+            self.idle.put(connection);
         }
         result
     }
@@ -132,28 +143,145 @@ impl ConnectionPool {
             }
         }
     }
+}
 
-    fn take_idle(&self) -> Option<Connection> {
-        self.idle().pop()
+/// The connections that wait for a request.
+#[derive(Clone, Default)]
+struct IdleConnections(Arc<Mutex<Vec<Connection>>>);
+
+impl IdleConnections {
+    fn take(&self) -> Option<Connection> {
+        self.with(Vec::pop)
     }
 
-    fn put_back(&self, connection: Connection) {
-        let mut idle = self.idle();
-        if !connection.is_closed() && idle.len() < MAX_IDLE_CONNECTIONS {
-            idle.push(connection);
-        }
+    fn put(&self, connection: Connection) {
+        self.with(|idle| {
+            if !connection.is_closed() && idle.len() < MAX_IDLE_CONNECTIONS {
+                idle.push(connection);
+            }
+        });
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    fn len(&self) -> usize {
+        self.with(|idle| idle.len())
+    }
+
+    fn with<T>(&self, use_it: impl FnOnce(&mut Vec<Connection>) -> T) -> T {
+        use_it(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-async fn exchange(
-    connection: &mut Connection,
-    request: Request<Full<Bytes>>,
-) -> Result<Response<Bytes>, TransportError> {
-    let (head, body) = connection.send_request(request).await?.into_parts();
+/// A response body that is read as it arrives. Its connection becomes idle at the end of the body.
+pub(crate) struct StreamedBody {
+    body: Incoming,
+    connection: Option<Connection>,
+    idle: IdleConnections,
+}
+
+impl Body for StreamedBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let has_ended = frame.is_none() || self.body.is_end_stream();
+        if let Some(connection) = self.connection.take_if(|_| has_ended) {
+            self.idle.put(connection);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        // Only a reader who polls for the end releases the connection.
+        self.connection.is_none() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+async fn whole(response: Response<StreamedBody>) -> Result<Response<Bytes>, TransportError> {
+    let (head, body) = response.into_parts();
     let body = Limited::new(body, MAX_RESPONSE_BYTES).collect().await.map_err(TransportError::Body)?;
     Ok(Response::from_parts(head, body.to_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::UnixListener,
+        sync::oneshot,
+    };
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_mins(1);
+    const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+
+    async fn read_request(stream: &mut UnixStream) {
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            request.push(stream.read_u8().await.unwrap());
+        }
+    }
+
+    async fn piece(body: &mut StreamedBody) -> Option<Bytes> {
+        let frame = timeout(LIMIT, body.frame()).await.expect("a piece of the body")?;
+        Some(frame.unwrap().into_data().unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_body_is_read_as_it_arrives_and_its_connection_is_used_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let (first_was_read, send_second) = oneshot::channel();
+        let server = TaskTracker::new().spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            read_request(&mut stream).await;
+            stream.write_all(&[HEAD, b"5\r\nfirst\r\n"].concat()).await.unwrap();
+            send_second.await.unwrap();
+            stream.write_all(b"6\r\nsecond\r\n0\r\n\r\n").await.unwrap();
+            // The only connection that is accepted.
+            read_request(&mut stream).await;
+            stream.write_all(&[HEAD, b"5\r\nwhole\r\n0\r\n\r\n"].concat()).await.unwrap();
+        });
+        let pool = ConnectionPool::new(&socket);
+        let request = Request::new(Full::default());
+
+        let mut body = pool.open(&request).await.unwrap().into_body();
+        assert_eq!(piece(&mut body).await.as_deref(), Some(b"first".as_slice()));
+        assert_eq!(pool.idle.len(), 0, "a connection with an unread body is not idle");
+        first_was_read.send(()).unwrap();
+        assert_eq!(piece(&mut body).await.as_deref(), Some(b"second".as_slice()));
+        assert_eq!(piece(&mut body).await, None);
+        assert_eq!(pool.idle.len(), 1);
+
+        assert_eq!(pool.send(&request, LIMIT).await.unwrap().into_body().as_ref(), b"whole");
+        server.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_dropped_before_its_end_closes_its_connection() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let server = TaskTracker::new().spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            read_request(&mut stream).await;
+            stream.write_all(&[HEAD, b"5\r\nfirst\r\n"].concat()).await.unwrap();
+            timeout(LIMIT, stream.read(&mut [0])).await.expect("the end of the connection").unwrap()
+        });
+        let pool = ConnectionPool::new(&socket);
+        let mut body = pool.open(&Request::new(Full::default())).await.unwrap().into_body();
+        piece(&mut body).await.unwrap();
+        drop(body);
+        assert_eq!(server.await.unwrap(), 0);
+        assert_eq!(pool.idle.len(), 0);
+    }
 }

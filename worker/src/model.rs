@@ -43,7 +43,7 @@ fn model_error(error: CallError) -> ModelError {
 }
 
 fn refused(refusal: Refusal) -> ModelError {
-    let Refusal { status, code, reason, detail: message, retry_after } = refusal;
+    let Refusal { status, code, reason, detail: message, retry_after, .. } = refusal;
     match (status, code) {
         (_, Some(ErrorCode::IterationLimit)) => ModelError::Limit { which: LimitKind::Iterations, message },
         (_, Some(ErrorCode::TokenBudget)) => ModelError::Limit { which: LimitKind::Tokens, message },
@@ -77,15 +77,21 @@ mod tests {
         #[case] wait: Option<u64>,
         #[case] expected: ModelError,
     ) {
-        let refusal =
-            Refusal { status, code, reason: None, detail: "m".into(), retry_after: wait.map(Duration::from_secs) };
+        let refusal = Refusal {
+            status,
+            code,
+            code_name: None,
+            reason: None,
+            detail: "m".into(),
+            retry_after: wait.map(Duration::from_secs),
+        };
         assert_eq!(refused(refusal), expected);
     }
 
     #[test]
     fn an_exceeded_context_window_is_its_own_error() {
         let (code, reason) = (Some(ErrorCode::LlmError), Some(CONTEXT_LENGTH.to_owned()));
-        let refusal = Refusal { status: 502, code, reason, detail: "m".into(), retry_after: None };
+        let refusal = Refusal { status: 502, code, code_name: None, reason, detail: "m".into(), retry_after: None };
         assert_eq!(refused(refusal), ModelError::ContextLength { message: "m".into() });
     }
 
@@ -98,7 +104,8 @@ mod tests {
         #[case] expected: RateLimitOrigin,
     ) {
         let (code, reason) = (Some(ErrorCode::RateLimited), reason.map(str::to_owned));
-        let error = refused(Refusal { status: 429, code, reason, detail: "m".into(), retry_after: None });
+        let error =
+            refused(Refusal { status: 429, code, code_name: None, reason, detail: "m".into(), retry_after: None });
         assert_eq!(error, ModelError::RateLimited { origin: expected, retry_after: None, message: "m".into() });
     }
 }
