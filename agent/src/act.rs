@@ -1,6 +1,8 @@
-//! Acting on a reply: recording what it says, running its calls.
+//! Handling a reply: recording its text, running its calls.
 //!
-//! Owns the events of a reply and of its calls. Never calls a tool but through the executor.
+//! Owns the events of a reply and of its calls. Never calls a tool but through the executor. Calls that are not in the model's
+//! recorded answer (written as text, or steps of a plan) are stored before they run: their events are the only record from
+//! which a later attempt learns that they may have run.
 
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use protocol::{AgentEvent, CallId, Completion, FinishReason, MessageRole, ToolCall, ToolErrorKind};
@@ -25,6 +27,8 @@ const BEYOND_LIMIT: &str = "not run: the limit of tool calls is reached";
 struct Reply {
     text: String,
     calls: Vec<ToolCall>,
+    /// Whether the calls were written as text.
+    are_recovered: bool,
     finish: FinishReason,
     /// Goes back to the provider with the reply, where its wire wants it.
     reasoning: Option<String>,
@@ -59,7 +63,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         state.transcript.push_reply(reply.text.clone(), reply.calls.clone(), reply.reasoning);
         self.measure(state, usage);
         match verdict {
-            Verdict::RunCalls => self.run_calls(state, &reply.calls).await,
+            Verdict::RunCalls => self.run_calls(state, &reply.calls, reply.are_recovered).await,
             Verdict::Finish => self.finish(state, reply.text).await,
             Verdict::IterationLimit => {
                 let limit = Value::from(self.settings.max_iterations);
@@ -83,12 +87,12 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         self.record_message(MessageRole::Assistant, &cleaned.text).await?;
         tracing::debug!(iteration = state.run.iterations, recovered = cleaned.calls.len(), "reply");
         let calls = if native { tool_calls } else { cleaned.calls };
-        Flow::Continue(Reply { text: cleaned.text, calls, finish: finish_reason, reasoning })
+        Flow::Continue(Reply { text: cleaned.text, calls, are_recovered: !native, finish: finish_reason, reasoning })
     }
 
     /// Admits every call of a reply, then runs those that were admitted: in parallel where their tools allow it, results in
     /// call order.
-    async fn run_calls(&self, state: &mut LoopState<'_>, calls: &[ToolCall]) -> Flow {
+    async fn run_calls(&self, state: &mut LoopState<'_>, calls: &[ToolCall], are_recovered: bool) -> Flow {
         let left = self.settings.max_tool_calls.saturating_sub(state.run.tool_calls);
         let (within, beyond) = calls.split_at(calls.len().min(usize::try_from(left).unwrap_or(usize::MAX)));
         let admissions: Vec<_> = within.iter().map(|call| (call, self.admit(call))).collect();
@@ -99,6 +103,12 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
             let mut group = vec![first];
             while let Some(next) = pending.next_if(|(_, admission)| !alone && !admission.runs_alone()) {
                 group.push(next);
+            }
+            for (call, admission) in &group {
+                self.record_use(call, admission, None).await?;
+            }
+            if are_recovered {
+                self.flush().await?;
             }
             highest = highest.max(self.run_group(state, group).await?);
         }
@@ -121,10 +131,8 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         }
     }
 
+    /// Runs calls whose uses are recorded.
     async fn run_group(&self, state: &mut LoopState<'_>, group: Vec<(&ToolCall, Admission)>) -> Flow<RepeatWarning> {
-        for (call, admission) in &group {
-            self.record_use(call, admission, None).await?;
-        }
         let stop = &self.signals.stop;
         let runs = group.into_iter().map(|(call, admission)| async move { (call, admission.finish(stop).await) });
         // Boxed because the stream would otherwise not be `Send` for every lifetime of the references in it.
@@ -154,6 +162,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         }
         let admission = self.admit(call);
         self.record_use(call, &admission, Some(reasoning)).await?;
+        self.flush().await?;
         let result = admission.finish(&self.signals.stop).await;
         state.run.count_call(&call.name, &result);
         let warning = state.run.guards.observe(&call.name, &call.arguments, result.success());

@@ -159,6 +159,14 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         }
     }
 
+    /// Waits until all recorded events are stored.
+    pub(crate) async fn flush(&self) -> Flow {
+        match self.journal.flush().await {
+            Ok(()) => Flow::Continue(()),
+            Err(_) => Flow::Break(LoopOutcome::Stopped),
+        }
+    }
+
     /// Ends the work by a limit, which is recorded. `text` is the answer that the model gave with the limit reached.
     pub(crate) async fn end_by_limit<T>(&self, which: LimitKind, value: Value, text: String) -> Flow<T> {
         match self.record(AgentEvent::Limit { limit: which.name(), value }).await {

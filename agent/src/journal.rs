@@ -1,4 +1,4 @@
-//! The seam to the record of what the loop does.
+//! The interface to the record of what the loop does.
 
 use std::future::Future;
 
@@ -13,4 +13,7 @@ pub struct JournalClosed;
 pub trait Journal: Send + Sync {
     /// Records one event. Returns when the event is queued, which may wait on a bounded queue, not when it is stored.
     fn record(&self, event: AgentEvent) -> impl Future<Output = Result<(), JournalClosed>> + Send;
+
+    /// Returns when all events recorded before are stored.
+    fn flush(&self) -> impl Future<Output = Result<(), JournalClosed>> + Send;
 }

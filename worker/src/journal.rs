@@ -41,20 +41,15 @@ pub(crate) struct EventQueue {
     entries: mpsc::Sender<Entry>,
 }
 
-impl EventQueue {
-    /// Returns when all events recorded before are stored, or when the pump has given up.
-    pub(crate) async fn flush(&self) {
-        let (done, stored) = oneshot::channel();
-        if self.entries.send(Entry::Flush(done)).await.is_ok() {
-            // An error means that the pump has given up.
-            let _ = stored.await;
-        }
-    }
-}
-
 impl Journal for EventQueue {
     async fn record(&self, event: AgentEvent) -> Result<(), JournalClosed> {
         self.entries.send(Entry::Event(event)).await.map_err(|_| JournalClosed)
+    }
+
+    async fn flush(&self) -> Result<(), JournalClosed> {
+        let (done, stored) = oneshot::channel();
+        self.entries.send(Entry::Flush(done)).await.map_err(|_| JournalClosed)?;
+        stored.await.map_err(|_| JournalClosed)
     }
 }
 
@@ -136,7 +131,7 @@ impl EventPump {
                     self.client.stop().stop(StopCause::Impersonated);
                     return ControlFlow::Break(());
                 }
-                Ok(ack) => self.acknowledge(ack, count),
+                Ok(ack) => self.acknowledge(ack)?,
                 Err(CallError::Stopped) => return ControlFlow::Break(()),
                 Err(CallError::Refused(refusal)) if refusal.status == 429 => {
                     tokio::time::sleep(refusal.retry_after.unwrap_or(RETRY_DELAY)).await;
@@ -171,15 +166,17 @@ impl EventPump {
     }
 
     /// Removes acknowledged events from the queue. Events that were not acknowledged are sent again.
-    fn acknowledge(&mut self, ack: EventAck, sent: usize) {
+    /// If there are none, the session ends: the orchestrator would never store these events.
+    fn acknowledge(&mut self, ack: EventAck) -> ControlFlow<()> {
         let before = self.unsent.len();
         while self.unsent.front().is_some_and(|(event, _)| event.client_seq <= ack.last_client_seq) {
             self.unsent.pop_front();
         }
         if self.unsent.len() == before {
-            tracing::warn!(last_client_seq = ack.last_client_seq, "events were accepted but not acknowledged");
-            self.unsent.drain(..sent.min(before));
+            tracing::error!(last_client_seq = ack.last_client_seq, "events were accepted but not acknowledged");
+            return self.give_up();
         }
+        ControlFlow::Continue(())
     }
 
     /// Replaces an event that was refused for its content by a note with the same number. If the note is refused too, the
@@ -277,11 +274,14 @@ fn shorten_texts(value: &mut Value, text_bytes: usize) {
 
 #[cfg(test)]
 mod tests {
-    use protocol::{CallId, MessageRole};
+    use std::path::Path;
+
+    use protocol::{CallId, JobId, MessageRole};
     use rstest::rstest;
     use serde_json::json;
 
     use super::*;
+    use crate::{client::Identity, secret::SessionSecret, stop::StopSwitch};
 
     fn result(output: String) -> AgentEvent {
         let (call_id, tool) = (CallId("c".to_owned()), "shell".to_owned());
@@ -320,5 +320,38 @@ mod tests {
     #[test]
     fn an_event_that_fits_is_unchanged() {
         assert_eq!(truncated_event(result("short".into()), MAX_EVENT_BYTES).0, result("short".into()));
+    }
+
+    #[rstest]
+    #[case::malformed(400, true)]
+    #[case::too_large(413, true)]
+    #[case::invalid(422, true)]
+    #[case::forbidden(403, false)]
+    #[case::body_too_slow(408, false)]
+    #[case::rate_limited(429, false)]
+    #[case::internal(500, false)]
+    fn only_the_content_of_events_replaces_them(#[case] status: u16, #[case] expected: bool) {
+        assert_eq!(is_caused_by_events(status), expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flush_returns_when_the_events_cannot_be_stored() {
+        let (session, stop) = (SessionSecret::generate().unwrap(), StopSwitch::default());
+        let identity = Identity { job_id: JobId::nil(), token: "token", session: &session, traceparent: None };
+        let client = OrchestratorClient::new(Path::new("/nonexistent"), &identity, stop.clone()).unwrap();
+        let (queue, mut pump) = journal(Arc::new(client));
+        let record = async {
+            queue.record(result("one".into())).await.unwrap();
+            // The second is queued while the first is being sent.
+            let both = tokio::join!(queue.flush(), queue.flush());
+            (both, queue.flush().await)
+        };
+        let record = tokio::time::timeout(Duration::from_mins(10), record);
+        let (both, later) = tokio::select! {
+            never = pump.run() => match never {},
+            results = record => results.expect("the flushes must not wait for ever"),
+        };
+        assert_eq!((both, later), ((Err(JournalClosed), Err(JournalClosed)), Err(JournalClosed)));
+        assert_eq!(stop.cause(), Some(StopCause::OrchestratorLost));
     }
 }

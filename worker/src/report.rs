@@ -38,13 +38,23 @@ pub(crate) fn shortened(report: CompleteReport) -> CompleteReport {
     serde_json::from_value(value).unwrap_or(report)
 }
 
-/// The report of a job that had completed when forged events were detected.
-pub(crate) fn impersonated(done: &CompleteReport) -> CompleteReport {
-    let partial = PartialResult { text: done.text.clone(), iterations: done.iterations, ..PartialResult::default() };
-    CompleteReport { partial: Some(partial), iterations: done.iterations, ..failed(JobReason::Internal, IMPERSONATED) }
+/// The report of a job that had completed when its events turned out to be forged or refused. None for other causes.
+pub(crate) fn completed_unrecorded(done: &CompleteReport, cause: StopCause) -> Option<CompleteReport> {
+    let message = match cause {
+        StopCause::Impersonated => IMPERSONATED,
+        StopCause::EventsRefused => EVENTS_REFUSED,
+        _ => return None,
+    };
+    let partial = PartialResult { iterations: done.iterations, ..PartialResult::default() };
+    Some(CompleteReport {
+        text: done.text.clone(),
+        partial: Some(partial),
+        iterations: done.iterations,
+        ..failed(JobReason::Internal, message)
+    })
 }
 
-/// Converts an outcome to a report.
+/// Converts an outcome to a report. The text is in the report once: the orchestrator adds it to the partial result.
 pub(crate) fn report(outcome: LoopOutcome, cause: Option<StopCause>, partial: PartialResult) -> CompleteReport {
     let iterations = partial.iterations;
     let (outcome, reason, message, text) = match outcome {
@@ -79,10 +89,8 @@ pub(crate) fn report(outcome: LoopOutcome, cause: Option<StopCause>, partial: Pa
         }
     };
     let mut partial = partial;
-    if !text.is_empty() {
-        partial.text.clone_from(&text);
-    }
-    let text = if text.is_empty() { partial.text.clone() } else { text };
+    let last_text = std::mem::take(&mut partial.text);
+    let text = if text.is_empty() { last_text } else { text };
     CompleteReport { outcome, reason, message: Some(message), text, partial: Some(partial), iterations }
 }
 
@@ -103,8 +111,8 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case::once(LoopOutcome::Completed { text: "x".repeat(2_000_000) })]
-    #[case::twice(LoopOutcome::Limit { which: LimitKind::Iterations, text: "ü\"\n".repeat(300_000) })]
+    #[case::completed(LoopOutcome::Completed { text: "x".repeat(2_000_000) })]
+    #[case::limit(LoopOutcome::Limit { which: LimitKind::Iterations, text: "ü\"\n".repeat(300_000) })]
     fn a_report_that_is_too_large_is_shortened(#[case] outcome: LoopOutcome) {
         let whole = report(outcome, None, PartialResult::default());
         let cut = shortened(whole.clone());
@@ -139,6 +147,17 @@ mod tests {
         let partial = PartialResult { text: "so far".into(), iterations: 3, ..PartialResult::default() };
         let report = report(outcome, cause, partial.clone());
         assert_eq!((report.outcome, report.reason, report.iterations), (reported, reason, 3));
-        assert_eq!((report.text.as_str(), report.partial), ("so far", Some(partial)));
+        assert_eq!(
+            (report.text.as_str(), report.partial),
+            ("so far", Some(PartialResult { text: String::new(), ..partial }))
+        );
+    }
+
+    #[test]
+    fn a_partial_text_of_nearly_the_maximum_size_is_reported_whole() {
+        let text = "x".repeat(MAX_REPORT_BYTES - 1024);
+        let partial = PartialResult { text: text.clone(), ..PartialResult::default() };
+        let report = report(LoopOutcome::Stopped, Some(StopCause::Requested), partial);
+        assert_eq!(shortened(report).text, text);
     }
 }

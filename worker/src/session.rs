@@ -6,7 +6,8 @@
 use std::{convert::Infallible, io, ops::ControlFlow, sync::Arc, time::Duration};
 
 use agent::{
-    Agent, DEFAULT_OUTAGE_PATIENCE, DeltaSink, Inbox, LoopOutcome, Settings, Signals, ToolExecutor, ToolRegistry,
+    Agent, DEFAULT_OUTAGE_PATIENCE, DeltaSink, Inbox, Journal as _, LoopOutcome, Settings, Signals, ToolExecutor,
+    ToolRegistry,
 };
 use protocol::{CompleteReply, CompleteReport, ErrorCode, JobAssignment, JobMode, JobReason, ReportedOutcome};
 use tokio::signal::unix::{SignalKind, signal};
@@ -19,7 +20,7 @@ use crate::{
     journal::{EventQueue, journal},
     model::GatewayModel,
     prompts::PromptFeed,
-    report::{failed, impersonated, report, shortened, stopped_early},
+    report::{completed_unrecorded, failed, report, shortened, stopped_early},
     resume::start,
     secret::{SessionSecret, token},
     stop::{StopCause, StopSwitch},
@@ -276,14 +277,11 @@ impl Session<'_> {
         let answer = tokio::select! {
             answer = async {
                 if let Some(queue) = queue {
-                    queue.flush().await;
+                    // A closed journal stops the session with a cause of its own, which the report states.
+                    let _ = queue.flush().await;
                 }
-                let report = match self.stop.cause() {
-                    Some(StopCause::Impersonated) if report.outcome == ReportedOutcome::Completed => {
-                        impersonated(report)
-                    }
-                    _ => report.clone(),
-                };
+                let cause = self.stop.cause().filter(|_| report.outcome == ReportedOutcome::Completed);
+                let report = cause.and_then(|cause| completed_unrecorded(report, cause)).unwrap_or_else(|| report.clone());
                 self.client.ask::<CompleteReply>(Call::post(&["complete"], &shortened(report))?).await
             } => answer,
             () = report_deadline => {

@@ -1,13 +1,18 @@
 //! The plain course of things: answers, calls, results, ids, caps.
 
-use std::sync::atomic::Ordering;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use protocol::{FinishReason, Message, ToolChoice};
 use rstest::rstest;
 use serde_json::json;
 
 use super::world::{Turn, World, call, calls, completion, say, tool_call};
-use crate::{Delta, DeltaSink, FailureReason, LimitKind, LoopOutcome, ModelError, OpenCalls, Run, Transcript};
+use crate::{
+    Delta, DeltaSink, FailureReason, LimitKind, LoopOutcome, ModelError, OpenCalls, Run, ToolOutput, Transcript,
+};
 
 fn completed(text: &str) -> LoopOutcome {
     LoopOutcome::Completed { text: text.to_owned() }
@@ -116,6 +121,32 @@ async fn calls_written_as_text_are_run() {
         "assistant: done.",
     ];
     assert_eq!(world.told(), expected);
+}
+
+/// The model's recorded answer does not contain these calls. If their attempt dies, only their events prevent the next one
+/// from running them again.
+#[rstest]
+#[case::written_as_text(false, &[r#"Now. <tool_call>{"name": "note", "arguments": {}}</tool_call>"#, "Done."], 3)]
+#[case::planned(true, &[r#"{"goal": "g", "steps": [{"tool": "note"}]}"#, r#"{"done": true, "answer": "Done."}"#], 3)]
+#[tokio::test(start_paused = true)]
+async fn calls_that_no_answer_contains_are_stored_before_they_run(
+    #[case] plan: bool,
+    #[case] replies: &[&str],
+    #[case] stored: usize,
+) {
+    let mut world = World::new(replies.iter().map(|text| say(text)));
+    world.settings.text_tool_calls = true;
+    world.settings.plan = plan;
+    let counter = Arc::clone(&world.journal.stored);
+    let seen = Arc::new(AtomicUsize::new(0));
+    let result = Arc::clone(&seen);
+    world.tool("note", move |_| {
+        result.store(counter.load(Ordering::SeqCst), Ordering::SeqCst);
+        Box::pin(async { Ok(ToolOutput::success("noted")) })
+    });
+    assert_eq!(world.run().await, completed("Done."));
+    assert!(world.told()[stored - 1].starts_with("use note"), "{:?}", world.told());
+    assert_eq!(seen.load(Ordering::SeqCst), stored);
 }
 
 #[tokio::test(start_paused = true)]

@@ -84,6 +84,8 @@ pub(super) struct Memory {
     pub(super) events: Mutex<Vec<AgentEvent>>,
     /// From this event on it is closed.
     pub(super) closes_at: Option<usize>,
+    /// The number of stored events, for the story's tools.
+    pub(super) stored: Arc<AtomicUsize>,
 }
 
 impl Journal for Memory {
@@ -93,6 +95,11 @@ impl Journal for Memory {
             return Err(JournalClosed);
         }
         events.push(event);
+        Ok(())
+    }
+
+    async fn flush(&self) -> Result<(), JournalClosed> {
+        self.stored.store(self.events.lock().unwrap().len(), Ordering::SeqCst);
         Ok(())
     }
 }

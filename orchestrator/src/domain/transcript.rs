@@ -12,7 +12,8 @@ use serde_json::Value;
 /// The conversation; empty without events. `answers` are the model's answers in order.
 ///
 /// A worker may die after the model's answer and before the events of its calls, and those calls may have been executed. Calls
-/// of the last answer that are in no event become open calls here, so that they are not executed again.
+/// of the last answer that are in no event become open calls here, so that they are not executed again. A worker stores the
+/// events of calls that are in no answer (written as text, or steps of a plan) before it executes them.
 pub fn rebuild(events: impl IntoIterator<Item = EventData>, answers: &[Completion]) -> Vec<Message> {
     let made: HashMap<&str, &ToolCall> =
         answers.iter().flat_map(|answer| &answer.tool_calls).map(|call| (call.id.as_str(), call)).collect();

@@ -102,7 +102,7 @@ fn is_exhausted(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::{cell::Cell, path::Path};
+    use std::{cell::Cell, path::Path, time::Instant};
 
     use protocol::{JobId, Limits};
     use rstest::rstest;
@@ -153,5 +153,36 @@ mod tests {
         let (ToolError(failure), attempts) = failed_launch(&launcher, errno).await;
         assert_eq!((failure.kind, attempts), (ToolErrorKind::Failed, 1));
         assert_eq!(launcher.stop.cause(), None);
+    }
+
+    /// Whether a process has this argument.
+    fn is_running(argument: &str) -> bool {
+        let has = |line: Vec<u8>| line.split(|byte| *byte == 0).any(|one| one == argument.as_bytes());
+        let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+        processes.map(|entry| entry.path().join("cmdline")).any(|line| std::fs::read(line).is_ok_and(has))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_exhausted_pids_limit_ends_returned_calls_and_spares_running_ones() {
+        let (launcher, _pump) = launcher();
+        let sleep = |seconds| {
+            let mut command = Command::new("sleep");
+            command.arg(seconds);
+            launcher.processes.start(command).unwrap()
+        };
+        let running = sleep("7541");
+        sleep("7542").detach();
+        assert!(is_running("7541") && is_running("7542"));
+        let (ToolError(failure), _) = failed_launch(&launcher, Errno::AGAIN).await;
+        assert!(failure.message.ends_with("wait for them to finish"), "{}", failure.message);
+        assert_eq!(launcher.stop.cause(), None);
+        // A killed process is in the list until the kernel has torn it down.
+        let deadline = Instant::now() + Duration::from_mins(1);
+        while is_running("7542") {
+            assert!(Instant::now() < deadline, "the background process is still running");
+            std::thread::yield_now();
+        }
+        assert!(is_running("7541"));
+        running.end();
     }
 }

@@ -79,3 +79,40 @@ fn failed(error: &CallError) -> ToolError {
     };
     ToolError(ToolFailure { kind, message: error.to_string(), retry_after_seconds: None })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use protocol::{JobId, ToolDomain};
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{client::Identity, secret::SessionSecret, stop::StopSwitch};
+
+    #[rstest]
+    #[case::alone(false, Some(5), 65)]
+    #[case::parallel(true, Some(5), 65)]
+    #[case::no_timeout(true, None, 660)]
+    fn a_remote_tool_is_declared_as_the_orchestrator_declares_it(
+        #[case] parallel: bool,
+        #[case] timeout_seconds: Option<u64>,
+        #[case] expected_seconds: u64,
+    ) {
+        let session = SessionSecret::generate().unwrap();
+        let identity = Identity { job_id: JobId::nil(), token: "token", session: &session, traceparent: None };
+        let client = OrchestratorClient::new(Path::new("/nonexistent"), &identity, StopSwitch::default()).unwrap();
+        let declared = ToolDefinition {
+            sensitive: vec!["password".to_owned()],
+            parallel,
+            timeout_seconds,
+            ..ToolDefinition::new("remote", "d", json!({"type": "object"}), ToolDomain::Orchestrator)
+        };
+        let spec = RemoteTool { definition: declared, client: Arc::new(client) }.spec();
+        assert_eq!((spec.parallel, spec.timeout), (parallel, Duration::from_secs(expected_seconds)));
+        assert_eq!(spec.sensitive, ["password"]);
+        // What the model is sent does not contain them.
+        assert_eq!((spec.definition.sensitive.as_slice(), spec.definition.timeout_seconds), ([].as_slice(), None));
+    }
+}

@@ -77,6 +77,8 @@ pub(crate) struct Record {
     pub(crate) event_refusals: VecDeque<ErrorCode>,
     /// Errors for the next calls of orchestrator tools.
     pub(crate) tool_refusals: VecDeque<ErrorCode>,
+    /// Event batches are accepted and not stored.
+    pub(crate) acknowledges_nothing: bool,
     /// Larger event batches are refused.
     pub(crate) max_batch_events: Option<usize>,
     pub(crate) remote_calls: Vec<(String, ToolCallRequest)>,
@@ -290,6 +292,7 @@ fn assignment(lease_seconds: u64) -> JobAssignment {
     tools.push(define("echo", ToolDomain::Orchestrator));
     tools
         .push(ToolDefinition { sensitive: vec!["password".to_owned()], ..define("sign_in", ToolDomain::Orchestrator) });
+    tools.push(ToolDefinition::new("bad_schema", "b", json!({"type": 7}), ToolDomain::Orchestrator));
     JobAssignment {
         job_id: JobId::generate(),
         attempt: 1,

@@ -106,11 +106,15 @@ async fn call_tool(
 
 async fn store_events(State(shared): State<Shared>, Json(batch): Json<EventBatch>) -> Response {
     let mut record = shared.record();
+    if record.max_batch_events.is_some_and(|max| batch.events.len() > max) {
+        return problem(ErrorCode::TooLarge);
+    }
+    // After the size, so that a refusal can be that of a single event.
     if let Some(code) = record.event_refusals.pop_front() {
         return problem(code);
     }
-    if record.max_batch_events.is_some_and(|max| batch.events.len() > max) {
-        return problem(ErrorCode::TooLarge);
+    if record.acknowledges_nothing {
+        return Json(EventAck { last_client_seq: 0 }).into_response();
     }
     for event in batch.events {
         if event.client_seq > record.events.len() as u64 {
