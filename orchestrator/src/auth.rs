@@ -178,6 +178,7 @@ struct NewWorkerClaims<'a> {
 
 #[derive(Deserialize)]
 struct WorkerClaims {
+    iss: String,
     sub: String,
     attempt: u32,
     jti: String,
@@ -218,14 +219,14 @@ impl SigningKey {
 
     /// Verifies a token of the public API.
     pub fn verify(&self, token: &str, now: DateTime<Utc>) -> Result<Identity, TokenError> {
-        let claims: PublicClaims = self.open(token, PUBLIC_ISSUER, PUBLIC_AUDIENCE)?;
+        let claims: PublicClaims = self.open(token, &self.public)?;
         in_time(claims.nbf, claims.exp, now)?;
         identity(claims)
     }
 
     /// The bearer of a public token that may have expired. Only for the audit of a refusal, never for authorization.
     pub fn identity_ignoring_time(&self, token: &str) -> Result<Identity, TokenError> {
-        identity(self.open(token, PUBLIC_ISSUER, PUBLIC_AUDIENCE)?)
+        identity(self.open(token, &self.public)?)
     }
 
     /// Issues a token for the worker of an attempt.
@@ -255,7 +256,10 @@ impl SigningKey {
         instance: InstanceId,
         now: DateTime<Utc>,
     ) -> Result<WorkerIdentity, TokenError> {
-        let claims: WorkerClaims = self.open(token, &instance.to_string(), WORKER_AUDIENCE)?;
+        let claims: WorkerClaims = self.open(token, &self.worker)?;
+        if claims.iss != instance.to_string() {
+            return Err(TokenError::WrongIssuer);
+        }
         in_time(claims.nbf, claims.exp, now)?;
         let job_id = claims.sub.parse().map_err(|_| TokenError::Malformed)?;
         Ok(WorkerIdentity { job_id, attempt: claims.attempt, jti: checked_jti(claims.jti)? })
@@ -265,22 +269,14 @@ impl SigningKey {
         jsonwebtoken::encode(&Header::new(Algorithm::HS256), claims, &self.encoding).map_err(|_| TokenError::Signing)
     }
 
-    fn open<T: DeserializeOwned>(&self, token: &str, issuer: &str, audience: &str) -> Result<T, TokenError> {
+    fn open<T: DeserializeOwned>(&self, token: &str, validation: &Validation) -> Result<T, TokenError> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(TokenError::Malformed);
         }
-        let mut validation = Validation::new(Algorithm::HS256);
-        validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
-        validation.set_issuer(&[issuer]);
-        validation.set_audience(&[audience]);
-        validation.leeway = 0;
-        // The library would use the system clock; `in_time` uses the caller's.
-        validation.validate_exp = false;
-        validation.validate_nbf = false;
         if is_critical(token)? {
             return Err(TokenError::Critical);
         }
-        jsonwebtoken::decode(token, &self.decoding, &validation).map(|data| data.claims).map_err(|error| {
+        jsonwebtoken::decode(token, &self.decoding, validation).map(|data| data.claims).map_err(|error| {
             match error.kind() {
                 ErrorKind::InvalidAlgorithm | ErrorKind::InvalidAlgorithmName => TokenError::WrongAlgorithm,
                 ErrorKind::InvalidSignature => TokenError::WrongSignature,
@@ -290,6 +286,18 @@ impl SigningKey {
             }
         })
     }
+}
+
+/// The checks of tokens for an audience, except the issuer.
+fn validation(audience: &str) -> Validation {
+    let mut validation = Validation::new(Algorithm::HS256);
+    validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
+    validation.set_audience(&[audience]);
+    validation.leeway = 0;
+    // The library would use the system clock; `in_time` uses the caller's.
+    validation.validate_exp = false;
+    validation.validate_nbf = false;
+    validation
 }
 
 fn identity(claims: PublicClaims) -> Result<Identity, TokenError> {

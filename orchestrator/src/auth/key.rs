@@ -8,8 +8,10 @@ use std::{
 };
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use jsonwebtoken::{DecodingKey, EncodingKey};
+use jsonwebtoken::{DecodingKey, EncodingKey, Validation};
 use secrecy::{ExposeSecret, SecretString, zeroize::Zeroizing};
+
+use super::{PUBLIC_AUDIENCE, PUBLIC_ISSUER, WORKER_AUDIENCE, validation};
 
 const KEY_FILE: &str = "jwt.key";
 const KEY_BYTES: usize = 32;
@@ -39,6 +41,10 @@ pub enum KeyError {
 pub struct SigningKey {
     pub(super) encoding: EncodingKey,
     pub(super) decoding: DecodingKey,
+    /// The checks of tokens of the public API.
+    pub(super) public: Validation,
+    /// The checks of worker tokens, without the issuer: that is the install.
+    pub(super) worker: Validation,
 }
 
 impl fmt::Debug for SigningKey {
@@ -64,7 +70,10 @@ impl SigningKey {
 
     /// Uses the bytes of the secret as the key.
     pub fn from_secret(secret: &[u8]) -> Self {
-        Self { encoding: EncodingKey::from_secret(secret), decoding: DecodingKey::from_secret(secret) }
+        let (encoding, decoding) = (EncodingKey::from_secret(secret), DecodingKey::from_secret(secret));
+        let mut public = validation(PUBLIC_AUDIENCE);
+        public.set_issuer(&[PUBLIC_ISSUER]);
+        Self { encoding, decoding, public, worker: validation(WORKER_AUDIENCE) }
     }
 
     fn from_folder(data_dir: &Path) -> Result<Self, KeyError> {

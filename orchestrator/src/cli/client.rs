@@ -2,7 +2,7 @@
 //!
 //! Owns requests, the token, and the conversion of error responses.
 
-use std::time::Duration;
+use std::{error::Error as _, time::Duration};
 
 use protocol::{JobId, Problem};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url, header};
@@ -10,7 +10,10 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::exit::CliError;
-use crate::config::{Environment, mask_urls};
+use crate::{
+    config::{Environment, mask_urls},
+    telemetry::error_chain,
+};
 
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -154,13 +157,10 @@ impl Client {
             .map_err(|error| CliError::NotGantry { url: mask_urls(self.base.as_str()), cause: error.to_string() })
     }
 
-    /// Reports the innermost cause, which names the problem.
+    /// Reports the causes. The error itself only repeats the URL, which may contain a secret.
     pub(super) fn unreachable(&self, error: &reqwest::Error) -> CliError {
-        let mut cause: &dyn std::error::Error = error;
-        while let Some(next) = cause.source() {
-            cause = next;
-        }
-        CliError::Unreachable { url: mask_urls(self.base.as_str()), cause: cause.to_string() }
+        let cause = error.source().map_or_else(|| error.to_string(), error_chain);
+        CliError::Unreachable { url: mask_urls(self.base.as_str()), cause }
     }
 }
 

@@ -70,12 +70,14 @@ pub struct Quote {
     pub max_output_tokens: u64,
     /// Micro-dollars per million tokens in and out; `None` when the model's price is unknown, so that only tokens count.
     pub prices: Option<(u64, u64)>,
+    /// Micro-dollars per million tokens in at the provider that is asked first. An aborted call is charged its prompt at it.
+    pub prompt_price: Option<u64>,
 }
 
 impl Quote {
     /// The cost of the prompt in micro-dollars; `None` when the price is unknown.
     pub fn prompt_cost(&self) -> Option<u64> {
-        self.prices.map(|(input, _)| cost(self.prompt_tokens, input))
+        self.prompt_price.map(|price| cost(self.prompt_tokens, price))
     }
 }
 
@@ -236,7 +238,12 @@ mod tests {
     }
 
     /// 100 tokens in, at most 1 000 out; a token in is a micro-dollar, one out is five.
-    const QUOTE: Quote = Quote { prompt_tokens: 100, max_output_tokens: 1_000, prices: Some((1_000_000, 5_000_000)) };
+    const QUOTE: Quote = Quote {
+        prompt_tokens: 100,
+        max_output_tokens: 1_000,
+        prices: Some((1_000_000, 5_000_000)),
+        prompt_price: Some(1_000_000),
+    };
 
     #[rstest]
     #[case::no_limit(vec![balance(0, 9_999, 0, 9_999)], Ok((1_100, 5_100, 1_000)))]
@@ -279,7 +286,7 @@ mod tests {
             max_tokens in 1..20_000u64, tokens in 0..20_000u64,
             max_micro_usd in 1..1_000_000u64, micro_usd in 0..1_000_000u64,
         ) {
-            let quote = Quote { prompt_tokens, max_output_tokens, prices: Some((input, output)) };
+            let quote = Quote { prompt_tokens, max_output_tokens, prices: Some((input, output)), prompt_price: Some(input) };
             if let Ok(reserved) = reserve(&quote, &[balance(max_tokens, tokens, max_micro_usd, micro_usd)]) {
                 prop_assert!(tokens + reserved.tokens <= max_tokens);
                 // Rounding up may cost one micro-dollar on each side.

@@ -191,15 +191,23 @@ impl Gateway {
         self.providers().map(health).collect()
     }
 
-    /// The highest cost of a request at the primary provider. Another one may charge more; what was used is settled either
-    /// way.
-    pub fn quote(&self, request: &CompletionRequest, model: &str) -> Quote {
-        let price = self.primary.price(model, &self.prices);
-        Quote {
+    /// The highest cost of an attempt at a request, at the highest prices of the providers that may be asked.
+    pub fn quote(&self, request: &CompletionRequest, context: &CallContext<'_>) -> Quote {
+        let mut quote = Quote {
             prompt_tokens: quote::prompt_tokens(request),
-            max_output_tokens: self.primary.max_output(request),
-            prices: price.map(|price| (self.primary.input_price(&price), price.output)),
+            max_output_tokens: 1,
+            prices: None,
+            prompt_price: None,
+        };
+        for (provider, model) in self.askable(context) {
+            quote.max_output_tokens = quote.max_output_tokens.max(provider.max_output(request));
+            let Some(price) = provider.price(model, &self.prices) else { continue };
+            let (input, output) = (provider.input_price(&price), price.output);
+            let (highest_input, highest_output) = quote.prices.unwrap_or_default();
+            quote.prices = Some((highest_input.max(input), highest_output.max(output)));
+            quote.prompt_price = quote.prompt_price.or(Some(input));
         }
+        quote
     }
 
     /// Why a call would be refused now without any provider being asked, if it would.
@@ -225,11 +233,7 @@ impl Gateway {
         let mut errors: Vec<(&str, AttemptError)> = Vec::new();
         let (mut reached_provider, mut has_streamed) = (false, false);
         let mut last = (&self.primary, self.primary.model.as_str());
-        for (index, provider) in self.providers().enumerate() {
-            let model = context.model.filter(|_| index == 0).unwrap_or(&provider.model);
-            if context.has_cost_limit && !self.may_ask(provider, model) {
-                continue;
-            }
+        for (provider, model) in self.askable(context) {
             last = (provider, model);
             let span = tracing::info_span!(
                 "llm.call",
@@ -264,6 +268,16 @@ impl Gateway {
             }
         }
         Err(AskError { failure: failure(errors), cost: cost.settle(last.0, last.1), reached_provider })
+    }
+
+    /// The providers that may be asked, in their order, each with the model to ask for.
+    fn askable<'g>(&'g self, context: &CallContext<'g>) -> impl Iterator<Item = (&'g Provider, &'g str)> {
+        let (named, has_cost_limit) = (context.model, context.has_cost_limit);
+        let with_model = self
+            .providers()
+            .enumerate()
+            .map(move |(index, provider)| (provider, named.filter(|_| index == 0).unwrap_or(&provider.model)));
+        with_model.filter(move |(provider, model)| !has_cost_limit || self.may_ask(provider, model))
     }
 
     fn providers(&self) -> impl Iterator<Item = &Provider> {

@@ -138,7 +138,7 @@ impl Meter {
             }
         };
         let mut request = request();
-        let quote = self.gateway.quote(&request, &account.model);
+        let quote = self.gateway.quote(&request, &context);
         let open = match self.open(account, name, &quote, permit).await? {
             Opened::Recorded(answer) => return Ok(*answer),
             Opened::Open(open) => open,

@@ -35,13 +35,24 @@ fn tool(tool: &ToolDefinition) -> usize {
     text(&tool.name) + text(&tool.description) + json(&tool.parameters) + MESSAGE_BYTES
 }
 
-/// The bytes of a text. Those outside ASCII count twice, since such characters are often a token each.
+/// A text without spaces of this length is encoded data, such as base64 or hexadecimal, rather than a word.
+const MIN_ENCODED_BYTES: usize = 24;
+
+/// The bytes of a text. Those of characters outside ASCII, of digits and of encoded data count twice: a token has about two
+/// of them.
 fn text(text: &str) -> usize {
     weigh(text.as_bytes())
 }
 
 fn weigh(bytes: &[u8]) -> usize {
-    bytes.len() + bytes.iter().filter(|byte| !byte.is_ascii()).count()
+    let may_encode = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_' | b'=');
+    let runs = bytes.chunk_by(|left, right| may_encode(left) == may_encode(right));
+    let weight = |run: &[u8]| {
+        let is_encoded = run.len() >= MIN_ENCODED_BYTES && run.first().is_some_and(may_encode);
+        let counts_twice = |byte: &&u8| is_encoded || byte.is_ascii_digit() || !byte.is_ascii();
+        run.len() + run.iter().filter(counts_twice).count()
+    };
+    runs.map(weight).sum()
 }
 
 /// The same of a value's JSON, without making it.
@@ -60,4 +71,23 @@ fn json(value: &Value) -> usize {
     // Neither serialising a value nor counting can fail.
     let _ = serde_json::to_writer(&mut weight, value);
     weight.0
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::prose("The quick brown fox jumps", 25)]
+    #[case::digits("1234 5678", 17)]
+    #[case::a_word("internationalisation", 20)]
+    #[case::base64("TG9yZW0gaXBzdW0gZG9sb3Igc2l0IGFtZXQ=", 72)]
+    #[case::other_scripts("漢字", 12)]
+    #[case::nothing("", 0)]
+    fn weights(#[case] given: &str, #[case] weight: usize) {
+        assert_eq!(text(given), weight);
+        assert_eq!(json(&Value::from(given)), weight + 2, "with its quotes");
+    }
 }

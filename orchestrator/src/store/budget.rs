@@ -86,11 +86,7 @@ impl Store {
         if limits.is_none() {
             return Ok(HashMap::new());
         }
-        let days: Vec<(String, i64, i64)> =
-            sqlx::query_as("SELECT user_id, tokens, micro_usd FROM user_days WHERE day = $1")
-                .bind(day_of(now))
-                .fetch_all(&self.read)
-                .await?;
+        let days: Vec<(String, i64, i64)> = sqlx::query_as(DAY).bind(day_of(now)).fetch_all(&self.read).await?;
         let known = |number: i64| u64::try_from(number).unwrap_or(0);
         let spent = days.into_iter().filter_map(|(user, tokens, micro_usd)| {
             limits.spent(known(tokens), known(micro_usd)).map(|spent| (user, spent))
@@ -98,6 +94,9 @@ impl Store {
         Ok(spent.collect())
     }
 }
+
+/// What each user has used on a day ($1).
+pub(super) const DAY: &str = "SELECT user_id, tokens, micro_usd FROM user_days WHERE day = $1";
 
 /// What the budgets of a job ($1), those above it and its user's day ($4, $5) stand at; read by [`balances`].
 pub(super) const BALANCES: [&str; 2] = [

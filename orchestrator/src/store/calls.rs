@@ -168,16 +168,28 @@ impl Store {
     }
 
     /// Closes the calls that an earlier process left open: each is charged its prompt estimate and shown as aborted. Nothing
-    /// stays reserved.
+    /// stays reserved. A call whose row or job is inconsistent is logged and stays open. Returns how many were closed.
     pub async fn close_abandoned_calls(&self, now: DateTime<Utc>) -> Result<usize, StoreError> {
-        self.write(move |tx| {
-            Box::pin(async move {
-                let closed = close::close_abandoned(tx, now).await?;
-                budget::clear_reservations(&mut tx.db).await?;
-                Ok(closed)
-            })
-        })
-        .await
+        let mut closed = 0;
+        for row in close::abandoned(&self.read).await? {
+            // A transaction for each call: one that cannot be closed leaves nothing behind and does not affect the others.
+            let result = match row.and_then(|row| row.into_call(now)) {
+                Ok(call) => self.close_model_call(&call).await.map(drop),
+                Err(error) => Err(error),
+            };
+            match result {
+                Ok(()) => closed += 1,
+                Err(error) if error.is_of_one_row() => {
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        "an abandoned model call cannot be closed"
+                    );
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.write(|tx| Box::pin(async move { budget::clear_reservations(&mut tx.db).await })).await?;
+        Ok(closed)
     }
 }
 

@@ -1,13 +1,9 @@
 //! Totals for the metrics.
 
 use protocol::{JobReason, JobState};
-use uuid::Uuid;
 
-use super::{
-    Store, StoreError,
-    rows::{Place, count},
-};
-use crate::telemetry::metrics::DbCounts;
+use super::{Store, StoreError, rows::count};
+use crate::telemetry::metrics::{DbCounts, JobCount, UNKNOWN};
 
 impl Store {
     /// Jobs by state and reason, and the number of events ever written.
@@ -16,14 +12,13 @@ impl Store {
             sqlx::query_as("SELECT state, reason, COUNT(*) FROM jobs GROUP BY state, reason")
                 .fetch_all(&self.read)
                 .await?;
-        let place = Place { table: "jobs", id: Uuid::nil() };
-        let mut jobs = Vec::with_capacity(counted.len());
-        for (state, reason, counted) in counted {
-            let state = JobState::parse(&state).ok_or_else(|| place.wrong("state"))?;
-            let reason =
-                reason.map(|reason| JobReason::parse(&reason).ok_or_else(|| place.wrong("reason"))).transpose()?;
-            jobs.push((state, reason, count(counted)));
-        }
+        let jobs = counted.into_iter().map(|(state, reason, jobs)| JobCount {
+            state: JobState::parse(&state),
+            // Label values come from a fixed set, also if a row has another one.
+            reason: reason.map_or("none", |reason| JobReason::parse(&reason).map_or(UNKNOWN, JobReason::as_str)),
+            jobs: count(jobs),
+        });
+        let jobs = jobs.collect();
         // Each event gets one cursor, also if it is deleted later.
         let last: Option<i64> = sqlx::query_scalar("SELECT MAX(cursor) FROM events").fetch_one(&self.read).await?;
         Ok(DbCounts { jobs, events: count(last.unwrap_or(0)) })

@@ -6,7 +6,7 @@ use sqlx::{Executor, Sqlite};
 use super::{Connection, QueueFull, Store, StoreError};
 
 /// How long a key is honoured (contract: api, "honoured for 24 h per user").
-const LIFETIME: TimeDelta = TimeDelta::hours(24);
+pub(super) const LIFETIME: TimeDelta = TimeDelta::hours(24);
 
 /// An idempotency key, bound to one request.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,7 +6,8 @@
 //!
 //! The caller's token is looked up in the same statement: see [`TokenChecked`].
 
-use protocol::JobId;
+use protocol::{JobId, JobMode, JobReason, JobState, Placement, Source};
+use serde::Deserialize;
 use sqlx::{QueryBuilder, Sqlite};
 
 use super::{JobFilter, Store, StoreError, job_list, rows::Place};
@@ -134,30 +135,68 @@ impl Store {
         }
         let Some(user_id) = user_id else { return Ok(TokenChecked::Valid(None)) };
         let mut json = String::with_capacity(item.len() + ID_DIGITS);
-        push_item(&mut json, &item).ok_or_else(|| Place { table: "jobs", id: *id.as_uuid() }.wrong("id"))?;
+        push_item(&mut json, &item).map_err(|error| error.of(id))?;
         Ok(TokenChecked::Valid(Some(JobJson { user_id, json })))
     }
 
     /// Jobs as JSON, newest first, for the bearer of the token `jti`: at most as many as requested, and as fit into a page.
     pub async fn job_summaries(&self, jti: &str, filter: &JobFilter) -> Result<TokenChecked<JobPage>, StoreError> {
-        let mut query =
-            QueryBuilder::<Sqlite>::new("SELECT COALESCE((SELECT revoked_at IS NOT NULL FROM tokens WHERE jti = ");
-        query.push_bind(jti).push("), FALSE), (SELECT group_concat(item, char(10)) FROM (SELECT ");
-        query.push(SUMMARY).push(" AS item FROM jobs WHERE TRUE");
-        job_list::push_conditions(&mut query, filter);
-        query.push("))");
+        let mut query = summaries(jti, filter);
         let (is_revoked, items): (bool, Option<String>) = query.build_query_as().fetch_one(&self.read).await?;
         if is_revoked {
             return Ok(TokenChecked::Revoked);
         }
-        let page = JobPage::of(items.as_deref().unwrap_or_default(), filter.limit as usize);
-        Ok(TokenChecked::Valid(page.ok_or_else(|| Place { table: "jobs", id: uuid::Uuid::nil() }.wrong("id"))?))
+        Ok(TokenChecked::Valid(JobPage::of(items.as_deref().unwrap_or_default(), filter.limit as usize)))
+    }
+}
+
+/// The statement of a page of jobs.
+pub(super) fn summaries(jti: &str, filter: &JobFilter) -> QueryBuilder<Sqlite> {
+    let mut query = QueryBuilder::new("SELECT COALESCE((SELECT revoked_at IS NOT NULL FROM tokens WHERE jti = ");
+    query.push_bind(jti.to_owned()).push("), FALSE), (SELECT group_concat(item, char(10)) FROM (SELECT ");
+    query.push(SUMMARY).push(" AS item FROM jobs WHERE TRUE");
+    job_list::push_conditions(&mut query, filter);
+    query.push("))");
+    query
+}
+
+/// The members of a rendered job that only some values fit. Reading them checks the syntax of the whole object.
+#[derive(Deserialize)]
+struct CheckedMembers {
+    #[serde(rename = "mode")]
+    _mode: JobMode,
+    #[serde(rename = "placement")]
+    _placement: Placement,
+    #[serde(rename = "state")]
+    _state: JobState,
+    #[serde(rename = "reason")]
+    _reason: Option<JobReason>,
+    #[serde(rename = "source")]
+    _source: Source,
+}
+
+/// A rendered job that is not valid: its row is inconsistent.
+#[derive(Debug, thiserror::Error)]
+enum InvalidItem {
+    #[error("no id")]
+    Id,
+    #[error("not a job")]
+    Members(#[from] serde_json::Error),
+}
+
+impl InvalidItem {
+    fn of(&self, id: JobId) -> StoreError {
+        let column = match self {
+            Self::Id => "id",
+            Self::Members(_) => "(rendered)",
+        };
+        Place { table: "jobs", id: *id.as_uuid() }.wrong(column)
     }
 }
 
 impl JobPage {
-    /// Cuts the rendered jobs where the page ends. None when one has no id.
-    fn of(rendered: &str, limit: usize) -> Option<Self> {
+    /// Cuts the rendered jobs where the page ends. An inconsistent row is logged and left out.
+    fn of(rendered: &str, limit: usize) -> Self {
         let mut page = Self { items: String::with_capacity(rendered.len() + 2_048), last: None };
         let mut last = None;
         for (index, item) in rendered.split(SEPARATOR).filter(|item| !item.is_empty()).enumerate() {
@@ -166,24 +205,37 @@ impl JobPage {
                 page.last = last;
                 break;
             }
-            if index > 0 {
+            let length = page.items.len();
+            if length > 0 {
                 page.items.push(',');
             }
-            last = Some(push_item(&mut page.items, item)?);
+            let id = item_id(item);
+            if let Err(error) = push_item(&mut page.items, item) {
+                page.items.truncate(length);
+                tracing::error!(job.id = id.map(tracing::field::display), %error, "a list leaves out an inconsistent job");
+            }
+            // The next page starts after this row, valid or not.
+            last = id.or(last);
         }
-        Some(page)
+        page
     }
 }
 
-/// Appends a rendered job with its id in the usual form. None when it does not start with an id.
-fn push_item(json: &mut String, item: &str) -> Option<JobId> {
-    let (digits, members) = item.split_at_checked(ID_DIGITS)?;
-    let id = uuid::Uuid::try_parse(digits).ok()?;
+fn item_id(item: &str) -> Option<JobId> {
+    let (digits, _) = item.split_at_checked(ID_DIGITS)?;
+    uuid::Uuid::try_parse(digits).ok().map(JobId::from_uuid)
+}
+
+/// Appends a rendered job with its id in the usual form. What was appended of an invalid one has to be removed.
+fn push_item(json: &mut String, item: &str) -> Result<(), InvalidItem> {
+    let id = item_id(item).ok_or(InvalidItem::Id)?;
+    let begin = json.len();
     json.push_str("{\"id\":\"");
-    json.push_str(id.hyphenated().encode_lower(&mut uuid::Uuid::encode_buffer()));
+    json.push_str(id.as_uuid().hyphenated().encode_lower(&mut uuid::Uuid::encode_buffer()));
     json.push_str("\",");
-    json.push_str(members);
-    Some(JobId::from_uuid(id))
+    json.push_str(&item[ID_DIGITS..]);
+    serde_json::from_str::<CheckedMembers>(&json[begin..])?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -37,7 +37,9 @@ pub(super) fn push_conditions(query: &mut QueryBuilder<Sqlite>, filter: &JobFilt
         query.push(")");
     }
     for (key, value) in &filter.labels {
-        query.push(" AND labels ->> ").push_bind(key.clone()).push(" = ").push_bind(value.clone());
+        // Invalid labels of one job are no error of the statement.
+        query.push(" AND CASE WHEN json_valid(labels) THEN labels ->> ").push_bind(key.clone());
+        query.push(" END = ").push_bind(value.clone());
     }
     if let Some(words) = &filter.text {
         let escaped = words.to_lowercase().replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");

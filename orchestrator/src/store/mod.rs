@@ -67,7 +67,7 @@ pub use jobs::{MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob, Running
 pub use lifecycle::{Reported, Transition};
 pub use prompts::Prompted;
 pub use rows::StoredEvent;
-pub use usage::{DayPage, UsageFilter};
+pub use usage::{DayPage, UsageFilter, first_day_of_model_sums};
 
 use self::{
     readers::Readers,
@@ -139,6 +139,14 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether one row is at fault: reads and writes of other rows may succeed.
+    pub(super) const fn is_of_one_row(&self) -> bool {
+        matches!(
+            self,
+            Self::Inconsistent { .. } | Self::Database(sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_))
+        )
+    }
+
     /// Whether a retry may succeed: the database is busy, full or unreachable, and did not reject the write as such.
     pub fn may_pass(&self) -> bool {
         match self {

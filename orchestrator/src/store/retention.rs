@@ -6,14 +6,12 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
-use super::{Store, StoreError};
+use super::{Store, StoreError, budget, idempotency};
 
 /// Jobs in one transaction, so that other writes do not wait long.
 const JOBS_PER_BATCH: i64 = 50;
 /// Audit entries in one transaction.
 const AUDIT_ROWS_PER_BATCH: i64 = 5_000;
-/// Lifetime of an idempotency key (contract: api, Jobs).
-const KEYS_KEPT: TimeDelta = TimeDelta::hours(24);
 
 /// Deletes the rows of a finished job in other tables, except its last events from the result on.
 const TRIM_JOB: [&str; 5] = [
@@ -57,6 +55,7 @@ impl Store {
             }
         }
         if let Some(before) = days_before(now, kept.days) {
+            self.trim_user_days(before).await?;
             while let batch @ 1.. = self.trim_batch(before, now).await? {
                 trimmed.jobs += batch;
             }
@@ -105,8 +104,22 @@ impl Store {
     async fn trim_keys(&self, now: DateTime<Utc>) -> Result<u64, StoreError> {
         self.write_one(move |tx| {
             Box::pin(async move {
-                let keys = sqlx::query("DELETE FROM idempotency_keys WHERE created_at < $1").bind(now - KEYS_KEPT);
+                let keys =
+                    sqlx::query("DELETE FROM idempotency_keys WHERE created_at < $1").bind(now - idempotency::LIFETIME);
                 Ok(keys.execute(&mut tx.db).await?.rows_affected())
+            })
+        })
+        .await
+    }
+
+    /// Deletes the daily totals of past days. They are only for the budget of their day; usage by day is summed up from calls.
+    async fn trim_user_days(&self, before: DateTime<Utc>) -> Result<(), StoreError> {
+        // A call that began on an earlier day is settled on that day: the two latest days always stay.
+        let before = budget::day_of(before - TimeDelta::days(1));
+        self.write_one(move |tx| {
+            Box::pin(async move {
+                sqlx::query("DELETE FROM user_days WHERE day < $1").bind(before).execute(&mut tx.db).await?;
+                Ok(())
             })
         })
         .await

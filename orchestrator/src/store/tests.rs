@@ -367,3 +367,51 @@ async fn a_backup_is_never_written_through_a_file_that_is_there() {
     assert_eq!(fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o600);
     store.close().await;
 }
+
+#[tokio::test]
+async fn rows_with_an_unknown_state_or_reason_stop_no_count() {
+    let (folder, store) = fresh().await;
+    for change in ["rev = 1", "state = 'elsewhere'", "state = 'failed', reason = 'from_the_future'"] {
+        let job = sample::job(JobState::Pending);
+        let id = job.id;
+        store.create_job(job, None, None).await.unwrap();
+        let change = format!("UPDATE jobs SET {change} WHERE id = $1");
+        let change = sqlx::query(sqlx::AssertSqlSafe(change)).bind(*id.as_uuid());
+        change.execute(&mut raw(&folder).await).await.unwrap();
+    }
+    for user in [None, Some("a")] {
+        let states = store.summary(user, sample::now()).await.unwrap().states;
+        assert_eq!((states.pending, states.failed), (1, 1), "{user:?}");
+    }
+    let metrics = Metrics::default().render(&store.counts().await.unwrap());
+    for line in [
+        "gantry_jobs{state=\"pending\"} 1",
+        "gantry_jobs{state=\"unknown\"} 1",
+        "state=\"failed\",reason=\"unknown\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line} in\n{metrics}");
+    }
+    store.close().await;
+}
+
+#[tokio::test]
+async fn totals_of_past_days_are_deleted_with_the_calls_of_their_time() {
+    let (folder, store) = fresh().await;
+    let now = sample::now();
+    let day = |ago: i64| budget::day_of(now - chrono::TimeDelta::days(ago));
+    for ago in [0, 1, 2, 3, 400] {
+        sqlx::query("INSERT INTO user_days (user_id, day, tokens) VALUES ('ada', $1, 7)")
+            .bind(day(ago))
+            .execute(&mut raw(&folder).await)
+            .await
+            .unwrap();
+    }
+    let mut kept = Kept { days: 2, audit_days: 2, max_mb: 0 };
+    let days = || sqlx::query_scalar::<_, String>("SELECT day FROM user_days ORDER BY day DESC").fetch_all(&store.read);
+    store.trim(&kept, now).await.unwrap();
+    assert_eq!(days().await.unwrap(), [0, 1, 2, 3].map(day));
+    kept.days = 0;
+    store.trim(&kept, now).await.unwrap();
+    assert_eq!(days().await.unwrap(), [0, 1].map(day), "calls may still be settled on these");
+    store.close().await;
+}

@@ -31,6 +31,11 @@ pub struct UsageFilter {
     pub limit: u32,
 }
 
+/// The first day of sums by model: these sums cover as many days as a page of days does.
+pub fn first_day_of_model_sums(today: NaiveDate) -> NaiveDate {
+    today.checked_sub_days(Days::new(u64::from(MAX_DAYS_A_PAGE) - 1)).unwrap_or(NaiveDate::MIN)
+}
+
 /// A page of usage by day, newest first.
 #[derive(Debug, Clone, Default)]
 pub struct DayPage {
@@ -96,9 +101,13 @@ impl Store {
         })
     }
 
-    /// Usage by model, ordered by name, each line with its key.
-    pub async fn usage_by_model(&self, filter: &UsageFilter) -> Result<Vec<(String, UsageLine)>, StoreError> {
-        let rows: Vec<SumRow> = sums_by_model(filter).build_query_as().fetch_all(&self.read).await?;
+    /// Usage by model since a day, ordered by name, each line with its key.
+    pub async fn usage_by_model(
+        &self,
+        filter: &UsageFilter,
+        since: NaiveDate,
+    ) -> Result<Vec<(String, UsageLine)>, StoreError> {
+        let rows: Vec<SumRow> = sums_by_model(filter, midnight(since)).build_query_as().fetch_all(&self.read).await?;
         let line = |row: SumRow| (row.key.clone(), UsageLine { model: Some(row.key), ..row.totals.line(None) });
         Ok(rows.into_iter().map(line).collect())
     }
@@ -142,16 +151,13 @@ fn of_user(query: &mut QueryBuilder<Sqlite>, user: Option<&str>) {
     }
 }
 
-/// Appends the jobs, as `r`, that may have calls since a time: open ones, and those that ended after it. Without a time, all
-/// jobs with retained calls.
-fn from_jobs(query: &mut QueryBuilder<Sqlite>, user: Option<&str>, since: Option<DateTime<Utc>>) {
+/// Appends the jobs, as `r`, that may have calls since a time: open ones, and those that ended after it.
+fn from_jobs(query: &mut QueryBuilder<Sqlite>, user: Option<&str>, since: DateTime<Utc>) {
     query.push(" FROM (SELECT id FROM jobs WHERE finished_at IS NULL");
     of_user(query, user);
     query.push(" UNION ALL SELECT id FROM jobs WHERE trimmed_at IS NULL AND finished_at IS NOT NULL");
     of_user(query, user);
-    if let Some(since) = since {
-        query.push(" AND finished_at >= ").push_bind(earlier(since));
-    }
+    query.push(" AND finished_at >= ").push_bind(earlier(since));
     query.push(") AS r ");
 }
 
@@ -165,7 +171,7 @@ const SUMS: &str = "COALESCE(SUM(c.input_tokens), 0) AS input, COALESCE(SUM(c.ou
 fn by_day(sums: &str, table: &str, user: Option<&str>, period: Period) -> QueryBuilder<Sqlite> {
     let mut query = QueryBuilder::new("SELECT CASE WHEN c.at < ");
     query.push_bind(period.since).push(format!(" THEN '{EARLIER}' ELSE substr(c.at, 1, 10) END AS key, {sums}"));
-    from_jobs(&mut query, user, Some(period.since));
+    from_jobs(&mut query, user, period.since);
     query.push(format!("CROSS JOIN {table} AS c WHERE c.job_id = r.id AND c.at < ")).push_bind(period.until);
     query.push(" GROUP BY key");
     query
@@ -181,29 +187,22 @@ fn tools_by_day(user: Option<&str>, period: Period) -> QueryBuilder<Sqlite> {
 
 fn calls_since(user: Option<&str>, since: DateTime<Utc>) -> QueryBuilder<Sqlite> {
     let mut query = QueryBuilder::new(format!("SELECT {SUMS}"));
-    from_jobs(&mut query, user, Some(since));
+    from_jobs(&mut query, user, since);
     query.push("CROSS JOIN llm_calls AS c WHERE c.job_id = r.id AND c.at >= ").push_bind(since);
     query
 }
 
 fn tools_since(user: Option<&str>, since: DateTime<Utc>) -> QueryBuilder<Sqlite> {
     let mut query = QueryBuilder::new("SELECT COUNT(*)");
-    from_jobs(&mut query, user, Some(since));
+    from_jobs(&mut query, user, since);
     query.push("CROSS JOIN job_actions AS c WHERE c.job_id = r.id AND c.at >= ").push_bind(since);
     query
 }
 
-fn sums_by_model(filter: &UsageFilter) -> QueryBuilder<Sqlite> {
+fn sums_by_model(filter: &UsageFilter, since: DateTime<Utc>) -> QueryBuilder<Sqlite> {
     let mut query = QueryBuilder::new(format!("SELECT c.model AS key, {SUMS}"));
-    match &filter.user {
-        Some(user) => {
-            from_jobs(&mut query, Some(user), None);
-            query.push("CROSS JOIN llm_calls AS c WHERE c.job_id = r.id");
-        }
-        None => {
-            query.push(" FROM llm_calls AS c WHERE 1 = 1");
-        }
-    }
+    from_jobs(&mut query, filter.user.as_deref(), since);
+    query.push("CROSS JOIN llm_calls AS c WHERE c.job_id = r.id AND c.at >= ").push_bind(since);
     if let Some(after) = &filter.after {
         query.push(" AND c.model > ").push_bind(after.clone());
     }

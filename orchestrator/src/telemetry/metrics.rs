@@ -7,7 +7,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
-use protocol::{JobReason, JobState, TokenUsage};
+use protocol::{JobState, TokenUsage};
 
 /// Histogram bounds: from a local request to a job that is queued for half an hour.
 const BUCKETS_SECONDS: &[f64] =
@@ -102,10 +102,24 @@ struct Inner {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DbCounts {
     /// Jobs by state and reason.
-    pub jobs: Vec<(JobState, Option<JobReason>, u64)>,
+    pub jobs: Vec<JobCount>,
     /// Events written so far, including trimmed ones.
     pub events: u64,
 }
+
+/// The jobs of one state and reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobCount {
+    /// The state; `None` for rows with a state that does not exist.
+    pub state: Option<JobState>,
+    /// The reason's name, `none`, or [`UNKNOWN`].
+    pub reason: &'static str,
+    /// How many jobs.
+    pub jobs: u64,
+}
+
+/// Label value for what an inconsistent row has.
+pub const UNKNOWN: &str = "unknown";
 
 /// A finished HTTP request.
 #[derive(Debug, Clone, Copy)]
@@ -180,12 +194,14 @@ impl Metrics {
     /// All metrics in the Prometheus text format.
     pub fn render(&self, counts: &DbCounts) -> String {
         for state in JobState::ALL {
-            self.gauge(JOBS, &[("state", state.as_str())]).set(counts.in_state(*state));
+            self.gauge(JOBS, &[("state", state.as_str())]).set(counts.in_state(Some(*state)));
         }
-        self.gauge(QUEUE_LENGTH, &[]).set(counts.in_state(JobState::Pending));
-        for (state, reason, count) in counts.jobs.iter().filter(|(state, ..)| state.is_finished()) {
-            let reason = reason.map_or("none", JobReason::as_str);
-            self.counter(JOBS_ENDED, &[("state", state.as_str()), ("reason", reason)]).absolute(*count);
+        self.gauge(JOBS, &[("state", UNKNOWN)]).set(counts.in_state(None));
+        self.gauge(QUEUE_LENGTH, &[]).set(counts.in_state(Some(JobState::Pending)));
+        for JobCount { state, reason, jobs } in &counts.jobs {
+            if let Some(state) = state.filter(|state| state.is_finished()) {
+                self.counter(JOBS_ENDED, &[("state", state.as_str()), ("reason", reason)]).absolute(*jobs);
+            }
         }
         self.counter(EVENTS_APPENDED, &[]).absolute(counts.events);
         self.0.handle.render()
@@ -324,8 +340,8 @@ impl Metrics {
 }
 
 impl DbCounts {
-    fn in_state(&self, state: JobState) -> f64 {
-        let counts = self.jobs.iter().filter(|(counted, ..)| *counted == state).map(|(.., count)| *count);
+    fn in_state(&self, state: Option<JobState>) -> f64 {
+        let counts = self.jobs.iter().filter(|count| count.state == state).map(|count| count.jobs);
         let count = u32::try_from(counts.sum::<u64>()).unwrap_or(u32::MAX);
         f64::from(count)
     }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use chrono::TimeDelta;
-use protocol::{JobId, JobState};
+use protocol::{ContainerName, JobId, JobState};
 
 use super::{Action, Facts, Plan, Subject};
 use crate::{
@@ -63,7 +63,9 @@ fn plan_run_dirs(facts: &Facts<'_>, jobs: &HashMap<JobId, &JobRecord>, container
         .collect();
     for run_dir in facts.run_dirs {
         let is_busy = facts.busy.contains(&Subject::Container(run_dir.clone()));
-        let is_unreadable = facts.unreadable.iter().any(|id| run_dir.contains(&id.to_string()));
+        let is_unreadable = run_dir
+            .parse::<ContainerName>()
+            .is_ok_and(|name| name.job_id().is_some_and(|id| facts.unreadable.contains(&id)));
         if !is_busy && !is_unreadable && !in_use.contains(run_dir.as_str()) {
             plan.actions.push(Action::RemoveRunDir { run_dir: run_dir.clone() });
         }

@@ -16,7 +16,7 @@ use bollard::{
 use futures_util::{Stream, StreamExt};
 
 use super::wire::ContainerSummary;
-use crate::engine::EngineError;
+use crate::{engine::EngineError, telemetry::error_chain};
 
 /// Timeout of a ping, after which the engine is unreachable.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
@@ -221,9 +221,9 @@ fn fault(error: Error) -> Fault {
         Error::SocketNotFoundError(path) => Fault::Engine(EngineError::Unreachable(format!("no socket at {path}"))),
         Error::RequestTimeoutError => Fault::Engine(EngineError::Unreachable("no answer in time".to_owned())),
         Error::IOError { .. } | Error::HyperResponseError { .. } | Error::HyperLegacyError { .. } => {
-            Fault::Engine(EngineError::Unreachable(with_causes(&error)))
+            Fault::Engine(EngineError::Unreachable(error_chain(&error)))
         }
-        other => Fault::Engine(EngineError::Other(with_causes(&other))),
+        other => Fault::Engine(EngineError::Other(error_chain(&other))),
     }
 }
 
@@ -248,19 +248,6 @@ fn unknown_runtime(message: &str) -> Option<String> {
         return None;
     }
     message.split_whitespace().next_back().map(|name| name.trim_matches('"').to_owned())
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let line = error.to_string();
-        if !text.contains(&line) {
-            text = format!("{text}: {line}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::{PublicApi, caller::Caller, cursor};
 use crate::{
     auth::Identity,
     http::{extract::ApiQuery, problem::ApiError},
-    store::{DayPage, UsageFilter},
+    store::{DayPage, UsageFilter, first_day_of_model_sums},
 };
 
 /// Query parameters.
@@ -32,7 +32,7 @@ pub(super) struct Params {
 
 /// Sums up usage by day, job or model.
 ///
-/// Of the caller's jobs; for admins, of all jobs.
+/// Of the caller's jobs; for admins, of all jobs. Sums by model cover the last 92 days.
 #[utoipa::path(
     get, path = "/api/usage", operation_id = "get_usage", tag = "operation", params(Params),
     responses(
@@ -59,7 +59,10 @@ pub(super) async fn usage(
     // One more, to know whether there is a next page.
     let filter = UsageFilter { user, after, limit: limit + 1 };
     let lines = match params.by {
-        UsageBy::Model => api.store.usage_by_model(&filter).await?,
+        UsageBy::Model => {
+            let since = first_day_of_model_sums(api.clock.now().date_naive());
+            api.store.usage_by_model(&filter, since).await?
+        }
         UsageBy::Day | UsageBy::Job => api.store.usage_by_job(&filter).await?,
     };
     Ok(Json(cursor::page(lines, limit, String::clone)))

@@ -126,7 +126,7 @@ async fn run_once(
     failpoint::reach("tool.after_open");
     let (reply, output) = match admission {
         Ok(admission) => {
-            let result = admission.finish(&CancellationToken::new()).await;
+            let result = until_stopped(attempt.stopped(), |stop| async move { admission.finish(&stop).await }).await;
             (result.to_reply(), result.output)
         }
         Err(failure) => {
@@ -140,6 +140,19 @@ async fn run_once(
     let outcome = ActionOutcome { at: api.clock.now(), input, output, reply };
     retry_write(&api.drain, job.id, || api.store.close_tool_call(&key, &outcome)).await?;
     Ok(outcome.reply)
+}
+
+/// Runs a call with a token that is cancelled once the attempt is stopped. A stopped call still ends by itself.
+async fn until_stopped<T, F: Future<Output = T>>(stopped: impl Future, call: impl FnOnce(CancellationToken) -> F) -> T {
+    let stop = CancellationToken::new();
+    let call = call(stop.clone());
+    tokio::pin!(call);
+    tokio::select! {
+        biased;
+        result = &mut call => return result,
+        _ = stopped => stop.cancel(),
+    }
+    call.await
 }
 
 /// The arguments as a value, unless they are too large or too deep.
@@ -188,4 +201,19 @@ fn limit_reached(max_tool_calls: u32) -> ToolCallReply {
 
 const fn refused(failure: ToolFailure) -> ToolCallReply {
     ToolCallReply { success: false, output: None, truncated: false, duration_ms: 0, error: Some(failure) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_call_is_stopped_with_its_attempt() {
+        let waits = |stop: CancellationToken| async move {
+            stop.cancelled().await;
+            "stopped"
+        };
+        assert_eq!(until_stopped(async {}, waits).await, "stopped");
+        assert_eq!(until_stopped(std::future::pending::<()>(), |_| async { "done" }).await, "done");
+    }
 }

@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use reqwest::header::HeaderMap;
 
-use crate::llm::{
-    attempt_error::{AttemptError, Disposition},
-    error::ErrorKind,
-    wire::DecodeError,
+use crate::{
+    llm::{
+        attempt_error::{AttemptError, Disposition},
+        error::ErrorKind,
+        wire::DecodeError,
+    },
+    telemetry::error_chain,
 };
 
 /// A provider that asks for more is not believed.
@@ -33,7 +36,7 @@ pub(super) fn transport(error: reqwest::Error) -> AttemptError {
     // The address is the operator's business, and its query may hold a key.
     let error = error.without_url();
     if error.is_builder() {
-        return AttemptError::new(Disposition::Fatal, ErrorKind::BadRequest, chain(&error));
+        return AttemptError::new(Disposition::Fatal, ErrorKind::BadRequest, error_chain(&error));
     }
     let kind = match () {
         () if error.is_connect() => ErrorKind::Connect,
@@ -41,13 +44,7 @@ pub(super) fn transport(error: reqwest::Error) -> AttemptError {
         () if error.is_body() || error.is_decode() => ErrorKind::StreamInterrupted,
         () => ErrorKind::Connect,
     };
-    AttemptError::transient(kind, chain(&error))
-}
-
-/// An error with its causes; the outermost message alone never says why.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    AttemptError::transient(kind, error_chain(&error))
 }
 
 /// Milliseconds where they are given, else seconds, else a date, measured against the answer's own date: the two clocks

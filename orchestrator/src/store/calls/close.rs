@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use protocol::{CallId, EventData, JobId, TokenUsage};
-use sqlx::FromRow;
+use sqlx::{FromRow, sqlite::SqliteRow};
 use uuid::Uuid;
 
 use super::{
@@ -12,6 +12,7 @@ use super::{
         Reserved, StoreError, WriteTx,
         budget::{self, AfterCall},
         events,
+        readers::Readers,
         rows::{Place, column, count, dollars, text},
         write_tx::{StatementBatch, StatementResult},
     },
@@ -85,19 +86,15 @@ pub(super) async fn close(tx: &mut WriteTx, call: CallRow) -> Result<Option<Stri
     Ok(notice)
 }
 
-/// Closes the calls that an earlier process left open. Returns how many there were.
-pub(super) async fn close_abandoned(tx: &mut WriteTx, now: DateTime<Utc>) -> Result<usize, StoreError> {
-    let rows: Vec<AbandonedRow> = sqlx::query_as(
+/// The calls that an earlier process left open, each decoded by itself.
+pub(super) async fn abandoned(db: &Readers) -> Result<Vec<Result<AbandonedCall, StoreError>>, StoreError> {
+    let rows: Vec<SqliteRow> = sqlx::query(
         "SELECT job_id, attempt, call_id, provider, model, estimated_tokens, estimated_micro_usd, \
          reserved_tokens, reserved_micro_usd, reserved_day FROM llm_calls WHERE is_open",
     )
-    .fetch_all(&mut tx.db)
+    .fetch_all(db)
     .await?;
-    let closed = rows.len();
-    for row in rows {
-        close(tx, row.into_call(now)?).await?;
-    }
-    Ok(closed)
+    Ok(rows.iter().map(|row| AbandonedCall::from_row(row).map_err(StoreError::from)).collect())
 }
 
 impl CallRow {
@@ -132,8 +129,9 @@ impl CallRow {
     }
 }
 
+/// The row of a call that an earlier process left open.
 #[derive(FromRow)]
-struct AbandonedRow {
+pub(super) struct AbandonedCall {
     job_id: Uuid,
     attempt: i64,
     call_id: String,
@@ -146,8 +144,8 @@ struct AbandonedRow {
     reserved_day: Option<String>,
 }
 
-impl AbandonedRow {
-    fn into_call(self, at: DateTime<Utc>) -> Result<CallRow, StoreError> {
+impl AbandonedCall {
+    pub(super) fn into_call(self, at: DateTime<Utc>) -> Result<CallRow, StoreError> {
         let place = Place { table: "llm_calls", id: self.job_id };
         let attempt = place.number("attempt", self.attempt)?;
         let amount = Reservation {

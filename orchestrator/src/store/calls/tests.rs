@@ -4,7 +4,7 @@ use super::*;
 use crate::domain::job::sample;
 
 struct Scene {
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
     store: Store,
     job: JobId,
     now: DateTime<Utc>,
@@ -14,6 +14,14 @@ impl Scene {
     async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&format!("sqlite://{}/gantry.db", folder.path().display())).await.unwrap();
+        let mut scene = Self { folder, store, job: JobId::nil(), now: sample::now() };
+        scene.job = scene.add_job().await;
+        scene
+    }
+
+    /// A running job with a budget.
+    async fn add_job(&self) -> JobId {
+        let store = &self.store;
         let mut job = sample::job(JobState::InProgress);
         job.brief_mut().limits = Limits { max_tokens: 1_000, ..Limits::default() };
         let id = job.id;
@@ -29,8 +37,7 @@ impl Scene {
             })
             .await
             .unwrap();
-        let now = sample::now();
-        Self { _folder: folder, store, job: id, now }
+        id
     }
 
     fn call(&self, call_id: &str) -> NewCall {
@@ -41,7 +48,12 @@ impl Scene {
             provider: "primary".to_owned(),
             model: "m".to_owned(),
             user: "ada".to_owned(),
-            quote: Quote { prompt_tokens: 100, max_output_tokens: 50, prices: Some((1_000_000, 2_000_000)) },
+            quote: Quote {
+                prompt_tokens: 100,
+                max_output_tokens: 50,
+                prices: Some((1_000_000, 2_000_000)),
+                prompt_price: Some(1_000_000),
+            },
             quota: CallQuota { max_answers: 2, max_calls: 16 },
             budget: Some(DayLimits::default()),
         }
@@ -131,4 +143,32 @@ async fn a_call_of_an_attempt_that_is_over_is_not_opened() {
     old.key.attempt = 2;
     assert_eq!(scene.store.open_model_call(&old).await.unwrap(), OpenedCall::NotLive);
     scene.store.close().await;
+}
+
+#[tokio::test]
+async fn a_call_that_cannot_be_closed_keeps_no_other_open() {
+    let scene = Scene::new().await;
+    let mut other = Scene { job: scene.add_job().await, ..scene };
+    other.reserved("c1").await;
+    let (bad, good) = (other.job, other.add_job().await);
+    let mut raw = crate::store::tests::raw(&other.folder).await;
+    sqlx::query("UPDATE jobs SET limits = '{' WHERE id = $1").bind(*bad.as_uuid()).execute(&mut raw).await.unwrap();
+    other.job = good;
+    other.reserved("c1").await;
+    other.reserved("c2").await;
+    sqlx::query("UPDATE llm_calls SET attempt = -1 WHERE job_id = $1 AND call_id = 'c2'")
+        .bind(*good.as_uuid())
+        .execute(&mut raw)
+        .await
+        .unwrap();
+    assert_eq!(other.store.close_abandoned_calls(other.now).await.unwrap(), 1);
+    assert_eq!(other.usage().await, (1, 100, 0));
+    assert_eq!(other.store.reserved().await.unwrap(), (0, 0));
+    let charged: i64 = sqlx::query_scalar("SELECT input_tokens FROM jobs WHERE id = $1")
+        .bind(*bad.as_uuid())
+        .fetch_one(&mut raw)
+        .await
+        .unwrap();
+    assert_eq!(charged, 0, "nothing of what failed is left");
+    other.store.close().await;
 }

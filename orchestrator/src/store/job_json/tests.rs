@@ -157,15 +157,59 @@ async fn nothing_is_read_with_a_revoked_token() {
 
 #[test]
 fn a_page_ends_at_its_limit_and_at_its_bytes() {
-    let item = |n: u128, bytes: usize| format!("{n:032X}\"x\":\"{}\"}}", "x".repeat(bytes));
+    let checked =
+        "\"mode\":\"worker\",\"placement\":\"container\",\"state\":\"pending\",\"reason\":null,\"source\":\"api\"";
+    let item = |n: u128, bytes: usize| format!("{n:032X}{checked},\"x\":\"{}\"}}", "x".repeat(bytes));
     let rendered = [item(3, 10), item(2, 10), item(1, 10)].join("\n");
     for (limit, last) in [(3, None), (2, Some(2)), (1, Some(3))] {
-        let page = JobPage::of(&rendered, limit).unwrap();
+        let page = JobPage::of(&rendered, limit);
         assert_eq!(page.last, last.map(|n| JobId::from_uuid(uuid::Uuid::from_u128(n))), "{limit}");
     }
     let large = [item(3, PAGE_BYTES), item(2, 10)].join("\n");
-    let page = JobPage::of(&large, 50).unwrap();
+    let page = JobPage::of(&large, 50);
     assert_eq!(page.last, Some(JobId::from_uuid(uuid::Uuid::from_u128(3))), "one job always fits");
-    assert_eq!(JobPage::of("", 50), Some(JobPage::default()));
-    assert_eq!(JobPage::of("no id", 50), None);
+    assert_eq!(JobPage::of("", 50), JobPage::default());
+    assert_eq!(JobPage::of("no id", 50), JobPage::default());
+}
+
+#[tokio::test]
+async fn an_inconsistent_row_is_left_out_of_a_page_and_is_an_error_by_itself() {
+    let (folder, store) = fresh().await;
+    let mut raw = crate::store::tests::raw(&folder).await;
+    let mut bad = vec![];
+    let changes =
+        ["labels = '{'", "labels = '{\n'", "reason = 'from_the_future'", "state = 'elsewhere'", "container = '['"];
+    for change in changes {
+        let job = sample::job(JobState::Pending);
+        bad.push(job.id);
+        store.create_job(job, None, None).await.unwrap();
+        let change = format!("UPDATE jobs SET {change} WHERE id = $1");
+        let change = sqlx::query(sqlx::AssertSqlSafe(change)).bind(*bad[bad.len() - 1].as_uuid());
+        change.execute(&mut raw).await.unwrap();
+    }
+    let good =
+        sample::job(JobState::Pending).with_brief(|brief| brief.labels = [("team".to_owned(), "a".to_owned())].into());
+    let id = good.id;
+    store.create_job(good, None, None).await.unwrap();
+    let listed = async |filter: JobFilter| {
+        let TokenChecked::Valid(page) = store.job_summaries(JTI, &filter).await.unwrap() else { panic!("not revoked") };
+        let items: Vec<JobSummary> = serde_json::from_str(&format!("[{}]", page.items)).unwrap();
+        (items.iter().map(|job| job.id).collect::<Vec<_>>(), page.last)
+    };
+    assert_eq!(listed(JobFilter { limit: 50, ..JobFilter::default() }).await, (vec![id], None));
+    let labels = vec![("team".to_owned(), "a".to_owned())];
+    assert_eq!(listed(JobFilter { limit: 50, labels, ..JobFilter::default() }).await.0, [id]);
+    // Pages of one row each reach every row.
+    let (mut seen, mut before) = (vec![], None);
+    for _ in 0..=changes.len() {
+        let (items, last) = listed(JobFilter { limit: 1, before, ..JobFilter::default() }).await;
+        seen.extend(items);
+        before = last;
+    }
+    assert_eq!((seen, before), (vec![id], None));
+    for id in bad {
+        let read = store.job_json(JTI, id).await;
+        assert!(matches!(read, Err(StoreError::Inconsistent { .. })), "{read:?}");
+    }
+    store.close().await;
 }

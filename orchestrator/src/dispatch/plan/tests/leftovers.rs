@@ -8,6 +8,11 @@ fn a_job_with_an_invalid_row_keeps_its_container_and_its_run_directory() {
     scene.run_dirs.push(format!("gantry-job-{}-2", bad.id));
     scene.unreadable.insert(bad.id);
     assert_eq!(scene.actions(), [Action::Start { job: good.id }]);
+    // Only names of containers are of a job.
+    let other = format!("backup-of-{}", bad.id);
+    scene.run_dirs.push(other.clone());
+    assert!(scene.actions().contains(&Action::RemoveRunDir { run_dir: other }));
+    scene.run_dirs.pop();
     scene.unreadable.clear();
     assert_eq!(scene.actions().len(), 3, "of no job, both would go");
 }

@@ -9,13 +9,13 @@ use super::{
 
 /// What a request without any text is quoted at, in tokens.
 fn quoted(gateway: &Gateway, request: &CompletionRequest) -> u64 {
-    gateway.quote(request, "model").prompt_tokens
+    gateway.quote(request, &CallContext { model: Some("model"), ..CallContext::default() }).prompt_tokens
 }
 
 #[tokio::test]
 async fn the_whole_request_is_quoted() {
     let gateway = gateway(vec![scripted("one", WELL)]);
-    let text = || "x".repeat(40_000);
+    let text = || "word ".repeat(8_000);
     let call = |call: protocol::ToolCall| Message::Assistant {
         content: String::new(),
         tool_calls: vec![call],
@@ -58,8 +58,30 @@ async fn the_whole_request_is_quoted() {
 #[case::not_marked(ProviderKind::OpenAi, 300)]
 fn input_is_quoted_at_its_highest_price(#[case] kind: ProviderKind, #[case] input: u64) {
     let provider = ProviderSettings::new("one", kind, "claude-sonnet-4-5");
-    let quote = gateway(vec![provider]).quote(&said("hello"), "claude-sonnet-4-5");
+    let quote = gateway(vec![provider]).quote(&said("hello"), &CallContext::default());
     assert_eq!(quote.prices, Some((input * 10_000, 15_000_000)));
+}
+
+#[test]
+fn a_call_is_quoted_at_the_highest_price_of_its_providers() {
+    let price = |input| ModelPrice {
+        input_usd_per_million_tokens: input,
+        output_usd_per_million_tokens: 2.0 * input,
+        cache_read_usd_per_million_tokens: None,
+        cache_write_usd_per_million_tokens: None,
+    };
+    let providers = ["cheap", "dear", "unknown"].map(|model| ProviderSettings::new(model, ProviderKind::OpenAi, model));
+    let [primary, failover @ ..] = providers;
+    let settings = LlmSettings {
+        failover: failover.into(),
+        prices: [("cheap".to_owned(), price(1.0)), ("dear".to_owned(), price(5.0))].into(),
+        ..LlmSettings::of_provider(primary)
+    };
+    let gateway = Gateway::new(&settings).unwrap();
+    for has_cost_limit in [false, true] {
+        let quote = gateway.quote(&said("hello"), &CallContext { has_cost_limit, ..CallContext::default() });
+        assert_eq!((quote.prices, quote.prompt_price), (Some((5_000_000, 10_000_000)), Some(1_000_000)));
+    }
 }
 
 #[tokio::test(start_paused = true)]
