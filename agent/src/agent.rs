@@ -103,7 +103,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         }
     }
 
-    /// Stops if told to, and takes every steer prompt, in order.
+    /// Stops if asked to, and takes every steer prompt, in order.
     pub(crate) async fn take_signals(&self, state: &mut LoopState<'_>) -> Flow {
         if self.signals.stop.is_cancelled() {
             return Flow::Break(LoopOutcome::Stopped);

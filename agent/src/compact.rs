@@ -11,7 +11,7 @@ use crate::{
     ask::{ModelTurn, PromptContext},
     clean::clean,
     guard::TextOnlyReason,
-    run::Measured,
+    run::ReportedSize,
     size::{ContextBudget, common_limit, estimate_tokens, message_bytes},
     text::elide,
     transcript::calls_of,
@@ -69,18 +69,19 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
     /// Takes a reply's usage as the size of the transcript so far, the reply included.
     pub(crate) fn measure(&self, state: &mut LoopState<'_>, usage: TokenUsage) {
         let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
-        let measured = &mut state.run.measured;
-        if usage.input_tokens == 0 || *measured == Measured::Implausible {
+        let reported_size = &mut state.run.reported_size;
+        if usage.input_tokens == 0 || *reported_size == ReportedSize::Implausible {
             return;
         }
         // Right after a compaction the request is known to be small. A server that still reports a full window counts
         // something else, such as all calls so far, and would make every turn a compaction.
         let threshold = self.context_budget().map_or(u64::MAX, |budget| budget.threshold());
         let estimate = estimate_tokens(state.transcript.bytes() + self.tools.definition_bytes());
-        *measured = if *measured == Measured::Compacted && tokens >= threshold && estimate < threshold / 2 {
-            Measured::Implausible
+        *reported_size = if *reported_size == ReportedSize::Compacted && tokens >= threshold && estimate < threshold / 2
+        {
+            ReportedSize::Implausible
         } else {
-            Measured::Reported { tokens, bytes: state.transcript.bytes() }
+            ReportedSize::Reported { tokens, bytes: state.transcript.bytes() }
         };
     }
 
@@ -92,11 +93,11 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
     fn request_tokens(&self, state: &LoopState<'_>) -> u64 {
         let bytes = state.transcript.bytes();
         let estimate = estimate_tokens(bytes + self.tools.definition_bytes());
-        match state.run.measured {
-            Measured::Reported { tokens, bytes: measured } => {
+        match state.run.reported_size {
+            ReportedSize::Reported { tokens, bytes: measured } => {
                 estimate.max(tokens.saturating_add(estimate_tokens(bytes.saturating_sub(measured))))
             }
-            Measured::Unknown | Measured::Compacted | Measured::Implausible => estimate,
+            ReportedSize::Unknown | ReportedSize::Compacted | ReportedSize::Implausible => estimate,
         }
     }
 
@@ -143,8 +144,8 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         };
         let content = format!("Summary of the work so far ({count} older messages were left out):\n\n{summary}");
         state.transcript.replace(from..to, Message::User { content: content.clone() });
-        if state.run.measured != Measured::Implausible {
-            state.run.measured = Measured::Compacted;
+        if state.run.reported_size != ReportedSize::Implausible {
+            state.run.reported_size = ReportedSize::Compacted;
         }
         self.record_status(state, format!("{count} older messages were summarised")).await?;
         self.record_message(MessageRole::System, &content).await

@@ -1,6 +1,6 @@
 //! How a loop ends: an outcome, never an error.
 
-use protocol::{JobReason, LimitName};
+use protocol::LimitName;
 
 /// The end of one run of the loop.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,7 +16,7 @@ pub enum LoopOutcome {
     Limit {
         /// The limit.
         which: LimitKind,
-        /// What the model answered with the limit reached; empty where it was not asked any more.
+        /// What the model answered with the limit reached; empty if it was not asked again.
         text: String,
     },
     /// The work cannot continue.
@@ -62,27 +62,6 @@ impl LimitKind {
             Self::ToolCalls => LimitName::MaxToolCalls,
             Self::Tokens => LimitName::MaxTokens,
             Self::Cost => LimitName::MaxCostUsd,
-        }
-    }
-
-    /// The reason of a job that ends by this limit.
-    pub const fn reason(self) -> JobReason {
-        match self {
-            Self::Iterations => JobReason::IterationLimit,
-            Self::ToolCalls => JobReason::ToolCallLimit,
-            Self::Tokens => JobReason::TokenBudget,
-            Self::Cost => JobReason::CostBudget,
-        }
-    }
-}
-
-impl From<FailureReason> for JobReason {
-    fn from(reason: FailureReason) -> Self {
-        match reason {
-            FailureReason::LlmError => Self::LlmError,
-            FailureReason::DuplicateCalls => Self::DuplicateCalls,
-            FailureReason::EmptyReply => Self::EmptyReply,
-            FailureReason::Internal => Self::Internal,
         }
     }
 }

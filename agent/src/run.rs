@@ -20,7 +20,7 @@ pub struct Run {
     pub(crate) usage: TokenUsage,
     pub(crate) last_text: String,
     pub(crate) guards: Guards,
-    pub(crate) measured: Measured,
+    pub(crate) reported_size: ReportedSize,
     last_actions: VecDeque<String>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) enum Stage {
 
 /// The size of the transcript according to the provider.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Measured {
+pub(crate) enum ReportedSize {
     /// No usage was reported since the transcript last changed other than by appending.
     #[default]
     Unknown,
@@ -73,7 +73,7 @@ impl Run {
         self.iterations
     }
 
-    /// What there is of a result, should the work end now.
+    /// The partial result, if the work ended now.
     pub fn partial(&self) -> PartialResult {
         PartialResult {
             text: self.last_text.clone(),

@@ -1,4 +1,4 @@
-//! The seam to tools: what a tool declares, what it returns and how it fails.
+//! The interface to tools: what a tool declares, what it returns and how it fails.
 
 use std::{sync::Arc, time::Duration};
 

@@ -39,7 +39,7 @@ impl JobState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the words are the contract's and say it")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 pub enum JobReason {
     SandboxUnavailable,
     ImageMissing,
@@ -80,7 +80,7 @@ wire_names!(JobReason {
 
 impl JobReason {
     /// Whether a worker may report it; the other reasons are found by the orchestrator.
-    pub const fn from_worker(self) -> bool {
+    pub const fn is_reportable_by_worker(self) -> bool {
         matches!(
             self,
             Self::PidsLimit
@@ -96,7 +96,7 @@ impl JobReason {
     }
 }
 
-/// Whose loop does the work.
+/// Which agent runs the job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]

@@ -83,7 +83,7 @@ pub struct CreateJob {
     /// A title for people; the prompt's first line by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Whose loop does the work.
+    /// Which agent runs the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<JobMode>,
     /// The command line, with `mode: command`.

@@ -22,7 +22,7 @@ pub struct JobAssignment {
     pub title: String,
     /// The task.
     pub prompt: String,
-    /// Whose loop does the work.
+    /// Which agent runs the job.
     pub mode: JobMode,
     /// The command line of a job with `mode: command`.
     #[serde(default)]
@@ -48,7 +48,7 @@ pub struct JobAssignment {
     /// Whether tool calls that the model writes as text are run.
     #[serde(default)]
     pub text_tool_calls: bool,
-    /// How long the loop asks a model that does not answer before the job fails; an older orchestrator does not say.
+    /// How long the loop asks a model that does not answer before the job fails; absent from older orchestrators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage_patience_seconds: Option<u64>,
 }
@@ -76,7 +76,7 @@ impl RateLimitOrigin {
     }
 
     /// By its name on the wire. Refusals that name no provider are the orchestrator's own, such as limits of its transport.
-    pub fn of_reason(reason: Option<&str>) -> Self {
+    pub fn from_reason(reason: Option<&str>) -> Self {
         if reason == Some("provider") { Self::Provider } else { Self::Local }
     }
 }
@@ -291,7 +291,7 @@ impl CompleteReport {
     /// The reason of a job that ends by this report; none when it completed.
     pub fn job_reason(&self) -> Option<JobReason> {
         // The other reasons are found by the orchestrator itself.
-        let given = self.reason.filter(|reason| reason.from_worker());
+        let given = self.reason.filter(|reason| reason.is_reportable_by_worker());
         match self.outcome {
             // An empty reply is never delivered as a result.
             ReportedOutcome::Completed if self.text.trim().is_empty() => Some(JobReason::EmptyReply),
@@ -306,7 +306,7 @@ impl CompleteReport {
 }
 
 /// The answer to a [`CompleteReport`]. While prompts wait that the worker has not fetched, a `completed` report is refused with 409
-/// `prompts_waiting`: the worker takes them and goes on.
+/// `prompts_waiting`: the worker takes them and continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompleteReply {
     /// Always true: a refusal is a problem.

@@ -233,7 +233,7 @@ impl OrchestratorClient {
                 }
             };
             match refusal {
-                Some(refusal) if refusal.is_end_of_attempt() => return Err(self.stopped(StopCause::AttemptOver)),
+                Some(refusal) if refusal.is_end_of_attempt() => return Err(self.stopped(StopCause::AttemptEnded)),
                 Some(refusal) if refusal.code == Some(ErrorCode::JobCancelled) => {
                     return Err(self.stopped(StopCause::Requested));
                 }
@@ -244,7 +244,7 @@ impl OrchestratorClient {
                 {
                     return Err(CallError::Refused(refusal));
                 }
-                _ if self.is_orchestrator_lost() => return Err(self.stopped(StopCause::OrchestratorLost)),
+                _ if self.is_orchestrator_unreachable() => return Err(self.stopped(StopCause::OrchestratorUnreachable)),
                 _ => {}
             }
             tokio::time::sleep(Duration::from_millis(backoff_ms)).await;
@@ -278,7 +278,7 @@ impl OrchestratorClient {
         CallError::Stopped
     }
 
-    fn is_orchestrator_lost(&self) -> bool {
+    fn is_orchestrator_unreachable(&self) -> bool {
         Instant::now() > self.lease().expires_at + PATIENCE
     }
 
@@ -339,13 +339,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_orchestrator_is_lost_when_the_lease_has_been_expired_for_the_patience() {
+    async fn an_orchestrator_is_unreachable_when_the_lease_has_been_expired_for_the_patience() {
         let client = client(JobId::generate());
         client.set_lease(Duration::from_secs(10));
         let started_at = Instant::now();
         let response = client.ask::<protocol::JobAssignment>(Call::get(&["job"])).await;
         assert!(matches!(response, Err(CallError::Stopped)));
-        assert_eq!(client.stop().cause(), Some(StopCause::OrchestratorLost));
+        assert_eq!(client.stop().cause(), Some(StopCause::OrchestratorUnreachable));
         let waited = started_at.elapsed().as_secs();
         assert!((130..=135).contains(&waited), "{waited} s");
     }

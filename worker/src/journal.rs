@@ -352,6 +352,6 @@ mod tests {
             results = record => results.expect("the flushes must not wait for ever"),
         };
         assert_eq!((both, later), ((Err(JournalClosed), Err(JournalClosed)), Err(JournalClosed)));
-        assert_eq!(stop.cause(), Some(StopCause::OrchestratorLost));
+        assert_eq!(stop.cause(), Some(StopCause::OrchestratorUnreachable));
     }
 }

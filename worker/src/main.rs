@@ -69,8 +69,8 @@ fn session() -> Result<ExitCode, Failure> {
     runtime.shutdown_background();
     Ok(match end? {
         SessionEnd::Reported => ExitCode::SUCCESS,
-        SessionEnd::AttemptOver => ExitCode::from(3),
-        SessionEnd::OrchestratorLost => ExitCode::from(4),
+        SessionEnd::AttemptEnded => ExitCode::from(3),
+        SessionEnd::OrchestratorUnreachable => ExitCode::from(4),
     })
 }
 

@@ -49,7 +49,7 @@ fn refused(refusal: Refusal) -> ModelError {
         (_, Some(ErrorCode::TokenBudget)) => ModelError::Limit { which: LimitKind::Tokens, message },
         (_, Some(ErrorCode::CostBudget)) => ModelError::Limit { which: LimitKind::Cost, message },
         (429, _) => {
-            let origin = RateLimitOrigin::of_reason(reason.as_deref());
+            let origin = RateLimitOrigin::from_reason(reason.as_deref());
             ModelError::RateLimited { origin, retry_after, message }
         }
         _ if reason.as_deref() == Some(CONTEXT_LENGTH) => ModelError::ContextLength { message },

@@ -2,7 +2,7 @@
 //!
 //! Pure. Owns the mapping of an outcome to a report. Never sends it.
 
-use agent::{LimitKind, LoopOutcome};
+use agent::{FailureReason, LimitKind, LoopOutcome};
 use protocol::{CompleteReport, JobReason, PartialResult, ReportedOutcome, limits::MAX_REPORT_BYTES};
 
 use crate::{journal::shorten_to_fit, stop::StopCause};
@@ -82,16 +82,34 @@ pub(crate) fn report(outcome: LoopOutcome, cause: Option<StopCause>, partial: Pa
         }
         LoopOutcome::Stopped => (ReportedOutcome::Stopped, None, "stopped".to_owned(), String::new()),
         LoopOutcome::Limit { which, text } => {
-            (ReportedOutcome::Limit, Some(which.reason()), limit_message(which).to_owned(), text)
+            (ReportedOutcome::Limit, Some(limit_reason(which)), limit_message(which).to_owned(), text)
         }
         LoopOutcome::Failed { reason, message } => {
-            (ReportedOutcome::Failed, Some(reason.into()), message, String::new())
+            (ReportedOutcome::Failed, Some(failure_reason(reason)), message, String::new())
         }
     };
     let mut partial = partial;
     let last_text = std::mem::take(&mut partial.text);
     let text = if text.is_empty() { last_text } else { text };
     CompleteReport { outcome, reason, message: Some(message), text, partial: Some(partial), iterations }
+}
+
+const fn limit_reason(which: LimitKind) -> JobReason {
+    match which {
+        LimitKind::Iterations => JobReason::IterationLimit,
+        LimitKind::ToolCalls => JobReason::ToolCallLimit,
+        LimitKind::Tokens => JobReason::TokenBudget,
+        LimitKind::Cost => JobReason::CostBudget,
+    }
+}
+
+const fn failure_reason(reason: FailureReason) -> JobReason {
+    match reason {
+        FailureReason::LlmError => JobReason::LlmError,
+        FailureReason::DuplicateCalls => JobReason::DuplicateCalls,
+        FailureReason::EmptyReply => JobReason::EmptyReply,
+        FailureReason::Internal => JobReason::Internal,
+    }
 }
 
 const fn limit_message(which: LimitKind) -> &'static str {
@@ -105,7 +123,6 @@ const fn limit_message(which: LimitKind) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use agent::FailureReason;
     use rstest::rstest;
 
     use super::*;

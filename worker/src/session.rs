@@ -42,9 +42,9 @@ pub enum SessionEnd {
     /// The report was delivered, or timed out after a stop.
     Reported,
     /// The attempt had already ended; nothing was reported.
-    AttemptOver,
+    AttemptEnded,
     /// The orchestrator was unreachable for too long.
-    OrchestratorLost,
+    OrchestratorUnreachable,
 }
 
 /// Why a session failed.
@@ -170,8 +170,8 @@ impl Session<'_> {
     /// The end of a session that has run its job.
     fn end(&self) -> SessionEnd {
         match self.stop.cause() {
-            Some(StopCause::AttemptOver) => SessionEnd::AttemptOver,
-            Some(StopCause::OrchestratorLost) => SessionEnd::OrchestratorLost,
+            Some(StopCause::AttemptEnded) => SessionEnd::AttemptEnded,
+            Some(StopCause::OrchestratorUnreachable) => SessionEnd::OrchestratorUnreachable,
             Some(
                 StopCause::Requested | StopCause::Impersonated | StopCause::EventsRefused | StopCause::PidsExhausted,
             )

@@ -12,9 +12,9 @@ pub(crate) enum StopCause {
     /// A signal, or a cancellation by the orchestrator: report `stopped`.
     Requested,
     /// The token is invalid or the attempt is fenced: nothing can be reported.
-    AttemptOver,
+    AttemptEnded,
     /// The lease expired and the orchestrator stayed unreachable: nothing can be reported.
-    OrchestratorLost,
+    OrchestratorUnreachable,
     /// Another process sent events in this worker's name: report `failed`.
     Impersonated,
     /// The orchestrator refuses the events of this worker: report `failed`.
@@ -26,7 +26,7 @@ pub(crate) enum StopCause {
 impl StopCause {
     /// Whether no report can be delivered.
     const fn is_final(self) -> bool {
-        matches!(self, Self::AttemptOver | Self::OrchestratorLost)
+        matches!(self, Self::AttemptEnded | Self::OrchestratorUnreachable)
     }
 }
 
@@ -75,10 +75,10 @@ mod tests {
         stop.stop(StopCause::Requested);
         stop.stop(StopCause::PidsExhausted);
         assert_eq!(stop.cause(), Some(StopCause::Requested));
-        stop.stop(StopCause::AttemptOver);
-        stop.stop(StopCause::OrchestratorLost);
+        stop.stop(StopCause::AttemptEnded);
+        stop.stop(StopCause::OrchestratorUnreachable);
         stop.stop(StopCause::Requested);
-        assert_eq!(stop.cause(), Some(StopCause::AttemptOver));
+        assert_eq!(stop.cause(), Some(StopCause::AttemptEnded));
         assert!(stop.token().is_cancelled());
     }
 }

@@ -1,11 +1,11 @@
 //! Container-domain tools and remote orchestrator-domain tools. Contents only.
 
+mod build;
 mod capture;
 mod file_tool;
 mod files;
 mod launch;
 mod limits;
-mod offer;
 mod patch;
 mod patch_format;
 mod remote;
@@ -16,7 +16,7 @@ mod workspace;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use build::{ToolDeps, build_tools, context};
 pub(crate) use launch::Launcher;
 pub(crate) use limits::LimitMonitor;
-pub(crate) use offer::{ToolDeps, build_tools, context};
 pub(crate) use workspace::{Workspace, failure};

@@ -28,7 +28,7 @@ pub(super) fn whole_reply(text: &str, is_offered: &dyn Fn(&str) -> bool) -> Opti
 }
 
 /// The calls that this JSON is: one, a list, or several after another. None when anything in it is not a call of a
-/// tool in reach.
+/// tool that is offered.
 pub(super) fn calls_in(json: &str, arguments: Arguments, is_offered: &dyn Fn(&str) -> bool) -> Option<Vec<ToolCall>> {
     let mut calls = Vec::new();
     for value in serde_json::Deserializer::from_str(json).into_iter::<Value>() {

@@ -94,8 +94,8 @@ fn recovers_calls(#[case] written: &str) {
     let calls: Vec<(String, Value)> = alone.calls.into_iter().map(|call| (call.name, call.arguments)).collect();
     assert_eq!(calls, [("shell".to_owned(), json!({"command": "ls"}))]);
     assert_eq!(alone.text, "");
-    let out_of_reach = clean(written, &|_| false);
-    assert_eq!(out_of_reach.calls, []);
+    let not_offered = clean(written, &|_| false);
+    assert_eq!(not_offered.calls, []);
 }
 
 #[test]

@@ -18,8 +18,8 @@ use crate::{
 /// A model with a small window: it refuses what does not fit, and calls tools until it has seen so many results.
 struct SmallWindow {
     context_tokens: u64,
-    /// What the loop is told of the window.
-    told_tokens: u64,
+    /// The window that the model declares.
+    declared_tokens: u64,
     /// The usage that the server reports, from the true size of the request.
     usage: fn(u64) -> u64,
     /// The calls of each reply, until there are as many as the job takes.
@@ -68,14 +68,14 @@ impl Model for SmallWindow {
 
     #[expect(clippy::misnamed_getters, reason = "the size that the model is said to have, not the one it has")]
     fn context_tokens(&self) -> u64 {
-        self.told_tokens
+        self.declared_tokens
     }
 }
 
 fn window(context_tokens: u64, replies: usize, reply: fn(usize) -> Vec<ToolCall>) -> SmallWindow {
     SmallWindow {
         context_tokens,
-        told_tokens: context_tokens,
+        declared_tokens: context_tokens,
         usage: |size| size,
         reply,
         replies,
@@ -132,7 +132,7 @@ fn eight_large_reads(_: usize) -> Vec<ToolCall> {
 async fn sixty_tool_calls_fit_a_window_of_8k(#[case] usage: fn(u64) -> u64) {
     let model = SmallWindow { usage, ..window(8_192, 60, one_read) };
     let (outcome, world) = run(&model, 100).await;
-    assert_eq!(outcome, done(), "{:?}", world.told().last());
+    assert_eq!(outcome, done(), "{:?}", world.events().last());
     assert_eq!(world.run_state.partial().tool_calls, 60);
     assert_eq!(model.refused.load(Ordering::SeqCst), 0);
     assert!(matches!(&world.transcript.messages()[1], Message::User { content } if content == "Do the task."));
@@ -145,10 +145,10 @@ async fn sixty_tool_calls_fit_a_window_of_8k(#[case] usage: fn(u64) -> u64) {
 async fn eight_large_reads_in_one_reply_fit(#[case] context_tokens: u64) {
     let model = window(context_tokens, 3, eight_large_reads);
     let (outcome, world) = run(&model, 50).await;
-    assert_eq!(outcome, done(), "{:?}", world.told().last());
+    assert_eq!(outcome, done(), "{:?}", world.events().last());
     assert_eq!(model.refused.load(Ordering::SeqCst), 0);
     let status = |line: &String| line.contains("8 tool results were shortened");
-    assert!(world.told().iter().any(status), "people see that the model read less than the record has");
+    assert!(world.events().iter().any(status), "people see that the model read less than the record has");
 }
 
 #[tokio::test(start_paused = true)]
@@ -162,19 +162,19 @@ async fn a_small_result_is_kept_whole_beside_a_large_one() {
 }
 
 #[rstest]
-#[case::window_is_smaller_than_told(8_192, 16_000)]
+#[case::window_is_smaller_than_declared(8_192, 16_000)]
 #[case::window_is_not_known(8_192, 0)]
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_refused_for_its_length_is_compacted_and_sent_again(
     #[case] context_tokens: u64,
-    #[case] told_tokens: u64,
+    #[case] declared_tokens: u64,
 ) {
-    let model = SmallWindow { told_tokens, ..window(context_tokens, 30, one_read) };
+    let model = SmallWindow { declared_tokens, ..window(context_tokens, 30, one_read) };
     let (outcome, world) = run(&model, 100).await;
-    assert_eq!(outcome, done(), "{:?}", world.told().last());
+    assert_eq!(outcome, done(), "{:?}", world.events().last());
     assert!(model.refused.load(Ordering::SeqCst) > 0);
     // Refused calls have no answer and count for nothing.
-    let answered = 31 + world.told().iter().filter(|line| line.contains("were summarised")).count();
+    let answered = 31 + world.events().iter().filter(|line| line.contains("were summarised")).count();
     assert_eq!(world.run_state.iterations() as usize, answered);
 }
 
@@ -202,6 +202,6 @@ async fn a_prompt_that_never_fits_fails_with_the_models_words() {
 async fn a_summary_that_is_refused_ends_nothing() {
     let model = SmallWindow { refuses_summaries: true, ..window(8_192, 60, one_read) };
     let (outcome, world) = run(&model, 62).await;
-    assert_eq!(outcome, done(), "{:?}", world.told().last());
-    assert!(world.told().iter().any(|line| line.contains("were summarised")));
+    assert_eq!(outcome, done(), "{:?}", world.events().last());
+    assert!(world.events().iter().any(|line| line.contains("were summarised")));
 }

@@ -23,7 +23,7 @@ async fn an_announced_action_is_nudged_twice_and_then_taken_as_said() {
     let mut world = World::new((0..4).map(|_| say("Let me read the file.")));
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "Let me read the file.".to_owned() });
     assert_eq!(world.asked().len(), 3);
-    assert_eq!(world.told().iter().filter(|line| line.starts_with("system:")).count(), 2);
+    assert_eq!(world.events().iter().filter(|line| line.starts_with("system:")).count(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -34,7 +34,7 @@ async fn an_endless_failing_call_is_warned_then_text_only_then_failed() {
     assert_eq!(asked.len(), 6);
     let choices: Vec<ToolChoice> = asked.iter().map(|request| request.tool_choice).collect();
     assert_eq!(choices.iter().position(|choice| *choice == ToolChoice::None), Some(5));
-    let notes: Vec<String> = world.told().into_iter().filter(|line| line.starts_with("system:")).collect();
+    let notes: Vec<String> = world.events().into_iter().filter(|line| line.starts_with("system:")).collect();
     assert!(notes.len() == 2 && notes[0].contains("3 times") && notes[1].contains("5 times"), "{notes:?}");
     assert_eq!(world.run_state.partial().tool_calls, 5);
 }
@@ -51,7 +51,7 @@ async fn a_success_in_between_starts_the_count_over() {
     let turn = |one: usize| if one % 3 == 2 { call("echo", json!({})) } else { call("fail", json!({})) };
     let mut world = World::new((0..12).map(turn).chain([say("Done.")]));
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
-    assert!(!world.told().iter().any(|line| line.starts_with("system:")));
+    assert!(!world.events().iter().any(|line| line.starts_with("system:")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,5 +87,5 @@ async fn empty_replies_are_nudged_then_text_only_then_failed(#[case] nothing: &s
 async fn an_empty_reply_is_no_result_and_leaves_no_trace_in_the_transcript() {
     let mut world = World::new([say(""), say("Done.")]);
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
-    assert_eq!(world.spoken().iter().filter(|line| line.starts_with("assistant")).count(), 1);
+    assert_eq!(world.messages().iter().filter(|line| line.starts_with("assistant")).count(), 1);
 }

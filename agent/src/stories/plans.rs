@@ -33,11 +33,11 @@ async fn a_plan_is_made_run_and_assessed() {
         "result echo true: nothing",
         "assistant: both said.",
     ];
-    assert_eq!(world.told(), expected);
+    assert_eq!(world.events(), expected);
     let asked = world.asked();
     assert_eq!((asked.len(), asked[0].temperature, asked[0].tools.len()), (2, None, 0));
     assert!(spoken(asked[0].messages.last().unwrap()).contains("- echo: the echo of the story"));
-    assert!(!world.spoken().iter().any(|line| line.contains("Plan the task") || line.contains("\"done\"")));
+    assert!(!world.messages().iter().any(|line| line.contains("Plan the task") || line.contains("\"done\"")));
 }
 
 #[rstest]
@@ -48,7 +48,7 @@ async fn what_remains_is_worked_on_directly(#[case] assessment: &str, #[case] me
     let mut world = planning(vec![plan(&["echo"]), say(assessment), say("Now it is done.")]);
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "Now it is done.".to_owned() });
     let tail = ["assistant: because [\"echo\"]", "tool echo: nothing", message, "assistant: Now it is done."];
-    assert_eq!(world.spoken()[1..], tail);
+    assert_eq!(world.messages()[1..], tail);
     assert_eq!(world.asked()[2].tool_choice, ToolChoice::Auto);
 }
 
@@ -60,7 +60,7 @@ async fn what_remains_is_worked_on_directly(#[case] assessment: &str, #[case] me
 async fn a_bad_plan_falls_back_to_direct_work(#[case] plan: &str) {
     let mut world = planning(vec![say(plan), call("echo", json!({})), say("Done.")]);
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
-    assert_eq!(world.told()[1], "status: no usable plan; working without one");
+    assert_eq!(world.events()[1], "status: no usable plan; working without one");
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,7 +73,7 @@ async fn a_prompt_abandons_the_plan() {
     });
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "As you say.".to_owned() });
     assert_eq!(world.run_state.partial().tool_calls, 1);
-    assert_eq!(world.spoken().last_chunk::<2>().unwrap(), &["user: forget it", "assistant: As you say."]);
+    assert_eq!(world.messages().last_chunk::<2>().unwrap(), &["user: forget it", "assistant: As you say."]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,12 +117,12 @@ async fn at_eighty_percent_older_turns_are_summarised() {
     let asked = world.asked();
     assert_eq!(asked.len(), 6);
     assert!(asked[4].tools.is_empty() && asked[4].messages.len() == 2, "the fifth call is the summary");
-    let transcript = world.spoken();
+    let transcript = world.messages();
     assert_eq!(transcript[0], "user: Do the task.");
     assert!(transcript[1].contains("There was talk."), "{}", transcript[1]);
     assert!(transcript.iter().any(|line| line.contains("short one")));
     assert_eq!(asked[5].messages.len(), 9, "ten without the summary");
-    assert!(world.told().iter().any(|line| line.starts_with("status: ") && line.contains("summarised")));
+    assert!(world.events().iter().any(|line| line.starts_with("status: ") && line.contains("summarised")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,5 +139,5 @@ async fn without_usage_the_size_is_estimated() {
     let mut world = World::new(vec![filling(0, &long), filling(0, &long), say("There was talk."), say("Done.")]);
     world.model.context_tokens = 15_000;
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
-    assert!(world.spoken()[1].contains("There was talk."));
+    assert!(world.messages()[1].contains("There was talk."));
 }

@@ -43,10 +43,10 @@ async fn steer_is_seen_before_the_next_call_and_queued_when_the_work_would_end()
         "user: last",
         "assistant: the end",
     ];
-    assert_eq!(world.spoken(), expected);
+    assert_eq!(world.messages(), expected);
     assert_eq!(world.asked()[1].messages.iter().skip(4).map(spoken).collect::<Vec<_>>(), ["user: one", "user: two"]);
-    let users = world.told().into_iter().filter(|line| line.starts_with("user")).count();
-    assert_eq!(users, 5, "each prompt is told once, the first one too");
+    let users = world.events().into_iter().filter(|line| line.starts_with("user")).count();
+    assert_eq!(users, 5, "each prompt is recorded once, the first one too");
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,7 +59,7 @@ async fn run_again_it_goes_on_with_what_came_since() {
     // With nothing left to do the outcome is the same, without another model call.
     assert_eq!(world.run().await, completed("Done too."));
     assert_eq!(world.asked().len(), 2);
-    assert_eq!(world.told().iter().filter(|line| *line == "user: do the task.").count(), 1);
+    assert_eq!(world.events().iter().filter(|line| *line == "user: do the task.").count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,7 +103,7 @@ async fn a_stop_drops_the_tool_calls() {
     });
     assert_eq!(outcome, LoopOutcome::Stopped);
     assert!(begun.elapsed() < Duration::from_secs(7), "took {:?}", begun.elapsed());
-    assert!(world.told().last().unwrap().contains("stopped before it finished"));
+    assert!(world.events().last().unwrap().contains("stopped before it finished"));
 }
 
 #[tokio::test(start_paused = true)]

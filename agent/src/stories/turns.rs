@@ -23,7 +23,7 @@ async fn a_trivial_task_takes_one_model_call() {
     let mut world = World::new([say("Hello.")]);
     assert_eq!(world.run().await, completed("Hello."));
     assert_eq!(world.asked().len(), 1);
-    assert_eq!(world.told(), ["user: do the task.", "assistant: hello."]);
+    assert_eq!(world.events(), ["user: do the task.", "assistant: hello."]);
     assert_eq!(world.asked()[0].temperature, None);
 }
 
@@ -37,8 +37,8 @@ async fn a_call_is_run_and_its_result_read() {
         "result echo true: hi",
         "assistant: it said hi.",
     ];
-    assert_eq!(world.told(), expected);
-    assert_eq!(world.spoken()[1..3], [r#"assistant:  ["echo"]"#, "tool echo: hi"]);
+    assert_eq!(world.events(), expected);
+    assert_eq!(world.messages()[1..3], [r#"assistant:  ["echo"]"#, "tool echo: hi"]);
     let partial = world.run_state.partial();
     assert_eq!((partial.iterations, partial.tool_calls, partial.usage.input_tokens), (2, 1, 20));
     assert_eq!((partial.text.as_str(), partial.last_actions), ("It said hi.", vec!["echo: ok".to_owned()]));
@@ -50,7 +50,7 @@ async fn failures_and_unknown_tools_are_results_to_read() {
         [call("fail", json!({})), call("n\u{43e}pe", json!({})), call("routine_create", json!({})), say("I see.")];
     let mut world = World::new(script);
     assert_eq!(world.run().await, completed("I see."));
-    let results: Vec<String> = world.spoken().into_iter().filter(|line| line.starts_with("tool")).collect();
+    let results: Vec<String> = world.messages().into_iter().filter(|line| line.starts_with("tool")).collect();
     assert_eq!(results[0], "tool fail: error (external): it is down");
     assert!(results[1].contains("error (not_found)"), "{results:?}");
     assert!(results[2].contains("error (autonomous_unavailable)"), "{results:?}");
@@ -66,7 +66,7 @@ async fn calls_of_one_reply_run_beside_each_other_and_answer_in_order() {
     let begun = tokio::time::Instant::now();
     world.run().await;
     assert_eq!(begun.elapsed().as_secs(), 9);
-    let results: Vec<String> = world.spoken().into_iter().filter(|line| line.starts_with("tool")).collect();
+    let results: Vec<String> = world.messages().into_iter().filter(|line| line.starts_with("tool")).collect();
     assert_eq!(results, ["tool slow: after 9 s", "tool slow: after 1 s", "tool slow: after 5 s"]);
 }
 
@@ -120,7 +120,7 @@ async fn calls_written_as_text_are_run() {
         "reasoning: fine",
         "assistant: done.",
     ];
-    assert_eq!(world.told(), expected);
+    assert_eq!(world.events(), expected);
 }
 
 /// The model's recorded answer does not contain these calls. If their attempt dies, only their events prevent the next one
@@ -145,7 +145,7 @@ async fn calls_that_no_answer_contains_are_stored_before_they_run(
         Box::pin(async { Ok(ToolOutput::success("noted")) })
     });
     assert_eq!(world.run().await, completed("Done."));
-    assert!(world.told()[stored - 1].starts_with("use note"), "{:?}", world.told());
+    assert!(world.events()[stored - 1].starts_with("use note"), "{:?}", world.events());
     assert_eq!(seen.load(Ordering::SeqCst), stored);
 }
 
@@ -154,7 +154,7 @@ async fn a_call_that_a_text_quotes_is_not_run() {
     let text = "The file says: <tool_call>{\"name\": \"echo\", \"arguments\": {}}</tool_call> It is quoted.";
     let mut world = World::new([say(text)]);
     assert_eq!(world.run().await, completed("The file says:  It is quoted."));
-    assert!(world.told().iter().all(|line| !line.starts_with("use ")), "{:?}", world.told());
+    assert!(world.events().iter().all(|line| !line.starts_with("use ")), "{:?}", world.events());
 }
 
 #[rstest]
@@ -171,7 +171,7 @@ async fn the_last_call_is_text_only_and_ends_by_the_limit(#[case] last: &str, #[
     assert_eq!((asked[0].tool_choice, asked[1].tool_choice), (ToolChoice::Auto, ToolChoice::None));
     // The transcript has calls by now, so the definitions are still there.
     assert!(!asked[1].tools.is_empty());
-    assert_eq!(world.told().last().unwrap(), "limit max_iterations 2");
+    assert_eq!(world.events().last().unwrap(), "limit max_iterations 2");
     assert_eq!(world.run_state.partial().tool_calls, 1);
 }
 
@@ -194,7 +194,7 @@ async fn calls_beyond_the_limit_are_not_run() {
     world.settings.max_tool_calls = 3;
     assert_eq!(world.run().await, LoopOutcome::Limit { which: LimitKind::ToolCalls, text: String::new() });
     assert_eq!(world.run_state.partial().tool_calls, 3);
-    assert_eq!(world.told().last().unwrap(), "limit max_tool_calls 3");
+    assert_eq!(world.events().last().unwrap(), "limit max_tool_calls 3");
 }
 
 #[tokio::test(start_paused = true)]
@@ -208,11 +208,11 @@ async fn exactly_as_many_calls_as_allowed_are_fine() {
 #[case(LimitKind::Tokens, LimitKind::Tokens, "limit max_tokens \"spent\"")]
 #[case(LimitKind::Cost, LimitKind::Cost, "limit max_cost_usd \"spent\"")]
 #[tokio::test(start_paused = true)]
-async fn a_spent_budget_is_a_limit(#[case] spent: LimitKind, #[case] which: LimitKind, #[case] told: &str) {
+async fn a_spent_budget_is_a_limit(#[case] spent: LimitKind, #[case] which: LimitKind, #[case] event: &str) {
     let spent = ModelError::Limit { which: spent, message: "spent".to_owned() };
     let mut world = World::new([Turn::Error(spent)]);
     assert_eq!(world.run().await, LoopOutcome::Limit { which, text: String::new() });
-    assert_eq!(world.told().last().unwrap(), told);
+    assert_eq!(world.events().last().unwrap(), event);
 }
 
 #[tokio::test(start_paused = true)]
@@ -236,7 +236,7 @@ async fn a_resumed_conversation_goes_on_where_it_was() {
     world.transcript = Transcript::resume([begun, vec![open, result]].concat(), OpenCalls::Unknown);
     world.run_state = Run::resume(&world.transcript);
     assert_eq!(world.run().await, completed("Done."));
-    assert!(world.spoken()[3].contains("not known") || world.spoken()[3].contains("was known"));
+    assert!(world.messages()[3].contains("not known") || world.messages()[3].contains("was known"));
 }
 
 #[tokio::test(start_paused = true)]

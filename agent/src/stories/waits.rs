@@ -83,13 +83,13 @@ async fn an_outage_of_thirty_seconds_ends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_wait_is_told_again_and_again() {
+async fn a_long_wait_is_recorded_repeatedly() {
     let mut world = World::new([limited(Some(600)), say("Done.")]);
     assert_eq!(world.run().await, completed("Done."));
-    let told: Vec<String> = world.told().into_iter().filter(|line| line.starts_with("status")).collect();
-    assert_eq!(told.len(), 40, "every 15 s: {told:?}");
-    assert_eq!(told[0], "status: rate limited (slow down), asks again in 600 s");
-    assert_eq!(told[39], "status: rate limited (slow down), asks again in 15 s");
+    let events: Vec<String> = world.events().into_iter().filter(|line| line.starts_with("status")).collect();
+    assert_eq!(events.len(), 40, "every 15 s: {events:?}");
+    assert_eq!(events[0], "status: rate limited (slow down), asks again in 600 s");
+    assert_eq!(events[39], "status: rate limited (slow down), asks again in 15 s");
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,10 +106,10 @@ async fn a_prompt_that_arrives_during_the_wait_is_in_the_next_request() {
     assert_ne!(asked[0].call_id, asked[1].call_id, "another question is another call");
     assert_eq!(asked[1].messages.last().map(spoken).as_deref(), Some("user: and this"));
     assert_eq!(world.run_state.iterations(), 1);
-    // It is told when it is heard, not when the wait is over.
-    let told = world.told();
-    let heard = told.iter().position(|line| line == "user: and this").unwrap();
-    assert!(told[heard + 1..].iter().any(|line| line.starts_with("status: rate limited")), "{told:?}");
+    // It is recorded when it is taken, not when the wait is over.
+    let events = world.events();
+    let taken = events.iter().position(|line| line == "user: and this").unwrap();
+    assert!(events[taken + 1..].iter().any(|line| line.starts_with("status: rate limited")), "{events:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -151,7 +151,7 @@ async fn a_prompt_that_arrives_during_a_compaction_is_in_the_next_request() {
     assert_eq!(outcome, completed("Done."));
     let asked = world.asked();
     let last = asked.last().unwrap().messages.last().map(spoken);
-    assert_eq!(last.as_deref(), Some("user: and this"), "{:?}", world.told());
+    assert_eq!(last.as_deref(), Some("user: and this"), "{:?}", world.events());
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,7 +167,7 @@ async fn a_stop_ends_the_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_can_help_fails_with_its_message() {
+async fn a_permanent_error_fails_with_its_message() {
     let mut world = World::new([Turn::Error(ModelError::Failed { message: "no such model".to_owned() })]);
     let failed = LoopOutcome::Failed { reason: FailureReason::LlmError, message: "no such model".to_owned() };
     assert_eq!(world.run().await, failed);

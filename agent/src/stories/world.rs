@@ -1,4 +1,4 @@
-//! The world that a story plays in: a model that says what it is told to, a journal and signals that remember.
+//! The world that a story plays in: a scripted model, and a journal and signals that are recorded.
 
 use std::{
     collections::VecDeque,
@@ -239,7 +239,7 @@ impl World {
         outcome
     }
 
-    /// Every call has exactly one result, right after it, and no id stands twice.
+    /// Every call has exactly one result, right after it, and no id is used twice.
     fn transcript_is_sound(&self) {
         let mut open: Vec<String> = Vec::new();
         let mut seen: Vec<String> = Vec::new();
@@ -258,7 +258,7 @@ impl World {
         let mut unique = seen.clone();
         unique.sort();
         unique.dedup();
-        assert_eq!(unique.len(), seen.len(), "an id stands twice: {seen:?}");
+        assert_eq!(unique.len(), seen.len(), "an id is used twice: {seen:?}");
     }
 
     pub(super) fn asked(&self) -> Vec<CompletionRequest> {
@@ -266,12 +266,12 @@ impl World {
     }
 
     /// The events, one line each.
-    pub(super) fn told(&self) -> Vec<String> {
+    pub(super) fn events(&self) -> Vec<String> {
         self.journal.events.lock().unwrap().iter().map(line).collect()
     }
 
     /// The messages after the system prompt, one line each.
-    pub(super) fn spoken(&self) -> Vec<String> {
+    pub(super) fn messages(&self) -> Vec<String> {
         self.transcript.messages()[1..].iter().map(spoken).collect()
     }
 }

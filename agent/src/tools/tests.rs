@@ -17,14 +17,14 @@ struct Plain {
     name: &'static str,
     requirement: ApprovalRequirement,
     schema: Value,
-    /// Whether anything was told to stop.
-    told: CancellationToken,
+    /// Cancelled when a call is asked to stop.
+    stopped: CancellationToken,
 }
 
 impl Plain {
     fn named(name: &'static str) -> Self {
         let schema = json!({"type": "object"});
-        Self { name, requirement: ApprovalRequirement::Never, schema, told: CancellationToken::new() }
+        Self { name, requirement: ApprovalRequirement::Never, schema, stopped: CancellationToken::new() }
     }
 }
 
@@ -49,7 +49,7 @@ impl Tool for Plain {
                 "panics" => panic!("as its name says"),
                 "hangs" => {
                     invocation.stop.cancelled().await;
-                    self.told.cancel();
+                    self.stopped.cancel();
                     std::future::pending().await
                 }
                 "text" => Ok(ToolOutput::success(invocation.arguments["text"].clone())),
@@ -111,12 +111,11 @@ async fn the_table_of_approvals(
     #[case] requirement: ApprovalRequirement,
     #[case] allow: &[&str],
     #[case] alone: bool,
-    #[case] unattended: bool,
+    #[case] strict: bool,
 ) {
-    for (context, runs) in [
-        (autonomous(allow), alone),
-        (ToolContext { approval: ApprovalContext::Strict, ..stories::context() }, unattended),
-    ] {
+    for (context, runs) in
+        [(autonomous(allow), alone), (ToolContext { approval: ApprovalContext::Strict, ..stories::context() }, strict)]
+    {
         let executor = executor_of([Plain { requirement, ..Plain::named("tool") }], context);
         let result = call(&executor, "tool", json!({})).await;
         assert_eq!(kind(&result), (!runs).then_some(ToolErrorKind::AutonomousUnavailable));
@@ -216,7 +215,7 @@ async fn strings_become_what_the_schema_asks_for(#[case] given: Value, #[case] r
 #[case::not_json(json!("{\"path\": "), "one JSON object")]
 #[case::a_list(json!([1]), "one JSON object")]
 #[tokio::test(start_paused = true)]
-async fn arguments_that_do_not_fit_are_told_so(#[case] given: Value, #[case] told: &str) {
+async fn invalid_arguments_are_rejected_with_the_reason(#[case] given: Value, #[case] reason: &str) {
     let properties = json!({"path": {"type": "string"}});
     let schema = json!({
         "type": "object", "properties": properties, "required": ["path"], "additionalProperties": false,
@@ -224,7 +223,7 @@ async fn arguments_that_do_not_fit_are_told_so(#[case] given: Value, #[case] tol
     let executor = executor_of([Plain { schema, ..Plain::named("tool") }], autonomous(&[]));
     let result = call(&executor, "tool", given).await;
     assert_eq!(kind(&result), Some(ToolErrorKind::InvalidParameters));
-    assert!(result.output.starts_with("error (invalid_parameters): ") && result.output.contains(told), "{result:?}");
+    assert!(result.output.starts_with("error (invalid_parameters): ") && result.output.contains(reason), "{result:?}");
 }
 
 #[rstest]
@@ -286,11 +285,11 @@ async fn a_panic_is_a_failed_result(#[values("panics", "panics_at_once")] name: 
 #[tokio::test(start_paused = true)]
 async fn a_tool_that_hangs_is_told_to_stop_and_then_dropped() {
     let tool = Plain::named("hangs");
-    let told = tool.told.clone();
+    let stopped = tool.stopped.clone();
     let executor = executor_of([tool], autonomous(&[]));
     let result = call(&executor, "hangs", json!({})).await;
     assert_eq!(kind(&result), Some(ToolErrorKind::Timeout));
-    assert!(told.is_cancelled());
+    assert!(stopped.is_cancelled());
     assert_eq!(result.duration, Duration::from_secs(10) + call::STOP_GRACE);
 }
 

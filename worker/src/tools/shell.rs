@@ -88,7 +88,7 @@ impl Tool for Shell {
 enum CommandEnd {
     Exited(ExitStatus, OutputPipe),
     /// Its supervisor was killed.
-    Lost(io::Error),
+    SupervisorKilled(io::Error),
     TimedOut,
     Stopped,
 }
@@ -97,7 +97,7 @@ impl CommandEnd {
     const fn status(&self) -> Option<ExitStatus> {
         match self {
             Self::Exited(status, _) => Some(*status),
-            Self::Lost(_) | Self::TimedOut | Self::Stopped => None,
+            Self::SupervisorKilled(_) | Self::TimedOut | Self::Stopped => None,
         }
     }
 }
@@ -130,7 +130,7 @@ impl Shell {
             () = sleep_until(deadline) => CommandEnd::TimedOut,
             exited = follow(&mut call, &mut output, &mut capture) => match exited {
                 Ok((status, pipe)) => CommandEnd::Exited(status, pipe),
-                Err(error) => CommandEnd::Lost(error),
+                Err(error) => CommandEnd::SupervisorKilled(error),
             },
             never = limits.watch() => match never {},
         };
@@ -156,7 +156,7 @@ impl Shell {
                 let text = format!("{text}[exit {}]", status.shell_code());
                 Ok(ToolOutput { success, ..ToolOutput::success(text) })
             }
-            CommandEnd::Lost(error) => {
+            CommandEnd::SupervisorKilled(error) => {
                 let message = format!("{error}; all processes of the call were killed; output so far:\n{text}");
                 Err(ToolError::new(ToolErrorKind::Failed, message.trim_end()))
             }

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    build::context,
     file_tool::{FileTool, FileToolKind},
     files::{LIST_DIR, READ_FILE, WRITE_FILE},
-    offer::context,
     patch::APPLY_PATCH,
     workspace::Workspace,
 };
