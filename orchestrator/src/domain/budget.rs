@@ -11,9 +11,9 @@ const WARN_PERCENT: u64 = 80;
 
 /// A budget as it stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Balance {
+pub struct BudgetState {
     /// The scope of the budget.
-    pub whose: Whose,
+    pub scope: Scope,
     /// Maximum number of tokens; 0 is no limit.
     pub max_tokens: u64,
     /// Maximum cost in micro-dollars; 0 is no limit.
@@ -26,7 +26,7 @@ pub struct Balance {
 
 /// The scope of a budget.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Whose {
+pub enum Scope {
     /// The job.
     #[default]
     Job,
@@ -52,8 +52,8 @@ impl DayLimits {
     }
 
     /// The exhausted limit, if one is.
-    pub fn spent(&self, tokens: u64, micro_usd: u64) -> Option<Spent> {
-        let spent = |cost, limit| Spent { whose: Whose::Day, cost, limit };
+    pub fn spent(&self, tokens: u64, micro_usd: u64) -> Option<ExhaustedBudget> {
+        let spent = |cost, limit| ExhaustedBudget { scope: Scope::Day, cost, limit };
         if self.max_tokens > 0 && tokens >= self.max_tokens {
             return Some(spent(false, self.max_tokens));
         }
@@ -63,7 +63,7 @@ impl DayLimits {
 
 /// The estimated size of a call, with its prices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Quote {
+pub struct CallEstimate {
     /// Estimated tokens of the prompt.
     pub prompt_tokens: u64,
     /// Maximum tokens of the answer, by the operator's and the caller's settings.
@@ -74,7 +74,7 @@ pub struct Quote {
     pub prompt_price: Option<u64>,
 }
 
-impl Quote {
+impl CallEstimate {
     /// The cost of the prompt in micro-dollars; `None` when the price is unknown.
     pub fn prompt_cost(&self) -> Option<u64> {
         self.prompt_price.map(|price| cost(self.prompt_tokens, price))
@@ -94,16 +94,16 @@ pub struct Reservation {
 
 /// An exhausted budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Spent {
+pub struct ExhaustedBudget {
     /// The scope of the budget.
-    pub whose: Whose,
+    pub scope: Scope,
     /// Whether the cost limit is exhausted rather than the token limit.
     pub cost: bool,
     /// The limit, in tokens or micro-dollars.
     pub limit: u64,
 }
 
-impl Spent {
+impl ExhaustedBudget {
     /// The reason of a job that fails because of it.
     pub const fn reason(&self) -> JobReason {
         if self.cost { JobReason::CostBudget } else { JobReason::TokenBudget }
@@ -113,16 +113,16 @@ impl Spent {
     pub fn message(&self) -> String {
         let limit = if self.cost { dollars(self.limit) } else { format!("{} tokens", self.limit) };
         let name = if self.cost { "max_cost_usd" } else { "max_tokens" };
-        match self.whose {
-            Whose::Job => format!(
+        match self.scope {
+            Scope::Job => format!(
                 "limits.{name} = {limit} has no room for another model call; make a job with more, if the operator's limits allow it"
             ),
-            Whose::Parent => {
+            Scope::Parent => {
                 format!(
                     "a parent job's limits.{name} = {limit} has no room for another model call; give the parent more"
                 )
             }
-            Whose::Day => {
+            Scope::Day => {
                 format!(
                     "the user's budget of {limit} a day has no room for another model call; wait for the next day (UTC)"
                 )
@@ -132,10 +132,10 @@ impl Spent {
 }
 
 /// The reservation that exceeds no budget, provided that the prompt's estimate is right.
-pub fn reserve(quote: &Quote, balances: &[Balance]) -> Result<Reservation, Spent> {
+pub fn reserve(quote: &CallEstimate, balances: &[BudgetState]) -> Result<Reservation, ExhaustedBudget> {
     let mut output = quote.max_output_tokens.max(1);
     for balance in balances {
-        let spent = |cost, limit| Spent { whose: balance.whose, cost, limit };
+        let spent = |cost, limit| ExhaustedBudget { scope: balance.scope, cost, limit };
         if balance.max_tokens > 0 {
             let left = balance.max_tokens.saturating_sub(balance.tokens).saturating_sub(quote.prompt_tokens);
             if left == 0 {
@@ -233,12 +233,12 @@ mod tests {
 
     use super::*;
 
-    fn balance(max_tokens: u64, tokens: u64, max_micro_usd: u64, micro_usd: u64) -> Balance {
-        Balance { whose: Whose::Job, max_tokens, max_micro_usd, tokens, micro_usd }
+    fn balance(max_tokens: u64, tokens: u64, max_micro_usd: u64, micro_usd: u64) -> BudgetState {
+        BudgetState { scope: Scope::Job, max_tokens, max_micro_usd, tokens, micro_usd }
     }
 
     /// 100 tokens in, at most 1 000 out; a token in is a micro-dollar, one out is five.
-    const QUOTE: Quote = Quote {
+    const QUOTE: CallEstimate = CallEstimate {
         prompt_tokens: 100,
         max_output_tokens: 1_000,
         prices: Some((1_000_000, 5_000_000)),
@@ -250,31 +250,31 @@ mod tests {
     #[case::room(vec![balance(5_000, 0, 0, 0)], Ok((1_100, 5_100, 1_000)))]
     #[case::clamped(vec![balance(5_000, 4_500, 0, 0)], Ok((500, 2_100, 400)))]
     #[case::the_last_token(vec![balance(5_000, 4_899, 0, 0)], Ok((101, 105, 1)))]
-    #[case::spent(vec![balance(5_000, 4_900, 0, 0)], Err((Whose::Job, false)))]
-    #[case::over(vec![balance(5_000, 6_000, 0, 0)], Err((Whose::Job, false)))]
+    #[case::spent(vec![balance(5_000, 4_900, 0, 0)], Err((Scope::Job, false)))]
+    #[case::over(vec![balance(5_000, 6_000, 0, 0)], Err((Scope::Job, false)))]
     #[case::money_clamps(vec![balance(0, 0, 1_000, 400)], Ok((200, 600, 100)))]
-    #[case::money_spent(vec![balance(0, 0, 1_000, 897)], Err((Whose::Job, true)))]
+    #[case::money_spent(vec![balance(0, 0, 1_000, 897)], Err((Scope::Job, true)))]
     #[case::the_tighter_counts(
-        vec![balance(5_000, 0, 0, 0), Balance { whose: Whose::Parent, ..balance(300, 0, 0, 0) }],
+        vec![balance(5_000, 0, 0, 0), BudgetState { scope: Scope::Parent, ..balance(300, 0, 0, 0) }],
         Ok((300, 1_100, 200))
     )]
     #[case::the_day_is_spent(
-        vec![balance(5_000, 0, 0, 0), Balance { whose: Whose::Day, ..balance(300, 300, 0, 0) }],
-        Err((Whose::Day, false))
+        vec![balance(5_000, 0, 0, 0), BudgetState { scope: Scope::Day, ..balance(300, 300, 0, 0) }],
+        Err((Scope::Day, false))
     )]
-    fn reservations(#[case] balances: Vec<Balance>, #[case] expected: Result<(u64, u64, u64), (Whose, bool)>) {
+    fn reservations(#[case] balances: Vec<BudgetState>, #[case] expected: Result<(u64, u64, u64), (Scope, bool)>) {
         let reserved = reserve(&QUOTE, &balances)
             .map(|one| (one.tokens, one.micro_usd, one.max_output_tokens))
-            .map_err(|spent| (spent.whose, spent.cost));
+            .map_err(|spent| (spent.scope, spent.cost));
         assert_eq!(reserved, expected);
     }
 
     #[test]
     fn a_model_without_a_price_is_limited_by_tokens_only() {
-        let unknown = Quote { prices: None, ..QUOTE };
+        let unknown = CallEstimate { prices: None, ..QUOTE };
         let reserved = reserve(&unknown, &[balance(500, 0, 1, 1)]).unwrap();
         assert_eq!(reserved, Reservation { tokens: 500, micro_usd: 0, max_output_tokens: 400 });
-        let free = Quote { prices: Some((0, 0)), ..QUOTE };
+        let free = CallEstimate { prices: Some((0, 0)), ..QUOTE };
         assert_eq!(reserve(&free, &[balance(0, 0, 1, 1)]).map(|one| one.micro_usd), Ok(0));
     }
 
@@ -286,7 +286,7 @@ mod tests {
             max_tokens in 1..20_000u64, tokens in 0..20_000u64,
             max_micro_usd in 1..1_000_000u64, micro_usd in 0..1_000_000u64,
         ) {
-            let quote = Quote { prompt_tokens, max_output_tokens, prices: Some((input, output)), prompt_price: Some(input) };
+            let quote = CallEstimate { prompt_tokens, max_output_tokens, prices: Some((input, output)), prompt_price: Some(input) };
             if let Ok(reserved) = reserve(&quote, &[balance(max_tokens, tokens, max_micro_usd, micro_usd)]) {
                 prop_assert!(tokens + reserved.tokens <= max_tokens);
                 // Rounding up may cost one micro-dollar on each side.

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     config::{LlmSettings, UnpricedModels},
-    domain::budget::Quote,
+    domain::budget::CallEstimate,
 };
 
 /// The only way to a model.
@@ -192,8 +192,8 @@ impl Gateway {
     }
 
     /// The highest cost of an attempt at a request, at the highest prices of the providers that may be asked.
-    pub fn quote(&self, request: &CompletionRequest, context: &CallContext<'_>) -> Quote {
-        let mut quote = Quote {
+    pub fn quote(&self, request: &CompletionRequest, context: &CallContext<'_>) -> CallEstimate {
+        let mut quote = CallEstimate {
             prompt_tokens: quote::prompt_tokens(request),
             max_output_tokens: 1,
             prices: None,

@@ -24,7 +24,7 @@ pub use self::{
 use super::{Answer, AskError, CallContext, CallCost, Caller, Failure, Gateway, UnpricedModel, call_ids};
 use crate::{
     clock::Clock,
-    domain::budget::{DayLimits, Quote, Spent},
+    domain::budget::{CallEstimate, DayLimits, ExhaustedBudget},
     failpoint,
     store::{CallKey, CallRow, CallsMade, KnownCall, NewCall, OpenedCall, Reserved, Store, StoreError},
 };
@@ -64,7 +64,7 @@ pub enum CallError {
     LimitReached(String),
     /// A budget has no room for it.
     #[error("{}", .0.message())]
-    BudgetExceeded(Spent),
+    BudgetExceeded(ExhaustedBudget),
     /// A cost limit applies, and the model has no price.
     #[error(transparent)]
     Unpriced(#[from] UnpricedModel),
@@ -173,7 +173,7 @@ impl Meter {
         &self,
         account: &Account,
         name: CallName,
-        quote: &Quote,
+        quote: &CallEstimate,
         permit: Permit,
     ) -> Result<Opened, CallError> {
         let provider = self.gateway.health().into_iter().next().map(|first| first.name).unwrap_or_default();

@@ -8,7 +8,7 @@ use sqlx::FromRow;
 
 use super::{
     CallKey, CallPosition, Store, StoreError,
-    rows::{Place, column, count, text},
+    rows::{RowRef, column, count, text},
     write_tx::{StatementBatch, StatementResult, WriteTx},
 };
 
@@ -195,7 +195,7 @@ impl Store {
         .bind(i64::from(limit))
         .fetch_all(&self.read)
         .await?;
-        let place = Place { table: "job_actions", id: *job.as_uuid() };
+        let place = RowRef { table: "job_actions", id: *job.as_uuid() };
         rows.into_iter().map(|row| row.into_record(place)).collect()
     }
 }
@@ -227,7 +227,7 @@ async fn open(tx: &mut WriteTx, call: &NewAction) -> Result<OpenedAction, StoreE
     let results = tx.run(batch).await?;
     let row: Option<BeforeActionRow> = results.first().map(StatementResult::decode_first).transpose()?.flatten();
     let BeforeActionRow { others, tool, request_digest, reply } = row.ok_or(StoreError::WriterFailed)?;
-    let place = Place { table: "job_actions", id: *call.key.job.as_uuid() };
+    let place = RowRef { table: "job_actions", id: *call.key.job.as_uuid() };
     if let Some((tool, reply)) = tool.zip(reply) {
         // Calls of versions without digests can be compared by their tool only.
         let is_same = tool == call.tool && request_digest.as_deref().is_none_or(|digest| digest == call.request_digest);
@@ -262,7 +262,7 @@ struct ActionListRow {
 }
 
 impl ActionListRow {
-    fn into_record(self, place: Place) -> Result<(CallPosition, ToolActionRecord), StoreError> {
+    fn into_record(self, place: RowRef) -> Result<(CallPosition, ToolActionRecord), StoreError> {
         let attempt = place.number("attempt", self.attempt)?;
         let position = CallPosition { attempt, at: self.at, call_id: self.call_id.clone() };
         let record = ToolActionRecord {

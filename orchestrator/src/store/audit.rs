@@ -7,7 +7,7 @@ use protocol::{AuditOutcome, AuditRecord, JobId};
 use sqlx::{FromRow, QueryBuilder, Sqlite};
 use uuid::Uuid;
 
-use super::{Connection, Store, StoreError, rows::Place};
+use super::{Connection, Store, StoreError, rows::RowRef};
 
 /// An entry of the audit log, before its outcome is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,8 +155,8 @@ struct AuditRow {
 
 impl AuditRow {
     fn into_record(self) -> Result<(i64, AuditRecord), StoreError> {
-        let place = Place { table: "audit", id: self.job_id.unwrap_or_default() };
-        let outcome = AuditOutcome::parse(&self.outcome).ok_or_else(|| place.wrong("outcome"))?;
+        let place = RowRef { table: "audit", id: self.job_id.unwrap_or_default() };
+        let outcome = AuditOutcome::parse(&self.outcome).ok_or_else(|| place.invalid("outcome"))?;
         let record = AuditRecord {
             at: self.at,
             user: self.user_id,

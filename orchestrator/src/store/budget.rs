@@ -12,11 +12,11 @@ use uuid::Uuid;
 use super::{
     Connection, Store, StoreError,
     calls::{CallRow, NewCall},
-    rows::{Place, column},
+    rows::{RowRef, column},
     write_tx::{StatementResult, WriteTx},
 };
 use crate::domain::budget::{
-    Balance, DayLimits, Progress, Reservation, Spent, Whose, micro_dollars, reserve, running_low,
+    BudgetState, DayLimits, ExhaustedBudget, Progress, Reservation, Scope, micro_dollars, reserve, running_low,
 };
 
 /// The reservations of a call.
@@ -82,7 +82,7 @@ impl Store {
         &self,
         now: DateTime<Utc>,
         limits: &DayLimits,
-    ) -> Result<HashMap<String, Spent>, StoreError> {
+    ) -> Result<HashMap<String, ExhaustedBudget>, StoreError> {
         if limits.is_none() {
             return Ok(HashMap::new());
         }
@@ -136,13 +136,13 @@ pub(super) fn balances(
     job: JobId,
     limits: &DayLimits,
     results: &[StatementResult],
-) -> Result<Vec<Balance>, StoreError> {
+) -> Result<Vec<BudgetState>, StoreError> {
     let [chain, day] = results else { return Err(StoreError::WriterFailed) };
     let chain: Vec<BalanceRow> = chain.decode()?;
-    let mut balances = chain.iter().map(|row| row.balance(job)).collect::<Result<Vec<Balance>, StoreError>>()?;
+    let mut balances = chain.iter().map(|row| row.balance(job)).collect::<Result<Vec<BudgetState>, StoreError>>()?;
     let (tokens, micro_usd): (i64, i64) = day.decode_first()?.unwrap_or_default();
-    balances.push(Balance {
-        whose: Whose::Day,
+    balances.push(BudgetState {
+        scope: Scope::Day,
         max_tokens: limits.max_tokens,
         max_micro_usd: limits.max_micro_usd,
         tokens: u64::try_from(tokens).unwrap_or(0),
@@ -152,7 +152,7 @@ pub(super) fn balances(
 }
 
 /// The worst case of a call, where every budget that it draws on has room for it; which has none, otherwise.
-pub(super) fn reserve_for(call: &NewCall, balances: &[Balance]) -> Result<Reserved, Spent> {
+pub(super) fn reserve_for(call: &NewCall, balances: &[BudgetState]) -> Result<Reserved, ExhaustedBudget> {
     reserve(&call.quote, balances).map(|amount| Reserved { amount, day: Some(day_of(call.at)) })
 }
 
@@ -202,11 +202,11 @@ pub(super) async fn clear_reservations(tx: &mut Connection) -> Result<(), StoreE
 }
 
 impl BalanceRow {
-    fn balance(&self, job: JobId) -> Result<Balance, StoreError> {
-        let place = Place { table: "jobs", id: self.id };
+    fn balance(&self, job: JobId) -> Result<BudgetState, StoreError> {
+        let place = RowRef { table: "jobs", id: self.id };
         let limits: Limits = place.json("limits", &self.limits)?;
-        Ok(Balance {
-            whose: if self.id == *job.as_uuid() { Whose::Job } else { Whose::Parent },
+        Ok(BudgetState {
+            scope: if self.id == *job.as_uuid() { Scope::Job } else { Scope::Parent },
             max_tokens: limits.max_tokens,
             max_micro_usd: micro_dollars(limits.max_cost_usd),
             tokens: place.number("input_tokens", self.tokens)?,
@@ -246,7 +246,7 @@ impl AfterCall {
             .execute(&mut tx.db)
             .await?;
         }
-        let place = Place { table: "jobs", id: *call.key.job.as_uuid() };
+        let place = RowRef { table: "jobs", id: *call.key.job.as_uuid() };
         let seconds = self.started_at.map_or(0, |at| (call.at - at).num_seconds().max(0));
         let progress = Progress {
             tokens: place.number("input_tokens", self.tokens)?,

@@ -11,9 +11,9 @@ use protocol::{CallId, Completion, JobId, TokenUsage};
 
 use super::{
     Reserved, Store, StoreError, budget,
-    rows::{Place, column},
+    rows::{RowRef, column},
 };
-use crate::domain::budget::{DayLimits, Quote, Spent};
+use crate::domain::budget::{CallEstimate, DayLimits, ExhaustedBudget};
 
 /// Names a model call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct NewCall {
     /// Who pays.
     pub user: String,
     /// What it may cost at worst.
-    pub quote: Quote,
+    pub quote: CallEstimate,
     /// How many calls its job may make.
     pub quota: CallQuota,
     /// Each user's budget for a day; none where no budget at all applies.
@@ -73,7 +73,7 @@ pub enum OpenedCall {
     /// No more calls may be made.
     LimitReached(CallsMade),
     /// A budget has no room for it.
-    BudgetExceeded(Spent),
+    BudgetExceeded(ExhaustedBudget),
     /// Its attempt is over.
     NotLive,
 }
@@ -194,7 +194,7 @@ impl Store {
 }
 
 fn known_call(key: &CallKey, request_digest: Option<String>, answer: Option<String>) -> Result<KnownCall, StoreError> {
-    let place = Place { table: "llm_calls", id: *key.job.as_uuid() };
+    let place = RowRef { table: "llm_calls", id: *key.job.as_uuid() };
     let answer = answer.map(|json| place.json("answer", &json)).transpose()?;
     Ok(KnownCall { request_digest, answer })
 }

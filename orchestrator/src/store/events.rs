@@ -9,7 +9,7 @@ use sqlx::{QueryBuilder, Sqlite};
 
 use super::{
     Connection, Store, StoreError, StoredEvent,
-    rows::{EventRow, Place, column, count, text},
+    rows::{EventRow, RowRef, column, count, text},
     write_tx::{StatementBatch, WriteTx},
 };
 
@@ -81,7 +81,7 @@ pub(super) fn data_json(event: &EventData, job: JobId) -> Result<String, StoreEr
     let mut whole = text(event)?;
     let before = format!(r#"{{"kind":"{}","data":"#, event.kind().as_str());
     if !whole.starts_with(&before) || !whole.ends_with('}') {
-        return Err(Place { table: "events", id: *job.as_uuid() }.wrong("data"));
+        return Err(RowRef { table: "events", id: *job.as_uuid() }.invalid("data"));
     }
     whole.pop();
     whole.drain(..before.len());

@@ -10,7 +10,7 @@ use protocol::{JobId, JobMode, JobReason, JobState, Placement, Source};
 use serde::Deserialize;
 use sqlx::{QueryBuilder, Sqlite};
 
-use super::{JobFilter, Store, StoreError, job_list, rows::Place};
+use super::{JobFilter, Store, StoreError, job_list, rows::RowRef};
 
 /// Most bytes of a page's items (contract: api, "a page ends at 1 MiB"), less the rest of the body.
 const PAGE_BYTES: usize = 1024 * 1024 - 1024;
@@ -190,7 +190,7 @@ impl InvalidItem {
             Self::Id => "id",
             Self::Members(_) => "(rendered)",
         };
-        Place { table: "jobs", id: *id.as_uuid() }.wrong(column)
+        RowRef { table: "jobs", id: *id.as_uuid() }.invalid(column)
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
     events::{self, EventStamp},
     idempotency::{self, Claim, IdempotencyKey, RecordedResponse},
     lifecycle,
-    rows::{JobRow, Place, column, count, job_columns, job_tables, text},
+    rows::{JobRow, RowRef, column, count, job_columns, job_tables, text},
 };
 use crate::domain::job::{JobRecord, NoChild, Step};
 
@@ -110,7 +110,7 @@ impl Store {
         self.write(move |tx| {
             Box::pin(async move {
                 let Some(above) = lifecycle::load(&mut tx.db, parent).await? else {
-                    return Err(Place { table: "jobs", id: *parent.as_uuid() }.wrong("id"));
+                    return Err(RowRef { table: "jobs", id: *parent.as_uuid() }.invalid("id"));
                 };
                 let children: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM jobs WHERE parent_id = $1")
                     .bind(*parent.as_uuid())

@@ -9,7 +9,7 @@ use super::{
     AuditEntry, Connection, Store, StoreError, audit,
     events::{self, EventStamp},
     prompts,
-    rows::{EventRow, JobRow, Place, job_columns, job_tables, text},
+    rows::{EventRow, JobRow, RowRef, job_columns, job_tables, text},
     stage_columns::StageColumns,
     transition_metrics::{Before, publish},
     write_tx::WriteTx,
@@ -261,7 +261,7 @@ async fn update(tx: &mut Connection, before: &Before, job: &JobRecord) -> Result
     .execute(&mut *tx)
     .await?;
     if written.rows_affected() != 1 {
-        return Err(Place { table: "jobs", id: *job.id.as_uuid() }.wrong("rev"));
+        return Err(RowRef { table: "jobs", id: *job.id.as_uuid() }.invalid("rev"));
     }
     if before.has_result || columns.result_text.is_some() || columns.result_partial.is_some() {
         sqlx::query("UPDATE job_texts SET result_text = $1, result_partial = $2 WHERE job_id = $3")

@@ -8,7 +8,7 @@ use super::{
     AuditEntry, Connection, JobChange, Store, StoreError, Transition, audit, events,
     idempotency::{self, Claim, IdempotencyKey, RecordedResponse},
     lifecycle,
-    rows::{Place, text},
+    rows::{RowRef, text},
 };
 use crate::domain::job::JobRecord;
 
@@ -154,7 +154,7 @@ impl Store {
         .fetch_optional(&self.read)
         .await?;
         let Some((id, content, mode, done)) = row else { return Ok(None) };
-        let mode = PromptMode::parse(&mode).ok_or_else(|| Place { table: "prompts", id }.wrong("mode"))?;
+        let mode = PromptMode::parse(&mode).ok_or_else(|| RowRef { table: "prompts", id }.invalid("mode"))?;
         if after.is_none() {
             self.write_one(move |tx| {
                 Box::pin(async move {

@@ -85,7 +85,7 @@ pub(super) use job_tables;
 
 impl JobRow {
     pub(super) fn into_record(self) -> Result<JobRecord, StoreError> {
-        let row = Place { table: "jobs", id: self.id };
+        let row = RowRef { table: "jobs", id: self.id };
         let brief = Brief {
             user_id: self.user_id,
             title: self.title,
@@ -174,7 +174,8 @@ impl StoredEvent {
     /// Parses its data.
     pub fn parse(&self) -> Result<EventData, StoreError> {
         let whole = serde_json::json!({"kind": self.kind, "data": self.data});
-        serde_json::from_value(whole).map_err(|_| Place { table: "events", id: *self.job_id.as_uuid() }.wrong("data"))
+        serde_json::from_value(whole)
+            .map_err(|_| RowRef { table: "events", id: *self.job_id.as_uuid() }.invalid("data"))
     }
 }
 
@@ -185,7 +186,7 @@ impl EventRow {
     }
 
     pub(super) fn into_event(self) -> Result<StoredEvent, StoreError> {
-        let row = Place { table: "events", id: self.job_id };
+        let row = RowRef { table: "events", id: self.job_id };
         Ok(StoredEvent {
             v: 1,
             seq: self.seq,
@@ -194,33 +195,33 @@ impl EventRow {
             attempt: row.number("attempt", self.attempt)?,
             at: self.at,
             kind: row.known("kind", EventKind::parse(&self.kind))?,
-            data: RawValue::from_string(self.data).map_err(|_| row.wrong("data"))?,
+            data: RawValue::from_string(self.data).map_err(|_| row.invalid("data"))?,
         })
     }
 }
 
 /// The row that is being read, for errors.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct RowRef {
     pub(super) table: &'static str,
     pub(super) id: Uuid,
 }
 
-impl Place {
-    pub(super) fn wrong(&self, column: &'static str) -> StoreError {
+impl RowRef {
+    pub(super) fn invalid(&self, column: &'static str) -> StoreError {
         StoreError::Inconsistent { table: self.table, column, id: self.id.to_string() }
     }
 
     pub(super) fn known<T>(&self, column: &'static str, value: Option<T>) -> Result<T, StoreError> {
-        value.ok_or_else(|| self.wrong(column))
+        value.ok_or_else(|| self.invalid(column))
     }
 
     pub(super) fn number<T: TryFrom<i64>>(&self, column: &'static str, value: i64) -> Result<T, StoreError> {
-        T::try_from(value).map_err(|_| self.wrong(column))
+        T::try_from(value).map_err(|_| self.invalid(column))
     }
 
     pub(super) fn json<T: DeserializeOwned>(&self, column: &'static str, text: &str) -> Result<T, StoreError> {
-        serde_json::from_str(text).map_err(|_| self.wrong(column))
+        serde_json::from_str(text).map_err(|_| self.invalid(column))
     }
 }
 

@@ -8,7 +8,7 @@ use sqlx::FromRow;
 
 use super::{
     StoreError,
-    rows::{Place, column, text},
+    rows::{RowRef, column, text},
 };
 use crate::domain::job::{Activity, CancelRequest, End, Finished, Queued, Running, Stage};
 
@@ -34,7 +34,7 @@ pub(super) struct StageColumns {
 
 impl StageColumns {
     /// The stage of a row.
-    pub(super) fn into_stage(self, row: Place) -> Result<Stage, StoreError> {
+    pub(super) fn into_stage(self, row: RowRef) -> Result<Stage, StoreError> {
         let state = row.known("state", JobState::parse(&self.state))?;
         let reason = self.reason.map(|reason| row.known("reason", JobReason::parse(&reason))).transpose()?;
         let partial = self.result_partial.map(|json| row.json::<PartialResult>("result_partial", &json)).transpose()?;
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
     use crate::domain::job::sample::{job, now, running};
 
-    const ROW: Place = Place { table: "jobs", id: Uuid::nil() };
+    const ROW: RowRef = RowRef { table: "jobs", id: Uuid::nil() };
 
     #[test]
     fn every_stage_survives_the_round_trip() {

@@ -7,7 +7,7 @@ use protocol::{Completion, EventData, JobId, Message};
 
 use super::{
     Store, StoreError,
-    rows::{EventRow, Place},
+    rows::{EventRow, RowRef},
 };
 use crate::domain::transcript;
 
@@ -26,7 +26,7 @@ impl Store {
         )
         .bind(*job.as_uuid())
         .fetch(reader.connection()?);
-        let place = Place { table: "llm_calls", id: *job.as_uuid() };
+        let place = RowRef { table: "llm_calls", id: *job.as_uuid() };
         let (mut answers, mut bytes) = (Vec::<Completion>::new(), 0);
         while let Some(answer) = rows.try_next().await? {
             bytes += answer.len();

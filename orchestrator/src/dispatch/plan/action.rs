@@ -2,7 +2,7 @@
 
 use protocol::JobId;
 
-use crate::domain::{budget::Spent, job::AttemptFailure};
+use crate::domain::{budget::ExhaustedBudget, job::AttemptFailure};
 
 /// What an action works on; at most one action at a time works on a subject.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -56,7 +56,7 @@ pub enum Action {
         /// The job.
         job: JobId,
         /// The budget.
-        exceeded: Spent,
+        exceeded: ExhaustedBudget,
     },
     /// Fail a queued job: the sandbox is disabled.
     FailUnavailable {

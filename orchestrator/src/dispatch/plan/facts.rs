@@ -11,7 +11,7 @@ use protocol::JobId;
 use super::Subject;
 use crate::{
     dispatch::Liveness,
-    domain::{budget::Spent, job::JobRecord},
+    domain::{budget::ExhaustedBudget, job::JobRecord},
     engine::ContainerView,
 };
 
@@ -37,7 +37,7 @@ pub struct Facts<'a> {
     /// Subjects of actions in progress.
     pub busy: &'a HashSet<Subject>,
     /// Users whose budget for the day is used up.
-    pub over_budget: &'a HashMap<String, Spent>,
+    pub over_budget: &'a HashMap<String, ExhaustedBudget>,
     /// How much may run, and for how long.
     pub limits: PlanLimits,
 }

@@ -15,7 +15,7 @@ use super::*;
 use crate::{
     dispatch::Liveness,
     domain::{
-        budget::Spent,
+        budget::ExhaustedBudget,
         job::{
             JobRecord, Queued, Stage,
             sample::{self, now},
@@ -80,7 +80,7 @@ struct Scene {
     liveness: HashMap<JobId, Liveness>,
     waiting_for_tools: HashSet<JobId>,
     orphaned: HashSet<JobId>,
-    over_budget: HashMap<String, Spent>,
+    over_budget: HashMap<String, ExhaustedBudget>,
     max_parallel: usize,
     max_per_user: usize,
 }

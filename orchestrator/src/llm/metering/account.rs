@@ -8,9 +8,9 @@ use crate::store::{CallKey, CallQuota};
 /// Who makes a call and who pays for it.
 #[derive(Debug, Clone)]
 pub struct Account {
-    /// Whose rows the call belongs to.
+    /// Owner of the rows that the call belongs to.
     pub owner: AccountOwner,
-    /// Whose daily budget it draws on.
+    /// Scope daily budget it draws on.
     pub user: String,
     /// The model that is asked for.
     pub model: String,

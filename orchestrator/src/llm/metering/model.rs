@@ -85,7 +85,7 @@ mod tests {
         clock::Clock,
         config::{LlmSettings, ProviderKind, ProviderSettings},
         domain::{
-            budget::{DayLimits, Spent, Whose},
+            budget::{DayLimits, ExhaustedBudget, Scope},
             job::sample,
         },
         llm::{
@@ -211,7 +211,7 @@ mod tests {
     }
 
     fn spent(cost: bool) -> CallError {
-        CallError::BudgetExceeded(Spent { whose: Whose::Job, cost, limit: 1 })
+        CallError::BudgetExceeded(ExhaustedBudget { scope: Scope::Job, cost, limit: 1 })
     }
 
     #[rstest]

@@ -13,7 +13,7 @@ use super::{
         budget::{self, AfterCall},
         events,
         readers::Readers,
-        rows::{Place, column, count, dollars, text},
+        rows::{RowRef, column, count, dollars, text},
         write_tx::{StatementBatch, StatementResult},
     },
     CallKey, CallRow,
@@ -146,7 +146,7 @@ pub(super) struct AbandonedCall {
 
 impl AbandonedCall {
     pub(super) fn into_call(self, at: DateTime<Utc>) -> Result<CallRow, StoreError> {
-        let place = Place { table: "llm_calls", id: self.job_id };
+        let place = RowRef { table: "llm_calls", id: self.job_id };
         let attempt = place.number("attempt", self.attempt)?;
         let amount = Reservation {
             tokens: count(self.reserved_tokens),

@@ -6,7 +6,7 @@ use sqlx::FromRow;
 
 use super::super::{
     CallPosition, Store, StoreError,
-    rows::{Place, dollars},
+    rows::{RowRef, dollars},
 };
 
 impl Store {
@@ -30,7 +30,7 @@ impl Store {
         .bind(i64::from(limit))
         .fetch_all(&self.read)
         .await?;
-        let place = Place { table: "llm_calls", id: *job.as_uuid() };
+        let place = RowRef { table: "llm_calls", id: *job.as_uuid() };
         rows.into_iter().map(|row| row.into_record(place)).collect()
     }
 }
@@ -53,7 +53,7 @@ struct CallListRow {
 }
 
 impl CallListRow {
-    fn into_record(self, place: Place) -> Result<(CallPosition, LlmCallRecord), StoreError> {
+    fn into_record(self, place: RowRef) -> Result<(CallPosition, LlmCallRecord), StoreError> {
         let attempt = place.number("attempt", self.attempt)?;
         let position = CallPosition { attempt, at: self.at, call_id: self.call_id.clone() };
         let record = LlmCallRecord {

@@ -12,7 +12,7 @@ use super::{
     close::RESTARTED,
     known_call,
 };
-use crate::domain::budget::Balance;
+use crate::domain::budget::BudgetState;
 
 /// What is known before a call is opened: its job, the calls made so far, and this call where it was made before.
 const BEFORE_CALL: &str = "SELECT jobs.iterations, jobs.llm_calls, \
@@ -66,7 +66,10 @@ pub(super) async fn open(tx: &mut WriteTx, call: &NewCall) -> Result<OpenedCall,
 }
 
 /// Reads what opening a call depends on, in one round trip. The balances only where a budget applies.
-async fn before(tx: &mut WriteTx, call: &NewCall) -> Result<(Option<BeforeCallRow>, Option<Vec<Balance>>), StoreError> {
+async fn before(
+    tx: &mut WriteTx,
+    call: &NewCall,
+) -> Result<(Option<BeforeCallRow>, Option<Vec<BudgetState>>), StoreError> {
     let CallKey { job, attempt, call_id } = &call.key;
     let [chain, day] = budget::BALANCES;
     let statements: &[&'static str] = if call.budget.is_some() { &[BEFORE_CALL, chain, day] } else { &[BEFORE_CALL] };

@@ -48,7 +48,7 @@ impl Scene {
             provider: "primary".to_owned(),
             model: "m".to_owned(),
             user: "ada".to_owned(),
-            quote: Quote {
+            quote: CallEstimate {
                 prompt_tokens: 100,
                 max_output_tokens: 50,
                 prices: Some((1_000_000, 2_000_000)),
