@@ -10,7 +10,7 @@ use crate::store::{CallKey, CallQuota};
 pub struct Account {
     /// Owner of the rows that the call belongs to.
     pub owner: AccountOwner,
-    /// Scope daily budget it draws on.
+    /// User whose daily budget it draws on.
     pub user: String,
     /// The model that is asked for.
     pub model: String,
