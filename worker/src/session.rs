@@ -277,7 +277,7 @@ impl Session<'_> {
         let answer = tokio::select! {
             answer = async {
                 if let Some(queue) = queue {
-                    // A closed journal stops the session with a cause of its own, which the report states.
+                    // A closed journal stops the session with its own cause, which the report states.
                     let _ = queue.flush().await;
                 }
                 let cause = self.stop.cause().filter(|_| report.outcome == ReportedOutcome::Completed);

@@ -88,7 +88,7 @@ impl Sandbox {
         self.is_disabled
     }
 
-    /// The state, at most [`MAX_AGE`] old. Concurrent callers share one probe, which continues if they go away.
+    /// The state, at most `MAX_AGE` old. Concurrent callers share one probe, which continues if they go away.
     pub async fn state(&self) -> SandboxReadiness {
         if self.is_disabled {
             return disabled();

@@ -185,7 +185,7 @@ pub struct Progress {
     pub seconds: u64,
 }
 
-/// The limits that are used up to [`WARN_PERCENT`], as bits, and the warning about those that are not in `warned`.
+/// The limits that are used up to `WARN_PERCENT`, as bits, and the warning about those that are not in `warned`.
 pub fn running_low(limits: &Limits, progress: &Progress, warned: u8) -> (u8, Option<String>) {
     let micro_usd = micro_dollars(limits.max_cost_usd);
     let budgets = [

@@ -46,7 +46,7 @@ pub struct DayPage {
 }
 
 impl Store {
-    /// Usage of the `days` days before `before`, at most [`MAX_DAYS_A_PAGE`].
+    /// Usage of the `days` days before `before`, at most `MAX_DAYS_A_PAGE`.
     pub async fn usage_by_day(&self, user: Option<&str>, before: NaiveDate, days: u32) -> Result<DayPage, StoreError> {
         let days = days.min(MAX_DAYS_A_PAGE);
         let first = before.checked_sub_days(Days::new(days.into())).unwrap_or(NaiveDate::MIN);
