@@ -83,7 +83,7 @@ impl Daemon {
         found.unwrap_or_else(|| panic!("gantry ended before {what}: {:#?}", self.lines()))
     }
 
-    /// Like [`Self::line`]; `None` if the process ends first.
+    /// Like [`Self::wait_for_line`]; `None` if the process ends first.
     pub async fn wait_for_line_or_end<T>(&self, what: &str, wanted: impl Fn(&str) -> Option<T>) -> Option<T> {
         let mut updates = self.updates.clone();
         within(what, async {
