@@ -172,16 +172,20 @@ mod tests {
         };
         let running = sleep("7541");
         sleep("7542").detach();
-        assert!(is_running("7541") && is_running("7542"));
+        let until = |what: &str, condition: &dyn Fn() -> bool| {
+            let deadline = Instant::now() + Duration::from_mins(1);
+            while !condition() {
+                assert!(Instant::now() < deadline, "{what}");
+                std::thread::yield_now();
+            }
+        };
+        // A new process has its command line some time after it was started.
+        until("both commands run", &|| is_running("7541") && is_running("7542"));
         let (ToolError(failure), _) = failed_launch(&launcher, Errno::AGAIN).await;
         assert!(failure.message.ends_with("wait for them to finish"), "{}", failure.message);
         assert_eq!(launcher.stop.cause(), None);
         // A killed process is in the list until the kernel has torn it down.
-        let deadline = Instant::now() + Duration::from_mins(1);
-        while is_running("7542") {
-            assert!(Instant::now() < deadline, "the background process is still running");
-            std::thread::yield_now();
-        }
+        until("the background process is gone", &|| !is_running("7542"));
         assert!(is_running("7541"));
         running.end();
     }
