@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 pub use key::{KeyError, SigningKey};
-pub use worker::{WorkerToken, WorkerTokens, digest};
+pub use worker::{WorkerToken, WorkerTokens};
 
 const PUBLIC_ISSUER: &str = "gantry";
 const PUBLIC_AUDIENCE: &str = "gantry-api";

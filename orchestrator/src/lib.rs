@@ -1,14 +1,15 @@
 //! The orchestrator: accepts jobs, makes containers match the database, and holds the credentials of the model providers.
 //!
 //! Layers, highest first; a module imports only from lower layers: `cli` · `app` · `http` · `dispatch`, `tools` · `llm`,
-//! `auth`, `workspace` · `store` · `domain`, `engine` · the crates `agent` and `protocol`. `clock`, `config`, `failpoint`,
-//! `per_user_semaphore`, `rate_limit` and `telemetry` are available to all.
+//! `auth`, `workspace` · `store` · `domain`, `engine` · the crates `agent` and `protocol`. `clock`, `config`, `digest`,
+//! `failpoint`, `per_user_semaphore`, `rate_limit` and `telemetry` are available to all.
 
 pub mod app;
 pub mod auth;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod digest;
 pub mod dispatch;
 pub mod domain;
 pub mod engine;

@@ -6,6 +6,9 @@ pub const MAX_CALL_ID_BYTES: usize = 200;
 /// Maximum length of a prompt, in bytes (contract: api, sizes).
 pub const MAX_PROMPT_BYTES: usize = 256 * 1024;
 
+/// Maximum length of a person's reason for a cancellation or a rejection, in bytes.
+pub const MAX_REASON_BYTES: usize = 1_000;
+
 /// Maximum size of the body of a worker's request that is not a model call.
 pub const MAX_WORKER_BODY_BYTES: usize = 1024 * 1024;
 

@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 use chrono::{DateTime, Utc};
 use protocol::{InstanceId, JobId};
 use secrecy::SecretString;
-use sha2::{Digest, Sha256};
 
 use super::{SigningKey, TokenError, WORKER_TOKEN_SLACK, WorkerIdentity};
+use crate::digest::sha256_hex;
 
 /// Issues and verifies worker tokens.
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ impl WorkerTokens {
         timeout: Duration,
     ) -> Result<WorkerToken, TokenError> {
         let issued = self.key.issue_worker(self.instance, job, attempt, expires_at(now, timeout))?;
-        let hash = digest(issued.token.as_bytes());
+        let hash = sha256_hex(issued.token.as_bytes());
         Ok(WorkerToken { token: SecretString::from(issued.token), hash })
     }
 
@@ -54,17 +54,6 @@ impl WorkerTokens {
 fn expires_at(start: DateTime<Utc>, timeout: Duration) -> DateTime<Utc> {
     let end = chrono::Duration::from_std(timeout).ok().and_then(|timeout| start.checked_add_signed(timeout));
     end.and_then(|end| end.checked_add_signed(WORKER_TOKEN_SLACK)).unwrap_or(DateTime::<Utc>::MAX_UTC)
-}
-
-/// SHA-256 in hex.
-pub fn digest(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    let mut hex = String::with_capacity(64);
-    for byte in Sha256::digest(bytes) {
-        // Writing to a string cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-    }
-    hex
 }
 
 #[cfg(test)]

@@ -195,8 +195,8 @@ impl Store {
         .bind(i64::from(limit))
         .fetch_all(&self.read)
         .await?;
-        let place = RowRef { table: "job_actions", id: *job.as_uuid() };
-        rows.into_iter().map(|row| row.into_record(place)).collect()
+        let row_ref = RowRef { table: "job_actions", id: *job.as_uuid() };
+        rows.into_iter().map(|row| row.into_record(row_ref)).collect()
     }
 }
 
@@ -227,11 +227,11 @@ async fn open(tx: &mut WriteTx, call: &NewAction) -> Result<OpenedAction, StoreE
     let results = tx.run(batch).await?;
     let row: Option<BeforeActionRow> = results.first().map(StatementResult::decode_first).transpose()?.flatten();
     let BeforeActionRow { others, tool, request_digest, reply } = row.ok_or(StoreError::WriterFailed)?;
-    let place = RowRef { table: "job_actions", id: *call.key.job.as_uuid() };
+    let row_ref = RowRef { table: "job_actions", id: *call.key.job.as_uuid() };
     if let Some((tool, reply)) = tool.zip(reply) {
         // Calls of versions without digests can be compared by their tool only.
         let is_same = tool == call.tool && request_digest.as_deref().is_none_or(|digest| digest == call.request_digest);
-        let reply = || place.json("reply", &reply).map(OpenedAction::Recorded);
+        let reply = || row_ref.json("reply", &reply).map(OpenedAction::Recorded);
         return if is_same { reply() } else { Ok(OpenedAction::IdReused) };
     }
     if count(others) >= call.max_calls {
@@ -262,17 +262,17 @@ struct ActionListRow {
 }
 
 impl ActionListRow {
-    fn into_record(self, place: RowRef) -> Result<(CallPosition, ToolActionRecord), StoreError> {
-        let attempt = place.number("attempt", self.attempt)?;
+    fn into_record(self, row_ref: RowRef) -> Result<(CallPosition, ToolActionRecord), StoreError> {
+        let attempt = row_ref.number("attempt", self.attempt)?;
         let position = CallPosition { attempt, at: self.at, call_id: self.call_id.clone() };
         let record = ToolActionRecord {
             call_id: self.call_id,
             attempt,
             tool: self.tool,
-            input: place.json("input", &self.input)?,
+            input: row_ref.json("input", &self.input)?,
             success: self.success,
             output: self.output,
-            duration_ms: self.duration_ms.map(|ms| place.number("duration_ms", ms)).transpose()?,
+            duration_ms: self.duration_ms.map(|ms| row_ref.number("duration_ms", ms)).transpose()?,
             at: self.at,
         };
         Ok((position, record))

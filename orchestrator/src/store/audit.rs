@@ -155,8 +155,8 @@ struct AuditRow {
 
 impl AuditRow {
     fn into_record(self) -> Result<(i64, AuditRecord), StoreError> {
-        let place = RowRef { table: "audit", id: self.job_id.unwrap_or_default() };
-        let outcome = AuditOutcome::parse(&self.outcome).ok_or_else(|| place.invalid("outcome"))?;
+        let row_ref = RowRef { table: "audit", id: self.job_id.unwrap_or_default() };
+        let outcome = AuditOutcome::parse(&self.outcome).ok_or_else(|| row_ref.invalid("outcome"))?;
         let record = AuditRecord {
             at: self.at,
             user: self.user_id,

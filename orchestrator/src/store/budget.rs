@@ -203,14 +203,14 @@ pub(super) async fn clear_reservations(tx: &mut Connection) -> Result<(), StoreE
 
 impl BalanceRow {
     fn balance(&self, job: JobId) -> Result<BudgetState, StoreError> {
-        let place = RowRef { table: "jobs", id: self.id };
-        let limits: Limits = place.json("limits", &self.limits)?;
+        let row_ref = RowRef { table: "jobs", id: self.id };
+        let limits: Limits = row_ref.json("limits", &self.limits)?;
         Ok(BudgetState {
             scope: if self.id == *job.as_uuid() { Scope::Job } else { Scope::Parent },
             max_tokens: limits.max_tokens,
             max_micro_usd: micro_dollars(limits.max_cost_usd),
-            tokens: place.number("input_tokens", self.tokens)?,
-            micro_usd: place.number("cost_micro_usd", self.micro_usd)?,
+            tokens: row_ref.number("input_tokens", self.tokens)?,
+            micro_usd: row_ref.number("cost_micro_usd", self.micro_usd)?,
         })
     }
 }
@@ -246,17 +246,17 @@ impl AfterCall {
             .execute(&mut tx.db)
             .await?;
         }
-        let place = RowRef { table: "jobs", id: *call.key.job.as_uuid() };
+        let row_ref = RowRef { table: "jobs", id: *call.key.job.as_uuid() };
         let seconds = self.started_at.map_or(0, |at| (call.at - at).num_seconds().max(0));
         let progress = Progress {
-            tokens: place.number("input_tokens", self.tokens)?,
-            micro_usd: place.number("cost_micro_usd", self.micro_usd)?,
-            iterations: place.number("iterations", self.iterations)?,
-            tool_calls: place.number("tool_calls", self.tool_calls)?,
-            seconds: place.number("started_at", seconds)?,
+            tokens: row_ref.number("input_tokens", self.tokens)?,
+            micro_usd: row_ref.number("cost_micro_usd", self.micro_usd)?,
+            iterations: row_ref.number("iterations", self.iterations)?,
+            tool_calls: row_ref.number("tool_calls", self.tool_calls)?,
+            seconds: row_ref.number("started_at", seconds)?,
         };
-        let told: u8 = place.number("told_low", self.told_low)?;
-        let (low, notice) = running_low(&place.json("limits", &self.limits)?, &progress, told);
+        let told: u8 = row_ref.number("told_low", self.told_low)?;
+        let (low, notice) = running_low(&row_ref.json("limits", &self.limits)?, &progress, told);
         if low != told {
             sqlx::query("UPDATE jobs SET told_low = $1 WHERE id = $2")
                 .bind(i64::from(low))

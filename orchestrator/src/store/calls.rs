@@ -194,8 +194,8 @@ impl Store {
 }
 
 fn known_call(key: &CallKey, request_digest: Option<String>, answer: Option<String>) -> Result<KnownCall, StoreError> {
-    let place = RowRef { table: "llm_calls", id: *key.job.as_uuid() };
-    let answer = answer.map(|json| place.json("answer", &json)).transpose()?;
+    let row_ref = RowRef { table: "llm_calls", id: *key.job.as_uuid() };
+    let answer = answer.map(|json| row_ref.json("answer", &json)).transpose()?;
     Ok(KnownCall { request_digest, answer })
 }
 

@@ -26,14 +26,14 @@ impl Store {
         )
         .bind(*job.as_uuid())
         .fetch(reader.connection()?);
-        let place = RowRef { table: "llm_calls", id: *job.as_uuid() };
+        let row_ref = RowRef { table: "llm_calls", id: *job.as_uuid() };
         let (mut answers, mut bytes) = (Vec::<Completion>::new(), 0);
         while let Some(answer) = rows.try_next().await? {
             bytes += answer.len();
             if bytes > MAX_TRANSCRIPT_BYTES {
                 break;
             }
-            answers.push(place.json("answer", &answer)?);
+            answers.push(row_ref.json("answer", &answer)?);
         }
         drop(rows);
         drop(reader);

@@ -62,9 +62,9 @@ impl Store {
         }
         // Usage before these days, of jobs that ran on them.
         let has_earlier = lines.remove(EARLIER).is_some();
-        let place = RowRef { table: "llm_calls", id: Uuid::nil() };
+        let row_ref = RowRef { table: "llm_calls", id: Uuid::nil() };
         let line = |(day, line): (String, UsageLine)| {
-            let day = day.parse().map_err(|_| place.invalid("at"))?;
+            let day = day.parse().map_err(|_| row_ref.invalid("at"))?;
             Ok(UsageLine { day: Some(day), ..line })
         };
         let lines: Vec<UsageLine> = lines.into_iter().rev().map(line).collect::<Result<_, StoreError>>()?;
@@ -114,8 +114,8 @@ impl Store {
 
     /// Usage by job, newest first, each line with its key.
     pub async fn usage_by_job(&self, filter: &UsageFilter) -> Result<Vec<(String, UsageLine)>, StoreError> {
-        let place = RowRef { table: "jobs", id: Uuid::nil() };
-        let after = filter.after.as_deref().map(str::parse::<JobId>).transpose().map_err(|_| place.invalid("id"))?;
+        let row_ref = RowRef { table: "jobs", id: Uuid::nil() };
+        let after = filter.after.as_deref().map(str::parse::<JobId>).transpose().map_err(|_| row_ref.invalid("id"))?;
         let rows: Vec<JobSumRow> = sums_by_job(filter, after).build_query_as().fetch_all(&self.read).await?;
         let line = |row: JobSumRow| {
             let id = JobId::from_uuid(row.id);

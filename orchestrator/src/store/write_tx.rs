@@ -1,6 +1,6 @@
 //! The transaction that writes run in.
 //!
-//! Owns the writing connection while a group of writes is at work, the savepoint around each write, and what follows the
+//! Owns the writing connection while a group of writes runs, the savepoint around each write, and the effects after the
 //! commit. Each statement is a round trip to the database's thread, which costs more than most statements do; so statements
 //! whose arguments are known together are run as a batch, in one round trip, with the transaction's own statements around
 //! them.
@@ -17,17 +17,17 @@ use sqlx::{
 use super::{Feed, JobObserver, StoreError};
 use crate::telemetry::metrics::Metrics;
 
-/// Who learns of what is committed, before its caller is answered.
+/// The receivers of committed changes. They are called before the writer's caller is answered.
 pub(super) struct Committed {
     pub(super) metrics: Metrics,
     pub(super) observer: JobObserver,
     pub(super) feed: Arc<Feed>,
 }
 
-/// What a write does once it is committed.
+/// An effect of a write outside the database, applied after the commit.
 type Effect = Box<dyn FnOnce(&Committed) + Send>;
 
-/// What follows the commit.
+/// The effects of a group of writes outside the database, applied after the commit.
 #[derive(Default)]
 pub(super) struct Effects {
     pub(super) notified: Vec<JobId>,
@@ -110,8 +110,7 @@ impl Pending {
     }
 }
 
-/// What a statement of a batch led to.
-#[derive(Default)]
+/// The rows that a statement of a batch returned.
 pub(super) struct StatementResult {
     rows: Vec<SqliteRow>,
 }
@@ -140,14 +139,14 @@ impl WriteTx {
         }
     }
 
-    /// Wakes the job's followers once this write is committed.
+    /// Notifies the job's subscribers after the commit.
     pub(super) fn notify(&mut self, job: JobId) {
         if self.effects.notified.last() != Some(&job) {
             self.effects.notified.push(job);
         }
     }
 
-    /// Runs `effect` once this write is committed.
+    /// Runs `effect` after the commit.
     pub(super) fn after_commit(&mut self, effect: impl FnOnce(&Committed) + Send + 'static) {
         self.effects.after_commit.push(Box::new(effect));
     }
@@ -197,13 +196,10 @@ impl WriteTx {
         self.pending = Some(if self.has_savepoint { Pending::NextSavepoint } else { Pending::Savepoint });
     }
 
-    /// Sets the savepoint of the next write.
+    /// Sets the savepoint of the next write now, for writes that run their statements on the connection.
     pub(super) async fn set_savepoint(&mut self) -> Result<(), StoreError> {
-        let statement = if self.has_savepoint { "RELEASE w; SAVEPOINT w" } else { "SAVEPOINT w" };
-        self.pending = None;
-        sqlx::query(statement).execute(&mut self.db).await?;
-        self.has_savepoint = true;
-        Ok(())
+        self.set_savepoint_with_next_batch();
+        self.run(StatementBatch::new(&[])).await.map(drop)
     }
 
     /// Undoes the write that failed. One that has run no statement has set no savepoint: the last one is another write's.
@@ -224,12 +220,12 @@ impl WriteTx {
         Ok(())
     }
 
-    /// What is to follow the commit of the statements run since the last call.
+    /// Returns the effects of the statements run since the last call.
     pub(super) fn take_effects(&mut self) -> Effects {
         std::mem::take(&mut self.effects)
     }
 
-    /// Forgets a transaction that is rolled back.
+    /// Discards the state of a transaction that is rolled back.
     pub(super) fn reset(&mut self) {
         self.effects = Effects::default();
         self.reset_transaction();

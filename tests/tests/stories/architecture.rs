@@ -20,7 +20,8 @@ const LAYERS: &[&[&str]] = &[
     &["store"],
     &["domain", "engine"],
 ];
-const LOWEST_LAYER: &[&str] = &["clock", "config", "failpoint", "per_user_semaphore", "rate_limit", "telemetry", "lib"];
+const LOWEST_LAYER: &[&str] =
+    &["clock", "config", "digest", "failpoint", "per_user_semaphore", "rate_limit", "telemetry", "lib"];
 
 /// The only place that may use each dependency, as a path prefix under `src`. The command line may use an HTTP client too.
 const DEPENDENCY_OWNERS: &[(&str, &[&str])] = &[

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use orchestrator::{
-    auth,
     clock::{Clock, ManualClock},
+    digest::sha256_hex,
     store::{CallKey, NewAction, OpenedAction},
 };
 use protocol::{CallId, ErrorCode, JobState, ToolCallReply, ToolErrorKind};
@@ -188,7 +188,7 @@ async fn a_tool_call_interrupted_by_a_crash_is_never_run_again() {
     // The state that a process leaves behind when it dies while the tool runs.
     let arguments = json!({"content": "hello"});
     let key = CallKey { job: id, attempt: 1, call_id: CallId("t1".to_owned()) };
-    let digest = auth::digest(&[b"message\0", arguments.to_string().as_bytes()].concat());
+    let digest = sha256_hex(&[b"message\0", arguments.to_string().as_bytes()].concat());
     let call = NewAction {
         key,
         request_digest: digest,

@@ -7,9 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use sha2::{Digest, Sha256};
 
-use crate::engine::EngineError;
+use crate::{digest::sha256_hex, engine::EngineError};
 
 /// Characters of `found` and `wanted` in a mismatch, which may contain a whole seccomp profile.
 const MAX_MISMATCH_CHARS: usize = 300;
@@ -160,12 +159,7 @@ impl Posture {
         }
         shared.ulimits.insert("fsize".to_owned(), Ulimit { soft: 0, hard: 0 });
         let text = Value::Object(fields(&shared)?).to_string();
-        Ok(Sha256::digest(text.as_bytes()).iter().fold(String::with_capacity(64), |mut hex, byte| {
-            for nibble in [byte >> 4, byte & 0xf] {
-                hex.push(char::from_digit(u32::from(nibble), 16).unwrap_or('0'));
-            }
-            hex
-        }))
+        Ok(sha256_hex(text.as_bytes()))
     }
 }
 

@@ -6,7 +6,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use protocol::{CancelRequest, ErrorCode, Job, JobId, JobState};
+use protocol::{CancelRequest, ErrorCode, Job, JobId, JobState, limits::MAX_REASON_BYTES};
 
 use super::{PublicApi, audit_entry::AuditedCaller, caller::authorize_job};
 use crate::{
@@ -16,8 +16,6 @@ use crate::{
     },
     store::Transition,
 };
-
-const MAX_REASON_BYTES: usize = 1_000;
 
 /// Cancels a job.
 #[utoipa::path(

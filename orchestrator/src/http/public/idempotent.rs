@@ -11,7 +11,7 @@ use protocol::{ErrorCode, Source};
 
 use super::PublicApi;
 use crate::{
-    auth::digest,
+    digest::sha256_hex,
     dispatch::SubmitError,
     http::problem::ApiError,
     store::{Claim, IdempotencyKey},
@@ -54,7 +54,7 @@ impl ClientHeaders {
         asked.extend_from_slice(operation.as_bytes());
         asked.push(0);
         asked.extend_from_slice(body);
-        Some(IdempotencyKey { user: user.to_owned(), key, digest: digest(&asked) })
+        Some(IdempotencyKey { user: user.to_owned(), key, digest: sha256_hex(&asked) })
     }
 }
 

@@ -1,7 +1,7 @@
 //! `POST /api/jobs/{id}/accept` and `/reject`: the review of a submitted result.
 
 use axum::{Json, extract::State};
-use protocol::{ErrorCode, Job, JobId, RejectRequest};
+use protocol::{ErrorCode, Job, JobId, RejectRequest, limits::MAX_REASON_BYTES};
 
 use super::{PublicApi, audit_entry::AuditedCaller, caller::authorize_job};
 use crate::{
@@ -12,8 +12,6 @@ use crate::{
     },
     store::{AuditEntry, Transition},
 };
-
-const MAX_REASON_BYTES: usize = 1_000;
 
 /// Accepts a job's result.
 #[utoipa::path(

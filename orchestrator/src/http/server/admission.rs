@@ -21,7 +21,7 @@ use super::{
     connection::Connection,
     policy::{Overflow, Policy, SessionPolicy},
 };
-use crate::auth::digest;
+use crate::digest::sha256_hex;
 
 /// Maximum wait of a request beyond the limit of requests in flight.
 const BUSY_RETRY: Duration = Duration::from_secs(1);
@@ -204,7 +204,7 @@ struct Claim {
 
 impl Claim {
     fn of(headers: &HeaderMap) -> Self {
-        let session_digest = headers.get(SESSION_HEADER).map(|secret| digest(secret.as_bytes()));
+        let session_digest = headers.get(SESSION_HEADER).map(|secret| sha256_hex(secret.as_bytes()));
         Self { has_token: headers.contains_key(header::AUTHORIZATION), session_digest }
     }
 

@@ -24,7 +24,7 @@ use tokio::{
 use protocol::SESSION_HEADER;
 
 use super::{policy::SessionPolicy, *};
-use crate::{auth::digest, http::extract::WorkerJson, telemetry::metrics::DbCounts};
+use crate::{digest::sha256_hex, http::extract::WorkerJson, telemetry::metrics::DbCounts};
 
 /// Nothing here takes longer, or it does not come.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -41,7 +41,7 @@ impl<S: Send + Sync> FromRequestParts<S> for InSession {
         if !says("authorization", "Bearer good") || !says(SESSION_HEADER, "mine") {
             return Err(StatusCode::UNAUTHORIZED);
         }
-        parts.extensions.get::<ConnectionHandle>().unwrap().authenticated(Some(&digest(b"mine")));
+        parts.extensions.get::<ConnectionHandle>().unwrap().authenticated(Some(&sha256_hex(b"mine")));
         Ok(Self)
     }
 }

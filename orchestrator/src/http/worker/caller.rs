@@ -14,7 +14,7 @@ use protocol::{ErrorCode, JobId, SESSION_HEADER};
 
 use super::WorkerApi;
 use crate::{
-    auth,
+    digest::sha256_hex,
     dispatch::{Attempt, InFlightCall},
     domain::job::{JobRecord, SessionMatch, WorkerSession},
     http::{problem::ApiError, server::ConnectionHandle},
@@ -98,7 +98,7 @@ impl FromRequestParts<WorkerApi> for TokenHolder {
         if attempt.key().job != named {
             return Err(invalid_token());
         }
-        let digest = auth::digest(token.as_bytes());
+        let digest = sha256_hex(token.as_bytes());
         let holder = if attempt.accepts_token(&digest) {
             Self::Live(Caller { job: attempt.record(), attempt })
         } else {
@@ -130,7 +130,7 @@ impl TokenHolder {
     /// The call belongs to its attempt's session, which the first one opens. A caller whose attempt was overtaken is not
     /// asked: it learns that and nothing else.
     async fn in_session(self, api: &WorkerApi, parts: &Parts) -> Result<Self, ApiError> {
-        let secret_hash = session_secret(&parts.headers).map(|secret| auth::digest(secret.as_bytes()));
+        let secret_hash = session_secret(&parts.headers).map(|secret| sha256_hex(secret.as_bytes()));
         let caller = match self {
             Self::Live(caller) => caller,
             Self::Ended { job, attempt } => {

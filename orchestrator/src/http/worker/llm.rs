@@ -17,7 +17,7 @@ use super::{
     check_call_id, flight_failed, not_recorded, too_many_failed_calls,
 };
 use crate::{
-    auth,
+    digest::sha256_hex,
     dispatch::{Attempt, StopCause},
     domain::job::JobRecord,
     http::{
@@ -56,7 +56,7 @@ async fn answer(
     check_call_id(&body.call_id)?;
     attempt.limits().failed_model_calls.check(api.clock.monotonic()).map_err(too_many_failed_calls)?;
     // A worker that retries sends the same bytes.
-    let name = CallName { id: body.call_id.clone(), request_digest: auth::digest(&bytes) };
+    let name = CallName { id: body.call_id.clone(), request_digest: sha256_hex(&bytes) };
     drop(bytes);
     let (id, digest) = (name.id.clone(), name.request_digest.clone());
     let own = Arc::clone(&attempt);

@@ -2,14 +2,14 @@
 //!
 //! Owns the mapping of a call's errors to the loop's. Never records or limits anything itself.
 
-use std::fmt::Write as _;
-
 use agent::{DeltaSink, LimitKind, Model, ModelError};
 use protocol::{Completion, CompletionRequest, CompletionRequestRef};
-use sha2::{Digest as _, Sha256};
 
 use super::{Account, CallError, CallName, Meter};
-use crate::llm::{ErrorKind, Failure};
+use crate::{
+    digest::sha256_hex,
+    llm::{ErrorKind, Failure},
+};
 
 /// The model of one loop.
 pub struct MeteredModel<S> {
@@ -30,7 +30,7 @@ where
         let request = CompletionRequest::from(request);
         let bytes = serde_json::to_vec(&request)
             .map_err(|error| ModelError::Failed { message: format!("the request cannot be recorded: {error}") })?;
-        let name = CallName { id: request.call_id.clone(), request_digest: digest(&bytes) };
+        let name = CallName { id: request.call_id.clone(), request_digest: sha256_hex(&bytes) };
         drop(bytes);
         let answer = self.meter.complete(&self.account, name, || request, deltas, &self.stop).await;
         answer.map_err(|error| model_error(&error))
@@ -39,14 +39,6 @@ where
     fn context_tokens(&self) -> u64 {
         self.meter.gateway.context_tokens()
     }
-}
-
-fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut hex, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
 }
 
 fn model_error(error: &CallError) -> ModelError {

@@ -146,8 +146,8 @@ pub(super) struct AbandonedCall {
 
 impl AbandonedCall {
     pub(super) fn into_call(self, at: DateTime<Utc>) -> Result<CallRow, StoreError> {
-        let place = RowRef { table: "llm_calls", id: self.job_id };
-        let attempt = place.number("attempt", self.attempt)?;
+        let row_ref = RowRef { table: "llm_calls", id: self.job_id };
+        let attempt = row_ref.number("attempt", self.attempt)?;
         let amount = Reservation {
             tokens: count(self.reserved_tokens),
             micro_usd: count(self.reserved_micro_usd),

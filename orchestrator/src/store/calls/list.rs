@@ -30,8 +30,8 @@ impl Store {
         .bind(i64::from(limit))
         .fetch_all(&self.read)
         .await?;
-        let place = RowRef { table: "llm_calls", id: *job.as_uuid() };
-        rows.into_iter().map(|row| row.into_record(place)).collect()
+        let row_ref = RowRef { table: "llm_calls", id: *job.as_uuid() };
+        rows.into_iter().map(|row| row.into_record(row_ref)).collect()
     }
 }
 
@@ -53,8 +53,8 @@ struct CallListRow {
 }
 
 impl CallListRow {
-    fn into_record(self, place: RowRef) -> Result<(CallPosition, LlmCallRecord), StoreError> {
-        let attempt = place.number("attempt", self.attempt)?;
+    fn into_record(self, row_ref: RowRef) -> Result<(CallPosition, LlmCallRecord), StoreError> {
+        let attempt = row_ref.number("attempt", self.attempt)?;
         let position = CallPosition { attempt, at: self.at, call_id: self.call_id.clone() };
         let record = LlmCallRecord {
             call_id: self.call_id,
@@ -62,13 +62,13 @@ impl CallListRow {
             provider: self.provider,
             model: self.model,
             usage: TokenUsage {
-                input_tokens: place.number("input_tokens", self.input_tokens)?,
-                output_tokens: place.number("output_tokens", self.output_tokens)?,
-                cache_read_tokens: place.number("cache_read_tokens", self.cache_read_tokens)?,
-                cache_write_tokens: place.number("cache_write_tokens", self.cache_write_tokens)?,
+                input_tokens: row_ref.number("input_tokens", self.input_tokens)?,
+                output_tokens: row_ref.number("output_tokens", self.output_tokens)?,
+                cache_read_tokens: row_ref.number("cache_read_tokens", self.cache_read_tokens)?,
+                cache_write_tokens: row_ref.number("cache_write_tokens", self.cache_write_tokens)?,
             },
             cost_usd: dollars(self.cost_micro_usd.unwrap_or(0)),
-            duration_ms: place.number("duration_ms", self.duration_ms)?,
+            duration_ms: row_ref.number("duration_ms", self.duration_ms)?,
             finish_reason: self.finish_reason,
             error: self.error,
             at: self.at,

@@ -1,0 +1,91 @@
+//! Migrations of a database that has rows in every table: no row is lost, and each is read back.
+
+use sqlx::sqlite::SqlitePool;
+
+use super::*;
+
+/// As the first version wrote them.
+const ROWS: &[&str] = &[
+    "INSERT INTO jobs (id, rev, user_id, title, prompt, mode, placement, state, priority, labels, metadata, limits, image, \
+     model, plan, source, attempt, repair_attempts, created_at, started_at, last_activity_at, finished_at, result_text, \
+     container, prompts_closed, input_tokens, last_seq) VALUES (x'0193b1f05b6e7c3a9b1e2f4d5a6b7c8d', 5, 'ada', 't', 'p', \
+     'worker', 'container', 'completed', 0, '{\"team\":\"a\"}', '{}', '{\"timeout_seconds\":3600,\"max_iterations\":50,\
+     \"max_tool_calls\":500,\"max_tokens\":0,\"max_cost_usd\":0.0,\"max_children\":0,\"memory_mb\":2048,\"cpus\":1.0,\
+     \"pids\":256,\"disk_mb\":1024}', 'i', 'm', FALSE, 'api', 1, 0, '2026-11-22T12:00:00+00:00', \
+     '2026-11-22T12:00:01+00:00', '2026-11-22T12:00:02+00:00', '2026-11-22T12:00:03+00:00', 'done', NULL, FALSE, 7, 2)",
+    "INSERT INTO events (job_id, seq, attempt, at, kind, data) VALUES \
+     (x'0193b1f05b6e7c3a9b1e2f4d5a6b7c8d', 1, 0, '2026-11-22T12:00:00+00:00', 'state', '{\"from\":null,\"to\":\"pending\"}'), \
+     (x'0193b1f05b6e7c3a9b1e2f4d5a6b7c8d', 2, 1, '2026-11-22T12:00:00+00:00', 'message', '{\"role\":\"user\",\"content\":\"p\"}')",
+    "INSERT INTO prompts (id, job_id, content, mode, done, created_at) VALUES (x'01', x'0193b1f05b6e7c3a9b1e2f4d5a6b7c8d', \
+     'c', 'steer', FALSE, '2026-11-22T12:00:00+00:00')",
+    "INSERT INTO llm_calls (job_id, attempt, call_id, at, provider, model, input_tokens, output_tokens, cache_read_tokens, \
+     cache_write_tokens, duration_ms, tries) VALUES (x'0193b1f05b6e7c3a9b1e2f4d5a6b7c8d', 1, 'c1', \
+     '2026-11-22T12:00:00+00:00', 'p', 'm', 7, 1, 0, 0, 5, 1)",
+    "INSERT INTO job_actions (job_id, attempt, call_id, at, tool, input) VALUES (x'0193b1f05b6e7c3a9b1e2f4d5a6b7c8d', 1, 't1', \
+     '2026-11-22T12:00:00+00:00', 'echo', '{}')",
+    "INSERT INTO idempotency_keys (user_id, key, digest, created_at, status, body) VALUES ('ada', 'k', 'd', \
+     '2026-11-22T12:00:00+00:00', 201, '{}')",
+    "INSERT INTO tokens (jti, user_id, role, created_at, expires_at) VALUES ('j', 'ada', 'user', \
+     '2026-11-22T12:00:00+00:00', '2027-11-22T12:00:00+00:00')",
+    "INSERT INTO notifications (id, user_id, job_id, content, created_at) VALUES (x'02', 'ada', \
+     x'0193b1f05b6e7c3a9b1e2f4d5a6b7c8d', 'n', '2026-11-22T12:00:00+00:00')",
+    "INSERT INTO instance (id) VALUES (x'0193b1f05b6e7c3a9b1e2f4d5a6b7c8d')",
+];
+
+async fn tables(pool: &SqlitePool) -> Vec<String> {
+    let names = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE '_sqlx_%' \
+                 ORDER BY name";
+    sqlx::query_scalar(names).fetch_all(pool).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_store_of_the_first_version_comes_up_to_date_with_its_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/gantry.db", folder.path().display());
+    let options = SqliteConnectOptions::from_str(&url).unwrap().create_if_missing(true);
+    let pool = sqlx::sqlite::SqlitePoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+    let versions: Vec<i64> = MIGRATIONS.iter().map(|migration| migration.version).collect();
+    MIGRATIONS.run_to(versions[0], &pool).await.unwrap();
+    for statement in ROWS {
+        sqlx::query(*statement).execute(&pool).await.unwrap();
+    }
+    let full = tables(&pool).await.len();
+    assert_eq!(full, ROWS.len(), "every table of the first version has a row");
+    // Each step on its own, as an install goes that takes every release.
+    for version in &versions[1..] {
+        MIGRATIONS.run_to(*version, &pool).await.unwrap();
+    }
+    let broken: Vec<(String, Option<i64>, String, i64)> =
+        sqlx::query_as("PRAGMA foreign_key_check").fetch_all(&pool).await.unwrap();
+    assert_eq!(broken, []);
+    pool.close().await;
+    let store = Store::open(&url).await.unwrap();
+    let id: JobId = "0193b1f0-5b6e-7c3a-9b1e-2f4d5a6b7c8d".parse().unwrap();
+    let job = store.job(id).await.unwrap().unwrap();
+    assert_eq!((job.state(), job.rev, job.usage.input_tokens, job.brief.depth), (JobState::Completed, 5, 7, 0));
+    assert_eq!(job.result().and_then(|result| result.text).as_deref(), Some("done"));
+    assert_eq!(store.events(id, 0, 10, None).await.unwrap().items.len(), 2);
+    assert_eq!(store.events(id, 0, 10, Some(EventKind::Message)).await.unwrap().items.len(), 1);
+    assert_eq!(store.model_calls(id, None, 10).await.unwrap().len(), 1);
+    assert_eq!(store.actions(id, None, 10).await.unwrap().len(), 1);
+    assert_eq!(store.instance_id().await.unwrap().to_string(), id.to_string());
+    assert_eq!(store.reserved().await.unwrap(), (0, 0));
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_database_that_is_opened_as_it_is_keeps_its_schema() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/gantry.db", folder.path().display());
+    assert!(Store::open_existing(&url).await.is_err(), "none is made");
+    let options = SqliteConnectOptions::from_str(&url).unwrap().create_if_missing(true);
+    let pool = sqlx::sqlite::SqlitePoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+    MIGRATIONS.run_to(1, &pool).await.unwrap();
+    let older = Store::open_existing(&url).await.map(drop);
+    assert!(matches!(older, Err(StoreError::Schema { is_newer: false })), "{older:?}");
+    let applied: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM _sqlx_migrations").fetch_one(&pool).await.unwrap();
+    assert_eq!(applied, 1);
+    pool.close().await;
+    Store::open(&url).await.unwrap().close().await;
+    Store::open_existing(&url).await.unwrap().close().await;
+}
