@@ -177,7 +177,8 @@ impl Processes {
     pub(crate) fn end_all(&self) {
         let calls = self.calls();
         let own = own_pid();
-        end(|all| {
+        let supervisors: Vec<_> = calls.by_supervisor.keys().copied().collect();
+        end(&supervisors, |all| {
             with_descendants(all, |process| process.parent == own || calls.by_supervisor.contains_key(&process.session))
         });
         drop(calls);
@@ -313,7 +314,9 @@ impl Calls {
 
     /// Kills the descendants of a supervisor and then the supervisor itself, which its command may have stopped.
     fn end_supervised(&mut self, supervisor: i32) {
-        end(|all| with_descendants(all, |process| is_below(process, supervisor) || self.is_orphan(process)));
+        end(&[supervisor], |all| {
+            with_descendants(all, |process| is_below(process, supervisor) || self.is_orphan(process))
+        });
         if self.by_supervisor.remove(&supervisor).is_some()
             && let Some(pid) = Pid::from_raw(supervisor)
         {

@@ -20,6 +20,9 @@ const STOP_TIMEOUT: Duration = Duration::from_millis(200);
 const END_TIMEOUT: Duration = Duration::from_millis(600);
 /// Delay between two checks of killed processes.
 const KILL_PAUSE: Duration = Duration::from_millis(2);
+/// Time for which the children of supervisors are signalled after each listing of `/proc`: several generations of the
+/// fastest chain of forks.
+const CHILD_SCAN_TIME: Duration = Duration::from_millis(5);
 
 /// A process that has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,37 +73,61 @@ pub(super) fn with_descendants(all: &[Process], is_root: impl Fn(&Process) -> bo
     }
 }
 
-/// Stops, then kills the processes that `select` returns, until it returns none twice in a row: one listing of `/proc` may
-/// miss a process that was created while it was read. Blocks for little more than [`END_TIMEOUT`] at most.
-pub(super) fn end(select: impl Fn(&[Process]) -> Vec<Process>) {
+/// Stops, then kills the processes that `select` returns and the children of `parents`. Ends when all `parents` have exited
+/// and `select` returned nothing twice in a row: one listing of `/proc` may miss a process that was created while it was
+/// read, and a subreaper among `parents` exits only after its last descendant. Blocks for little more than [`END_TIMEOUT`]
+/// at most.
+pub(super) fn end(parents: &[i32], select: impl Fn(&[Process]) -> Vec<Process>) {
     let started_at = Instant::now();
     let mut stopped = HashSet::new();
     let mut empty_rounds = 0;
     while empty_rounds < 2 {
         let found = select(&live_processes());
         let is_past_deadline = started_at.elapsed() > END_TIMEOUT;
-        if found.is_empty() {
-            empty_rounds += 1;
-            continue;
-        }
-        empty_rounds = 0;
-        // Killing starts only after a listing without new processes: stopped processes do not fork.
-        let unseen: Vec<_> = found.iter().filter(|process| stopped.insert((process.pid, process.start_time))).collect();
-        if !unseen.is_empty() && started_at.elapsed() < STOP_TIMEOUT {
-            for process in unseen {
-                send(process, Signal::STOP);
-            }
-            continue;
-        }
-        for process in &found {
-            send(process, Signal::KILL);
-        }
-        if is_past_deadline {
-            tracing::warn!(left = found.len(), "processes of a tool call may still be running");
+        if is_past_deadline && !(found.is_empty() && empty_rounds > 0) {
+            found.iter().for_each(|process| send(process, Signal::KILL));
+            tracing::warn!(found = found.len(), "processes of a tool call may still be running");
             return;
         }
-        std::thread::sleep(KILL_PAUSE);
+        // Killing starts only after a listing without new processes: stopped processes do not fork.
+        let unseen: Vec<_> = found.iter().filter(|process| stopped.insert((process.pid, process.start_time))).collect();
+        let signal =
+            if !unseen.is_empty() && started_at.elapsed() < STOP_TIMEOUT { Signal::STOP } else { Signal::KILL };
+        match signal {
+            Signal::STOP => unseen.into_iter().for_each(|process| send(process, Signal::STOP)),
+            _ => found.iter().for_each(|process| send(process, Signal::KILL)),
+        }
+        let is_any_parent_alive = signal_children(parents, signal);
+        if found.is_empty() && !is_any_parent_alive {
+            empty_rounds += 1;
+        } else if signal == Signal::KILL {
+            empty_rounds = 0;
+            std::thread::sleep(KILL_PAUSE);
+        }
     }
+}
+
+/// Signals the children of `parents` for [`CHILD_SCAN_TIME`] or until all `parents` have exited, and returns whether one is
+/// alive. In a chain of processes that each start the next one and exit, none lives long enough to be found by a listing
+/// of all of `/proc`; the list of one process's children is read in microseconds.
+fn signal_children(parents: &[i32], signal: Signal) -> bool {
+    let started_at = Instant::now();
+    loop {
+        let alive: Vec<_> = parents.iter().filter_map(|parent| live_process(*parent)).collect();
+        if alive.is_empty() || started_at.elapsed() > CHILD_SCAN_TIME {
+            return !alive.is_empty();
+        }
+        // The command may have stopped its supervisor, which must reap to exit.
+        alive.iter().for_each(|parent| send(parent, Signal::CONT));
+        let children = alive.iter().flat_map(|parent| children(parent.pid)).filter_map(live_process);
+        children.filter(|child| parents.contains(&child.parent)).for_each(|child| send(&child, signal));
+    }
+}
+
+/// The children of a process, zombies included. Empty if the kernel does not list them (`CONFIG_PROC_CHILDREN`).
+fn children(parent: i32) -> Vec<i32> {
+    let list = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+    list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 /// Signals a process unless it has ended since it was listed: its pid may have been reused.
