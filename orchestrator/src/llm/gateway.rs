@@ -53,6 +53,8 @@ pub struct CallContext<'a> {
     pub model: Option<&'a str>,
     /// A cost limit applies: providers whose price is not known are not asked, unless the operator allows it.
     pub has_cost_limit: bool,
+    /// A budget reserved one attempt: after an attempt that was charged, none follows in this call.
+    pub has_budget: bool,
     /// Where the deltas of the answer go, if anywhere.
     pub deltas: Option<&'a DeltaSink>,
 }
@@ -229,7 +231,13 @@ impl Gateway {
         let mut cost = CostAccumulator { usage: TokenUsage::default(), cost_micro_usd: Some(0), began: Instant::now() };
         let discard = DeltaSink::discard();
         let deltas = context.deltas.unwrap_or(&discard);
-        let asked = Asked { request, caller: context.caller, job_title: context.job_title, deltas };
+        let asked = Asked {
+            request,
+            caller: context.caller,
+            job_title: context.job_title,
+            has_budget: context.has_budget,
+            deltas,
+        };
         let mut errors: Vec<(&str, AttemptError)> = Vec::new();
         let (mut reached_provider, mut has_streamed) = (false, false);
         let mut last = (&self.primary, self.primary.model.as_str());
@@ -258,8 +266,13 @@ impl Gateway {
             cost.add(&used, provider.price(model, &self.prices));
             match result {
                 Ok(completion) => return Ok(Answer { completion, cost: cost.settle(provider, model) }),
-                Err(error) => {
-                    let is_final = error.disposition == Disposition::Fatal;
+                Err(mut error) => {
+                    // Nothing is reserved for the attempts that are left. The caller asks again, which reserves anew.
+                    let is_reservation_used = context.has_budget && cost.usage != TokenUsage::default();
+                    if is_reservation_used && error.disposition == Disposition::Failover {
+                        error.disposition = Disposition::Retry;
+                    }
+                    let is_final = is_reservation_used || error.disposition == Disposition::Fatal;
                     errors.push((&provider.name, error));
                     if is_final {
                         break;

@@ -112,6 +112,7 @@ impl Meter {
             job_title: Some(&account.title),
             model: Some(&account.model),
             has_cost_limit,
+            has_budget: self.has_budget(account),
             deltas: Some(deltas),
         };
         // What is refused without asking a provider reserves nothing and has no row.
@@ -162,6 +163,11 @@ impl Meter {
         }
     }
 
+    /// Whether calls of this account reserve their worst case.
+    fn has_budget(&self, account: &Account) -> bool {
+        account.has_budget || !self.day_limits.is_none()
+    }
+
     /// The price went while the job waited: a limit that cannot be enforced ends it.
     fn check_price(&self, account: &Account, has_cost_limit: bool) -> Option<CallError> {
         let refused = has_cost_limit.then(|| self.gateway.check_price(&account.model).err()).flatten();
@@ -186,7 +192,7 @@ impl Meter {
             user: account.user.clone(),
             quote: *quote,
             quota: account.quota(),
-            budget: (account.has_budget || !self.day_limits.is_none()).then_some(self.day_limits),
+            budget: self.has_budget(account).then_some(self.day_limits),
         };
         match self.store.open_model_call(&call).await? {
             OpenedCall::Open { reserved, made } => {

@@ -128,9 +128,10 @@ impl Provider {
             tracing::warn!(
                 provider = self.name, model, attempts, kind = %error.kind, message = error.message, "model call failed"
             );
+            let is_reservation_used = asked.has_budget && progress.usage != TokenUsage::default();
             let wait = match error.disposition {
-                Disposition::Retry => retry.wait(attempts, error.retry_after, rand::random()),
-                Disposition::Failover | Disposition::Fatal => None,
+                Disposition::Retry if !is_reservation_used => retry.wait(attempts, error.retry_after, rand::random()),
+                Disposition::Retry | Disposition::Failover | Disposition::Fatal => None,
             };
             let Some(wait) = wait else { break error };
             cause = Some(error);
@@ -198,6 +199,8 @@ pub(super) struct Asked<'a> {
     pub(super) request: &'a CompletionRequest,
     pub(super) caller: Caller<'a>,
     pub(super) job_title: Option<&'a str>,
+    /// No attempt follows one that was charged.
+    pub(super) has_budget: bool,
     /// Where the deltas of the answer go.
     pub(super) deltas: &'a DeltaSink,
 }

@@ -173,6 +173,24 @@ mod tests {
         assert_eq!(read, expected);
     }
 
+    #[tokio::test]
+    async fn under_a_budget_a_call_that_broke_off_is_charged_and_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let rules = "{times: 1, reply: {text: half of it, cut_after_chars: 8}}, {reply: {text: an answer}}";
+        let mut model = model(&folder, rules).await;
+        model.account.has_budget = true;
+        let call_id = CallId::generate();
+        let messages = [Message::User { content: "hello".to_owned() }];
+        let request = request(&call_id, &messages);
+        let broke_off = model.complete(&request, &DeltaSink::discard()).await;
+        assert!(matches!(broke_off, Err(ModelError::RateLimited { retry_after: None, .. })), "{broke_off:?}");
+        let AccountOwner::Job { job, .. } = model.account.owner;
+        let usage = async || model.meter.store.job(job).await.unwrap().unwrap().usage;
+        assert_eq!((usage().await.output_tokens, model.meter.store.reserved().await.unwrap()), (2, (0, 0)));
+        assert_eq!(model.complete(&request, &DeltaSink::discard()).await.unwrap().content, "an answer");
+        assert!(usage().await.output_tokens > 2, "what broke off stays charged");
+    }
+
     /// After a compaction the conversation no longer has the calls that the server numbered alike.
     #[tokio::test]
     async fn an_id_that_an_earlier_call_of_the_job_has_is_replaced() {

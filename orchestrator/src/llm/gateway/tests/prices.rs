@@ -126,3 +126,39 @@ async fn under_a_cost_limit_providers_without_a_price_are_skipped() {
     assert_eq!(gateway.check_price("model-of-dead"), Ok(()), "a script is free");
     served.stop().await;
 }
+
+/// The second answer would be whole, but only the first attempt is reserved.
+#[tokio::test(start_paused = true)]
+async fn under_a_budget_no_attempt_follows_one_that_was_charged() {
+    let _time = VirtualTime::start();
+    let cut = "rules: [{times: 1, reply: {text: abcdefghijkl, cut_after_chars: 8}}, {reply: {text: whole}}]";
+    let gateway = gateway(vec![scripted("one", cut), scripted("two", WELL)]);
+    let context = CallContext { has_budget: true, ..CallContext::default() };
+    let ask = async || gateway.ask(&said("hello"), &context, std::future::pending()).await;
+    let error = ask().await.expect_err("a further attempt is not reserved");
+    let waits = matches!(
+        error.failure,
+        Failure::RateLimited {
+            kind: ErrorKind::StreamInterrupted,
+            origin: RateLimitOrigin::Provider,
+            retry_after: None,
+            ..
+        }
+    );
+    assert!(waits, "{error:?}");
+    assert_eq!((error.cost.provider.as_str(), error.cost.usage.output_tokens), ("one", 2), "{:?}", error.cost);
+    assert_eq!(ask().await.unwrap().completion.content, "whole", "the repetition is a call of its own");
+}
+
+/// Attempts that cost nothing are repeated, and the next provider is asked.
+#[tokio::test(start_paused = true)]
+async fn under_a_budget_attempts_follow_those_that_were_not_charged() {
+    let _time = VirtualTime::start();
+    let flaky = "rules: [{times: 2, error: {status: 503}}, {reply: {text: third}}]";
+    let context = CallContext { has_budget: true, ..CallContext::default() };
+    for (first, expected) in [(flaky, "third"), (DEAD, "well")] {
+        let gateway = gateway(vec![scripted("one", first), scripted("two", WELL)]);
+        let answer = gateway.ask(&said("hello"), &context, std::future::pending()).await.unwrap();
+        assert_eq!(answer.completion.content, expected);
+    }
+}
