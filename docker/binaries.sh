@@ -22,7 +22,7 @@ fail() {
 }
 
 # The directory of a profile's programs below cargo's target directory.
-profile_folder() { if [ "$1" = dev ]; then echo debug; else echo "$1"; fi; }
+profile_directory() { if [ "$1" = dev ]; then echo debug; else echo "$1"; fi; }
 
 worker_target() {
   case "$(uname -m)" in
@@ -43,7 +43,7 @@ build() {
   # Packed relative relocations save a third of a megabyte in every job image.
   RUSTFLAGS="-C target-feature=+crt-static" cargo rustc --locked --profile worker --target "$triple" -p worker \
     --bin gantry-worker -- -C link-arg=-Wl,-z,pack-relative-relocs
-  install -D -m 0755 "$target_dir/$(profile_folder "$profile")/gantry" "$out/gantry"
+  install -D -m 0755 "$target_dir/$(profile_directory "$profile")/gantry" "$out/gantry"
   install -D -m "$WORKER_MODE" "$target_dir/$triple/worker/gantry-worker" "$out/gantry-worker"
   # Debug information is most of a dev build and is not used in an image.
   if command -v strip >/dev/null; then strip --strip-debug "$out/gantry"; fi
@@ -59,7 +59,7 @@ take_prebuilt() {
 }
 
 case "${1:-}" in
-  builder) build "${2:?an output folder}" ;;
-  prebuilt) take_prebuilt "${2:?an output folder}" ;;
+  builder) build "${2:?an output directory}" ;;
+  prebuilt) take_prebuilt "${2:?an output directory}" ;;
   *) fail "usage: docker/binaries.sh builder|prebuilt OUT" ;;
 esac

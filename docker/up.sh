@@ -140,11 +140,11 @@ start_stack() {
 
 # Configuration files are read at startup: restarts the server if they have changed since.
 apply_config() {
-  local folder started message
-  folder="$(docker/setting.sh GANTRY_CONFIG_DIR ./config)"
-  [ -d "$folder" ] || return 0
+  local directory started message
+  directory="$(docker/setting.sh GANTRY_CONFIG_DIR ./config)"
+  [ -d "$directory" ] || return 0
   started="$(docker inspect --format '{{.State.StartedAt}}' "$container")"
-  [ -n "$(find "$folder" -maxdepth 1 ! -name README.md -newermt "$started" -print -quit)" ] || return 0
+  [ -n "$(find "$directory" -maxdepth 1 ! -name README.md -newermt "$started" -print -quit)" ] || return 0
   message="$(docker exec "$container" gantry config 2>&1 >/dev/null)" ||
     fail "$message
     the server keeps its previous configuration; fix the error and run this again"

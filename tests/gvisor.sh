@@ -16,8 +16,8 @@ fail() {
 }
 
 [ $# -eq 2 ] || { sed -n '2s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
-folder="$2"
-socket="$folder/docker.sock"
+directory="$2"
+socket="$directory/docker.sock"
 
 on_it() { env -u DOCKER_CONTEXT DOCKER_HOST="unix://$socket" docker "$@"; }
 
@@ -27,25 +27,25 @@ answers() { [ -S "$socket" ] && on_it version >/dev/null 2>&1; }
 write_settings() {
   local uds=--fsgofer-host-uds
   if runsc flags 2>&1 | grep -q -- '-host-uds value'; then uds=--host-uds=open; fi
-  cat >"$folder/daemon.json" <<JSON
+  cat >"$directory/daemon.json" <<JSON
 {"runtimes": {"runsc": {"path": "$(command -v runsc)", "runtimeArgs": ["--platform=ptrace", "$uds", "--network=none"]}}}
 JSON
 }
 
 start() {
-  mkdir -p "$folder"
+  mkdir -p "$directory"
   write_settings
   ip netns list | grep -q "^$NAMESPACE\b" || ip netns add "$NAMESPACE"
   ip -n "$NAMESPACE" link set lo up
   # `nsenter`, because `ip netns exec` would hide the control groups. The daemon gets none of our descriptors, so that readers
   # of this script's output do not wait for it.
-  setsid nsenter --net="/var/run/netns/$NAMESPACE" dockerd --config-file "$folder/daemon.json" \
-    --data-root "$folder/data" --exec-root "$folder/exec" --pidfile "$folder/pid" -H "unix://$socket" \
-    >"$folder/log" 2>&1 </dev/null 9>&- &
+  setsid nsenter --net="/var/run/netns/$NAMESPACE" dockerd --config-file "$directory/daemon.json" \
+    --data-root "$directory/data" --exec-root "$directory/exec" --pidfile "$directory/pid" -H "unix://$socket" \
+    >"$directory/log" 2>&1 </dev/null 9>&- &
   local deadline=$((SECONDS + WAIT_SECONDS))
   until answers; do
     if [ "$SECONDS" -ge "$deadline" ]; then
-      tail -n 20 "$folder/log" >&2
+      tail -n 20 "$directory/log" >&2
       fail "the engine did not respond within ${WAIT_SECONDS} s"
     fi
     sleep 0.3
@@ -69,9 +69,9 @@ case "$1" in
     say "listening on $socket, with runsc $(runsc --version | sed -n 's/^runsc version //p')"
     ;;
   down)
-    if [ -f "$folder/pid" ]; then
+    if [ -f "$directory/pid" ]; then
       on_it ps -aq | xargs -r env DOCKER_HOST="unix://$socket" docker rm -f >/dev/null || true
-      pid="$(cat "$folder/pid")"
+      pid="$(cat "$directory/pid")"
       kill "$pid" 2>/dev/null || true
       for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
     fi

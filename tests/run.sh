@@ -154,13 +154,13 @@ step_ring() {
 # Repeats the tests of the posture, a job, a cancel and a prompt with the runtime gVisor, on a separate engine, because the
 # existing one must not be reconfigured. Needs root.
 under_gvisor() {
-  local code=0 folder="$tools/gvisor"
+  local code=0 directory="$tools/gvisor"
   need_command runsc runsc
   need_command ip iproute2
-  GANTRY_GVISOR_IMAGES="gantry-worker:$IMAGE_TAG" tests/gvisor.sh up "$folder"
-  DOCKER_HOST="unix://$folder/docker.sock" GANTRY_TEST_RUNTIME=runsc GANTRY_TEST_IMAGE="gantry-worker:$IMAGE_TAG" \
+  GANTRY_GVISOR_IMAGES="gantry-worker:$IMAGE_TAG" tests/gvisor.sh up "$directory"
+  DOCKER_HOST="unix://$directory/docker.sock" GANTRY_TEST_RUNTIME=runsc GANTRY_TEST_IMAGE="gantry-worker:$IMAGE_TAG" \
     cargo nextest run --workspace --locked --no-fail-fast --test-threads 1 -E "binary(e2e) & ($GVISOR_TESTS)" || code=$?
-  tests/gvisor.sh down "$folder"
+  tests/gvisor.sh down "$directory"
   return "$code"
 }
 
@@ -203,7 +203,7 @@ step_clients() {
   fi
   cargo build --locked --quiet -p orchestrator --bin gantry
   GANTRY_SANDBOX_IMAGE="gantry-worker:$IMAGE_TAG" CLIENTS_PYTHON="$env/bin/python" CLIENTS_SCHEMATHESIS="$env/bin/schemathesis" \
-    CLIENTS_NODE="$env/bin/node" CLIENTS_NODE_FOLDER="$node" tests/clients/check.sh "$CARGO_TARGET_DIR/debug/gantry"
+    CLIENTS_NODE="$env/bin/node" CLIENTS_NODE_DIRECTORY="$node" tests/clients/check.sh "$CARGO_TARGET_DIR/debug/gantry"
 }
 
 # The scripts as a new user runs them: up, an invalid setting, up again, a long job, down, and nothing is left.

@@ -20,7 +20,7 @@ pub fn container_tools() -> Vec<ToolDefinition> {
                     "type": "integer", "minimum": 1, "maximum": MAX_SHELL_TIMEOUT_SECONDS,
                     "description": "120 when left out"
                 },
-                "workdir": {"type": "string", "description": "folder to start in; the workspace when left out"}
+                "workdir": {"type": "string", "description": "directory to start in; the workspace when left out"}
             }),
             &["command"],
         ),
@@ -36,7 +36,7 @@ pub fn container_tools() -> Vec<ToolDefinition> {
         ),
         tool(
             "write_file",
-            "Writes a file of the workspace, whole; makes the folders above it. Replaces what was there.",
+            "Writes a file of the workspace, whole; makes the directories above it. Replaces what was there.",
             &json!({
                 "path": {"type": "string", "minLength": 1, "description": "relative to the workspace"},
                 "content": {"type": "string"}
@@ -45,7 +45,7 @@ pub fn container_tools() -> Vec<ToolDefinition> {
         ),
         tool(
             "list_dir",
-            "Lists a folder of the workspace: one entry a line, folders with a final slash, files with their size.",
+            "Lists a directory of the workspace: one entry a line, directories with a final slash, files with their size.",
             &json!({"path": {"type": "string", "description": "relative to the workspace; the workspace itself when left out"}}),
             &[],
         ),
@@ -62,7 +62,7 @@ pub fn container_tools() -> Vec<ToolDefinition> {
             "Finds files of the workspace by name, such as `*.py` (at any depth) or `src/**/*.rs`. One path a line.",
             &json!({
                 "pattern": {"type": "string", "minLength": 1},
-                "path": {"type": "string", "description": "folder to search; the workspace when left out"}
+                "path": {"type": "string", "description": "directory to search; the workspace when left out"}
             }),
             &["pattern"],
         ),
@@ -71,7 +71,7 @@ pub fn container_tools() -> Vec<ToolDefinition> {
             "Finds lines of the workspace's text files by a regular expression. One `path:line:text` a line.",
             &json!({
                 "pattern": {"type": "string", "minLength": 1, "description": "regular expression, Rust syntax"},
-                "path": {"type": "string", "description": "file or folder to search; the workspace when left out"},
+                "path": {"type": "string", "description": "file or directory to search; the workspace when left out"},
                 "include": {"type": "string", "description": "only files of this name, such as `*.py`"}
             }),
             &["pattern"],

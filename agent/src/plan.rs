@@ -158,10 +158,10 @@ impl ActionPlan {
     }
 
     fn to_event(&self) -> AgentEvent {
-        let shown = |step: &PlannedCall| PlanStep { tool: step.tool.clone(), reasoning: step.reasoning.clone() };
+        let to_step = |step: &PlannedCall| PlanStep { tool: step.tool.clone(), reasoning: step.reasoning.clone() };
         AgentEvent::Plan {
             goal: self.goal.clone(),
-            steps: self.steps.iter().map(shown).collect(),
+            steps: self.steps.iter().map(to_step).collect(),
             confidence: if self.confidence.is_finite() { self.confidence.clamp(0.0, 1.0) } else { 0.0 },
         }
     }

@@ -308,7 +308,7 @@ fn default_data_dir(reader: &ConfigReader<'_>) -> Result<String, ConfigError> {
         return Ok("/var/lib/gantry".to_owned());
     }
     let path = match (environment.get("XDG_DATA_HOME"), environment.get("HOME")) {
-        (Some(folder), _) => Path::new(folder).join("gantry"),
+        (Some(directory), _) => Path::new(directory).join("gantry"),
         (None, Some(home)) => Path::new(home).join(".local/share/gantry"),
         (None, None) => return Err(reader.missing("data_dir", "must be set because HOME is not")),
     };

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks Gantry with third-party clients: the official `openai`, `anthropic` and `ollama` libraries for Python and Node against
 # `gantry llm serve`, and openapi-spec-validator and schemathesis against the public API. Takes the gantry binary: `tests/clients/check.sh BINARY`.
-# Needs an engine with the job image. Uses its own data folder and ports, and removes its jobs at the end.
+# Needs an engine with the job image. Uses its own data directory and ports, and removes its jobs at the end.
 set -euo pipefail
 
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -9,7 +9,7 @@ gantry="$(realpath "${1:?the gantry binary}")"
 python="${CLIENTS_PYTHON:-python3}"
 schemathesis="${CLIENTS_SCHEMATHESIS:-schemathesis}"
 node="${CLIENTS_NODE:-node}"
-node_folder="${CLIENTS_NODE_FOLDER:?a folder in which npm installed package.json}"
+node_directory="${CLIENTS_NODE_DIRECTORY:?a directory in which npm installed package.json}"
 work="$(mktemp -d)"
 pids=()
 
@@ -43,13 +43,13 @@ port="$(free_port)"
 pids+=($!)
 wait_for "http://127.0.0.1:$port/v1/models"
 "$python" "$here/check_clients.py" "http://127.0.0.1:$port"
-# The script counts how often some rules were used, so Node gets a separate server. Modules are found from a file's own folder.
+# The script counts how often some rules were used, so Node gets a separate server. Modules are found from a file's own directory.
 port="$(free_port)"
 "$gantry" llm serve --script "$here/clients.yaml" --bind "127.0.0.1:$port" >"$work/llm-node.log" 2>&1 &
 pids+=($!)
 wait_for "http://127.0.0.1:$port/v1/models"
-cp "$here/check_clients.mjs" "$node_folder/"
-"$node" "$node_folder/check_clients.mjs" "http://127.0.0.1:$port"
+cp "$here/check_clients.mjs" "$node_directory/"
+"$node" "$node_directory/check_clients.mjs" "http://127.0.0.1:$port"
 
 echo "--- openapi-spec-validator and schemathesis against /api/openapi.json"
 port="$(free_port)"

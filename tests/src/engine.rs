@@ -2,30 +2,29 @@
 //!
 //! Owns the table, the faults that a test injects, and the conditions that a test waits for. Never isolates anything.
 
+mod operations;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     os::unix::net::UnixStream,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
-use futures_util::future::BoxFuture;
 use orchestrator::engine::{
-    Adoption, AdoptionSpec, ContainerSpec, ContainerStatus, ContainerView, Engine, EngineError, EngineFacts,
-    ReadinessReason, SandboxReadiness,
+    ContainerSpec, ContainerStatus, EngineError, EngineFacts, ReadinessReason, SandboxReadiness,
 };
 use protocol::JobId;
 use tokio::sync::{Notify, watch};
 use tokio_util::task::TaskTracker;
 
-use crate::{HandWorker, process};
+use crate::{ManualWorker, process};
 
 /// What runs in the containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workers {
-    /// The test, through a [`HandWorker`].
-    Hand,
+    /// The test, through a [`ManualWorker`].
+    Manual,
     /// `gantry-worker`, as a process on this machine.
     Process,
 }
@@ -83,7 +82,7 @@ pub struct FakeEngine(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    folder: PathBuf,
+    directory: PathBuf,
     table: Mutex<Table>,
     /// Notifies the dispatcher.
     changed: Notify,
@@ -108,8 +107,8 @@ fn facts() -> EngineFacts {
 }
 
 impl FakeEngine {
-    /// An engine with workers of one kind. Their output goes into `folder`.
-    pub fn new(workers: Workers, folder: PathBuf) -> Self {
+    /// An engine with workers of one kind. Their output goes into `directory`.
+    pub fn new(workers: Workers, directory: PathBuf) -> Self {
         let table = Table {
             workers,
             readiness: SandboxReadiness::Ready(facts()),
@@ -123,7 +122,7 @@ impl FakeEngine {
             requested_starts: vec![],
         };
         Self(Arc::new(Inner {
-            folder,
+            directory,
             table: Mutex::new(table),
             changed: Notify::new(),
             step: watch::Sender::new(0),
@@ -267,11 +266,11 @@ impl FakeEngine {
     }
 
     /// Becomes the worker of a job as soon as its container is running and its socket responds.
-    pub async fn hand(&self, job: JobId) -> HandWorker {
+    pub async fn manual_worker(&self, job: JobId) -> ManualWorker {
         let container = self.until_running(job).await;
         let socket = container.spec.run_dir.join("worker.sock");
         self.until("the worker's socket", |_| UnixStream::connect(&socket).ok()).await;
-        HandWorker::in_container(self.clone(), &container)
+        ManualWorker::in_container(self.clone(), &container)
     }
 
     /// Waits until every process has been reaped.
@@ -289,204 +288,5 @@ impl FakeEngine {
         self.0.step.send_modify(|step| *step += 1);
         self.0.changed.notify_one();
         changed
-    }
-
-    fn answers(&self) -> Result<(), EngineError> {
-        if self.lock().reachable { Ok(()) } else { Err(EngineError::Unreachable("simulated".to_owned())) }
-    }
-
-    async fn start(&self, spec: &ContainerSpec) -> Result<String, EngineError> {
-        self.answers()?;
-        if let Some(there) = self.lock().containers.get(&spec.name) {
-            return Ok(there.id.clone());
-        }
-        self.change(|table| table.requested_starts.push(spec.name.clone()));
-        self.until("starts to be unblocked", |_| (!self.lock().holding).then_some(())).await;
-        if let Some(failure) = self.change(|table| table.failures.pop_front()) {
-            return Err(failure);
-        }
-        assert!(spec.run_dir.join("worker.sock").exists(), "the socket must exist before the container");
-        let token =
-            std::fs::read_to_string(spec.run_dir.join("token")).expect("the token must exist before the container");
-        assert!(spec.workspace.is_dir(), "the workspace must exist before the container");
-        let id = format!("fake-{}", spec.name);
-        let output = self.0.folder.join(format!("{}.out", spec.name));
-        let mut container = Container {
-            spec: spec.clone(),
-            id: id.clone(),
-            status: ContainerStatus::Running,
-            token,
-            pid: None,
-            is_paused: false,
-            output,
-        };
-        if self.lock().workers == Workers::Process {
-            let child = process::spawn(spec, &container.output);
-            container.pid = child.id().and_then(|pid| i32::try_from(pid).ok());
-            let (engine, name) = (self.clone(), spec.name.clone());
-            self.0.tasks.spawn(async move {
-                let code = process::wait(child).await;
-                engine.ended(&name, code);
-            });
-        }
-        self.change(|table| {
-            table.containers.insert(spec.name.clone(), container);
-        });
-        Ok(id)
-    }
-
-    fn ended(&self, name: &str, code: i64) {
-        self.change(|table| {
-            if let Some(container) = table.containers.get_mut(name) {
-                container.status = ContainerStatus::Exited { code, oom_killed: false };
-                container.pid = None;
-            }
-        });
-    }
-
-    /// Stops what is running: SIGTERM, a grace period, SIGKILL.
-    async fn end(&self, name: &str, grace: Duration) -> Result<(), EngineError> {
-        self.answers()?;
-        let Some(container) = self.lock().containers.get(name).cloned() else { return Ok(()) };
-        if container.status != ContainerStatus::Running {
-            return Ok(());
-        }
-        if self.lock().ends == StopBehaviour::Failing {
-            return Err(EngineError::Unreachable("it hangs on this one".to_owned()));
-        }
-        let Some(pid) = container.pid else {
-            self.ended(name, 143);
-            return Ok(());
-        };
-        if !grace.is_zero() {
-            process::terminate(pid);
-            if tokio::time::timeout(grace, self.stopped(name)).await.is_ok() {
-                return Ok(());
-            }
-        }
-        process::kill(pid);
-        self.stopped(name).await;
-        Ok(())
-    }
-
-    fn freeze(&self, name: &str, is_paused: bool) -> Result<(), EngineError> {
-        self.answers()?;
-        let is_new = |container: &&mut Container| container.is_paused != is_paused;
-        let found = self.lock().containers.get_mut(name).filter(is_new).map(|container| {
-            container.is_paused = is_paused;
-            container.pid
-        });
-        if let Some(pid) = found {
-            if let Some(pid) = pid {
-                process::freeze(pid, is_paused);
-            }
-            self.change(|table| table.frozen += u64::from(is_paused));
-        }
-        Ok(())
-    }
-
-    async fn stopped(&self, name: &str) {
-        self.until("a process to end", |all| {
-            let running = all.iter().any(|c| c.spec.name == name && c.status == ContainerStatus::Running);
-            (!running).then_some(())
-        })
-        .await;
-    }
-}
-
-fn view(container: &Container) -> ContainerView {
-    ContainerView {
-        name: container.spec.name.clone(),
-        id: container.id.clone(),
-        job_id: Some(container.spec.job_id),
-        attempt: container.spec.attempt,
-        role: Some(container.spec.role),
-        status: container.status,
-    }
-}
-
-impl Engine for FakeEngine {
-    fn probe(&self) -> BoxFuture<'_, SandboxReadiness> {
-        Box::pin(async { self.lock().readiness.clone() })
-    }
-
-    fn create<'a>(&'a self, spec: &'a ContainerSpec) -> BoxFuture<'a, Result<String, EngineError>> {
-        Box::pin(self.start(spec))
-    }
-
-    fn adopt<'a>(&'a self, spec: &'a AdoptionSpec) -> BoxFuture<'a, Result<Adoption, EngineError>> {
-        Box::pin(async move {
-            self.answers()?;
-            let table = self.lock();
-            Ok(match table.containers.get(&spec.name) {
-                None => Adoption::NotFound,
-                Some(there) if there.status == ContainerStatus::Created => Adoption::NotStarted,
-                Some(there) => Adoption::Adopted { id: there.id.clone() },
-            })
-        })
-    }
-
-    fn observe<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<ContainerView>, EngineError>> {
-        Box::pin(async move {
-            self.answers()?;
-            Ok(self.lock().containers.get(name).map(view))
-        })
-    }
-
-    fn list(&self) -> BoxFuture<'_, Result<Vec<ContainerView>, EngineError>> {
-        Box::pin(async {
-            self.lock().listed += 1;
-            self.0.step.send_modify(|step| *step += 1);
-            self.answers()?;
-            Ok(self.lock().containers.values().map(view).collect())
-        })
-    }
-
-    fn stop<'a>(&'a self, name: &'a str, grace: Duration) -> BoxFuture<'a, Result<(), EngineError>> {
-        Box::pin(async move {
-            self.until("stops to be unblocked", |_| (self.lock().ends != StopBehaviour::StopsBlocked).then_some(()))
-                .await;
-            self.end(name, grace).await
-        })
-    }
-
-    fn kill<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
-        Box::pin(self.end(name, Duration::ZERO))
-    }
-
-    fn pause<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
-        Box::pin(async move { self.freeze(name, true) })
-    }
-
-    fn unpause<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
-        Box::pin(async move { self.freeze(name, false) })
-    }
-
-    fn pid<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<u32>, EngineError>> {
-        Box::pin(async move {
-            self.answers()?;
-            Ok(self.lock().containers.get(name).and_then(|container| container.pid?.try_into().ok()))
-        })
-    }
-
-    fn logs<'a>(&'a self, name: &'a str, max_bytes: usize) -> BoxFuture<'a, Result<String, EngineError>> {
-        Box::pin(async move {
-            self.answers()?;
-            let output = self.lock().containers.get(name).map(|container| container.output.clone());
-            let text = output.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
-            Ok(text[text.ceil_char_boundary(text.len().saturating_sub(max_bytes))..].to_owned())
-        })
-    }
-
-    fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
-        Box::pin(async move {
-            self.end(name, Duration::ZERO).await?;
-            self.change(|table| table.containers.remove(name));
-            Ok(())
-        })
-    }
-
-    fn changed(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.0.changed.notified())
     }
 }

@@ -8,8 +8,8 @@
 #![expect(clippy::return_self_not_must_use, reason = "a check chains where that reads well, and need not")]
 
 mod engine;
-mod hand;
 pub mod install;
+mod manual_worker;
 mod metrics;
 mod process;
 mod reply;
@@ -19,7 +19,7 @@ mod user;
 mod world;
 
 pub use engine::{Container, FakeEngine, NotStarted, Workers};
-pub use hand::HandWorker;
+pub use manual_worker::ManualWorker;
 pub use metrics::Metrics;
 pub use reply::Reply;
 pub use script::{echo_script, script_of};

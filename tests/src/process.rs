@@ -71,7 +71,8 @@ pub(crate) fn kill(pid: i32) {
 /// Next to the test's executable, in the target directory.
 fn binary() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its executable");
-    let built = test.ancestors().skip(1).take(3).map(|folder| folder.join("gantry-worker")).find(|path| path.is_file());
+    let built =
+        test.ancestors().skip(1).take(3).map(|directory| directory.join("gantry-worker")).find(|path| path.is_file());
     let Some(binary) = built else {
         panic!("gantry-worker is not next to {}; build it first: cargo build -p worker", test.display());
     };

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::{FakeEngine, HandWorker, Metrics, User, Workers, echo_script};
+use crate::{FakeEngine, ManualWorker, Metrics, User, Workers, echo_script};
 
 /// Signs every token of a world.
 const SECRET: &str = "a story's own secret, at least 32 bytes long";
@@ -42,7 +42,7 @@ pub struct World {
     key: SigningKey,
     space: Option<ReadDiskSpace>,
     running: Option<Running>,
-    folder: TempDir,
+    directory: TempDir,
 }
 
 struct Running {
@@ -53,7 +53,7 @@ struct Running {
 }
 
 impl WorldBuilder {
-    /// Uses real worker processes instead of [`HandWorker`]s.
+    /// Uses real worker processes instead of [`ManualWorker`]s.
     pub fn processes(mut self) -> Self {
         self.workers = Workers::Process;
         self
@@ -93,8 +93,8 @@ impl WorldBuilder {
     /// Builds the world and starts the orchestrator.
     pub async fn build(self) -> World {
         // In /tmp because socket paths must be short.
-        let folder = tempfile::Builder::new().prefix("gw").tempdir_in("/tmp").expect("a temporary directory");
-        let path = |name: &str| folder.path().join(name).display().to_string();
+        let directory = tempfile::Builder::new().prefix("gw").tempdir_in("/tmp").expect("a temporary directory");
+        let path = |name: &str| directory.path().join(name).display().to_string();
         std::fs::write(path("script.yaml"), &self.script).expect("the script is written");
         let floor_mb = if self.space.is_some() { "5120" } else { "0" };
         let mut settings = vec![
@@ -109,24 +109,24 @@ impl WorldBuilder {
         settings.extend(self.settings);
         let environment = Environment::from_pairs(settings.iter().map(|(name, value)| (*name, value.as_str())));
         let config = Config::load(&environment, Sources::default()).expect("valid settings");
-        std::fs::create_dir_all(folder.path().join("engine")).expect("a directory for the engine");
-        let engine = FakeEngine::new(self.workers, folder.path().join("engine"));
+        std::fs::create_dir_all(directory.path().join("engine")).expect("a directory for the engine");
+        let engine = FakeEngine::new(self.workers, directory.path().join("engine"));
         if let Some(reason) = self.not_ready {
             engine.not_ready(reason);
         }
         let clock = self.clock.map_or_else(Clock::system, Clock::Manual);
         let key = SigningKey::from_secret(SECRET.as_bytes());
-        let mut world = World { config, engine, clock, key, space: self.space, running: None, folder };
+        let mut world = World { config, engine, clock, key, space: self.space, running: None, directory };
         world.start().await;
         world
     }
 }
 
 impl World {
-    /// A builder with hand-driven workers and a model that echoes.
+    /// A builder with workers driven by the test and a model that echoes.
     pub fn builder() -> WorldBuilder {
         WorldBuilder {
-            workers: Workers::Hand,
+            workers: Workers::Manual,
             script: echo_script(),
             clock: None,
             settings: vec![],
@@ -135,7 +135,7 @@ impl World {
         }
     }
 
-    /// A world with hand-driven workers and a model that echoes.
+    /// A world with workers driven by the test and a model that echoes.
     pub async fn new() -> Self {
         Self::builder().build().await
     }
@@ -181,8 +181,8 @@ impl World {
     }
 
     /// Becomes the worker of a job as soon as its container is running.
-    pub async fn hand(&self, job: protocol::JobId) -> HandWorker {
-        self.engine.hand(job).await
+    pub async fn manual_worker(&self, job: protocol::JobId) -> ManualWorker {
+        self.engine.manual_worker(job).await
     }
 
     /// Waits until the job's worker has acknowledged every prompt.
@@ -251,11 +251,11 @@ impl World {
         }
         self.engine.until_empty().await;
         self.stop().await;
-        let folders: Vec<_> = match std::fs::read_dir(&self.config.run_dir) {
+        let directories: Vec<_> = match std::fs::read_dir(&self.config.run_dir) {
             Ok(entries) => entries.flatten().map(|entry| entry.file_name()).collect(),
             Err(_) => vec![],
         };
-        assert!(folders.is_empty(), "run directories are left: {folders:?}");
+        assert!(directories.is_empty(), "run directories are left: {directories:?}");
         let store = self.store().await;
         assert_eq!(store.reserved().await.expect("the database responds"), (0, 0), "budget is still reserved");
         store.close().await;
@@ -295,8 +295,8 @@ impl World {
     }
 
     /// This world's directory.
-    pub fn folder(&self) -> &std::path::Path {
-        self.folder.path()
+    pub fn directory(&self) -> &std::path::Path {
+        self.directory.path()
     }
 
     /// A job's workspace on the host.

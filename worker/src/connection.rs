@@ -74,7 +74,7 @@ impl ConnectionPool {
         request: &Request<Full<Bytes>>,
         limit: Duration,
     ) -> Result<Response<Bytes>, TransportError> {
-        let exchange = async { whole(self.open(request).await?).await };
+        let exchange = async { collect(self.open(request).await?).await };
         timeout(limit, exchange).await.map_err(|_| TransportError::Timeout(limit))?
     }
 
@@ -110,7 +110,7 @@ impl ConnectionPool {
         while result.is_ok() && self.idle.len() + opened.len() < count {
             result = async {
                 let response = self.open_on(self.connect().await?, request).await?;
-                whole(response.map(|body| StreamedBody { idle: opened.clone(), ..body })).await.map(drop)
+                collect(response.map(|body| StreamedBody { idle: opened.clone(), ..body })).await.map(drop)
             }
             .await;
         }
@@ -204,7 +204,7 @@ impl Body for StreamedBody {
     }
 }
 
-async fn whole(response: Response<StreamedBody>) -> Result<Response<Bytes>, TransportError> {
+async fn collect(response: Response<StreamedBody>) -> Result<Response<Bytes>, TransportError> {
     let (head, body) = response.into_parts();
     let body = Limited::new(body, MAX_RESPONSE_BYTES).collect().await.map_err(TransportError::Body)?;
     Ok(Response::from_parts(head, body.to_bytes()))
@@ -237,8 +237,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_is_read_as_it_arrives_and_its_connection_is_used_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("socket");
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
         let listener = UnixListener::bind(&socket).unwrap();
         let (first_was_read, send_second) = oneshot::channel();
         let server = TaskTracker::new().spawn(async move {
@@ -268,8 +268,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_that_is_dropped_before_its_end_closes_its_connection() {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("socket");
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
         let listener = UnixListener::bind(&socket).unwrap();
         let server = TaskTracker::new().spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();

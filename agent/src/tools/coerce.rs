@@ -23,7 +23,7 @@ fn coerce(value: Value, schema: &Value) -> Value {
     let types = Types::of(schema);
     let value = match value {
         Value::String(text) if types.wants_other_than_string() => types.read(text),
-        Value::Number(number) if types.wants_whole_numbers() => whole(number),
+        Value::Number(number) if types.wants_whole_numbers() => integral(number),
         other => other,
     };
     match value {
@@ -52,7 +52,7 @@ fn coerce_fields(fields: Map<String, Value>, schema: &Value) -> Map<String, Valu
 }
 
 /// `3.0` where a whole number is asked for: the schema takes it, the tool's own type may not.
-fn whole(number: Number) -> Value {
+fn integral(number: Number) -> Value {
     match number.as_f64() {
         Some(float)
             if !number.is_i64() && !number.is_u64() && float.fract() == 0.0 && float.abs() < MAX_EXACT_FLOAT =>
@@ -104,7 +104,7 @@ impl<'s> Types<'s> {
         }
         match serde_json::from_str::<Value>(trimmed) {
             Ok(Value::Number(number)) if self.takes("number") => Value::Number(number),
-            Ok(Value::Number(number)) if self.takes("integer") => whole(number),
+            Ok(Value::Number(number)) if self.takes("integer") => integral(number),
             Ok(Value::Null) if self.takes("null") => Value::Null,
             Ok(Value::Array(items)) if self.takes("array") => Value::Array(items),
             Ok(Value::Object(fields)) if self.takes("object") => Value::Object(fields),

@@ -68,8 +68,8 @@ fn overwrite_lines(text: &str) -> Cow<'_, str> {
     }
     let last_version = |line: &str| {
         let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
-        let shown = line.rsplit('\r').find(|version| !version.is_empty()).unwrap_or_default();
-        format!("{shown}{end}")
+        let visible = line.rsplit('\r').find(|version| !version.is_empty()).unwrap_or_default();
+        format!("{visible}{end}")
     };
     Cow::Owned(text.split_inclusive('\n').map(last_version).collect())
 }

@@ -347,12 +347,12 @@ proptest! {
 
     #[test]
     fn output_is_capped_at_a_character(text in "[a\u{e9}\u{1f980}\u{1b}\n]{0,40}", times in 1_usize..6_000) {
-        let (shown, cut) = output::render(&Value::from(text.repeat(times)));
+        let (rendered, cut) = output::render(&Value::from(text.repeat(times)));
         let whole = text.repeat(times).replace('\u{1b}', "");
-        prop_assert!(shown.len() <= MAX_OUTPUT_BYTES);
-        prop_assert!(!shown.contains('\x1b'));
+        prop_assert!(rendered.len() <= MAX_OUTPUT_BYTES);
+        prop_assert!(!rendered.contains('\x1b'));
         // Sequences may take a letter with them; what is too long without them is cut in any case.
-        prop_assert!(cut || shown.len() <= whole.len());
+        prop_assert!(cut || rendered.len() <= whole.len());
     }
 
     #[test]

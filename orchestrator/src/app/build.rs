@@ -13,8 +13,8 @@ use crate::{
     clock::Clock,
     config::{Config, SandboxMode, mask_urls},
     dispatch::{
-        ActionExecutor, AttemptRegistry, DiskGauge, DiskSweep, Dispatcher, JobSubmitter, Prober, Sandbox, TokenFiles,
-        Wake, WorkerListeners, plan::PlanLimits,
+        ActionExecutor, AttemptRegistry, DiskGauge, DiskSweep, Dispatcher, DispatcherWaker, JobSubmitter, Prober,
+        Sandbox, TokenFiles, WorkerListeners, plan::PlanLimits,
     },
     domain::{
         budget::{DayLimits, micro_dollars},
@@ -27,7 +27,7 @@ use crate::{
         worker::{self, WorkerApi},
     },
     llm::{Gateway, metering::Meter},
-    store::{Kept, Store},
+    store::{RetentionLimits, Store},
     telemetry::metrics::Metrics,
     tools::BuiltinTools,
     workspace::{FileWork, FreeSpace, RetentionPeriod, RetentionSweep, UploadRegistry, Workspaces},
@@ -80,7 +80,7 @@ struct Core {
     uploads: UploadRegistry,
     file_work: FileWork,
     logs: PathBuf,
-    wake: Wake,
+    waker: DispatcherWaker,
     calls: TaskTracker,
     drain: CancellationToken,
 }
@@ -111,7 +111,7 @@ impl Core {
             file_work: FileWork::default(),
             free_space,
             logs: config.data_dir.join("logs"),
-            wake: Wake::default(),
+            waker: DispatcherWaker::default(),
             calls,
             drain: CancellationToken::new(),
             clock,
@@ -140,7 +140,7 @@ impl Core {
             store: self.store.control(),
             auth: self.tokens.clone(),
             clock: self.clock.clone(),
-            wake: self.wake.clone(),
+            waker: self.waker.clone(),
             meter: self.meter(config),
             tools: Arc::clone(&self.tools),
             metrics: self.metrics.clone(),
@@ -168,7 +168,7 @@ impl Core {
             gauge: self.disk_gauge.clone(),
             free_space: self.free_space.clone(),
             attempts: Arc::clone(&self.attempts),
-            wake: self.wake.clone(),
+            waker: self.waker.clone(),
         }
     }
 
@@ -186,8 +186,8 @@ impl Core {
             logs: self.logs.clone(),
             lease: Duration::from_secs(config.lease_seconds),
         };
-        let (free_space, wake) = (self.free_space.clone(), self.wake.clone());
-        Dispatcher::new(executor, free_space, day_limits(config), plan_limits(config), wake)
+        let (free_space, waker) = (self.free_space.clone(), self.waker.clone());
+        Dispatcher::new(executor, free_space, day_limits(config), plan_limits(config), waker)
     }
 
     fn submitter(&self, config: &Config, sandbox: &Arc<Sandbox>) -> Arc<JobSubmitter> {
@@ -202,7 +202,7 @@ impl Core {
             gateway: Arc::clone(&self.gateway),
             day_limits: day_limits(config),
             clock: self.clock.clone(),
-            wake: self.wake.clone(),
+            waker: self.waker.clone(),
             tasks: self.calls.clone(),
         })
     }
@@ -216,7 +216,7 @@ impl Core {
             workspaces: self.workspaces.clone(),
             retention: workspace_retention(config),
             gateway: Arc::clone(&self.gateway),
-            wake: self.wake.clone(),
+            waker: self.waker.clone(),
             submitter: self.submitter(config, sandbox),
             tasks: self.calls.clone(),
             metrics: self.metrics.clone(),
@@ -231,7 +231,7 @@ impl Core {
     fn retention_sweep(&self, config: &Config) -> RetentionSweep {
         RetentionSweep {
             retention: workspace_retention(config),
-            records: Kept {
+            records: RetentionLimits {
                 days: config.record_retention_days,
                 audit_days: config.audit_retention_days,
                 max_mb: config.record_retention_max_mb,

@@ -59,7 +59,7 @@ impl SigningKey {
     pub fn load(secret: Option<&SecretString>, data_dir: &Path) -> Result<Self, KeyError> {
         match secret {
             Some(secret) => Ok(Self::from_secret(secret.expose_secret().as_bytes())),
-            None => Self::from_folder(data_dir),
+            None => Self::from_directory(data_dir),
         }
     }
 
@@ -76,7 +76,7 @@ impl SigningKey {
         Self { encoding, decoding, public, worker: validation(WORKER_AUDIENCE) }
     }
 
-    fn from_folder(data_dir: &Path) -> Result<Self, KeyError> {
+    fn from_directory(data_dir: &Path) -> Result<Self, KeyError> {
         let path = Self::file(data_dir);
         let failed = |source| KeyError::File { path: path.display().to_string(), source };
         if !path.try_exists().map_err(failed)? {

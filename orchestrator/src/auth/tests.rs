@@ -155,10 +155,10 @@ fn each_kind_is_refused_in_the_others_place() {
 }
 
 #[test]
-fn the_folders_key_is_made_once_and_for_its_owner_alone() {
-    let folder = tempfile::tempdir().unwrap();
+fn the_directories_key_is_made_once_and_for_its_owner_alone() {
+    let directory = tempfile::tempdir().unwrap();
     let tokens: Vec<String> = std::thread::scope(|scope| {
-        let make = || SigningKey::load(None, folder.path()).unwrap();
+        let make = || SigningKey::load(None, directory.path()).unwrap();
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
         let keys = threads.into_iter().map(|thread| thread.join().unwrap());
         keys.map(|key| {
@@ -166,29 +166,29 @@ fn the_folders_key_is_made_once_and_for_its_owner_alone() {
         })
         .collect()
     });
-    let key = SigningKey::load(None, folder.path()).unwrap();
+    let key = SigningKey::load(None, directory.path()).unwrap();
     for token in &tokens {
         assert!(key.verify_worker(token, InstanceId::nil(), now()).is_ok(), "one key for all");
     }
-    let files: HashSet<_> = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    let files: HashSet<_> = std::fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(files, HashSet::from(["jwt.key".into()]), "no draft is left");
-    let mode = std::fs::metadata(folder.path().join("jwt.key")).unwrap().permissions().mode();
+    let mode = std::fs::metadata(directory.path().join("jwt.key")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 }
 
 #[test]
 fn a_damaged_key_file_is_told() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("jwt.key"), "").unwrap();
-    assert!(matches!(SigningKey::load(None, folder.path()), Err(KeyError::TooShort { .. })));
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("jwt.key"), "").unwrap();
+    assert!(matches!(SigningKey::load(None, directory.path()), Err(KeyError::TooShort { .. })));
 }
 
 #[test]
 fn a_key_that_others_can_read_is_taken_from_them() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("jwt.key");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("jwt.key");
     std::fs::write(&path, "k".repeat(40)).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-    SigningKey::load(None, folder.path()).unwrap();
+    SigningKey::load(None, directory.path()).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 }

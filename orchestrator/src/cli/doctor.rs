@@ -134,7 +134,7 @@ fn hosts(config: &Config) -> Option<Check> {
 
 /// An existing directory must be writable; for a missing one, its closest existing ancestor must be.
 fn directory(name: &'static str, path: &Path, variable: &str) -> Check {
-    let there = path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
+    let there = path.ancestors().find(|directory| directory.exists()).unwrap_or(Path::new("/"));
     match try_to_write(there) {
         Ok(()) if there == path => Check::ok(name, path.display().to_string()),
         Ok(()) => Check::ok(name, format!("{} (created at the first start)", path.display())),
@@ -146,8 +146,8 @@ fn directory(name: &'static str, path: &Path, variable: &str) -> Check {
 }
 
 /// Writes a file, because permissions alone are not enough: root passes them even on a read-only file system.
-fn try_to_write(folder: &Path) -> std::io::Result<()> {
-    let probe = folder.join(format!(".gantry-doctor-{:016x}", rand::random::<u64>()));
+fn try_to_write(directory: &Path) -> std::io::Result<()> {
+    let probe = directory.join(format!(".gantry-doctor-{:016x}", rand::random::<u64>()));
     std::fs::File::create_new(&probe)?;
     std::fs::remove_file(&probe)
 }
@@ -229,15 +229,15 @@ mod tests {
     #[test]
     fn a_directory_that_cannot_be_created_is_a_failure() {
         assert_eq!(
-            directory("data folder", Path::new("/proc/nowhere/gantry"), "GANTRY_DATA_DIR").verdict,
+            directory("data directory", Path::new("/proc/nowhere/gantry"), "GANTRY_DATA_DIR").verdict,
             Verdict::Failed
         );
         let there = tempfile::tempdir().unwrap();
         std::fs::write(there.path().join("file"), "").unwrap();
         assert_eq!(
-            directory("data folder", &there.path().join("file/gantry"), "GANTRY_DATA_DIR").verdict,
+            directory("data directory", &there.path().join("file/gantry"), "GANTRY_DATA_DIR").verdict,
             Verdict::Failed
         );
-        assert_eq!(directory("data folder", &there.path().join("new"), "GANTRY_DATA_DIR").verdict, Verdict::Ok);
+        assert_eq!(directory("data directory", &there.path().join("new"), "GANTRY_DATA_DIR").verdict, Verdict::Ok);
     }
 }

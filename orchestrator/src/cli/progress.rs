@@ -16,14 +16,14 @@ pub(super) struct Progress {
     total: Option<u64>,
     done: u64,
     last_shown: Option<Instant>,
-    shown: bool,
+    is_visible: bool,
 }
 
 impl Progress {
     /// Progress of `total` bytes, if known.
     pub(super) fn new(total: Option<u64>, format: Format) -> Self {
         let seen = format == Format::Text && std::io::stderr().is_terminal();
-        Self { total, done: 0, last_shown: seen.then(Instant::now), shown: false }
+        Self { total, done: 0, last_shown: seen.then(Instant::now), is_visible: false }
     }
 
     /// Adds transferred bytes.
@@ -32,7 +32,7 @@ impl Progress {
         if self.last_shown.is_some_and(|at| at.elapsed() >= UPDATE_INTERVAL) {
             // Standard error may be closed.
             let _ = write!(std::io::stderr(), "\r{}\x1b[K", self.line());
-            (self.last_shown, self.shown) = (Some(Instant::now()), true);
+            (self.last_shown, self.is_visible) = (Some(Instant::now()), true);
         }
     }
 
@@ -49,7 +49,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if self.shown {
+        if self.is_visible {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
     }
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn progress_shows_the_amount_and_the_total() {
-        let at = |total, done| Progress { total, done, last_shown: None, shown: false }.line();
+        let at = |total, done| Progress { total, done, last_shown: None, is_visible: false }.line();
         assert_eq!(at(Some(10 * MB), 5 * MB), "5 of 10 MiB, 50 %");
         assert_eq!(at(None, 3 * MB), "3 MiB");
         assert_eq!(at(Some(0), 0), "0 MiB");

@@ -47,8 +47,8 @@ mod tests {
     #[case("a\r\nb\rc", "a\nb␍c")]
     #[case("\x1b[2J\x1b]0;title\x07", "␛[2J␛]0;title␇")]
     #[case("\u{9b}31m\u{202e}txt", "\u{fffd}31m\u{fffd}txt")]
-    fn control_characters_become_visible(#[case] text: &str, #[case] shown: &str) {
-        assert_eq!(escape_control_chars(text), shown);
+    fn control_characters_become_visible(#[case] text: &str, #[case] escaped: &str) {
+        assert_eq!(escape_control_chars(text), escaped);
     }
 
     proptest! {

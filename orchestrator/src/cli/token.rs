@@ -233,8 +233,8 @@ mod tests {
 
     #[tokio::test]
     async fn without_a_data_directory_token_commands_fail_and_create_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let data = folder.path().join("data");
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path().join("data");
         let environment = Environment::from_pairs([("GANTRY_DATA_DIR", data.to_str().unwrap())]);
         for command in [revoke("j1"), TokenCommand::List { flags: ConfigFlags::default() }] {
             let (mut output, _) = Output::captured(super::super::output::Format::Text);
@@ -247,8 +247,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_unlisted_token_can_be_revoked() {
-        let folder = tempfile::tempdir().unwrap();
-        let environment = Environment::from_pairs([("GANTRY_DATA_DIR", folder.path().to_str().unwrap())]);
+        let directory = tempfile::tempdir().unwrap();
+        let environment = Environment::from_pairs([("GANTRY_DATA_DIR", directory.path().to_str().unwrap())]);
         for wanted in ["j1 revoked\n", "j1 was already revoked\n"] {
             let (mut output, printed) = Output::captured(super::super::output::Format::Text);
             assert_eq!(run(revoke("j1"), &environment, &mut output).await.unwrap(), Exit::Success);

@@ -69,14 +69,14 @@ pub struct EffectiveSetting {
 
 /// A value that was found in a layer.
 #[derive(Clone)]
-struct Found {
+struct RawSetting {
     raw: RawValue,
     /// Where it was set, as an error names it: `flag bind`, `GANTRY_BIND`, `gantry.toml: bind`.
     name: String,
     origin: String,
 }
 
-impl Found {
+impl RawSetting {
     fn invalid(&self, expected: impl Into<String>) -> ConfigError {
         ConfigError::new(&self.name, Some(&self.raw.text()), expected)
     }
@@ -157,27 +157,27 @@ impl<'a> ConfigReader<'a> {
         if key == spec.key { spec.env_variable() } else { variable_of(&key) }
     }
 
-    fn find(&mut self, key: &str, variable: String) -> Result<Option<Found>, ConfigError> {
+    fn find(&mut self, key: &str, variable: String) -> Result<Option<RawSetting>, ConfigError> {
         self.used_keys.insert(key.to_owned());
         self.used_variables.insert(variable.clone());
         if let Some(text) = self.flags.get(key) {
             let name = format!("flag {key}");
-            return Ok(Some(Found { raw: RawValue::Text(text.clone()), name, origin: "flag".to_owned() }));
+            return Ok(Some(RawSetting { raw: RawValue::Text(text.clone()), name, origin: "flag".to_owned() }));
         }
         if self.environment.is_not_unicode(&variable) {
             return Err(ConfigError::new(variable, None, "must be valid UTF-8"));
         }
         if let Some(text) = self.environment.get(&variable) {
             let raw = RawValue::Text(text.trim().to_owned());
-            return Ok(Some(Found { raw, name: variable.clone(), origin: variable }));
+            return Ok(Some(RawSetting { raw, name: variable.clone(), origin: variable }));
         }
         let Some(value) = self.file.get(key) else { return Ok(None) };
         let name = format!("{}: {key}", self.file_name);
-        Ok(Some(Found { raw: RawValue::Toml(value.clone()), name, origin: self.file_name.clone() }))
+        Ok(Some(RawSetting { raw: RawValue::Toml(value.clone()), name, origin: self.file_name.clone() }))
     }
 
     /// Where a setting or, for a secret, its `_file` form is set.
-    fn find_setting(&mut self, spec: &SettingSpec) -> Result<Option<Found>, ConfigError> {
+    fn find_setting(&mut self, spec: &SettingSpec) -> Result<Option<RawSetting>, ConfigError> {
         let (key, variable) = (self.key_of(spec.key), self.variable_of(spec));
         let direct = self.find(&key, variable.clone())?;
         if spec.kind != Kind::Secret {
@@ -191,7 +191,7 @@ impl<'a> ConfigReader<'a> {
                 Err(file.invalid_secret("conflicts with the setting without `_file`; remove one of them"))
             }
             (Some(direct), None) if direct.raw.text().is_empty() => Err(direct.invalid_secret("must not be empty")),
-            (None, Some(file)) => Ok(Some(Found { raw: RawValue::Text(read_secret(&file)?), ..file })),
+            (None, Some(file)) => Ok(Some(RawSetting { raw: RawValue::Text(read_secret(&file)?), ..file })),
             (direct, None) => Ok(direct),
         }
     }
@@ -219,9 +219,9 @@ impl<'a> ConfigReader<'a> {
             None => T::unset().ok_or_else(|| ConfigError::new(&variable, None, "must be set"))?,
         };
         let is_secret = spec.kind == Kind::Secret;
-        let shown = raw.map(|raw| if is_secret { MASK.to_owned() } else { mask_urls(&raw.text()) });
+        let display_value = raw.map(|raw| if is_secret { MASK.to_owned() } else { mask_urls(&raw.text()) });
         let origin = found.map_or_else(|| "default".to_owned(), |found| found.origin);
-        self.settings.push(EffectiveSetting { key, variable, value: shown, origin });
+        self.settings.push(EffectiveSetting { key, variable, value: display_value, origin });
         Ok(value)
     }
 
@@ -299,7 +299,7 @@ const NON_CONFIG_VARIABLES: [&str; 11] = [
     "GANTRY_BUILD_PROFILE",
 ];
 
-fn read_secret(found: &Found) -> Result<String, ConfigError> {
+fn read_secret(found: &RawSetting) -> Result<String, ConfigError> {
     let path = found.raw.text();
     let unreadable = |error: std::io::Error| found.invalid(format!("cannot read the file: {error}"));
     let size = std::fs::metadata(&path).map_err(unreadable)?.len();

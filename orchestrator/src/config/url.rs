@@ -9,27 +9,27 @@ const MASK: &str = "********";
 ///
 /// The text may contain several URLs, separated by commas or spaces.
 pub fn mask_urls(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
+    let mut masked = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("://") {
         let (before, after) = rest.split_at(at + "://".len());
-        shown.push_str(before);
+        masked.push_str(before);
         let end = after.find([',', ' ', '\t', '\n', '\r', '"', '\'', '<', '>', ')', ']']).unwrap_or(after.len());
         // Brackets belong to an IPv6 address.
         let end = if after.starts_with('[') || after[..end].contains("@[") { end_of_bracketed(after) } else { end };
-        shown.push_str(&mask_after_scheme(&after[..end]));
+        masked.push_str(&mask_after_scheme(&after[..end]));
         rest = &after[end..];
     }
     // `sqlite:file?option` has no slashes.
     match rest.split_once('?') {
         Some((start, query)) if rest.starts_with("sqlite:") => {
-            shown.push_str(start);
-            shown.push('?');
-            shown.push_str(&mask_query(query));
+            masked.push_str(start);
+            masked.push('?');
+            masked.push_str(&mask_query(query));
         }
-        _ => shown.push_str(rest),
+        _ => masked.push_str(rest),
     }
-    shown
+    masked
 }
 
 fn end_of_bracketed(text: &str) -> usize {
@@ -108,8 +108,8 @@ mod tests {
     #[case("no route to (http://h/x?key=k): refused", "no route to (http://h/x?key=********): refused")]
     #[case("what? no URL @ all", "what? no URL @ all")]
     #[case("", "")]
-    fn what_may_be_a_secret_is_masked(#[case] text: &str, #[case] shown: &str) {
-        assert_eq!(mask_urls(text), shown);
-        assert_eq!(mask_urls(shown), shown, "once is enough");
+    fn what_may_be_a_secret_is_masked(#[case] text: &str, #[case] masked: &str) {
+        assert_eq!(mask_urls(text), masked);
+        assert_eq!(mask_urls(masked), masked, "once is enough");
     }
 }

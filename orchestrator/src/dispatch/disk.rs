@@ -20,7 +20,7 @@ use self::{
     gauge::Effort,
     verdict::{DropDetector, Situation, Step, next_step, wait_after_pause},
 };
-use super::{AttemptRegistry, Wake};
+use super::{AttemptRegistry, DispatcherWaker};
 use crate::{
     store::{RunningJob, Store},
     workspace::FreeSpace,
@@ -56,7 +56,7 @@ pub struct DiskSweep {
     /// Attempts over their quota are marked here.
     pub attempts: Arc<AttemptRegistry>,
     /// Wakes the dispatcher.
-    pub wake: Wake,
+    pub waker: DispatcherWaker,
 }
 
 impl DiskSweep {
@@ -134,8 +134,8 @@ impl DiskSweep {
             if let Entry::Vacant(entry) = watched.running.entry(job.id) {
                 let stop = CancellationToken::new();
                 entry.insert((job.container.clone(), stop.clone()));
-                let (gauge, attempts, wake) = (self.gauge.clone(), Arc::clone(&self.attempts), self.wake.clone());
-                let watch = JobWatch { gauge, attempts, wake, job, drops: drops.subscribe(), stop };
+                let (gauge, attempts, waker) = (self.gauge.clone(), Arc::clone(&self.attempts), self.waker.clone());
+                let watch = JobWatch { gauge, attempts, waker, job, drops: drops.subscribe(), stop };
                 watched.tasks.spawn(watch.run(is_first));
             }
         }
@@ -156,7 +156,7 @@ struct Watched {
 struct JobWatch {
     gauge: DiskGauge,
     attempts: Arc<AttemptRegistry>,
-    wake: Wake,
+    waker: DispatcherWaker,
     job: RunningJob,
     /// Signals drops of the free space.
     drops: watch::Receiver<()>,
@@ -212,10 +212,10 @@ impl JobWatch {
     /// Marks the attempt, which the dispatcher then ends. After a restart the attempt may not be registered yet.
     async fn mark(&self, violation: &Violation) {
         while !self.stop.is_cancelled() && !self.attempts.mark_over_quota(self.job.id, violation) {
-            self.wake.wake();
+            self.waker.wake();
             tokio::time::sleep(FREE_SPACE_INTERVAL).await;
         }
-        self.wake.wake();
+        self.waker.wake();
     }
 
     /// Waits before the next measurement. Returns whether a drop of the free space ended the wait.

@@ -34,9 +34,9 @@ const IDLE_TICK: Duration = Duration::from_secs(10);
 
 /// Wakes the dispatcher. Cheap; several wakes before the next plan are one.
 #[derive(Debug, Clone, Default)]
-pub struct Wake(Arc<Notify>);
+pub struct DispatcherWaker(Arc<Notify>);
 
-impl Wake {
+impl DispatcherWaker {
     /// Wakes the dispatcher.
     pub fn wake(&self) {
         self.0.notify_one();
@@ -54,7 +54,7 @@ pub struct Dispatcher {
     free_space: FreeSpace,
     day_limits: DayLimits,
     limits: PlanLimits,
-    wake: Wake,
+    waker: DispatcherWaker,
     reported: Reported,
 }
 
@@ -100,9 +100,9 @@ impl Dispatcher {
         free_space: FreeSpace,
         day_limits: DayLimits,
         limits: PlanLimits,
-        wake: Wake,
+        waker: DispatcherWaker,
     ) -> Self {
-        Self { executor: Arc::new(executor), free_space, day_limits, limits, wake, reported: Reported::default() }
+        Self { executor: Arc::new(executor), free_space, day_limits, limits, waker, reported: Reported::default() }
     }
 
     /// Runs until the drain fires; then starts no action, waits for those in progress, and leaves containers running.
@@ -132,7 +132,7 @@ impl Dispatcher {
             let wait = next.again_in.map_or(tick, |wait| wait.min(tick));
             tokio::select! {
                 () = drain.cancelled() => {}
-                () = self.wake.woken() => {}
+                () = self.waker.woken() => {}
                 () = self.executor.engine.changed() => {}
                 () = self.executor.sandbox.changed(self.reported.sandbox.as_ref()) => {}
                 Some(done) = actions.join_next() => release(&mut busy, done),

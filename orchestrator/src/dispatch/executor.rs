@@ -127,7 +127,7 @@ impl ActionExecutor {
             Action::RemoveContainer { container } => self.remove_leftover(&container).await,
             Action::RemoveRunDir { run_dir } => {
                 self.listeners.close(&run_dir)?;
-                self.metrics.orphan_removed("folder");
+                self.metrics.orphan_removed("directory");
                 Ok(())
             }
         }

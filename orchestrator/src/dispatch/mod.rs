@@ -14,7 +14,7 @@ pub use attempts::{
     MAX_EVENT_BYTES_HARD, Poll, RateLimiter, StopCause, ToolCallError, is_essential,
 };
 pub use disk::{DiskGauge, DiskSweep, Violation};
-pub use dispatcher::{Dispatcher, Wake};
+pub use dispatcher::{Dispatcher, DispatcherWaker};
 pub use executor::ActionExecutor;
 pub use listeners::{ServeSocket, TokenFiles, WorkerListeners};
 pub use sandbox::{Prober, Sandbox};

@@ -15,7 +15,7 @@ use tracing::Instrument as _;
 
 pub use error::SubmitError;
 
-use super::{Sandbox, Wake};
+use super::{DispatcherWaker, Sandbox};
 use crate::{
     clock::Clock,
     domain::{
@@ -54,7 +54,7 @@ pub struct JobSubmitter {
     /// The clock.
     pub clock: Clock,
     /// Wakes the dispatcher.
-    pub wake: Wake,
+    pub waker: DispatcherWaker,
     /// Owns submissions in progress.
     pub tasks: TaskTracker,
 }
@@ -182,7 +182,7 @@ impl JobSubmitter {
         }
         failpoint::reach("create.after_row");
         self.workspaces.confirm_provisional(id);
-        self.wake.wake();
+        self.waker.wake();
         tracing::info!(job.id = %id, user = record.brief.user_id, "job created");
         Ok(Submitted::Created(Box::new(record)))
     }

@@ -132,35 +132,35 @@ impl ExhaustedBudget {
 }
 
 /// The reservation that exceeds no budget, provided that the prompt's estimate is right.
-pub fn reserve(quote: &CallEstimate, balances: &[BudgetState]) -> Result<Reservation, ExhaustedBudget> {
-    let mut output = quote.max_output_tokens.max(1);
-    for balance in balances {
-        let spent = |cost, limit| ExhaustedBudget { scope: balance.scope, cost, limit };
-        if balance.max_tokens > 0 {
-            let left = balance.max_tokens.saturating_sub(balance.tokens).saturating_sub(quote.prompt_tokens);
+pub fn reserve(estimate: &CallEstimate, budgets: &[BudgetState]) -> Result<Reservation, ExhaustedBudget> {
+    let mut output = estimate.max_output_tokens.max(1);
+    for budget in budgets {
+        let spent = |cost, limit| ExhaustedBudget { scope: budget.scope, cost, limit };
+        if budget.max_tokens > 0 {
+            let left = budget.max_tokens.saturating_sub(budget.tokens).saturating_sub(estimate.prompt_tokens);
             if left == 0 {
-                return Err(spent(false, balance.max_tokens));
+                return Err(spent(false, budget.max_tokens));
             }
             output = output.min(left);
         }
-        if let (Some((input_price, output_price)), true) = (quote.prices, balance.max_micro_usd > 0) {
-            let left = balance.max_micro_usd.saturating_sub(balance.micro_usd);
-            let left = left.saturating_sub(cost(quote.prompt_tokens, input_price));
+        if let (Some((input_price, output_price)), true) = (estimate.prices, budget.max_micro_usd > 0) {
+            let left = budget.max_micro_usd.saturating_sub(budget.micro_usd);
+            let left = left.saturating_sub(cost(estimate.prompt_tokens, input_price));
             if left == 0 && input_price + output_price > 0 {
-                return Err(spent(true, balance.max_micro_usd));
+                return Err(spent(true, budget.max_micro_usd));
             }
             if let Some(affordable) = left.saturating_mul(1_000_000).checked_div(output_price) {
                 if affordable == 0 {
-                    return Err(spent(true, balance.max_micro_usd));
+                    return Err(spent(true, budget.max_micro_usd));
                 }
                 output = output.min(affordable);
             }
         }
     }
-    let (input_price, output_price) = quote.prices.unwrap_or_default();
+    let (input_price, output_price) = estimate.prices.unwrap_or_default();
     Ok(Reservation {
-        tokens: quote.prompt_tokens.saturating_add(output),
-        micro_usd: cost(quote.prompt_tokens, input_price).saturating_add(cost(output, output_price)),
+        tokens: estimate.prompt_tokens.saturating_add(output),
+        micro_usd: cost(estimate.prompt_tokens, input_price).saturating_add(cost(output, output_price)),
         max_output_tokens: output,
     })
 }
@@ -233,12 +233,12 @@ mod tests {
 
     use super::*;
 
-    fn balance(max_tokens: u64, tokens: u64, max_micro_usd: u64, micro_usd: u64) -> BudgetState {
+    fn budget(max_tokens: u64, tokens: u64, max_micro_usd: u64, micro_usd: u64) -> BudgetState {
         BudgetState { scope: Scope::Job, max_tokens, max_micro_usd, tokens, micro_usd }
     }
 
     /// 100 tokens in, at most 1 000 out; a token in is a micro-dollar, one out is five.
-    const QUOTE: CallEstimate = CallEstimate {
+    const ESTIMATE: CallEstimate = CallEstimate {
         prompt_tokens: 100,
         max_output_tokens: 1_000,
         prices: Some((1_000_000, 5_000_000)),
@@ -246,24 +246,24 @@ mod tests {
     };
 
     #[rstest]
-    #[case::no_limit(vec![balance(0, 9_999, 0, 9_999)], Ok((1_100, 5_100, 1_000)))]
-    #[case::room(vec![balance(5_000, 0, 0, 0)], Ok((1_100, 5_100, 1_000)))]
-    #[case::clamped(vec![balance(5_000, 4_500, 0, 0)], Ok((500, 2_100, 400)))]
-    #[case::the_last_token(vec![balance(5_000, 4_899, 0, 0)], Ok((101, 105, 1)))]
-    #[case::spent(vec![balance(5_000, 4_900, 0, 0)], Err((Scope::Job, false)))]
-    #[case::over(vec![balance(5_000, 6_000, 0, 0)], Err((Scope::Job, false)))]
-    #[case::money_clamps(vec![balance(0, 0, 1_000, 400)], Ok((200, 600, 100)))]
-    #[case::money_spent(vec![balance(0, 0, 1_000, 897)], Err((Scope::Job, true)))]
+    #[case::no_limit(vec![budget(0, 9_999, 0, 9_999)], Ok((1_100, 5_100, 1_000)))]
+    #[case::room(vec![budget(5_000, 0, 0, 0)], Ok((1_100, 5_100, 1_000)))]
+    #[case::clamped(vec![budget(5_000, 4_500, 0, 0)], Ok((500, 2_100, 400)))]
+    #[case::the_last_token(vec![budget(5_000, 4_899, 0, 0)], Ok((101, 105, 1)))]
+    #[case::spent(vec![budget(5_000, 4_900, 0, 0)], Err((Scope::Job, false)))]
+    #[case::over(vec![budget(5_000, 6_000, 0, 0)], Err((Scope::Job, false)))]
+    #[case::money_clamps(vec![budget(0, 0, 1_000, 400)], Ok((200, 600, 100)))]
+    #[case::money_spent(vec![budget(0, 0, 1_000, 897)], Err((Scope::Job, true)))]
     #[case::the_tighter_counts(
-        vec![balance(5_000, 0, 0, 0), BudgetState { scope: Scope::Parent, ..balance(300, 0, 0, 0) }],
+        vec![budget(5_000, 0, 0, 0), BudgetState { scope: Scope::Parent, ..budget(300, 0, 0, 0) }],
         Ok((300, 1_100, 200))
     )]
     #[case::the_day_is_spent(
-        vec![balance(5_000, 0, 0, 0), BudgetState { scope: Scope::Day, ..balance(300, 300, 0, 0) }],
+        vec![budget(5_000, 0, 0, 0), BudgetState { scope: Scope::Day, ..budget(300, 300, 0, 0) }],
         Err((Scope::Day, false))
     )]
-    fn reservations(#[case] balances: Vec<BudgetState>, #[case] expected: Result<(u64, u64, u64), (Scope, bool)>) {
-        let reserved = reserve(&QUOTE, &balances)
+    fn reservations(#[case] budgets: Vec<BudgetState>, #[case] expected: Result<(u64, u64, u64), (Scope, bool)>) {
+        let reserved = reserve(&ESTIMATE, &budgets)
             .map(|one| (one.tokens, one.micro_usd, one.max_output_tokens))
             .map_err(|spent| (spent.scope, spent.cost));
         assert_eq!(reserved, expected);
@@ -271,11 +271,11 @@ mod tests {
 
     #[test]
     fn a_model_without_a_price_is_limited_by_tokens_only() {
-        let unknown = CallEstimate { prices: None, ..QUOTE };
-        let reserved = reserve(&unknown, &[balance(500, 0, 1, 1)]).unwrap();
+        let unknown = CallEstimate { prices: None, ..ESTIMATE };
+        let reserved = reserve(&unknown, &[budget(500, 0, 1, 1)]).unwrap();
         assert_eq!(reserved, Reservation { tokens: 500, micro_usd: 0, max_output_tokens: 400 });
-        let free = CallEstimate { prices: Some((0, 0)), ..QUOTE };
-        assert_eq!(reserve(&free, &[balance(0, 0, 1, 1)]).map(|one| one.micro_usd), Ok(0));
+        let free = CallEstimate { prices: Some((0, 0)), ..ESTIMATE };
+        assert_eq!(reserve(&free, &[budget(0, 0, 1, 1)]).map(|one| one.micro_usd), Ok(0));
     }
 
     proptest! {
@@ -286,8 +286,8 @@ mod tests {
             max_tokens in 1..20_000u64, tokens in 0..20_000u64,
             max_micro_usd in 1..1_000_000u64, micro_usd in 0..1_000_000u64,
         ) {
-            let quote = CallEstimate { prompt_tokens, max_output_tokens, prices: Some((input, output)), prompt_price: Some(input) };
-            if let Ok(reserved) = reserve(&quote, &[balance(max_tokens, tokens, max_micro_usd, micro_usd)]) {
+            let estimate = CallEstimate { prompt_tokens, max_output_tokens, prices: Some((input, output)), prompt_price: Some(input) };
+            if let Ok(reserved) = reserve(&estimate, &[budget(max_tokens, tokens, max_micro_usd, micro_usd)]) {
                 prop_assert!(tokens + reserved.tokens <= max_tokens);
                 // Rounding up may cost one micro-dollar on each side.
                 prop_assert!(micro_usd.min(max_micro_usd) + reserved.micro_usd <= max_micro_usd + 2 || input + output == 0);

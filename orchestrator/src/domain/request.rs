@@ -189,8 +189,8 @@ fn check_lists(request: &CreateJob, errors: &mut Errors) {
     }
     for (key, value) in &request.labels {
         if let Err(rule) = check_label_key(key) {
-            let shown: String = key.chars().take(MAX_LABEL_KEY_BYTES).collect();
-            errors.add(format!("labels.{shown}"), rule);
+            let shortened: String = key.chars().take(MAX_LABEL_KEY_BYTES).collect();
+            errors.add(format!("labels.{shortened}"), rule);
         }
         if value.len() > MAX_LABEL_VALUE_BYTES || value.chars().any(char::is_control) {
             let rule = format!("must be at most {MAX_LABEL_VALUE_BYTES} bytes without control characters");

@@ -23,7 +23,7 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
 use self::{
-    client::{Client, Fault},
+    client::{Client, ClientError},
     host_paths::{HostPaths, own_container_id},
     probe::ProbeCache,
     spec::{EngineContext, ImageFacts},
@@ -50,7 +50,7 @@ mod wire;
 const MAX_CONCURRENT_ENDS: usize = 4;
 
 /// An inspection in progress.
-type PendingInspect = JoinHandle<Result<wire::Inspected, Fault>>;
+type PendingInspect = JoinHandle<Result<wire::Inspected, ClientError>>;
 
 /// The settings of the Docker engine.
 #[derive(Debug, Clone)]
@@ -185,16 +185,16 @@ impl Docker {
         match self.client.inspect(id).await {
             Ok(own) => Ok(HostPaths::Mounted(own.mounts.into_iter().flatten().filter_map(wire::own_mount).collect())),
             // A container of another engine: its paths have to be the same on this one.
-            Err(Fault::NotFound(_)) => Ok(HostPaths::Same),
-            Err(fault) => Err(fault.into()),
+            Err(ClientError::NotFound(_)) => Ok(HostPaths::Same),
+            Err(error) => Err(error.into()),
         }
     }
 
     async fn image_facts(&self, name: &str) -> Result<ImageFacts, EngineError> {
         match self.client.image(name).await {
             Ok(image) => Ok(wire::image_facts(image)),
-            Err(Fault::NotFound(_)) => Err(EngineError::ImageMissing(name.to_owned())),
-            Err(fault) => Err(fault.into()),
+            Err(ClientError::NotFound(_)) => Err(EngineError::ImageMissing(name.to_owned())),
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -13,9 +13,9 @@ use super::{
     breaker::Caller,
     circuit::{BreakerSettings, BreakerState},
     error::{ErrorKind, GatewayError},
+    estimate,
     price::PriceTable,
     provider::{Asked, Progress, Provider, add},
-    quote,
     retry::RetrySettings,
 };
 use crate::{
@@ -194,22 +194,22 @@ impl Gateway {
     }
 
     /// The highest cost of an attempt at a request, at the highest prices of the providers that may be asked.
-    pub fn quote(&self, request: &CompletionRequest, context: &CallContext<'_>) -> CallEstimate {
-        let mut quote = CallEstimate {
-            prompt_tokens: quote::prompt_tokens(request),
+    pub fn estimate(&self, request: &CompletionRequest, context: &CallContext<'_>) -> CallEstimate {
+        let mut estimate = CallEstimate {
+            prompt_tokens: estimate::prompt_tokens(request),
             max_output_tokens: 1,
             prices: None,
             prompt_price: None,
         };
         for (provider, model) in self.askable(context) {
-            quote.max_output_tokens = quote.max_output_tokens.max(provider.max_output(request));
+            estimate.max_output_tokens = estimate.max_output_tokens.max(provider.max_output(request));
             let Some(price) = provider.price(model, &self.prices) else { continue };
             let (input, output) = (provider.input_price(&price), price.output);
-            let (highest_input, highest_output) = quote.prices.unwrap_or_default();
-            quote.prices = Some((highest_input.max(input), highest_output.max(output)));
-            quote.prompt_price = quote.prompt_price.or(Some(input));
+            let (highest_input, highest_output) = estimate.prices.unwrap_or_default();
+            estimate.prices = Some((highest_input.max(input), highest_output.max(output)));
+            estimate.prompt_price = estimate.prompt_price.or(Some(input));
         }
-        quote
+        estimate
     }
 
     /// Why a call would be refused now without any provider being asked, if it would.

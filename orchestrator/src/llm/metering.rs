@@ -139,8 +139,8 @@ impl Meter {
             }
         };
         let mut request = request();
-        let quote = self.gateway.quote(&request, &context);
-        let open = match self.open(account, name, &quote, permit).await? {
+        let estimate = self.gateway.estimate(&request, &context);
+        let open = match self.open(account, name, &estimate, permit).await? {
             Opened::Recorded(answer) => return Ok(*answer),
             Opened::Open(open) => open,
         };
@@ -179,7 +179,7 @@ impl Meter {
         &self,
         account: &Account,
         name: CallName,
-        quote: &CallEstimate,
+        estimate: &CallEstimate,
         permit: Permit,
     ) -> Result<Opened, CallError> {
         let provider = self.gateway.health().into_iter().next().map(|first| first.name).unwrap_or_default();
@@ -190,13 +190,13 @@ impl Meter {
             provider,
             model: account.model.clone(),
             user: account.user.clone(),
-            quote: *quote,
+            estimate: *estimate,
             quota: account.quota(),
             budget: self.has_budget(account).then_some(self.day_limits),
         };
         match self.store.open_model_call(&call).await? {
             OpenedCall::Open { reserved, made } => {
-                if account.has_cost_limit && quote.prices.is_none() && made.all == 0 {
+                if account.has_cost_limit && estimate.prices.is_none() && made.all == 0 {
                     self.report_missing_price(&call.key, &account.model).await?;
                 }
                 let meter = self.clone();

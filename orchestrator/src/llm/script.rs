@@ -180,7 +180,7 @@ pub enum Action {
         retry_after: Option<Duration>,
     },
     /// A body that is not an answer.
-    Garbage,
+    InvalidResponse,
     /// No answer, ever.
     Hang,
 }

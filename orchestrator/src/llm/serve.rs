@@ -73,7 +73,7 @@ struct ServerState {
 enum Outcome {
     Answer(Box<ScriptedReply>),
     Refusal(sending::Refusal),
-    Garbage,
+    InvalidResponse,
 }
 
 impl ServerState {
@@ -89,7 +89,7 @@ impl ServerState {
             ScriptedResponse::Error { status, message, retry_after } => {
                 Outcome::Refusal(sending::Refusal { status, message, retry_after })
             }
-            ScriptedResponse::Garbage => Outcome::Garbage,
+            ScriptedResponse::InvalidResponse => Outcome::InvalidResponse,
             ScriptedResponse::Hang => {
                 self.shutdown.cancelled().await;
                 Outcome::Refusal(sending::Refusal::shutting_down())

@@ -45,7 +45,7 @@ impl Reserved {
 }
 
 #[derive(FromRow)]
-struct BalanceRow {
+struct BudgetRow {
     id: Uuid,
     limits: String,
     tokens: i64,
@@ -98,8 +98,8 @@ impl Store {
 /// What each user has used on a day ($1).
 pub(super) const DAY: &str = "SELECT user_id, tokens, micro_usd FROM user_days WHERE day = $1";
 
-/// What the budgets of a job ($1), those above it and its user's day ($4, $5) stand at; read by [`balances`].
-pub(super) const BALANCES: [&str; 2] = [
+/// Reads the budgets of a job ($1), of the jobs above it and of its user's day ($4, $5); decoded by [`budgets`].
+pub(super) const READ_BUDGETS: [&str; 2] = [
     for_chain!(
         "SELECT j.id, j.limits, \
          j.input_tokens + j.output_tokens + j.children_tokens + j.reserved_tokens AS tokens, \
@@ -131,29 +131,29 @@ pub(super) const SETTLE_DAY: &str = "INSERT INTO user_days (user_id, day, tokens
      reserved_tokens = user_days.reserved_tokens + excluded.reserved_tokens, \
      reserved_micro_usd = user_days.reserved_micro_usd + excluded.reserved_micro_usd";
 
-/// The balances that [`BALANCES`] read.
-pub(super) fn balances(
+/// The budgets that [`READ_BUDGETS`] read.
+pub(super) fn budgets(
     job: JobId,
     limits: &DayLimits,
     results: &[StatementResult],
 ) -> Result<Vec<BudgetState>, StoreError> {
     let [chain, day] = results else { return Err(StoreError::WriterFailed) };
-    let chain: Vec<BalanceRow> = chain.decode()?;
-    let mut balances = chain.iter().map(|row| row.balance(job)).collect::<Result<Vec<BudgetState>, StoreError>>()?;
+    let chain: Vec<BudgetRow> = chain.decode()?;
+    let mut budgets = chain.iter().map(|row| row.state(job)).collect::<Result<Vec<BudgetState>, StoreError>>()?;
     let (tokens, micro_usd): (i64, i64) = day.decode_first()?.unwrap_or_default();
-    balances.push(BudgetState {
+    budgets.push(BudgetState {
         scope: Scope::Day,
         max_tokens: limits.max_tokens,
         max_micro_usd: limits.max_micro_usd,
         tokens: u64::try_from(tokens).unwrap_or(0),
         micro_usd: u64::try_from(micro_usd).unwrap_or(0),
     });
-    Ok(balances)
+    Ok(budgets)
 }
 
 /// The worst case of a call, where every budget that it draws on has room for it; which has none, otherwise.
-pub(super) fn reserve_for(call: &NewCall, balances: &[BudgetState]) -> Result<Reserved, ExhaustedBudget> {
-    reserve(&call.quote, balances).map(|amount| Reserved { amount, day: Some(day_of(call.at)) })
+pub(super) fn reserve_for(call: &NewCall, budgets: &[BudgetState]) -> Result<Reserved, ExhaustedBudget> {
+    reserve(&call.estimate, budgets).map(|amount| Reserved { amount, day: Some(day_of(call.at)) })
 }
 
 /// Takes back what was reserved for a call that was not made.
@@ -201,8 +201,8 @@ pub(super) async fn clear_reservations(tx: &mut Connection) -> Result<(), StoreE
     Ok(())
 }
 
-impl BalanceRow {
-    fn balance(&self, job: JobId) -> Result<BudgetState, StoreError> {
+impl BudgetRow {
+    fn state(&self, job: JobId) -> Result<BudgetState, StoreError> {
         let row_ref = RowRef { table: "jobs", id: self.id };
         let limits: Limits = row_ref.json("limits", &self.limits)?;
         Ok(BudgetState {
@@ -225,7 +225,7 @@ pub(super) struct AfterCall {
     iterations: i64,
     tool_calls: i64,
     started_at: Option<DateTime<Utc>>,
-    told_low: i64,
+    warned_limits: i64,
 }
 
 impl AfterCall {
@@ -255,10 +255,10 @@ impl AfterCall {
             tool_calls: row_ref.number("tool_calls", self.tool_calls)?,
             seconds: row_ref.number("started_at", seconds)?,
         };
-        let told: u8 = row_ref.number("told_low", self.told_low)?;
-        let (low, notice) = running_low(&row_ref.json("limits", &self.limits)?, &progress, told);
-        if low != told {
-            sqlx::query("UPDATE jobs SET told_low = $1 WHERE id = $2")
+        let warned: u8 = row_ref.number("warned_limits", self.warned_limits)?;
+        let (low, notice) = running_low(&row_ref.json("limits", &self.limits)?, &progress, warned);
+        if low != warned {
+            sqlx::query("UPDATE jobs SET warned_limits = $1 WHERE id = $2")
                 .bind(i64::from(low))
                 .bind(*call.key.job.as_uuid())
                 .execute(&mut tx.db)

@@ -51,7 +51,7 @@ pub struct NewCall {
     /// Who pays.
     pub user: String,
     /// What it may cost at worst.
-    pub quote: CallEstimate,
+    pub estimate: CallEstimate,
     /// How many calls its job may make.
     pub quota: CallQuota,
     /// Each user's budget for a day; none where no budget at all applies.
@@ -207,8 +207,8 @@ impl CallRow {
             at,
             provider: call.provider.clone(),
             model: call.model.clone(),
-            usage: TokenUsage { input_tokens: call.quote.prompt_tokens, ..TokenUsage::default() },
-            cost_micro_usd: call.quote.prompt_cost().map(column),
+            usage: TokenUsage { input_tokens: call.estimate.prompt_tokens, ..TokenUsage::default() },
+            cost_micro_usd: call.estimate.prompt_cost().map(column),
             duration_ms: u64::try_from((at - call.at).num_milliseconds()).unwrap_or(0),
             reserved,
             answer: Err("aborted: the call was dropped".to_owned()),

@@ -120,11 +120,11 @@ impl Store {
 /// Appends batches of different jobs.
 pub(super) async fn append_all(tx: &mut WriteTx, batches: &[&Batch]) -> Result<Vec<Appended>, StoreError> {
     // First all batches together, assuming that each continues its job's sequence; then the others one by one.
-    let whole: Vec<Option<Part<'_>>> = batches.iter().map(|batch| Part::whole(batch)).collect();
-    let advanced = advance(tx, whole.iter().flatten().collect()).await?;
+    let consecutive: Vec<Option<Part<'_>>> = batches.iter().map(|batch| Part::of_consecutive(batch)).collect();
+    let advanced = advance(tx, consecutive.iter().flatten().collect()).await?;
     let (mut appended, mut rows, mut parts) = (Vec::with_capacity(batches.len()), Vec::new(), Vec::new());
-    for (batch, whole) in batches.iter().zip(whole) {
-        let (part, last_seq) = match whole.zip(advanced.get(batch.job().as_uuid()).copied()) {
+    for (batch, part) in batches.iter().zip(consecutive) {
+        let (part, last_seq) = match part.zip(advanced.get(batch.job().as_uuid()).copied()) {
             Some(advanced) => advanced,
             // Partly or wholly stored already, or with a gap, or of an attempt that is over.
             None => match Part::unstored(&mut tx.db, batch).await? {
@@ -167,7 +167,7 @@ struct Part<'a> {
 
 impl<'a> Part<'a> {
     /// The whole batch if its numbers are consecutive, which is the usual case.
-    fn whole(batch: &'a Batch) -> Option<Self> {
+    fn of_consecutive(batch: &'a Batch) -> Option<Self> {
         let first = batch.events.first()?.client_seq;
         let in_order = batch.events.iter().zip(first..).all(|(event, due)| event.client_seq == due);
         let events = batch.events.iter().filter(|event| (batch.keeps)(event.data.kind())).collect();

@@ -13,8 +13,8 @@ mod call_position;
 mod calls;
 mod db_counts;
 mod event_batch;
+mod event_notifier;
 mod events;
-mod feed;
 mod idempotency;
 mod job_json;
 mod job_list;
@@ -58,8 +58,8 @@ pub use budget::Reserved;
 pub use call_position::CallPosition;
 pub use calls::{CallKey, CallQuota, CallRow, CallsMade, KnownCall, NewCall, OpenedCall};
 pub use event_batch::{Appended, WorkerBatch};
+pub use event_notifier::{EventNotifier, Subscription};
 pub use events::EventPage;
-pub use feed::{Feed, Subscription};
 pub use idempotency::{Claim, IdempotencyKey};
 pub use job_json::{JobJson, JobPage, TokenChecked};
 pub use job_list::JobFilter;
@@ -75,7 +75,7 @@ use self::{
     writer::{Statements, Writer},
 };
 use crate::{domain::job::JobRecord, telemetry::metrics::Metrics};
-pub use retention::{Kept, Trimmed};
+pub use retention::{RetentionLimits, Trimmed};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
@@ -211,7 +211,7 @@ pub struct Store {
     /// The connections that this handle reads from: the public API's or the control plane's.
     read: Readers,
     control: Readers,
-    feed: Arc<Feed>,
+    notifier: Arc<EventNotifier>,
     /// Held while a transcript is rebuilt.
     transcripts: Arc<tokio::sync::Mutex<()>>,
 }
@@ -228,7 +228,7 @@ impl Store {
         restrict_to_owner(url, options.get_filename());
         let mut connection = options.connect().await?;
         MIGRATIONS.run(&mut connection).await?;
-        Ok(Self::with_writer(connection, options, Committed { metrics, observer, feed: Arc::default() }))
+        Ok(Self::with_writer(connection, options, Committed { metrics, observer, notifier: Arc::default() }))
     }
 
     /// Opens an existing database without migrating it: a server may be using it.
@@ -243,16 +243,16 @@ impl Store {
             return Err(StoreError::Schema { is_newer: newest > known });
         }
         let (metrics, observer): (_, JobObserver) = (Metrics::default(), Arc::new(|_| {}));
-        Ok(Self::with_writer(connection, options, Committed { metrics, observer, feed: Arc::default() }))
+        Ok(Self::with_writer(connection, options, Committed { metrics, observer, notifier: Arc::default() }))
     }
 
     fn with_writer(connection: SqliteConnection, options: SqliteConnectOptions, committed: Committed) -> Self {
         let read_only = options.clone().read_only(true);
         let read = Readers::new(read_only.clone(), PUBLIC_READERS);
         let control = Readers::new(read_only, CONTROL_READERS);
-        let feed = Arc::clone(&committed.feed);
+        let notifier = Arc::clone(&committed.notifier);
         let writer = Writer::start(connection, options.create_if_missing(false), committed);
-        Self { writer: Arc::new(writer), read, control, feed, transcripts: Arc::default() }
+        Self { writer: Arc::new(writer), read, control, notifier, transcripts: Arc::default() }
     }
 
     /// A handle for the control plane: it reads from connections that no public request can occupy.
@@ -262,8 +262,8 @@ impl Store {
     }
 
     /// Notifications of new events, by job.
-    pub fn feed(&self) -> &Arc<Feed> {
-        &self.feed
+    pub fn event_notifier(&self) -> &Arc<EventNotifier> {
+        &self.notifier
     }
 
     /// Checks that the database answers.

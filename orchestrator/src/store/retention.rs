@@ -23,9 +23,9 @@ const TRIM_JOB: [&str; 5] = [
     "DELETE FROM notifications WHERE job_id = $1",
 ];
 
-/// What is retained, and for how long.
+/// How long rows are kept, and how large the database may become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept {
+pub struct RetentionLimits {
     /// Days for which events, model calls and tool calls of finished jobs are kept.
     pub days: u64,
     /// Days for which audit entries are kept.
@@ -47,20 +47,20 @@ pub struct Trimmed {
 
 impl Store {
     /// Deletes expired rows, then the oldest ones while the database is too large.
-    pub async fn trim(&self, kept: &Kept, now: DateTime<Utc>) -> Result<Trimmed, StoreError> {
+    pub async fn trim(&self, limits: &RetentionLimits, now: DateTime<Utc>) -> Result<Trimmed, StoreError> {
         let mut trimmed = Trimmed { keys: self.trim_keys(now).await?, ..Trimmed::default() };
-        if let Some(before) = days_before(now, kept.audit_days) {
+        if let Some(before) = days_before(now, limits.audit_days) {
             while let rows @ 1.. = self.trim_audit(before).await? {
                 trimmed.audit_rows += rows;
             }
         }
-        if let Some(before) = days_before(now, kept.days) {
+        if let Some(before) = days_before(now, limits.days) {
             self.trim_user_days(before).await?;
             while let batch @ 1.. = self.trim_batch(before, now).await? {
                 trimmed.jobs += batch;
             }
         }
-        while kept.max_mb > 0 && self.used_bytes().await? > kept.max_mb.saturating_mul(1024 * 1024) {
+        while limits.max_mb > 0 && self.used_bytes().await? > limits.max_mb.saturating_mul(1024 * 1024) {
             // The older of the two first, so that a flood of one kind does not displace the other.
             let (job, row) = self.oldest().await?;
             let freed = if row.is_some() && (job.is_none() || row < job) {

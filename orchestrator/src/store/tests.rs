@@ -12,8 +12,8 @@ use crate::domain::job::{AttemptStart, JobRecord, Queued, Stage, sample};
 
 #[tokio::test]
 async fn the_write_after_a_transaction_that_the_database_ended_succeeds() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(&format!("sqlite://{}/gantry.db", folder.path().display())).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
     // As SQLite does when the disk is full.
     let failed = store.write(|tx| {
         Box::pin(async move {
@@ -28,8 +28,8 @@ async fn the_write_after_a_transaction_that_the_database_ended_succeeds() {
 
 #[tokio::test]
 async fn a_call_that_is_made_again_sends_no_second_notification() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(&format!("sqlite://{}/gantry.db", folder.path().display())).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
     let job = crate::domain::job::sample::job(JobState::Pending);
     let (id, now) = (job.id, job.brief.created_at);
     store.create_job(job, None, None).await.unwrap();
@@ -54,16 +54,16 @@ async fn a_call_that_is_made_again_sends_no_second_notification() {
         .transition(id, now, None, move |job| job.fail(now, protocol::JobReason::Internal, String::new()))
         .await
         .unwrap();
-    let kept = Kept { days: 1, audit_days: 1, max_mb: 0 };
-    store.trim(&kept, now + chrono::TimeDelta::days(2)).await.unwrap();
+    let limits = RetentionLimits { days: 1, audit_days: 1, max_mb: 0 };
+    store.trim(&limits, now + chrono::TimeDelta::days(2)).await.unwrap();
     assert_eq!(sent().await.unwrap(), 0, "notifications are deleted with their job's records");
     store.close().await;
 }
 
 #[tokio::test]
 async fn running_jobs_are_listed_without_an_inconsistent_row() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(&format!("sqlite://{}/gantry.db", folder.path().display())).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
     let mut ids = vec![];
     for state in [JobState::InProgress, JobState::Stuck, JobState::InProgress, JobState::Pending] {
         let job = crate::domain::job::sample::job(state);
@@ -72,13 +72,13 @@ async fn running_jobs_are_listed_without_an_inconsistent_row() {
         sqlx::query("UPDATE jobs SET state = $1 WHERE id = $2")
             .bind(state.as_str())
             .bind(*ids.last().unwrap().as_uuid())
-            .execute(&mut raw(&folder).await)
+            .execute(&mut raw(&directory).await)
             .await
             .unwrap();
     }
     sqlx::query("UPDATE jobs SET limits = '{' WHERE id = $1")
         .bind(*ids[2].as_uuid())
-        .execute(&mut raw(&folder).await)
+        .execute(&mut raw(&directory).await)
         .await
         .unwrap();
     let running = store.running().await.unwrap();
@@ -89,19 +89,19 @@ async fn running_jobs_are_listed_without_an_inconsistent_row() {
 }
 
 /// A connection beside the store's own.
-pub(super) async fn raw(folder: &tempfile::TempDir) -> SqliteConnection {
-    options(&format!("sqlite://{}/gantry.db", folder.path().display())).unwrap().connect().await.unwrap()
+pub(super) async fn raw(directory: &tempfile::TempDir) -> SqliteConnection {
+    options(&format!("sqlite://{}/gantry.db", directory.path().display())).unwrap().connect().await.unwrap()
 }
 
 async fn fresh() -> (tempfile::TempDir, Store) {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(&format!("sqlite://{}/gantry.db", folder.path().display())).await.unwrap();
-    (folder, store)
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
+    (directory, store)
 }
 
 #[tokio::test]
 async fn a_full_queue_of_one_user_refuses_that_user_only() {
-    let (folder, store) = fresh().await;
+    let (directory, store) = fresh().await;
     let job = |user: &str| {
         let held = Stage::Queued(Queued { held: true, ..Queued::default() });
         let job = sample::job(JobState::Pending).with_brief(|brief| brief.user_id = user.to_owned());
@@ -118,11 +118,11 @@ async fn a_full_queue_of_one_user_refuses_that_user_only() {
          INSERT INTO jobs (id, {columns}) SELECT randomblob(16), {columns} FROM jobs, n",
         MAX_PENDING_PER_USER - 1
     );
-    sqlx::query(sqlx::AssertSqlSafe(copy)).execute(&mut raw(&folder).await).await.unwrap();
+    sqlx::query(sqlx::AssertSqlSafe(copy)).execute(&mut raw(&directory).await).await.unwrap();
     assert_eq!(store.create_job(job("ada"), None, None).await.unwrap(), Claim::QueueFull(QueueFull::User));
     assert_eq!(store.create_job(job("bob"), None, None).await.unwrap(), Claim::New);
     sqlx::query("UPDATE jobs SET state = 'cancelled' WHERE id = (SELECT id FROM jobs WHERE user_id = 'ada' LIMIT 1)")
-        .execute(&mut raw(&folder).await)
+        .execute(&mut raw(&directory).await)
         .await
         .unwrap();
     assert_eq!(store.create_job(job("ada"), None, None).await.unwrap(), Claim::New, "one that is over makes room");
@@ -145,7 +145,7 @@ async fn a_full_queue_of_one_user_refuses_that_user_only() {
 
 #[tokio::test]
 async fn the_control_plane_reads_while_public_requests_hold_every_connection_of_theirs() {
-    let (_folder, store) = fresh().await;
+    let (_directory, store) = fresh().await;
     let mut held = vec![];
     for _ in 0..PUBLIC_READERS {
         held.push(store.read.acquire().await.unwrap());
@@ -158,7 +158,7 @@ async fn the_control_plane_reads_while_public_requests_hold_every_connection_of_
 
 #[tokio::test]
 async fn an_idempotency_key_that_is_over_is_used_again_before_the_sweep_takes_it() {
-    let (_folder, store) = fresh().await;
+    let (_directory, store) = fresh().await;
     let job = sample::job(JobState::Pending);
     let now = job.brief.created_at;
     let key = || Some(IdempotencyKey { user: "a".to_owned(), key: "k".to_owned(), digest: "d".to_owned() });
@@ -173,19 +173,19 @@ async fn an_idempotency_key_that_is_over_is_used_again_before_the_sweep_takes_it
 
 #[tokio::test]
 async fn a_conversation_is_read_without_its_noise_and_from_its_end() {
-    let (folder, store) = fresh().await;
+    let (directory, store) = fresh().await;
     let job = JobRecord { attempt: 1, ..sample::job(JobState::InProgress) };
     let (id, now) = (job.id, job.brief.created_at);
     store.create_job(job, None, None).await.unwrap();
-    sqlx::query("UPDATE jobs SET attempt = 1").execute(&mut raw(&folder).await).await.unwrap();
-    let said = |n: u64| AgentEvent::Message { role: protocol::MessageRole::Assistant, content: format!("{n:100}") };
+    sqlx::query("UPDATE jobs SET attempt = 1").execute(&mut raw(&directory).await).await.unwrap();
+    let message = |n: u64| AgentEvent::Message { role: protocol::MessageRole::Assistant, content: format!("{n:100}") };
     let log = AgentEvent::Log { stream: protocol::LogStream::Stdout, text: "x".repeat(1_000) };
-    let events: Vec<_> = (1..=10).flat_map(|n| [said(n), log.clone()]).collect();
+    let events: Vec<_> = (1..=10).flat_map(|n| [message(n), log.clone()]).collect();
     let sent: Vec<_> = (1..).zip(events).map(|(client_seq, data)| WorkerEvent { client_seq, data }).collect();
     let all = |events| WorkerBatch { events, keeps: |_| true };
     let stored = store.append_worker_events(id, 1, now, all(sent.clone())).await.unwrap();
     assert_eq!(stored, Appended::Stored { last_client_seq: 20 });
-    let whole: Vec<EventData> = (1..=10).map(|n| said(n).into()).collect();
+    let whole: Vec<EventData> = (1..=10).map(|n| message(n).into()).collect();
     assert_eq!(store.conversation(id, usize::MAX).await.unwrap(), whole);
     assert_eq!(store.conversation(id, 3 * 150).await.unwrap(), whole[7..]);
     assert!(store.event_bytes(id).await.unwrap() > 11_000);
@@ -194,7 +194,7 @@ async fn a_conversation_is_read_without_its_noise_and_from_its_end() {
     let more = vec![
         WorkerEvent { client_seq: 20, data: log.clone() },
         WorkerEvent { client_seq: 21, data: log.clone() },
-        WorkerEvent { client_seq: 22, data: said(11) },
+        WorkerEvent { client_seq: 22, data: message(11) },
         WorkerEvent { client_seq: 23, data: log },
     ];
     for _ in 0..2 {
@@ -210,7 +210,7 @@ async fn a_conversation_is_read_without_its_noise_and_from_its_end() {
 
 #[tokio::test]
 async fn a_prompt_with_an_older_id_is_not_acknowledged_unseen() {
-    let (folder, store) = fresh().await;
+    let (directory, store) = fresh().await;
     let job = sample::job(JobState::Pending);
     let (id, now) = (job.id, job.brief.created_at);
     store.create_job(job, None, None).await.unwrap();
@@ -223,7 +223,7 @@ async fn a_prompt_with_an_older_id_is_not_acknowledged_unseen() {
     }
     // As after a restart with the clock set back.
     sqlx::query("UPDATE prompts SET id = x'00000000000070008000000000000001' WHERE content = 'second'")
-        .execute(&mut raw(&folder).await)
+        .execute(&mut raw(&directory).await)
         .await
         .unwrap();
     let next = store.next_prompt(id, Some(receipts[0]), now).await.unwrap().unwrap();
@@ -234,7 +234,7 @@ async fn a_prompt_with_an_older_id_is_not_acknowledged_unseen() {
 
 #[tokio::test]
 async fn a_nudge_holds_up_no_report_and_reaches_no_new_attempt() {
-    let (folder, store) = fresh().await;
+    let (directory, store) = fresh().await;
     let report = CompleteReport {
         outcome: ReportedOutcome::Completed,
         reason: None,
@@ -250,7 +250,7 @@ async fn a_nudge_holds_up_no_report_and_reaches_no_new_attempt() {
         ids.push(job.id);
         store.create_job(job, None, None).await.unwrap();
         let stuck = "UPDATE jobs SET state = 'stuck', attempt = 1 WHERE state = 'pending'";
-        sqlx::query(stuck).execute(&mut raw(&folder).await).await.unwrap();
+        sqlx::query(stuck).execute(&mut raw(&directory).await).await.unwrap();
         store.nudge(*ids.last().unwrap(), now, "go on").await.unwrap().unwrap();
     }
     let now = sample::now();
@@ -272,11 +272,11 @@ async fn a_nudge_holds_up_no_report_and_reaches_no_new_attempt() {
 
 #[tokio::test]
 async fn a_backup_is_never_written_through_a_file_that_is_there() {
-    let (folder, store) = fresh().await;
-    let (target, other) = (folder.path().join("copy.db"), folder.path().join("other"));
+    let (directory, store) = fresh().await;
+    let (target, other) = (directory.path().join("copy.db"), directory.path().join("other"));
     fs::write(&other, "precious").unwrap();
-    std::os::unix::fs::symlink(&other, folder.path().join(".copy.db.partial")).unwrap();
-    backup(&format!("sqlite://{}/gantry.db", folder.path().display()), &target).await.unwrap();
+    std::os::unix::fs::symlink(&other, directory.path().join(".copy.db.partial")).unwrap();
+    backup(&format!("sqlite://{}/gantry.db", directory.path().display()), &target).await.unwrap();
     assert_eq!(fs::read_to_string(&other).unwrap(), "precious");
     assert!(fs::symlink_metadata(&target).unwrap().is_file());
     assert_eq!(fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o600);
@@ -285,14 +285,14 @@ async fn a_backup_is_never_written_through_a_file_that_is_there() {
 
 #[tokio::test]
 async fn rows_with_an_unknown_state_or_reason_stop_no_count() {
-    let (folder, store) = fresh().await;
+    let (directory, store) = fresh().await;
     for change in ["rev = 1", "state = 'elsewhere'", "state = 'failed', reason = 'from_the_future'"] {
         let job = sample::job(JobState::Pending);
         let id = job.id;
         store.create_job(job, None, None).await.unwrap();
         let change = format!("UPDATE jobs SET {change} WHERE id = $1");
         let change = sqlx::query(sqlx::AssertSqlSafe(change)).bind(*id.as_uuid());
-        change.execute(&mut raw(&folder).await).await.unwrap();
+        change.execute(&mut raw(&directory).await).await.unwrap();
     }
     for user in [None, Some("a")] {
         let states = store.summary(user, sample::now()).await.unwrap().states;
@@ -311,22 +311,22 @@ async fn rows_with_an_unknown_state_or_reason_stop_no_count() {
 
 #[tokio::test]
 async fn totals_of_past_days_are_deleted_with_the_calls_of_their_time() {
-    let (folder, store) = fresh().await;
+    let (directory, store) = fresh().await;
     let now = sample::now();
     let day = |ago: i64| budget::day_of(now - chrono::TimeDelta::days(ago));
     for ago in [0, 1, 2, 3, 400] {
         sqlx::query("INSERT INTO user_days (user_id, day, tokens) VALUES ('ada', $1, 7)")
             .bind(day(ago))
-            .execute(&mut raw(&folder).await)
+            .execute(&mut raw(&directory).await)
             .await
             .unwrap();
     }
-    let mut kept = Kept { days: 2, audit_days: 2, max_mb: 0 };
+    let mut limits = RetentionLimits { days: 2, audit_days: 2, max_mb: 0 };
     let days = || sqlx::query_scalar::<_, String>("SELECT day FROM user_days ORDER BY day DESC").fetch_all(&store.read);
-    store.trim(&kept, now).await.unwrap();
+    store.trim(&limits, now).await.unwrap();
     assert_eq!(days().await.unwrap(), [0, 1, 2, 3].map(day));
-    kept.days = 0;
-    store.trim(&kept, now).await.unwrap();
+    limits.days = 0;
+    store.trim(&limits, now).await.unwrap();
     assert_eq!(days().await.unwrap(), [0, 1].map(day), "calls may still be settled on these");
     store.close().await;
 }

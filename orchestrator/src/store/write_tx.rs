@@ -14,14 +14,14 @@ use sqlx::{
     sqlite::{SqliteArguments, SqliteConnection, SqliteRow},
 };
 
-use super::{Feed, JobObserver, StoreError};
+use super::{EventNotifier, JobObserver, StoreError};
 use crate::telemetry::metrics::Metrics;
 
 /// The receivers of committed changes. They are called before the writer's caller is answered.
 pub(super) struct Committed {
     pub(super) metrics: Metrics,
     pub(super) observer: JobObserver,
-    pub(super) feed: Arc<Feed>,
+    pub(super) notifier: Arc<EventNotifier>,
 }
 
 /// An effect of a write outside the database, applied after the commit.

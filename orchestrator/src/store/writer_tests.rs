@@ -11,18 +11,18 @@ use super::*;
 use crate::domain::job::sample;
 
 async fn store() -> (TempDir, Store) {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(&url(&folder)).await.unwrap();
-    (folder, store)
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(&url(&directory)).await.unwrap();
+    (directory, store)
 }
 
-fn url(folder: &TempDir) -> String {
-    format!("sqlite://{}/gantry.db", folder.path().display())
+fn url(directory: &TempDir) -> String {
+    format!("sqlite://{}/gantry.db", directory.path().display())
 }
 
 /// Another process's connection.
-async fn other(folder: &TempDir) -> SqliteConnection {
-    options(&url(folder)).unwrap().connect().await.unwrap()
+async fn other(directory: &TempDir) -> SqliteConnection {
+    options(&url(directory)).unwrap().connect().await.unwrap()
 }
 
 async fn run(connection: &mut SqliteConnection, statement: &'static str) {
@@ -51,8 +51,8 @@ async fn tokens(store: &Store) -> Vec<String> {
 }
 
 /// Occupies the writer until the lock is released, so that what comes meanwhile is one group.
-async fn occupied(store: &Store, folder: &TempDir) -> (SqliteConnection, tokio::task::JoinHandle<()>) {
-    let mut lock = other(folder).await;
+async fn occupied(store: &Store, directory: &TempDir) -> (SqliteConnection, tokio::task::JoinHandle<()>) {
+    let mut lock = other(directory).await;
     run(&mut lock, "BEGIN IMMEDIATE").await;
     let waits = store.clone();
     #[expect(clippy::disallowed_methods, reason = "the test waits for it")]
@@ -69,8 +69,8 @@ async fn occupied(store: &Store, folder: &TempDir) -> (SqliteConnection, tokio::
 
 #[tokio::test]
 async fn a_write_that_fails_in_a_group_fails_nobody_else_and_leaves_nothing() {
-    let (folder, store) = store().await;
-    let (mut lock, first) = occupied(&store, &folder).await;
+    let (directory, store) = store().await;
+    let (mut lock, first) = occupied(&store, &directory).await;
     let mut writes = JoinSet::new();
     for n in 0..20 {
         let failure = (n % 3 == 1).then_some(StoreError::WriterFailed);
@@ -109,8 +109,8 @@ async fn a_write_that_fails_in_a_group_fails_nobody_else_and_leaves_nothing() {
 
 #[tokio::test]
 async fn a_caller_that_goes_away_withdraws_its_write() {
-    let (folder, store) = store().await;
-    let (mut lock, first) = occupied(&store, &folder).await;
+    let (directory, store) = store().await;
+    let (mut lock, first) = occupied(&store, &directory).await;
     let mut gone = Box::pin(insert_token(store.clone(), "gone".to_owned(), None));
     assert!(futures_util::poll!(&mut gone).is_pending());
     assert_eq!(store.writer.waiting(), 1);
@@ -125,8 +125,8 @@ async fn a_caller_that_goes_away_withdraws_its_write() {
 
 #[tokio::test]
 async fn a_write_that_has_begun_is_committed_though_its_caller_goes_away() {
-    let (folder, store) = store().await;
-    let mut lock = other(&folder).await;
+    let (directory, store) = store().await;
+    let mut lock = other(&directory).await;
     run(&mut lock, "BEGIN IMMEDIATE").await;
     let mut gone = Box::pin(insert_token(store.clone(), "whole".to_owned(), None));
     assert!(futures_util::poll!(&mut gone).is_pending());
@@ -142,8 +142,8 @@ async fn a_write_that_has_begun_is_committed_though_its_caller_goes_away() {
 
 #[tokio::test]
 async fn a_locked_database_is_a_transient_error_and_the_next_write_succeeds() {
-    let (folder, store) = store().await;
-    let mut lock = other(&folder).await;
+    let (directory, store) = store().await;
+    let mut lock = other(&directory).await;
     run(&mut lock, "BEGIN IMMEDIATE").await;
     let error = insert_token(store.clone(), "a".to_owned(), None).await.unwrap_err();
     assert!(error.may_pass(), "{error:?}");
@@ -155,8 +155,8 @@ async fn a_locked_database_is_a_transient_error_and_the_next_write_succeeds() {
 
 #[tokio::test]
 async fn closing_writes_what_is_queued_and_refuses_the_rest() {
-    let (folder, store) = store().await;
-    let (mut lock, first) = occupied(&store, &folder).await;
+    let (directory, store) = store().await;
+    let (mut lock, first) = occupied(&store, &directory).await;
     let mut queued = Box::pin(insert_token(store.clone(), "queued".to_owned(), None));
     assert!(futures_util::poll!(&mut queued).is_pending());
     let mut closing = Box::pin(store.close());
@@ -178,21 +178,21 @@ fn batch(events: &[AgentEvent]) -> WorkerBatch {
 
 #[tokio::test]
 async fn a_flood_of_batches_delays_a_write_by_one_group_and_a_bad_batch_fails_alone() {
-    let (folder, store) = store().await;
+    let (directory, store) = store().await;
     let mut jobs: Vec<JobId> = vec![];
     for _ in 0..3 {
         let job = sample::job(JobState::InProgress);
         jobs.push(job.id);
         store.create_job(job, None, None).await.unwrap();
     }
-    run(&mut other(&folder).await, "UPDATE jobs SET state = 'in_progress', attempt = 1").await;
+    run(&mut other(&directory).await, "UPDATE jobs SET state = 'in_progress', attempt = 1").await;
     // An event of the second job is there already under the number that its batch gets.
     let there = "INSERT INTO events (job_id, seq, attempt, at, kind, data) SELECT $1, 2, 1, '', 'log', '{}'";
-    sqlx::query(there).bind(*jobs[1].as_uuid()).execute(&mut other(&folder).await).await.unwrap();
-    let (mut lock, first) = occupied(&store, &folder).await;
-    let said = AgentEvent::Message { role: MessageRole::Assistant, content: "x".repeat(100) };
+    sqlx::query(there).bind(*jobs[1].as_uuid()).execute(&mut other(&directory).await).await.unwrap();
+    let (mut lock, first) = occupied(&store, &directory).await;
+    let message = AgentEvent::Message { role: MessageRole::Assistant, content: "x".repeat(100) };
     let now = chrono::DateTime::from_timestamp(1_700_000_000, 0).unwrap();
-    let large = vec![said; 1_000];
+    let large = vec![message; 1_000];
     let mut appends: Vec<_> =
         jobs.iter().map(|job| Box::pin(store.append_worker_events(*job, 1, now, batch(&large)))).collect();
     for append in &mut appends {
@@ -225,8 +225,8 @@ async fn a_flood_of_batches_delays_a_write_by_one_group_and_a_bad_batch_fails_al
 
 #[tokio::test]
 async fn a_transaction_that_the_database_ended_by_itself_fails_its_group_and_no_other() {
-    let (folder, store) = store().await;
-    let (mut lock, first) = occupied(&store, &folder).await;
+    let (directory, store) = store().await;
+    let (mut lock, first) = occupied(&store, &directory).await;
     let mut before = Box::pin(insert_token(store.clone(), "before".to_owned(), None));
     assert!(futures_util::poll!(&mut before).is_pending());
     // As SQLite does when the disk is full.

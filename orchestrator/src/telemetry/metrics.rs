@@ -281,7 +281,7 @@ impl Metrics {
         self.counter(SESSIONS_REJECTED, &[]).increment(1);
     }
 
-    /// Counts the removal of a `container` or run `folder` that belonged to no job.
+    /// Counts the removal of a `container` or run `directory` that belonged to no job.
     pub fn orphan_removed(&self, kind: &'static str) {
         self.counter(ORPHANS_REMOVED, &[("kind", kind)]).increment(1);
     }

@@ -13,7 +13,7 @@ use super::Workspaces;
 use crate::{
     clock::Clock,
     domain::job::JobRecord,
-    store::{Kept, Store, StoreError, Trimmed},
+    store::{RetentionLimits, Store, StoreError, Trimmed},
 };
 
 /// Between two sweeps.
@@ -46,7 +46,7 @@ pub struct RetentionSweep {
     /// For workspaces.
     pub retention: RetentionPeriod,
     /// For records and container logs.
-    pub records: Kept,
+    pub records: RetentionLimits,
     /// Says which jobs have finished, and when.
     pub store: Store,
     /// The workspaces to remove.
@@ -93,7 +93,7 @@ impl RetentionSweep {
             vec![]
         });
         for job in jobs {
-            let JobRow::Found(record) = self.load(job).await? else { continue };
+            let JobRow::Valid(record) = self.load(job).await? else { continue };
             if record.finished_at().is_none_or(|at| self.retention.contains(at, self.clock.now())) {
                 continue;
             }
@@ -119,7 +119,7 @@ impl RetentionSweep {
         for path in logs.flatten().map(|entry| entry.path()) {
             let Some(job) = path.file_name().and_then(|name| job_of_log(name.to_str()?)) else { continue };
             let is_kept = match self.load(job).await? {
-                JobRow::Found(record) => record.finished_at().is_none_or(|at| retention.contains(at, self.clock.now())),
+                JobRow::Valid(record) => record.finished_at().is_none_or(|at| retention.contains(at, self.clock.now())),
                 JobRow::Missing => false,
                 JobRow::Invalid => true,
             };
@@ -133,7 +133,7 @@ impl RetentionSweep {
     /// Fails only if the database may answer later.
     async fn load(&self, job: JobId) -> Result<JobRow, StoreError> {
         match self.store.job(job).await {
-            Ok(Some(record)) => Ok(JobRow::Found(Box::new(record))),
+            Ok(Some(record)) => Ok(JobRow::Valid(Box::new(record))),
             Ok(None) => Ok(JobRow::Missing),
             Err(error) if error.may_pass() => Err(error),
             Err(error) => {
@@ -147,7 +147,7 @@ impl RetentionSweep {
 
 /// A job's row as the sweep sees it.
 enum JobRow {
-    Found(Box<JobRecord>),
+    Valid(Box<JobRecord>),
     Missing,
     /// This version cannot decode it.
     Invalid,

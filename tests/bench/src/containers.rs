@@ -59,19 +59,19 @@ const POSTURE: [&str; 27] = [
 
 /// Factory for `docker run` commands in a job's posture.
 pub(crate) struct BaselineContainers {
-    /// Contains the seccomp profile and the two folders to mount.
-    folder: PathBuf,
+    /// Contains the seccomp profile and the two directories to mount.
+    directory: PathBuf,
     label: String,
     image: String,
 }
 
 impl BaselineContainers {
-    /// Containers of `image`, with their files in `folder`, and a label by which leftovers are found.
-    pub(crate) fn new(folder: &Path, label: String, image: String) -> Result<Self, Failure> {
-        std::fs::write(folder.join(SECCOMP_FILE), SECCOMP_PROFILE)?;
-        std::fs::create_dir_all(folder.join("plain-run"))?;
-        std::fs::create_dir_all(folder.join("plain-workspace"))?;
-        Ok(Self { folder: folder.to_owned(), label, image })
+    /// Containers of `image`, with their files in `directory`, and a label by which leftovers are found.
+    pub(crate) fn new(directory: &Path, label: String, image: String) -> Result<Self, Failure> {
+        std::fs::write(directory.join(SECCOMP_FILE), SECCOMP_PROFILE)?;
+        std::fs::create_dir_all(directory.join("plain-run"))?;
+        std::fs::create_dir_all(directory.join("plain-workspace"))?;
+        Ok(Self { directory: directory.to_owned(), label, image })
     }
 
     /// The image.
@@ -79,18 +79,18 @@ impl BaselineContainers {
         &self.image
     }
 
-    /// `docker run` in this posture with an empty run folder. The caller adds image and command.
+    /// `docker run` in this posture with an empty run directory. The caller adds image and command.
     pub(crate) fn run(&self) -> Command {
-        self.run_with(&self.folder.join("plain-run"))
+        self.run_with(&self.directory.join("plain-run"))
     }
 
-    /// `docker run` in this posture, with `run_folder` mounted as a job's run folder.
-    pub(crate) fn run_with(&self, run_folder: &Path) -> Command {
+    /// `docker run` in this posture, with `run_directory` mounted as a job's run directory.
+    pub(crate) fn run_with(&self, run_directory: &Path) -> Command {
         let mut command = docker();
         command.arg("run").args(POSTURE).arg(format!("--label={}", self.label));
-        command.arg(format!("--security-opt=seccomp={}", self.folder.join(SECCOMP_FILE).display()));
-        command.arg(mount(run_folder, "/run/gantry,readonly"));
-        command.arg(mount(&self.folder.join("plain-workspace"), "/workspace"));
+        command.arg(format!("--security-opt=seccomp={}", self.directory.join(SECCOMP_FILE).display()));
+        command.arg(mount(run_directory, "/run/gantry,readonly"));
+        command.arg(mount(&self.directory.join("plain-workspace"), "/workspace"));
         command
     }
 }

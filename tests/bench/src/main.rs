@@ -144,7 +144,7 @@ async fn main() -> ExitCode {
 
 async fn measure(arguments: &Arguments) -> Result<Report, Failure> {
     let gantry = match &arguments.gantry {
-        // The process runs in another folder, so the path must be absolute.
+        // The process runs in another directory, so the path must be absolute.
         Some(path) => std::path::absolute(path)?,
         None => std::env::current_exe()?.with_file_name("gantry"),
     };

@@ -16,7 +16,7 @@ pub(crate) struct Report {
     benchmark: String,
     measured_at: String,
     runs: u32,
-    /// `release` or `debug`, taken from the program's folder.
+    /// `release` or `debug`, taken from the program's directory.
     gantry_build: String,
     machine: Machine,
     sides: Vec<Side>,
@@ -127,12 +127,12 @@ impl Series {
 impl Report {
     /// A report for a program that is about to run.
     pub(crate) fn new(benchmark: String, runs: u32, gantry: &Path) -> Result<Self, Failure> {
-        let folder = gantry.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+        let directory = gantry.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
         Ok(Self {
             benchmark,
             measured_at: stamp(clock::wall()),
             runs,
-            gantry_build: folder.unwrap_or_default(),
+            gantry_build: directory.unwrap_or_default(),
             machine: Machine::read()?,
             sides: Vec::new(),
             ratios: Vec::new(),

@@ -54,7 +54,7 @@ impl PendingWorker {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, HeaderValue::try_from(format!("Bearer {token}"))?);
             headers.insert(SESSION_HEADER, HeaderValue::from_static(SESSION));
-            let socket = stack.run_folder(self.job).join("worker.sock");
+            let socket = stack.run_directory(self.job).join("worker.sock");
             let client = Client::builder().unix_socket(socket).default_headers(headers);
             // The server closes connections that are idle for longer.
             let client = client.pool_idle_timeout(POOL_IDLE_TIMEOUT).build()?;
@@ -68,7 +68,7 @@ impl PendingWorker {
     }
 
     async fn token(&self, stack: &Stack) -> Result<String, Failure> {
-        let file = stack.run_folder(self.job).join("token");
+        let file = stack.run_directory(self.job).join("token");
         loop {
             match std::fs::read_to_string(&file) {
                 Ok(token) => return Ok(token.trim().to_owned()),

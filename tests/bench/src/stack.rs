@@ -1,6 +1,6 @@
 //! The Gantry under test: a real `gantry serve` on a real engine, with a scripted model.
 //!
-//! Owns its data folder, port, process and the containers it leaves in the engine. Never measures.
+//! Owns its data directory, port, process and the containers it leaves in the engine. Never measures.
 
 use std::{
     net::TcpListener,
@@ -71,7 +71,7 @@ pub(crate) struct Stack {
     hostile_token: String,
     instance: InstanceId,
     image: String,
-    folder: TempDir,
+    directory: TempDir,
     process: Child,
     printed_bytes: Arc<AtomicU64>,
     // Drains the log, so that the process never blocks on writing it.
@@ -82,14 +82,14 @@ impl Stack {
     /// Starts the process and waits until it listens.
     pub(crate) async fn start(settings: StackSettings) -> Result<Self, Failure> {
         // Not in TMPDIR, which may be long: a socket path has at most 107 bytes.
-        let folder = tempfile::Builder::new().prefix("gantry-bench-").tempdir_in("/tmp")?;
-        std::fs::write(folder.path().join("script.yaml"), SCRIPT)?;
+        let directory = tempfile::Builder::new().prefix("gantry-bench-").tempdir_in("/tmp")?;
+        std::fs::write(directory.path().join("script.yaml"), SCRIPT)?;
         let instance = InstanceId::generate();
         // Another program may take the port before the process binds it; its error message then names the port.
         let address = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?;
         let command = || {
             let mut command = Command::new(&settings.gantry);
-            let data = folder.path();
+            let data = directory.path();
             command.current_dir(data).env("GANTRY_DATA_DIR", data.join("data")).env("GANTRY_RUN_DIR", data.join("run"));
             command.env("GANTRY_BIND", address.to_string()).env("GANTRY_INSTANCE_ID", instance.to_string());
             match &settings.provider_url {
@@ -125,16 +125,16 @@ impl Stack {
             hostile_token,
             instance,
             image: settings.image,
-            folder,
+            directory,
             process,
             printed_bytes,
             _log: reader,
         })
     }
 
-    /// The folder with the stack's data. Programs may keep their own files in it.
-    pub(crate) fn folder(&self) -> &Path {
-        self.folder.path()
+    /// The directory with the stack's data. Programs may keep their own files in it.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// The job image, used by both sides.
@@ -144,26 +144,26 @@ impl Stack {
 
     /// Baseline containers, removed with the stack's own when it stops.
     pub(crate) fn baseline(&self) -> Result<BaselineContainers, Failure> {
-        BaselineContainers::new(self.folder.path(), self.baseline_label(), self.image.clone())
+        BaselineContainers::new(self.directory.path(), self.baseline_label(), self.image.clone())
     }
 
     fn baseline_label(&self) -> String {
         format!("gantry-bench={}", self.instance)
     }
 
-    /// The run folder of a job's first attempt, with its socket.
-    pub(crate) fn run_folder(&self, job: JobId) -> PathBuf {
-        self.folder.path().join("run").join(container_name(job))
+    /// The run directory of a job's first attempt, with its socket.
+    pub(crate) fn run_directory(&self, job: JobId) -> PathBuf {
+        self.directory.path().join("run").join(container_name(job))
     }
 
-    /// The folder that contains the run folders.
+    /// The directory that contains the run directories.
     pub(crate) fn run_dir(&self) -> PathBuf {
-        self.folder.path().join("run")
+        self.directory.path().join("run")
     }
 
     /// A job's workspace.
     pub(crate) fn workspace(&self, job: JobId) -> PathBuf {
-        self.folder.path().join("data/workspaces").join(job.to_string())
+        self.directory.path().join("data/workspaces").join(job.to_string())
     }
 
     /// Bytes that the process has logged.
@@ -173,7 +173,7 @@ impl Stack {
 
     /// Path of the database, for programs that fill it or read its rows.
     pub(crate) fn database(&self) -> PathBuf {
-        self.folder.path().join("data/gantry.db")
+        self.directory.path().join("data/gantry.db")
     }
 
     /// Base URL of the API.

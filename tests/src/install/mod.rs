@@ -3,5 +3,6 @@
 //! Owns starting, killing and ending it without leftovers. Never looks into the process.
 
 pub mod engine;
+pub mod jobs;
 pub mod program;
 pub mod stack;

@@ -18,7 +18,7 @@ use tokio::{process::Command, sync::watch};
 /// The binary, next to the test's executable in the target directory.
 pub fn gantry() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its executable");
-    let built = test.ancestors().skip(1).take(3).map(|folder| folder.join("gantry")).find(|path| path.is_file());
+    let built = test.ancestors().skip(1).take(3).map(|directory| directory.join("gantry")).find(|path| path.is_file());
     let Some(binary) = built else {
         panic!("gantry is not next to {}; build it first: cargo build --workspace --bin gantry", test.display());
     };

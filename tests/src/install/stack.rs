@@ -4,12 +4,13 @@ use std::{fs, path::PathBuf, process::ExitStatus, time::Duration};
 
 use super::{
     engine::{docker, must, wait_until},
+    jobs::processes_of_jobs,
     program::{Daemon, Ended, run},
 };
 use crate::{User, check_events};
 use orchestrator::config::Environment;
-use protocol::{Event, EventData, InstanceId, Job, JobId, JobState, JobSummary};
-use serde_json::{Value, json};
+use protocol::{InstanceId, JobId};
+use serde_json::Value;
 use tempfile::TempDir;
 
 /// The variable that replaces the job image built by `tests/run.sh --only images`.
@@ -72,7 +73,7 @@ pub fn scaled(limit: Duration) -> Duration {
 /// Builds a stack.
 pub struct Builder {
     instance: InstanceId,
-    folder: TempDir,
+    directory: TempDir,
     settings: Vec<(String, String)>,
     engine: Option<String>,
 }
@@ -92,7 +93,7 @@ impl Builder {
 
     /// Sets the model's script.
     pub fn script(self, yaml: &str) -> Self {
-        fs::write(self.folder.path().join("script.yaml"), yaml).expect("the script is written");
+        fs::write(self.directory.path().join("script.yaml"), yaml).expect("the script is written");
         self
     }
 
@@ -109,8 +110,8 @@ impl Builder {
 
     /// Starts the stack without checking the engine.
     pub async fn start_unchecked(self) -> Stack {
-        let Self { instance, folder, settings, engine } = self;
-        let mut stack = Stack { instance, folder, settings, engine, daemon: None, base: None };
+        let Self { instance, directory, settings, engine } = self;
+        let mut stack = Stack { instance, directory, settings, engine, daemon: None, base: None };
         stack.restart().await;
         stack
     }
@@ -120,7 +121,7 @@ impl Builder {
 pub struct Stack {
     /// The instance id, which labels its containers.
     pub instance: InstanceId,
-    folder: TempDir,
+    directory: TempDir,
     settings: Vec<(String, String)>,
     /// The address of its engine, if it is not the machine's.
     engine: Option<String>,
@@ -133,8 +134,8 @@ impl Stack {
     /// A builder for the machine's engine and the default script.
     pub fn builder() -> Builder {
         // In /tmp because socket paths must be short.
-        let folder = tempfile::Builder::new().prefix("ge").tempdir_in("/tmp").expect("a temporary directory");
-        let path = |name: &str| folder.path().join(name).display().to_string();
+        let directory = tempfile::Builder::new().prefix("ge").tempdir_in("/tmp").expect("a temporary directory");
+        let path = |name: &str| directory.path().join(name).display().to_string();
         let instance = InstanceId::generate();
         let settings = [
             ("GANTRY_BIND", "127.0.0.1:0".to_owned()),
@@ -153,7 +154,7 @@ impl Stack {
         settings.extend(runtime().map(|name| ("GANTRY_SANDBOX_RUNTIME".to_owned(), name)));
         let host = Environment::from_process().get("DOCKER_HOST").map(str::to_owned);
         settings.extend(host.map(|host| ("DOCKER_HOST".to_owned(), host)));
-        Builder { instance, folder, settings, engine: None }.script(RUN_SCRIPT)
+        Builder { instance, directory, settings, engine: None }.script(RUN_SCRIPT)
     }
 
     /// Starts a stack with the default settings.
@@ -267,7 +268,7 @@ impl Stack {
 
     /// A directory below the data directory.
     pub fn data(&self, name: &str) -> PathBuf {
-        self.folder.path().join("data").join(name)
+        self.directory.path().join("data").join(name)
     }
 
     /// The path of the database.
@@ -282,7 +283,7 @@ impl Stack {
     }
 
     /// The directories of live containers.
-    pub fn run_folders(&self) -> Vec<String> {
+    pub fn run_directories(&self) -> Vec<String> {
         let entries = fs::read_dir(self.data("run")).into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     }
@@ -307,7 +308,7 @@ impl Stack {
     /// Waits until the container and run directory of a job are removed, and returns how long that took.
     pub async fn wait_for_removal(&self, job: JobId, within: Duration) -> Duration {
         let named = |names: Vec<String>| names.iter().any(|name| name.contains(&job.to_string()));
-        let is_removed = async || !named(self.run_folders()) && !named(self.containers().await);
+        let is_removed = async || !named(self.run_directories()) && !named(self.containers().await);
         wait_until(&format!("the container and run directory of {job} to be removed"), scaled(within), is_removed).await
     }
 
@@ -319,12 +320,12 @@ impl Stack {
             assert!(job.state.is_finished(), "the test left an unfinished job: {} is {}", job.id, job.state);
             check_events(job, &admin.events(job.id).await);
         }
-        let empty = async || self.run_folders().is_empty() && self.containers().await.is_empty();
+        let empty = async || self.run_directories().is_empty() && self.containers().await.is_empty();
         wait_until("all containers and run directories to be removed", scaled(REMOVAL_TIMEOUT), empty).await;
         self.stop().await;
         assert_eq!(processes_of_jobs(&jobs), Vec::<String>::new(), "processes are left");
         assert_eq!(
-            (self.run_folders(), self.containers().await),
+            (self.run_directories(), self.containers().await),
             (vec![], vec![]),
             "containers or run directories are left"
         );
@@ -354,56 +355,4 @@ impl Drop for Stack {
         }
         assert!(finished || std::thread::panicking(), "the test did not call stack.finish().await");
     }
-}
-
-/// Processes on this machine that run in a container of these jobs, as `pid command`.
-pub fn processes_of_jobs(jobs: &[JobSummary]) -> Vec<String> {
-    let ids: Vec<&str> =
-        jobs.iter().filter_map(|job| job.container.as_ref().and_then(|container| container.id.as_deref())).collect();
-    let folders = fs::read_dir("/proc").expect("/proc").flatten().map(|entry| entry.path());
-    let contained = folders.filter(|folder| {
-        let cgroups = fs::read_to_string(folder.join("cgroup")).unwrap_or_default();
-        ids.iter().any(|id| cgroups.contains(id))
-    });
-    contained
-        .map(|folder| {
-            let command = fs::read_to_string(folder.join("cmdline")).unwrap_or_default().replace('\0', " ");
-            format!("{} {command}", folder.display())
-        })
-        .collect()
-}
-
-/// A shell command that waits until the test calls [`release`].
-pub const GATE: &str = "until [ -e go ]; do sleep 0.05; done";
-
-/// Lets the command of a job that waits for [`release`] continue.
-pub fn release(stack: &Stack, job: JobId) {
-    fs::write(stack.workspace(job).join("go"), "").expect("the workspace is there");
-}
-
-/// Creates a job that runs a command.
-pub fn command_job(command: &str) -> Value {
-    json!({"prompt": format!("run: {command}")})
-}
-
-/// Whether the event is a tool call of the agent.
-pub fn is_tool_use(event: &Event) -> bool {
-    matches!(event.data, EventData::ToolUse { .. })
-}
-
-/// Follows a job to its end and returns the output of its only tool call.
-pub async fn tool_result(user: &User, job: JobId) -> (Job, bool, String) {
-    let ended = user.wait_for_end(job).await;
-    let results: Vec<_> = user
-        .events(job)
-        .await
-        .into_iter()
-        .filter_map(|event| match event.data {
-            EventData::ToolResult { success, output, .. } => Some((success, output)),
-            _ => None,
-        })
-        .collect();
-    let [(success, output)] = results.as_slice() else { panic!("one result of {ended:#?}, but {results:#?}") };
-    assert_eq!(ended.state, JobState::Completed, "{ended:#?}");
-    (ended, *success, output.clone())
 }

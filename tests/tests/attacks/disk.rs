@@ -15,7 +15,7 @@ use protocol::{Event, EventData, JobId, JobState};
 use rstest::rstest;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tests::install::{engine::wait_until, stack::is_tool_use};
+use tests::install::{engine::wait_until, jobs::is_tool_use};
 
 use crate::scenario::{ATTACK_SECONDS, Attackers, ExpectedEnd, Scenario, install, output_of};
 
@@ -33,7 +33,7 @@ const DD_SECONDS: u64 = 2;
 
 /// Bytes that are not reachable by name, and entries without bytes.
 #[rstest]
-#[case::renamed_folders("python3 files.py rename")]
+#[case::renamed_directories("python3 files.py rename")]
 #[case::unlinked_files("python3 files.py unlinked")]
 #[case::empty_files("python3 files.py inodes")]
 #[tokio::test(flavor = "multi_thread")]
@@ -119,13 +119,13 @@ async fn ended_after(scenario: &Scenario, job: JobId) -> Duration {
 struct Disk {
     mounted: PathBuf,
     // Removed with it.
-    _folder: TempDir,
+    _directory: TempDir,
 }
 
 impl Disk {
     fn mount() -> Self {
-        let folder = tempfile::Builder::new().prefix("ga").tempdir_in("/tmp").expect("a temporary directory");
-        let (image, mounted) = (folder.path().join("image"), folder.path().join("disk"));
+        let directory = tempfile::Builder::new().prefix("ga").tempdir_in("/tmp").expect("a temporary directory");
+        let (image, mounted) = (directory.path().join("image"), directory.path().join("disk"));
         std::fs::create_dir(&mounted).expect("a directory to mount on");
         let run = |program: &str, arguments: &[&str], path: &[&Path]| {
             let status = Command::new(program).args(arguments).args(path).status();
@@ -138,7 +138,7 @@ impl Disk {
         // One inode per block: the job's limits must apply, not the file system's.
         run("mkfs.ext4", &["-q", "-F", "-i", "8192"], &[&image]);
         run("mount", &["-o", "loop"], &[&image, &mounted]);
-        Self { mounted, _folder: folder }
+        Self { mounted, _directory: directory }
     }
 
     fn path(&self) -> &Path {

@@ -33,7 +33,7 @@ async fn a_command_with_the_token_cannot_impersonate_its_worker() {
     for file in ["environ", "mem", "fd"] {
         assert!(opens.contains_key(&format!("/proc/1/{file}")), "{file} was tried: {opens:#?}");
     }
-    assert_eq!(reports["run folder"], json!(["worker.sock"]));
+    assert_eq!(reports["run directory"], json!(["worker.sock"]));
     let names: Vec<String> = serde_json::from_value(reports["environment"].clone()).unwrap();
     let secret = names.iter().find(|name| name.contains("TOKEN") || name.contains("SESSION"));
     assert_eq!(secret, None, "nothing of the session is in a command's environment: {names:?}");
@@ -46,12 +46,12 @@ async fn a_command_with_the_token_cannot_impersonate_its_worker() {
         |event| matches!(&event.data, EventData::Limit { limit, .. } if *limit == protocol::LimitName::SessionRejected),
     );
     assert_eq!(rejected.count(), 1, "recorded once: {events:#?}");
-    let said: Vec<String> = events.iter().filter_map(|event| own(&event.data)).collect();
+    let reported: Vec<String> = events.iter().filter_map(|event| own(&event.data)).collect();
     let own = ["message: run: touch started", "message: I run it.", "tool_use: shell", "tool_result: ok", "message: {"];
     for line in own {
-        assert!(said.iter().any(|said| said.starts_with(line)), "{line} is in the record: {said:#?}");
+        assert!(reported.iter().any(|reported| reported.starts_with(line)), "{line} is in the record: {reported:#?}");
     }
-    assert_eq!(said.len(), own.len(), "and nothing else: {said:#?}");
+    assert_eq!(reported.len(), own.len(), "and nothing else: {reported:#?}");
     verdict.check();
     scenario.stack.finish().await;
 }

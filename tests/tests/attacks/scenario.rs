@@ -101,7 +101,7 @@ impl Scenario {
     /// Starts another install, with its workspaces in `workspaces`.
     pub(crate) async fn of(builder: Builder, workspaces: Option<PathBuf>) -> Self {
         let builder = match &workspaces {
-            Some(folder) => builder.set("GANTRY_WORKSPACE_DIR", &folder.display().to_string()),
+            Some(directory) => builder.set("GANTRY_WORKSPACE_DIR", &directory.display().to_string()),
             None => builder,
         };
         let stack = builder.start().await;
@@ -120,7 +120,7 @@ impl Scenario {
 
     /// A job's workspace on the host.
     pub(crate) fn workspace(&self, job: JobId) -> PathBuf {
-        self.workspaces.as_ref().map_or_else(|| self.stack.workspace(job), |folder| folder.join(job.to_string()))
+        self.workspaces.as_ref().map_or_else(|| self.stack.workspace(job), |directory| directory.join(job.to_string()))
     }
 
     /// Starts measuring.

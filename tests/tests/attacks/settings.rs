@@ -6,7 +6,8 @@ use tests::{
     User,
     install::{
         engine::must,
-        stack::{GATE, REMOVAL_TIMEOUT, Stack, command_job, image, is_tool_use, release},
+        jobs::{WAIT_FOR_RELEASE, command_job, is_tool_use, release},
+        stack::{REMOVAL_TIMEOUT, Stack, image},
     },
 };
 
@@ -19,7 +20,7 @@ async fn a_running_job_survives_changed_settings() {
     let mut stack = Stack::start().await;
     let token = stack.token("ada", "user").await;
     let ada = User::at(stack.base(), Some(token.clone()));
-    let id = ada.create(command_job(GATE)).await;
+    let id = ada.create(command_job(WAIT_FOR_RELEASE)).await;
     ada.wait_for_event(id, "a tool call", is_tool_use).await;
     stack.stop().await;
     stack.set("GANTRY_SANDBOX_RUNTIME", Some(OTHER_RUNTIME));
@@ -43,7 +44,8 @@ async fn running_jobs_complete_when_the_sandbox_is_disabled() {
     let mut stack = Stack::start().await;
     let token = stack.token("ada", "user").await;
     let ada = User::at(stack.base(), Some(token.clone()));
-    let [completing, cancelled] = [ada.create(command_job(GATE)).await, ada.create(command_job(GATE)).await];
+    let [completing, cancelled] =
+        [ada.create(command_job(WAIT_FOR_RELEASE)).await, ada.create(command_job(WAIT_FOR_RELEASE)).await];
     for id in [completing, cancelled] {
         ada.wait_for_event(id, "a tool call", is_tool_use).await;
     }

@@ -68,10 +68,10 @@ def ask(path, token):
 
 def walk(root, seen):
     device = os.lstat(root).st_dev
-    for folder, folders, files in os.walk(root):
-        folders[:] = [one for one in folders if os.lstat(os.path.join(folder, one)).st_dev == device]
+    for directory, directories, files in os.walk(root):
+        directories[:] = [one for one in directories if os.lstat(os.path.join(directory, one)).st_dev == device]
         for name in files:
-            path = os.path.join(folder, name)
+            path = os.path.join(directory, name)
             try:
                 seen(path, os.lstat(path))
             except OSError:
@@ -170,8 +170,8 @@ attempt("replace socket", lambda: os.rename("/run/gantry/token", "/run/gantry/wo
 attempt("device", lambda: os.mknod("/workspace/disk", 0o600 | stat.S_IFBLK, os.makedev(8, 0)))
 attempt("execute in /tmp", lambda: execute("/tmp/x"))
 told["root is read-only"] = bool(os.statvfs("/").f_flag & os.ST_RDONLY)
-told["run folder is read-only"] = bool(os.statvfs("/run/gantry").f_flag & os.ST_RDONLY)
-told["run folder"] = sorted(os.listdir("/run/gantry"))
+told["run directory is read-only"] = bool(os.statvfs("/run/gantry").f_flag & os.ST_RDONLY)
+told["run directory"] = sorted(os.listdir("/run/gantry"))
 told["engine sockets"] = [p for p in ["/var/run/docker.sock", "/run/docker.sock", "/run/containerd"] if os.path.exists(p)]
 told["environment"] = sorted(os.environ)
 find()

@@ -53,7 +53,7 @@ for process in found:
     attempt("standard output", lambda: write(here + "/fd/1"))
     attempt("standard error", lambda: write(here + "/fd/2"))
     attempt("program", lambda: os.readlink(here + "/exe") and None)
-    attempt("working folder", lambda: os.readlink(here + "/cwd") and None)
+    attempt("working directory", lambda: os.readlink(here + "/cwd") and None)
     attempt("memory killer", lambda: write(here + "/oom_score_adj", b"1000"))
 attempt("read the program", lambda: read("/usr/local/bin/gantry-worker"))
 attempt("init's standard output", lambda: write("/proc/1/fd/1"))

@@ -7,7 +7,8 @@ use tests::{PATIENCE, User};
 
 use crate::{
     engine::{must, wait_until},
-    stack::{GATE, Stack, command_job, is_tool_use, scaled},
+    jobs::{WAIT_FOR_RELEASE, command_job, is_tool_use},
+    stack::{Stack, scaled},
 };
 
 /// From the cancel to the removed container (contract: sandbox, Cancel and end).
@@ -18,7 +19,7 @@ const STUBBORN: Duration = Duration::from_secs(8);
 async fn a_pending_job_is_cancelled_at_once_and_a_running_one_in_time() {
     let stack = Stack::builder().set("GANTRY_MAX_PARALLEL_JOBS", "1").start().await;
     let ada = stack.user("ada").await;
-    let first = ada.create(command_job(GATE)).await;
+    let first = ada.create(command_job(WAIT_FOR_RELEASE)).await;
     ada.wait_for_event(first, "a tool call", is_tool_use).await;
     let waiting = ada.create_job("echo: never").await;
     let reply = ada.cancel(waiting).await.expect(202);

@@ -6,7 +6,10 @@ use orchestrator::workspace::FreeSpace;
 use protocol::{JobReason, JobState};
 use serde_json::json;
 
-use crate::stack::{Stack, command_job, is_tool_use};
+use crate::{
+    jobs::{command_job, is_tool_use},
+    stack::Stack,
+};
 
 const MB: u64 = 1 << 20;
 /// Upper bound for ending a job over its limit, on an idle machine.
@@ -24,10 +27,10 @@ if os.fork() == 0:
         os.rename("a", "b")
         os.rename("b", "a")
 fds = []
-folder = os.open(deep, os.O_RDONLY)
+directory = os.open(deep, os.O_RDONLY)
 block = b"x" * (1 << 20)
 for n in range(4000):
-    fd = os.open(str(n // 40), os.O_WRONLY | os.O_CREAT | os.O_APPEND, dir_fd=folder)
+    fd = os.open(str(n // 40), os.O_WRONLY | os.O_CREAT | os.O_APPEND, dir_fd=directory)
     os.write(fd, block)
     os.close(fd)
 time.sleep(600)
@@ -50,10 +53,10 @@ time.sleep(600)
 /// Creates empty files until it is stopped.
 const INODES: &str = r#"
 import os, time
-for folder in range(1000):
-    os.mkdir(f"i{folder}")
+for directory in range(1000):
+    os.mkdir(f"i{directory}")
     for n in range(1000):
-        os.close(os.open(f"i{folder}/{n}", os.O_WRONLY | os.O_CREAT))
+        os.close(os.open(f"i{directory}/{n}", os.O_WRONLY | os.O_CREAT))
 time.sleep(600)
 "#;
 

@@ -9,8 +9,9 @@ use tests::User;
 
 use crate::{
     engine::must,
+    jobs::{WAIT_FOR_RELEASE, command_job, is_tool_use, release},
     program::Daemon,
-    stack::{GATE, REMOVAL_TIMEOUT, RUN_SCRIPT, Stack, command_job, image, is_tool_use, release},
+    stack::{REMOVAL_TIMEOUT, RUN_SCRIPT, Stack, image},
 };
 
 /// Upper bound for noticing the end of a container (contract: sandbox, Cancel and end).
@@ -20,7 +21,7 @@ const NOTICED: Duration = Duration::from_secs(2);
 async fn a_killed_container_fails_its_job_at_once() {
     let stack = Stack::start().await;
     let ada = stack.user("ada").await;
-    let id = ada.create(command_job(GATE)).await;
+    let id = ada.create(command_job(WAIT_FOR_RELEASE)).await;
     ada.wait_for_event(id, "a tool call", is_tool_use).await;
     must(&["kill", &format!("gantry-job-{id}-1")]).await;
     let dead = Instant::now();
@@ -39,7 +40,7 @@ async fn a_removed_container_fails_its_job() {
     let mut stack = Stack::start().await;
     let token = stack.token("ada", "user").await;
     let ada = User::at(stack.base(), Some(token.clone()));
-    let id = ada.create(command_job(GATE)).await;
+    let id = ada.create(command_job(WAIT_FOR_RELEASE)).await;
     ada.wait_for_event(id, "a tool call", is_tool_use).await;
     // While the orchestrator is stopped: the engine kills before it removes, and an observer in between sees a crash.
     stack.kill();
@@ -96,7 +97,7 @@ async fn a_running_job_survives_the_removal_of_its_image_tag() {
     let mut stack = Stack::builder().set("GANTRY_SANDBOX_IMAGE", &name).start().await;
     let token = stack.token("ada", "user").await;
     let ada = User::at(stack.base(), Some(token.clone()));
-    let id = ada.create(command_job(GATE)).await;
+    let id = ada.create(command_job(WAIT_FOR_RELEASE)).await;
     ada.wait_for_event(id, "a tool call", is_tool_use).await;
     stack.kill();
     must(&["rmi", &name]).await;
@@ -129,8 +130,8 @@ async fn a_missing_model_fails_the_job() {
 #[case("anthropic")]
 #[tokio::test]
 async fn a_job_completes_on_each_providers_wire_format(#[case] provider: &str) {
-    let folder = tempfile::tempdir().unwrap();
-    let script = folder.path().join("script.yaml");
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("script.yaml");
     std::fs::write(&script, RUN_SCRIPT).unwrap();
     let script = script.display().to_string();
     let mut model = Daemon::start(&["llm", "serve", "--script", &script, "--bind", "127.0.0.1:0", "--json"], &[]);

@@ -7,7 +7,10 @@ use protocol::{ErrorCode, EventData, FileEntry, FileKind, JobId, JobState};
 use serde_json::{Value, json};
 use tests::User;
 
-use crate::stack::{GATE, Stack, command_job, is_tool_use};
+use crate::{
+    jobs::{WAIT_FOR_RELEASE, command_job, is_tool_use},
+    stack::Stack,
+};
 
 /// A held job that runs a command.
 async fn held(user: &User, command: &str) -> JobId {
@@ -34,7 +37,8 @@ async fn a_job_processes_an_uploaded_archive_and_its_output_can_be_downloaded() 
         std::process::Command::new("tar").args(["-C", &at("."), "-czf", &at("in.tgz"), "in"]).status().unwrap();
     assert!(packed.success());
 
-    let task = format!("run: mkdir out && sh in/count.sh && echo changed >> in/a.txt && rm in/count.sh && {GATE}");
+    let task =
+        format!("run: mkdir out && sh in/count.sh && echo changed >> in/a.txt && rm in/count.sh && {WAIT_FOR_RELEASE}");
     let created = stack.gantry_as(&token, &["job", "create", "--hold", &task]).await;
     assert_eq!(created.code, Some(0), "{created:?}");
     let id: JobId = created.stdout.trim().parse().unwrap();
@@ -64,8 +68,8 @@ async fn a_job_processes_an_uploaded_archive_and_its_output_can_be_downloaded() 
     let listed = gantry(&["job", "files", &name, "--json"]).await;
     let listed: Vec<FileEntry> = listed.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let seen: Vec<_> = listed.iter().map(|entry| (entry.path.as_str(), entry.kind)).collect();
-    let folder = FileKind::Directory;
-    assert_eq!(seen, [("go", FileKind::File), ("in", folder), ("out", folder)]);
+    let directory = FileKind::Directory;
+    assert_eq!(seen, [("go", FileKind::File), ("in", directory), ("out", directory)]);
     gantry(&["job", "get", &name, "--archive", "-o", &at("out.tar")]).await;
     let names = std::process::Command::new("tar").args(["-tf", &at("out.tar")]).output().unwrap();
     let mut names: Vec<_> = std::str::from_utf8(&names.stdout).unwrap().lines().collect();

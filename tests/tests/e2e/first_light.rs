@@ -8,7 +8,8 @@ use tests::User;
 
 use crate::{
     engine::inspect,
-    stack::{GATE, REMOVAL_TIMEOUT, Stack, command_job, image, is_tool_use, release, runtime, scaled},
+    jobs::{WAIT_FOR_RELEASE, command_job, is_tool_use, release},
+    stack::{REMOVAL_TIMEOUT, Stack, image, runtime, scaled},
 };
 
 #[tokio::test]
@@ -74,7 +75,7 @@ async fn the_command_line_runs_a_job_and_returns_its_exit_code() {
 async fn the_engine_shows_the_posture_and_the_job_its_container() {
     let stack = Stack::start().await;
     let ada = stack.user("ada").await;
-    let mut body = command_job(GATE);
+    let mut body = command_job(WAIT_FOR_RELEASE);
     body["limits"] = json!({"memory_mb": 256, "cpus": 0.5, "pids": 64, "disk_mb": 100});
     let id = ada.create(body).await;
     ada.wait_for_event(id, "a tool call", is_tool_use).await;

@@ -6,7 +6,10 @@ use protocol::{Event, EventData, JobState};
 use serde_json::{Value, json};
 use tests::User;
 
-use crate::stack::{API_KEY, GATE, JWT_SECRET, Stack, command_job, is_tool_use, release, tool_result};
+use crate::{
+    jobs::{WAIT_FOR_RELEASE, command_job, is_tool_use, release, tool_result},
+    stack::{API_KEY, JWT_SECRET, Stack},
+};
 
 const ATTACK: &str = include_str!("attack.py");
 /// The errors of a denied system call.
@@ -16,7 +19,7 @@ const REFUSED: [&str; 3] = ["EPERM", "ENOSYS", "EACCES"];
 async fn an_attacker_in_the_container_finds_no_escape_and_no_secret() {
     let stack = Stack::start().await;
     let ada = stack.user("ada").await;
-    let victim = ada.create(command_job(GATE)).await;
+    let victim = ada.create(command_job(WAIT_FOR_RELEASE)).await;
     ada.wait_for_event(victim, "a tool call", is_tool_use).await;
     let found = attack(&stack, &ada, victim).await;
     release(&stack, victim);
@@ -54,8 +57,8 @@ async fn an_attacker_in_the_container_finds_no_escape_and_no_secret() {
     for what in ["remove socket", "device", "execute in /tmp"] {
         assert!(["EROFS", "EACCES", "EPERM"].contains(&found[what].as_str().unwrap()), "{what}: {}", found[what]);
     }
-    assert_eq!((&found["root is read-only"], &found["run folder is read-only"]), (&json!(true), &json!(true)));
-    assert_eq!(found["run folder"], json!(["worker.sock"]), "the token must be removed when the session is opened");
+    assert_eq!((&found["root is read-only"], &found["run directory is read-only"]), (&json!(true), &json!(true)));
+    assert_eq!(found["run directory"], json!(["worker.sock"]), "the token must be removed when the session is opened");
     assert_eq!(found["engine sockets"], json!([]));
     assert_eq!(found["sockets"], json!(["/run/gantry/worker.sock"]), "no other socket may be visible");
     assert_eq!(found["risen"], json!([]), "no setuid file");

@@ -27,4 +27,4 @@ mod repair;
 mod resume;
 
 #[cfg(test)]
-use tests::install::{engine, program, stack};
+use tests::install::{engine, jobs, program, stack};

@@ -12,7 +12,10 @@ use rstest::rstest;
 use serde_json::json;
 use tokio::net::UnixListener;
 
-use crate::stack::{Builder, Stack, command_job, tool_result};
+use crate::{
+    jobs::{command_job, tool_result},
+    stack::{Builder, Stack},
+};
 
 /// The timeout of a response.
 const A_FEW_SECONDS: Duration = Duration::from_secs(10);
@@ -28,32 +31,32 @@ async fn without_a_sandbox_jobs_are_refused_and_nothing_runs(
     #[case] change: fn(Builder, &Path) -> Builder,
     #[case] reason: &str,
 ) {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     // The kernel accepts connections; nothing responds.
-    let _silent = UnixListener::bind(folder.path().join("silent.sock")).unwrap();
-    let stack = change(Stack::builder(), folder.path()).start_unchecked().await;
+    let _silent = UnixListener::bind(directory.path().join("silent.sock")).unwrap();
+    let stack = change(Stack::builder(), directory.path()).start_unchecked().await;
     let asked = Instant::now();
     let ready = stack.anonymous().get("/readyz").await.expect(503);
     assert_eq!((&ready.body["status"], &ready.body["sandbox"]["reason"]), (&json!("not_ready"), &json!(reason)));
-    refused(&stack, folder.path(), reason).await;
+    refused(&stack, directory.path(), reason).await;
     assert!(asked.elapsed() < A_FEW_SECONDS * 2, "two answers took {:?}", asked.elapsed());
     stack.finish().await;
 }
 
 #[tokio::test]
 async fn a_disabled_sandbox_is_healthy_and_runs_nothing() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let stack = Stack::builder().set("GANTRY_SANDBOX", "disabled").start_unchecked().await;
     let ready = stack.anonymous().get("/readyz").await.expect(200);
     assert_eq!(ready.body["sandbox"]["reason"], "disabled_by_config");
-    refused(&stack, folder.path(), "disabled_by_config").await;
+    refused(&stack, directory.path(), "disabled_by_config").await;
     stack.finish().await;
 }
 
 #[tokio::test]
 async fn a_job_cannot_write_to_the_host() {
-    let folder = tempfile::tempdir().unwrap();
-    let canary = folder.path().join("canary");
+    let directory = tempfile::tempdir().unwrap();
+    let canary = directory.path().join("canary");
     let stack = Stack::start().await;
     let ada = stack.user("ada").await;
     let id = ada.create(command_job(&format!("touch kept; touch {0} || echo no such place", canary.display()))).await;
@@ -64,13 +67,13 @@ async fn a_job_cannot_write_to_the_host() {
     stack.finish().await;
 }
 
-fn hanging(builder: Builder, folder: &Path) -> Builder {
-    builder.set("DOCKER_HOST", &format!("unix://{}/silent.sock", folder.display()))
+fn hanging(builder: Builder, directory: &Path) -> Builder {
+    builder.set("DOCKER_HOST", &format!("unix://{}/silent.sock", directory.display()))
 }
 
 /// A job that would create a file on the host is refused with the reason, and the file does not exist.
-async fn refused(stack: &Stack, folder: &Path, reason: &str) {
-    let canary = folder.join("canary");
+async fn refused(stack: &Stack, directory: &Path, reason: &str) {
+    let canary = directory.join("canary");
     let ada = stack.user("ada").await;
     let mut body = command_job(&format!("touch {}", canary.display()));
     body["files"] = json!([{"path": "a.txt", "content": "a"}]);
@@ -78,6 +81,6 @@ async fn refused(stack: &Stack, folder: &Path, reason: &str) {
     assert_eq!((reply.status.as_u16(), &reply.body["reason"]), (503, &json!(reason)));
     assert_eq!(ada.jobs().await, [], "nothing is stored");
     let workspaces = fs::read_dir(stack.data("workspaces")).into_iter().flatten().count();
-    assert_eq!((workspaces, stack.run_folders()), (0, vec![]), "no directory may be created");
+    assert_eq!((workspaces, stack.run_directories()), (0, vec![]), "no directory may be created");
     assert!(!canary.exists(), "something ran on the host");
 }

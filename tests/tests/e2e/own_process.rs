@@ -4,7 +4,10 @@
 use protocol::{EventData, JobState};
 use serde_json::{Value, json};
 
-use crate::stack::{Stack, command_job, tool_result};
+use crate::{
+    jobs::{command_job, tool_result},
+    stack::Stack,
+};
 
 const ATTACK: &str = include_str!("attack_worker.py");
 
@@ -22,7 +25,7 @@ async fn no_command_can_read_the_workers_memory_or_open_files() {
     assert_eq!((&found["workers"], &found["init"]), (&json!(1), &json!("gantry-worker")), "the worker is process 1");
     let refused = [
         ["read memory", "change memory", "memory by its thread", "environment", "map", "auxiliary vector"],
-        ["descriptors", "standard output", "standard error", "program", "working folder", "memory killer"],
+        ["descriptors", "standard output", "standard error", "program", "working directory", "memory killer"],
     ];
     for name in refused.as_flattened().iter().chain(&["read the program", "init's standard output"]) {
         assert!(["EACCES", "EPERM"].contains(&found[*name].as_str().unwrap()), "{name}: {}", found[*name]);

@@ -3,13 +3,16 @@
 use protocol::JobState;
 use serde_json::json;
 
-use crate::stack::{GATE, Stack, command_job, is_tool_use, release};
+use crate::{
+    jobs::{WAIT_FOR_RELEASE, command_job, is_tool_use, release},
+    stack::Stack,
+};
 
 #[tokio::test]
 async fn a_prompt_to_a_running_job_is_answered_before_the_job_ends() {
     let stack = Stack::start().await;
     let ada = stack.user("ada").await;
-    let id = ada.create(command_job(GATE)).await;
+    let id = ada.create(command_job(WAIT_FOR_RELEASE)).await;
     ada.wait_for_event(id, "a tool call", is_tool_use).await;
     ada.prompt(id, json!({"content": "and the weather?", "mode": "queue"})).await.expect(202);
     release(&stack, id);

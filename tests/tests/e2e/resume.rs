@@ -7,8 +7,9 @@ use serde_json::json;
 use tests::{EventStream, User, within};
 
 use crate::{
+    jobs::{command_job, is_tool_use, release},
     program,
-    stack::{Stack, command_job, is_tool_use, release},
+    stack::Stack,
 };
 
 /// Prints a line, waits for the test, and prints another.

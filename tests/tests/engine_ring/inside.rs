@@ -102,7 +102,7 @@ fn report() {
         names.sort();
         names.join(" ")
     });
-    println!("run-folder {}", {
+    println!("run-directory {}", {
         let mut names = names("/run/gantry");
         names.sort();
         names.join(" ")
@@ -114,8 +114,8 @@ fn report() {
     for path in ["/workspace/x", "/tmp/x", "/home/agent/x"] {
         println!("write {path} {}", outcome(fs::write(path, "x")));
     }
-    for folder in ["/tmp", "/home/agent", "/workspace"] {
-        println!("execute-in {folder} {}", outcome(execute_in(folder)));
+    for directory in ["/tmp", "/home/agent", "/workspace"] {
+        println!("execute-in {directory} {}", outcome(execute_in(directory)));
     }
     for path in ["/proc/kcore", "/proc/keys", "/proc/timer_list"] {
         println!("hidden {path} {}", fs::read(path).map_or(true, |bytes| bytes.is_empty()));
@@ -139,8 +139,8 @@ fn report() {
     println!("thread {}", std::thread::spawn(|| 7).join().expect("a thread can be joined"));
 }
 
-fn names(folder: &str) -> Vec<String> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+fn names(directory: &str) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
@@ -151,8 +151,8 @@ fn outcome<T>(result: std::io::Result<T>) -> String {
     }
 }
 
-fn execute_in(folder: &str) -> std::io::Result<()> {
-    let copy = format!("{folder}/copy");
+fn execute_in(directory: &str) -> std::io::Result<()> {
+    let copy = format!("{directory}/copy");
     fs::copy("/usr/local/bin/gantry-worker", &copy)?;
     std::process::Command::new(&copy).arg("nothing").output().map(drop)
 }
@@ -168,9 +168,9 @@ fn big_file() -> std::io::Result<()> {
 
 #[cfg(target_arch = "x86_64")]
 fn calls() {
-    let (none, folder) = (0_i64, CString::new("/tmp").expect("no nul"));
+    let (none, directory) = (0_i64, CString::new("/tmp").expect("no nul"));
     let device = CString::new("/tmp/device").expect("no nul");
-    let path = folder.as_ptr();
+    let path = directory.as_ptr();
     let calls: [(&str, i64, [i64; 4]); 28] = [
         ("mount", 165, [path as i64, path as i64, none, 4096]),
         ("unshare-user", 272, [0x1000_0000, 0, 0, 0]),

@@ -13,7 +13,8 @@ use tests::{
     PATIENCE,
     install::{
         engine::{inspect, must, wait_until},
-        stack::{RUN_SCRIPT, command_job, image as job_image, is_tool_use, release},
+        jobs::{command_job, is_tool_use, release},
+        stack::{RUN_SCRIPT, image as job_image},
     },
 };
 

@@ -15,7 +15,7 @@ use tests::{
     PATIENCE,
     install::{
         engine::wait_until,
-        stack::{is_tool_use, release},
+        jobs::{is_tool_use, release},
     },
 };
 
@@ -107,13 +107,13 @@ struct SmallDisk(TempDir);
 
 impl SmallDisk {
     fn mount(size: &str) -> Self {
-        let folder = tempfile::Builder::new().prefix("gs").tempdir_in("/tmp").unwrap();
+        let directory = tempfile::Builder::new().prefix("gs").tempdir_in("/tmp").unwrap();
         let mounted = Command::new("mount")
             .args(["-t", "tmpfs", "-o", &format!("size={size}"), "gantry-faults"])
-            .arg(folder.path())
+            .arg(directory.path())
             .status();
         assert!(mounted.is_ok_and(|status| status.success()), "cannot mount a tmpfs: the fault tests need root");
-        Self(folder)
+        Self(directory)
     }
 
     fn path(&self) -> &Path {

@@ -14,7 +14,8 @@ use tests::{
     PATIENCE,
     install::{
         engine::{docker, must, wait_until},
-        stack::{image as job_image, is_tool_use, release},
+        jobs::{is_tool_use, release},
+        stack::image as job_image,
     },
 };
 use tokio::{
@@ -168,7 +169,7 @@ async fn jobs_survive_an_engine_restart_if_their_containers_do() {
 /// A proxy for the machine's engine. It can be suspended: it then accepts connections and forwards nothing. It can also ignore
 /// requests about some containers only.
 pub(crate) struct EngineProxy {
-    folder: TempDir,
+    directory: TempDir,
     suspended: watch::Sender<bool>,
     ignored: watch::Sender<Vec<String>>,
     _passing: JoinSet<()>,
@@ -176,8 +177,8 @@ pub(crate) struct EngineProxy {
 
 impl EngineProxy {
     pub(crate) fn open() -> Self {
-        let folder = tempfile::Builder::new().prefix("gd").tempdir_in("/tmp").unwrap();
-        let listener = UnixListener::bind(folder.path().join("engine.sock")).unwrap();
+        let directory = tempfile::Builder::new().prefix("gd").tempdir_in("/tmp").unwrap();
+        let listener = UnixListener::bind(directory.path().join("engine.sock")).unwrap();
         let (suspended, state) = watch::channel(false);
         let (ignored, names) = watch::channel(vec![]);
         let mut passing = JoinSet::new();
@@ -190,11 +191,11 @@ impl EngineProxy {
                 connections.spawn(pass(far_read, near_write, state.clone(), None));
             }
         });
-        Self { folder, suspended, ignored, _passing: passing }
+        Self { directory, suspended, ignored, _passing: passing }
     }
 
     pub(crate) fn host(&self) -> String {
-        format!("unix://{}/engine.sock", self.folder.path().display())
+        format!("unix://{}/engine.sock", self.directory.path().display())
     }
 
     pub(crate) fn suspend(&self) {
@@ -231,15 +232,15 @@ async fn pass(
 
 /// A second engine in its own network namespace, isolated from the machine's engine.
 struct SecondEngine {
-    folder: TempDir,
+    directory: TempDir,
     daemon: Option<Child>,
 }
 
 impl SecondEngine {
     /// Starts an engine that has the job image.
     async fn install() -> Self {
-        let folder = tempfile::Builder::new().prefix("gx").tempdir_in("/tmp").unwrap();
-        let mut engine = Self { folder, daemon: None };
+        let directory = tempfile::Builder::new().prefix("gx").tempdir_in("/tmp").unwrap();
+        let mut engine = Self { directory, daemon: None };
         engine.start(&[]).await;
         let image = engine.path("image.tar").display().to_string();
         must(&["save", "-o", &image, &job_image()]).await;
@@ -249,7 +250,7 @@ impl SecondEngine {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     fn host(&self) -> String {
@@ -291,15 +292,17 @@ impl Drop for SecondEngine {
                 rustix::process::kill_process(rustix::process::Pid::from_child(&daemon), rustix::process::Signal::TERM);
             let _ = daemon.wait();
         }
-        unmount_below(self.folder.path());
+        unmount_below(self.directory.path());
     }
 }
 
 /// Mounts that a daemon leaves behind would keep its directory from being removed.
-fn unmount_below(folder: &Path) {
+fn unmount_below(directory: &Path) {
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
-    let below =
-        mounts.lines().filter_map(|line| line.split(' ').nth(1)).filter(|place| Path::new(place).starts_with(folder));
+    let below = mounts
+        .lines()
+        .filter_map(|line| line.split(' ').nth(1))
+        .filter(|place| Path::new(place).starts_with(directory));
     for place in below {
         let _ = Command::new("umount").args(["--lazy", place]).output();
     }

@@ -12,10 +12,7 @@ use orchestrator::store::Store;
 use protocol::{Event, EventData, JobState, JobSummary, LlmCallRecord};
 use tests::{
     User, check_events,
-    install::{
-        engine::must,
-        stack::{Stack, processes_of_jobs},
-    },
+    install::{engine::must, jobs::processes_of_jobs, stack::Stack},
 };
 
 /// Upper bound of recovery and cleanup.
@@ -61,7 +58,7 @@ pub(crate) fn ended(state: JobState) -> bool {
 async fn unsettled(stack: &Stack, admin: &User) -> Vec<String> {
     // Containers are listed before jobs, so that a container created in between is not taken for one without a job.
     let containers = containers(stack).await;
-    let folders: BTreeSet<String> = stack.run_folders().into_iter().collect();
+    let directories: BTreeSet<String> = stack.run_directories().into_iter().collect();
     let jobs = admin.jobs().await;
     let live: BTreeMap<String, &JobSummary> = jobs
         .iter()
@@ -73,13 +70,13 @@ async fn unsettled(stack: &Stack, admin: &User) -> Vec<String> {
         if containers.get(name).map(String::as_str) != Some("running") {
             wrong.push(format!("{name} is {} without a running container: {containers:?}", job.state));
         }
-        if !folders.contains(name) {
+        if !directories.contains(name) {
             wrong.push(format!("{name} is {} without a run directory", job.state));
         }
     }
     let waits = jobs.iter().filter(|job| job.state == JobState::Pending && live.is_empty());
     wrong.extend(waits.map(|job| format!("{} is pending although nothing runs: {:?}", job.id, job.message)));
-    let strays = containers.keys().chain(&folders).filter(|name| !live.contains_key(*name));
+    let strays = containers.keys().chain(&directories).filter(|name| !live.contains_key(*name));
     wrong.extend(strays.map(|name| format!("{name} is left over")));
     let known: BTreeSet<String> = jobs.iter().map(|job| job.id.to_string()).collect();
     let workspaces = fs::read_dir(stack.data("workspaces")).into_iter().flatten().flatten();

@@ -3,11 +3,7 @@
 use protocol::{JobReason, JobState};
 use rstest::rstest;
 use serde_json::json;
-use tests::install::{
-    engine::docker,
-    program::run,
-    stack::{image, is_tool_use},
-};
+use tests::install::{engine::docker, jobs::is_tool_use, program::run, stack::image};
 
 use crate::{
     invariants::check_invariants,
@@ -19,7 +15,7 @@ use crate::{
 #[case("create.before_row", 1)]
 #[case("create.after_row", 1)]
 #[case("start.after_row", 2)]
-#[case("start.after_folder", 2)]
+#[case("start.after_directory", 2)]
 #[case("start.after_create", 1)]
 #[case("start.after_start", 1)]
 #[case("events.before_commit", 1)]

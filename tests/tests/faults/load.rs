@@ -15,7 +15,10 @@ use protocol::{Event, EventData, JobId, JobState, MessageRole};
 use serde_json::json;
 use tests::{
     User,
-    install::stack::{Stack, is_tool_use, release},
+    install::{
+        jobs::{is_tool_use, release},
+        stack::Stack,
+    },
 };
 
 use crate::{

@@ -37,7 +37,7 @@ const FAILPOINTS: [&str; 14] = [
     "create.before_row",
     "create.after_row",
     "start.after_row",
-    "start.after_folder",
+    "start.after_directory",
     "start.after_create",
     "start.after_start",
     "events.before_commit",

@@ -51,11 +51,11 @@ async fn each_request_and_each_job_logs_one_line() {
     let ada = world.user("ada");
     let created = ada.post("/api/jobs", &json!({"prompt": "a secret plan"})).await.expect(201);
     let id = created.json::<protocol::Job>().id;
-    let hand = world.hand(id).await;
-    hand.job().await;
-    hand.complete_llm("c1", "a secret question").await;
-    hand.say(1, "a secret answer").await.expect(200);
-    hand.finish("a secret result").await;
+    let worker = world.manual_worker(id).await;
+    worker.job().await;
+    worker.complete_llm("c1", "a secret question").await;
+    worker.record_message(1, "a secret answer").await.expect(200);
+    worker.finish("a secret result").await;
     let job = ada.wait_for_end(id).await;
     world.finish().await;
     let ended = lines.of("job ended");

@@ -34,11 +34,11 @@ async fn changes_to_a_job_are_audited() {
     let job: protocol::Job = reply.json();
     let path = format!("/api/jobs/{}", job.id);
     ada.prompt(job.id, json!({"content": "a secret word"})).await.expect(202);
-    let hand = world.hand(job.id).await;
-    hand.job().await;
-    let prompt = hand.prompt(protocol::PromptId::nil(), 5).await.expect("the prompt");
-    assert_eq!(hand.prompt(prompt.prompt_id, 0).await, None);
-    hand.finish("done").await;
+    let worker = world.manual_worker(job.id).await;
+    worker.job().await;
+    let prompt = worker.prompt(protocol::PromptId::nil(), 5).await.expect("the prompt");
+    assert_eq!(worker.prompt(prompt.prompt_id, 0).await, None);
+    worker.finish("done").await;
     ada.wait_for(job.id, JobState::Submitted).await;
     ada.post(&format!("{path}/reject"), &json!({"reason": "a secret reason"})).await.expect(200);
     ada.cancel(job.id).await.problem(ErrorCode::JobFinished);
@@ -87,7 +87,7 @@ async fn refused_requests_are_audited() {
     // A missing job is not a denial, and an unauthenticated caller has no name.
     bob.get(&format!("/api/jobs/{}", protocol::JobId::nil())).await.problem(ErrorCode::NotFound);
     world.anonymous().cancel(id).await.problem(ErrorCode::Unauthorized);
-    world.hand(id).await.finish("done").await;
+    world.manual_worker(id).await.finish("done").await;
     ada.wait_for_end(id).await;
     let rows = audit(&root, "").await;
     assert_eq!(
@@ -115,7 +115,7 @@ async fn held_jobs_and_file_uploads_are_audited() {
     tests::Reply::of(put).await.expect(201);
     ada.post(&format!("/api/jobs/{id}/start"), &json!({})).await.expect(202);
     world.user("bob").get(&format!("/api/jobs/{id}/files")).await.problem(ErrorCode::NotFound);
-    world.hand(id).await.finish("done").await;
+    world.manual_worker(id).await.finish("done").await;
     ada.wait_for_end(id).await;
     let rows = audit(&root, "").await;
     assert_eq!(
@@ -140,7 +140,7 @@ async fn a_change_and_its_audit_entry_are_one_transaction() {
     // A repeated response to an idempotency key adds no entry.
     ada.post_once("/api/jobs", "k", &body).await.expect(201);
     assert_eq!(reported(&audit(&root, "").await), [("ada", "job.create", "done")]);
-    world.hand(job.id).await.finish("done").await;
+    world.manual_worker(job.id).await.finish("done").await;
     ada.wait_for_end(job.id).await;
     world.finish().await;
 }

@@ -9,17 +9,17 @@ async fn a_backup_of_a_running_server_is_a_complete_database() {
     let mut world = World::new().await;
     let ada = world.user("ada");
     let done = ada.create_job("first").await;
-    world.hand(done).await.finish("one").await;
+    world.manual_worker(done).await.finish("one").await;
     ada.wait_for(done, JobState::Completed).await;
     let running = ada.create_job("second").await;
-    let hand = world.hand(running).await;
-    hand.say(1, "half-way").await.expect(200);
-    let copy = world.folder().join("copy.db");
+    let worker = world.manual_worker(running).await;
+    worker.record_message(1, "half-way").await.expect(200);
+    let copy = world.directory().join("copy.db");
     let size = backup(&world.config().database_url, &copy).await.expect("a copy");
     assert!(size > 0);
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&copy).unwrap().permissions());
     assert_eq!(mode & 0o077, 0, "the copy must be readable only by its owner");
-    hand.say(2, "not in the copy").await.expect(200);
+    worker.record_message(2, "not in the copy").await.expect(200);
     world.stop().await;
     for old in ["gantry.db", "gantry.db-wal", "gantry.db-shm"] {
         // The WAL files are removed by a clean stop.
@@ -30,9 +30,9 @@ async fn a_backup_of_a_running_server_is_a_complete_database() {
     let ada = world.user("ada");
     assert_eq!(ada.job(done).await.result.and_then(|result| result.text).as_deref(), Some("one"));
     // The job's worker is still running and sends again what the copy does not contain.
-    let hand = world.hand(running).await;
-    hand.say(2, "not in the copy").await.expect(200);
-    hand.finish("two").await;
+    let worker = world.manual_worker(running).await;
+    worker.record_message(2, "not in the copy").await.expect(200);
+    worker.finish("two").await;
     ada.wait_for(running, JobState::Completed).await;
     world.finish().await;
 }
@@ -40,10 +40,10 @@ async fn a_backup_of_a_running_server_is_a_complete_database() {
 #[tokio::test]
 async fn a_failed_backup_leaves_no_file() {
     let world = World::new().await;
-    let folder = world.folder().join("empty");
-    std::fs::create_dir(&folder).unwrap();
-    backup("sqlite:///nowhere/gantry.db", &folder.join("copy.db")).await.expect_err("no database");
-    backup(&world.config().database_url, &folder.join("no/such/folder.db")).await.expect_err("no folder");
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+    let directory = world.directory().join("empty");
+    std::fs::create_dir(&directory).unwrap();
+    backup("sqlite:///nowhere/gantry.db", &directory.join("copy.db")).await.expect_err("no database");
+    backup(&world.config().database_url, &directory.join("no/such/directory.db")).await.expect_err("no directory");
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
     world.finish().await;
 }

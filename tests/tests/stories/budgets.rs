@@ -68,11 +68,11 @@ async fn an_operators_ceiling_limits_jobs_without_a_budget() {
     let over = ada.post("/api/jobs", &json!({"prompt": "work", "limits": {"max_tokens": 501}})).await;
     assert_eq!(over.problem(ErrorCode::Invalid).fields(), ["limits.max_tokens"]);
     let id = ada.create_job("work").await;
-    let hand = world.hand(id).await;
-    hand.complete_llm("c1", "short").await;
-    hand.complete_llm("c2", "short").await;
-    hand.ask("c3", "short").await.problem(ErrorCode::TokenBudget);
-    hand.finish("done").await;
+    let worker = world.manual_worker(id).await;
+    worker.complete_llm("c1", "short").await;
+    worker.complete_llm("c2", "short").await;
+    worker.ask("c3", "short").await.problem(ErrorCode::TokenBudget);
+    worker.finish("done").await;
     assert_eq!(ada.wait_for_end(id).await.limits.max_tokens, 500);
     world.finish().await;
 }
@@ -85,14 +85,14 @@ async fn concurrent_calls_do_not_exceed_the_budget() {
     let world = World::builder().script(script).build().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "limits": {"max_tokens": 1000}})).await;
-    let hand = world.hand(id).await;
+    let worker = world.manual_worker(id).await;
     let ask = |n: usize| {
-        let hand = hand.clone();
+        let worker = worker.clone();
         async move {
             let body = json!({"call_id": format!("c{n}"), "max_tokens": 90, "messages": [{"role": "user", "content": "x".repeat(24)}]});
             // A socket accepts 16 requests in flight; the others are retried.
             tests::poll("the call to be accepted", async || {
-                let status = hand.post("llm/complete", &body).await.status.as_u16();
+                let status = worker.post("llm/complete", &body).await.status.as_u16();
                 (status != 429).then_some(status)
             })
             .await
@@ -101,7 +101,7 @@ async fn concurrent_calls_do_not_exceed_the_budget() {
     let answers = futures_util::future::join_all((0..50).map(ask)).await;
     let answered = answers.iter().filter(|status| **status == 200).count();
     assert_eq!((answered, answers.iter().filter(|status| **status == 403).count()), (10, 40));
-    hand.finish("done").await;
+    worker.finish("done").await;
     let used = ada.wait_for_end(id).await.usage;
     assert_eq!(used.input_tokens + used.output_tokens, 1000);
     world.finish().await;
@@ -116,11 +116,11 @@ async fn reservations_of_a_dead_process_are_released() {
     let mut world = World::builder().script(script).build().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "limits": {"max_tokens": 1000}})).await;
-    let hand = world.hand(id).await;
+    let worker = world.manual_worker(id).await;
     let mut asking = tokio::task::JoinSet::new();
     asking.spawn({
-        let hand = hand.clone();
-        async move { hand.ask("c1", "slow").await }
+        let worker = worker.clone();
+        async move { worker.ask("c1", "slow").await }
     });
     let store = world.store().await;
     tests::within("the call to be in flight", async {
@@ -132,9 +132,9 @@ async fn reservations_of_a_dead_process_are_released() {
     store.close().await;
     world.restart().await;
     drop(asking);
-    let hand = world.hand(id).await;
-    hand.complete_llm("c2", "quick").await;
-    hand.finish("done").await;
+    let worker = world.manual_worker(id).await;
+    worker.complete_llm("c2", "quick").await;
+    worker.finish("done").await;
     world.user("ada").wait_for(id, JobState::Completed).await;
     world.finish().await;
 }
@@ -146,23 +146,23 @@ async fn a_daily_budget_is_reset_the_next_day() {
         World::builder().clock(&time).script(token_script()).set("GANTRY_USER_DAY_MAX_TOKENS", 400).build().await;
     let (ada, bob) = (world.user("ada"), world.user("bob"));
     let first = ada.create_job("one").await;
-    let hand = world.hand(first).await;
-    hand.complete_llm("c1", "short").await;
-    let refused = hand.ask("c2", "short").await.problem(ErrorCode::TokenBudget);
+    let worker = world.manual_worker(first).await;
+    worker.complete_llm("c1", "short").await;
+    let refused = worker.ask("c2", "short").await.problem(ErrorCode::TokenBudget);
     assert!(refused.body["detail"].as_str().unwrap().contains("a day"));
-    hand.finish("done").await;
+    worker.finish("done").await;
     let late = ada.create_job("two").await;
     let late = ada.wait_for(late, JobState::Failed).await;
     assert_eq!((late.reason, late.attempt), (Some(JobReason::TokenBudget), 0));
     let others = bob.create_job("three").await;
-    world.hand(others).await.finish("done").await;
+    world.manual_worker(others).await.finish("done").await;
     bob.wait_for(others, JobState::Completed).await;
     time.advance(Duration::from_hours(2));
     let ada = world.user("ada");
     let next = ada.create_job("four").await;
-    let hand = world.hand(next).await;
-    hand.complete_llm("c1", "short").await;
-    hand.finish("done").await;
+    let worker = world.manual_worker(next).await;
+    worker.complete_llm("c1", "short").await;
+    worker.finish("done").await;
     ada.wait_for(next, JobState::Completed).await;
     world.finish().await;
 }
@@ -187,31 +187,31 @@ async fn children_share_their_parents_budget_and_are_cancelled_with_it() {
     let world = World::builder().script(token_script()).build().await;
     let ada = world.user("ada");
     let childless = ada.create(json!({"prompt": "work", "limits": {"max_tokens": 1300}})).await;
-    let its_worker = world.hand(childless).await;
+    let its_worker = world.manual_worker(childless).await;
     assert_eq!(child_job(&world, childless, 0).await, Err(NoChild::Enough(0)));
     let store = world.store().await;
     let parent = similar_job(&store, childless, 2).await;
     store.create_job(parent.clone(), None, None).await.unwrap();
     store.close().await;
     let parent = parent.id;
-    let hand = world.hand(parent).await;
+    let worker = world.manual_worker(parent).await;
     its_worker.finish("done").await;
     let first = child_job(&world, parent, 1).await.unwrap();
-    let below = world.hand(first).await;
+    let below = world.manual_worker(first).await;
     assert_eq!(ada.job(first).await.parent_id, Some(parent));
-    hand.complete_llm("c1", "short").await;
+    worker.complete_llm("c1", "short").await;
     below.complete_llm("c1", "short").await;
     let deeper = child_job(&world, first, 1).await.unwrap();
-    let deepest = world.hand(deeper).await;
+    let deepest = world.manual_worker(deeper).await;
     deepest.complete_llm("c1", "short").await;
     // Three jobs have used 1 200 of 1 300 tokens. The next call gets the rest, and further calls are refused.
     below.complete_llm("c2", "short").await;
-    for worker in [&hand, &below, &deepest] {
+    for worker in [&worker, &below, &deepest] {
         worker.ask("c9", "short").await.problem(ErrorCode::TokenBudget);
     }
     let second = child_job(&world, parent, 0).await.unwrap();
     assert_eq!(child_job(&world, parent, 0).await, Err(NoChild::Enough(2)));
-    world.hand(second).await.finish("done").await;
+    world.manual_worker(second).await.finish("done").await;
     ada.wait_for(second, JobState::Completed).await;
     ada.cancel(parent).await.expect(202);
     for id in [parent, first, deeper] {
@@ -255,12 +255,12 @@ async fn a_cost_limit_on_a_model_without_a_price_is_refused() {
             assert!(ada.jobs().await.is_empty(), "nothing is stored");
         } else {
             let id = plain.expect(201).json::<protocol::Job>().id;
-            world.hand(id).await.finish("done").await;
+            world.manual_worker(id).await.finish("done").await;
         }
         world.restart_with(name_a_price).await;
         let ada = world.user("ada");
         let id = ada.create(limited.clone()).await;
-        world.hand(id).await.finish("done").await;
+        world.manual_worker(id).await.finish("done").await;
         world.finish().await;
     }
 }
@@ -274,33 +274,33 @@ async fn a_price_that_went_holds_back_what_has_not_started_and_ends_what_runs() 
     let limits = json!({"max_cost_usd": 1.0});
     let held = ada.create(json!({"prompt": "later", "hold": true, "limits": limits})).await;
     let failed = ada.create(json!({"prompt": "fails", "limits": limits})).await;
-    let hand = world.hand(failed).await;
-    hand.report(json!({"outcome": "failed", "reason": "internal", "text": ""})).await.expect(200);
-    hand.leave(0);
+    let worker = world.manual_worker(failed).await;
+    worker.report(json!({"outcome": "failed", "reason": "internal", "text": ""})).await.expect(200);
+    worker.exit(0);
     ada.wait_for(failed, JobState::Failed).await;
     let running = ada.create(json!({"prompt": "work", "limits": limits})).await;
-    world.hand(running).await.complete_llm("c1", "hi").await;
+    world.manual_worker(running).await.complete_llm("c1", "hi").await;
 
     world.restart_with(|config| config.llm.prices.clear()).await;
 
     let ada = world.user("ada");
     ada.post(&format!("/api/jobs/{held}/start"), &json!({})).await.problem(ErrorCode::UnpricedModel);
     ada.post(&format!("/api/jobs/{failed}/restart"), &json!({})).await.problem(ErrorCode::UnpricedModel);
-    let hand = world.hand(running).await;
-    hand.ask("c2", "hi").await.problem(ErrorCode::CostBudget);
-    assert_eq!(hand.complete_llm("c1", "hi").await.content, "ok", "a recorded answer needs no price");
+    let worker = world.manual_worker(running).await;
+    worker.ask("c2", "hi").await.problem(ErrorCode::CostBudget);
+    assert_eq!(worker.complete_llm("c1", "hi").await.content, "ok", "a recorded answer needs no price");
 
     world.restart_with(|config| config.llm.unpriced = UnpricedModels::Allow).await;
     let ada = world.user("ada");
-    let hand = world.hand(running).await;
-    hand.complete_llm("c2", "hi").await;
-    hand.finish("done").await;
+    let worker = world.manual_worker(running).await;
+    worker.complete_llm("c2", "hi").await;
+    worker.finish("done").await;
     ada.post(&format!("/api/jobs/{held}/start"), &json!({})).await.expect(202);
-    let hand = world.hand(held).await;
-    hand.complete_llm("c1", "hi").await;
-    hand.finish("done").await;
-    let told = |event: &protocol::Event| matches!(&event.data, EventData::Status { message, .. } if message.contains("max_cost_usd is not enforced"));
-    assert!(ada.events(held).await.iter().any(told));
+    let worker = world.manual_worker(held).await;
+    worker.complete_llm("c1", "hi").await;
+    worker.finish("done").await;
+    let is_warning = |event: &protocol::Event| matches!(&event.data, EventData::Status { message, .. } if message.contains("max_cost_usd is not enforced"));
+    assert!(ada.events(held).await.iter().any(is_warning));
     ada.wait_for(held, JobState::Completed).await;
     world.finish().await;
 }

@@ -12,7 +12,7 @@ async fn a_pending_job_is_cancelled_at_once() {
     let world = World::builder().set("GANTRY_MAX_PARALLEL_JOBS", 1).build().await;
     let ada = world.user("ada");
     let first = ada.create_job("first").await;
-    let hand = world.hand(first).await;
+    let worker = world.manual_worker(first).await;
     let waiting = ada.create_job("second").await;
     let body = json!({"reason": "changed my mind"});
     let job: Job = ada.post(&format!("/api/jobs/{waiting}/cancel"), &body).await.expect(202).json();
@@ -20,7 +20,7 @@ async fn a_pending_job_is_cancelled_at_once() {
     assert_eq!((job.message.as_deref(), job.attempt), (Some("changed my mind"), 0));
     assert!(job.cancel_requested_at.is_some() && job.finished_at.is_some());
     ada.cancel(waiting).await.expect(200);
-    hand.finish("done").await;
+    worker.finish("done").await;
     ada.wait_for(first, JobState::Completed).await;
     ada.cancel(first).await.problem(ErrorCode::JobFinished);
     world.engine().until_empty().await;
@@ -49,13 +49,13 @@ async fn a_late_success_report_changes_nothing() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    let hand = world.hand(id).await;
-    hand.say(1, "half of it").await.expect(200);
+    let worker = world.manual_worker(id).await;
+    worker.record_message(1, "half of it").await.expect(200);
     world.engine().hold_stops(true);
     let job: Job = ada.cancel(id).await.expect(202).json();
     assert_eq!(job.result, None, "it has not ended");
-    hand.say(2, "nearly all of it").await.expect(200);
-    hand.report(json!({"outcome": "completed", "text": "done after all"})).await.expect(200);
+    worker.record_message(2, "nearly all of it").await.expect(200);
+    worker.report(json!({"outcome": "completed", "text": "done after all"})).await.expect(200);
     world.engine().hold_stops(false);
     let job = ada.wait_for(id, JobState::Cancelled).await;
     let result = job.result.clone().unwrap();
@@ -75,16 +75,16 @@ async fn the_heartbeat_signals_the_cancel_and_further_prompts_are_refused() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    let hand = world.hand(id).await;
-    assert!(!hand.status().await.cancel);
+    let worker = world.manual_worker(id).await;
+    assert!(!worker.status().await.cancel);
     world.engine().hold_stops(true);
     ada.cancel(id).await.expect(202);
-    assert!(hand.status().await.cancel);
+    assert!(worker.status().await.cancel);
     ada.cancel(id).await.expect(202);
     ada.prompt(id, json!({"content": "more"})).await.problem(ErrorCode::JobCancelled);
     // Events that the worker sends after the cancel are still recorded.
-    hand.say(1, "so far").await.expect(200);
-    hand.report(json!({"outcome": "stopped", "text": "so far"})).await.expect(200);
+    worker.record_message(1, "so far").await.expect(200);
+    worker.report(json!({"outcome": "stopped", "text": "so far"})).await.expect(200);
     world.engine().hold_stops(false);
     let job = ada.wait_for(id, JobState::Cancelled).await;
     assert_eq!(job.result.and_then(|result| result.partial).map(|partial| partial.text), Some("so far".to_owned()));
@@ -121,9 +121,9 @@ async fn a_model_call_in_flight_is_aborted_and_recorded_as_aborted() {
         .await;
     let ada = world.user("ada");
     let id = ada.create_job("think").await;
-    let hand = world.hand(id).await;
+    let worker = world.manual_worker(id).await;
     world.engine().hold_stops(true);
-    let (reply, ()) = tokio::join!(hand.ask("c1", "hi"), async {
+    let (reply, ()) = tokio::join!(worker.ask("c1", "hi"), async {
         let (mut call, _) = within("the provider to be asked", provider.accept()).await.unwrap();
         ada.cancel(id).await.expect(202);
         let mut asked = vec![];
@@ -131,7 +131,7 @@ async fn a_model_call_in_flight_is_aborted_and_recorded_as_aborted() {
         let _ = within("the call to be dropped", call.read_to_end(&mut asked)).await;
     });
     reply.problem(ErrorCode::JobCancelled);
-    hand.ask("c2", "and now?").await.problem(ErrorCode::JobCancelled);
+    worker.ask("c2", "and now?").await.problem(ErrorCode::JobCancelled);
     let calls = ada.get(&format!("/api/jobs/{id}/llm-calls")).await.expect(200).body;
     let reported: Vec<_> =
         calls["items"].as_array().unwrap().iter().map(|call| (&call["call_id"], &call["error"])).collect();

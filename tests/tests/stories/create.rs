@@ -118,7 +118,7 @@ async fn ten_concurrent_requests_with_one_key_create_one_job() {
     assert_eq!(jobs.len(), 1);
     let workspaces: Vec<_> = std::fs::read_dir(&world.config().workspace_dir).unwrap().collect();
     assert_eq!(workspaces.len(), 1, "files of refused jobs must be removed");
-    world.hand(jobs[0].id).await.finish("done").await;
+    world.manual_worker(jobs[0].id).await.finish("done").await;
     ada.wait_for(jobs[0].id, JobState::Completed).await;
     world.finish().await;
 }

@@ -82,7 +82,7 @@ async fn low_disk_space_blocks_starts_and_uploads_until_space_is_freed() {
     assert_eq!(left, [held.to_string().as_str()], "refused uploads must leave no files");
 
     free.store(50 * GB, Ordering::Relaxed);
-    world.hand(waiting).await.finish("done").await;
+    world.manual_worker(waiting).await.finish("done").await;
     assert_eq!(ada.wait_for(waiting, JobState::Completed).await.message, None);
     ada.put(&format!("/api/jobs/{held}/files/y"), BYTES, "y").await.expect(201);
     ada.cancel(held).await.expect(202);
@@ -94,13 +94,13 @@ async fn a_job_that_reports_success_over_its_disk_limit_fails() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "limits": {"disk_mb": 1}})).await;
-    let hand = world.hand(id).await;
-    hand.say(1, "half of it").await.expect(200);
+    let worker = world.manual_worker(id).await;
+    worker.record_message(1, "half of it").await.expect(200);
     for part in 0..3 {
         fs::write(world.workspace(id).join(format!("part-{part}")), vec![1; 500_000]).unwrap();
     }
     // Before the sweep can have measured it.
-    hand.report(json!({"outcome": "completed", "text": "done", "iterations": 1})).await.expect(401);
+    worker.report(json!({"outcome": "completed", "text": "done", "iterations": 1})).await.expect(401);
     let job = ada.wait_for_end(id).await;
     assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::DiskLimit)));
     assert!(job.message.is_some_and(|message| message.contains("limits.disk_mb = 1")));
@@ -113,7 +113,7 @@ async fn a_job_that_keeps_renaming_its_tree_is_still_stopped_at_its_limit() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "limits": {"disk_mb": 1}})).await;
-    let _hand = world.hand(id).await;
+    let _worker = world.manual_worker(id).await;
     let _flipping = RenamedTree::start(&world.workspace(id), 100, 3_000_000);
     let job = ada.wait_for_end(id).await;
     assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::DiskLimit)), "{job:#?}");
@@ -126,7 +126,7 @@ async fn falling_free_space_triggers_a_measurement_that_may_pause_the_job() {
     let world = World::builder().space(space(&free)).build().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "limits": {"disk_mb": 100}})).await;
-    let hand = world.hand(id).await;
+    let worker = world.manual_worker(id).await;
     // Files are created and removed continuously, as in a real build, within the limit.
     let stop = Arc::new(AtomicBool::new(false));
     let (stopped, workspace) = (Arc::clone(&stop), world.workspace(id));
@@ -150,7 +150,7 @@ async fn falling_free_space_triggers_a_measurement_that_may_pause_the_job() {
     stop.store(true, Ordering::Relaxed);
     busy.join().unwrap();
     world.engine().until("the job to be resumed", |all| all.iter().all(|one| !one.is_paused).then_some(())).await;
-    hand.finish("done").await;
+    worker.finish("done").await;
     ada.wait_for(id, JobState::Completed).await;
     world.finish().await;
 }
@@ -160,19 +160,19 @@ async fn a_tree_of_a_hundred_thousand_files_within_the_limit_is_not_stopped() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "limits": {"disk_mb": 1024}})).await;
-    let hand = world.hand(id).await;
+    let worker = world.manual_worker(id).await;
     let workspace = world.workspace(id);
     let created = tokio::task::spawn_blocking(move || {
         for module in 0..1_000 {
-            let folder = workspace.join(format!("node_modules/{module}/lib"));
-            fs::create_dir_all(&folder).unwrap();
+            let directory = workspace.join(format!("node_modules/{module}/lib"));
+            fs::create_dir_all(&directory).unwrap();
             for file in 0..100 {
-                fs::write(folder.join(format!("{file}.js")), "").unwrap();
+                fs::write(directory.join(format!("{file}.js")), "").unwrap();
             }
         }
     });
     created.await.unwrap();
-    hand.finish("installed").await;
+    worker.finish("installed").await;
     let job = ada.wait_for_end(id).await;
     assert_eq!(job.state, JobState::Completed, "{job:#?}");
     world.finish().await;
@@ -215,11 +215,11 @@ async fn a_client_that_disconnects_during_a_restart_leaves_no_orphaned_workspace
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    let hand = world.hand(id).await;
+    let worker = world.manual_worker(id).await;
     for n in 0..2_000 {
         fs::write(world.workspace(id).join(n.to_string()), "content").unwrap();
     }
-    hand.leave(3);
+    worker.exit(3);
     ada.wait_for(id, JobState::Failed).await;
     let (path, body) = (format!("/api/jobs/{id}/restart"), json!({}));
     let restart = ada.post(&path, &body);
@@ -230,7 +230,7 @@ async fn a_client_that_disconnects_during_a_restart_leaves_no_orphaned_workspace
     let restarted = async || ada.jobs().await.into_iter().map(|job| job.id).find(|job| *job != id);
     let next = tests::poll("the restarted job", restarted).await;
     assert_eq!(fs::read_dir(world.workspace(next)).unwrap().count(), 2_000);
-    world.hand(next).await.finish("done").await;
+    world.manual_worker(next).await.finish("done").await;
     ada.wait_for(next, JobState::Completed).await;
     let all = fs::read_dir(&world.config().workspace_dir).unwrap().count();
     assert_eq!(all, 2, "expected two workspaces and no provisional one");

@@ -50,15 +50,15 @@ async fn a_long_poll_ends_with_the_process() {
     let mut world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    let hand = world.hand(id).await;
-    let (none, ()) = tokio::join!(hand.prompt(PromptId::nil(), 60), async {
+    let worker = world.manual_worker(id).await;
+    let (none, ()) = tokio::join!(worker.prompt(PromptId::nil(), 60), async {
         world.engine().until_listed_again().await;
         stop_within_grace(&mut world, Duration::from_secs(3)).await;
     });
     assert_eq!(none, None);
     world.start().await;
     world.user("ada").wait_for(id, JobState::InProgress).await;
-    world.hand(id).await.finish("done").await;
+    world.manual_worker(id).await.finish("done").await;
     world.finish().await;
 }
 
@@ -69,10 +69,10 @@ async fn a_long_model_call_is_aborted_and_retried_in_the_next_process() {
     let mut world = World::builder().script(script).build().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    let hand = world.hand(id).await;
+    let worker = world.manual_worker(id).await;
     // The drain may interrupt the call before or after it has arrived. In both cases the next process receives it again.
     let asking = async {
-        if let Ok(reply) = AssertUnwindSafe(hand.ask("c1", "think hard")).catch_unwind().await {
+        if let Ok(reply) = AssertUnwindSafe(worker.ask("c1", "think hard")).catch_unwind().await {
             panic!("no response: {}", reply.body);
         }
         std::future::pending::<()>().await;
@@ -87,12 +87,12 @@ async fn a_long_model_call_is_aborted_and_retried_in_the_next_process() {
     }
     // The worker retries the call under the same call id. This time the model answers at once.
     let quick = script_of(&[json!({"reply": {"text": "quick"}})]);
-    std::fs::write(world.folder().join("script.yaml"), quick).expect("the script is replaced");
+    std::fs::write(world.directory().join("script.yaml"), quick).expect("the script is replaced");
     world.start().await;
     let ada = world.user("ada");
-    let hand = world.hand(id).await;
-    assert_eq!(hand.complete_llm("c1", "think hard").await.content, "quick");
-    hand.finish("done").await;
+    let worker = world.manual_worker(id).await;
+    assert_eq!(worker.complete_llm("c1", "think hard").await.content, "quick");
+    worker.finish("done").await;
     ada.wait_for(id, JobState::Completed).await;
     world.finish().await;
 }
@@ -104,14 +104,14 @@ async fn a_client_that_never_reads_does_not_delay_a_stop() {
     let id = ada.create_job("talk").await;
     let mut idle = ada.stream(id, None).await;
     assert!(matches!(idle.next().await, Some(StreamMessage::Event(_))));
-    let hand = world.hand(id).await;
+    let worker = world.manual_worker(id).await;
     let line = "x".repeat(64 * 1024);
     for batch in 0..24_u64 {
         let events: Vec<_> =
             (1..=14_u64).map(|n| (batch * 14 + n, "log", json!({"stream": "stdout", "text": line}))).collect();
-        hand.send(&events).await.expect(200);
+        worker.send(&events).await.expect(200);
     }
-    hand.finish("done").await;
+    worker.finish("done").await;
     ada.wait_for(id, JobState::Completed).await;
     world.engine().until_empty().await;
     stop_within_grace(&mut world, GRANTED).await;

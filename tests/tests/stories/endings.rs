@@ -20,9 +20,9 @@ async fn a_worker_that_dies_fails_its_job_with_a_partial_result(
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    let hand = world.hand(id).await;
-    hand.complete_llm("c1", "hi").await;
-    hand.say(1, "half of it").await.expect(200);
+    let worker = world.manual_worker(id).await;
+    worker.complete_llm("c1", "hi").await;
+    worker.record_message(1, "half of it").await.expect(200);
     world.engine().exit(id, code, oom_killed);
     let job = ada.wait_for(id, JobState::Failed).await;
     assert_eq!((job.reason, job.attempt), (Some(reason), 1));
@@ -37,8 +37,8 @@ async fn a_job_that_fills_its_disk_is_stopped() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "limits": {"disk_mb": 1}})).await;
-    let hand = world.hand(id).await;
-    hand.say(1, "half of it").await.expect(200);
+    let worker = world.manual_worker(id).await;
+    worker.record_message(1, "half of it").await.expect(200);
     for part in 0..3 {
         std::fs::write(world.workspace(id).join(format!("part-{part}")), vec![1; 500_000]).unwrap();
     }
@@ -57,7 +57,7 @@ async fn an_attempt_lost_after_its_first_model_call_is_not_repeated(#[case] exit
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    world.hand(id).await.complete_llm("c1", "hi").await;
+    world.manual_worker(id).await.complete_llm("c1", "hi").await;
     if exits {
         world.engine().exit(id, 0, false);
     } else {
@@ -74,17 +74,17 @@ async fn an_attempt_lost_before_its_first_model_call_is_repeated() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    let old = world.hand(id).await;
+    let old = world.manual_worker(id).await;
     old.job().await;
     world.engine().remove_container(id);
     ada.wait_for_event(id, "the second attempt", |event| {
         event.attempt == 2 && matches!(event.data, EventData::State { to: JobState::InProgress, .. })
     })
     .await;
-    let hand = world.hand(id).await;
-    assert_eq!(hand.job().await.attempt, 2);
-    hand.with_token(&old.token).get("job").await.problem(ErrorCode::Fenced);
-    hand.finish("done").await;
+    let worker = world.manual_worker(id).await;
+    assert_eq!(worker.job().await.attempt, 2);
+    worker.with_token(&old.token).get("job").await.problem(ErrorCode::Fenced);
+    worker.finish("done").await;
     let job = ada.wait_for(id, JobState::Completed).await;
     assert_eq!((job.attempt, job.reason, job.message), (2, None, None));
     world.finish().await;
@@ -97,9 +97,9 @@ async fn a_start_that_fails_twice_succeeds_the_third_time() {
     world.engine().fail_start(EngineError::Other("no space".to_owned()));
     world.engine().fail_start(EngineError::Unreachable("timed out".to_owned()));
     let id = ada.create_job("work").await;
-    let hand = world.hand(id).await;
-    assert_eq!(hand.job().await.attempt, 3);
-    hand.finish("done").await;
+    let worker = world.manual_worker(id).await;
+    assert_eq!(worker.job().await.attempt, 3);
+    worker.finish("done").await;
     let job = ada.wait_for(id, JobState::Completed).await;
     assert_eq!((job.attempt, job.reason), (3, None));
     let states: Vec<_> = ada
@@ -176,9 +176,9 @@ async fn the_time_limit_ends_a_busy_job() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "limits": {"timeout_seconds": 1}})).await;
-    let hand = world.hand(id).await;
-    hand.job().await;
-    hand.say(1, "busy").await.expect(200);
+    let worker = world.manual_worker(id).await;
+    worker.job().await;
+    worker.record_message(1, "busy").await.expect(200);
     let job = ada.wait_for(id, JobState::Failed).await;
     assert_eq!(job.reason, Some(JobReason::WallClock));
     let (started, finished) = (job.started_at.unwrap(), job.finished_at.unwrap());
@@ -208,13 +208,13 @@ async fn a_report_of_anything_but_success_fails_the_job_with_its_reason(
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    let hand = world.hand(id).await;
+    let worker = world.manual_worker(id).await;
     let mut report = json!({"outcome": outcome, "text": "so far", "message": "because", "iterations": 2});
     if let Some(reported) = reported {
         report["reason"] = json!(reported);
     }
-    hand.report(report).await.expect(200);
-    hand.leave(0);
+    worker.report(report).await.expect(200);
+    worker.exit(0);
     let job = ada.wait_for(id, JobState::Failed).await;
     assert_eq!((job.reason, job.message.as_deref()), (Some(reason), Some("because")));
     let result = job.result.unwrap();
@@ -232,12 +232,12 @@ async fn a_failed_job_is_restarted_as_a_new_job_with_its_files() {
                       "labels": {"team": "a"}, "priority": 3});
     let id = ada.create(body).await;
     let restart = |id| format!("/api/jobs/{id}/restart");
-    let hand = world.hand(id).await;
+    let worker = world.manual_worker(id).await;
     ada.post(&restart(id), &json!({})).await.problem(ErrorCode::NotRestartable);
     let workspace = |id: protocol::JobId| world.config().workspace_dir.join(id.to_string());
     std::fs::write(workspace(id).join("made.txt"), "by the agent").unwrap();
-    hand.report(json!({"outcome": "failed", "reason": "llm_error", "text": "last words"})).await.expect(200);
-    hand.leave(0);
+    worker.report(json!({"outcome": "failed", "reason": "llm_error", "text": "last words"})).await.expect(200);
+    worker.exit(0);
     ada.wait_for(id, JobState::Failed).await;
 
     let reply = ada.post(&restart(id), &json!({})).await.expect(201);
@@ -245,14 +245,14 @@ async fn a_failed_job_is_restarted_as_a_new_job_with_its_files() {
     assert_eq!(reply.header("location"), Some(format!("/api/jobs/{}", job.id).as_str()));
     assert_eq!((job.restarted_from, job.priority, job.labels["team"].as_str()), (Some(id), 3, "a"));
     assert_ne!(job.id, id);
-    let hand = world.hand(job.id).await;
-    let prompt = hand.job().await.prompt;
+    let worker = world.manual_worker(job.id).await;
+    let prompt = worker.job().await.prompt;
     for part in ["build it", "llm_error", "last words"] {
         assert!(prompt.contains(part), "{prompt}");
     }
     assert_eq!(std::fs::read_to_string(workspace(job.id).join("src/a.txt")).unwrap(), "kept");
     assert_eq!(std::fs::read_to_string(workspace(job.id).join("made.txt")).unwrap(), "by the agent");
-    hand.finish("done").await;
+    worker.finish("done").await;
     ada.wait_for(job.id, JobState::Completed).await;
     ada.post(&restart(job.id), &json!({})).await.problem(ErrorCode::NotRestartable);
     world.finish().await;
@@ -264,7 +264,7 @@ async fn a_restart_removes_orphaned_containers_and_fails_jobs_of_dead_ones() {
     let ada = world.user("ada");
     let (lost, dead) = (ada.create_job("lost").await, ada.create_job("dead").await);
     for id in [lost, dead] {
-        world.hand(id).await.complete_llm("c1", "hi").await;
+        world.manual_worker(id).await.complete_llm("c1", "hi").await;
     }
     world.stop().await;
     world.engine().remove_container(lost);
@@ -281,14 +281,14 @@ async fn an_engine_outage_ends_no_job() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    let hand = world.hand(id).await;
+    let worker = world.manual_worker(id).await;
     world.engine().set_reachable(false);
-    hand.complete_llm("c1", "hi").await;
-    hand.say(1, "still here").await.expect(200);
+    worker.complete_llm("c1", "hi").await;
+    worker.record_message(1, "still here").await.expect(200);
     world.engine().until_listed_again().await;
     assert_eq!(ada.job(id).await.state, JobState::InProgress);
     world.engine().set_reachable(true);
-    hand.finish("done").await;
+    worker.finish("done").await;
     ada.wait_for(id, JobState::Completed).await;
     world.finish().await;
 }

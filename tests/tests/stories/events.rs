@@ -3,17 +3,17 @@
 use protocol::{ErrorCode, Event, EventData, JobState};
 use reqwest::Method;
 use serde_json::json;
-use tests::{HandWorker, Reply, StreamMessage, User, World};
+use tests::{ManualWorker, Reply, StreamMessage, User, World};
 
 fn seqs(events: &[Event]) -> Vec<i64> {
     events.iter().map(|event| event.seq).collect()
 }
 
-async fn send_message(hand: &HandWorker, from: u64, to: u64) {
+async fn send_message(worker: &ManualWorker, from: u64, to: u64) {
     let events: Vec<_> = (from..=to)
         .map(|seq| (seq, "message", json!({"role": "assistant", "content": format!("line {seq}")})))
         .collect();
-    hand.send(&events).await.expect(200);
+    worker.send(&events).await.expect(200);
 }
 
 #[tokio::test]
@@ -22,16 +22,16 @@ async fn an_interrupted_stream_resumes_without_gaps_or_duplicates() {
     let ada = world.user("ada");
     let id = ada.create_job("talk").await;
     let mut stream = ada.stream(id, None).await;
-    let hand = world.hand(id).await;
-    send_message(&hand, 1, 5).await;
+    let worker = world.manual_worker(id).await;
+    send_message(&worker, 1, 5).await;
     let mut seen = vec![];
     while seen.len() < 4 {
         seen.push(stream.event().await);
     }
     drop(stream);
-    send_message(&hand, 6, 9).await;
+    send_message(&worker, 6, 9).await;
     let resumed = ada.stream(id, Some(4)).await;
-    hand.finish("done").await;
+    worker.finish("done").await;
     let (rest, state, last) = resumed.rest().await;
     seen.extend(rest);
     assert_eq!((state, seqs(&seen)), (JobState::Completed, (1..=last).collect()));
@@ -51,7 +51,7 @@ async fn the_stream_of_a_finished_job_can_start_at_any_event() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("talk").await;
-    world.hand(id).await.finish("done").await;
+    world.manual_worker(id).await.finish("done").await;
     let (all, _, last) = ada.stream(id, None).await.rest().await;
     let (tail, _, _) = ada.stream(id, Some(last - 2)).await.rest().await;
     assert_eq!(tail, all[all.len() - 2..]);
@@ -65,12 +65,12 @@ async fn a_resume_at_the_end_of_a_finished_job_is_204() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("talk").await;
-    let hand = world.hand(id).await;
+    let worker = world.manual_worker(id).await;
     let path = format!("/api/jobs/{id}/events");
     // While the job is running, a client that has seen everything waits for more.
     let so_far = ada.events(id).await.last().unwrap().seq;
     let waiting = ada.stream(id, Some(so_far)).await;
-    hand.finish("done").await;
+    worker.finish("done").await;
     let (_, _, last) = waiting.rest().await;
     assert_eq!(resume(&ada, &path, last).await, (204, String::new()), "an EventSource stops on 204 only");
     // A client that follows one kind resumes from the number of its last event of that kind.
@@ -85,12 +85,12 @@ async fn a_resume_beyond_the_last_event_is_a_resync() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("talk").await;
-    let hand = world.hand(id).await;
+    let worker = world.manual_worker(id).await;
     // After a restore from a backup, a client may know events that the server does not have.
     let mut running = ada.stream(id, Some(99_999)).await;
     assert_eq!(running.next().await, Some(StreamMessage::Resync(json!({"seq": 1}))));
     assert_eq!(running.event().await.seq, 1);
-    hand.finish("done").await;
+    worker.finish("done").await;
     let (rest, state, last) = running.rest().await;
     assert_eq!((state, seqs(&rest)), (JobState::Completed, (2..=last).collect()));
     let mut finished = ada.stream(id, Some(last + 1)).await;
@@ -105,8 +105,8 @@ async fn a_restart_neither_loses_nor_duplicates_events() {
     let ada = world.user("ada");
     let id = ada.create_job("talk").await;
     let mut stream = ada.stream(id, None).await;
-    let hand = world.hand(id).await;
-    send_message(&hand, 1, 3).await;
+    let worker = world.manual_worker(id).await;
+    send_message(&worker, 1, 3).await;
     let mut seen = vec![];
     while seen.len() < 5 {
         seen.push(stream.event().await);
@@ -117,11 +117,11 @@ async fn a_restart_neither_loses_nor_duplicates_events() {
 
     let ada = world.user("ada");
     let stream = ada.stream(id, seen.last().map(|event| event.seq)).await;
-    let hand = world.hand(id).await;
-    assert_eq!(hand.job().await.attempt, 1, "the container must be adopted and its token stay valid");
+    let worker = world.manual_worker(id).await;
+    assert_eq!(worker.job().await.attempt, 1, "the container must be adopted and its token stay valid");
     // Events that were not acknowledged are sent again; stored events are not stored twice.
-    send_message(&hand, 2, 6).await;
-    hand.finish("done").await;
+    send_message(&worker, 2, 6).await;
+    worker.finish("done").await;
     let (rest, state, last) = stream.rest().await;
     seen.extend(rest);
     assert_eq!((state, seqs(&seen)), (JobState::Completed, (1..=last).collect()));
@@ -137,9 +137,9 @@ async fn a_single_event_kind_can_be_streamed_to_the_end() {
     let ada = world.user("ada");
     let id = ada.create_job("talk").await;
     let stream = ada.stream_of(&format!("/api/jobs/{id}/events?kind=message"), None).await;
-    let hand = world.hand(id).await;
-    send_message(&hand, 1, 3).await;
-    hand.finish("done").await;
+    let worker = world.manual_worker(id).await;
+    send_message(&worker, 1, 3).await;
+    worker.finish("done").await;
     let (messages, state, _) = stream.rest().await;
     assert_eq!((messages.len(), state), (3, JobState::Completed));
     let page = ada.get(&format!("/api/jobs/{id}/events?kind=message&limit=2")).await.expect(200).body;
@@ -161,15 +161,15 @@ async fn a_client_that_does_not_read_delays_no_other_client() {
     let id = ada.create_job("talk").await;
     let mut idle = ada.stream(id, None).await;
     assert!(matches!(idle.next().await, Some(StreamMessage::Event(_))));
-    let hand = world.hand(id).await;
+    let worker = world.manual_worker(id).await;
     let eager = ada.stream(id, None).await;
     for batch in 0..10_u64 {
         let events: Vec<_> = (1..=10_u64)
             .map(|n| (batch * 10 + n, "log", json!({"stream": "stdout", "text": "x".repeat(20_000)})))
             .collect();
-        hand.send(&events).await.expect(200);
+        worker.send(&events).await.expect(200);
     }
-    hand.finish("done").await;
+    worker.finish("done").await;
     let (all, _, last) = eager.rest().await;
     assert_eq!(seqs(&all), (1..=last).collect::<Vec<_>>());
     drop(idle);

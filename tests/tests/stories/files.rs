@@ -78,13 +78,13 @@ async fn a_directory_is_listed_by_name_page_by_page() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = held(&ada).await;
-    let folder = world.workspace(id).join("many");
-    fs::create_dir(&folder).unwrap();
+    let directory = world.workspace(id).join("many");
+    fs::create_dir(&directory).unwrap();
     for n in 0..5 {
-        fs::write(folder.join(format!("f{n}")), "x").unwrap();
+        fs::write(directory.join(format!("f{n}")), "x").unwrap();
     }
     // File names may be invalid UTF-8.
-    fs::write(folder.join(std::ffi::OsStr::new("f\u{fffd}")), "").unwrap();
+    fs::write(directory.join(std::ffi::OsStr::new("f\u{fffd}")), "").unwrap();
     let (mut seen, mut cursor) = (vec![], String::new());
     loop {
         let page = ada.get(&format!("/api/jobs/{id}/files?path=many/&limit=2{cursor}")).await.expect(200);
@@ -174,7 +174,7 @@ async fn links_and_special_files_are_reported_and_neither_followed_nor_read() {
     let ada = world.user("ada");
     let id = held(&ada).await;
     let workspace = world.workspace(id);
-    let secret = world.folder().join("secret");
+    let secret = world.directory().join("secret");
     fs::create_dir(&secret).unwrap();
     fs::write(secret.join("key"), "the key").unwrap();
     symlink(secret.join("key"), workspace.join("out")).unwrap();
@@ -225,7 +225,7 @@ async fn replacing_a_file_by_a_link_during_a_read_leaks_nothing() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = held(&ada).await;
-    let secret = world.folder().join("secret");
+    let secret = world.directory().join("secret");
     fs::create_dir(&secret).unwrap();
     fs::write(secret.join("key"), "the key").unwrap();
     let workspace = world.workspace(id);
@@ -339,7 +339,7 @@ async fn files_are_removed_after_the_configured_retention() {
     let files = json!([{"path": "deep/er/a", "content": "b"}]);
     let old = ada.create(json!({"prompt": "work", "files": files})).await;
     let waiting = ada.create(json!({"prompt": "wait", "hold": true, "files": files})).await;
-    world.hand(old).await.finish("done").await;
+    world.manual_worker(old).await.finish("done").await;
     ada.wait_for(old, JobState::Completed).await;
     // As deep as a hostile agent can make it.
     std::fs::create_dir_all(world.workspace(old).join("d/".repeat(1000))).unwrap();

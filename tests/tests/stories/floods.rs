@@ -22,8 +22,8 @@ async fn half_sent_requests_of_one_container_affect_no_other_caller() {
     let world = World::new().await;
     let (ada, bob) = (world.user("ada"), world.user("bob"));
     let id = ada.create_job("flood").await;
-    let hand = world.hand(id).await;
-    hand.job().await;
+    let worker = world.manual_worker(id).await;
+    worker.job().await;
     let socket = world.engine().until_running(id).await.spec.run_dir.join("worker.sock");
     let flood = async {
         let mut held = vec![];
@@ -39,12 +39,12 @@ async fn half_sent_requests_of_one_container_affect_no_other_caller() {
     let others = async {
         for _ in 0..3 {
             let other = bob.create_job("work").await;
-            let worker = world.hand(other).await;
-            worker.complete_llm("c1", "hi").await;
-            worker.finish("done").await;
+            let other_worker = world.manual_worker(other).await;
+            other_worker.complete_llm("c1", "hi").await;
+            other_worker.finish("done").await;
             bob.wait_for(other, JobState::Completed).await;
             // The flooded job's own worker is served too, on a new connection for each request.
-            hand.status().await;
+            worker.status().await;
             world.anonymous().get("/healthz").await.expect(200);
         }
     };
@@ -52,7 +52,7 @@ async fn half_sent_requests_of_one_container_affect_no_other_caller() {
         never = flood => never,
         () = others => {}
     }
-    hand.finish("done").await;
+    worker.finish("done").await;
     ada.wait_for(id, JobState::Completed).await;
     world.finish().await;
 }
@@ -62,21 +62,21 @@ async fn the_body_of_a_refused_call_is_not_read() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    let hand = world.hand(id).await;
-    hand.job().await;
+    let worker = world.manual_worker(id).await;
+    worker.job().await;
     let socket = world.engine().until_running(id).await.spec.run_dir.join("worker.sock");
     let mut stream = UnixStream::connect(&socket).await.unwrap();
     let head = format!(
         "POST /worker/{id}/llm/complete HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
          content-length: 31000000\r\n\r\n",
-        hand.token
+        worker.token
     );
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut answer = String::new();
     tests::within("the connection to end", stream.read_to_string(&mut answer)).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 401 ") && answer.contains("session_rejected"), "{answer}");
     assert!(answer.contains("connection: close"), "{answer}");
-    hand.finish("done").await;
+    worker.finish("done").await;
     ada.wait_for(id, JobState::Completed).await;
     world.finish().await;
 }
@@ -86,9 +86,9 @@ async fn json_that_expands_in_memory_is_refused_and_long_conversations_are_not()
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    let hand = world.hand(id).await;
+    let worker = world.manual_worker(id).await;
     let send = |body: String| {
-        let request = hand.request(Method::POST, "llm/complete_with_tools");
+        let request = worker.request(Method::POST, "llm/complete_with_tools");
         Reply::of(request.header("content-type", "application/json").body(body))
     };
     let tools = json!([{"name": "t", "description": "", "parameters": "ZEROS"}]).to_string();
@@ -101,7 +101,7 @@ async fn json_that_expands_in_memory_is_refused_and_long_conversations_are_not()
     let body = json!({"call_id": "c2", "messages": messages}).to_string();
     assert!(body.len() > 29 << 20);
     send(body).await.expect(200);
-    hand.finish("done").await;
+    worker.finish("done").await;
     ada.wait_for(id, JobState::Completed).await;
     let body = format!(r#"{{"prompt":"p","metadata":{{"a":{}}}}}"#, zeros(20));
     let request = ada.request(Method::POST, "/api/jobs").header("content-type", "application/json").body(body);

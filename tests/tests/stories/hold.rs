@@ -12,7 +12,7 @@ async fn a_held_job_waits_until_it_is_started_once() {
     let held = ada.create(json!({"prompt": "wait", "hold": true, "priority": 100})).await;
     // A later job with lower priority runs first: a held job takes no slot.
     let other = ada.create_job("go").await;
-    world.hand(other).await.finish("done").await;
+    world.manual_worker(other).await.finish("done").await;
     world.engine().until_listed_again().await;
     let job = ada.job(held).await;
     assert_eq!((job.state, job.attempt), (JobState::Pending, 0));
@@ -23,7 +23,7 @@ async fn a_held_job_waits_until_it_is_started_once() {
     world.someone("ada", Role::Viewer).post(&path, &json!({})).await.problem(ErrorCode::Forbidden);
     let started = ada.post(&path, &json!({})).await.expect(202);
     assert_eq!((&started.body["state"], &started.body["message"]), (&json!("pending"), &json!(null)));
-    world.hand(held).await.finish("done").await;
+    world.manual_worker(held).await.finish("done").await;
     ada.wait_for(held, JobState::Completed).await;
     ada.post(&path, &json!({})).await.problem(ErrorCode::NotHeld);
     ada.post(&format!("/api/jobs/{other}/start"), &json!({})).await.problem(ErrorCode::NotHeld);

@@ -56,8 +56,8 @@ async fn a_viewer_reads_its_own_jobs_and_changes_nothing() {
     let world = World::new().await;
     let (ada, viewer) = (world.user("ada"), world.someone("ada", Role::Viewer));
     let id = ada.create_job("mine").await;
-    let hand = world.hand(id).await;
-    hand.finish("done").await;
+    let worker = world.manual_worker(id).await;
+    worker.finish("done").await;
     ada.wait_for(id, JobState::Completed).await;
     for (changes, reply) in every_request(&viewer, id).await {
         if changes {
@@ -77,18 +77,18 @@ async fn user_and_worker_tokens_are_not_interchangeable() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("mine").await;
-    let hand = world.hand(id).await;
-    for (_, reply) in every_request(&ada.with_token(&hand.token), id).await {
+    let worker = world.manual_worker(id).await;
+    for (_, reply) in every_request(&ada.with_token(&worker.token), id).await {
         reply.problem(ErrorCode::Unauthorized);
     }
     let issued = world.key().issue("ada", Role::Admin, world.clock().now(), chrono::Duration::hours(1)).unwrap();
-    let posing = hand.with_token(&issued.token);
+    let posing = worker.with_token(&issued.token);
     for path in ["job", "tools", "prompt?wait_seconds=0"] {
         posing.get(path).await.problem(ErrorCode::Unauthorized);
     }
     posing.ask("c1", "hi").await.problem(ErrorCode::Unauthorized);
     posing.report(json!({"outcome": "completed", "text": "stolen"})).await.problem(ErrorCode::Unauthorized);
-    hand.finish("done").await;
+    worker.finish("done").await;
     ada.wait_for(id, JobState::Completed).await;
     world.finish().await;
 }

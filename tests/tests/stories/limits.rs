@@ -126,7 +126,7 @@ async fn a_restart_applies_current_limits_and_reports_them() {
     {
         assert!(message.contains(change), "{message}");
     }
-    world.hand(job.id).await.finish("done").await;
+    world.manual_worker(job.id).await.finish("done").await;
     ada.wait_for(job.id, JobState::Completed).await;
     world.finish().await;
 }
@@ -144,11 +144,14 @@ async fn secrets_in_a_provider_url_are_never_shown() {
         .await;
     let (ada, root) = (world.user("ada"), world.someone("root", Role::Admin));
     let id = ada.create_job("work").await;
-    let hand = world.hand(id).await;
-    let refused = hand.ask("c1", "hello").await.problem(ErrorCode::RateLimited);
+    let worker = world.manual_worker(id).await;
+    let refused = worker.ask("c1", "hello").await.problem(ErrorCode::RateLimited);
     let messages = refused.body["detail"].as_str().unwrap_or_default().to_owned();
-    hand.report(json!({"outcome": "failed", "reason": "llm_error", "message": messages, "text": ""})).await.expect(200);
-    hand.leave(0);
+    worker
+        .report(json!({"outcome": "failed", "reason": "llm_error", "message": messages, "text": ""}))
+        .await
+        .expect(200);
+    worker.exit(0);
     let job = ada.wait_for(id, JobState::Failed).await;
     let mut reported = vec![format!("{:?}", refused.body), format!("{job:?}"), format!("{:?}", world.config())];
     for path in ["/events", "/llm-calls", "/actions"] {

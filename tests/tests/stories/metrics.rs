@@ -16,14 +16,14 @@ async fn the_lifecycle_of_a_job_is_counted() {
     let world = metrics_world().build().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    let hand = world.hand(id).await;
-    hand.job().await;
+    let worker = world.manual_worker(id).await;
+    worker.job().await;
     let during = world.metrics().await;
     assert!((during.value("gantry_jobs{state=\"in_progress\"}") - 1.0).abs() < f64::EPSILON, "{}", during.text);
     let stream = ada.stream(id, None).await;
     world.until_metric("gantry_sse_readers", 1.0).await;
-    hand.complete_llm("c1", "hello").await;
-    hand.finish("done").await;
+    worker.complete_llm("c1", "hello").await;
+    worker.finish("done").await;
     ada.wait_for_end(id).await;
     stream.rest().await;
     world.until_metric("gantry_sse_readers", 0.0).await;
@@ -67,7 +67,7 @@ async fn label_values_are_independent_of_request_content() {
     ada.get("/no/such/path-of-mine").await.problem(ErrorCode::NotFound);
     let odd = Method::from_bytes(b"ODDITY").unwrap();
     ada.request(odd, "/api/jobs").send().await.unwrap();
-    world.hand(id).await.finish("done").await;
+    world.manual_worker(id).await.finish("done").await;
     ada.wait_for_end(id).await;
     let text = world.metrics().await.text;
     for secret in [id.to_string().as_str(), "ada", "path-of-mine", "ODDITY"] {
@@ -83,23 +83,23 @@ async fn failures_are_counted() {
     let mut world = metrics_world().clock(&time).build().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    let old = world.hand(id).await;
+    let old = world.manual_worker(id).await;
     old.job().await;
     time.advance(Duration::from_secs(31));
     ada.wait_for(id, JobState::Stuck).await;
-    let hand = loop {
-        let hand = world.hand(id).await;
-        if hand.token != old.token {
-            break hand;
+    let worker = loop {
+        let worker = world.manual_worker(id).await;
+        if worker.token != old.token {
+            break worker;
         }
         // The previous container exists for another moment.
         tokio::task::yield_now().await;
     };
-    hand.with_token(&old.token).get("job").await.problem(ErrorCode::Fenced);
-    hand.job().await;
+    worker.with_token(&old.token).get("job").await.problem(ErrorCode::Fenced);
+    worker.job().await;
     // The container disappears without a report after a model call: the attempt is not repeated.
-    hand.complete_llm("c1", "hello").await;
-    hand.leave(0);
+    worker.complete_llm("c1", "hello").await;
+    worker.exit(0);
     ada.wait_for_end(id).await;
     for (name, value) in [
         ("gantry_jobs_stuck_total", 1.0),
@@ -114,7 +114,7 @@ async fn failures_are_counted() {
     world.stop().await;
     std::fs::create_dir_all(world.config().run_dir.join("gantry-job-without-row")).unwrap();
     world.start().await;
-    world.until_metric("gantry_orphans_removed_total{kind=\"folder\"}", 1.0).await;
+    world.until_metric("gantry_orphans_removed_total{kind=\"directory\"}", 1.0).await;
     world.finish().await;
 }
 

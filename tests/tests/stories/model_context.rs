@@ -202,12 +202,12 @@ async fn an_attempt_that_resumes_at_its_iteration_cap_ends_as_iteration_limit() 
     let world = World::builder().clock(&time).script(script).build().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "limits": {"max_iterations": 2}})).await;
-    let hand = world.hand(id).await;
-    hand.job().await;
-    hand.send(&[(1, "message", json!({"role": "user", "content": "work"}))]).await.expect(200);
+    let worker = world.manual_worker(id).await;
+    worker.job().await;
+    worker.send(&[(1, "message", json!({"role": "user", "content": "work"}))]).await.expect(200);
     for (call, seq) in [("c1", 2), ("c2", 3)] {
-        hand.complete_llm(call, "work").await;
-        hand.say(seq, "so far").await.expect(200);
+        worker.complete_llm(call, "work").await;
+        worker.record_message(seq, "so far").await.expect(200);
     }
     world.engine().use_workers(Workers::Process);
     time.advance(LEASE);

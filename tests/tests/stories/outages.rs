@@ -9,15 +9,15 @@ use orchestrator::clock::ManualClock;
 use protocol::{ErrorCode, EventData, JobId, JobState};
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
-use tests::{HandWorker, User, World, script_of};
+use tests::{ManualWorker, User, World, script_of};
 
 fn clock() -> ManualClock {
     ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap())
 }
 
-async fn running_job(world: &World, who: &User) -> HandWorker {
+async fn running_job(world: &World, who: &User) -> ManualWorker {
     let id = who.create_job("work").await;
-    world.hand(id).await
+    world.manual_worker(id).await
 }
 
 async fn model_calls(who: &User, job: JobId) -> Vec<Value> {
@@ -92,9 +92,9 @@ async fn a_provider_that_refuses_the_key_is_skipped() {
         .build()
         .await;
     let ada = world.user("ada");
-    let hand = running_job(&world, &ada).await;
-    assert_eq!(hand.complete_llm("c1", "hello").await.content, "from the second");
-    hand.finish("done").await;
+    let worker = running_job(&world, &ada).await;
+    assert_eq!(worker.complete_llm("c1", "hello").await.content, "from the second");
+    worker.finish("done").await;
     world.finish().await;
 }
 
@@ -103,18 +103,18 @@ async fn a_reported_wait_of_ten_minutes_is_not_stuck() {
     let time = clock();
     let world = World::builder().clock(&time).set("GANTRY_LEASE_SECONDS", 3600).build().await;
     let ada = world.user("ada");
-    let hand = running_job(&world, &ada).await;
-    assert_eq!(hand.job().await.outage_patience_seconds, Some(300));
+    let worker = running_job(&world, &ada).await;
+    assert_eq!(worker.job().await.outage_patience_seconds, Some(300));
     for n in 0..40 {
         let message = format!("rate limited (slow down), asks again in {} s", 600 - 15 * n);
-        hand.send(&[(n + 1, "status", json!({"message": message, "iteration": 1}))]).await.expect(200);
+        worker.send(&[(n + 1, "status", json!({"message": message, "iteration": 1}))]).await.expect(200);
         time.advance(Duration::from_secs(15));
     }
     world.engine().until_listed_again().await;
     world.engine().until_listed_again().await;
-    let job = ada.job(hand.job).await;
+    let job = ada.job(worker.job).await;
     assert_eq!((job.state, job.repair_attempts), (JobState::InProgress, 0));
-    hand.finish("done").await;
+    worker.finish("done").await;
     world.finish().await;
 }
 
@@ -157,11 +157,11 @@ async fn failing_calls_are_rate_limited_and_all_calls_are_capped() {
     let world = World::builder().clock(&time).script(script).set("GANTRY_LEASE_SECONDS", 3600).build().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "limits": {"max_iterations": 2}})).await;
-    let hand = world.hand(id).await;
+    let worker = world.manual_worker(id).await;
     let mut calls = 0;
     let mut ask = async |expected: ErrorCode| {
         calls += 1;
-        hand.ask(&format!("c{calls}"), "hello").await.problem(expected)
+        worker.ask(&format!("c{calls}"), "hello").await.problem(expected)
     };
     for _ in 0..10 {
         ask(ErrorCode::LlmError).await;
@@ -178,7 +178,7 @@ async fn failing_calls_are_rate_limited_and_all_calls_are_capped() {
     ask(ErrorCode::LlmError).await;
     let capped = ask(ErrorCode::IterationLimit).await;
     assert!(capped.body["detail"].as_str().unwrap().contains("16 model calls"), "{:#}", capped.body);
-    hand.finish("done").await;
+    worker.finish("done").await;
     assert_eq!(ada.wait_for_end(id).await.usage.llm_calls, 16);
     world.finish().await;
 }
@@ -216,7 +216,7 @@ async fn prompt_text_in_any_request_field_is_charged() {
     let world = World::builder().script(script).build().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "limits": {"max_tokens": 20_000}})).await;
-    let hand = world.hand(id).await;
+    let worker = world.manual_worker(id).await;
     let long = || "x".repeat(1_000_000);
     let user = json!({"role": "user", "content": "hello"});
     let call = |call: Value| json!([user, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "i", "name": "n", "content": ""}]);
@@ -230,17 +230,17 @@ async fn prompt_text_in_any_request_field_is_charged() {
     ];
     for (n, messages) in hidden.into_iter().enumerate() {
         let body = json!({"call_id": format!("h{n}"), "messages": messages, "max_tokens": 10});
-        hand.post("llm/complete_with_tools", &body).await.problem(ErrorCode::TokenBudget);
+        worker.post("llm/complete_with_tools", &body).await.problem(ErrorCode::TokenBudget);
     }
     // Tool definitions from the worker are ignored: neither sent nor charged.
     let tool = |name: &str| json!({"name": name, "description": long(), "parameters": {}, "domain": "orchestrator"});
     let forged = json!({"call_id": "t1", "messages": [user], "tools": [tool("mine")], "max_tokens": 10});
-    assert_eq!(hand.post("llm/complete_with_tools", &forged).await.expect(200).body["content"], "without");
+    assert_eq!(worker.post("llm/complete_with_tools", &forged).await.expect(200).body["content"], "without");
     let known = json!({"call_id": "t2", "messages": [user], "tools": [tool("echo")], "max_tokens": 10});
-    assert_eq!(hand.post("llm/complete_with_tools", &known).await.expect(200).body["content"], "with tools");
+    assert_eq!(worker.post("llm/complete_with_tools", &known).await.expect(200).body["content"], "with tools");
     let none =
         json!({"call_id": "t3", "messages": [user], "tools": [tool("echo")], "tool_choice": "none", "max_tokens": 10});
-    assert_eq!(hand.post("llm/complete_with_tools", &none).await.expect(200).body["content"], "without");
-    hand.finish("done").await;
+    assert_eq!(worker.post("llm/complete_with_tools", &none).await.expect(200).body["content"], "without");
+    worker.finish("done").await;
     world.finish().await;
 }

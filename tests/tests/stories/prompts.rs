@@ -57,21 +57,21 @@ async fn prompts_to_a_pending_job_are_delivered_when_it_starts() {
     let world = World::builder().set("GANTRY_MAX_PARALLEL_JOBS", 1).build().await;
     let ada = world.user("ada");
     let first = ada.create_job("first").await;
-    let hand = world.hand(first).await;
+    let worker = world.manual_worker(first).await;
     let waiting = ada.create_job("second").await;
     ada.prompt(waiting, json!({"content": "one"})).await.expect(202);
     ada.prompt(waiting, json!({"content": "two", "mode": "queue", "done": true})).await.expect(202);
     ada.prompt(waiting, json!({"content": "three"})).await.problem(ErrorCode::PromptsClosed);
-    hand.finish("done").await;
+    worker.finish("done").await;
 
-    let hand = world.hand(waiting).await;
-    let one = hand.prompt(PromptId::nil(), 0).await.unwrap();
+    let worker = world.manual_worker(waiting).await;
+    let one = worker.prompt(PromptId::nil(), 0).await.unwrap();
     assert_eq!((one.content.as_str(), one.mode, one.done), ("one", PromptMode::Steer, false));
-    assert_eq!(hand.prompt(PromptId::nil(), 0).await.as_ref(), Some(&one), "offered until acknowledged");
-    let two = hand.prompt(one.prompt_id, 0).await.unwrap();
+    assert_eq!(worker.prompt(PromptId::nil(), 0).await.as_ref(), Some(&one), "offered until acknowledged");
+    let two = worker.prompt(one.prompt_id, 0).await.unwrap();
     assert_eq!((two.content.as_str(), two.mode, two.done), ("two", PromptMode::Queue, true));
-    assert_eq!(hand.prompt(two.prompt_id, 0).await, None);
-    hand.finish("done").await;
+    assert_eq!(worker.prompt(two.prompt_id, 0).await, None);
+    worker.finish("done").await;
     ada.wait_for(waiting, JobState::Completed).await;
     ada.prompt(waiting, json!({"content": "late"})).await.problem(ErrorCode::JobFinished);
     world.finish().await;
@@ -82,22 +82,22 @@ async fn a_prompt_during_completion_is_delivered_or_refused() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    let hand = world.hand(id).await;
+    let worker = world.manual_worker(id).await;
     ada.prompt(id, json!({"content": "wait, one more"})).await.expect(202);
     let report = json!({"outcome": "completed", "text": "done"});
-    hand.report(report.clone()).await.problem(ErrorCode::PromptsWaiting);
+    worker.report(report.clone()).await.problem(ErrorCode::PromptsWaiting);
     assert_eq!(ada.job(id).await.state, JobState::InProgress);
-    let prompt = hand.prompt(PromptId::nil(), 0).await.unwrap();
+    let prompt = worker.prompt(PromptId::nil(), 0).await.unwrap();
     assert_eq!(prompt.content, "wait, one more");
-    hand.report(report.clone()).await.problem(ErrorCode::PromptsWaiting);
+    worker.report(report.clone()).await.problem(ErrorCode::PromptsWaiting);
     assert_eq!(
-        hand.prompt(prompt.prompt_id, 0).await,
+        worker.prompt(prompt.prompt_id, 0).await,
         None,
         "polling for the next prompt must acknowledge the previous one"
     );
-    hand.report(report).await.expect(200);
+    worker.report(report).await.expect(200);
     ada.prompt(id, json!({"content": "too late"})).await.problem(ErrorCode::JobFinished);
-    hand.leave(0);
+    worker.exit(0);
     world.finish().await;
 }
 
@@ -106,10 +106,10 @@ async fn waiting_prompts_do_not_delay_a_failure_report() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    let hand = world.hand(id).await;
+    let worker = world.manual_worker(id).await;
     ada.prompt(id, json!({"content": "more"})).await.expect(202);
-    hand.report(json!({"outcome": "failed", "reason": "llm_error", "text": ""})).await.expect(200);
-    hand.leave(0);
+    worker.report(json!({"outcome": "failed", "reason": "llm_error", "text": ""})).await.expect(200);
+    worker.exit(0);
     ada.wait_for(id, JobState::Failed).await;
     world.finish().await;
 }
@@ -119,13 +119,13 @@ async fn a_long_poll_is_answered_as_soon_as_there_is_a_prompt() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    let hand = world.hand(id).await;
-    let (prompt, reply) = tokio::join!(hand.prompt(PromptId::nil(), 25), ada.prompt(id, json!({"content": "now"})));
+    let worker = world.manual_worker(id).await;
+    let (prompt, reply) = tokio::join!(worker.prompt(PromptId::nil(), 25), ada.prompt(id, json!({"content": "now"})));
     reply.expect(202);
     let prompt = prompt.unwrap();
     assert_eq!(prompt.content, "now");
-    assert_eq!(hand.prompt(prompt.prompt_id, 0).await, None);
-    let (none, ended) = tokio::join!(hand.prompt(prompt.prompt_id, 25), async {
+    assert_eq!(worker.prompt(prompt.prompt_id, 0).await, None);
+    let (none, ended) = tokio::join!(worker.prompt(prompt.prompt_id, 25), async {
         ada.cancel(id).await.expect(202);
         ada.wait_for(id, JobState::Cancelled).await
     });
@@ -147,6 +147,6 @@ async fn an_invalid_prompt_is_refused() {
         let reply = ada.prompt(id, body).await.problem(ErrorCode::Invalid);
         assert_eq!(reply.fields(), [field]);
     }
-    world.hand(id).await.finish("done").await;
+    world.manual_worker(id).await.finish("done").await;
     world.finish().await;
 }

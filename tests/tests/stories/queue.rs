@@ -17,14 +17,14 @@ async fn one_slot_runs_jobs_by_priority_then_age() {
     let world = World::builder().set("GANTRY_MAX_PARALLEL_JOBS", 1).build().await;
     let ada = world.user("ada");
     let first = ada.create_job("first").await;
-    let mut hand = world.hand(first).await;
+    let mut worker = world.manual_worker(first).await;
     let make = async |priority: i32| ada.create(json!({"prompt": "p", "priority": priority})).await;
     let (low, old, young, high) = (make(-5).await, make(0).await, make(0).await, make(7).await);
     for next in [high, old, young, low] {
-        hand.finish("done").await;
-        hand = world.hand(next).await;
+        worker.finish("done").await;
+        worker = world.manual_worker(next).await;
     }
-    hand.finish("done").await;
+    worker.finish("done").await;
     ada.wait_for(low, JobState::Completed).await;
     let order: Vec<String> = [first, high, old, young, low].iter().map(|id| format!("gantry-job-{id}-1")).collect();
     assert_eq!(world.engine().requested_starts(), order);
@@ -41,13 +41,13 @@ async fn one_user_cannot_take_every_slot() {
     for n in 0..3 {
         adas.push(ada.create_job(&format!("task {n}")).await);
     }
-    let (one, two) = (world.hand(adas[0]).await, world.hand(adas[1]).await);
+    let (one, two) = (world.manual_worker(adas[0]).await, world.manual_worker(adas[1]).await);
     let bobs = bob.create_job("mine").await;
-    let his = world.hand(bobs).await;
+    let his = world.manual_worker(bobs).await;
     assert_eq!(ada.job(adas[2]).await.state, JobState::Pending, "a slot is free, but not for this user");
     his.finish("done").await;
     one.finish("done").await;
-    world.hand(adas[2]).await.finish("done").await;
+    world.manual_worker(adas[2]).await.finish("done").await;
     two.finish("done").await;
     ada.wait_for(adas[2], JobState::Completed).await;
     assert_eq!(max_concurrent(&world.someone("root", Role::Admin).jobs().await), 3);

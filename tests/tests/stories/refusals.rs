@@ -160,11 +160,11 @@ async fn an_accepted_job_waits_until_the_sandbox_is_ready_again() {
     let world = World::builder().clock(&time).set("GANTRY_MAX_PARALLEL_JOBS", 1).build().await;
     let ada = world.user("ada");
     let first = ada.create_job("first").await;
-    let hand = world.hand(first).await;
+    let worker = world.manual_worker(first).await;
     let waiting = ada.create_job("second").await;
     world.engine().not_ready(ReadinessReason::EngineUnreachable);
     time.advance(Duration::from_secs(2));
-    hand.finish("done").await;
+    worker.finish("done").await;
     world.engine().until_removed(first).await;
     world.engine().until_listed_again().await;
     let job = ada.job(waiting).await;
@@ -172,10 +172,10 @@ async fn an_accepted_job_waits_until_the_sandbox_is_ready_again() {
     assert!(job.message.is_some_and(|message| message == "waiting: the container engine does not answer"));
     world.engine().ready();
     time.advance(Duration::from_secs(2));
-    let hand = world.hand(waiting).await;
+    let worker = world.manual_worker(waiting).await;
     let job = ada.job(waiting).await;
     assert_eq!((job.attempt, job.message), (1, None));
-    hand.finish("done").await;
+    worker.finish("done").await;
     ada.wait_for(waiting, JobState::Completed).await;
     world.finish().await;
 }

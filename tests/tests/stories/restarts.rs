@@ -20,7 +20,7 @@ async fn running_jobs_complete_with_the_sandbox_disabled() {
     let (finishes, is_cancelled, vanishes) =
         (ada.create_job("a").await, ada.create_job("b").await, ada.create_job("c").await);
     for job in [finishes, is_cancelled, vanishes] {
-        world.hand(job).await.complete_llm("c1", "hi").await;
+        world.manual_worker(job).await.complete_llm("c1", "hi").await;
     }
     let held = ada.create(json!({"prompt": "d", "hold": true})).await;
 
@@ -36,7 +36,7 @@ async fn running_jobs_complete_with_the_sandbox_disabled() {
     world.engine().until_removed(is_cancelled).await;
     world.engine().remove_container(vanishes);
     assert_eq!(ada.wait_for(vanishes, JobState::Failed).await.reason, Some(JobReason::WorkerLost));
-    world.hand(finishes).await.finish("done").await;
+    world.manual_worker(finishes).await.finish("done").await;
     ada.wait_for(finishes, JobState::Completed).await;
     ada.cancel(held).await;
 
@@ -51,7 +51,7 @@ async fn pending_jobs_fail_with_the_sandbox_disabled() {
     let mut world = World::builder().set("GANTRY_MAX_PARALLEL_JOBS", 1).build().await;
     let ada = world.user("ada");
     let first = ada.create_job("a").await;
-    world.hand(first).await;
+    world.manual_worker(first).await;
     let waits = ada.create_job("b").await;
 
     world.restart_with(disable).await;
@@ -60,7 +60,7 @@ async fn pending_jobs_fail_with_the_sandbox_disabled() {
     let job = ada.wait_for(waits, JobState::Failed).await;
     assert_eq!((job.reason, job.attempt), (Some(JobReason::SandboxUnavailable), 0));
     assert_eq!(job.message.as_deref(), Some("the sandbox is disabled by the operator"));
-    world.hand(first).await.finish("done").await;
+    world.manual_worker(first).await.finish("done").await;
     ada.wait_for(first, JobState::Completed).await;
     world.finish().await;
 }
@@ -70,13 +70,13 @@ async fn an_invalid_row_affects_no_other_job() {
     let world = World::builder().set("GANTRY_METRICS_BIND", "127.0.0.1:0").build().await;
     let ada = world.user("ada");
     let bad = ada.create_job("a").await;
-    let hand = world.hand(bad).await;
+    let worker = world.manual_worker(bad).await;
     set(&world, bad, "limits = '{'").await;
 
     let (finishes, is_cancelled) = (ada.create_job("b").await, ada.create_job("c").await);
-    world.hand(finishes).await.finish("done").await;
+    world.manual_worker(finishes).await.finish("done").await;
     ada.wait_for(finishes, JobState::Completed).await;
-    world.hand(is_cancelled).await;
+    world.manual_worker(is_cancelled).await;
     ada.cancel(is_cancelled).await;
     ada.wait_for(is_cancelled, JobState::Cancelled).await;
     world.until_metric("gantry_inconsistent_jobs_total", 1.0).await;
@@ -87,7 +87,7 @@ async fn an_invalid_row_affects_no_other_job() {
 
     let limits = serde_json::to_string(&protocol::Limits::default()).unwrap();
     set(&world, bad, &format!("limits = '{limits}'")).await;
-    hand.finish("done").await;
+    worker.finish("done").await;
     ada.wait_for(bad, JobState::Completed).await;
     world.finish().await;
 }
@@ -105,14 +105,14 @@ async fn a_container_that_was_never_started_is_recreated_in_the_same_attempt() {
     let mut world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    world.hand(id).await;
+    world.manual_worker(id).await;
     world.stop().await;
     world.engine().never_started(id);
 
     world.start().await;
 
     let ada = world.user("ada");
-    world.hand(id).await.finish("done").await;
+    world.manual_worker(id).await.finish("done").await;
     let job = ada.wait_for(id, JobState::Completed).await;
     assert_eq!(job.attempt, 1, "the attempt number must not change");
     assert_eq!(world.engine().requested_starts(), [format!("gantry-job-{id}-1"), format!("gantry-job-{id}-1")]);
@@ -124,7 +124,7 @@ async fn a_container_without_its_run_directory_is_replaced() {
     let mut world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    world.hand(id).await.complete_llm("c1", "hi").await;
+    world.manual_worker(id).await.complete_llm("c1", "hi").await;
     world.stop().await;
     std::fs::remove_dir_all(world.config().run_dir.join(format!("gantry-job-{id}-1"))).unwrap();
 
@@ -155,7 +155,7 @@ async fn a_failed_run_directory_is_reported_and_retried() {
     ada.wait_for_event(id, "what went wrong", reported).await;
     std::fs::remove_file(&run_dir).unwrap();
 
-    world.hand(id).await.finish("done").await;
+    world.manual_worker(id).await.finish("done").await;
 
     assert!(ada.wait_for(id, JobState::Completed).await.attempt > 1);
     world.finish().await;

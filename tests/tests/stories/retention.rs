@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orchestrator::{clock::ManualClock, store::Kept};
+use orchestrator::{clock::ManualClock, store::RetentionLimits};
 use protocol::{EventData, JobState};
 use serde_json::json;
 use tests::{StreamMessage, World};
@@ -13,15 +13,15 @@ async fn old_records_are_removed_and_results_are_kept() {
     let mut world = World::builder().clock(&time).set("GANTRY_RECORD_RETENTION_DAYS", 1).build().await;
     let ada = world.user("ada");
     let old = ada.create_job("old").await;
-    let hand = world.hand(old).await;
-    hand.complete_llm("c1", "hi").await;
-    hand.say(1, "much").await.expect(200);
-    hand.finish("the result").await;
+    let worker = world.manual_worker(old).await;
+    worker.complete_llm("c1", "hi").await;
+    worker.record_message(1, "much").await.expect(200);
+    worker.finish("the result").await;
     let whole = ada.wait_for(old, JobState::Completed).await;
     time.advance(Duration::from_hours(20));
     let ada = world.user("ada");
     let young = ada.create_job("young").await;
-    world.hand(young).await.finish("done").await;
+    world.manual_worker(young).await.finish("done").await;
     ada.wait_for(young, JobState::Completed).await;
     time.advance(Duration::from_hours(5));
     let printed = [old, young].map(|id| world.config().data_dir.join(format!("logs/gantry-job-{id}-1.log")));
@@ -65,11 +65,11 @@ async fn a_database_over_its_size_limit_loses_the_oldest_records_first() {
     let mut ids = vec![];
     for _ in 0..3 {
         let id = ada.create_job("work").await;
-        let hand = world.hand(id).await;
+        let worker = world.manual_worker(id).await;
         for seq in 1..=8 {
-            hand.say(seq, &"x".repeat(200_000)).await.expect(200);
+            worker.record_message(seq, &"x".repeat(200_000)).await.expect(200);
         }
-        hand.finish("done").await;
+        worker.finish("done").await;
         ada.wait_for(id, JobState::Completed).await;
         ids.push(id);
     }
@@ -77,15 +77,15 @@ async fn a_database_over_its_size_limit_loses_the_oldest_records_first() {
     let large = store.used_bytes().await.unwrap();
     assert!(large > 4_000_000, "{large}");
     let now = world.clock().now() + chrono::TimeDelta::seconds(1);
-    let trimmed = store.trim(&Kept { days: 3650, audit_days: 3650, max_mb: 3 }, now).await.unwrap();
+    let trimmed = store.trim(&RetentionLimits { days: 3650, audit_days: 3650, max_mb: 3 }, now).await.unwrap();
     assert!(trimmed.jobs > 0);
     assert!(store.used_bytes().await.unwrap() <= 3 * 1024 * 1024);
     assert_eq!(
-        store.trim(&Kept { days: 3650, audit_days: 3650, max_mb: 0 }, now).await.unwrap().jobs,
+        store.trim(&RetentionLimits { days: 3650, audit_days: 3650, max_mb: 0 }, now).await.unwrap().jobs,
         0,
         "no limit, nothing old"
     );
-    let audited = store.trim(&Kept { days: 3650, audit_days: 0, max_mb: 0 }, now).await.unwrap().audit_rows;
+    let audited = store.trim(&RetentionLimits { days: 3650, audit_days: 0, max_mb: 0 }, now).await.unwrap().audit_rows;
     let audited = audited + trimmed.audit_rows;
     assert!(audited >= 3, "expected audit entries of three jobs, found {audited}");
     store.close().await;

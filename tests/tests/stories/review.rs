@@ -7,9 +7,9 @@ use tests::{StreamMessage, User, World};
 
 async fn submitted(world: &World, who: &User) -> JobId {
     let id = who.create(json!({"prompt": "draft", "review": true})).await;
-    let hand = world.hand(id).await;
-    hand.complete_llm("c1", "hi").await;
-    hand.finish("the draft").await;
+    let worker = world.manual_worker(id).await;
+    worker.complete_llm("c1", "hi").await;
+    worker.finish("the draft").await;
     let job = who.wait_for(id, JobState::Submitted).await;
     assert_eq!((job.finished_at, job.result.and_then(|result| result.text)), (None, Some("the draft".to_owned())));
     id
@@ -70,7 +70,7 @@ async fn a_rejected_result_fails_the_job_and_a_restart_keeps_its_files() {
     );
     assert_eq!(job.result.and_then(|result| result.text).as_deref(), Some("the draft"));
     let again: Job = ada.post(&format!("/api/jobs/{id}/restart"), &json!({})).await.expect(201).json();
-    world.hand(again.id).await.finish("shorter").await;
+    world.manual_worker(again.id).await.finish("shorter").await;
     let again = ada.wait_for(again.id, JobState::Submitted).await;
     ada.post(&format!("/api/jobs/{}/accept", again.id), &json!({})).await.expect(200);
     world.finish().await;
@@ -84,20 +84,20 @@ async fn a_report_whose_response_was_lost_can_be_repeated(#[case] verb: &str, #[
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "draft", "review": true})).await;
-    let hand = world.hand(id).await;
+    let worker = world.manual_worker(id).await;
     let report = json!({"outcome": "completed", "text": "the draft"});
     for _ in 0..2 {
-        hand.report(report.clone()).await.expect(200);
+        worker.report(report.clone()).await.expect(200);
     }
-    hand.report(json!({"outcome": "completed", "text": "another"})).await.problem(ErrorCode::Unauthorized);
+    worker.report(json!({"outcome": "completed", "text": "another"})).await.problem(ErrorCode::Unauthorized);
     ada.wait_for(id, JobState::Submitted).await;
     // The review may be faster than the worker.
     ada.post(&format!("/api/jobs/{id}/{verb}"), &body).await.expect(200);
     // The container, and with it the socket, is removed soon after the report.
-    if let Ok(reply) = hand.request(reqwest::Method::POST, "complete").json(&report).send().await {
+    if let Ok(reply) = worker.request(reqwest::Method::POST, "complete").json(&report).send().await {
         assert_eq!(reply.status(), 200);
     }
-    hand.leave(0);
+    worker.exit(0);
     world.finish().await;
 }
 
@@ -123,7 +123,7 @@ async fn a_job_without_review_is_never_submitted() {
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
     ada.post(&format!("/api/jobs/{id}/accept"), &json!({})).await.problem(ErrorCode::NotSubmitted);
-    world.hand(id).await.finish("done").await;
+    world.manual_worker(id).await.finish("done").await;
     assert_eq!(ada.wait_for_end(id).await.state, JobState::Completed);
     ada.post(&format!("/api/jobs/{id}/accept"), &json!({})).await.problem(ErrorCode::NotSubmitted);
     world.finish().await;

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use protocol::{Event, EventData, JobState, PromptId};
 use serde_json::json;
 use sqlx::{Connection as _, SqliteConnection};
-use tests::{HandWorker, Reply, World};
+use tests::{ManualWorker, Reply, World};
 
 const OTHER_SECRET: &str = "another-secret-of-a-command";
 
-fn token_file(world: &World, hand: &HandWorker, attempt: u32) -> PathBuf {
-    world.config().run_dir.join(format!("gantry-job-{}-{attempt}", hand.job)).join("token")
+fn token_file(world: &World, worker: &ManualWorker, attempt: u32) -> PathBuf {
+    world.config().run_dir.join(format!("gantry-job-{}-{attempt}", worker.job)).join("token")
 }
 
 fn rejections(events: &[Event]) -> usize {
@@ -20,16 +20,16 @@ fn rejections(events: &[Event]) -> usize {
         .count()
 }
 
-async fn every_worker_request(hand: &HandWorker) -> Vec<Reply> {
+async fn every_worker_request(worker: &ManualWorker) -> Vec<Reply> {
     vec![
-        hand.get("job").await,
-        hand.get("tools").await,
-        hand.get("prompt?wait_seconds=0").await,
-        hand.ask("c9", "hi").await,
-        hand.tool("echo", "t9", json!({"message": "hi"})).await,
-        hand.say(1, "forged").await,
-        hand.post("status", &json!({"iteration": 1})).await,
-        hand.report(json!({"outcome": "completed", "text": "forged"})).await,
+        worker.get("job").await,
+        worker.get("tools").await,
+        worker.get("prompt?wait_seconds=0").await,
+        worker.ask("c9", "hi").await,
+        worker.tool("echo", "t9", json!({"message": "hi"})).await,
+        worker.record_message(1, "forged").await,
+        worker.post("status", &json!({"iteration": 1})).await,
+        worker.report(json!({"outcome": "completed", "text": "forged"})).await,
     ]
 }
 
@@ -44,25 +44,25 @@ async fn the_first_call_opens_the_session_and_the_token_alone_is_refused() {
     let world = World::builder().set("GANTRY_METRICS_BIND", "127.0.0.1:0").build().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    let hand = world.hand(id).await;
-    assert!(token_file(&world, &hand, 1).exists());
-    hand.job().await;
-    assert!(!token_file(&world, &hand, 1).exists(), "the token must be removed before the response");
-    for intruder in [hand.with_session(None), hand.with_session(Some(OTHER_SECRET))] {
+    let worker = world.manual_worker(id).await;
+    assert!(token_file(&world, &worker, 1).exists());
+    worker.job().await;
+    assert!(!token_file(&world, &worker, 1).exists(), "the token must be removed before the response");
+    for intruder in [worker.with_session(None), worker.with_session(Some(OTHER_SECRET))] {
         for reply in every_worker_request(&intruder).await {
             assert_rejected(reply);
         }
     }
-    hand.say(1, "mine").await.expect(200);
-    hand.complete_llm("c1", "hi").await;
+    worker.record_message(1, "mine").await.expect(200);
+    worker.complete_llm("c1", "hi").await;
     assert_eq!(rejections(&ada.events(id).await), 1);
     world.until_metric("gantry_worker_sessions_rejected_total", 16.0).await;
     // After the end, neither may ask for the outcome of the report.
     let report = json!({"outcome": "completed", "text": "done"});
-    hand.report(report.clone()).await.expect(200);
-    hand.report(report.clone()).await.expect(200);
-    hand.with_session(Some(OTHER_SECRET)).report(report).await.problem(protocol::ErrorCode::Unauthorized);
-    hand.leave(0);
+    worker.report(report.clone()).await.expect(200);
+    worker.report(report.clone()).await.expect(200);
+    worker.with_session(Some(OTHER_SECRET)).report(report).await.problem(protocol::ErrorCode::Unauthorized);
+    worker.exit(0);
     let job = ada.wait_for(id, JobState::Completed).await;
     assert_eq!(job.result.and_then(|result| result.text).as_deref(), Some("done"));
     let events = ada.events(id).await;
@@ -76,14 +76,14 @@ async fn only_a_valid_secret_opens_a_session() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    let hand = world.hand(id).await;
+    let worker = world.manual_worker(id).await;
     let (short, long) = ("s".repeat(15), "s".repeat(201));
     for secret in [None, Some(""), Some(short.as_str()), Some(long.as_str()), Some("a secret of several words")] {
-        assert_rejected(hand.with_session(secret).get("job").await);
-        assert!(token_file(&world, &hand, 1).exists());
+        assert_rejected(worker.with_session(secret).get("job").await);
+        assert!(token_file(&world, &worker, 1).exists());
     }
-    hand.job().await;
-    hand.finish("done").await;
+    worker.job().await;
+    worker.finish("done").await;
     ada.wait_for(id, JobState::Completed).await;
     world.finish().await;
 }
@@ -93,12 +93,12 @@ async fn concurrent_openers_get_one_session() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    let hand = world.hand(id).await;
-    let other = hand.with_session(Some(OTHER_SECRET));
-    let (a, b, c, d) = tokio::join!(hand.get("job"), other.get("job"), hand.get("tools"), other.get("tools"));
+    let worker = world.manual_worker(id).await;
+    let other = worker.with_session(Some(OTHER_SECRET));
+    let (a, b, c, d) = tokio::join!(worker.get("job"), other.get("job"), worker.get("tools"), other.get("tools"));
     let statuses = [a, b, c, d].map(|reply| reply.status.as_u16());
     assert!(statuses == [200, 401, 200, 401] || statuses == [401, 200, 401, 200], "{statuses:?}");
-    let winner = if statuses[0] == 200 { hand } else { other };
+    let winner = if statuses[0] == 200 { worker } else { other };
     winner.finish("done").await;
     ada.wait_for(id, JobState::Completed).await;
     world.finish().await;
@@ -109,12 +109,12 @@ async fn each_attempt_has_its_own_session() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    let first = world.hand(id).await;
+    let first = world.manual_worker(id).await;
     first.job().await;
     assert_rejected(first.with_session(None).get("job").await);
     world.engine().remove_container(id);
     world.engine().until_start_requested(2).await;
-    let second = world.hand(id).await;
+    let second = world.manual_worker(id).await;
     assert!(token_file(&world, &second, 2).exists());
     second.with_session(Some(OTHER_SECRET)).job().await;
     assert_rejected(second.get("job").await);
@@ -128,21 +128,21 @@ async fn each_attempt_has_its_own_session() {
 async fn a_session_survives_a_restart_and_the_token_file_stays_removed() {
     let mut world = World::new().await;
     let id = world.user("ada").create_job("work").await;
-    let hand = world.hand(id).await;
-    hand.job().await;
+    let worker = world.manual_worker(id).await;
+    worker.job().await;
     world.stop().await;
     // As if the process had died between opening the session and removing the token.
-    let file = token_file(&world, &hand, 1);
-    std::fs::write(&file, &hand.token).unwrap();
+    let file = token_file(&world, &worker, 1);
+    std::fs::write(&file, &worker.token).unwrap();
     world.start().await;
-    let hand = world.hand(id).await;
+    let worker = world.manual_worker(id).await;
     assert!(!file.exists());
-    assert_rejected(hand.with_session(Some(OTHER_SECRET)).get("job").await);
+    assert_rejected(worker.with_session(Some(OTHER_SECRET)).get("job").await);
     // As if the request that opened the session had been dropped at that point: the next connection removes the token.
-    std::fs::write(&file, &hand.token).unwrap();
-    hand.job().await;
+    std::fs::write(&file, &worker.token).unwrap();
+    worker.job().await;
     assert!(!file.exists());
-    hand.finish("done").await;
+    worker.finish("done").await;
     world.user("ada").wait_for(id, JobState::Completed).await;
     world.finish().await;
 }
@@ -151,20 +151,20 @@ async fn a_session_survives_a_restart_and_the_token_file_stays_removed() {
 async fn an_attempt_of_a_version_without_sessions_continues_without_one() {
     let mut world = World::new().await;
     let id = world.user("ada").create_job("work").await;
-    let hand = world.hand(id).await;
+    let worker = world.manual_worker(id).await;
     world.stop().await;
     let mut database = SqliteConnection::connect(&world.config().database_url).await.unwrap();
     sqlx::query("UPDATE jobs SET session_attempt = NULL").execute(&mut database).await.unwrap();
     database.close().await.unwrap();
     world.start().await;
     let ada = world.user("ada");
-    world.hand(id).await.with_session(None).job().await;
-    assert!(token_file(&world, &hand, 1).exists(), "the worker must be able to read the token again");
-    let old = world.hand(id).await.with_session(None);
-    old.say(1, "as ever").await.expect(200);
+    world.manual_worker(id).await.with_session(None).job().await;
+    assert!(token_file(&world, &worker, 1).exists(), "the worker must be able to read the token again");
+    let old = world.manual_worker(id).await.with_session(None);
+    old.record_message(1, "as ever").await.expect(200);
     world.engine().remove_container(id);
     world.engine().until_start_requested(2).await;
-    let new = world.hand(id).await;
+    let new = world.manual_worker(id).await;
     assert_rejected(new.with_session(None).get("job").await);
     new.finish("done").await;
     assert_eq!(ada.wait_for(id, JobState::Completed).await.attempt, 2);
@@ -176,13 +176,13 @@ async fn a_newer_poll_for_prompts_replaces_the_previous_one() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    let hand = world.hand(id).await;
-    hand.job().await;
+    let worker = world.manual_worker(id).await;
+    worker.job().await;
     let polls = 12;
     let mut waiting = tokio::task::JoinSet::new();
     for _ in 0..polls {
-        let hand = hand.clone();
-        waiting.spawn(async move { hand.prompt(PromptId::nil(), 60).await });
+        let worker = worker.clone();
+        waiting.spawn(async move { worker.prompt(PromptId::nil(), 60).await });
     }
     for _ in 1..polls {
         let none = tests::within("an older poll to end", waiting.join_next()).await;
@@ -192,8 +192,8 @@ async fn a_newer_poll_for_prompts_replaces_the_previous_one() {
     let last = tests::within("the newest poll", waiting.join_next()).await.unwrap().unwrap();
     let prompt = last.expect("the newest gets it");
     assert_eq!(prompt.content, "more");
-    assert_eq!(hand.prompt(prompt.prompt_id, 0).await, None);
-    hand.finish("done").await;
+    assert_eq!(worker.prompt(prompt.prompt_id, 0).await, None);
+    worker.finish("done").await;
     ada.wait_for(id, JobState::Completed).await;
     world.finish().await;
 }

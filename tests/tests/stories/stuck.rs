@@ -26,24 +26,24 @@ async fn an_idle_worker_is_nudged_and_continues() {
     let world = World::builder().clock(&time).set("GANTRY_LEASE_SECONDS", 3600).build().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    let hand = world.hand(id).await;
-    hand.job().await;
-    hand.say(1, "thinking").await.expect(200);
+    let worker = world.manual_worker(id).await;
+    worker.job().await;
+    worker.record_message(1, "thinking").await.expect(200);
     time.advance(Duration::from_secs(299));
-    hand.say(2, "still thinking").await.expect(200);
-    hand.status().await;
+    worker.record_message(2, "still thinking").await.expect(200);
+    worker.status().await;
     time.advance(Duration::from_secs(299));
     // A heartbeat without progress is not activity.
-    hand.status().await;
+    worker.status().await;
     time.advance(Duration::from_secs(2));
     state(&ada, id, JobState::Stuck, 1).await;
-    let nudge = hand.prompt(PromptId::nil(), 30).await.expect("a nudge from the dispatcher");
+    let nudge = worker.prompt(PromptId::nil(), 30).await.expect("a nudge from the dispatcher");
     assert!(nudge.content.contains("Nothing has happened"));
     state(&ada, id, JobState::InProgress, 2).await;
     let job = ada.job(id).await;
     assert_eq!((job.attempt, job.repair_attempts, job.reason), (1, 1, None));
-    assert_eq!(hand.prompt(nudge.prompt_id, 0).await, None);
-    hand.finish("done").await;
+    assert_eq!(worker.prompt(nudge.prompt_id, 0).await, None);
+    worker.finish("done").await;
     assert_eq!(ada.wait_for_end(id).await.state, JobState::Completed);
     world.finish().await;
 }
@@ -54,9 +54,10 @@ async fn a_worker_in_a_long_tool_call_is_not_stuck() {
     let world = World::builder().clock(&time).set("GANTRY_LEASE_SECONDS", 3600).build().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "limits": {"timeout_seconds": 3600}})).await;
-    let hand = world.hand(id).await;
-    hand.job().await;
-    hand.send(&[(1, "tool_use", json!({"call_id": "t1", "tool": "shell", "input": {"command": "make"}}))])
+    let worker = world.manual_worker(id).await;
+    worker.job().await;
+    worker
+        .send(&[(1, "tool_use", json!({"call_id": "t1", "tool": "shell", "input": {"command": "make"}}))])
         .await
         .expect(200);
     time.advance(Duration::from_mins(25));
@@ -64,8 +65,8 @@ async fn a_worker_in_a_long_tool_call_is_not_stuck() {
     world.engine().until_listed_again().await;
     assert_eq!(ada.job(id).await.state, JobState::InProgress);
     let result = json!({"call_id": "t1", "tool": "shell", "success": true, "output": "ok", "truncated": false, "duration_ms": 1});
-    hand.send(&[(2, "tool_result", result)]).await.expect(200);
-    hand.finish("done").await;
+    worker.send(&[(2, "tool_result", result)]).await.expect(200);
+    worker.finish("done").await;
     assert_eq!(ada.wait_for_end(id).await.repair_attempts, 0);
     world.finish().await;
 }
@@ -79,7 +80,7 @@ async fn a_silent_worker_is_replaced_by_one_with_the_transcript() {
     let world = World::builder().clock(&time).script(script).build().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "limits": {"max_iterations": 7}})).await;
-    let old = world.hand(id).await;
+    let old = world.manual_worker(id).await;
     old.job().await;
     let receipt = ada.prompt(id, json!({"content": "heard"})).await.expect(202);
     ada.prompt(id, json!({"content": "received, never sent to the model"})).await.expect(202);
@@ -99,16 +100,16 @@ async fn a_silent_worker_is_replaced_by_one_with_the_transcript() {
     time.advance(Duration::from_secs(30));
     state(&ada, id, JobState::Stuck, 1).await;
     state(&ada, id, JobState::InProgress, 2).await;
-    let hand = world.hand(id).await;
-    let job = hand.job().await;
+    let worker = world.manual_worker(id).await;
+    let job = worker.job().await;
     assert_eq!((job.attempt, job.limits.max_iterations), (2, 6));
     let messages = job.transcript.expect("the transcript");
     let Message::Assistant { content, tool_calls, .. } = &messages[2] else { panic!("{messages:#?}") };
     assert_eq!((content.as_str(), tool_calls.len(), messages.len()), ("on it", 1, 3));
-    let again = hand.prompt(PromptId::nil(), 5).await.expect("the undelivered prompt");
+    let again = worker.prompt(PromptId::nil(), 5).await.expect("the undelivered prompt");
     assert_eq!(again.content, "received, never sent to the model");
-    assert_eq!(hand.prompt(again.prompt_id, 0).await, None);
-    hand.finish("done").await;
+    assert_eq!(worker.prompt(again.prompt_id, 0).await, None);
+    worker.finish("done").await;
     let job = ada.wait_for_end(id).await;
     assert_eq!((job.state, job.attempt, job.repair_attempts), (JobState::Completed, 2, 1));
     world.finish().await;
@@ -120,7 +121,7 @@ async fn a_replaced_worker_cannot_report() {
     let world = World::builder().clock(&time).build().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    let old = world.hand(id).await;
+    let old = world.manual_worker(id).await;
     old.job().await;
     old.complete_llm("c1", "work").await;
     // The worker is alive. A graceful stop would make it report `stopped`, which ends the job, so it is killed.
@@ -130,8 +131,8 @@ async fn a_replaced_worker_cannot_report() {
     state(&ada, id, JobState::InProgress, 2).await;
     world.engine().until_start_requested(2).await;
     world.engine().hold_stops(false);
-    let hand = world.hand(id).await;
-    hand.finish("done").await;
+    let worker = world.manual_worker(id).await;
+    worker.finish("done").await;
     let job = ada.wait_for_end(id).await;
     assert_eq!((job.state, job.attempt, job.repair_attempts), (JobState::Completed, 2, 1));
     world.finish().await;
@@ -143,7 +144,7 @@ async fn a_replaced_container_that_cannot_be_stopped_blocks_its_job_and_its_canc
     let world = World::builder().clock(&time).build().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    let old = world.hand(id).await;
+    let old = world.manual_worker(id).await;
     old.job().await;
     world.engine().fail_stops(true);
     time.advance(Duration::from_secs(30));
@@ -176,8 +177,8 @@ async fn a_job_that_stays_stuck_fails_after_its_restarts() {
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
     for attempt in 1..=3 {
-        let hand = world.hand(id).await;
-        assert_eq!(hand.job().await.attempt, attempt);
+        let worker = world.manual_worker(id).await;
+        assert_eq!(worker.job().await.attempt, attempt);
         time.advance(Duration::from_secs(31));
         state(&ada, id, JobState::Stuck, attempt as usize).await;
         if attempt < 3 {
@@ -196,8 +197,8 @@ async fn clock_steps_of_an_hour_end_no_job() {
     let world = World::builder().clock(&time).build().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "limits": {"timeout_seconds": 600}})).await;
-    let hand = world.hand(id).await;
-    hand.job().await;
+    let worker = world.manual_worker(id).await;
+    worker.job().await;
     let noon = world.clock().now();
     for hours in [1, -1] {
         time.step_wall_to(noon + chrono::TimeDelta::hours(hours));
@@ -207,7 +208,7 @@ async fn clock_steps_of_an_hour_end_no_job() {
     time.step_wall_to(noon);
     let job = ada.job(id).await;
     assert_eq!((job.state, job.attempt, job.repair_attempts), (JobState::InProgress, 1, 0));
-    hand.finish("done").await;
+    worker.finish("done").await;
     assert_eq!(ada.wait_for_end(id).await.state, JobState::Completed);
     world.finish().await;
 }

@@ -24,16 +24,17 @@ async fn usage(who: &User, query: &str) -> Vec<UsageLine> {
 /// A job with `calls` model calls and one tool call.
 async fn job(world: &World, who: &User, calls: usize) -> JobId {
     let id = who.create_job("work").await;
-    let hand = world.hand(id).await;
-    hand.job().await;
+    let worker = world.manual_worker(id).await;
+    worker.job().await;
     for call in 0..calls {
-        hand.complete_llm(&format!("c{call}"), "hello").await;
+        worker.complete_llm(&format!("c{call}"), "hello").await;
     }
-    hand.tool("echo", "t1", json!({"message": "m"})).await.expect(200);
-    hand.send(&[(1, "tool_use", json!({"call_id": "t1", "tool": "echo", "input": {"message": "m"}}))])
+    worker.tool("echo", "t1", json!({"message": "m"})).await.expect(200);
+    worker
+        .send(&[(1, "tool_use", json!({"call_id": "t1", "tool": "echo", "input": {"message": "m"}}))])
         .await
         .expect(200);
-    hand.finish("done").await;
+    worker.finish("done").await;
     who.wait_for_end(id).await;
     id
 }

@@ -9,7 +9,7 @@ use orchestrator::{
 };
 use protocol::{CallId, ErrorCode, JobState, ToolCallReply, ToolErrorKind};
 use serde_json::{Value, json};
-use tests::{HandWorker, World};
+use tests::{ManualWorker, World};
 
 use crate::worker_api::running_job;
 
@@ -17,12 +17,12 @@ use crate::worker_api::running_job;
 async fn worker_events_cannot_override_the_orchestrators_record_of_a_call() {
     let world = World::new().await;
     let ada = world.user("ada");
-    let hand = running_job(&world, &ada).await;
-    hand.send(&[(1, "tool_use", json!({"call_id": "t1", "tool": "time", "input": {}}))]).await.expect(200);
-    hand.tool("echo", "t1", json!({"message": "hi"})).await.expect(200);
+    let worker = running_job(&world, &ada).await;
+    worker.send(&[(1, "tool_use", json!({"call_id": "t1", "tool": "time", "input": {}}))]).await.expect(200);
+    worker.tool("echo", "t1", json!({"message": "hi"})).await.expect(200);
     let lies = json!({"call_id": "t1", "tool": "time", "success": false, "output": "nothing", "truncated": false, "duration_ms": 1});
-    hand.send(&[(2, "tool_result", lies)]).await.expect(200);
-    let actions = ada.get(&format!("/api/jobs/{}/actions", hand.job)).await.expect(200);
+    worker.send(&[(2, "tool_result", lies)]).await.expect(200);
+    let actions = ada.get(&format!("/api/jobs/{}/actions", worker.job)).await.expect(200);
     let reported = &actions.body["items"][0];
     assert_eq!(
         [&reported["tool"], &reported["output"], &reported["input"]["message"]],
@@ -30,7 +30,7 @@ async fn worker_events_cannot_override_the_orchestrators_record_of_a_call() {
         "{reported:#}"
     );
     assert_eq!(reported["success"], true);
-    hand.finish("done").await;
+    worker.finish("done").await;
     world.finish().await;
 }
 
@@ -38,12 +38,12 @@ async fn worker_events_cannot_override_the_orchestrators_record_of_a_call() {
 async fn a_tool_call_runs_once_and_a_refusal_is_a_result() {
     let world = World::new().await;
     let ada = world.user("ada");
-    let hand = running_job(&world, &ada).await;
-    let echo = hand.tool("echo", "t1", json!({"message": "hi"})).await.expect(200);
+    let worker = running_job(&world, &ada).await;
+    let echo = worker.tool("echo", "t1", json!({"message": "hi"})).await.expect(200);
     assert_eq!((&echo.body["success"], &echo.body["output"]), (&json!(true), &json!("hi")));
-    let again = hand.tool("echo", "t1", json!({"message": "hi"})).await.expect(200);
+    let again = worker.tool("echo", "t1", json!({"message": "hi"})).await.expect(200);
     assert_eq!(again.body, echo.body);
-    hand.tool("echo", "t1", json!({"message": "other"})).await.problem(ErrorCode::CallIdReused);
+    worker.tool("echo", "t1", json!({"message": "other"})).await.problem(ErrorCode::CallIdReused);
     for (id, name, arguments, kind) in [
         ("t2", "create_job", json!({"prompt": "p"}), "autonomous_unavailable"),
         ("t3", "Create_Job", json!({"prompt": "p"}), "not_found"),
@@ -52,14 +52,14 @@ async fn a_tool_call_runs_once_and_a_refusal_is_a_result() {
         ("t6", "echo", json!("text"), "invalid_parameters"),
         ("t7", "shell", json!({"command": "id"}), "not_found"),
     ] {
-        let reply = hand.tool(name, id, arguments).await.expect(200);
+        let reply = worker.tool(name, id, arguments).await.expect(200);
         let seen = (reply.body["success"].as_bool(), reply.body["error"]["kind"].as_str());
         assert_eq!(seen, (Some(false), Some(kind)), "{name}: {:#}", reply.body);
         assert!(reply.body["error"]["message"].as_str().is_some_and(|message| !message.is_empty()));
     }
-    hand.tool("echo", "", json!({"message": "hi"})).await.problem(ErrorCode::Invalid);
-    let id = hand.job;
-    hand.finish("done").await;
+    worker.tool("echo", "", json!({"message": "hi"})).await.problem(ErrorCode::Invalid);
+    let id = worker.job;
+    worker.finish("done").await;
     ada.wait_for(id, JobState::Completed).await;
     let actions = ada.get(&format!("/api/jobs/{id}/actions")).await.expect(200).body;
     let tools: Vec<Option<&str>> =
@@ -75,13 +75,13 @@ async fn a_rate_limited_tool_call_returns_a_retry_time() {
     let time = ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap());
     let world = World::builder().clock(&time).build().await;
     let (ada, bob) = (world.user("ada"), world.user("bob"));
-    let (hand, other, bobs) =
+    let (worker, other, bobs) =
         (running_job(&world, &ada).await, running_job(&world, &ada).await, running_job(&world, &bob).await);
-    let echo = async |hand: &HandWorker, id: &str| {
-        hand.tool("echo", id, json!({"message": "hi"})).await.expect(200).json::<ToolCallReply>()
+    let echo = async |worker: &ManualWorker, id: &str| {
+        worker.tool("echo", id, json!({"message": "hi"})).await.expect(200).json::<ToolCallReply>()
     };
     for n in 0..60 {
-        assert!(echo(&hand, &format!("t{n}")).await.success, "call {n}");
+        assert!(echo(&worker, &format!("t{n}")).await.success, "call {n}");
     }
     let refused = echo(&other, "t1").await.error.expect("jobs of a user share its limits");
     assert_eq!((refused.kind, refused.retry_after_seconds), (ToolErrorKind::RateLimited, Some(1)));
@@ -91,9 +91,9 @@ async fn a_rate_limited_tool_call_returns_a_retry_time() {
     time.advance(Duration::from_secs(1));
     assert!(echo(&other, "t3").await.success);
     assert!(!echo(&other, "t4").await.success);
-    for (who, hand) in [(&ada, hand), (&ada, other), (&bob, bobs)] {
-        let id = hand.job;
-        hand.finish("done").await;
+    for (who, worker) in [(&ada, worker), (&ada, other), (&bob, bobs)] {
+        let id = worker.job;
+        worker.finish("done").await;
         who.wait_for_end(id).await;
     }
     world.finish().await;
@@ -103,19 +103,19 @@ async fn a_rate_limited_tool_call_returns_a_retry_time() {
 async fn stored_tool_arguments_are_bounded() {
     let world = World::new().await;
     let ada = world.user("ada");
-    let hand = running_job(&world, &ada).await;
+    let worker = running_job(&world, &ada).await;
     let message = |bytes: usize| json!({"message": "x".repeat(bytes)});
-    let large = hand.tool("echo", "large", message(200 << 10)).await.expect(200);
+    let large = worker.tool("echo", "large", message(200 << 10)).await.expect(200);
     assert_eq!(large.body["success"], true, "{:#}", large.body);
-    let refused = hand.tool("echo", "too large", message(300 << 10)).await.expect(200);
+    let refused = worker.tool("echo", "too large", message(300 << 10)).await.expect(200);
     assert_eq!(refused.body["error"]["kind"], "invalid_parameters", "{:#}", refused.body);
-    hand.tool("nothing", "unknown", message(100 << 10)).await.expect(200);
-    let id = hand.job;
+    worker.tool("nothing", "unknown", message(100 << 10)).await.expect(200);
+    let id = worker.job;
     let actions = ada.get(&format!("/api/jobs/{id}/actions")).await.expect(200).body;
     let kept: Vec<&Value> = actions["items"].as_array().unwrap().iter().map(|action| &action["input"]).collect();
     assert_eq!(kept[0]["truncated"].as_str().map(str::len), Some(64 << 10));
     assert_eq!(kept[1..], [&Value::Null, &Value::Null], "a refused call must be recorded without its input");
-    hand.finish("done").await;
+    worker.finish("done").await;
     world.finish().await;
 }
 
@@ -124,11 +124,11 @@ async fn a_flood_of_refused_tool_calls_is_rate_limited() {
     let time = ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap());
     let world = World::builder().clock(&time).build().await;
     let ada = world.user("ada");
-    let hand = running_job(&world, &ada).await;
+    let worker = running_job(&world, &ada).await;
     let mut calls = 0;
     let mut call = async || {
         calls += 1;
-        hand.tool("nothing", &format!("t{calls}"), json!({})).await
+        worker.tool("nothing", &format!("t{calls}"), json!({})).await
     };
     for _ in 0..10 {
         call().await.expect(200);
@@ -140,7 +140,7 @@ async fn a_flood_of_refused_tool_calls_is_rate_limited() {
         call().await.expect(200);
     }
     call().await.problem(ErrorCode::RateLimited);
-    hand.finish("done").await;
+    worker.finish("done").await;
     world.finish().await;
 }
 
@@ -148,17 +148,17 @@ async fn a_flood_of_refused_tool_calls_is_rate_limited() {
 async fn a_tool_call_sent_several_times_concurrently_runs_once() {
     let world = World::new().await;
     let ada = world.user("ada");
-    let hand = running_job(&world, &ada).await;
-    let sent = (0..16).map(|_| hand.tool("message", "t1", json!({"content": "hi"})));
+    let worker = running_job(&world, &ada).await;
+    let sent = (0..16).map(|_| worker.tool("message", "t1", json!({"content": "hi"})));
     let replies: Vec<Value> =
         futures_util::future::join_all(sent).await.into_iter().map(|reply| reply.expect(200).body).collect();
     assert!(replies.iter().all(|reply| *reply == replies[0]), "one of them was called: {replies:#?}");
-    let others = (0..8).map(|n| hand.tool("echo", "t2", json!({"message": format!("{n}")})));
+    let others = (0..8).map(|n| worker.tool("echo", "t2", json!({"message": format!("{n}")})));
     let replies = futures_util::future::join_all(others).await;
     let created = replies.iter().filter(|reply| reply.status == 200).count();
     assert_eq!(created, 1, "a call id must identify one call: {replies:#?}");
-    hand.tool("time", "t1", json!({})).await.problem(ErrorCode::CallIdReused);
-    hand.finish("done").await;
+    worker.tool("time", "t1", json!({})).await.problem(ErrorCode::CallIdReused);
+    worker.finish("done").await;
     world.finish().await;
 }
 
@@ -167,14 +167,14 @@ async fn a_job_with_a_tool_list_can_call_only_those_tools() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "tools": ["time"]})).await;
-    let hand = world.hand(id).await;
-    let listed = hand.get("tools").await.expect(200).body;
+    let worker = world.manual_worker(id).await;
+    let listed = worker.get("tools").await.expect(200).body;
     assert_eq!(listed["tools"].as_array().map(Vec::len), Some(1));
-    let reply = hand.tool("echo", "t1", json!({"message": "hi"})).await.expect(200);
+    let reply = worker.tool("echo", "t1", json!({"message": "hi"})).await.expect(200);
     assert_eq!(reply.body["success"], json!(false), "{:#}", reply.body);
-    let reply = hand.tool("time", "t2", json!({})).await.expect(200);
+    let reply = worker.tool("time", "t2", json!({})).await.expect(200);
     assert_eq!(reply.body["success"], json!(true), "{:#}", reply.body);
-    hand.finish("done").await;
+    worker.finish("done").await;
     world.finish().await;
 }
 
@@ -183,7 +183,7 @@ async fn a_tool_call_interrupted_by_a_crash_is_never_run_again() {
     let mut world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    world.hand(id).await;
+    world.manual_worker(id).await;
     world.stop().await;
     // The state that a process leaves behind when it dies while the tool runs.
     let arguments = json!({"content": "hello"});
@@ -202,14 +202,14 @@ async fn a_tool_call_interrupted_by_a_crash_is_never_run_again() {
     store.close().await;
     world.start().await;
     let ada = world.user("ada");
-    let hand = world.hand(id).await;
+    let worker = world.manual_worker(id).await;
     for _ in 0..2 {
-        let reply = hand.tool("message", "t1", arguments.clone()).await.expect(200).body;
+        let reply = worker.tool("message", "t1", arguments.clone()).await.expect(200).body;
         assert!(reply["error"]["message"].as_str().unwrap().starts_with("interrupted"), "{reply}");
     }
     let actions = ada.get(&format!("/api/jobs/{id}/actions")).await.expect(200).body;
     let shown = &actions["items"][0];
     assert_eq!((&shown["success"], &shown["input"]), (&json!(false), &arguments));
-    hand.finish("done").await;
+    worker.finish("done").await;
     world.finish().await;
 }

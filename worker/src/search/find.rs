@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use super::{
     request::{SearchKind, SearchRequest, SearchResult},
-    walk::{Completeness, FoundFile, open_file, open_folder, walk},
+    walk::{Completeness, FoundFile, open_directory, open_file, walk},
 };
 use crate::tools::{Workspace, failure};
 
@@ -99,7 +99,7 @@ fn grep_file(
     deadline: Instant,
     found: &mut MatchLines,
 ) -> ControlFlow<()> {
-    let Ok(open) = open_file(file.folder, file.name) else { return ControlFlow::Continue(()) };
+    let Ok(open) = open_file(file.directory, file.name) else { return ControlFlow::Continue(()) };
     let mut reader = BufReader::new(File::from(open).take(MAX_GREP_FILE_BYTES));
     if reader.fill_buf().is_ok_and(|start| start.contains(&0)) {
         return ControlFlow::Continue(());
@@ -130,7 +130,7 @@ struct SearchRoot {
 }
 
 enum RootHandle {
-    Folder(OwnedFd),
+    Directory(OwnedFd),
     /// The directory of a single file.
     File(OwnedFd),
 }
@@ -141,28 +141,31 @@ impl SearchRoot {
         let path_error = |error: std::io::Error| failure(path, &error);
         let workspace = Workspace::open(workspace).map_err(path_error)?;
         let base = workspace.existing(path)?;
-        let is_folder = workspace.dir().is_dir(&base);
-        let folder = match (is_folder, base.parent().filter(|parent| !parent.as_os_str().is_empty())) {
+        let is_directory = workspace.dir().is_dir(&base);
+        let directory = match (is_directory, base.parent().filter(|parent| !parent.as_os_str().is_empty())) {
             (true, _) => base.as_path(),
             (false, Some(parent)) => parent,
             (false, None) => Path::new("."),
         };
-        let handle = workspace.dir().open_dir(folder).map_err(path_error)?;
+        let handle = workspace.dir().open_dir(directory).map_err(path_error)?;
         // The capability's own handle cannot be listed.
-        let folder = open_folder(handle.as_fd(), OsStr::new(".")).map_err(|error| path_error(error.into()))?;
+        let directory = open_directory(handle.as_fd(), OsStr::new(".")).map_err(|error| path_error(error.into()))?;
         let path = if base == Path::new(".") { PathBuf::new() } else { base };
-        Ok(Self { path, handle: if is_folder { RootHandle::Folder(folder) } else { RootHandle::File(folder) } })
+        Ok(Self {
+            path,
+            handle: if is_directory { RootHandle::Directory(directory) } else { RootHandle::File(directory) },
+        })
     }
 
     /// Visits each file with its path relative to the workspace.
     fn visit(self, deadline: Instant, visit: &mut dyn FnMut(&FoundFile<'_>, &Path) -> ControlFlow<()>) -> Completeness {
         match self.handle {
-            RootHandle::Folder(folder) => {
-                walk(&folder, deadline, &mut |file| visit(file, &self.path.join(file.relative_path)))
+            RootHandle::Directory(directory) => {
+                walk(&directory, deadline, &mut |file| visit(file, &self.path.join(file.relative_path)))
             }
-            RootHandle::File(folder) => {
+            RootHandle::File(directory) => {
                 let name = self.path.file_name().unwrap_or_default();
-                let file = FoundFile { folder: folder.as_fd(), name, relative_path: &self.path };
+                let file = FoundFile { directory: directory.as_fd(), name, relative_path: &self.path };
                 let all_files = visit(&file, &self.path).is_continue();
                 Completeness { all_files, all_rules: true }
             }

@@ -16,7 +16,7 @@ use ignore::{
     gitignore::{Gitignore, GitignoreBuilder},
 };
 
-use super::walk::{open_file, open_folder};
+use super::walk::{open_directory, open_file};
 
 /// Bytes read from one file. The longest of GitHub's gitignore templates has 10 KiB.
 const MAX_FILE_BYTES: usize = 256 * 1024;
@@ -37,7 +37,7 @@ pub(super) struct IgnoreRules {
 
 /// The rules of one directory.
 struct Level {
-    folder: PathBuf,
+    directory: PathBuf,
     ignore: Option<Gitignore>,
     gitignore: Option<Gitignore>,
     exclude: Option<Gitignore>,
@@ -51,8 +51,8 @@ impl Default for IgnoreRules {
 }
 
 impl IgnoreRules {
-    /// Loads the rules of `folder`, whose path relative to the start is `path`.
-    pub(super) fn enter<'a>(&mut self, folder: BorrowedFd<'_>, path: &Path, names: impl Iterator<Item = &'a OsStr>) {
+    /// Loads the rules of `directory`, whose path relative to the start is `path`.
+    pub(super) fn enter<'a>(&mut self, directory: BorrowedFd<'_>, path: &Path, names: impl Iterator<Item = &'a OsStr>) {
         let (mut has_ignore, mut has_gitignore, mut is_repository) = (false, false, false);
         for name in names {
             has_ignore |= name == ".ignore";
@@ -60,10 +60,10 @@ impl IgnoreRules {
             is_repository |= name == ".git";
         }
         let level = Level {
-            folder: path.to_owned(),
-            ignore: has_ignore.then(|| self.read(folder, ".ignore")).flatten(),
-            gitignore: has_gitignore.then(|| self.read(folder, ".gitignore")).flatten(),
-            exclude: is_repository.then(|| self.read_exclude(folder)).flatten(),
+            directory: path.to_owned(),
+            ignore: has_ignore.then(|| self.read(directory, ".ignore")).flatten(),
+            gitignore: has_gitignore.then(|| self.read(directory, ".gitignore")).flatten(),
+            exclude: is_repository.then(|| self.read_exclude(directory)).flatten(),
             is_repository,
         };
         self.levels.push(level);
@@ -81,17 +81,17 @@ impl IgnoreRules {
 
     /// Whether the entry at `path` is ignored. The nearest directory's rules win. `.ignore` takes precedence over git's
     /// files, which apply only within their repository.
-    pub(super) fn ignores(&self, path: &Path, is_folder: bool) -> bool {
+    pub(super) fn ignores(&self, path: &Path, is_directory: bool) -> bool {
         let (mut ignore, mut gitignore, mut exclude) = (Verdict::None, Verdict::None, Verdict::None);
         let mut beyond_repository = false;
         for level in self.levels.iter().rev() {
-            let Ok(below) = path.strip_prefix(&level.folder) else { continue };
-            let verdict = |rules: &Option<Gitignore>| match rules.as_ref().map(|rules| rules.matched(below, is_folder))
-            {
-                Some(Match::Ignore(_)) => Verdict::Ignore,
-                Some(Match::Whitelist(_)) => Verdict::Keep,
-                Some(Match::None) | None => Verdict::None,
-            };
+            let Ok(below) = path.strip_prefix(&level.directory) else { continue };
+            let verdict =
+                |rules: &Option<Gitignore>| match rules.as_ref().map(|rules| rules.matched(below, is_directory)) {
+                    Some(Match::Ignore(_)) => Verdict::Ignore,
+                    Some(Match::Whitelist(_)) => Verdict::Keep,
+                    Some(Match::None) | None => Verdict::None,
+                };
             ignore = ignore.or(verdict(&level.ignore));
             if !beyond_repository {
                 gitignore = gitignore.or(verdict(&level.gitignore));
@@ -102,14 +102,14 @@ impl IgnoreRules {
         ignore.or(gitignore).or(exclude) == Verdict::Ignore
     }
 
-    fn read_exclude(&mut self, folder: BorrowedFd<'_>) -> Option<Gitignore> {
-        let git = open_folder(folder, OsStr::new(".git")).ok()?;
-        let info = open_folder(git.as_fd(), OsStr::new("info")).ok()?;
+    fn read_exclude(&mut self, directory: BorrowedFd<'_>) -> Option<Gitignore> {
+        let git = open_directory(directory, OsStr::new(".git")).ok()?;
+        let info = open_directory(git.as_fd(), OsStr::new("info")).ok()?;
         self.read(info.as_fd(), "exclude")
     }
 
-    fn read(&mut self, folder: BorrowedFd<'_>, name: &str) -> Option<Gitignore> {
-        let file = File::from(open_file(folder, OsStr::new(name)).ok()?);
+    fn read(&mut self, directory: BorrowedFd<'_>, name: &str) -> Option<Gitignore> {
+        let file = File::from(open_file(directory, OsStr::new(name)).ok()?);
         let limit = MAX_FILE_BYTES.min(self.bytes_left);
         let mut bytes = Vec::new();
         file.take(limit as u64 + 1).read_to_end(&mut bytes).ok()?;

@@ -69,8 +69,8 @@ fn rules_beyond_the_limit_are_reported_and_the_first_ones_apply() {
 fn a_result_is_bounded_in_bytes() {
     let root = tempfile::tempdir().unwrap();
     let name = "n".repeat(200);
-    let folder = format!("{name}/{name}/{name}/{name}/{name}");
-    let files: Vec<_> = (0..900).map(|number| format!("{folder}/{number}")).collect();
+    let directory = format!("{name}/{name}/{name}/{name}/{name}");
+    let files: Vec<_> = (0..900).map(|number| format!("{directory}/{number}")).collect();
     write(root.path(), &files.iter().map(|file| (file.as_str(), "")).collect::<Vec<_>>());
     let text = glob(root.path(), "");
     assert!((200 * 1024..300 * 1024).contains(&text.len()), "{} bytes", text.len());

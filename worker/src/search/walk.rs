@@ -30,7 +30,7 @@ const MAX_DEPTH: usize = 256;
 /// A regular file, identified by its directory and name.
 pub(super) struct FoundFile<'a> {
     /// The directory that contains it.
-    pub(super) folder: BorrowedFd<'a>,
+    pub(super) directory: BorrowedFd<'a>,
     /// Its file name.
     pub(super) name: &'a OsStr,
     /// Its path relative to the start of the walk.
@@ -53,7 +53,7 @@ pub(super) fn walk(
     visit: &mut dyn FnMut(&FoundFile<'_>) -> ControlFlow<()>,
 ) -> Completeness {
     let mut walk = Walk { deadline, seen: 0, complete: true, rules: IgnoreRules::default(), visit };
-    if walk.folder(start, Path::new(""), 0).is_break() {
+    if walk.directory(start, Path::new(""), 0).is_break() {
         walk.complete = false;
     }
     Completeness { all_files: walk.complete, all_rules: walk.rules.all_read() }
@@ -73,9 +73,9 @@ struct Entry {
 }
 
 impl Walk<'_> {
-    fn folder(&mut self, folder: &OwnedFd, path: &Path, depth: usize) -> ControlFlow<()> {
-        let entries = self.list(folder);
-        self.rules.enter(folder.as_fd(), path, entries.iter().map(|entry| entry.name.as_os_str()));
+    fn directory(&mut self, directory: &OwnedFd, path: &Path, depth: usize) -> ControlFlow<()> {
+        let entries = self.list(directory);
+        self.rules.enter(directory.as_fd(), path, entries.iter().map(|entry| entry.name.as_os_str()));
         for Entry { name, kind } in entries {
             if Instant::now() >= self.deadline {
                 return ControlFlow::Break(());
@@ -86,11 +86,15 @@ impl Walk<'_> {
             }
             match kind {
                 FileType::RegularFile => {
-                    (self.visit)(&FoundFile { folder: folder.as_fd(), name: &name, relative_path: &relative_path })?;
+                    (self.visit)(&FoundFile {
+                        directory: directory.as_fd(),
+                        name: &name,
+                        relative_path: &relative_path,
+                    })?;
                 }
                 FileType::Directory if depth >= MAX_DEPTH => self.complete = false,
-                FileType::Directory => match open_folder(folder.as_fd(), &name) {
-                    Ok(inner) => self.folder(&inner, &relative_path, depth + 1)?,
+                FileType::Directory => match open_directory(directory.as_fd(), &name) {
+                    Ok(inner) => self.directory(&inner, &relative_path, depth + 1)?,
                     // Removed, replaced by a link, or not readable.
                     Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => {}
                     Err(_) => self.complete = false,
@@ -103,9 +107,9 @@ impl Walk<'_> {
     }
 
     /// The directory's entries ordered by name, up to the walk's limit.
-    fn list(&mut self, folder: &OwnedFd) -> Vec<Entry> {
+    fn list(&mut self, directory: &OwnedFd) -> Vec<Entry> {
         let mut entries = Vec::new();
-        let Ok(listing) = Dir::read_from(folder) else {
+        let Ok(listing) = Dir::read_from(directory) else {
             self.complete = false;
             return entries;
         };
@@ -124,7 +128,7 @@ impl Walk<'_> {
             }
             self.seen += 1;
             let kind = match entry.file_type() {
-                FileType::Unknown => statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
+                FileType::Unknown => statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
                     .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
                 kind => kind,
             };
@@ -136,7 +140,7 @@ impl Walk<'_> {
 }
 
 /// Opens a directory without following links.
-pub(super) fn open_folder(parent: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+pub(super) fn open_directory(parent: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(parent, name, flags, Mode::empty())
 }

@@ -85,7 +85,9 @@ pub(super) fn end(parents: &[i32], select: impl Fn(&[Process]) -> Vec<Process>) 
         let found = select(&live_processes());
         let is_past_deadline = started_at.elapsed() > END_TIMEOUT;
         if is_past_deadline && !(found.is_empty() && empty_rounds > 0) {
-            found.iter().for_each(|process| send(process, Signal::KILL));
+            for process in &found {
+                send(process, Signal::KILL);
+            }
             tracing::warn!(found = found.len(), "processes of a tool call may still be running");
             return;
         }
@@ -118,7 +120,9 @@ fn signal_children(parents: &[i32], signal: Signal) -> bool {
             return !alive.is_empty();
         }
         // The command may have stopped its supervisor, which must reap to exit.
-        alive.iter().for_each(|parent| send(parent, Signal::CONT));
+        for parent in &alive {
+            send(parent, Signal::CONT);
+        }
         let children = alive.iter().flat_map(|parent| children(parent.pid)).filter_map(live_process);
         children.filter(|child| parents.contains(&child.parent)).for_each(|child| send(&child, signal));
     }

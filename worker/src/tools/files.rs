@@ -172,9 +172,10 @@ pub(crate) fn put(dir: &Dir, path: &Path, content: &[u8], permissions: Option<&P
     if old.as_ref().is_some_and(cap_std::fs::Metadata::is_dir) || target.file_name().is_none() {
         return Err(io::ErrorKind::IsADirectory.into());
     }
-    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-    dir.create_dir_all(folder)?;
-    let draft: PathBuf = folder.join(format!(".gantry-{}.part", CallId::generate()));
+    let directory =
+        target.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    dir.create_dir_all(directory)?;
+    let draft: PathBuf = directory.join(format!(".gantry-{}.part", CallId::generate()));
     let written = (|| {
         let mut options = OpenOptions::new();
         let mut file = dir.open_with(&draft, options.write(true).create_new(true))?;

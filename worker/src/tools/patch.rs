@@ -124,12 +124,12 @@ impl Plan<'_> {
         let relative = self.workspace.relative(path)?;
         let dir = self.workspace.dir();
         let mut rest = PathBuf::new();
-        let mut folder = relative.as_path();
+        let mut directory = relative.as_path();
         // Resolve the longest existing prefix of the path and append the rest.
-        while let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) {
+        while let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) {
             rest = if rest.as_os_str().is_empty() { PathBuf::from(name) } else { Path::new(name).join(rest) };
-            folder = parent;
-            let at = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+            directory = parent;
+            let at = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
             if let Ok(resolved) = dir.canonicalize(at) {
                 return Ok(if resolved == Path::new(".") { rest } else { resolved.join(rest) });
             }
@@ -159,11 +159,11 @@ impl Plan<'_> {
         if let Some(content) = self.after.get(path) {
             return Ok(content.clone());
         }
-        let shown = path.display().to_string();
+        let name = path.display().to_string();
         let content = match open_file(self.workspace.dir(), path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            Err(error) => return Err(failure(&shown, &error)),
-            Ok(file) => Some(read(file, &shown)?),
+            Err(error) => return Err(failure(&name, &error)),
+            Ok(file) => Some(read(file, &name)?),
         };
         self.before.insert(path.to_owned(), content.clone());
         Ok(content)
@@ -205,13 +205,13 @@ impl Plan<'_> {
     }
 }
 
-fn read(file: File, shown: &str) -> Result<Content, ToolError> {
-    let permissions = file.metadata().map_err(|error| failure(shown, &error))?.permissions();
+fn read(file: File, name: &str) -> Result<Content, ToolError> {
+    let permissions = file.metadata().map_err(|error| failure(name, &error))?.permissions();
     let mut bytes = Vec::new();
-    file.take(MAX_WRITE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(|error| failure(shown, &error))?;
+    file.take(MAX_WRITE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(|error| failure(name, &error))?;
     if bytes.len() > MAX_WRITE_BYTES {
-        return Err(refused(&format!("{shown} exceeds {MAX_WRITE_BYTES} bytes")));
+        return Err(refused(&format!("{name} exceeds {MAX_WRITE_BYTES} bytes")));
     }
-    let text = String::from_utf8(bytes).map_err(|_| refused(&format!("{shown} is not a text file")))?;
+    let text = String::from_utf8(bytes).map_err(|_| refused(&format!("{name} is not a text file")))?;
     Ok(Content { text, permissions: Some(permissions) })
 }

@@ -18,20 +18,20 @@ use super::{
 use crate::search::{SearchKind, SearchRequest, search};
 
 struct Fixture {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     workspace: Arc<Workspace>,
 }
 
 impl Fixture {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let workspace = Arc::new(Workspace::open(folder.path()).unwrap());
-        Self { folder, workspace }
+        let directory = tempfile::tempdir().unwrap();
+        let workspace = Arc::new(Workspace::open(directory.path()).unwrap());
+        Self { directory, workspace }
     }
 
     /// Runs a search in this process.
     fn search(&self, kind: SearchKind, arguments: Value) -> Result<String, ToolError> {
-        let request = SearchRequest { kind, workspace: self.folder.path().to_owned(), arguments };
+        let request = SearchRequest { kind, workspace: self.directory.path().to_owned(), arguments };
         search(&request).map_err(ToolError)
     }
 
@@ -42,7 +42,7 @@ impl Fixture {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     fn write(&self, name: &str, content: &str) {
@@ -65,7 +65,7 @@ fn invocation(arguments: Value) -> Invocation {
 #[case::deep_parent("a/../../x")]
 #[case::absolute("/etc/passwd")]
 #[case::link_to_file("out-file")]
-#[case::link_to_directory("out-folder/x")]
+#[case::link_to_directory("out-directory/x")]
 #[case::absolute_link_chain("chain/x")]
 #[tokio::test]
 async fn no_path_leaves_the_workspace(#[case] path: &str) {
@@ -73,8 +73,8 @@ async fn no_path_leaves_the_workspace(#[case] path: &str) {
     let outside = tempfile::tempdir().unwrap();
     fs::write(outside.path().join("x"), "secret").unwrap();
     symlink(outside.path().join("x"), fixture.path("out-file")).unwrap();
-    symlink(outside.path(), fixture.path("out-folder")).unwrap();
-    symlink("out-folder", fixture.path("chain")).unwrap();
+    symlink(outside.path(), fixture.path("out-directory")).unwrap();
+    symlink("out-directory", fixture.path("chain")).unwrap();
     let patch = format!("*** Begin Patch\n*** Update File: {path}\n@@\n-secret\n+changed\n*** End Patch");
     let add = format!("*** Begin Patch\n*** Add File: {path}\n+changed\n*** End Patch");
     let calls = [
@@ -136,7 +136,7 @@ async fn a_written_file_keeps_its_mode_and_a_link_stays_a_link() {
     assert_eq!(fs::read_to_string(fixture.path("run.sh")).unwrap(), "new");
     assert_eq!(fs::metadata(fixture.path("run.sh")).unwrap().permissions().mode() & 0o777, 0o755);
     assert!(fs::symlink_metadata(fixture.path("link")).unwrap().is_symlink());
-    assert_eq!(fs::read_dir(fixture.folder.path()).unwrap().count(), 2);
+    assert_eq!(fs::read_dir(fixture.directory.path()).unwrap().count(), 2);
 }
 
 #[tokio::test]
@@ -179,7 +179,7 @@ async fn two_edits_of_one_file_are_both_applied_whatever_the_spelling_of_its_pat
     fixture.write("sub/g", "");
     symlink("f", fixture.path("link")).unwrap();
     symlink(".", fixture.path("here")).unwrap();
-    let other = other.replace("ROOT", &fixture.folder.path().display().to_string());
+    let other = other.replace("ROOT", &fixture.directory.path().display().to_string());
     let patch = format!(
         "*** Begin Patch\n*** Update File: f\n@@\n-one\n+1\n*** Update File: {other}\n@@\n-two\n+2\n*** End Patch"
     );

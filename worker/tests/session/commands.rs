@@ -235,7 +235,7 @@ async fn background_processes_are_killed_with_their_supervisor() {
 async fn a_command_that_cannot_be_executed_is_a_failed_result() {
     let world = World::new([calls(&[("shell", command("true"))]), reply("done")]);
     // An executable that is not a program.
-    let bin = world.folder.path().join("bin");
+    let bin = world.directory.path().join("bin");
     std::fs::create_dir(&bin).unwrap();
     std::fs::write(bin.join("bash"), "").unwrap();
     std::fs::set_permissions(bin.join("bash"), std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -57,7 +57,7 @@ async fn the_worker_waits_for_its_token() {
     let mut worker = world.worker(&[]);
     let early = tokio::time::timeout(std::time::Duration::from_millis(300), worker.0.wait()).await;
     assert!(early.is_err(), "the worker did not wait");
-    let draft = world.folder.path().join("token.part");
+    let draft = world.directory.path().join("token.part");
     std::fs::write(&draft, TOKEN).unwrap();
     std::fs::rename(draft, world.token_file()).unwrap();
     let (status, text) = worker.end().await;

@@ -113,7 +113,7 @@ impl Shared {
 }
 
 pub(crate) struct World {
-    pub(crate) folder: tempfile::TempDir,
+    pub(crate) directory: tempfile::TempDir,
     shared: Shared,
     /// A separate runtime: shutting it down breaks every connection, as killing the orchestrator does.
     server: Option<Runtime>,
@@ -125,16 +125,16 @@ impl World {
     }
 
     pub(crate) fn with_lease(script: impl IntoIterator<Item = Step>, lease_seconds: u64) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::create_dir(folder.path().join("workspace")).unwrap();
-        std::fs::write(folder.path().join("token"), TOKEN).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("workspace")).unwrap();
+        std::fs::write(directory.path().join("token"), TOKEN).unwrap();
         let record = Record { script: script.into_iter().collect(), ..Record::default() };
         let shared = Shared {
             job: Arc::new(assignment(lease_seconds)),
             record: Arc::new(Mutex::new(record)),
             changed: watch::Sender::new(()),
         };
-        let mut world = Self { folder, shared, server: None };
+        let mut world = Self { directory, shared, server: None };
         world.start();
         world
     }
@@ -162,15 +162,15 @@ impl World {
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
-        self.folder.path().join("worker.sock")
+        self.directory.path().join("worker.sock")
     }
 
     pub(crate) fn token_file(&self) -> PathBuf {
-        self.folder.path().join("token")
+        self.directory.path().join("token")
     }
 
     pub(crate) fn workspace(&self) -> PathBuf {
-        self.folder.path().join("workspace")
+        self.directory.path().join("workspace")
     }
 
     pub(crate) fn record(&self) -> MutexGuard<'_, Record> {
@@ -205,9 +205,9 @@ impl World {
 
     fn start_worker(&self, arguments: &[&str], path: &Path) -> Worker {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gantry-worker"));
-        command.args(arguments).env_clear().env("PATH", path).env("HOME", self.folder.path());
+        command.args(arguments).env_clear().env("PATH", path).env("HOME", self.directory.path());
         command.env("GANTRY_JOB_ID", self.shared.job.job_id.to_string()).env("GANTRY_SOCKET", self.socket());
-        command.env("GANTRY_TOKEN_FILE", self.folder.path().join("token")).env("GANTRY_WORKSPACE", self.workspace());
+        command.env("GANTRY_TOKEN_FILE", self.directory.path().join("token")).env("GANTRY_WORKSPACE", self.workspace());
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         Worker(command.spawn().unwrap())
     }

@@ -49,19 +49,21 @@ async fn hostile_ignore_files_neither_hang_nor_exhaust_memory() {
     let at = |name: &str| world.workspace().join(name);
     fs::write(at("a.txt"), "hello").unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, at(".gitignore"), 0o600.into()).unwrap();
-    for (folder, name) in [("sparse", ".gitignore"), ("many", ".ignore"), ("linked", ".gitignore"), ("excluded", "x")] {
-        fs::create_dir(at(folder)).unwrap();
-        fs::write(at(folder).join("b.txt"), "").unwrap();
-        match folder {
-            "sparse" => fs::File::create(at(folder).join(name)).unwrap().set_len(1 << 30).unwrap(),
+    for (directory, name) in
+        [("sparse", ".gitignore"), ("many", ".ignore"), ("linked", ".gitignore"), ("excluded", "x")]
+    {
+        fs::create_dir(at(directory)).unwrap();
+        fs::write(at(directory).join("b.txt"), "").unwrap();
+        match directory {
+            "sparse" => fs::File::create(at(directory).join(name)).unwrap().set_len(1 << 30).unwrap(),
             "many" => {
                 let patterns: Vec<_> = (0..1_000_000).map(|number| format!("*{number}?[ab]*")).collect();
-                fs::write(at(folder).join(name), patterns.join("\n")).unwrap();
+                fs::write(at(directory).join(name), patterns.join("\n")).unwrap();
             }
-            "linked" => std::os::unix::fs::symlink("/dev/zero", at(folder).join(name)).unwrap(),
+            "linked" => std::os::unix::fs::symlink("/dev/zero", at(directory).join(name)).unwrap(),
             _ => {
-                fs::create_dir_all(at(folder).join(".git/info")).unwrap();
-                rustix::fs::mkfifoat(rustix::fs::CWD, at(folder).join(".git/info/exclude"), 0o600.into()).unwrap();
+                fs::create_dir_all(at(directory).join(".git/info")).unwrap();
+                rustix::fs::mkfifoat(rustix::fs::CWD, at(directory).join(".git/info/exclude"), 0o600.into()).unwrap();
             }
         }
     }

@@ -94,8 +94,8 @@ mod tests {
     async fn only_a_local_engines_processes_are_visible() {
         assert!(!sees_engine(Some("tcp://10.0.0.1:2375")).await);
         assert!(!sees_engine(Some("unix:///nowhere.sock")).await);
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("s");
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("s");
         let _listener = tokio::net::UnixListener::bind(&socket).unwrap();
         assert!(sees_engine(Some(&format!("unix://{}", socket.display()))).await);
     }

@@ -27,15 +27,15 @@ async fn readiness(config: &Config) -> SandboxReadiness {
             let missing = missing_directories(&config.run_dir);
             let readiness = engine.probe().await;
             // A directory that has been used meanwhile is not empty and stays.
-            missing.iter().all(|folder| std::fs::remove_dir(folder).is_ok());
+            missing.iter().all(|directory| std::fs::remove_dir(directory).is_ok());
             readiness
         }
     }
 }
 
-/// The directories that creating `folder` would create, the innermost first.
+/// The directories that creating `directory` would create, the innermost first.
 fn missing_directories(directory: &Path) -> Vec<&Path> {
-    directory.ancestors().take_while(|folder| !folder.exists()).collect()
+    directory.ancestors().take_while(|directory| !directory.exists()).collect()
 }
 
 /// The result of a probe as checks. Checks after the first failure have not been made.
@@ -125,7 +125,7 @@ mod tests {
     fn each_reason_fails_its_own_check(#[case] reason: ReadinessReason, #[case] wanted: &str) {
         let readiness = SandboxReadiness::NotReady { reason, detail: "why".into() };
         let checks = sandbox(&readiness, &config());
-        let shown = checks.iter().map(|check| {
+        let lines = checks.iter().map(|check| {
             let mark = match check.verdict {
                 Verdict::Ok => '+',
                 Verdict::Note => '~',
@@ -134,7 +134,7 @@ mod tests {
             };
             format!("{}{mark}", check.name)
         });
-        assert_eq!(shown.collect::<Vec<_>>().join(" "), wanted);
+        assert_eq!(lines.collect::<Vec<_>>().join(" "), wanted);
         let failures = checks.iter().filter(|check| check.verdict == Verdict::Failed);
         assert!(failures.into_iter().all(|check| check.advice.is_some()), "every failure has advice");
     }

@@ -64,7 +64,7 @@ async fn events(State(script): State<Arc<Script>>, headers: HeaderMap) -> Respon
     let from = headers["last-event-id"].to_str().unwrap().to_owned();
     script.resumed_from.lock().unwrap().push(from);
     let connection = script.connections.lock().unwrap().next().expect("the test has no more connections");
-    let told = |events: &[i64]| -> String {
+    let stream = |events: &[i64]| -> String {
         let one = |seq: &i64| format!("id: {seq}\nevent: message\ndata: {}\n\n", event(*seq));
         events.iter().map(one).collect::<String>() + ": still here\n\n"
     };
@@ -72,11 +72,13 @@ async fn events(State(script): State<Arc<Script>>, headers: HeaderMap) -> Respon
         Connection::Refused(status) => return status.into_response(),
         Connection::NoContent => return StatusCode::NO_CONTENT.into_response(),
         Connection::Resync(seqs) => {
-            format!("event: resync\ndata: {}\n\n", json!({"seq": seqs[0]})) + &told(&seqs) + "event: end\ndata: {}\n\n"
+            format!("event: resync\ndata: {}\n\n", json!({"seq": seqs[0]}))
+                + &stream(&seqs)
+                + "event: end\ndata: {}\n\n"
         }
-        Connection::Cut(events) => told(&events) + "id: 99\nevent: message\ndata: {\"v\": 1, \"se",
+        Connection::Cut(events) => stream(&events) + "id: 99\nevent: message\ndata: {\"v\": 1, \"se",
         Connection::Whole(events) => {
-            told(&events) + &format!("event: end\ndata: {}\n\n", json!({"state": script.last_state.0, "seq": 9}))
+            stream(&events) + &format!("event: end\ndata: {}\n\n", json!({"state": script.last_state.0, "seq": 9}))
         }
     };
     let chunks = stream::iter(
@@ -201,8 +203,8 @@ async fn the_exit_code_reflects_the_outcome_of_the_job(
 
 #[tokio::test]
 async fn every_argument_reaches_the_request() {
-    let folder = tempfile::tempdir().unwrap();
-    let (text, binary) = (folder.path().join("a.txt"), folder.path().join("b.bin"));
+    let directory = tempfile::tempdir().unwrap();
+    let (text, binary) = (directory.path().join("a.txt"), directory.path().join("b.bin"));
     std::fs::write(&text, "hello").unwrap();
     std::fs::write(&binary, [0xff, 0x00]).unwrap();
     let binary_at = format!("{}:in/b.bin", binary.display());

@@ -59,7 +59,7 @@ impl ActionExecutor {
             let failure = internal("the run directory cannot be created; see the orchestrator's log", true);
             return self.fail_attempt(&job, failure).await;
         }
-        failpoint::reach("start.after_folder");
+        failpoint::reach("start.after_directory");
         self.create_container(&job, container).await
     }
 

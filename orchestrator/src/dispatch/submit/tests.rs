@@ -13,7 +13,7 @@ use crate::{
 struct Scene {
     root: tempfile::TempDir,
     submitter: Arc<JobSubmitter>,
-    wake: Wake,
+    waker: DispatcherWaker,
 }
 
 impl Scene {
@@ -28,7 +28,7 @@ impl Scene {
         let store = Store::open(&format!("sqlite://{}", root.path().join("gantry.db").display())).await.unwrap();
         let (sandbox, prober) = sandbox(ProbedEngine::with_permits(1), Clock::system());
         prober.probe().await;
-        let (workspaces, wake) = (Workspaces::new(root.path().join("workspaces")), Wake::default());
+        let (workspaces, waker) = (Workspaces::new(root.path().join("workspaces")), DispatcherWaker::default());
         let submitter = Arc::new(JobSubmitter {
             store,
             sandbox: Arc::new(sandbox),
@@ -47,10 +47,10 @@ impl Scene {
             gateway: Arc::new(gateway()),
             day_limits: DayLimits::default(),
             clock: Clock::system(),
-            wake: wake.clone(),
+            waker: waker.clone(),
             tasks: TaskTracker::new(),
         });
-        Self { root, submitter, wake }
+        Self { root, submitter, waker }
     }
 
     async fn create(&self, request: CreateJob, key: Option<&IdempotencyKey>) -> Result<Submitted, SubmitError> {
@@ -65,7 +65,7 @@ impl Scene {
 
     /// Whether the dispatcher was woken since the last call.
     fn is_woken(&self) -> bool {
-        self.wake.woken().now_or_never().is_some()
+        self.waker.woken().now_or_never().is_some()
     }
 }
 

@@ -74,11 +74,12 @@ fn a_verb_is_refused_everywhere_else(#[case] verb: &str, #[case] allowed: &[JobS
 #[case(ReportedOutcome::Unknown, None, JobState::Failed, Some(JobReason::Internal))]
 fn a_report_ends_the_job(
     #[case] outcome: ReportedOutcome,
-    #[case] said: Option<JobReason>,
+    #[case] reported: Option<JobReason>,
     #[case] state: JobState,
     #[case] reason: Option<JobReason>,
 ) {
-    let Step { job, events, needs_partial } = job(JobState::InProgress).finish(now(), &report(outcome, said)).unwrap();
+    let Step { job, events, needs_partial } =
+        job(JobState::InProgress).finish(now(), &report(outcome, reported)).unwrap();
     assert_eq!((job.state(), job.reason(), job.rev, needs_partial), (state, reason, 8, false));
     assert_eq!((job.token_hash(), job.finished_at()), (None, Some(now())));
     let kinds: Vec<&str> = events.iter().map(|event| event.kind().as_str()).collect();
@@ -101,8 +102,8 @@ fn a_late_success_after_a_cancel_changes_nothing_but_what_is_kept() {
 #[test]
 fn what_a_stopped_worker_tells_of_its_work_is_kept() {
     let asked = job(JobState::InProgress).request_cancel(now(), None).unwrap().job;
-    let told = asked.finish(now(), &report(ReportedOutcome::Stopped, None)).unwrap().job;
-    let cancelled = told.cancelled(now()).unwrap();
+    let finished = asked.finish(now(), &report(ReportedOutcome::Stopped, None)).unwrap().job;
+    let cancelled = finished.cancelled(now()).unwrap();
     assert!(!cancelled.needs_partial, "the worker's own account is better than what is recorded");
     assert_eq!(cancelled.job.result().unwrap().partial.unwrap().text, "the end");
 }
@@ -156,7 +157,7 @@ fn a_job_to_be_cancelled_whose_worker_dies_is_cancelled() {
     assert_eq!(asked.attempt_failed(now(), lost(true)).unwrap().job.state(), JobState::Cancelled);
 }
 
-fn told(step: &Step) -> Vec<(Option<JobState>, JobState)> {
+fn state_changes(step: &Step) -> Vec<(Option<JobState>, JobState)> {
     let states = step.events.iter().filter_map(|event| match event {
         EventData::State { from, to, .. } => Some((*from, *to)),
         _ => None,
@@ -169,7 +170,7 @@ fn a_reviewed_result_is_submitted_in_the_step_that_completes_it() {
     let reviewed = job(JobState::InProgress).with_brief(|brief| brief.review = true);
     let step = reviewed.finish(now(), &report(ReportedOutcome::Completed, None)).unwrap();
     let (done, submitted) = (JobState::Completed, JobState::Submitted);
-    assert_eq!(told(&step), [(Some(JobState::InProgress), done), (Some(done), submitted)]);
+    assert_eq!(state_changes(&step), [(Some(JobState::InProgress), done), (Some(done), submitted)]);
     assert_eq!((step.events[0].kind().as_str(), step.job.token_hash(), step.job.finished_at()), ("result", None, None));
     let accepted = step.job.clone().accept(now()).unwrap().job;
     assert_eq!((accepted.state(), accepted.finished_at()), (JobState::Accepted, Some(now())));
@@ -254,9 +255,9 @@ fn a_recorded_account_becomes_the_result_and_its_event() {
     assert_eq!(step.job.result().unwrap().partial, Some(recorded.clone()));
     let kinds: Vec<&str> = step.events.iter().map(|event| event.kind().as_str()).collect();
     assert_eq!(kinds, ["limit", "result", "state"]);
-    let told =
+    let expected =
         EventData::Result { outcome: ReportedOutcome::Limit, text: "so far".to_owned(), partial: Some(recorded) };
-    assert_eq!(step.events[1], told);
+    assert_eq!(step.events[1], expected);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{
     Docker,
-    client::Fault,
+    client::ClientError,
     posture::Posture,
     spec,
     wire::{self, Inspected},
@@ -72,9 +72,9 @@ impl Docker {
                 }
                 Ok(Some(id))
             }
-            Err(Fault::NotFound(_)) => Err(EngineError::ImageMissing(spec.image.clone())),
-            Err(Fault::Engine(error)) => Err(error),
-            Err(Fault::Conflict(_)) => Ok(None),
+            Err(ClientError::NotFound(_)) => Err(EngineError::ImageMissing(spec.image.clone())),
+            Err(ClientError::Engine(error)) => Err(error),
+            Err(ClientError::Conflict(_)) => Ok(None),
         }
     }
 
@@ -96,8 +96,8 @@ impl Docker {
             let inspected = self.client.inspect(id).await?;
             posture.check(&wire::observed_posture(&inspected))?;
             match self.client.start(id).await {
-                Ok(()) | Err(Fault::Conflict(_)) => Ok(id.to_owned()),
-                Err(fault) => Err(EngineError::from(fault)),
+                Ok(()) | Err(ClientError::Conflict(_)) => Ok(id.to_owned()),
+                Err(error) => Err(EngineError::from(error)),
             }
         };
         match started.await {

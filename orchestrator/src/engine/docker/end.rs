@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::SemaphorePermit;
 
-use super::{Docker, client::Fault, wire};
+use super::{Docker, client::ClientError, wire};
 use crate::engine::{ContainerStatus, EngineError};
 
 /// From SIGKILL to the end: the kernel has to free the memory of a large container or a fork bomb.
@@ -31,9 +31,9 @@ impl Docker {
         {
             let _permit = self.end_permit().await?;
             match self.client.signal(&id, "SIGTERM").await {
-                Ok(()) | Err(Fault::Conflict(_)) => {}
-                Err(Fault::NotFound(_)) => return Ok(()),
-                Err(Fault::Engine(error)) => return Err(error),
+                Ok(()) | Err(ClientError::Conflict(_)) => {}
+                Err(ClientError::NotFound(_)) => return Ok(()),
+                Err(ClientError::Engine(error)) => return Err(error),
             }
             if self.has_ended_within(&id, prompt).await? {
                 return Ok(());
@@ -53,8 +53,8 @@ impl Docker {
         let Some(id) = self.running_id(name).await? else { return Ok(()) };
         let _permit = self.end_permit().await?;
         // Not fatal: not every runtime can pause.
-        if let Err(fault) = self.client.pause(&id).await {
-            tracing::debug!(container.id = id, ?fault, "not paused before the kill");
+        if let Err(error) = self.client.pause(&id).await {
+            tracing::debug!(container.id = id, ?error, "not paused before the kill");
         }
         self.kill_confirmed(&id).await
     }
@@ -63,8 +63,8 @@ impl Docker {
         let Some(id) = self.running_id(name).await? else { return Ok(()) };
         match self.client.pause(&id).await {
             // A conflict: it is paused already, or has just ended.
-            Ok(()) | Err(Fault::NotFound(_) | Fault::Conflict(_)) => Ok(()),
-            Err(Fault::Engine(error)) => Err(error),
+            Ok(()) | Err(ClientError::NotFound(_) | ClientError::Conflict(_)) => Ok(()),
+            Err(ClientError::Engine(error)) => Err(error),
         }
     }
 
@@ -74,8 +74,8 @@ impl Docker {
             return Ok(());
         }
         match self.client.unpause(&id).await {
-            Ok(()) | Err(Fault::NotFound(_) | Fault::Conflict(_)) => Ok(()),
-            Err(Fault::Engine(error)) => Err(error),
+            Ok(()) | Err(ClientError::NotFound(_) | ClientError::Conflict(_)) => Ok(()),
+            Err(ClientError::Engine(error)) => Err(error),
         }
     }
 
@@ -121,15 +121,15 @@ impl Docker {
         drop(permit);
         match removed {
             // A conflict: a removal is in progress.
-            Ok(()) | Err(Fault::NotFound(_) | Fault::Conflict(_)) => {}
-            Err(Fault::Engine(error)) => return Err(error),
+            Ok(()) | Err(ClientError::NotFound(_) | ClientError::Conflict(_)) => {}
+            Err(ClientError::Engine(error)) => return Err(error),
         }
         let gone = async {
             loop {
                 match self.client.inspect(id).await {
-                    Err(Fault::NotFound(_)) => return Ok(()),
+                    Err(ClientError::NotFound(_)) => return Ok(()),
                     Ok(_) => tokio::time::sleep(INSPECT_INTERVAL).await,
-                    Err(fault) => return Err(fault.into()),
+                    Err(error) => return Err(error.into()),
                 }
             }
         };
@@ -146,9 +146,9 @@ impl Docker {
 
     async fn kill_confirmed(&self, id: &str) -> Result<(), EngineError> {
         match self.client.signal(id, "SIGKILL").await {
-            Ok(()) | Err(Fault::Conflict(_)) => {}
-            Err(Fault::NotFound(_)) => return Ok(()),
-            Err(Fault::Engine(error)) => return Err(error),
+            Ok(()) | Err(ClientError::Conflict(_)) => {}
+            Err(ClientError::NotFound(_)) => return Ok(()),
+            Err(ClientError::Engine(error)) => return Err(error),
         }
         // A paused process ends on unpause. Most engines unpause by themselves, but not all.
         if self.is_paused(id).await? {
@@ -165,13 +165,13 @@ impl Docker {
         match self.client.wait_not_running(id, limit).await {
             Ok(true) => {}
             Ok(false) => return Ok(false),
-            Err(Fault::NotFound(_)) => return Ok(true),
-            Err(fault) => return Err(fault.into()),
+            Err(ClientError::NotFound(_)) => return Ok(true),
+            Err(error) => return Err(error.into()),
         }
         match self.client.inspect(id).await {
             Ok(inspected) => Ok(wire::view(&inspected).status != ContainerStatus::Running),
-            Err(Fault::NotFound(_)) => Ok(true),
-            Err(fault) => Err(fault.into()),
+            Err(ClientError::NotFound(_)) => Ok(true),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -183,8 +183,8 @@ impl Docker {
     async fn is_paused(&self, id: &str) -> Result<bool, EngineError> {
         match self.client.inspect(id).await {
             Ok(inspected) => Ok(wire::is_paused(&inspected)),
-            Err(Fault::NotFound(_)) => Ok(false),
-            Err(fault) => Err(fault.into()),
+            Err(ClientError::NotFound(_)) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 }

@@ -8,7 +8,7 @@ use futures_util::{StreamExt as _, stream};
 
 use super::{
     Docker,
-    client::Fault,
+    client::ClientError,
     spec::LABEL_INSTANCE,
     wire::{self, ContainerSummary, Inspected},
 };
@@ -23,8 +23,8 @@ impl Docker {
     pub(super) async fn find(&self, name: &str) -> Result<Option<Inspected>, EngineError> {
         let inspected = match self.client.inspect(name).await {
             Ok(inspected) => inspected,
-            Err(Fault::NotFound(_)) => return Ok(None),
-            Err(fault) => return Err(fault.into()),
+            Err(ClientError::NotFound(_)) => return Ok(None),
+            Err(error) => return Err(error.into()),
         };
         // The engine also accepts a prefix of an id.
         if inspected.name.as_deref().map(|found| found.trim_start_matches('/')) != Some(name) {
@@ -80,11 +80,11 @@ impl Docker {
                 inspected
             }
         };
-        match inspected.unwrap_or_else(|error| Err(Fault::Engine(EngineError::Other(error.to_string())))) {
+        match inspected.unwrap_or_else(|error| Err(ClientError::Engine(EngineError::Other(error.to_string())))) {
             Ok(inspected) => Some(wire::view(&inspected)),
-            Err(Fault::NotFound(_)) => None,
-            Err(fault) => {
-                tracing::warn!(container = from_list.name, ?fault, "cannot inspect this container");
+            Err(ClientError::NotFound(_)) => None,
+            Err(error) => {
+                tracing::warn!(container = from_list.name, ?error, "cannot inspect this container");
                 self.dirty().insert(id);
                 Some(unknown)
             }

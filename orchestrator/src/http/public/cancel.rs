@@ -44,7 +44,7 @@ pub(super) async fn cancel(
     let now = api.clock.now();
     match api.store.transition(id, now, Some(&entry), move |job| job.request_cancel(now, reason)).await? {
         Transition::Applied(job) => {
-            api.wake.wake();
+            api.waker.wake();
             tracing::info!(job.id = %id, user = who.user, "cancel requested");
             // 202 also when it is cancelled at once; 200 means that it was cancelled before this request.
             Ok((StatusCode::ACCEPTED, Json(job.to_api())).into_response())

@@ -39,7 +39,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::{
     auth::{Identity, SigningKey},
     clock::Clock,
-    dispatch::{JobSubmitter, Sandbox, Wake},
+    dispatch::{DispatcherWaker, JobSubmitter, Sandbox},
     http::{metrics::MetricsEndpoint, problem::ApiError},
     llm::Gateway,
     per_user_semaphore::{PerUserSemaphore, Permit},
@@ -97,7 +97,7 @@ pub struct PublicParts {
     /// Access to the models.
     pub gateway: Arc<Gateway>,
     /// Wakes the dispatcher.
-    pub wake: Wake,
+    pub waker: DispatcherWaker,
     /// Creates jobs.
     pub submitter: Arc<JobSubmitter>,
     /// Directory of containers' saved output.

@@ -33,7 +33,7 @@ pub(super) async fn start(
     api.submitter.check_price(&job.brief.model, &job.brief.limits)?;
     match api.store.transition(id, api.clock.now(), Some(&entry), JobRecord::release).await? {
         Transition::Applied(job) => {
-            api.wake.wake();
+            api.waker.wake();
             tracing::info!(job.id = %id, user = who.user, "held job started");
             Ok((StatusCode::ACCEPTED, Json(job.to_api())).into_response())
         }

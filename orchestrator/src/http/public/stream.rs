@@ -68,7 +68,7 @@ pub(super) async fn open(
         _permit: permit,
         who,
         api: api.clone(),
-        subscription: api.store.feed().subscribe(job.id),
+        subscription: api.store.event_notifier().subscribe(job.id),
         job: job.id,
         reviewed: job.brief.review,
         after,

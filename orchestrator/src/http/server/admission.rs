@@ -26,7 +26,7 @@ use crate::digest::sha256_hex;
 /// Maximum wait of a request beyond the limit of requests in flight.
 const BUSY_RETRY: Duration = Duration::from_secs(1);
 /// Maximum interval between two checks for room.
-const ROOM_RETRY: Duration = Duration::from_millis(250);
+const CAPACITY_RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// One listener's counts.
 #[derive(Debug)]
@@ -83,10 +83,10 @@ pub(super) struct Slot {
 #[derive(Debug)]
 pub(super) struct Answering(Arc<Slot>);
 
-enum Room {
-    Free,
+enum Capacity {
+    Available,
     /// Check again then, or when a connection ends.
-    After(Duration),
+    RetryAfter(Duration),
 }
 
 impl Admission {
@@ -114,10 +114,10 @@ impl Admission {
             let freed = self.freed.notified();
             let wait = {
                 let mut state = self.lock();
-                match self.room(&mut state) {
-                    Room::Free => return Some(self.enrol(&mut state)),
-                    Room::After(_) if self.policy.overflow == Overflow::Close => return None,
-                    Room::After(wait) => wait,
+                match self.capacity(&mut state) {
+                    Capacity::Available => return Some(self.register(&mut state)),
+                    Capacity::RetryAfter(_) if self.policy.overflow == Overflow::Close => return None,
+                    Capacity::RetryAfter(wait) => wait,
                 }
             };
             tokio::select! {
@@ -127,26 +127,30 @@ impl Admission {
         }
     }
 
-    /// Whether there is room for one more. On a worker's socket the oldest connection without a session makes room after a
+    /// Whether another connection can be admitted. On a worker's socket the oldest connection without a session is closed after a
     /// moment: a flood of such connections delays the worker's new one, and cannot keep it out.
-    fn room(&self, state: &mut State) -> Room {
+    fn capacity(&self, state: &mut State) -> Capacity {
         let Some(session) = &self.policy.session else {
-            return if state.connections < self.policy.max_connections { Room::Free } else { Room::After(ROOM_RETRY) };
+            return if state.connections < self.policy.max_connections {
+                Capacity::Available
+            } else {
+                Capacity::RetryAfter(CAPACITY_RETRY_INTERVAL)
+            };
         };
         let is_full = state.connections >= self.policy.max_connections
             || state.others.len() >= self.policy.max_connections - session.reserved_connections;
         if is_full {
-            return Room::After(evict_oldest(state, session));
+            return Capacity::RetryAfter(evict_oldest(state, session));
         }
         let now = self.started_at.elapsed();
-        let Some(rates) = &mut state.rates else { return Room::Free };
+        let Some(rates) = &mut state.rates else { return Capacity::Available };
         match rates.accepts.take(session.accept_rate, 1, now) {
-            Ok(()) => Room::Free,
-            Err(wait) => Room::After(wait),
+            Ok(()) => Capacity::Available,
+            Err(wait) => Capacity::RetryAfter(wait),
         }
     }
 
-    fn enrol(self: &Arc<Self>, state: &mut State) -> Slot {
+    fn register(self: &Arc<Self>, state: &mut State) -> Slot {
         state.next_id += 1;
         state.connections += 1;
         let connection = Arc::new(Connection::new(state.next_id, &self.policy));
@@ -218,11 +222,11 @@ impl Claim {
 /// Returns how long to wait before the next check.
 fn evict_oldest(state: &State, session: &SessionPolicy) -> Duration {
     let idle = state.others.values().map(|other| &other.connection).find(|connection| !connection.is_answering());
-    let Some(oldest) = idle else { return ROOM_RETRY };
+    let Some(oldest) = idle else { return CAPACITY_RETRY_INTERVAL };
     let left = session.evict_after.saturating_sub(oldest.accepted_at.elapsed());
     if left.is_zero() {
         oldest.evict();
-        return ROOM_RETRY;
+        return CAPACITY_RETRY_INTERVAL;
     }
     left
 }

@@ -19,7 +19,7 @@ const UNIT_BYTES: usize = 1024;
 /// Bodies up to this size have an eighth of the budget to themselves, so that a heartbeat never waits for model calls.
 const SMALL_BODY_BYTES: usize = 256 * 1024;
 /// Maximum wait for a reservation; then the request is refused.
-const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
+const RESERVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Large bodies parsed at once, of one kind of listener. Each takes a core, and as much memory again as it has bytes.
 const PUBLIC_PARSES_AT_ONCE: usize = 1;
 const WORKER_PARSES_AT_ONCE: usize = 2;
@@ -73,9 +73,9 @@ pub(super) struct BodyLimits {
     pub(super) all: BodyBudget,
 }
 
-/// There was no room for a body in time.
+/// The reservation for a body timed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NoRoom;
+pub struct NoCapacity;
 
 /// What a request has reserved for its body, until it is answered.
 #[derive(Debug)]
@@ -96,20 +96,20 @@ impl RequestBody {
         user.clone_into(&mut self.user.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Reserves room for a body, waiting a while for it: first the listener's own, then the total, which is held by no one who
-    /// waits for the other.
-    pub async fn reserve(&self, bytes: usize) -> Result<(), NoRoom> {
-        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).map_err(|_| NoRoom)?;
+    /// Reserves memory for a body, waiting at most `RESERVE_TIMEOUT`: first of the listener's budget, then of the total, so that
+    /// no request holds a part of the total while it waits for its listener's.
+    pub async fn reserve(&self, bytes: usize) -> Result<(), NoCapacity> {
+        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).map_err(|_| NoCapacity)?;
         let user = self.user.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let room = async {
+        let permits = async {
             let mut permits = Vec::with_capacity(2);
             for budget in self.limits.own.iter().chain([&self.limits.all]) {
                 let permit = budget.class(bytes).acquire_many(&user, units).await;
-                permits.push(permit.map_err(|_| NoRoom)?);
+                permits.push(permit.map_err(|_| NoCapacity)?);
             }
             Ok(permits)
         };
-        let permits = timeout(ROOM_TIMEOUT, room).await.unwrap_or(Err(NoRoom))?;
+        let permits = timeout(RESERVE_TIMEOUT, permits).await.unwrap_or(Err(NoCapacity))?;
         self.held.lock().unwrap_or_else(PoisonError::into_inner).extend(permits);
         Ok(())
     }

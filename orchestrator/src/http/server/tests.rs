@@ -83,7 +83,7 @@ fn router(waiting: &Waiting) -> Router {
 }
 
 struct Running {
-    folder: TempDir,
+    directory: TempDir,
     waiting: Waiting,
     metrics: Metrics,
     stop: CancellationToken,
@@ -110,20 +110,20 @@ fn session_of(policy: &mut Policy) -> &mut SessionPolicy {
 
 impl Running {
     fn worker(policy: Policy, own: BodyBudget) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let socket = UnixSocket::new_stream().unwrap();
-        socket.bind(folder.path().join("worker.sock")).unwrap();
+        socket.bind(directory.path().join("worker.sock")).unwrap();
         let listener = socket.listen(64).unwrap();
-        Self::start(folder, policy, own, listener)
+        Self::start(directory, policy, own, listener)
     }
 
-    fn start(folder: TempDir, policy: Policy, own: BodyBudget, listener: impl Into<Listener>) -> Self {
+    fn start(directory: TempDir, policy: Policy, own: BodyBudget, listener: impl Into<Listener>) -> Self {
         let (waiting, metrics, stop) = (Waiting::default(), Metrics::default(), CancellationToken::new());
         let (bodies, connections) = (BodyBudget::workers(), None);
         let server = Server { policy, own_bodies: Some(own), bodies, connections, metrics: metrics.clone() };
         let mut tasks = JoinSet::new();
         tasks.spawn(server.serve(listener.into(), router(&waiting), stop.clone()));
-        Self { folder, waiting, metrics, stop, tasks }
+        Self { directory, waiting, metrics, stop, tasks }
     }
 
     async fn public(policy: Policy) -> (Self, SocketAddr) {
@@ -133,7 +133,7 @@ impl Running {
     }
 
     fn path(&self) -> PathBuf {
-        self.folder.path().join("worker.sock")
+        self.directory.path().join("worker.sock")
     }
 
     async fn connect(&self) -> Client<UnixStream> {

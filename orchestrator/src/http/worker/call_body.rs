@@ -1,7 +1,7 @@
 //! The body of a model call as the orchestrator reads it.
 //!
 //! Owns that tool definitions are never taken from a worker: only the names of the tools that it wants to offer are read,
-//! so that a turn of text alone can be told. What a tool says of itself is the orchestrator's own.
+//! so that a turn of text alone can be recognised. What a tool says of itself is the orchestrator's own.
 
 use std::fmt;
 
@@ -106,11 +106,11 @@ mod tests {
 
     #[test]
     fn a_worker_names_tools_and_never_defines_them() {
-        let told = json!([
+        let sent = json!([
             {"name": "echo", "description": "forged", "parameters": {"a": [0, 0, 0]}, "domain": "orchestrator"},
             {"name": "unknown", "parameters": [[[[]]]]},
         ]);
-        let [echo] = offered(&told).try_into().unwrap();
+        let [echo] = offered(&sent).try_into().unwrap();
         assert_eq!((echo.name.as_str(), echo.description.as_str()), ("echo", "the orchestrator's own words"));
         assert!(offered(&json!([])).is_empty());
     }

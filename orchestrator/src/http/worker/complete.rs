@@ -36,13 +36,13 @@ pub(super) async fn complete(
         // Its container may be paused: the dispatcher removes it as it is.
         let fail = move |job: JobRecord| job.fail(now, JobReason::DiskLimit, violation.message);
         api.store.transition(key.job, now, None, fail).await?;
-        api.wake.wake();
+        api.waker.wake();
         return Err(ended());
     }
     match api.store.complete(key.job, key.attempt, api.clock.now(), &report).await? {
         Reported::Applied(_) => {
             // The dispatcher gives the worker a moment to leave by itself, so this answer arrives.
-            api.wake.wake();
+            api.waker.wake();
             Ok(Json(CompleteReply { accepted: true }))
         }
         Reported::PromptsWaiting => {

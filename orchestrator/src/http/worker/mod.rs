@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     auth::WorkerTokens,
     clock::Clock,
-    dispatch::{Attempt, AttemptRegistry, DiskGauge, TokenFiles, Wake},
+    dispatch::{Attempt, AttemptRegistry, DiskGauge, DispatcherWaker, TokenFiles},
     domain::job::JobRecord,
     http::problem::ApiError,
     llm::metering::{FlightError, Meter},
@@ -49,7 +49,7 @@ pub struct WorkerApi {
     /// The time.
     pub clock: Clock,
     /// Wakes the dispatcher.
-    pub wake: Wake,
+    pub waker: DispatcherWaker,
     /// Makes model calls.
     pub meter: Meter,
     /// The orchestrator's tools.
@@ -93,7 +93,7 @@ pub fn router(api: WorkerApi) -> Router {
         .route("/worker/{job_id}/tools/{name}", post(tools::call))
         .route("/worker/{job_id}/events", post(events::append))
         .route("/worker/{job_id}/prompt", get(prompt::next))
-        .route("/worker/{job_id}/status", post(status::beat))
+        .route("/worker/{job_id}/status", post(status::heartbeat))
         .route("/worker/{job_id}/complete", post(complete::complete))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES));
     model.merge(rest).with_state(api)

@@ -13,7 +13,7 @@ use crate::http::{extract::WorkerJson, problem::ApiError};
 /// Stored of a worker's status message.
 const MAX_MESSAGE_BYTES: usize = 4 * 1024;
 
-pub(super) async fn beat(
+pub(super) async fn heartbeat(
     State(api): State<WorkerApi>,
     Caller { attempt, .. }: Caller,
     WorkerJson { value: report, .. }: WorkerJson<StatusReport>,

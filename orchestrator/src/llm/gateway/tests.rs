@@ -131,7 +131,7 @@ fn user(content: &str) -> Message {
     Message::User { content: content.to_owned() }
 }
 
-fn said(content: &str) -> CompletionRequest {
+fn request_of(content: &str) -> CompletionRequest {
     conversation(vec![user(content)])
 }
 
@@ -149,7 +149,7 @@ fn conversation(messages: Vec<Message>) -> CompletionRequest {
 }
 
 async fn ask(gateway: &Gateway, content: &str) -> Result<Answer, AskError> {
-    gateway.ask(&said(content), &CallContext::default(), std::future::pending()).await
+    gateway.ask(&request_of(content), &CallContext::default(), std::future::pending()).await
 }
 
 async fn failed(gateway: &Gateway, content: &str) -> AskError {

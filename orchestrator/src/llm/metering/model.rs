@@ -88,8 +88,8 @@ mod tests {
     };
 
     /// A gateway to a script.
-    fn gateway(folder: &tempfile::TempDir, rules: &str) -> Gateway {
-        let script = folder.path().join("script.yaml");
+    fn gateway(directory: &tempfile::TempDir, rules: &str) -> Gateway {
+        let script = directory.path().join("script.yaml");
         std::fs::write(&script, format!("rules: [{rules}]")).unwrap();
         let primary = ProviderSettings {
             script: Some(script),
@@ -100,10 +100,10 @@ mod tests {
 
     /// The model of a job whose provider plays these rules.
     async fn model(
-        folder: &tempfile::TempDir,
+        directory: &tempfile::TempDir,
         rules: &str,
     ) -> MeteredModel<impl Fn() -> std::future::Pending<()> + Send + Sync + use<>> {
-        let store = Store::open(&format!("sqlite://{}/gantry.db", folder.path().display())).await.unwrap();
+        let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
         let job = sample::job(JobState::InProgress);
         let account = Account {
             // A new row is at no attempt yet.
@@ -119,7 +119,7 @@ mod tests {
         store.create_job(job, None, None).await.unwrap();
         let meter = Meter {
             store,
-            gateway: Arc::new(gateway(folder, rules)),
+            gateway: Arc::new(gateway(directory, rules)),
             clock: Clock::system(),
             day_limits: DayLimits::default(),
             tasks: TaskTracker::new(),
@@ -142,10 +142,10 @@ mod tests {
 
     #[tokio::test]
     async fn the_deltas_of_an_answer_arrive_while_it_is_made() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let rules = "{times: 1, reply: {text: half of it, cut_after_chars: 4, chunk_chars: 2}}, \
              {reply: {text: an answer, reasoning: because, chunk_chars: 4}}";
-        let model = model(&folder, rules).await;
+        let model = model(&directory, rules).await;
         let (sink, mut deltas) = DeltaSink::channel(1);
         let call_id = CallId::generate();
         let messages = [Message::User { content: "hello".to_owned() }];
@@ -194,9 +194,9 @@ mod tests {
     /// After a compaction the conversation no longer has the calls that the server numbered alike.
     #[tokio::test]
     async fn an_id_that_an_earlier_call_of_the_job_has_is_replaced() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let calls = "[{name: echo, id: call_0, arguments: {}}, {name: echo, id: call_1, arguments: {}}]";
-        let model = model(&folder, &format!("{{reply: {{tool_calls: {calls}}}}}")).await;
+        let model = model(&directory, &format!("{{reply: {{tool_calls: {calls}}}}}")).await;
         let AccountOwner::Job { job, attempt } = model.account.owner;
         let earlier = NewAction {
             key: CallKey { job, attempt, call_id: "call_0".into() },

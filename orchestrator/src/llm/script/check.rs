@@ -105,7 +105,7 @@ fn check_rule(rule: Value) -> Result<Rule, Wrong> {
         let message = texts.template("rate_limit", "rate limit reached, slow down")?;
         actions.push(Action::Error { status: 429, message, retry_after });
     }
-    actions.extend((raw.garbage == Some(true)).then_some(Action::Garbage));
+    actions.extend((raw.garbage == Some(true)).then_some(Action::InvalidResponse));
     actions.extend((raw.hang == Some(true)).then_some(Action::Hang));
     match (actions.pop(), actions.is_empty()) {
         (Some(action), true) => Ok(Rule { when, times: raw.times, action }),

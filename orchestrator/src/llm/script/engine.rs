@@ -49,7 +49,7 @@ pub(in crate::llm) enum ScriptedResponse {
         retry_after: Option<Duration>,
     },
     /// A body that is not an answer.
-    Garbage,
+    InvalidResponse,
     /// No answer, ever.
     Hang,
 }
@@ -146,7 +146,7 @@ fn execute(action: &Action, context: &MatchContext<'_>, values: &Values<'_>) -> 
         Action::Error { status, message, retry_after } => {
             ScriptedResponse::Error { status: *status, message: message.render(values), retry_after: *retry_after }
         }
-        Action::Garbage => ScriptedResponse::Garbage,
+        Action::InvalidResponse => ScriptedResponse::InvalidResponse,
         Action::Hang => ScriptedResponse::Hang,
     }
 }

@@ -27,14 +27,14 @@ pub(super) async fn messages(State(state): State<ServerState>, headers: HeaderMa
     let content_type = if streams { "text/event-stream" } else { "application/json" };
     match state.respond(Question { messages: &conversation, has_tools, job_title: job_title(&headers) }).await {
         Outcome::Refusal(refusal) => refuse(&refusal),
-        Outcome::Garbage => sending::garbage_named(content_type),
+        Outcome::InvalidResponse => sending::invalid_named_event(content_type),
         Outcome::Answer(reply) => {
             let envelope = envelope(&reply, &state.next_id("msg_"), model_of(&request, &state));
             if streams {
                 let (frames, ending) = frames(&reply, envelope);
                 sending::streamed(content_type, sending::stream_frames(&state, &reply, frames, ending))
             } else {
-                sending::at_once(&state, &reply, &whole(&reply, envelope))
+                sending::at_once(&state, &reply, &response_body(&reply, envelope))
             }
         }
     }
@@ -146,7 +146,7 @@ fn thinking(reply: &ScriptedReply) -> Vec<(String, String)> {
     blocks
 }
 
-fn whole(reply: &ScriptedReply, mut envelope: Value) -> Value {
+fn response_body(reply: &ScriptedReply, mut envelope: Value) -> Value {
     let mut content: Vec<Value> = thinking(reply)
         .into_iter()
         .map(|(thinking, signature)| json!({"type": "thinking", "thinking": thinking, "signature": signature}))

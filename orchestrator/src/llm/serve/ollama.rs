@@ -28,7 +28,7 @@ pub(super) async fn chat(State(state): State<ServerState>, headers: HeaderMap, b
     let streams = request["stream"].as_bool() != Some(false);
     match state.respond(Question { messages: &messages, has_tools, job_title: job_title(&headers) }).await {
         Outcome::Refusal(refusal) => refuse(&refusal),
-        Outcome::Garbage => sending::garbage(if streams { LINES } else { "application/json" }),
+        Outcome::InvalidResponse => sending::invalid_response(if streams { LINES } else { "application/json" }),
         Outcome::Answer(reply) if streams => {
             let (lines, ending) = lines(&reply, model_of(&request, &state));
             sending::streamed(LINES, sending::stream_frames(&state, &reply, lines, ending))
@@ -80,9 +80,9 @@ fn read_messages(messages: &[Value]) -> Vec<Message> {
                 Message::Assistant { content, tool_calls, reasoning: None }
             }
             "tool" => {
-                let told = message["tool_name"].as_str().map(str::to_owned);
+                let named = message["tool_name"].as_str().map(str::to_owned);
                 let in_order = waiting.pop_front().unwrap_or_default();
-                Message::Tool { tool_call_id: String::new(), name: told.unwrap_or(in_order), content }
+                Message::Tool { tool_call_id: String::new(), name: named.unwrap_or(in_order), content }
             }
             _ => Message::User { content },
         });

@@ -31,7 +31,7 @@ pub(super) async fn chat(State(state): State<ServerState>, headers: HeaderMap, b
     let content_type = if streams { "text/event-stream" } else { "application/json" };
     match state.respond(Question { messages: &messages, has_tools, job_title: job_title(&headers) }).await {
         Outcome::Refusal(refusal) => refuse(&refusal),
-        Outcome::Garbage => sending::garbage(content_type),
+        Outcome::InvalidResponse => sending::invalid_response(content_type),
         Outcome::Answer(reply) if streams => {
             let with_usage = request["stream_options"]["include_usage"].as_bool() == Some(true);
             let envelope = Envelope { id: state.next_id("chatcmpl-"), model: model_of(&request, &state), with_usage };
@@ -40,7 +40,7 @@ pub(super) async fn chat(State(state): State<ServerState>, headers: HeaderMap, b
         }
         Outcome::Answer(reply) => {
             let id = state.next_id("chatcmpl-");
-            sending::at_once(&state, &reply, &whole(&reply, &id, model_of(&request, &state)))
+            sending::at_once(&state, &reply, &response_body(&reply, &id, model_of(&request, &state)))
         }
     }
 }
@@ -100,7 +100,7 @@ fn read_call(call: &Value) -> ToolCall {
     }
 }
 
-fn whole(reply: &ScriptedReply, id: &str, model: &str) -> Value {
+fn response_body(reply: &ScriptedReply, id: &str, model: &str) -> Value {
     let calls: Vec<_> = reply
         .calls
         .iter()

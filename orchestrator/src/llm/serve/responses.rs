@@ -25,14 +25,14 @@ pub(super) async fn responses(State(state): State<ServerState>, headers: HeaderM
     let content_type = if streams { "text/event-stream" } else { "application/json" };
     match state.respond(Question { messages: &conversation, has_tools, job_title: job_title(&headers) }).await {
         Outcome::Refusal(refusal) => refuse(&refusal),
-        Outcome::Garbage => sending::garbage(content_type),
+        Outcome::InvalidResponse => sending::invalid_response(content_type),
         Outcome::Answer(reply) => {
-            let whole = whole(&reply, &state.next_id("resp_"), model_of(&request, &state));
+            let response_body = response_body(&reply, &state.next_id("resp_"), model_of(&request, &state));
             if streams {
-                let (frames, ending) = frames(&reply, &whole);
+                let (frames, ending) = frames(&reply, &response_body);
                 sending::streamed(content_type, sending::stream_frames(&state, &reply, frames, ending))
             } else {
-                sending::at_once(&state, &reply, &whole)
+                sending::at_once(&state, &reply, &response_body)
             }
         }
     }
@@ -127,7 +127,7 @@ fn text_part(text: &str) -> Value {
     json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
 }
 
-fn whole(reply: &ScriptedReply, id: &str, model: &str) -> Value {
+fn response_body(reply: &ScriptedReply, id: &str, model: &str) -> Value {
     let reason = match reply.finish_reason {
         FinishReason::Length => Some("max_output_tokens"),
         FinishReason::ContentFilter => Some("content_filter"),
@@ -234,11 +234,11 @@ impl Events<'_> {
     }
 }
 
-fn frames(reply: &ScriptedReply, whole: &Value) -> (Vec<String>, Ending) {
+fn frames(reply: &ScriptedReply, response_body: &Value) -> (Vec<String>, Ending) {
     let (pieces, ending) = sending::pieces(reply);
-    let items = whole["output"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let items = response_body["output"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut events = Events { frames: Vec::new(), items, open: None, begun: 0 };
-    let mut begun = whole.clone();
+    let mut begun = response_body.clone();
     (begun["status"], begun["output"]) = (json!("in_progress"), json!([]));
     (begun["usage"], begun["incomplete_details"]) = (Value::Null, Value::Null);
     events.event("response.created", json!({"response": begun}));
@@ -266,8 +266,8 @@ fn frames(reply: &ScriptedReply, whole: &Value) -> (Vec<String>, Ending) {
             events.begin("message");
         }
         events.end();
-        let name = if whole["status"] == "incomplete" { "response.incomplete" } else { "response.completed" };
-        events.event(name, json!({"response": whole}));
+        let name = if response_body["status"] == "incomplete" { "response.incomplete" } else { "response.completed" };
+        events.event(name, json!({"response": response_body}));
     }
     (events.frames, ending)
 }

@@ -129,15 +129,15 @@ pub(super) fn at_once(state: &ServerState, reply: &ScriptedReply, body: &Value) 
 }
 
 /// Bytes that are not an answer.
-pub(super) fn garbage(content_type: &'static str) -> Response {
+pub(super) fn invalid_response(content_type: &'static str) -> Response {
     let body = if content_type == "text/event-stream" { "data: }{ no answer\n\n" } else { "}{ no answer\n" };
     streamed(content_type, Body::from(body))
 }
 
 /// The same in a format whose events have names.
-pub(super) fn garbage_named(content_type: &'static str) -> Response {
+pub(super) fn invalid_named_event(content_type: &'static str) -> Response {
     if content_type != "text/event-stream" {
-        return garbage(content_type);
+        return invalid_response(content_type);
     }
     let body = "event: content_block_delta\ndata: }{ no answer\n\n";
     streamed(content_type, Body::from(body))

@@ -28,10 +28,10 @@ impl Address {
     /// From a base URL.
     pub(super) fn of(wire: Wire, base_url: &str) -> Result<Self, String> {
         let base_url = base_url.trim();
-        let shown = mask_urls(base_url);
-        let mut url = reqwest::Url::parse(base_url).map_err(|error| format!("'{shown}' is not a URL: {error}"))?;
+        let masked_url = mask_urls(base_url);
+        let mut url = reqwest::Url::parse(base_url).map_err(|error| format!("'{masked_url}' is not a URL: {error}"))?;
         if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-            return Err(format!("'{shown}' must start with http:// or https:// and name a host"));
+            return Err(format!("'{masked_url}' must start with http:// or https:// and name a host"));
         }
         let (authorization, mut secrets) = user_part(&url);
         secrets.extend(query_secrets(&url));

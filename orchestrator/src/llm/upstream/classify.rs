@@ -17,7 +17,7 @@ use crate::{
 const MAX_RETRY_AFTER: Duration = Duration::from_hours(24);
 
 /// The provider sent nothing for so long.
-pub(super) fn silence(waited: Duration) -> AttemptError {
+pub(super) fn idle_timeout(waited: Duration) -> AttemptError {
     AttemptError::transient(ErrorKind::Timeout, format!("the provider sent nothing for {} s", waited.as_secs()))
 }
 

@@ -159,7 +159,7 @@ impl Upstream {
         let request = self.client.post(self.address.url.clone()).headers(headers).body(body.to_string());
         let response = timeout(self.idle_timeout, request.send())
             .await
-            .map_err(|_| classify::silence(self.idle_timeout))?
+            .map_err(|_| classify::idle_timeout(self.idle_timeout))?
             .map_err(classify::transport)?;
         if response.status().is_success() {
             return Ok(response);
@@ -191,7 +191,7 @@ impl Upstream {
         loop {
             let chunk = timeout(self.idle_timeout, response.chunk())
                 .await
-                .map_err(|_| classify::silence(self.idle_timeout))?
+                .map_err(|_| classify::idle_timeout(self.idle_timeout))?
                 .map_err(classify::transport)?;
             let mut on_delta = |delta: Delta<'_>| {
                 if !deltas.discards() {

@@ -114,7 +114,7 @@ impl Framer {
             Mode::Document => document(&rest, deliver),
             Mode::Lines => {
                 self.data.extend_from_slice(&rest);
-                whole_or_nothing(&self.data, None, deliver)
+                last_payload(&self.data, None, deliver)
             }
             Mode::Events => {
                 if !rest.is_empty() {
@@ -124,7 +124,7 @@ impl Framer {
                 if data.is_empty() && !self.recognised {
                     return Err(DecodeError::Invalid("the answer is not an event stream".to_owned()));
                 }
-                whole_or_nothing(&data, event, deliver)
+                last_payload(&data, event, deliver)
             }
         }
     }
@@ -239,8 +239,8 @@ fn payloads(
     }
 }
 
-/// The last payload of a body: one that is cut off says nothing.
-fn whole_or_nothing(
+/// Delivers the last payload of a body, unless it is cut off.
+fn last_payload(
     data: &[u8],
     event: Option<String>,
     deliver: &mut dyn FnMut(Frame) -> Result<(), DecodeError>,
@@ -312,12 +312,12 @@ mod tests {
     #[case::an_error_field("error: {\"code\": 500}\n\n", &["{\"error\":{\"code\":500}}"])]
     #[case::nothing("", &[])]
     fn events(#[case] body: &str, #[case] expected: &[&str]) {
-        let shown = |frame: Frame| match frame {
+        let describe = |frame: Frame| match frame {
             Frame::Json { value, .. } => value.to_string(),
             Frame::Done => "done".to_owned(),
             Frame::EndOfDocument => "end".to_owned(),
         };
-        let found: Vec<_> = frames(Framing::Events, &[body.as_bytes()]).unwrap().into_iter().map(shown).collect();
+        let found: Vec<_> = frames(Framing::Events, &[body.as_bytes()]).unwrap().into_iter().map(describe).collect();
         assert_eq!(found, expected);
     }
 

@@ -40,7 +40,7 @@ const COUNT_CALL: &str = "UPDATE jobs SET input_tokens = input_tokens + $7, outp
      reserved_tokens = reserved_tokens - $16, reserved_micro_usd = reserved_micro_usd - $17 \
      WHERE id = $1 AND changes() = 1 \
      RETURNING parent_id, limits, input_tokens + output_tokens + children_tokens AS tokens, \
-     cost_micro_usd + children_micro_usd AS micro_usd, iterations, tool_calls, started_at, told_low";
+     cost_micro_usd + children_micro_usd AS micro_usd, iterations, tool_calls, started_at, warned_limits";
 
 /// Writes the event that [`COUNT_CALL`] has numbered.
 const CALL_EVENT: &str = "INSERT INTO events (job_id, seq, attempt, at, kind, data) \

@@ -38,7 +38,7 @@ const UNCOUNT_ABANDONED: &str = "UPDATE jobs SET llm_calls = llm_calls - 1 WHERE
 
 /// Counts a call against its job's quota, reserves its worst case, and writes its row.
 pub(super) async fn open(tx: &mut WriteTx, call: &NewCall) -> Result<OpenedCall, StoreError> {
-    let (row, balances) = before(tx, call).await?;
+    let (row, budgets) = before(tx, call).await?;
     let Some(row) = row.filter(|row| row.live) else { return Ok(OpenedCall::NotLive) };
     let was_abandoned = row.error.as_deref() == Some(RESTARTED);
     let (open, mut made) = (count(row.open), row.made());
@@ -54,9 +54,9 @@ pub(super) async fn open(tx: &mut WriteTx, call: &NewCall) -> Result<OpenedCall,
     if made.answered + open >= call.quota.max_answers || made.all + open >= call.quota.max_calls {
         return Ok(OpenedCall::LimitReached(made));
     }
-    let reserved = match &balances {
-        None => Reserved::nothing(call.quote.max_output_tokens),
-        Some(balances) => match budget::reserve_for(call, balances) {
+    let reserved = match &budgets {
+        None => Reserved::nothing(call.estimate.max_output_tokens),
+        Some(budgets) => match budget::reserve_for(call, budgets) {
             Ok(reserved) => reserved,
             Err(budget) => return Ok(OpenedCall::BudgetExceeded(budget)),
         },
@@ -65,19 +65,19 @@ pub(super) async fn open(tx: &mut WriteTx, call: &NewCall) -> Result<OpenedCall,
     Ok(OpenedCall::Open { reserved, made })
 }
 
-/// Reads what opening a call depends on, in one round trip. The balances only where a budget applies.
+/// Reads what opening a call depends on, in one round trip. The budgets only where a budget applies.
 async fn before(
     tx: &mut WriteTx,
     call: &NewCall,
 ) -> Result<(Option<BeforeCallRow>, Option<Vec<BudgetState>>), StoreError> {
     let CallKey { job, attempt, call_id } = &call.key;
-    let [chain, day] = budget::BALANCES;
+    let [chain, day] = budget::READ_BUDGETS;
     let statements: &[&'static str] = if call.budget.is_some() { &[BEFORE_CALL, chain, day] } else { &[BEFORE_CALL] };
     let batch = StatementBatch::new(statements).bind(*job.as_uuid()).bind(i64::from(*attempt)).bind(call_id.0.clone());
     let results = tx.run(batch.bind(call.user.clone()).bind(budget::day_of(call.at))).await?;
     let row = results.first().map(StatementResult::decode_first).transpose()?.flatten();
-    let balances = call.budget.map(|limits| budget::balances(*job, &limits, results.get(1..).unwrap_or_default()));
-    Ok((row, balances.transpose()?))
+    let budgets = call.budget.map(|limits| budget::budgets(*job, &limits, results.get(1..).unwrap_or_default()));
+    Ok((row, budgets.transpose()?))
 }
 
 /// Writes what opening a call changes, in one round trip.
@@ -98,8 +98,8 @@ async fn insert(tx: &mut WriteTx, call: &NewCall, reserved: &Reserved, was_aband
         .bind(call.provider.clone())
         .bind(call.model.clone())
         .bind(call.request_digest.clone())
-        .bind(column(call.quote.prompt_tokens))
-        .bind(call.quote.prompt_cost().map(column))
+        .bind(column(call.estimate.prompt_tokens))
+        .bind(call.estimate.prompt_cost().map(column))
         .bind(column(amount.tokens))
         .bind(column(amount.micro_usd))
         .bind(reserved.day().map(str::to_owned))

@@ -4,7 +4,7 @@ use super::*;
 use crate::domain::job::sample;
 
 struct Scene {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     store: Store,
     job: JobId,
     now: DateTime<Utc>,
@@ -12,9 +12,9 @@ struct Scene {
 
 impl Scene {
     async fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(&format!("sqlite://{}/gantry.db", folder.path().display())).await.unwrap();
-        let mut scene = Self { folder, store, job: JobId::nil(), now: sample::now() };
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
+        let mut scene = Self { directory, store, job: JobId::nil(), now: sample::now() };
         scene.job = scene.add_job().await;
         scene
     }
@@ -48,7 +48,7 @@ impl Scene {
             provider: "primary".to_owned(),
             model: "m".to_owned(),
             user: "ada".to_owned(),
-            quote: CallEstimate {
+            estimate: CallEstimate {
                 prompt_tokens: 100,
                 max_output_tokens: 50,
                 prices: Some((1_000_000, 2_000_000)),
@@ -151,7 +151,7 @@ async fn a_call_that_cannot_be_closed_keeps_no_other_open() {
     let mut other = Scene { job: scene.add_job().await, ..scene };
     other.reserved("c1").await;
     let (bad, good) = (other.job, other.add_job().await);
-    let mut raw = crate::store::tests::raw(&other.folder).await;
+    let mut raw = crate::store::tests::raw(&other.directory).await;
     sqlx::query("UPDATE jobs SET limits = '{' WHERE id = $1").bind(*bad.as_uuid()).execute(&mut raw).await.unwrap();
     other.job = good;
     other.reserved("c1").await;

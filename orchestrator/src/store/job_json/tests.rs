@@ -13,9 +13,9 @@ const JTI: &str = "token";
 const AWKWARD: &str = "\"quoted\" \\ back\nline\ttab \u{1} \u{7f} ü 漢 🦀 'single' %s %d";
 
 async fn fresh() -> (tempfile::TempDir, Store) {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(&format!("sqlite://{}/gantry.db", folder.path().display())).await.unwrap();
-    (folder, store)
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
+    (directory, store)
 }
 
 /// Stores a job in its first stage and moves it to `stage`.
@@ -79,7 +79,7 @@ fn as_written<T: serde::Serialize + serde::de::DeserializeOwned>(json: &str) -> 
 
 #[tokio::test]
 async fn every_stage_of_a_job_is_rendered_as_its_record_is() {
-    let (folder, store) = fresh().await;
+    let (directory, store) = fresh().await;
     let mut stored = vec![];
     for stage in all_stages() {
         stored.push(store_job(&store, awkward(stage)).await);
@@ -88,7 +88,7 @@ async fn every_stage_of_a_job_is_rendered_as_its_record_is() {
         ContainerInfo { name: "gantry-job-x-1".to_owned(), exit_code: Some(137), ..ContainerInfo::default() };
     let first = stored[0].id;
     store.set_container(first, stored[0].attempt, &container).await.unwrap();
-    let mut raw = crate::store::tests::raw(&folder).await;
+    let mut raw = crate::store::tests::raw(&directory).await;
     sqlx::query("UPDATE jobs SET input_tokens = 12, cost_micro_usd = 1234567, llm_calls = 3 WHERE id = $1")
         .bind(*first.as_uuid())
         .execute(&mut raw)
@@ -114,7 +114,7 @@ async fn every_stage_of_a_job_is_rendered_as_its_record_is() {
 
 #[tokio::test]
 async fn pages_follow_each_other_without_a_gap() {
-    let (_folder, store) = fresh().await;
+    let (_directory, store) = fresh().await;
     let mut ids = vec![];
     for _ in 0..5 {
         let job = sample::job(JobState::Pending);
@@ -140,7 +140,7 @@ async fn pages_follow_each_other_without_a_gap() {
 
 #[tokio::test]
 async fn nothing_is_read_with_a_revoked_token() {
-    let (_folder, store) = fresh().await;
+    let (_directory, store) = fresh().await;
     let job = sample::job(JobState::Pending);
     let id = job.id;
     store.create_job(job, None, None).await.unwrap();
@@ -174,8 +174,8 @@ fn a_page_ends_at_its_limit_and_at_its_bytes() {
 
 #[tokio::test]
 async fn an_inconsistent_row_is_left_out_of_a_page_and_is_an_error_by_itself() {
-    let (folder, store) = fresh().await;
-    let mut raw = crate::store::tests::raw(&folder).await;
+    let (directory, store) = fresh().await;
+    let mut raw = crate::store::tests::raw(&directory).await;
     let mut bad = vec![];
     let changes =
         ["labels = '{'", "labels = '{\n'", "reason = 'from_the_future'", "state = 'elsewhere'", "container = '['"];

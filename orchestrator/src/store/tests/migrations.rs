@@ -40,8 +40,8 @@ async fn tables(pool: &SqlitePool) -> Vec<String> {
 
 #[tokio::test]
 async fn a_store_of_the_first_version_comes_up_to_date_with_its_rows() {
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/gantry.db", folder.path().display());
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/gantry.db", directory.path().display());
     let options = SqliteConnectOptions::from_str(&url).unwrap().create_if_missing(true);
     let pool = sqlx::sqlite::SqlitePoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
     let versions: Vec<i64> = MIGRATIONS.iter().map(|migration| migration.version).collect();
@@ -75,8 +75,8 @@ async fn a_store_of_the_first_version_comes_up_to_date_with_its_rows() {
 
 #[tokio::test]
 async fn a_database_that_is_opened_as_it_is_keeps_its_schema() {
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/gantry.db", folder.path().display());
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/gantry.db", directory.path().display());
     assert!(Store::open_existing(&url).await.is_err(), "none is made");
     let options = SqliteConnectOptions::from_str(&url).unwrap().create_if_missing(true);
     let pool = sqlx::sqlite::SqlitePoolOptions::new().max_connections(1).connect_with(options).await.unwrap();

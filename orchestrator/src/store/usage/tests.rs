@@ -9,9 +9,9 @@ use super::{
 use crate::domain::job::sample;
 
 async fn store() -> (tempfile::TempDir, Store) {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(&format!("sqlite://{}/gantry.db", folder.path().display())).await.unwrap();
-    (folder, store)
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
+    (directory, store)
 }
 
 async fn plan(store: &Store, mut query: QueryBuilder<Sqlite>) -> String {
@@ -23,7 +23,7 @@ async fn plan(store: &Store, mut query: QueryBuilder<Sqlite>) -> String {
 
 #[tokio::test]
 async fn no_statement_walks_over_the_rows_of_all_jobs_or_calls() {
-    let (_folder, store) = store().await;
+    let (_directory, store) = store().await;
     let (since, until) = (DateTime::<Utc>::MIN_UTC, DateTime::<Utc>::MAX_UTC);
     for user in [None, Some("ada")] {
         let filter = UsageFilter { user: user.map(str::to_owned), after: None, limit: 50 };
@@ -57,12 +57,12 @@ async fn no_statement_walks_over_the_rows_of_all_jobs_or_calls() {
 
 #[tokio::test]
 async fn sums_by_model_cover_the_calls_since_a_day() {
-    let (folder, store) = store().await;
+    let (directory, store) = store().await;
     let job = sample::job(protocol::JobState::Pending);
     let (id, now) = (job.id, job.brief.created_at);
     store.create_job(job, None, None).await.unwrap();
     let first = first_day_of_model_sums(now.date_naive());
-    let mut raw = crate::store::tests::raw(&folder).await;
+    let mut raw = crate::store::tests::raw(&directory).await;
     for at in [midnight(first) - TimeDelta::seconds(1), midnight(first), now] {
         sqlx::query(
             "INSERT INTO llm_calls (job_id, attempt, call_id, at, provider, model, input_tokens, output_tokens, \

@@ -201,7 +201,7 @@ impl WriterTask {
             effect(&self.committed);
         }
         for job in effects.notified {
-            self.committed.feed.notify(job);
+            self.committed.notifier.notify(job);
         }
     }
 }

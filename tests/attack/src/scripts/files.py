@@ -8,9 +8,9 @@ BLOCK = os.urandom(MB)
 told = collections.Counter()
 
 
-def write(folder, name, megabytes):
+def write(directory, name, megabytes):
     """Writes a file of this many megabytes and returns its descriptor."""
-    file = os.open(name, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644, dir_fd=folder)
+    file = os.open(name, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644, dir_fd=directory)
     for _ in range(megabytes):
         os.write(file, BLOCK)
         told["written_mb"] += 1
@@ -19,23 +19,23 @@ def write(folder, name, megabytes):
 
 def descend(depth, name="d"):
     """Creates nested directories and returns the innermost."""
-    folder = os.open(".", os.O_RDONLY)
+    directory = os.open(".", os.O_RDONLY)
     for _ in range(depth):
-        os.mkdir(name, dir_fd=folder)
-        inner = os.open(name, os.O_RDONLY, dir_fd=folder)
-        os.close(folder)
-        folder = inner
-    return folder
+        os.mkdir(name, dir_fd=directory)
+        inner = os.open(name, os.O_RDONLY, dir_fd=directory)
+        os.close(directory)
+        directory = inner
+    return directory
 
 
-def tree(folders=190_000, depth=508, seconds=15):
+def tree(directories=190_000, depth=508, seconds=15):
     """Creates empty directories at a large depth: opening each from the top costs one lookup for each level."""
-    deadline, folder = time.monotonic() + seconds, descend(depth)
-    for number in range(folders):
+    deadline, directory = time.monotonic() + seconds, descend(depth)
+    for number in range(directories):
         if number % 1000 == 0 and time.monotonic() > deadline:
             break
-        os.mkdir(str(number), dir_fd=folder)
-        told["folders"] += 1
+        os.mkdir(str(number), dir_fd=directory)
+        told["directories"] += 1
     open("made", "w").close()
     time.sleep(max(0.0, deadline - time.monotonic()))
 
@@ -45,7 +45,7 @@ def rename(megabytes=3_000, depth=500, seconds=15):
     deadline = time.monotonic() + seconds
     os.mkdir("a")
     os.chdir("a")
-    folder = descend(depth)
+    directory = descend(depth)
     os.chdir("..")
     if os.fork() == 0:
         while time.monotonic() < deadline:
@@ -55,7 +55,7 @@ def rename(megabytes=3_000, depth=500, seconds=15):
     for number in range(megabytes // 25):
         if time.monotonic() > deadline:
             break
-        os.close(write(folder, str(number), 25))
+        os.close(write(directory, str(number), 25))
     time.sleep(max(0.0, deadline - time.monotonic()))
 
 
@@ -75,11 +75,11 @@ def inodes(files=400_000, seconds=15):
     deadline = time.monotonic() + seconds
     for number in range(100):
         os.mkdir(str(number))
-        folder = os.open(str(number), os.O_RDONLY)
+        directory = os.open(str(number), os.O_RDONLY)
         for name in range(files // 100):
             if name % 500 == 0 and time.monotonic() > deadline:
                 break
-            os.close(os.open(str(name), os.O_CREAT | os.O_WRONLY, dir_fd=folder))
+            os.close(os.open(str(name), os.O_CREAT | os.O_WRONLY, dir_fd=directory))
             told["files"] += 1
     time.sleep(max(0.0, deadline - time.monotonic()))
 
@@ -88,10 +88,10 @@ def packages(files=100_000):
     """Creates what a package installer creates: small files in many nested directories, within the limits."""
     content, made = b"module.exports = {}\n" * 10, 0
     for package in range(files // 100):
-        folder = f"node_modules/@scope{package % 50}/package-{package}/lib/internal"
-        os.makedirs(folder)
+        directory = f"node_modules/@scope{package % 50}/package-{package}/lib/internal"
+        os.makedirs(directory)
         for name in range(100):
-            with open(f"{folder}/{name}.js", "wb") as file:
+            with open(f"{directory}/{name}.js", "wb") as file:
                 file.write(content)
             made += 1
     told["files"] = made
@@ -108,9 +108,9 @@ def dd(seconds=2):
 def ignore_files():
     """Three directories with hostile ignore files: a FIFO, a huge sparse file, a million patterns."""
     names = [".gitignore", ".ignore", ".rgignore"]
-    for folder in ["fifo", "sparse", "patterns"]:
-        os.makedirs(f"{folder}/.git/info")
-        with open(f"{folder}/needle.txt", "w") as file:
+    for directory in ["fifo", "sparse", "patterns"]:
+        os.makedirs(f"{directory}/.git/info")
+        with open(f"{directory}/needle.txt", "w") as file:
             file.write("needle\n")
     for name in names + [".git/info/exclude"]:
         os.mkfifo(f"fifo/{name}")

@@ -90,7 +90,7 @@ def main():
         for name in ["environ", "mem", "maps"]:
             attempt(f"/proc/{number}/{name}", read)
         attempt(f"/proc/{number}/fd", os.listdir)
-    told["run folder"] = sorted(os.listdir(os.path.dirname(flood.SOCKET)))
+    told["run directory"] = sorted(os.listdir(os.path.dirname(flood.SOCKET)))
     told["environment"] = sorted(name for name in os.environ if name.startswith("GANTRY_"))
     print(json.dumps(told))
 

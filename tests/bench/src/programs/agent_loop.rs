@@ -22,8 +22,8 @@ const OURS: &str = "one tool turn, mean of a job's 200";
 const OTHER: &str = "GET /health on a socket, mean of 200";
 const TURNS: u32 = LOOP_TURNS;
 const MAX_ITERATIONS: u32 = 250;
-const AT_MOST: f64 = 5.0;
-const AT_MOST_MS: f64 = 1.2;
+const MAX_RATIO: f64 = 5.0;
+const MAX_MS: f64 = 1.2;
 
 /// Runs the benchmark.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
@@ -35,8 +35,8 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     }
     bench.report.side(ours);
     bench.report.side(other);
-    bench.report.ratio(OURS, OTHER, Some(AT_MOST));
-    bench.report.limit(OURS, AT_MOST_MS);
+    bench.report.ratio(OURS, OTHER, Some(MAX_RATIO));
+    bench.report.limit(OURS, MAX_MS);
     Ok(())
 }
 

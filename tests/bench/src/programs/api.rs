@@ -39,7 +39,7 @@ const JOB: Names = Names {
     our_time: "a request for a job",
     other_time: "a request for the job's bytes",
 };
-const AT_LEAST: f64 = 0.5;
+const MIN_RATIO: f64 = 0.5;
 
 /// Names of the results of one comparison.
 struct Names {
@@ -111,7 +111,7 @@ async fn compare(bench: &mut Bench, names: &Names, urls: Vec<String>) -> Result<
     for side in rates.into_iter().chain(times) {
         bench.report.side(side);
     }
-    bench.report.ratio_at_least(names.ours, names.other, AT_LEAST);
+    bench.report.ratio_at_least(names.ours, names.other, MIN_RATIO);
     Ok(())
 }
 

@@ -38,8 +38,8 @@ const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 const LATENCY: &str = "emit to client, 20 a second each";
 const LOST: &str = "lost, in a round";
 const DOUBLED: &str = "doubled, in a round";
-const LATENCY_AT_MOST_MS: f64 = 50.0;
-const AT_LEAST: f64 = 0.5;
+const MAX_LATENCY_MS: f64 = 50.0;
+const MIN_RATIO: f64 = 0.5;
 /// Maximum rates, in batches of one event and of one second's events.
 const THROUGHPUTS: [Throughput; 2] = [
     Throughput {
@@ -82,7 +82,7 @@ struct Fleet {
 /// Runs the benchmark.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     let mut fleet = Fleet::start(&bench.stack).await?;
-    let mut raw = database::copy(&bench.stack.database(), &bench.stack.folder().join("raw.db")).await?;
+    let mut raw = database::copy(&bench.stack.database(), &bench.stack.directory().join("raw.db")).await?;
     let mut latency = Series::new(LATENCY, Unit::Ms);
     let (mut lost, mut doubled) = (Series::new(LOST, Unit::Count), Series::new(DOUBLED, Unit::Count));
     let mut rates = THROUGHPUTS.map(|kind| [kind.ours, kind.other].map(|name| Series::new(name, Unit::PerSecond)));
@@ -100,11 +100,11 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     for side in [latency, lost, doubled].into_iter().chain(rates.into_iter().flatten()) {
         bench.report.side(side);
     }
-    bench.report.limit_at(LATENCY, 99, LATENCY_AT_MOST_MS);
+    bench.report.limit_at(LATENCY, 99, MAX_LATENCY_MS);
     bench.report.limit_at(LOST, 99, 0.0);
     bench.report.limit_at(DOUBLED, 99, 0.0);
     for kind in THROUGHPUTS {
-        bench.report.ratio_at_least(kind.ours, kind.other, AT_LEAST);
+        bench.report.ratio_at_least(kind.ours, kind.other, MIN_RATIO);
     }
     Ok(())
 }

@@ -29,10 +29,10 @@ const PER_JOB: &str = "gantry serve, for each live job";
 const WORKER: &str = "gantry-worker in a job";
 const LAYER: &str = "gantry-worker, the file in the image";
 const PYTHON: &str = "the Python runtime";
-const IDLE_AT_MOST_MB: f64 = 40.0;
-const PER_JOB_AT_MOST_MB: f64 = 1.0;
-const WORKER_AT_MOST_MB: f64 = 8.0;
-const LAYER_AT_MOST_MB: f64 = 6.0;
+const MAX_IDLE_MB: f64 = 40.0;
+const MAX_PER_JOB_MB: f64 = 1.0;
+const MAX_WORKER_MB: f64 = 8.0;
+const MAX_LAYER_MB: f64 = 6.0;
 
 /// Runs the benchmark.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
@@ -65,10 +65,10 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     bench.report.side(worker);
     bench.report.side(python);
     bench.report.ratio(WORKER, PYTHON, None);
-    bench.report.limit(IDLE, IDLE_AT_MOST_MB);
-    bench.report.limit(PER_JOB, PER_JOB_AT_MOST_MB);
-    bench.report.limit(WORKER, WORKER_AT_MOST_MB);
-    bench.report.limit(LAYER, LAYER_AT_MOST_MB);
+    bench.report.limit(IDLE, MAX_IDLE_MB);
+    bench.report.limit(PER_JOB, MAX_PER_JOB_MB);
+    bench.report.limit(WORKER, MAX_WORKER_MB);
+    bench.report.limit(LAYER, MAX_LAYER_MB);
     Ok(())
 }
 
@@ -106,10 +106,10 @@ async fn worker_mb(job: JobId) -> Result<f64, Failure> {
 
 /// The Python runtime in its own container, connected to the socket of a live job.
 async fn python_mb(bench: &Bench, job: JobId, turn: u32) -> Result<f64, Failure> {
-    let program = bench.stack.folder().join("agent.py");
+    let program = bench.stack.directory().join("agent.py");
     std::fs::write(&program, AGENT)?;
     let name = format!("{}-python-{turn}", container_name(job));
-    let mut command = bench.stack.baseline()?.run_with(&bench.stack.run_folder(job));
+    let mut command = bench.stack.baseline()?.run_with(&bench.stack.run_directory(job));
     command.arg(containers::mount(&program, "/opt/agent.py,readonly")).arg(format!("--name={name}"));
     command.args(["--rm", "--entrypoint=python3", bench.stack.image(), "/opt/agent.py"]);
     let measured = measure_ready(command, &name).await;

@@ -38,8 +38,8 @@ const DIRECT: &str = "one call at a time, to the provider";
 const ADDED: &str = "added by the gateway, medians of a round";
 const OUR_RATE: &str = "16 jobs at once, through the gateway";
 const DIRECT_RATE: &str = "16 connections at once, to the provider";
-const ADDED_AT_MOST_MS: f64 = 0.6;
-const RATE_AT_LEAST: f64 = 4_000.0;
+const MAX_ADDED_MS: f64 = 0.6;
+const MIN_RATE: f64 = 4_000.0;
 
 /// Runs it.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
@@ -78,8 +78,8 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     for side in [ours, direct, added, our_rate, direct_rate] {
         bench.report.side(side);
     }
-    bench.report.limit(ADDED, ADDED_AT_MOST_MS);
-    bench.report.limit_at_least(OUR_RATE, RATE_AT_LEAST);
+    bench.report.limit(ADDED, MAX_ADDED_MS);
+    bench.report.limit_at_least(OUR_RATE, MIN_RATE);
     bench.report.ratio(OUR_RATE, DIRECT_RATE, None);
     Ok(())
 }

@@ -27,7 +27,7 @@ const GONE: &str = "100 jobs: posted to the last container gone";
 const RAN: &str = "100 docker run --rm … sh -c true";
 const JOB: &str = "a job of them: posted to finished";
 const RUN: &str = "a docker run of them, from the first's start";
-const AT_MOST: f64 = 1.3;
+const MAX_RATIO: f64 = 1.3;
 
 /// Runs the benchmark.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
@@ -41,8 +41,8 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     for side in sides {
         bench.report.side(side);
     }
-    bench.report.ratio(FINISHED, RAN, Some(AT_MOST));
-    bench.report.ratio(GONE, RAN, Some(AT_MOST));
+    bench.report.ratio(FINISHED, RAN, Some(MAX_RATIO));
+    bench.report.ratio(GONE, RAN, Some(MAX_RATIO));
     Ok(())
 }
 

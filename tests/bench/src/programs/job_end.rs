@@ -17,7 +17,7 @@ use crate::{
 const COMPLETED: &str = "job: completed to gone";
 const CANCELLED: &str = "job: cancel to gone";
 const OTHER: &str = "docker rm -f";
-const AT_MOST: f64 = 2.0;
+const MAX_RATIO: f64 = 2.0;
 
 /// Runs the benchmark.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
@@ -34,8 +34,8 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     for side in [completed, cancelled, other] {
         bench.report.side(side);
     }
-    bench.report.ratio(COMPLETED, OTHER, Some(AT_MOST));
-    bench.report.ratio(CANCELLED, OTHER, Some(AT_MOST));
+    bench.report.ratio(COMPLETED, OTHER, Some(MAX_RATIO));
+    bench.report.ratio(CANCELLED, OTHER, Some(MAX_RATIO));
     Ok(())
 }
 

@@ -16,7 +16,7 @@ use crate::{
 const OURS: &str = "job: request to first model call";
 const OTHER: &str = "docker run --rm … true";
 const BARE: &str = "docker version (the command line alone)";
-const AT_MOST: f64 = 1.1;
+const MAX_RATIO: f64 = 1.1;
 
 /// Runs the benchmark.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
@@ -33,7 +33,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     for side in [ours, other, bare] {
         bench.report.side(side);
     }
-    bench.report.ratio(OURS, OTHER, Some(AT_MOST));
+    bench.report.ratio(OURS, OTHER, Some(MAX_RATIO));
     Ok(())
 }
 

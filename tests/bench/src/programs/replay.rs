@@ -18,7 +18,7 @@ const BATCH: u64 = 1_000;
 
 const OURS: &str = "10 000 events over the stream";
 const OTHER: &str = "reading the 10 000 rows";
-const AT_MOST_MS: f64 = 1_000.0;
+const MAX_MS: f64 = 1_000.0;
 
 /// Runs the benchmark.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
@@ -38,7 +38,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     bench.report.side(ours);
     bench.report.side(other);
     bench.report.ratio(OURS, OTHER, None);
-    bench.report.limit(OURS, AT_MOST_MS);
+    bench.report.limit(OURS, MAX_MS);
     Ok(())
 }
 

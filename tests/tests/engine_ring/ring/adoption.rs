@@ -85,8 +85,8 @@ fn created_by_an_earlier_version(fixture: &Fixture, job: &Job, digest: &str) -> 
     for (name, value) in labels {
         old.args(["--label", &format!("{name}={value}")]);
     }
-    let (workspace, run_folder) = (spec.workspace.display(), spec.run_dir.display());
-    old.args(["--volume", &format!("{workspace}:/workspace"), "--volume", &format!("{run_folder}:/run/gantry:ro")]);
+    let (workspace, run_directory) = (spec.workspace.display(), spec.run_dir.display());
+    old.args(["--volume", &format!("{workspace}:/workspace"), "--volume", &format!("{run_directory}:/run/gantry:ro")]);
     old.args(["--workdir", "/workspace", "--entrypoint", "/usr/local/bin/gantry-worker", &spec.image]);
     must(&mut old)
 }

@@ -42,8 +42,8 @@ impl EngineProxy {
 
 #[tokio::test]
 async fn losing_and_finding_the_engine_are_notifications() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("docker.sock");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("docker.sock");
     let proxy = EngineProxy::at(&path);
     let fixture = Fixture::with(Image::Good, |settings| settings.host = Some(format!("unix://{}", path.display())));
     let job = fixture.job("ready\nsleep");
@@ -120,8 +120,8 @@ async fn count_of(event: &str, fixture: &Fixture) -> usize {
 
 #[tokio::test]
 async fn after_an_engine_failure_the_posture_is_probed_again_and_the_worker_is_not() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("docker.sock");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("docker.sock");
     let proxy = EngineProxy::at(&path);
     let fixture = Fixture::with(Image::Good, |settings| settings.host = Some(format!("unix://{}", path.display())));
     let ready = fixture.engine.probe().await;

@@ -17,8 +17,8 @@ fn the_host_path_of_the_orchestrators_volume_is_found() {
     let mut inner = Command::new("docker");
     inner.args(["run", "--rm", "--env", "TMPDIR=/data", "--env", "PATH=/usr/local/bin:/usr/bin"]);
     inner.arg("--volume").arg(format!("{}:/ring:ro", env::current_exe().unwrap().display()));
-    for folder in ["/usr", "/lib", "/lib64"] {
-        inner.args(["--volume", &format!("{folder}:{folder}:ro")]);
+    for directory in ["/usr", "/lib", "/lib64"] {
+        inner.args(["--volume", &format!("{directory}:{directory}:ro")]);
     }
     inner.args(["--volume", "/var/run/docker.sock:/var/run/docker.sock"]);
     // The second mount is for the lock of image builds.

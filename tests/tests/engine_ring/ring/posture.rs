@@ -73,7 +73,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ("interfaces", "lo"),
     ("routes", "0"),
     ("env", "GANTRY_JOB_ID GANTRY_SOCKET GANTRY_TOKEN_FILE GANTRY_WORKSPACE HOME HOSTNAME LANG PATH TRACEPARENT"),
-    ("run-folder", "token worker.sock"),
+    ("run-directory", "token worker.sock"),
     ("write /x", "errno 30"),
     ("write /usr/local/bin/x", "errno 30"),
     ("write /run/gantry/x", "errno 30"),

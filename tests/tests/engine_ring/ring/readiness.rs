@@ -31,8 +31,8 @@ async fn a_valid_image_is_ready_and_the_second_probe_is_quick() {
     fixture.engine.remove(job.name()).await.unwrap();
 
     // No run directory can be created any more: a second full probe would fail.
-    fs::remove_dir_all(fixture.folder.path().join("run")).unwrap();
-    fs::write(fixture.folder.path().join("run"), "").unwrap();
+    fs::remove_dir_all(fixture.directory.path().join("run")).unwrap();
+    fs::write(fixture.directory.path().join("run"), "").unwrap();
     assert_eq!(fixture.engine.probe().await, SandboxReadiness::Ready(facts.clone()));
 
     // A failed creation or a missing container does not make the engine unready.
@@ -44,15 +44,15 @@ async fn a_valid_image_is_ready_and_the_second_probe_is_quick() {
     fixture.engine.create(&job_of_a_missing_image).await.unwrap_err();
     fixture.engine.logs("gantry-job-without-row", 10).await.unwrap_err();
     assert_eq!(fixture.engine.probe().await, SandboxReadiness::Ready(facts));
-    fs::remove_file(fixture.folder.path().join("run")).unwrap();
-    fs::create_dir(fixture.folder.path().join("run")).unwrap();
+    fs::remove_file(fixture.directory.path().join("run")).unwrap();
+    fs::create_dir(fixture.directory.path().join("run")).unwrap();
     fixture.finish().await;
 }
 
 #[tokio::test]
 async fn leftovers_of_a_probe_are_removed() {
     let fixture = Fixture::new(Image::Good);
-    let left = fixture.folder.path().join("run/gantry-probe-0");
+    let left = fixture.directory.path().join("run/gantry-probe-0");
     fs::create_dir_all(left.join("run")).unwrap();
     let label = format!("gantry.instance-id={}", fixture.instance);
     let name = format!("gantry-probe-{}", fixture.instance);
@@ -139,8 +139,8 @@ async fn a_missing_engine_is_reported() {
 
 #[tokio::test]
 async fn an_engine_that_never_responds_is_reported_as_unreachable_in_time() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("docker.sock");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("docker.sock");
     let _accepts_by_its_backlog = tokio::net::UnixListener::bind(&path).unwrap();
     let fixture = Fixture::with(Image::Good, |settings| settings.host = Some(format!("unix://{}", path.display())));
 
@@ -155,9 +155,9 @@ async fn a_container_with_a_weaker_posture_under_the_jobs_name_is_removed() {
         let job = fixture.job("ready\nsleep");
         let label = format!("gantry.instance-id={}", fixture.instance);
         let workspace = format!("{}:/workspace", job.spec.workspace.display());
-        let run_folder = format!("{}:/run/gantry", job.spec.run_dir.display());
+        let run_directory = format!("{}:/run/gantry", job.spec.run_dir.display());
         let mut weaker = Command::new("docker");
-        weaker.args(["create", "--name", job.name(), "--label", &label, "-v", &workspace, "-v", &run_folder]);
+        weaker.args(["create", "--name", job.name(), "--label", &label, "-v", &workspace, "-v", &run_directory]);
         must(weaker.args(["--entrypoint", "/usr/local/bin/gantry-worker", &job.spec.image]));
         if running {
             must(Command::new("docker").args(["start", job.name()]));

@@ -94,7 +94,7 @@ pub(crate) fn must(command: &mut Command) -> String {
 pub(crate) struct Fixture {
     pub(crate) engine: Docker,
     pub(crate) instance: InstanceId,
-    pub(crate) folder: TempDir,
+    pub(crate) directory: TempDir,
     image: String,
     settings: DockerSettings,
 }
@@ -106,7 +106,7 @@ impl Fixture {
 
     /// An install with other settings.
     pub(crate) fn with(image: Image, change: impl FnOnce(&mut DockerSettings)) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let instance = InstanceId::generate();
         let image = image.name();
         let mut settings = DockerSettings {
@@ -114,12 +114,12 @@ impl Fixture {
             instance_id: instance,
             image: image.clone(),
             runtime: tests::install::stack::runtime(),
-            run_dir: folder.path().join("run"),
+            run_dir: directory.path().join("run"),
             inet_datagrams: false,
         };
         change(&mut settings);
-        fs::create_dir_all(folder.path().join("run")).unwrap();
-        Self { engine: Docker::connect(settings.clone()), instance, folder, image, settings }
+        fs::create_dir_all(directory.path().join("run")).unwrap();
+        Self { engine: Docker::connect(settings.clone()), instance, directory, image, settings }
     }
 
     /// The engine client of a later process of the same install, with other settings.
@@ -133,14 +133,14 @@ impl Fixture {
     pub(crate) fn job(&self, orders: &str) -> Job {
         let job_id = JobId::generate();
         let name = format!("gantry-job-{job_id}-1");
-        let run_folder = self.folder.path().join("run").join(&name);
-        let workspace = self.folder.path().join("jobs").join(job_id.to_string());
-        fs::create_dir_all(&run_folder).unwrap();
+        let run_directory = self.directory.path().join("run").join(&name);
+        let workspace = self.directory.path().join("jobs").join(job_id.to_string());
+        fs::create_dir_all(&run_directory).unwrap();
         fs::create_dir_all(&workspace).unwrap();
         fs::write(workspace.join("do"), orders).unwrap();
-        fs::write(run_folder.join("token"), "secret").unwrap();
-        let socket = UnixListener::bind(run_folder.join("worker.sock")).unwrap();
-        for (path, mode) in [(&workspace, 0o777), (&run_folder.join("worker.sock"), 0o666)] {
+        fs::write(run_directory.join("token"), "secret").unwrap();
+        let socket = UnixListener::bind(run_directory.join("worker.sock")).unwrap();
+        for (path, mode) in [(&workspace, 0o777), (&run_directory.join("worker.sock"), 0o666)] {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         }
         let spec = ContainerSpec {
@@ -152,7 +152,7 @@ impl Fixture {
             role: ContainerRole::Job,
             image: self.image.clone(),
             resources: Resources { memory_mb: 64, cpus: 1.0, pids: 32, disk_mb: 32 },
-            run_dir: run_folder,
+            run_dir: run_directory,
             workspace,
             traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
         };
@@ -176,7 +176,7 @@ impl Fixture {
     /// Asserts that nothing of this instance is left. Every test ends with it.
     pub(crate) async fn finish(self) {
         assert_eq!(self.engine.list().await, Ok(Vec::new()), "containers left");
-        let left: Vec<PathBuf> = fs::read_dir(self.folder.path().join("run"))
+        let left: Vec<PathBuf> = fs::read_dir(self.directory.path().join("run"))
             .unwrap()
             .map(|entry| entry.unwrap().path())
             .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("gantry-probe"))

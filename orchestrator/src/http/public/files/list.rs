@@ -50,10 +50,10 @@ pub(in crate::http::public) async fn list(
 ) -> Result<Json<Page<FileEntry>>, ApiError> {
     readable(&api, &who, id).await?;
     let limit = cursor::limit(params.limit)? as usize;
-    let folder = path(WorkspacePath::parse_for_list(&params.path))?;
+    let directory = path(WorkspacePath::parse_for_list(&params.path))?;
     let after = params.cursor.as_deref().map(cursor::read::<Name>).transpose()?;
     let workspaces = api.workspaces.clone();
-    let list = move || workspaces.list(id, &folder, after.as_ref().map(|Name(name)| name.as_os_str()), limit);
+    let list = move || workspaces.list(id, &directory, after.as_ref().map(|Name(name)| name.as_os_str()), limit);
     let page = api.file_work.run(&who.user, list).await.map_err(to_api_error)?;
     let next_cursor = page.next_after.map(|name| cursor::write(&Name(name).to_string()));
     Ok(Json(Page { items: page.entries, next_cursor }))

@@ -23,7 +23,7 @@ const WINDOW: Duration = Duration::from_secs(30);
 /// 16 KiB/s.
 const MIN_WINDOW_BYTES: u64 = 16 * 1024 * WINDOW.as_secs();
 /// Time for which the rest of a refused body is read: a client that is still sending does not read the response.
-const LINGER: Duration = Duration::from_secs(2);
+const REFUSED_BODY_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Receives a body of at most `most` bytes. Staging space is reserved before anything is written: for all of it
 /// when its length is announced, else as it arrives.
@@ -75,7 +75,7 @@ fn not_written(error: io::Error) -> ApiError {
 async fn refuse(mut stream: BodyDataStream, error: FileError) -> ApiError {
     let rest = async { while let Some(Ok(_)) = stream.next().await {} };
     // Either the body or the time has ended.
-    let _ = timeout(LINGER, rest).await;
+    let _ = timeout(REFUSED_BODY_DRAIN_TIMEOUT, rest).await;
     super::workspace::to_api_error(error)
 }
 

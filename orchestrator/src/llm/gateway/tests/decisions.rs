@@ -18,7 +18,7 @@ fn job_of(user: &str) -> Caller<'_> {
 
 async fn ask_as(gateway: &Gateway, caller: Caller<'_>, text: &str) -> Result<Answer, AskError> {
     let context = CallContext { caller, ..CallContext::default() };
-    gateway.ask(&said(text), &context, std::future::pending()).await
+    gateway.ask(&request_of(text), &context, std::future::pending()).await
 }
 
 /// Who refused and how long to wait.
@@ -44,10 +44,10 @@ async fn it_waits_between_tries_and_gives_up_after_three() {
 #[case(3, 3, "well")]
 #[case(9, 0, "the next")]
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_is_told_is_kept_if_it_is_short(#[case] told: u64, #[case] waited: u64, #[case] text: &str) {
+async fn a_wait_that_is_told_is_kept_if_it_is_short(#[case] retry_after: u64, #[case] waited: u64, #[case] text: &str) {
     let _time = VirtualTime::start();
     let flaky = format!(
-        "rules: [{{times: 1, error: {{status: 503, retry_after_seconds: {told}}}}}, {{reply: {{text: well}}}}]"
+        "rules: [{{times: 1, error: {{status: 503, retry_after_seconds: {retry_after}}}}}, {{reply: {{text: well}}}}]"
     );
     let next = scripted("two", "rules: [{reply: {text: the next}}]");
     let gateway = gateway(vec![scripted("one", &flaky), next]);
@@ -59,10 +59,10 @@ async fn a_wait_that_is_told_is_kept_if_it_is_short(#[case] told: u64, #[case] w
 #[tokio::test(start_paused = true)]
 async fn a_long_wait_that_is_told_with_an_outage_is_the_callers() {
     let _time = VirtualTime::start();
-    for (status, told) in [(503, 30), (529, 600)] {
-        let polite = format!("rules: [{{error: {{status: {status}, retry_after_seconds: {told}}}}}]");
+    for (status, retry_after) in [(503, 30), (529, 600)] {
+        let polite = format!("rules: [{{error: {{status: {status}, retry_after_seconds: {retry_after}}}}}]");
         let error = failed(&gateway(vec![scripted("one", &polite)]), "hello").await;
-        assert_eq!(wait_of(&error), (RateLimitOrigin::Provider, Some(told)));
+        assert_eq!(wait_of(&error), (RateLimitOrigin::Provider, Some(retry_after)));
         assert!(error.reached_provider);
     }
 }
@@ -73,7 +73,7 @@ async fn failover_in_order_with_each_its_own_model() {
     let limited = scripted("limited", "rules: [{rate_limit: {retry_after_seconds: 60}}]");
     let gateway = gateway(vec![limited, scripted("dead", DEAD), scripted("well", WELL)]);
     let context = CallContext { model: Some("wanted"), ..CallContext::default() };
-    let answer = gateway.ask(&said("hello"), &context, std::future::pending()).await.unwrap();
+    let answer = gateway.ask(&request_of("hello"), &context, std::future::pending()).await.unwrap();
     assert_eq!((answer.cost.provider.as_str(), answer.cost.model.as_str()), ("well", "model-of-well"));
 }
 
@@ -82,7 +82,7 @@ async fn the_model_of_the_job_is_the_one_asked() {
     let _time = VirtualTime::start();
     let gateway = gateway(vec![scripted("one", WELL)]);
     let context = CallContext { model: Some("wanted"), ..CallContext::default() };
-    assert_eq!(gateway.ask(&said("hello"), &context, std::future::pending()).await.unwrap().cost.model, "wanted");
+    assert_eq!(gateway.ask(&request_of("hello"), &context, std::future::pending()).await.unwrap().cost.model, "wanted");
     assert_eq!(gateway.default_model(), "model-of-one");
 }
 
@@ -310,7 +310,7 @@ async fn the_title_of_the_job_reaches_the_script() {
     let gateway = gateway(vec![scripted("one", "rules: [{when: {job_title: nightly}, reply: {text: 'good night'}}]")]);
     let context = CallContext { job_title: Some("nightly report"), ..CallContext::default() };
     assert_eq!(
-        gateway.ask(&said("hello"), &context, std::future::pending()).await.unwrap().completion.content,
+        gateway.ask(&request_of("hello"), &context, std::future::pending()).await.unwrap().completion.content,
         "good night"
     );
 }

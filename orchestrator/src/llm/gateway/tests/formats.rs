@@ -131,7 +131,7 @@ async fn tools_that_may_not_be_called(#[values(Wire::OpenAi, Wire::Anthropic, Wi
     let served = Served::start(SCRIPT).await;
     let gateway = impatient(vec![served.provider(wire)]);
     assert_eq!(ask(&gateway, "tools").await.unwrap().completion.content, "some");
-    let request = CompletionRequest { tool_choice: ToolChoice::None, ..said("tools") };
+    let request = CompletionRequest { tool_choice: ToolChoice::None, ..request_of("tools") };
     assert_eq!(
         gateway.ask(&request, &CallContext::default(), std::future::pending()).await.unwrap().completion.content,
         "none"
@@ -226,8 +226,8 @@ async fn nobody_listens() {
     let provider = ProviderSettings { base_url, ..ProviderSettings::new("gone", ProviderKind::OpenAi, "m") };
     let error = failed(&impatient(vec![provider]), "hello").await;
     assert_eq!(error.failure.kind(), ErrorKind::Connect);
-    let told = format!("{error:?}");
+    let error_text = format!("{error:?}");
     for secret in ["hunter2", "abcdef", &address.to_string()] {
-        assert!(!told.contains(secret), "{told}");
+        assert!(!error_text.contains(secret), "{error_text}");
     }
 }

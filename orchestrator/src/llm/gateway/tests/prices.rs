@@ -9,7 +9,7 @@ use super::{
 
 /// What a request without any text is quoted at, in tokens.
 fn quoted(gateway: &Gateway, request: &CompletionRequest) -> u64 {
-    gateway.quote(request, &CallContext { model: Some("model"), ..CallContext::default() }).prompt_tokens
+    gateway.estimate(request, &CallContext { model: Some("model"), ..CallContext::default() }).prompt_tokens
 }
 
 #[tokio::test]
@@ -44,7 +44,7 @@ async fn the_whole_request_is_quoted() {
         let request = conversation(vec![message.clone()]);
         assert!((10_000..10_100).contains(&quoted(&gateway, &request)), "{message:?}");
     }
-    let mut request = said("short");
+    let mut request = request_of("short");
     request.tools[0].description = text();
     assert!(quoted(&gateway, &request) >= 10_000);
     (request.tools[0].description, request.tools[0].parameters) = (String::new(), json!([text()]));
@@ -58,8 +58,8 @@ async fn the_whole_request_is_quoted() {
 #[case::not_marked(ProviderKind::OpenAi, 300)]
 fn input_is_quoted_at_its_highest_price(#[case] kind: ProviderKind, #[case] input: u64) {
     let provider = ProviderSettings::new("one", kind, "claude-sonnet-4-5");
-    let quote = gateway(vec![provider]).quote(&said("hello"), &CallContext::default());
-    assert_eq!(quote.prices, Some((input * 10_000, 15_000_000)));
+    let estimate = gateway(vec![provider]).estimate(&request_of("hello"), &CallContext::default());
+    assert_eq!(estimate.prices, Some((input * 10_000, 15_000_000)));
 }
 
 #[test]
@@ -79,8 +79,9 @@ fn a_call_is_quoted_at_the_highest_price_of_its_providers() {
     };
     let gateway = Gateway::new(&settings).unwrap();
     for has_cost_limit in [false, true] {
-        let quote = gateway.quote(&said("hello"), &CallContext { has_cost_limit, ..CallContext::default() });
-        assert_eq!((quote.prices, quote.prompt_price), (Some((5_000_000, 10_000_000)), Some(1_000_000)));
+        let estimate =
+            gateway.estimate(&request_of("hello"), &CallContext { has_cost_limit, ..CallContext::default() });
+        assert_eq!((estimate.prices, estimate.prompt_price), (Some((5_000_000, 10_000_000)), Some(1_000_000)));
     }
 }
 
@@ -120,7 +121,7 @@ async fn under_a_cost_limit_providers_without_a_price_are_skipped() {
     let gateway = gateway(vec![scripted("dead", DEAD), unpriced, scripted("well", WELL)]);
     let ask = async |has_cost_limit| {
         let context = CallContext { has_cost_limit, ..CallContext::default() };
-        gateway.ask(&said("hello"), &context, std::future::pending()).await.unwrap().cost.provider
+        gateway.ask(&request_of("hello"), &context, std::future::pending()).await.unwrap().cost.provider
     };
     assert_eq!((ask(true).await, ask(false).await), ("well".to_owned(), "unpriced".to_owned()));
     assert_eq!(gateway.check_price("model-of-dead"), Ok(()), "a script is free");

@@ -34,7 +34,7 @@ async fn a_base_url_with_a_user_and_a_query_is_used_and_never_told(
         api_key: key.map(Into::into),
         ..ProviderSettings::new("served", kind, "m")
     };
-    let told = format!("{:?}", failed(&impatient(vec![provider]), "hello").await);
+    let error_text = format!("{:?}", failed(&impatient(vec![provider]), "hello").await);
     let (uri, headers) = seen.recv().await.unwrap();
     assert_eq!((uri.path(), uri.query()), (call, Some("api-key=abcdef&v=1")));
     let sent: Vec<_> = headers.get_all("authorization").iter().map(|value| value.to_str().unwrap()).collect();
@@ -42,7 +42,7 @@ async fn a_base_url_with_a_user_and_a_query_is_used_and_never_told(
     let expected = if key.is_some() && wire != Wire::Anthropic { "Bearer sk-test" } else { basic };
     assert_eq!(sent, [expected]);
     for secret in ["hunter2", "abcdef", "Ym9i"] {
-        assert!(!told.contains(secret), "{told}");
+        assert!(!error_text.contains(secret), "{error_text}");
     }
 }
 
@@ -58,7 +58,7 @@ async fn a_model_is_asked_by_the_name_it_has(
     let recorder = Recorder::start().await;
     let gateway = impatient(vec![recorder.provider(wire)]);
     let context = CallContext { model: Some(model), ..CallContext::default() };
-    let request = CompletionRequest { max_tokens: Some(u64::MAX), temperature: Some(9.0), ..said("hello") };
+    let request = CompletionRequest { max_tokens: Some(u64::MAX), temperature: Some(9.0), ..request_of("hello") };
     gateway.ask(&request, &context, std::future::pending()).await.expect_err("it answers nothing");
 
     let sent = recorder.stop().await;
@@ -74,8 +74,8 @@ async fn a_model_is_asked_by_the_name_it_has(
     // A quarter of its smaller context.
     let expected = if wire == Wire::Ollama { 8_192 } else { 16_384 };
     assert_eq!(limit, expected, "{sent}");
-    let told = if wire == Wire::Ollama { &sent["options"]["temperature"] } else { &sent["temperature"] };
-    assert_eq!(told, temperature);
+    let sent_temperature = if wire == Wire::Ollama { &sent["options"]["temperature"] } else { &sent["temperature"] };
+    assert_eq!(sent_temperature, temperature);
 }
 
 #[tokio::test]

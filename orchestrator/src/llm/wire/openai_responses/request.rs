@@ -25,17 +25,17 @@ pub(in crate::llm::wire) fn body(request: &CompletionRequest, options: &RequestO
 }
 
 fn items(message: &Message) -> Vec<Value> {
-    let said = |role: &str, kind: &str, text: &str| json!({"type": "message", "role": role, "content": [{"type": kind, "text": text}]});
+    let message_item = |role: &str, kind: &str, text: &str| json!({"type": "message", "role": role, "content": [{"type": kind, "text": text}]});
     match message {
-        Message::System { content } => vec![said("system", "input_text", content)],
-        Message::User { content } => vec![said("user", "input_text", content)],
+        Message::System { content } => vec![message_item("system", "input_text", content)],
+        Message::User { content } => vec![message_item("user", "input_text", content)],
         Message::Tool { tool_call_id, content, .. } => {
             vec![json!({"type": "function_call_output", "call_id": tool_call_id, "output": content})]
         }
         Message::Assistant { content, tool_calls, .. } => {
             let mut items: Vec<Value> = tool_calls.first().into_iter().flat_map(reasoning).collect();
             if !content.trim().is_empty() {
-                items.push(said("assistant", "output_text", content));
+                items.push(message_item("assistant", "output_text", content));
             }
             for (at, call) in tool_calls.iter().enumerate() {
                 if at > 0 {

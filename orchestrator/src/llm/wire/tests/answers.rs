@@ -14,8 +14,8 @@ const OSLO: &str = r#"{"city":"Oslo"}"#;
 const BERGEN: &str = r#"{"city":"Bergen"}"#;
 
 fn fixture(name: &str) -> Vec<u8> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/llm/wire/fixtures");
-    fs::read(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/llm/wire/fixtures");
+    fs::read(directory.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 fn wire_of(name: &str) -> Wire {
@@ -222,8 +222,8 @@ fn opaque_reasoning_travels_with_the_call_that_it_belongs_to() {
 }
 
 fn all_fixtures() -> Vec<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/llm/wire/fixtures");
-    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/llm/wire/fixtures");
+    let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<_> = names.collect();
     names.sort();
     assert!(names.len() > 30, "{names:?}");

@@ -9,7 +9,7 @@ use crate::{Container, FakeEngine, Reply};
 
 /// A worker that the test drives.
 #[derive(Debug, Clone)]
-pub struct HandWorker {
+pub struct ManualWorker {
     http: Client,
     engine: FakeEngine,
     container: String,
@@ -22,15 +22,15 @@ pub struct HandWorker {
     session: Option<String>,
 }
 
-impl HandWorker {
+impl ManualWorker {
     pub(crate) fn in_container(engine: FakeEngine, container: &Container) -> Self {
-        let folder = &container.spec.run_dir;
+        let directory = &container.spec.run_dir;
         // Captured when the container was started: the file is removed once the session is open.
         let token = container.token.clone();
-        // Shared by all hand workers of this container, like the real worker's secret.
+        // Shared by all manual workers of this container, like the real worker's secret.
         let session = Some(format!("session-of-{}", container.spec.name));
         let http = Client::builder()
-            .unix_socket(folder.join("worker.sock"))
+            .unix_socket(directory.join("worker.sock"))
             .pool_max_idle_per_host(0)
             .build()
             .expect("a client on the socket");
@@ -96,7 +96,7 @@ impl HandWorker {
     }
 
     /// Records a message of the agent.
-    pub async fn say(&self, client_seq: u64, content: &str) -> Reply {
+    pub async fn record_message(&self, client_seq: u64, content: &str) -> Reply {
         self.send(&[(client_seq, "message", json!({"role": "assistant", "content": content}))]).await
     }
 
@@ -122,7 +122,7 @@ impl HandWorker {
     }
 
     /// Ends the worker's process.
-    pub fn leave(&self, code: i64) {
+    pub fn exit(&self, code: i64) {
         let there = self.engine.containers().into_iter().find(|container| container.spec.name == self.container);
         // The orchestrator may already have removed the container.
         if there.is_some_and(|container| container.status == ContainerStatus::Running) {
@@ -133,6 +133,6 @@ impl HandWorker {
     /// Reports success and exits, like a real worker.
     pub async fn finish(self, text: &str) {
         self.report(json!({"outcome": "completed", "text": text, "iterations": 1})).await.expect(200);
-        self.leave(0);
+        self.exit(0);
     }
 }

@@ -10,23 +10,23 @@ use tokio::sync::watch;
 
 /// One notification channel for each job with subscribers.
 #[derive(Default)]
-pub struct Feed {
+pub struct EventNotifier {
     jobs: Mutex<HashMap<JobId, watch::Sender<()>>>,
 }
 
 /// A subscription to one job; dropping it ends the subscription.
 pub struct Subscription {
-    feed: Arc<Feed>,
+    notifier: Arc<EventNotifier>,
     job: JobId,
     changes: watch::Receiver<()>,
 }
 
-impl Feed {
+impl EventNotifier {
     /// Subscribes to a job. Every commit after this call notifies the subscription.
     pub fn subscribe(self: &Arc<Self>, job: JobId) -> Subscription {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let changes = jobs.entry(job).or_insert_with(|| watch::channel(()).0).subscribe();
-        Subscription { feed: Arc::clone(self), job, changes }
+        Subscription { notifier: Arc::clone(self), job, changes }
     }
 
     /// Notifies the subscribers of a job. Called after the commit.
@@ -48,7 +48,7 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        let mut jobs = self.feed.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut jobs = self.notifier.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         if jobs.get(&self.job).is_some_and(|subscribers| subscribers.receiver_count() <= 1) {
             jobs.remove(&self.job);
         }
