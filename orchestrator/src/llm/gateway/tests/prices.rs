@@ -1,4 +1,4 @@
-//! Prices: what a call is quoted at, what it costs, and what happens without a price.
+//! Prices: the estimate of a call, what it costs, and what happens without a price.
 
 use rstest::rstest;
 
@@ -7,13 +7,13 @@ use super::{
     *,
 };
 
-/// What a request without any text is quoted at, in tokens.
-fn quoted(gateway: &Gateway, request: &CompletionRequest) -> u64 {
+/// The estimated prompt tokens of a request.
+fn estimated_tokens(gateway: &Gateway, request: &CompletionRequest) -> u64 {
     gateway.estimate(request, &CallContext { model: Some("model"), ..CallContext::default() }).prompt_tokens
 }
 
 #[tokio::test]
-async fn the_whole_request_is_quoted() {
+async fn the_whole_request_is_estimated() {
     let gateway = gateway(vec![scripted("one", WELL)]);
     let text = || "word ".repeat(8_000);
     let call = |call: protocol::ToolCall| Message::Assistant {
@@ -42,28 +42,28 @@ async fn the_whole_request_is_quoted() {
     ];
     for message in messages {
         let request = conversation(vec![message.clone()]);
-        assert!((10_000..10_100).contains(&quoted(&gateway, &request)), "{message:?}");
+        assert!((10_000..10_100).contains(&estimated_tokens(&gateway, &request)), "{message:?}");
     }
     let mut request = request_of("short");
     request.tools[0].description = text();
-    assert!(quoted(&gateway, &request) >= 10_000);
+    assert!(estimated_tokens(&gateway, &request) >= 10_000);
     (request.tools[0].description, request.tools[0].parameters) = (String::new(), json!([text()]));
-    assert!(quoted(&gateway, &request) >= 10_000);
+    assert!(estimated_tokens(&gateway, &request) >= 10_000);
     let many = conversation((0..1_000).map(|_| user("")).collect());
-    assert!(quoted(&gateway, &many) >= 4_000, "a message without text is something, too");
+    assert!(estimated_tokens(&gateway, &many) >= 4_000, "a message without text is something, too");
 }
 
 #[rstest]
 #[case::marked_for_the_cache(ProviderKind::Anthropic, 375)]
 #[case::not_marked(ProviderKind::OpenAi, 300)]
-fn input_is_quoted_at_its_highest_price(#[case] kind: ProviderKind, #[case] input: u64) {
+fn input_is_estimated_at_its_highest_price(#[case] kind: ProviderKind, #[case] input: u64) {
     let provider = ProviderSettings::new("one", kind, "claude-sonnet-4-5");
     let estimate = gateway(vec![provider]).estimate(&request_of("hello"), &CallContext::default());
     assert_eq!(estimate.prices, Some((input * 10_000, 15_000_000)));
 }
 
 #[test]
-fn a_call_is_quoted_at_the_highest_price_of_its_providers() {
+fn a_call_is_estimated_at_the_highest_price_of_its_providers() {
     let price = |input| ModelPrice {
         input_usd_per_million_tokens: input,
         output_usd_per_million_tokens: 2.0 * input,
@@ -135,7 +135,7 @@ async fn under_a_budget_no_attempt_follows_one_that_was_charged() {
     let cut = "rules: [{times: 1, reply: {text: abcdefghijkl, cut_after_chars: 8}}, {reply: {text: whole}}]";
     let gateway = gateway(vec![scripted("one", cut), scripted("two", WELL)]);
     let context = CallContext { has_budget: true, ..CallContext::default() };
-    let ask = async || gateway.ask(&said("hello"), &context, std::future::pending()).await;
+    let ask = async || gateway.ask(&request_of("hello"), &context, std::future::pending()).await;
     let error = ask().await.expect_err("a further attempt is not reserved");
     let waits = matches!(
         error.failure,
@@ -159,7 +159,7 @@ async fn under_a_budget_attempts_follow_those_that_were_not_charged() {
     let context = CallContext { has_budget: true, ..CallContext::default() };
     for (first, expected) in [(flaky, "third"), (DEAD, "well")] {
         let gateway = gateway(vec![scripted("one", first), scripted("two", WELL)]);
-        let answer = gateway.ask(&said("hello"), &context, std::future::pending()).await.unwrap();
+        let answer = gateway.ask(&request_of("hello"), &context, std::future::pending()).await.unwrap();
         assert_eq!(answer.completion.content, expected);
     }
 }
