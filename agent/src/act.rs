@@ -30,7 +30,7 @@ struct Reply {
     /// Whether the calls were written as text.
     are_recovered: bool,
     finish: FinishReason,
-    /// Goes back to the provider with the reply, where its wire wants it.
+    /// Sent back to the provider with the reply, on the wires that require it.
     reasoning: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Asking the model: what goes into a request, and what follows from an answer that is none.
+//! Asking the model: the content of a request, and the handling of refusals.
 //!
 //! Owns counting model calls, and waiting until a model that cannot answer now is asked again. Never reads the reply.
 

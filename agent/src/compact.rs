@@ -1,4 +1,4 @@
-//! Compaction: when the transcript nears the model's context window, older messages give way to a summary.
+//! Compaction: when the transcript nears the model's context window, older messages are replaced by a summary.
 //!
 //! Owns when that happens and what is kept: the system prompt, the first prompt, the last reply with its results, and what
 //! fits before it. Never splits a call from its result.

@@ -237,7 +237,7 @@ mod tests {
     #[case::announced_without_tools(
         ReplyFacts { has_tools: false, ..reply("Let me read it.", false, FinishReason::Stop) }, Verdict::Finish)]
     #[case::answer(reply("All done.", false, FinishReason::Stop), Verdict::Finish)]
-    fn a_reply_is_judged_by_what_it_holds(#[case] reply: ReplyFacts<'_>, #[case] verdict: Verdict) {
+    fn a_reply_is_judged_by_its_content(#[case] reply: ReplyFacts<'_>, #[case] verdict: Verdict) {
         assert_eq!(Guards::default().judge(&reply), verdict);
     }
 

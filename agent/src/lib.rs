@@ -1,6 +1,6 @@
 //! The agent: the only loop that asks a model and acts on its answer, and the one executor of tool calls.
 //!
-//! Owns the loop, its outcome, the [`Model`], [`Tool`] and [`Journal`] seams, reply cleaning, planning and compaction.
+//! Owns the loop, its outcome, the [`Model`], [`Tool`] and [`Journal`] traits, reply cleaning, planning and compaction.
 //! Never does I/O: its callers (worker, orchestrator) bring model, tools, journal and signals.
 
 mod act;

@@ -1,4 +1,4 @@
-//! The seam to a model: one request, one answer or an error that says who acts next, and the answer's deltas on the way.
+//! The interface to a model: one request, one answer or an error that says who acts next, and the answer's deltas on the way.
 
 use std::{future::Future, time::Duration};
 

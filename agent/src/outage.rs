@@ -1,8 +1,8 @@
 //! A model that cannot answer now: how long to wait before it is asked again, and when to give up. Pure.
 //!
-//! Two things end it: so many refusals by a provider in a row, or so much time without an answer. A wait that a provider
-//! asked for is kept and is no time without an answer. Refusals of the orchestrator's own (an open circuit, a full queue)
-//! are no calls and count to neither.
+//! The loop gives up after a number of consecutive refusals by a provider, or after a time without an answer. A wait that a
+//! provider asked for does not count as time without an answer. Refusals by the orchestrator itself (an open circuit, a full
+//! queue) count towards neither limit.
 
 use std::{
     fmt,
@@ -48,9 +48,9 @@ pub(crate) struct Outage {
 /// Why the model is not asked again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GiveUp {
-    /// Refused so often in a row.
+    /// This many refusals in a row.
     Refused(u32),
-    /// Without an answer for so long.
+    /// No answer for this long.
     Unanswered(Duration),
 }
 

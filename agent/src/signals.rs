@@ -1,4 +1,4 @@
-//! What reaches a loop from outside while it works (stop, prompts), and the progress that it shows.
+//! The inputs of a running loop (stop, prompts), and the progress that it reports.
 
 use std::{
     collections::VecDeque,

@@ -73,7 +73,7 @@ fn bytes_of(tokens: u64) -> usize {
     usize::try_from(tokens.saturating_mul(BYTES_PER_TOKEN)).unwrap_or(usize::MAX)
 }
 
-/// The estimated number of tokens of so many bytes.
+/// The estimated number of tokens in this many bytes.
 pub(crate) fn estimate_tokens(bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX).div_ceil(BYTES_PER_TOKEN)
 }
@@ -155,7 +155,7 @@ mod tests {
             if lengths.iter().sum::<usize>() <= total {
                 prop_assert_eq!(limit, usize::MAX);
             } else {
-                prop_assert!(kept + lengths.len() >= total, "{kept} of {total}: no byte is wasted but by rounding");
+                prop_assert!(kept + lengths.len() >= total, "{kept} of {total}: no byte is lost except by rounding");
             }
         }
     }

@@ -35,7 +35,7 @@ mod armed {
     pub(super) fn reach(point: &str) {
         let Some(armed) = ARMED.get().filter(|armed| armed.point == point) else { return };
         if armed.remaining.fetch_sub(1, Ordering::SeqCst) == 1 {
-            // Killing oneself cannot fail; the thread must not go on before the signal arrives.
+            // Killing oneself cannot fail; the thread must not continue before the signal arrives.
             let _ = kill_process(getpid(), Signal::KILL);
             loop {
                 std::thread::park();

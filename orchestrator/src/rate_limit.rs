@@ -54,7 +54,7 @@ impl Bucket {
         Ok(())
     }
 
-    /// How long until so many tokens are available. Takes none.
+    /// How long until this many tokens are available. Takes none.
     pub fn wait(&mut self, rate: Rate, tokens: u64, now: Duration) -> Duration {
         let passed = u64::try_from(now.saturating_sub(self.refilled_at).as_millis()).unwrap_or(u64::MAX);
         let made = passed.saturating_mul(u64::from(rate.per_hour));

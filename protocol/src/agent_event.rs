@@ -26,7 +26,7 @@ pub enum AgentEvent {
     },
     /// A tool call's result.
     ToolResult { call_id: CallId, tool: String, success: bool, output: String, truncated: bool, duration_ms: u64 },
-    /// Progress for people.
+    /// A human-readable progress message.
     Status { message: String, iteration: u32 },
     /// Output of the job's own processes.
     Log { stream: LogStream, text: String },

@@ -108,7 +108,7 @@ pub enum EventData {
         /// Why the reply ended, or the error's kind.
         finish_reason: String,
     },
-    /// Progress for people.
+    /// A human-readable progress message.
     Status {
         /// The progress message.
         message: String,

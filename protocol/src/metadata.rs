@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_kept_as_it_was_given() {
+    fn metadata_is_kept_unchanged() {
         for (given, kept) in [
             ("{}", "{}"),
             (

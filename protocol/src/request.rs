@@ -80,7 +80,7 @@ pub struct EgressInjection {
 pub struct CreateJob {
     /// The task.
     pub prompt: String,
-    /// A title for people; the prompt's first line by default.
+    /// The display title; the prompt's first line by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// Which agent runs the job.
@@ -133,7 +133,7 @@ pub struct CreateJob {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CancelRequest {
-    /// The reason, for people.
+    /// A human-readable reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -143,7 +143,7 @@ pub struct CancelRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RejectRequest {
-    /// The reason, for people.
+    /// A human-readable reason.
     pub reason: String,
 }
 

@@ -95,7 +95,7 @@ pub struct EgressView {
 pub struct WorkerEvent {
     /// From 1 within the attempt, without gaps. An event that is sent twice is stored once.
     pub client_seq: u64,
-    /// `kind` and `data`. The type has only what a worker may send; the rest are the orchestrator's to write.
+    /// `kind` and `data`. The type has only what a worker may send; only the orchestrator writes the others.
     #[serde(flatten)]
     pub data: AgentEvent,
 }
@@ -222,7 +222,7 @@ pub struct PromptDelivery {
 pub struct StatusReport {
     /// Model calls made.
     pub iteration: u32,
-    /// A progress message for people.
+    /// A human-readable progress message.
     #[serde(default)]
     pub message: Option<String>,
 }
@@ -274,7 +274,7 @@ pub struct CompleteReport {
     /// Why the work did not complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<JobReason>,
-    /// The same for people.
+    /// A human-readable explanation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// The result, complete or partial.

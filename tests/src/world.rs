@@ -323,8 +323,8 @@ pub fn check_events(job: &JobSummary, events: &[Event]) {
     assert!(events.is_sorted_by(|a, b| a.cursor < b.cursor), "cursors must increase");
     assert!(events.is_sorted_by_key(|event| event.attempt), "attempt numbers must not decrease");
     assert!(events.iter().all(|event| event.v == 1 && event.job_id == job.id));
-    let born = EventData::State { from: None, to: JobState::Pending, reason: None, message: None };
-    assert_eq!(events.first().map(|event| &event.data), Some(&born), "event 1");
+    let created = EventData::State { from: None, to: JobState::Pending, reason: None, message: None };
+    assert_eq!(events.first().map(|event| &event.data), Some(&created), "event 1");
     let results: Vec<i64> =
         events.iter().filter(|event| matches!(event.data, EventData::Result { .. })).map(|event| event.seq).collect();
     // A review adds states after the end of the work.

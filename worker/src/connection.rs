@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_is_read_as_it_arrives_and_its_connection_is_used_again() {
+    async fn a_body_is_read_as_it_arrives_and_its_connection_is_reused() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("socket");
         let listener = UnixListener::bind(&socket).unwrap();

@@ -349,7 +349,7 @@ mod tests {
         let record = tokio::time::timeout(Duration::from_mins(10), record);
         let (both, later) = tokio::select! {
             never = pump.run() => match never {},
-            results = record => results.expect("the flushes must not wait for ever"),
+            results = record => results.expect("the flushes must not wait forever"),
         };
         assert_eq!((both, later), ((Err(JournalClosed), Err(JournalClosed)), Err(JournalClosed)));
         assert_eq!(stop.cause(), Some(StopCause::OrchestratorUnreachable));

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_begins_otherwise_is_kept_whole() {
+    fn a_record_that_begins_differently_is_unchanged() {
         let rest = [user("another prompt"), reply("working", &[])];
         assert_eq!(started("do it", Some(rest.to_vec())), expected("do it", &rest));
     }

@@ -9,11 +9,11 @@ pub(super) struct Fence {
     pub(super) info: Range<usize>,
     /// The lines between the fences.
     pub(super) content: Range<usize>,
-    /// Where the text goes on after it.
+    /// Offset of the text after the block.
     pub(super) end: usize,
 }
 
-/// The fenced block that opens at `at`, the start of a line. One that is never closed goes on to the end.
+/// The fenced block that opens at `at`, the start of a line. An unclosed block extends to the end of the text.
 pub(super) fn fence_at(text: &str, at: usize) -> Option<Fence> {
     let (mark, length, info_start) = opening(text, at)?;
     let info = info_start..line_end(text, info_start);

@@ -1,4 +1,4 @@
-//! Cleaning: separates a model's text into text for people, thinking, and calls written as text. Pure.
+//! Cleaning: separates a model's text into visible text, thinking, and calls written as text. Pure.
 //!
 //! Owns one pass over the text, from left to right, linear in its length. Never touches code: fenced blocks and inline
 //! code stay as they are, except a JSON block that is a call of an offered tool.
@@ -13,7 +13,7 @@ use protocol::ToolCall;
 /// The parts of a reply's text.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Cleaned {
-    /// The text for people.
+    /// The text that users see.
     pub(crate) text: String,
     /// The text within thinking tags.
     pub(crate) thinking: String,

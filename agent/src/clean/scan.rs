@@ -1,6 +1,6 @@
 //! The pass over the text. Pure.
 //!
-//! Every step moves on by at least one byte, a search for what closes something ends where the pass goes on, and one
+//! Every step advances by at least one byte, the search for a closing tag ends where the pass continues, and a search
 //! that finds nothing ends the pass; so it is linear. Text is cut only beside ASCII characters.
 
 use std::ops::Range;
@@ -129,7 +129,7 @@ impl<'t> Scan<'t> {
         true
     }
 
-    /// Thinking goes to its closing tag; thinking that is never closed goes on to the end.
+    /// Thinking extends to its closing tag, or to the end of the text without one.
     fn think(&mut self, tag: &Tag) {
         self.thinking = Thinking::Seen;
         let body = self.body(tag);
@@ -170,7 +170,7 @@ impl<'t> Scan<'t> {
         self.out.calls.extend(calls.unwrap_or_default());
     }
 
-    /// What stands between the tag and what closes it, or the end; the pass goes on after that.
+    /// The text between a tag and its closing tag, or the end; the pass continues after it.
     fn body(&mut self, tag: &Tag) -> Range<usize> {
         let nothing = (self.text.len(), self.text.len());
         let (start, end) = self.close_of(tag).unwrap_or(nothing);

@@ -61,7 +61,7 @@ fn strips_tags_outside_code(#[case] given: &str, #[case] text: &str) {
 }
 
 #[test]
-fn thinking_is_kept_apart() {
+fn thinking_is_separated() {
     assert_eq!(cleaned("<think>one</think> <thought>two</thought>A").thinking, "one\ntwo");
     assert_eq!(cleaned("one</think>A").thinking, "one");
 }
@@ -108,7 +108,7 @@ fn recovers_several_in_order_and_keeps_the_words() {
 }
 
 #[test]
-fn what_a_parameter_says_about_calls_is_text() {
+fn calls_quoted_in_a_parameter_are_text() {
     let text = r#"<invoke name="shell"><parameter name="command">echo '<tool_call>{"name":"echo"}</tool_call>'</parameter></invoke>"#;
     let calls = cleaned(text).calls;
     assert_eq!(calls.len(), 1);
@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn any_mix_of_its_own_signs_is_cleaned_without_a_panic(
+    fn any_mix_of_tags_and_fences_is_cleaned_without_a_panic(
         parts in prop::collection::vec(prop::sample::select(vec![
             "<think>", "</think>", "<tool_call>", "</tool_call>", "<|tool_call|>", "<function=echo>", "</function>",
             "<invoke name=\"echo\">", "</invoke>", "<parameter=a>", "</parameter>", "[TOOL_CALL]", "[/TOOL_CALL]",

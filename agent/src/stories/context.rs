@@ -15,7 +15,7 @@ use crate::{
     size::{definition_bytes, estimate_tokens, message_bytes},
 };
 
-/// A model with a small window: it refuses what does not fit, and calls tools until it has seen so many results.
+/// A model with a small window: it refuses what does not fit, and calls tools until it has received this many results.
 struct SmallWindow {
     context_tokens: u64,
     /// The window that the model declares.
@@ -179,7 +179,7 @@ async fn a_request_that_is_refused_for_its_length_is_compacted_and_sent_again(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_prompt_that_never_fits_fails_with_the_models_words() {
+async fn a_prompt_that_never_fits_fails_with_the_providers_message() {
     let model = window(8_192, 1, one_read);
     let mut world = World::new([]);
     world.transcript = crate::Transcript::new("system", "long ".repeat(20_000));
@@ -199,7 +199,7 @@ async fn a_prompt_that_never_fits_fails_with_the_models_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_summary_that_is_refused_ends_nothing() {
+async fn a_refused_summary_does_not_end_the_work() {
     let model = SmallWindow { refuses_summaries: true, ..window(8_192, 60, one_read) };
     let (outcome, world) = run(&model, 62).await;
     assert_eq!(outcome, done(), "{:?}", world.events().last());

@@ -19,7 +19,7 @@ fn cut_off() -> Turn {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_announced_action_is_nudged_twice_and_then_taken_as_said() {
+async fn an_announced_action_is_nudged_twice_and_then_accepted_as_the_answer() {
     let mut world = World::new((0..4).map(|_| say("Let me read the file.")));
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "Let me read the file.".to_owned() });
     assert_eq!(world.asked().len(), 3);
@@ -40,14 +40,14 @@ async fn an_endless_failing_call_is_warned_then_text_only_then_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_the_duplicate_guard_a_text_still_ends_the_work_well() {
+async fn after_the_duplicate_guard_a_text_still_completes_the_work() {
     let failing = (0..5).map(|_| call("fail", json!({})));
     let mut world = World::new(failing.chain([say("It cannot be done.")]));
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "It cannot be done.".to_owned() });
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_success_in_between_starts_the_count_over() {
+async fn a_success_in_between_resets_the_count() {
     let turn = |one: usize| if one % 3 == 2 { call("echo", json!({})) } else { call("fail", json!({})) };
     let mut world = World::new((0..12).map(turn).chain([say("Done.")]));
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
@@ -64,7 +64,7 @@ async fn calls_of_cut_off_replies_are_never_run_and_the_third_forces_text() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_whole_reply_in_between_starts_that_count_over() {
+async fn a_complete_reply_in_between_resets_the_count() {
     let mut world = World::new([cut_off(), cut_off(), call("echo", json!({})), cut_off(), cut_off(), say("Done.")]);
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
     assert!(world.asked().iter().all(|request| request.tool_choice == ToolChoice::Auto));

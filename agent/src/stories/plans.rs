@@ -44,7 +44,7 @@ async fn a_plan_is_made_run_and_assessed() {
 #[case::remaining(r#"{"done": false, "remaining": "Say it louder."}"#, "user: Say it louder.")]
 #[case::unparsable("It all looks good to me!", "user: The task is not done yet. Go on until it is.")]
 #[tokio::test(start_paused = true)]
-async fn what_remains_is_worked_on_directly(#[case] assessment: &str, #[case] message: &str) {
+async fn remaining_work_is_done_by_the_plain_loop(#[case] assessment: &str, #[case] message: &str) {
     let mut world = planning(vec![plan(&["echo"]), say(assessment), say("Now it is done.")]);
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "Now it is done.".to_owned() });
     let tail = ["assistant: because [\"echo\"]", "tool echo: nothing", message, "assistant: Now it is done."];
@@ -77,14 +77,14 @@ async fn a_prompt_abandons_the_plan() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_steps_are_for_the_assessment_to_see() {
+async fn failing_steps_are_reported_to_the_assessment() {
     let mut world = planning(vec![plan(&["fail", "nope", "echo"]), say(r#"{"done": true}"#)]);
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done: the goal".to_owned() });
     assert_eq!(world.asked()[1].messages.iter().filter(|m| spoken(m).contains("error (")).count(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_keeps_to_the_limits() {
+async fn a_plan_respects_the_limits() {
     let mut world = planning(vec![plan(&["echo", "echo", "echo"])]);
     world.settings.max_tool_calls = 2;
     assert_eq!(world.run().await, LoopOutcome::Limit { which: LimitKind::ToolCalls, text: String::new() });
@@ -94,7 +94,7 @@ async fn a_plan_keeps_to_the_limits() {
     assert_eq!(world.run().await, LoopOutcome::Limit { which: LimitKind::Iterations, text: String::new() });
 }
 
-/// A reply that fills the context to so many tokens.
+/// A reply whose usage reports this many tokens.
 fn filling(tokens: u64, text: &str) -> Turn {
     let mut reply = completion(text, vec![super::world::tool_call("", "echo", json!({}))], FinishReason::ToolCalls);
     reply.usage = TokenUsage { input_tokens: tokens, ..TokenUsage::default() };

@@ -50,7 +50,7 @@ async fn steer_is_seen_before_the_next_call_and_queued_when_the_work_would_end()
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_again_it_goes_on_with_what_came_since() {
+async fn a_second_run_continues_with_new_prompts() {
     let mut world = World::new([say("Done."), say("Done too.")]);
     assert_eq!(world.run().await, completed("Done."));
     world.signals().send(Steer, "and this");
@@ -63,7 +63,7 @@ async fn run_again_it_goes_on_with_what_came_since() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queued_prompt_is_found_on_the_second_run_too() {
+async fn a_second_run_takes_queued_prompts() {
     let mut world = World::new([say("Done."), say("Done too.")]);
     world.run().await;
     world.signals().send(Queue, "and this");
@@ -71,7 +71,7 @@ async fn a_queued_prompt_is_found_on_the_second_run_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_again_after_its_limit_it_has_no_other_end() {
+async fn a_second_run_after_a_limit_has_the_same_outcome() {
     let mut world = World::new([say("So far.")]);
     world.settings.max_iterations = 1;
     let limit = LoopOutcome::Limit { which: LimitKind::Iterations, text: "So far.".to_owned() };
@@ -107,7 +107,7 @@ async fn a_stop_drops_the_tool_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_before_the_start_asks_nobody() {
+async fn a_stop_before_the_start_calls_no_model() {
     let mut world = World::new([say("Hello.")]);
     world.signals.stop.cancel();
     assert_eq!(world.run().await, LoopOutcome::Stopped);

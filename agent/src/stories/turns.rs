@@ -45,7 +45,7 @@ async fn a_call_is_run_and_its_result_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_and_unknown_tools_are_results_to_read() {
+async fn failures_and_unknown_tools_are_returned_to_the_model() {
     let script =
         [call("fail", json!({})), call("n\u{43e}pe", json!({})), call("routine_create", json!({})), say("I see.")];
     let mut world = World::new(script);
@@ -79,7 +79,7 @@ async fn no_more_than_eight_run_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_says_so_runs_alone() {
+async fn an_exclusive_tool_runs_alone() {
     let alone = || tool_call("", "alone", json!({"seconds": 2}));
     let mut world = World::new([calls(vec![alone(), alone(), alone()]), say("ok")]);
     let begun = tokio::time::Instant::now();
@@ -198,7 +198,7 @@ async fn calls_beyond_the_limit_are_not_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn exactly_as_many_calls_as_allowed_are_fine() {
+async fn the_maximum_number_of_calls_is_allowed() {
     let mut world = World::new([call("echo", json!({})), say("Done.")]);
     world.settings.max_tool_calls = 1;
     assert_eq!(world.run().await, completed("Done."));
@@ -223,7 +223,7 @@ async fn a_closed_journal_stops_the_loop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resumed_conversation_goes_on_where_it_was() {
+async fn a_resumed_conversation_continues_where_it_was() {
     let open = Message::Assistant {
         content: String::new(),
         tool_calls: vec![tool_call("a", "echo", json!({})), tool_call("b", "echo", json!({}))],
@@ -256,7 +256,7 @@ async fn deltas_of_the_conversations_calls_reach_their_reader() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_survives_a_restart_goes_on_where_it_was() {
+async fn serialized_state_continues_after_a_restart() {
     let mut world = World::new([say("Done."), say("Done too.")]);
     assert_eq!(world.run().await, completed("Done."));
     let stored = serde_json::to_string(&(&world.transcript, &world.run_state)).unwrap();

@@ -22,7 +22,7 @@ fn completed(text: &str) -> LoopOutcome {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_after_is_waited_and_the_same_call_made_again() {
+async fn retry_after_is_honoured_and_the_same_call_repeated() {
     let mut world = World::new([limited(Some(7)), limited(Some(20)), say("Done.")]);
     let begun = tokio::time::Instant::now();
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
@@ -53,7 +53,7 @@ async fn ten_in_a_row_fail_and_nine_do_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_of_the_orchestrators_own_are_waited_out_however_many() {
+async fn local_refusals_are_waited_out_without_a_limit() {
     let local = || refused(RateLimitOrigin::Local, Some(30));
     let mut world = World::new((0..50).map(|_| local()).chain([say("Done.")]));
     world.settings.outage_patience = Duration::from_mins(1);
@@ -64,7 +64,7 @@ async fn refusals_of_the_orchestrators_own_are_waited_out_however_many() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_without_an_answer_is_asked_until_the_patience_ends() {
+async fn a_model_without_an_answer_is_retried_until_the_outage_patience_ends() {
     let mut world = World::new((0..100).map(|_| limited(None)));
     world.settings.outage_patience = Duration::from_secs(20);
     let begun = tokio::time::Instant::now();
@@ -113,7 +113,7 @@ async fn a_prompt_that_arrives_during_the_wait_is_in_the_next_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_prompt_during_the_wait_lifts_what_was_held_against_the_model() {
+async fn a_prompt_during_the_wait_resets_the_guards() {
     // Five failing calls make the next call text only; the prompt is a new beginning.
     let failing = || call("fail", json!({}));
     let turns = (0..5).map(|_| failing()).chain([limited(Some(30)), say("Done.")]);

@@ -157,7 +157,7 @@ async fn the_deny_list_is_absolute(
 }
 
 #[tokio::test(start_paused = true)]
-async fn children_let_a_job_make_jobs_and_nothing_else() {
+async fn max_children_allows_only_create_job() {
     let context = ToolContext { max_children: 1, ..autonomous(&[]) };
     let executor = executor_of([Plain::named("create_job"), Plain::named("job_prompt")], context);
     assert!(call(&executor, "create_job", json!({})).await.success());
@@ -194,7 +194,7 @@ async fn approval_is_judged_on_what_will_run() {
 #[case::empty_string(json!(""), json!({}))]
 #[case::either(json!({"either": "5", "maybe": "5", "some": "5"}), json!({"either": "5", "maybe": 5, "some": 5}))]
 #[tokio::test(start_paused = true)]
-async fn strings_become_what_the_schema_asks_for(#[case] given: Value, #[case] run: Value) {
+async fn strings_are_coerced_to_the_types_of_the_schema(#[case] given: Value, #[case] run: Value) {
     let schema = json!({"type": "object", "properties": {
         "n": {"type": "integer"}, "x": {"type": "number"}, "b": {"type": "boolean"}, "s": {"type": "string"},
         "list": {"type": "array", "items": {"type": "integer"}},

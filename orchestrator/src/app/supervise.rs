@@ -43,7 +43,7 @@ impl App {
         tasks.spawn("dispatcher", |drain| dispatcher.run(drain));
         let store = self.store.clone();
         tasks.spawn("database writer", |drain| async move {
-            // It goes on after the drain, until the store is closed.
+            // Continues after the drain, until the store is closed.
             tokio::select! {
                 () = store.writer_ended() => {}
                 () = drain.cancelled() => {}

@@ -52,7 +52,7 @@ fn an_issued_token_says_who_it_was_made_for() {
 }
 
 #[test]
-fn a_token_signed_elsewhere_with_the_key_is_good() {
+fn a_token_signed_elsewhere_with_the_key_is_valid() {
     let key = SigningKey::from_secret(SECRET);
     let identity = key.verify(&signed(Algorithm::HS256, &with("iat", &Value::Null), SECRET), now()).unwrap();
     assert_eq!(
@@ -90,7 +90,7 @@ fn a_wrong_claim_is_refused(#[case] claim: &str, #[case] value: Value, #[case] w
 }
 
 #[test]
-fn a_token_is_good_from_its_first_moment_on() {
+fn a_token_is_valid_from_its_first_moment() {
     let token = signed(Algorithm::HS256, &with("nbf", &json!(NOW)), SECRET);
     assert!(SigningKey::from_secret(SECRET).verify(&token, now()).is_ok());
 }
@@ -99,7 +99,7 @@ fn a_token_is_good_from_its_first_moment_on() {
 #[case(json!({"alg": "HS256", "crit": ["exp"]}))]
 #[case(json!({"alg": "HS256", "crit": ["b64"], "b64": false}))]
 #[case(json!({"alg": "HS256", "crit": []}))]
-fn what_must_be_understood_and_is_not_is_refused(#[case] header: Value) {
+fn unknown_critical_extensions_are_refused(#[case] header: Value) {
     let text = format!("{}.{}", BASE64.encode(header.to_string()), BASE64.encode(good().to_string()));
     let signature =
         jsonwebtoken::crypto::sign(text.as_bytes(), &EncodingKey::from_secret(SECRET), Algorithm::HS256).unwrap();
@@ -155,7 +155,7 @@ fn each_kind_is_refused_in_the_others_place() {
 }
 
 #[test]
-fn the_directories_key_is_made_once_and_for_its_owner_alone() {
+fn the_key_in_the_directory_is_created_once_and_private() {
     let directory = tempfile::tempdir().unwrap();
     let tokens: Vec<String> = std::thread::scope(|scope| {
         let make = || SigningKey::load(None, directory.path()).unwrap();
@@ -177,14 +177,14 @@ fn the_directories_key_is_made_once_and_for_its_owner_alone() {
 }
 
 #[test]
-fn a_damaged_key_file_is_told() {
+fn a_damaged_key_file_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("jwt.key"), "").unwrap();
     assert!(matches!(SigningKey::load(None, directory.path()), Err(KeyError::TooShort { .. })));
 }
 
 #[test]
-fn a_key_that_others_can_read_is_taken_from_them() {
+fn a_key_file_that_others_can_read_is_made_private() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("jwt.key");
     std::fs::write(&path, "k".repeat(40)).unwrap();

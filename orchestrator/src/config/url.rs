@@ -108,7 +108,7 @@ mod tests {
     #[case("no route to (http://h/x?key=k): refused", "no route to (http://h/x?key=********): refused")]
     #[case("what? no URL @ all", "what? no URL @ all")]
     #[case("", "")]
-    fn what_may_be_a_secret_is_masked(#[case] text: &str, #[case] masked: &str) {
+    fn possible_secrets_are_masked(#[case] text: &str, #[case] masked: &str) {
         assert_eq!(mask_urls(text), masked);
         assert_eq!(mask_urls(masked), masked, "once is enough");
     }

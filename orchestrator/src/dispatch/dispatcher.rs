@@ -129,7 +129,7 @@ impl Dispatcher {
                 }
             }
             let tick = if is_idle { IDLE_TICK } else { TICK };
-            let wait = next.again_in.map_or(tick, |wait| wait.min(tick));
+            let wait = next.replan_in.map_or(tick, |wait| wait.min(tick));
             tokio::select! {
                 () = drain.cancelled() => {}
                 () = self.waker.woken() => {}
@@ -269,7 +269,7 @@ impl Dispatcher {
         if has_queued_jobs && !(is_ready && self.reported.is_ready) {
             match self.executor.store.explain_pending(message.as_deref()).await {
                 Ok(()) => self.reported.is_ready = is_ready,
-                // Not fatal: the message is only for people.
+                // Not fatal: the message is only informative.
                 Err(error) => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,

@@ -25,20 +25,20 @@ pub struct Plan {
     /// To be executed in any order.
     pub actions: Vec<Action>,
     /// At the latest after this time.
-    pub again_in: Option<Duration>,
+    pub replan_in: Option<Duration>,
 }
 
 impl Plan {
-    fn again_at(&mut self, now: DateTime<Utc>, at: DateTime<Utc>) {
-        self.again_in((at - now).to_std().unwrap_or(Duration::ZERO));
+    fn replan_at(&mut self, now: DateTime<Utc>, at: DateTime<Utc>) {
+        self.replan_in((at - now).to_std().unwrap_or(Duration::ZERO));
     }
 
-    fn again_in(&mut self, wait: Duration) {
-        self.again_in = Some(self.again_in.map_or(wait, |known| known.min(wait)));
+    fn replan_in(&mut self, wait: Duration) {
+        self.replan_in = Some(self.replan_in.map_or(wait, |known| known.min(wait)));
     }
 }
 
-/// Decides.
+/// Plans the next actions.
 pub fn plan(facts: &Facts<'_>) -> Plan {
     let mut plan = Plan::default();
     leftovers::plan(facts, &mut plan);

@@ -2,7 +2,7 @@
 //!
 //! A call draws on the budgets of its job, of the job's ancestors, and of its user's day. Before the call, its worst case is
 //! reserved in all of them; afterwards the actual cost is settled. Tokens are input and output together; money is in
-//! micro-dollars. A limit of 0 is none.
+//! micro-dollars. A limit of 0 means no limit.
 
 use protocol::{JobReason, Limits};
 

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_comes_back_as_it_was() {
+    fn a_conversation_survives_the_round_trip() {
         let events = [
             message(MessageRole::User, "do it"),
             EventData::LlmCall {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_may_have_been_run_untold_are_open_and_not_asked_for_again() {
+    fn calls_that_may_have_run_unrecorded_are_open_and_not_requested_again() {
         let events = || [message(MessageRole::User, "do it"), used("a"), result("a")];
         let answers = [answered(vec![call("a", &[])]), answered(vec![call("b", &[]), call("c", &[])])];
         let messages = rebuild(events(), &answers);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_said_is_nothing() {
+    fn a_conversation_without_messages_is_empty() {
         assert_eq!(rebuild([EventData::Status { message: "s".into(), iteration: 1 }], &[]), []);
     }
 }

@@ -143,7 +143,7 @@ impl Docker {
     }
 
     /// Makes the next probe a full one after an engine-wide failure: a list that fails, or a container that does not match its
-    /// posture. A single container that is missing or hangs is none.
+    /// posture. A single container that is missing or hangs is not an engine-wide failure.
     fn mark_stale_on_error<T>(
         &self,
         result: Result<T, EngineError>,

@@ -16,9 +16,9 @@ use super::circuit::{BreakerSettings, BreakerState, Circuit, Outcome, Refusal};
 
 /// Failed calls count together for this long (contract: agent, Gateway).
 const SHARED_WINDOW: Duration = Duration::from_secs(30);
-/// The circuit opens for everybody when the calls of so many users fail (contract: agent, Gateway).
+/// The circuit opens for all users when the calls of this many users fail (contract: agent, Gateway).
 const SHARED_USERS: usize = 2;
-/// The same for so many jobs when one user alone is active (contract: agent, Gateway).
+/// The same for this many jobs when only one user is active (contract: agent, Gateway).
 const SHARED_JOBS: usize = 3;
 /// The generation of a call that the shared circuit does not apply to; never one of the circuit's.
 const NOT_APPLIED: u64 = u64::MAX;
@@ -166,7 +166,7 @@ impl Breaker {
             self.failed_calls.clear();
             self.shared.open(now);
         } else if is_alone && self.failed_calls.len() >= SHARED_JOBS {
-            // Its failures are remembered: the next user's failure opens the circuit for everybody.
+            // Its failures are remembered: the next user's failure opens the circuit for all users.
             self.opened_by = Some(caller.user.to_owned());
             self.shared.open(now);
         }
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_failures_of_one_job_hold_back_that_job_alone() {
+    fn the_failures_of_one_job_delay_only_that_job() {
         let mut provider = Provider::new();
         for _ in 0..5 {
             provider.fail(ADA, 0);

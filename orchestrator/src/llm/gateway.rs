@@ -121,7 +121,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The word for records.
+    /// The name in records.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::RateLimited { kind, .. } | Self::Failed { kind, .. } => *kind,
@@ -267,7 +267,7 @@ impl Gateway {
             match result {
                 Ok(completion) => return Ok(Answer { completion, cost: cost.settle(provider, model) }),
                 Err(mut error) => {
-                    // Nothing is reserved for the attempts that are left. The caller asks again, which reserves anew.
+                    // Nothing is reserved for the attempts that are left. The caller asks again, which makes another reservation.
                     let is_reservation_used = context.has_budget && cost.usage != TokenUsage::default();
                     if is_reservation_used && error.disposition == Disposition::Failover {
                         error.disposition = Disposition::Retry;

@@ -62,7 +62,7 @@ pub enum CallError {
     /// The owner may make no more calls.
     #[error("{0}")]
     LimitReached(String),
-    /// A budget has no room for it.
+    /// It exceeds a budget.
     #[error("{}", .0.message())]
     BudgetExceeded(ExhaustedBudget),
     /// A cost limit applies, and the model has no price.
@@ -168,7 +168,7 @@ impl Meter {
         account.has_budget || !self.day_limits.is_none()
     }
 
-    /// The price went while the job waited: a limit that cannot be enforced ends it.
+    /// The price may have been removed while the job waited: a cost limit that cannot be enforced ends the job.
     fn check_price(&self, account: &Account, has_cost_limit: bool) -> Option<CallError> {
         let refused = has_cost_limit.then(|| self.gateway.check_price(&account.model).err()).flatten();
         refused.map(CallError::Unpriced)
@@ -258,7 +258,7 @@ impl OpenCall {
         self.reserved.amount.max_output_tokens
     }
 
-    /// Closes the row with what the call cost. Returns what the agent is to be told of its budget, if anything is new.
+    /// Closes the row with what the call cost. Returns a new warning for the agent about its budget, if there is one.
     pub async fn settle(
         mut self,
         cost: CallCost,

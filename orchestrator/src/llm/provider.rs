@@ -24,7 +24,7 @@ use super::{
 };
 use crate::config::{ProviderKind, ProviderSettings};
 
-/// A whole call may take so many times the idle timeout.
+/// The timeout of a whole call, as a multiple of the idle timeout.
 const CALL_TIMEOUT_FACTOR: u32 = 10;
 /// An answer takes at most this part of the context window: servers refuse a request whose prompt and output limit together
 /// exceed the window, and the loop keeps as much free (agent: size).

@@ -48,7 +48,7 @@
 //!   `tool_calls`, `content_filter`; default from the content), `usage` (`input_tokens`, `output_tokens`,
 //!   `cache_read_tokens`, `cache_write_tokens`; default about four bytes a token), `delay_ms` (before the first byte),
 //!   `chunk_chars` (default 24) and `chunk_ms` (pause between chunks, default 0) of a streamed answer,
-//!   `cut_after_chars` (the connection drops once so many characters of text and arguments are out)
+//!   `cut_after_chars` (the connection drops after this many characters of text and arguments)
 //! - `error`: `status` (400–599), `message`, `retry_after_seconds`, as the provider would put it
 //! - `rate_limit`: `{retry_after_seconds: 2}` or `{}`: an error with status 429
 //! - `garbage: true`: bytes that are no answer, under status 200

@@ -1,6 +1,6 @@
 //! Budgets: reservations before a model call and settlements after it, in one transaction each.
 //!
-//! Owns the rows that a call draws on: its job, the jobs above it, its user's day. What fits is the domain's to say.
+//! Owns the rows that a call draws on: its job, the jobs above it, its user's day. The domain decides what fits.
 
 use std::collections::HashMap;
 
@@ -229,8 +229,8 @@ pub(super) struct AfterCall {
 }
 
 impl AfterCall {
-    /// Settles the call in the jobs above. Returns what is new about the job's budgets running low, remembered so that it is
-    /// told once.
+    /// Settles the call in the jobs above. Returns a warning about budgets that have begun to run low, recorded so that each
+    /// is sent once.
     pub(super) async fn settle(&self, tx: &mut WriteTx, call: &CallRow) -> Result<Option<String>, StoreError> {
         if let Some(parent) = self.parent_id {
             sqlx::query(for_chain!(

@@ -161,7 +161,7 @@ impl Store {
     }
 
     /// Closes a model call: its row, the job's usage and budgets, and the event while the attempt lives. A call that is closed
-    /// already stays as it is. Returns what the agent is to be told of its budget, if anything is new.
+    /// already stays as it is. Returns a new warning for the agent about its budget, if there is one.
     pub async fn close_model_call(&self, call: &CallRow) -> Result<Option<String>, StoreError> {
         let call = call.clone();
         self.write_batched(move |tx| Box::pin(async move { close::close(tx, call).await })).await

@@ -2,7 +2,7 @@
 //!
 //! A row of a job has some thirty columns; read one by one, each is copied, sent between threads, looked up, parsed and written
 //! again. Owns the statements' text of `protocol::Job` and `protocol::JobSummary`; tests compare both with the types. Labels,
-//! limits, metadata and the like are JSON already and go on as they were stored.
+//! limits, metadata and similar columns are JSON already and are passed on as they were stored.
 //!
 //! The caller's token is looked up in the same statement: see [`TokenChecked`].
 

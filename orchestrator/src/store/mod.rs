@@ -272,7 +272,7 @@ impl Store {
         Ok(())
     }
 
-    /// This install's id: created once, kept for ever.
+    /// This install's id: created once, never changed.
     pub async fn instance_id(&self) -> Result<InstanceId, StoreError> {
         self.write(|tx| {
             Box::pin(async move {

@@ -53,7 +53,7 @@ impl Readers {
         Self(Arc::new(Shared { options, permits, idle: Mutex::default(), tasks: TaskTracker::new() }))
     }
 
-    /// A connection, once one is free. For reads that go on row by row; [`Reader::release`] gives it back.
+    /// A connection, once one is free. For reads that proceed row by row; [`Reader::release`] returns it.
     pub(super) async fn acquire(&self) -> Result<Reader, sqlx::Error> {
         let permit = tokio::time::timeout(ACQUIRE_TIMEOUT, Arc::clone(&self.0.permits).acquire_owned());
         let permit = permit.await.map_err(|_| sqlx::Error::PoolTimedOut)?.map_err(|_| sqlx::Error::PoolClosed)?;

@@ -1,6 +1,6 @@
 //! Retention: rows of finished jobs are deleted after a time, or when the database is too large.
 //!
-//! A job's row with its result and usage is kept for ever, and so are its last events from the result on; a reader that resumes
+//! A job's row with its result and usage is kept forever, and so are its last events from the result on; a reader that resumes
 //! gets their first number. Never changes a job that is not finished.
 
 use chrono::{DateTime, TimeDelta, Utc};

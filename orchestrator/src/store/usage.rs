@@ -1,6 +1,6 @@
 //! Usage totals by day, job or model.
 //!
-//! A job's totals are kept for ever; days and models are limited by the retention of calls. Every statement starts from an
+//! A job's totals are kept forever; days and models are limited by the retention of calls. Every statement starts from an
 //! index: of one user's jobs, of the jobs that ran on the requested days, or of the usage columns of calls.
 
 use std::collections::BTreeMap;

@@ -68,7 +68,7 @@ async fn occupied(store: &Store, directory: &TempDir) -> (SqliteConnection, toki
 }
 
 #[tokio::test]
-async fn a_write_that_fails_in_a_group_fails_nobody_else_and_leaves_nothing() {
+async fn a_write_that_fails_in_a_group_fails_no_other_and_leaves_nothing() {
     let (directory, store) = store().await;
     let (mut lock, first) = occupied(&store, &directory).await;
     let mut writes = JoinSet::new();
@@ -108,7 +108,7 @@ async fn a_write_that_fails_in_a_group_fails_nobody_else_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_caller_that_goes_away_withdraws_its_write() {
+async fn a_dropped_caller_withdraws_its_write() {
     let (directory, store) = store().await;
     let (mut lock, first) = occupied(&store, &directory).await;
     let mut gone = Box::pin(insert_token(store.clone(), "gone".to_owned(), None));
@@ -124,7 +124,7 @@ async fn a_caller_that_goes_away_withdraws_its_write() {
 }
 
 #[tokio::test]
-async fn a_write_that_has_begun_is_committed_though_its_caller_goes_away() {
+async fn a_write_that_has_begun_is_committed_even_if_its_caller_is_dropped() {
     let (directory, store) = store().await;
     let mut lock = other(&directory).await;
     run(&mut lock, "BEGIN IMMEDIATE").await;

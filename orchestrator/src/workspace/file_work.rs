@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_request_that_goes_away_frees_no_permit_that_is_in_use_and_takes_no_others() {
+    async fn a_dropped_request_releases_no_permit_in_use_and_takes_no_other() {
         let work = FileWork::default();
         let mut gates = vec![];
         for _ in 0..MAX_WORK_PER_USER {

@@ -266,7 +266,7 @@ async fn a_cost_limit_on_a_model_without_a_price_is_refused() {
 }
 
 #[tokio::test]
-async fn a_price_that_went_holds_back_what_has_not_started_and_ends_what_runs() {
+async fn a_removed_price_blocks_queued_jobs_and_ends_running_ones() {
     let upstream = unpriced().await;
     let mut world = upstream.world().build().await;
     world.restart_with(name_a_price).await;

@@ -97,7 +97,7 @@ fn reap_all(reports: &File, command: Option<Pid>) {
     }
 }
 
-/// Errors are ignored: the supervisor must go on reaping when the worker no longer reads.
+/// Errors are ignored: the supervisor must continue to reap when the worker no longer reads.
 fn send(mut reports: &File, report: SupervisorReport) {
     if let Ok(mut line) = serde_json::to_vec(&report) {
         line.push(b'\n');

@@ -148,7 +148,7 @@ mod tests {
     #[case::missing_program(Errno::NOENT)]
     #[case::missing_permission(Errno::PERM)]
     #[tokio::test(start_paused = true)]
-    async fn another_error_is_reported_at_once_and_the_session_goes_on(#[case] errno: Errno) {
+    async fn another_error_is_reported_at_once_and_the_session_continues(#[case] errno: Errno) {
         let (launcher, _pump) = launcher();
         let (ToolError(failure), attempts) = failed_launch(&launcher, errno).await;
         assert_eq!((failure.kind, attempts), (ToolErrorKind::Failed, 1));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-/// How long ago an attempt showed signs of life.
+/// How long ago an attempt was last heard from and last made progress.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Liveness {
     /// Since the last call of its worker.
@@ -20,7 +20,7 @@ pub struct Liveness {
     pub job_age: Duration,
 }
 
-/// The signs of life of one attempt, as monotonic times.
+/// When one attempt was last heard from and last made progress, as monotonic times.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Activity {
     began: Duration,

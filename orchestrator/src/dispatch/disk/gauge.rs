@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn empty_files_count_as_well() {
+    async fn empty_files_count() {
         // One for each 4 KiB.
         let touch = |workspace: &Path, files: u64| {
             for index in 0..files {

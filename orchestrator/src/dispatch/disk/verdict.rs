@@ -104,7 +104,7 @@ pub(super) enum Step {
     Pause,
 }
 
-/// Decides.
+/// Decides what follows from a measurement.
 pub(super) fn next_step(seen: Situation<'_>) -> Step {
     let was_just_paused = seen.since_pause.is_some_and(|since| since < MIN_PAUSE_INTERVAL);
     match seen.finding {

@@ -54,7 +54,7 @@ pub struct JobFacts {
     pub has_stale_container: bool,
     /// The socket of the current container is served.
     pub is_served: bool,
-    /// Signs of life of the current attempt.
+    /// When the current attempt was last heard from and last made progress.
     pub liveness: Liveness,
     /// Its workspace exceeds its disk quota.
     pub exceeds_quota: bool,

@@ -61,7 +61,7 @@ pub(super) fn never_called(start_timeout: Duration) -> AttemptFailure {
 }
 
 /// The job is stuck after as many repairs as are allowed.
-pub(super) fn repaired_in_vain(message: Option<&str>, repairs: u32) -> AttemptFailure {
+pub(super) fn repairs_exhausted(message: Option<&str>, repairs: u32) -> AttemptFailure {
     let message = match message {
         Some(message) => format!("{message}, after {repairs} repairs"),
         None => format!("stuck after {repairs} repairs"),

@@ -43,7 +43,7 @@ fn plan_container(facts: &Facts<'_>, jobs: &HashMap<JobId, &JobRecord>, containe
             && until > facts.now
             && until <= facts.now + EXIT_GRACE
         {
-            plan.again_at(facts.now, until);
+            plan.replan_at(facts.now, until);
             return;
         }
     }

@@ -76,7 +76,7 @@ fn is_in_backoff(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) -> bool {
     let Stage::Queued(queued) = &job.stage else { return false };
     match queued.not_before {
         Some(at) if at > facts.now && at <= facts.now + MAX_BACKOFF => {
-            plan.again_at(facts.now, at);
+            plan.replan_at(facts.now, at);
             true
         }
         _ => false,

@@ -27,7 +27,7 @@ pub(super) fn plan(facts: &Facts<'_>, job: &JobFacts, plan: &mut Plan) {
         plan.actions.push(Action::Expire { job: id });
         return;
     }
-    plan.again_in(timeout.saturating_sub(job.liveness.job_age));
+    plan.replan_in(timeout.saturating_sub(job.liveness.job_age));
     if job.exceeds_quota {
         plan.actions.push(Action::StopOverDisk { job: id });
         return;
@@ -72,7 +72,7 @@ fn plan_attempt(facts: &Facts<'_>, job: &JobFacts, status: Option<ContainerStatu
             } else if job.liveness.attempt_age >= facts.limits.start_timeout {
                 plan.actions.push(fail(failures::never_called(facts.limits.start_timeout)));
             } else {
-                plan.again_in(facts.limits.start_timeout.saturating_sub(job.liveness.attempt_age));
+                plan.replan_in(facts.limits.start_timeout.saturating_sub(job.liveness.attempt_age));
             }
         }
         // Handled by the caller.
@@ -90,7 +90,7 @@ fn plan_liveness(facts: &Facts<'_>, job: &JobFacts, plan: &mut Plan) {
         plan.actions.push(mark_stuck(message));
         return;
     }
-    plan.again_in(lease.saturating_sub(since_contact));
+    plan.replan_in(lease.saturating_sub(since_contact));
     // The tool's own time limit applies.
     if job.waits_for_tool {
         return;
@@ -99,7 +99,7 @@ fn plan_liveness(facts: &Facts<'_>, job: &JobFacts, plan: &mut Plan) {
         plan.actions.push(mark_stuck(format!("no progress for {} s", since_progress.as_secs())));
         return;
     }
-    plan.again_in(stuck_after.saturating_sub(since_progress));
+    plan.replan_in(stuck_after.saturating_sub(since_progress));
 }
 
 /// The next repair of a stuck job: first a message to its worker if that still calls, then new attempts. A new attempt waits
@@ -108,7 +108,7 @@ fn repair(facts: &Facts<'_>, job: &JobFacts) -> Option<Action> {
     let id = job.record.id;
     let repairs = job.record.repair_attempts;
     if repairs >= facts.limits.max_repairs {
-        let failure = failures::repaired_in_vain(job.record.message(), repairs);
+        let failure = failures::repairs_exhausted(job.record.message(), repairs);
         return Some(Action::FailAttempt { job: id, failure });
     }
     let is_running = job.container.as_ref().is_some_and(|container| container.status == ContainerStatus::Running);

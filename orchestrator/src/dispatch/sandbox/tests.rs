@@ -117,7 +117,7 @@ async fn concurrent_callers_share_one_probe_and_a_second_later_there_is_another(
 }
 
 #[tokio::test]
-async fn a_caller_that_goes_away_does_not_cancel_the_probe() {
+async fn a_caller_that_disconnects_does_not_cancel_the_probe() {
     let engine = ProbedEngine::with_permits(0);
     let (sandbox, ..) = running(&engine);
 

@@ -87,7 +87,7 @@ fn a_report_ends_the_job(
 }
 
 #[test]
-fn a_late_success_after_a_cancel_changes_nothing_but_what_is_kept() {
+fn a_late_success_after_a_cancel_changes_only_the_partial_result() {
     let asked = job(JobState::InProgress).request_cancel(now(), Some("enough".to_owned())).unwrap().job;
     let late = asked.finish(now(), &report(ReportedOutcome::Completed, None)).unwrap();
     assert_eq!((late.job.state(), late.job.token_hash(), late.events.len()), (JobState::InProgress, None, 0));
@@ -100,7 +100,7 @@ fn a_late_success_after_a_cancel_changes_nothing_but_what_is_kept() {
 }
 
 #[test]
-fn what_a_stopped_worker_tells_of_its_work_is_kept() {
+fn the_report_of_a_stopped_worker_is_kept() {
     let asked = job(JobState::InProgress).request_cancel(now(), None).unwrap().job;
     let finished = asked.finish(now(), &report(ReportedOutcome::Stopped, None)).unwrap().job;
     let cancelled = finished.cancelled(now()).unwrap();

@@ -26,7 +26,7 @@ fn checked(fields: &Value) -> Result<Accepted, Rejected> {
 }
 
 #[test]
-fn a_prompt_alone_is_enough() {
+fn a_request_needs_only_a_prompt() {
     let accepted =
         check(&CreateJob { prompt: "  do it\nwell".to_owned(), ..CreateJob::default() }, &ceiling()).unwrap();
     assert_eq!(accepted.title, "do it");
@@ -68,7 +68,7 @@ fn a_prompt_alone_is_enough() {
 #[case(json!({"files": [{"path": "a", "content_base64": "***"}]}), "files[0].content_base64")]
 #[case(json!({"files": [{"path": "a", "content": ""}, {"path": "a", "content": ""}]}), "files[1].path")]
 #[case(json!({"files": [{"path": "a", "content": ""}, {"path": "a/b", "content": ""}]}), "files")]
-fn what_is_wrong_is_named(#[case] fields: Value, #[case] field: &str) {
+fn invalid_fields_are_named(#[case] fields: Value, #[case] field: &str) {
     match checked(&fields) {
         Err(Rejected::Invalid(errors)) => assert_eq!(errors[0].field, field, "{errors:?}"),
         other => panic!("{other:?}"),
@@ -82,7 +82,7 @@ fn what_is_wrong_is_named(#[case] fields: Value, #[case] field: &str) {
 #[case(json!({"tools": ["echo", "memory_search"]}), "tools[1]")]
 #[case(json!({"tools": ["server__tool"]}), "tools[0]")]
 #[case(json!({"limits": {"max_children": 1}}), "limits.max_children")]
-fn what_is_not_there_is_never_ignored(#[case] fields: Value, #[case] field: &str) {
+fn unavailable_features_are_refused(#[case] fields: Value, #[case] field: &str) {
     match checked(&fields) {
         Err(Rejected::NotAvailable(errors)) => assert_eq!(errors[0].field, field),
         other => panic!("{other:?}"),
@@ -90,7 +90,7 @@ fn what_is_not_there_is_never_ignored(#[case] fields: Value, #[case] field: &str
 }
 
 #[test]
-fn every_wrong_field_is_told_at_once() {
+fn every_invalid_field_is_reported_at_once() {
     let wrong = json!({"prompt": "", "priority": 1000, "limits": {"memory_mb": 1, "cpus": -1.0}});
     let Err(Rejected::Invalid(errors)) = checked(&wrong) else { panic!() };
     let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
@@ -114,7 +114,7 @@ fn a_default_over_the_ceiling_is_lowered_silently() {
 }
 
 #[test]
-fn what_was_allowed_once_is_held_to_what_is_allowed_today() {
+fn settings_of_an_earlier_job_are_restricted_to_the_present_ceilings() {
     let old = Limits {
         memory_mb: 8192,
         timeout_seconds: 86_400,

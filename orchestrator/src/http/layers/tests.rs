@@ -103,7 +103,7 @@ fn problem(answer: &(StatusCode, HeaderMap, String)) -> Problem {
 #[case::line_as_array(r#"{"name":"a","lines":[[1]]}"#, ErrorCode::Invalid, "lines[0]")]
 #[case::number("1", ErrorCode::Invalid, "body")]
 #[tokio::test]
-async fn a_wrong_body_is_told_by_its_field(#[case] body: &str, #[case] code: ErrorCode, #[case] field: &str) {
+async fn an_invalid_body_is_reported_by_field(#[case] body: &str, #[case] code: ErrorCode, #[case] field: &str) {
     let problem = problem(&ask(post_json("/orders", body)).await);
     assert_eq!(problem.code, code, "{problem:?}");
     assert_eq!(problem.errors.first().map_or("", |error| error.field.as_str()), field, "{problem:?}");
@@ -160,7 +160,7 @@ async fn a_failure_never_shows_internals(#[case] path: &str) {
 }
 
 #[tokio::test]
-async fn reason_and_retry_after_are_told() {
+async fn reason_and_retry_after_are_reported() {
     let answer = ask(request("GET", "/busy").body(Body::empty()).unwrap()).await;
     let problem = problem(&answer);
     assert_eq!(problem.reason.as_deref(), Some("engine_unreachable"));
@@ -214,7 +214,7 @@ async fn a_foreign_host_is_refused(#[case] hosts: &[&str], #[case] allowed: bool
 }
 
 #[tokio::test]
-async fn a_store_that_is_busy_is_unavailable_and_says_when_to_try_again() {
+async fn a_busy_store_is_unavailable_with_a_retry_after() {
     let busy = ApiError::from(crate::store::StoreError::busy());
     let response = busy.render("r1");
     assert_eq!(response.status().as_u16(), 503);

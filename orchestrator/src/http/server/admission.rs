@@ -25,7 +25,7 @@ use crate::digest::sha256_hex;
 
 /// Maximum wait of a request beyond the limit of requests in flight.
 const BUSY_RETRY: Duration = Duration::from_secs(1);
-/// Maximum interval between two checks for room.
+/// Maximum interval between two checks of a full listener.
 const CAPACITY_RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// One listener's counts.

@@ -76,7 +76,7 @@ pub struct SessionPolicy {
 }
 
 impl Policy {
-    /// The public listener's and the metrics', with so many descriptors to use.
+    /// For the public listener and the metrics listener, with this many descriptors.
     pub fn public(descriptors: usize) -> Self {
         Self {
             max_connections: descriptors.min(PUBLIC_CONNECTIONS),
@@ -87,7 +87,7 @@ impl Policy {
         }
     }
 
-    /// A worker's socket's, with so many descriptors to use.
+    /// For a worker's socket, with this many descriptors.
     pub fn worker(descriptors: usize) -> Self {
         let max_connections = descriptors.min(WORKER_CONNECTIONS);
         Self {

@@ -11,7 +11,7 @@ use serde::{
     de::{SeqAccess, Visitor},
 };
 
-/// Names that are kept; a job is never offered so many tools.
+/// Names that are kept; a job is never offered more tools.
 const MAX_NAMES: usize = 512;
 /// Longer names name no tool (protocol: names of tools).
 const MAX_NAME_BYTES: usize = 128;

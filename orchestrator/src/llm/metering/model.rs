@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn under_a_budget_a_call_that_broke_off_is_charged_and_made_again() {
+    async fn under_a_budget_an_interrupted_call_is_charged_and_repeated() {
         let folder = tempfile::tempdir().unwrap();
         let rules = "{times: 1, reply: {text: half of it, cut_after_chars: 8}}, {reply: {text: an answer}}";
         let mut model = model(&folder, rules).await;

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_the_runtime_drops_at_once_blocks_nobody() {
+    fn a_call_that_the_runtime_drops_at_once_blocks_no_other_call() {
         let calls = flights();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let handle = runtime.handle().clone();

@@ -73,7 +73,7 @@ pub(in crate::llm) struct ScriptedReply {
     pub chunk_chars: usize,
     /// The pause between chunks.
     pub chunk_pause: Duration,
-    /// The connection drops once so many characters are out.
+    /// The connection drops after this many characters.
     pub cut_after_chars: Option<usize>,
 }
 
@@ -284,7 +284,7 @@ rules:
     }
 
     #[test]
-    fn a_rule_with_times_gives_way_when_it_is_used_up() {
+    fn a_rule_with_times_is_skipped_when_it_is_used_up() {
         let engine = engine("rules: [{times: 2, reply: {text: first}}, {reply: {text: then}}]");
         let again = engine.clone();
         let hello = [user("hello")];

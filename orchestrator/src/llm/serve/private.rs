@@ -1,4 +1,4 @@
-//! A script served to this process alone, so that scripted models are asked in the way of all others.
+//! A script served to this process alone, so that scripted models are called like all others.
 //!
 //! Owns a Unix socket in the abstract namespace: it leaves no file, its name is random, and connections of other processes
 //! are dropped.
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::router;
 use crate::llm::script::Script;
 
-/// The rest after a connection that cannot be accepted, mostly for want of file descriptors.
+/// Delay after a connection that could not be accepted, usually because no file descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves a script for as long as it lives.

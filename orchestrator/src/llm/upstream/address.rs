@@ -159,7 +159,7 @@ mod tests {
     #[case("host:1/v1")]
     #[case("/v1")]
     #[case("ftp://u:secret@host/v1?key=secret")]
-    fn what_is_no_address_is_refused(#[case] base_url: &str) {
+    fn invalid_addresses_are_refused(#[case] base_url: &str) {
         let error = Address::of(Wire::OpenAiChat, base_url).map(|_| ()).unwrap_err();
         assert!(!error.contains("secret"), "{error}");
     }

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_nobody_waits_for_is_charged_as_far_as_it_came() {
+    fn an_abandoned_answer_is_charged_for_what_had_arrived() {
         let mut progress = Progress::default();
         drop(of(&mut progress));
         assert_eq!(progress.usage, TokenUsage::default(), "nothing came");

@@ -335,7 +335,7 @@ mod tests {
     #[case(Framing::Events, "<html>welcome</html>")]
     #[case(Framing::Events, "{]")]
     #[case(Framing::Lines, "}{\n")]
-    fn what_is_no_answer_is_refused(#[case] framing: Framing, #[case] body: &str) {
+    fn unusable_answers_are_refused(#[case] framing: Framing, #[case] body: &str) {
         assert!(matches!(frames(framing, &[body.as_bytes()]), Err(DecodeError::Invalid(_))));
     }
 

@@ -23,7 +23,7 @@ use crate::{domain::budget::Reservation, telemetry::metrics::ModelCall};
 /// The error of a call that was in flight when its process ended.
 pub(super) const RESTARTED: &str = "aborted: the orchestrator restarted during the call";
 
-/// Writes what a call came to into its row, while it is open.
+/// Writes the outcome of a call into its row, while the row is open.
 const CLOSE_CALL: &str = "UPDATE llm_calls SET is_open = FALSE, at = $4, provider = $5, model = $6, \
      input_tokens = input_tokens + $7, output_tokens = output_tokens + $8, cache_read_tokens = cache_read_tokens + $9, \
      cache_write_tokens = cache_write_tokens + $10, \

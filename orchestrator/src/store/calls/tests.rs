@@ -90,7 +90,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn a_call_that_its_process_did_not_outlive_is_charged_its_prompt_once_and_made_again() {
+async fn a_call_interrupted_by_a_crash_is_charged_its_prompt_once_and_repeated() {
     let scene = Scene::new().await;
     scene.reserved("c1").await;
     assert_ne!(scene.store.reserved().await.unwrap(), (0, 0));

@@ -23,7 +23,7 @@ fn a_worker_that_has_reported_has_time_to_exit() {
     let container = container_of(&done, 1, RUNNING);
     let mut scene = Scene::of(vec![], vec![container.clone()]);
     scene.ended.insert(done.id, now());
-    assert_eq!(scene.plan(), Plan { actions: vec![], again_in: EXIT_GRACE.to_std().ok() });
+    assert_eq!(scene.plan(), Plan { actions: vec![], replan_in: EXIT_GRACE.to_std().ok() });
     scene.now = now() + EXIT_GRACE;
     assert_eq!(scene.actions(), [Action::RemoveContainer { container: container.name.clone() }]);
     let mut left = Scene::of(vec![], vec![container_of(&done, 1, exit(0, false))]);

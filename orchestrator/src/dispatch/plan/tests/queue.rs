@@ -67,7 +67,7 @@ fn a_user_over_the_budget_of_the_day_starts_nothing() {
 fn the_end_of_a_backoff_is_planned_for() {
     let rested = queued(1, Queued { not_before: Some(now() + TimeDelta::seconds(2)), ..Queued::default() });
     let plan = Scene::of(vec![rested], vec![]).plan();
-    assert_eq!(plan, Plan { actions: vec![], again_in: Some(Duration::from_secs(2)) });
+    assert_eq!(plan, Plan { actions: vec![], replan_in: Some(Duration::from_secs(2)) });
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_slot_is_not_free_while_an_action_ends_its_job() {
 }
 
 #[test]
-fn a_busy_job_is_left_alone() {
+fn a_busy_job_gets_no_action() {
     let pending = job("a", JobState::Pending, 0);
     let lost = job("a", JobState::InProgress, 1);
     let mut scene = Scene::of(vec![pending.clone(), lost.clone()], vec![]);

@@ -84,7 +84,7 @@ fn a_vanished_container_is_a_lost_worker_unless_the_engine_does_not_answer() {
 #[case::silent(JobState::InProgress, Liveness { since_contact: LEASE, ..Liveness::default() })]
 #[case::idle(JobState::InProgress, Liveness { since_progress: STUCK_AFTER, ..Liveness::default() })]
 #[case::stuck(JobState::Stuck, Liveness { since_contact: LEASE, ..Liveness::default() })]
-fn a_container_of_unknown_status_is_left_alone(#[case] state: JobState, #[case] liveness: Liveness) {
+fn a_container_of_unknown_status_gets_no_action(#[case] state: JobState, #[case] liveness: Liveness) {
     let hangs = job("a", state, 1);
     let mut scene = Scene::of(vec![hangs.clone()], vec![container_of(&hangs, 1, ContainerStatus::Unknown)]);
     scene.liveness.insert(hangs.id, liveness);
@@ -129,7 +129,7 @@ fn a_worker_that_never_calls_fails_after_the_start_timeout() {
     let mut silent = job("a", JobState::InProgress, 1);
     silent.running_mut().worker_seen_at = None;
     let mut scene = Scene::of(vec![silent.clone()], vec![container_of(&silent, 1, RUNNING)]);
-    assert_eq!(scene.plan().again_in, Some(START_TIMEOUT));
+    assert_eq!(scene.plan().replan_in, Some(START_TIMEOUT));
     assert_eq!(scene.actions(), []);
     scene.liveness.insert(silent.id, Liveness { attempt_age: START_TIMEOUT, ..Liveness::default() });
     let actions = scene.actions();
@@ -152,7 +152,7 @@ fn a_job_expires_by_monotonic_time() {
     let mut scene = Scene::of(vec![long.clone()], vec![container_of(&long, 1, RUNNING)]);
     let almost = Duration::from_secs(3599);
     scene.liveness.insert(long.id, Liveness { job_age: almost, ..Liveness::default() });
-    assert_eq!(scene.plan(), Plan { actions: vec![], again_in: Some(Duration::from_secs(1)) });
+    assert_eq!(scene.plan(), Plan { actions: vec![], replan_in: Some(Duration::from_secs(1)) });
     scene.now = now() + TimeDelta::hours(2);
     assert_eq!(scene.actions(), [], "a step of the clock ends nothing");
     scene.liveness.insert(long.id, Liveness { job_age: Duration::from_hours(1), ..Liveness::default() });
@@ -190,7 +190,7 @@ fn stuck_is_judged_by_activity_never_by_age(
 }
 
 #[rstest]
-#[case::hears(0, Some(RUNNING), liveness(1, 300), "nudge")]
+#[case::still_calls(0, Some(RUNNING), liveness(1, 300), "nudge")]
 #[case::nudged_before(1, Some(RUNNING), liveness(1, 300), "again")]
 #[case::deaf(0, Some(RUNNING), liveness(30, 300), "again")]
 #[case::dead(0, Some(exit(1, false)), liveness(1, 300), "again")]

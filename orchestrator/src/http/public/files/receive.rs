@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::workspace::{FreeSpace, UploadRegistry};
 
-    /// A body that brings so many bytes each second, on a clock that jumps.
+    /// A body that yields this many bytes each second, on a clock that jumps.
     async fn received(bytes_a_second: usize, seconds: u64) -> Result<u64, ErrorCode> {
         let uploads = UploadRegistry::new(FreeSpace::new("/tmp".into(), Some(0)));
         let limits = Limits { disk_mb: 100, ..Limits::default() };
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_full_disk_is_told_as_such() {
+    async fn a_full_disk_is_reported_as_such() {
         let error = not_written(io::ErrorKind::StorageFull.into());
         assert_eq!((error.code(), error.status().as_u16()), (ErrorCode::InsufficientStorage, 507));
     }
@@ -148,7 +148,11 @@ mod tests {
     #[case::by_encoding(Some("gzip"), Some("application/x-tar; x=y"), Some(true))]
     #[case::other_encoding(Some("br"), Some("application/x-tar"), None)]
     #[case::other_type(None, Some("application/json"), None)]
-    fn gzip_is_what_says_so(#[case] encoding: Option<&str>, #[case] kind: Option<&str>, #[case] gzipped: Option<bool>) {
+    fn gzip_is_recognised_by_its_headers(
+        #[case] encoding: Option<&str>,
+        #[case] kind: Option<&str>,
+        #[case] gzipped: Option<bool>,
+    ) {
         let named = |name: HeaderName, value: Option<&str>| Some((name, HeaderValue::from_str(value?).unwrap()));
         let headers = [named(header::CONTENT_ENCODING, encoding), named(header::CONTENT_TYPE, kind)];
         assert_eq!(gzip(&headers.into_iter().flatten().collect()), gzipped);

@@ -77,7 +77,7 @@ async fn twenty_thousand_attempts_leave_few_connections() {
 }
 
 #[tokio::test]
-async fn half_a_head_is_given_up_in_time_and_so_is_silence() {
+async fn slow_heads_and_silent_connections_time_out() {
     let short = Duration::from_millis(200);
     let policy = Policy { head_timeout: short, idle_timeout: Some(short * 2), ..Policy::public(64) };
     let (running, address) = Running::public(policy).await;

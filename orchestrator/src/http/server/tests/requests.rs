@@ -146,7 +146,7 @@ async fn only_http_1_is_spoken() {
 }
 
 #[tokio::test]
-async fn what_is_being_answered_when_the_server_stops_is_answered() {
+async fn requests_in_flight_when_the_server_stops_are_answered() {
     let running = Running::worker(small_policy(), BodyBudget::worker_socket());
     let mut idle = running.connect().await;
     assert_status(&idle.get("/call", SECRET).await, 200);

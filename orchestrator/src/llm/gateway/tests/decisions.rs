@@ -44,7 +44,7 @@ async fn it_waits_between_tries_and_gives_up_after_three() {
 #[case(3, 3, "well")]
 #[case(9, 0, "the next")]
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_is_told_is_kept_if_it_is_short(#[case] retry_after: u64, #[case] waited: u64, #[case] text: &str) {
+async fn a_short_retry_after_is_honoured(#[case] retry_after: u64, #[case] waited: u64, #[case] text: &str) {
     let _time = VirtualTime::start();
     let flaky = format!(
         "rules: [{{times: 1, error: {{status: 503, retry_after_seconds: {retry_after}}}}}, {{reply: {{text: well}}}}]"
@@ -57,7 +57,7 @@ async fn a_wait_that_is_told_is_kept_if_it_is_short(#[case] retry_after: u64, #[
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_wait_that_is_told_with_an_outage_is_the_callers() {
+async fn a_long_retry_after_of_an_outage_is_returned_to_the_caller() {
     let _time = VirtualTime::start();
     for (status, retry_after) in [(503, 30), (529, 600)] {
         let polite = format!("rules: [{{error: {{status: {status}, retry_after_seconds: {retry_after}}}}}]");
@@ -68,7 +68,7 @@ async fn a_long_wait_that_is_told_with_an_outage_is_the_callers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failover_in_order_with_each_its_own_model() {
+async fn failover_is_in_order_each_with_its_own_model() {
     let _time = VirtualTime::start();
     let limited = scripted("limited", "rules: [{rate_limit: {retry_after_seconds: 60}}]");
     let gateway = gateway(vec![limited, scripted("dead", DEAD), scripted("well", WELL)]);
@@ -87,7 +87,7 @@ async fn the_model_of_the_job_is_the_one_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_all_fail_a_wait_that_helps_is_what_the_caller_hears() {
+async fn when_all_fail_the_shortest_useful_wait_is_returned() {
     let _time = VirtualTime::start();
     let limited = scripted("limited", "rules: [{rate_limit: {retry_after_seconds: 60}}]");
     let gateway = gateway(vec![scripted("dead", DEAD), limited]);
@@ -108,7 +108,7 @@ fn refusing(name: &str, status: u16, message: &str) -> ProviderSettings {
 #[case(413)]
 #[case(422)]
 #[tokio::test(start_paused = true)]
-async fn what_would_fail_anywhere_fails_at_once(#[case] status: u16) {
+async fn a_request_that_would_fail_anywhere_fails_at_once(#[case] status: u16) {
     let _time = VirtualTime::start();
     let gateway = gateway(vec![refusing("one", status, "no"), scripted("well", WELL)]);
     let error = failed(&gateway, "hello").await;
@@ -122,7 +122,7 @@ async fn what_would_fail_anywhere_fails_at_once(#[case] status: u16) {
 #[case(403)]
 #[case(404)]
 #[tokio::test(start_paused = true)]
-async fn what_only_this_provider_refuses_the_next_one_answers(#[case] status: u16) {
+async fn a_refusal_by_one_provider_only_is_answered_by_the_next(#[case] status: u16) {
     let _time = VirtualTime::start();
     let gateway = gateway(vec![refusing("one", status, "no"), scripted("well", WELL)]);
     let answer = ask(&gateway, "hello").await.unwrap();
@@ -145,7 +145,7 @@ async fn only_when_all_refuse_it_fails_with_each_ones_cause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_breaker_opens_refuses_at_once_and_closes_again() {
+async fn the_breaker_opens_refuses_and_closes_again() {
     let _time = VirtualTime::start();
     let gateway = gateway(vec![scripted(
         "one",
@@ -227,7 +227,7 @@ async fn a_refusal_while_others_try_waits_one_to_five_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_its_breaker_open_the_first_is_passed_over() {
+async fn a_provider_with_an_open_breaker_is_skipped() {
     let _time = VirtualTime::start();
     let gateway = gateway(vec![scripted("dead", DEAD), scripted("well", WELL)]);
     for user in ["ada", "bob"] {
@@ -316,7 +316,7 @@ async fn the_title_of_the_job_reaches_the_script() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_when_it_is_built() {
+fn invalid_settings_are_refused_at_construction() {
     let openai = || ProviderSettings::new("p", ProviderKind::OpenAi, "m");
     let error = |providers| build(providers, &[], RetrySettings::default()).err().map(|error| error.to_string());
     let nameless = ProviderSettings { model: String::new(), ..openai() };

@@ -101,9 +101,7 @@ async fn parallel_calls_there_and_back(#[values(Wire::OpenAi, Wire::Anthropic, W
 
 #[rstest]
 #[tokio::test]
-async fn arguments_that_are_no_json_stay_what_they_are(
-    #[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire,
-) {
+async fn arguments_that_are_not_json_stay_text(#[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire) {
     let served = Served::start(SCRIPT).await;
     let gateway = impatient(vec![served.provider(wire)]);
     let answer = ask(&gateway, "unfinished").await.unwrap().completion;
@@ -141,7 +139,7 @@ async fn tools_that_may_not_be_called(#[values(Wire::OpenAi, Wire::Anthropic, Wi
 
 #[rstest]
 #[tokio::test]
-async fn what_passes_is_tried_again(#[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire) {
+async fn transient_failures_are_retried(#[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire) {
     let served = Served::start(SCRIPT).await;
     let gateway = impatient(vec![served.provider(wire)]);
     assert_eq!(ask(&gateway, "flaky").await.unwrap().completion.content, "well again");
@@ -169,7 +167,7 @@ async fn a_cut_stream_is_tried_again_and_paid_for(#[values(Wire::OpenAi, Wire::A
 
 #[rstest]
 #[tokio::test]
-async fn a_rate_limit_goes_to_the_caller_with_its_wait(
+async fn a_rate_limit_is_returned_with_its_retry_after(
     #[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire,
 ) {
     let served = Served::start(SCRIPT).await;
@@ -192,7 +190,7 @@ async fn a_rate_limit_goes_to_the_caller_with_its_wait(
 #[case("missing", ErrorKind::NotFound, "status 404: no such model")]
 #[case("noise", ErrorKind::InvalidResponse, "the answer is not JSON")]
 #[tokio::test]
-async fn a_failure_says_what_it_was(
+async fn a_failure_names_its_cause(
     #[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire,
     #[case] content: &str,
     #[case] kind: ErrorKind,
@@ -218,7 +216,7 @@ async fn silence_ends_at_the_timeout(#[values(Wire::OpenAi, Wire::Anthropic, Wir
 }
 
 #[tokio::test]
-async fn nobody_listens() {
+async fn connection_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);

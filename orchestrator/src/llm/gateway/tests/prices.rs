@@ -86,7 +86,7 @@ fn a_call_is_estimated_at_the_highest_price_of_its_providers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_used_has_its_price() {
+async fn usage_is_charged_by_price() {
     let _time = VirtualTime::start();
     let price = ModelPrice {
         input_usd_per_million_tokens: 1.0,

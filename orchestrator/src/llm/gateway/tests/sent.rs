@@ -9,7 +9,7 @@ use super::*;
 /// A base URL's query stays at the end of the address, and its user part becomes the header that it stands for.
 #[rstest]
 #[tokio::test]
-async fn a_base_url_with_a_user_and_a_query_is_used_and_never_told(
+async fn the_user_and_query_of_a_base_url_are_used_and_never_shown(
     #[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire,
     #[values(None, Some("sk-test"))] key: Option<&str>,
 ) {
@@ -79,7 +79,7 @@ async fn a_model_is_asked_by_the_name_it_has(
 }
 
 #[tokio::test]
-async fn a_thinking_block_goes_back_as_it_came() {
+async fn a_thinking_block_is_returned_unchanged() {
     let recorder = Recorder::start().await;
     let gateway = impatient(vec![recorder.provider(Wire::Anthropic)]);
     let call = ToolCall {

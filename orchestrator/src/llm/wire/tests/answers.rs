@@ -187,7 +187,7 @@ fn the_end_mark_may_be_missing_after_the_finish_reason() {
 #[case::only_an_end_mark(Wire::OpenAiChat, "data: [DONE]\n\n")]
 #[case::a_page(Wire::OpenAiChat, "<html>welcome</html>")]
 #[case::not_json(Wire::Anthropic, "event: message_start\ndata: }{\n\n")]
-fn what_is_no_answer_is_invalid(#[case] wire: Wire, #[case] body: &str) {
+fn an_unusable_answer_is_invalid(#[case] wire: Wire, #[case] body: &str) {
     assert!(matches!(decode(wire, &[body.as_bytes()]).0, Err((DecodeError::Invalid(_), _))));
 }
 

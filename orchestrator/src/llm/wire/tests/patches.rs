@@ -16,7 +16,7 @@ fn patched(wire: Wire, mut body: Value) -> (Value, Patched) {
 #[test]
 fn a_chat_completion() {
     let function = json!({"type": "function", "function": {"name": "f"}});
-    let (body, patched_as) = patched(
+    let (body, flags) = patched(
         Wire::OpenAiChat,
         json!({
             "model": "expensive", "stream": true, "max_tokens": 9_999, "n": 4, "user": "ada@example.org",
@@ -36,15 +36,15 @@ fn a_chat_completion() {
         ]}],
     });
     assert_eq!(body, expected);
-    assert_eq!(patched_as, Patched { is_stream: true, usage_was_added: true });
+    assert_eq!(flags, Patched { is_stream: true, usage_was_added: true });
     let asks = json!({"stream": true, "stream_options": {"include_usage": true, "include_obfuscation": false}});
-    let (body, patched_as) = patched(Wire::OpenAiChat, asks);
+    let (body, flags) = patched(Wire::OpenAiChat, asks);
     assert_eq!(body["stream_options"]["include_obfuscation"], false);
-    assert_eq!(patched_as, Patched { is_stream: true, usage_was_added: false });
-    let (body, patched_as) =
+    assert_eq!(flags, Patched { is_stream: true, usage_was_added: false });
+    let (body, flags) =
         patched(Wire::OpenAiChat, json!({"tools": [{"type": "web_search"}], "tool_choice": "required"}));
     assert_eq!(body, json!({"model": "allowed", "max_completion_tokens": 1_000}));
-    assert_eq!(patched_as, Patched { is_stream: false, usage_was_added: false });
+    assert_eq!(flags, Patched { is_stream: false, usage_was_added: false });
 }
 
 /// As Claude Code asks.
@@ -53,7 +53,7 @@ fn an_anthropic_message() {
     let own = json!({"name": "Bash", "description": "runs", "input_schema": {"type": "object"}});
     let system = json!([{"type": "text", "text": "You are", "cache_control": {"type": "ephemeral"}}]);
     let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}});
-    let (body, patched_as) = patched(
+    let (body, flags) = patched(
         Wire::Anthropic,
         json!({
             "model": "claude-x", "max_tokens": 32_000, "stream": true, "system": system,
@@ -68,7 +68,7 @@ fn an_anthropic_message() {
         "tools": [own, {"type": "bash_20250124", "name": "bash"}], "messages": [{"role": "user", "content": [image]}],
     });
     assert_eq!(body, expected);
-    assert!(patched_as.is_stream);
+    assert!(flags.is_stream);
     let roomy = Policy { max_output_tokens: 8_000, ..POLICY };
     let mut body = json!({"max_tokens": 32_000, "thinking": {"type": "enabled", "budget_tokens": 31_999}});
     Wire::Anthropic.patch(&mut body, &roomy);
@@ -79,7 +79,7 @@ fn an_anthropic_message() {
 #[test]
 fn a_response() {
     let own = json!({"type": "function", "name": "shell", "parameters": {}, "strict": false});
-    let (body, patched_as) = patched(
+    let (body, flags) = patched(
         Wire::OpenAiResponses,
         json!({
             "model": "gpt-x", "instructions": "be", "store": true, "stream": true, "prompt_cache_key": "k",
@@ -94,18 +94,18 @@ fn a_response() {
         "tools": [own, {"type": "custom", "name": "apply"}], "parallel_tool_calls": false, "input": [{"type": "message"}],
     });
     assert_eq!(body, expected);
-    assert!(patched_as.is_stream && !patched_as.usage_was_added);
+    assert!(flags.is_stream && !flags.usage_was_added);
 }
 
 #[test]
 fn an_ollama_chat() {
-    let (body, patched_as) = patched(
+    let (body, flags) = patched(
         Wire::Ollama,
         json!({"model": "x", "keep_alive": -1, "options": {"num_predict": -1, "num_ctx": 1_000_000, "top_k": 1}}),
     );
     let options = json!({"num_predict": 1_000, "num_ctx": 32_768, "top_k": 1});
     assert_eq!(body, json!({"model": "allowed", "options": options}));
-    assert!(patched_as.is_stream, "this wire streams unless it is told not to");
+    assert!(flags.is_stream, "this wire streams unless it is told not to");
     assert!(!patched(Wire::Ollama, json!({"stream": false})).1.is_stream);
 }
 
@@ -129,7 +129,7 @@ fn an_output_limit_is_clamped(#[case] asked: &str, #[case] expected: u64) {
 }
 
 #[rstest]
-fn what_is_no_object_becomes_a_request(
+fn a_body_that_is_no_object_becomes_a_request(
     #[values(Wire::OpenAiChat, Wire::OpenAiResponses, Wire::Anthropic, Wire::Ollama)] wire: Wire,
     #[values(json!(null), json!([1]), json!({"tools": 7, "options": 7, "stream": true, "stream_options": 7}))]
     body: Value,
