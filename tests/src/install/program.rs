@@ -71,9 +71,10 @@ impl Daemon {
         let mut child = command.spawn().expect("gantry can be run");
         let (lines, output_bytes) = (Arc::new(Mutex::new(vec![])), Arc::new(AtomicU64::new(0)));
         let (update, updates) = watch::channel(0);
-        let kept = Kept { lines: Arc::clone(&lines), bytes: Arc::clone(&output_bytes), update: Arc::new(update) };
-        keep(child.stdout.take().expect("piped"), kept.clone());
-        keep(child.stderr.take().expect("piped"), kept);
+        let buffer =
+            OutputBuffer { lines: Arc::clone(&lines), bytes: Arc::clone(&output_bytes), update: Arc::new(update) };
+        collect_lines(child.stdout.take().expect("piped"), buffer.clone());
+        collect_lines(child.stderr.take().expect("piped"), buffer);
         Self { child, lines, output_bytes, updates }
     }
 
@@ -154,18 +155,18 @@ impl Drop for Daemon {
 
 /// Collects a process's output.
 #[derive(Clone)]
-struct Kept {
+struct OutputBuffer {
     lines: Arc<Mutex<Vec<String>>>,
     bytes: Arc<AtomicU64>,
     update: Arc<watch::Sender<usize>>,
 }
 
-fn keep(pipe: impl Read + Send + 'static, kept: Kept) {
+fn collect_lines(pipe: impl Read + Send + 'static, buffer: OutputBuffer) {
     std::thread::spawn(move || {
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-            kept.bytes.fetch_add(line.len() as u64 + 1, Ordering::Relaxed);
-            kept.lines.lock().expect("no reader panicked").push(line);
-            kept.update.send_modify(|count| *count += 1);
+            buffer.bytes.fetch_add(line.len() as u64 + 1, Ordering::Relaxed);
+            buffer.lines.lock().expect("no reader panicked").push(line);
+            buffer.update.send_modify(|count| *count += 1);
         }
     });
 }

@@ -175,9 +175,9 @@ mod tests {
 
     #[tokio::test]
     async fn under_a_budget_an_interrupted_call_is_charged_and_repeated() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let rules = "{times: 1, reply: {text: half of it, cut_after_chars: 8}}, {reply: {text: an answer}}";
-        let mut model = model(&folder, rules).await;
+        let mut model = model(&directory, rules).await;
         model.account.has_budget = true;
         let call_id = CallId::generate();
         let messages = [Message::User { content: "hello".to_owned() }];

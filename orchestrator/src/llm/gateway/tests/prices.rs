@@ -148,7 +148,7 @@ async fn under_a_budget_no_attempt_follows_one_that_was_charged() {
     );
     assert!(waits, "{error:?}");
     assert_eq!((error.cost.provider.as_str(), error.cost.usage.output_tokens), ("one", 2), "{:?}", error.cost);
-    assert_eq!(ask().await.unwrap().completion.content, "whole", "the repetition is a call of its own");
+    assert_eq!(ask().await.unwrap().completion.content, "whole", "the repetition is a separate call");
 }
 
 /// Attempts that cost nothing are repeated, and the next provider is asked.
