@@ -65,13 +65,13 @@ struct Table {
     readiness: SandboxReadiness,
     containers: BTreeMap<String, Container>,
     failures: VecDeque<NotStarted>,
-    holding: bool,
-    ends: StopBehaviour,
-    reachable: bool,
+    are_starts_blocked: bool,
+    stop_behaviour: StopBehaviour,
+    is_reachable: bool,
     /// The number of list requests.
-    listed: u64,
+    list_requests: u64,
     /// The number of pause requests.
-    frozen: u64,
+    pauses: u64,
     /// Every requested start, in order.
     requested_starts: Vec<String>,
 }
@@ -114,11 +114,11 @@ impl FakeEngine {
             readiness: SandboxReadiness::Ready(facts()),
             containers: BTreeMap::new(),
             failures: VecDeque::new(),
-            holding: false,
-            ends: StopBehaviour::Immediate,
-            reachable: true,
-            listed: 0,
-            frozen: 0,
+            are_starts_blocked: false,
+            stop_behaviour: StopBehaviour::Immediate,
+            is_reachable: true,
+            list_requests: 0,
+            pauses: 0,
             requested_starts: vec![],
         };
         Self(Arc::new(Inner {
@@ -161,22 +161,26 @@ impl FakeEngine {
 
     /// Blocks (`true`) or unblocks starts.
     pub fn hold_starts(&self, hold: bool) {
-        self.change(|table| table.holding = hold);
+        self.change(|table| table.are_starts_blocked = hold);
     }
 
     /// Blocks (`true`) or unblocks stops.
     pub fn hold_stops(&self, hold: bool) {
-        self.change(|table| table.ends = if hold { StopBehaviour::StopsBlocked } else { StopBehaviour::Immediate });
+        self.change(|table| {
+            table.stop_behaviour = if hold { StopBehaviour::StopsBlocked } else { StopBehaviour::Immediate }
+        });
     }
 
     /// Makes containers impossible to stop or remove (`true`), or possible again.
     pub fn fail_stops(&self, fail: bool) {
-        self.change(|table| table.ends = if fail { StopBehaviour::Failing } else { StopBehaviour::Immediate });
+        self.change(|table| {
+            table.stop_behaviour = if fail { StopBehaviour::Failing } else { StopBehaviour::Immediate }
+        });
     }
 
     /// How often a container was paused.
     pub fn count_pauses(&self) -> u64 {
-        self.lock().frozen
+        self.lock().pauses
     }
 
     /// The number of running containers.
@@ -186,13 +190,13 @@ impl FakeEngine {
 
     /// Waits until the dispatcher has listed containers twice more: it has acted on the first list then.
     pub async fn until_listed_again(&self) {
-        let seen = self.lock().listed;
-        self.until("two more lists", |_| (self.lock().listed >= seen + 2).then_some(())).await;
+        let seen = self.lock().list_requests;
+        self.until("two more lists", |_| (self.lock().list_requests >= seen + 2).then_some(())).await;
     }
 
     /// Makes the engine unreachable (`false`) or reachable again.
-    pub fn set_reachable(&self, reachable: bool) {
-        self.change(|table| table.reachable = reachable);
+    pub fn set_reachable(&self, is_reachable: bool) {
+        self.change(|table| table.is_reachable = is_reachable);
     }
 
     /// Ends a job's container by itself.

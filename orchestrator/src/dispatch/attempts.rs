@@ -2,16 +2,16 @@
 
 mod activity;
 mod attempt;
+mod event_quota;
 mod job_limits;
 mod long_poll;
-mod quota;
 mod rate_limiter;
 mod registry;
 
 pub use activity::Liveness;
 pub use attempt::{Attempt, AttemptKey, InFlightCall, StopCause, ToolCallError};
+pub use event_quota::{EventAllowance, MAX_EVENT_BYTES, MAX_EVENT_BYTES_HARD, is_essential};
 pub use job_limits::JobLimits;
 pub use long_poll::Poll;
-pub use quota::{EventAllowance, MAX_EVENT_BYTES, MAX_EVENT_BYTES_HARD, is_essential};
 pub use rate_limiter::RateLimiter;
 pub use registry::AttemptRegistry;

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     gauge::Effort,
-    verdict::{DropDetector, Situation, Step, next_step, wait_after_pause},
+    verdict::{DropDetector, NextMeasurement, Situation, next_measurement, wait_after_pause},
 };
 use super::{AttemptRegistry, DispatcherWaker};
 use crate::{
@@ -177,7 +177,7 @@ impl JobWatch {
             let effort = if was_triggered { Effort::Thorough } else { Effort::Quick };
             let measurement = self.gauge.measure(&self.job, effort).await;
             let mut cost = begun.elapsed();
-            let step = next_step(Situation {
+            let step = next_measurement(Situation {
                 finding: &measurement.finding,
                 cost,
                 was_triggered,
@@ -185,15 +185,15 @@ impl JobWatch {
                 since_pause: paused_at.map(|at: Instant| at.elapsed()),
             });
             let wait = match step {
-                Step::Wait(wait) => {
+                NextMeasurement::Wait(wait) => {
                     (unmeasured_since, was_triggered) = (None, false);
                     wait
                 }
-                Step::Retry(wait) => {
+                NextMeasurement::Retry(wait) => {
                     unmeasured_since.get_or_insert(begun);
                     wait
                 }
-                Step::Pause => {
+                NextMeasurement::Pause => {
                     let begun = Instant::now();
                     if let Err(violation) = self.gauge.measure_paused(&self.job).await {
                         self.mark(&violation).await;

@@ -290,7 +290,7 @@ impl Dispatcher {
         for (job, error) in &unreadable {
             if self.reported.unreadable.insert(*job) {
                 let error: &dyn std::error::Error = error;
-                tracing::error!(job.id = %job, error, "invalid job row; the job is left alone");
+                tracing::error!(job.id = %job, error, "invalid job row; the job is skipped");
                 self.executor.metrics.inconsistent_job();
             }
         }

@@ -172,7 +172,7 @@ fn cost(tokens: u64, price: u64) -> u64 {
 
 /// The consumption of a job, including its children.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct Consumption {
     /// Tokens used.
     pub tokens: u64,
     /// Micro-dollars spent.
@@ -186,7 +186,7 @@ pub struct Progress {
 }
 
 /// The limits that are used up to `WARN_PERCENT`, as bits, and the warning about those that are not in `warned`.
-pub fn running_low(limits: &Limits, progress: &Progress, warned: u8) -> (u8, Option<String>) {
+pub fn running_low(limits: &Limits, progress: &Consumption, warned: u8) -> (u8, Option<String>) {
     let micro_usd = micro_dollars(limits.max_cost_usd);
     let budgets = [
         ("max_tokens", limits.max_tokens, progress.tokens),
@@ -307,7 +307,7 @@ mod tests {
         #[case] text: Option<&str>,
     ) {
         let limits = Limits { max_iterations: 100, ..Limits::default() };
-        let (bits, warning) = running_low(&limits, &Progress { iterations, ..Progress::default() }, warned);
+        let (bits, warning) = running_low(&limits, &Consumption { iterations, ..Consumption::default() }, warned);
         assert_eq!((bits, warning.is_some()), (low, text.is_some()));
         assert!(warning.unwrap_or_default().contains(text.unwrap_or_default()));
     }
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn costs_are_shown_in_dollars() {
         let limits = Limits { max_cost_usd: 2.5, ..Limits::default() };
-        let (_, warning) = running_low(&limits, &Progress { micro_usd: 2_000_001, ..Progress::default() }, 0);
+        let (_, warning) = running_low(&limits, &Consumption { micro_usd: 2_000_001, ..Consumption::default() }, 0);
         assert!(warning.unwrap().contains("$2.000001 of $2.500000 (max_cost_usd)"));
     }
 }

@@ -15,7 +15,7 @@ use super::{
     error::{ErrorKind, GatewayError},
     estimate,
     price::PriceTable,
-    provider::{Asked, Progress, Provider, add},
+    provider::{Asked, CallProgress, Provider, add},
     retry::RetrySettings,
 };
 use crate::{
@@ -250,7 +250,7 @@ impl Gateway {
                 tokens.input = tracing::field::Empty,
                 tokens.output = tracing::field::Empty
             );
-            let mut progress = Progress { has_streamed, ..Progress::default() };
+            let mut progress = CallProgress { has_streamed, ..CallProgress::default() };
             let result = tokio::select! {
                 biased;
                 () = &mut unwanted => Err(AttemptError::new(Disposition::Fatal, ErrorKind::Aborted, "the caller is gone")),

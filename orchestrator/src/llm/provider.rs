@@ -113,7 +113,7 @@ impl Provider {
         model: &str,
         asked: Asked<'_>,
         retry: &RetrySettings,
-        progress: &mut Progress,
+        progress: &mut CallProgress,
     ) -> Result<Completion, AttemptError> {
         let mut attempts = 0;
         let mut cause: Option<AttemptError> = None;
@@ -152,7 +152,7 @@ impl Provider {
         &self,
         model: &str,
         asked: Asked<'_>,
-        progress: &mut Progress,
+        progress: &mut CallProgress,
     ) -> Result<Completion, AttemptError> {
         // A call that is refused anyway takes no turn at a slot.
         if let Some(refused) = self.refusal(asked.caller) {
@@ -207,7 +207,7 @@ pub(super) struct Asked<'a> {
 
 /// The state of a call over all its attempts.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct CallProgress {
     /// Usage of attempts that failed.
     pub(super) usage: TokenUsage,
     /// Whether an attempt got past the queue and the circuit breaker.

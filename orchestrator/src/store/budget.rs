@@ -16,7 +16,7 @@ use super::{
     write_tx::{StatementResult, WriteTx},
 };
 use crate::domain::budget::{
-    BudgetState, DayLimits, ExhaustedBudget, Progress, Reservation, Scope, micro_dollars, reserve, running_low,
+    BudgetState, Consumption, DayLimits, ExhaustedBudget, Reservation, Scope, micro_dollars, reserve, running_low,
 };
 
 /// The reservations of a call.
@@ -248,7 +248,7 @@ impl AfterCall {
         }
         let row_ref = RowRef { table: "jobs", id: *call.key.job.as_uuid() };
         let seconds = self.started_at.map_or(0, |at| (call.at - at).num_seconds().max(0));
-        let progress = Progress {
+        let progress = Consumption {
             tokens: row_ref.number("input_tokens", self.tokens)?,
             micro_usd: row_ref.number("cost_micro_usd", self.micro_usd)?,
             iterations: row_ref.number("iterations", self.iterations)?,

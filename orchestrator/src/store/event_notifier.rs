@@ -15,7 +15,7 @@ pub struct EventNotifier {
 }
 
 /// A subscription to one job; dropping it ends the subscription.
-pub struct Subscription {
+pub struct EventSubscription {
     notifier: Arc<EventNotifier>,
     job: JobId,
     changes: watch::Receiver<()>,
@@ -23,10 +23,10 @@ pub struct Subscription {
 
 impl EventNotifier {
     /// Subscribes to a job. Every commit after this call notifies the subscription.
-    pub fn subscribe(self: &Arc<Self>, job: JobId) -> Subscription {
+    pub fn subscribe(self: &Arc<Self>, job: JobId) -> EventSubscription {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let changes = jobs.entry(job).or_insert_with(|| watch::channel(()).0).subscribe();
-        Subscription { notifier: Arc::clone(self), job, changes }
+        EventSubscription { notifier: Arc::clone(self), job, changes }
     }
 
     /// Notifies the subscribers of a job. Called after the commit.
@@ -38,7 +38,7 @@ impl EventNotifier {
     }
 }
 
-impl Subscription {
+impl EventSubscription {
     /// Returns once the job has new events since the last return.
     pub async fn changed(&mut self) {
         // The sender is in the map as long as a subscription exists, so this cannot fail.
@@ -46,7 +46,7 @@ impl Subscription {
     }
 }
 
-impl Drop for Subscription {
+impl Drop for EventSubscription {
     fn drop(&mut self) {
         let mut jobs = self.notifier.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         if jobs.get(&self.job).is_some_and(|subscribers| subscribers.receiver_count() <= 1) {

@@ -58,7 +58,7 @@ pub use budget::Reserved;
 pub use call_position::CallPosition;
 pub use calls::{CallKey, CallQuota, CallRow, CallsMade, KnownCall, NewCall, OpenedCall};
 pub use event_batch::{Appended, WorkerBatch};
-pub use event_notifier::{EventNotifier, Subscription};
+pub use event_notifier::{EventNotifier, EventSubscription};
 pub use events::EventPage;
 pub use idempotency::{Claim, IdempotencyKey};
 pub use job_json::{JobJson, JobPage, TokenChecked};

@@ -24,7 +24,7 @@ pub use file_work::FileWork;
 pub use files::DirPage;
 pub use free_space::{DiskSpace, FreeSpace, ReadDiskSpace};
 pub use path::WorkspacePath;
-pub use quota::{Quota, Usage};
+pub use quota::{DiskUsage, Quota};
 pub use retention::{RetentionPeriod, RetentionSweep};
 pub use staging::StagingDir;
 pub use tar_stream::TarStream;

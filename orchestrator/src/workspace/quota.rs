@@ -30,7 +30,7 @@ impl Quota {
 
     /// The quota that remains beside the content of `dir`; none if that is over the quota or exceeds a limit of the walk.
     pub(super) fn minus_usage(self, dir: Dir, cutoff: &Cutoff) -> Result<Option<Self>, FileError> {
-        let usage = Usage::measure(dir, self, cutoff)?;
+        let usage = DiskUsage::measure(dir, self, cutoff)?;
         let bytes = self.bytes.checked_sub(usage.bytes).filter(|_| !usage.exceeds_walk_limits);
         Ok(bytes.map(|bytes| Self { bytes, entries: self.entries.saturating_sub(usage.entries) }))
     }
@@ -57,7 +57,7 @@ impl Quota {
 
 /// What a directory tree holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct DiskUsage {
     /// Allocated on disk, by files, directories and links; a file with two hard links counts twice.
     pub bytes: u64,
     /// Files, directories and links.
@@ -70,7 +70,7 @@ pub struct Usage {
     pub has_changed: bool,
 }
 
-impl Usage {
+impl DiskUsage {
     /// Measures a directory tree. Counts on after `quota.bytes` is exceeded, since the caller ranks jobs by how much they
     /// are over; past the cutoff it then returns what was counted so far.
     pub(super) fn measure(dir: Dir, quota: Quota, cutoff: &Cutoff) -> Result<Self, FileError> {

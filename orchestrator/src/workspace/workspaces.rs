@@ -16,7 +16,7 @@ use std::{
 use protocol::{FileKind, JobId, Limits};
 
 use super::{
-    Cutoff, FileError, PERMISSION_BITS, Quota, StagingDir, Upload, Usage,
+    Cutoff, DiskUsage, FileError, PERMISSION_BITS, Quota, StagingDir, Upload,
     dir::Dir,
     remove_tree::remove_tree,
     staging,
@@ -120,11 +120,11 @@ impl Workspaces {
     }
 
     /// What a job's workspace holds; nothing if it does not exist yet.
-    pub fn usage(&self, job: JobId, limits: &Limits, cutoff: &Cutoff) -> Result<Usage, FileError> {
+    pub fn usage(&self, job: JobId, limits: &Limits, cutoff: &Cutoff) -> Result<DiskUsage, FileError> {
         match self.open(job) {
-            Err(FileError::NotFound) => Ok(Usage::default()),
+            Err(FileError::NotFound) => Ok(DiskUsage::default()),
             Err(FileError::NotAFile(_)) => Err(FileError::PermissionDenied),
-            other => Usage::measure(other?, Quota::from_limits(limits), cutoff),
+            other => DiskUsage::measure(other?, Quota::from_limits(limits), cutoff),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::process;
 
 impl FakeEngine {
     fn answers(&self) -> Result<(), EngineError> {
-        if self.lock().reachable { Ok(()) } else { Err(EngineError::Unreachable("simulated".to_owned())) }
+        if self.lock().is_reachable { Ok(()) } else { Err(EngineError::Unreachable("simulated".to_owned())) }
     }
 
     async fn start(&self, spec: &ContainerSpec) -> Result<String, EngineError> {
@@ -21,7 +21,7 @@ impl FakeEngine {
             return Ok(there.id.clone());
         }
         self.change(|table| table.requested_starts.push(spec.name.clone()));
-        self.until("starts to be unblocked", |_| (!self.lock().holding).then_some(())).await;
+        self.until("starts to be unblocked", |_| (!self.lock().are_starts_blocked).then_some(())).await;
         if let Some(failure) = self.change(|table| table.failures.pop_front()) {
             return Err(failure);
         }
@@ -71,7 +71,7 @@ impl FakeEngine {
         if container.status != ContainerStatus::Running {
             return Ok(());
         }
-        if self.lock().ends == StopBehaviour::Failing {
+        if self.lock().stop_behaviour == StopBehaviour::Failing {
             return Err(EngineError::Unreachable("it hangs on this one".to_owned()));
         }
         let Some(pid) = container.pid else {
@@ -100,7 +100,7 @@ impl FakeEngine {
             if let Some(pid) = pid {
                 process::freeze(pid, is_paused);
             }
-            self.change(|table| table.frozen += u64::from(is_paused));
+            self.change(|table| table.pauses += u64::from(is_paused));
         }
         Ok(())
     }
@@ -155,7 +155,7 @@ impl Engine for FakeEngine {
 
     fn list(&self) -> BoxFuture<'_, Result<Vec<ContainerView>, EngineError>> {
         Box::pin(async {
-            self.lock().listed += 1;
+            self.lock().list_requests += 1;
             self.0.step.send_modify(|step| *step += 1);
             self.answers()?;
             Ok(self.lock().containers.values().map(view).collect())
@@ -164,8 +164,10 @@ impl Engine for FakeEngine {
 
     fn stop<'a>(&'a self, name: &'a str, grace: Duration) -> BoxFuture<'a, Result<(), EngineError>> {
         Box::pin(async move {
-            self.until("stops to be unblocked", |_| (self.lock().ends != StopBehaviour::StopsBlocked).then_some(()))
-                .await;
+            self.until("stops to be unblocked", |_| {
+                (self.lock().stop_behaviour != StopBehaviour::StopsBlocked).then_some(())
+            })
+            .await;
             self.end(name, grace).await
         })
     }

@@ -236,10 +236,10 @@ impl Attempt {
     }
 
     /// Signals stored prompts and transitions from now on.
-    pub fn subscribe(&self) -> Subscription {
+    pub fn subscribe(&self) -> AttemptSubscription {
         let mut record = self.record.subscribe();
         record.mark_unchanged();
-        Subscription { record, prompts: self.prompts.subscribe() }
+        AttemptSubscription { record, prompts: self.prompts.subscribe() }
     }
 
     pub(super) fn prompt_added(&self) {
@@ -301,12 +301,12 @@ impl Drop for InFlightCall {
 
 /// Signals what concerns an attempt's long poll.
 #[derive(Debug)]
-pub struct Subscription {
+pub struct AttemptSubscription {
     record: watch::Receiver<Arc<JobRecord>>,
     prompts: watch::Receiver<()>,
 }
 
-impl Subscription {
+impl AttemptSubscription {
     /// Returns once a prompt was stored or a transition committed since the last return.
     pub async fn changed(&mut self) {
         // An error means that the attempt was dropped, which its caller holds.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{activity::JobClock, quota::Quota, rate_limiter::RateLimiter};
+use super::{activity::JobClock, event_quota::EventQuota, rate_limiter::RateLimiter};
 use crate::{llm::metering::CallLimiter, rate_limit::Rate};
 
 /// Events: a burst of several model turns with everything they print; 500 a second, which is far above what a model can
@@ -20,7 +20,7 @@ pub struct JobLimits {
     events: RateLimiter,
     event_kib: RateLimiter,
     /// Total bytes of events.
-    pub event_quota: Quota,
+    pub event_quota: EventQuota,
     /// Limits failed model calls.
     pub failed_model_calls: RateLimiter,
     /// Limits failed tool calls.
@@ -35,7 +35,7 @@ impl JobLimits {
             clock,
             events: RateLimiter::new(EVENTS, now),
             event_kib: RateLimiter::new(EVENT_KIB, now),
-            event_quota: Quota::default(),
+            event_quota: EventQuota::default(),
             failed_model_calls: RateLimiter::new(FAILED_CALLS, now),
             failed_tool_calls: RateLimiter::new(FAILED_CALLS, now),
             model_calls: CallLimiter::default(),

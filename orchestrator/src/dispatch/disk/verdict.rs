@@ -95,7 +95,7 @@ pub(super) struct Situation<'a> {
 
 /// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum NextMeasurement {
     /// Measure again after this time, or when the free space drops.
     Wait(Duration),
     /// It was not complete: measure again after this time, with the same effort.
@@ -105,18 +105,18 @@ pub(super) enum Step {
 }
 
 /// Decides what follows from a measurement.
-pub(super) fn next_step(seen: Situation<'_>) -> Step {
+pub(super) fn next_measurement(seen: Situation<'_>) -> NextMeasurement {
     let was_just_paused = seen.since_pause.is_some_and(|since| since < MIN_PAUSE_INTERVAL);
     match seen.finding {
-        Finding::Within => Step::Wait(wait_after(seen.cost)),
-        Finding::Unsettled if !seen.was_triggered => Step::Wait(wait_after(seen.cost)),
-        Finding::Unsettled if was_just_paused => Step::Retry(MIN_PAUSE_INTERVAL),
-        Finding::Unsettled | Finding::Over | Finding::OverWalkLimits | Finding::NotReadable => Step::Pause,
+        Finding::Within => NextMeasurement::Wait(wait_after(seen.cost)),
+        Finding::Unsettled if !seen.was_triggered => NextMeasurement::Wait(wait_after(seen.cost)),
+        Finding::Unsettled if was_just_paused => NextMeasurement::Retry(MIN_PAUSE_INTERVAL),
+        Finding::Unsettled | Finding::Over | Finding::OverWalkLimits | Finding::NotReadable => NextMeasurement::Pause,
         Finding::Moved | Finding::Slow | Finding::Failed(_) => {
             if (seen.was_triggered && !was_just_paused) || seen.unmeasured_for >= UNMEASURED_LIMIT {
-                Step::Pause
+                NextMeasurement::Pause
             } else {
-                Step::Retry(RETRY_DELAY)
+                NextMeasurement::Retry(RETRY_DELAY)
             }
         }
     }
@@ -166,21 +166,21 @@ mod tests {
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
-    fn step(finding: &Finding, was_triggered: bool, unmeasured: u64, since_pause: Option<u64>) -> Step {
+    fn step(finding: &Finding, was_triggered: bool, unmeasured: u64, since_pause: Option<u64>) -> NextMeasurement {
         let (unmeasured_for, since_pause) = (MS(unmeasured), since_pause.map(MS));
-        next_step(Situation { finding, cost: MS(10), was_triggered, unmeasured_for, since_pause })
+        next_measurement(Situation { finding, cost: MS(10), was_triggered, unmeasured_for, since_pause })
     }
 
     #[rstest]
-    #[case::within(Finding::Within, Step::Wait(MS(990)))]
-    #[case::unsettled(Finding::Unsettled, Step::Wait(MS(990)))]
-    #[case::over(Finding::Over, Step::Pause)]
-    #[case::too_deep(Finding::OverWalkLimits, Step::Pause)]
-    #[case::not_readable(Finding::NotReadable, Step::Pause)]
-    #[case::moved(Finding::Moved, Step::Retry(RETRY_DELAY))]
-    #[case::slow(Finding::Slow, Step::Retry(RETRY_DELAY))]
-    #[case::failed(Finding::Failed("x".to_owned()), Step::Retry(RETRY_DELAY))]
-    fn each_finding_has_its_next_step(#[case] finding: Finding, #[case] expected: Step) {
+    #[case::within(Finding::Within, NextMeasurement::Wait(MS(990)))]
+    #[case::unsettled(Finding::Unsettled, NextMeasurement::Wait(MS(990)))]
+    #[case::over(Finding::Over, NextMeasurement::Pause)]
+    #[case::too_deep(Finding::OverWalkLimits, NextMeasurement::Pause)]
+    #[case::not_readable(Finding::NotReadable, NextMeasurement::Pause)]
+    #[case::moved(Finding::Moved, NextMeasurement::Retry(RETRY_DELAY))]
+    #[case::slow(Finding::Slow, NextMeasurement::Retry(RETRY_DELAY))]
+    #[case::failed(Finding::Failed("x".to_owned()), NextMeasurement::Retry(RETRY_DELAY))]
+    fn each_finding_has_its_next_measurement(#[case] finding: Finding, #[case] expected: NextMeasurement) {
         assert_eq!(step(&finding, false, 0, None), expected);
     }
 
@@ -188,17 +188,17 @@ mod tests {
     fn without_a_complete_measurement_for_a_second_the_container_is_paused(
         #[values(Finding::Moved, Finding::Slow, Finding::Failed(String::new()))] finding: Finding,
     ) {
-        assert_eq!(step(&finding, false, 999, None), Step::Retry(RETRY_DELAY));
-        assert_eq!(step(&finding, false, 1_000, None), Step::Pause);
-        assert_eq!(step(&finding, true, 0, None), Step::Pause, "at once when the free space dropped");
-        assert_eq!(step(&finding, true, 0, Some(500)), Step::Retry(RETRY_DELAY), "but not repeatedly");
+        assert_eq!(step(&finding, false, 999, None), NextMeasurement::Retry(RETRY_DELAY));
+        assert_eq!(step(&finding, false, 1_000, None), NextMeasurement::Pause);
+        assert_eq!(step(&finding, true, 0, None), NextMeasurement::Pause, "at once when the free space dropped");
+        assert_eq!(step(&finding, true, 0, Some(500)), NextMeasurement::Retry(RETRY_DELAY), "but not repeatedly");
     }
 
     #[test]
     fn a_changing_workspace_is_measured_paused_when_the_free_space_dropped() {
-        assert_eq!(step(&Finding::Unsettled, true, 0, None), Step::Pause);
-        assert_eq!(step(&Finding::Unsettled, true, 0, Some(500)), Step::Retry(MIN_PAUSE_INTERVAL));
-        assert_eq!(step(&Finding::Within, true, 0, None), Step::Wait(MS(990)));
+        assert_eq!(step(&Finding::Unsettled, true, 0, None), NextMeasurement::Pause);
+        assert_eq!(step(&Finding::Unsettled, true, 0, Some(500)), NextMeasurement::Retry(MIN_PAUSE_INTERVAL));
+        assert_eq!(step(&Finding::Within, true, 0, None), NextMeasurement::Wait(MS(990)));
     }
 
     #[rstest]

@@ -22,7 +22,7 @@ use crate::{
     domain::job::JobRecord,
     http::problem::ApiError,
     per_user_semaphore::Permit,
-    store::{EventPage, StoreError, StoredEvent, Subscription, tokens},
+    store::{EventPage, EventSubscription, StoreError, StoredEvent, tokens},
     telemetry::metrics::EventStreamGuard,
 };
 
@@ -103,7 +103,7 @@ struct Reader {
     /// The caller whose token opened the stream.
     who: Identity,
     api: PublicApi,
-    subscription: Subscription,
+    subscription: EventSubscription,
     job: JobId,
     /// The job is reviewed: `completed` is followed by `submitted`, so it is not the end.
     reviewed: bool,

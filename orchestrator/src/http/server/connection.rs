@@ -46,7 +46,7 @@ pub(super) struct Connection {
     evicted: Notify,
     head_timeout: Duration,
     idle_timeout: Option<Duration>,
-    /// Without a session it ends then.
+    /// When a connection without a session is closed.
     authenticate_by: Option<Instant>,
 }
 
@@ -74,7 +74,7 @@ impl Connection {
         }
     }
 
-    /// The rest of an answer is being taken.
+    /// The peer is reading the rest of a response.
     pub(super) fn progressed(&self, now: Instant) {
         let mut phase = self.phase();
         if matches!(*phase, Phase::Idle(_)) {
@@ -82,12 +82,12 @@ impl Connection {
         }
     }
 
-    /// A request's head is here.
+    /// A request's head has arrived.
     pub(super) fn asked(&self) {
         *self.phase() = Phase::Answering;
     }
 
-    /// The answer has been handed over.
+    /// The response has been passed on to hyper.
     pub(super) fn answered(&self, now: Instant) {
         *self.phase() = Phase::Idle(now);
     }
@@ -115,7 +115,7 @@ impl Connection {
         self.authenticate_by.is_none() || self.has_session()
     }
 
-    /// Whether nothing is lost when it is closed.
+    /// Whether it can be closed without losing a request or a response.
     pub(super) fn may_be_evicted(&self) -> bool {
         !self.has_session() && !self.is_answering()
     }
@@ -125,12 +125,12 @@ impl Connection {
         self.evicted.notify_one();
     }
 
-    /// Returns when it is to be closed to make room.
+    /// Returns when it is to be closed in favour of another connection.
     pub(super) async fn evicted(&self) {
         self.evicted.notified().await;
     }
 
-    /// When it ends unless something happens; none while a request is being answered.
+    /// Its deadline; none while a request is being answered.
     fn deadline(&self) -> Option<Instant> {
         let by_phase = match *self.phase() {
             Phase::Answering => return None,
@@ -146,8 +146,8 @@ impl Connection {
     }
 }
 
-/// Ends when a connection's time is over. To be polled after the connection itself, in the same task: that is where its
-/// phase changes.
+/// Resolves at a connection's deadline. To be polled after the connection itself, in the same task, because polling the
+/// connection changes its phase.
 pub(super) struct Deadline<'a> {
     connection: &'a Connection,
     alarm: Option<(Instant, Pin<Box<Sleep>>)>,
@@ -165,7 +165,7 @@ impl Future for Deadline<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let Some(deadline) = self.connection.deadline() else { return Poll::Pending };
-            // A later deadline is looked at when the alarm goes off: a request need not touch the timer.
+            // A deadline that moved is checked when the timer fires, so that a request need not reset the timer.
             match &mut self.alarm {
                 Some((at, alarm)) if *at > deadline => {
                     alarm.as_mut().reset(deadline);

@@ -1,4 +1,4 @@
-//! File descriptors: the process's limit, and how it is shared out.
+//! File descriptors: the process's limit, and how it is divided.
 //!
 //! Owns the shares. Never opens anything.
 
@@ -6,7 +6,7 @@ use std::io;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What counts as no limit at all; more connections than that are never served.
+/// Upper bound of the limit that is used; more connections are never served.
 const UNLIMITED: u64 = 1 << 20;
 /// Connections of one worker socket, however few descriptors there are.
 const MIN_WORKER_SHARE: usize = 8;
@@ -37,7 +37,7 @@ pub struct Descriptors {
 }
 
 impl Descriptors {
-    /// By the limit that is in force now.
+    /// The shares of the current limit.
     pub fn in_force(max_parallel_jobs: usize) -> Self {
         Self::of(getrlimit(Resource::Nofile).current.unwrap_or(UNLIMITED), max_parallel_jobs)
     }

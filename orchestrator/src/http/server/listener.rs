@@ -1,6 +1,6 @@
 //! A listening socket of either kind, and what to do when accepting fails.
 //!
-//! Owns the pause between two tries. Never counts connections.
+//! Owns the pause after a failure. Never counts connections.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -9,17 +9,17 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// Descriptors come back when connections end, which takes a moment.
+/// Pause after a failed `accept`: descriptors are freed when connections end.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// One log line for all failures of this long.
+/// Failures within this period are one log line.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
-    /// On an address.
+    /// A TCP socket.
     Tcp(TcpListener),
-    /// On a path.
+    /// A Unix socket.
     Unix(UnixListener),
 }
 
@@ -56,7 +56,7 @@ pub(super) struct AcceptErrors {
 }
 
 impl AcceptErrors {
-    /// Returns when `accept` is worth another try.
+    /// Waits before `accept` is retried.
     pub(super) async fn pause(&mut self, error: &io::Error) {
         let peer_left = matches!(
             error.kind(),

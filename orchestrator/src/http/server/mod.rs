@@ -51,7 +51,7 @@ use crate::telemetry::metrics::Metrics;
 
 /// The head of a request, and what hyper buffers of an answer, for each connection. Browsers and proxies stay under 16 KiB.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
-/// Between two tries to get a share of the connections of all worker sockets.
+/// Retry interval for a permit of the connections of all worker sockets.
 const SHARE_RETRY: Duration = Duration::from_millis(50);
 
 /// Where a connection comes from.
@@ -69,11 +69,11 @@ pub struct Server {
     pub bodies: BodyBudget,
     /// Connections of all listeners of this kind; none where only the policy counts.
     pub connections: Option<Arc<Semaphore>>,
-    /// Where refusals are counted.
+    /// Counts refusals.
     pub metrics: Metrics,
 }
 
-/// What all connections of one listener share.
+/// Shared by all connections of one listener.
 struct Context {
     router: Router,
     admission: Arc<Admission>,
@@ -168,13 +168,13 @@ impl Context {
         let mut draining = false;
         loop {
             tokio::select! {
-                // What happens to the connection happens while it is polled; its deadline is looked at after that.
+                // The connection changes its phase while it is polled; its deadline is checked after that.
                 biased;
                 // A failed connection concerns its peer only.
                 _ = &mut serving => return,
                 () = deadline.as_mut() => return,
                 () = connection.evicted() => {
-                    // Its request may have come meanwhile.
+                    // Its request may have arrived meanwhile.
                     if connection.may_be_evicted() {
                         return;
                     }

@@ -11,7 +11,7 @@ use crate::rate_limit::Rate;
 const PUBLIC_CONNECTIONS: usize = 4_096;
 /// Connections of one worker socket, where the descriptors suffice.
 const WORKER_CONNECTIONS: usize = 64;
-/// From the first byte that could be one of a request to the end of its head.
+/// From the first byte of a request to the end of its head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two requests of a public connection.
 const PUBLIC_IDLE_TIMEOUT: Duration = Duration::from_mins(1);
@@ -26,8 +26,8 @@ const OTHER_REQUESTS: Rate = Rate { burst: 20, per_hour: 20 * 3_600 };
 /// New connections of one worker socket. A worker keeps its own open; accepting one costs some 50 µs, so a flood of them takes
 /// at most 2 % of a core.
 const WORKER_ACCEPTS: Rate = Rate { burst: 1_000, per_hour: 400 * 3_600 };
-/// A connection without a session that has had this long may be closed for one that waits: a worker sends its request with the
-/// connection, so it has sent a request by then.
+/// A connection without a session that is older than this may be closed in favour of a waiting one: a worker sends its request
+/// right after connecting.
 const EVICT_AFTER: Duration = Duration::from_millis(250);
 
 /// What happens to a connection beyond the limit.
@@ -46,11 +46,11 @@ pub struct Policy {
     pub max_connections: usize,
     /// What happens beyond that.
     pub overflow: Overflow,
-    /// To the end of a request's head.
+    /// Timeout of a request's head.
     pub head_timeout: Duration,
-    /// Between two requests; none closes no connection for idleness.
+    /// Idle timeout between two requests; none for no timeout.
     pub idle_timeout: Option<Duration>,
-    /// What a worker's session has that others do not; none on listeners without sessions.
+    /// The limits that distinguish a worker's session from others; none on listeners without sessions.
     pub session: Option<SessionPolicy>,
 }
 

@@ -1,7 +1,7 @@
 //! The body of a model call as the orchestrator reads it.
 //!
 //! Owns that tool definitions are never taken from a worker: only the names of the tools that it wants to offer are read,
-//! so that a turn of text alone can be recognised. What a tool says of itself is the orchestrator's own.
+//! so that a turn of text alone can be recognised. The definitions are the orchestrator's.
 
 use std::fmt;
 

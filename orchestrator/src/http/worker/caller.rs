@@ -181,7 +181,8 @@ impl Caller {
             api.store.record_session_rejected(key.job, key.attempt, api.clock.now()).await?;
             self.attempt.session_rejection_recorded();
         }
-        let error = ApiError::new(ErrorCode::Unauthorized, "this call is not of the session of this attempt's worker");
+        let error =
+            ApiError::new(ErrorCode::Unauthorized, "this call does not belong to the session of this attempt's worker");
         Ok(error.with_reason("session_rejected"))
     }
 }
@@ -222,7 +223,7 @@ pub(super) fn ended() -> ApiError {
     ApiError::new(ErrorCode::Unauthorized, "this token's attempt has ended")
 }
 
-/// The attempt was overtaken.
+/// The attempt was superseded.
 pub(super) fn fenced() -> ApiError {
     ApiError::new(ErrorCode::Fenced, "another attempt of this job has taken over; stop")
 }

@@ -41,25 +41,25 @@ pub(super) async fn complete(
     }
     match api.store.complete(key.job, key.attempt, api.clock.now(), &report).await? {
         Reported::Applied(_) => {
-            // The dispatcher gives the worker a moment to leave by itself, so this answer arrives.
+            // The dispatcher gives the worker time to exit by itself, so this response arrives.
             api.waker.wake();
             Ok(Json(CompleteReply { accepted: true }))
         }
         Reported::PromptsWaiting => {
-            Err(ApiError::new(ErrorCode::PromptsWaiting, "prompts have arrived; fetch them and go on"))
+            Err(ApiError::new(ErrorCode::PromptsWaiting, "prompts have arrived; fetch them and continue"))
         }
         Reported::Refused(_) | Reported::NotFound => Err(ended()),
     }
 }
 
-/// Whether the job ended by this very report, or by a cancel that overtook it.
+/// Whether the job ended by this same report, or by a cancel that came first.
 fn is_recorded(job: &JobRecord, report: &CompleteReport) -> bool {
     let Some(result) = &job.result() else { return false };
     let is_result =
         report.outcome == ReportedOutcome::Completed && result.text.as_deref() == Some(report.text.as_str());
     match job.state() {
         JobState::Completed | JobState::Submitted | JobState::Accepted => is_result,
-        // A person's answer to the result does not change that it was reported.
+        // A review of the result does not change that it was reported.
         JobState::Failed if job.reason() == Some(JobReason::Rejected) => is_result,
         JobState::Failed => report.outcome != ReportedOutcome::Completed && job.reason() == report.job_reason(),
         // Reported while being stopped: the token went with the report, the state follows the container.

@@ -1,7 +1,7 @@
 //! `POST …/llm/complete` and `…/llm/complete_with_tools`: a model call of the job.
 //!
-//! Maps between HTTP and the metered call: recording, budgets and permits are `llm::metering`'s. A call runs to its end though the
-//! worker that asked has gone, and is aborted at once when its job is to stop.
+//! Maps between HTTP and the metered call: recording, budgets and permits are `llm::metering`'s. A call runs to its end even if
+//! its worker disconnects, and is aborted at once when its job is to stop.
 
 use std::sync::Arc;
 
@@ -111,7 +111,7 @@ fn to_api_error(error: CallError, attempt: &Attempt) -> ApiError {
             }
         }
         CallError::Failed(Failure::RateLimited { kind, retry_after, origin, message }) => {
-            // The code says already that it is a rate limit.
+            // The code already identifies a rate limit.
             let detail = if kind == ErrorKind::RateLimited { message } else { format!("{kind}: {message}") };
             let error = ApiError::new(ErrorCode::RateLimited, detail).with_reason(origin.as_str());
             match retry_after {

@@ -1,4 +1,4 @@
-//! The worker's side: what a container may ask of the orchestrator, over its own socket only. Contents and routes.
+//! The worker API: requests that a container may make, over its own socket only. Contents and routes.
 
 mod call_body;
 mod caller;

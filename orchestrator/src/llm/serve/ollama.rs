@@ -24,7 +24,7 @@ pub(super) async fn chat(State(state): State<ServerState>, headers: HeaderMap, b
     };
     let messages = read_messages(messages);
     let has_tools = request["tools"].as_array().is_some_and(|tools| !tools.is_empty());
-    // Here streaming is what happens unless it is refused.
+    // Streaming is the default of this wire.
     let streams = request["stream"].as_bool() != Some(false);
     match state.respond(Question { messages: &messages, has_tools, job_title: job_title(&headers) }).await {
         Outcome::Refusal(refusal) => refuse(&refusal),
@@ -105,7 +105,7 @@ fn last(reply: &ScriptedReply, model: &str, message: &Value) -> Value {
     })
 }
 
-/// Calls come whole on this wire, never in parts.
+/// Calls are never split on this wire.
 fn lines(reply: &ScriptedReply, model: &str) -> (Vec<String>, Ending) {
     let (pieces, ending) = sending::pieces(reply);
     let messages = pieces.into_iter().filter_map(|piece| match piece {

@@ -16,7 +16,7 @@ const REDACTED: &str = "[hidden]";
 
 /// A provider's address.
 pub(super) struct Address {
-    /// Where calls are sent.
+    /// The URL that calls are sent to.
     pub(super) url: reqwest::Url,
     /// `Basic …`, when the base URL names a user.
     pub(super) authorization: Option<SecretString>,
@@ -36,7 +36,7 @@ impl Address {
         let (authorization, mut secrets) = user_part(&url);
         secrets.extend(query_secrets(&url));
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
-        // A URL with a host takes both.
+        // Setting a user or password on a URL with a host cannot fail.
         let _ = (url.set_username(""), url.set_password(None));
         url.set_fragment(None);
         let path = call_path(wire, url.path());
@@ -71,12 +71,12 @@ impl Address {
 
 fn call_path(wire: Wire, base: &str) -> String {
     let base = base.trim_end_matches('/');
-    // Anthropic's own clients take the address without the version.
+    // Anthropic's own clients are configured with the address without the version.
     let version = if wire == Wire::Anthropic && base.is_empty() { "/v1" } else { "" };
     format!("{base}{version}/{}", wire.path())
 }
 
-/// The header that the user part stands for, and the secrets in it.
+/// The Authorization header for the URL's user part, and the secrets in it.
 fn user_part(url: &reqwest::Url) -> (Option<String>, Vec<String>) {
     if url.username().is_empty() && url.password().is_none() {
         return (None, vec![]);

@@ -1,4 +1,4 @@
-//! What a failed call means: errors of the connection, of decoding, and what `Retry-After` says.
+//! Classifies failed calls: connection errors, decoding errors and `Retry-After`.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::{
     telemetry::error_chain,
 };
 
-/// A provider that asks for more is not believed.
+/// Upper bound of a provider's `Retry-After`.
 const MAX_RETRY_AFTER: Duration = Duration::from_hours(24);
 
-/// The provider sent nothing for so long.
+/// The provider sent nothing for this long.
 pub(super) fn idle_timeout(waited: Duration) -> AttemptError {
     AttemptError::transient(ErrorKind::Timeout, format!("the provider sent nothing for {} s", waited.as_secs()))
 }
@@ -33,7 +33,7 @@ pub(super) fn decoding(error: DecodeError) -> AttemptError {
 
 /// An error of the connection.
 pub(super) fn transport(error: reqwest::Error) -> AttemptError {
-    // The address is the operator's business, and its query may hold a key.
+    // Only the operator should see the address, and its query may contain a key.
     let error = error.without_url();
     if error.is_builder() {
         return AttemptError::new(Disposition::Fatal, ErrorKind::BadRequest, error_chain(&error));

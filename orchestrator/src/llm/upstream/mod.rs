@@ -20,18 +20,18 @@ use self::address::Address;
 use super::{
     attempt_error::AttemptError,
     error::{ErrorKind, GatewayError},
-    provider::{Progress, add},
+    provider::{CallProgress, add},
     serve::JOB_TITLE_HEADER,
     wire::{Decoder, Delta, OutputLimitField, RequestOptions, Wire},
 };
 use crate::config::{ProviderKind, ProviderSettings};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Placeholder keys for endpoints that need none are short, and parts of many words.
+/// Shorter keys are not redacted: placeholder keys for endpoints that need none are short and occur within words.
 const MIN_REDACTED_KEY_BYTES: usize = 3;
 /// The version of Anthropic's wire that the codec speaks.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
-/// What is read of the body of a refusal.
+/// Maximum bytes read from an error response.
 const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 
 /// One provider's endpoint.
@@ -108,7 +108,7 @@ impl Upstream {
     pub(super) async fn complete(
         &self,
         call: UpstreamCall<'_>,
-        progress: &mut Progress,
+        progress: &mut CallProgress,
     ) -> Result<Completion, AttemptError> {
         let limit = if self.uses_newer_limit.load(Ordering::Relaxed) {
             OutputLimitField::MaxCompletionTokens
@@ -116,7 +116,7 @@ impl Upstream {
             OutputLimitField::MaxTokens
         };
         let answer = self.ask(call, limit, progress).await;
-        // Which of the two a server takes is found out by asking: it names the other one.
+        // Whether a server supports the older or the newer name is found out by its error, which names the other one.
         let is_about_limit = |error: &AttemptError| {
             error.kind == ErrorKind::BadRequest && error.message.contains(limit.other().as_str())
         };
@@ -137,7 +137,7 @@ impl Upstream {
         &self,
         call: UpstreamCall<'_>,
         output_limit_field: OutputLimitField,
-        progress: &mut Progress,
+        progress: &mut CallProgress,
     ) -> Result<Completion, AttemptError> {
         let options = RequestOptions::new(call.model, call.max_output_tokens, self.context_tokens);
         let body = self.wire.request(call.request, &RequestOptions { output_limit_field, ..options });
@@ -255,11 +255,11 @@ fn headers(wire: Wire, address: &Address, key: Option<&SecretString>) -> Option<
     Some(headers)
 }
 
-/// An answer that has not been decoded to its end. Dropped, it charges what came until then.
+/// An answer that has not been decoded to its end. On drop, the usage so far is recorded.
 struct IncompleteAnswer<'a> {
     decoder: Option<Decoder>,
     prompt_tokens: u64,
-    progress: &'a mut Progress,
+    progress: &'a mut CallProgress,
 }
 
 impl IncompleteAnswer<'_> {
@@ -300,13 +300,13 @@ mod tests {
 
     use super::*;
 
-    fn of(progress: &mut Progress) -> IncompleteAnswer<'_> {
+    fn of(progress: &mut CallProgress) -> IncompleteAnswer<'_> {
         IncompleteAnswer { decoder: Some(Wire::OpenAiChat.decoder()), prompt_tokens: 9, progress }
     }
 
     #[test]
     fn an_abandoned_answer_is_charged_for_what_had_arrived() {
-        let mut progress = Progress::default();
+        let mut progress = CallProgress::default();
         drop(of(&mut progress));
         assert_eq!(progress.usage, TokenUsage::default(), "nothing came");
         let text = "x".repeat(400);

@@ -26,7 +26,7 @@ pub enum DecodeError {
     Image,
 }
 
-/// A piece of an answer, as it comes.
+/// A piece of an answer, as it arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delta<'a> {
     /// More of the text.
@@ -46,7 +46,7 @@ pub(super) trait Assembler: Send {
     /// Takes an end mark: `[DONE]`, or the end of an answer that came as one document.
     fn end_mark(&mut self);
 
-    /// What was reported and written so far.
+    /// The usage reported, and the text written, so far.
     fn meter(&self) -> &UsageMeter;
 
     /// The answer. Its usage is filled in by the caller.
@@ -73,18 +73,18 @@ impl Decoder {
         Self { framer: Framer::new(wire.framing()), assembler }
     }
 
-    /// Takes the next bytes, however they are cut.
+    /// Takes the next bytes, at any boundary.
     pub fn push(&mut self, bytes: &[u8], on_delta: &mut dyn FnMut(Delta<'_>)) -> Result<(), DecodeError> {
         let assembler = &mut self.assembler;
         self.framer.push(bytes, &mut |frame| take(assembler.as_mut(), &frame, on_delta))
     }
 
-    /// The usage of what came so far: as reported, else estimated. Nothing if nothing came.
+    /// The usage so far: as reported, else estimated; zero if nothing was received.
     pub fn usage(&self, prompt_tokens: u64) -> TokenUsage {
         self.assembler.meter().usage(prompt_tokens)
     }
 
-    /// Ends the answer, and with it the bytes.
+    /// Ends the answer after the last bytes.
     pub fn finish(
         mut self,
         prompt_tokens: u64,
@@ -108,7 +108,7 @@ fn take(assembler: &mut dyn Assembler, frame: &Frame, on_delta: OnDelta<'_>) -> 
     }
 }
 
-/// Refuses an answer that ended without its end, or with nothing but an end mark.
+/// Refuses an answer without an end mark, or with nothing but an end mark.
 pub(super) fn check_end(reported: Option<FinishReason>, has_end_mark: bool, is_empty: bool) -> Result<(), DecodeError> {
     match reported {
         None if !has_end_mark => Err(DecodeError::Interrupted),
@@ -129,7 +129,7 @@ pub(super) fn empty_completion() -> Completion {
     }
 }
 
-/// A reply that asks for tools ends for their sake, whatever the provider calls it, unless it was cut off.
+/// The finish reason of a reply with tool calls is `tool_calls`, whatever the provider reports, unless it was cut off.
 pub(super) fn finish_reason(reported: Option<FinishReason>, has_calls: bool) -> FinishReason {
     match reported {
         Some(FinishReason::Stop) | None if has_calls => FinishReason::ToolCalls,

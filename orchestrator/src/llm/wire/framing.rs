@@ -1,13 +1,13 @@
 //! Splits the bytes of an answer into its JSON payloads: server-sent events, lines, or one document.
 //!
-//! Owns the tolerance for what servers send: any line ending, a byte order mark, comments, keep-alives, a last event
+//! Tolerates deviations of servers: any line ending, a byte order mark, comments, keep-alives, a last event
 //! without its blank line, a JSON document where a stream was asked for. Never looks into a payload.
 
 use serde_json::Value;
 
 use super::decoder::DecodeError;
 
-/// One event, line or document may be this large. The largest answers of today's models are some hundred kilobytes.
+/// Maximum size of one event, line or document. The largest answers of today's models are some hundred kilobytes.
 const MAX_FRAME_BYTES: usize = 32 << 20;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -33,7 +33,7 @@ pub(super) enum Frame {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// Nothing but white space has come.
+    /// Only white space has been received.
     Start,
     Events,
     Lines,
@@ -69,7 +69,7 @@ impl Framer {
         }
     }
 
-    /// Takes bytes and hands out the frames that they complete.
+    /// Takes bytes and delivers the frames that they complete.
     pub(super) fn push(
         &mut self,
         bytes: &[u8],
@@ -129,7 +129,7 @@ impl Framer {
         }
     }
 
-    /// Decides by the first byte that says something; events never begin with a brace or a bracket.
+    /// Detects the framing by the first byte that is not white space; events never begin with a brace or a bracket.
     fn detect_mode(&mut self) -> bool {
         if self.pending.len() < BYTE_ORDER_MARK.len() && BYTE_ORDER_MARK.starts_with(&self.pending) {
             return false;
@@ -188,7 +188,7 @@ impl Framer {
         self.recognised = true;
     }
 
-    /// A value that goes over several lines is held until it is whole.
+    /// A value that spans several lines is buffered until it is complete.
     fn json_line(
         &mut self,
         line: &[u8],
@@ -348,7 +348,7 @@ mod tests {
     }
 
     proptest! {
-        /// However the bytes come, the frames are the same.
+        /// However the bytes are split, the frames are the same.
         #[test]
         fn any_split_gives_the_same_frames(
             body in "(data: ?(1|\\{\"a\": \"[a-zé]\"\\}|\\[DONE\\])|event: x|: c|)((\r\n|\n|\r)(data: ?(1|\\[2\\])|event: y|: c|)){0,12}",

@@ -1,4 +1,4 @@
-//! Small readings of JSON values that are shared by the codecs.
+//! Accessors for JSON values, shared by the codecs.
 
 use serde_json::{Map, Value};
 
@@ -19,12 +19,12 @@ pub(super) fn count(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_f64().and_then(of_float))
 }
 
-/// The items of an array; of anything else none.
+/// The items of an array; none for any other value.
 pub(super) fn items(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The value as an object; anything else becomes an empty one first.
+/// The value as an object; any other value is replaced by an empty object.
 pub(super) fn object(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());

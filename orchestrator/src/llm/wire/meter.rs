@@ -1,4 +1,4 @@
-//! What an answer used: as the provider reports it, else estimated from what came.
+//! Usage of an answer: as the provider reports it, else estimated from the bytes received.
 
 use protocol::TokenUsage;
 use serde_json::Value;
@@ -50,7 +50,7 @@ impl UsageMeter {
         self.written_bytes += text.len();
     }
 
-    /// The answer is complete: what it reports is final.
+    /// The answer is complete: its reported usage is final.
     pub(super) fn complete(&mut self) {
         self.is_complete = true;
     }
@@ -69,7 +69,7 @@ impl UsageMeter {
         let written = tokens_of_bytes(self.written_bytes);
         let output_tokens = match output.filter(|tokens| *tokens > 0) {
             Some(output) if self.is_complete => output,
-            // Counts at the beginning of a stream say little about its end.
+            // Counts at the beginning of a stream do not include the rest of it.
             output => output.unwrap_or(0).max(written),
         };
         let input_tokens = reported_input.unwrap_or(prompt_tokens);
@@ -82,8 +82,8 @@ impl UsageMeter {
     }
 }
 
-/// Reads usage off the bytes of an answer that is relayed as it is. Never fails and never holds bytes up: what it cannot
-/// read is estimated.
+/// Reads usage from the bytes of an answer that is relayed unchanged. Never fails and never delays bytes: usage that it
+/// cannot read is estimated.
 pub struct UsageTap {
     framer: Framer,
     read: fn(Option<&str>, &Value, &mut UsageMeter),
@@ -126,11 +126,11 @@ impl UsageTap {
             .is_ok();
     }
 
-    /// The usage of the answer. One that was cut off is charged for what came.
+    /// The usage of the answer. One that was cut off is charged for what was received.
     pub fn finish(mut self) -> TokenUsage {
         if self.is_readable {
             let Self { framer, read, meter, .. } = &mut self;
-            // What cannot be read at the end was cut off.
+            // An incomplete payload at the end was cut off.
             let _ = framer.finish(&mut |frame| {
                 take(&frame, *read, meter);
                 Ok(())

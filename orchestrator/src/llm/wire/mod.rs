@@ -1,5 +1,5 @@
-//! Wire formats of model providers: requests from Gantry's own types, answers back into them, and what a relay needs of
-//! a request and a stream that it does not understand completely.
+//! Wire formats of model providers: requests are encoded from Gantry's types and answers decoded into them. For a relay,
+//! requests are patched and usage is read from streams without knowing every field.
 //!
 //! Everything here is pure: bytes and values in, values out. Never opens a connection, retries or counts money.
 
@@ -24,7 +24,7 @@ use serde_json::Value;
 pub use self::{
     decoder::{DecodeError, Decoder, Delta},
     meter::UsageTap,
-    policy::{Patched, Policy},
+    policy::{Patched, RelayPolicy},
 };
 
 /// A wire format.
@@ -59,7 +59,7 @@ impl OutputLimitField {
         }
     }
 
-    /// The other one.
+    /// The other field.
     #[must_use]
     pub const fn other(self) -> Self {
         match self {
@@ -78,14 +78,14 @@ pub enum ForcedTool<'a> {
     Named(&'a str),
 }
 
-/// What a request says besides the conversation.
+/// Options of a request besides the conversation.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestOptions<'a> {
     /// The model, as the provider knows it.
     pub model: &'a str,
     /// The limit of completion tokens.
     pub max_output_tokens: u64,
-    /// The field for it where the wire has two.
+    /// The field for that limit, on the wire that has two.
     pub output_limit_field: OutputLimitField,
     /// The model's context size. Sent where the server sizes the context per request.
     pub context_tokens: u64,
@@ -133,15 +133,15 @@ impl Wire {
     /// A decoder of one answer.
     pub fn decoder(self) -> Decoder {
         match self {
-            Self::OpenAiChat => Decoder::new(self, Box::<openai_chat::stream::Answer>::default()),
-            Self::OpenAiResponses => Decoder::new(self, Box::<openai_responses::stream::Answer>::default()),
-            Self::Anthropic => Decoder::new(self, Box::<anthropic::stream::Answer>::default()),
-            Self::Ollama => Decoder::new(self, Box::<ollama::stream::Answer>::default()),
+            Self::OpenAiChat => Decoder::new(self, Box::<openai_chat::stream::ChunkAssembler>::default()),
+            Self::OpenAiResponses => Decoder::new(self, Box::<openai_responses::stream::ResponseAssembler>::default()),
+            Self::Anthropic => Decoder::new(self, Box::<anthropic::stream::MessageAssembler>::default()),
+            Self::Ollama => Decoder::new(self, Box::<ollama::stream::LineAssembler>::default()),
         }
     }
 
-    /// Makes a client's request fit a policy and leaves everything else as it is.
-    pub fn patch(self, body: &mut Value, policy: &Policy<'_>) -> Patched {
+    /// Patches a client's request to comply with a policy; everything else is unchanged.
+    pub fn patch(self, body: &mut Value, policy: &RelayPolicy<'_>) -> Patched {
         match self {
             Self::OpenAiChat => openai_chat::patch::patch(body, policy),
             Self::OpenAiResponses => openai_responses::patch::patch(body, policy),

@@ -1,11 +1,11 @@
-//! What OpenAI's two formats share: temperature, tools and the choice among them.
+//! Shared by OpenAI's two formats: temperature, tools and tool choice.
 
 use protocol::{CompletionRequest, ToolChoice, ToolDefinition};
 use serde_json::{Value, json};
 
 use super::{ForcedTool, RequestOptions};
 
-/// The formats' upper end.
+/// The maximum temperature of these formats.
 const MAX_TEMPERATURE: f64 = 2.0;
 
 /// How a format writes a tool, and the choice of one.
@@ -14,7 +14,7 @@ pub(super) struct ToolShapes {
     pub(super) choice: fn(&str) -> Value,
 }
 
-/// Adds what a request says besides the conversation and the output limit.
+/// Adds the options of a request except the output limit.
 pub(super) fn add_options(
     body: &mut Value,
     request: &CompletionRequest,

@@ -1,5 +1,5 @@
-//! What a relayed request may say: the model, the output limit and the tools are the operator's to decide. Owns the
-//! parts of patching and estimating that the wires share.
+//! The policy for relayed requests: the operator decides the model, the output limit and the tools. Owns the parts of
+//! patching and estimating that the wires share.
 
 use serde_json::{Map, Value};
 
@@ -11,18 +11,18 @@ const IMAGE_TOKENS: u64 = 2_000;
 /// Punctuation and the name of a field, in bytes.
 const FIELD_BYTES: usize = 4;
 
-/// What a request is made to fit.
+/// The limits that a request is patched to.
 #[derive(Debug, Clone, Copy)]
-pub struct Policy<'a> {
+pub struct RelayPolicy<'a> {
     /// The model that is asked, whatever the client names.
     pub model: &'a str,
-    /// The most completion tokens.
+    /// Maximum completion tokens.
     pub max_output_tokens: u64,
     /// The largest context, where a request can set it.
     pub context_tokens: u64,
 }
 
-/// What a relay must know of a patched request.
+/// Properties of a patched request that a relay needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patched {
     /// The answer will be a stream.
@@ -42,13 +42,13 @@ pub(super) fn drop_fields(body: &mut Map<String, Value>, more: &[&str]) {
     }
 }
 
-/// Limits a count. What is no positive number becomes the limit.
+/// Limits a count. A value that is not a positive number becomes the limit.
 pub(super) fn clamp(value: &mut Value, limit: u64) {
     let allowed = json::count(value).filter(|count| (1..=limit).contains(count));
     *value = Value::from(allowed.unwrap_or(limit));
 }
 
-/// Keeps the tools that the client runs itself. Without any left, the fields that need tools go, too.
+/// Keeps the tools that the client runs itself. If none is left, the fields that require tools are removed as well.
 pub(super) fn keep_tools(body: &mut Map<String, Value>, runs_at_client: impl Fn(&Value) -> bool, needing: &[&str]) {
     let Some(tools) = body.get_mut("tools") else { return };
     let Some(list) = tools.as_array_mut() else {

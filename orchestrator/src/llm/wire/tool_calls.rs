@@ -1,8 +1,8 @@
-//! Puts tool calls of chat completions together from the pieces that servers send.
+//! Assembles the tool calls of chat completions from the pieces that servers send.
 //!
-//! The format says that pieces of one call share an `index`, and that id and name come with the first. Servers count from
-//! 1, always say 0 or nothing, give a new id to each piece or none at all, and repeat the name. Two things hold everywhere: a
-//! new call has a name, and nothing can follow arguments that are complete.
+//! The format says that pieces of one call share an `index`, and that id and name come with the first. In practice
+//! servers count from 1, always send 0 or no index, give each piece a new id or none, and repeat the name. Two properties are
+//! reliable: a new call has a name, and nothing follows arguments that are complete.
 
 use protocol::ToolCall;
 use serde::de::IgnoredAny;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::json;
 use crate::llm::arguments;
 
-/// A piece of a call, as it comes.
+/// A piece of a call, as received.
 #[derive(Debug, Default)]
 struct Piece<'a> {
     index: Option<u64>,
@@ -21,7 +21,7 @@ struct Piece<'a> {
     extra: Option<&'a Value>,
 }
 
-/// A call that is being put together.
+/// A call that is being assembled.
 #[derive(Debug, Default)]
 struct PartialCall {
     index: Option<u64>,
@@ -178,7 +178,7 @@ impl PartialCall {
     }
 }
 
-/// The text of a piece's arguments, for counting.
+/// The text of a piece's arguments, for the usage estimate.
 pub(super) fn arguments_of(piece: &Value) -> Option<&str> {
     let function = if piece["function"].is_object() { &piece["function"] } else { piece };
     json::text(&function["arguments"])

@@ -11,7 +11,7 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::workspace::{Quota, Usage};
+use crate::workspace::{DiskUsage, Quota};
 
 const UNLIMITED: Quota = Quota { bytes: u64::MAX, entries: u64::MAX };
 
@@ -19,8 +19,8 @@ fn open(path: &Path) -> Dir {
     Dir::open(path).unwrap()
 }
 
-fn measure(path: &Path) -> Usage {
-    Usage::measure(open(path), UNLIMITED, &Cutoff::default()).unwrap()
+fn measure(path: &Path) -> DiskUsage {
+    DiskUsage::measure(open(path), UNLIMITED, &Cutoff::default()).unwrap()
 }
 
 /// Nested directories, one level at a time: their path may be longer than a system call accepts.
@@ -78,7 +78,7 @@ fn depth_entries_and_time_are_limited() {
     nest(root.path(), MAX_DEPTH);
     assert_eq!(measure(root.path()).entries, MAX_DEPTH as u64);
     assert!(
-        Usage::measure(open(root.path()), Quota { entries: 3, ..UNLIMITED }, &Cutoff::default())
+        DiskUsage::measure(open(root.path()), Quota { entries: 3, ..UNLIMITED }, &Cutoff::default())
             .unwrap()
             .exceeds_walk_limits
     );
@@ -90,10 +90,10 @@ fn depth_entries_and_time_are_limited() {
         fs::write(wide.path().join(n.to_string()), "").unwrap();
     }
     let expired = Cutoff { deadline: Some(Instant::now()), cancelled: CancellationToken::new() };
-    assert!(matches!(Usage::measure(open(wide.path()), UNLIMITED, &expired), Err(FileError::TimedOut)));
+    assert!(matches!(DiskUsage::measure(open(wide.path()), UNLIMITED, &expired), Err(FileError::TimedOut)));
     let cancelled = Cutoff::default();
     cancelled.cancelled.cancel();
-    assert!(matches!(Usage::measure(open(wide.path()), UNLIMITED, &cancelled), Err(FileError::TimedOut)));
+    assert!(matches!(DiskUsage::measure(open(wide.path()), UNLIMITED, &cancelled), Err(FileError::TimedOut)));
 }
 
 #[test]

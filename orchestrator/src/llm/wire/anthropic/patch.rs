@@ -1,20 +1,20 @@
-//! Makes a client's Anthropic request fit a policy.
+//! Patches a client's Anthropic request to comply with a policy.
 
 use serde_json::{Value, json};
 
 use crate::llm::wire::{
     json::{count, object},
-    policy::{Patched, Policy, clamp, drop_fields, keep_tools},
+    policy::{Patched, RelayPolicy, clamp, drop_fields, keep_tools},
 };
 
-/// What runs at the provider.
+/// Fields whose features run at the provider.
 const DROPPED: &[&str] = &["mcp_servers", "container"];
 /// Tools that the provider defines and the client runs; all other typed tools run at the provider.
 const CLIENT_TOOLS: &[&str] = &["custom", "bash_", "text_editor_", "computer_", "memory_"];
 /// The provider refuses a smaller budget of thinking, and one that is not below the output limit.
 const MIN_THINKING_TOKENS: u64 = 1_024;
 
-pub(in crate::llm::wire) fn patch(body: &mut Value, policy: &Policy<'_>) -> Patched {
+pub(in crate::llm::wire) fn patch(body: &mut Value, policy: &RelayPolicy<'_>) -> Patched {
     let body = object(body);
     body.insert("model".to_owned(), json!(policy.model));
     drop_fields(body, DROPPED);

@@ -1,4 +1,4 @@
-//! Builds Anthropic requests. Owns the cache marks and the way of thinking blocks back to the provider.
+//! Builds Anthropic requests. Owns the cache marks and how thinking blocks are sent back to the provider.
 
 use protocol::{CompletionRequest, Message, ToolCall, ToolChoice, ToolDefinition};
 use serde_json::{Value, json};
@@ -8,9 +8,9 @@ use crate::llm::{
     wire::{ForcedTool, RequestOptions},
 };
 
-/// The format's upper end.
+/// The maximum temperature of this format.
 const MAX_TEMPERATURE: f64 = 1.0;
-/// Stands for a text without any: the provider refuses empty blocks.
+/// Replaces an empty text: the provider refuses empty blocks.
 const EMPTY: &str = "(empty)";
 
 pub(in crate::llm::wire) fn body(request: &CompletionRequest, options: &RequestOptions<'_>) -> Value {
@@ -19,7 +19,7 @@ pub(in crate::llm::wire) fn body(request: &CompletionRequest, options: &RequestO
         "max_tokens": options.max_output_tokens,
         "stream": true,
     });
-    // Each call of a conversation repeats the one before it: what is marked here is read from the cache by the next.
+    // Each call of a conversation repeats the previous one: the prefix that is marked here is read from the cache by the next call.
     let mut system = system(&request.messages);
     if mark_last(&mut system) {
         body["system"] = Value::Array(system);
@@ -118,7 +118,7 @@ fn thinking(call: &ToolCall, reasoning: Option<&str>, blocks: &mut Vec<Value>) {
     for signature in call.thought_signatures.iter().filter(|signature| !signature.is_empty()) {
         match serde_json::from_str::<Value>(signature) {
             Ok(block) if matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking")) => blocks.push(block),
-            // Those of other wires mean nothing here.
+            // Signatures of other wires are not valid here.
             Ok(Value::Object(_)) => {}
             _ => blocks.push(json!({
                 "type": "thinking", "thinking": reasoning.unwrap_or_default(), "signature": signature,

@@ -1,4 +1,4 @@
-//! Puts Anthropic messages together from events, or takes a whole one.
+//! Assembles Anthropic messages from events, or decodes a complete one.
 
 use protocol::{Completion, FinishReason, ToolCall};
 use serde_json::{Value, json};
@@ -13,9 +13,9 @@ use crate::llm::{
     },
 };
 
-/// An answer that is coming.
+/// An answer that is being received.
 #[derive(Default)]
-pub(in crate::llm::wire) struct Answer {
+pub(in crate::llm::wire) struct MessageAssembler {
     blocks: Vec<(Option<u64>, Block)>,
     finish: Option<FinishReason>,
     has_end_mark: bool,
@@ -28,7 +28,7 @@ enum Block {
         text: String,
         signature: String,
     },
-    /// Sent back as it came.
+    /// Sent back to the provider unchanged.
     RedactedThinking(Value),
     ToolUse {
         id: String,
@@ -37,11 +37,11 @@ enum Block {
         initial: Value,
         json: String,
     },
-    /// What the provider runs itself, and what is not known.
+    /// Blocks of tools that the provider runs itself, and unknown blocks.
     Other,
 }
 
-impl Assembler for Answer {
+impl Assembler for MessageAssembler {
     fn payload(&mut self, event: Option<&str>, value: &Value, on_delta: OnDelta<'_>) -> Result<(), DecodeError> {
         let kind = kind(event, value);
         if kind == "error" || !value["error"].is_null() {
@@ -82,7 +82,7 @@ impl Assembler for Answer {
     }
 }
 
-impl Answer {
+impl MessageAssembler {
     fn start(&mut self, index: Option<u64>, block: &Value, on_delta: OnDelta<'_>) {
         let block = match block["type"].as_str() {
             Some("text") => {
@@ -154,13 +154,13 @@ impl Answer {
             Some("max_tokens" | "model_context_window_exceeded") => Some(FinishReason::Length),
             Some("tool_use") => Some(FinishReason::ToolCalls),
             Some("refusal") => Some(FinishReason::ContentFilter),
-            // `pause_turn`, and what may come.
+            // `pause_turn` and unknown reasons.
             Some(_) => Some(FinishReason::Other),
         };
     }
 }
 
-/// Thinking that the provider wants back goes with the call that follows it.
+/// Thinking that the provider requires back is kept with the call that follows it.
 fn put_together(blocks: Vec<Block>, completion: &mut Completion) {
     let mut reasoning = String::new();
     let mut thinking: Vec<Value> = Vec::new();

@@ -1,4 +1,4 @@
-//! Reads usage and written text off Anthropic's events.
+//! Reads usage and written text from Anthropic's events.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::llm::wire::{
     meter::{Reported, UsageMeter},
 };
 
-/// Takes one event, or a whole message.
+/// Processes one event, or a complete message.
 pub(in crate::llm::wire) fn read(event: Option<&str>, value: &Value, meter: &mut UsageMeter) {
     match kind(event, value) {
         "message_start" => meter.report_excluding_cache(counts(&value["message"]["usage"])),

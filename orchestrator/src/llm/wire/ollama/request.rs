@@ -9,13 +9,13 @@ const MAX_TEMPERATURE: f64 = 2.0;
 
 pub(in crate::llm::wire) fn body(request: &CompletionRequest, options: &RequestOptions<'_>) -> Value {
     let messages: Vec<Value> = request.messages.iter().filter_map(message).collect();
-    // Without `num_ctx` the server cuts the prompt to its own default without a word.
+    // Without `num_ctx` the server silently truncates the prompt to its default.
     let mut settings = json!({"num_predict": options.max_output_tokens, "num_ctx": options.context_tokens});
     if let Some(temperature) = request.temperature.filter(|given| given.is_finite()) {
         settings["temperature"] = json!(temperature.clamp(0.0, MAX_TEMPERATURE));
     }
     let mut body = json!({"model": options.model, "messages": messages, "stream": true, "options": settings});
-    // This wire cannot say that tools may not be called.
+    // This wire has no way to forbid tool calls.
     if !request.tools.is_empty() && request.tool_choice != ToolChoice::None {
         let tool = |tool: &protocol::ToolDefinition| {
             let function = json!({"name": tool.name, "description": tool.description, "parameters": tool.parameters});

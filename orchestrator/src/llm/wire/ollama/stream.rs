@@ -1,4 +1,4 @@
-//! Puts Ollama's answers together from lines.
+//! Assembles Ollama's answers from lines.
 
 use protocol::{Completion, FinishReason, ToolCall};
 use serde_json::Value;
@@ -13,9 +13,9 @@ use crate::llm::{
     },
 };
 
-/// An answer that is coming.
+/// An answer that is being received.
 #[derive(Default)]
-pub(in crate::llm::wire) struct Answer {
+pub(in crate::llm::wire) struct LineAssembler {
     content: String,
     reasoning: String,
     calls: Vec<ToolCall>,
@@ -23,7 +23,7 @@ pub(in crate::llm::wire) struct Answer {
     meter: UsageMeter,
 }
 
-impl Assembler for Answer {
+impl Assembler for LineAssembler {
     fn payload(&mut self, _event: Option<&str>, line: &Value, on_delta: OnDelta<'_>) -> Result<(), DecodeError> {
         if !line["error"].is_null() {
             return Err(DecodeError::Provider(line.clone()));
@@ -41,7 +41,7 @@ impl Assembler for Answer {
             self.content.push_str(more);
             on_delta(Delta::Text(more));
         }
-        // Calls come whole on this wire.
+        // Calls are never split on this wire.
         self.calls.extend(items(&message["tool_calls"]).iter().map(tool_call));
         if line["done"] == true {
             self.finish = Some(match line["done_reason"].as_str() {

@@ -1,4 +1,4 @@
-//! Reads usage and written text off Ollama's lines.
+//! Reads usage and written text from Ollama's lines.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::llm::wire::{
     meter::{Reported, UsageMeter},
 };
 
-/// Takes one line.
+/// Processes one line.
 pub(in crate::llm::wire) fn read(_event: Option<&str>, line: &Value, meter: &mut UsageMeter) {
     let message = &line["message"];
     for written in [&message["content"], &message["thinking"]] {

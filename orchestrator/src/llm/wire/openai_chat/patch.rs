@@ -1,16 +1,16 @@
-//! Makes a client's chat completion request fit a policy.
+//! Patches a client's chat completion request to comply with a policy.
 
 use serde_json::{Value, json};
 
 use crate::llm::wire::{
     json::object,
-    policy::{Patched, Policy, clamp, drop_fields, keep_tools},
+    policy::{Patched, RelayPolicy, clamp, drop_fields, keep_tools},
 };
 
 /// `n` and `best_of` multiply the output; the others run at the provider or keep data there.
 const DROPPED: &[&str] = &["n", "best_of", "web_search_options", "store"];
 
-pub(in crate::llm::wire) fn patch(body: &mut Value, policy: &Policy<'_>) -> Patched {
+pub(in crate::llm::wire) fn patch(body: &mut Value, policy: &RelayPolicy<'_>) -> Patched {
     let body = object(body);
     body.insert("model".to_owned(), json!(policy.model));
     drop_fields(body, DROPPED);

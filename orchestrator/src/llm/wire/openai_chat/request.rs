@@ -31,7 +31,7 @@ fn message(message: &Message) -> Option<Value> {
         Message::Tool { tool_call_id, content, .. } => {
             json!({"role": "tool", "tool_call_id": tool_call_id, "content": content})
         }
-        // An empty message says nothing, and some servers refuse it.
+        // Some servers refuse an empty message.
         Message::Assistant { content, tool_calls, .. } if content.trim().is_empty() && tool_calls.is_empty() => {
             return None;
         }
@@ -46,7 +46,7 @@ fn assistant(content: &str, calls: &[ToolCall], reasoning: Option<&str>) -> Valu
     let content = if content.trim().is_empty() { Value::Null } else { json!(content) };
     let calls: Vec<Value> = calls.iter().map(tool_call).collect();
     let mut message = json!({"role": "assistant", "content": content, "tool_calls": calls});
-    // Servers that show reasoning with a tool call want it back with the call's result.
+    // Servers that return reasoning with a tool call expect it back with the call's result.
     if let Some(reasoning) = reasoning {
         message["reasoning_content"] = json!(reasoning);
     }
@@ -57,7 +57,7 @@ fn tool_call(call: &ToolCall) -> Value {
     let arguments = arguments::as_object(&call.arguments).to_string();
     let mut sent = json!({"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}});
     for signature in &call.thought_signatures {
-        // As this wire's decoder keeps it; signatures of other wires mean nothing here.
+        // As stored by this wire's decoder; signatures of other wires are not valid here.
         let known = serde_json::from_str::<Value>(signature).ok();
         if let Some(extra) = known.as_ref().map(|known| &known["extra_content"]).filter(|extra| extra.is_object()) {
             sent["extra_content"] = extra.clone();

@@ -1,4 +1,4 @@
-//! Puts chat completions together from chunks, or takes a whole one.
+//! Assembles chat completions from chunks, or decodes a complete one.
 
 use protocol::{Completion, FinishReason};
 use serde_json::Value;
@@ -11,9 +11,9 @@ use crate::llm::wire::{
     tool_calls::ToolCallAssembler,
 };
 
-/// An answer that is coming.
+/// An answer that is being received.
 #[derive(Default)]
-pub(in crate::llm::wire) struct Answer {
+pub(in crate::llm::wire) struct ChunkAssembler {
     content: String,
     reasoning: String,
     calls: ToolCallAssembler,
@@ -23,7 +23,7 @@ pub(in crate::llm::wire) struct Answer {
     meter: UsageMeter,
 }
 
-impl Assembler for Answer {
+impl Assembler for ChunkAssembler {
     fn payload(&mut self, event: Option<&str>, chunk: &Value, on_delta: OnDelta<'_>) -> Result<(), DecodeError> {
         let choice = choice(chunk);
         let is_error = event == Some("error")
@@ -39,7 +39,7 @@ impl Assembler for Answer {
         if !items(&part["images"]).is_empty() {
             return Err(DecodeError::Image);
         }
-        // Two names for the same; some servers send both.
+        // Two names for the same field; some servers send both.
         if let Some(reasoning) = text(&part["reasoning_content"]).or_else(|| text(&part["reasoning"])) {
             self.reason(reasoning, on_delta);
         }
@@ -84,7 +84,7 @@ impl Assembler for Answer {
     }
 }
 
-impl Answer {
+impl ChunkAssembler {
     fn say(&mut self, text: &str, on_delta: OnDelta<'_>) {
         self.content.push_str(text);
         on_delta(Delta::Text(text));

@@ -1,4 +1,4 @@
-//! Reads usage and written text off chat completion chunks.
+//! Reads usage and written text from chat completion chunks.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::llm::wire::{
     tool_calls::arguments_of,
 };
 
-/// Takes one chunk, or a whole answer.
+/// Processes one chunk, or a complete answer.
 pub(in crate::llm::wire) fn read(_event: Option<&str>, chunk: &Value, meter: &mut UsageMeter) {
     let choice = choice(chunk);
     // Moonshot reports usage in the choice, Groq in a separate field.
@@ -36,14 +36,14 @@ pub(in crate::llm::wire) fn read(_event: Option<&str>, chunk: &Value, meter: &mu
     }
 }
 
-/// The only choice that is asked for.
+/// The only choice that was requested.
 pub(super) fn choice(chunk: &Value) -> &Value {
     let choices = items(&chunk["choices"]);
     let is_first = |choice: &&Value| choice["index"].as_u64().is_none_or(|index| index == 0);
     choices.iter().find(is_first).unwrap_or(&Value::Null)
 }
 
-/// What a chunk adds, or the message of a whole answer.
+/// The delta of a chunk, or the message of a complete answer.
 pub(super) fn part(choice: &Value) -> &Value {
     if choice["delta"].is_object() { &choice["delta"] } else { &choice["message"] }
 }

@@ -1,4 +1,4 @@
-//! Builds requests of OpenAI's responses API. The conversation is always sent whole and kept nowhere.
+//! Builds requests of OpenAI's responses API. The whole conversation is sent with each request; the provider stores nothing.
 
 use protocol::{CompletionRequest, Message, ToolCall, ToolDefinition};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Puts responses together from events, or takes a whole one.
+//! Assembles responses from events, or decodes a complete one.
 
 use protocol::{Completion, FinishReason, ToolCall};
 use serde_json::Value;
@@ -13,15 +13,15 @@ use crate::llm::{
     },
 };
 
-/// An answer that is coming.
+/// An answer that is being received.
 #[derive(Default)]
-pub(in crate::llm::wire) struct Answer {
+pub(in crate::llm::wire) struct ResponseAssembler {
     outputs: Vec<Output>,
     end: Option<FinishReason>,
     meter: UsageMeter,
 }
 
-/// One output item. What came in pieces is replaced by the whole item when that comes.
+/// One output item. Its deltas are replaced by the complete item when that arrives.
 #[derive(Default)]
 struct Output {
     index: Option<u64>,
@@ -33,7 +33,7 @@ struct Output {
     is_refusal: bool,
 }
 
-impl Assembler for Answer {
+impl Assembler for ResponseAssembler {
     fn payload(&mut self, event: Option<&str>, value: &Value, on_delta: OnDelta<'_>) -> Result<(), DecodeError> {
         let kind = kind(event, value);
         if kind == "error" || !value["error"].is_null() {
@@ -87,7 +87,7 @@ impl Assembler for Answer {
     }
 }
 
-impl Answer {
+impl ResponseAssembler {
     /// The output item that an event is about.
     fn output(&mut self, event: &Value) -> &mut Output {
         let index = event["output_index"].as_u64();

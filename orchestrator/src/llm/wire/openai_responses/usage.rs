@@ -1,4 +1,4 @@
-//! Reads usage and written text off the responses API's events.
+//! Reads usage and written text from the responses API's events.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::llm::wire::{
     meter::{Reported, UsageMeter},
 };
 
-/// Takes one event, or a whole response.
+/// Processes one event, or a complete response.
 pub(in crate::llm::wire) fn read(event: Option<&str>, value: &Value, meter: &mut UsageMeter) {
     let kind = kind(event, value);
     if kind.rsplit('.').next() == Some("delta") {

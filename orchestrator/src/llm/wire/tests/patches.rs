@@ -4,9 +4,9 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::llm::wire::{Patched, Policy, Wire};
+use crate::llm::wire::{Patched, RelayPolicy, Wire};
 
-const POLICY: Policy<'_> = Policy { model: "allowed", max_output_tokens: 1_000, context_tokens: 32_768 };
+const POLICY: RelayPolicy<'_> = RelayPolicy { model: "allowed", max_output_tokens: 1_000, context_tokens: 32_768 };
 
 fn patched(wire: Wire, mut body: Value) -> (Value, Patched) {
     let patched = wire.patch(&mut body, &POLICY);
@@ -69,7 +69,7 @@ fn an_anthropic_message() {
     });
     assert_eq!(body, expected);
     assert!(flags.is_stream);
-    let roomy = Policy { max_output_tokens: 8_000, ..POLICY };
+    let roomy = RelayPolicy { max_output_tokens: 8_000, ..POLICY };
     let mut body = json!({"max_tokens": 32_000, "thinking": {"type": "enabled", "budget_tokens": 31_999}});
     Wire::Anthropic.patch(&mut body, &roomy);
     assert_eq!(body["thinking"]["budget_tokens"], 7_999);
@@ -105,7 +105,7 @@ fn an_ollama_chat() {
     );
     let options = json!({"num_predict": 1_000, "num_ctx": 32_768, "top_k": 1});
     assert_eq!(body, json!({"model": "allowed", "options": options}));
-    assert!(flags.is_stream, "this wire streams unless it is told not to");
+    assert!(flags.is_stream, "this wire streams by default");
     assert!(!patched(Wire::Ollama, json!({"stream": false})).1.is_stream);
 }
 

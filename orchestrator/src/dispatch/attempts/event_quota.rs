@@ -14,7 +14,7 @@ pub const MAX_EVENT_BYTES_HARD: u64 = 4 * MAX_EVENT_BYTES;
 
 /// The bytes of events that one job has written; none until they were read from the database.
 #[derive(Debug, Default)]
-pub struct Quota {
+pub struct EventQuota {
     written: Mutex<Option<u64>>,
 }
 
@@ -31,7 +31,7 @@ pub enum EventAllowance {
     None,
 }
 
-impl Quota {
+impl EventQuota {
     /// Whether the bytes written before are known.
     pub fn is_known(&self) -> bool {
         self.lock().is_some()
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn the_job_is_notified_once_then_only_essential_events_are_stored_and_finally_none() {
-        let quota = Quota::default();
+        let quota = EventQuota::default();
         assert!(!quota.is_known());
         quota.initialize(MAX_EVENT_BYTES - 10);
         assert!(quota.is_known());
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_job_notified_before_a_restart_is_not_notified_again() {
-        let quota = Quota::default();
+        let quota = EventQuota::default();
         quota.initialize(MAX_EVENT_BYTES + 1);
         assert_eq!(quota.take(1), EventAllowance::EssentialOnly);
     }
