@@ -96,13 +96,13 @@ async fn a_stop_drops_the_model_call() {
 async fn a_stop_drops_the_tool_calls() {
     let mut world = World::new([call("slow", json!({"seconds": 30}))]);
     let signals = world.signals();
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     let (outcome, ()) = tokio::join!(world.run(), async {
         tokio::time::sleep(Duration::from_secs(5)).await;
         signals.stop.cancel();
     });
     assert_eq!(outcome, LoopOutcome::Stopped);
-    assert!(begun.elapsed() < Duration::from_secs(7), "took {:?}", begun.elapsed());
+    assert!(started_at.elapsed() < Duration::from_secs(7), "took {:?}", started_at.elapsed());
     assert!(world.events().last().unwrap().contains("stopped before it finished"));
 }
 

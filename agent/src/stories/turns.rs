@@ -63,9 +63,9 @@ async fn failures_and_unknown_tools_are_returned_to_the_model() {
 async fn calls_of_one_reply_run_beside_each_other_and_answer_in_order() {
     let slow = |seconds: u64| tool_call("", "slow", json!({"seconds": seconds}));
     let mut world = World::new([calls(vec![slow(9), slow(1), slow(5)]), say("ok")]);
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     world.run().await;
-    assert_eq!(begun.elapsed().as_secs(), 9);
+    assert_eq!(started_at.elapsed().as_secs(), 9);
     let results: Vec<String> = world.messages().into_iter().filter(|line| line.starts_with("tool")).collect();
     assert_eq!(results, ["tool slow: after 9 s", "tool slow: after 1 s", "tool slow: after 5 s"]);
 }
@@ -75,16 +75,16 @@ async fn no_more_than_eight_run_at_once() {
     let many = (0..20).map(|_| tool_call("", "slow", json!({"seconds": 1}))).collect();
     let mut world = World::new([calls(many), say("ok")]);
     world.run().await;
-    assert_eq!(world.most_at_once.load(Ordering::SeqCst), 8);
+    assert_eq!(world.max_at_once.load(Ordering::SeqCst), 8);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_exclusive_tool_runs_alone() {
     let alone = || tool_call("", "alone", json!({"seconds": 2}));
     let mut world = World::new([calls(vec![alone(), alone(), alone()]), say("ok")]);
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     world.run().await;
-    assert_eq!((world.most_at_once.load(Ordering::SeqCst), begun.elapsed().as_secs()), (1, 6));
+    assert_eq!((world.max_at_once.load(Ordering::SeqCst), started_at.elapsed().as_secs()), (1, 6));
 }
 
 #[tokio::test(start_paused = true)]
@@ -230,10 +230,10 @@ async fn a_resumed_conversation_continues_where_it_was() {
         reasoning: None,
     };
     let result = Message::Tool { tool_call_id: "a".to_owned(), name: "echo".to_owned(), content: "hi".to_owned() };
-    let begun = Transcript::new("system", "Do it.").messages().to_vec();
+    let started = Transcript::new("system", "Do it.").messages().to_vec();
     let mut world = World::new([calls(vec![tool_call("a", "echo", json!({}))]), say("Done.")]);
     world.settings.plan = true;
-    world.transcript = Transcript::resume([begun, vec![open, result]].concat(), OpenCalls::Unknown);
+    world.transcript = Transcript::resume([started, vec![open, result]].concat(), OpenCalls::Unknown);
     world.run_state = Run::resume(&world.transcript);
     assert_eq!(world.run().await, completed("Done."));
     assert!(world.messages()[3].contains("not known") || world.messages()[3].contains("was known"));

@@ -24,9 +24,9 @@ fn completed(text: &str) -> LoopOutcome {
 #[tokio::test(start_paused = true)]
 async fn retry_after_is_honoured_and_the_same_call_repeated() {
     let mut world = World::new([limited(Some(7)), limited(Some(20)), say("Done.")]);
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
-    assert_eq!(begun.elapsed().as_secs(), 27);
+    assert_eq!(started_at.elapsed().as_secs(), 27);
     let asked = world.asked();
     assert!(asked[0].call_id == asked[1].call_id && asked[1].call_id == asked[2].call_id);
     assert_eq!(world.run_state.iterations(), 1);
@@ -35,10 +35,10 @@ async fn retry_after_is_honoured_and_the_same_call_repeated() {
 #[tokio::test(start_paused = true)]
 async fn without_retry_after_the_waits_grow() {
     let mut world = World::new([limited(None), limited(None), limited(None), say("Done.")]);
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     world.run().await;
     // 1, 2 and 4 s, each between its half and itself.
-    let waited = begun.elapsed().as_secs_f64();
+    let waited = started_at.elapsed().as_secs_f64();
     assert!((3.5..=7.1).contains(&waited), "waited {waited} s");
 }
 
@@ -57,9 +57,9 @@ async fn local_refusals_are_waited_out_without_a_limit() {
     let local = || refused(RateLimitOrigin::Local, Some(30));
     let mut world = World::new((0..50).map(|_| local()).chain([say("Done.")]));
     world.settings.outage_patience = Duration::from_mins(1);
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     assert_eq!(world.run().await, completed("Done."));
-    assert_eq!(begun.elapsed().as_secs(), 50 * 30);
+    assert_eq!(started_at.elapsed().as_secs(), 50 * 30);
     assert_eq!(world.run_state.iterations(), 1);
 }
 
@@ -67,11 +67,14 @@ async fn local_refusals_are_waited_out_without_a_limit() {
 async fn a_model_without_an_answer_is_retried_until_the_outage_patience_ends() {
     let mut world = World::new((0..100).map(|_| limited(None)));
     world.settings.outage_patience = Duration::from_secs(20);
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     let LoopOutcome::Failed { reason: FailureReason::LlmError, message } = world.run().await else {
         panic!("it cannot complete")
     };
-    assert_eq!((begun.elapsed().as_secs(), message.as_str()), (20, "no answer from the model for 20 s: slow down"));
+    assert_eq!(
+        (started_at.elapsed().as_secs(), message.as_str()),
+        (20, "no answer from the model for 20 s: slow down")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,12 +99,12 @@ async fn a_long_wait_is_recorded_repeatedly() {
 async fn a_prompt_that_arrives_during_the_wait_is_in_the_next_request() {
     let mut world = World::new([limited(Some(600)), say("Done.")]);
     let signals = world.signals();
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     let (outcome, ()) = tokio::join!(world.run(), async {
         tokio::time::sleep(Duration::from_secs(100)).await;
         signals.send(Steer, "and this");
     });
-    assert_eq!((outcome, begun.elapsed().as_secs()), (completed("Done."), 600));
+    assert_eq!((outcome, started_at.elapsed().as_secs()), (completed("Done."), 600));
     let asked = world.asked();
     assert_ne!(asked[0].call_id, asked[1].call_id, "another question is another call");
     assert_eq!(asked[1].messages.last().map(spoken).as_deref(), Some("user: and this"));
@@ -158,12 +161,12 @@ async fn a_prompt_that_arrives_during_a_compaction_is_in_the_next_request() {
 async fn a_stop_ends_the_wait() {
     let mut world = World::new([limited(Some(600)), say("too late")]);
     let signals = world.signals();
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     let (outcome, ()) = tokio::join!(world.run(), async {
         tokio::time::sleep(Duration::from_secs(3)).await;
         signals.stop.cancel();
     });
-    assert_eq!((outcome, begun.elapsed().as_secs()), (LoopOutcome::Stopped, 3));
+    assert_eq!((outcome, started_at.elapsed().as_secs()), (LoopOutcome::Stopped, 3));
 }
 
 #[tokio::test(start_paused = true)]

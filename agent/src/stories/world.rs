@@ -161,7 +161,7 @@ pub(super) struct World {
     pub(super) transcript: Transcript,
     pub(super) run_state: Run,
     /// The maximum number of concurrent tool calls.
-    pub(super) most_at_once: Arc<AtomicUsize>,
+    pub(super) max_at_once: Arc<AtomicUsize>,
     pub(super) registry: ToolRegistry,
 }
 
@@ -180,7 +180,7 @@ impl World {
             settings: Settings::default(),
             transcript: Transcript::new("You are an agent.", "Do the task."),
             run_state: Run::new(),
-            most_at_once: Arc::default(),
+            max_at_once: Arc::default(),
             registry: ToolRegistry::new(),
         };
         world.tool("echo", |invocation| {
@@ -207,12 +207,12 @@ impl World {
     }
 
     fn waiting_tool(&mut self, name: &'static str, parallel: bool) {
-        let (most, now) = (Arc::clone(&self.most_at_once), Arc::new(AtomicUsize::new(0)));
+        let (max, now) = (Arc::clone(&self.max_at_once), Arc::new(AtomicUsize::new(0)));
         let behaviour: Behaviour = Box::new(move |invocation| {
-            let (most, now) = (Arc::clone(&most), Arc::clone(&now));
+            let (max, now) = (Arc::clone(&max), Arc::clone(&now));
             Box::pin(async move {
-                let under_way = now.fetch_add(1, Ordering::SeqCst) + 1;
-                most.fetch_max(under_way, Ordering::SeqCst);
+                let running = now.fetch_add(1, Ordering::SeqCst) + 1;
+                max.fetch_max(running, Ordering::SeqCst);
                 let seconds = invocation.arguments["seconds"].as_u64().unwrap_or(0);
                 tokio::time::sleep(Duration::from_secs(seconds)).await;
                 now.fetch_sub(1, Ordering::SeqCst);

@@ -134,12 +134,12 @@ fn hosts(config: &Config) -> Option<Check> {
 
 /// An existing directory must be writable; for a missing one, its closest existing ancestor must be.
 fn directory(name: &'static str, path: &Path, variable: &str) -> Check {
-    let there = path.ancestors().find(|directory| directory.exists()).unwrap_or(Path::new("/"));
-    match try_to_write(there) {
-        Ok(()) if there == path => Check::ok(name, path.display().to_string()),
+    let existing = path.ancestors().find(|directory| directory.exists()).unwrap_or(Path::new("/"));
+    match try_to_write(existing) {
+        Ok(()) if existing == path => Check::ok(name, path.display().to_string()),
         Ok(()) => Check::ok(name, format!("{} (created at the first start)", path.display())),
         Err(error) => {
-            let found = format!("{}: {error}", there.display());
+            let found = format!("{}: {error}", existing.display());
             Check::failed(name, found, format!("give this user write access, or set {variable} to another directory"))
         }
     }
@@ -232,12 +232,12 @@ mod tests {
             directory("data directory", Path::new("/proc/nowhere/gantry"), "GANTRY_DATA_DIR").verdict,
             Verdict::Failed
         );
-        let there = tempfile::tempdir().unwrap();
-        std::fs::write(there.path().join("file"), "").unwrap();
+        let parent = tempfile::tempdir().unwrap();
+        std::fs::write(parent.path().join("file"), "").unwrap();
         assert_eq!(
-            directory("data directory", &there.path().join("file/gantry"), "GANTRY_DATA_DIR").verdict,
+            directory("data directory", &parent.path().join("file/gantry"), "GANTRY_DATA_DIR").verdict,
             Verdict::Failed
         );
-        assert_eq!(directory("data directory", &there.path().join("new"), "GANTRY_DATA_DIR").verdict, Verdict::Ok);
+        assert_eq!(directory("data directory", &parent.path().join("new"), "GANTRY_DATA_DIR").verdict, Verdict::Ok);
     }
 }

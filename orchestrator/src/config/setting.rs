@@ -116,14 +116,14 @@ impl SettingSpec {
 
     /// Sets the bounds of an integer, both included.
     #[must_use]
-    pub const fn range(self, least: u64, most: u64) -> Self {
-        Self { bounds: Bounds::Integer(least, most), ..self }
+    pub const fn range(self, min: u64, max: u64) -> Self {
+        Self { bounds: Bounds::Integer(min, max), ..self }
     }
 
     /// Sets the bounds of a number, both included.
     #[must_use]
-    pub const fn number_range(self, least: f64, most: f64) -> Self {
-        Self { bounds: Bounds::Number(least, most), ..self }
+    pub const fn number_range(self, min: f64, max: f64) -> Self {
+        Self { bounds: Bounds::Number(min, max), ..self }
     }
 
     /// Adds a flag, with the placeholder of its value.
@@ -171,8 +171,8 @@ pub(super) fn markdown<'a>(specs: impl Iterator<Item = &'a SettingSpec>) -> Stri
         let variables = spec.env_variables().iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         let kind = match (spec.kind, spec.bounds) {
             (Kind::Choice(names), _) => names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
-            (_, Bounds::Integer(least, most)) => format!("integer, {least} to {most}"),
-            (_, Bounds::Number(least, most)) => format!("number, {least} to {most}"),
+            (_, Bounds::Integer(min, max)) => format!("integer, {min} to {max}"),
+            (_, Bounds::Number(min, max)) => format!("number, {min} to {max}"),
             (kind, Bounds::None) => format!("{kind:?}").to_lowercase(),
         };
         let default = match spec.default {

@@ -173,10 +173,10 @@ impl JobWatch {
         let mut was_triggered = false;
         let (mut unmeasured_since, mut paused_at): (Option<Instant>, Option<Instant>) = (None, None);
         while !self.stop.is_cancelled() {
-            let begun = Instant::now();
+            let started_at = Instant::now();
             let effort = if was_triggered { Effort::Thorough } else { Effort::Quick };
             let measurement = self.gauge.measure(&self.job, effort).await;
-            let mut cost = begun.elapsed();
+            let mut cost = started_at.elapsed();
             let step = next_measurement(Situation {
                 finding: &measurement.finding,
                 cost,
@@ -190,17 +190,17 @@ impl JobWatch {
                     wait
                 }
                 NextMeasurement::Retry(wait) => {
-                    unmeasured_since.get_or_insert(begun);
+                    unmeasured_since.get_or_insert(started_at);
                     wait
                 }
                 NextMeasurement::Pause => {
-                    let begun = Instant::now();
+                    let started_at = Instant::now();
                     if let Err(violation) = self.gauge.measure_paused(&self.job).await {
                         self.mark(&violation).await;
                         break;
                     }
                     (unmeasured_since, was_triggered, paused_at) = (None, false, Some(Instant::now()));
-                    cost = begun.elapsed();
+                    cost = started_at.elapsed();
                     wait_after_pause(cost)
                 }
             };

@@ -35,7 +35,7 @@ pub fn run() -> io::Result<()> {
 }
 
 /// Lowers a resource limit. Never raises an existing one.
-fn lower(resource: Resource, most: u64) -> io::Result<()> {
-    let most = getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most));
-    Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)
+fn lower(resource: Resource, limit: u64) -> io::Result<()> {
+    let limit = getrlimit(resource).maximum.map_or(limit, |maximum| maximum.min(limit));
+    Ok(setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(limit) })?)
 }

@@ -172,9 +172,9 @@ mod tests {
 
     #[test]
     fn missing_directories_are_listed_innermost_first() {
-        let there = tempfile::tempdir().unwrap();
-        let inner = there.path().join("data/run");
+        let parent = tempfile::tempdir().unwrap();
+        let inner = parent.path().join("data/run");
         assert_eq!(missing_directories(&inner), [inner.as_path(), inner.parent().unwrap()]);
-        assert!(missing_directories(there.path()).is_empty());
+        assert!(missing_directories(parent.path()).is_empty());
     }
 }

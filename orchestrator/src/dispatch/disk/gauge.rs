@@ -93,11 +93,11 @@ impl DiskGauge {
 
     /// Measures with the container paused. It is unpaused if the job may continue, and stays paused if it is to end.
     pub(super) async fn measure_paused(&self, job: &RunningJob) -> Result<(), Violation> {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         loop {
             self.pause(job).await;
             let Measurement { bytes, finding } = self.measure(job, Effort::Paused).await;
-            if finding.is_transient() && begun.elapsed() < PAUSED_RETRY_LIMIT {
+            if finding.is_transient() && started_at.elapsed() < PAUSED_RETRY_LIMIT {
                 tokio::time::sleep(RETRY_DELAY).await;
                 continue;
             }
@@ -105,7 +105,7 @@ impl DiskGauge {
                 self.unpause(job).await;
                 return Ok(());
             };
-            tracing::info!(job.id = %job.id, bytes, ?finding, took = ?begun.elapsed(), "over the disk limit");
+            tracing::info!(job.id = %job.id, bytes, ?finding, took = ?started_at.elapsed(), "over the disk limit");
             return Err(Violation { bytes, message });
         }
     }

@@ -29,9 +29,9 @@ impl JobRecord {
         if !self.is_running() || self.is_stopping() {
             return Err(NoChild::NotRunning(self.state()));
         }
-        let most = self.brief.limits.max_children.min(MAX_CHILDREN);
-        if children >= most {
-            return Err(NoChild::Enough(most));
+        let max_children = self.brief.limits.max_children.min(MAX_CHILDREN);
+        if children >= max_children {
+            return Err(NoChild::Enough(max_children));
         }
         if self.brief.depth >= MAX_DEPTH {
             return Err(NoChild::TooDeep);

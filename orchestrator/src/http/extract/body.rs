@@ -16,7 +16,7 @@ use protocol::ErrorCode;
 use tokio::time::timeout;
 
 use super::scan;
-use crate::http::{problem::ApiError, server::RequestBody};
+use crate::http::{problem::ApiError, server::BodyReservation};
 
 /// Time in which at least [`MIN_WINDOW_BYTES`] must arrive, unless the body ends.
 const WINDOW: Duration = Duration::from_secs(10);
@@ -32,13 +32,13 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// A complete body.
 pub(super) struct ReceivedBody {
     pub(super) bytes: Bytes,
-    room: Option<Arc<RequestBody>>,
+    reservation: Option<Arc<BodyReservation>>,
 }
 
 impl ReceivedBody {
     /// Reads a body. Its announced length is reserved before the first byte is read.
     pub(super) async fn read(request: Request) -> Result<Self, ApiError> {
-        let room = request.extensions().get::<Arc<RequestBody>>().cloned();
+        let reservation = request.extensions().get::<Arc<BodyReservation>>().cloned();
         let announced =
             request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         let mut body = request.into_limited_body();
@@ -47,18 +47,18 @@ impl ReceivedBody {
         if announced.zip(limit).is_some_and(|(announced, limit): (usize, usize)| announced > limit) {
             return Err(too_large());
         }
-        let most = announced.or(limit).unwrap_or(UNKNOWN_BYTES);
-        if let Some(room) = &room
-            && most > 0
+        let max_bytes = announced.or(limit).unwrap_or(UNKNOWN_BYTES);
+        if let Some(reservation) = &reservation
+            && max_bytes > 0
         {
-            room.reserve(most).await.map_err(|_| {
+            reservation.reserve(max_bytes).await.map_err(|_| {
                 let error = ApiError::new(ErrorCode::RateLimited, "too many large requests");
                 error.with_retry_after(RETRY_AFTER)
             })?;
         }
         let mut bytes = Vec::with_capacity(announced.unwrap_or(0));
-        let mut is_whole = false;
-        while !is_whole {
+        let mut is_complete = false;
+        while !is_complete {
             let before = bytes.len();
             let window = async {
                 while bytes.len() - before < MIN_WINDOW_BYTES {
@@ -70,9 +70,9 @@ impl ReceivedBody {
                 }
                 Ok(false)
             };
-            is_whole = timeout(WINDOW, window).await.map_err(|_| too_slow())??;
+            is_complete = timeout(WINDOW, window).await.map_err(|_| too_slow())??;
         }
-        Ok(Self { bytes: Bytes::from(bytes), room })
+        Ok(Self { bytes: Bytes::from(bytes), reservation })
     }
 
     /// Parses the body. A large one is parsed on a blocking thread, after a check of how much memory its values would take.
@@ -83,8 +83,8 @@ impl ReceivedBody {
         if self.bytes.len() <= MAX_INLINE_PARSE_BYTES {
             return parse(&self.bytes);
         }
-        let turn = match &self.room {
-            Some(room) => room.parse_turn().await,
+        let turn = match &self.reservation {
+            Some(reservation) => reservation.parse_turn().await,
             None => None,
         };
         let bytes = self.bytes.clone();

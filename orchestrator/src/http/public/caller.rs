@@ -12,7 +12,7 @@ use super::PublicApi;
 use crate::{
     auth::{Identity, TokenError},
     domain::job::JobRecord,
-    http::{layers::RequestContext, problem::ApiError, server::RequestBody},
+    http::{layers::RequestContext, problem::ApiError, server::BodyReservation},
     store::{TokenChecked, tokens},
 };
 
@@ -79,7 +79,7 @@ impl FromRequestParts<PublicApi> for Caller {
         if tokens::is_revoked(&api.store, &identity.jti).await? {
             return Err(ApiError::unauthorized(INVALID_TOKEN));
         }
-        if let Some(body) = parts.extensions.get::<Arc<RequestBody>>() {
+        if let Some(body) = parts.extensions.get::<Arc<BodyReservation>>() {
             body.belongs_to(&identity.user);
         }
         Ok(Self(identity))

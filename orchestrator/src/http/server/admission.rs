@@ -165,7 +165,7 @@ impl Admission {
     /// be the worker's: it brings a token and, once there is a session on this socket, that session's secret.
     pub(super) fn enter(&self, slot: &Arc<Slot>, headers: &HeaderMap) -> Result<Answering, Busy> {
         let connection = &slot.connection;
-        connection.asked();
+        connection.request_started();
         let Some(session) = &self.policy.session else { return Ok(Answering(Arc::clone(slot))) };
         let now = self.started_at.elapsed();
         let is_first = connection.is_first_request();
@@ -248,8 +248,8 @@ impl Slot {
     }
 
     /// The connection is the session's with this SHA-256 of its secret, if it has one. True the first time.
-    pub(super) fn give_session(&self, session_digest: Option<&str>) -> bool {
-        let fresh = self.connection.give_session();
+    pub(super) fn assign_session(&self, session_digest: Option<&str>) -> bool {
+        let fresh = self.connection.assign_session();
         if fresh {
             let mut state = self.admission.lock();
             state.forget_other(self.connection.id);
@@ -276,7 +276,7 @@ impl Drop for Slot {
 impl Drop for Answering {
     fn drop(&mut self) {
         let Slot { admission, connection } = &*self.0;
-        connection.answered(Instant::now());
+        connection.request_answered(Instant::now());
         if admission.policy.session.is_none() {
             return;
         }

@@ -77,16 +77,16 @@ pub(super) struct BodyLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoCapacity;
 
-/// What a request has reserved for its body, until it is answered.
+/// The memory that a request has reserved for its body, until it is answered.
 #[derive(Debug)]
-pub struct RequestBody {
+pub struct BodyReservation {
     limits: Arc<BodyLimits>,
     /// The user, for the user's share; empty where there are no shares.
     user: Mutex<String>,
     held: Mutex<Vec<Permit>>,
 }
 
-impl RequestBody {
+impl BodyReservation {
     pub(super) fn new(limits: Arc<BodyLimits>) -> Self {
         Self { limits, user: Mutex::default(), held: Mutex::default() }
     }

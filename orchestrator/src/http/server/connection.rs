@@ -42,7 +42,7 @@ pub(super) struct Connection {
     pub(super) accepted_at: Instant,
     phase: Mutex<Phase>,
     has_session: AtomicBool,
-    has_asked: AtomicBool,
+    has_sent_request: AtomicBool,
     evicted: Notify,
     head_timeout: Duration,
     idle_timeout: Option<Duration>,
@@ -58,7 +58,7 @@ impl Connection {
             accepted_at,
             phase: Mutex::new(Phase::Head(accepted_at)),
             has_session: AtomicBool::new(false),
-            has_asked: AtomicBool::new(false),
+            has_sent_request: AtomicBool::new(false),
             evicted: Notify::new(),
             head_timeout: policy.head_timeout,
             idle_timeout: policy.idle_timeout,
@@ -83,12 +83,12 @@ impl Connection {
     }
 
     /// A request's head has arrived.
-    pub(super) fn asked(&self) {
+    pub(super) fn request_started(&self) {
         *self.phase() = Phase::Answering;
     }
 
     /// The response has been passed on to hyper.
-    pub(super) fn answered(&self, now: Instant) {
+    pub(super) fn request_answered(&self, now: Instant) {
         *self.phase() = Phase::Idle(now);
     }
 
@@ -98,7 +98,7 @@ impl Connection {
 
     /// True the first time.
     pub(super) fn is_first_request(&self) -> bool {
-        !self.has_asked.swap(true, Ordering::Relaxed)
+        !self.has_sent_request.swap(true, Ordering::Relaxed)
     }
 
     pub(super) fn has_session(&self) -> bool {
@@ -106,12 +106,12 @@ impl Connection {
     }
 
     /// True the first time.
-    pub(super) fn give_session(&self) -> bool {
+    pub(super) fn assign_session(&self) -> bool {
         !self.has_session.swap(true, Ordering::AcqRel)
     }
 
     /// Whether it stays open after a request that was refused.
-    pub(super) fn may_stay(&self) -> bool {
+    pub(super) fn stays_open_after_refusal(&self) -> bool {
         self.authenticate_by.is_none() || self.has_session()
     }
 
@@ -150,12 +150,12 @@ impl Connection {
 /// connection changes its phase.
 pub(super) struct Deadline<'a> {
     connection: &'a Connection,
-    alarm: Option<(Instant, Pin<Box<Sleep>>)>,
+    timer: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
 impl<'a> Deadline<'a> {
     pub(super) fn of(connection: &'a Connection) -> Self {
-        Self { connection, alarm: None }
+        Self { connection, timer: None }
     }
 }
 
@@ -166,21 +166,21 @@ impl Future for Deadline<'_> {
         loop {
             let Some(deadline) = self.connection.deadline() else { return Poll::Pending };
             // A deadline that moved is checked when the timer fires, so that a request need not reset the timer.
-            match &mut self.alarm {
-                Some((at, alarm)) if *at > deadline => {
-                    alarm.as_mut().reset(deadline);
+            match &mut self.timer {
+                Some((at, timer)) if *at > deadline => {
+                    timer.as_mut().reset(deadline);
                     *at = deadline;
                 }
                 Some(_) => {}
                 none => *none = Some((deadline, Box::pin(sleep_until(deadline)))),
             }
-            let Some((at, alarm)) = &mut self.alarm else { return Poll::Pending };
-            ready!(alarm.as_mut().poll(cx));
+            let Some((at, timer)) = &mut self.timer else { return Poll::Pending };
+            ready!(timer.as_mut().poll(cx));
             if *at >= deadline {
                 return Poll::Ready(());
             }
             *at = deadline;
-            alarm.as_mut().reset(deadline);
+            timer.as_mut().reset(deadline);
         }
     }
 }
@@ -197,7 +197,7 @@ impl ConnectionHandle {
     /// A request of the worker's session, with this SHA-256 of its secret, came through it: from now on it has the session's
     /// limits. None where the attempt needs no session. True the first time.
     pub fn authenticated(&self, session_digest: Option<&str>) -> bool {
-        self.0.give_session(session_digest)
+        self.0.assign_session(session_digest)
     }
 }
 

@@ -40,7 +40,7 @@ use self::{
     stream::ConnectionStream,
 };
 pub use self::{
-    bodies::{BodyBudget, RequestBody},
+    bodies::{BodyBudget, BodyReservation},
     connection::ConnectionHandle,
     descriptors::{Descriptors, raise_descriptor_limit},
     listener::Listener,
@@ -165,7 +165,7 @@ impl Context {
         http.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(MAX_HEAD_BYTES);
         let mut serving = pin!(http.serve_connection(TokioIo::new(stream), service).with_upgrades());
         let mut deadline = pin!(Deadline::of(&connection));
-        let mut draining = false;
+        let mut is_draining = false;
         loop {
             tokio::select! {
                 // The connection changes its phase while it is polled; its deadline is checked after that.
@@ -179,8 +179,8 @@ impl Context {
                         return;
                     }
                 }
-                () = stop.cancelled(), if !draining => {
-                    draining = true;
+                () = stop.cancelled(), if !is_draining => {
+                    is_draining = true;
                     serving.as_mut().graceful_shutdown();
                 }
             }
@@ -196,7 +196,7 @@ impl Context {
         };
         let mut request = request.map(Body::new);
         // Held until the answer: the body stays in memory while its handler runs.
-        let body = Arc::new(RequestBody::new(Arc::clone(&self.bodies)));
+        let body = Arc::new(BodyReservation::new(Arc::clone(&self.bodies)));
         let extensions = request.extensions_mut();
         extensions.insert(Arc::clone(&body));
         extensions.insert(ConnectionHandle::new(&slot));
@@ -207,7 +207,7 @@ impl Context {
             Ok(response) => response,
             Err(never) => match never {},
         };
-        if response.status().is_client_error() && !slot.connection().may_stay() {
+        if response.status().is_client_error() && !slot.connection().stays_open_after_refusal() {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response.map(|body| TrackedBody::new(body, Some(answering)))
@@ -215,7 +215,7 @@ impl Context {
 
     fn refuse(&self, busy: &Busy, slot: &Slot) -> Response<TrackedBody> {
         self.metrics.request_limited();
-        slot.connection().answered(Instant::now());
+        slot.connection().request_answered(Instant::now());
         let error =
             ApiError::new(ErrorCode::RateLimited, "too many requests at once").with_retry_after(busy.retry_after);
         let mut response = error.render(&protocol::CallId::generate().0);

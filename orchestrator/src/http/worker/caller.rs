@@ -109,8 +109,7 @@ impl FromRequestParts<WorkerApi> for TokenHolder {
 }
 
 impl TokenHolder {
-    /// A call that the socket's attempt does not answer: whose it is, and what has become of that attempt, is in the
-    /// database.
+    /// The holder of a token that is not the live attempt's: its attempt is looked up in the database.
     async fn from_row(api: &WorkerApi, job: JobId, token: &str, digest: &str) -> Result<Self, ApiError> {
         let claims = api.auth.verify(token, api.clock.now()).map_err(|_| invalid_token())?;
         if claims.job_id != job {
@@ -127,18 +126,18 @@ impl TokenHolder {
         })
     }
 
-    /// The call belongs to its attempt's session, which the first one opens. A caller whose attempt was overtaken is not
-    /// asked: it learns that and nothing else.
+    /// Checks that the call belongs to its attempt's session, which the first call opens. A caller whose attempt was superseded
+    /// is not checked: it gets only that error.
     async fn in_session(self, api: &WorkerApi, parts: &Parts) -> Result<Self, ApiError> {
         let secret_hash = session_secret(&parts.headers).map(|secret| sha256_hex(secret.as_bytes()));
         let caller = match self {
             Self::Live(caller) => caller,
             Self::Ended { job, attempt } => {
-                let is_overtaken = attempt != job.attempt;
-                if !is_overtaken && job.session.matches(secret_hash.as_deref()) != SessionMatch::Same {
+                let is_superseded = attempt != job.attempt;
+                if !is_superseded && job.session.matches(secret_hash.as_deref()) != SessionMatch::Same {
                     return Err(ended());
                 }
-                if !is_overtaken {
+                if !is_superseded {
                     authenticate_connection(api, parts, &job, &job.session)?;
                 }
                 return Ok(Self::Ended { job, attempt });

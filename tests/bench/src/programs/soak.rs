@@ -81,19 +81,19 @@ async fn soak(
         number += 1;
         one(stack, number % CANCEL_ONE_OF == 0)
     };
-    let mut under_way: FuturesUnordered<_> = (0..at_once).map(|_| next()).collect();
+    let mut in_flight: FuturesUnordered<_> = (0..at_once).map(|_| next()).collect();
     let mut tick = interval(SAMPLE_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         tokio::select! {
             _ = tick.tick() => results.curve.push(resident_mb(daemon)?),
-            ended = under_way.next() => {
+            ended = in_flight.next() => {
                 let Some((cancel, ended)) = ended else { break };
                 let ended = gone(destroyed, ended).await;
                 results.done += u32::from(ended.is_ok());
                 if cancel { results.cancelled.add(ended) } else { results.completed.add(ended) }
                 if started.elapsed() < length {
-                    under_way.push(next());
+                    in_flight.push(next());
                 }
             }
         }

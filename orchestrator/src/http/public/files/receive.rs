@@ -25,19 +25,19 @@ const MIN_WINDOW_BYTES: u64 = 16 * 1024 * WINDOW.as_secs();
 /// Time for which the rest of a refused body is read: a client that is still sending does not read the response.
 const REFUSED_BODY_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Receives a body of at most `most` bytes. Staging space is reserved before anything is written: for all of it
+/// Receives a body of at most `max_bytes` bytes. Staging space is reserved before anything is written: for all of it
 /// when its length is announced, else as it arrives.
-pub(super) async fn receive(body: Body, into: File, most: u64, upload: &mut Upload) -> Result<File, ApiError> {
+pub(super) async fn receive(body: Body, into: File, max_bytes: u64, upload: &mut Upload) -> Result<File, ApiError> {
     let announced = body.size_hint().lower();
     let mut stream = body.into_data_stream();
-    if announced > most {
+    if announced > max_bytes {
         return Err(refuse(stream, Quota::exceeded()).await);
     }
     if let Err(error) = upload.reserve(announced) {
         return Err(refuse(stream, error).await);
     }
     let mut file = tokio::fs::File::from_std(into);
-    let mut left = most;
+    let mut left = max_bytes;
     let (mut window_ends, mut in_window) = (Instant::now() + WINDOW, 0_u64);
     loop {
         let chunk = match timeout_at(window_ends, stream.next()).await {

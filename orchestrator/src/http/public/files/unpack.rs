@@ -67,8 +67,8 @@ pub(in crate::http::public) async fn unpack(
         Ok((upload, staged, content))
     };
     let (mut upload, staged, content) = api.file_work.run(&who.user, begin).await.map_err(to_api_error)?;
-    let most = Quota::from_limits(&job.brief.limits).bytes.saturating_add(MAX_OVERHEAD_BYTES);
-    let content = receive(body, content, most, &mut upload).await?;
+    let max_bytes = Quota::from_limits(&job.brief.limits).bytes.saturating_add(MAX_OVERHEAD_BYTES);
+    let content = receive(body, content, max_bytes, &mut upload).await?;
     let workspaces = api.workspaces.clone();
     let unpack = move || {
         if content.metadata()?.len() == 0 {
