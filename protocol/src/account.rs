@@ -78,7 +78,8 @@ pub struct UsageLine {
     pub output_tokens: u64,
     pub cache_read_tokens: u64,
     pub cache_write_tokens: u64,
-    pub cost_usd: f64,
+    /// The sum of all calls; null when any of them had no price.
+    pub cost_usd: Option<f64>,
     pub llm_calls: u64,
     /// Absent in sums by model: a tool call belongs to no model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -146,7 +147,8 @@ pub struct LlmCallRecord {
     pub provider: String,
     pub model: String,
     pub usage: TokenUsage,
-    pub cost_usd: f64,
+    /// In US dollars; null when the model had no price.
+    pub cost_usd: Option<f64>,
     pub duration_ms: u64,
     pub finish_reason: Option<String>,
     pub error: Option<String>,

@@ -101,8 +101,8 @@ pub enum EventData {
         input_tokens: u64,
         /// Completion tokens.
         output_tokens: u64,
-        /// In US dollars; 0 when the price is unknown.
-        cost_usd: f64,
+        /// In US dollars; null when the price is unknown.
+        cost_usd: Option<f64>,
         /// How long it took.
         duration_ms: u64,
         /// Why the reply ended, or the error's kind.

@@ -312,7 +312,7 @@ pub struct PartialResult {
 }
 
 /// Usage of a job.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[expect(missing_docs, reason = "name and unit say it")]
 pub struct Usage {
@@ -320,10 +320,27 @@ pub struct Usage {
     pub output_tokens: u64,
     pub cache_read_tokens: u64,
     pub cache_write_tokens: u64,
-    pub cost_usd: f64,
+    /// The sum of all calls; null when any of them had no price.
+    pub cost_usd: Option<f64>,
     pub llm_calls: u64,
     pub tool_calls: u64,
     pub iterations: u64,
+}
+
+impl Default for Usage {
+    /// The usage of a job without calls, which costs nothing.
+    fn default() -> Self {
+        Self {
+            input_tokens: 0,
+            output_tokens: 0,
+            cache_read_tokens: 0,
+            cache_write_tokens: 0,
+            cost_usd: Some(0.0),
+            llm_calls: 0,
+            tool_calls: 0,
+            iterations: 0,
+        }
+    }
 }
 
 /// The job's current or last container.

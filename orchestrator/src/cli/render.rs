@@ -111,7 +111,11 @@ pub(super) fn summary(paint: Paint, job: &Job) -> String {
         (Some(from), Some(to)) => format!(" in {} s", (to - from).num_seconds()),
         _ => String::new(),
     };
-    let cost = if usage.cost_usd > 0.0 { format!(", ${:.4}", usage.cost_usd) } else { String::new() };
+    let cost = match usage.cost_usd {
+        Some(cost) if cost > 0.0 => format!(", ${cost:.4}"),
+        Some(_) => String::new(),
+        None => ", unknown cost".to_owned(),
+    };
     format!(
         "{} {}{seconds}: {}, {}, {}+{} tokens{cost}  {}",
         paint.dim("●"),

@@ -76,7 +76,7 @@ fn table(by: UsageBy, lines: &[UsageLine]) -> String {
             line.input_tokens.to_string(),
             line.output_tokens.to_string(),
             cached.to_string(),
-            format!("${:.4}", line.cost_usd),
+            line.cost_usd.map_or_else(|| "unknown".to_owned(), |cost| format!("${cost:.4}")),
         ]);
     }
     for column in table.column_iter_mut().skip(1) {
@@ -97,8 +97,12 @@ mod tests {
 
     #[test]
     fn rows_start_with_their_group_and_are_escaped() {
-        let model =
-            UsageLine { model: Some("m\x1b[2J".to_owned()), llm_calls: 3, cost_usd: 0.25, ..UsageLine::default() };
+        let model = UsageLine {
+            model: Some("m\x1b[2J".to_owned()),
+            llm_calls: 3,
+            cost_usd: Some(0.25),
+            ..UsageLine::default()
+        };
         let text = table(UsageBy::Model, &[model]);
         let row = text.lines().nth(1).unwrap_or_default();
         assert!(row.contains("$0.2500") && !row.contains('\x1b'), "{text}");

@@ -106,7 +106,7 @@ mod tests {
                 provider: "p".into(),
                 input_tokens: 1,
                 output_tokens: 1,
-                cost_usd: 0.0,
+                cost_usd: Some(0.0),
                 duration_ms: 1,
                 finish_reason: "tool_calls".into(),
             },

@@ -99,7 +99,8 @@ macro_rules! job_json {
             ", attempt, repair_attempts, ", time!("created_at"), ", ", optional_time!("started_at"), ", ",
             optional_time!("last_activity_at"), ", ", optional_time!("cancel_requested_at"), ", ",
             optional_time!("finished_at"), ", ", $result,
-            "input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_micro_usd / 1000000.0, llm_calls, ",
+            "input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, ",
+            "CASE WHEN has_unpriced_calls THEN 'null' ELSE cost_micro_usd / 1000000.0 END, llm_calls, ",
             "tool_calls, iterations, ifnull(container, 'null'))"
         )
     };

@@ -58,7 +58,8 @@ impl Store {
             lines.insert(row.key.clone(), row.totals.line(Some(0)));
         }
         for (day, tools) in tools {
-            lines.entry(day).or_default().tool_calls = Some(count(tools));
+            let without_calls = || UsageLine { cost_usd: Some(0.0), ..UsageLine::default() };
+            lines.entry(day).or_insert_with(without_calls).tool_calls = Some(count(tools));
         }
         // Usage before these days, of jobs that ran on them.
         let has_earlier = lines.remove(EARLIER).is_some();
@@ -93,7 +94,7 @@ impl Store {
             output_tokens: count(totals.output),
             cache_read_tokens: count(totals.cache_read),
             cache_write_tokens: count(totals.cache_write),
-            cost_usd: dollars(totals.cost),
+            cost_usd: totals.cost.map(dollars),
             llm_calls: count(totals.calls),
             tool_calls: count(tools),
             // An iteration is one model call.
@@ -161,10 +162,10 @@ fn from_jobs(query: &mut QueryBuilder<Sqlite>, user: Option<&str>, since: DateTi
     query.push(") AS r ");
 }
 
-/// Totals over calls `c`.
+/// Totals over calls `c`; the cost is NULL when any of them had no price.
 const SUMS: &str = "COALESCE(SUM(c.input_tokens), 0) AS input, COALESCE(SUM(c.output_tokens), 0) AS output, \
     COALESCE(SUM(c.cache_read_tokens), 0) AS cache_read, COALESCE(SUM(c.cache_write_tokens), 0) AS cache_write, \
-    COALESCE(SUM(c.cost_micro_usd), 0) AS cost, COALESCE(SUM(c.tries), 0) AS calls";
+    CASE WHEN COUNT(c.cost_micro_usd) = COUNT(*) THEN COALESCE(SUM(c.cost_micro_usd), 0) END AS cost, COALESCE(SUM(c.tries), 0) AS calls";
 
 /// Totals of a period by day; usage before it has the key [`EARLIER`]. SQLite keeps the table order of a cross join: the jobs
 /// first.
@@ -213,7 +214,8 @@ fn sums_by_model(filter: &UsageFilter, since: DateTime<Utc>) -> QueryBuilder<Sql
 fn sums_by_job(filter: &UsageFilter, after: Option<JobId>) -> QueryBuilder<Sqlite> {
     let mut query = QueryBuilder::new(
         "SELECT id, user_id, input_tokens AS input, output_tokens AS output, cache_read_tokens AS cache_read, \
-         cache_write_tokens AS cache_write, cost_micro_usd AS cost, llm_calls AS calls, tool_calls AS tools \
+         cache_write_tokens AS cache_write, CASE WHEN NOT has_unpriced_calls THEN cost_micro_usd END AS cost, \
+         llm_calls AS calls, tool_calls AS tools \
          FROM jobs WHERE 1 = 1",
     );
     of_user(&mut query, filter.user.as_deref());
@@ -230,7 +232,7 @@ struct Totals {
     output: i64,
     cache_read: i64,
     cache_write: i64,
-    cost: i64,
+    cost: Option<i64>,
     calls: i64,
 }
 
@@ -257,7 +259,7 @@ impl Totals {
             output_tokens: count(self.output),
             cache_read_tokens: count(self.cache_read),
             cache_write_tokens: count(self.cache_write),
-            cost_usd: dollars(self.cost),
+            cost_usd: self.cost.map(dollars),
             llm_calls: count(self.calls),
             tool_calls: tools.map(count),
             ..UsageLine::default()

@@ -9,7 +9,7 @@ use orchestrator::{
     store::Store,
 };
 use protocol::{ErrorCode, EventData, JobId, JobReason, JobState, MessageRole};
-use serde_json::json;
+use serde_json::{Value, json};
 use tests::{World, script_of};
 
 use crate::upstream::{Answer, Upstream};
@@ -57,7 +57,7 @@ async fn a_cost_budget_ends_the_job() {
     let id = ada.create(json!({"prompt": "work", "tools": ["time"], "limits": {"max_cost_usd": 0.006}})).await;
     let job = ada.wait_for(id, JobState::Failed).await;
     assert_eq!(job.reason, Some(JobReason::CostBudget));
-    assert!((0.004..0.008).contains(&job.usage.cost_usd), "{}", job.usage.cost_usd);
+    assert!(job.usage.cost_usd.is_some_and(|cost| (0.004..0.008).contains(&cost)), "{:?}", job.usage);
     world.finish().await;
 }
 
@@ -263,6 +263,41 @@ async fn a_cost_limit_on_a_model_without_a_price_is_refused() {
         world.manual_worker(id).await.finish("done").await;
         world.finish().await;
     }
+}
+
+/// Wherever a cost is shown, one that is not known is null and not 0.
+#[tokio::test]
+async fn the_cost_of_calls_without_a_price_is_null() {
+    let upstream = unpriced().await;
+    let mut world = upstream.world().build().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    world.hand(id).await.complete_llm("c1", "hi").await;
+    world.restart_with(name_a_price).await;
+    let ada = world.user("ada");
+    let hand = world.hand(id).await;
+    hand.complete_llm("c2", "hi").await;
+    hand.finish("done").await;
+    let priced = ada.create_job("work").await;
+    world.hand(priced).await.finish("done").await;
+
+    let costs = async |path: String, pointer: &str| -> Vec<Value> {
+        let body = ada.get(&path).await.expect(200).body;
+        let items = body["items"].as_array().cloned().unwrap_or_else(|| vec![body]);
+        items.iter().map(|item| item.pointer(pointer).cloned().expect(pointer)).collect()
+    };
+    let known = json!(0.000_012);
+    assert_eq!(costs(format!("/api/jobs/{id}/llm-calls"), "/cost_usd").await, [Value::Null, known.clone()]);
+    let events = costs(format!("/api/jobs/{id}/events?kind=llm_call"), "/data/cost_usd").await;
+    assert_eq!(events, [Value::Null, known]);
+    assert_eq!(costs(format!("/api/jobs/{id}"), "/usage/cost_usd").await, [Value::Null]);
+    assert_eq!(costs("/api/jobs".to_owned(), "/usage/cost_usd").await, [json!(0.0), Value::Null]);
+    assert_eq!(costs("/api/usage?by=job".to_owned(), "/cost_usd").await, [json!(0.0), Value::Null]);
+    for sum in ["/api/usage?by=day", "/api/usage?by=model"] {
+        assert_eq!(costs(sum.to_owned(), "/cost_usd").await, [Value::Null], "{sum}");
+    }
+    assert_eq!(costs("/api/jobs/summary".to_owned(), "/usage_today/cost_usd").await, [Value::Null]);
+    world.finish().await;
 }
 
 #[tokio::test]

@@ -23,18 +23,17 @@ use crate::{domain::budget::Reservation, telemetry::metrics::ModelCall};
 /// The error of a call that was in flight when its process ended.
 pub(super) const RESTARTED: &str = "aborted: the orchestrator restarted during the call";
 
-/// Writes the outcome of a call into its row, while the row is open.
+/// Writes the outcome of a call into its row, while the row is open. A try without a price makes the cost NULL.
 const CLOSE_CALL: &str = "UPDATE llm_calls SET is_open = FALSE, at = $4, provider = $5, model = $6, \
      input_tokens = input_tokens + $7, output_tokens = output_tokens + $8, cache_read_tokens = cache_read_tokens + $9, \
      cache_write_tokens = cache_write_tokens + $10, \
-     cost_micro_usd = CASE WHEN cost_micro_usd IS NULL THEN $11 ELSE cost_micro_usd + COALESCE($11, 0) END, \
-     duration_ms = duration_ms + $12, finish_reason = $13, error = $14, answer = $15, reserved_tokens = 0, \
+     cost_micro_usd = cost_micro_usd + $11, duration_ms = duration_ms + $12, finish_reason = $13, error = $14, answer = $15, reserved_tokens = 0, \
      reserved_micro_usd = 0 WHERE job_id = $1 AND attempt = $2 AND call_id = $3 AND is_open";
 
 /// Adds a call to its job, and numbers its event while the attempt lives. Only after [`CLOSE_CALL`] has closed it.
 const COUNT_CALL: &str = "UPDATE jobs SET input_tokens = input_tokens + $7, output_tokens = output_tokens + $8, \
      cache_read_tokens = cache_read_tokens + $9, cache_write_tokens = cache_write_tokens + $10, \
-     cost_micro_usd = cost_micro_usd + COALESCE($11, 0), llm_calls = llm_calls + 1, \
+     cost_micro_usd = cost_micro_usd + COALESCE($11, 0), has_unpriced_calls = has_unpriced_calls OR $11 IS NULL, llm_calls = llm_calls + 1, \
      iterations = iterations + ($15 IS NOT NULL), last_activity_at = $4, \
      last_seq = last_seq + (attempt = $2 AND state IN ('in_progress', 'stuck')), \
      reserved_tokens = reserved_tokens - $16, reserved_micro_usd = reserved_micro_usd - $17 \
@@ -119,7 +118,7 @@ impl CallRow {
             provider: self.provider.clone(),
             input_tokens: self.usage.input_tokens,
             output_tokens: self.usage.output_tokens,
-            cost_usd: dollars(self.cost_micro_usd.unwrap_or(0)),
+            cost_usd: self.cost_micro_usd.map(dollars),
             duration_ms: self.duration_ms,
             finish_reason: match &self.answer {
                 Ok(completion) => completion.finish_reason.as_str().to_owned(),

@@ -67,7 +67,7 @@ impl CallListRow {
                 cache_read_tokens: row_ref.number("cache_read_tokens", self.cache_read_tokens)?,
                 cache_write_tokens: row_ref.number("cache_write_tokens", self.cache_write_tokens)?,
             },
-            cost_usd: dollars(self.cost_micro_usd.unwrap_or(0)),
+            cost_usd: self.cost_micro_usd.map(dollars),
             duration_ms: row_ref.number("duration_ms", self.duration_ms)?,
             finish_reason: self.finish_reason,
             error: self.error,

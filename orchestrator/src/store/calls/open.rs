@@ -24,9 +24,9 @@ const BEFORE_CALL: &str = "SELECT jobs.iterations, jobs.llm_calls, \
 
 /// Writes the row of a call that is opened; the usage of earlier tries of the same call stays.
 const INSERT_CALL: &str = "INSERT INTO llm_calls (job_id, attempt, call_id, at, provider, model, input_tokens, \
-     output_tokens, cache_read_tokens, cache_write_tokens, duration_ms, request_digest, tries, is_open, estimated_tokens, \
+     output_tokens, cache_read_tokens, cache_write_tokens, cost_micro_usd, duration_ms, request_digest, tries, is_open, estimated_tokens, \
      estimated_micro_usd, reserved_tokens, reserved_micro_usd, reserved_day) \
-     VALUES ($1, $2, $3, $4, $5, $6, 0, 0, 0, 0, 0, $7, 1, TRUE, $8, $9, $10, $11, $12) \
+     VALUES ($1, $2, $3, $4, $5, $6, 0, 0, 0, 0, 0, 0, $7, 1, TRUE, $8, $9, $10, $11, $12) \
      ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET at = excluded.at, is_open = TRUE, finish_reason = NULL, \
      error = NULL, request_digest = excluded.request_digest, tries = llm_calls.tries + 1, \
      estimated_tokens = excluded.estimated_tokens, estimated_micro_usd = excluded.estimated_micro_usd, \
