@@ -9,7 +9,7 @@ mod worker;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use chrono::{DateTime, Utc};
 use jsonwebtoken::{Algorithm, Header, Validation, errors::ErrorKind};
-use protocol::{InstanceId, JobId};
+use protocol::{ActorRole, InstanceId, JobId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -63,6 +63,16 @@ impl Role {
     /// Whether the role sees what belongs to other users.
     pub const fn sees_all(self) -> bool {
         matches!(self, Self::Admin)
+    }
+}
+
+impl From<Role> for ActorRole {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Admin => Self::Admin,
+            Role::User => Self::User,
+            Role::Viewer => Self::Viewer,
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use chrono::{DateTime, NaiveDate, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{JobId, TokenUsage, Usage, names::wire_names};
+use crate::{CallId, JobId, TokenUsage, Usage, names::wire_names};
 
 /// The outcome of an audited action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +19,23 @@ pub enum AuditOutcome {
 
 wire_names!(AuditOutcome { Done => "done", Refused => "refused" });
 
+/// The role of an audited actor: that of a user's token, or the operator of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ActorRole {
+    /// Full access to all users' objects.
+    Admin,
+    /// Reads and changes its own objects.
+    User,
+    /// Reads its own objects.
+    Viewer,
+    /// The command line on the server's host.
+    Operator,
+}
+
+wire_names!(ActorRole { Admin => "admin", User => "user", Viewer => "viewer", Operator => "operator" });
+
 /// One row of `GET /api/audit`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -28,7 +45,7 @@ pub struct AuditRecord {
     /// The user.
     pub user: String,
     /// The user's role.
-    pub role: String,
+    pub role: ActorRole,
     /// The action's name, such as `job.create`.
     pub action: String,
     /// The job that the action names or creates.
@@ -126,7 +143,7 @@ pub struct JobCounts {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[expect(missing_docs, reason = "as in the tool_use and tool_result events")]
 pub struct ToolActionRecord {
-    pub call_id: String,
+    pub call_id: CallId,
     pub attempt: u32,
     pub tool: String,
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
@@ -142,7 +159,7 @@ pub struct ToolActionRecord {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[expect(missing_docs, reason = "as in the llm_call event")]
 pub struct LlmCallRecord {
-    pub call_id: String,
+    pub call_id: CallId,
     pub attempt: u32,
     pub provider: String,
     pub model: String,

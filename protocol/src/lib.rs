@@ -19,7 +19,8 @@ mod request;
 mod worker;
 
 pub use account::{
-    AuditOutcome, AuditRecord, JobCounts, LlmCallRecord, Page, StateCounts, ToolActionRecord, UsageBy, UsageLine,
+    ActorRole, AuditOutcome, AuditRecord, JobCounts, LlmCallRecord, Page, StateCounts, ToolActionRecord, UsageBy,
+    UsageLine,
 };
 pub use agent_event::AgentEvent;
 pub use chat::{
@@ -34,7 +35,7 @@ pub use job::{
     ContainerInfo, Job, JobMode, JobReason, JobResult, JobState, JobSummary, Limits, PROMPT_PREVIEW_CHARS,
     PartialResult, Placement, Source, Usage,
 };
-pub use metadata::{MAX_METADATA_BYTES, Metadata};
+pub use metadata::Metadata;
 pub use problem::{ErrorCode, FieldError, Problem};
 pub use request::{
     CancelRequest, CreateJob, Egress, EgressInjection, InputFile, LimitsRequest, PromptMode, PromptReceipt,

@@ -9,8 +9,30 @@ pub const MAX_PROMPT_BYTES: usize = 256 * 1024;
 /// Maximum length of a person's reason for a cancellation or a rejection, in bytes.
 pub const MAX_REASON_BYTES: usize = 1_000;
 
+/// Maximum size of a job's metadata, as compact JSON (contract: api, Errors).
+pub const MAX_METADATA_BYTES: usize = 64 * 1024;
+
 /// Maximum size of the body of a worker's request that is not a model call.
 pub const MAX_WORKER_BODY_BYTES: usize = 1024 * 1024;
+
+/// Maximum size of the body of a model call (contract: sandbox, Worker API).
+pub const MAX_MODEL_BODY_BYTES: usize = 32 * 1024 * 1024;
+
+/// Maximum size of a response to a worker: an answer to a model call, or a job's assignment with its transcript.
+pub const MAX_WORKER_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
+
+/// Maximum size of the events, and of the answers beside them, that a transcript is rebuilt from: twice what a context of a
+/// million tokens holds.
+pub const MAX_TRANSCRIPT_BYTES: usize = 8 * 1024 * 1024;
+
+/// Maximum size of the arguments of a tool call, as JSON (contract: api, sizes).
+pub const MAX_TOOL_ARGUMENT_BYTES: usize = 256 * 1024;
+
+/// Maximum length of the message of a heartbeat, in bytes; a longer one is cut.
+pub const MAX_STATUS_MESSAGE_BYTES: usize = 4 * 1024;
+
+/// Maximum wait of a poll for the next prompt, in seconds.
+pub const MAX_PROMPT_WAIT_SECONDS: u64 = 60;
 
 /// Size of what surrounds the events of a batch, or the texts of a report, in a body.
 const FRAME_BYTES: usize = 64 * 1024;
@@ -22,11 +44,21 @@ pub const MAX_MESSAGE_EVENT_BYTES: usize = MAX_WORKER_BODY_BYTES - FRAME_BYTES;
 /// Size to which a worker shortens any other event, as JSON.
 pub const MAX_EVENT_BYTES: usize = 256 * 1024;
 
+/// Maximum size of such an event that is accepted: what shortening leaves may grow again by its escapes.
+pub const MAX_ACCEPTED_EVENT_BYTES: usize = MAX_EVENT_BYTES / 2 * 3;
+
+/// Maximum number of events in a batch.
+pub const MAX_BATCH_EVENTS: usize = 1_000;
+
 /// Size at which a batch of events is sent, as JSON; a single larger event is sent alone.
 pub const MAX_EVENT_BATCH_BYTES: usize = 512 * 1024;
 
 /// Size to which a worker shortens its final report, as JSON.
 pub const MAX_REPORT_BYTES: usize = MAX_WORKER_BODY_BYTES - FRAME_BYTES;
+
+const _: () = assert!(MAX_TOOL_ARGUMENT_BYTES + FRAME_BYTES <= MAX_WORKER_BODY_BYTES);
+// A transcript has the events and the answers; JSON escapes a byte of the prompt by at most two.
+const _: () = assert!(2 * (MAX_TRANSCRIPT_BYTES + MAX_PROMPT_BYTES) + FRAME_BYTES <= MAX_WORKER_RESPONSE_BYTES);
 
 #[cfg(test)]
 mod tests {

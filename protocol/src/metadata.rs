@@ -12,8 +12,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// Largest metadata in bytes of its compact JSON text (contract: api, Errors: `metadata` 64 KiB).
-pub const MAX_METADATA_BYTES: usize = 64 * 1024;
+use crate::limits::MAX_METADATA_BYTES;
 
 /// The JSON text of an object, without white space around its parts.
 #[derive(Clone, PartialEq, Eq)]

@@ -48,7 +48,8 @@ pub(crate) trait WireName:
 mod tests {
     use super::WireName;
     use crate::{
-        AuditOutcome, EgressDecision, EventKind, JobMode, JobReason, JobState, LimitName, PromptMode, Source, UsageBy,
+        ActorRole, AuditOutcome, EgressDecision, EventKind, JobMode, JobReason, JobState, LimitName, PromptMode,
+        Source, UsageBy,
     };
 
     fn assert_spelled_alike<T: WireName>() {
@@ -61,6 +62,7 @@ mod tests {
 
     #[test]
     fn the_table_and_serde_spell_each_name_alike() {
+        assert_spelled_alike::<ActorRole>();
         assert_spelled_alike::<AuditOutcome>();
         assert_spelled_alike::<EgressDecision>();
         assert_spelled_alike::<EventKind>();

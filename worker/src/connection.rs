@@ -21,6 +21,7 @@ use hyper::{
     client::conn::http1,
 };
 use hyper_util::rt::TokioIo;
+use protocol::limits::MAX_WORKER_RESPONSE_BYTES;
 use tokio::{
     net::UnixStream,
     time::{sleep, timeout},
@@ -29,8 +30,6 @@ use tokio_util::task::TaskTracker;
 
 /// The orchestrator serves this many requests of one job at a time.
 const MAX_IDLE_CONNECTIONS: usize = 16;
-/// A model call's body may have 32 MiB, and a job assignment contains the transcript of such calls.
-const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Retry delay for a socket whose backlog is full.
 const BACKLOG_RETRY: Duration = Duration::from_millis(5);
@@ -206,12 +205,13 @@ impl Body for StreamedBody {
 
 async fn collect(response: Response<StreamedBody>) -> Result<Response<Bytes>, TransportError> {
     let (head, body) = response.into_parts();
-    let body = Limited::new(body, MAX_RESPONSE_BYTES).collect().await.map_err(TransportError::Body)?;
+    let body = Limited::new(body, MAX_WORKER_RESPONSE_BYTES).collect().await.map_err(TransportError::Body)?;
     Ok(Response::from_parts(head, body.to_bytes()))
 }
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::UnixListener,
@@ -263,6 +263,41 @@ mod tests {
         assert_eq!(pool.idle.len(), 1);
 
         assert_eq!(pool.send(&request, LIMIT).await.unwrap().into_body().as_ref(), b"whole");
+        server.await.unwrap();
+    }
+
+    /// The server closes a connection that it has answered on: before the next request is sent, or when it has read it.
+    #[rstest]
+    #[case::while_it_was_idle(false)]
+    #[case::when_it_had_the_request(true)]
+    #[tokio::test]
+    async fn a_pooled_connection_that_the_server_closed_fails_no_request(#[case] reads_request: bool) {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let (is_closed, closed) = oneshot::channel();
+        let server = TaskTracker::new().spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            read_request(&mut stream).await;
+            stream.write_all(&[HEAD, b"5\r\nfirst\r\n0\r\n\r\n"].concat()).await.unwrap();
+            if reads_request {
+                is_closed.send(()).unwrap();
+                read_request(&mut stream).await;
+                drop(stream);
+            } else {
+                drop(stream);
+                is_closed.send(()).unwrap();
+            }
+            let (mut stream, _) = listener.accept().await.unwrap();
+            read_request(&mut stream).await;
+            stream.write_all(&[HEAD, b"6\r\nsecond\r\n0\r\n\r\n"].concat()).await.unwrap();
+        });
+        let pool = ConnectionPool::new(&socket);
+        let request = Request::new(Full::default());
+        assert_eq!(pool.send(&request, LIMIT).await.unwrap().into_body().as_ref(), b"first");
+        assert_eq!(pool.idle.len(), 1);
+        closed.await.unwrap();
+        assert_eq!(pool.send(&request, LIMIT).await.unwrap().into_body().as_ref(), b"second");
         server.await.unwrap();
     }
 

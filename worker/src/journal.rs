@@ -8,7 +8,7 @@ use std::{collections::VecDeque, convert::Infallible, ops::ControlFlow, sync::Ar
 use agent::{Journal, JournalClosed, elide};
 use protocol::{
     AgentEvent, EventAck, EventBatch, WorkerEvent,
-    limits::{MAX_EVENT_BATCH_BYTES, MAX_EVENT_BYTES, MAX_MESSAGE_EVENT_BYTES},
+    limits::{MAX_BATCH_EVENTS, MAX_EVENT_BATCH_BYTES, MAX_EVENT_BYTES, MAX_MESSAGE_EVENT_BYTES},
 };
 use serde_json::Value;
 use tokio::{
@@ -22,7 +22,8 @@ use crate::{
 };
 
 const QUEUE_EVENTS: usize = 64;
-const BATCH_EVENTS: usize = 256;
+/// Events of a batch: enough to empty the queue several times, and few enough to be stored quickly.
+const BATCH_EVENTS: usize = MAX_BATCH_EVENTS / 4;
 /// How long a batch waits for more events, so that the events of a quick turn share one request.
 const LINGER_MS: u64 = 5;
 /// Retry delay of a batch that was refused without Retry-After.

@@ -6,12 +6,14 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use agent::{Inbox, Prompt};
-use protocol::{PromptDelivery, PromptId};
+use protocol::{PromptDelivery, PromptId, limits::MAX_PROMPT_WAIT_SECONDS};
 use tokio::time::Instant;
 
 use crate::client::{Call, CallError, OrchestratorClient};
 
+/// Wait of one poll: shorter than what the orchestrator allows, so that a lost connection is noticed.
 const POLL_WAIT_SECONDS: u64 = 25;
+const _: () = assert!(POLL_WAIT_SECONDS <= MAX_PROMPT_WAIT_SECONDS);
 /// Delay between polls that return at once without a prompt, so that a server that does not hold polls is not flooded.
 const POLL_RETRY_MS: u64 = 200;
 

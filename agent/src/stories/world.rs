@@ -11,8 +11,8 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use protocol::{
-    AgentEvent, Completion, CompletionRequest, CompletionRequestRef, FinishReason, JobId, Message, PromptMode,
-    TokenUsage, ToolCall, ToolDefinition, ToolDomain, ToolErrorKind, UserId,
+    AgentEvent, Completion, CompletionRequest, CompletionRequestRef, EgressView, FinishReason, JobId, Message,
+    PromptMode, TokenUsage, ToolCall, ToolDefinition, ToolDomain, ToolErrorKind, UserId,
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -283,6 +283,7 @@ pub(crate) fn context() -> ToolContext {
         origin: ToolOrigin::Job(JobId::nil()),
         approval: ApprovalContext::Autonomous { allow: Vec::new() },
         only: None,
+        egress: EgressView::default(),
         max_children: 0,
     }
 }

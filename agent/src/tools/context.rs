@@ -1,6 +1,6 @@
 //! Who calls tools and under which policy: the value that decides which calls are admitted. Pure.
 
-use protocol::{JobId, RunId, ThreadId, ToolErrorKind, UserId};
+use protocol::{EgressView, JobId, RunId, ThreadId, ToolErrorKind, UserId};
 use serde_json::{Map, Value};
 
 use super::registry::{RegisteredTool, ToolRegistry};
@@ -38,6 +38,8 @@ pub struct ToolContext {
     pub approval: ApprovalContext,
     /// Narrows the tools to these names; it never grants. `None`: every tool that the approval context allows.
     pub only: Option<Vec<String>>,
+    /// The hosts that a tool may connect to on behalf of the owner.
+    pub egress: EgressView,
     /// The job's `limits.max_children`; above 0, `create_job` is not denied.
     pub max_children: u32,
 }

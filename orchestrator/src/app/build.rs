@@ -23,7 +23,7 @@ use crate::{
     engine::{Docker, DockerSettings, Engine},
     http::{
         metrics::MetricsEndpoint,
-        public::{self, PublicApi, PublicParts},
+        public::{self, PublicApi, PublicParts, RequestLimits},
         worker::{self, WorkerApi},
     },
     llm::{Gateway, metering::Meter},
@@ -225,6 +225,7 @@ impl Core {
             file_work: self.file_work.clone(),
             uploads: self.uploads.clone(),
             drain: self.drain.clone(),
+            limits: RequestLimits::default(),
         })
     }
 

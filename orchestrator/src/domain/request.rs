@@ -6,7 +6,7 @@ mod ceiling;
 mod files;
 mod limits;
 
-use protocol::{CreateJob, FieldError, JobMode, Limits, MAX_METADATA_BYTES};
+use protocol::{CreateJob, FieldError, JobMode, Limits, limits::MAX_METADATA_BYTES};
 
 pub use ceiling::{Ceiling, Recalled, within_priorities};
 pub use files::{MAX_FILES, MAX_FILES_BYTES, MAX_PATH_BYTES, MAX_PATH_DEPTH, WorkspaceFile, check_path};

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
-use protocol::{JobId, ToolActionRecord, ToolCallReply, ToolErrorKind, ToolFailure};
+use protocol::{CallId, JobId, ToolActionRecord, ToolCallReply, ToolErrorKind, ToolFailure};
 use sqlx::FromRow;
 
 use super::{
@@ -266,7 +266,7 @@ impl ActionListRow {
         let attempt = row_ref.number("attempt", self.attempt)?;
         let position = CallPosition { attempt, at: self.at, call_id: self.call_id.clone() };
         let record = ToolActionRecord {
-            call_id: self.call_id,
+            call_id: CallId(self.call_id),
             attempt,
             tool: self.tool,
             input: row_ref.json("input", &self.input)?,

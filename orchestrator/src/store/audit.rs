@@ -3,7 +3,7 @@
 //! An entry is written in the transaction of the change it describes. Never contains a secret or a prompt.
 
 use chrono::{DateTime, Utc};
-use protocol::{AuditOutcome, AuditRecord, JobId};
+use protocol::{ActorRole, AuditOutcome, AuditRecord, JobId};
 use sqlx::{FromRow, QueryBuilder, Sqlite};
 use uuid::Uuid;
 
@@ -17,7 +17,7 @@ pub struct AuditEntry {
     /// The actor's user id.
     pub user: String,
     /// The actor's role.
-    pub role: String,
+    pub role: ActorRole,
     /// The action, for example `job.create`.
     pub action: String,
     /// The job that the action concerns.
@@ -125,7 +125,7 @@ pub(super) async fn insert(
     )
     .bind(entry.at)
     .bind(&entry.user)
-    .bind(&entry.role)
+    .bind(entry.role.as_str())
     .bind(&entry.action)
     .bind(entry.job.map(|id| *id.as_uuid()))
     .bind(outcome.as_str())
@@ -160,7 +160,7 @@ impl AuditRow {
         let record = AuditRecord {
             at: self.at,
             user: self.user_id,
-            role: self.role,
+            role: ActorRole::parse(&self.role).ok_or_else(|| row_ref.invalid("role"))?,
             action: self.action,
             job_id: self.job_id.map(JobId::from_uuid),
             outcome,

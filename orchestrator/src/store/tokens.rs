@@ -1,7 +1,7 @@
 //! User tokens: issued and revoked ones. Never stores a token itself.
 
 use chrono::{DateTime, Utc};
-use protocol::AuditOutcome;
+use protocol::{ActorRole, AuditOutcome};
 use serde::Serialize;
 use sqlx::FromRow;
 
@@ -106,7 +106,7 @@ fn by_operator(action: &str, jti: &str, at: DateTime<Utc>) -> AuditEntry {
     AuditEntry {
         at,
         user: "operator".to_owned(),
-        role: "operator".to_owned(),
+        role: ActorRole::Operator,
         action: action.to_owned(),
         job: None,
         request_id: None,

@@ -3,16 +3,13 @@
 //! Bounded in bytes: the newest part of a long conversation is kept.
 
 use futures_util::TryStreamExt as _;
-use protocol::{Completion, EventData, JobId, Message};
+use protocol::{Completion, EventData, JobId, Message, limits::MAX_TRANSCRIPT_BYTES};
 
 use super::{
     Store, StoreError,
     rows::{EventRow, RowRef},
 };
 use crate::domain::transcript;
-
-/// Most bytes of a transcript's events, and of the answers beside them: twice what a context of a million tokens holds.
-const MAX_TRANSCRIPT_BYTES: usize = 8 * 1024 * 1024;
 
 impl Store {
     /// The conversation of a job's earlier attempts, its newest part when it is long; empty when there is none. One transcript

@@ -5,12 +5,13 @@ use std::{sync::Arc, time::Duration};
 use agent::{
     Admission, ApprovalContext, RegisterError, Tool, ToolContext, ToolExecutor, ToolOrigin, ToolRegistry, ToolSpec,
 };
-use protocol::{CallId, JobId, ToolDefinition, ToolDomain, UserId};
+use protocol::{CallId, EgressView, JobId, ToolDefinition, ToolDomain, UserId};
 use serde_json::Value;
 
 use super::{echo::Echo, json::Json, message::Message, rate_limited::RateLimited, time::Time};
 use crate::{
     clock::Clock,
+    domain::job::JobRecord,
     rate_limit::{Rate, RateLimits},
     store::Store,
 };
@@ -40,7 +41,7 @@ impl BuiltinTools {
     /// The definitions that a job's model is offered: the orchestrator's tools that an autonomous context allows, and the
     /// container's own. `only` narrows both.
     pub fn offered(&self, only: Option<&[String]>) -> Vec<ToolDefinition> {
-        let executor = ToolExecutor::new(self.registry.clone(), autonomous(JobId::nil(), "", only));
+        let executor = ToolExecutor::new(self.registry.clone(), autonomous(only));
         let mut tools: Vec<_> = executor.offered().map(|tool| tool.spec().to_wire()).collect();
         let container = agent::container_tools().into_iter();
         tools.extend(container.filter(|tool| only.is_none_or(|list| list.contains(&tool.name))));
@@ -54,12 +55,25 @@ impl BuiltinTools {
 }
 
 /// The context of a job's calls: no person is there to approve.
-pub fn autonomous(job: JobId, owner: &str, only: Option<&[String]>) -> ToolContext {
+pub fn job_context(job: &JobRecord) -> ToolContext {
+    let brief = &job.brief;
     ToolContext {
-        owner: UserId(owner.to_owned()),
-        origin: ToolOrigin::Job(job),
+        owner: UserId(brief.user_id.clone()),
+        origin: ToolOrigin::Job(job.id),
+        egress: brief.egress(),
+        max_children: brief.limits.max_children,
+        ..autonomous(brief.tools.as_deref())
+    }
+}
+
+/// The context of any job, for what it is offered.
+fn autonomous(only: Option<&[String]>) -> ToolContext {
+    ToolContext {
+        owner: UserId::default(),
+        origin: ToolOrigin::Job(JobId::nil()),
         approval: ApprovalContext::Autonomous { allow: vec![] },
         only: only.map(<[String]>::to_vec),
+        egress: EgressView::default(),
         max_children: 0,
     }
 }
@@ -71,5 +85,25 @@ pub(super) fn spec(name: &str, description: &str, parameters: Value) -> ToolSpec
         timeout: TIMEOUT,
         sensitive: Vec::new(),
         parallel: true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::JobState;
+
+    use super::*;
+    use crate::domain::job::sample;
+
+    #[test]
+    fn the_context_of_a_call_is_its_jobs() {
+        let job = sample::job(JobState::InProgress).with_brief(|brief| {
+            brief.limits.max_children = 2;
+            brief.tools = Some(vec!["echo".to_owned()]);
+        });
+        let context = job_context(&job);
+        assert_eq!(context.owner.as_str(), job.brief.user_id);
+        assert_eq!((context.origin, context.max_children), (ToolOrigin::Job(job.id), 2));
+        assert_eq!((context.only, context.egress), (job.brief.tools.clone(), EgressView::default()));
     }
 }

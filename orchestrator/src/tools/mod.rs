@@ -7,4 +7,4 @@ mod message;
 mod rate_limited;
 mod time;
 
-pub use builtin::{BuiltinTools, autonomous};
+pub use builtin::{BuiltinTools, job_context};

@@ -1,7 +1,7 @@
 //! The audit log: who did what, and what was refused. Only admins can read it.
 
 use orchestrator::{auth::Role, store::Store};
-use protocol::{AuditOutcome, AuditRecord, ErrorCode, JobState};
+use protocol::{ActorRole, AuditOutcome, AuditRecord, ErrorCode, JobState};
 use serde_json::json;
 use tests::{User, World};
 
@@ -58,7 +58,7 @@ async fn changes_to_a_job_are_audited() {
         ]
     );
     let first = rows.last().unwrap();
-    assert_eq!((first.job_id, first.role.as_str(), first.outcome), (Some(job.id), "user", AuditOutcome::Done));
+    assert_eq!((first.job_id, first.role, first.outcome), (Some(job.id), ActorRole::User, AuditOutcome::Done));
     assert_eq!(first.request_id.as_deref(), reply.header("x-request-id"));
     assert_eq!(first.source.as_deref(), Some("127.0.0.1"));
     assert!(first.jti.is_some());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent::{ApprovalContext, Tool, ToolContext, ToolOrigin};
-use protocol::{JobAssignment, JobId, ToolDomain, UserId};
+use protocol::{EgressView, JobAssignment, JobId, ToolDomain, UserId};
 use tokio_util::task::TaskTracker;
 
 use super::{
@@ -34,12 +34,13 @@ pub(crate) struct ToolDeps {
 
 /// The context of every call in this worker: one job, without a person who could approve. The orchestrator checks approvals,
 /// quotas and the owner's permissions for the calls that it runs; a worker does not know the owner.
-pub(crate) fn context(job: JobId, max_children: u32) -> ToolContext {
+pub(crate) fn context(job: JobId, egress: EgressView, max_children: u32) -> ToolContext {
     ToolContext {
         owner: UserId::default(),
         origin: ToolOrigin::Job(job),
         approval: ApprovalContext::Autonomous { allow: Vec::new() },
         only: None,
+        egress,
         max_children,
     }
 }

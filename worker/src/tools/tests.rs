@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::symlink, path::PathBuf, sync::Arc};
 
 use agent::{Invocation, Tool, ToolError};
-use protocol::{CallId, JobId, ToolErrorKind};
+use protocol::{CallId, EgressView, JobId, ToolErrorKind};
 use rstest::rstest;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -55,7 +55,7 @@ fn invocation(arguments: Value) -> Invocation {
     Invocation {
         call_id: CallId("call".to_owned()),
         arguments,
-        context: Arc::new(context(JobId::nil(), 0)),
+        context: Arc::new(context(JobId::nil(), EgressView::default(), 0)),
         stop: CancellationToken::new(),
     }
 }

@@ -10,6 +10,7 @@ use std::{
 use clap::Args;
 use comfy_table::{Table, presets};
 use futures_util::{StreamExt as _, TryStreamExt as _};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use protocol::{FileEntry, FileKind, JobId, Page, Unpacked};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader};
 use tokio_util::io::ReaderStream;
@@ -27,6 +28,8 @@ use crate::{
 };
 
 const ENTRIES_PER_PAGE: &str = "200";
+/// All characters of a path except the unreserved ones of RFC 3986 and the separator.
+const PATH_ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 const PIECE_BYTES: usize = 64 * 1024;
 /// The first bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -112,14 +115,7 @@ fn row(entry: &FileEntry) -> [String; 4] {
 /// The API path of a file. Special characters in its name are escaped.
 fn file_path(id: JobId, path: &str) -> Result<String, CliError> {
     WorkspacePath::parse_for_read(path).map_err(|rule| CliError::Usage(format!("{}: {rule}", one_line(path))))?;
-    let escaped: String = path
-        .bytes()
-        .map(|byte| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => char::from(byte).to_string(),
-            other => format!("%{other:02X}"),
-        })
-        .collect();
-    Ok(format!("/api/jobs/{id}/files/{escaped}"))
+    Ok(format!("/api/jobs/{id}/files/{}", utf8_percent_encode(path, PATH_ESCAPED)))
 }
 
 pub(super) async fn get(client: &Client, args: GetArgs, output: &mut Output) -> Result<Exit, CliError> {

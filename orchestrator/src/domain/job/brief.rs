@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use protocol::{JobId, JobMode, Limits, Metadata, Placement, Source};
+use protocol::{EgressView, JobId, JobMode, Limits, Metadata, Placement, Source};
 
 /// What a job was created with. Immutable.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,4 +48,11 @@ pub struct Brief {
     pub created_at: DateTime<Utc>,
     /// W3C trace context of the request that created it.
     pub traceparent: Option<String>,
+}
+
+impl Brief {
+    /// The hosts that the job may reach. None: requests that name any are refused.
+    pub fn egress(&self) -> EgressView {
+        EgressView::default()
+    }
 }

@@ -4,12 +4,11 @@
 //! request's body.
 
 use axum::{
-    extract::{FromRequestParts, MatchedPath, Request, State},
-    http::{Method, Uri, request::Parts},
+    extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State},
+    http::{Method, request::Parts},
     middleware::{self, Next},
     response::Response,
 };
-use percent_encoding::percent_decode_str;
 use protocol::{ErrorCode, JobId};
 use tracing::Instrument as _;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
@@ -23,6 +22,9 @@ use crate::{
     },
     store::AuditEntry,
 };
+
+/// Routes below it are about the job that the parameter names.
+const JOB_ROUTE: &str = "/api/jobs/{id}";
 
 /// The audited action of a route, carried in the extensions of its requests and responses.
 #[derive(Debug, Clone, Copy)]
@@ -58,8 +60,8 @@ impl FromRequestParts<PublicApi> for AuditedCaller {
         let Some(AuditAction(action)) = parts.extensions.get::<AuditAction>() else {
             return Err(ApiError::internal(format!("{} {} has no audit action", parts.method, parts.uri.path())));
         };
-        let requested =
-            RequestedAction { action: (*action).to_owned(), ..RequestedAction::of(&parts.method, None, &parts.uri) };
+        let action = (*action).to_owned();
+        let requested = RequestedAction { action, ..RequestedAction::of(parts).await };
         let entry = requested
             .into_entry(api, &context)
             .ok_or_else(|| ApiError::internal("an audited request has no caller"))?;
@@ -75,13 +77,15 @@ struct RequestedAction {
 }
 
 impl RequestedAction {
-    fn of(method: &Method, route: Option<&MatchedPath>, uri: &Uri) -> Self {
-        let route = route.map_or("unmatched", MatchedPath::as_str);
+    async fn of(parts: &mut Parts) -> Self {
+        let params = RawPathParams::from_request_parts(parts, &()).await.ok();
+        let route = parts.extensions.get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str);
+        let method = &parts.method;
         let changes = !matches!(*method, Method::GET | Method::HEAD);
         let action = if changes { format!("{method} {route}") } else { format!("read {route}") };
-        let job = uri.path().strip_prefix("/api/jobs/").and_then(|rest| {
-            // Decoded as the router decodes it.
-            percent_decode_str(rest.split('/').next()?).decode_utf8().ok()?.parse().ok()
+        let job = params.filter(|_| route.starts_with(JOB_ROUTE)).and_then(|params| {
+            let (_, id) = params.iter().find(|(name, _)| *name == "id")?;
+            id.parse().ok()
         });
         Self { action, job, changes }
     }
@@ -91,7 +95,7 @@ impl RequestedAction {
         Some(AuditEntry {
             at: api.clock.now(),
             user: caller.user.clone(),
-            role: caller.role.as_str().to_owned(),
+            role: caller.role.into(),
             action: self.action,
             job: self.job,
             request_id: Some(context.id().to_owned()),
@@ -113,7 +117,9 @@ pub(super) async fn to_the_end<T: Send + 'static>(
 /// Records refused requests of known callers: every refused change, every read of another user's resource, and every use of an
 /// expired or revoked token.
 pub(super) async fn refusals(State(api): State<PublicApi>, request: Request, next: Next) -> Response {
-    let mut requested = RequestedAction::of(request.method(), request.extensions().get::<MatchedPath>(), request.uri());
+    let (mut parts, body) = request.into_parts();
+    let mut requested = RequestedAction::of(&mut parts).await;
+    let request = Request::from_parts(parts, body);
     let context = request.extensions().get::<RequestContext>().cloned();
     let response = next.run(request).await;
     let Some(ErrorExtension(error)) = response.extensions().get::<ErrorExtension>() else { return response };

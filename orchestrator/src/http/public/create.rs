@@ -6,7 +6,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use protocol::{CreateJob, ErrorCode, Job, Problem};
+use protocol::{CreateJob, ErrorCode, Job};
 
 use super::{
     PublicApi,
@@ -23,16 +23,13 @@ use crate::{
 /// Creates a job.
 #[utoipa::path(
     post, path = "/api/jobs", operation_id = "create_job", tag = "jobs", request_body = CreateJob,
-    params(("Idempotency-Key" = Option<String>, Header, description = "The same key and body within 24 h get the first answer again.")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "The same key and body within 24 h return the first response again.")),
     responses(
-        (status = 201, description = "Created; it waits for its turn.", body = Job, headers(("Location" = String))),
-        (status = 400, body = Problem, content_type = "application/problem+json", description = "Malformed."),
-        (status = 413, body = Problem, content_type = "application/problem+json", description = "Too large."),
-        (status = 415, body = Problem, content_type = "application/problem+json", description = "Not JSON."),
-        (status = 422, body = Problem, content_type = "application/problem+json", description = "Invalid, not available, the key was used otherwise, or a cost limit applies and the model has no price (`unpriced_model`)."),
-        (status = 429, body = Problem, content_type = "application/problem+json", description = "As many jobs are pending as may be."),
-        (status = 503, body = Problem, content_type = "application/problem+json", description = "No sandbox; nothing is stored."),
-        (status = 507, body = Problem, content_type = "application/problem+json", description = "The server's disk is full, or nearly so; nothing is stored."),
+        (status = 201, description = "Created and queued.", body = Job, headers(("Location" = String))),
+        (status = 422, description = "Invalid or unavailable field, idempotency key used with another request, or a cost limit on a model without a price (`unpriced_model`)."),
+        (status = 429, description = "Too many pending jobs."),
+        (status = 503, description = "Sandbox unavailable; nothing is stored."),
+        (status = 507, description = "The server's disk is (nearly) full; nothing is stored."),
     )
 )]
 pub(super) async fn create(

@@ -161,6 +161,20 @@ mod tests {
     }
 
     #[test]
+    fn errors_of_json_bodies_are_documented() {
+        let document = serde_json::to_value(document()).unwrap();
+        let with_body: Vec<_> = operations(&document)
+            .filter(|(_, operation)| operation["requestBody"]["content"]["application/json"].is_object())
+            .collect();
+        assert!(with_body.len() > 4, "{with_body:?}");
+        for (name, operation) in with_body {
+            for status in ["400", "401", "403", "413", "415", "421", "422", "500"] {
+                assert!(operation["responses"][status]["description"].is_string(), "{name}: {status}");
+            }
+        }
+    }
+
+    #[test]
     fn every_error_response_is_a_problem() {
         let document = serde_json::to_value(document()).unwrap();
         for (name, operation) in operations(&document).filter(|(name, _)| name != "get /readyz") {

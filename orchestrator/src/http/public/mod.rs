@@ -59,13 +59,23 @@ pub const MAX_BODY_BYTES: usize = 1024 * 1024;
 
 /// The state of the public endpoints.
 #[derive(Clone)]
-pub struct PublicApi(Arc<Shared>);
+pub struct PublicApi(Arc<PublicParts>);
 
-struct Shared {
-    parts: PublicParts,
+/// What all requests share: limits of streams, of reads of many rows, and of audit entries for refused requests.
+pub struct RequestLimits {
     refusals: RefusalRate,
     list_reads: PerUserSemaphore,
     streams: PerUserSemaphore,
+}
+
+impl Default for RequestLimits {
+    fn default() -> Self {
+        Self {
+            refusals: RefusalRate::default(),
+            list_reads: PerUserSemaphore::new(MAX_LIST_READS, MAX_LIST_READS_PER_USER),
+            streams: PerUserSemaphore::new(MAX_STREAMS, MAX_STREAMS_PER_USER),
+        }
+    }
 }
 
 /// Concurrent event streams in total: half of the public connections, so that streams never take all of them.
@@ -114,19 +124,19 @@ pub struct PublicParts {
     pub uploads: UploadRegistry,
     /// Cancelled when the process drains: streams end, so that clients reconnect to the next process.
     pub drain: tokio_util::sync::CancellationToken,
+    /// Limits that all requests share.
+    pub limits: RequestLimits,
 }
 
 impl PublicApi {
     /// Assembles the API.
     pub fn new(parts: PublicParts) -> Self {
-        let list_reads = PerUserSemaphore::new(MAX_LIST_READS, MAX_LIST_READS_PER_USER);
-        let streams = PerUserSemaphore::new(MAX_STREAMS, MAX_STREAMS_PER_USER);
-        Self(Arc::new(Shared { parts, refusals: RefusalRate::default(), list_reads, streams }))
+        Self(Arc::new(parts))
     }
 
     /// A permit for an event stream.
     fn stream_permit(&self, who: &Identity) -> Result<Permit, ApiError> {
-        self.0.streams.try_acquire(&who.user).ok_or_else(|| {
+        self.limits.streams.try_acquire(&who.user).ok_or_else(|| {
             let detail = format!("too many open event streams (at most {MAX_STREAMS_PER_USER} per user)");
             ApiError::new(ErrorCode::RateLimited, detail).with_retry_after(STREAM_RETRY)
         })
@@ -134,19 +144,19 @@ impl PublicApi {
 
     /// A permit to read many rows.
     async fn read_permit(&self, who: &Identity) -> Result<Permit, ApiError> {
-        self.0.list_reads.acquire(&who.user).await.map_err(ApiError::internal)
+        self.limits.list_reads.acquire(&who.user).await.map_err(ApiError::internal)
     }
 
     /// Limits audit entries for refused requests.
     fn refusals(&self) -> &RefusalRate {
-        &self.0.refusals
+        &self.limits.refusals
     }
 }
 
 impl std::ops::Deref for PublicApi {
     type Target = PublicParts;
     fn deref(&self) -> &PublicParts {
-        &self.0.parts
+        &self.0
     }
 }
 

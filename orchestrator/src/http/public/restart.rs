@@ -1,7 +1,7 @@
 //! `POST /api/jobs/{id}/restart`: a new job that continues one that failed or was cancelled.
 
 use axum::{extract::State, response::Response};
-use protocol::{Job, JobId, Problem, RestartRequest};
+use protocol::{Job, JobId, RestartRequest};
 
 use super::{
     PublicApi, audit_entry::AuditedCaller, caller::authorize_job, create::response, idempotent::ClientHeaders,
@@ -18,20 +18,16 @@ use crate::{
 #[utoipa::path(
     post, path = "/api/jobs/{id}/restart", operation_id = "restart_job", tag = "jobs", params(
         ("id" = String, Path, description = "The job."),
-        ("Idempotency-Key" = Option<String>, Header, description = "The same key and body within 24 h get the first answer again."),
+        ("Idempotency-Key" = Option<String>, Header, description = "The same key and body within 24 h return the first response again."),
     ),
     request_body = Option<RestartRequest>,
     responses(
-        (status = 201, body = Job, description = "A new job with the old one's files. Its limits, image, model and tools are held to what the operator allows today; `message` says what that changed.", headers(("Location" = String))),
-        (status = 400, body = Problem, content_type = "application/problem+json", description = "Malformed."),
-        (status = 404, body = Problem, content_type = "application/problem+json", description = "Missing, or another user's."),
-        (status = 409, body = Problem, content_type = "application/problem+json", description = "Neither failed nor cancelled."),
-        (status = 413, body = Problem, content_type = "application/problem+json", description = "Too large."),
-        (status = 415, body = Problem, content_type = "application/problem+json", description = "Not JSON."),
-        (status = 422, body = Problem, content_type = "application/problem+json", description = "Invalid, or a cost limit applies and the model has no price (`unpriced_model`)."),
-        (status = 429, body = Problem, content_type = "application/problem+json", description = "As many jobs are pending as may be."),
-        (status = 503, body = Problem, content_type = "application/problem+json", description = "No sandbox."),
-        (status = 507, body = Problem, content_type = "application/problem+json", description = "The server's disk is full, or nearly so."),
+        (status = 201, body = Job, description = "A new job with the earlier job's files. Its limits, image, model and tools are reduced to what the operator allows now; `message` says what was changed.", headers(("Location" = String))),
+        (status = 409, description = "The job is not failed or cancelled."),
+        (status = 422, description = "Invalid, or a cost limit on a model without a price (`unpriced_model`)."),
+        (status = 429, description = "Too many pending jobs."),
+        (status = 503, description = "Sandbox unavailable."),
+        (status = 507, description = "The server's disk is (nearly) full."),
     )
 )]
 pub(super) async fn restart(

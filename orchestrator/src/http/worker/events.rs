@@ -1,7 +1,10 @@
 //! `POST …/events`: the worker's events, in order, each stored once.
 
 use axum::{Json, extract::State};
-use protocol::{AgentEvent, ErrorCode, EventAck, EventBatch, EventData, EventKind, LimitName, WorkerEvent, limits};
+use protocol::{
+    AgentEvent, ErrorCode, EventAck, EventBatch, EventData, EventKind, LimitName, WorkerEvent,
+    limits::{MAX_ACCEPTED_EVENT_BYTES, MAX_BATCH_EVENTS, MAX_MESSAGE_EVENT_BYTES},
+};
 
 use super::{
     WorkerApi,
@@ -13,22 +16,17 @@ use crate::{
     store::{Appended, WorkerBatch},
 };
 
-/// Events in one batch.
-const MAX_EVENTS: usize = 1_000;
-/// Maximum size of an event that is not a message: the worker shortens it to two thirds of that.
-const MAX_EVENT_BYTES: usize = limits::MAX_EVENT_BYTES / 2 * 3;
-
 pub(super) async fn append(
     State(api): State<WorkerApi>,
     Caller { attempt, .. }: Caller,
     WorkerJson { value: batch, bytes }: WorkerJson<EventBatch>,
 ) -> Result<Json<EventAck>, ApiError> {
-    if batch.events.len() > MAX_EVENTS {
-        return Err(ApiError::new(ErrorCode::TooLarge, format!("at most {MAX_EVENTS} events in a batch")));
+    if batch.events.len() > MAX_BATCH_EVENTS {
+        return Err(ApiError::new(ErrorCode::TooLarge, format!("at most {MAX_BATCH_EVENTS} events in a batch")));
     }
     // A small body has no large event.
-    if bytes.len() > MAX_EVENT_BYTES && batch.events.iter().any(is_too_large) {
-        let limit = format!("an event must be at most {MAX_EVENT_BYTES} bytes; shorten it");
+    if bytes.len() > MAX_ACCEPTED_EVENT_BYTES && batch.events.iter().any(is_too_large) {
+        let limit = format!("an event must be at most {MAX_ACCEPTED_EVENT_BYTES} bytes; shorten it");
         return Err(ApiError::new(ErrorCode::TooLarge, limit));
     }
     attempt.limits().take_events(batch.events.len(), bytes.len(), api.clock.monotonic()).map_err(|wait| {
@@ -74,8 +72,8 @@ async fn stored_kinds(api: &WorkerApi, attempt: &Attempt, bytes: usize) -> Resul
 
 fn is_too_large(event: &WorkerEvent) -> bool {
     let max_bytes = match event.data {
-        AgentEvent::Message { .. } => limits::MAX_MESSAGE_EVENT_BYTES,
-        _ => MAX_EVENT_BYTES,
+        AgentEvent::Message { .. } => MAX_MESSAGE_EVENT_BYTES,
+        _ => MAX_ACCEPTED_EVENT_BYTES,
     };
     serde_json::to_string(event).is_ok_and(|text| text.len() > max_bytes)
 }

@@ -2,7 +2,7 @@
 
 use axum::{Json, extract::State};
 use chrono::TimeDelta;
-use protocol::{EgressView, JobAssignment, Limits};
+use protocol::{JobAssignment, Limits};
 
 use super::{
     WorkerApi,
@@ -47,7 +47,7 @@ pub(super) async fn get(
         model: job.brief.model.clone(),
         transcript: Some(transcript).filter(|transcript| !transcript.is_empty()),
         lease_seconds: api.lease.as_secs(),
-        egress: EgressView::default(),
+        egress: job.brief.egress(),
         context_tokens: api.meter.gateway.context_tokens(),
         text_tool_calls: api.meter.gateway.recovers_text_tool_calls(),
         outage_patience_seconds: Some(api.outage_patience.as_secs()),

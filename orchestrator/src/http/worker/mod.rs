@@ -17,7 +17,10 @@ use axum::{
     extract::DefaultBodyLimit,
     routing::{get, post},
 };
-use protocol::{CallId, ErrorCode, JobState, RateLimitOrigin, limits::MAX_CALL_ID_BYTES};
+use protocol::{
+    CallId, ErrorCode, JobState, RateLimitOrigin,
+    limits::{MAX_CALL_ID_BYTES, MAX_MODEL_BODY_BYTES},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -33,9 +36,6 @@ use crate::{
 };
 
 pub use protocol::limits::MAX_WORKER_BODY_BYTES as MAX_BODY_BYTES;
-
-/// Bodies of model calls (contract: sandbox, Worker API).
-const MAX_MODEL_BODY_BYTES: usize = 32 * 1024 * 1024;
 
 /// What the worker's endpoints need.
 #[derive(Clone)]

@@ -8,15 +8,12 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use protocol::PromptId;
+use protocol::{PromptId, limits::MAX_PROMPT_WAIT_SECONDS};
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 
 use super::{WorkerApi, caller::Caller};
 use crate::http::{extract::ApiQuery, problem::ApiError};
-
-/// The longest wait; the worker asks again.
-const MAX_WAIT: Duration = Duration::from_mins(1);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,7 +29,7 @@ pub(super) async fn next(
     Caller { attempt, .. }: Caller,
     ApiQuery(query): ApiQuery<Query>,
 ) -> Result<Response, ApiError> {
-    let until = Instant::now() + Duration::from_secs(query.wait_seconds).min(MAX_WAIT);
+    let until = Instant::now() + Duration::from_secs(query.wait_seconds.min(MAX_PROMPT_WAIT_SECONDS));
     let mut poll = attempt.begin_poll();
     // Before the first read, so that no prompt is missed.
     let mut changes = attempt.subscribe();

@@ -2,16 +2,13 @@
 
 use axum::{Json, extract::State};
 use chrono::TimeDelta;
-use protocol::{ErrorCode, EventData, StatusReply, StatusReport};
+use protocol::{ErrorCode, EventData, StatusReply, StatusReport, limits::MAX_STATUS_MESSAGE_BYTES};
 
 use super::{
     WorkerApi,
     caller::{Caller, fenced},
 };
 use crate::http::{extract::WorkerJson, problem::ApiError};
-
-/// Stored of a worker's status message.
-const MAX_MESSAGE_BYTES: usize = 4 * 1024;
 
 pub(super) async fn heartbeat(
     State(api): State<WorkerApi>,
@@ -26,7 +23,7 @@ pub(super) async fn heartbeat(
         api.record_progress(&attempt).await?;
     }
     if let Some(mut message) = report.message.filter(|message| !message.is_empty()) {
-        message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
+        message.truncate(message.floor_char_boundary(MAX_STATUS_MESSAGE_BYTES));
         attempt.limits().take_events(1, message.len(), api.clock.monotonic()).map_err(|wait| {
             ApiError::new(ErrorCode::RateLimited, "too many events; send the heartbeat without a message")
                 .with_retry_after(wait)

@@ -5,7 +5,10 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use protocol::{CallId, ErrorCode, RateLimitOrigin, ToolCallReply, ToolErrorKind, ToolFailure, ToolList};
+use protocol::{
+    CallId, ErrorCode, RateLimitOrigin, ToolCallReply, ToolErrorKind, ToolFailure, ToolList,
+    limits::MAX_TOOL_ARGUMENT_BYTES,
+};
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 use tokio_util::sync::CancellationToken;
@@ -29,9 +32,7 @@ use crate::{
     tools,
 };
 
-/// Of one call (contract: api, sizes).
-const MAX_ARGUMENT_BYTES: usize = 256 * 1024;
-/// Of a call's arguments, what its row keeps: enough to see what was asked for.
+/// Size of a call's arguments that its row keeps: enough to see what was asked for.
 const MAX_KEPT_INPUT_BYTES: usize = 64 * 1024;
 
 /// The body: arguments are looked into only once they are known to be small enough.
@@ -98,7 +99,7 @@ async fn run_once(
 ) -> Result<ToolCallReply, ToolCallError> {
     let key = CallKey { job: job.id, attempt: attempt.key().attempt, call_id: call.call_id.clone() };
     let admission = readable(&call.arguments).map(|arguments| {
-        let context = tools::autonomous(job.id, &job.brief.user_id, job.brief.tools.as_deref());
+        let context = tools::job_context(job);
         // Unique among the job's attempts, which may repeat each other's ids: tools use it as an idempotency key.
         let call_id = CallId(format!("{}:{}", key.attempt, call.call_id.0));
         api.tools.admit(context, call_id, &call.tool, arguments)
@@ -158,8 +159,8 @@ async fn until_stopped<T, F: Future<Output = T>>(stopped: impl Future, call: imp
 /// The arguments as a value, unless they are too large or too deep.
 fn readable(arguments: &RawValue) -> Result<Value, ToolFailure> {
     let bytes = arguments.get().len();
-    let message = if bytes > MAX_ARGUMENT_BYTES {
-        format!("the arguments have {bytes} bytes; a call takes at most {MAX_ARGUMENT_BYTES}")
+    let message = if bytes > MAX_TOOL_ARGUMENT_BYTES {
+        format!("the arguments have {bytes} bytes; a call takes at most {MAX_TOOL_ARGUMENT_BYTES}")
     } else {
         match serde_json::from_str(arguments.get()) {
             Ok(value) => return Ok(value),

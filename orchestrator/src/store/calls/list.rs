@@ -1,7 +1,7 @@
 //! Lists of a job's model calls.
 
 use chrono::{DateTime, Utc};
-use protocol::{JobId, LlmCallRecord, TokenUsage};
+use protocol::{CallId, JobId, LlmCallRecord, TokenUsage};
 use sqlx::FromRow;
 
 use super::super::{
@@ -57,7 +57,7 @@ impl CallListRow {
         let attempt = row_ref.number("attempt", self.attempt)?;
         let position = CallPosition { attempt, at: self.at, call_id: self.call_id.clone() };
         let record = LlmCallRecord {
-            call_id: self.call_id,
+            call_id: CallId(self.call_id),
             attempt,
             provider: self.provider,
             model: self.model,
