@@ -111,9 +111,20 @@ impl JobSubmitter {
         if let Some(replayed) = self.replay(submission.key.as_ref()).await? {
             return Ok(replayed);
         }
-        let accepted = request::check(&request, &self.ceiling)?;
+        let (request, accepted) = self.check(request).await?;
         let job = NewJob { owner, request, accepted, restarted_from: None, message: None };
         self.submit(job, submission).await
+    }
+
+    /// Validates a request. Inline files are decoded on a blocking thread: they may have 16 MiB.
+    async fn check(self: &Arc<Self>, request: CreateJob) -> Result<(CreateJob, Accepted), SubmitError> {
+        let has_files = !request.files.is_empty();
+        let submitter = Arc::clone(self);
+        let check = move || {
+            let accepted = request::check(&request, &submitter.ceiling)?;
+            Ok((request, accepted))
+        };
+        if has_files { tokio::task::spawn_blocking(check).await? } else { check() }
     }
 
     /// The response to an earlier submission with this key, if there was one.

@@ -15,7 +15,8 @@ use protocol::{ErrorCode, FieldError};
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
-use self::body::{MAX_INLINE_PARSE_BYTES, ReceivedBody};
+pub(in crate::http) use self::body::MAX_INLINE_BYTES;
+use self::body::ReceivedBody;
 use super::problem::ApiError;
 
 /// A JSON body of the public API, with its raw bytes.
@@ -116,7 +117,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for ApiPath
 
 /// Parses a JSON object: 400 when it is not JSON, 422 with the field when it has the wrong shape.
 pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
-    if bytes.len() > MAX_INLINE_PARSE_BYTES {
+    if bytes.len() > MAX_INLINE_BYTES {
         return objects::read(bytes).map_err(|(path, error)| json_error(&path, &error));
     }
     let mut reader = serde_json::Deserializer::from_slice(bytes);

@@ -22,8 +22,8 @@ use crate::http::{problem::ApiError, server::BodyReservation};
 const WINDOW: Duration = Duration::from_secs(10);
 /// 32 KiB/s.
 const MIN_WINDOW_BYTES: usize = 320 * 1024;
-/// Larger bodies are parsed on a blocking thread: 256 KiB take about 1 ms.
-pub(super) const MAX_INLINE_PARSE_BYTES: usize = 256 * 1024;
+/// Larger bodies are parsed, and their digests computed, on a blocking thread: 256 KiB take about 1 ms.
+pub(in crate::http) const MAX_INLINE_BYTES: usize = 256 * 1024;
 /// Reserved for a body of unknown length on a route without a limit (currently none).
 const UNKNOWN_BYTES: usize = 1024 * 1024;
 /// `Retry-After` when no memory is available for a body.
@@ -80,7 +80,7 @@ impl ReceivedBody {
         &self,
         parse: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        if self.bytes.len() <= MAX_INLINE_PARSE_BYTES {
+        if self.bytes.len() <= MAX_INLINE_BYTES {
             return parse(&self.bytes);
         }
         let turn = match &self.reservation {

@@ -39,7 +39,7 @@ pub(super) async fn create(
     body: ApiJson<CreateJob>,
 ) -> Result<Response, ApiError> {
     let source = client.source;
-    let key = client.bind(&who.user, "POST /api/jobs", &body.bytes);
+    let key = client.bind(&who.user, "POST /api/jobs".to_owned(), body.bytes).await?;
     let submission = Submission { source, key, audit: Some(entry) };
     Ok(response(api.submitter.create(who.user, submission, body.value).await?))
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::{
+    body::Bytes,
     extract::FromRequestParts,
     http::{HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
@@ -11,9 +12,9 @@ use protocol::{ErrorCode, Source};
 
 use super::PublicApi;
 use crate::{
-    digest::sha256_hex,
+    digest::sha256_hex_of_parts,
     dispatch::SubmitError,
-    http::problem::ApiError,
+    http::{extract::MAX_INLINE_BYTES, problem::ApiError},
     store::{Claim, IdempotencyKey},
 };
 
@@ -47,14 +48,19 @@ impl<S: Send + Sync> FromRequestParts<S> for ClientHeaders {
 }
 
 impl ClientHeaders {
-    /// Binds the key to the operation and the raw body.
-    pub(super) fn bind(self, user: &str, operation: &str, body: &[u8]) -> Option<IdempotencyKey> {
-        let key = self.key?;
-        let mut asked = Vec::with_capacity(operation.len() + 1 + body.len());
-        asked.extend_from_slice(operation.as_bytes());
-        asked.push(0);
-        asked.extend_from_slice(body);
-        Some(IdempotencyKey { user: user.to_owned(), key, digest: sha256_hex(&asked) })
+    /// Binds the key to the operation and the raw body. The digest of a large body is computed on a blocking thread.
+    pub(super) async fn bind(
+        self,
+        user: &str,
+        operation: String,
+        body: Bytes,
+    ) -> Result<Option<IdempotencyKey>, ApiError> {
+        let Some(key) = self.key else { return Ok(None) };
+        let is_large = body.len() > MAX_INLINE_BYTES;
+        let digest = move || sha256_hex_of_parts(&[operation.as_bytes(), b"\0", &body]);
+        let digest =
+            if is_large { tokio::task::spawn_blocking(digest).await.map_err(ApiError::internal)? } else { digest() };
+        Ok(Some(IdempotencyKey { user: user.to_owned(), key, digest }))
     }
 }
 
@@ -95,4 +101,25 @@ pub(super) fn replay(status: u16, body: String) -> Response {
     }
     headers.insert("idempotent-replayed", HeaderValue::from_static("true"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    fn bind(body: Bytes) -> impl Future<Output = Result<Option<IdempotencyKey>, ApiError>> {
+        let client = ClientHeaders { key: Some("k".to_owned()), source: Source::Api };
+        client.bind("ada", "POST /api/jobs".to_owned(), body)
+    }
+
+    #[tokio::test]
+    async fn a_large_body_is_digested_off_the_runtime() {
+        let small = bind(Bytes::from_static(b"{}")).now_or_never().expect("at once").unwrap().unwrap();
+        assert_eq!(small.digest, crate::digest::sha256_hex(b"POST /api/jobs\0{}"));
+        let large = Bytes::from(vec![b' '; 16 * 1024 * 1024]);
+        assert!(bind(large.clone()).now_or_never().is_none(), "it waits for another thread");
+        assert!(bind(large).await.unwrap().is_some());
+    }
 }

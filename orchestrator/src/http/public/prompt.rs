@@ -45,7 +45,7 @@ pub(super) async fn prompt(
     body: ApiJson<PromptRequest>,
 ) -> Result<Response, ApiError> {
     authorize_job(&api, &who, id).await?;
-    let key = client.bind(&who.user, &format!("POST /api/jobs/{id}/prompt"), &body.bytes);
+    let key = client.bind(&who.user, format!("POST /api/jobs/{id}/prompt"), body.bytes).await?;
     if let Some(replayed) = idempotent::find(&api, key.as_ref()).await? {
         return Ok(replayed);
     }

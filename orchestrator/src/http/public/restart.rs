@@ -39,7 +39,7 @@ pub(super) async fn restart(
 ) -> Result<Response, ApiError> {
     let body = serde_json::to_vec(&request).map_err(ApiError::internal)?;
     let source = client.source;
-    let key = client.bind(&who.user, &format!("POST /api/jobs/{id}/restart"), &body);
+    let key = client.bind(&who.user, format!("POST /api/jobs/{id}/restart"), body.into()).await?;
     // Also after the earlier job's record has been deleted.
     if let Some(replayed) = api.submitter.replay(key.as_ref()).await? {
         return Ok(response(replayed));

@@ -19,7 +19,7 @@ use super::{
     check_call_id, flight_failed, not_recorded, too_many_failed_calls,
 };
 use crate::{
-    digest::sha256_hex,
+    digest::sha256_hex_of_parts,
     dispatch::{Attempt, ToolCallError},
     domain::job::JobRecord,
     failpoint,
@@ -69,7 +69,7 @@ pub(super) async fn call(
         error.with_reason(RateLimitOrigin::Local.as_str()).with_retry_after(wait)
     })?;
     // A worker that calls again sends the same bytes.
-    let digest = sha256_hex(&[tool.as_bytes(), b"\0", arguments.get().as_bytes()].concat());
+    let digest = sha256_hex_of_parts(&[tool.as_bytes(), b"\0", arguments.get().as_bytes()]);
     let (id, request_digest) = (call_id.clone(), digest.clone());
     let call = ToolCall { call_id, tool, arguments, digest };
     let own = Arc::clone(&attempt);

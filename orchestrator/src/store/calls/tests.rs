@@ -123,6 +123,29 @@ async fn a_call_is_closed_once() {
     scene.store.close().await;
 }
 
+/// The calls of the last answer are open when nothing reports them. The wall clock was set back before that answer.
+#[tokio::test]
+async fn the_last_answer_is_the_one_that_was_made_last() {
+    let scene = Scene::new().await;
+    for (id, at) in [("first", scene.now), ("second", scene.now - chrono::TimeDelta::hours(1))] {
+        let reserved = scene.reserved(id).await;
+        let mut row = CallRow { at, ..scene.answered(id, reserved) };
+        if let Ok(answer) = &mut row.answer {
+            answer.tool_calls = vec![protocol::ToolCall {
+                id: format!("call of the {id}"),
+                name: "echo".to_owned(),
+                arguments: serde_json::Value::Null,
+                thought_signatures: vec![],
+            }];
+        }
+        scene.store.close_model_call(&row).await.unwrap();
+    }
+    let transcript = scene.store.transcript(scene.job).await.unwrap();
+    let [protocol::Message::Assistant { tool_calls, .. }] = transcript.as_slice() else { panic!("{transcript:?}") };
+    assert_eq!(tool_calls.iter().map(|call| call.id.as_str()).collect::<Vec<_>>(), ["call of the second"]);
+    scene.store.close().await;
+}
+
 #[tokio::test]
 async fn calls_in_flight_count_against_the_quota_until_they_are_released() {
     let scene = Scene::new().await;

@@ -122,6 +122,14 @@ fn a_conversation_on_the_anthropic_wire() {
 }
 
 #[test]
+fn a_system_prompt_is_marked_for_the_cache_without_tools() {
+    let messages = vec![Message::System { content: "be brief".to_owned() }, user("hello")];
+    let sent = Wire::Anthropic.request(&CompletionRequest { tools: vec![], ..request(messages) }, &options());
+    assert_eq!(sent["system"][0]["cache_control"], json!({"type": "ephemeral"}));
+    assert_eq!(sent["tools"], Value::Null);
+}
+
+#[test]
 fn a_conversation_on_ollamas_wire() {
     let messages =
         vec![user("hello"), assistant("", vec![call("a", &[]), call("b", &[])], Some("Two.")), result("a", "sun")];
