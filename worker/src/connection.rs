@@ -272,8 +272,8 @@ mod tests {
     #[case::when_it_had_the_request(true)]
     #[tokio::test]
     async fn a_pooled_connection_that_the_server_closed_fails_no_request(#[case] reads_request: bool) {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("socket");
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
         let listener = UnixListener::bind(&socket).unwrap();
         let (is_closed, closed) = oneshot::channel();
         let server = TaskTracker::new().spawn(async move {

@@ -272,14 +272,14 @@ async fn the_cost_of_calls_without_a_price_is_null() {
     let mut world = upstream.world().build().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
-    world.hand(id).await.complete_llm("c1", "hi").await;
+    world.manual_worker(id).await.complete_llm("c1", "hi").await;
     world.restart_with(name_a_price).await;
     let ada = world.user("ada");
-    let hand = world.hand(id).await;
-    hand.complete_llm("c2", "hi").await;
-    hand.finish("done").await;
+    let worker = world.manual_worker(id).await;
+    worker.complete_llm("c2", "hi").await;
+    worker.finish("done").await;
     let priced = ada.create_job("work").await;
-    world.hand(priced).await.finish("done").await;
+    world.manual_worker(priced).await.finish("done").await;
 
     let costs = async |path: String, pointer: &str| -> Vec<Value> {
         let body = ada.get(&path).await.expect(200).body;
