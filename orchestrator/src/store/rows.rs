@@ -55,8 +55,8 @@ pub(super) struct JobRow {
     output_tokens: i64,
     cache_read_tokens: i64,
     cache_write_tokens: i64,
-    cost_micro_usd: i64,
-    has_unpriced_calls: bool,
+    /// None when a call had no price.
+    cost_micro_usd: Option<i64>,
     llm_calls: i64,
     tool_calls: i64,
     iterations: i64,
@@ -70,8 +70,8 @@ macro_rules! job_columns {
          created_at, started_at, last_activity_at, cancel_requested_at, cancel_message, cancelled_by_parent, finished_at, \
          not_before, result_text, result_partial, token_hash, session_attempt, session_hash, session_rejected_attempt, \
          lease_expires_at, calls_before_attempt, worker_seen_at, container, prompts_closed, held, traceparent, \
-         input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_micro_usd, \
-         has_unpriced_calls, llm_calls, tool_calls, iterations"
+         input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, \
+         CASE WHEN NOT has_unpriced_calls THEN cost_micro_usd END AS cost_micro_usd, llm_calls, tool_calls, iterations"
     };
 }
 pub(super) use job_columns;
@@ -127,7 +127,7 @@ impl JobRow {
                 output_tokens: row.number("output_tokens", self.output_tokens)?,
                 cache_read_tokens: row.number("cache_read_tokens", self.cache_read_tokens)?,
                 cache_write_tokens: row.number("cache_write_tokens", self.cache_write_tokens)?,
-                cost_usd: (!self.has_unpriced_calls).then(|| dollars(self.cost_micro_usd)),
+                cost_usd: self.cost_micro_usd.map(dollars),
                 llm_calls: row.number("llm_calls", self.llm_calls)?,
                 tool_calls: row.number("tool_calls", self.tool_calls)?,
                 iterations: row.number("iterations", self.iterations)?,
