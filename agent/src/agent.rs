@@ -36,7 +36,7 @@ pub struct Agent<'a, M, J> {
     pub deltas: &'a DeltaSink,
 }
 
-/// What a loop works on.
+/// The state that a loop works on.
 #[derive(Debug)]
 pub(crate) struct LoopState<'s> {
     pub(crate) transcript: &'s mut Transcript,

@@ -35,7 +35,7 @@ pub(crate) struct ModelTurn {
     pub(crate) text_only: Option<TextOnlyReason>,
 }
 
-/// What a call shows the model.
+/// The messages of a model call.
 #[derive(Debug)]
 pub(crate) enum PromptContext {
     /// The transcript.

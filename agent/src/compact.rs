@@ -101,7 +101,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         }
     }
 
-    /// What every request contains: system prompt, first prompt, tool definitions.
+    /// The tokens that every request contains: system prompt, first prompt, tool definitions.
     fn fixed_tokens(&self, state: &LoopState<'_>) -> u64 {
         let messages = state.transcript.messages();
         let first = first_prompt(messages).map_or(0, |prompt| prompt + 1);

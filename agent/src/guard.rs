@@ -50,7 +50,7 @@ pub(crate) enum TextOnlyReason {
     EmptyReplies,
 }
 
-/// What the guards look at in a reply.
+/// The properties of a reply that the guards check.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReplyFacts<'r> {
     /// The cleaned text.
@@ -65,7 +65,7 @@ pub(crate) struct ReplyFacts<'r> {
     pub(crate) has_tools: bool,
 }
 
-/// What to do with a reply.
+/// The decision about a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Run its calls.
@@ -166,7 +166,7 @@ impl Guards {
     }
 }
 
-/// What follows from a call's result, the mildest first.
+/// The warning after a call's result, the mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RepeatWarning {
     /// Nothing.

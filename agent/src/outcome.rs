@@ -16,7 +16,7 @@ pub enum LoopOutcome {
     Limit {
         /// The limit.
         which: LimitKind,
-        /// What the model answered with the limit reached; empty if it was not asked again.
+        /// The model's answer after the limit was reached; empty if it was not asked again.
         text: String,
     },
     /// The work cannot continue.

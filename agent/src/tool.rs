@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ToolContext;
 
-/// What a tool declares when it is registered.
+/// The declaration of a tool.
 #[derive(Debug, Clone)]
 pub struct ToolSpec {
     /// Name, description, schema and domain, as the model sees them.
@@ -62,7 +62,7 @@ pub trait Tool: Send + Sync {
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>>;
 }
 
-/// What a tool returns: JSON, or plain text that reaches the model unescaped.
+/// The output of a tool: JSON, or plain text that reaches the model unescaped.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolOutput {
     /// A string is plain text; anything else is rendered as JSON.

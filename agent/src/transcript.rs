@@ -21,7 +21,7 @@ pub struct Transcript {
     bytes: usize,
 }
 
-/// What becomes of calls without a result when a transcript is resumed.
+/// How calls without a result are treated when a transcript is resumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenCalls {
     /// They may have run: the model reads that their result is not known.

@@ -39,7 +39,7 @@ pub enum Message {
         tool_call_id: String,
         /// The tool's name.
         name: String,
-        /// What the model reads.
+        /// The text that the model reads.
         content: String,
     },
 }
@@ -73,7 +73,7 @@ pub enum ToolDomain {
 pub struct ToolDefinition {
     /// The tool's name.
     pub name: String,
-    /// What the tool does, for the model.
+    /// A description of the tool for the model.
     pub description: String,
     /// JSON Schema of the parameters.
     pub parameters: Value,

@@ -32,7 +32,7 @@ pub struct FileEntry {
     pub mode: String,
 }
 
-/// What `PUT …/archive` unpacked.
+/// The result of `PUT …/archive`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Unpacked {

@@ -121,7 +121,7 @@ pub enum Placement {
     Host,
 }
 
-/// What created a job.
+/// The creator of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]

@@ -140,7 +140,7 @@ pub struct Problem {
     pub title: String,
     /// The response's status.
     pub status: u16,
-    /// What happened and what to do.
+    /// An explanation, and what to do.
     pub detail: String,
     /// The stable name of the error.
     pub code: ErrorCode,
@@ -170,7 +170,7 @@ impl Problem {
 pub struct FieldError {
     /// The field's path, with dots and indexes.
     pub field: String,
-    /// What is wrong, and what is valid.
+    /// The problem, and the valid values.
     pub message: String,
 }
 

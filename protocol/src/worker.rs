@@ -155,7 +155,7 @@ pub struct ToolCallReply {
 pub struct ToolFailure {
     /// The kind.
     pub kind: ToolErrorKind,
-    /// What happened and what to do.
+    /// An explanation, and what to do.
     pub message: String,
     /// With `rate_limited`: how long to wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -279,7 +279,7 @@ pub struct CompleteReport {
     pub message: Option<String>,
     /// The result, complete or partial.
     pub text: String,
-    /// What was done, if the work did not complete.
+    /// The partial result, if the work did not complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<PartialResult>,
     /// Model calls made.

@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::{ManualWorker, process};
 
-/// What runs in the containers.
+/// The kind of worker in the containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workers {
     /// The test, through a [`ManualWorker`].

@@ -5,7 +5,7 @@ use std::{collections::HashMap, ops::Range};
 /// A fenced block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fence {
-    /// What follows the opening fence on its line: the language.
+    /// The info string of the opening fence: the language.
     pub(super) info: Range<usize>,
     /// The lines between the fences.
     pub(super) content: Range<usize>,

@@ -12,7 +12,7 @@ use super::{
     tag::{self, Tag, TagKind},
 };
 
-/// What was seen of thinking tags so far. A close without an open means that all before it was thinking.
+/// The thinking tags found so far. A close without an open means that all before it was thinking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Thinking {
     NotSeen,

@@ -23,7 +23,7 @@ use crate::{
     ToolOrigin, ToolOutput, ToolRegistry, ToolSpec, Transcript,
 };
 
-/// What the model does when it is asked.
+/// The scripted behaviour of the model in one call.
 pub(super) enum Turn {
     Answer(Completion),
     Error(ModelError),

@@ -32,7 +32,7 @@ const AUTONOMOUS_DENY_LIST: [&str; 16] = [
 pub struct ToolContext {
     /// The user whose rights and quotas apply.
     pub owner: UserId,
-    /// What the calls belong to.
+    /// The owner of the calls.
     pub origin: ToolOrigin,
     /// Whether a person can approve a call.
     pub approval: ApprovalContext,
@@ -44,7 +44,7 @@ pub struct ToolContext {
     pub max_children: u32,
 }
 
-/// What a tool call belongs to.
+/// The job, run or thread that a tool call belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolOrigin {
     /// A job, called by its worker or by the orchestrator on the worker's behalf.

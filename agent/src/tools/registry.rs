@@ -107,7 +107,7 @@ impl RegisteredTool {
         &self.spec.definition.name
     }
 
-    /// What the tool declared when it was registered.
+    /// The tool's declaration.
     pub const fn spec(&self) -> &ToolSpec {
         &self.spec
     }

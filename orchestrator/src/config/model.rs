@@ -93,7 +93,7 @@ impl SettingValue for ProviderKind {
     }
 }
 
-/// What happens to jobs with a cost limit whose model has no price.
+/// The treatment of jobs with a cost limit whose model has no price.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum UnpricedModels {
     /// They are refused.

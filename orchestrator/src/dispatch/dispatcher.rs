@@ -58,7 +58,7 @@ pub struct Dispatcher {
     reported: Reported,
 }
 
-/// What was reported before, so that it is reported once.
+/// Conditions that were reported before, so that each is reported once.
 #[derive(Debug, Default)]
 struct Reported {
     /// The pending jobs' messages do not say that they wait for the sandbox.

@@ -49,7 +49,7 @@ pub struct JobSubmitter {
     pub ceiling: Ceiling,
     /// Knows the prices of models.
     pub gateway: Arc<Gateway>,
-    /// What each user may use in a day.
+    /// The daily budget of each user.
     pub day_limits: DayLimits,
     /// The clock.
     pub clock: Clock,
@@ -62,7 +62,7 @@ pub struct JobSubmitter {
 /// How a submission is recorded.
 #[derive(Debug, Clone)]
 pub struct Submission {
-    /// What kind of caller creates the job.
+    /// The kind of caller that creates the job.
     pub source: Source,
     /// Within 24 hours, a submission with the same key gets the response to the first one.
     pub key: Option<IdempotencyKey>,
@@ -77,7 +77,7 @@ pub struct NewJob {
     pub owner: String,
     /// The request.
     pub request: CreateJob,
-    /// What validation made of it.
+    /// The validated request.
     pub accepted: Accepted,
     /// The job whose files it continues with.
     pub restarted_from: Option<JobId>,

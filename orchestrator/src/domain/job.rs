@@ -29,7 +29,7 @@ pub struct JobRecord {
     pub id: JobId,
     /// Incremented by every transition; the store's compare-and-set.
     pub rev: i64,
-    /// What it was created with.
+    /// The values it was created with.
     pub brief: Arc<Brief>,
     /// Where it is in its life, with the facts of that stage.
     pub stage: Stage,

@@ -104,7 +104,7 @@ pub struct Docker {
     tasks: TaskTracker,
 }
 
-/// What the creation of containers needs to know about the engine.
+/// The facts about the engine that creating a container depends on.
 #[derive(Debug)]
 struct EngineProfile {
     runtime: String,

@@ -19,7 +19,7 @@ pub enum SandboxReadiness {
     NotReady {
         /// The cause.
         reason: ReadinessReason,
-        /// What was found and how to fix it, for the operator.
+        /// The finding and how to fix it, for the operator.
         detail: String,
     },
 }

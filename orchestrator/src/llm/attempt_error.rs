@@ -13,7 +13,7 @@ const MAX_MESSAGE_CHARS: usize = 400;
 pub(super) struct AttemptError {
     /// Who acts next.
     pub(super) disposition: Disposition,
-    /// What went wrong.
+    /// The kind of error.
     pub(super) kind: ErrorKind,
     /// How long the provider asks to wait.
     pub(super) retry_after: Option<Duration>,
@@ -62,7 +62,7 @@ impl AttemptError {
         self.disposition == Disposition::Retry || self.kind == ErrorKind::RateLimited || self.is_local()
     }
 
-    /// What a status and its body mean.
+    /// Classifies an HTTP status and its body.
     pub(super) fn of_status(status: u16, body: &str, retry_after: Option<Duration>) -> Self {
         let error = ErrorBody::read(body);
         let (disposition, kind) = match status {
@@ -87,7 +87,7 @@ impl AttemptError {
         Self { retry_after, ..Self::new(disposition, kind, message) }
     }
 
-    /// What an error inside an answer means; it has no HTTP status, but often names one.
+    /// Classifies an error inside an answer; it has no HTTP status, but often names one.
     pub(super) fn of_event(body: &Value) -> Self {
         let text = body.to_string();
         let error = ErrorBody::read(&text);

@@ -32,7 +32,7 @@ pub enum GatewayError {
         provider: String,
         /// The setting.
         field: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         message: String,
     },
 }

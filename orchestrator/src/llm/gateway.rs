@@ -101,7 +101,7 @@ pub enum Failure {
     /// The caller waits and asks again: a rate limit, an outage, or a circuit or queue of this process.
     #[error("{}: {message}", .kind.as_phrase())]
     RateLimited {
-        /// What it was.
+        /// The kind of error.
         kind: ErrorKind,
         /// Who refused.
         origin: RateLimitOrigin,
@@ -113,7 +113,7 @@ pub enum Failure {
     /// Asking again will not help.
     #[error("{kind}: {message}")]
     Failed {
-        /// What it was.
+        /// The kind of error.
         kind: ErrorKind,
         /// A human-readable message without secrets.
         message: String,
@@ -298,7 +298,7 @@ impl Gateway {
     }
 }
 
-/// What a call without an answer means to the caller. A request that would fail anywhere ends it; else, if any provider may
+/// Maps the errors of a call without an answer to one failure. A request that would fail anywhere ends it; else, if any provider may
 /// answer later, the caller waits; only when all refuse for good does the call fail.
 fn failure(mut errors: Vec<(&str, AttemptError)>) -> Failure {
     if let Some((_, last)) = errors.pop_if(|(_, error)| error.disposition == Disposition::Fatal) {

@@ -85,7 +85,7 @@ impl From<StoreError> for CallError {
     }
 }
 
-/// What opening a call led to.
+/// The outcome of opening a call.
 pub enum Opened {
     /// It was answered before; its answer is not paid for again.
     Recorded(Box<Completion>),

@@ -73,7 +73,7 @@ fn is_release_of(model: &str, name: &str) -> bool {
     })
 }
 
-/// What a cached prompt token costs, relative to one that is not cached.
+/// The price of a cached prompt token, relative to one that is not cached.
 #[derive(Clone, Copy)]
 struct CacheRatios {
     read: f64,

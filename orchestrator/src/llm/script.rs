@@ -1,7 +1,7 @@
 //! A script: rules in YAML that answer in a model's place, for demos, tests and benchmarks without a key.
 //!
 //! Owns the grammar, its parsing and its refusals. Never keeps state and never waits: `engine` counts uses,
-//! [`super::serve`] waits and speaks the providers' wire formats.
+//! `serve` waits and speaks the providers' wire formats.
 //!
 //! # Grammar
 //!

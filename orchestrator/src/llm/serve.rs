@@ -69,7 +69,7 @@ struct ServerState {
     shutdown: CancellationToken,
 }
 
-/// What is sent.
+/// The response to send.
 enum Outcome {
     Answer(Box<ScriptedReply>),
     Refusal(sending::Refusal),

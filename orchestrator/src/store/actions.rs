@@ -200,7 +200,7 @@ impl Store {
     }
 }
 
-/// What is known before a tool call is opened: the job's other calls, and this one where it was made before.
+/// The state before a tool call is opened: the job's other calls, and this one if it was made before.
 const BEFORE_ACTION: &str = "SELECT (SELECT COUNT(*) FROM job_actions \
      WHERE job_id = $1 AND NOT (attempt = $2 AND call_id = $3)) AS others, tool, request_digest, reply \
      FROM (SELECT 1) AS one LEFT JOIN job_actions ON job_id = $1 AND attempt = $2 AND call_id = $3";

@@ -95,7 +95,7 @@ impl Store {
     }
 }
 
-/// What each user has used on a day ($1).
+/// The usage of each user on a day ($1).
 pub(super) const DAY: &str = "SELECT user_id, tokens, micro_usd FROM user_days WHERE day = $1";
 
 /// Reads the budgets of a job ($1), of the jobs above it and of its user's day ($4, $5); decoded by [`budgets`].

@@ -50,7 +50,7 @@ pub struct NewCall {
     pub model: String,
     /// Who pays.
     pub user: String,
-    /// What it may cost at worst.
+    /// Its worst-case cost.
     pub estimate: CallEstimate,
     /// How many calls its job may make.
     pub quota: CallQuota,
@@ -58,12 +58,12 @@ pub struct NewCall {
     pub budget: Option<DayLimits>,
 }
 
-/// What opening a call led to.
+/// The outcome of opening a call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OpenedCall {
     /// Its row is there.
     Open {
-        /// What was reserved for it.
+        /// Its reservation.
         reserved: Reserved,
         /// The calls made before it.
         made: CallsMade,
@@ -95,7 +95,7 @@ pub struct CallRow {
     pub cost_micro_usd: Option<i64>,
     /// How long it took.
     pub duration_ms: u64,
-    /// What was reserved for it.
+    /// Its reservation.
     pub reserved: Reserved,
     /// The answer, or the error's kind and message.
     pub answer: Result<Completion, String>,

@@ -19,7 +19,7 @@ const SEPARATOR: char = '\n';
 /// Hexadecimal digits of an id, which a rendered job starts with.
 const ID_DIGITS: usize = 32;
 
-/// What was read for the bearer of a token, or that the token is revoked. The statement that reads also looks up the token.
+/// The value read for the bearer of a token, or that the token is revoked. The statement that reads also looks up the token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenChecked<T> {
     /// The token is revoked; nothing may be shown.

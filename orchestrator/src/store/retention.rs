@@ -34,7 +34,7 @@ pub struct RetentionLimits {
     pub max_mb: u64,
 }
 
-/// What a sweep deleted.
+/// The rows that a sweep deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Trimmed {
     /// Jobs whose events and calls were deleted.

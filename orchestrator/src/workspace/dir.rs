@@ -41,7 +41,7 @@ const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 #[derive(Debug)]
 pub(super) struct Dir(OwnedFd);
 
-/// What `stat` reports about an entry.
+/// Metadata of an entry, from `stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Metadata {
     pub(super) kind: FileKind,

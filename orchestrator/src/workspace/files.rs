@@ -84,7 +84,7 @@ impl Workspaces {
         }
     }
 
-    /// What remains of the job's quota, including the content of the file at `replaced`, if any.
+    /// The remaining quota of the job, including the content of the file at `replaced`, if any.
     pub fn remaining_quota(&self, upload: &Upload, replaced: Option<&WorkspacePath>) -> Result<Quota, FileError> {
         let top = match self.open(upload.job) {
             Err(FileError::NotFound) => return Ok(Quota::from_limits(&upload.limits)),

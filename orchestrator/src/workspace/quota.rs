@@ -55,7 +55,7 @@ impl Quota {
     }
 }
 
-/// What a directory tree holds.
+/// The usage of a directory tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskUsage {
     /// Allocated on disk, by files, directories and links; a file with two hard links counts twice.

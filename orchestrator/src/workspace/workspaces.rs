@@ -119,7 +119,7 @@ impl Workspaces {
         }
     }
 
-    /// What a job's workspace holds; nothing if it does not exist yet.
+    /// The usage of a job's workspace; zero if it does not exist yet.
     pub fn usage(&self, job: JobId, limits: &Limits, cutoff: &Cutoff) -> Result<DiskUsage, FileError> {
         match self.open(job) {
             Err(FileError::NotFound) => Ok(DiskUsage::default()),

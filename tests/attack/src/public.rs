@@ -22,7 +22,7 @@ const READ_DELAY: Duration = Duration::from_secs(2);
 const HEAD_BYTE_INTERVAL: Duration = Duration::from_secs(1);
 const MIB: usize = 1024 * 1024;
 
-/// What an attack did, by name.
+/// The counts of an attack, by name.
 pub type AttackCounts = std::collections::BTreeMap<String, u64>;
 
 /// An attack that runs until [`Flood::end`].

@@ -94,7 +94,7 @@ async fn a_job_with_many_small_files_within_the_limit_is_not_stopped() {
     scenario.stack.finish().await;
 }
 
-/// What a plain writer writes here in [`DD_SECONDS`].
+/// The bytes that a plain writer writes here in [`DD_SECONDS`].
 async fn plain_writer_mb(scenario: &Scenario) -> u64 {
     let job = scenario.hostile(&format!("python3 files.py dd {DD_SECONDS}"), json!({"disk_mb": 10_000})).await;
     let ended = scenario.mallory.wait_for_end(job).await;

@@ -251,7 +251,7 @@ async fn answer<T: serde::de::DeserializeOwned>(request: reqwest::RequestBuilder
     serde_json::from_slice(&body).map_err(|error| error.to_string())
 }
 
-/// What is wrong with the end of a hostile job: only the job itself may suffer, and only as expected.
+/// The problem with the end of a hostile job, if any: only the job itself may suffer, and only as expected.
 fn unexpected_end(job: &Job, events: &[Event], ends: ExpectedEnd) -> Option<String> {
     let stuck = events.iter().any(|event| matches!(event.data, EventData::State { to: JobState::Stuck, .. }));
     let completed = (job.state, job.reason) == (JobState::Completed, None);
@@ -283,7 +283,7 @@ impl<'a> JobSummary<'a> {
     }
 }
 
-/// What the commands of a job printed.
+/// The output of a job's commands.
 pub(crate) fn output_of(events: &[Event]) -> Vec<String> {
     let output = |event: &Event| match &event.data {
         EventData::ToolResult { output, .. } => Some(output.chars().take(2_000).collect()),

@@ -17,7 +17,7 @@ const MAX_JOB_DURATION: Duration = Duration::from_secs(5);
 pub(crate) struct Verdict {
     /// The name of the attack.
     pub(crate) attack: String,
-    /// What the attackers report.
+    /// The attackers' reports.
     pub(crate) reports: Vec<String>,
     /// Durations of the victim's jobs before and after the attack.
     pub(crate) baseline: [Vec<Duration>; 2],

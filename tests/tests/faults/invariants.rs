@@ -54,7 +54,7 @@ pub(crate) fn ended(state: JobState) -> bool {
     state.is_finished() || state == JobState::Submitted
 }
 
-/// What has not settled yet.
+/// The conditions that do not hold yet.
 async fn unsettled(stack: &Stack, admin: &User) -> Vec<String> {
     // Containers are listed before jobs, so that a container created in between is not taken for one without a job.
     let containers = containers(stack).await;

@@ -12,7 +12,7 @@ use orchestrator::telemetry::{LogFormatter, subscriber};
 use serde_json::{Value, json};
 use tests::World;
 
-/// What was logged on this thread.
+/// The lines logged on this thread.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 

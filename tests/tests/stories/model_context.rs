@@ -32,7 +32,7 @@ struct SmallWindow {
     reported: fn(usize) -> u64,
 }
 
-/// What the server counted.
+/// The counts of the server.
 #[derive(Default)]
 struct Counted {
     rounds: AtomicUsize,

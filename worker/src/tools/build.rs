@@ -20,7 +20,7 @@ use crate::{client::OrchestratorClient, environment::ShellEnvironment, search::S
 
 const FILE_TOOLS: [FileToolKind; 4] = [READ_FILE, WRITE_FILE, LIST_DIR, APPLY_PATCH];
 
-/// What tools are built from.
+/// The dependencies of tools.
 pub(crate) struct ToolDeps {
     /// The workspace of the file tools.
     pub(crate) workspace: Arc<Workspace>,

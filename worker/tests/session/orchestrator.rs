@@ -30,7 +30,7 @@ pub(crate) const TOKEN: &str = "the-secret-token-of-this-job";
 /// Deadline of every wait. Generous, for a busy machine.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// What the model does with a request.
+/// The model's response to a request.
 #[derive(Clone)]
 pub(crate) enum Step {
     Say(Completion),

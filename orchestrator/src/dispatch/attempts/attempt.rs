@@ -81,7 +81,7 @@ pub struct Attempt {
     state: Mutex<AttemptState>,
 }
 
-/// What changes without a transition.
+/// The state that changes without a transition.
 #[derive(Debug)]
 struct AttemptState {
     activity: Activity,
@@ -173,7 +173,7 @@ impl Attempt {
         stop_cause(self.key, &record) != Some(StopCause::Ended) && record.token_hash() == Some(digest)
     }
 
-    /// What a call must bring beside the token.
+    /// The session that a call must belong to, besides its token.
     pub fn session(&self) -> WorkerSession {
         self.lock().session.clone()
     }

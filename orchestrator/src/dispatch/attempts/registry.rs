@@ -40,7 +40,7 @@ impl AttemptRegistry {
         Arc::new(Self { clock, tasks, attempts: Mutex::default() })
     }
 
-    /// What the store calls after each commit that concerns an attempt.
+    /// The observer that the store calls after each commit that concerns an attempt.
     pub fn observer(self: &Arc<Self>) -> JobObserver {
         let registry = Arc::clone(self);
         Arc::new(move |change| match change {

@@ -93,7 +93,7 @@ pub(super) struct Situation<'a> {
     pub(super) since_pause: Option<Duration>,
 }
 
-/// What to do next.
+/// The next measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NextMeasurement {
     /// Measure again after this time, or when the free space drops.

@@ -4,7 +4,7 @@ use protocol::JobId;
 
 use crate::domain::{budget::ExhaustedBudget, job::AttemptFailure};
 
-/// What an action works on; at most one action at a time works on a subject.
+/// The subject of an action; at most one action at a time works on a subject.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// A job and its current container.
@@ -96,7 +96,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// What it works on.
+    /// Its subject.
     pub fn subject(&self) -> Subject {
         match self {
             Self::Start { job }

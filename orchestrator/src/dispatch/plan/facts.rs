@@ -42,7 +42,7 @@ pub struct Facts<'a> {
     pub limits: PlanLimits,
 }
 
-/// What is known of one open job.
+/// The facts about one open job.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, not one state")]
 pub struct JobFacts {

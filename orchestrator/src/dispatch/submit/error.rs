@@ -33,7 +33,7 @@ pub enum SubmitError {
     SandboxUnavailable {
         /// The cause.
         reason: ReadinessReason,
-        /// What was found, and how to fix it.
+        /// The finding, and how to fix it.
         detail: String,
     },
     /// The files to copy from the earlier job exceed the quota by far.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use protocol::{EgressView, JobId, JobMode, Limits, Metadata, Placement, Source};
 
-/// What a job was created with. Immutable.
+/// The values a job was created with. Immutable.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Brief {
     /// The owner.
@@ -36,7 +36,7 @@ pub struct Brief {
     pub plan: bool,
     /// Whether a person accepts or rejects the result.
     pub review: bool,
-    /// What created it.
+    /// Its creator.
     pub source: Source,
     /// The job that it repeats.
     pub restarted_from: Option<JobId>,

@@ -10,7 +10,7 @@ pub const MAX_ATTEMPTS: u32 = 3;
 /// Backoff after the first attempt; doubled after the second.
 const FIRST_BACKOFF_SECONDS: i64 = 1;
 
-/// What a new attempt starts with.
+/// The initial values of a new attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttemptStart {
     /// Its number, from 1.

@@ -11,7 +11,7 @@ pub(crate) fn now() -> DateTime<Utc> {
     "2026-11-22T12:00:00Z".parse().unwrap()
 }
 
-/// What an ordinary job was created with.
+/// The brief of an ordinary job.
 pub(crate) fn brief() -> Brief {
     Brief {
         user_id: "a".to_owned(),

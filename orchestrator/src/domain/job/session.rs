@@ -2,7 +2,7 @@
 //!
 //! Decides whether a call's secret is accepted. Sees only digests of secrets.
 
-/// What a call must present beside its token.
+/// The session that a call must belong to, besides its token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum WorkerSession {
     /// Nothing: the attempt was begun by a version without sessions, or there is none.

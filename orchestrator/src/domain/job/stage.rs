@@ -43,13 +43,13 @@ pub struct Running {
     pub calls_before_attempt: u64,
     /// First call of the attempt's worker.
     pub worker_seen_at: Option<DateTime<Utc>>,
-    /// What the attempt does.
+    /// The attempt's activity.
     pub activity: Activity,
-    /// What a stopped worker reported of its work.
+    /// The partial result that a stopped worker reported.
     pub reported: Option<PartialResult>,
 }
 
-/// What a running attempt does.
+/// The activity of a running attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Activity {
     /// It makes progress.

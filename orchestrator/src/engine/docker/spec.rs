@@ -102,7 +102,7 @@ impl ImageFacts {
     }
 }
 
-/// What does not depend on the specification: the instance, the engine's settings, and the container's directories on the
+/// The inputs besides the specification: the instance, the engine's settings, and the container's directories on the
 /// engine's host.
 #[derive(Debug, Clone)]
 pub(super) struct EngineContext<'a> {

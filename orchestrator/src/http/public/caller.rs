@@ -37,7 +37,7 @@ impl UncheckedCaller {
         &self.0
     }
 
-    /// What was read, unless the token is revoked.
+    /// The value that was read, unless the token is revoked.
     pub(super) fn checked<T>(self, read: TokenChecked<T>) -> Result<(Identity, T), ApiError> {
         match read {
             TokenChecked::Valid(value) => Ok((self.0, value)),

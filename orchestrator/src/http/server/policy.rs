@@ -30,7 +30,7 @@ const WORKER_ACCEPTS: Rate = Rate { burst: 1_000, per_hour: 400 * 3_600 };
 /// right after connecting.
 const EVICT_AFTER: Duration = Duration::from_millis(250);
 
-/// What happens to a connection beyond the limit.
+/// The treatment of a connection beyond the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overflow {
     /// It is accepted and closed.
@@ -44,7 +44,7 @@ pub enum Overflow {
 pub struct Policy {
     /// Open connections.
     pub max_connections: usize,
-    /// What happens beyond that.
+    /// The treatment of further connections.
     pub overflow: Overflow,
     /// Timeout of a request's head.
     pub head_timeout: Duration,

@@ -37,7 +37,7 @@ use crate::{
 
 pub use protocol::limits::MAX_WORKER_BODY_BYTES as MAX_BODY_BYTES;
 
-/// What the worker's endpoints need.
+/// The state of the worker's endpoints.
 #[derive(Clone)]
 pub struct WorkerApi {
     /// The store, by the control plane's connections.

@@ -170,7 +170,7 @@ fn readable(arguments: &RawValue) -> Result<Value, ToolFailure> {
     Err(ToolFailure { kind: ToolErrorKind::InvalidParameters, message, retry_after_seconds: None })
 }
 
-/// What of the input is kept.
+/// The part of the input that is stored.
 fn kept(input: Value, bytes: usize) -> Value {
     if bytes <= MAX_KEPT_INPUT_BYTES {
         return input;

@@ -26,7 +26,7 @@ pub struct Account {
     pub limiter: CallLimiter,
 }
 
-/// What a call belongs to.
+/// The owner of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountOwner {
     /// An attempt of a job.

@@ -33,7 +33,7 @@ pub enum ScriptError {
         rule: String,
         /// The path of the field within the rule.
         field: String,
-        /// What is wrong with it.
+        /// The problem.
         message: String,
     },
 }
@@ -61,7 +61,7 @@ pub(super) fn parse(yaml: &str) -> Result<Script, ScriptError> {
     Ok(Script { model: raw.model, rules: rules.collect::<Result<_, _>>()? })
 }
 
-/// What is wrong, and where within the rule.
+/// A problem and its place within the rule.
 struct Wrong {
     field: String,
     message: String,

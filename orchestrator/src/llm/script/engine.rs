@@ -1,5 +1,5 @@
 //! Evaluates a script: which rule answers a conversation, and with what. Owns the count of `times`, the only state of a
-//! script. Never waits and knows no wire format: [`crate::llm::serve`] does.
+//! script. Never waits and knows no wire format: `serve` does.
 
 use std::{
     sync::{

@@ -114,7 +114,7 @@ impl<'a> MatchContext<'a> {
 /// A condition that does not hold.
 pub(super) struct NoMatch;
 
-/// What a condition's regex captured, if it is one.
+/// The captures of a condition's regex, if it is one.
 fn captured<'t>(matcher: Option<&Matcher>, text: Option<&'t str>) -> Result<Option<Captures<'t>>, NoMatch> {
     match (matcher, text) {
         (None, _) => Ok(None),

@@ -88,7 +88,7 @@ fn empty_object() -> Value {
     Value::Object(serde_json::Map::new())
 }
 
-/// Closed, unlike [`FinishReason`]: a typing error must not become "other".
+/// Closed, unlike [`protocol::FinishReason`]: a typing error must not become "other".
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum RawFinish {

@@ -15,7 +15,7 @@ enum Segment {
     Placeholder(Placeholder),
 }
 
-/// What a placeholder stands for.
+/// A placeholder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Placeholder {
     LastMessage,
@@ -28,7 +28,7 @@ pub(super) enum Placeholder {
     NamedGroup(String),
 }
 
-/// What fills the placeholders of one answer.
+/// The values of the placeholders of one answer.
 #[derive(Debug, Default)]
 pub struct Values<'a> {
     /// The newest message that is not a system message.
@@ -43,7 +43,7 @@ pub struct Values<'a> {
     pub job_title: &'a str,
     /// The number of the model call.
     pub turn: u32,
-    /// What the rule's regex found.
+    /// The captures of the rule's regex.
     pub captures: Option<Captures<'a>>,
 }
 

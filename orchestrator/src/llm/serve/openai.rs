@@ -123,7 +123,7 @@ fn response_body(reply: &ScriptedReply, id: &str, model: &str) -> Value {
     })
 }
 
-/// What every chunk carries.
+/// The fields of every chunk.
 struct Envelope<'a> {
     id: String,
     model: &'a str,

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{ScriptedReply, ServerState};
 
-/// What was written must reach the wire before the connection drops, or a cut would look like no answer at all.
+/// Delay before a cut, so that written bytes are sent before the connection drops; otherwise a cut would look like no answer.
 const FLUSH_BEFORE_CUT: Duration = Duration::from_millis(20);
 
 /// An error response.

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::domain::budget::BudgetState;
 
-/// What is known before a call is opened: its job, the calls made so far, and this call where it was made before.
+/// The state before a call is opened: its job, the calls made so far, and this call if it was made before.
 const BEFORE_CALL: &str = "SELECT jobs.iterations, jobs.llm_calls, \
      jobs.attempt = $2 AND jobs.state IN ('in_progress', 'stuck') AS live, \
      (SELECT COUNT(*) FROM llm_calls WHERE job_id = $1 AND is_open) AS open, \

@@ -14,7 +14,7 @@ pub(crate) mod soak;
 
 use crate::{containers::DestroyEvents, report::Report, stack::Stack, upstream::Upstream};
 
-/// What a program runs with.
+/// The context of a program.
 pub(crate) struct Bench {
     /// The Gantry under test.
     pub(crate) stack: Stack,
