@@ -26,17 +26,24 @@ pub struct Reserved {
     pub amount: Reservation,
     /// The day that it counts for.
     day: Option<String>,
+    /// Whether jobs above the job may have reserved it, too.
+    draws_on_parents: bool,
 }
 
 impl Reserved {
     /// Nothing: no budget holds this call.
     pub fn nothing(max_output_tokens: u64) -> Self {
-        Self { amount: Reservation { max_output_tokens, ..Reservation::default() }, day: None }
+        let amount = Reservation { max_output_tokens, ..Reservation::default() };
+        Self { amount, day: None, draws_on_parents: false }
     }
 
     /// As it was stored with an open call.
     pub(super) fn of(amount: Reservation, day: Option<String>) -> Self {
-        Self { amount, day }
+        Self { amount, day, draws_on_parents: true }
+    }
+
+    pub(super) const fn draws_on_parents(&self) -> bool {
+        self.draws_on_parents
     }
 
     pub(super) fn day(&self) -> Option<&str> {
@@ -153,7 +160,8 @@ pub(super) fn budgets(
 
 /// The worst case of a call, where every budget that it draws on has room for it; which has none, otherwise.
 pub(super) fn reserve_for(call: &NewCall, budgets: &[BudgetState]) -> Result<Reserved, ExhaustedBudget> {
-    reserve(&call.estimate, budgets).map(|amount| Reserved { amount, day: Some(day_of(call.at)) })
+    let draws_on_parents = budgets.iter().any(|budget| budget.scope == Scope::Parent);
+    reserve(&call.estimate, budgets).map(|amount| Reserved { amount, day: Some(day_of(call.at)), draws_on_parents })
 }
 
 /// Takes back what was reserved for a call that was not made.
@@ -229,9 +237,8 @@ pub(super) struct AfterCall {
 }
 
 impl AfterCall {
-    /// Settles the call in the jobs above. Returns a warning about budgets that have begun to run low, recorded so that each
-    /// is sent once.
-    pub(super) async fn settle(&self, tx: &mut WriteTx, call: &CallRow) -> Result<Option<String>, StoreError> {
+    /// Settles the call in the jobs above.
+    pub(super) async fn settle(&self, tx: &mut WriteTx, call: &CallRow) -> Result<(), StoreError> {
         if let Some(parent) = self.parent_id {
             sqlx::query(for_chain!(
                 "UPDATE jobs SET reserved_tokens = reserved_tokens - $2, reserved_micro_usd = reserved_micro_usd - $3, \
@@ -246,6 +253,11 @@ impl AfterCall {
             .execute(&mut tx.db)
             .await?;
         }
+        Ok(())
+    }
+
+    /// Returns a warning about budgets that have begun to run low, recorded so that each is sent once.
+    pub(super) async fn warning(&self, tx: &mut WriteTx, call: &CallRow) -> Result<Option<String>, StoreError> {
         let row_ref = RowRef { table: "jobs", id: *call.key.job.as_uuid() };
         let seconds = self.started_at.map_or(0, |at| (call.at - at).num_seconds().max(0));
         let progress = Consumption {

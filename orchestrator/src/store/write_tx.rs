@@ -186,6 +186,11 @@ impl WriteTx {
         Ok(results.split_off(pending.map_or(0, Pending::statements).min(results.len())))
     }
 
+    /// Whether a batch has committed the transaction already.
+    pub(super) const fn is_committed(&self) -> bool {
+        self.is_committed
+    }
+
     /// Begins the transaction with the next batch, which is of the only write in it.
     pub(super) fn begin_with_next_batch(&mut self) {
         (self.pending, self.is_alone) = (Some(Pending::Begin), true);

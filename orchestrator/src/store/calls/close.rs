@@ -76,13 +76,22 @@ pub(super) async fn close(tx: &mut WriteTx, call: CallRow) -> Result<Option<Stri
         .bind(events::data_json(&event, call.key.job)?)
         .bind(call.reserved.day().map_or_else(|| budget::day_of(call.at), str::to_owned))
         .bind(column(call.usage.input_tokens.saturating_add(call.usage.output_tokens)));
-    let results = tx.run(batch).await?;
+    // The budgets above a job are settled in the same transaction, which is therefore not over.
+    let results = if call.reserved.draws_on_parents() { tx.run(batch).await? } else { tx.run_last(batch).await? };
     let after = results.get(1).map(StatementResult::decode_first::<AfterCall>).transpose()?.flatten();
     let Some(after) = after else { return Ok(None) };
-    let notice = after.settle(tx, &call).await?;
+    after.settle(tx, &call).await?;
+    let warning = match after.warning(tx, &call).await {
+        // The call is recorded; a warning that was lost is sent after the next call.
+        Err(error) if tx.is_committed() => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "a warning about a low budget was not recorded");
+            None
+        }
+        warning => warning?,
+    };
     tx.notify(call.key.job);
     tx.after_commit(move |committed| committed.metrics.model_call(&call.measured()));
-    Ok(notice)
+    Ok(warning)
 }
 
 /// The calls that an earlier process left open, each decoded by itself.
