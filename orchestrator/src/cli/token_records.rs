@@ -54,3 +54,23 @@ pub(super) async fn revoke(config: &Config, jti: &str, at: DateTime<Utc>) -> Res
     store.close().await;
     revoked.map_err(|error| CliError::failed("cannot revoke the token", error))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Environment, Sources};
+
+    #[tokio::test]
+    async fn beside_a_running_server_no_database_is_made_or_upgraded() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path().display().to_string();
+        let environment = Environment::from_pairs([("HOME", "/tmp"), ("GANTRY_DATA_DIR", data.as_str())]);
+        let config = Config::load(&environment, Sources::default()).unwrap();
+        let lock_file = directory.path().join("gantry.lock");
+        std::fs::write(&lock_file, std::process::id().to_string()).unwrap();
+        assert!(list(&config).await.is_err());
+        assert!(!directory.path().join("gantry.db").exists());
+        std::fs::remove_file(&lock_file).unwrap();
+        assert_eq!(list(&config).await.unwrap(), []);
+    }
+}

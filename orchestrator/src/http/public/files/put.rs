@@ -20,7 +20,7 @@ use crate::{
         problem::ApiError,
         public::{
             PublicApi,
-            audit_entry::{AuditedCaller, to_the_end},
+            audit_entry::{AuditedCaller, run_to_completion},
         },
     },
     workspace::WorkspacePath,
@@ -75,7 +75,7 @@ pub(in crate::http::public) async fn put(
         server.store.record_done(&entry).await?;
         Ok(placed)
     };
-    let (entry, new) = to_the_end(&api, place_and_record).await?;
+    let (entry, new) = run_to_completion(&api.tasks, place_and_record).await?;
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json::<FileEntry>(entry)).into_response())
 }

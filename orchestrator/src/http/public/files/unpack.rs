@@ -14,7 +14,7 @@ use crate::{
         problem::ApiError,
         public::{
             PublicApi,
-            audit_entry::{AuditedCaller, to_the_end},
+            audit_entry::{AuditedCaller, run_to_completion},
         },
     },
     workspace::Quota,
@@ -89,5 +89,5 @@ pub(in crate::http::public) async fn unpack(
         tracing::info!(job.id = %id, user = who.user, entries = unpacked.entries, "archive unpacked");
         Ok(unpacked)
     };
-    to_the_end(&api, place_and_record).await.map(Json)
+    run_to_completion(&api.tasks, place_and_record).await.map(Json)
 }
