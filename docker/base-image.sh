@@ -14,7 +14,7 @@ fail() {
   exit 1
 }
 
-present() { docker image inspect "$BASE" >/dev/null 2>&1; }
+image_exists() { docker image inspect "$BASE" >/dev/null 2>&1; }
 
 install_mmdebstrap() {
   if [ ! -e /etc/debian_version ] || [ "$(id -u)" -ne 0 ]; then
@@ -47,7 +47,7 @@ make_base() {
 }
 
 main() {
-  if present; then
+  if image_exists; then
     say "$BASE exists"
     return
   fi

@@ -6,7 +6,7 @@
 # Does not touch other installations on the engine, and leaves nothing but the images.
 set -euo pipefail
 
-readonly PATIENCE=60
+readonly WAIT_SECONDS=60
 
 [ $# -eq 4 ] || {
   sed -n '4,5s/^# *//p' "$0" >&2
@@ -47,7 +47,7 @@ gantry() { "${environment[@]}" "$program" "$@"; }
 
 # Starts a version and waits until it responds.
 start() {
-  local deadline=$((SECONDS + PATIENCE))
+  local deadline=$((SECONDS + WAIT_SECONDS))
   docker tag "$2" "$image"
   use "$1"
   # Not through the function: signals must reach the program, not a shell around it.
@@ -69,10 +69,10 @@ stop() {
 state_of() { gantry job show "$1" --json | jq -r .state; }
 
 wait_for() {
-  local deadline=$((SECONDS + PATIENCE)) state
+  local deadline=$((SECONDS + WAIT_SECONDS)) state
   until state="$(state_of "$1")" && [ "$state" = "$2" ]; do
     case "$state" in completed | failed | cancelled) fail "job $1 is $state, not $2: $(gantry job show "$1" --json)" ;; esac
-    [ "$SECONDS" -lt "$deadline" ] || fail "job $1 is $state after $PATIENCE s, not $2"
+    [ "$SECONDS" -lt "$deadline" ] || fail "job $1 is $state after $WAIT_SECONDS s, not $2"
     sleep 0.1
   done
 }

@@ -157,11 +157,11 @@ def openai_retries_by_itself():
 def openai_cut_and_garbage():
     seen = []
 
-    def drink():
+    def consume():
         for chunk in oai().chat.completions.create(model="m", messages=said("half"), stream=True):
             seen.append(chunk.choices[0].delta.content or "")
 
-    raises(Exception, drink)
+    raises(Exception, consume)
     same("what came before the cut", "".join(seen), "This answer ")
     raises(Exception, lambda: oai().chat.completions.create(model="m", messages=said("half")))
     raises(Exception, lambda: list(oai().chat.completions.create(model="m", messages=said("nonsense"), stream=True)))
@@ -318,12 +318,12 @@ def anthropic_errors():
 def anthropic_cut_and_garbage():
     seen = []
 
-    def drink():
+    def consume():
         with ant().messages.stream(model="m", max_tokens=10, messages=said("half")) as stream:
             for text in stream.text_stream:
                 seen.append(text)
 
-    raises(Exception, drink)
+    raises(Exception, consume)
     same("what came before the cut", "".join(seen), "This answer ")
     raises(Exception, lambda: list(ant().messages.create(model="m", max_tokens=10, messages=said("nonsense"), stream=True)))
 

@@ -32,17 +32,17 @@ use std::time::Duration;
 /// Delay between two checks of a condition that has no notification.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The timeout of every wait.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Waits for a condition. Panics with its name after [`PATIENCE`].
+/// Waits for a condition. Panics with its name after [`WAIT_TIMEOUT`].
 pub async fn within<T>(what: &str, point: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, point).await {
+    match tokio::time::timeout(WAIT_TIMEOUT, point).await {
         Ok(reached) => reached,
-        Err(elapsed) => panic!("timed out after {} s waiting for {what}: {elapsed}", PATIENCE.as_secs()),
+        Err(elapsed) => panic!("timed out after {} s waiting for {what}: {elapsed}", WAIT_TIMEOUT.as_secs()),
     }
 }
 
-/// Repeats `check` until it returns a value. Panics with the condition's name after [`PATIENCE`].
+/// Repeats `check` until it returns a value. Panics with the condition's name after [`WAIT_TIMEOUT`].
 pub async fn poll<T>(what: &str, check: impl AsyncFn() -> Option<T>) -> T {
     let found = async {
         loop {
@@ -55,7 +55,7 @@ pub async fn poll<T>(what: &str, check: impl AsyncFn() -> Option<T>) -> T {
     within(what, found).await
 }
 
-/// Repeats `check` until it returns true. Panics with the condition's name after [`PATIENCE`].
+/// Repeats `check` until it returns true. Panics with the condition's name after [`WAIT_TIMEOUT`].
 pub async fn until(what: &str, check: impl AsyncFn() -> bool) {
     poll(what, async || check().await.then_some(())).await;
 }

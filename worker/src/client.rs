@@ -25,7 +25,7 @@ use crate::{
 
 /// How long after its lease has expired the worker gives up.
 const WORKER_PATIENCE_SECONDS: u64 = 120;
-const PATIENCE: Duration = Duration::from_secs(WORKER_PATIENCE_SECONDS);
+const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(WORKER_PATIENCE_SECONDS);
 /// The lease until the job assignment sets it.
 const FIRST_LEASE_SECONDS: u64 = 30;
 /// Connections opened before the first command and kept, so that no command can exhaust the socket's connections: one each
@@ -240,7 +240,7 @@ impl OrchestratorClient {
                 // The orchestrator is up but keeps failing this call: give up on the call, not on the orchestrator.
                 Some(refusal)
                     if !(refusal.is_transient() || call.retries_rate_limit(&refusal))
-                        || first_attempt.elapsed() > PATIENCE =>
+                        || first_attempt.elapsed() > UNREACHABLE_TIMEOUT =>
                 {
                     return Err(CallError::Refused(refusal));
                 }
@@ -279,7 +279,7 @@ impl OrchestratorClient {
     }
 
     fn is_orchestrator_unreachable(&self) -> bool {
-        Instant::now() > self.lease().expires_at + PATIENCE
+        Instant::now() > self.lease().expires_at + UNREACHABLE_TIMEOUT
     }
 
     fn lease(&self) -> std::sync::MutexGuard<'_, Lease> {

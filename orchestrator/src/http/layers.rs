@@ -201,8 +201,8 @@ fn log_request(layers: &ServerLayers, method: &Method, answered: &Answered<'_>, 
 /// Renders the error of a handler, or of a layer or the router that answered with a status only. The one place where an error is
 /// logged.
 fn render_error(mut response: Response, state: &LayerState, context: &RequestContext) -> Response {
-    let carried = response.extensions_mut().remove::<ErrorExtension>();
-    let error = match carried {
+    let error = response.extensions_mut().remove::<ErrorExtension>();
+    let error = match error {
         Some(ErrorExtension(error)) => error,
         None if has_own_body(&response) => return response,
         None => match ApiError::for_status(response.status()) {

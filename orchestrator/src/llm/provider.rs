@@ -52,19 +52,20 @@ pub(super) struct Provider {
 
 impl Provider {
     pub(super) fn new(settings: &ProviderSettings, breaker: BreakerSettings) -> Result<Self, GatewayError> {
-        let wrong = |field, message: String| GatewayError::Provider { provider: settings.name.clone(), field, message };
+        let invalid =
+            |field, message: String| GatewayError::Provider { provider: settings.name.clone(), field, message };
         if settings.max_concurrent == 0 {
-            return Err(wrong("max_concurrent", "must be at least 1".to_owned()));
+            return Err(invalid("max_concurrent", "must be at least 1".to_owned()));
         }
         if settings.timeout_seconds == 0 {
-            return Err(wrong("timeout_seconds", "must be at least 1".to_owned()));
+            return Err(invalid("timeout_seconds", "must be at least 1".to_owned()));
         }
         if settings.model.is_empty() {
-            return Err(wrong("model", "must name the model to ask".to_owned()));
+            return Err(invalid("model", "must name the model to ask".to_owned()));
         }
         let (upstream, script) = if settings.kind == ProviderKind::Scripted {
             let server = ScriptServer::start(Script::load(settings.script.as_deref())?)
-                .map_err(|error| wrong("script", format!("cannot be served: {error}")))?;
+                .map_err(|error| invalid("script", format!("cannot be served: {error}")))?;
             (Upstream::to_socket(settings, server.socket())?, Some(server))
         } else {
             (Upstream::new(settings)?, None)

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use protocol::{JobId, JobReason, JobState};
-use tests::{PATIENCE, User};
+use tests::{User, WAIT_TIMEOUT};
 
 use crate::{
     engine::{must, wait_until},
@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// From the cancel to the removed container (contract: sandbox, Cancel and end).
-const POLITE: Duration = Duration::from_secs(2);
+const GRACEFUL_TIMEOUT: Duration = Duration::from_secs(2);
 const STUBBORN: Duration = Duration::from_secs(8);
 
 #[tokio::test]
@@ -26,7 +26,7 @@ async fn a_pending_job_is_cancelled_at_once_and_a_running_one_in_time() {
     assert_eq!(reply.body["state"], "cancelled", "there is nothing to stop");
     let job = ada.job(waiting).await;
     assert_eq!((job.attempt, job.container), (0, None));
-    cancel(&stack, &ada, first, POLITE).await;
+    cancel(&stack, &ada, first, GRACEFUL_TIMEOUT).await;
     ada.cancel(first).await.expect(200);
     stack.finish().await;
 }
@@ -37,10 +37,10 @@ async fn a_starting_job_is_cancelled() {
     let ada = stack.user("ada").await;
     // At once, and again once its row says that a container is being created.
     let at_once = ada.create_job("echo: never").await;
-    cancel(&stack, &ada, at_once, POLITE).await;
+    cancel(&stack, &ada, at_once, GRACEFUL_TIMEOUT).await;
     let starting = ada.create_job("think long").await;
     ada.wait_for(starting, JobState::InProgress).await;
-    cancel(&stack, &ada, starting, POLITE).await;
+    cancel(&stack, &ada, starting, GRACEFUL_TIMEOUT).await;
     stack.finish().await;
 }
 
@@ -52,7 +52,7 @@ async fn a_job_in_a_model_call_is_cancelled() {
     // The next thing it does is a model call, which takes a minute.
     ada.wait_for_event(id, "a tool's result", |event| matches!(event.data.kind(), protocol::EventKind::ToolResult))
         .await;
-    cancel(&stack, &ada, id, POLITE).await;
+    cancel(&stack, &ada, id, GRACEFUL_TIMEOUT).await;
     stack.finish().await;
 }
 
@@ -64,7 +64,7 @@ async fn a_job_in_a_long_command_is_cancelled_with_all_its_processes() {
     for command in ["sleep 600", deaf] {
         let id = ada.create(command_job(command)).await;
         ada.wait_for_event(id, "a tool call", is_tool_use).await;
-        cancel(&stack, &ada, id, POLITE).await;
+        cancel(&stack, &ada, id, GRACEFUL_TIMEOUT).await;
     }
     stack.finish().await;
 }
@@ -76,10 +76,10 @@ async fn a_worker_that_does_not_stop_is_killed() {
     // A command cannot stop process 1 of its container, so the host does: it then receives no SIGTERM.
     let id = ada.create(command_job("kill -STOP 1; touch running; sleep 600")).await;
     let command_job = stack.workspace(id).join("running");
-    wait_until("the command to start", PATIENCE, async || command_job.exists()).await;
+    wait_until("the command to start", WAIT_TIMEOUT, async || command_job.exists()).await;
     must(&["kill", "--signal", "STOP", &format!("gantry-job-{id}-1")]).await;
     let took = cancel(&stack, &ada, id, STUBBORN).await;
-    assert!(took > POLITE, "the grace period was not used: {took:?}");
+    assert!(took > GRACEFUL_TIMEOUT, "the grace period was not used: {took:?}");
     stack.finish().await;
 }
 

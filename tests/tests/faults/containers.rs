@@ -10,7 +10,7 @@ use protocol::{Job, JobReason, JobState};
 use rstest::rstest;
 use serde_json::json;
 use tests::{
-    PATIENCE,
+    WAIT_TIMEOUT,
     install::{
         engine::{inspect, must, wait_until},
         jobs::{command_job, is_tool_use, release},
@@ -52,7 +52,7 @@ async fn a_killed_worker_fails_its_job_at_once() {
     // A command cannot kill process 1 of its container, which is the worker; the host can.
     let id = ada.create(command_job("kill -KILL 1; touch running; sleep 600")).await;
     let command_job = stack.workspace(id).join("running");
-    wait_until("the command to start", PATIENCE, async || command_job.exists()).await;
+    wait_until("the command to start", WAIT_TIMEOUT, async || command_job.exists()).await;
     let worker = inspect(&format!("gantry-job-{id}-1")).await["State"]["Pid"].to_string();
     let killed = tokio::process::Command::new("kill").args(["-KILL", &worker]).status().await;
     assert!(killed.expect("kill runs").success());

@@ -12,7 +12,7 @@ use serde_json::json;
 use sqlx::{ConnectOptions, Executor, sqlite::SqliteConnectOptions};
 use tempfile::TempDir;
 use tests::{
-    PATIENCE,
+    WAIT_TIMEOUT,
     install::{
         engine::wait_until,
         jobs::{is_tool_use, release},
@@ -91,7 +91,7 @@ async fn a_full_disk_delays_jobs_and_loses_nothing() {
         let body = json!({"prompt": format!("work 1{}", " ".repeat(50_000))});
         ada.post("/api/jobs", &body).await.status.is_server_error()
     };
-    wait_until("writes to be refused", PATIENCE, refused).await;
+    wait_until("writes to be refused", WAIT_TIMEOUT, refused).await;
     assert_eq!(ada.job(waiting).await.id, waiting, "reads must continue");
     disk.free();
     for job in ada.jobs().await {

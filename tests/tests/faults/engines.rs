@@ -11,7 +11,7 @@ use protocol::{ErrorCode, JobReason, JobState};
 use serde_json::json;
 use tempfile::TempDir;
 use tests::{
-    PATIENCE,
+    WAIT_TIMEOUT,
     install::{
         engine::{docker, must, wait_until},
         jobs::{is_tool_use, release},
@@ -53,7 +53,7 @@ async fn a_hanging_engine_loses_no_running_job() {
     assert_eq!(ada.wait_for_end(ending).await.state, JobState::Completed);
     // Readiness is cached for one second, and a probe of a silent engine takes its timeout.
     let not_ready = async || stack.anonymous().get("/readyz").await.status == 503;
-    wait_until("the orchestrator to notice that the engine is unreachable", PATIENCE, not_ready).await;
+    wait_until("the orchestrator to notice that the engine is unreachable", WAIT_TIMEOUT, not_ready).await;
     // Readiness must not be reported while nothing can run, and no job may end while its container may be running.
     let refused = ada.post("/api/jobs", &json!({"prompt": "work 1"})).await.problem(ErrorCode::SandboxUnavailable);
     assert_eq!(refused.body["reason"], "engine_unreachable");

@@ -55,7 +55,8 @@ pub(crate) async fn restart_without_failpoint(stack: &mut Stack) {
 
 /// A response with its status, or `None` if the server died meanwhile.
 pub(crate) async fn send(request: RequestBuilder) -> Option<(u16, Value)> {
-    let response = tokio::time::timeout(tests::PATIENCE, request.send()).await.expect("no response in time").ok()?;
+    let response =
+        tokio::time::timeout(tests::WAIT_TIMEOUT, request.send()).await.expect("no response in time").ok()?;
     let status = response.status().as_u16();
     Some((status, response.json().await.ok()?))
 }

@@ -48,6 +48,8 @@ const WORDS: &[(&str, &str)] = &[
     ("LINGER", "…_DRAIN_TIMEOUT"),
     ("LONGEST_REST", "MAX_WAIT"),
     ("NoRoom", "NoCapacity"),
+    ("PATIENCE", "WAIT_TIMEOUT"),
+    ("POLITE", "GRACEFUL_TIMEOUT"),
     ("Quote", "CallEstimate"),
     ("ROOM_RETRY", "CAPACITY_RETRY_INTERVAL"),
     ("ROOM_TIMEOUT", "RESERVE_TIMEOUT"),

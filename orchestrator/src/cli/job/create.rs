@@ -113,13 +113,13 @@ fn limits(pairs: &[String]) -> Result<Option<LimitsRequest>, CliError> {
     }
     let mut fields = Map::new();
     for pair in pairs {
-        let wrong = |why: &str| CliError::Usage(format!("--limit {pair}: {why}"));
-        let (name, text) = pair.split_once('=').ok_or_else(|| wrong("must be NAME=NUMBER"))?;
-        let number: serde_json::Number = text.parse().map_err(|_| wrong("must be NAME=NUMBER"))?;
+        let usage_error = |why: &str| CliError::Usage(format!("--limit {pair}: {why}"));
+        let (name, text) = pair.split_once('=').ok_or_else(|| usage_error("must be NAME=NUMBER"))?;
+        let number: serde_json::Number = text.parse().map_err(|_| usage_error("must be NAME=NUMBER"))?;
         fields.insert(name.to_owned(), Value::Number(number));
         // Limits are parsed one by one, so that the error names the limit.
         serde_json::from_value::<LimitsRequest>(Value::Object(fields.clone()))
-            .map_err(|error| wrong(&error.to_string()))?;
+            .map_err(|error| usage_error(&error.to_string()))?;
     }
     let limits = serde_json::from_value(Value::Object(fields));
     limits.map(Some).map_err(|error| CliError::Usage(format!("--limit: {error}")))
@@ -131,14 +131,14 @@ fn input_file(argument: &str) -> Result<InputFile, CliError> {
         Some((local, remote)) if !local.is_empty() && !remote.is_empty() => (local, remote.to_owned()),
         _ => (argument, remote_path(Path::new(argument))),
     };
-    let wrong = |why: String| CliError::Usage(format!("--file {argument}: {why}"));
-    let file = std::fs::File::open(local).map_err(|error| wrong(format!("cannot read {local}: {error}")))?;
+    let usage_error = |why: String| CliError::Usage(format!("--file {argument}: {why}"));
+    let file = std::fs::File::open(local).map_err(|error| usage_error(format!("cannot read {local}: {error}")))?;
     let mut bytes = Vec::new();
     file.take(MAX_FILE_BYTES + 1)
         .read_to_end(&mut bytes)
-        .map_err(|error| wrong(format!("cannot read {local}: {error}")))?;
+        .map_err(|error| usage_error(format!("cannot read {local}: {error}")))?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(wrong(format!("over {MAX_FILE_BYTES} bytes")));
+        return Err(usage_error(format!("over {MAX_FILE_BYTES} bytes")));
     }
     Ok(match String::from_utf8(bytes) {
         Ok(text) => InputFile { path: remote, content: Some(text), content_base64: None },

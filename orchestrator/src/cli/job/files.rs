@@ -213,11 +213,12 @@ async fn open(local: &Path) -> Result<(Sent, Option<u64>), CliError> {
     if local == Path::new("-") {
         return Ok((BufReader::new(Box::new(tokio::io::stdin())), None));
     }
-    let wrong = |why: String| CliError::Usage(format!("{}: {why}", one_line(&local.display().to_string())));
-    let file = tokio::fs::File::open(local).await.map_err(|error| wrong(format!("cannot read the file: {error}")))?;
-    let metadata = file.metadata().await.map_err(|error| wrong(format!("cannot read the file: {error}")))?;
+    let usage_error = |why: String| CliError::Usage(format!("{}: {why}", one_line(&local.display().to_string())));
+    let file =
+        tokio::fs::File::open(local).await.map_err(|error| usage_error(format!("cannot read the file: {error}")))?;
+    let metadata = file.metadata().await.map_err(|error| usage_error(format!("cannot read the file: {error}")))?;
     if metadata.is_dir() {
-        return Err(wrong(
+        return Err(usage_error(
             "is a directory; upload it as a tar archive: tar -C DIR -cf - . | gantry job put ID --archive -".to_owned(),
         ));
     }

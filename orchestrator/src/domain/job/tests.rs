@@ -38,9 +38,9 @@ fn lost(infrastructure: bool) -> AttemptFailure {
 #[case("start", &[JobState::Pending])]
 #[case("finish", &[JobState::InProgress, JobState::Stuck])]
 #[case("cancel", &[JobState::Pending, JobState::InProgress, JobState::Stuck])]
-#[case("die", &[JobState::InProgress, JobState::Stuck])]
+#[case("attempt_failed", &[JobState::InProgress, JobState::Stuck])]
 #[case("fail", &[JobState::Pending, JobState::InProgress, JobState::Stuck])]
-#[case("stick", &[JobState::InProgress])]
+#[case("mark_stuck", &[JobState::InProgress])]
 #[case("nudge", &[JobState::Stuck])]
 #[case("start again", &[JobState::Stuck])]
 #[case("revive", &[JobState::Stuck])]
@@ -53,8 +53,8 @@ fn a_verb_is_refused_everywhere_else(#[case] verb: &str, #[case] allowed: &[JobS
             "start" => before.start(now(), start()),
             "finish" => before.finish(now(), &report(ReportedOutcome::Completed, None)),
             "cancel" => before.request_cancel(now(), None),
-            "die" => before.attempt_failed(now(), lost(false)),
-            "stick" => before.mark_stuck("silent".to_owned()),
+            "attempt_failed" => before.attempt_failed(now(), lost(false)),
+            "mark_stuck" => before.mark_stuck("silent".to_owned()),
             "nudge" => before.nudged(),
             "start again" => before.start_again(now(), start()),
             "revive" => before.revived(),

@@ -27,7 +27,7 @@ use super::{policy::SessionPolicy, *};
 use crate::{digest::sha256_hex, http::extract::WorkerJson, telemetry::metrics::DbCounts};
 
 /// Nothing here takes longer, or it does not come.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 const SECRET: &str = "authorization: Bearer good\r\nx-gantry-session: mine\r\n";
 
 /// A stand-in for the worker's identity: a call with the good token and the first secret is the session's.
@@ -95,7 +95,7 @@ fn small_policy() -> Policy {
         reserved_connections: 2,
         max_requests: 4,
         reserved_requests: 2,
-        authenticate_within: PATIENCE,
+        authenticate_within: WAIT_TIMEOUT,
         evict_after: Duration::from_millis(50),
         session_rate: Rate { burst: 1_000, per_hour: 3_600_000 },
         other_rate: Rate { burst: 3, per_hour: 3_600 },
@@ -156,7 +156,7 @@ impl Running {
 }
 
 async fn within<T>(what: &str, point: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, point).await.unwrap_or_else(|_| panic!("timed out waiting for {what}"))
+    timeout(WAIT_TIMEOUT, point).await.unwrap_or_else(|_| panic!("timed out waiting for {what}"))
 }
 
 struct Client<S>(S);

@@ -56,24 +56,24 @@ pub(super) fn parse(yaml: &str) -> Result<Script, ScriptError> {
             Some(name) => format!("rule {} ({name})", index + 1),
             None => format!("rule {}", index + 1),
         };
-        check_rule(rule).map_err(|Wrong { field, message }| ScriptError::Rule { rule: label, field, message })
+        check_rule(rule).map_err(|RuleError { field, message }| ScriptError::Rule { rule: label, field, message })
     });
     Ok(Script { model: raw.model, rules: rules.collect::<Result<_, _>>()? })
 }
 
 /// A problem and its place within the rule.
-struct Wrong {
+struct RuleError {
     field: String,
     message: String,
 }
 
-fn wrong(field: impl Into<String>, message: impl Into<String>) -> Wrong {
-    Wrong { field: field.into(), message: message.into() }
+fn rule_error(field: impl Into<String>, message: impl Into<String>) -> RuleError {
+    RuleError { field: field.into(), message: message.into() }
 }
 
-fn check_rule(rule: Value) -> Result<Rule, Wrong> {
+fn check_rule(rule: Value) -> Result<Rule, RuleError> {
     let raw: RawRule = serde_path_to_error::deserialize(rule)
-        .map_err(|error| wrong(error.path().to_string(), error.into_inner().to_string()))?;
+        .map_err(|error| rule_error(error.path().to_string(), error.into_inner().to_string()))?;
     let when = When {
         last_message: raw.when.last_message.map(|raw| raw.0),
         tool_result: raw.when.tool_result.map(|raw| raw.0),
@@ -85,7 +85,7 @@ fn check_rule(rule: Value) -> Result<Rule, Wrong> {
         has_tools: raw.when.has_tools,
     };
     if raw.times == Some(0) {
-        return Err(wrong("times", "must be 1 or more"));
+        return Err(rule_error("times", "must be 1 or more"));
     }
     let texts = Texts { regex: when.first_regex().cloned() };
     let mut actions = Vec::new();
@@ -94,7 +94,7 @@ fn check_rule(rule: Value) -> Result<Rule, Wrong> {
     }
     if let Some(error) = raw.error {
         if !(400..600).contains(&error.status) {
-            return Err(wrong("error.status", "must be 400 to 599"));
+            return Err(rule_error("error.status", "must be 400 to 599"));
         }
         let retry_after = check_seconds("error.retry_after_seconds", error.retry_after_seconds)?;
         let message = texts.template("error.message", &error.message)?;
@@ -109,26 +109,26 @@ fn check_rule(rule: Value) -> Result<Rule, Wrong> {
     actions.extend((raw.hang == Some(true)).then_some(Action::Hang));
     match (actions.pop(), actions.is_empty()) {
         (Some(action), true) => Ok(Rule { when, times: raw.times, action }),
-        _ => Err(wrong(".", "must have exactly one of reply, error, rate_limit, garbage: true, hang: true")),
+        _ => Err(rule_error(".", "must have exactly one of reply, error, rate_limit, garbage: true, hang: true")),
     }
 }
 
-fn check_reply(raw: RawReply, texts: &Texts) -> Result<Reply, Wrong> {
+fn check_reply(raw: RawReply, texts: &Texts) -> Result<Reply, RuleError> {
     if raw.text.is_empty() && raw.reasoning.is_none() && raw.tool_calls.is_empty() && raw.finish_reason.is_none() {
-        return Err(wrong("reply", "must have text, reasoning, tool_calls or finish_reason"));
+        return Err(rule_error("reply", "must have text, reasoning, tool_calls or finish_reason"));
     }
     if raw.chunk_chars == Some(0) {
-        return Err(wrong("reply.chunk_chars", "must be 1 or more"));
+        return Err(rule_error("reply.chunk_chars", "must be 1 or more"));
     }
     let tool_calls = raw.tool_calls.into_iter().enumerate().map(|(index, call)| {
         let field = format!("reply.tool_calls[{index}].arguments");
         if call.name.is_empty() {
-            return Err(wrong(format!("reply.tool_calls[{index}].name"), "must not be empty"));
+            return Err(rule_error(format!("reply.tool_calls[{index}].name"), "must not be empty"));
         }
         let arguments = match call.arguments {
             Value::String(text) => ScriptedArguments::Verbatim(texts.template(&field, &text)?),
             value @ Value::Object(_) => ScriptedArguments::Json(texts.value(&field, value)?),
-            _ => return Err(wrong(field, "must be a mapping, or a string that is sent as it is")),
+            _ => return Err(rule_error(field, "must be a mapping, or a string that is sent as it is")),
         };
         Ok(ScriptedCall { id: call.id, name: call.name, arguments, thought_signatures: call.thought_signatures })
     });
@@ -155,19 +155,19 @@ fn check_reply(raw: RawReply, texts: &Texts) -> Result<Reply, Wrong> {
     })
 }
 
-fn check_millis(field: &str, millis: u64) -> Result<Duration, Wrong> {
+fn check_millis(field: &str, millis: u64) -> Result<Duration, RuleError> {
     if millis > MAX_DELAY_MS {
-        Err(wrong(field, format!("at most {MAX_DELAY_MS}")))
+        Err(rule_error(field, format!("at most {MAX_DELAY_MS}")))
     } else {
         Ok(Duration::from_millis(millis))
     }
 }
 
-fn check_seconds(field: &str, seconds: Option<f64>) -> Result<Option<Duration>, Wrong> {
+fn check_seconds(field: &str, seconds: Option<f64>) -> Result<Option<Duration>, RuleError> {
     let Some(seconds) = seconds else { return Ok(None) };
     match Duration::try_from_secs_f64(seconds) {
         Ok(wait) if wait.as_secs() <= 86_400 => Ok(Some(wait)),
-        _ => Err(wrong(field, "must be 0 to 86400")),
+        _ => Err(rule_error(field, "must be 0 to 86400")),
     }
 }
 
@@ -177,9 +177,9 @@ struct Texts {
 }
 
 impl Texts {
-    fn template(&self, field: &str, text: &str) -> Result<Template, Wrong> {
-        let template =
-            Template::parse(text).map_err(|name| wrong(field, format!("{{{{{name}}}}} is not a known placeholder")))?;
+    fn template(&self, field: &str, text: &str) -> Result<Template, RuleError> {
+        let template = Template::parse(text)
+            .map_err(|name| rule_error(field, format!("{{{{{name}}}}} is not a known placeholder")))?;
         for placeholder in template.placeholders() {
             let known = match (placeholder, &self.regex) {
                 (Placeholder::Group(index), Some(regex)) => *index < regex.captures_len(),
@@ -190,13 +190,13 @@ impl Texts {
                 _ => true,
             };
             if !known {
-                return Err(wrong(field, "{{match.…}} names a group that the rule's first regex does not have"));
+                return Err(rule_error(field, "{{match.…}} names a group that the rule's first regex does not have"));
             }
         }
         Ok(template)
     }
 
-    fn value(&self, field: &str, value: Value) -> Result<TemplateValue, Wrong> {
+    fn value(&self, field: &str, value: Value) -> Result<TemplateValue, RuleError> {
         Ok(match value {
             Value::String(text) => TemplateValue::Text(self.template(field, &text)?),
             Value::Array(items) => TemplateValue::List(

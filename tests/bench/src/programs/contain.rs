@@ -71,7 +71,7 @@ const PHASES: [Phase; 6] = [
 ];
 
 /// Series of one phase, over all rounds.
-struct Measured {
+struct PhaseSeries {
     phase: &'static Phase,
     jobs: Series,
     health: Series,
@@ -81,7 +81,7 @@ struct Measured {
 
 /// Runs the benchmark.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
-    let mut all: Vec<Measured> = PHASES.iter().map(Measured::of).collect();
+    let mut all: Vec<PhaseSeries> = PHASES.iter().map(PhaseSeries::of).collect();
     let thief = TokenCopier::watch(bench.stack.run_dir());
     victim_job(&bench.stack).await?;
     for _ in 0..bench.runs {
@@ -90,7 +90,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
         }
     }
     for measured in all {
-        let Measured { phase, jobs, health, memory, log } = measured;
+        let PhaseSeries { phase, jobs, health, memory, log } = measured;
         for side in [jobs, health, memory, log] {
             bench.report.side(side);
         }
@@ -106,7 +106,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     Ok(())
 }
 
-impl Measured {
+impl PhaseSeries {
     const fn of(phase: &'static Phase) -> Self {
         Self {
             phase,

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use orchestrator::engine::{Adoption, AdoptionSpec, ContainerStatus, Engine, EngineError, SandboxReadiness};
 
-use super::setup::{Fixture, Image, Job, PATIENCE, must};
+use super::setup::{Fixture, Image, Job, WAIT_TIMEOUT, must};
 
 /// The row of a job whose container was created with the current settings.
 async fn row(fixture: &Fixture, job: &Job, id: Option<String>) -> AdoptionSpec {
@@ -102,7 +102,7 @@ async fn a_container_of_an_earlier_version_is_adopted() {
     assert_eq!(fixture.engine.adopt(&row).await, Ok(Adoption::Adopted { id }));
 
     assert_eq!(fixture.engine.observe(job.name()).await.unwrap().unwrap().status, ContainerStatus::Running);
-    fixture.engine.stop(job.name(), PATIENCE).await.unwrap();
+    fixture.engine.stop(job.name(), WAIT_TIMEOUT).await.unwrap();
     fixture.engine.remove(job.name()).await.unwrap();
     fixture.finish().await;
 }

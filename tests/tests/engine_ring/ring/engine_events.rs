@@ -10,7 +10,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::setup::{Fixture, Image, PATIENCE};
+use super::setup::{Fixture, Image, WAIT_TIMEOUT};
 
 /// A proxy for the real engine. Dropping it breaks all connections and removes the socket.
 struct EngineProxy {
@@ -47,8 +47,9 @@ async fn losing_and_finding_the_engine_are_notifications() {
     let proxy = EngineProxy::at(&path);
     let fixture = Fixture::with(Image::Good, |settings| settings.host = Some(format!("unix://{}", path.display())));
     let job = fixture.job("ready\nsleep");
-    let notified =
-        || async { tokio::time::timeout(PATIENCE, fixture.engine.changed()).await.expect("a notification arrives") };
+    let notified = || async {
+        tokio::time::timeout(WAIT_TIMEOUT, fixture.engine.changed()).await.expect("a notification arrives");
+    };
 
     notified().await;
     fixture.engine.create(&job.spec).await.unwrap();
@@ -75,8 +76,9 @@ async fn losing_and_finding_the_engine_are_notifications() {
 #[tokio::test]
 async fn an_exited_container_is_listed_when_its_notification_arrives() {
     let fixture = Fixture::with(Image::Good, |_| {});
-    let notified =
-        || async { tokio::time::timeout(PATIENCE, fixture.engine.changed()).await.expect("a notification arrives") };
+    let notified = || async {
+        tokio::time::timeout(WAIT_TIMEOUT, fixture.engine.changed()).await.expect("a notification arrives");
+    };
     notified().await;
     // The engine records an exit a moment after the event.
     for round in 0..5 {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use orchestrator::engine::{ContainerRole, ContainerStatus, ContainerView, Engine, EngineError};
 
-use super::setup::{Fixture, Image, PATIENCE, must};
+use super::setup::{Fixture, Image, WAIT_TIMEOUT, must};
 
 #[tokio::test]
 async fn a_job_starts_and_its_exit_code_is_reported() {
@@ -85,13 +85,13 @@ async fn a_worker_that_handles_sigterm_exits_within_its_grace_period() {
     job.ready().await;
 
     let asked = Instant::now();
-    fixture.engine.stop(job.name(), PATIENCE).await.unwrap();
+    fixture.engine.stop(job.name(), WAIT_TIMEOUT).await.unwrap();
 
     assert!(asked.elapsed() < Duration::from_secs(2), "took {:?}", asked.elapsed());
     assert_eq!(fixture.wait_for_exit(job.name()).await, ContainerStatus::Exited { code: 143, oom_killed: false });
-    fixture.engine.stop(job.name(), PATIENCE).await.unwrap();
+    fixture.engine.stop(job.name(), WAIT_TIMEOUT).await.unwrap();
     fixture.engine.remove(job.name()).await.unwrap();
-    fixture.engine.stop(job.name(), PATIENCE).await.unwrap();
+    fixture.engine.stop(job.name(), WAIT_TIMEOUT).await.unwrap();
     fixture.finish().await;
 }
 

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::net::UnixListener;
 
 /// Longer than any operation of these tests.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The test images.
 #[derive(Debug, Clone, Copy)]
@@ -170,7 +170,7 @@ impl Fixture {
                 self.engine.changed().await;
             }
         };
-        tokio::time::timeout(PATIENCE, following).await.expect("the end is noticed")
+        tokio::time::timeout(WAIT_TIMEOUT, following).await.expect("the end is noticed")
     }
 
     /// Asserts that nothing of this instance is left. Every test ends with it.
@@ -209,6 +209,6 @@ impl Job {
 
     /// Waits until the program in the container reports this point.
     pub(crate) async fn ready(&self) {
-        tokio::time::timeout(PATIENCE, self.socket.accept()).await.expect("the program reports readiness").unwrap();
+        tokio::time::timeout(WAIT_TIMEOUT, self.socket.accept()).await.expect("the program reports readiness").unwrap();
     }
 }
