@@ -1,15 +1,16 @@
 //! Restarts of the orchestrator while jobs run: with other settings, with invalid rows, with containers that were never
 //! started, and with missing directories.
 
-use std::str::FromStr;
+use std::{path::PathBuf, str::FromStr};
 
-use orchestrator::config::SandboxMode;
+use orchestrator::config::{Config, SandboxMode};
 use protocol::{ErrorCode, JobId, JobReason, JobState};
+use rstest::rstest;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, sqlite::SqliteConnectOptions};
 use tests::World;
 
-fn disable(config: &mut orchestrator::config::Config) {
+fn disable(config: &mut Config) {
     config.sandbox.mode = SandboxMode::Disabled;
 }
 
@@ -137,23 +138,27 @@ async fn a_container_without_its_run_directory_is_replaced() {
     world.finish().await;
 }
 
+#[rstest]
+#[case::run_directory(|config: &Config| config.run_dir.clone(), "the run directory cannot be created")]
+#[case::workspace(|config: &Config| config.workspace_dir.clone(), "the workspace cannot be created")]
 #[tokio::test]
-async fn a_failed_run_directory_is_reported_and_retried() {
+async fn a_directory_that_cannot_be_created_is_reported_and_retried(
+    #[case] directory: fn(&Config) -> PathBuf,
+    #[case] reason: &str,
+) {
     let world = World::new().await;
     let ada = world.user("ada");
-    let run_dir = world.config().run_dir.clone();
-    let _none_yet = std::fs::remove_dir_all(&run_dir);
-    // A file takes the directory's place, so creating the directory fails.
-    std::fs::write(&run_dir, "").unwrap();
+    let parent = directory(world.config());
+    let _none_yet = std::fs::remove_dir_all(&parent);
+    // A file takes the directory's place, so creating a directory in it fails.
+    std::fs::write(&parent, "").unwrap();
     let id = ada.create_job("work").await;
     let reported = |event: &protocol::Event| match &event.data {
-        protocol::EventData::State { message: Some(message), .. } => {
-            message.contains("run directory cannot be created")
-        }
+        protocol::EventData::State { message: Some(message), .. } => message.contains(reason),
         _ => false,
     };
     ada.wait_for_event(id, "what went wrong", reported).await;
-    std::fs::remove_file(&run_dir).unwrap();
+    std::fs::remove_file(&parent).unwrap();
 
     world.manual_worker(id).await.finish("done").await;
 

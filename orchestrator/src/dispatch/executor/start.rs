@@ -50,13 +50,13 @@ impl ActionExecutor {
         let Some(container) = &job.container else { return Ok(()) };
         if let Err(error) = self.workspaces.create(id, &[]) {
             tracing::error!(job.id = %id, error = &error as &dyn std::error::Error, "cannot create the workspace");
-            let failure = internal("the workspace cannot be created; see the orchestrator's log", false);
+            let failure = internal("the workspace cannot be created; see the orchestrator's log");
             return self.fail_attempt(&job, failure).await;
         }
         let Some(attempt) = self.attempts.observe(&job) else { return Ok(()) };
         if let Err(error) = self.listeners.open(&container.name, attempt, &token.token) {
             tracing::error!(job.id = %id, %error, "cannot create the run directory");
-            let failure = internal("the run directory cannot be created; see the orchestrator's log", true);
+            let failure = internal("the run directory cannot be created; see the orchestrator's log");
             return self.fail_attempt(&job, failure).await;
         }
         failpoint::reach("start.after_directory");
@@ -116,7 +116,7 @@ impl ActionExecutor {
         let Some(attempt) = self.attempts.observe(&job) else { return Ok(()) };
         if let Err(error) = self.listeners.serve(&container.name, attempt) {
             tracing::error!(job.id = %job.id, %error, "cannot serve the run directory");
-            let failure = internal("the run directory is gone; see the orchestrator's log", true);
+            let failure = internal("the run directory is gone; see the orchestrator's log");
             return self.fail_attempt(&job, failure).await;
         }
         self.store.set_container(job.id, job.attempt, &container).await?;
@@ -222,8 +222,9 @@ fn container_info(name: String, image: String, facts: EngineFacts) -> ContainerI
     }
 }
 
-fn internal(message: &str, infrastructure: bool) -> AttemptFailure {
-    AttemptFailure { reason: JobReason::Internal, message: message.to_owned(), infrastructure }
+/// A failure of the host, such as a full disk: the attempt is repeated.
+fn internal(message: &str) -> AttemptFailure {
+    AttemptFailure { reason: JobReason::Internal, message: message.to_owned(), infrastructure: true }
 }
 
 fn start_failure(error: &EngineError) -> AttemptFailure {
