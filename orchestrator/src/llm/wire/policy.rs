@@ -38,7 +38,7 @@ const DROPPED: &[&str] =
 /// Removes the fields that no client may set.
 pub(super) fn drop_fields(body: &mut Map<String, Value>, more: &[&str]) {
     for field in DROPPED.iter().chain(more) {
-        body.remove(*field);
+        body.shift_remove(*field);
     }
 }
 
@@ -52,14 +52,14 @@ pub(super) fn clamp(value: &mut Value, limit: u64) {
 pub(super) fn keep_tools(body: &mut Map<String, Value>, runs_at_client: impl Fn(&Value) -> bool, needing: &[&str]) {
     let Some(tools) = body.get_mut("tools") else { return };
     let Some(list) = tools.as_array_mut() else {
-        body.remove("tools");
+        body.shift_remove("tools");
         return;
     };
     list.retain(runs_at_client);
     if list.is_empty() {
-        body.remove("tools");
+        body.shift_remove("tools");
         for field in needing {
-            body.remove(*field);
+            body.shift_remove(*field);
         }
     }
 }

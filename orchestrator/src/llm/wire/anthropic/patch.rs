@@ -26,7 +26,7 @@ pub(in crate::llm::wire) fn patch(body: &mut Value, policy: &RelayPolicy<'_>) ->
         if limit > MIN_THINKING_TOKENS {
             thinking["budget_tokens"] = json!(limit - 1);
         } else {
-            body.remove("thinking");
+            body.shift_remove("thinking");
         }
     }
     let runs_at_client = |tool: &Value| match tool["type"].as_str() {

@@ -24,7 +24,7 @@ pub(in crate::llm::wire) fn patch(body: &mut Value, policy: &RelayPolicy<'_>) ->
     // A choice of a removed tool would be refused.
     let chosen = body.get("tool_choice").and_then(|choice| choice["type"].as_str());
     if chosen.is_some_and(|kind| !CLIENT_TOOLS.contains(&kind) && kind != "allowed_tools") {
-        body.remove("tool_choice");
+        body.shift_remove("tool_choice");
     }
     Patched { is_stream: body.get("stream").and_then(Value::as_bool) == Some(true), usage_was_added: false }
 }

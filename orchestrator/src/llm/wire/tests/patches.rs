@@ -157,3 +157,23 @@ fn the_whole_request_is_estimated_and_an_image_is_not_its_bytes() {
         assert!((2_000..2_100).contains(&Wire::OpenAiChat.estimate(&body)));
     }
 }
+
+/// A provider's prompt cache and the model see the order of a tool's parameters.
+#[rstest]
+#[case(Wire::OpenAiChat)]
+#[case(Wire::OpenAiResponses)]
+#[case(Wire::Anthropic)]
+#[case(Wire::Ollama)]
+fn kept_fields_keep_their_order(#[case] wire: Wire) {
+    let request = r#"{"zeta":1,"metadata":{},"model":"m","user":"ada","service_tier":"auto","eta":{"path":1,"content":2,"at":3},"beta":2}"#;
+    let mut body: Value = serde_json::from_str(request).unwrap();
+    wire.patch(&mut body, &POLICY);
+    let kept: Vec<_> = body
+        .as_object()
+        .unwrap()
+        .keys()
+        .filter(|key| ["zeta", "model", "eta", "beta"].contains(&key.as_str()))
+        .collect();
+    assert_eq!(kept, ["zeta", "model", "eta", "beta"]);
+    assert_eq!(body["eta"].to_string(), r#"{"path":1,"content":2,"at":3}"#);
+}
