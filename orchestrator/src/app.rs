@@ -58,7 +58,8 @@ pub struct App {
     public_server: PublicServer,
     metrics_server: Option<MetricsServer>,
     metrics: Metrics,
-    calls: TaskTracker,
+    /// Tasks that outlive the requests that started them: model calls and submissions.
+    request_tasks: TaskTracker,
     drain: CancellationToken,
     _lock: DataDirLock,
 }

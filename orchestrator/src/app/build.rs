@@ -56,7 +56,7 @@ impl App {
             metrics_server,
             store: core.store,
             metrics: core.metrics,
-            calls: core.calls,
+            request_tasks: core.request_tasks,
             drain: core.drain,
             _lock: lock,
         })
@@ -81,7 +81,7 @@ struct Core {
     file_work: FileWork,
     logs: PathBuf,
     waker: DispatcherWaker,
-    calls: TaskTracker,
+    request_tasks: TaskTracker,
     drain: CancellationToken,
 }
 
@@ -89,8 +89,8 @@ impl Core {
     async fn build(config: &Config, overrides: TestOverrides) -> Result<Self, ServeError> {
         let clock = overrides.clock.unwrap_or_else(Clock::system);
         let metrics = Metrics::default();
-        let calls = TaskTracker::new();
-        let attempts = AttemptRegistry::new(clock.clone(), calls.clone());
+        let request_tasks = TaskTracker::new();
+        let attempts = AttemptRegistry::new(clock.clone(), request_tasks.clone());
         let (store, instance) = open_store(config, &metrics, &attempts, &clock).await?;
         // Also if the sandbox is disabled: containers that were started before are still supervised.
         let docker = || -> Arc<dyn Engine> { Arc::new(Docker::connect(DockerSettings::of(config, instance))) };
@@ -112,7 +112,7 @@ impl Core {
             free_space,
             logs: config.data_dir.join("logs"),
             waker: DispatcherWaker::default(),
-            calls,
+            request_tasks,
             drain: CancellationToken::new(),
             clock,
             metrics,
@@ -157,7 +157,7 @@ impl Core {
             gateway: Arc::clone(&self.gateway),
             clock: self.clock.clone(),
             day_limits: day_limits(config),
-            tasks: self.calls.clone(),
+            tasks: self.request_tasks.clone(),
             drain: self.drain.clone(),
         }
     }
@@ -203,7 +203,7 @@ impl Core {
             day_limits: day_limits(config),
             clock: self.clock.clone(),
             waker: self.waker.clone(),
-            tasks: self.calls.clone(),
+            tasks: self.request_tasks.clone(),
         })
     }
 
@@ -218,7 +218,7 @@ impl Core {
             gateway: Arc::clone(&self.gateway),
             waker: self.waker.clone(),
             submitter: self.submitter(config, sandbox),
-            tasks: self.calls.clone(),
+            tasks: self.request_tasks.clone(),
             metrics: self.metrics.clone(),
             metrics_endpoint,
             logs: self.logs.clone(),

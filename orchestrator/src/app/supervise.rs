@@ -16,8 +16,8 @@ use super::{App, ControlLoops, PublicServer, ServeError, listeners};
 /// For requests and container actions to finish once the drain fires. With the three timeouts below this stays under the
 /// 10 s after which `docker stop` kills; what is cut off is harmless, since the next process finds it in the database.
 const TASK_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// For model calls in flight to be recorded.
-const CALL_DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
+/// For model calls in flight to be recorded, and for submissions.
+const REQUEST_TASK_DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
 /// For requests on the workers' sockets to finish after that.
 const SOCKET_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// For the database to close. What remains to be written is repeated at the next start.
@@ -50,9 +50,9 @@ impl App {
             }
         });
         let result = tasks.supervise().await;
-        self.calls.close();
-        if tokio::time::timeout(CALL_DRAIN_TIMEOUT, self.calls.wait()).await.is_err() {
-            tracing::warn!("drain timeout: model calls were still in flight");
+        self.request_tasks.close();
+        if tokio::time::timeout(REQUEST_TASK_DRAIN_TIMEOUT, self.request_tasks.wait()).await.is_err() {
+            tracing::warn!("drain timeout: model calls or submissions were still in progress");
         }
         if tokio::time::timeout(SOCKET_DRAIN_TIMEOUT, self.worker_listeners.stop()).await.is_err() {
             tracing::warn!("drain timeout: worker requests were still in flight");

@@ -28,9 +28,9 @@ use crate::{
 
 pub use gauge::DiskGauge;
 
-/// Between two reads of the free space (contract: sandbox, Posture).
+/// Time between two reads of the free space (contract: sandbox, Posture).
 const FREE_SPACE_INTERVAL: Duration = Duration::from_millis(100);
-/// Between two lists of the running jobs.
+/// Time between two lists of the running jobs.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
 /// A measurement triggered by a drop of the free space begins no sooner after the last one than this, or than twice that
 /// one's cost.
@@ -76,23 +76,23 @@ impl DiskSweep {
                 _ = tick.tick() => {}
             }
             let is_due = listed_at.is_none_or(|at| at.elapsed() >= LIST_INTERVAL);
-            let has_dropped = self.has_dropped(&mut detector, is_due);
-            if is_due || has_dropped {
+            let must_measure_all = self.must_measure_all(&mut detector, is_due);
+            if is_due || must_measure_all {
                 is_first &= !self.list(&mut watched, &drops, is_first).await;
                 listed_at = Some(Instant::now());
             }
-            if has_dropped {
+            if must_measure_all {
                 drops.send_replace(());
             }
             while watched.tasks.try_join_next().is_some() {}
         }
-        // A container that is paused for a measurement is unpaused before the process ends.
+        // A container that is paused for a measurement is unpaused if the drain allows; otherwise the next process unpauses it.
         watched.running.values().for_each(|(_, stop)| stop.cancel());
         while watched.tasks.join_next().await.is_some() {}
     }
 
-    /// Whether every job is to be measured now: the free space dropped, or is below the floor.
-    fn has_dropped(&self, detector: &mut DropDetector, is_due: bool) -> bool {
+    /// Whether every job is to be measured now: the free space dropped, is below the floor, or cannot be read.
+    fn must_measure_all(&self, detector: &mut DropDetector, is_due: bool) -> bool {
         match self.free_space.read() {
             Ok(space) => {
                 let has_dropped = detector.has_dropped(space.free_bytes, space.free_inodes);

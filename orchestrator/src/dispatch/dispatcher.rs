@@ -27,9 +27,10 @@ use crate::{
     workspace::FreeSpace,
 };
 
-/// Between two plans while anything is open, if no wake comes: no event of the engine has to be relied on.
+/// Longest time between two plans while a job or container exists, so that a lost engine event delays a plan at most this
+/// long.
 const TICK: Duration = Duration::from_secs(1);
-/// Between two plans while nothing is open.
+/// Longest time between two plans while there is none.
 const IDLE_TICK: Duration = Duration::from_secs(10);
 
 /// Wakes the dispatcher. Cheap; several wakes before the next plan are one.
@@ -42,7 +43,7 @@ impl DispatcherWaker {
         self.0.notify_one();
     }
 
-    /// Returns once the dispatcher was woken since the last return.
+    /// Waits for the next wake; one that came since the last call counts.
     pub(super) async fn woken(&self) {
         self.0.notified().await;
     }
@@ -114,7 +115,7 @@ impl Dispatcher {
                 Ok(planned) => planned,
                 // Not fatal: the database may be busy or full for a while. What runs continues.
                 Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "cannot load the jobs");
+                    tracing::warn!(error = &error as &dyn std::error::Error, "cannot collect the facts of a plan");
                     (Plan::default(), false)
                 }
             };
@@ -149,7 +150,7 @@ impl Dispatcher {
 
     /// Collects the facts and plans. Also returns whether nothing is open.
     async fn plan(&mut self, busy: &HashSet<Subject>) -> Result<(Plan, bool), StoreError> {
-        // Before anything can fail: with an outdated state the loop would be woken at once, again and again.
+        // Taken first: if an error returned earlier, `Sandbox::changed` would compare with an old state and wake the loop at once.
         self.reported.sandbox = self.executor.sandbox.published();
         let mut snapshot = self.snapshot().await?;
         let (has_queued_jobs, is_idle) = (snapshot.has_queued_jobs(), snapshot.is_empty());

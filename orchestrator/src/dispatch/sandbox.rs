@@ -19,7 +19,7 @@ use crate::{
     engine::{Engine, ReadinessReason, SandboxReadiness},
 };
 
-/// A job is created by a state at most this old (contract: api, Identity).
+/// Maximum age of the state that a submission relies on (contract: api, Identity).
 const MAX_AGE: Duration = Duration::from_secs(1);
 /// Of the probes that end while a caller waits, the second began after the call: its result is used even if the engine
 /// failed again meanwhile, so that no caller waits forever.

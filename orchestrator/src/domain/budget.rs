@@ -115,7 +115,7 @@ impl ExhaustedBudget {
         let name = if self.cost { "max_cost_usd" } else { "max_tokens" };
         match self.scope {
             Scope::Job => format!(
-                "limits.{name} = {limit} has no room for another model call; make a job with more, if the operator's limits allow it"
+                "limits.{name} = {limit} has no room for another model call; create a job with a higher limit, if the operator's limits allow it"
             ),
             Scope::Parent => {
                 format!(
@@ -209,7 +209,7 @@ pub fn running_low(limits: &Limits, progress: &Consumption, warned: u8) -> (u8, 
     }
     let warning = (!items.is_empty()).then(|| {
         format!(
-            "Over {WARN_PERCENT} % of this job's budget is used: {}. Come to an end; leave out what is not needed.",
+            "At least {WARN_PERCENT} % of this job's budget is used: {}. Finish soon and skip what is not essential.",
             items.join(", ")
         )
     });

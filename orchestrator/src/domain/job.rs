@@ -47,7 +47,7 @@ pub struct JobRecord {
     pub session: WorkerSession,
     /// A rejected call of the latest attempt is recorded in the events.
     pub session_rejected: bool,
-    /// No further prompts are accepted: one with `done: true` was.
+    /// A prompt with `done: true` was accepted, so no more are.
     pub prompts_closed: bool,
     /// Consumption over all attempts.
     pub usage: Usage,

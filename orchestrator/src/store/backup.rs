@@ -17,10 +17,10 @@ use super::{BUSY_TIMEOUT, StoreError};
 /// Why there is no copy.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// The database.
+    /// The database cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The place for the copy.
+    /// The copy cannot be written.
     #[error("cannot write {file}")]
     Io {
         /// The file.

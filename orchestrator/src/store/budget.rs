@@ -84,7 +84,7 @@ impl Store {
         Ok(sums)
     }
 
-    /// Users whose budget of today is used up, and which.
+    /// Users whose budget of today is used up, and the budget that is.
     pub async fn spent_days(
         &self,
         now: DateTime<Utc>,
@@ -158,7 +158,7 @@ pub(super) fn budgets(
     Ok(budgets)
 }
 
-/// The worst case of a call, where every budget that it draws on has room for it; which has none, otherwise.
+/// The worst case of a call if every budget that it draws on has room for it, or the budget that has no room for it.
 pub(super) fn reserve_for(call: &NewCall, budgets: &[BudgetState]) -> Result<Reserved, ExhaustedBudget> {
     let draws_on_parents = budgets.iter().any(|budget| budget.scope == Scope::Parent);
     reserve(&call.estimate, budgets).map(|amount| Reserved { amount, day: Some(day_of(call.at)), draws_on_parents })

@@ -26,12 +26,12 @@ pub struct CallKey {
     pub call_id: CallId,
 }
 
-/// How many calls a job may make in all.
+/// How many calls a job may make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallQuota {
-    /// With an answer.
+    /// Calls with an answer.
     pub max_answers: u64,
-    /// Of any end.
+    /// Calls with any outcome.
     pub max_calls: u64,
 }
 
@@ -40,7 +40,7 @@ pub struct CallQuota {
 pub struct NewCall {
     /// Its name.
     pub key: CallKey,
-    /// Of the request's bytes.
+    /// Digest of the request's bytes.
     pub request_digest: String,
     /// When it is opened.
     pub at: DateTime<Utc>,
@@ -78,12 +78,12 @@ pub enum OpenedCall {
     NotLive,
 }
 
-/// One model call, over.
+/// A model call that has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallRow {
     /// Its name.
     pub key: CallKey,
-    /// When it was over.
+    /// When it ended.
     pub at: DateTime<Utc>,
     /// The provider that answered, or was asked last.
     pub provider: String,
@@ -104,16 +104,16 @@ pub struct CallRow {
 /// How many model calls a job has made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CallsMade {
-    /// With an answer.
+    /// Calls with an answer.
     pub answered: u64,
-    /// Of any end.
+    /// Calls with any outcome.
     pub all: u64,
 }
 
 /// A model call that was made before.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KnownCall {
-    /// Of the request; none when it is from before digests were stored.
+    /// Digest of the request's bytes; none when the row is from before digests were stored.
     pub request_digest: Option<String>,
     /// None when it failed.
     pub answer: Option<Completion>,

@@ -59,8 +59,8 @@ impl From<Transition> for Reported {
 }
 
 impl Store {
-    /// Applies a transition to a job, with its events and its audit entry. What `decide` returns says whether the recorded
-    /// events are to become the job's partial result.
+    /// Applies a transition to a job, with its events and its audit entry. If the step has `needs_partial`, the job's
+    /// partial result is built from its recorded events.
     pub async fn transition(
         &self,
         job: JobId,
@@ -112,7 +112,7 @@ impl Store {
         Ok(reported)
     }
 
-    /// Stores the engine's description of a job's container, for the API.
+    /// Stores what is known of the attempt's container: for the API, for its adoption and its exit code.
     pub async fn set_container(
         &self,
         job: JobId,

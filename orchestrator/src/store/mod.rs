@@ -1,6 +1,6 @@
 //! The store: the only SQL. Contents, the connections, errors.
 //!
-//! Every statement is plain enough for SQLite and PostgreSQL. SQLite has one writer, so one task owns the connection that
+//! Statements use SQLite's dialect. SQLite has one writer, so one task owns the connection that
 //! writes (`writer`). All others read (`readers`), in two sets: one for the public API, and one for the control plane (workers'
 //! calls and the dispatcher), so that no public request delays it. A handle reads from the set it was made for
 //! ([`Store::control`]).

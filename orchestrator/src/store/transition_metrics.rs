@@ -1,4 +1,4 @@
-//! What a committed transition leaves outside the database: metrics, and one log line per finished job.
+//! What a committed transition leaves outside the database: the observer's call, metrics, and one log line per finished job.
 //!
 //! Never decides anything. What is rolled back is never published.
 
@@ -49,7 +49,7 @@ pub(super) fn publish(tx: &mut WriteTx, before: &Before, job: &JobRecord) {
         tx.after_commit(|committed| committed.metrics.job_stuck());
     }
     if is_new_state && job.reason() == Some(JobReason::WorkerLost) {
-        tx.after_commit(|committed| committed.metrics.lease_lost());
+        tx.after_commit(|committed| committed.metrics.worker_lost());
     }
     if job.state().is_finished() && !before.state.is_finished() {
         let ended = EndedJob::of(job);

@@ -97,7 +97,7 @@ impl Pending {
         match self {
             Self::Begin => "BEGIN IMMEDIATE; ",
             Self::Savepoint => "SAVEPOINT w; ",
-            // What is released can no longer be rolled back by itself: its write has succeeded.
+            // Keeps the previous write, which has succeeded, and sets a savepoint for the next.
             Self::NextSavepoint => "RELEASE w; SAVEPOINT w; ",
         }
     }

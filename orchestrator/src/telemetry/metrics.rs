@@ -21,7 +21,7 @@ const JOBS_ENDED: &str = "gantry_jobs_ended_total";
 const EVENTS_APPENDED: &str = "gantry_events_appended_total";
 const JOBS_STUCK: &str = "gantry_jobs_stuck_total";
 const REPAIRS: &str = "gantry_repairs_total";
-const LEASES_LOST: &str = "gantry_leases_lost_total";
+const WORKERS_LOST: &str = "gantry_workers_lost_total";
 const REQUESTS_FENCED: &str = "gantry_fenced_requests_total";
 const ORPHANS_REMOVED: &str = "gantry_orphans_removed_total";
 const JOBS_INCONSISTENT: &str = "gantry_inconsistent_jobs_total";
@@ -51,7 +51,7 @@ const COUNTERS: &[(&str, &str)] = &[
     (EVENTS_APPENDED, "Events written, from the database."),
     (JOBS_STUCK, "Jobs that became stuck."),
     (REPAIRS, "Repairs of stuck jobs, by a nudge to the worker or by a new attempt."),
-    (LEASES_LOST, "Attempts whose worker was lost or stopped responding."),
+    (WORKERS_LOST, "Attempts that ended without their worker's report and without an error."),
     (REQUESTS_FENCED, "Worker requests rejected because their attempt has been replaced."),
     (ORPHANS_REMOVED, "Removed containers and run directories that belonged to no job."),
     (JOBS_INCONSISTENT, "Jobs with an invalid row, which are left alone."),
@@ -77,7 +77,7 @@ const HISTOGRAMS: &[(&str, &str)] = &[
 /// Counters without labels: exported as 0 from the start.
 const UNLABELLED_COUNTERS: &[&str] = &[
     JOBS_STUCK,
-    LEASES_LOST,
+    WORKERS_LOST,
     REQUESTS_FENCED,
     JOBS_INCONSISTENT,
     MODEL_COST,
@@ -257,8 +257,8 @@ impl Metrics {
     }
 
     /// Counts an attempt whose worker was lost.
-    pub fn lease_lost(&self) {
-        self.counter(LEASES_LOST, &[]).increment(1);
+    pub fn worker_lost(&self) {
+        self.counter(WORKERS_LOST, &[]).increment(1);
     }
 
     /// Counts a request of a replaced attempt's worker.

@@ -21,7 +21,7 @@ use super::{
     walk::{CounterpartDir, Walk},
 };
 
-/// For one walk over a workspace: 2.6 million entries, the most at the default ceiling, take about half of it.
+/// Timeout of one walk over a workspace: 2.6 million entries, the most at the default ceiling, take about half of it.
 const WALK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A page of a directory's entries.

@@ -1,7 +1,7 @@
 //! Provisional workspaces: created for jobs that are not stored yet, and marked as such, so that what a process or a request
 //! left behind is found and removed.
 //!
-//! Never removes a workspace without a mark: a directory that no job's row refers to may belong to someone else.
+//! The sweep never removes a workspace without a mark: a directory that no job's row refers to may belong to someone else.
 
 use std::{
     fs, io,

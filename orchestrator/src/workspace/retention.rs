@@ -16,7 +16,7 @@ use crate::{
     store::{RetentionLimits, Store, StoreError, Trimmed},
 };
 
-/// Between two sweeps.
+/// Time between two sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_hours(1);
 /// After this long a provisional workspace is abandoned: copying the largest one takes minutes.
 const MAX_PROVISIONAL_AGE: Duration = Duration::from_hours(1);

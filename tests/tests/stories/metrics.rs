@@ -47,7 +47,7 @@ async fn the_lifecycle_of_a_job_is_counted() {
             "gantry_http_request_seconds_count{side=\"worker\",method=\"GET\",route=\"/worker/{job_id}/job\",status=\"2xx\"}",
             1.0,
         ),
-        ("gantry_leases_lost_total", 0.0),
+        ("gantry_workers_lost_total", 0.0),
         (concat!("gantry_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"}"), 1.0),
     ];
     for (name, value) in expected {
@@ -105,7 +105,7 @@ async fn failures_are_counted() {
         ("gantry_jobs_stuck_total", 1.0),
         ("gantry_repairs_total{by=\"attempt\"}", 1.0),
         ("gantry_fenced_requests_total", 1.0),
-        ("gantry_leases_lost_total", 1.0),
+        ("gantry_workers_lost_total", 1.0),
         ("gantry_jobs_ended_total{state=\"failed\",reason=\"worker_lost\"}", 1.0),
         ("gantry_jobs_stuck_total", 1.0),
     ] {

@@ -188,7 +188,7 @@ impl Attempt {
         self.lock().session_rejected
     }
 
-    /// A call without the attempt's session was recorded.
+    /// Records that a call without the attempt's session is in the events.
     pub fn session_rejection_recorded(&self) {
         self.lock().session_rejected = true;
     }
@@ -198,13 +198,13 @@ impl Attempt {
         &self.limits
     }
 
-    /// Its worker called.
+    /// Records that its worker called.
     pub fn record_contact(&self) {
         let now = self.clock.monotonic();
         self.lock().activity.record_contact(now);
     }
 
-    /// It made progress.
+    /// Records that it made progress.
     pub fn record_progress(&self) {
         let now = self.clock.monotonic();
         self.lock().activity.record_progress(now);

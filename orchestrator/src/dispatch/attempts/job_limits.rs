@@ -8,7 +8,7 @@ use crate::{llm::metering::CallLimiter, rate_limit::Rate};
 /// Events: a burst of several model turns with everything they print; 500 a second, which is far above what a model can
 /// cause and far below what the store can write.
 const EVENTS: Rate = Rate { burst: 5_000, per_hour: 500 * 3_600 };
-/// Their size in KiB: a burst of what 300 calls print that are cut at 100 kB; 256 a second.
+/// Their size in KiB: a burst of about 300 outputs of 100 kB, the size they are cut at; then 256 KiB a second.
 const EVENT_KIB: Rate = Rate { burst: 32 * 1024, per_hour: 256 * 3_600 };
 /// Failed calls: five a second (contract: agent, Gateway), and a burst of ten, since the calls of a reply run in parallel.
 const FAILED_CALLS: Rate = Rate { burst: 10, per_hour: 5 * 3_600 };

@@ -55,7 +55,7 @@ impl AttemptRegistry {
         })
     }
 
-    /// Takes over a record of a job. Returns the attempt that it is at, if that is live; it is registered where it was not.
+    /// Registers the record's attempt if it is new. Returns it if it is live.
     pub fn observe(&self, record: &JobRecord) -> Option<Arc<Attempt>> {
         let key = AttemptKey { job: record.id, attempt: record.attempt };
         let mut attempts = self.lock();

@@ -1,7 +1,7 @@
 //! Actions that start an attempt or take over an existing one.
 //!
 //! Owns the order of the steps: the row first, then the run directory, then the container, so that a crash in between leaves
-//! a state that the next process can continue from.
+//! a state that the next process recognizes: it adopts the container, or fails the attempt.
 
 use std::{io, sync::Arc, time::Duration};
 

@@ -12,7 +12,7 @@ const SIGKILL_EXIT_CODE: i64 = 137;
 /// The message of a job that does not start because the sandbox is disabled.
 pub(in crate::dispatch) const SANDBOX_DISABLED: &str = "the sandbox is disabled by the operator";
 
-/// The attempt cannot continue because the sandbox is disabled.
+/// The failure of an attempt that cannot continue because the sandbox is disabled.
 pub(super) fn sandbox_disabled() -> AttemptFailure {
     AttemptFailure {
         reason: JobReason::SandboxUnavailable,
@@ -21,7 +21,7 @@ pub(super) fn sandbox_disabled() -> AttemptFailure {
     }
 }
 
-/// The attempt's container does not exist.
+/// The failure of an attempt whose container does not exist.
 pub(in crate::dispatch) fn vanished() -> AttemptFailure {
     AttemptFailure {
         reason: JobReason::WorkerLost,
@@ -30,7 +30,7 @@ pub(in crate::dispatch) fn vanished() -> AttemptFailure {
     }
 }
 
-/// The worker exited.
+/// The failure of an attempt whose worker exited.
 pub(super) fn exited(code: i64, oom_killed: bool) -> AttemptFailure {
     match (oom_killed, code) {
         (true, SIGKILL_EXIT_CODE) => AttemptFailure {
@@ -51,7 +51,7 @@ pub(super) fn exited(code: i64, oom_killed: bool) -> AttemptFailure {
     }
 }
 
-/// The worker did not call within the start timeout.
+/// The failure of an attempt whose worker did not call within the start timeout.
 pub(super) fn never_called(start_timeout: Duration) -> AttemptFailure {
     AttemptFailure {
         reason: JobReason::StartTimeout,
@@ -60,7 +60,7 @@ pub(super) fn never_called(start_timeout: Duration) -> AttemptFailure {
     }
 }
 
-/// The job is stuck after as many repairs as are allowed.
+/// The failure of an attempt that is stuck after as many repairs as are allowed.
 pub(super) fn repairs_exhausted(message: Option<&str>, repairs: u32) -> AttemptFailure {
     let message = match message {
         Some(message) => format!("{message}, after {repairs} repairs"),

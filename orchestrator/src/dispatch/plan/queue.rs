@@ -14,9 +14,9 @@ use crate::{
     engine::{ContainerRole, ContainerStatus, ContainerView},
 };
 
-/// The longest backoff between attempts is 2 s (contract: jobs, "Attempt, lease, fencing"); a longer one is a clock that was
-/// set back.
-const MAX_BACKOFF: TimeDelta = TimeDelta::seconds(4);
+/// Twice the longest backoff between attempts (2 s; contract: jobs, "Attempt, lease, fencing"): a later time means that the
+/// clock was set back.
+const MAX_PLAUSIBLE_BACKOFF: TimeDelta = TimeDelta::seconds(4);
 
 /// Starts queued jobs by priority, then age, as far as the slots reach.
 pub(super) fn plan(facts: &Facts<'_>, plan: &mut Plan) {
@@ -75,7 +75,7 @@ fn has_slot(facts: &Facts<'_>, job: &JobRecord) -> bool {
 fn is_in_backoff(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) -> bool {
     let Stage::Queued(queued) = &job.stage else { return false };
     match queued.not_before {
-        Some(at) if at > facts.now && at <= facts.now + MAX_BACKOFF => {
+        Some(at) if at > facts.now && at <= facts.now + MAX_PLAUSIBLE_BACKOFF => {
             plan.replan_at(facts.now, at);
             true
         }

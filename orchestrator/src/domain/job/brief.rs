@@ -38,7 +38,7 @@ pub struct Brief {
     pub review: bool,
     /// Its creator.
     pub source: Source,
-    /// The job that it repeats.
+    /// The job whose files it continues with.
     pub restarted_from: Option<JobId>,
     /// The job whose tool created it.
     pub parent_id: Option<JobId>,

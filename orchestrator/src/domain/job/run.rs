@@ -121,16 +121,16 @@ impl JobRecord {
         Ok(self.enter(Stage::Running(running)))
     }
 
-    /// The attempt ended without a report. Another one follows when that may help and this one had no effects; else the
-    /// job fails.
+    /// The attempt ended without a report. Another one follows when that may help and this one made no model call; else
+    /// the job fails.
     pub fn attempt_failed(self, now: DateTime<Utc>, failure: AttemptFailure) -> Result<Step, Refused> {
         let Stage::Running(running) = &self.stage else { return Err(self.refuse("lose its worker")) };
         if self.is_stopping() {
             return self.cancelled(now);
         }
-        let had_no_effects = self.usage.llm_calls == running.calls_before_attempt;
-        if failure.infrastructure && had_no_effects && self.attempt < MAX_ATTEMPTS {
-            let backoff = TimeDelta::seconds(FIRST_BACKOFF_SECONDS << self.attempt.saturating_sub(1).min(2));
+        let made_no_calls = self.usage.llm_calls == running.calls_before_attempt;
+        if failure.infrastructure && made_no_calls && self.attempt < MAX_ATTEMPTS {
+            let backoff = TimeDelta::seconds(FIRST_BACKOFF_SECONDS << self.attempt.saturating_sub(1));
             return Ok(self.enter(Stage::Queued(Queued {
                 held: false,
                 not_before: Some(now + backoff),

@@ -19,7 +19,7 @@ use crate::{
 
 /// Timeout of a whole start. After it the start has failed, even if the engine completes it later.
 const START_TIMEOUT: Duration = Duration::from_mins(2);
-/// Between two inspections of a container whose name is taken but which is not visible yet. The engine has no event for it.
+/// Time between two inspections of a container whose name is taken but which is not visible yet. The engine has no event for it.
 const INSPECT_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Docker {

@@ -26,7 +26,7 @@ pub(super) struct Watch {
     stream: Option<Changes>,
     /// Streams lost and failed attempts since the last event.
     failures: u32,
-    /// The last event. Kept here for the same reason as `not_before`.
+    /// When the last event arrived. Kept here, not in the future, which callers drop.
     idle_since: Option<Instant>,
     /// When to reconnect. Kept here and not in the future, which callers drop repeatedly.
     not_before: Option<Instant>,
