@@ -50,7 +50,7 @@ impl Role {
         }
     }
 
-    /// From the name in a token.
+    /// Parses the name in a token.
     pub fn parse(text: &str) -> Option<Self> {
         [Self::Admin, Self::User, Self::Viewer].into_iter().find(|role| role.as_str() == text)
     }

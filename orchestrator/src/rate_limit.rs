@@ -33,7 +33,7 @@ pub struct RateLimits {
 /// A token bucket.
 #[derive(Debug, Clone, Copy)]
 pub struct Bucket {
-    /// In units of `1 / TOKEN_SCALE` token.
+    /// The tokens that are left, in units of `1 / TOKEN_SCALE` token.
     left: u64,
     refilled_at: Duration,
 }

@@ -11,7 +11,7 @@ use std::{
 
 use rustix::fs::{Mode, OFlags};
 
-/// In the data directory; contains the process id of its holder.
+/// File in the data directory; contains the process id of its holder.
 const LOCK_FILE: &str = "gantry.lock";
 /// Only the orchestrator's user may enter its directories.
 const DIR_MODE: u32 = 0o700;

@@ -13,14 +13,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::{App, ControlLoops, PublicServer, ServeError, listeners};
 
-/// For requests and container actions to finish once the drain fires. With the three timeouts below this stays under the
+/// Time for requests and container actions to finish once the drain fires. With the three timeouts below this stays under the
 /// 10 s after which `docker stop` kills; what is cut off is harmless, since the next process finds it in the database.
 const TASK_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// For model calls in flight to be recorded, and for submissions.
+/// Time for model calls in flight to be recorded and for submissions to end.
 const REQUEST_TASK_DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
-/// For requests on the workers' sockets to finish after that.
+/// Time for requests on the workers' sockets to finish after that.
 const SOCKET_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
-/// For the database to close. What remains to be written is repeated at the next start.
+/// Time for the database to close. What remains to be written is repeated at the next start.
 const STORE_CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl App {

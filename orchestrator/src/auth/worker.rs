@@ -26,7 +26,7 @@ pub struct WorkerToken {
 }
 
 impl WorkerTokens {
-    /// For the tokens of an install.
+    /// Creates the verifier and issuer of an install's tokens.
     pub fn new(key: Arc<SigningKey>, instance: InstanceId) -> Self {
         Self { key, instance }
     }

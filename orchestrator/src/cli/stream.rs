@@ -13,7 +13,7 @@ use super::{client::Client, exit::CliError};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// With the delays above, a little under a minute without a server.
+/// Maximum number of failures in a row: with the delays above, a little under a minute without a server.
 const MAX_FAILURES: u32 = 15;
 
 type Events = Pin<Box<dyn Stream<Item = Result<Sse, sse_stream::Error>> + Send>>;

@@ -26,7 +26,7 @@ use crate::{
     workspace::Workspaces,
 };
 
-/// After a failed action its subject is not planned for again sooner.
+/// Time after a failed action before its subject is planned for again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The message to the worker of a stuck job; the next repair is a new attempt.

@@ -22,9 +22,9 @@ pub(super) use failures::{SANDBOX_DISABLED, vanished};
 /// Actions, and when to plan again if nothing wakes the dispatcher.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// To be executed in any order.
+    /// The actions, to be executed in any order.
     pub actions: Vec<Action>,
-    /// At the latest after this time.
+    /// The longest time until the next plan.
     pub replan_in: Option<Duration>,
 }
 

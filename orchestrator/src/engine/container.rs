@@ -8,14 +8,15 @@ use chrono::{DateTime, Utc};
 use protocol::JobId;
 use serde::Serialize;
 
+/// Exit code of a process that SIGKILL ended (128 + 9): also how the kernel's OOM killer ends the worker.
+pub const SIGKILL_EXIT_CODE: i64 = 137;
+
 /// The purpose of a container: the label `gantry.role`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContainerRole {
     /// One attempt of one job.
     Job,
-    /// Created in advance, not yet assigned to a job.
-    Pool,
     /// Created and removed by a readiness probe.
     Probe,
 }
@@ -101,11 +102,11 @@ pub struct ContainerView {
     pub name: String,
     /// The engine's id.
     pub id: String,
-    /// From its label.
+    /// The job in its label.
     pub job_id: Option<JobId>,
-    /// From its label.
+    /// The attempt in its label.
     pub attempt: u32,
-    /// From its label.
+    /// The role in its label.
     pub role: Option<ContainerRole>,
     /// Its state.
     pub status: ContainerStatus,

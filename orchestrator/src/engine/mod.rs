@@ -4,6 +4,8 @@ mod container;
 mod docker;
 mod interface;
 
-pub use container::{Adoption, AdoptionSpec, ContainerRole, ContainerSpec, ContainerStatus, ContainerView, Resources};
+pub use container::{
+    Adoption, AdoptionSpec, ContainerRole, ContainerSpec, ContainerStatus, ContainerView, Resources, SIGKILL_EXIT_CODE,
+};
 pub use docker::{Docker, DockerSettings};
 pub use interface::{Engine, EngineError, EngineFacts, ReadinessReason, SandboxReadiness};

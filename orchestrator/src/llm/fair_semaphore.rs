@@ -44,7 +44,7 @@ struct WaitingUser {
 #[derive(Debug)]
 struct WaitingJob {
     id: JobId,
-    /// In the order in which they came.
+    /// The calls, in the order in which they came.
     calls: VecDeque<oneshot::Sender<Permit>>,
 }
 

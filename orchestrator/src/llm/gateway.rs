@@ -79,7 +79,7 @@ pub struct CallCost {
     pub usage: TokenUsage,
     /// Micro-dollars; none when a price is unknown.
     pub cost_micro_usd: Option<i64>,
-    /// From the question to the end, waits included.
+    /// Time from the request to the end, waits included.
     pub duration: Duration,
 }
 

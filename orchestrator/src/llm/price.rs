@@ -118,7 +118,7 @@ fn micro_usd(usd: f64) -> u64 {
     (usd * 1_000_000.0).round() as u64
 }
 
-/// From thousandths of a dollar per million tokens: input, output, cache read, cache write.
+/// Converts thousandths of a dollar per million tokens: input, output, cache read, cache write.
 const fn milli_usd(input: u64, output: u64, cache_read: u64, cache_write: u64) -> Price {
     const MILLI_USD: u64 = 1_000;
     Price {

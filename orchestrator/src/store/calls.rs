@@ -91,7 +91,7 @@ pub struct CallRow {
     pub model: String,
     /// Tokens, also of an answer that broke off.
     pub usage: TokenUsage,
-    /// In micro-dollars; none when the price is not known.
+    /// Cost in micro-dollars; none when the price is not known.
     pub cost_micro_usd: Option<i64>,
     /// How long it took.
     pub duration_ms: u64,

@@ -51,7 +51,7 @@ pub struct RunningJob {
 }
 
 impl RunningJob {
-    /// From a job's record.
+    /// Takes what is needed from a job's record.
     pub fn of(job: &JobRecord) -> Self {
         let container = job.container.as_ref().map(|container| container.name.clone());
         Self { id: job.id, limits: job.brief.limits, container }
@@ -101,7 +101,7 @@ impl Store {
         .await
     }
 
-    /// Stores a child job, unless its parent may not create another one.
+    /// Stores a child job, unless its parent may not create another one. No tool calls this yet.
     pub async fn create_child(
         &self,
         parent: JobId,
@@ -133,19 +133,6 @@ impl Store {
     /// One job.
     pub async fn job(&self, id: JobId) -> Result<Option<JobRecord>, StoreError> {
         lifecycle::load(&self.read, id).await
-    }
-
-    /// Whether the job of an attempt is to stop; `None` once the attempt is over.
-    pub async fn is_to_stop(&self, id: JobId, attempt: u32) -> Result<Option<bool>, StoreError> {
-        let stops = sqlx::query_scalar(
-            "SELECT cancel_requested_at IS NOT NULL FROM jobs \
-             WHERE id = $1 AND attempt = $2 AND state IN ('in_progress', 'stuck')",
-        )
-        .bind(*id.as_uuid())
-        .bind(i64::from(attempt))
-        .fetch_optional(&self.read)
-        .await?;
-        Ok(stops)
     }
 
     /// The jobs that the dispatcher manages: all running ones, and the first `pending_per_user` of each user's queue by

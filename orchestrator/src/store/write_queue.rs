@@ -53,6 +53,7 @@ struct Lists {
     writes_served: bool,
     is_closed: bool,
     /// A group is being written.
+    #[cfg(test)]
     is_group_taken: bool,
 }
 
@@ -129,7 +130,10 @@ impl WriteQueue {
             {
                 let mut lists = self.lists();
                 let group = lists.take();
-                lists.is_group_taken = group.is_some();
+                #[cfg(test)]
+                {
+                    lists.is_group_taken = group.is_some();
+                }
                 if group.is_some() {
                     return group;
                 }

@@ -49,7 +49,7 @@ impl fmt::Debug for FreeSpace {
 }
 
 impl FreeSpace {
-    /// Of the file system that holds `root`, or will hold it once it is created.
+    /// The free space of the file system that holds `root`, or will hold it once it is created.
     pub fn new(root: PathBuf, floor_mb: Option<u64>) -> Self {
         Self { root, floor_bytes: floor_mb.map(|mb| mb.saturating_mul(MB)), read: Arc::new(statvfs) }
     }

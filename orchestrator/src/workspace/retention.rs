@@ -18,7 +18,7 @@ use crate::{
 
 /// Time between two sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_hours(1);
-/// After this long a provisional workspace is abandoned: copying the largest one takes minutes.
+/// Age at which a provisional workspace counts as abandoned: copying the largest one takes minutes.
 const MAX_PROVISIONAL_AGE: Duration = Duration::from_hours(1);
 
 /// How long something is kept after its job has finished.

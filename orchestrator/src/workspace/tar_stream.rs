@@ -152,9 +152,9 @@ fn padding(bytes: usize) -> usize {
 struct EntryHeader<'a> {
     kind: EntryType,
     path: &'a [u8],
-    /// Of a symbolic link; otherwise empty.
+    /// The target of a symbolic link; otherwise empty.
     target: &'a [u8],
-    /// Of the content that follows.
+    /// The size of the content that follows.
     size: u64,
     metadata: &'a Metadata,
 }

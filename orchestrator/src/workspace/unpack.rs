@@ -27,7 +27,7 @@ use crate::domain::request::check_path;
 
 /// Files, directories and links in one archive.
 const MAX_ENTRIES: u64 = 100_000;
-/// For a whole archive: 10 GiB at the slowest compression in common use takes about half of it.
+/// Timeout of a whole archive: 10 GiB at the slowest compression in common use takes about half of it.
 const UNPACK_TIMEOUT: Duration = Duration::from_mins(5);
 /// Headers, padding and long names of one entry; a generous average.
 const MAX_HEADER_BYTES_PER_ENTRY: u64 = 4 * 1024;

@@ -87,7 +87,7 @@ pub(super) struct JobClock {
 }
 
 impl JobClock {
-    /// Of a job that started at `started_at`, seen `now` (monotonic) at `wall`.
+    /// The clock of a job that started at `started_at`, seen `now` (monotonic) at `wall`.
     pub(super) fn new(started_at: Option<DateTime<Utc>>, wall: DateTime<Utc>, now: Duration) -> Self {
         let ran_before = started_at.and_then(|at| (wall - at).to_std().ok()).unwrap_or_default();
         Self { seen: now, ran_before }

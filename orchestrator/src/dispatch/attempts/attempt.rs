@@ -237,9 +237,7 @@ impl Attempt {
 
     /// Signals stored prompts and transitions from now on.
     pub fn subscribe(&self) -> AttemptSubscription {
-        let mut record = self.record.subscribe();
-        record.mark_unchanged();
-        AttemptSubscription { record, prompts: self.prompts.subscribe() }
+        AttemptSubscription { record: self.record.subscribe(), prompts: self.prompts.subscribe() }
     }
 
     pub(super) fn prompt_added(&self) {

@@ -41,11 +41,11 @@ const UNPAUSE_TRIES: u32 = 10;
 /// How thorough a measurement is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effort {
-    /// At the regular interval.
+    /// A measurement at the regular interval.
     Quick,
-    /// After a drop of the free space, or when the job reports success.
+    /// A measurement after a drop of the free space, or when the job reports success.
     Thorough,
-    /// With the container paused.
+    /// A measurement with the container paused.
     Paused,
 }
 

@@ -82,7 +82,7 @@ pub struct PlanLimits {
     pub max_parallel: usize,
     /// Maximum number of attempts of one user at once.
     pub max_parallel_per_user: usize,
-    /// From the start of an attempt to its worker's first call.
+    /// Longest time from the start of an attempt to its worker's first call.
     pub start_timeout: Duration,
     /// A worker that has not called for this long has lost its lease.
     pub lease: Duration,

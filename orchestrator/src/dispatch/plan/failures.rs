@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use protocol::JobReason;
 
-use crate::domain::job::AttemptFailure;
-
-/// Exit code of a process that SIGKILL ended (128 + 9): how the kernel's OOM killer ends the worker.
-const SIGKILL_EXIT_CODE: i64 = 137;
+use crate::{domain::job::AttemptFailure, engine::SIGKILL_EXIT_CODE};
 
 /// The message of a job that does not start because the sandbox is disabled.
 pub(in crate::dispatch) const SANDBOX_DISABLED: &str = "the sandbox is disabled by the operator";

@@ -1,4 +1,5 @@
-//! Child jobs, created by a job's tool: their number, depth and owner.
+//! Child jobs, created by a job's tool: their number, depth and owner. The tool does not exist yet; until then only tests
+//! create children.
 
 use protocol::{JobState, Source};
 

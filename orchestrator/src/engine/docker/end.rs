@@ -9,13 +9,13 @@ use tokio::sync::SemaphorePermit;
 use super::{Docker, client::ClientError, wire};
 use crate::engine::{ContainerStatus, EngineError};
 
-/// From SIGKILL to the end: the kernel has to free the memory of a large container or a fork bomb.
+/// Longest time from SIGKILL to the container's end: the kernel has to free the memory of a large container or a fork bomb.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
-/// From the removal to the disappearance; another removal may be in progress.
+/// Longest time from the removal to the disappearance; another removal may be in progress.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Part of the grace period that is waited for with a permit; a worker that handles SIGTERM has exited by then.
 const PROMPT_END: Duration = Duration::from_millis(500);
-/// Between two inspections of a container that is being removed.
+/// Time between two inspections of a container that is being removed.
 const INSPECT_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Docker {

@@ -124,7 +124,7 @@ pub(super) fn posture(spec: &ContainerSpec, context: &EngineContext<'_>) -> Resu
     let mut posture = Posture {
         image_id: context.image.id.clone(),
         image: spec.image.clone(),
-        hostname: hostname(spec),
+        hostname: spec.job_id.short(),
         domainname: String::new(),
         user: USER.to_owned(),
         entrypoint: owned(&[WORKER]),
@@ -200,27 +200,19 @@ pub(super) fn identifying_labels(spec: &AdoptionSpec, instance_id: InstanceId) -
 pub(super) const fn role_label(role: ContainerRole) -> &'static str {
     match role {
         ContainerRole::Job => "job",
-        ContainerRole::Pool => "pool",
         ContainerRole::Probe => "probe",
     }
 }
 
 /// The role with this label.
 pub(super) fn role_of(label: &str) -> Option<ContainerRole> {
-    [ContainerRole::Job, ContainerRole::Pool, ContainerRole::Probe].into_iter().find(|role| role_label(*role) == label)
-}
-
-fn hostname(spec: &ContainerSpec) -> String {
-    match spec.role {
-        ContainerRole::Job | ContainerRole::Probe => spec.job_id.short(),
-        ContainerRole::Pool => spec.name.clone(),
-    }
+    [ContainerRole::Job, ContainerRole::Probe].into_iter().find(|role| role_label(*role) == label)
 }
 
 /// The worker's arguments: none for a job, one for the round trip of a probe.
 fn command(role: ContainerRole) -> Vec<String> {
     match role {
-        ContainerRole::Job | ContainerRole::Pool => Vec::new(),
+        ContainerRole::Job => Vec::new(),
         ContainerRole::Probe => owned(&["probe"]),
     }
 }

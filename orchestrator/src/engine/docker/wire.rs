@@ -18,7 +18,7 @@ use super::{
     posture::{ContainerMount, LiveSettings, Posture, Ulimit},
     spec::{self, ImageFacts, LABEL_CREATED_AT},
 };
-use crate::engine::{ContainerStatus, ContainerView};
+use crate::engine::{ContainerStatus, ContainerView, SIGKILL_EXIT_CODE};
 
 #[cfg(test)]
 mod tests;
@@ -337,9 +337,6 @@ pub(super) fn host_pid(inspected: &Inspected) -> Option<u32> {
     let pid = inspected.state.as_ref()?.pid?;
     u32::try_from(pid).ok().filter(|pid| *pid > 0)
 }
-
-/// Exit code of a process that SIGKILL ended (128 + 9).
-const SIGKILL_EXIT_CODE: i64 = 137;
 
 fn status(state: Option<&ContainerState>) -> ContainerStatus {
     use ContainerStateStatusEnum as Status;

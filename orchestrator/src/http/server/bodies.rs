@@ -37,17 +37,17 @@ pub struct BodyBudget {
 }
 
 impl BodyBudget {
-    /// Of one worker's socket: 40 MiB, so one model call of the largest size and 16 requests of the small ones fit.
+    /// The budget of one worker's socket: 40 MiB, so one model call of the largest size and 16 requests of the small ones fit.
     pub fn worker_socket() -> Self {
         Self::of(40 * 1024 * 1024, 16 * SMALL_BODY_BYTES, 1, WORKER_PARSES_AT_ONCE)
     }
 
-    /// Of all worker sockets together.
+    /// The budget of all worker sockets together.
     pub fn workers() -> Self {
         Self::of(TOTAL_BYTES, TOTAL_SMALL_BYTES, 1, WORKER_PARSES_AT_ONCE)
     }
 
-    /// Of the public listener: a user has a quarter, so that announcing bodies never keeps other users' requests out.
+    /// The budget of the public listener: a user has a quarter, so that announcing bodies never keeps other users' requests out.
     pub fn public() -> Self {
         Self::of(TOTAL_BYTES, TOTAL_SMALL_BYTES, PUBLIC_SHARES, PUBLIC_PARSES_AT_ONCE)
     }

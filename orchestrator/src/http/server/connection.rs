@@ -31,7 +31,7 @@ enum Phase {
     Head(Instant),
     /// A request is being answered.
     Answering,
-    /// Between two requests.
+    /// The connection is between two requests.
     Idle(Instant),
 }
 

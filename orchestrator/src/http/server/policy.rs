@@ -11,9 +11,9 @@ use crate::rate_limit::Rate;
 const PUBLIC_CONNECTIONS: usize = 4_096;
 /// Connections of one worker socket, where the descriptors suffice.
 const WORKER_CONNECTIONS: usize = 64;
-/// From the first byte of a request to the end of its head.
+/// Longest time from the first byte of a request to the end of its head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two requests of a public connection.
+/// Longest time between two requests of a public connection.
 const PUBLIC_IDLE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Connections, and requests in flight, that only a session may use.
 const SESSION_RESERVE: usize = 8;
@@ -61,7 +61,7 @@ pub struct SessionPolicy {
     pub reserved_connections: usize,
     /// Requests in flight.
     pub max_requests: usize,
-    /// Of those only the session's.
+    /// Requests in flight that only the session may use.
     pub reserved_requests: usize,
     /// A connection without an authenticated request by then is closed.
     pub authenticate_within: Duration,
@@ -76,7 +76,7 @@ pub struct SessionPolicy {
 }
 
 impl Policy {
-    /// For the public listener and the metrics listener, with this many descriptors.
+    /// The policy of the public listener and the metrics listener, with this many descriptors.
     pub fn public(descriptors: usize) -> Self {
         Self {
             max_connections: descriptors.min(PUBLIC_CONNECTIONS),
@@ -87,7 +87,7 @@ impl Policy {
         }
     }
 
-    /// For a worker's socket, with this many descriptors.
+    /// The policy of a worker's socket, with this many descriptors.
     pub fn worker(descriptors: usize) -> Self {
         let max_connections = descriptors.min(WORKER_CONNECTIONS);
         Self {

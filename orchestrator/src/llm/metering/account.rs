@@ -43,7 +43,7 @@ pub enum AccountOwner {
 pub struct CallName {
     /// Unique within its owner.
     pub id: CallId,
-    /// Of the request's bytes: the same id with another request is refused.
+    /// Digest of the request's bytes: the same id with another request is refused.
     pub request_digest: String,
 }
 

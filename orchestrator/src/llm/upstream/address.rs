@@ -25,7 +25,7 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// From a base URL.
+    /// Parses a base URL.
     pub(super) fn of(wire: Wire, base_url: &str) -> Result<Self, String> {
         let base_url = base_url.trim();
         let masked_url = mask_urls(base_url);

@@ -16,7 +16,7 @@ const MAX_PRINTED_CHARS: usize = 200;
 pub(super) struct ExtendedHeader {
     pub(super) path: Option<Vec<u8>>,
     pub(super) link_target: Option<Vec<u8>>,
-    /// In decimal digits.
+    /// The size in decimal digits.
     pub(super) size: Option<Vec<u8>>,
     pub(super) is_sparse: bool,
 }
