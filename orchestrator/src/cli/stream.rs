@@ -100,7 +100,7 @@ impl<'a> EventFollower<'a> {
                 Ok(None)
             }
             // Only a connection that has worked before is retried: an invalid address is reported at once.
-            Err(error) if self.failures == 0 || self.failures >= MAX_FAILURES || !may_pass(&error) => Err(error),
+            Err(error) if self.failures == 0 || self.failures >= MAX_FAILURES || !is_transient(&error) => Err(error),
             Err(error) => {
                 self.fail();
                 Ok(Some(Followed::Lost { cause: error.to_string() }))
@@ -139,7 +139,7 @@ impl<'a> EventFollower<'a> {
 }
 
 /// Whether a retry may succeed.
-fn may_pass(error: &CliError) -> bool {
+fn is_transient(error: &CliError) -> bool {
     match error {
         CliError::Unreachable { .. } | CliError::NotGantry { .. } => true,
         CliError::Refused(problem) => problem.status >= 500 || problem.status == 429,

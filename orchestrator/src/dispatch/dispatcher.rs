@@ -63,7 +63,7 @@ pub struct Dispatcher {
 #[derive(Debug, Default)]
 struct Reported {
     /// The pending jobs' messages do not say that they wait for the sandbox.
-    is_ready: bool,
+    messages_cleared: bool,
     /// Jobs with an invalid row.
     unreadable: HashSet<JobId>,
     /// The sandbox's state at the last plan.
@@ -156,8 +156,11 @@ impl Dispatcher {
         let (has_queued_jobs, is_idle) = (snapshot.has_queued_jobs(), snapshot.is_empty());
         let start_policy = self.start_policy(&snapshot.jobs, has_queued_jobs).await;
         let now = self.executor.clock.now();
-        let over_budget =
-            if has_queued_jobs { self.executor.store.spent_days(now, &self.day_limits).await? } else { HashMap::new() };
+        let over_budget = if has_queued_jobs {
+            self.executor.store.users_over_budget(now, &self.day_limits).await?
+        } else {
+            HashMap::new()
+        };
         let mut orphaned = self.executor.store.orphaned().await?;
         let jobs = self.job_facts(&mut snapshot, &mut orphaned).await?;
         let mut planned = plan(&Facts {
@@ -175,7 +178,7 @@ impl Dispatcher {
         });
         // Of several jobs over their quota, the one that frees most space is stopped first.
         planned.actions.sort_by_key(|action| match action {
-            Action::StopOverDisk { job } => {
+            Action::FailOverQuota { job } => {
                 self.executor.attempts.over_quota(*job).map(|violation| Reverse(violation.bytes))
             }
             _ => None,
@@ -209,7 +212,7 @@ impl Dispatcher {
             }
             match executor.store.ended_at(job).await {
                 Ok(at) => ended.extend(at.map(|at| (job, at))),
-                Err(error) if error.may_pass() => return Err(error),
+                Err(error) if error.is_transient() => return Err(error),
                 Err(error) => unreadable.extend(self.report_unreadable(vec![(job, error)])),
             }
         }
@@ -267,9 +270,9 @@ impl Dispatcher {
             None => return StartPolicy::Wait,
         };
         let is_ready = message.is_none();
-        if has_queued_jobs && !(is_ready && self.reported.is_ready) {
+        if has_queued_jobs && !(is_ready && self.reported.messages_cleared) {
             match self.executor.store.explain_pending(message.as_deref()).await {
-                Ok(()) => self.reported.is_ready = is_ready,
+                Ok(()) => self.reported.messages_cleared = is_ready,
                 // Not fatal: the message is only informative.
                 Err(error) => {
                     tracing::warn!(

@@ -68,9 +68,9 @@ enum ActionError {
     Engine(#[from] EngineError),
     #[error("the sandbox is not ready")]
     SandboxNotReady,
-    #[error("run directory")]
+    #[error("cannot change the run directory")]
     RunDir(#[from] io::Error),
-    #[error("worker token")]
+    #[error("cannot mint the worker's token")]
     Token(#[from] TokenError),
 }
 
@@ -81,9 +81,10 @@ impl ActionExecutor {
         let span = self.span(&action).await;
         if let Err(error) = self.try_execute(action.clone()).instrument(span).await {
             tracing::warn!(
+                action = action.name(),
                 ?subject,
                 error = &error as &dyn std::error::Error,
-                "action failed, to be retried: {action:?}"
+                "action failed; it will be retried"
             );
             if matches!(error, ActionError::Engine(EngineError::Unreachable(_) | EngineError::Other(_))) {
                 self.sandbox.mark_stale();
@@ -109,21 +110,21 @@ impl ActionExecutor {
         match action {
             Action::Start { job } => self.start(job, JobRecord::start).await,
             Action::StartAgain { job } => self.start(job, JobRecord::start_again).await,
-            Action::Resume { job } => self.resume(job).await,
-            Action::FailAttempt { job, failure } => self.end_attempt(job, failure).await,
+            Action::TakeOver { job } => self.take_over(job).await,
+            Action::FailAttempt { job, failure } => self.remove_and_fail_attempt(job, failure).await,
             Action::MarkStuck { job, message } => self.mark_stuck(job, message).await,
             Action::Nudge { job } => self.nudge(job).await,
             Action::FailOverBudget { job, exceeded } => {
                 self.transition(job, move |job, now| job.fail(now, exceeded.reason(), exceeded.message())).await
             }
-            Action::FailUnavailable { job } => {
+            Action::FailSandboxDisabled { job } => {
                 let message = plan::SANDBOX_DISABLED.to_owned();
                 self.transition(job, |job, now| job.fail(now, JobReason::SandboxUnavailable, message)).await
             }
             Action::CancelWithParent { job } => self.transition(job, JobRecord::cancel_with_parent).await,
             Action::Cancel { job } => self.cancel(job).await,
             Action::Expire { job } => self.expire(job).await,
-            Action::StopOverDisk { job } => self.stop_over_disk(job).await,
+            Action::FailOverQuota { job } => self.fail_over_quota(job).await,
             Action::RemoveContainer { container } => self.remove_leftover(&container).await,
             Action::RemoveRunDir { run_dir } => {
                 self.listeners.close(&run_dir)?;
@@ -159,7 +160,7 @@ impl ActionExecutor {
     }
 
     /// Records that an attempt whose container is gone ended without a report.
-    async fn fail_attempt(&self, job: &JobRecord, failure: AttemptFailure) -> Result<(), ActionError> {
+    async fn record_attempt_failure(&self, job: &JobRecord, failure: AttemptFailure) -> Result<(), ActionError> {
         self.transition(job.id, |job, now| job.attempt_failed(now, failure)).await
     }
 }

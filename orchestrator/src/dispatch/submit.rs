@@ -26,7 +26,7 @@ use crate::{
     engine::SandboxReadiness,
     failpoint,
     llm::Gateway,
-    store::{AuditEntry, Claim, IdempotencyKey, Store, StoreError},
+    store::{AuditEntry, CreateOutcome, IdempotencyKey, Store, StoreError},
     telemetry::traces,
     workspace::{FileError, FileWork, RetentionPeriod, Upload, UploadRegistry, WorkspaceError, Workspaces},
 };
@@ -101,7 +101,7 @@ pub enum Submitted {
 
 impl JobSubmitter {
     /// Validates a request and creates the job.
-    pub async fn create(
+    pub async fn submit_request(
         self: &Arc<Self>,
         owner: String,
         submission: Submission,
@@ -113,7 +113,7 @@ impl JobSubmitter {
         }
         let (request, accepted) = self.check(request).await?;
         let job = NewJob { owner, request, accepted, restarted_from: None, message: None };
-        self.submit(job, submission).await
+        self.submit_validated(job, submission).await
     }
 
     /// Validates a request. Inline files are decoded on a blocking thread: they may have 16 MiB.
@@ -131,21 +131,25 @@ impl JobSubmitter {
     pub async fn replay(&self, key: Option<&IdempotencyKey>) -> Result<Option<Submitted>, SubmitError> {
         let Some(key) = key else { return Ok(None) };
         match self.store.idempotency(key, self.clock.now()).await? {
-            Some(claim) => replayed(claim),
+            Some(lookup) => replayed(lookup.into()),
             None => Ok(None),
         }
     }
 
     /// Creates a validated job.
-    pub async fn submit(self: &Arc<Self>, job: NewJob, submission: Submission) -> Result<Submitted, SubmitError> {
+    pub async fn submit_validated(
+        self: &Arc<Self>,
+        job: NewJob,
+        submission: Submission,
+    ) -> Result<Submitted, SubmitError> {
         let Submission { source, key, audit } = submission;
         let commit = move |store: Store, record| async move { store.create_job(record, key, audit.as_ref()).await };
-        self.submit_with(job, source, commit).await
+        self.submit_with_commit(job, source, commit).await
     }
 
     /// Creates a validated job whose row `commit` stores, in a transaction that may write more than the row. Runs to its
     /// end even if the caller goes away, so that no workspace stays without a job.
-    pub async fn submit_with<C, F>(
+    pub async fn submit_with_commit<C, F>(
         self: &Arc<Self>,
         job: NewJob,
         source: Source,
@@ -153,11 +157,11 @@ impl JobSubmitter {
     ) -> Result<Submitted, SubmitError>
     where
         C: FnOnce(Store, JobRecord) -> F + Send + 'static,
-        F: Future<Output = Result<Claim, StoreError>> + Send + 'static,
+        F: Future<Output = Result<CreateOutcome, StoreError>> + Send + 'static,
     {
         self.check_price(&job.accepted.model, &job.accepted.limits)?;
         let submitter = Arc::clone(self);
-        let run = async move { submitter.run(job, source, commit).await };
+        let run = async move { submitter.create_job(job, source, commit).await };
         self.tasks.spawn(run.in_current_span()).await?
     }
 
@@ -169,10 +173,10 @@ impl JobSubmitter {
         Ok(self.gateway.check_price(model)?)
     }
 
-    async fn run<C, F>(&self, mut job: NewJob, source: Source, commit: C) -> Result<Submitted, SubmitError>
+    async fn create_job<C, F>(&self, mut job: NewJob, source: Source, commit: C) -> Result<Submitted, SubmitError>
     where
         C: FnOnce(Store, JobRecord) -> F + Send,
-        F: Future<Output = Result<Claim, StoreError>> + Send,
+        F: Future<Output = Result<CreateOutcome, StoreError>> + Send,
     {
         if let SandboxReadiness::NotReady { reason, detail } = self.sandbox.state().await {
             return Err(SubmitError::SandboxUnavailable { reason, detail });
@@ -185,7 +189,7 @@ impl JobSubmitter {
         let record = record(id, self.clock.now(), job, source);
         failpoint::reach("create.before_row");
         let committed = commit(self.store.clone(), record.clone()).await;
-        if !matches!(committed, Ok(Claim::New)) {
+        if !matches!(committed, Ok(CreateOutcome::Created)) {
             self.discard_workspace(id).await;
         }
         if let Some(replayed) = replayed(committed?)? {
@@ -236,13 +240,13 @@ fn fill_workspace(
     workspaces.create(upload.job(), files).map_err(WorkspaceError::into_source)
 }
 
-/// The outcome of a key that was seen before; none for a new one.
-fn replayed(claim: Claim) -> Result<Option<Submitted>, SubmitError> {
-    match claim {
-        Claim::New => Ok(None),
-        Claim::Replayed { status, body } => Ok(Some(Submitted::Replayed { status, body })),
-        Claim::Mismatch => Err(SubmitError::KeyReused),
-        Claim::QueueFull(full) => Err(SubmitError::QueueFull(full)),
+/// The answer to a submission that stored nothing; none for one that created its job.
+fn replayed(outcome: CreateOutcome) -> Result<Option<Submitted>, SubmitError> {
+    match outcome {
+        CreateOutcome::Created => Ok(None),
+        CreateOutcome::Replayed { status, body } => Ok(Some(Submitted::Replayed { status, body })),
+        CreateOutcome::KeyMismatch => Err(SubmitError::KeyReused),
+        CreateOutcome::QueueFull(full) => Err(SubmitError::QueueFull(full)),
     }
 }
 

@@ -52,12 +52,12 @@ impl DayLimits {
     }
 
     /// The exhausted limit, if one is.
-    pub fn spent(&self, tokens: u64, micro_usd: u64) -> Option<ExhaustedBudget> {
-        let spent = |cost, limit| ExhaustedBudget { scope: Scope::Day, cost, limit };
+    pub fn exhausted(&self, tokens: u64, micro_usd: u64) -> Option<ExhaustedBudget> {
+        let exhausted = |is_cost_limit, limit| ExhaustedBudget { scope: Scope::Day, is_cost_limit, limit };
         if self.max_tokens > 0 && tokens >= self.max_tokens {
-            return Some(spent(false, self.max_tokens));
+            return Some(exhausted(false, self.max_tokens));
         }
-        (self.max_micro_usd > 0 && micro_usd >= self.max_micro_usd).then(|| spent(true, self.max_micro_usd))
+        (self.max_micro_usd > 0 && micro_usd >= self.max_micro_usd).then(|| exhausted(true, self.max_micro_usd))
     }
 }
 
@@ -98,7 +98,7 @@ pub struct ExhaustedBudget {
     /// The scope of the budget.
     pub scope: Scope,
     /// Whether the cost limit is exhausted rather than the token limit.
-    pub cost: bool,
+    pub is_cost_limit: bool,
     /// The limit, in tokens or micro-dollars.
     pub limit: u64,
 }
@@ -106,13 +106,13 @@ pub struct ExhaustedBudget {
 impl ExhaustedBudget {
     /// The reason of a job that fails because of it.
     pub const fn reason(&self) -> JobReason {
-        if self.cost { JobReason::CostBudget } else { JobReason::TokenBudget }
+        if self.is_cost_limit { JobReason::CostBudget } else { JobReason::TokenBudget }
     }
 
     /// The message for the agent and the user.
     pub fn message(&self) -> String {
-        let limit = if self.cost { dollars(self.limit) } else { format!("{} tokens", self.limit) };
-        let name = if self.cost { "max_cost_usd" } else { "max_tokens" };
+        let limit = if self.is_cost_limit { dollars(self.limit) } else { format!("{} tokens", self.limit) };
+        let name = if self.is_cost_limit { "max_cost_usd" } else { "max_tokens" };
         match self.scope {
             Scope::Job => format!(
                 "limits.{name} = {limit} has no room for another model call; create a job with a higher limit, if the operator's limits allow it"
@@ -135,11 +135,11 @@ impl ExhaustedBudget {
 pub fn reserve(estimate: &CallEstimate, budgets: &[BudgetState]) -> Result<Reservation, ExhaustedBudget> {
     let mut output = estimate.max_output_tokens.max(1);
     for budget in budgets {
-        let spent = |cost, limit| ExhaustedBudget { scope: budget.scope, cost, limit };
+        let exhausted = |is_cost_limit, limit| ExhaustedBudget { scope: budget.scope, is_cost_limit, limit };
         if budget.max_tokens > 0 {
             let left = budget.max_tokens.saturating_sub(budget.tokens).saturating_sub(estimate.prompt_tokens);
             if left == 0 {
-                return Err(spent(false, budget.max_tokens));
+                return Err(exhausted(false, budget.max_tokens));
             }
             output = output.min(left);
         }
@@ -147,11 +147,11 @@ pub fn reserve(estimate: &CallEstimate, budgets: &[BudgetState]) -> Result<Reser
             let left = budget.max_micro_usd.saturating_sub(budget.micro_usd);
             let left = left.saturating_sub(cost(estimate.prompt_tokens, input_price));
             if left == 0 && input_price + output_price > 0 {
-                return Err(spent(true, budget.max_micro_usd));
+                return Err(exhausted(true, budget.max_micro_usd));
             }
             if let Some(affordable) = left.saturating_mul(1_000_000).checked_div(output_price) {
                 if affordable == 0 {
-                    return Err(spent(true, budget.max_micro_usd));
+                    return Err(exhausted(true, budget.max_micro_usd));
                 }
                 output = output.min(affordable);
             }
@@ -265,7 +265,7 @@ mod tests {
     fn reservations(#[case] budgets: Vec<BudgetState>, #[case] expected: Result<(u64, u64, u64), (Scope, bool)>) {
         let reserved = reserve(&ESTIMATE, &budgets)
             .map(|one| (one.tokens, one.micro_usd, one.max_output_tokens))
-            .map_err(|spent| (spent.scope, spent.cost));
+            .map_err(|budget| (budget.scope, budget.is_cost_limit));
         assert_eq!(reserved, expected);
     }
 

@@ -8,7 +8,7 @@ mod limits;
 
 use protocol::{CreateJob, FieldError, JobMode, Limits, limits::MAX_METADATA_BYTES};
 
-pub use ceiling::{Ceiling, Recalled, within_priorities};
+pub use ceiling::{Ceiling, RestrictedSettings, within_priorities};
 pub use files::{MAX_FILES, MAX_FILES_BYTES, MAX_PATH_BYTES, MAX_PATH_DEPTH, WorkspaceFile, check_path};
 pub use protocol::limits::MAX_PROMPT_BYTES;
 

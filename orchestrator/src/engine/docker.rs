@@ -50,7 +50,7 @@ mod wire;
 const MAX_CONCURRENT_ENDS: usize = 4;
 
 /// An inspection in progress.
-type PendingInspect = JoinHandle<Result<wire::Inspected, ClientError>>;
+type PendingInspection = JoinHandle<Result<wire::Inspected, ClientError>>;
 
 /// The settings of the Docker engine.
 #[derive(Debug, Clone)]
@@ -97,9 +97,9 @@ pub struct Docker {
     ends: Semaphore,
     watch: Mutex<Watch>,
     /// Ids of containers that an event named since their last inspection.
-    dirty: std::sync::Mutex<HashSet<String>>,
+    changed_containers: std::sync::Mutex<HashSet<String>>,
     /// Inspections that took longer than a list waits, by container id.
-    inspects: std::sync::Mutex<HashMap<String, PendingInspect>>,
+    pending_inspections: std::sync::Mutex<HashMap<String, PendingInspection>>,
     /// Owns the inspections; each has a timeout.
     tasks: TaskTracker,
 }
@@ -123,8 +123,8 @@ impl Docker {
             probe_stale: AtomicBool::new(false),
             ends: Semaphore::new(MAX_CONCURRENT_ENDS),
             watch: Mutex::new(Watch::default()),
-            dirty: std::sync::Mutex::default(),
-            inspects: std::sync::Mutex::default(),
+            changed_containers: std::sync::Mutex::default(),
+            pending_inspections: std::sync::Mutex::default(),
             tasks: TaskTracker::new(),
         }
     }
@@ -134,12 +134,12 @@ impl Docker {
         self.probe_stale.swap(false, Ordering::Relaxed)
     }
 
-    fn dirty(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.dirty.lock().unwrap_or_else(PoisonError::into_inner)
+    fn changed_containers(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.changed_containers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn inspects(&self) -> MutexGuard<'_, HashMap<String, PendingInspect>> {
-        self.inspects.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending_inspections(&self) -> MutexGuard<'_, HashMap<String, PendingInspection>> {
+        self.pending_inspections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes the next probe a full one after an engine-wide failure: a list that fails, or a container that does not match its

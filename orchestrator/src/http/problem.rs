@@ -222,7 +222,7 @@ impl IntoResponse for ApiError {
 
 impl From<crate::store::StoreError> for ApiError {
     fn from(error: crate::store::StoreError) -> Self {
-        if error.may_pass() {
+        if error.is_transient() {
             return Self::new(ErrorCode::Unavailable, "the database is busy; try again later")
                 .with_retry_after(STORE_RETRY)
                 .with_source(error);

@@ -58,7 +58,7 @@ impl AttemptError {
 
     /// Whether asking again later may help. If not, and every provider refuses so, a person has to act: top up a quota,
     /// replace a key.
-    pub(super) fn may_pass(&self) -> bool {
+    pub(super) fn is_transient(&self) -> bool {
         self.disposition == Disposition::Retry || self.kind == ErrorKind::RateLimited || self.is_local()
     }
 

@@ -304,13 +304,13 @@ fn failure(mut errors: Vec<(&str, AttemptError)>) -> Failure {
     if let Some((_, last)) = errors.pop_if(|(_, error)| error.disposition == Disposition::Fatal) {
         return Failure::Failed { kind: last.kind, message: last.message };
     }
-    let may_pass = |local: bool| {
-        errors.iter().map(|(_, error)| error).filter(move |error| error.may_pass() && error.is_local() == local)
+    let transient = |local: bool| {
+        errors.iter().map(|(_, error)| error).filter(move |error| error.is_transient() && error.is_local() == local)
     };
     // A local circuit or queue never hides what a provider said.
-    let (origin, waits): (_, Vec<&AttemptError>) = match may_pass(false).next() {
-        Some(_) => (RateLimitOrigin::Provider, may_pass(false).collect()),
-        None => (RateLimitOrigin::Local, may_pass(true).collect()),
+    let (origin, waits): (_, Vec<&AttemptError>) = match transient(false).next() {
+        Some(_) => (RateLimitOrigin::Provider, transient(false).collect()),
+        None => (RateLimitOrigin::Local, transient(true).collect()),
     };
     // The one that can be asked first; one that says when comes before those that do not.
     let soonest = waits.into_iter().min_by_key(|error| error.retry_after.unwrap_or(Duration::MAX));

@@ -203,7 +203,7 @@ impl Meter {
                 Ok(Opened::Open(OpenCall { meter, call: Some(Box::new(call)), reserved, _permit: permit }))
             }
             OpenedCall::Known(known) => {
-                let same = known.asked(&call.request_digest);
+                let same = known.is_same_request(&call.request_digest);
                 let answer = known.answer.filter(|_| same).ok_or(CallError::IdReused)?;
                 Ok(Opened::Recorded(Box::new(answer)))
             }
@@ -230,7 +230,7 @@ impl Meter {
     async fn recorded(&self, account: &Account, name: &CallName) -> Result<Option<Completion>, CallError> {
         let known: Option<KnownCall> = self.store.model_call(&account.key(&name.id)).await?;
         match known {
-            Some(known) if !known.asked(&name.request_digest) => Err(CallError::IdReused),
+            Some(known) if !known.is_same_request(&name.request_digest) => Err(CallError::IdReused),
             known => Ok(known.and_then(|known| known.answer)),
         }
     }
@@ -332,7 +332,7 @@ where
             Ok(done) => return Ok(done),
             Err(error) => error,
         };
-        if drain.is_cancelled() || !error.may_pass() {
+        if drain.is_cancelled() || !error.is_transient() {
             return Err(error);
         }
         tracing::warn!(job.id = %job, error = &error as &dyn std::error::Error, "recording a call failed; retrying");

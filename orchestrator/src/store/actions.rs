@@ -14,7 +14,7 @@ use super::{
 
 /// A tool call that is about to be executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewAction {
+pub struct NewToolCall {
     /// Its key.
     pub key: CallKey,
     /// Digest of its tool and arguments.
@@ -31,7 +31,7 @@ pub struct NewAction {
 
 /// The outcome of opening a tool call.
 #[derive(Debug, Clone, PartialEq)]
-pub enum OpenedAction {
+pub enum OpenedToolCall {
     /// Its row is written; it may be executed, once.
     Open,
     /// It was executed before, with this reply.
@@ -44,7 +44,7 @@ pub enum OpenedAction {
 
 /// The result of a tool call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ActionOutcome {
+pub struct ToolCallOutcome {
     /// When it ended.
     pub at: DateTime<Utc>,
     /// Its arguments to store; `None` keeps those from when it was opened.
@@ -73,13 +73,13 @@ const INTERRUPTED: &str = "interrupted: the orchestrator restarted during the ca
 
 impl Store {
     /// Opens a tool call before it is executed: counts it against the job's limit and writes its row.
-    pub async fn open_tool_call(&self, call: &NewAction) -> Result<OpenedAction, StoreError> {
+    pub async fn open_tool_call(&self, call: &NewToolCall) -> Result<OpenedToolCall, StoreError> {
         let call = call.clone();
         self.write_batched(move |tx| Box::pin(async move { open(tx, &call).await })).await
     }
 
     /// Closes a tool call with its reply. A call that is already closed is unchanged.
-    pub async fn close_tool_call(&self, key: &CallKey, outcome: &ActionOutcome) -> Result<(), StoreError> {
+    pub async fn close_tool_call(&self, key: &CallKey, outcome: &ToolCallOutcome) -> Result<(), StoreError> {
         let (key, at, output) = (key.clone(), outcome.at, outcome.output.clone());
         let (success, duration_ms) = (outcome.reply.success, column(outcome.reply.duration_ms));
         let (reply, input) = (text(&outcome.reply)?, outcome.input.as_ref().map(text).transpose()?);
@@ -220,7 +220,7 @@ struct BeforeActionRow {
 }
 
 /// Counts a tool call against its job's limit and writes its row, unless it was made before.
-async fn open(tx: &mut WriteTx, call: &NewAction) -> Result<OpenedAction, StoreError> {
+async fn open(tx: &mut WriteTx, call: &NewToolCall) -> Result<OpenedToolCall, StoreError> {
     let CallKey { job, attempt, call_id } = &call.key;
     let batch =
         StatementBatch::new(&[BEFORE_ACTION]).bind(*job.as_uuid()).bind(i64::from(*attempt)).bind(call_id.0.clone());
@@ -231,11 +231,11 @@ async fn open(tx: &mut WriteTx, call: &NewAction) -> Result<OpenedAction, StoreE
     if let Some((tool, reply)) = tool.zip(reply) {
         // Calls of versions without digests can be compared by their tool only.
         let is_same = tool == call.tool && request_digest.as_deref().is_none_or(|digest| digest == call.request_digest);
-        let reply = || row_ref.json("reply", &reply).map(OpenedAction::Recorded);
-        return if is_same { reply() } else { Ok(OpenedAction::IdReused) };
+        let reply = || row_ref.json("reply", &reply).map(OpenedToolCall::Recorded);
+        return if is_same { reply() } else { Ok(OpenedToolCall::IdReused) };
     }
     if count(others) >= call.max_calls {
-        return Ok(OpenedAction::LimitReached);
+        return Ok(OpenedToolCall::LimitReached);
     }
     let batch = StatementBatch::new(&[INSERT_ACTION])
         .bind(*job.as_uuid())
@@ -246,7 +246,7 @@ async fn open(tx: &mut WriteTx, call: &NewAction) -> Result<OpenedAction, StoreE
         .bind(text(&call.input)?)
         .bind(call.request_digest.clone());
     tx.run_last(batch).await?;
-    Ok(OpenedAction::Open)
+    Ok(OpenedToolCall::Open)
 }
 
 #[derive(FromRow)]

@@ -85,7 +85,7 @@ impl Store {
     }
 
     /// Users whose budget of today is used up, and the budget that is.
-    pub async fn spent_days(
+    pub async fn users_over_budget(
         &self,
         now: DateTime<Utc>,
         limits: &DayLimits,
@@ -95,10 +95,10 @@ impl Store {
         }
         let days: Vec<(String, i64, i64)> = sqlx::query_as(DAY).bind(day_of(now)).fetch_all(&self.read).await?;
         let known = |number: i64| u64::try_from(number).unwrap_or(0);
-        let spent = days.into_iter().filter_map(|(user, tokens, micro_usd)| {
-            limits.spent(known(tokens), known(micro_usd)).map(|spent| (user, spent))
+        let exhausted = days.into_iter().filter_map(|(user, tokens, micro_usd)| {
+            limits.exhausted(known(tokens), known(micro_usd)).map(|budget| (user, budget))
         });
-        Ok(spent.collect())
+        Ok(exhausted.collect())
     }
 }
 

@@ -121,7 +121,7 @@ pub struct KnownCall {
 
 impl KnownCall {
     /// Whether its request was this one; true of calls from before digests were stored.
-    pub fn asked(&self, digest: &str) -> bool {
+    pub fn is_same_request(&self, digest: &str) -> bool {
         self.request_digest.as_deref().is_none_or(|asked| asked == digest)
     }
 }
@@ -179,7 +179,7 @@ impl Store {
             };
             match result {
                 Ok(()) => closed += 1,
-                Err(error) if error.is_of_one_row() => {
+                Err(error) if error.concerns_one_row() => {
                     tracing::error!(
                         error = &error as &dyn std::error::Error,
                         "an abandoned model call cannot be closed"

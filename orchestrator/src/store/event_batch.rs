@@ -243,13 +243,13 @@ async fn advance(tx: &mut WriteTx, parts: Vec<&Part<'_>>) -> Result<BTreeMap<Uui
 }
 
 /// The key of a tool call: job, attempt and call id.
-type CallKey<'a> = (Uuid, u32, &'a str);
+type ToolCallKey<'a> = (Uuid, u32, &'a str);
 
 /// Adds the statements that write the records of tool calls, from the worker's two events about each.
 fn push_calls(statements: &mut QueryBuilder<Sqlite>, parts: &[Part<'_>]) -> Result<(), StoreError> {
     // By key, because a statement may write a row only once; the last event wins. A worker never overwrites the record of a
     // call that the orchestrator executed.
-    let (mut made, mut done) = (BTreeMap::<CallKey<'_>, _>::new(), BTreeMap::<CallKey<'_>, _>::new());
+    let (mut made, mut done) = (BTreeMap::<ToolCallKey<'_>, _>::new(), BTreeMap::<ToolCallKey<'_>, _>::new());
     for Part { stamp: EventStamp { job, attempt, at }, events, .. } in parts {
         for event in events {
             match &event.data {

@@ -19,11 +19,9 @@ pub struct IdempotencyKey {
     pub digest: String,
 }
 
-/// The outcome of a request with an idempotency key, or without one.
+/// What is recorded of an idempotency key that was seen before.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Claim {
-    /// Not seen before; the change is made.
-    New,
+pub enum Lookup {
     /// Seen with the same request: the first response.
     Replayed {
         /// The HTTP status.
@@ -32,9 +30,34 @@ pub enum Claim {
         body: String,
     },
     /// Seen with another request.
-    Mismatch,
-    /// Not seen before; nothing is stored because the queue is full.
+    KeyMismatch,
+}
+
+/// The outcome of creating a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CreateOutcome {
+    /// The job is stored.
+    Created,
+    /// The idempotency key was seen before with the same request; nothing is stored. The first response.
+    Replayed {
+        /// The HTTP status.
+        status: u16,
+        /// The body.
+        body: String,
+    },
+    /// The idempotency key was seen before with another request; nothing is stored.
+    KeyMismatch,
+    /// Nothing is stored because the queue is full.
     QueueFull(QueueFull),
+}
+
+impl From<Lookup> for CreateOutcome {
+    fn from(lookup: Lookup) -> Self {
+        match lookup {
+            Lookup::Replayed { status, body } => Self::Replayed { status, body },
+            Lookup::KeyMismatch => Self::KeyMismatch,
+        }
+    }
 }
 
 /// The response that a repeated request gets again.
@@ -46,7 +69,7 @@ pub(super) struct RecordedResponse<'a> {
 
 impl Store {
     /// Looks a key up, before the request is prepared.
-    pub async fn idempotency(&self, key: &IdempotencyKey, now: DateTime<Utc>) -> Result<Option<Claim>, StoreError> {
+    pub async fn idempotency(&self, key: &IdempotencyKey, now: DateTime<Utc>) -> Result<Option<Lookup>, StoreError> {
         lookup(&self.read, key, now).await
     }
 }
@@ -55,7 +78,7 @@ pub(super) async fn lookup<'c>(
     db: impl Executor<'c, Database = Sqlite>,
     key: &IdempotencyKey,
     now: DateTime<Utc>,
-) -> Result<Option<Claim>, StoreError> {
+) -> Result<Option<Lookup>, StoreError> {
     let known: Option<(String, i64, String)> = sqlx::query_as(
         "SELECT digest, status, body FROM idempotency_keys WHERE user_id = $1 AND key = $2 AND created_at > $3",
     )
@@ -66,9 +89,9 @@ pub(super) async fn lookup<'c>(
     .await?;
     Ok(known.map(|(digest, status, body)| {
         if digest == key.digest {
-            Claim::Replayed { status: u16::try_from(status).unwrap_or(200), body }
+            Lookup::Replayed { status: u16::try_from(status).unwrap_or(200), body }
         } else {
-            Claim::Mismatch
+            Lookup::KeyMismatch
         }
     }))
 }

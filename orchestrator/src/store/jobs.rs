@@ -10,11 +10,11 @@ use uuid::Uuid;
 use super::{
     AuditEntry, Connection, Store, StoreError, audit,
     events::{self, EventStamp},
-    idempotency::{self, Claim, IdempotencyKey, RecordedResponse},
+    idempotency::{self, CreateOutcome, IdempotencyKey, RecordedResponse},
     lifecycle,
     rows::{JobRow, RowRef, column, count, job_columns, job_tables, text},
 };
-use crate::domain::job::{JobRecord, NoChild, Step};
+use crate::domain::job::{ChildRefused, JobRecord, Step};
 
 /// Maximum number of pending jobs of one user, including held ones (contract: api, "no queue cap under 10 000").
 pub const MAX_PENDING_PER_USER: u32 = 10_000;
@@ -74,7 +74,7 @@ impl Store {
         job: JobRecord,
         key: Option<IdempotencyKey>,
         audit: Option<&AuditEntry>,
-    ) -> Result<Claim, StoreError> {
+    ) -> Result<CreateOutcome, StoreError> {
         let audit = audit.cloned();
         self.write(move |tx| {
             Box::pin(async move {
@@ -82,10 +82,10 @@ impl Store {
                 if let Some(key) = &key
                     && let Some(known) = idempotency::lookup(&mut tx.db, key, now).await?
                 {
-                    return Ok(known);
+                    return Ok(known.into());
                 }
                 if let Some(full) = full_queue(&mut tx.db, &job.brief.user_id).await? {
-                    return Ok(Claim::QueueFull(full));
+                    return Ok(CreateOutcome::QueueFull(full));
                 }
                 let Step { job, events, .. } = job.created();
                 insert(&mut tx.db, &job).await?;
@@ -95,7 +95,7 @@ impl Store {
                     idempotency::insert(&mut tx.db, key, now, response).await?;
                 }
                 audit::record(&mut tx.db, audit.as_ref(), job.id).await?;
-                Ok(Claim::New)
+                Ok(CreateOutcome::Created)
             })
         })
         .await
@@ -106,7 +106,7 @@ impl Store {
         &self,
         parent: JobId,
         child: JobRecord,
-    ) -> Result<Result<JobRecord, NoChild>, StoreError> {
+    ) -> Result<Result<JobRecord, ChildRefused>, StoreError> {
         self.write(move |tx| {
             Box::pin(async move {
                 let Some(above) = lifecycle::load(&mut tx.db, parent).await? else {

@@ -51,7 +51,7 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 
-pub use actions::{ActionOutcome, NewAction, NewNotification, OpenedAction};
+pub use actions::{NewNotification, NewToolCall, OpenedToolCall, ToolCallOutcome};
 pub use audit::{AuditEntry, AuditFilter};
 pub use backup::{BackupError, backup};
 pub use budget::Reserved;
@@ -60,7 +60,7 @@ pub use calls::{CallKey, CallQuota, CallRow, CallsMade, KnownCall, NewCall, Open
 pub use event_batch::{Appended, WorkerBatch};
 pub use event_notifier::{EventNotifier, EventSubscription};
 pub use events::EventPage;
-pub use idempotency::{Claim, IdempotencyKey};
+pub use idempotency::{CreateOutcome, IdempotencyKey, Lookup};
 pub use job_json::{JobJson, JobPage, TokenChecked};
 pub use job_list::JobFilter;
 pub use jobs::{MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob, RunningJobs, Unfinished};
@@ -140,7 +140,7 @@ pub enum StoreError {
 
 impl StoreError {
     /// Whether one row is at fault: reads and writes of other rows may succeed.
-    pub(super) const fn is_of_one_row(&self) -> bool {
+    pub(super) const fn concerns_one_row(&self) -> bool {
         matches!(
             self,
             Self::Inconsistent { .. } | Self::Database(sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_))
@@ -148,7 +148,7 @@ impl StoreError {
     }
 
     /// Whether a retry may succeed: the database is busy, full or unreachable, and did not reject the write as such.
-    pub fn may_pass(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::Database(sqlx::Error::Database(error)) => {
                 matches!(error.kind(), sqlx::error::ErrorKind::Other) && primary_code(&**error) != Some(SQLITE_ERROR)
@@ -156,7 +156,7 @@ impl StoreError {
             Self::Database(error) => {
                 matches!(error, sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed)
             }
-            Self::GroupCommit(error) => error.may_pass(),
+            Self::GroupCommit(error) => error.is_transient(),
             Self::Busy => true,
             Self::Url(_)
             | Self::Migration(_)

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::{
     AuditEntry, Connection, JobChange, Store, StoreError, Transition, audit, events,
-    idempotency::{self, Claim, IdempotencyKey, RecordedResponse},
+    idempotency::{self, IdempotencyKey, Lookup, RecordedResponse},
     lifecycle,
     rows::{RowRef, text},
 };
@@ -21,7 +21,7 @@ pub enum Prompted {
     /// Stored; the worker will see it.
     Stored(PromptReceipt),
     /// The idempotency key was seen before.
-    Known(Claim),
+    Known(Lookup),
     /// The job has finished, in this state.
     Finished(JobState),
     /// The job is being cancelled.
@@ -105,7 +105,7 @@ impl Store {
         self.write(move |tx| {
             Box::pin(async move {
                 let Some(record) = lifecycle::load(&mut tx.db, job).await? else { return Ok(None) };
-                let nudged = lifecycle::apply(tx, record, now, None, JobRecord::nudged).await?;
+                let nudged = lifecycle::apply(tx, record, now, None, JobRecord::nudge).await?;
                 let Transition::Applied(nudged) = nudged else { return Ok(None) };
                 let prompt = NewPrompt {
                     id: PromptId::generate(),

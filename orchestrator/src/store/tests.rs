@@ -107,7 +107,7 @@ async fn a_full_queue_of_one_user_refuses_that_user_only() {
         let job = sample::job(JobState::Pending).with_brief(|brief| brief.user_id = user.to_owned());
         JobRecord { stage: held, ..job }
     };
-    assert_eq!(store.create_job(job("ada"), None, None).await.unwrap(), Claim::New);
+    assert_eq!(store.create_job(job("ada"), None, None).await.unwrap(), CreateOutcome::Created);
     let columns: Vec<String> = sqlx::query_scalar("SELECT name FROM pragma_table_info('jobs') WHERE name <> 'id'")
         .fetch_all(&store.read)
         .await
@@ -119,13 +119,17 @@ async fn a_full_queue_of_one_user_refuses_that_user_only() {
         MAX_PENDING_PER_USER - 1
     );
     sqlx::query(sqlx::AssertSqlSafe(copy)).execute(&mut raw(&directory).await).await.unwrap();
-    assert_eq!(store.create_job(job("ada"), None, None).await.unwrap(), Claim::QueueFull(QueueFull::User));
-    assert_eq!(store.create_job(job("bob"), None, None).await.unwrap(), Claim::New);
+    assert_eq!(store.create_job(job("ada"), None, None).await.unwrap(), CreateOutcome::QueueFull(QueueFull::User));
+    assert_eq!(store.create_job(job("bob"), None, None).await.unwrap(), CreateOutcome::Created);
     sqlx::query("UPDATE jobs SET state = 'cancelled' WHERE id = (SELECT id FROM jobs WHERE user_id = 'ada' LIMIT 1)")
         .execute(&mut raw(&directory).await)
         .await
         .unwrap();
-    assert_eq!(store.create_job(job("ada"), None, None).await.unwrap(), Claim::New, "one that is over makes room");
+    assert_eq!(
+        store.create_job(job("ada"), None, None).await.unwrap(),
+        CreateOutcome::Created,
+        "one that is over makes room"
+    );
     // The dispatcher's look at such a queue, and what the lists ask for, begin at indexes.
     for (statement, index) in [
         ("SELECT COUNT(*) FROM jobs WHERE user_id = 'ada' AND state = 'pending'", "jobs_by_user_state"),
@@ -162,12 +166,12 @@ async fn an_idempotency_key_that_is_over_is_used_again_before_the_sweep_takes_it
     let job = sample::job(JobState::Pending);
     let now = job.brief.created_at;
     let key = || Some(IdempotencyKey { user: "a".to_owned(), key: "k".to_owned(), digest: "d".to_owned() });
-    assert_eq!(store.create_job(job.clone(), key(), None).await.unwrap(), Claim::New);
-    assert!(matches!(store.create_job(job.clone(), key(), None).await.unwrap(), Claim::Replayed { .. }));
+    assert_eq!(store.create_job(job.clone(), key(), None).await.unwrap(), CreateOutcome::Created);
+    assert!(matches!(store.create_job(job.clone(), key(), None).await.unwrap(), CreateOutcome::Replayed { .. }));
     let later = JobRecord { id: JobId::generate(), ..job }
         .with_brief(|brief| brief.created_at = now + chrono::TimeDelta::days(2));
-    assert_eq!(store.create_job(later.clone(), key(), None).await.unwrap(), Claim::New);
-    assert!(matches!(store.create_job(later, key(), None).await.unwrap(), Claim::Replayed { .. }));
+    assert_eq!(store.create_job(later.clone(), key(), None).await.unwrap(), CreateOutcome::Created);
+    assert!(matches!(store.create_job(later, key(), None).await.unwrap(), CreateOutcome::Replayed { .. }));
     store.close().await;
 }
 

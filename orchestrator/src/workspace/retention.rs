@@ -135,7 +135,7 @@ impl RetentionSweep {
         match self.store.job(job).await {
             Ok(Some(record)) => Ok(JobRow::Valid(Box::new(record))),
             Ok(None) => Ok(JobRow::Missing),
-            Err(error) if error.may_pass() => Err(error),
+            Err(error) if error.is_transient() => Err(error),
             Err(error) => {
                 let error: &dyn std::error::Error = &error;
                 tracing::warn!(job.id = %job, error, "invalid job row; the job's files are kept");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use orchestrator::{
     clock::ManualClock,
     config::{Config, ModelPrice, UnpricedModels},
-    domain::job::{JobRecord, NoChild, Queued},
+    domain::job::{ChildRefused, JobRecord, Queued},
     store::Store,
 };
 use protocol::{ErrorCode, EventData, JobId, JobReason, JobState, MessageRole};
@@ -175,7 +175,7 @@ async fn similar_job(store: &Store, like: JobId, max_children: u32) -> JobRecord
 }
 
 /// A child job, created as a tool would create it.
-async fn child_job(world: &World, parent: JobId, max_children: u32) -> Result<JobId, NoChild> {
+async fn child_job(world: &World, parent: JobId, max_children: u32) -> Result<JobId, ChildRefused> {
     let store = world.store().await;
     let created = store.create_child(parent, similar_job(&store, parent, max_children).await).await.unwrap();
     store.close().await;
@@ -188,7 +188,7 @@ async fn children_share_their_parents_budget_and_are_cancelled_with_it() {
     let ada = world.user("ada");
     let childless = ada.create(json!({"prompt": "work", "limits": {"max_tokens": 1300}})).await;
     let its_worker = world.manual_worker(childless).await;
-    assert_eq!(child_job(&world, childless, 0).await, Err(NoChild::Enough(0)));
+    assert_eq!(child_job(&world, childless, 0).await, Err(ChildRefused::LimitReached(0)));
     let store = world.store().await;
     let parent = similar_job(&store, childless, 2).await;
     store.create_job(parent.clone(), None, None).await.unwrap();
@@ -210,7 +210,7 @@ async fn children_share_their_parents_budget_and_are_cancelled_with_it() {
         worker.ask("c9", "short").await.problem(ErrorCode::TokenBudget);
     }
     let second = child_job(&world, parent, 0).await.unwrap();
-    assert_eq!(child_job(&world, parent, 0).await, Err(NoChild::Enough(2)));
+    assert_eq!(child_job(&world, parent, 0).await, Err(ChildRefused::LimitReached(2)));
     world.manual_worker(second).await.finish("done").await;
     ada.wait_for(second, JobState::Completed).await;
     ada.cancel(parent).await.expect(202);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use orchestrator::{
     clock::{Clock, ManualClock},
     digest::sha256_hex,
-    store::{CallKey, NewAction, OpenedAction},
+    store::{CallKey, NewToolCall, OpenedToolCall},
 };
 use protocol::{CallId, ErrorCode, JobState, ToolCallReply, ToolErrorKind};
 use serde_json::{Value, json};
@@ -189,7 +189,7 @@ async fn a_tool_call_interrupted_by_a_crash_is_never_run_again() {
     let arguments = json!({"content": "hello"});
     let key = CallKey { job: id, attempt: 1, call_id: CallId("t1".to_owned()) };
     let digest = sha256_hex(&[b"message\0", arguments.to_string().as_bytes()].concat());
-    let call = NewAction {
+    let call = NewToolCall {
         key,
         request_digest: digest,
         at: Clock::system().now(),
@@ -198,7 +198,7 @@ async fn a_tool_call_interrupted_by_a_crash_is_never_run_again() {
         max_calls: 10,
     };
     let store = world.store().await;
-    assert_eq!(store.open_tool_call(&call).await.unwrap(), OpenedAction::Open);
+    assert_eq!(store.open_tool_call(&call).await.unwrap(), OpenedToolCall::Open);
     store.close().await;
     world.start().await;
     let ada = world.user("ada");

@@ -15,7 +15,11 @@ const STOP_GRACE: Duration = Duration::from_secs(5);
 
 impl ActionExecutor {
     /// The attempt ended without a report: its container is removed before the record is changed.
-    pub(super) async fn end_attempt(&self, id: JobId, mut failure: AttemptFailure) -> Result<(), ActionError> {
+    pub(super) async fn remove_and_fail_attempt(
+        &self,
+        id: JobId,
+        mut failure: AttemptFailure,
+    ) -> Result<(), ActionError> {
         let Some(job) = self.store.job(id).await? else { return Ok(()) };
         if let Some(container) = &job.container {
             let last_line = self.save_logs(&container.name).await;
@@ -29,7 +33,7 @@ impl ActionExecutor {
             self.engine.remove(&container.name).await?;
             self.listeners.close(&container.name)?;
         }
-        self.fail_attempt(&job, failure).await
+        self.record_attempt_failure(&job, failure).await
     }
 
     pub(super) async fn cancel(&self, id: JobId) -> Result<(), ActionError> {
@@ -41,7 +45,7 @@ impl ActionExecutor {
             self.remove(&container.name).await?;
         }
         failpoint::reach("cancel.after_stop");
-        self.transition(id, JobRecord::cancelled).await
+        self.transition(id, JobRecord::finish_cancel).await
     }
 
     pub(super) async fn expire(&self, id: JobId) -> Result<(), ActionError> {
@@ -56,7 +60,7 @@ impl ActionExecutor {
         Ok(())
     }
 
-    pub(super) async fn stop_over_disk(&self, id: JobId) -> Result<(), ActionError> {
+    pub(super) async fn fail_over_quota(&self, id: JobId) -> Result<(), ActionError> {
         let Some(job) = self.store.job(id).await? else { return Ok(()) };
         // Killed before it is recorded: until then it continues to write.
         if let Some(container) = &job.container {

@@ -51,13 +51,13 @@ impl ActionExecutor {
         if let Err(error) = self.workspaces.create(id, &[]) {
             tracing::error!(job.id = %id, error = &error as &dyn std::error::Error, "cannot create the workspace");
             let failure = internal("the workspace cannot be created; see the orchestrator's log");
-            return self.fail_attempt(&job, failure).await;
+            return self.record_attempt_failure(&job, failure).await;
         }
         let Some(attempt) = self.attempts.observe(&job) else { return Ok(()) };
         if let Err(error) = self.listeners.open(&container.name, attempt, &token.token) {
             tracing::error!(job.id = %id, %error, "cannot create the run directory");
             let failure = internal("the run directory cannot be created; see the orchestrator's log");
-            return self.fail_attempt(&job, failure).await;
+            return self.record_attempt_failure(&job, failure).await;
         }
         failpoint::reach("start.after_directory");
         self.create_container(&job, container).await
@@ -65,7 +65,7 @@ impl ActionExecutor {
 
     /// Takes over an attempt that exists, after a restart or a start that was cut short. Its container is adopted as it is;
     /// it is created again only if it was never started, since otherwise the work would be done twice.
-    pub(super) async fn resume(&self, id: JobId) -> Result<(), ActionError> {
+    pub(super) async fn take_over(&self, id: JobId) -> Result<(), ActionError> {
         let Some(job) = self.store.job(id).await? else { return Ok(()) };
         let Some(container) = &job.container else { return Ok(()) };
         if matches!(job.session, WorkerSession::Open(_)) {
@@ -80,7 +80,7 @@ impl ActionExecutor {
                 self.serve_adopted(&job, container, attempt).await
             }
             Ok(Adoption::NotStarted) => self.create_again(job).await,
-            Ok(Adoption::NotFound) => self.fail_attempt(&job, plan::vanished()).await,
+            Ok(Adoption::NotFound) => self.record_attempt_failure(&job, plan::vanished()).await,
             Err(error @ EngineError::PostureMismatch { .. }) => self.fail_start(&job, container, &error).await,
             Err(error) => Err(error.into()),
         }
@@ -98,8 +98,8 @@ impl ActionExecutor {
                 tracing::warn!(job.id = %job.id, job.attempt, container = container.name, "the run directory is gone");
                 self.remove(&container.name).await?;
                 let message = "the run directory is gone, so its worker could no longer report".to_owned();
-                let failure = AttemptFailure { reason: JobReason::WorkerLost, message, infrastructure: true };
-                self.fail_attempt(job, failure).await
+                let failure = AttemptFailure { reason: JobReason::WorkerLost, message, is_retryable: true };
+                self.record_attempt_failure(job, failure).await
             }
             served => Ok(served?),
         }
@@ -117,7 +117,7 @@ impl ActionExecutor {
         if let Err(error) = self.listeners.serve(&container.name, attempt) {
             tracing::error!(job.id = %job.id, %error, "cannot serve the run directory");
             let failure = internal("the run directory is gone; see the orchestrator's log");
-            return self.fail_attempt(&job, failure).await;
+            return self.record_attempt_failure(&job, failure).await;
         }
         self.store.set_container(job.id, job.attempt, &container).await?;
         job.container = Some(container.clone());
@@ -169,7 +169,7 @@ impl ActionExecutor {
         tracing::warn!(job.id = %job.id, job.attempt, error = error as &dyn std::error::Error, "container not started");
         self.engine.remove(&container.name).await?;
         self.listeners.close(&container.name)?;
-        self.fail_attempt(job, start_failure(error)).await
+        self.record_attempt_failure(job, start_failure(error)).await
     }
 
     fn container_spec(&self, job: &JobRecord, container: &ContainerInfo) -> ContainerSpec {
@@ -224,16 +224,16 @@ fn container_info(name: String, image: String, facts: EngineFacts) -> ContainerI
 
 /// A failure of the host, such as a full disk: the attempt is repeated.
 fn internal(message: &str) -> AttemptFailure {
-    AttemptFailure { reason: JobReason::Internal, message: message.to_owned(), infrastructure: true }
+    AttemptFailure { reason: JobReason::Internal, message: message.to_owned(), is_retryable: true }
 }
 
 fn start_failure(error: &EngineError) -> AttemptFailure {
-    let (reason, infrastructure) = match error {
+    let (reason, is_retryable) = match error {
         EngineError::Unreachable(_) | EngineError::Other(_) => (JobReason::EngineError, true),
         EngineError::ImageMissing(_) => (JobReason::ImageMissing, false),
         EngineError::RuntimeMissing(_) => (JobReason::SandboxUnavailable, false),
         EngineError::PostureMismatch { .. } => (JobReason::PostureMismatch, false),
         EngineError::Refused(_) => (JobReason::EngineError, false),
     };
-    AttemptFailure { reason, message: error.to_string(), infrastructure }
+    AttemptFailure { reason, message: error.to_string(), is_retryable }
 }

@@ -23,7 +23,7 @@ pub enum Action {
     },
     /// Take over an existing attempt: adopt its container and serve its socket, or create the container again if it was
     /// never started.
-    Resume {
+    TakeOver {
         /// The job.
         job: JobId,
     },
@@ -59,7 +59,7 @@ pub enum Action {
         exceeded: ExhaustedBudget,
     },
     /// Fail a queued job: the sandbox is disabled.
-    FailUnavailable {
+    FailSandboxDisabled {
         /// The job.
         job: JobId,
     },
@@ -79,7 +79,7 @@ pub enum Action {
         job: JobId,
     },
     /// Kill the container of a job whose workspace exceeds its quota, and fail the job.
-    StopOverDisk {
+    FailOverQuota {
         /// The job.
         job: JobId,
     },
@@ -100,17 +100,17 @@ impl Action {
     pub fn subject(&self) -> Subject {
         match self {
             Self::Start { job }
-            | Self::Resume { job }
+            | Self::TakeOver { job }
             | Self::FailAttempt { job, .. }
             | Self::MarkStuck { job, .. }
             | Self::Nudge { job }
             | Self::StartAgain { job }
             | Self::FailOverBudget { job, .. }
-            | Self::FailUnavailable { job }
+            | Self::FailSandboxDisabled { job }
             | Self::CancelWithParent { job }
             | Self::Cancel { job }
             | Self::Expire { job }
-            | Self::StopOverDisk { job } => Subject::Job(*job),
+            | Self::FailOverQuota { job } => Subject::Job(*job),
             Self::RemoveContainer { container: name } | Self::RemoveRunDir { run_dir: name } => {
                 Subject::Container(name.clone())
             }
@@ -121,17 +121,17 @@ impl Action {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Start { .. } => "job.start",
-            Self::Resume { .. } => "job.resume",
+            Self::TakeOver { .. } => "job.take_over",
             Self::FailAttempt { .. } => "job.fail_attempt",
             Self::MarkStuck { .. } => "job.mark_stuck",
             Self::Nudge { .. } => "job.nudge",
             Self::StartAgain { .. } => "job.start_again",
             Self::FailOverBudget { .. } => "job.fail_over_budget",
-            Self::FailUnavailable { .. } => "job.fail_unavailable",
+            Self::FailSandboxDisabled { .. } => "job.fail_sandbox_disabled",
             Self::CancelWithParent { .. } => "job.cancel_with_parent",
             Self::Cancel { .. } => "job.cancel",
             Self::Expire { .. } => "job.expire",
-            Self::StopOverDisk { .. } => "job.stop_over_disk",
+            Self::FailOverQuota { .. } => "job.fail_over_quota",
             Self::RemoveContainer { .. } => "container.remove",
             Self::RemoveRunDir { .. } => "run_dir.remove",
         }

@@ -11,11 +11,7 @@ pub(in crate::dispatch) const SANDBOX_DISABLED: &str = "the sandbox is disabled 
 
 /// The failure of an attempt that cannot continue because the sandbox is disabled.
 pub(super) fn sandbox_disabled() -> AttemptFailure {
-    AttemptFailure {
-        reason: JobReason::SandboxUnavailable,
-        message: SANDBOX_DISABLED.to_owned(),
-        infrastructure: false,
-    }
+    AttemptFailure { reason: JobReason::SandboxUnavailable, message: SANDBOX_DISABLED.to_owned(), is_retryable: false }
 }
 
 /// The failure of an attempt whose container does not exist.
@@ -23,7 +19,7 @@ pub(in crate::dispatch) fn vanished() -> AttemptFailure {
     AttemptFailure {
         reason: JobReason::WorkerLost,
         message: "the container is gone and its worker never reported".to_owned(),
-        infrastructure: true,
+        is_retryable: true,
     }
 }
 
@@ -33,17 +29,17 @@ pub(super) fn exited(code: i64, oom_killed: bool) -> AttemptFailure {
         (true, SIGKILL_EXIT_CODE) => AttemptFailure {
             reason: JobReason::OomKilled,
             message: "the worker ran out of memory; raise limits.memory_mb or process less data at once".to_owned(),
-            infrastructure: false,
+            is_retryable: false,
         },
         (_, 0) => AttemptFailure {
             reason: JobReason::WorkerLost,
             message: "the worker ended without a report".to_owned(),
-            infrastructure: true,
+            is_retryable: true,
         },
         _ => AttemptFailure {
             reason: JobReason::WorkerCrashed,
             message: format!("the worker ended with exit code {code} and without a report"),
-            infrastructure: false,
+            is_retryable: false,
         },
     }
 }
@@ -53,7 +49,7 @@ pub(super) fn never_called(start_timeout: Duration) -> AttemptFailure {
     AttemptFailure {
         reason: JobReason::StartTimeout,
         message: format!("the worker did not call within {} s of its start", start_timeout.as_secs()),
-        infrastructure: true,
+        is_retryable: true,
     }
 }
 
@@ -63,5 +59,5 @@ pub(super) fn repairs_exhausted(message: Option<&str>, repairs: u32) -> AttemptF
         Some(message) => format!("{message}, after {repairs} repairs"),
         None => format!("stuck after {repairs} repairs"),
     };
-    AttemptFailure { reason: JobReason::Stuck, message, infrastructure: false }
+    AttemptFailure { reason: JobReason::Stuck, message, is_retryable: false }
 }

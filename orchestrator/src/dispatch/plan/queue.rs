@@ -24,8 +24,8 @@ pub(super) fn plan(facts: &Facts<'_>, plan: &mut Plan) {
         StartPolicy::Allow => plan_starts(facts, plan),
         StartPolicy::Wait => {}
         StartPolicy::Disabled => {
-            let waiting = facts.jobs.iter().filter(|job| !facts.is_busy(job.record.id) && is_waiting(job));
-            plan.actions.extend(waiting.map(|job| Action::FailUnavailable { job: job.record.id }));
+            let waiting = facts.jobs.iter().filter(|job| !facts.is_busy(job.record.id) && is_startable(job));
+            plan.actions.extend(waiting.map(|job| Action::FailSandboxDisabled { job: job.record.id }));
         }
     }
 }
@@ -38,7 +38,7 @@ fn plan_starts(facts: &Facts<'_>, plan: &mut Plan) {
         if has_slot(facts, &job.record) {
             running += 1;
             *running_by_user.entry(&job.record.brief.user_id).or_default() += 1;
-        } else if is_waiting(job) && !is_in_backoff(facts, &job.record, plan) {
+        } else if is_startable(job) && !is_in_backoff(facts, &job.record, plan) {
             match facts.over_budget.get(&job.record.brief.user_id) {
                 Some(exceeded) => {
                     plan.actions.push(Action::FailOverBudget { job: job.record.id, exceeded: *exceeded });
@@ -62,7 +62,7 @@ fn plan_starts(facts: &Facts<'_>, plan: &mut Plan) {
 }
 
 /// Whether a job is queued, and neither held nor to be cancelled with its parent.
-fn is_waiting(job: &JobFacts) -> bool {
+fn is_startable(job: &JobFacts) -> bool {
     job.record.state() == JobState::Pending && !job.record.is_held() && !job.is_orphaned
 }
 

@@ -29,7 +29,7 @@ pub(super) fn plan(facts: &Facts<'_>, job: &JobFacts, plan: &mut Plan) {
     }
     plan.replan_in(timeout.saturating_sub(job.liveness.job_age));
     if job.exceeds_quota {
-        plan.actions.push(Action::StopOverDisk { job: id });
+        plan.actions.push(Action::FailOverQuota { job: id });
         return;
     }
     let status = job.container.as_ref().map(|container| container.status);
@@ -60,11 +60,11 @@ fn plan_attempt(facts: &Facts<'_>, job: &JobFacts, status: Option<ContainerStatu
         Some(ContainerStatus::Created) if facts.start_policy == StartPolicy::Disabled => {
             plan.actions.push(fail(failures::sandbox_disabled()));
         }
-        Some(ContainerStatus::Created) => plan.actions.push(Action::Resume { job: id }),
+        Some(ContainerStatus::Created) => plan.actions.push(Action::TakeOver { job: id }),
         Some(ContainerStatus::Exited { code, oom_killed }) => {
             plan.actions.push(fail(failures::exited(code, oom_killed)));
         }
-        Some(ContainerStatus::Running) if !job.is_served => plan.actions.push(Action::Resume { job: id }),
+        Some(ContainerStatus::Running) if !job.is_served => plan.actions.push(Action::TakeOver { job: id }),
         Some(ContainerStatus::Running) => {
             let has_called = job.record.running().is_some_and(|running| running.worker_seen_at.is_some());
             if has_called {

@@ -32,13 +32,13 @@ impl JobSubmitter {
             return Err(SubmitError::NotRestartable(earlier.state()));
         }
         let job = self.continuation(earlier, request.prompt.as_deref());
-        self.submit(job, submission).await
+        self.submit_validated(job, submission).await
     }
 
     fn continuation(&self, earlier: &JobRecord, prompt: Option<&str>) -> NewJob {
         let brief = &earlier.brief;
         let has_files = earlier.finished_at().is_none_or(|at| self.retention.contains(at, self.clock.now()));
-        let allowed = self.ceiling.recall(&brief.limits, (&brief.image, &brief.model), brief.tools.as_deref());
+        let allowed = self.ceiling.restrict(&brief.limits, (&brief.image, &brief.model), brief.tools.as_deref());
         let message = (!allowed.changes.is_empty())
             .then(|| format!("adjusted to the present limits: {}", allowed.changes.join("; ")));
         NewJob {

@@ -54,7 +54,7 @@ impl Scene {
     }
 
     async fn create(&self, request: CreateJob, key: Option<&IdempotencyKey>) -> Result<Submitted, SubmitError> {
-        self.submitter.create("ada".to_owned(), submission(key), request).await
+        self.submitter.submit_request("ada".to_owned(), submission(key), request).await
     }
 
     /// What is in the directory of all workspaces.
@@ -129,7 +129,7 @@ async fn a_repeated_key_replays_the_first_response_and_leaves_no_workspace() {
     // Two submissions at once: both pass the first lookup.
     let accepted = request::check(&request(), &scene.submitter.ceiling).unwrap();
     let new = NewJob { owner: "ada".to_owned(), request: request(), accepted, restarted_from: None, message: None };
-    let again = scene.submitter.submit(new, submission(Some(&key("a")))).await.unwrap();
+    let again = scene.submitter.submit_validated(new, submission(Some(&key("a")))).await.unwrap();
     assert!(matches!(again, Submitted::Replayed { .. }));
     assert_eq!(scene.workspace_entries(), [job.id.to_string()]);
 }
@@ -145,7 +145,7 @@ async fn a_commit_that_fails_leaves_no_workspace_and_wakes_no_one() {
         store.close().await;
         store.create_job(record, None, None).await
     };
-    let failed = scene.submitter.submit_with(new, Source::Tool, commit).await;
+    let failed = scene.submitter.submit_with_commit(new, Source::Tool, commit).await;
     assert!(matches!(failed, Err(SubmitError::Store(_))), "{failed:?}");
     assert_eq!(scene.workspace_entries(), Vec::<String>::new());
     assert!(!scene.is_woken());

@@ -34,7 +34,7 @@ impl JobRecord {
     }
 
     /// The container of a job that was to be cancelled is gone.
-    pub fn cancelled(self, now: DateTime<Utc>) -> Result<Step, Refused> {
+    pub fn finish_cancel(self, now: DateTime<Utc>) -> Result<Step, Refused> {
         match &self.stage {
             Stage::Running(Running { activity: Activity::Stopping { cancel, .. }, .. }) => {
                 let cancel = cancel.clone();

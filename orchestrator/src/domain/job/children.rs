@@ -12,13 +12,13 @@ pub const MAX_CHILDREN: u32 = 10;
 
 /// Why a child is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NoChild {
+pub enum ChildRefused {
     /// The job does not run, or is to be cancelled.
     #[error("a job that is {0} cannot create children")]
     NotRunning(JobState),
     /// It has reached its limit of children.
     #[error("the job has its limits.max_children = {0}")]
-    Enough(u32),
+    LimitReached(u32),
     /// It is at the maximum depth.
     #[error("child jobs can be nested at most {MAX_DEPTH} deep")]
     TooDeep,
@@ -26,16 +26,16 @@ pub enum NoChild {
 
 impl JobRecord {
     /// Makes `child` a child of this job, which has `children` already: same owner, one deeper, within this job's budgets.
-    pub fn adopt(&self, mut child: Self, children: u32) -> Result<Self, NoChild> {
+    pub fn adopt(&self, mut child: Self, children: u32) -> Result<Self, ChildRefused> {
         if !self.is_running() || self.is_stopping() {
-            return Err(NoChild::NotRunning(self.state()));
+            return Err(ChildRefused::NotRunning(self.state()));
         }
         let max_children = self.brief.limits.max_children.min(MAX_CHILDREN);
         if children >= max_children {
-            return Err(NoChild::Enough(max_children));
+            return Err(ChildRefused::LimitReached(max_children));
         }
         if self.brief.depth >= MAX_DEPTH {
-            return Err(NoChild::TooDeep);
+            return Err(ChildRefused::TooDeep);
         }
         child.brief = std::sync::Arc::new(Brief {
             parent_id: Some(self.id),

@@ -30,8 +30,8 @@ pub struct AttemptFailure {
     pub reason: JobReason,
     /// Explanation for the user.
     pub message: String,
-    /// Whether the infrastructure caused it, so that another attempt may help.
-    pub infrastructure: bool,
+    /// Whether another attempt may help, since the infrastructure caused it.
+    pub is_retryable: bool,
 }
 
 impl JobRecord {
@@ -97,8 +97,8 @@ impl JobRecord {
         }
     }
 
-    /// Its worker was asked to continue.
-    pub fn nudged(mut self) -> Result<Step, Refused> {
+    /// Records that its worker was asked to continue.
+    pub fn nudge(mut self) -> Result<Step, Refused> {
         match &self.stage {
             Stage::Running(running @ Running { activity: Activity::Stuck { .. }, .. }) => {
                 let running = Running { activity: Activity::Working, ..running.clone() };
@@ -109,8 +109,8 @@ impl JobRecord {
         }
     }
 
-    /// Its worker makes progress after all.
-    pub fn revived(self) -> Result<Step, Refused> {
+    /// Records that its worker makes progress again.
+    pub fn revive(self) -> Result<Step, Refused> {
         let Stage::Running(running) = &self.stage else { return Err(self.refuse("be revived")) };
         let activity = match &running.activity {
             Activity::Stuck { .. } => Activity::Working,
@@ -126,10 +126,10 @@ impl JobRecord {
     pub fn attempt_failed(self, now: DateTime<Utc>, failure: AttemptFailure) -> Result<Step, Refused> {
         let Stage::Running(running) = &self.stage else { return Err(self.refuse("lose its worker")) };
         if self.is_stopping() {
-            return self.cancelled(now);
+            return self.finish_cancel(now);
         }
         let made_no_calls = self.usage.llm_calls == running.calls_before_attempt;
-        if failure.infrastructure && made_no_calls && self.attempt < MAX_ATTEMPTS {
+        if failure.is_retryable && made_no_calls && self.attempt < MAX_ATTEMPTS {
             let backoff = TimeDelta::seconds(FIRST_BACKOFF_SECONDS << self.attempt.saturating_sub(1));
             return Ok(self.enter(Stage::Queued(Queued {
                 held: false,

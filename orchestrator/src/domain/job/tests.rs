@@ -29,8 +29,8 @@ fn start() -> AttemptStart {
     }
 }
 
-fn lost(infrastructure: bool) -> AttemptFailure {
-    AttemptFailure { reason: JobReason::WorkerLost, message: "gone".to_owned(), infrastructure }
+fn lost(is_retryable: bool) -> AttemptFailure {
+    AttemptFailure { reason: JobReason::WorkerLost, message: "gone".to_owned(), is_retryable }
 }
 
 /// The states that a verb is allowed in.
@@ -55,9 +55,9 @@ fn a_verb_is_refused_everywhere_else(#[case] verb: &str, #[case] allowed: &[JobS
             "cancel" => before.request_cancel(now(), None),
             "attempt_failed" => before.attempt_failed(now(), lost(false)),
             "mark_stuck" => before.mark_stuck("silent".to_owned()),
-            "nudge" => before.nudged(),
+            "nudge" => before.nudge(),
             "start again" => before.start_again(now(), start()),
-            "revive" => before.revived(),
+            "revive" => before.revive(),
             "accept" => before.accept(now()),
             "reject" => before.reject(now(), "no".to_owned()),
             _ => before.fail(now(), JobReason::Internal, "x".to_owned()),
@@ -91,7 +91,7 @@ fn a_late_success_after_a_cancel_changes_only_the_partial_result() {
     let asked = job(JobState::InProgress).request_cancel(now(), Some("enough".to_owned())).unwrap().job;
     let late = asked.finish(now(), &report(ReportedOutcome::Completed, None)).unwrap();
     assert_eq!((late.job.state(), late.job.token_hash(), late.events.len()), (JobState::InProgress, None, 0));
-    let gone = late.job.cancelled(now()).unwrap();
+    let gone = late.job.finish_cancel(now()).unwrap();
     assert!(gone.needs_partial, "what is recorded of the work becomes its result");
     assert_eq!((gone.job.state(), gone.job.reason()), (JobState::Cancelled, Some(JobReason::CancelledByUser)));
     assert_eq!(gone.job.message(), Some("enough"));
@@ -103,7 +103,7 @@ fn a_late_success_after_a_cancel_changes_only_the_partial_result() {
 fn the_report_of_a_stopped_worker_is_kept() {
     let asked = job(JobState::InProgress).request_cancel(now(), None).unwrap().job;
     let finished = asked.finish(now(), &report(ReportedOutcome::Stopped, None)).unwrap().job;
-    let cancelled = finished.cancelled(now()).unwrap();
+    let cancelled = finished.finish_cancel(now()).unwrap();
     assert!(!cancelled.needs_partial, "the worker's own account is better than what is recorded");
     assert_eq!(cancelled.job.result().unwrap().partial.unwrap().text, "the end");
 }
@@ -210,26 +210,26 @@ fn a_new_attempt_at_a_stuck_job_may_be_lost_again_before_its_first_model_call() 
 #[test]
 fn a_child_is_cancelled_by_its_parent_unless_a_person_was_first() {
     let child = job(JobState::InProgress).cancel_with_parent(now()).unwrap().job;
-    assert_eq!(child.cancelled(now()).unwrap().job.reason(), Some(JobReason::CancelledByParent));
+    assert_eq!(child.finish_cancel(now()).unwrap().job.reason(), Some(JobReason::CancelledByParent));
     let by_person = job(JobState::InProgress).request_cancel(now(), None).unwrap().job;
     let both = by_person.cancel_with_parent(now()).unwrap().job;
-    assert_eq!(both.cancelled(now()).unwrap().job.reason(), Some(JobReason::CancelledByUser));
+    assert_eq!(both.finish_cancel(now()).unwrap().job.reason(), Some(JobReason::CancelledByUser));
 }
 
 #[rstest]
 #[case::at_work(JobState::InProgress, 0, 2, 1, None)]
-#[case::waits(JobState::Pending, 0, 2, 1, Some(NoChild::NotRunning(JobState::Pending)))]
-#[case::has_enough(JobState::InProgress, 0, 2, 2, Some(NoChild::Enough(2)))]
-#[case::may_have_none(JobState::InProgress, 0, 0, 0, Some(NoChild::Enough(0)))]
-#[case::never_more_than_ten(JobState::InProgress, 0, 50, 10, Some(NoChild::Enough(10)))]
+#[case::waits(JobState::Pending, 0, 2, 1, Some(ChildRefused::NotRunning(JobState::Pending)))]
+#[case::has_enough(JobState::InProgress, 0, 2, 2, Some(ChildRefused::LimitReached(2)))]
+#[case::may_have_none(JobState::InProgress, 0, 0, 0, Some(ChildRefused::LimitReached(0)))]
+#[case::never_more_than_ten(JobState::InProgress, 0, 50, 10, Some(ChildRefused::LimitReached(10)))]
 #[case::a_grandchild_makes_one_more(JobState::InProgress, 2, 1, 0, None)]
-#[case::too_deep(JobState::InProgress, 3, 1, 0, Some(NoChild::TooDeep))]
+#[case::too_deep(JobState::InProgress, 3, 1, 0, Some(ChildRefused::TooDeep))]
 fn a_job_has_children_within_bounds(
     #[case] state: JobState,
     #[case] depth: u32,
     #[case] max_children: u32,
     #[case] children: u32,
-    #[case] no: Option<NoChild>,
+    #[case] no: Option<ChildRefused>,
 ) {
     let parent = job(state).with_brief(|brief| {
         brief.depth = depth;
@@ -264,7 +264,7 @@ fn a_recorded_account_becomes_the_result_and_its_event() {
 fn a_stuck_job_that_is_cancelled_is_shown_as_stuck_until_it_is_gone() {
     let asked = job(JobState::Stuck).request_cancel(now(), None).unwrap().job;
     assert_eq!((asked.state(), asked.is_stopping(), asked.message()), (JobState::Stuck, true, Some("silent")));
-    let revived = asked.revived().unwrap().job;
+    let revived = asked.revive().unwrap().job;
     assert_eq!((revived.state(), revived.is_stopping()), (JobState::InProgress, true));
-    assert_eq!(revived.cancelled(now()).unwrap().job.state(), JobState::Cancelled);
+    assert_eq!(revived.finish_cancel(now()).unwrap().job.state(), JobState::Cancelled);
 }

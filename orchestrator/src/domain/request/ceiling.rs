@@ -23,7 +23,7 @@ pub struct Ceiling {
 
 /// The limits, image, model and tools of an earlier job, restricted to the present ceilings.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Recalled {
+pub struct RestrictedSettings {
     /// The limits, each at most its ceiling.
     pub limits: Limits,
     /// The earlier image, or the default if it is no longer offered.
@@ -38,7 +38,12 @@ pub struct Recalled {
 
 impl Ceiling {
     /// Restricts the settings of an earlier job to the present ceilings.
-    pub fn recall(&self, limits: &Limits, (image, model): (&str, &str), tools: Option<&[String]>) -> Recalled {
+    pub fn restrict(
+        &self,
+        limits: &Limits,
+        (image, model): (&str, &str),
+        tools: Option<&[String]>,
+    ) -> RestrictedSettings {
         let mut changes = Vec::new();
         let limits = self.cut(limits, &mut changes);
         let mut known = |what: &str, name: &str, default: &str, list: &[String]| {
@@ -57,7 +62,7 @@ impl Ceiling {
             }
             kept
         });
-        Recalled { limits, image, model, tools, changes }
+        RestrictedSettings { limits, image, model, tools, changes }
     }
 
     fn cut(&self, old: &Limits, changes: &mut Vec<String>) -> Limits {

@@ -128,7 +128,7 @@ fn settings_of_an_earlier_job_are_restricted_to_the_present_ceilings() {
         ..ceiling()
     };
     let tools = ["shell".to_owned(), "gone".to_owned()];
-    let recalled = today.recall(&old, ("old:1", "m"), Some(&tools));
+    let restricted = today.restrict(&old, ("old:1", "m"), Some(&tools));
     let expected = Limits {
         memory_mb: 512,
         timeout_seconds: 7200,
@@ -137,11 +137,11 @@ fn settings_of_an_earlier_job_are_restricted_to_the_present_ceilings() {
         cpus: 2.0,
         ..Limits::default()
     };
-    assert_eq!(recalled.limits, expected);
-    assert_eq!((recalled.image.as_str(), recalled.model.as_str()), ("worker:latest", "m"));
-    assert_eq!(recalled.tools, Some(vec!["shell".to_owned()]));
+    assert_eq!(restricted.limits, expected);
+    assert_eq!((restricted.image.as_str(), restricted.model.as_str()), ("worker:latest", "m"));
+    assert_eq!(restricted.tools, Some(vec!["shell".to_owned()]));
     assert_eq!(
-        recalled.changes,
+        restricted.changes,
         [
             "timeout_seconds 86400 -> 7200",
             "memory_mb 8192 -> 512",
@@ -152,7 +152,7 @@ fn settings_of_an_earlier_job_are_restricted_to_the_present_ceilings() {
             "tools that are no longer offered: gone",
         ]
     );
-    let same = ceiling().recall(&Limits::default(), ("other:1", "n"), None);
+    let same = ceiling().restrict(&Limits::default(), ("other:1", "n"), None);
     assert_eq!((same.limits, same.changes), (Limits::default(), vec![]));
 }
 

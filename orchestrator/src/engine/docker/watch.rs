@@ -18,7 +18,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(5);
 const IDLE_BEFORE_PING: Duration = Duration::from_secs(15);
 
 /// Maximum number of containers marked for inspection. The change of one that is dropped is found a list later.
-const MAX_DIRTY: usize = 10_000;
+const MAX_CHANGED_CONTAINERS: usize = 10_000;
 
 /// The stream, or the state of reconnecting.
 #[derive(Default)]
@@ -56,12 +56,12 @@ impl Docker {
             match event {
                 Ok(Some(Ok(id))) => {
                     watch.failures = 0;
-                    let mut dirty = self.dirty();
+                    let mut changed_containers = self.changed_containers();
                     // Containers that were removed before the next list stay in it.
-                    if dirty.len() >= MAX_DIRTY {
-                        dirty.clear();
+                    if changed_containers.len() >= MAX_CHANGED_CONTAINERS {
+                        changed_containers.clear();
                     }
-                    dirty.extend(id);
+                    changed_containers.extend(id);
                 }
                 Ok(ended) => {
                     tracing::debug!(?ended, "the event stream ended");

@@ -41,7 +41,7 @@ pub(super) async fn create(
     let source = client.source;
     let key = client.bind(&who.user, "POST /api/jobs".to_owned(), body.bytes).await?;
     let submission = Submission { source, key, audit: Some(entry) };
-    Ok(response(api.submitter.create(who.user, submission, body.value).await?))
+    Ok(response(api.submitter.submit_request(who.user, submission, body.value).await?))
 }
 
 /// The response to a submission: 201, or the response to the first one with its key.

@@ -15,7 +15,7 @@ use crate::{
     digest::sha256_hex_of_parts,
     dispatch::SubmitError,
     http::{extract::MAX_INLINE_BYTES, problem::ApiError},
-    store::{Claim, IdempotencyKey},
+    store::{IdempotencyKey, Lookup},
 };
 
 const MAX_KEY_BYTES: usize = 255;
@@ -68,17 +68,16 @@ impl ClientHeaders {
 pub(super) async fn find(api: &PublicApi, key: Option<&IdempotencyKey>) -> Result<Option<Response>, ApiError> {
     let Some(key) = key else { return Ok(None) };
     match api.store.idempotency(key, api.clock.now()).await? {
-        Some(claim) => respond(claim),
+        Some(lookup) => respond(lookup).map(Some),
         None => Ok(None),
     }
 }
 
-/// The response to a request whose key was seen before; none for a new key.
-pub(super) fn respond(claim: Claim) -> Result<Option<Response>, ApiError> {
-    match claim {
-        Claim::New | Claim::QueueFull(_) => Ok(None),
-        Claim::Mismatch => Err(SubmitError::KeyReused.into()),
-        Claim::Replayed { status, body } => Ok(Some(replay(status, body))),
+/// The response to a request whose key was seen before.
+pub(super) fn respond(lookup: Lookup) -> Result<Response, ApiError> {
+    match lookup {
+        Lookup::KeyMismatch => Err(SubmitError::KeyReused.into()),
+        Lookup::Replayed { status, body } => Ok(replay(status, body)),
     }
 }
 

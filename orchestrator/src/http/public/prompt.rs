@@ -53,7 +53,7 @@ pub(super) async fn prompt(
     let prompted = api.store.add_prompt(id, api.clock.now(), &body.value, key, Some(&entry)).await?;
     match prompted {
         Prompted::Stored(receipt) => Ok((StatusCode::ACCEPTED, Json(receipt)).into_response()),
-        Prompted::Known(claim) => idempotent::respond(claim)?.ok_or_else(ApiError::not_found),
+        Prompted::Known(lookup) => idempotent::respond(lookup),
         Prompted::Finished(state) => Err(ApiError::new(
             ErrorCode::JobFinished,
             format!("the job is {state} and accepts no more prompts; restart it or create a new one"),

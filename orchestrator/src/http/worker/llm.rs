@@ -98,7 +98,7 @@ fn to_api_error(error: CallError, attempt: &Attempt) -> ApiError {
         CallError::IdReused => call_id_reused(),
         CallError::LimitReached(message) => ApiError::new(ErrorCode::IterationLimit, message),
         CallError::BudgetExceeded(budget) => {
-            let code = if budget.cost { ErrorCode::CostBudget } else { ErrorCode::TokenBudget };
+            let code = if budget.is_cost_limit { ErrorCode::CostBudget } else { ErrorCode::TokenBudget };
             ApiError::new(code, budget.message())
         }
         CallError::Unpriced(unpriced) => ApiError::new(ErrorCode::CostBudget, unpriced.to_string()),

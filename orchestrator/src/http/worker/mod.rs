@@ -73,7 +73,7 @@ impl WorkerApi {
     async fn record_progress(&self, attempt: &Attempt) -> Result<(), StoreError> {
         attempt.record_progress();
         if attempt.record().state() == JobState::Stuck {
-            self.store.transition(attempt.key().job, self.clock.now(), None, JobRecord::revived).await?;
+            self.store.transition(attempt.key().job, self.clock.now(), None, JobRecord::revive).await?;
         }
         Ok(())
     }
@@ -121,7 +121,7 @@ fn flight_failed(error: FlightError) -> ApiError {
 
 /// A call that could not be recorded.
 fn not_recorded(error: &Arc<StoreError>) -> ApiError {
-    if error.may_pass() {
+    if error.is_transient() {
         ApiError::new(ErrorCode::Unavailable, "the database is busy; try again in a moment")
             .with_source(Arc::clone(error))
     } else {

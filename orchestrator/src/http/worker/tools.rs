@@ -28,7 +28,7 @@ use crate::{
         problem::{ApiError, ErrorExtension},
     },
     llm::metering::retry_write,
-    store::{ActionOutcome, CallKey, NewAction, OpenedAction},
+    store::{CallKey, NewToolCall, OpenedToolCall, ToolCallOutcome},
     tools,
 };
 
@@ -109,7 +109,7 @@ async fn run_once(
         Err(_) => Value::Null,
     };
     let max_tool_calls = job.brief.limits.max_tool_calls;
-    let new = NewAction {
+    let new = NewToolCall {
         key: key.clone(),
         request_digest: call.digest,
         at: api.clock.now(),
@@ -119,10 +119,10 @@ async fn run_once(
         max_calls: u64::from(max_tool_calls),
     };
     match api.store.open_tool_call(&new).await? {
-        OpenedAction::Open => {}
-        OpenedAction::Recorded(reply) => return Ok(reply),
-        OpenedAction::IdReused => return Err(ToolCallError::IdReused),
-        OpenedAction::LimitReached => return Ok(limit_reached(max_tool_calls)),
+        OpenedToolCall::Open => {}
+        OpenedToolCall::Recorded(reply) => return Ok(reply),
+        OpenedToolCall::IdReused => return Err(ToolCallError::IdReused),
+        OpenedToolCall::LimitReached => return Ok(limit_reached(max_tool_calls)),
     }
     failpoint::reach("tool.after_open");
     let (reply, output) = match admission {
@@ -138,7 +138,7 @@ async fn run_once(
     failpoint::reach("tool.after_run");
     // A call that was refused did nothing: its arguments are not kept.
     let input = is_refused(&reply).then_some(Value::Null);
-    let outcome = ActionOutcome { at: api.clock.now(), input, output, reply };
+    let outcome = ToolCallOutcome { at: api.clock.now(), input, output, reply };
     retry_write(&api.drain, job.id, || api.store.close_tool_call(&key, &outcome)).await?;
     Ok(outcome.reply)
 }

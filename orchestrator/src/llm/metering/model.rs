@@ -47,7 +47,7 @@ fn model_error(error: &CallError) -> ModelError {
         CallError::Stopped | CallError::Failed(Failure::Failed { kind: ErrorKind::Aborted, .. }) => ModelError::Stopped,
         CallError::LimitReached(_) => ModelError::Limit { which: LimitKind::Iterations, message },
         CallError::BudgetExceeded(budget) => {
-            let which = if budget.cost { LimitKind::Cost } else { LimitKind::Tokens };
+            let which = if budget.is_cost_limit { LimitKind::Cost } else { LimitKind::Tokens };
             ModelError::Limit { which, message }
         }
         CallError::Unpriced(_) => ModelError::Limit { which: LimitKind::Cost, message },
@@ -84,7 +84,7 @@ mod tests {
             Gateway, UnpricedModel,
             metering::{AccountOwner, CallLimiter},
         },
-        store::{CallKey, NewAction, Store},
+        store::{CallKey, NewToolCall, Store},
     };
 
     /// A gateway to a script.
@@ -198,7 +198,7 @@ mod tests {
         let calls = "[{name: echo, id: call_0, arguments: {}}, {name: echo, id: call_1, arguments: {}}]";
         let model = model(&directory, &format!("{{reply: {{tool_calls: {calls}}}}}")).await;
         let AccountOwner::Job { job, attempt } = model.account.owner;
-        let earlier = NewAction {
+        let earlier = NewToolCall {
             key: CallKey { job, attempt, call_id: "call_0".into() },
             request_digest: "digest".to_owned(),
             at: sample::now(),
@@ -220,16 +220,16 @@ mod tests {
         CallError::Failed(Failure::Failed { kind, message: "m".to_owned() })
     }
 
-    fn spent(cost: bool) -> CallError {
-        CallError::BudgetExceeded(ExhaustedBudget { scope: Scope::Job, cost, limit: 1 })
+    fn exhausted(is_cost_limit: bool) -> CallError {
+        CallError::BudgetExceeded(ExhaustedBudget { scope: Scope::Job, is_cost_limit, limit: 1 })
     }
 
     #[rstest]
     #[case(CallError::Stopped, "stopped")]
     #[case(failed(ErrorKind::Aborted), "stopped")]
     #[case(CallError::LimitReached("m".to_owned()), "Iterations")]
-    #[case(spent(true), "Cost")]
-    #[case(spent(false), "Tokens")]
+    #[case(exhausted(true), "Cost")]
+    #[case(exhausted(false), "Tokens")]
     #[case(CallError::Unpriced(UnpricedModel { model: "m".to_owned() }), "Cost")]
     #[case(failed(ErrorKind::ContextLength), "context")]
     #[case(failed(ErrorKind::Auth), "failed")]

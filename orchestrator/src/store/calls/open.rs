@@ -46,7 +46,8 @@ pub(super) async fn open(tx: &mut WriteTx, call: &NewCall) -> Result<OpenedCall,
         made.all = made.all.saturating_sub(1);
     }
     // One that failed may be made again.
-    let known = row.known(&call.key)?.filter(|known| known.answer.is_some() || !known.asked(&call.request_digest));
+    let known =
+        row.known(&call.key)?.filter(|known| known.answer.is_some() || !known.is_same_request(&call.request_digest));
     if let Some(known) = known {
         return Ok(OpenedCall::Known(known));
     }

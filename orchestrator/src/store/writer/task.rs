@@ -157,7 +157,7 @@ impl WriterTask {
             Err(error) => error,
         };
         let mut clean = is_clean(tx).await;
-        if error.may_pass() || batches.len() == 1 || !clean {
+        if error.is_transient() || batches.len() == 1 || !clean {
             let error = Arc::new(error);
             for one in batches {
                 one.finish(Err(StoreError::GroupCommit(Arc::clone(&error))));

@@ -58,7 +58,7 @@ fn one_user_cannot_take_every_slot() {
 fn a_user_over_the_budget_of_the_day_starts_nothing() {
     let (mine, other) = (job("a", JobState::Pending, 0), job("b", JobState::Pending, 0));
     let mut scene = Scene::of(vec![mine.clone(), other.clone()], vec![]);
-    let exceeded = ExhaustedBudget { scope: crate::domain::budget::Scope::Day, cost: false, limit: 10 };
+    let exceeded = ExhaustedBudget { scope: crate::domain::budget::Scope::Day, is_cost_limit: false, limit: 10 };
     scene.over_budget.insert("a".to_owned(), exceeded);
     assert_eq!(scene.actions(), [Action::FailOverBudget { job: mine.id, exceeded }, Action::Start { job: other.id }]);
 }

@@ -25,8 +25,8 @@ fn with_the_sandbox_disabled_queued_jobs_fail_and_running_ones_continue() {
             failed(&made, failures::sandbox_disabled()),
             failed(&stuck, failures::sandbox_disabled()),
             failed(&ended, failures::exited(1, false)),
-            Action::FailUnavailable { job: waiting.id },
-            Action::FailUnavailable { job: retried.id },
+            Action::FailSandboxDisabled { job: waiting.id },
+            Action::FailSandboxDisabled { job: retried.id },
         ]
     );
 }
@@ -62,13 +62,13 @@ fn a_new_attempt_of_a_stuck_job_waits_for_the_sandbox() {
 fn an_exit_fails_the_attempt_with_its_reason(
     #[case] status: ContainerStatus,
     #[case] reason: JobReason,
-    #[case] infrastructure: bool,
+    #[case] is_retryable: bool,
 ) {
     let lost = job("a", JobState::InProgress, 1);
     let scene = Scene::of(vec![lost.clone()], vec![container_of(&lost, 1, status)]);
     let actions = scene.actions();
     let [Action::FailAttempt { job, failure }] = actions.as_slice() else { panic!("{actions:?}") };
-    assert_eq!((*job, failure.reason, failure.infrastructure), (lost.id, reason, infrastructure));
+    assert_eq!((*job, failure.reason, failure.is_retryable), (lost.id, reason, is_retryable));
 }
 
 #[test]
@@ -118,10 +118,10 @@ fn a_stale_container_is_removed_before_anything_else_happens_to_its_job(#[case] 
 fn a_container_that_was_only_created_or_is_not_served_is_resumed() {
     let cut = job("a", JobState::InProgress, 1);
     let scene = Scene::of(vec![cut.clone()], vec![container_of(&cut, 1, ContainerStatus::Created)]);
-    assert_eq!(scene.actions(), [Action::Resume { job: cut.id }]);
+    assert_eq!(scene.actions(), [Action::TakeOver { job: cut.id }]);
     let mut adopted = Scene::of(vec![cut.clone()], vec![container_of(&cut, 1, RUNNING)]);
     adopted.served.clear();
-    assert_eq!(adopted.actions(), [Action::Resume { job: cut.id }]);
+    assert_eq!(adopted.actions(), [Action::TakeOver { job: cut.id }]);
 }
 
 #[test]
@@ -231,5 +231,5 @@ fn a_job_over_its_disk_quota_is_stopped() {
     let full = job("a", JobState::InProgress, 1);
     let mut scene = Scene::of(vec![full.clone()], vec![container_of(&full, 1, RUNNING)]);
     scene.over_quota.insert(full.id);
-    assert_eq!(scene.actions(), [Action::StopOverDisk { job: full.id }]);
+    assert_eq!(scene.actions(), [Action::FailOverQuota { job: full.id }]);
 }
