@@ -6,6 +6,8 @@
 mod key;
 mod worker;
 
+use std::fmt;
+
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use chrono::{DateTime, Utc};
 use jsonwebtoken::{Algorithm, Header, Validation, errors::ErrorKind};
@@ -107,8 +109,8 @@ pub struct WorkerIdentity {
     pub jti: String,
 }
 
-/// A new token.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A new token. `Debug` does not show it.
+#[derive(Clone, PartialEq, Eq)]
 pub struct IssuedToken {
     /// The token itself; a secret.
     pub token: String,
@@ -116,6 +118,15 @@ pub struct IssuedToken {
     pub jti: String,
     /// When it expires.
     pub expires_at: DateTime<Utc>,
+}
+
+impl fmt::Debug for IssuedToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IssuedToken")
+            .field("jti", &self.jti)
+            .field("expires_at", &self.expires_at)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Why a token is invalid. Callers get 401 for all of them; the log has the reason.

@@ -100,9 +100,9 @@ settings! {
     /// Settings of routines.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct RoutineSettings {
-        /// Run routines on their schedules.
+        /// Run routines on their schedules. Not available yet.
         pub cron_enabled: bool = setting("cron_enabled").default("true");
-        /// Minimum interval in seconds between two runs of a routine.
+        /// Minimum interval in seconds between two runs of a routine. Not available yet.
         pub min_interval_seconds: u64 = setting("routine_min_interval_seconds").default("60").range(1, 86_400);
     }
 }
@@ -172,7 +172,7 @@ settings! {
         pub database_url: String = setting("database_url").derived("`sqlite://` and `gantry.db` in `data_dir`", |reader| Ok(format!("sqlite://{}", in_data_dir(reader, "gantry.db")))).flag("database-url", "URL");
         /// Key that signs API tokens, at least 32 bytes; when not set, one is created in the data directory.
         pub jwt_secret: Option<SecretString> = setting("jwt_secret");
-        /// Key that encrypts users' secrets; when not set, one is created in the data directory.
+        /// Key that encrypts users' secrets. Not available yet.
         pub master_key: Option<SecretString> = setting("master_key");
         /// UUID that identifies this installation's containers to the engine; when not set, one is created.
         pub instance_id: Option<InstanceId> = setting("instance_id");
@@ -186,7 +186,7 @@ settings! {
         pub max_repair_attempts: u32 = setting("max_repair_attempts").default("3").range(0, 10);
         /// Duration in seconds of a worker's lease; each heartbeat renews it.
         pub lease_seconds: u64 = setting("lease_seconds").default("30").range(3, 3600);
-        /// Time in seconds for which a worker retries to reach the orchestrator.
+        /// Time in seconds for which a worker whose lease has expired retries to reach the orchestrator.
         pub worker_patience_seconds: u64 = setting("worker_patience_seconds").default("120").range(1, 86_400);
         /// Maximum time in seconds from a container's start to its worker's first call.
         pub start_timeout_seconds: u64 = setting("start_timeout_seconds").default("30").range(1, 3600);
@@ -278,6 +278,7 @@ impl Config {
         let unavailable = [
             (self.pool_size > 0, "pool_size: a pool of containers is not available yet"),
             (!self.egress_ceiling.is_empty(), "egress_ceiling: egress is not available yet; jobs have no network"),
+            (self.master_key.is_some(), "master_key: users' secrets are not available yet"),
         ];
         self.warnings.extend(unavailable.iter().filter(|(is_set, _)| *is_set).map(|(_, text)| (*text).to_owned()));
     }

@@ -38,7 +38,7 @@ pub const MAX_PROMPT_WAIT_SECONDS: u64 = 60;
 const FRAME_BYTES: usize = 64 * 1024;
 
 /// Maximum size of an event with a message in it, as JSON. A prompt is recorded whole, because a resumed attempt reads it
-/// from its event: even if every byte of it is escaped (quotes, line breaks), it fits.
+/// from its event: a prompt that JSON makes larger than twice [`MAX_PROMPT_BYTES`] is refused, so it fits.
 pub const MAX_MESSAGE_EVENT_BYTES: usize = MAX_WORKER_BODY_BYTES - FRAME_BYTES;
 
 /// Size to which a worker shortens any other event, as JSON.
@@ -57,7 +57,7 @@ pub const MAX_EVENT_BATCH_BYTES: usize = 512 * 1024;
 pub const MAX_REPORT_BYTES: usize = MAX_WORKER_BODY_BYTES - FRAME_BYTES;
 
 const _: () = assert!(MAX_TOOL_ARGUMENT_BYTES + FRAME_BYTES <= MAX_WORKER_BODY_BYTES);
-// A transcript has the events and the answers; JSON escapes a byte of the prompt by at most two.
+// A transcript has the events and the answers; A prompt is at most twice its limit as JSON.
 const _: () = assert!(2 * (MAX_TRANSCRIPT_BYTES + MAX_PROMPT_BYTES) + FRAME_BYTES <= MAX_WORKER_RESPONSE_BYTES);
 
 #[cfg(test)]

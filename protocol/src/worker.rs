@@ -51,6 +51,9 @@ pub struct JobAssignment {
     /// How long the loop asks a model that does not answer before the job fails; absent from older orchestrators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage_patience_seconds: Option<u64>,
+    /// How long after its lease has expired the worker gives up; absent from older orchestrators.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_patience_seconds: Option<u64>,
 }
 
 /// Who refused a model call with `rate_limited`; the problem's `reason`.

@@ -23,9 +23,8 @@ use crate::{
     stop::{StopCause, StopSwitch},
 };
 
-/// How long after its lease has expired the worker gives up.
-const WORKER_PATIENCE_SECONDS: u64 = 120;
-const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(WORKER_PATIENCE_SECONDS);
+/// How long after its lease has expired the worker gives up, until the job assignment sets it.
+const DEFAULT_PATIENCE: Duration = Duration::from_mins(2);
 /// The lease until the job assignment sets it.
 const FIRST_LEASE_SECONDS: u64 = 30;
 /// Connections opened before the first command and kept, so that no command can exhaust the socket's connections: one each
@@ -142,6 +141,8 @@ pub(crate) struct OrchestratorClient {
 struct Lease {
     length: Duration,
     expires_at: Instant,
+    /// How long after its expiry the worker gives up.
+    patience: Duration,
 }
 
 impl OrchestratorClient {
@@ -167,7 +168,7 @@ impl OrchestratorClient {
             connections: ConnectionPool::new(socket),
             headers,
             base: format!("/worker/{}", identity.job_id),
-            lease: Mutex::new(Lease { length, expires_at: Instant::now() + length }),
+            lease: Mutex::new(Lease { length, expires_at: Instant::now() + length, patience: DEFAULT_PATIENCE }),
             stop,
         })
     }
@@ -190,9 +191,10 @@ impl OrchestratorClient {
         &self.stop
     }
 
-    /// Starts a lease of this length.
-    pub(crate) fn set_lease(&self, length: Duration) {
+    /// Starts a lease of this length; `None` keeps the patience.
+    pub(crate) fn set_lease(&self, length: Duration, patience: Option<Duration>) {
         let mut lease = self.lease();
+        lease.patience = patience.unwrap_or(lease.patience);
         lease.length = length;
         lease.expires_at = Instant::now() + length;
     }
@@ -240,7 +242,7 @@ impl OrchestratorClient {
                 // The orchestrator is up but keeps failing this call: give up on the call, not on the orchestrator.
                 Some(refusal)
                     if !(refusal.is_transient() || call.retries_rate_limit(&refusal))
-                        || first_attempt.elapsed() > UNREACHABLE_TIMEOUT =>
+                        || first_attempt.elapsed() > self.lease().patience =>
                 {
                     return Err(CallError::Refused(refusal));
                 }
@@ -279,7 +281,8 @@ impl OrchestratorClient {
     }
 
     fn is_orchestrator_unreachable(&self) -> bool {
-        Instant::now() > self.lease().expires_at + UNREACHABLE_TIMEOUT
+        let lease = self.lease();
+        Instant::now() > lease.expires_at + lease.patience
     }
 
     fn lease(&self) -> std::sync::MutexGuard<'_, Lease> {
@@ -338,16 +341,22 @@ mod tests {
         OrchestratorClient::new(Path::new("/nowhere"), &identity, StopSwitch::default()).unwrap()
     }
 
+    #[rstest]
+    #[case::not_assigned(None, 130)]
+    #[case::assigned(Some(Duration::from_secs(20)), 30)]
     #[tokio::test(start_paused = true)]
-    async fn an_orchestrator_is_unreachable_when_the_lease_has_been_expired_for_the_patience() {
+    async fn an_orchestrator_is_unreachable_when_the_lease_has_been_expired_for_the_patience(
+        #[case] patience: Option<Duration>,
+        #[case] expected: u64,
+    ) {
         let client = client(JobId::generate());
-        client.set_lease(Duration::from_secs(10));
+        client.set_lease(Duration::from_secs(10), patience);
         let started_at = Instant::now();
         let response = client.ask::<protocol::JobAssignment>(Call::get(&["job"])).await;
         assert!(matches!(response, Err(CallError::Stopped)));
         assert_eq!(client.stop().cause(), Some(StopCause::OrchestratorUnreachable));
         let waited = started_at.elapsed().as_secs();
-        assert!((130..=135).contains(&waited), "{waited} s");
+        assert!((expected..=expected + 5).contains(&waited), "{waited} s");
     }
 
     #[test]

@@ -105,10 +105,12 @@ impl ConnectionPool {
     /// Opens connections until `count` are idle, and sends `request` on each new one.
     pub(crate) async fn fill(&self, count: usize, request: &Request<Full<Bytes>>) -> Result<(), TransportError> {
         let opened = IdleConnections::default();
-        let mut result = Ok(());
-        while result.is_ok() && self.idle.len() + opened.len() < count {
+        let (mut result, mut is_refused) = (Ok(()), false);
+        while result.is_ok() && !is_refused && self.idle.len() + opened.len() < count {
             result = async {
                 let response = self.open_on(self.connect().await?, request).await?;
+                // A socket that refuses has no more connections for the session.
+                is_refused = !response.status().is_success();
                 collect(response.map(|body| StreamedBody { idle: opened.clone(), ..body })).await.map(drop)
             }
             .await;

@@ -55,6 +55,7 @@ mod tests {
             context_tokens: 0,
             text_tool_calls: false,
             outage_patience_seconds: None,
+            worker_patience_seconds: None,
         }
     }
 

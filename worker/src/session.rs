@@ -149,7 +149,7 @@ impl Session<'_> {
             Err(error) => return Err(SessionError::Refused(error.to_string())),
         };
         let lease = Duration::from_secs(job.lease_seconds.max(1));
-        self.client.set_lease(lease);
+        self.client.set_lease(lease, job.worker_patience_seconds.map(Duration::from_secs));
         // Must happen before the first command, which could exhaust the socket's connections.
         self.client.open_connections().await;
         tracing::info!(job.id = %job.job_id, attempt = job.attempt, "session started");

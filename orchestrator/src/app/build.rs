@@ -147,6 +147,7 @@ impl Core {
             gauge: self.disk_gauge.clone(),
             lease: Duration::from_secs(config.lease_seconds),
             outage_patience: Duration::from_secs(config.llm.outage_patience_seconds),
+            worker_patience: Duration::from_secs(config.worker_patience_seconds),
             drain: self.drain.clone(),
         }
     }

@@ -41,6 +41,7 @@ fn with(claim: &str, value: &Value) -> Value {
 fn an_issued_token_says_who_it_was_made_for() {
     let key = SigningKey::from_secret(SECRET);
     let issued = key.issue("ada@example.org", Role::Viewer, now(), chrono::Duration::days(30)).unwrap();
+    assert!(!format!("{issued:?}").contains(&issued.token), "{issued:?}");
     let identity = key.verify(&issued.token, now()).unwrap();
     assert_eq!(
         identity,

@@ -2,7 +2,10 @@
 //!
 //! Owns resuming: every event is returned once and in order. Never prints.
 
-use std::{pin::Pin, time::Duration};
+use std::{
+    pin::Pin,
+    time::{Duration, Instant},
+};
 
 use futures_util::{Stream, StreamExt};
 use protocol::{Event, JobId};
@@ -53,6 +56,7 @@ pub(super) struct EventFollower<'a> {
     job: JobId,
     last_seq: i64,
     connection: Option<Events>,
+    connected_at: Option<Instant>,
     failures: u32,
     pause_before: Option<Duration>,
 }
@@ -60,7 +64,7 @@ pub(super) struct EventFollower<'a> {
 impl<'a> EventFollower<'a> {
     /// Events after `after`; 0 for all.
     pub(super) fn new(client: &'a Client, job: JobId, after: i64) -> Self {
-        Self { client, job, last_seq: after, connection: None, failures: 0, pause_before: None }
+        Self { client, job, last_seq: after, connection: None, connected_at: None, failures: 0, pause_before: None }
     }
 
     /// The next item. An error is final: the server refuses, or has been unreachable for too long.
@@ -81,8 +85,12 @@ impl<'a> EventFollower<'a> {
                 None => "the server closed the stream".to_owned(),
             };
             self.connection = None;
+            // A proxy may cut streams that carry only comments for minutes.
+            if self.connected_at.is_some_and(|at| at.elapsed() > LONGEST_PAUSE) {
+                self.reset_failures();
+            }
             if self.failures >= MAX_FAILURES {
-                return Err(CliError::Failed(format!("the job's events stop again and again: {cause}")));
+                return Err(CliError::Failed(format!("the event stream was interrupted too often: {cause}")));
             }
             self.fail();
             return Ok(Followed::Lost { cause });
@@ -96,6 +104,7 @@ impl<'a> EventFollower<'a> {
         match self.client.stream(self.job, self.last_seq).await {
             Ok(None) => Ok(Some(Followed::End)),
             Ok(Some(response)) => {
+                self.connected_at = Some(Instant::now());
                 self.connection = Some(Box::pin(SseStream::from_bytes_stream(response.bytes_stream())));
                 Ok(None)
             }
@@ -114,6 +123,11 @@ impl<'a> EventFollower<'a> {
         self.failures += 1;
     }
 
+    /// The connection works: the next failure counts as the first one. 0 would mean that it never worked.
+    fn reset_failures(&mut self) {
+        self.failures = self.failures.min(1);
+    }
+
     fn take(&mut self, message: Sse) -> Option<Followed> {
         let data = message.data?;
         match message.event.as_deref() {
@@ -129,8 +143,7 @@ impl<'a> EventFollower<'a> {
                     return None;
                 }
                 self.last_seq = seq;
-                // The connection works again: the next failure counts as the first one. 0 would mean that it never worked.
-                self.failures = self.failures.min(1);
+                self.reset_failures();
                 let event = serde_json::from_str(&data).ok().map(Box::new);
                 Some(Followed::Event { raw: data, event })
             }

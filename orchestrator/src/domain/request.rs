@@ -105,6 +105,13 @@ pub fn check_prompt(field: &str, text: &str) -> Result<(), Rejected> {
     if errors.0.is_empty() { Ok(()) } else { Err(Rejected::Invalid(errors.0)) }
 }
 
+/// The length of a text as JSON: six bytes for most control characters. Prompts are recorded in events of limited size.
+fn escaped_bytes(text: &str) -> usize {
+    let control = text.bytes().filter(|byte| byte.is_ascii_control() && !matches!(byte, b'\n' | b'\r' | b'\t')).count();
+    let escaped = text.bytes().filter(|byte| matches!(byte, b'"' | b'\\' | b'\n' | b'\r' | b'\t')).count();
+    text.len() + escaped + 5 * control
+}
+
 #[derive(Default)]
 struct Errors(Vec<FieldError>);
 
@@ -120,6 +127,11 @@ impl Errors {
             self.add(field, format!("must be at most {MAX_PROMPT_BYTES} bytes; put long texts into a file"));
         } else if text.contains('\0') {
             self.add(field, "must not contain NUL characters");
+        } else if escaped_bytes(text) > 2 * MAX_PROMPT_BYTES {
+            self.add(
+                field,
+                format!("must be at most {} bytes as JSON; remove control characters", 2 * MAX_PROMPT_BYTES),
+            );
         }
     }
 }

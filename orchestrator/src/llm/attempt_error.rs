@@ -17,7 +17,7 @@ pub(super) struct AttemptError {
     pub(super) kind: ErrorKind,
     /// How long the provider asks to wait.
     pub(super) retry_after: Option<Duration>,
-    /// For users; without secrets once the upstream has redacted it.
+    /// For users; short and without secrets once the upstream has redacted it.
     pub(super) message: String,
 }
 
@@ -34,12 +34,15 @@ pub(super) enum Disposition {
 
 impl AttemptError {
     pub(super) fn new(disposition: Disposition, kind: ErrorKind, message: impl Into<String>) -> Self {
-        let message: String = message.into();
-        let mut short: String = message.chars().take(MAX_MESSAGE_CHARS).collect();
-        if short.len() < message.len() {
-            short.push('…');
+        Self { disposition, kind, retry_after: None, message: message.into() }
+    }
+
+    /// Cuts a long message. Only after secrets have been redacted: a part of one would no longer be recognised.
+    pub(super) fn shorten(&mut self) {
+        if let Some((end, _)) = self.message.char_indices().nth(MAX_MESSAGE_CHARS) {
+            self.message.truncate(end);
+            self.message.push('…');
         }
-        Self { disposition, kind, retry_after: None, message: short }
     }
 
     /// A refusal of this process itself: the provider was not asked.
@@ -79,8 +82,8 @@ impl AttemptError {
             _ => (Disposition::Fatal, ErrorKind::BadRequest),
         };
         let message = match status {
-            300..400 => format!("status {status}: redirects are not followed; check GANTRY_LLM_BASE_URL"),
-            404 if error.message.is_empty() => "status 404: check GANTRY_LLM_BASE_URL".to_owned(),
+            300..400 => format!("status {status}: redirects are not followed; check the base URL of this provider"),
+            404 if error.message.is_empty() => "status 404: check the base URL of this provider".to_owned(),
             _ if error.message.is_empty() => format!("status {status}"),
             _ => format!("status {status}: {}", error.message),
         };
@@ -101,7 +104,7 @@ impl AttemptError {
             code => code.parse().ok().filter(|code| (400..600).contains(code)).unwrap_or(500),
         };
         let read = Self::of_status(status, &text, None);
-        Self { message: format!("error in the stream: {}", error.message), ..read }
+        Self { message: format!("error in the answer: {}", error.message), ..read }
     }
 }
 
@@ -204,7 +207,7 @@ mod tests {
         let overloaded = AttemptError::of_event(&json!({"error": {"type": "overloaded_error", "message": "later"}}));
         assert_eq!(
             (overloaded.disposition, overloaded.message.as_str()),
-            (Disposition::Retry, "error in the stream: later")
+            (Disposition::Retry, "error in the answer: later")
         );
         let limited = AttemptError::of_event(&json!({"error": {"type": "rate_limit_error", "message": "slow"}}));
         assert_eq!(limited.kind, ErrorKind::RateLimited);

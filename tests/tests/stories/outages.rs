@@ -101,10 +101,16 @@ async fn a_provider_that_refuses_the_key_is_skipped() {
 #[tokio::test]
 async fn a_reported_wait_of_ten_minutes_is_not_stuck() {
     let time = clock();
-    let world = World::builder().clock(&time).set("GANTRY_LEASE_SECONDS", 3600).build().await;
+    let world = World::builder()
+        .clock(&time)
+        .set("GANTRY_LEASE_SECONDS", 3600)
+        .set("GANTRY_WORKER_PATIENCE_SECONDS", 77)
+        .build()
+        .await;
     let ada = world.user("ada");
     let worker = running_job(&world, &ada).await;
-    assert_eq!(worker.job().await.outage_patience_seconds, Some(300));
+    let assignment = worker.job().await;
+    assert_eq!((assignment.outage_patience_seconds, assignment.worker_patience_seconds), (Some(300), Some(77)));
     for n in 0..40 {
         let message = format!("rate limited (slow down), asks again in {} s", 600 - 15 * n);
         worker.send(&[(n + 1, "status", json!({"message": message, "iteration": 1}))]).await.expect(200);

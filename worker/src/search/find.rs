@@ -104,6 +104,10 @@ fn grep_file(
     if reader.fill_buf().is_ok_and(|start| start.contains(&0)) {
         return ControlFlow::Continue(());
     }
+    let is_cut = reader.get_ref().get_ref().metadata().is_ok_and(|metadata| metadata.len() > MAX_GREP_FILE_BYTES);
+    if is_cut {
+        found.add_cut_file(path);
+    }
     let mut line = Vec::new();
     for number in 1_u64.. {
         line.clear();
@@ -178,11 +182,20 @@ struct MatchLines {
     lines: Vec<String>,
     max_lines: usize,
     bytes_left: usize,
+    /// Files that were searched only as far as [`MAX_GREP_FILE_BYTES`].
+    cut_files: usize,
+    first_cut_file: PathBuf,
 }
 
 impl MatchLines {
     const fn new(max_lines: usize) -> Self {
-        Self { lines: Vec::new(), max_lines, bytes_left: MAX_RESULT_BYTES }
+        Self {
+            lines: Vec::new(),
+            max_lines,
+            bytes_left: MAX_RESULT_BYTES,
+            cut_files: 0,
+            first_cut_file: PathBuf::new(),
+        }
     }
 
     /// Adds a line. Breaks when the result is full.
@@ -193,12 +206,25 @@ impl MatchLines {
         if self.lines.len() < self.max_lines { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 
+    fn add_cut_file(&mut self, path: &Path) {
+        if self.cut_files == 0 {
+            path.clone_into(&mut self.first_cut_file);
+        }
+        self.cut_files += 1;
+    }
+
     fn into_text(mut self, complete: Completeness, nothing: &str) -> String {
         if self.lines.is_empty() {
             self.lines.push(nothing.to_owned());
         }
         if !complete.all_files {
             self.lines.push("[… there may be more matches; use a narrower search]".to_owned());
+        }
+        if self.cut_files > 0 {
+            let (path, mebibytes) = (self.first_cut_file.display(), MAX_GREP_FILE_BYTES >> 20);
+            let more =
+                if self.cut_files > 1 { format!(" and of {} more files", self.cut_files - 1) } else { String::new() };
+            self.lines.push(format!("[… only the first {mebibytes} MiB of {path}{more} were searched]"));
         }
         if !complete.all_rules {
             self.lines.push("[… some ignore rules were not applied: too many or too long]".to_owned());

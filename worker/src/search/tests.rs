@@ -76,3 +76,14 @@ fn a_result_is_bounded_in_bytes() {
     assert!((200 * 1024..300 * 1024).contains(&text.len()), "{} bytes", text.len());
     assert!(text.ends_with("there may be more matches; use a narrower search]"));
 }
+
+#[test]
+fn a_file_that_is_too_large_to_search_whole_is_reported() {
+    let root = tempfile::tempdir().unwrap();
+    let large = format!("needle\n{}needle\n", "x\n".repeat(9 << 20));
+    write(root.path(), &[("large.log", &large), ("small", "needle")]);
+    let arguments = json!({"pattern": "needle"});
+    let text = search(&SearchRequest { kind: SearchKind::Grep, workspace: root.path().to_owned(), arguments }).unwrap();
+    let expected = "large.log:1:needle\nsmall:1:needle\n[… only the first 16 MiB of large.log were searched]";
+    assert_eq!(text, expected);
+}

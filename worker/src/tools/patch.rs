@@ -1,7 +1,7 @@
 //! `apply_patch`: applies unified diffs and the `*** Begin Patch` format atomically.
 //!
-//! Owns planning the result of a patch in memory and writing it. Never leaves a patch half applied: a failed write rolls
-//! back the earlier ones.
+//! Owns planning the result of a patch in memory and writing it. A failed write rolls back
+//! the earlier ones; where that fails, too, the error names the files that are changed.
 
 use std::{
     collections::BTreeMap,
@@ -177,12 +177,17 @@ impl Plan<'_> {
         let mut changes = Vec::new();
         for (done, (path, content)) in self.after.iter().enumerate() {
             if let Err(error) = self.write(path, content.as_ref()) {
-                for (path, _) in self.after.iter().take(done) {
-                    // Best effort. The first error is the one that is reported.
-                    let _ = self.write(path, self.before.get(path).and_then(Option::as_ref));
-                }
+                let written = self.after.keys().take(done);
+                let restore = |path: &PathBuf| self.write(path, self.before.get(path).and_then(Option::as_ref));
+                // The first error is the one that is reported.
+                let kept: Vec<_> =
+                    written.filter(|path| restore(path).is_err()).map(|path| path.display().to_string()).collect();
                 let ToolError(mut failure) = failure(&path.display().to_string(), &error);
-                failure.message.push_str("; nothing was changed");
+                let suffix = match kept.as_slice() {
+                    [] => "; nothing was changed".to_owned(),
+                    _ => format!("; these files are changed, because they could not be restored: {}", kept.join(", ")),
+                };
+                failure.message.push_str(&suffix);
                 return Err(ToolError(failure));
             }
             let verb = match (self.before.get(path).is_some_and(Option::is_some), content) {

@@ -310,6 +310,7 @@ fn assignment(lease_seconds: u64) -> JobAssignment {
         context_tokens: 128_000,
         text_tool_calls: false,
         outage_patience_seconds: None,
+        worker_patience_seconds: None,
     }
 }
 

@@ -11,10 +11,12 @@ use clap::Args;
 use protocol::{CreateJob, InputFile, Job, LimitsRequest};
 use serde_json::{Map, Value};
 
-use crate::cli::{client::Client, exit::CliError};
+use crate::{
+    cli::{client::Client, exit::CliError},
+    domain::request::MAX_FILES_BYTES,
+};
 
 const MAX_STDIN_BYTES: u64 = 1024 * 1024;
-const MAX_FILE_BYTES: u64 = 32 * 1024 * 1024;
 
 /// Arguments of `create` and `run`.
 #[derive(Debug, Args)]
@@ -134,11 +136,14 @@ fn input_file(argument: &str) -> Result<InputFile, CliError> {
     let usage_error = |why: String| CliError::Usage(format!("--file {argument}: {why}"));
     let file = std::fs::File::open(local).map_err(|error| usage_error(format!("cannot read {local}: {error}")))?;
     let mut bytes = Vec::new();
-    file.take(MAX_FILE_BYTES + 1)
+    file.take(MAX_FILES_BYTES as u64 + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| usage_error(format!("cannot read {local}: {error}")))?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(usage_error(format!("over {MAX_FILE_BYTES} bytes")));
+    if bytes.len() > MAX_FILES_BYTES {
+        let limit = MAX_FILES_BYTES >> 20;
+        return Err(usage_error(format!(
+            "larger than {limit} MiB; create the job with --hold and use `gantry job put`"
+        )));
     }
     Ok(match String::from_utf8(bytes) {
         Ok(text) => InputFile { path: remote, content: Some(text), content_base64: None },

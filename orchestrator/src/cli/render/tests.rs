@@ -76,7 +76,7 @@ fn a_job_reads_like_a_conversation() {
         file 7
         file 8
         … 2 more lines
-    → write_file {"content":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…
+    → write_file {"path":"a.txt","content":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…
     ← write_file failed, 12 ms
         ␛[31mno space␛[0m␇
     you    Hurry up.

@@ -26,6 +26,12 @@ fn checked(fields: &Value) -> Result<Accepted, Rejected> {
 }
 
 #[test]
+fn a_prompt_of_escaped_characters_may_have_the_maximum_size() {
+    let request = CreateJob { prompt: "\"\n".repeat(MAX_PROMPT_BYTES / 2), ..CreateJob::default() };
+    assert!(check(&request, &ceiling()).is_ok());
+}
+
+#[test]
 fn a_request_needs_only_a_prompt() {
     let accepted =
         check(&CreateJob { prompt: "  do it\nwell".to_owned(), ..CreateJob::default() }, &ceiling()).unwrap();
@@ -38,6 +44,7 @@ fn a_request_needs_only_a_prompt() {
 #[case(json!({"prompt": " \n"}), "prompt")]
 #[case(json!({"prompt": "a\0b"}), "prompt")]
 #[case(json!({"prompt": "x".repeat(MAX_PROMPT_BYTES + 1)}), "prompt")]
+#[case(json!({"prompt": "\u{1}".repeat(MAX_PROMPT_BYTES / 2)}), "prompt")]
 #[case(json!({"title": "x".repeat(201)}), "title")]
 #[case(json!({"title": "two\nlines"}), "title")]
 #[case(json!({"image": "evil:latest"}), "image")]

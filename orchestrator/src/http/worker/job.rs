@@ -51,6 +51,7 @@ pub(super) async fn get(
         context_tokens: api.meter.gateway.context_tokens(),
         text_tool_calls: api.meter.gateway.recovers_text_tool_calls(),
         outage_patience_seconds: Some(api.outage_patience.as_secs()),
+        worker_patience_seconds: Some(api.worker_patience.as_secs()),
     }))
 }
 

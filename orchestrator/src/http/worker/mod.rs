@@ -64,6 +64,8 @@ pub struct WorkerApi {
     pub lease: Duration,
     /// How long a worker retries a model that does not answer.
     pub outage_patience: Duration,
+    /// How long after its lease has expired a worker gives up.
+    pub worker_patience: Duration,
     /// Cancelled when the process drains: long polls end, so that workers ask the next process.
     pub drain: CancellationToken,
 }

@@ -123,8 +123,9 @@ impl Upstream {
         let answer = match answer {
             Err(error) if self.wire == Wire::OpenAiChat && is_about_limit(&error) => {
                 let second = self.ask(call, limit.other(), progress).await;
-                if second.as_ref().err().is_none_or(|error| error.kind != ErrorKind::BadRequest) {
-                    self.uses_newer_limit.fetch_not(Ordering::Relaxed);
+                if second.is_ok() {
+                    let uses_newer = limit.other() == OutputLimitField::MaxCompletionTokens;
+                    self.uses_newer_limit.store(uses_newer, Ordering::Relaxed);
                 }
                 second
             }
@@ -223,6 +224,7 @@ impl Upstream {
         {
             error.message = error.message.replace(key.expose_secret(), "[key]");
         }
+        error.shorten();
         error
     }
 }

@@ -9,6 +9,9 @@ use super::decoder::DecodeError;
 
 /// Maximum size of one event, line or document. The largest answers of today's models are some hundred kilobytes.
 const MAX_FRAME_BYTES: usize = 32 << 20;
+/// Maximum size of an answer's body: 512 bytes of stream for each of 128 000 tokens. What is decoded from it is sent to a worker
+/// in one response (`protocol::limits::MAX_WORKER_RESPONSE_BYTES`).
+const MAX_BODY_BYTES: usize = 64 << 20;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// How a wire separates its payloads.
@@ -48,6 +51,7 @@ pub(super) struct Framer {
     mode: Mode,
     /// Bytes that do not make a line yet; the whole document in that mode.
     pending: Vec<u8>,
+    received_bytes: usize,
     /// The last line ended with a carriage return: a line feed that follows belongs to it.
     after_return: bool,
     event: Option<String>,
@@ -62,6 +66,7 @@ impl Framer {
             framing,
             mode: Mode::Start,
             pending: Vec::new(),
+            received_bytes: 0,
             after_return: false,
             event: None,
             data: Vec::new(),
@@ -75,6 +80,10 @@ impl Framer {
         bytes: &[u8],
         deliver: &mut dyn FnMut(Frame) -> Result<(), DecodeError>,
     ) -> Result<(), DecodeError> {
+        self.received_bytes += bytes.len();
+        if self.received_bytes > MAX_BODY_BYTES {
+            return Err(DecodeError::Invalid(format!("the answer is larger than {MAX_BODY_BYTES} bytes")));
+        }
         self.pending.extend_from_slice(bytes);
         if self.pending.len() + self.data.len() > MAX_FRAME_BYTES {
             return Err(DecodeError::Invalid(format!("a part of the answer is larger than {MAX_FRAME_BYTES} bytes")));
@@ -343,6 +352,9 @@ mod tests {
     fn an_event_keeps_its_name_and_a_part_has_a_limit() {
         let named = frames(Framing::Events, &[b"event: ping\ndata: {}\n\n"]).unwrap();
         assert_eq!(named, [Frame::Json { event: Some("ping".to_owned()), value: json!({}) }]);
+        let comments = vec![b":\n".repeat(MAX_FRAME_BYTES / 2); MAX_BODY_BYTES / MAX_FRAME_BYTES + 1];
+        let comments: Vec<&[u8]> = comments.iter().map(Vec::as_slice).collect();
+        assert!(matches!(frames(Framing::Events, &comments), Err(DecodeError::Invalid(_))));
         let endless = vec![b'x'; MAX_FRAME_BYTES];
         assert!(matches!(frames(Framing::Events, &[b"data: ", &endless]), Err(DecodeError::Invalid(_))));
     }

@@ -31,6 +31,7 @@ rules:
   - { when: { last_message: flaky }, reply: { text: well again } }
   - { when: { last_message: dead }, error: { status: 503, message: unavailable } }
   - { when: { last_message: key }, error: { status: 401, message: sk-test is not known } }
+  - { when: { last_message: late }, error: { status: 401, message: "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx sk-test" } }
   - { when: { last_message: missing }, error: { status: 404, message: no such model } }
   - { when: { last_message: cut }, times: 1, reply: { text: This ends in the middle of it., cut_after_chars: 12, chunk_chars: 4 } }
   - { when: { last_message: cut }, reply: { text: whole, usage: { input_tokens: 9, output_tokens: 2 } } }
@@ -187,6 +188,7 @@ async fn a_rate_limit_is_returned_with_its_retry_after(
 #[rstest]
 #[case("dead", ErrorKind::Server, "status 503: unavailable")]
 #[case("key", ErrorKind::Auth, "status 401: [key] is not known")]
+#[case("late", ErrorKind::Auth, "xx [key]")]
 #[case("missing", ErrorKind::NotFound, "status 404: no such model")]
 #[case("noise", ErrorKind::InvalidResponse, "the answer is not JSON")]
 #[tokio::test]
@@ -201,6 +203,7 @@ async fn a_failure_names_its_cause(
     let error = failed(&gateway, content).await;
     assert_eq!(error.failure.kind(), kind);
     assert!(error.to_string().contains(words), "{error}");
+    assert!(error.failure.to_string().chars().count() < 450, "{error}");
     assert_eq!((error.cost.provider.as_str(), error.cost.usage), ("served", TokenUsage::default()));
     served.stop().await;
 }
