@@ -9,14 +9,14 @@ use protocol::Limits;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Longest wait, whatever the last measurement cost. A drop of the free space ends it.
 const MAX_WAIT: Duration = Duration::from_secs(2);
-/// The same after a measurement for which the container was paused.
+/// Longest wait after a measurement for which the container was paused.
 const MAX_WAIT_AFTER_PAUSE: Duration = Duration::from_secs(5);
 /// The wait as a multiple of the last measurement's cost, so that at most a fifth of the time is spent measuring, unless
 /// [`MAX_WAIT`] is reached.
 const WAIT_FACTOR: u32 = 4;
 /// Wait after a measurement that failed.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
-/// Without a complete measurement for this long, the container is paused for one.
+/// Longest time without a complete measurement before the container is paused for one.
 const UNMEASURED_LIMIT: Duration = Duration::from_secs(1);
 /// A container whose directories keep changing while others write is not paused more often.
 const MIN_PAUSE_INTERVAL: Duration = Duration::from_secs(1);

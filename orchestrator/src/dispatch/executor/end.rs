@@ -10,11 +10,11 @@ use crate::{
     failpoint,
 };
 
-/// From SIGTERM to SIGKILL: the worker stops its children and flushes its events (contract: sandbox, Cancel and end).
+/// Time from SIGTERM to SIGKILL: the worker stops its children and flushes its events (contract: sandbox, Cancel and end).
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
 impl ActionExecutor {
-    /// The attempt ended without a report: its container is removed before the record is changed.
+    /// Ends an attempt that ended without a report: its container is removed before the record is changed.
     pub(super) async fn remove_and_fail_attempt(
         &self,
         id: JobId,

@@ -57,7 +57,8 @@ impl JobRecord {
         }
     }
 
-    /// Continues a stuck job in a new attempt, from the recorded transcript. Its old container is confirmed gone.
+    /// Continues a stuck job in a new attempt, from the recorded transcript. The earlier attempt's calls are
+    /// refused from now on; its container is removed before the new one is created.
     pub fn start_again(mut self, now: DateTime<Utc>, start: AttemptStart) -> Result<Step, Refused> {
         match &self.stage {
             Stage::Running(Running { activity: Activity::Stuck { .. }, .. }) => {
