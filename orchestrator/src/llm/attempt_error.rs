@@ -95,8 +95,9 @@ impl AttemptError {
         let text = body.to_string();
         let error = ErrorBody::read(&text);
         let status = match error.code.as_str() {
+            _ if error.is_context_length() => 400,
+            _ if error.is_spent_quota() => 402,
             "rate_limit_error" | "rate_limit_exceeded" | "RESOURCE_EXHAUSTED" => 429,
-            "insufficient_quota" => 402,
             "invalid_request_error" => 400,
             "authentication_error" => 401,
             "permission_error" => 403,
@@ -213,6 +214,11 @@ mod tests {
         assert_eq!(limited.kind, ErrorKind::RateLimited);
         let numbered = AttemptError::of_event(&json!({"error": {"code": 429, "message": "slow"}}));
         assert_eq!(numbered.kind, ErrorKind::RateLimited);
+        let too_long = json!({"error": {"message": "too many tokens", "code": "context_length_exceeded"}});
+        let too_long = AttemptError::of_event(&too_long);
+        assert_eq!((too_long.kind, too_long.disposition), (ErrorKind::ContextLength, Disposition::Fatal));
+        let spent = AttemptError::of_event(&json!({"error": {"code": "billing_hard_limit_reached"}}));
+        assert_eq!((spent.kind, spent.disposition), (ErrorKind::Quota, Disposition::Failover));
         let unknown = AttemptError::of_event(&json!({"error": "out of memory"}));
         assert_eq!((unknown.kind, unknown.disposition), (ErrorKind::Server, Disposition::Retry));
     }

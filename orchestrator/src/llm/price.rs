@@ -24,7 +24,7 @@ impl Price {
     /// The price of models that run on the operator's own machine.
     pub(super) const FREE: Self = Self { input: 0, output: 0, cache_read: 0, cache_write: 0 };
 
-    /// The cost of a call in micro-dollars, rounded up.
+    /// The cost of a call in micro-dollars, rounded up, at most [`MAX_CALL_MICRO_USD`].
     pub(super) fn cost_micro_usd(&self, usage: &TokenUsage) -> i64 {
         let cached = usage.cache_read_tokens.saturating_add(usage.cache_write_tokens);
         let parts = [
@@ -34,9 +34,12 @@ impl Price {
             (usage.cache_write_tokens, self.cache_write),
         ];
         let sum: u128 = parts.iter().map(|(tokens, price)| u128::from(*tokens) * u128::from(*price)).sum();
-        i64::try_from(sum.div_ceil(1_000_000)).unwrap_or(i64::MAX)
+        i64::try_from(sum.div_ceil(1_000_000)).unwrap_or(i64::MAX).min(MAX_CALL_MICRO_USD)
     }
 }
+
+/// One million dollars: the costs of millions of calls add up to a number that the database can hold.
+const MAX_CALL_MICRO_USD: i64 = 1_000_000_000_000;
 
 /// The operator's prices by model name prefix, and the built-in table behind them.
 #[derive(Debug, Default)]
@@ -227,7 +230,7 @@ mod tests {
     #[case(1_000, 0, 400, 0, 2_000)]
     #[case(1, 0, 0, 0, 3)]
     #[case(0, 0, 0, 0, 0)]
-    #[case(u64::MAX, u64::MAX, 0, 0, i64::MAX)]
+    #[case(u64::MAX, u64::MAX, 0, 0, MAX_CALL_MICRO_USD)]
     fn costs(#[case] input: u64, #[case] output: u64, #[case] read: u64, #[case] write: u64, #[case] micro_usd: i64) {
         let usage = TokenUsage {
             input_tokens: input,

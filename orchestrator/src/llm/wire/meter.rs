@@ -19,6 +19,10 @@ pub(super) struct Reported {
     pub(super) cache_write: Option<u64>,
 }
 
+/// A larger count is an error of the server, and the estimate is used: sums of such counts would exceed the integers of the
+/// database. Today's largest context windows have 10 million tokens.
+const MAX_REPORTED_TOKENS: u64 = 1_000_000_000;
+
 /// Counts one answer.
 #[derive(Debug, Clone, Default)]
 pub(super) struct UsageMeter {
@@ -33,10 +37,11 @@ impl UsageMeter {
     /// Takes counts of a wire whose input includes the cached tokens.
     pub(super) fn report(&mut self, counts: Reported) {
         let known = &mut self.reported;
-        known.input = counts.input.or(known.input);
-        known.output = counts.output.or(known.output);
-        known.cache_read = counts.cache_read.or(known.cache_read);
-        known.cache_write = counts.cache_write.or(known.cache_write);
+        let plausible = |count: Option<u64>| count.filter(|tokens| *tokens <= MAX_REPORTED_TOKENS);
+        known.input = plausible(counts.input).or(known.input);
+        known.output = plausible(counts.output).or(known.output);
+        known.cache_read = plausible(counts.cache_read).or(known.cache_read);
+        known.cache_write = plausible(counts.cache_write).or(known.cache_write);
     }
 
     /// Takes counts of a wire whose input leaves the cached tokens out.
@@ -145,5 +150,23 @@ fn take(frame: &Frame, read: fn(Option<&str>, &Value, &mut UsageMeter), meter: &
     match frame {
         Frame::Json { event, value } => read(event.as_deref(), value, meter),
         Frame::Done | Frame::EndOfDocument => meter.complete(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_implausible_count_is_estimated_and_an_earlier_one_is_kept() {
+        let mut meter = UsageMeter::default();
+        meter.report(Reported { cache_read: Some(7), ..Reported::default() });
+        let absurd = Some(MAX_REPORTED_TOKENS + 1);
+        meter.report(Reported { input: absurd, output: absurd, cache_read: Some(u64::MAX), cache_write: absurd });
+        meter.wrote(&"x".repeat(400));
+        meter.complete();
+        let usage = meter.usage(50);
+        let expected = TokenUsage { input_tokens: 50, output_tokens: 100, cache_read_tokens: 7, cache_write_tokens: 0 };
+        assert_eq!(usage, expected);
     }
 }
