@@ -13,8 +13,8 @@ use crate::{
     clock::Clock,
     config::{Config, SandboxMode, mask_urls},
     dispatch::{
-        ActionExecutor, AttemptRegistry, DiskGauge, DiskSweep, Dispatcher, DispatcherWaker, JobSubmitter, Prober,
-        Sandbox, TokenFiles, WorkerListeners, plan::PlanLimits,
+        ActionExecutor, AttemptRegistry, DiskSweep, Dispatcher, DispatcherWaker, JobSubmitter, Prober, Sandbox,
+        TokenFiles, WorkerListeners, WorkspaceMeter, plan::PlanLimits,
     },
     domain::{
         budget::{DayLimits, micro_dollars},
@@ -75,7 +75,7 @@ struct Core {
     gateway: Arc<Gateway>,
     tools: Arc<BuiltinTools>,
     workspaces: Workspaces,
-    disk_gauge: DiskGauge,
+    workspace_meter: WorkspaceMeter,
     free_space: FreeSpace,
     uploads: UploadRegistry,
     file_work: FileWork,
@@ -106,7 +106,7 @@ impl Core {
             tokens: WorkerTokens::new(Arc::clone(&key), instance),
             gateway: Arc::new(Gateway::new(&config.llm)?),
             tools: Arc::new(BuiltinTools::new(store.control(), &clock, config.tool_rates.clone())?),
-            disk_gauge: DiskGauge::new(workspaces.clone(), Arc::clone(&engine)),
+            workspace_meter: WorkspaceMeter::new(workspaces.clone(), Arc::clone(&engine)),
             uploads: UploadRegistry::new(free_space.clone()),
             file_work: FileWork::default(),
             free_space,
@@ -144,7 +144,7 @@ impl Core {
             meter: self.meter(config),
             tools: Arc::clone(&self.tools),
             metrics: self.metrics.clone(),
-            gauge: self.disk_gauge.clone(),
+            workspace_meter: self.workspace_meter.clone(),
             lease: Duration::from_secs(config.lease_seconds),
             outage_patience: Duration::from_secs(config.llm.outage_patience_seconds),
             worker_patience: Duration::from_secs(config.worker_patience_seconds),
@@ -166,7 +166,7 @@ impl Core {
     fn disk_sweep(&self) -> DiskSweep {
         DiskSweep {
             store: self.store.control(),
-            gauge: self.disk_gauge.clone(),
+            meter: self.workspace_meter.clone(),
             free_space: self.free_space.clone(),
             attempts: Arc::clone(&self.attempts),
             waker: self.waker.clone(),

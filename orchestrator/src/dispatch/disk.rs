@@ -2,7 +2,7 @@
 //!
 //! The ulimit `fsize` bounds one file; this bounds their sum. Marks attempts over their quota; the dispatcher ends them.
 
-mod gauge;
+mod meter;
 mod open_files;
 mod verdict;
 
@@ -17,7 +17,7 @@ use tokio::{sync::watch, task::JoinSet, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    gauge::Effort,
+    meter::Effort,
     verdict::{DropDetector, NextMeasurement, Situation, next_measurement, wait_after_pause},
 };
 use super::{AttemptRegistry, DispatcherWaker};
@@ -26,7 +26,7 @@ use crate::{
     workspace::FreeSpace,
 };
 
-pub use gauge::DiskGauge;
+pub use meter::WorkspaceMeter;
 
 /// Time between two reads of the free space (contract: sandbox, Posture).
 const FREE_SPACE_INTERVAL: Duration = Duration::from_millis(100);
@@ -50,7 +50,7 @@ pub struct DiskSweep {
     /// Lists the running jobs.
     pub store: Store,
     /// Measures their workspaces.
-    pub gauge: DiskGauge,
+    pub meter: WorkspaceMeter,
     /// Free space of their file system.
     pub free_space: FreeSpace,
     /// Attempts over their quota are marked here.
@@ -134,8 +134,8 @@ impl DiskSweep {
             if let Entry::Vacant(entry) = watched.running.entry(job.id) {
                 let stop = CancellationToken::new();
                 entry.insert((job.container.clone(), stop.clone()));
-                let (gauge, attempts, waker) = (self.gauge.clone(), Arc::clone(&self.attempts), self.waker.clone());
-                let watch = JobWatch { gauge, attempts, waker, job, drops: drops.subscribe(), stop };
+                let (meter, attempts, waker) = (self.meter.clone(), Arc::clone(&self.attempts), self.waker.clone());
+                let watch = JobWatch { meter, attempts, waker, job, drops: drops.subscribe(), stop };
                 watched.tasks.spawn(watch.run(is_first));
             }
         }
@@ -154,7 +154,7 @@ struct Watched {
 
 /// Watches one running job.
 struct JobWatch {
-    gauge: DiskGauge,
+    meter: WorkspaceMeter,
     attempts: Arc<AttemptRegistry>,
     waker: DispatcherWaker,
     job: RunningJob,
@@ -168,14 +168,14 @@ impl JobWatch {
     async fn run(mut self, was_running: bool) {
         if was_running {
             // An earlier process may have died while it had the container paused.
-            self.gauge.unpause(&self.job).await;
+            self.meter.unpause(&self.job).await;
         }
         let mut was_triggered = false;
         let (mut unmeasured_since, mut paused_at): (Option<Instant>, Option<Instant>) = (None, None);
         while !self.stop.is_cancelled() {
             let started_at = Instant::now();
             let effort = if was_triggered { Effort::Thorough } else { Effort::Quick };
-            let measurement = self.gauge.measure(&self.job, effort).await;
+            let measurement = self.meter.measure(&self.job, effort).await;
             let mut cost = started_at.elapsed();
             let step = next_measurement(Situation {
                 finding: &measurement.finding,
@@ -195,7 +195,7 @@ impl JobWatch {
                 }
                 NextMeasurement::Pause => {
                     let started_at = Instant::now();
-                    if let Err(violation) = self.gauge.measure_paused(&self.job).await {
+                    if let Err(violation) = self.meter.measure_paused(&self.job).await {
                         self.mark(&violation).await;
                         break;
                     }
@@ -206,7 +206,7 @@ impl JobWatch {
             };
             was_triggered |= self.wait(wait, cost).await;
         }
-        self.gauge.forget(&self.job);
+        self.meter.forget_pid(&self.job);
     }
 
     /// Marks the attempt, which the dispatcher then ends. After a restart the attempt may not be registered yet.

@@ -13,7 +13,7 @@ pub use attempts::{
     Attempt, AttemptKey, AttemptRegistry, EventAllowance, InFlightCall, JobLimits, Liveness, MAX_EVENT_BYTES,
     MAX_EVENT_BYTES_HARD, Poll, RateLimiter, StopCause, ToolCallError, is_essential,
 };
-pub use disk::{DiskGauge, DiskSweep, Violation};
+pub use disk::{DiskSweep, Violation, WorkspaceMeter};
 pub use dispatcher::{Dispatcher, DispatcherWaker};
 pub use executor::ActionExecutor;
 pub use listeners::{ServeSocket, TokenFiles, WorkerListeners};

@@ -30,7 +30,7 @@ pub(super) async fn complete(
     let key = attempt.key();
     if report.outcome == ReportedOutcome::Completed
         && !job.is_stopping()
-        && let Some(violation) = api.gauge.check_completed(&job).await
+        && let Some(violation) = api.workspace_meter.check_completed(&job).await
     {
         let now = api.clock.now();
         // Its container may be paused: the dispatcher removes it as it is.

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     auth::WorkerTokens,
     clock::Clock,
-    dispatch::{Attempt, AttemptRegistry, DiskGauge, DispatcherWaker, TokenFiles},
+    dispatch::{Attempt, AttemptRegistry, DispatcherWaker, TokenFiles, WorkspaceMeter},
     domain::job::JobRecord,
     http::problem::ApiError,
     llm::metering::{FlightError, Meter},
@@ -59,7 +59,7 @@ pub struct WorkerApi {
     /// Where a worker's first call is measured.
     pub metrics: Metrics,
     /// Measures workspaces before a report of success is accepted.
-    pub gauge: DiskGauge,
+    pub workspace_meter: WorkspaceMeter,
     /// How long a worker's lease lasts.
     pub lease: Duration,
     /// How long a worker retries a model that does not answer.

@@ -64,14 +64,14 @@ impl Measurement {
 
 /// Measures workspaces. Clones share their cache.
 #[derive(Clone)]
-pub struct DiskGauge {
+pub struct WorkspaceMeter {
     workspaces: Workspaces,
     engine: Arc<dyn Engine>,
     /// Host PIDs of the containers' first processes, by container name.
     pids: Arc<Mutex<HashMap<String, u32>>>,
 }
 
-impl DiskGauge {
+impl WorkspaceMeter {
     /// Measures these workspaces, with the engine that runs the containers.
     pub fn new(workspaces: Workspaces, engine: Arc<dyn Engine>) -> Self {
         Self { workspaces, engine, pids: Arc::default() }
@@ -133,8 +133,8 @@ impl DiskGauge {
         tracing::error!(job.id = %job.id, container, "a container stays paused: use docker unpause");
     }
 
-    /// Removes a container from the cache.
-    pub(super) fn forget(&self, job: &RunningJob) {
+    /// Removes the PID of a container from the cache.
+    pub(super) fn forget_pid(&self, job: &RunningJob) {
         if let Some(container) = &job.container {
             self.cached_pids().remove(container);
         }
@@ -242,7 +242,7 @@ mod tests {
             run_dir: root.path().to_owned(),
             inet_datagrams: false,
         });
-        DiskGauge::new(workspaces, Arc::new(engine)).measure(&job, Effort::Paused).await.finding
+        WorkspaceMeter::new(workspaces, Arc::new(engine)).measure(&job, Effort::Paused).await.finding
     }
 
     fn is_within(finding: &Finding) -> bool {
