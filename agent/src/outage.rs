@@ -95,7 +95,7 @@ impl Outage {
     }
 }
 
-/// Twice as long each time, and between half and all of that.
+/// Exponential backoff, with jitter between half and all of the step.
 fn backoff(tried: u32, call_id: &CallId) -> Duration {
     let full = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(tried.saturating_sub(1))).min(MAX_WAIT);
     let mut hasher = DefaultHasher::new();

@@ -24,7 +24,7 @@ pub struct Run {
     last_actions: VecDeque<String>,
 }
 
-/// How far a run is.
+/// The stage of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Stage {

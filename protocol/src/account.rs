@@ -109,7 +109,7 @@ pub struct UsageLine {
 pub struct Page<T> {
     /// The items, in the list's order.
     pub items: Vec<T>,
-    /// The `cursor` of the next page; absent on the last one.
+    /// The `cursor` of the next page; `null` on the last page.
     pub next_cursor: Option<String>,
 }
 

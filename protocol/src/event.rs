@@ -142,7 +142,7 @@ pub enum EventData {
         /// The limit's value.
         value: Value,
     },
-    /// How the work ended. Recorded once; only the final `state` follows.
+    /// How the work ended. Recorded once; only `state` events follow.
     Result {
         /// How it ended.
         outcome: ReportedOutcome,

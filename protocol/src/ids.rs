@@ -13,7 +13,7 @@ pub struct ParseIdError;
 
 impl fmt::Display for ParseIdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a UUID: 36 characters, the whole of it")
+        f.write_str("not a UUID in its hyphenated form (36 characters)")
     }
 }
 
@@ -27,7 +27,7 @@ macro_rules! uuid_id {
         #[serde(transparent)]
         pub struct $name(Uuid);
 
-        // By the one spelling that `FromStr` takes, too.
+        // Accepts only the spelling that `FromStr` accepts.
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
                 let text = std::borrow::Cow::<'de, str>::deserialize(reader)?;

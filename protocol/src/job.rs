@@ -347,7 +347,7 @@ impl Default for Usage {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ContainerInfo {
-    /// The engine's id; absent before the container is created.
+    /// The engine's id; `null` until the container is created.
     pub id: Option<String>,
     /// `gantry-job-<id>-<attempt>`.
     pub name: String,
@@ -365,8 +365,8 @@ pub struct ContainerInfo {
     pub node: Option<String>,
     /// Digest of the security posture that the container was checked against.
     pub posture: String,
-    /// Once it has ended.
+    /// Exit code; `null` while it runs.
     pub exit_code: Option<i64>,
-    /// Once it has ended.
+    /// Whether the kernel killed it for memory; `null` while it runs.
     pub oom_killed: Option<bool>,
 }

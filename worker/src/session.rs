@@ -39,7 +39,7 @@ const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 /// How a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionEnd {
-    /// The report was delivered, or timed out after a stop.
+    /// The report was delivered, or timed out after a stop, or there was none to send.
     Reported,
     /// The attempt had already ended; nothing was reported.
     AttemptEnded,

@@ -27,7 +27,7 @@ pub(super) fn whole_reply(text: &str, is_offered: &dyn Fn(&str) -> bool) -> Opti
     if json { calls_in(trimmed, Arguments::Required, is_offered) } else { None }
 }
 
-/// The calls that this JSON is: one, a list, or several after another. None when anything in it is not a call of a
+/// The calls that this JSON is: one, a list, or several in sequence. None when anything in it is not a call of a
 /// tool that is offered.
 pub(super) fn calls_in(json: &str, arguments: Arguments, is_offered: &dyn Fn(&str) -> bool) -> Option<Vec<ToolCall>> {
     let mut calls = Vec::new();

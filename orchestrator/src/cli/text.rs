@@ -12,7 +12,7 @@ pub(super) fn one_line(text: &str) -> String {
     text.replace("\r\n", "\n").chars().map(|c| if matches!(c, '\n' | '\t') { ' ' } else { visible(c) }).collect()
 }
 
-/// Truncates to `max` characters and marks the truncate.
+/// Truncates to `max` characters and marks the cut.
 pub(super) fn truncate(text: &str, max: usize) -> String {
     match text.char_indices().nth(max) {
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -63,7 +63,7 @@ impl FairSemaphore {
                 }
                 slots.enqueue(caller)
             };
-            // A sender is dropped only with the permit that it was to carry: then another turn is taken.
+            // An error means that the sender was dropped without a permit: queue again.
             if let Ok(permit) = turn.await {
                 return permit;
             }

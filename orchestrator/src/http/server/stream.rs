@@ -43,7 +43,7 @@ impl<S> ConnectionStream<S> {
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(WRITE_TIMEOUT)));
         ready!(stalled.as_mut().poll(cx));
         self.metrics.connection_timed_out();
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer takes nothing")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer accepted no data")))
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) async fn get(
     Caller { attempt, .. }: Caller,
 ) -> Result<Json<JobAssignment>, ApiError> {
     let key = attempt.key();
-    // Its usage changes without transitions.
+    // Read again: usage changes without a transition, so the registry's record may be stale.
     let job = api.store.job(key.job).await?.filter(|job| job.attempt == key.attempt).ok_or_else(ended)?;
     let now = api.clock.now();
     let lease_expires_at = now + TimeDelta::from_std(api.lease).unwrap_or_default();

@@ -53,7 +53,7 @@ pub(in crate::http::public) async fn pack(
     let pack = api.file_work.run(&who.user, move || workspaces.archive(id, &job.brief.limits, &looks)).await;
     let pack = pack.map_err(to_api_error)?;
     let sending = Sending { api: api.clone(), user: who.user, cancelled, _client_gone: client_gone, _permit: permit };
-    // Each piece when the last one has been taken: a slow reader holds no thread.
+    // A piece is read only after the previous one was sent: a slow reader holds no thread.
     let pieces = stream::try_unfold((sending, pack), async |(sending, pack)| {
         let piece = sending.next(pack).await;
         piece.map(|piece| piece.map(|(piece, pack)| (piece, (sending, pack)))).map_err(std::io::Error::other)
