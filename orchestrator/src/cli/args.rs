@@ -18,11 +18,12 @@ Exit codes:
   0    success; a followed job completed
   1    the job failed or was cancelled; a check or a local step failed
   2    invalid usage, configuration or request
-  3    the server cannot be reached, refuses the token, or is temporarily unavailable
+  3    the server cannot be reached, refuses the token or the role, or failed
   4    job or file not found
   5    not possible in the current state of the job
   124  the job exceeded its time limit
   130  interrupted; a followed job continues
+  141  standard output was closed
 
 Environment:
   GANTRY_URL         URL of the server (default http://127.0.0.1:8080)

@@ -123,14 +123,14 @@ impl Circuit {
                 }
             }
             (State::HalfOpen { running, succeeded }, Outcome::Success) => {
-                *running -= 1;
+                *running = running.saturating_sub(1);
                 *succeeded += 1;
                 if *succeeded >= self.settings.trials {
                     self.enter(State::Closed { failures: 0 });
                 }
             }
             (State::HalfOpen { .. }, Outcome::Failure) => self.open(now),
-            (State::HalfOpen { running, .. }, Outcome::Neither) => *running -= 1,
+            (State::HalfOpen { running, .. }, Outcome::Neither) => *running = running.saturating_sub(1),
             (State::Closed { .. }, Outcome::Neither) | (State::Open { .. }, _) => {}
         }
     }
