@@ -1,11 +1,14 @@
 //! Splits the bytes of an answer into its JSON payloads: server-sent events, lines, or one document.
 //!
 //! Tolerates deviations of servers: any line ending, a byte order mark, comments, keep-alives, a last event
-//! without its blank line, a JSON document where a stream was asked for. Never looks into a payload.
+//! without its blank line, a JSON document where a stream was asked for, parts of characters. Never looks into a payload.
 
 use serde_json::Value;
 
-use super::decoder::DecodeError;
+use super::{
+    decoder::DecodeError,
+    json::{self, Nesting},
+};
 
 /// Maximum size of one event, line or document. The largest answers of today's models are some hundred kilobytes.
 const MAX_FRAME_BYTES: usize = 32 << 20;
@@ -52,10 +55,14 @@ pub(super) struct Framer {
     /// Bytes that do not make a line yet; the whole document in that mode.
     pending: Vec<u8>,
     received_bytes: usize,
+    /// How many of the pending bytes have been searched.
+    searched: usize,
     /// The last line ended with a carriage return: a line feed that follows belongs to it.
     after_return: bool,
     event: Option<String>,
     data: Vec<u8>,
+    /// Of the data, where a value may span lines.
+    nesting: Nesting,
     /// Any event, comment or value was recognised.
     recognised: bool,
 }
@@ -67,9 +74,11 @@ impl Framer {
             mode: Mode::Start,
             pending: Vec::new(),
             received_bytes: 0,
+            searched: 0,
             after_return: false,
             event: None,
             data: Vec::new(),
+            nesting: Nesting::default(),
             recognised: false,
         }
     }
@@ -94,7 +103,8 @@ impl Framer {
         if self.mode == Mode::Document {
             return Ok(());
         }
-        let pending = std::mem::take(&mut self.pending);
+        let mut pending = std::mem::take(&mut self.pending);
+        let mut searched = std::mem::take(&mut self.searched);
         let mut rest = pending.as_slice();
         let mut result = Ok(());
         while result.is_ok() {
@@ -102,13 +112,17 @@ impl Framer {
                 rest = rest.strip_prefix(b"\n").unwrap_or(rest);
                 self.after_return = false;
             }
-            let Some(end) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) else { break };
+            let is_break = |byte: &u8| matches!(byte, b'\n' | b'\r');
+            let Some(end) = rest[searched..].iter().position(is_break).map(|at| searched + at) else { break };
+            searched = 0;
             self.after_return = rest[end] == b'\r';
             let line = &rest[..end];
             rest = &rest[end + 1..];
             result = self.line(line, deliver);
         }
-        self.pending = rest.to_vec();
+        self.searched = rest.len();
+        pending.drain(..pending.len() - self.searched);
+        self.pending = pending;
         result
     }
 
@@ -146,7 +160,11 @@ impl Framer {
         if self.pending.starts_with(BYTE_ORDER_MARK) {
             self.pending.drain(..BYTE_ORDER_MARK.len());
         }
-        let Some(first) = self.pending.iter().find(|byte| !byte.is_ascii_whitespace()) else { return false };
+        let Some(first) = self.pending[self.searched..].iter().find(|byte| !byte.is_ascii_whitespace()) else {
+            self.searched = self.pending.len();
+            return false;
+        };
+        self.searched = 0;
         self.mode = match (self.framing, first) {
             (Framing::Lines, _) => Mode::Lines,
             (Framing::Events, b'{' | b'[') => Mode::Document,
@@ -204,11 +222,16 @@ impl Framer {
         deliver: &mut dyn FnMut(Frame) -> Result<(), DecodeError>,
     ) -> Result<(), DecodeError> {
         self.data.extend_from_slice(line);
+        self.nesting.read(line);
+        if self.nesting.is_open() {
+            self.data.push(b'\n');
+            return Ok(());
+        }
         if self.data.trim_ascii().is_empty() {
             self.data.clear();
             return Ok(());
         }
-        match serde_json::from_slice::<Value>(&self.data) {
+        match json::parse(&self.data) {
             Ok(value) => {
                 self.data.clear();
                 deliver(Frame::Json { event: None, value })
@@ -239,7 +262,7 @@ fn payloads(
     if data == b"[DONE]" {
         return deliver(Frame::Done);
     }
-    match serde_json::from_slice(data) {
+    match json::parse(data) {
         Ok(value) => deliver(Frame::Json { event, value }),
         Err(_) if data.contains(&b'\n') => {
             data.split(|byte| *byte == b'\n').try_for_each(|line| payloads(line, event.clone(), deliver))
@@ -264,7 +287,7 @@ fn last_payload(
 }
 
 fn document(data: &[u8], deliver: &mut dyn FnMut(Frame) -> Result<(), DecodeError>) -> Result<(), DecodeError> {
-    let value = match serde_json::from_slice(data) {
+    let value = match json::parse(data) {
         // Google reports errors in a list of one.
         Ok(Value::Array(mut list)) if list.len() == 1 => list.remove(0),
         Ok(value) => value,
@@ -276,112 +299,4 @@ fn document(data: &[u8], deliver: &mut dyn FnMut(Frame) -> Result<(), DecodeErro
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use rstest::rstest;
-    use serde_json::json;
-
-    use super::*;
-
-    fn frames(framing: Framing, parts: &[&[u8]]) -> Result<Vec<Frame>, DecodeError> {
-        let mut framer = Framer::new(framing);
-        let mut found = Vec::new();
-        let mut keep = |frame| {
-            found.push(frame);
-            Ok(())
-        };
-        for part in parts {
-            framer.push(part, &mut keep)?;
-        }
-        framer.finish(&mut keep)?;
-        Ok(found)
-    }
-
-    fn value(value: Value) -> Frame {
-        Frame::Json { event: None, value }
-    }
-
-    #[rstest]
-    #[case::plain("data: 1\n\ndata: 2\n\ndata: [DONE]\n\n", &["1", "2", "done"])]
-    #[case::carriage_returns("data: 1\r\rdata: 2\r\r", &["1", "2"])]
-    #[case::both("data: 1\r\n\r\ndata: 2\r\n\r\n", &["1", "2"])]
-    #[case::byte_order_mark("\u{feff}data: 1\n\n", &["1"])]
-    #[case::no_space("data:1\n\n", &["1"])]
-    #[case::comments(": ping\n\n: ping\n\ndata: 1\n\n:\n\n", &["1"])]
-    #[case::other_fields("id: 7\nretry: 10\ndata: 1\nnonsense\n\n", &["1"])]
-    #[case::empty_data("data:\n\ndata: \n\ndata: 1\n\n", &["1"])]
-    #[case::leading_blank_lines("\n\n\r\n data\n\ndata: 1\n\n", &["1"])]
-    #[case::a_value_over_several_lines("data: [1,\ndata: 2]\n\n", &["[1,2]"])]
-    #[case::no_blank_lines("data: 1\ndata: 2\ndata: [DONE]\n\n", &["1", "2", "done"])]
-    #[case::no_last_blank_line("data: 1\n\ndata: [DONE]", &["1", "done"])]
-    #[case::cut_off("data: 1\n\ndata: {\"a\": ", &["1"])]
-    #[case::cut_off_mark("data: 1\n\ndata: [DO", &["1"])]
-    #[case::a_document(" {\"a\": 1}\n", &["{\"a\":1}", "end"])]
-    #[case::a_list_of_one("[{\"error\": 1}]", &["{\"error\":1}", "end"])]
-    #[case::an_error_field("error: {\"code\": 500}\n\n", &["{\"error\":{\"code\":500}}"])]
-    #[case::nothing("", &[])]
-    fn events(#[case] body: &str, #[case] expected: &[&str]) {
-        let describe = |frame: Frame| match frame {
-            Frame::Json { value, .. } => value.to_string(),
-            Frame::Done => "done".to_owned(),
-            Frame::EndOfDocument => "end".to_owned(),
-        };
-        let found: Vec<_> = frames(Framing::Events, &[body.as_bytes()]).unwrap().into_iter().map(describe).collect();
-        assert_eq!(found, expected);
-    }
-
-    #[rstest]
-    #[case::lines("1\n{\"a\":2}\r\n\n3", vec![json!(1), json!({"a": 2}), json!(3)])]
-    #[case::pretty("{\n  \"a\": [\n1]\n}\n4\n", vec![json!({"a": [1]}), json!(4)])]
-    #[case::cut_off("1\n{\"a\":", vec![json!(1)])]
-    fn lines(#[case] body: &str, #[case] expected: Vec<Value>) {
-        let expected: Vec<_> = expected.into_iter().map(value).collect();
-        assert_eq!(frames(Framing::Lines, &[body.as_bytes()]).unwrap(), expected);
-    }
-
-    #[rstest]
-    #[case(Framing::Events, "data: }{\n\n")]
-    #[case(Framing::Events, "<html>welcome</html>")]
-    #[case(Framing::Events, "{]")]
-    #[case(Framing::Lines, "}{\n")]
-    fn unusable_answers_are_refused(#[case] framing: Framing, #[case] body: &str) {
-        assert!(matches!(frames(framing, &[body.as_bytes()]), Err(DecodeError::Invalid(_))));
-    }
-
-    #[test]
-    fn an_event_keeps_its_name_and_a_part_has_a_limit() {
-        let named = frames(Framing::Events, &[b"event: ping\ndata: {}\n\n"]).unwrap();
-        assert_eq!(named, [Frame::Json { event: Some("ping".to_owned()), value: json!({}) }]);
-        let comments = vec![b":\n".repeat(MAX_FRAME_BYTES / 2); MAX_BODY_BYTES / MAX_FRAME_BYTES + 1];
-        let comments: Vec<&[u8]> = comments.iter().map(Vec::as_slice).collect();
-        assert!(matches!(frames(Framing::Events, &comments), Err(DecodeError::Invalid(_))));
-        let endless = vec![b'x'; MAX_FRAME_BYTES];
-        assert!(matches!(frames(Framing::Events, &[b"data: ", &endless]), Err(DecodeError::Invalid(_))));
-    }
-
-    proptest! {
-        /// However the bytes are split, the frames are the same.
-        #[test]
-        fn any_split_gives_the_same_frames(
-            body in "(data: ?(1|\\{\"a\": \"[a-zé]\"\\}|\\[DONE\\])|event: x|: c|)((\r\n|\n|\r)(data: ?(1|\\[2\\])|event: y|: c|)){0,12}",
-            cuts in proptest::collection::vec(0..200_usize, 0..20),
-        ) {
-            let bytes = body.as_bytes();
-            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
-            cuts.sort_unstable();
-            let mut parts = Vec::new();
-            let mut from = 0;
-            for cut in cuts {
-                parts.push(&bytes[from..cut]);
-                from = cut;
-            }
-            parts.push(&bytes[from..]);
-            let whole = frames(Framing::Events, &[bytes]);
-            let split = frames(Framing::Events, &parts);
-            prop_assert_eq!(whole.is_ok(), split.is_ok());
-            if let (Ok(whole), Ok(split)) = (whole, split) {
-                prop_assert_eq!(whole, split);
-            }
-        }
-    }
-}
+mod tests;

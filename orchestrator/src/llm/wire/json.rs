@@ -2,6 +2,71 @@
 
 use serde_json::{Map, Value};
 
+/// Length of `\uXXXX`.
+const ESCAPE_BYTES: usize = 6;
+
+/// How deep the text of a value nests, read piece by piece, so that it is parsed only when it may be complete.
+#[derive(Debug, Default)]
+pub(super) struct Nesting {
+    depth: usize,
+    in_string: bool,
+    after_backslash: bool,
+}
+
+impl Nesting {
+    pub(super) fn read(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            if std::mem::take(&mut self.after_backslash) {
+                continue;
+            }
+            match byte {
+                b'"' => self.in_string = !self.in_string,
+                b'\\' => self.after_backslash = self.in_string,
+                b'{' | b'[' if !self.in_string => self.depth += 1,
+                b'}' | b']' if !self.in_string => self.depth = self.depth.saturating_sub(1),
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether an object or a list has begun and not ended.
+    pub(super) const fn is_open(&self) -> bool {
+        self.depth > 0
+    }
+}
+
+/// Parses a payload. Servers that cut a text anywhere send parts of characters: bytes that are not UTF-8, and halves of
+/// surrogate pairs. Those are replaced by U+FFFD.
+pub(super) fn parse(data: &[u8]) -> serde_json::Result<Value> {
+    serde_json::from_slice(data).or_else(|_| serde_json::from_str(&without_partial_characters(data)))
+}
+
+fn without_partial_characters(data: &[u8]) -> String {
+    let text = String::from_utf8_lossy(data);
+    let mut whole = String::with_capacity(text.len());
+    let mut rest = text.as_ref();
+    while let Some(at) = rest.find('\\') {
+        whole.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let (first, second) = (surrogate(rest), rest.get(ESCAPE_BYTES..).and_then(surrogate));
+        let kept = match (first, second) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 2 * ESCAPE_BYTES,
+            (Some(_), _) => 0,
+            (None, _) => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+        };
+        whole.push_str(if kept == 0 { "\u{fffd}" } else { &rest[..kept] });
+        rest = &rest[kept.max(first.map_or(0, |_| ESCAPE_BYTES))..];
+    }
+    whole.push_str(rest);
+    whole
+}
+
+/// The surrogate whose escape begins a text.
+fn surrogate(text: &str) -> Option<u16> {
+    let digits = text.strip_prefix("\\u")?.get(..ESCAPE_BYTES - 2)?;
+    u16::from_str_radix(digits, 16).ok().filter(|unit| (0xd800..=0xdfff).contains(unit))
+}
+
 /// A string that is not empty.
 pub(super) fn text(value: &Value) -> Option<&str> {
     value.as_str().filter(|text| !text.is_empty())
