@@ -8,7 +8,7 @@ use protocol::ToolCall;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use super::json;
+use super::json::{self, Nesting};
 use crate::llm::arguments;
 
 /// A piece of a call, as received.
@@ -28,7 +28,12 @@ struct PartialCall {
     id: String,
     name: String,
     arguments: String,
+    /// Whether the arguments are an object; known once they are closed.
+    is_object: Option<bool>,
+    nesting: Nesting,
     extra: Option<Value>,
+    /// The id of a later piece with this call's name and no arguments. Another call begins, if arguments follow.
+    repeated_head: Option<String>,
 }
 
 /// The calls of one answer, in the order in which they began.
@@ -58,14 +63,14 @@ impl<'a> Piece<'a> {
 
 impl PartialCall {
     fn is_whole(&self) -> bool {
-        is_object(&self.arguments)
+        self.is_object == Some(true)
     }
 
     /// Whether a piece with a name begins another call, although it was addressed to this one.
     fn is_followed_by(&self, piece: &Piece<'_>) -> bool {
         let same_id = !piece.id.is_empty() && piece.id == self.id;
         if !piece.id.is_empty() && !self.id.is_empty() && !same_id {
-            return true;
+            return !self.is_continued_by(piece);
         }
         if !self.name.is_empty() && piece.name != self.name {
             return self.arguments.is_empty() || self.is_whole();
@@ -78,6 +83,22 @@ impl PartialCall {
             return false;
         }
         !piece.arguments.trim().is_empty() && (!self.is_placeholder() || is_object(&piece.arguments))
+    }
+
+    /// Whether a piece with a new id is more of this call: some servers make up an id for each piece and repeat the name.
+    fn is_continued_by(&self, piece: &Piece<'_>) -> bool {
+        let begins_whole = self.arguments.is_empty() && is_object(&piece.arguments);
+        let is_addressed = piece.index.is_some() && piece.index == self.index && piece.name == self.name;
+        is_addressed && !self.is_whole() && !piece.arguments.is_empty() && !begins_whole
+    }
+
+    /// The call that a repeated head announced, when its first arguments arrive.
+    fn announced_call(&mut self, piece: &Piece<'_>) -> Option<Self> {
+        if !piece.name.is_empty() || piece.arguments.trim().is_empty() {
+            return None;
+        }
+        let id = self.repeated_head.take()?;
+        Some(Self { index: self.index, id, name: self.name.clone(), ..Self::default() })
     }
 
     /// Proxies of Anthropic begin a call with its empty input.
@@ -98,14 +119,21 @@ impl PartialCall {
         if let Some(extra) = piece.extra {
             self.extra = Some(extra.clone());
         }
-        let is_repeated = !piece.name.is_empty() && self.arguments == piece.arguments && self.is_whole();
-        if is_repeated || piece.arguments.is_empty() {
+        if self.is_whole() && !self.is_placeholder() {
+            if !piece.name.is_empty() && piece.arguments.trim().is_empty() {
+                self.repeated_head = Some(piece.id.to_owned());
+            }
             return;
         }
         if self.is_placeholder() && !piece.arguments.trim().is_empty() {
             self.arguments.clear();
+            self.is_object = None;
         }
         self.arguments.push_str(&piece.arguments);
+        self.nesting.read(piece.arguments.as_bytes());
+        if self.is_object.is_none() && !self.nesting.is_open() && piece.arguments.contains('}') {
+            self.is_object = Some(is_object(&self.arguments));
+        }
     }
 }
 
@@ -124,8 +152,10 @@ impl ToolCallAssembler {
                 let begins_another = touched.contains(at) || self.calls[*at].is_followed_by(&piece);
                 piece.name.is_empty() || !begins_another
             });
-            let at = found.unwrap_or_else(|| {
-                self.calls.push(PartialCall { index: piece.index, ..PartialCall::default() });
+            let announced = found.and_then(|at| self.calls[at].announced_call(&piece));
+            let at = found.filter(|_| announced.is_none()).unwrap_or_else(|| {
+                let begun = PartialCall { index: piece.index, ..PartialCall::default() };
+                self.calls.push(announced.unwrap_or(begun));
                 self.calls.len() - 1
             });
             self.calls[at].extend(&piece);

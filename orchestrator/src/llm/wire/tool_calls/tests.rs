@@ -73,6 +73,13 @@ type Row = (&'static str, &'static str, &'static str, &'static str);
 #[case::white_space_at_the_end(&[("0", "a", "f", "{\"x\":1}"), ("0", "-", "-", "\n")], "a f {\"x\":1}")]
 #[case::nothing_at_all(&[("0", "-", "-", "-")], "")]
 #[case::arguments_without_a_name(&[("0", "a", "-", "{\"x\":1}")], "a  {\"x\":1}")]
+#[case::heads_of_the_same_tool(&[("0", "-", "f", ""), ("0", "-", "-", "{\"x\":"), ("0", "-", "-", "1}"), ("0", "-", "f", ""), ("0", "-", "-", "{\"x\":"), ("0", "-", "-", "2}")], " f {\"x\":1};  f {\"x\":2}")]
+#[case::heads_without_index(&[("-", "-", "f", ""), ("-", "-", "-", "{\"x\":"), ("-", "-", "-", "1}"), ("-", "-", "f", ""), ("-", "-", "-", "{\"x\":"), ("-", "-", "-", "2}")], " f {\"x\":1};  f {\"x\":2}")]
+#[case::heads_without_arguments(&[("0", "-", "f", "-"), ("0", "-", "-", "{\"x\":"), ("0", "-", "-", "1}"), ("0", "-", "f", "-"), ("0", "-", "-", "{\"x\":"), ("0", "-", "-", "1}")], " f {\"x\":1};  f {\"x\":1}")]
+#[case::heads_with_one_id(&[("0", "a", "f", ""), ("0", "-", "-", "{\"x\":"), ("0", "-", "-", "1}"), ("0", "a", "f", ""), ("0", "-", "-", "{\"x\":"), ("0", "-", "-", "2}")], "a f {\"x\":1}; a f {\"x\":2}")]
+#[case::repeated_whole_without_a_name(&[("0", "a", "f", "{\"x\":"), ("0", "-", "-", "1}"), ("0", "-", "-", "{\"x\":1}")], "a f {\"x\":1}")]
+#[case::name_and_a_new_id_in_each_piece(&[("0", "a", "f", ""), ("0", "b", "f", "{\"x\":"), ("0", "c", "f", "1}"), ("0", "d", "f", "{\"x\":2}")], "a f {\"x\":1}; d f {\"x\":2}")]
+#[case::new_ids_without_arguments(&[("0", "a", "f", ""), ("0", "b", "f", ""), ("0", "c", "f", "{\"x\":1}")], "a f {}; b f {}; c f {\"x\":1}")]
 fn shapes(#[case] rows: &[Row], #[case] expected: &str) {
     let pieces: Vec<Value> =
         rows.iter().map(|(index, id, name, arguments)| piece(index, id, name, arguments)).collect();
@@ -89,6 +96,14 @@ fn calls_of_one_chunk_are_different_calls() {
     let mut calls = ToolCallAssembler::default();
     calls.take(&[piece("0", "-", "f", "{\"x\":1}"), piece("0", "-", "f", "{\"x\":1}")]);
     assert_eq!(shown(calls).len(), 2);
+}
+
+/// Would take minutes if each piece were checked together with all that came before it.
+#[test]
+fn arguments_of_many_pieces_are_read_once() {
+    let mut pieces = vec![piece("0", "a", "f", "{\"x\":\"")];
+    pieces.resize(200_000, piece("0", "a", "f", "}"));
+    assert_eq!(assembled(&pieces).len(), 1);
 }
 
 #[test]
@@ -108,6 +123,8 @@ enum Style {
     Ids,
     /// As the format says, with id and name in each piece.
     Repeating,
+    /// A name without arguments first, then the arguments; no id, and this index for all.
+    Heads(Option<u64>),
 }
 
 proptest! {
@@ -117,13 +134,19 @@ proptest! {
         arguments in proptest::collection::vec("[a-z{}\": ]{0,12}", 1..6),
         size in 1..6_usize,
         style in prop_oneof![
-            (0..3_u64).prop_map(Style::Indexes), Just(Style::Zero), Just(Style::Ids), Just(Style::Repeating)
+            (0..3_u64).prop_map(Style::Indexes), Just(Style::Zero), Just(Style::Ids), Just(Style::Repeating),
+            Just(Style::Heads(None)), Just(Style::Heads(Some(0)))
         ],
     ) {
         let mut pieces = Vec::new();
         let mut expected = Vec::new();
         for (at, argument) in arguments.iter().enumerate() {
-            let (id, text) = (format!("call_{at}"), json!({"a": argument}).to_string());
+            let (mut id, text) = (format!("call_{at}"), json!({"a": argument}).to_string());
+            if let Style::Heads(index) = style {
+                let index = index.map_or_else(|| "-".to_owned(), |index| index.to_string());
+                pieces.push(piece(&index, "-", "f", ""));
+                id.clear();
+            }
             let chars: Vec<char> = text.chars().collect();
             for (place, part) in chars.chunks(size).enumerate() {
                 let (part, is_first) = (part.iter().collect::<String>(), place == 0);
@@ -133,12 +156,13 @@ proptest! {
                     Style::Repeating => Some(at),
                     Style::Zero => Some(0),
                     Style::Ids => None,
+                    Style::Heads(index) => index,
                 };
                 let mut piece = json!({"function": {"arguments": part}});
                 if let Some(index) = index {
                     piece["index"] = json!(index);
                 }
-                if is_first || matches!(style, Style::Repeating) {
+                if is_first && !matches!(style, Style::Heads(_)) || matches!(style, Style::Repeating) {
                     piece["id"] = json!(id);
                     piece["function"]["name"] = json!("f");
                 }
