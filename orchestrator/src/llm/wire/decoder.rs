@@ -9,6 +9,9 @@ use super::{
     meter::UsageMeter,
 };
 
+/// Maximum length of a tool's name. Providers allow 64 to 128 characters.
+const MAX_TOOL_NAME_BYTES: usize = 256;
+
 /// Why an answer cannot be used.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum DecodeError {
@@ -94,7 +97,11 @@ impl Decoder {
         let ended = framer.finish(&mut |frame| take(assembler.as_mut(), &frame, on_delta));
         let usage = self.usage(prompt_tokens);
         let decoded = ended.and_then(|()| self.assembler.into_completion());
-        decoded.map(|completion| Completion { usage, ..completion }).map_err(|error| (error, usage))
+        let mut completion = decoded.map_err(|error| (error, usage))?;
+        for call in &mut completion.tool_calls {
+            call.name.truncate(call.name.floor_char_boundary(MAX_TOOL_NAME_BYTES));
+        }
+        Ok(Completion { usage, ..completion })
     }
 }
 

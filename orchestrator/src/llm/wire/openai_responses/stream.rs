@@ -43,22 +43,22 @@ impl Assembler for ResponseAssembler {
         match kind {
             "response.failed" => return Err(DecodeError::Provider(value["response"].clone())),
             "response.output_item.added" | "response.output_item.done" => {
-                self.output(value).item = value["item"].clone();
+                self.output(kind, value).item = value["item"].clone();
             }
             "response.output_text.delta" | "response.refusal.delta" => {
                 let more = text(&value["delta"]).unwrap_or_default();
-                let output = self.output(value);
+                let output = self.output(kind, value);
                 output.text.push_str(more);
                 output.is_refusal |= kind == "response.refusal.delta";
                 on_delta(Delta::Text(more));
             }
             "response.function_call_arguments.delta" => {
                 let more = text(&value["delta"]).unwrap_or_default();
-                self.output(value).arguments.push_str(more);
+                self.output(kind, value).arguments.push_str(more);
             }
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 let more = text(&value["delta"]).unwrap_or_default();
-                self.output(value).reasoning.push_str(more);
+                self.output(kind, value).reasoning.push_str(more);
                 on_delta(Delta::Reasoning(more));
             }
             "response.completed" | "response.incomplete" => return self.finish(&value["response"], on_delta),
@@ -88,15 +88,18 @@ impl Assembler for ResponseAssembler {
 }
 
 impl ResponseAssembler {
-    /// The output item that an event is about.
-    fn output(&mut self, event: &Value) -> &mut Output {
+    /// The output item that an event is about. Without a mark: a new one where one is added, else the newest.
+    fn output(&mut self, kind: &str, event: &Value) -> &mut Output {
         let index = event["output_index"].as_u64();
         let id = text(&event["item_id"]).or_else(|| text(&event["item"]["id"])).unwrap_or_default();
-        let is_it = |output: &Output| match index {
-            Some(_) => output.index == index,
-            None => output.id == id,
+        let position = |is_it: &dyn Fn(&Output) -> bool| self.outputs.iter().rposition(is_it);
+        let known = match index {
+            Some(_) => position(&|output| output.index == index),
+            None if !id.is_empty() => position(&|output| output.id == id),
+            None if kind == "response.output_item.added" => None,
+            None => self.outputs.len().checked_sub(1),
         };
-        let at = self.outputs.iter().rposition(is_it).unwrap_or_else(|| {
+        let at = known.unwrap_or_else(|| {
             self.outputs.push(Output { index, id: id.to_owned(), ..Output::default() });
             self.outputs.len() - 1
         });

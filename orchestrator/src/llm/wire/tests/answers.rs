@@ -89,6 +89,7 @@ fn usage(input: u64, output: u64, cache_read: u64, cache_write: u64) -> TokenUsa
 #[case("anthropic_interleaved.sse", &[("toolu_1", OSLO), ("toolu_2", BERGEN)])]
 #[case("ollama.ndjson", &[("", OSLO), ("call_2", BERGEN)])]
 #[case("responses.sse", &[("call_a", OSLO), ("call_b", BERGEN)])]
+#[case("responses_unmarked.sse", &[("call_a", OSLO), ("call_b", BERGEN)])]
 fn every_call_once_and_in_order(#[case] name: &str, #[case] expected: &[(&str, &str)]) {
     let completion = decoded(name);
     let found: Vec<_> =
@@ -199,6 +200,15 @@ fn an_image_in_an_answer_is_refused() {
         let body = format!("data: {chunk}\n\n");
         assert_eq!(decode(Wire::OpenAiChat, &[body.as_bytes()]).0.map_err(|(error, _)| error), Err(DecodeError::Image));
     }
+}
+
+/// The longer name arrives shortened, so that the call is known and fails as one of an unknown tool.
+#[test]
+fn the_name_of_a_tool_has_a_limit() {
+    let call = json!({"index": 0, "id": "a", "function": {"name": "é".repeat(100_000), "arguments": "{}"}});
+    let chunk = json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]});
+    let completion = decode(Wire::OpenAiChat, &[format!("data: {chunk}\n\n").as_bytes()]).0.unwrap();
+    assert_eq!(completion.tool_calls[0].name, "é".repeat(128));
 }
 
 fn signatures(calls: &[ToolCall]) -> Vec<Vec<Value>> {
