@@ -29,6 +29,8 @@ pub enum Appended {
     Stored {
         /// The last `client_seq` that is stored.
         last_client_seq: u64,
+        /// Bytes of event data that this batch has added.
+        added_bytes: u64,
     },
     /// A number was left out; nothing of the batch is stored.
     Gap {
@@ -139,7 +141,7 @@ pub(super) async fn append_all(tx: &mut WriteTx, batches: &[&Batch]) -> Result<V
             },
         };
         rows.extend(part.rows(last_seq));
-        appended.push(Appended::Stored { last_client_seq: part.until });
+        appended.push(Appended::Stored { last_client_seq: part.until, added_bytes: part.bytes() });
         tx.notify(batch.job());
         parts.push(part);
     }
@@ -198,7 +200,12 @@ impl<'a> Part<'a> {
             }
         }
         let nothing = part.until == known;
-        Ok(if nothing { Err(Appended::Stored { last_client_seq: known }) } else { Ok(part) })
+        Ok(if nothing { Err(Appended::Stored { last_client_seq: known, added_bytes: 0 }) } else { Ok(part) })
+    }
+
+    /// The size of its JSON in bytes.
+    fn bytes(&self) -> u64 {
+        self.events.iter().map(|event| event.json.len() as u64).sum()
     }
 
     /// Its rows, numbered so that the last one is `last_seq`.

@@ -188,24 +188,28 @@ async fn a_conversation_is_read_without_its_noise_and_from_its_end() {
     let sent: Vec<_> = (1..).zip(events).map(|(client_seq, data)| WorkerEvent { client_seq, data }).collect();
     let all = |events| WorkerBatch { events, keeps: |_| true };
     let stored = store.append_worker_events(id, 1, now, all(sent.clone())).await.unwrap();
-    assert_eq!(stored, Appended::Stored { last_client_seq: 20 });
+    let Appended::Stored { last_client_seq: 20, added_bytes } = stored else { panic!("{stored:?}") };
     let whole: Vec<EventData> = (1..=10).map(|n| message(n).into()).collect();
     assert_eq!(store.conversation(id, usize::MAX).await.unwrap(), whole);
     assert_eq!(store.conversation(id, 3 * 150).await.unwrap(), whole[7..]);
-    assert!(store.event_bytes(id).await.unwrap() > 11_000);
+    let before = store.event_bytes(id).await.unwrap();
+    assert!(added_bytes > 11_000 && before >= added_bytes, "{added_bytes} of {before}");
 
-    // Over its quota, a job's numbers go on and its log is left out.
+    // Over its quota, a job's numbers go on and its log is left out: only what is stored counts, once.
     let more = vec![
         WorkerEvent { client_seq: 20, data: log.clone() },
         WorkerEvent { client_seq: 21, data: log.clone() },
         WorkerEvent { client_seq: 22, data: message(11) },
         WorkerEvent { client_seq: 23, data: log },
     ];
+    let mut added = vec![];
     for _ in 0..2 {
         let essential = WorkerBatch { events: more.clone(), keeps: |kind| kind != EventKind::Log };
         let stored = store.append_worker_events(id, 1, now, essential).await.unwrap();
-        assert_eq!(stored, Appended::Stored { last_client_seq: 23 });
+        let Appended::Stored { last_client_seq: 23, added_bytes } = stored else { panic!("{stored:?}") };
+        added.push(added_bytes);
     }
+    assert_eq!(added, [store.event_bytes(id).await.unwrap() - before, 0]);
     let page = store.events(id, 20, 10, None).await.unwrap();
     let kinds: Vec<_> = page.items.iter().map(|event| (event.seq, event.kind)).collect();
     assert_eq!(kinds, [(21, EventKind::Log), (22, EventKind::Message)]);

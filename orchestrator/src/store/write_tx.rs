@@ -81,7 +81,16 @@ pub(super) struct WriteTx {
     is_alone: bool,
     /// Whether a batch has committed the transaction.
     is_committed: bool,
-    has_savepoint: bool,
+    savepoint: Savepoint,
+}
+
+/// The savepoint of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Savepoint {
+    None,
+    Set,
+    /// It could not be set for the current write: one that is there belongs to the write before it.
+    Failed,
 }
 
 /// Statements of the transaction that wait for the next batch.
@@ -135,7 +144,7 @@ impl WriteTx {
             pending: None,
             is_alone: false,
             is_committed: false,
-            has_savepoint: false,
+            savepoint: Savepoint::None,
         }
     }
 
@@ -165,20 +174,27 @@ impl WriteTx {
     async fn run_batch(&mut self, batch: StatementBatch, is_last: bool) -> Result<Vec<StatementResult>, StoreError> {
         let arguments = batch.arguments?;
         let pending = self.pending.take();
-        self.has_savepoint |= matches!(pending, Some(Pending::Savepoint));
         let commits = is_last && self.is_alone;
         let (before, after) = (pending.map_or("", Pending::sql), if commits { "; COMMIT" } else { "" });
         // Only constants and lists of placeholders are put together here.
         let sql = AssertSqlSafe(format!("{before}{}{after}", batch.sql));
         let mut outcomes = self.db.fetch_many(sqlx::query_with::<Sqlite, _>(sql, arguments));
         let (mut results, mut rows) = (Vec::new(), Vec::new());
-        while let Some(outcome) = outcomes.try_next().await? {
-            match outcome {
-                Either::Right(row) => rows.push(row),
-                Either::Left(_) => results.push(StatementResult { rows: std::mem::take(&mut rows) }),
+        let ended = loop {
+            match outcomes.try_next().await {
+                Ok(Some(Either::Right(row))) => rows.push(row),
+                Ok(Some(Either::Left(_))) => results.push(StatementResult { rows: std::mem::take(&mut rows) }),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
             }
-        }
+        };
         drop(outcomes);
+        if results.len() < pending.map_or(0, Pending::statements) {
+            self.savepoint = Savepoint::Failed;
+        } else if matches!(pending, Some(Pending::Savepoint)) {
+            self.savepoint = Savepoint::Set;
+        }
+        ended?;
         if commits {
             results.pop();
             self.is_committed = true;
@@ -198,7 +214,8 @@ impl WriteTx {
 
     /// Sets the savepoint of the next write with its first batch.
     pub(super) fn set_savepoint_with_next_batch(&mut self) {
-        self.pending = Some(if self.has_savepoint { Pending::NextSavepoint } else { Pending::Savepoint });
+        self.pending =
+            Some(if self.savepoint == Savepoint::None { Pending::Savepoint } else { Pending::NextSavepoint });
     }
 
     /// Sets the savepoint of the next write now, for writes that run their statements on the connection.
@@ -208,7 +225,11 @@ impl WriteTx {
     }
 
     /// Undoes the write that failed. One that has run no statement has set no savepoint: the last one is another write's.
+    /// Fails if the savepoint could not be set: only the whole transaction can be rolled back then.
     pub(super) async fn roll_back_to_savepoint(&mut self) -> Result<(), StoreError> {
+        if self.savepoint == Savepoint::Failed {
+            return Err(StoreError::WriterFailed);
+        }
         if self.pending.take().is_none() {
             sqlx::query("ROLLBACK TO w").execute(&mut self.db).await?;
         }
@@ -237,6 +258,7 @@ impl WriteTx {
     }
 
     fn reset_transaction(&mut self) {
-        (self.pending, self.is_alone, self.is_committed, self.has_savepoint) = (None, false, false, false);
+        (self.pending, self.is_alone, self.is_committed) = (None, false, false);
+        self.savepoint = Savepoint::None;
     }
 }

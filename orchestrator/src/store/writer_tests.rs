@@ -215,9 +215,9 @@ async fn a_flood_of_batches_delays_a_write_by_one_group_and_a_bad_batch_fails_al
     }
     // 2 000 events are one group; the control write came before the third batch.
     assert_eq!(seen_by_control, 1);
-    assert!(matches!(results[0], Ok(Appended::Stored { last_client_seq: 1_000 })), "{:?}", results[0]);
+    assert!(matches!(results[0], Ok(Appended::Stored { last_client_seq: 1_000, .. })), "{:?}", results[0]);
     assert!(matches!(results[1], Err(StoreError::Database(_))), "{:?}", results[1]);
-    assert!(matches!(results[2], Ok(Appended::Stored { last_client_seq: 1_000 })), "{:?}", results[2]);
+    assert!(matches!(results[2], Ok(Appended::Stored { last_client_seq: 1_000, .. })), "{:?}", results[2]);
     assert_eq!(store.events(jobs[0], 1_000, 10, Some(EventKind::Message)).await.unwrap().items.len(), 1);
     assert_eq!(store.last_seq(jobs[1]).await.unwrap(), 1, "its batch is rolled back whole");
     store.close().await;
@@ -249,4 +249,23 @@ async fn a_transaction_that_the_database_ended_by_itself_fails_its_group_and_no_
     insert_token(store.clone(), "next".to_owned(), None).await.unwrap();
     assert_eq!(tokens(&store).await, ["next"]);
     tokio::time::timeout(Duration::from_secs(5), store.close()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_write_whose_savepoint_cannot_be_set_does_not_undo_the_one_before_it() {
+    let (directory, store) = store().await;
+    let mut tx = WriteTx::new(other(&directory).await);
+    run(&mut tx.db, "BEGIN IMMEDIATE").await;
+    tx.set_savepoint().await.unwrap();
+    // SQLite refuses to release a savepoint while another statement writes; here it is not there to be released.
+    run(&mut tx.db, "RELEASE w").await;
+    tx.set_savepoint().await.unwrap_err();
+    run(&mut tx.db, "SAVEPOINT w").await;
+    tx.roll_back_to_savepoint().await.expect_err("the savepoint is of the write before");
+    run(&mut tx.db, "ROLLBACK").await;
+    tx.reset();
+    run(&mut tx.db, "BEGIN IMMEDIATE").await;
+    tx.set_savepoint().await.unwrap();
+    tx.roll_back_to_savepoint().await.expect("its own savepoint");
+    store.close().await;
 }

@@ -18,13 +18,11 @@ pub struct EventQuota {
     written: Mutex<Option<u64>>,
 }
 
-/// Which events of a batch are stored.
+/// Which events of a batch may be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventAllowance {
     /// All of them.
     All,
-    /// All of them, and this batch is the first over the quota: the job is notified.
-    ReachedNow,
     /// Only the conversation and the calls.
     EssentialOnly,
     /// None.
@@ -42,20 +40,25 @@ impl EventQuota {
         self.lock().get_or_insert(bytes);
     }
 
-    /// Counts a batch and returns what may be stored of it.
-    pub fn take(&self, bytes: u64) -> EventAllowance {
+    /// What may be stored of a batch of this size. Counts nothing: only what was stored counts.
+    pub fn allowance(&self, bytes: u64) -> EventAllowance {
+        let written = self.lock().unwrap_or(0);
+        if written.saturating_add(bytes) > MAX_EVENT_BYTES_HARD {
+            EventAllowance::None
+        } else if written >= MAX_EVENT_BYTES {
+            EventAllowance::EssentialOnly
+        } else {
+            EventAllowance::All
+        }
+    }
+
+    /// Counts bytes that were stored. Returns whether they have reached the quota: the job is notified.
+    pub fn count_stored(&self, bytes: u64) -> bool {
         let mut written = self.lock();
         let written = written.get_or_insert(0);
         let before = *written;
-        if before.saturating_add(bytes) > MAX_EVENT_BYTES_HARD {
-            return EventAllowance::None;
-        }
-        *written += bytes;
-        match (before >= MAX_EVENT_BYTES, *written >= MAX_EVENT_BYTES) {
-            (true, _) => EventAllowance::EssentialOnly,
-            (false, true) => EventAllowance::ReachedNow,
-            (false, false) => EventAllowance::All,
-        }
+        *written = before.saturating_add(bytes);
+        before < MAX_EVENT_BYTES && *written >= MAX_EVENT_BYTES
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<u64>> {
@@ -78,18 +81,30 @@ mod tests {
         assert!(!quota.is_known());
         quota.initialize(MAX_EVENT_BYTES - 10);
         assert!(quota.is_known());
-        assert_eq!(quota.take(9), EventAllowance::All);
-        assert_eq!(quota.take(1), EventAllowance::ReachedNow);
-        assert_eq!(quota.take(1), EventAllowance::EssentialOnly);
-        assert_eq!(quota.take(MAX_EVENT_BYTES_HARD), EventAllowance::None);
-        assert_eq!(quota.take(1), EventAllowance::EssentialOnly, "a smaller batch still fits");
+        assert!(!quota.count_stored(9));
+        assert_eq!(quota.allowance(20), EventAllowance::All);
+        assert!(quota.count_stored(20));
+        assert_eq!(quota.allowance(1), EventAllowance::EssentialOnly);
+        assert!(!quota.count_stored(1));
+        assert_eq!(quota.allowance(MAX_EVENT_BYTES_HARD), EventAllowance::None);
+        assert_eq!(quota.allowance(1), EventAllowance::EssentialOnly, "a smaller batch still fits");
+    }
+
+    #[test]
+    fn events_that_are_not_stored_use_up_nothing() {
+        let quota = EventQuota::default();
+        quota.initialize(MAX_EVENT_BYTES);
+        for _ in 0..5 {
+            assert_eq!(quota.allowance(MAX_EVENT_BYTES), EventAllowance::EssentialOnly);
+        }
     }
 
     #[test]
     fn a_job_notified_before_a_restart_is_not_notified_again() {
         let quota = EventQuota::default();
         quota.initialize(MAX_EVENT_BYTES + 1);
-        assert_eq!(quota.take(1), EventAllowance::EssentialOnly);
+        assert_eq!(quota.allowance(1), EventAllowance::EssentialOnly);
+        assert!(!quota.count_stored(1));
     }
 
     #[test]

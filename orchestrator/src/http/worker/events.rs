@@ -36,7 +36,10 @@ pub(super) async fn append(
     let keeps = stored_kinds(&api, &attempt, bytes.len()).await?;
     let batch = WorkerBatch { events: batch.events, keeps };
     match api.store.append_worker_events(key.job, key.attempt, api.clock.now(), batch).await? {
-        Appended::Stored { last_client_seq } => {
+        Appended::Stored { last_client_seq, added_bytes } => {
+            if attempt.limits().event_quota.count_stored(added_bytes) {
+                record_quota_reached(&api, &attempt).await?;
+            }
             api.record_progress(&attempt).await?;
             Ok(Json(EventAck { last_client_seq }))
         }
@@ -54,20 +57,22 @@ async fn stored_kinds(api: &WorkerApi, attempt: &Attempt, bytes: usize) -> Resul
     if !quota.is_known() {
         quota.initialize(api.store.event_bytes(key.job).await?);
     }
-    match quota.take(bytes as u64) {
+    match quota.allowance(bytes as u64) {
         EventAllowance::All => Ok(|_| true),
-        EventAllowance::ReachedNow => {
-            let limit = EventData::Limit { limit: LimitName::MaxEventsMb, value: (MAX_TOTAL_BYTES >> 20).into() };
-            api.store.append_if_live(key.job, key.attempt, api.clock.now(), limit).await?;
-            tracing::info!(job.id = %key.job, "the job has reached its event quota; only its conversation is stored");
-            Ok(|_| true)
-        }
         EventAllowance::EssentialOnly => Ok(dispatch::is_essential),
         EventAllowance::None => {
             let detail = format!("this job's events have reached their limit of {} MB", MAX_EVENT_BYTES_HARD >> 20);
             Err(ApiError::new(ErrorCode::TooLarge, detail))
         }
     }
+}
+
+async fn record_quota_reached(api: &WorkerApi, attempt: &Attempt) -> Result<(), ApiError> {
+    let key = attempt.key();
+    let limit = EventData::Limit { limit: LimitName::MaxEventsMb, value: (MAX_TOTAL_BYTES >> 20).into() };
+    api.store.append_if_live(key.job, key.attempt, api.clock.now(), limit).await?;
+    tracing::info!(job.id = %key.job, "the job has reached its event quota; only its conversation is stored");
+    Ok(())
 }
 
 fn is_too_large(event: &WorkerEvent) -> bool {
