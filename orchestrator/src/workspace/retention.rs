@@ -61,10 +61,7 @@ impl RetentionSweep {
     /// Sweeps at once and then every hour until `drain` fires.
     pub async fn run(self, drain: CancellationToken) {
         loop {
-            // Not fatal, since the database may be busy or full: the next sweep retries.
-            if let Err(error) = self.sweep().await {
-                tracing::warn!(error = &error as &dyn std::error::Error, "retention sweep failed");
-            }
+            self.sweep().await;
             tokio::select! {
                 () = drain.cancelled() => return,
                 () = tokio::time::sleep(SWEEP_INTERVAL) => {}
@@ -72,7 +69,23 @@ impl RetentionSweep {
         }
     }
 
-    async fn sweep(&self) -> Result<(), StoreError> {
+    /// Removes files first: a write to the database may need the space that they take.
+    async fn sweep(&self) {
+        self.workspaces.remove_abandoned(&self.store, MAX_PROVISIONAL_AGE).await;
+        let parts = [
+            ("workspaces", self.sweep_workspaces().await),
+            ("container logs", self.sweep_logs().await),
+            ("records", self.trim_records().await),
+        ];
+        for (part, result) in parts {
+            // Not fatal, since the database may be busy or full: the next sweep retries.
+            if let Err(error) = result {
+                tracing::warn!(part, error = &error as &dyn std::error::Error, "retention sweep failed");
+            }
+        }
+    }
+
+    async fn trim_records(&self) -> Result<(), StoreError> {
         let trimmed = self.store.trim(&self.records, self.clock.now()).await?;
         if trimmed != Trimmed::default() {
             tracing::info!(
@@ -82,9 +95,7 @@ impl RetentionSweep {
                 "records trimmed"
             );
         }
-        self.workspaces.remove_abandoned(&self.store, MAX_PROVISIONAL_AGE).await;
-        self.sweep_workspaces().await?;
-        self.sweep_logs().await
+        Ok(())
     }
 
     async fn sweep_workspaces(&self) -> Result<(), StoreError> {
@@ -160,9 +171,43 @@ fn job_of_log(file_name: &str) -> Option<JobId> {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, str::FromStr as _};
+
+    use protocol::JobState;
     use rstest::rstest;
+    use sqlx::{ConnectOptions as _, sqlite::SqliteConnectOptions};
 
     use super::*;
+    use crate::domain::job::sample;
+
+    #[tokio::test]
+    async fn files_are_removed_although_the_database_cannot_be_trimmed() {
+        let root = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}/gantry.db", root.path().display());
+        let (store, workspaces) = (Store::open(&url).await.unwrap(), Workspaces::new(root.path().join("workspaces")));
+        let (finished, logs) = (sample::job(JobState::Pending), root.path().join("logs"));
+        let now = Clock::system().now();
+        store.create_job(finished.clone(), None, None).await.unwrap();
+        store.transition(finished.id, now, None, move |job| job.request_cancel(now, None)).await.unwrap();
+        workspaces.create(finished.id, &[]).unwrap();
+        fs::create_dir(&logs).unwrap();
+        let log = logs.join(format!("{}.log", ContainerName::job(finished.id, 1)));
+        fs::write(&log, "printed").unwrap();
+        let mut raw = SqliteConnectOptions::from_str(&url).unwrap().connect().await.unwrap();
+        sqlx::query("ALTER TABLE idempotency_keys RENAME TO hidden").execute(&mut raw).await.unwrap();
+        let sweep = RetentionSweep {
+            retention: RetentionPeriod::from_days(0),
+            records: RetentionLimits { days: 0, audit_days: 0, max_mb: 0 },
+            store,
+            workspaces: workspaces.clone(),
+            logs,
+            clock: Clock::system(),
+        };
+        sweep.trim_records().await.unwrap_err();
+        sweep.sweep().await;
+        assert!(!workspaces.path(finished.id).exists() && !log.exists());
+        sweep.store.close().await;
+    }
 
     #[rstest]
     #[case::just_finished(7, 0, true)]
