@@ -20,7 +20,7 @@ use self::{
     meter::Effort,
     verdict::{DropDetector, NextMeasurement, Situation, next_measurement, wait_after_pause},
 };
-use super::{AttemptRegistry, DispatcherWaker};
+use super::{AttemptKey, AttemptRegistry, DispatcherWaker};
 use crate::{
     store::{RunningJob, Store},
     workspace::FreeSpace,
@@ -211,7 +211,8 @@ impl JobWatch {
 
     /// Marks the attempt, which the dispatcher then ends. After a restart the attempt may not be registered yet.
     async fn mark(&self, violation: &Violation) {
-        while !self.stop.is_cancelled() && !self.attempts.mark_over_quota(self.job.id, violation) {
+        let key = AttemptKey { job: self.job.id, attempt: self.job.attempt };
+        while !self.stop.is_cancelled() && !self.attempts.mark_over_quota(key, violation) {
             self.waker.wake();
             tokio::time::sleep(FREE_SPACE_INTERVAL).await;
         }

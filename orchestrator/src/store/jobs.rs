@@ -44,6 +44,8 @@ pub struct Unfinished {
 pub struct RunningJob {
     /// Its id.
     pub id: JobId,
+    /// Its attempt.
+    pub attempt: u32,
     /// Its limits.
     pub limits: Limits,
     /// The name of its attempt's container.
@@ -54,7 +56,7 @@ impl RunningJob {
     /// Takes what is needed from a job's record.
     pub fn of(job: &JobRecord) -> Self {
         let container = job.container.as_ref().map(|container| container.name.clone());
-        Self { id: job.id, limits: job.brief.limits, container }
+        Self { id: job.id, attempt: job.attempt, limits: job.brief.limits, container }
     }
 }
 
@@ -176,17 +178,17 @@ impl Store {
 
     /// All running jobs. An inconsistent row does not affect the others.
     pub async fn running(&self) -> Result<RunningJobs, StoreError> {
-        let rows: Vec<(Uuid, String, Option<String>)> =
-            sqlx::query_as("SELECT id, limits, container FROM jobs WHERE state IN ('in_progress', 'stuck')")
+        let rows: Vec<(Uuid, i64, String, Option<String>)> =
+            sqlx::query_as("SELECT id, attempt, limits, container FROM jobs WHERE state IN ('in_progress', 'stuck')")
                 .fetch_all(&self.read)
                 .await?;
         let mut running = RunningJobs::default();
-        for (id, limits, container) in rows {
+        for (id, attempt, limits, container) in rows {
             let container = container.map(|text| serde_json::from_str::<ContainerInfo>(&text)).transpose();
-            match (serde_json::from_str(&limits), container) {
-                (Ok(limits), Ok(container)) => {
+            match (u32::try_from(attempt), serde_json::from_str(&limits), container) {
+                (Ok(attempt), Ok(limits), Ok(container)) => {
                     let (id, container) = (JobId::from_uuid(id), container.map(|container| container.name));
-                    running.jobs.push(RunningJob { id, limits, container });
+                    running.jobs.push(RunningJob { id, attempt, limits, container });
                 }
                 _ => running.unreadable.push(id),
             }

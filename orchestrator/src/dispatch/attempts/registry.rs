@@ -119,9 +119,10 @@ impl AttemptRegistry {
         self.lock().values().for_each(|attempt| attempt.stop_listener(None));
     }
 
-    /// Marks a job's live attempt as over its disk quota. False when there is none.
-    pub fn mark_over_quota(&self, job: JobId, violation: &Violation) -> bool {
-        let Some(attempt) = self.live(job) else { return false };
+    /// Marks an attempt as over its disk quota. False when it is not registered, or over.
+    pub fn mark_over_quota(&self, key: AttemptKey, violation: &Violation) -> bool {
+        let attempts = self.lock();
+        let Some(attempt) = attempts.get(&key).filter(|attempt| attempt.is_live()) else { return false };
         attempt.set_over_quota(violation.clone());
         true
     }

@@ -232,7 +232,7 @@ mod tests {
         workspaces.create(id, &[]).unwrap();
         fill(&workspaces.path(id));
         let limits = Limits { disk_mb: 1, ..Limits::default() };
-        let job = RunningJob { id, limits, container: None };
+        let job = RunningJob { id, attempt: 1, limits, container: None };
         // Without a container the engine is not used.
         let engine = Docker::connect(DockerSettings {
             host: None,

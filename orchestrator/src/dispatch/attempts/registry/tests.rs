@@ -189,10 +189,13 @@ fn a_violation_belongs_to_the_live_attempt() {
     let scene = Scene::new();
     let job = scene.running(ATTEMPT);
     let violation = Violation { bytes: 1, message: "too much".to_owned() };
-    assert!(!scene.registry.mark_over_quota(job.id, &violation), "an attempt that is not registered cannot be marked");
+    let mark = |attempt| scene.registry.mark_over_quota(AttemptKey { job: job.id, attempt }, &violation);
+    assert!(!mark(ATTEMPT), "an attempt that is not registered cannot be marked");
     scene.registry.observe(&job);
-    assert!(scene.registry.mark_over_quota(job.id, &violation));
+    assert!(mark(ATTEMPT));
     assert_eq!(scene.registry.over_quota_jobs(), HashSet::from([job.id]));
     scene.registry.observe(&next(&job, |job| job.attempt = 2));
+    assert!(scene.registry.over_quota_jobs().is_empty());
+    assert!(!mark(ATTEMPT), "a late measurement of an earlier attempt concerns no other");
     assert!(scene.registry.over_quota_jobs().is_empty());
 }
