@@ -111,7 +111,7 @@ impl ActionExecutor {
             Action::Start { job } => self.start(job, JobRecord::start).await,
             Action::StartAgain { job } => self.start(job, JobRecord::start_again).await,
             Action::TakeOver { job } => self.take_over(job).await,
-            Action::FailAttempt { job, failure } => self.remove_and_fail_attempt(job, failure).await,
+            Action::FailAttempt { job, version, failure } => self.remove_and_fail_attempt(job, version, failure).await,
             Action::MarkStuck { job, message } => self.mark_stuck(job, message).await,
             Action::Nudge { job } => self.nudge(job).await,
             Action::FailOverBudget { job, exceeded } => {
@@ -164,3 +164,6 @@ impl ActionExecutor {
         self.transition(job.id, |job, now| job.attempt_failed(now, failure)).await
     }
 }
+
+#[cfg(test)]
+mod tests;

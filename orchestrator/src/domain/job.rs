@@ -53,6 +53,14 @@ pub struct JobRecord {
     pub usage: Usage,
 }
 
+/// Tells two states of a job's record apart: a decision that was made by one may not hold for the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JobVersion {
+    rev: i64,
+    /// A worker's first call is recorded without a transition.
+    has_worker_called: bool,
+}
+
 /// A transition that the job's stage does not allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a job that is {state} cannot {verb}")]
@@ -145,6 +153,12 @@ impl JobRecord {
             Stage::Running(running) => Some(running),
             _ => None,
         }
+    }
+
+    /// The version of this record.
+    pub fn version(&self) -> JobVersion {
+        let has_worker_called = self.running().is_some_and(|running| running.worker_seen_at.is_some());
+        JobVersion { rev: self.rev, has_worker_called }
     }
 
     /// Whether an attempt runs.

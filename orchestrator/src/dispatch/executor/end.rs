@@ -6,7 +6,7 @@ use protocol::{ContainerName, JobId, JobReason};
 
 use super::{ActionError, ActionExecutor};
 use crate::{
-    domain::job::{AttemptFailure, JobRecord},
+    domain::job::{AttemptFailure, JobRecord, JobVersion},
     failpoint,
 };
 
@@ -14,13 +14,16 @@ use crate::{
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
 impl ActionExecutor {
-    /// Ends an attempt that ended without a report: its container is removed before the record is changed.
+    /// The attempt ended without a report: its container is removed before the record is changed. Does nothing if the record
+    /// has changed since the plan: a worker that was silent may have called meanwhile.
     pub(super) async fn remove_and_fail_attempt(
         &self,
         id: JobId,
+        planned: JobVersion,
         mut failure: AttemptFailure,
     ) -> Result<(), ActionError> {
-        let Some(job) = self.store.job(id).await? else { return Ok(()) };
+        let job = self.store.job(id).await?.filter(|job| job.version() == planned);
+        let Some(job) = job else { return Ok(()) };
         if let Some(container) = &job.container {
             let last_line = self.save_logs(&container.name).await;
             // Only a crash explains itself. An `INFO` line is the worker's ordinary log.

@@ -2,7 +2,10 @@
 
 use protocol::JobId;
 
-use crate::domain::{budget::ExhaustedBudget, job::AttemptFailure};
+use crate::domain::{
+    budget::ExhaustedBudget,
+    job::{AttemptFailure, JobVersion},
+};
 
 /// The subject of an action; at most one action at a time works on a subject.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -27,10 +30,12 @@ pub enum Action {
         /// The job.
         job: JobId,
     },
-    /// Record that the attempt ended without a report.
+    /// Record that the attempt ended without a report, unless its job has changed since the plan.
     FailAttempt {
         /// The job.
         job: JobId,
+        /// The version of its record that was planned by.
+        version: JobVersion,
         /// How it ended.
         failure: AttemptFailure,
     },

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Action, Facts, JobFacts, Plan, StartPolicy, failures};
-use crate::engine::ContainerStatus;
+use crate::{domain::job::AttemptFailure, engine::ContainerStatus};
 use protocol::JobState;
 
 /// Plans for an open job that no action works on. Of a queued one only what its parent's end requires.
@@ -47,7 +47,6 @@ pub(super) fn plan(facts: &Facts<'_>, job: &JobFacts, plan: &mut Plan) {
 /// Plans for an attempt that is not known to be stuck, by the status of its container.
 fn plan_attempt(facts: &Facts<'_>, job: &JobFacts, status: Option<ContainerStatus>, plan: &mut Plan) {
     let id = job.record.id;
-    let fail = |failure| Action::FailAttempt { job: id, failure };
     match status {
         None => {
             // The exit code may have been recorded before the container was removed.
@@ -55,14 +54,14 @@ fn plan_attempt(facts: &Facts<'_>, job: &JobFacts, status: Option<ContainerStatu
             let recorded = container.and_then(|container| Some((container.exit_code?, container.oom_killed?)));
             let failure =
                 recorded.map_or_else(failures::vanished, |(code, oom_killed)| failures::exited(code, oom_killed));
-            plan.actions.push(fail(failure));
+            plan.actions.push(fail_attempt(job, failure));
         }
         Some(ContainerStatus::Created) if facts.start_policy == StartPolicy::Disabled => {
-            plan.actions.push(fail(failures::sandbox_disabled()));
+            plan.actions.push(fail_attempt(job, failures::sandbox_disabled()));
         }
         Some(ContainerStatus::Created) => plan.actions.push(Action::TakeOver { job: id }),
         Some(ContainerStatus::Exited { code, oom_killed }) => {
-            plan.actions.push(fail(failures::exited(code, oom_killed)));
+            plan.actions.push(fail_attempt(job, failures::exited(code, oom_killed)));
         }
         Some(ContainerStatus::Running) if !job.is_served => plan.actions.push(Action::TakeOver { job: id }),
         Some(ContainerStatus::Running) => {
@@ -70,7 +69,7 @@ fn plan_attempt(facts: &Facts<'_>, job: &JobFacts, status: Option<ContainerStatu
             if has_called {
                 plan_liveness(facts, job, plan);
             } else if job.liveness.attempt_age >= facts.limits.start_timeout {
-                plan.actions.push(fail(failures::never_called(facts.limits.start_timeout)));
+                plan.actions.push(fail_attempt(job, failures::never_called(facts.limits.start_timeout)));
             } else {
                 plan.replan_in(facts.limits.start_timeout.saturating_sub(job.liveness.attempt_age));
             }
@@ -78,6 +77,10 @@ fn plan_attempt(facts: &Facts<'_>, job: &JobFacts, status: Option<ContainerStatu
         // Handled by the caller.
         Some(ContainerStatus::Unknown) => {}
     }
+}
+
+fn fail_attempt(job: &JobFacts, failure: AttemptFailure) -> Action {
+    Action::FailAttempt { job: job.record.id, version: job.record.version(), failure }
 }
 
 /// A job whose worker runs is stuck when the worker is silent or has made no progress for too long, never because of its age.
@@ -109,7 +112,7 @@ fn repair(facts: &Facts<'_>, job: &JobFacts) -> Option<Action> {
     let repairs = job.record.repair_attempts;
     if repairs >= facts.limits.max_repairs {
         let failure = failures::repairs_exhausted(job.record.message(), repairs);
-        return Some(Action::FailAttempt { job: id, failure });
+        return Some(fail_attempt(job, failure));
     }
     let is_running = job.container.as_ref().is_some_and(|container| container.status == ContainerStatus::Running);
     if repairs == 0 && is_running && job.liveness.since_contact < facts.limits.lease {
@@ -118,6 +121,6 @@ fn repair(facts: &Facts<'_>, job: &JobFacts) -> Option<Action> {
     match facts.start_policy {
         StartPolicy::Allow => Some(Action::StartAgain { job: id }),
         StartPolicy::Wait => None,
-        StartPolicy::Disabled => Some(Action::FailAttempt { job: id, failure: failures::sandbox_disabled() }),
+        StartPolicy::Disabled => Some(fail_attempt(job, failures::sandbox_disabled())),
     }
 }

@@ -18,7 +18,7 @@ fn with_the_sandbox_disabled_queued_jobs_fail_and_running_ones_continue() {
     let jobs = [&waiting, &retried, &held, &runs, &made, &stuck, &ended].map(JobRecord::clone).to_vec();
     let mut scene = Scene::of(jobs, containers);
     scene.start_policy = StartPolicy::Disabled;
-    let failed = |job: &JobRecord, failure| Action::FailAttempt { job: job.id, failure };
+    let failed = |job: &JobRecord, failure| Action::FailAttempt { job: job.id, version: job.version(), failure };
     assert_eq!(
         scene.actions(),
         [
@@ -67,7 +67,7 @@ fn an_exit_fails_the_attempt_with_its_reason(
     let lost = job("a", JobState::InProgress, 1);
     let scene = Scene::of(vec![lost.clone()], vec![container_of(&lost, 1, status)]);
     let actions = scene.actions();
-    let [Action::FailAttempt { job, failure }] = actions.as_slice() else { panic!("{actions:?}") };
+    let [Action::FailAttempt { job, failure, .. }] = actions.as_slice() else { panic!("{actions:?}") };
     assert_eq!((*job, failure.reason, failure.is_retryable), (lost.id, reason, is_retryable));
 }
 
@@ -75,7 +75,10 @@ fn an_exit_fails_the_attempt_with_its_reason(
 fn a_vanished_container_is_a_lost_worker_unless_the_engine_does_not_answer() {
     let lost = job("a", JobState::InProgress, 1);
     let mut scene = Scene::of(vec![lost.clone()], vec![]);
-    assert_eq!(scene.actions(), [Action::FailAttempt { job: lost.id, failure: failures::vanished() }]);
+    assert_eq!(
+        scene.actions(),
+        [Action::FailAttempt { job: lost.id, version: lost.version(), failure: failures::vanished() }]
+    );
     scene.containers = None;
     assert_eq!(scene.actions(), []);
 }
