@@ -189,7 +189,12 @@ impl JobSubmitter {
         let record = record(id, self.clock.now(), job, source);
         failpoint::reach("create.before_row");
         let committed = commit(self.store.clone(), record.clone()).await;
-        if !matches!(committed, Ok(CreateOutcome::Created)) {
+        let is_not_stored = match &committed {
+            Ok(outcome) => *outcome != CreateOutcome::Created,
+            // If the row may be there, the mark stays, and the sweep decides by the row.
+            Err(error) => !error.may_be_committed(),
+        };
+        if is_not_stored {
             self.discard_workspace(id).await;
         }
         if let Some(replayed) = replayed(committed?)? {

@@ -92,9 +92,11 @@ const STATEMENT_CACHE: usize = 400;
 
 /// SQLite's primary result code for an error in the statement itself.
 const SQLITE_ERROR: u32 = 1;
+/// SQLite's primary result code for an input/output error.
+const SQLITE_IOERR: u32 = 10;
 /// Primary result codes after which SQLite may have rolled back the whole transaction: out of memory, interrupted,
 /// input/output error, full disk.
-const ENDS_TRANSACTION: [u32; 4] = [7, 9, 10, 13];
+const ENDS_TRANSACTION: [u32; 4] = [7, 9, SQLITE_IOERR, 13];
 
 /// Errors of the store.
 #[derive(Debug, thiserror::Error)]
@@ -164,6 +166,17 @@ impl StoreError {
             | Self::WriterFailed
             | Self::Schema { .. }
             | Self::Inconsistent { .. } => false,
+        }
+    }
+
+    /// Whether the write may have been committed nevertheless: the failure came while the outcome was on its way.
+    pub fn may_be_committed(&self) -> bool {
+        match self {
+            Self::Database(sqlx::Error::Database(error)) => primary_code(&**error) == Some(SQLITE_IOERR),
+            Self::Database(error) => matches!(error, sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed),
+            Self::GroupCommit(error) => error.may_be_committed(),
+            Self::WriterFailed => true,
+            _ => false,
         }
     }
 

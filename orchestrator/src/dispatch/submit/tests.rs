@@ -1,5 +1,7 @@
 //! Jobs are created without HTTP: the idempotency key, the workspace, the row, the failures.
 
+use std::time::Duration;
+
 use futures_util::FutureExt as _;
 use protocol::{InputFile, JobReason, JobState, LimitsRequest, RestartRequest};
 
@@ -182,4 +184,24 @@ async fn a_restart_continues_a_failed_job_for_its_owner() {
     let failed_again = job.fail(now, JobReason::Internal, "broken".to_owned()).unwrap().job;
     let again = created(restart(failed_again).await);
     assert_eq!(again.brief.prompt.matches("[Note: ").count(), 1);
+}
+
+#[tokio::test]
+async fn a_job_that_may_be_committed_keeps_its_workspace() {
+    let scene = Scene::new().await;
+    let (request, accepted) = scene.submitter.check(request()).await.unwrap();
+    let job = NewJob { owner: "ada".to_owned(), request, accepted, restarted_from: None, message: None };
+    let commit = |store: Store, record: JobRecord| async move {
+        store.create_job(record, None, None).await?;
+        // The answer is lost.
+        Err(StoreError::WriterFailed)
+    };
+    let lost = scene.submitter.submit_with_commit(job, Source::Api, commit).await;
+    assert!(matches!(lost, Err(SubmitError::Store(StoreError::WriterFailed))), "{lost:?}");
+    let (store, workspaces) = (&scene.submitter.store, &scene.submitter.workspaces);
+    workspaces.remove_abandoned(store, Duration::ZERO).await;
+    let [workspace] = &scene.workspace_entries()[..] else { panic!("{:?}", scene.workspace_entries()) };
+    let id: protocol::JobId = workspace.parse().expect("the workspace without its mark");
+    assert_eq!(std::fs::read_to_string(workspaces.path(id).join("notes.txt")).unwrap(), "hi");
+    assert!(store.job(id).await.unwrap().is_some());
 }
