@@ -7,12 +7,17 @@ use std::{
     io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 use rustix::fs::{Mode, OFlags};
 
 /// File in the data directory; contains the process id of its holder.
 const LOCK_FILE: &str = "gantry.lock";
+/// Attempts to take a lock, so that [`is_in_use`], which holds it for some microseconds, lets no start fail.
+const LOCK_TRIES: u32 = 5;
+const LOCK_RETRY_DELAY: Duration = Duration::from_millis(20);
 /// Only the orchestrator's user may enter its directories.
 const DIR_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
@@ -61,11 +66,11 @@ impl DataDirLock {
     }
 }
 
-/// Whether an orchestrator appears to run on this data directory. Advisory: the lock itself is not tried, since that could
-/// make an orchestrator fail that starts at the same moment.
+/// Whether an orchestrator runs on this data directory. Takes a shared lock for a moment, for which an orchestrator that starts
+/// meanwhile waits ([`LOCK_TRIES`]). The process id in the file says nothing: in a container it is usually 1.
 pub fn is_in_use(data_dir: &Path) -> bool {
-    let holder = fs::read_to_string(data_dir.join(LOCK_FILE)).unwrap_or_default();
-    holder.trim().parse::<u32>().is_ok_and(|process| Path::new("/proc").join(process.to_string()).exists())
+    let file = File::open(data_dir.join(LOCK_FILE));
+    file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 fn lock_data_dir(path: &Path) -> Result<File, LockError> {
@@ -120,7 +125,15 @@ impl LockedDir<'_> {
 
     /// Locks a file that represents the directory; `read_holder` tells who holds it if that fails.
     fn lock(self, mut file: File, read_holder: impl FnOnce(&mut File) -> String) -> Result<File, LockError> {
-        match file.try_lock() {
+        let mut locked = file.try_lock();
+        for _ in 1..LOCK_TRIES {
+            if !matches!(locked, Err(TryLockError::WouldBlock)) {
+                break;
+            }
+            thread::sleep(LOCK_RETRY_DELAY);
+            locked = file.try_lock();
+        }
+        match locked {
             Ok(()) => Ok(file),
             Err(TryLockError::WouldBlock) => {
                 let holder = read_holder(&mut file);
@@ -154,8 +167,8 @@ mod tests {
         assert_eq!(fs::read_dir(path("run")).unwrap().count(), 0, "the run directory contains no lock file");
         assert!(is_in_use(&path("a")) && !is_in_use(&path("nowhere")));
         fs::create_dir(path("stale")).unwrap();
-        // Larger than any process id.
-        fs::write(path("stale").join(LOCK_FILE), "4294967295\n").unwrap();
+        // As an orchestrator in a container leaves it.
+        fs::write(path("stale").join(LOCK_FILE), "1\n").unwrap();
         assert!(!is_in_use(&path("stale")));
         drop(first);
         DataDirLock::acquire(&path("b"), &path("run")).unwrap();
