@@ -51,10 +51,6 @@ fn plan_container(facts: &Facts<'_>, jobs: &HashMap<JobId, &JobRecord>, containe
 }
 
 fn plan_run_dirs(facts: &Facts<'_>, jobs: &HashMap<JobId, &JobRecord>, containers: &[ContainerView], plan: &mut Plan) {
-    // A start in progress creates its run directory before its row can be seen here.
-    if facts.busy.iter().any(|subject| matches!(subject, Subject::Job(_))) {
-        return;
-    }
     let in_use: HashSet<&str> = jobs
         .values()
         .filter(|job| job.state() != JobState::Pending)
@@ -62,10 +58,11 @@ fn plan_run_dirs(facts: &Facts<'_>, jobs: &HashMap<JobId, &JobRecord>, container
         .chain(containers.iter().map(|container| container.name.as_str()))
         .collect();
     for run_dir in facts.run_dirs {
-        let is_busy = facts.busy.contains(&Subject::Container(run_dir.clone()));
-        let is_unreadable = run_dir
-            .parse::<ContainerName>()
-            .is_ok_and(|name| name.job_id().is_some_and(|id| facts.unreadable.contains(&id)));
+        let job = run_dir.parse::<ContainerName>().ok().and_then(|name| name.job_id());
+        // A start in progress may have created its run directory after the rows were read.
+        let is_busy =
+            facts.busy.contains(&Subject::Container(run_dir.clone())) || job.is_some_and(|id| facts.is_busy(id));
+        let is_unreadable = job.is_some_and(|id| facts.unreadable.contains(&id));
         if !is_busy && !is_unreadable && !in_use.contains(run_dir.as_str()) {
             plan.actions.push(Action::RemoveRunDir { run_dir: run_dir.clone() });
         }

@@ -54,11 +54,15 @@ fn containers_without_an_open_attempt_are_removed_and_probes_stay() {
 }
 
 #[test]
-fn run_directories_without_a_container_are_removed_unless_a_start_is_in_progress() {
+fn run_directories_without_a_container_are_removed_unless_their_job_is_being_started() {
     let mut scene = Scene::of(vec![], vec![]);
-    scene.run_dirs = vec!["gantry-job-x-1".to_owned()];
-    assert_eq!(scene.actions(), [Action::RemoveRunDir { run_dir: "gantry-job-x-1".to_owned() }]);
+    let job = JobId::generate();
+    let run_dir = ContainerName::job(job, 1).to_string();
+    scene.run_dirs = vec![run_dir.clone()];
+    assert_eq!(scene.actions(), [Action::RemoveRunDir { run_dir: run_dir.clone() }]);
     scene.busy.insert(Subject::Job(JobId::generate()));
+    assert_eq!(scene.actions(), [Action::RemoveRunDir { run_dir }], "the start of another job keeps no directory");
+    scene.busy.insert(Subject::Job(job));
     assert_eq!(scene.actions(), []);
     scene.busy.clear();
     scene.containers = None;
