@@ -202,7 +202,9 @@ impl Dispatcher {
             vec![]
         });
         let read_at = executor.clock.monotonic();
-        let Unfinished { jobs, unreadable } = executor.store.unfinished(self.limits.max_parallel_per_user).await?;
+        // Twice what may run: the first jobs of a user's queue may be in their backoff, no more of them than may run.
+        let pending_per_user = self.limits.max_parallel_per_user.saturating_mul(2);
+        let Unfinished { jobs, unreadable } = executor.store.unfinished(pending_per_user).await?;
         let mut unreadable = self.report_unreadable(unreadable);
         let open: HashSet<JobId> = jobs.iter().map(|job| job.id).collect();
         let mut ended = HashMap::new();

@@ -1,6 +1,6 @@
 //! The queue: jobs start by priority, then age, within the slots.
 
-use orchestrator::auth::Role;
+use orchestrator::{auth::Role, clock::ManualClock, engine::EngineError};
 use protocol::{JobId, JobState, JobSummary};
 use serde_json::json;
 use tests::World;
@@ -10,6 +10,21 @@ fn max_concurrent(jobs: &[JobSummary]) -> usize {
     let began = jobs.iter().filter_map(|job| job.started_at);
     let at_work = |at| jobs.iter().filter(|job| job.started_at <= Some(at) && job.finished_at > Some(at)).count();
     began.map(at_work).max().unwrap_or(0)
+}
+
+#[tokio::test]
+async fn a_job_in_its_backoff_does_not_block_the_next_one_of_its_user() {
+    let time = ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap());
+    let world = World::builder().clock(&time).set("GANTRY_MAX_PARALLEL_JOBS_PER_USER", 1).build().await;
+    let ada = world.user("ada");
+    world.engine().fail_start(EngineError::Other("no space".to_owned()));
+    let failing = ada.create_job("failing").await;
+    world.engine().until_start_requested(1).await;
+    let next = ada.create_job("next").await;
+    world.manual_worker(next).await.finish("done").await;
+    ada.wait_for(next, JobState::Completed).await;
+    assert_eq!((ada.job(failing).await.state, ada.job(failing).await.attempt), (JobState::Pending, 1));
+    world.finish().await;
 }
 
 #[tokio::test]
