@@ -67,7 +67,7 @@ impl DataDirLock {
 }
 
 /// Whether an orchestrator runs on this data directory. Takes a shared lock for a moment, for which an orchestrator that starts
-/// meanwhile waits ([`LOCK_TRIES`]). The process id in the file says nothing: in a container it is usually 1.
+/// meanwhile waits (`LOCK_TRIES`). The process id in the file says nothing: in a container it is usually 1.
 pub fn is_in_use(data_dir: &Path) -> bool {
     let file = File::open(data_dir.join(LOCK_FILE));
     file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
