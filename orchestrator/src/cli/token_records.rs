@@ -67,10 +67,11 @@ mod tests {
         let environment = Environment::from_pairs([("HOME", "/tmp"), ("GANTRY_DATA_DIR", data.as_str())]);
         let config = Config::load(&environment, Sources::default()).unwrap();
         let lock_file = directory.path().join("gantry.lock");
-        std::fs::write(&lock_file, std::process::id().to_string()).unwrap();
+        let lock = std::fs::File::create(&lock_file).unwrap();
+        lock.lock().unwrap();
         assert!(list(&config).await.is_err());
         assert!(!directory.path().join("gantry.db").exists());
-        std::fs::remove_file(&lock_file).unwrap();
+        drop(lock);
         assert_eq!(list(&config).await.unwrap(), []);
     }
 }

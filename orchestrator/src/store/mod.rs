@@ -343,6 +343,20 @@ impl Store {
     }
 }
 
+#[cfg(test)]
+impl Store {
+    /// Runs a statement that no method has, to bring the database into a state that a test needs.
+    pub(crate) async fn execute(&self, statement: &'static str) -> Result<(), StoreError> {
+        self.write_one(move |tx| {
+            Box::pin(async move {
+                sqlx::query(statement).execute(&mut tx.db).await?;
+                Ok(())
+            })
+        })
+        .await
+    }
+}
+
 fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
     let options = SqliteConnectOptions::from_str(url).map_err(StoreError::Url)?;
     Ok(options

@@ -171,11 +171,10 @@ fn job_of_log(file_name: &str) -> Option<JobId> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, str::FromStr as _};
+    use std::fs;
 
     use protocol::JobState;
     use rstest::rstest;
-    use sqlx::{ConnectOptions as _, sqlite::SqliteConnectOptions};
 
     use super::*;
     use crate::domain::job::sample;
@@ -193,8 +192,7 @@ mod tests {
         fs::create_dir(&logs).unwrap();
         let log = logs.join(format!("{}.log", ContainerName::job(finished.id, 1)));
         fs::write(&log, "printed").unwrap();
-        let mut raw = SqliteConnectOptions::from_str(&url).unwrap().connect().await.unwrap();
-        sqlx::query("ALTER TABLE idempotency_keys RENAME TO hidden").execute(&mut raw).await.unwrap();
+        store.execute("ALTER TABLE idempotency_keys RENAME TO hidden").await.unwrap();
         let sweep = RetentionSweep {
             retention: RetentionPeriod::from_days(0),
             records: RetentionLimits { days: 0, audit_days: 0, max_mb: 0 },

@@ -24,6 +24,8 @@ async fn a_job_in_its_backoff_does_not_block_the_next_one_of_its_user() {
     world.manual_worker(next).await.finish("done").await;
     ada.wait_for(next, JobState::Completed).await;
     assert_eq!((ada.job(failing).await.state, ada.job(failing).await.attempt), (JobState::Pending, 1));
+    ada.cancel(failing).await.expect(202);
+    ada.wait_for(failing, JobState::Cancelled).await;
     world.finish().await;
 }
 
