@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags};
 
 /// File in the data directory; contains the process id of its holder.
 const LOCK_FILE: &str = "gantry.lock";
-/// Attempts to take a lock, so that [`is_in_use`], which holds it for some microseconds, lets no start fail.
+/// Attempts to take a lock: [`is_in_use`] holds it for some microseconds, which must not make a start fail.
 const LOCK_TRIES: u32 = 5;
 const LOCK_RETRY_DELAY: Duration = Duration::from_millis(20);
 /// Only the orchestrator's user may enter its directories.
@@ -66,8 +66,8 @@ impl DataDirLock {
     }
 }
 
-/// Whether an orchestrator runs on this data directory. Takes a shared lock for a moment, for which an orchestrator that starts
-/// meanwhile waits (`LOCK_TRIES`). The process id in the file says nothing: in a container it is usually 1.
+/// Whether an orchestrator runs on this data directory. Takes a shared lock for a moment; an orchestrator that starts at that
+/// moment tries again (`LOCK_TRIES`). The process id in the file is not used: in a container it is usually 1.
 pub fn is_in_use(data_dir: &Path) -> bool {
     let file = File::open(data_dir.join(LOCK_FILE));
     file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))

@@ -53,7 +53,7 @@ pub struct JobRecord {
     pub usage: Usage,
 }
 
-/// Tells two states of a job's record apart: a decision that was made by one may not hold for the other.
+/// Identifies a state of a job's record: a decision that was made for one version may not hold for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobVersion {
     rev: i64,

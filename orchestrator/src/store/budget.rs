@@ -102,8 +102,9 @@ impl Store {
     }
 }
 
-/// The usage of each user on a day ($1).
-pub(super) const DAY: &str = "SELECT user_id, CAST(tokens AS INTEGER) AS tokens, CAST(micro_usd AS INTEGER) AS micro_usd FROM user_days WHERE day = $1";
+/// The usage of each user on a day ($1). A sum that has become a float must not keep the other users' rows from being read.
+pub(super) const DAY: &str = "SELECT user_id, CAST(tokens AS INTEGER) AS tokens, \
+     CAST(micro_usd AS INTEGER) AS micro_usd FROM user_days WHERE day = $1";
 
 /// Reads the budgets of a job ($1), of the jobs above it and of its user's day ($4, $5); decoded by [`budgets`].
 pub(super) const READ_BUDGETS: [&str; 2] = [

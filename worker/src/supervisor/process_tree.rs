@@ -93,11 +93,13 @@ pub(super) fn end(parents: &[i32], select: impl Fn(&[Process]) -> Vec<Process>) 
         }
         // Killing starts only after a listing without new processes: stopped processes do not fork.
         let unseen: Vec<_> = found.iter().filter(|process| stopped.insert((process.pid, process.start_time))).collect();
-        let signal =
-            if !unseen.is_empty() && started_at.elapsed() < STOP_TIMEOUT { Signal::STOP } else { Signal::KILL };
-        match signal {
-            Signal::STOP => unseen.into_iter().for_each(|process| send(process, Signal::STOP)),
-            _ => found.iter().for_each(|process| send(process, Signal::KILL)),
+        let (signal, targets) = if !unseen.is_empty() && started_at.elapsed() < STOP_TIMEOUT {
+            (Signal::STOP, unseen)
+        } else {
+            (Signal::KILL, found.iter().collect())
+        };
+        for process in targets {
+            send(process, signal);
         }
         let is_any_parent_alive = signal_children(parents, signal);
         if found.is_empty() && !is_any_parent_alive {

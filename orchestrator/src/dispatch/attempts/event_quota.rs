@@ -40,7 +40,7 @@ impl EventQuota {
         self.lock().get_or_insert(bytes);
     }
 
-    /// What may be stored of a batch of this size. Counts nothing: only what was stored counts.
+    /// Which events of a batch of this size may be stored. Does not count them: [`Self::count_stored`] does, once they are stored.
     pub fn allowance(&self, bytes: u64) -> EventAllowance {
         let written = self.lock().unwrap_or(0);
         if written.saturating_add(bytes) > MAX_EVENT_BYTES_HARD {

@@ -32,7 +32,7 @@ struct PartialCall {
     is_object: Option<bool>,
     nesting: Nesting,
     extra: Option<Value>,
-    /// The id of a later piece with this call's name and no arguments. Another call begins, if arguments follow.
+    /// The id of a later piece that repeats this call's name without arguments. If arguments follow, they are another call's.
     repeated_head: Option<String>,
 }
 
