@@ -15,6 +15,7 @@ use orchestrator::{
     workspace::ReadDiskSpace,
 };
 use protocol::{Event, EventData, JobReason, JobState, JobSummary};
+use sqlx::{Connection as _, SqliteConnection};
 use tempfile::TempDir;
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -265,6 +266,11 @@ impl World {
     /// Opens the database, for facts that no API returns. The caller closes it.
     pub async fn store(&self) -> Store {
         Store::open(&self.config.database_url).await.expect("the database opens")
+    }
+
+    /// A connection to the database, for states that no API creates.
+    pub async fn database(&self) -> SqliteConnection {
+        SqliteConnection::connect(&self.config.database_url).await.expect("the database opens")
     }
 
     /// Reads the metrics from their own address. Requires `GANTRY_METRICS_BIND`.

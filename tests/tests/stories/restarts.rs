@@ -1,13 +1,13 @@
 //! Restarts of the orchestrator while jobs run: with other settings, with invalid rows, with containers that were never
 //! started, and with missing directories.
 
-use std::{path::PathBuf, str::FromStr};
+use std::path::PathBuf;
 
 use orchestrator::config::{Config, SandboxMode};
 use protocol::{ErrorCode, JobId, JobReason, JobState};
 use rstest::rstest;
 use serde_json::json;
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, sqlite::SqliteConnectOptions};
+use sqlx::{AssertSqlSafe, Executor as _};
 use tests::World;
 
 fn disable(config: &mut Config) {
@@ -94,7 +94,7 @@ async fn an_invalid_row_affects_no_other_job() {
 }
 
 async fn set(world: &World, job: JobId, what: &str) {
-    let mut database = SqliteConnectOptions::from_str(&world.config().database_url).unwrap().connect().await.unwrap();
+    let mut database = world.database().await;
     let hex = job.as_uuid().simple();
     let statement = format!("UPDATE jobs SET {what} WHERE hex(id) = upper('{hex}')");
     let changed = database.execute(AssertSqlSafe(statement)).await.unwrap();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use protocol::{Event, EventData, JobState, PromptId};
 use serde_json::json;
-use sqlx::{Connection as _, SqliteConnection};
+use sqlx::Connection as _;
 use tests::{ManualWorker, Reply, World};
 
 const OTHER_SECRET: &str = "another-secret-of-a-command";
@@ -153,7 +153,7 @@ async fn an_attempt_of_a_version_without_sessions_continues_without_one() {
     let id = world.user("ada").create_job("work").await;
     let worker = world.manual_worker(id).await;
     world.stop().await;
-    let mut database = SqliteConnection::connect(&world.config().database_url).await.unwrap();
+    let mut database = world.database().await;
     sqlx::query("UPDATE jobs SET session_attempt = NULL").execute(&mut database).await.unwrap();
     database.close().await.unwrap();
     world.start().await;
