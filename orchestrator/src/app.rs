@@ -23,7 +23,7 @@ use self::{
 use crate::{
     clock::Clock,
     config::Config,
-    dispatch::{DiskSweep, Dispatcher, Prober, WorkerListeners},
+    dispatch::{DiskSweep, Dispatcher, EngineWatch, Prober, WorkerListeners},
     engine::Engine,
     http::server::raise_descriptor_limit,
     store::Store,
@@ -46,6 +46,7 @@ pub struct TestOverrides {
 struct ControlLoops {
     prober: Prober,
     dispatcher: Dispatcher,
+    engine_watch: EngineWatch,
     disk_sweep: DiskSweep,
 }
 

@@ -9,6 +9,7 @@ use std::{
     os::unix::net::UnixStream,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use orchestrator::engine::{
@@ -66,6 +67,10 @@ struct Table {
     containers: BTreeMap<String, Container>,
     failures: VecDeque<NotStarted>,
     are_starts_blocked: bool,
+    are_pauses_blocked: bool,
+    change_delay: Duration,
+    /// The number of changes that the dispatcher was notified of.
+    delivered_changes: u64,
     stop_behaviour: StopBehaviour,
     is_reachable: bool,
     /// The number of list requests.
@@ -115,6 +120,9 @@ impl FakeEngine {
             containers: BTreeMap::new(),
             failures: VecDeque::new(),
             are_starts_blocked: false,
+            are_pauses_blocked: false,
+            change_delay: Duration::ZERO,
+            delivered_changes: 0,
             stop_behaviour: StopBehaviour::Immediate,
             is_reachable: true,
             list_requests: 0,
@@ -162,6 +170,21 @@ impl FakeEngine {
     /// Blocks (`true`) or unblocks starts.
     pub fn hold_starts(&self, hold: bool) {
         self.change(|table| table.are_starts_blocked = hold);
+    }
+
+    /// Makes a container that is being paused stay so (`true`), without an answer of the engine, or answers (`false`).
+    pub fn hold_pauses(&self, hold: bool) {
+        self.change(|table| table.are_pauses_blocked = hold);
+    }
+
+    /// Delays the notification of each change.
+    pub fn delay_changes(&self, delay: Duration) {
+        self.change(|table| table.change_delay = delay);
+    }
+
+    /// Waits until the dispatcher has been notified of a change.
+    pub async fn until_change_delivered(&self) {
+        self.until("a change to be delivered", |_| (self.lock().delivered_changes > 0).then_some(())).await;
     }
 
     /// Blocks (`true`) or unblocks stops.

@@ -32,7 +32,7 @@ use std::time::Duration;
 /// Delay between two checks of a condition that has no notification.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The timeout of every wait: long, because a busy machine is no failure.
-pub const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+pub const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Waits for a condition. Panics with its name after [`WAIT_TIMEOUT`].
 pub async fn within<T>(what: &str, point: impl Future<Output = T>) -> T {

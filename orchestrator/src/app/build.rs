@@ -13,8 +13,8 @@ use crate::{
     clock::Clock,
     config::{Config, SandboxMode, mask_urls},
     dispatch::{
-        ActionExecutor, AttemptRegistry, DiskSweep, Dispatcher, DispatcherWaker, JobSubmitter, Prober, Sandbox,
-        TokenFiles, WorkerListeners, WorkspaceMeter, plan::PlanLimits,
+        ActionExecutor, AttemptRegistry, DiskSweep, Dispatcher, DispatcherWaker, EngineWatch, JobSubmitter, Prober,
+        Sandbox, TokenFiles, WorkerListeners, WorkspaceMeter, plan::PlanLimits,
     },
     domain::{
         budget::{DayLimits, micro_dollars},
@@ -49,7 +49,12 @@ impl App {
         let (metrics_endpoint, metrics_server) = listeners.metrics(config.metrics_bind, core.store.clone()).await?;
         let public_api = core.public_api(&config, &sandbox, metrics_endpoint);
         Ok(Self {
-            control: ControlLoops { prober, dispatcher, disk_sweep: core.disk_sweep() },
+            control: ControlLoops {
+                prober,
+                dispatcher,
+                engine_watch: core.engine_watch(),
+                disk_sweep: core.disk_sweep(),
+            },
             worker_listeners,
             retention: core.retention_sweep(&config),
             public_server: listeners.public(config.allowed_hosts, public::router(public_api)),
@@ -145,6 +150,7 @@ impl Core {
             tools: Arc::clone(&self.tools),
             metrics: self.metrics.clone(),
             workspace_meter: self.workspace_meter.clone(),
+            tasks: self.request_tasks.clone(),
             lease: Duration::from_secs(config.lease_seconds),
             outage_patience: Duration::from_secs(config.llm.outage_patience_seconds),
             worker_patience: Duration::from_secs(config.worker_patience_seconds),
@@ -161,6 +167,10 @@ impl Core {
             tasks: self.request_tasks.clone(),
             drain: self.drain.clone(),
         }
+    }
+
+    fn engine_watch(&self) -> EngineWatch {
+        EngineWatch { engine: Arc::clone(&self.engine), waker: self.waker.clone() }
     }
 
     fn disk_sweep(&self) -> DiskSweep {

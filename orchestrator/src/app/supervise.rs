@@ -37,10 +37,11 @@ impl App {
         }
         tasks.spawn("metrics upkeep", |drain| listeners::run_metrics_upkeep(self.metrics, drain));
         tasks.spawn("retention sweep", |drain| self.retention.run(drain));
-        let ControlLoops { prober, dispatcher, disk_sweep } = self.control;
+        let ControlLoops { prober, dispatcher, engine_watch, disk_sweep } = self.control;
         tasks.spawn("sandbox prober", |drain| prober.run(drain));
         tasks.spawn("disk sweep", |drain| disk_sweep.run(drain));
         tasks.spawn("dispatcher", |drain| dispatcher.run(drain));
+        tasks.spawn("engine watch", |drain| engine_watch.run(drain));
         let store = self.store.clone();
         tasks.spawn("database writer", |drain| async move {
             // Continues after the drain, until the store is closed.

@@ -206,7 +206,7 @@ impl JobWatch {
             };
             was_triggered |= self.wait(wait, cost).await;
         }
-        self.meter.forget_pid(&self.job);
+        self.meter.forget(&self.job);
     }
 
     /// Marks the attempt, which the dispatcher then ends. After a restart the attempt may not be registered yet.

@@ -134,7 +134,6 @@ impl Dispatcher {
             tokio::select! {
                 () = drain.cancelled() => {}
                 () = self.waker.woken() => {}
-                () = self.executor.engine.changed() => {}
                 () = self.executor.sandbox.changed(self.reported.sandbox.as_ref()) => {}
                 Some(done) = actions.join_next() => release(&mut busy, done),
                 () = tokio::time::sleep(wait) => {}

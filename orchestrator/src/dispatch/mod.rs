@@ -3,6 +3,7 @@
 mod attempts;
 mod disk;
 mod dispatcher;
+mod engine_watch;
 mod executor;
 mod listeners;
 pub mod plan;
@@ -15,6 +16,7 @@ pub use attempts::{
 };
 pub use disk::{DiskSweep, Violation, WorkspaceMeter};
 pub use dispatcher::{Dispatcher, DispatcherWaker};
+pub use engine_watch::EngineWatch;
 pub use executor::ActionExecutor;
 pub use listeners::{ServeSocket, TokenFiles, WorkerListeners};
 pub use sandbox::{Prober, Sandbox};

@@ -1,5 +1,6 @@
 //! HTTP: the edge that every request passes. Contents only.
 
+mod completion;
 pub mod extract;
 pub mod layers;
 pub mod metrics;

@@ -177,7 +177,11 @@ impl Engine for FakeEngine {
     }
 
     fn pause<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
-        Box::pin(async move { self.freeze(name, true) })
+        Box::pin(async move {
+            self.freeze(name, true)?;
+            self.until("pauses to be unblocked", |_| (!self.lock().are_pauses_blocked).then_some(())).await;
+            Ok(())
+        })
     }
 
     fn unpause<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
@@ -209,6 +213,12 @@ impl Engine for FakeEngine {
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.0.changed.notified())
+        Box::pin(async {
+            self.0.changed.notified().await;
+            let delay = self.lock().change_delay;
+            tokio::time::sleep(delay).await;
+            self.lock().delivered_changes += 1;
+            self.0.step.send_modify(|step| *step += 1);
+        })
     }
 }

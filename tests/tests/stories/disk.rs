@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -30,6 +30,37 @@ fn space(free: &Arc<AtomicU64>) -> ReadDiskSpace {
         let free_bytes = free.load(Ordering::Relaxed);
         Ok(DiskSpace { total_bytes: 100 * GB, free_bytes, free_inodes: 1_000_000 })
     })
+}
+
+/// A workspace in which files are created and removed continuously until it is dropped, as in a build.
+struct ChangingFiles {
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl ChangingFiles {
+    fn start(workspace: PathBuf) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            for n in 0_u64.. {
+                if stopped.load(Ordering::Relaxed) {
+                    return;
+                }
+                fs::write(workspace.join(format!("f{}", n % 100)), "x").unwrap();
+                fs::remove_file(workspace.join(format!("f{}", n % 100))).unwrap();
+            }
+        });
+        Self { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for ChangingFiles {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let failed = self.thread.take().is_some_and(|thread| thread.join().is_err());
+        assert!(!failed || std::thread::panicking(), "the files cannot be changed");
+    }
 }
 
 /// A tree whose top directory is renamed continuously until it is dropped.
@@ -128,18 +159,7 @@ async fn falling_free_space_triggers_a_measurement_that_may_pause_the_job() {
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "limits": {"disk_mb": 100}})).await;
     let worker = world.manual_worker(id).await;
-    // Files are created and removed continuously, as in a real build, within the limit.
-    let stop = Arc::new(AtomicBool::new(false));
-    let (stopped, workspace) = (Arc::clone(&stop), world.workspace(id));
-    let busy = std::thread::spawn(move || {
-        for n in 0_u64.. {
-            if stopped.load(Ordering::Relaxed) {
-                return;
-            }
-            fs::write(workspace.join(format!("f{}", n % 100)), "x").unwrap();
-            fs::remove_file(workspace.join(format!("f{}", n % 100))).unwrap();
-        }
-    });
+    let busy = ChangingFiles::start(world.workspace(id));
     let paused = async {
         while world.engine().count_pauses() == 0 {
             free.fetch_sub(200 * MB, Ordering::Relaxed);
@@ -148,9 +168,30 @@ async fn falling_free_space_triggers_a_measurement_that_may_pause_the_job() {
         }
     };
     tests::within("the job to be paused", paused).await;
-    stop.store(true, Ordering::Relaxed);
-    busy.join().unwrap();
+    drop(busy);
     world.engine().until("the job to be resumed", |all| all.iter().all(|one| !one.is_paused).then_some(())).await;
+    worker.finish("done").await;
+    ada.wait_for(id, JobState::Completed).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_container_is_unpaused_although_its_worker_disconnects() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let worker = world.manual_worker(id).await;
+    let engine = world.engine();
+    engine.hold_pauses(true);
+    let busy = ChangingFiles::start(world.workspace(id));
+    let report = json!({"outcome": "completed", "text": "done"});
+    tokio::select! {
+        reply = worker.report(report.clone()) => panic!("accepted without a measurement: {}", reply.body),
+        () = engine.until("the job to be paused", |all| all.iter().any(|one| one.is_paused).then_some(())) => {}
+    }
+    drop(busy);
+    engine.hold_pauses(false);
+    engine.until("the job to be resumed", |all| all.iter().all(|one| !one.is_paused).then_some(())).await;
     worker.finish("done").await;
     ada.wait_for(id, JobState::Completed).await;
     world.finish().await;

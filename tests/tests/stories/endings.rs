@@ -1,5 +1,7 @@
 //! Attempts that end without a report, what is retried, and how a failed job is restarted.
 
+use std::time::Duration;
+
 use orchestrator::engine::EngineError;
 use protocol::{ErrorCode, EventData, Job, JobReason, JobState, ReportedOutcome};
 use rstest::rstest;
@@ -273,6 +275,21 @@ async fn a_restart_removes_orphaned_containers_and_fails_jobs_of_dead_ones() {
     let ada = world.user("ada");
     assert_eq!(ada.wait_for(lost, JobState::Failed).await.reason, Some(JobReason::WorkerLost));
     assert_eq!(ada.wait_for(dead, JobState::Failed).await.reason, Some(JobReason::WorkerCrashed));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_change_that_the_engine_reports_slowly_is_received_while_jobs_run() {
+    let world = World::new().await;
+    // Longer than the dispatcher's tick.
+    world.engine().delay_changes(Duration::from_secs(2));
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let worker = world.manual_worker(id).await;
+    world.engine().until_change_delivered().await;
+    world.engine().delay_changes(Duration::ZERO);
+    worker.finish("done").await;
+    ada.wait_for(id, JobState::Completed).await;
     world.finish().await;
 }
 

@@ -5,7 +5,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -62,23 +62,31 @@ impl Measurement {
     }
 }
 
-/// Measures workspaces. Clones share their cache.
+/// Measures workspaces. Clones share what they know of the containers.
 #[derive(Clone)]
 pub struct WorkspaceMeter {
     workspaces: Workspaces,
     engine: Arc<dyn Engine>,
-    /// Host PIDs of the containers' first processes, by container name.
-    pids: Arc<Mutex<HashMap<String, u32>>>,
+    /// By container name.
+    containers: Arc<Mutex<HashMap<String, Arc<MeteredContainer>>>>,
+}
+
+#[derive(Debug, Default)]
+struct MeteredContainer {
+    /// Host PID of the first process.
+    pid: OnceLock<u32>,
+    /// Held while it is paused: otherwise one measurement would unpause it during another.
+    paused: tokio::sync::Mutex<()>,
 }
 
 impl WorkspaceMeter {
     /// Measures these workspaces, with the engine that runs the containers.
     pub fn new(workspaces: Workspaces, engine: Arc<dyn Engine>) -> Self {
-        Self { workspaces, engine, pids: Arc::default() }
+        Self { workspaces, engine, containers: Arc::default() }
     }
 
     /// Measures the workspace of a job that reports success, while its container still exists. The container is paused if the
-    /// result is not certain.
+    /// result is not certain, and stays paused if the limit is exceeded. Must not be cancelled.
     pub async fn check_completed(&self, job: &JobRecord) -> Option<Violation> {
         let job = RunningJob::of(job);
         for may_settle in [true, false] {
@@ -91,8 +99,14 @@ impl WorkspaceMeter {
         self.measure_paused(&job).await.err()
     }
 
-    /// Measures with the container paused. It is unpaused if the job may continue, and stays paused if it is to end.
+    /// Measures with the container paused. It is unpaused if the job may continue, and stays paused if it is to end. Must not
+    /// be cancelled: the container would stay paused.
     pub(super) async fn measure_paused(&self, job: &RunningJob) -> Result<(), Violation> {
+        let container = self.container(job);
+        let _paused = match &container {
+            Some(container) => Some(container.paused.lock().await),
+            None => None,
+        };
         let started_at = Instant::now();
         loop {
             self.pause(job).await;
@@ -133,10 +147,10 @@ impl WorkspaceMeter {
         tracing::error!(job.id = %job.id, container, "a container stays paused: use docker unpause");
     }
 
-    /// Removes the PID of a container from the cache.
-    pub(super) fn forget_pid(&self, job: &RunningJob) {
+    /// Removes what is known of a job's container.
+    pub(super) fn forget(&self, job: &RunningJob) {
         if let Some(container) = &job.container {
-            self.cached_pids().remove(container);
+            self.known().remove(container);
         }
     }
 
@@ -149,18 +163,21 @@ impl WorkspaceMeter {
     }
 
     async fn pid(&self, job: &RunningJob) -> Option<u32> {
-        let container = job.container.as_ref()?;
-        let known = self.cached_pids().get(container).copied();
-        if known.is_some() {
-            return known;
+        let container = self.container(job)?;
+        if let Some(pid) = container.pid.get() {
+            return Some(*pid);
         }
-        let pid = self.engine.pid(container).await.ok()??;
-        self.cached_pids().insert(container.clone(), pid);
-        Some(pid)
+        let pid = self.engine.pid(job.container.as_ref()?).await.ok()??;
+        Some(*container.pid.get_or_init(|| pid))
     }
 
-    fn cached_pids(&self) -> MutexGuard<'_, HashMap<String, u32>> {
-        self.pids.lock().unwrap_or_else(PoisonError::into_inner)
+    fn container(&self, job: &RunningJob) -> Option<Arc<MeteredContainer>> {
+        let name = job.container.as_ref()?;
+        Some(Arc::clone(self.known().entry(name.clone()).or_default()))
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Arc<MeteredContainer>>> {
+        self.containers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

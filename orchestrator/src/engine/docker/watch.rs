@@ -26,9 +26,9 @@ pub(super) struct Watch {
     stream: Option<Changes>,
     /// Streams lost and failed attempts since the last event.
     failures: u32,
-    /// When the last event arrived. Kept here, not in the future, which callers drop.
+    /// When the last event arrived. Kept here, not in the future, which a caller may drop.
     idle_since: Option<Instant>,
-    /// When to reconnect. Kept here and not in the future, which callers drop repeatedly.
+    /// When to reconnect.
     not_before: Option<Instant>,
 }
 

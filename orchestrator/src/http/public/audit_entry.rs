@@ -10,14 +10,13 @@ use axum::{
     response::Response,
 };
 use protocol::{ErrorCode, JobId};
-use tokio_util::task::TaskTracker;
-use tracing::Instrument as _;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 
 use super::{PublicApi, caller::Writer};
 use crate::{
     auth::Identity,
     http::{
+        completion::run_to_completion,
         layers::RequestContext,
         problem::{ApiError, ErrorExtension},
     },
@@ -106,15 +105,6 @@ impl RequestedAction {
     }
 }
 
-/// Runs a change outside the database and its audit entry to completion. Without this, a client that disconnects would drop the
-/// request between the two.
-pub(super) async fn run_to_completion<T: Send + 'static>(
-    tasks: &TaskTracker,
-    change: impl Future<Output = Result<T, ApiError>> + Send + 'static,
-) -> Result<T, ApiError> {
-    tasks.spawn(change.in_current_span()).await.map_err(ApiError::internal)?
-}
-
 /// Records refused requests of known callers: every refused change, every read of another user's resource, and every use of an
 /// expired or revoked token.
 pub(super) async fn refusals(State(api): State<PublicApi>, request: Request, next: Next) -> Response {
@@ -153,27 +143,4 @@ pub(super) async fn refusals(State(api): State<PublicApi>, request: Request, nex
     // An error was logged above.
     let _ = run_to_completion(&api.tasks, recorded).await;
     response
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::sync::oneshot;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_change_is_completed_though_its_client_disconnects() {
-        let tasks = TaskTracker::new();
-        let (proceed, may_proceed) = oneshot::channel();
-        let (recorded, is_recorded) = oneshot::channel();
-        let change = async move {
-            may_proceed.await.map_err(ApiError::internal)?;
-            recorded.send(()).map_err(|()| ApiError::internal("no receiver"))
-        };
-        let mut request = Box::pin(run_to_completion(&tasks, change));
-        assert!(futures_util::poll!(&mut request).is_pending());
-        drop(request);
-        proceed.send(()).unwrap();
-        is_recorded.await.unwrap();
-    }
 }

@@ -1,5 +1,7 @@
 //! `POST …/complete`: the worker's report. Idempotent: the same report again gets the same answer.
 
+use std::sync::Arc;
+
 use axum::{Json, extract::State};
 use protocol::{CompleteReply, CompleteReport, ErrorCode, JobReason, JobState, ReportedOutcome};
 
@@ -9,7 +11,7 @@ use super::{
 };
 use crate::{
     domain::job::JobRecord,
-    http::{extract::WorkerJson, problem::ApiError},
+    http::{completion::run_to_completion, extract::WorkerJson, problem::ApiError},
     store::Reported,
 };
 
@@ -28,16 +30,11 @@ pub(super) async fn complete(
         TokenHolder::Ended { .. } => return Err(ended()),
     };
     let key = attempt.key();
-    if report.outcome == ReportedOutcome::Completed
-        && !job.is_stopping()
-        && let Some(violation) = api.workspace_meter.check_completed(&job).await
-    {
-        let now = api.clock.now();
-        // Its container may be paused: the dispatcher removes it as it is.
-        let fail = move |job: JobRecord| job.fail(now, JobReason::DiskLimit, violation.message);
-        api.store.transition(key.job, now, None, fail).await?;
-        api.waker.wake();
-        return Err(ended());
+    if report.outcome == ReportedOutcome::Completed && !job.is_stopping() {
+        // Runs to its end even if the worker disconnects: the container may be paused.
+        if run_to_completion(&api.tasks, fail_over_quota(api.clone(), Arc::clone(&job))).await? {
+            return Err(ended());
+        }
     }
     match api.store.complete(key.job, key.attempt, api.clock.now(), &report).await? {
         Reported::Applied(_) => {
@@ -50,6 +47,17 @@ pub(super) async fn complete(
         }
         Reported::Refused(_) | Reported::NotFound => Err(ended()),
     }
+}
+
+/// Fails a job whose workspace exceeds its disk limit. Returns whether it did. Its container may stay paused; the dispatcher
+/// removes it as it is.
+async fn fail_over_quota(api: WorkerApi, job: Arc<JobRecord>) -> Result<bool, ApiError> {
+    let Some(violation) = api.workspace_meter.check_completed(&job).await else { return Ok(false) };
+    let now = api.clock.now();
+    let fail = move |job: JobRecord| job.fail(now, JobReason::DiskLimit, violation.message);
+    api.store.transition(job.id, now, None, fail).await?;
+    api.waker.wake();
+    Ok(true)
 }
 
 /// Whether the job ended by this same report, or by a cancel that came first.

@@ -21,7 +21,7 @@ use protocol::{
     CallId, ErrorCode, JobState, RateLimitOrigin,
     limits::{MAX_CALL_ID_BYTES, MAX_MODEL_BODY_BYTES},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     auth::WorkerTokens,
@@ -60,6 +60,8 @@ pub struct WorkerApi {
     pub metrics: Metrics,
     /// Measures workspaces before a report of success is accepted.
     pub workspace_meter: WorkspaceMeter,
+    /// Owns tasks that run to their end even if the worker disconnects.
+    pub tasks: TaskTracker,
     /// How long a worker's lease lasts.
     pub lease: Duration,
     /// How long a worker retries a model that does not answer.

@@ -10,12 +10,10 @@ use super::{
 };
 use crate::{
     http::{
+        completion::run_to_completion,
         extract::ApiPath,
         problem::ApiError,
-        public::{
-            PublicApi,
-            audit_entry::{AuditedCaller, run_to_completion},
-        },
+        public::{PublicApi, audit_entry::AuditedCaller},
     },
     workspace::Quota,
 };
