@@ -12,6 +12,9 @@ ARG BINARIES=builder
 WORKDIR /src
 COPY . .
 RUN docker/binaries.sh "${BINARIES}" /out
+# A step of its own: the one above is the orchestrator image's, too, and compiles both programs.
+ARG WORKER_MODE=0711
+RUN chmod "${WORKER_MODE}" /out/gantry-worker
 
 FROM debian:bookworm-slim
 RUN apt-get update \
@@ -24,7 +27,7 @@ RUN groupadd --gid 10001 agent \
     && install -d -o 10001 -g 10001 -m 0755 /workspace \
     && find / -xdev -perm /6000 ! -type l -exec chmod ug-s {} +
 ENV LANG=C.UTF-8
-# Mode 0711, see docker/binaries.sh.
+# Mode 0711 by default, see docker/binaries.sh.
 COPY --from=binaries /out/gantry-worker /usr/local/bin/gantry-worker
 USER 10001:10001
 WORKDIR /workspace

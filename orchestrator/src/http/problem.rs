@@ -52,7 +52,7 @@ impl ApiError {
 
     /// 404 for an object that does not exist.
     pub fn not_found() -> Self {
-        Self::new(ErrorCode::NotFound, "not found")
+        Self::new(ErrorCode::NotFound, "there is nothing with this id or path, or it belongs to another user")
     }
 
     /// 404 for an object of another user. The caller cannot distinguish it from a missing one; the audit can.

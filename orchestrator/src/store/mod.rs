@@ -260,7 +260,8 @@ impl Store {
     }
 
     fn with_writer(connection: SqliteConnection, options: SqliteConnectOptions, committed: Committed) -> Self {
-        let read_only = options.clone().read_only(true);
+        // To optimise is to write, which is the writer's.
+        let read_only = options.clone().read_only(true).optimize_on_close(false, None);
         let read = Readers::new(read_only.clone(), PUBLIC_READERS);
         let control = Readers::new(read_only, CONTROL_READERS);
         let notifier = Arc::clone(&committed.notifier);
@@ -305,8 +306,11 @@ impl Store {
     /// Refuses further writes, waits (bounded) for those that are queued, and closes all connections.
     pub async fn close(&self) {
         self.writer.close().await;
-        self.read.close().await;
-        self.control.close().await;
+        for readers in [&self.read, &self.control] {
+            if let Err(error) = readers.close().await {
+                tracing::warn!(%error, "a reading connection was not closed cleanly");
+            }
+        }
     }
 
     /// Returns when the writer task has ended.

@@ -65,15 +65,16 @@ impl Readers {
         Ok(Reader { connection: Some(connection), permit: Some(permit), shared: Arc::clone(&self.0) })
     }
 
-    /// Refuses further reads and closes the connections. One in use closes when its read is complete.
-    pub(super) async fn close(&self) {
+    /// Refuses further reads and closes the connections. One in use closes when its read is complete. The first error is
+    /// returned after all are closed.
+    pub(super) async fn close(&self) -> Result<(), sqlx::Error> {
         self.0.permits.close();
         let idle = std::mem::take(&mut *self.0.idle());
+        let mut result = Ok(());
         for connection in idle {
-            if let Err(error) = connection.close().await {
-                tracing::warn!(%error, "a reading connection was not closed cleanly");
-            }
+            result = result.and(connection.close().await);
         }
+        result
     }
 }
 
@@ -194,7 +195,7 @@ mod tests {
         let again = tokio::time::timeout(ACQUIRE_TIMEOUT, sqlx::query_scalar::<_, i64>("SELECT 7").fetch_one(&readers));
         assert_eq!(again.await.expect("the connection is free again").unwrap(), 7);
         assert_eq!(readers.0.idle().len(), 1);
-        readers.close().await;
+        readers.close().await.unwrap();
         let closed = sqlx::query("SELECT 1").execute(&readers).await;
         assert!(matches!(closed, Err(sqlx::Error::PoolClosed)), "{closed:?}");
     }

@@ -161,6 +161,14 @@ async fn the_control_plane_reads_while_public_requests_hold_every_connection_of_
 }
 
 #[tokio::test]
+async fn connections_that_have_read_close_cleanly() {
+    let (_directory, store) = fresh().await;
+    store.ping().await.unwrap();
+    store.read.close().await.expect("nothing is written by a reader");
+    store.close().await;
+}
+
+#[tokio::test]
 async fn an_idempotency_key_that_is_over_is_used_again_before_the_sweep_takes_it() {
     let (_directory, store) = fresh().await;
     let job = sample::job(JobState::Pending);
