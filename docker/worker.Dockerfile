@@ -12,7 +12,7 @@ ARG BINARIES=builder
 WORKDIR /src
 COPY . .
 RUN docker/binaries.sh "${BINARIES}" /out
-# A step of its own: the one above is the orchestrator image's, too, and compiles both programs.
+# A separate step: the one above is the orchestrator image's, too, and compiles both programs.
 ARG WORKER_MODE=0711
 RUN chmod "${WORKER_MODE}" /out/gantry-worker
 

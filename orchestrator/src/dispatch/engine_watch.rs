@@ -1,4 +1,4 @@
-//! Wakes the dispatcher when a container may have changed. A task of its own, because the dispatcher's loop would cancel and
+//! Wakes the dispatcher when a container may have changed. A separate task, because the dispatcher's loop would cancel and
 //! restart the wait, and with it a reconnection or a ping, on each tick.
 
 use std::sync::Arc;
