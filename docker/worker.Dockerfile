@@ -12,7 +12,7 @@ ARG BINARIES=builder
 WORKDIR /src
 COPY . .
 RUN docker/binaries.sh "${BINARIES}" /out
-# A separate step: the one above is the orchestrator image's, too, and compiles both programs.
+# A separate step, because the one above, which compiles both programs, is shared with the orchestrator's image.
 ARG WORKER_MODE=0711
 RUN chmod "${WORKER_MODE}" /out/gantry-worker
 

@@ -172,7 +172,7 @@ impl FakeEngine {
         self.change(|table| table.are_starts_blocked = hold);
     }
 
-    /// Makes a container that is being paused stay so (`true`), without an answer of the engine, or answers (`false`).
+    /// Blocks (`true`) or unblocks the answers to pause requests. The container itself is paused at once.
     pub fn hold_pauses(&self, hold: bool) {
         self.change(|table| table.are_pauses_blocked = hold);
     }

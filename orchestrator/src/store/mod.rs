@@ -15,6 +15,7 @@ mod db_counts;
 mod event_batch;
 mod event_notifier;
 mod events;
+mod file_mode;
 mod idempotency;
 mod job_json;
 mod job_list;
@@ -34,14 +35,7 @@ mod write_queue;
 mod write_tx;
 mod writer;
 
-use std::{
-    fs::{self, OpenOptions},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
-    path::Path,
-    str::FromStr,
-    sync::Arc,
-    time::Duration,
-};
+use std::{str::FromStr, sync::Arc, time::Duration};
 
 use agent::BoxFuture;
 use protocol::{InstanceId, JobId};
@@ -70,6 +64,7 @@ pub use rows::StoredEvent;
 pub use usage::{DayPage, UsageFilter, first_day_of_model_sums};
 
 use self::{
+    file_mode::restrict_to_owner,
     readers::Readers,
     write_tx::{Committed, WriteTx},
     writer::{Statements, Writer},
@@ -371,27 +366,6 @@ fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
         .foreign_keys(true)
         .statement_cache_capacity(STATEMENT_CACHE)
         .optimize_on_close(true, None))
-}
-
-/// Makes the database and the two files beside it private to their owner. SQLite gives its other files the mode of the
-/// database.
-fn restrict_to_owner(url: &str, file: &Path) {
-    if [":memory:", "mode=memory", "mode=ro"].iter().any(|word| url.contains(word)) {
-        return;
-    }
-    // An unusable path is reported when it is opened.
-    let _ = OpenOptions::new().append(true).create(true).mode(0o600).open(file);
-    for end in ["", "-wal", "-shm"] {
-        let mut path = file.as_os_str().to_owned();
-        path.push(end);
-        let Ok(metadata) = fs::metadata(&path) else { continue };
-        let (path, for_others) = (Path::new(&path), metadata.permissions().mode() & 0o077);
-        if for_others > 0
-            && let Err(error) = fs::set_permissions(path, fs::Permissions::from_mode(0o600))
-        {
-            tracing::warn!(path = %path.display(), %error, "other users can read the database; give it mode 0600");
-        }
-    }
 }
 
 /// A connection of a pool, or the writer's.

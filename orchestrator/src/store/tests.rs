@@ -2,6 +2,8 @@
 
 mod migrations;
 
+use std::{fs, os::unix::fs::PermissionsExt as _};
+
 use protocol::{
     AgentEvent, CompleteReport, EventData, EventKind, JobId, JobState, PromptId, PromptMode, PromptRequest,
     ReportedOutcome, WorkerEvent,
