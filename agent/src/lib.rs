@@ -1,6 +1,7 @@
 //! The agent: the only loop that asks a model and acts on its answer, and the one executor of tool calls.
 //!
-//! Owns the loop, its outcome, the [`Model`], [`Tool`] and [`Journal`] traits, reply cleaning, planning and compaction.
+//! Owns the loop, its outcome, the [`Model`], [`Tool`] and [`Journal`] traits, reply cleaning, planning, compaction and the
+//! safety layer.
 //! Never does I/O: its callers (worker, orchestrator) bring model, tools, journal and signals.
 
 mod act;
@@ -17,6 +18,7 @@ mod outage;
 mod outcome;
 mod plan;
 mod run;
+pub mod safety;
 mod settings;
 mod signals;
 mod size;
