@@ -32,9 +32,11 @@ pub enum ActorRole {
     Viewer,
     /// The command line on the server's host.
     Operator,
+    /// A model, by a tool call on behalf of the user.
+    Agent,
 }
 
-wire_names!(ActorRole { Admin => "admin", User => "user", Viewer => "viewer", Operator => "operator" });
+wire_names!(ActorRole { Admin => "admin", User => "user", Viewer => "viewer", Operator => "operator", Agent => "agent" });
 
 /// One row of `GET /api/audit`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,6 +12,7 @@ mod file;
 mod ids;
 mod job;
 pub mod limits;
+mod memory;
 mod metadata;
 mod names;
 mod problem;
@@ -34,6 +35,9 @@ pub use ids::{CallId, InstanceId, JobId, ParseIdError, PromptId, RunId, ThreadId
 pub use job::{
     ContainerInfo, Job, JobMode, JobReason, JobResult, JobState, JobSummary, Limits, PROMPT_PREVIEW_CHARS,
     PartialResult, Placement, Source, Usage,
+};
+pub use memory::{
+    MemoryAuthor, MemoryContent, MemoryDocument, MemoryEntry, MemoryMatch, MemoryVersion, ParseMemoryAuthorError,
 };
 pub use metadata::Metadata;
 pub use problem::{ErrorCode, FieldError, Problem};

@@ -28,6 +28,9 @@ pub const MAX_TRANSCRIPT_BYTES: usize = 8 * 1024 * 1024;
 /// Maximum size of the arguments of a tool call, as JSON (contract: api, sizes).
 pub const MAX_TOOL_ARGUMENT_BYTES: usize = 256 * 1024;
 
+/// Maximum size of a document in memory, in bytes (contract: agent, Memory).
+pub const MAX_MEMORY_DOCUMENT_BYTES: usize = 1024 * 1024;
+
 /// Maximum length of the message of a heartbeat, in bytes; a longer one is cut.
 pub const MAX_STATUS_MESSAGE_BYTES: usize = 4 * 1024;
 

@@ -98,6 +98,8 @@ codes! {
     Conflict => "conflict", 409, "Conflict";
     /// The job's files are no longer kept.
     WorkspaceGone => "workspace_gone", 410, "Workspace no longer kept";
+    /// The object has changed since the version that `If-Match` names.
+    PreconditionFailed => "precondition_failed", 412, "Precondition failed";
     /// Over a size limit.
     TooLarge => "too_large", 413, "Too large";
     /// Not a media type this endpoint takes.

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use super::{
     backup, completion, config as config_command, doctor,
     exit::{CliError, Exit},
-    job, llm,
+    job, llm, memory,
     output::Output,
     serve, token, usage,
 };
@@ -19,8 +19,8 @@ Exit codes:
   1    the job failed or was cancelled; a check or a local step failed
   2    invalid usage, configuration or request
   3    the server cannot be reached, refuses the token or the role, or failed
-  4    job or file not found
-  5    not possible in the current state of the job
+  4    job, file or document not found
+  5    not possible in the current state of the job or document
   124  the job exceeded its time limit
   130  interrupted; a followed job continues
   141  standard output was closed
@@ -49,6 +49,9 @@ enum Command {
     /// Create and manage jobs
     #[command(subcommand)]
     Job(job::JobCommand),
+    /// Read, write and search the documents of your memory
+    #[command(subcommand)]
+    Memory(memory::MemoryCommand),
     /// Show token, cost and call totals
     Usage(usage::UsageArgs),
     /// Create, list and revoke access tokens (on the server's machine)
@@ -116,6 +119,7 @@ fn run(command: Command, environment: &Environment, output: &mut Output) -> Resu
         match command {
             Command::Serve(args) => serve::run(args, environment).await,
             Command::Job(command) => job::run(command, environment, output).await,
+            Command::Memory(command) => memory::run(command, environment, output).await,
             Command::Usage(args) => usage::run(args, environment, output).await,
             Command::Token(command) => token::run(command, environment, output).await,
             Command::Backup(args) => backup::run(args, environment, output).await,

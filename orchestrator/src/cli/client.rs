@@ -93,6 +93,29 @@ impl Client {
         self.read(self.send(request).await?).await
     }
 
+    /// Sends `PUT` with a JSON body, for an object that must have this version, if one is given.
+    pub(super) async fn put_if_version<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+        body: &impl Serialize,
+        version: Option<u64>,
+    ) -> Result<T, CliError> {
+        let request = self.request(Method::PUT, path, query).timeout(RESPONSE_TIMEOUT).json(body);
+        self.read(self.send(if_version(request, version)).await?).await
+    }
+
+    /// Sends `DELETE`, for an object that must have this version, if one is given.
+    pub(super) async fn delete_if_version(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+        version: Option<u64>,
+    ) -> Result<(), CliError> {
+        let request = self.request(Method::DELETE, path, query).timeout(RESPONSE_TIMEOUT);
+        self.send(if_version(request, version)).await.map(drop)
+    }
+
     /// Sends `GET` for a body of any size.
     pub(super) async fn download(&self, path: &str) -> Result<Response, CliError> {
         self.send(self.request(Method::GET, path, &[])).await
@@ -161,6 +184,13 @@ impl Client {
     pub(super) fn unreachable(&self, error: &reqwest::Error) -> CliError {
         let cause = error.source().map_or_else(|| error.to_string(), error_chain);
         CliError::Unreachable { url: mask_urls(self.base.as_str()), cause }
+    }
+}
+
+fn if_version(request: RequestBuilder, version: Option<u64>) -> RequestBuilder {
+    match version {
+        Some(version) => request.header(header::IF_MATCH, format!("\"{version}\"")),
+        None => request,
     }
 }
 

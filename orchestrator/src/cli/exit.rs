@@ -17,7 +17,7 @@ pub(super) enum Exit {
     Usage,
     /// The server is unreachable, or refuses the token.
     Unreachable,
-    /// Job or file not found.
+    /// Job, file or document not found.
     NotFound,
     /// Not possible in the current state.
     Conflict,
@@ -127,7 +127,7 @@ impl CliError {
             Self::Unreachable { .. } | Self::NotGantry { .. } => Exit::Unreachable,
             Self::Refused(problem) => match problem.status {
                 404 | 410 => Exit::NotFound,
-                409 => Exit::Conflict,
+                409 | 412 => Exit::Conflict,
                 400 | 405 | 413 | 415 | 422 => Exit::Usage,
                 _ => Exit::Unreachable,
             },

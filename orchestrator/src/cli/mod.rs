@@ -9,6 +9,7 @@ mod doctor;
 mod exit;
 mod job;
 mod llm;
+mod memory;
 mod output;
 mod progress;
 mod render;

@@ -2,5 +2,6 @@
 
 pub mod budget;
 pub mod job;
+pub mod memory;
 pub mod request;
 pub mod transcript;

@@ -26,10 +26,6 @@ const MAX_TOOL_NAME_BYTES: usize = 128;
 /// Tools of the contract that are not implemented yet.
 const TOOLS_TO_COME: &[&str] = &[
     "http",
-    "memory_read",
-    "memory_write",
-    "memory_search",
-    "memory_tree",
     "create_job",
     "list_jobs",
     "job_status",

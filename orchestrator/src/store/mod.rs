@@ -21,6 +21,7 @@ mod job_json;
 mod job_list;
 mod jobs;
 mod lifecycle;
+mod memory;
 mod prompts;
 mod readers;
 mod retention;
@@ -59,6 +60,7 @@ pub use job_json::{JobJson, JobPage, TokenChecked};
 pub use job_list::JobFilter;
 pub use jobs::{MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob, RunningJobs, Unfinished};
 pub use lifecycle::{Reported, Transition};
+pub use memory::{MemoryDeleteOutcome, MemoryDeletion, MemoryText, MemoryWrite, MemoryWriteOutcome};
 pub use prompts::Prompted;
 pub use rows::StoredEvent;
 pub use usage::{DayPage, UsageFilter, first_day_of_model_sums};
@@ -69,7 +71,7 @@ use self::{
     write_tx::{Committed, WriteTx},
     writer::{Statements, Writer},
 };
-use crate::{domain::job::JobRecord, telemetry::metrics::Metrics};
+use crate::{domain::job::JobRecord, per_user_semaphore::PerUserSemaphore, telemetry::metrics::Metrics};
 pub use retention::{RetentionLimits, Trimmed};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
@@ -222,6 +224,8 @@ pub struct Store {
     notifier: Arc<EventNotifier>,
     /// Held while a transcript is rebuilt.
     transcripts: Arc<tokio::sync::Mutex<()>>,
+    /// Held while a document is written to memory.
+    memory_writes: Arc<PerUserSemaphore>,
 }
 
 impl Store {
@@ -261,7 +265,14 @@ impl Store {
         let control = Readers::new(read_only, CONTROL_READERS);
         let notifier = Arc::clone(&committed.notifier);
         let writer = Writer::start(connection, options.create_if_missing(false), committed);
-        Self { writer: Arc::new(writer), read, control, notifier, transcripts: Arc::default() }
+        Self {
+            writer: Arc::new(writer),
+            read,
+            control,
+            notifier,
+            transcripts: Arc::default(),
+            memory_writes: Arc::new(PerUserSemaphore::new(memory::MAX_WRITES, 1)),
+        }
     }
 
     /// A handle for the control plane: it reads from connections that no public request can occupy.

@@ -8,7 +8,7 @@ use agent::{
 use protocol::{CallId, EgressView, JobId, ToolDefinition, ToolDomain, UserId};
 use serde_json::Value;
 
-use super::{echo::Echo, json::Json, message::Message, rate_limited::RateLimited, time::Time};
+use super::{echo::Echo, json::Json, memory::memory_tools, message::Message, rate_limited::RateLimited, time::Time};
 use crate::{
     clock::Clock,
     domain::job::JobRecord,
@@ -27,12 +27,13 @@ pub struct BuiltinTools {
 impl BuiltinTools {
     /// Registers every built-in tool. Each user's calls of each tool are held to `rates`.
     pub fn new(store: Store, clock: &Clock, rates: Vec<Rate>) -> Result<Self, RegisterError> {
+        let memory = memory_tools(&store, clock);
         let message = Message { store, clock: clock.clone() };
         let tools: [Box<dyn Tool>; 4] =
             [Box::new(Echo), Box::new(Time(clock.clone())), Box::new(Json), Box::new(message)];
         let limits = Arc::new(RateLimits::new(rates));
         let mut registry = ToolRegistry::new();
-        for tool in tools {
+        for tool in tools.into_iter().chain(memory) {
             registry.register(Box::new(RateLimited::new(tool, Arc::clone(&limits), clock.clone())))?;
         }
         Ok(Self { registry })

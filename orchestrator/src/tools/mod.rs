@@ -3,6 +3,7 @@
 mod builtin;
 mod echo;
 mod json;
+mod memory;
 mod message;
 mod rate_limited;
 mod time;

@@ -37,6 +37,8 @@ mod limits;
 #[cfg(test)]
 mod logs;
 #[cfg(test)]
+mod memory;
+#[cfg(test)]
 mod metrics;
 #[cfg(test)]
 mod model_context;

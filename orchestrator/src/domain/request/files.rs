@@ -74,7 +74,7 @@ pub(super) fn check_files(files: &[InputFile], errors: &mut Errors) -> Vec<Works
     checked
 }
 
-/// Validates a path inside the workspace: relative, with plain components that every program interprets alike.
+/// Validates the path of a file or document: relative, with plain components that every program interprets alike.
 pub fn check_path(path: &str) -> Result<(), &'static str> {
     if path.is_empty() {
         return Err("must not be empty");
@@ -86,7 +86,7 @@ pub fn check_path(path: &str) -> Result<(), &'static str> {
         return Err("must not contain control characters or backslashes");
     }
     if path.starts_with('/') {
-        return Err("must be relative to the workspace");
+        return Err("must be relative, without / at its beginning");
     }
     if path.split('/').count() > MAX_PATH_DEPTH {
         return Err("must be at most 128 directories deep");

@@ -86,7 +86,7 @@ fn invalid_fields_are_named(#[case] fields: Value, #[case] field: &str) {
 #[case(json!({"mode": "command", "command": ["x"]}), "mode")]
 #[case(json!({"command": ["x"]}), "command")]
 #[case(json!({"egress": {"allow": ["example.com"]}}), "egress")]
-#[case(json!({"tools": ["echo", "memory_search"]}), "tools[1]")]
+#[case(json!({"tools": ["echo", "routine_list"]}), "tools[1]")]
 #[case(json!({"tools": ["server__tool"]}), "tools[0]")]
 #[case(json!({"limits": {"max_children": 1}}), "limits.max_children")]
 fn unavailable_features_are_refused(#[case] fields: Value, #[case] field: &str) {

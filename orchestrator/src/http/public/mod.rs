@@ -17,6 +17,7 @@ mod json_text;
 mod list;
 mod llm_calls;
 mod logs;
+mod memory;
 mod metrics;
 mod negotiate;
 mod prompt;
@@ -183,6 +184,7 @@ fn described() -> OpenApiRouter<PublicApi> {
         .routes(routes!(actions::actions))
         .routes(routes!(llm_calls::llm_calls))
         .routes(routes!(logs::logs))
+        .merge(memory::routes())
         .routes(routes!(usage::usage))
         .routes(routes!(audit::audit))
         .routes(routes!(metrics::metrics))

@@ -1,0 +1,43 @@
+//! Memory: documents of a user, by path. Paths, limits, and the words that a search compares. Pure.
+
+mod expected_version;
+mod path;
+mod query;
+mod snippet;
+mod words;
+
+pub use expected_version::ExpectedVersion;
+pub use path::{MemoryPath, ModelWrite};
+pub use protocol::limits::MAX_MEMORY_DOCUMENT_BYTES;
+pub use query::{MAX_QUERY_BYTES, MemoryQuery, Term};
+pub use snippet::snippet;
+pub use words::{IndexOwner, index_terms};
+
+/// Maximum number of documents of a user (contract: agent, Memory).
+pub const MAX_DOCUMENTS: u64 = 20_000;
+/// Versions that are kept of a document, with the current one (contract: agent, Memory).
+pub const MAX_VERSIONS: u64 = 50;
+/// Maximum size of all kept versions of a user's documents. The other limits alone would let one user fill any disk.
+pub const MAX_USER_BYTES: u64 = 1024 * 1024 * 1024;
+
+/// The text of a document after text was added at its end. The added text begins on a new line.
+pub fn appended(mut content: String, added: &str) -> String {
+    if !content.is_empty() && !content.ends_with('\n') {
+        content.push('\n');
+    }
+    content.push_str(added);
+    content
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn appended_text_begins_on_a_new_line() {
+        for (content, added, whole) in [("", "a", "a"), ("a", "b", "a\nb"), ("a\n", "b\n", "a\nb\n"), ("a", "", "a\n")]
+        {
+            assert_eq!(appended(content.to_owned(), added), whole);
+        }
+    }
+}
