@@ -212,6 +212,13 @@ async fn documents_are_listed_and_searched() {
     world.finish().await;
 }
 
+/// The JSON in a reply's output.
+#[track_caller]
+fn output(reply: &Value) -> Value {
+    let text = reply["output"].as_str().unwrap_or_else(|| panic!("no output: {reply:#}"));
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
 async fn tool(worker: &ManualWorker, id: &str, name: &str, arguments: Value) -> Value {
     worker.tool(name, id, arguments).await.expect(200).body
 }
@@ -225,26 +232,26 @@ async fn a_job_uses_its_owners_memory() {
     let job = worker.job;
     let append = json!({"path": "notes/a.md", "content": "two", "append": true});
     let written = tool(&worker, "t1", "memory_write", append.clone()).await;
-    assert_eq!(written["output"], json!({"path": "notes/a.md", "version": 2, "bytes": 7}), "{written:#}");
+    assert_eq!(output(&written), json!({"path": "notes/a.md", "version": 2, "bytes": 7}));
     // The same call again is the same call.
-    assert_eq!(tool(&worker, "t1", "memory_write", append).await["output"]["version"], 2);
+    assert_eq!(tool(&worker, "t1", "memory_write", append).await, written);
     assert_eq!(tool(&worker, "t2", "memory_read", json!({"path": "notes/a.md"})).await["output"], "one\ntwo");
     assert_eq!(ada.get(&at("notes/a.md")).await.expect(200).body["content"], "one\ntwo");
     let kept: Vec<MemoryVersion> = items(versions(&ada, "notes/a.md").await);
     assert_eq!(kept[0].by, MemoryAuthor::Job(job));
     let found = tool(&worker, "t3", "memory_search", json!({"query": "two", "limit": 1})).await;
-    assert_eq!(found["output"]["items"][0]["path"], "notes/a.md", "{found:#}");
+    assert_eq!(output(&found)["items"][0]["path"], "notes/a.md");
     let tree = tool(&worker, "t4", "memory_tree", json!({})).await;
-    assert_eq!(tree["output"]["items"][0]["path"], "notes/a.md", "{tree:#}");
+    assert_eq!(output(&tree)["items"][0]["path"], "notes/a.md");
     let replaced = json!({"path": "notes/b.md", "content": "new"});
-    assert_eq!(tool(&worker, "t5", "memory_write", replaced).await["output"]["version"], 1);
+    assert_eq!(output(&tool(&worker, "t5", "memory_write", replaced).await)["version"], 1);
     for (id, name, arguments) in
         [("t1", "memory_read", json!({"path": "notes/a.md"})), ("t2", "memory_read", json!({"path": "none.md"}))]
     {
         let refused = tool(&bobs, id, name, arguments).await;
         assert_eq!(refused["error"]["kind"], "not_found", "{refused:#}");
     }
-    assert_eq!(tool(&bobs, "t3", "memory_search", json!({"query": "two"})).await["output"], json!({"items": []}));
+    assert_eq!(output(&tool(&bobs, "t3", "memory_search", json!({"query": "two"})).await), json!({"items": []}));
     let rows = root.get("/api/audit?action=memory.write&user=ada").await.expect(200).body;
     let by_agent = &rows["items"][0];
     assert_eq!((&by_agent["role"], &by_agent["job_id"]), (&json!("agent"), &json!(job)), "{rows:#}");
