@@ -214,15 +214,18 @@ mod tests {
 
     #[test]
     fn only_a_text_of_the_permitted_size_is_sent() {
-        let written = |bytes: &[u8]| {
+        let written = |bytes: Vec<u8>| {
             let mut file = tempfile::NamedTempFile::new().unwrap();
-            file.write_all(bytes).unwrap();
+            file.write_all(&bytes).unwrap();
             read(file.path()).map_err(|error| error.exit())
         };
-        assert_eq!(written("Grüße\n".as_bytes()), Ok("Grüße\n".to_owned()));
-        assert_eq!(written(&[b'x'; MAX_MEMORY_DOCUMENT_BYTES]).map(|text| text.len()), Ok(MAX_MEMORY_DOCUMENT_BYTES));
-        assert_eq!(written(&[b'x'; MAX_MEMORY_DOCUMENT_BYTES + 1]), Err(Exit::Usage));
-        assert_eq!(written(b"\xff"), Err(Exit::Usage));
+        assert_eq!(written("Grüße\n".into()), Ok("Grüße\n".to_owned()));
+        assert_eq!(
+            written(vec![b'x'; MAX_MEMORY_DOCUMENT_BYTES]).map(|text| text.len()),
+            Ok(MAX_MEMORY_DOCUMENT_BYTES)
+        );
+        assert_eq!(written(vec![b'x'; MAX_MEMORY_DOCUMENT_BYTES + 1]), Err(Exit::Usage));
+        assert_eq!(written(vec![0xff]), Err(Exit::Usage));
         assert_eq!(read(Path::new("/nonexistent/file")).map_err(|error| error.exit()), Err(Exit::Usage));
     }
 

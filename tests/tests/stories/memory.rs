@@ -9,8 +9,8 @@ use tests::{ManualWorker, Reply, User, World};
 use crate::worker_api::running_job;
 
 fn at(path: &str) -> String {
-    let query: String = path.bytes().map(|byte| format!("%{byte:02x}")).collect();
-    format!("/api/memory?path={query}")
+    let escaped: Vec<String> = path.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    format!("/api/memory?path={}", escaped.concat())
 }
 
 async fn put(user: &User, path: &str, content: &str) -> Reply {

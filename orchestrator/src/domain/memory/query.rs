@@ -178,7 +178,7 @@ mod tests {
     #[case("", "must not be empty")]
     #[case(" \t", "must not be empty")]
     #[case(&"a".repeat(1_001), "must be at most 1000 bytes")]
-    #[case(&(0..65).map(|n| format!("{n} ")).collect::<String>(), "must be at most 64 words")]
+    #[case(&(0..65).map(|n| n.to_string()).collect::<Vec<_>>().join(" "), "must be at most 64 words")]
     fn an_unusable_query_is_refused(#[case] text: &str, #[case] rule: &str) {
         assert_eq!(MemoryQuery::parse(text).unwrap_err(), rule);
     }

@@ -264,7 +264,7 @@ async fn the_index_follows_the_current_version() {
 }
 
 /// Runs `test` for many values on one store with documents.
-fn for_any<T: Strategy>(values: T, test: impl AsyncFn(&Store, T::Value) -> Result<(), TestCaseError>) {
+fn for_any<T: Strategy>(values: T, test: &impl AsyncFn(&Store, T::Value) -> Result<(), TestCaseError>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (_directory, store) = runtime.block_on(fresh());
     let config = Config { failure_persistence: None, ..Config::default() };
@@ -275,7 +275,7 @@ fn for_any<T: Strategy>(values: T, test: impl AsyncFn(&Store, T::Value) -> Resul
 
 #[test]
 fn no_query_is_an_error() {
-    for_any("\\PC{1,60}|[a+\"*^():{}, 東京.NEARORANDOT-]{1,40}", async |store, text| {
+    for_any("\\PC{1,60}|[a+\"*^():{}, 東京.NEARORANDOT-]{1,40}", &async |store: &Store, text: String| {
         put(store, "ada", "a.md", "a 東京 near or not and b").await;
         if let Ok(query) = MemoryQuery::parse(&text) {
             let found = store.search_memory("ada", query, 10).await;
@@ -287,7 +287,11 @@ fn no_query_is_an_error() {
 
 #[test]
 fn every_substring_of_chinese_text_is_found() {
-    for_any(("[東京都大阪a .]{1,30}", any::<(usize, usize)>()), async |store, (text, (start, length))| {
+    for_any(("[東京都大阪a .]{1,30}", any::<(usize, usize)>()), &async |store: &Store,
+                                                                             (text, (start, length)): (
+        String,
+        (usize, usize),
+    )| {
         put(store, "ada", "a.md", &text).await;
         let runs: Vec<&str> = text.split(['a', ' ', '.']).filter(|run| !run.is_empty()).collect();
         if runs.is_empty() {
