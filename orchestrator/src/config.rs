@@ -192,7 +192,7 @@ settings! {
         pub start_timeout_seconds: u64 = setting("start_timeout_seconds").default("30").range(1, 3600);
         /// Number of containers created in advance. Not available yet.
         pub pool_size: u32 = setting("pool_size").default("0").range(0, 100);
-        /// Network destinations that jobs may request. Not available yet.
+        /// Network destinations that the `http` tool may reach: `host`, `host:port`, `*.suffix`, `*`; port 443 when left out. Private addresses only where an entry is that very address. Empty: the tool is not offered. Containers have no network.
         pub egress_ceiling: Vec<String> = setting("egress_ceiling");
         /// Maximum tokens per user and day (UTC), input and output together; 0 for no limit.
         pub user_day_max_tokens: u64 = setting("user_day.max_tokens").default("0").range(0, 1_000_000_000_000);
@@ -277,7 +277,6 @@ impl Config {
     fn warn(&mut self) {
         let unavailable = [
             (self.pool_size > 0, "pool_size: a pool of containers is not available yet"),
-            (!self.egress_ceiling.is_empty(), "egress_ceiling: egress is not available yet; jobs have no network"),
             (self.master_key.is_some(), "master_key: users' secrets are not available yet"),
         ];
         self.warnings.extend(unavailable.iter().filter(|(is_set, _)| *is_set).map(|(_, text)| (*text).to_owned()));

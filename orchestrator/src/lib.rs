@@ -1,7 +1,7 @@
 //! The orchestrator: accepts jobs, makes containers match the database, and holds the credentials of the model providers.
 //!
 //! Layers, highest first; a module imports only from lower layers: `cli` · `app` · `http` · `dispatch`, `tools` · `llm`,
-//! `auth`, `workspace` · `store` · `domain`, `engine` · the crates `agent` and `protocol`. `clock`, `config`, `digest`,
+//! `auth`, `egress`, `workspace` · `store` · `domain`, `engine` · the crates `agent` and `protocol`. `clock`, `config`, `digest`,
 //! `failpoint`, `per_user_semaphore`, `rate_limit` and `telemetry` are available to all.
 
 pub mod app;
@@ -12,6 +12,7 @@ pub mod config;
 pub mod digest;
 pub mod dispatch;
 pub mod domain;
+pub mod egress;
 pub mod engine;
 pub mod failpoint;
 pub mod http;

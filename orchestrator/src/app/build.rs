@@ -2,7 +2,7 @@
 //!
 //! Starts nothing.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use protocol::InstanceId;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -20,6 +20,7 @@ use crate::{
         budget::{DayLimits, micro_dollars},
         request::Ceiling,
     },
+    egress::{EgressClient, EgressPolicy, system_look_up},
     engine::{Docker, DockerSettings, Engine},
     http::{
         metrics::MetricsEndpoint,
@@ -107,10 +108,11 @@ impl Core {
             None => free_space,
         };
         let workspaces = open_workspaces(config, &store).await;
+        let egress = egress_client(config).await?;
         Ok(Self {
             tokens: WorkerTokens::new(Arc::clone(&key), instance),
             gateway: Arc::new(Gateway::new(&config.llm)?),
-            tools: Arc::new(BuiltinTools::new(store.control(), &clock, config.tool_rates.clone())?),
+            tools: Arc::new(BuiltinTools::new(store.control(), &clock, config.tool_rates.clone(), egress)?),
             workspace_meter: WorkspaceMeter::new(workspaces.clone(), Arc::clone(&engine)),
             uploads: UploadRegistry::new(free_space.clone()),
             file_work: FileWork::default(),
@@ -284,6 +286,30 @@ async fn open_workspaces(config: &Config, store: &Store) -> Workspaces {
     workspaces.remove_staging_dirs();
     workspaces.remove_abandoned(store, Duration::ZERO).await;
     workspaces
+}
+
+async fn egress_client(config: &Config) -> Result<EgressClient, ServeError> {
+    let policy = EgressPolicy::new(&config.egress_ceiling, own_addresses(config).await);
+    let policy = policy.map_err(|(index, source)| {
+        let entry = config.egress_ceiling.get(index).map(|entry| mask_urls(entry)).unwrap_or_default();
+        ServeError::EgressCeiling { entry, source }
+    })?;
+    Ok(EgressClient::new(Arc::new(policy), system_look_up()))
+}
+
+/// What no job may reach over the network, whatever the operator allows: this daemon's listeners and the engine.
+async fn own_addresses(config: &Config) -> Vec<SocketAddr> {
+    let mut own = vec![config.bind];
+    own.extend(config.metrics_bind);
+    let engine = config.sandbox.docker_host.as_deref().and_then(|address| address.strip_prefix("tcp://"));
+    let authority = engine.and_then(|address| address.split('/').next()?.rsplit('@').next());
+    if let Some(authority) = authority {
+        match tokio::net::lookup_host(authority).await {
+            Ok(addresses) => own.extend(addresses),
+            Err(error) => tracing::warn!(%error, "the engine's address cannot be resolved"),
+        }
+    }
+    own
 }
 
 fn workspace_retention(config: &Config) -> RetentionPeriod {

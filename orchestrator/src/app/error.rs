@@ -3,7 +3,7 @@
 use std::io;
 
 use super::LockError;
-use crate::{auth::KeyError, llm::GatewayError, store::StoreError};
+use crate::{auth::KeyError, egress::InvalidPattern, llm::GatewayError, store::StoreError};
 
 /// The daemon could not start, or stopped other than by a drain.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +26,14 @@ pub enum ServeError {
     /// The settings of a model are invalid.
     #[error(transparent)]
     Model(#[from] GatewayError),
+    /// An entry of the egress ceiling is invalid.
+    #[error("GANTRY_EGRESS_CEILING: '{entry}': {source}")]
+    EgressCeiling {
+        /// The entry, without credentials.
+        entry: String,
+        /// The cause.
+        source: InvalidPattern,
+    },
     /// A built-in tool cannot be registered.
     #[error(transparent)]
     Tool(#[from] agent::RegisterError),

@@ -8,10 +8,13 @@ use agent::{
 use protocol::{CallId, EgressView, JobId, ToolDefinition, ToolDomain, UserId};
 use serde_json::Value;
 
-use super::{echo::Echo, json::Json, memory::memory_tools, message::Message, rate_limited::RateLimited, time::Time};
+use super::{
+    echo::Echo, http::Http, json::Json, memory::memory_tools, message::Message, rate_limited::RateLimited, time::Time,
+};
 use crate::{
     clock::Clock,
     domain::job::JobRecord,
+    egress::EgressClient,
     rate_limit::{Rate, RateLimits},
     store::Store,
 };
@@ -25,12 +28,16 @@ pub struct BuiltinTools {
 }
 
 impl BuiltinTools {
-    /// Registers every built-in tool. Each user's calls of each tool are held to `rates`.
-    pub fn new(store: Store, clock: &Clock, rates: Vec<Rate>) -> Result<Self, RegisterError> {
+    /// Registers every built-in tool; `http` only if the operator allows a destination. Each user's calls of each tool are held
+    /// to `rates`.
+    pub fn new(store: Store, clock: &Clock, rates: Vec<Rate>, egress: EgressClient) -> Result<Self, RegisterError> {
         let memory = memory_tools(&store, clock);
         let message = Message { store, clock: clock.clone() };
-        let tools: [Box<dyn Tool>; 4] =
-            [Box::new(Echo), Box::new(Time(clock.clone())), Box::new(Json), Box::new(message)];
+        let mut tools: Vec<Box<dyn Tool>> =
+            vec![Box::new(Echo), Box::new(Time(clock.clone())), Box::new(Json), Box::new(message)];
+        if !egress.policy().is_empty() {
+            tools.push(Box::new(Http(egress)));
+        }
         let limits = Arc::new(RateLimits::new(rates));
         let mut registry = ToolRegistry::new();
         for tool in tools.into_iter().chain(memory) {

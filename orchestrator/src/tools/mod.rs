@@ -2,6 +2,7 @@
 
 mod builtin;
 mod echo;
+mod http;
 mod json;
 mod memory;
 mod message;

@@ -33,7 +33,8 @@ const DEPENDENCY_OWNERS: &[(&str, &[&str])] = &[
     ("flate2", &["workspace"]),
     ("hyper", &["http/server"]),
     ("hyper_util", &["http/server"]),
-    ("reqwest", &["llm", "cli"]),
+    ("reqwest", &["llm", "cli", "egress"]),
+    ("ipnet", &["egress"]),
     ("metrics_exporter_prometheus", &["telemetry"]),
 ];
 

@@ -29,6 +29,8 @@ mod floods;
 #[cfg(test)]
 mod hold;
 #[cfg(test)]
+mod http_tool;
+#[cfg(test)]
 mod identity;
 #[cfg(test)]
 mod language;
