@@ -176,7 +176,7 @@ mod tests {
         }
 
         #[test]
-        fn what_the_standard_library_calls_special_is_not_public(address in any::<IpAddr>()) {
+        fn an_address_that_the_standard_library_calls_special_is_not_public(address in any::<IpAddr>()) {
             let special = match address {
                 IpAddr::V4(a) => a.is_private() || a.is_link_local() || a.is_broadcast() || a.is_documentation(),
                 IpAddr::V6(a) => a.is_unique_local() || a.is_unicast_link_local() || a.to_ipv4().is_some(),

@@ -200,7 +200,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_a_contained_entry_matches_its_container_matches(
+        fn a_contained_entry_matches_no_more_than_its_container(
             outer in entry(),
             inner in entry(),
             host in "[ab](\\.[ab]){0,4}|10\\.0\\.0\\.[12]",
