@@ -83,6 +83,8 @@ enum Program {
     Api,
     /// One user's jobs and the server's health while another user's job floods, against the same without a flood
     Contain,
+    /// Searches in 10 000 documents of a user's memory, against the full-text index alone
+    Memory,
     /// Memory over many short jobs
     Soak,
 }
@@ -94,7 +96,7 @@ impl Program {
             Self::Loop | Self::Replay | Self::Api => 10,
             Self::JobBurst | Self::Events | Self::Contain | Self::Gateway => 3,
             Self::Soak => 4,
-            Self::Footprint => 50,
+            Self::Footprint | Self::Memory => 50,
         }
     }
 
@@ -124,6 +126,7 @@ impl Program {
             Self::Replay => programs::replay::run(bench).await,
             Self::Api => programs::api::run(bench).await,
             Self::Contain => programs::contain::run(bench).await,
+            Self::Memory => programs::memory::run(bench).await,
             Self::Soak => programs::soak::run(bench).await,
         }
     }

@@ -186,6 +186,26 @@ async fn a_directory_has_the_documents_below_it() {
     store.close().await;
 }
 
+#[tokio::test]
+async fn a_large_directory_is_shown_by_its_directories() {
+    let (_directory, store) = fresh().await;
+    for at in ["a", "a/b", "a/c/d", "a/c/e", "ä/f", "ä/g/h"] {
+        put(&store, "ada", at, "x").await;
+    }
+    put(&store, "bob", "a/bob", "x").await;
+    for (directory, expected) in [
+        ("", &[("a", 1), ("a/", 3), ("ä/", 2)][..]),
+        ("a", &[("a/b", 1), ("a/c/", 2)]),
+        ("ä", &[("ä/f", 1), ("ä/g/", 1)]),
+    ] {
+        let directory = MemoryPath::parse_directory(directory).unwrap();
+        let listed = store.memory_directory("ada", directory.as_ref(), 10).await.unwrap();
+        let listed: Vec<(&str, u64)> = listed.iter().map(|(path, documents)| (path.as_str(), *documents)).collect();
+        assert_eq!(listed, expected);
+    }
+    store.close().await;
+}
+
 #[rstest]
 #[case::all_words("deploy friday", "deploy.md")]
 #[case::some_words_when_no_document_has_all("friday zebra", "deploy.md")]

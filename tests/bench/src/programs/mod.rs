@@ -9,6 +9,7 @@ pub(crate) mod gateway;
 pub(crate) mod job_burst;
 pub(crate) mod job_end;
 pub(crate) mod job_start;
+pub(crate) mod memory;
 pub(crate) mod replay;
 pub(crate) mod soak;
 
