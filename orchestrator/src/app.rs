@@ -6,6 +6,7 @@ mod build;
 mod data_dir_lock;
 mod error;
 mod listeners;
+mod rotate_key;
 mod supervise;
 
 use std::{net::SocketAddr, sync::Arc};
@@ -15,6 +16,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use data_dir_lock::{LockError, is_in_use};
 pub use error::ServeError;
+pub use rotate_key::{RotateKeyError, rotate_master_key};
 
 use self::{
     data_dir_lock::DataDirLock,

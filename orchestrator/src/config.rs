@@ -4,6 +4,7 @@
 //! no files that settings name, except secrets. The error for an invalid value is one line that names the setting.
 
 mod environment;
+mod master_key;
 mod model;
 mod reader;
 mod sandbox;
@@ -22,6 +23,7 @@ use protocol::{ContainerName, InstanceId, Limits};
 use secrecy::{ExposeSecret, SecretString};
 
 pub use environment::Environment;
+pub use master_key::master_key_bytes;
 pub use model::{LlmSettings, ModelPrice, ProviderKind, ProviderSettings, UnpricedModels};
 use reader::ConfigReader;
 pub use reader::{ConfigError, EffectiveSetting};
@@ -172,7 +174,7 @@ settings! {
         pub database_url: String = setting("database_url").derived("`sqlite://` and `gantry.db` in `data_dir`", |reader| Ok(format!("sqlite://{}", in_data_dir(reader, "gantry.db")))).flag("database-url", "URL");
         /// Key that signs API tokens, at least 32 bytes; when not set, one is created in the data directory.
         pub jwt_secret: Option<SecretString> = setting("jwt_secret");
-        /// Key that encrypts users' secrets. Not available yet.
+        /// Key that encrypts users' secrets, 32 bytes in base64; when not set, one is created in the data directory.
         pub master_key: Option<SecretString> = setting("master_key");
         /// UUID that identifies this installation's containers to the engine; when not set, one is created.
         pub instance_id: Option<InstanceId> = setting("instance_id");
@@ -267,6 +269,9 @@ impl Config {
             let expected = format!("must be at least {MIN_JWT_SECRET_BYTES} bytes (try: openssl rand -hex 32)");
             return Err(reader.invalid("jwt_secret", expected));
         }
+        if self.master_key.as_ref().is_some_and(|key| master_key_bytes(key.expose_secret()).is_none()) {
+            return Err(reader.invalid("master_key", "must be 32 bytes in base64 (try: openssl rand -base64 32)"));
+        }
         if self.disk_floor_mb.is_none() {
             reader.override_display("disk_floor_mb", "the larger of 2048 and 5 %");
         }
@@ -275,10 +280,7 @@ impl Config {
 
     /// Warns about settings whose features are not available yet.
     fn warn(&mut self) {
-        let unavailable = [
-            (self.pool_size > 0, "pool_size: a pool of containers is not available yet"),
-            (self.master_key.is_some(), "master_key: users' secrets are not available yet"),
-        ];
+        let unavailable = [(self.pool_size > 0, "pool_size: a pool of containers is not available yet")];
         self.warnings.extend(unavailable.iter().filter(|(is_set, _)| *is_set).map(|(_, text)| (*text).to_owned()));
     }
 }

@@ -1,8 +1,8 @@
 //! The orchestrator: accepts jobs, makes containers match the database, and holds the credentials of the model providers.
 //!
 //! Layers, highest first; a module imports only from lower layers: `cli` · `app` · `http` · `dispatch`, `tools` · `llm`,
-//! `auth`, `egress`, `workspace` · `store` · `domain`, `engine` · the crates `agent` and `protocol`. `clock`, `config`, `digest`,
-//! `failpoint`, `per_user_semaphore`, `rate_limit` and `telemetry` are available to all.
+//! `auth`, `egress`, `workspace` · `secrets` · `store` · `domain`, `engine` · the crates `agent` and `protocol`. `clock`, `config`,
+//! `digest`, `failpoint`, `key_file`, `per_user_semaphore`, `rate_limit` and `telemetry` are available to all.
 
 pub mod app;
 pub mod auth;
@@ -16,9 +16,11 @@ pub mod egress;
 pub mod engine;
 pub mod failpoint;
 pub mod http;
+pub mod key_file;
 pub mod llm;
 pub mod per_user_semaphore;
 pub mod rate_limit;
+pub mod secrets;
 pub mod store;
 pub mod telemetry;
 pub mod tools;

@@ -86,6 +86,14 @@ uuid_id!(
     PromptId
 );
 uuid_id!(
+    /// A notification to a user.
+    NotificationId
+);
+uuid_id!(
+    /// A routine: work that is started by a schedule or an event.
+    RoutineId
+);
+uuid_id!(
     /// One run of a routine.
     RunId
 );

@@ -15,8 +15,11 @@ pub mod limits;
 mod memory;
 mod metadata;
 mod names;
+mod notification;
 mod problem;
 mod request;
+mod secret;
+mod settings;
 mod worker;
 
 pub use account::{
@@ -31,7 +34,7 @@ pub use chat::{
 pub use container_name::{ContainerName, ParseContainerNameError};
 pub use event::{EgressDecision, Event, EventData, EventKind, LimitName, LogStream, MessageRole, PlanStep};
 pub use file::{FileEntry, FileKind, Unpacked};
-pub use ids::{CallId, InstanceId, JobId, ParseIdError, PromptId, RunId, ThreadId, UserId};
+pub use ids::{CallId, InstanceId, JobId, NotificationId, ParseIdError, PromptId, RoutineId, RunId, ThreadId, UserId};
 pub use job::{
     ContainerInfo, Job, JobMode, JobReason, JobResult, JobState, JobSummary, Limits, PROMPT_PREVIEW_CHARS,
     PartialResult, Placement, Source, Usage,
@@ -40,11 +43,14 @@ pub use memory::{
     MemoryAuthor, MemoryContent, MemoryDocument, MemoryEntry, MemoryMatch, MemoryVersion, ParseMemoryAuthorError,
 };
 pub use metadata::Metadata;
+pub use notification::{Notification, NotificationDelivery, NotificationKind};
 pub use problem::{ErrorCode, FieldError, Problem};
 pub use request::{
     CancelRequest, CreateJob, Egress, EgressInjection, InputFile, LimitsRequest, PromptMode, PromptReceipt,
     PromptRequest, RejectRequest, RestartRequest,
 };
+pub use secret::{SecretSummary, SetSecret, is_secret_name};
+pub use settings::{ParseTimeOfDayError, QuietHours, TimeOfDay, UserSettings};
 pub use worker::{
     CONTEXT_LENGTH, CompleteReply, CompleteReport, EgressView, EventAck, EventBatch, JobAssignment, PromptDelivery,
     RateLimitOrigin, ReportedOutcome, SESSION_HEADER, StatusReply, StatusReport, ToolCallReply, ToolCallRequest,

@@ -12,6 +12,18 @@ pub const MAX_REASON_BYTES: usize = 1_000;
 /// Maximum size of a job's metadata, as compact JSON (contract: api, Errors).
 pub const MAX_METADATA_BYTES: usize = 64 * 1024;
 
+/// Maximum length of a secret's name, in bytes (contract: api, Secrets).
+pub const MAX_SECRET_NAME_BYTES: usize = 64;
+
+/// Minimum size of a secret's value, in bytes: shorter texts occur by chance, so they could not be told from other text.
+pub const MIN_SECRET_BYTES: usize = 8;
+
+/// Maximum size of a secret's value, in bytes.
+pub const MAX_SECRET_BYTES: usize = 64 * 1024;
+
+/// Maximum number of a user's secrets.
+pub const MAX_SECRETS: u32 = 200;
+
 /// Maximum size of the body of a worker's request that is not a model call.
 pub const MAX_WORKER_BODY_BYTES: usize = 1024 * 1024;
 

@@ -48,8 +48,8 @@ pub(crate) trait WireName:
 mod tests {
     use super::WireName;
     use crate::{
-        ActorRole, AuditOutcome, EgressDecision, EventKind, JobMode, JobReason, JobState, LimitName, PromptMode,
-        Source, UsageBy,
+        ActorRole, AuditOutcome, EgressDecision, EventKind, JobMode, JobReason, JobState, LimitName, NotificationKind,
+        PromptMode, Source, UsageBy,
     };
 
     fn assert_spelled_alike<T: WireName>() {
@@ -70,6 +70,7 @@ mod tests {
         assert_spelled_alike::<JobReason>();
         assert_spelled_alike::<JobState>();
         assert_spelled_alike::<LimitName>();
+        assert_spelled_alike::<NotificationKind>();
         assert_spelled_alike::<PromptMode>();
         assert_spelled_alike::<Source>();
         assert_spelled_alike::<UsageBy>();

@@ -19,6 +19,7 @@ use crate::{
     domain::{
         budget::{DayLimits, micro_dollars},
         request::Ceiling,
+        settings::SettingsBounds,
     },
     egress::{EgressClient, EgressPolicy, system_look_up},
     engine::{Docker, DockerSettings, Engine},
@@ -28,6 +29,7 @@ use crate::{
         worker::{self, WorkerApi},
     },
     llm::{Gateway, metering::Meter},
+    secrets::{KeySource, Secrets},
     store::{RetentionLimits, Store},
     telemetry::metrics::Metrics,
     tools::BuiltinTools,
@@ -78,6 +80,7 @@ struct Core {
     engine: Arc<dyn Engine>,
     key: Arc<SigningKey>,
     tokens: WorkerTokens,
+    secrets: Arc<Secrets>,
     gateway: Arc<Gateway>,
     tools: Arc<BuiltinTools>,
     workspaces: Workspaces,
@@ -111,6 +114,7 @@ impl Core {
         let egress = egress_client(config).await?;
         Ok(Self {
             tokens: WorkerTokens::new(Arc::clone(&key), instance),
+            secrets: Arc::new(open_secrets(config, &store).await?),
             gateway: Arc::new(Gateway::new(&config.llm)?),
             tools: Arc::new(BuiltinTools::new(store.control(), &clock, config.tool_rates.clone(), egress)?),
             workspace_meter: WorkspaceMeter::new(workspaces.clone(), Arc::clone(&engine)),
@@ -228,6 +232,8 @@ impl Core {
             sandbox: Arc::clone(sandbox),
             workspaces: self.workspaces.clone(),
             retention: workspace_retention(config),
+            secrets: Arc::clone(&self.secrets),
+            settings_bounds: settings_bounds(config),
             gateway: Arc::clone(&self.gateway),
             waker: self.waker.clone(),
             submitter: self.submitter(config, sandbox),
@@ -280,6 +286,12 @@ async fn open_store(
     Ok((store, instance))
 }
 
+/// Users' secrets, with the key that opens them.
+async fn open_secrets(config: &Config, store: &Store) -> Result<Secrets, ServeError> {
+    let source = KeySource::new(config.master_key.as_ref(), &config.data_dir);
+    Ok(Secrets::open(store.control(), &source).await?)
+}
+
 /// The workspaces, without what requests of an earlier process left unfinished.
 async fn open_workspaces(config: &Config, store: &Store) -> Workspaces {
     let workspaces = Workspaces::new(config.workspace_dir.clone());
@@ -328,6 +340,14 @@ fn plan_limits(config: &Config) -> PlanLimits {
         lease: Duration::from_secs(config.lease_seconds),
         stuck_after: Duration::from_secs(config.stuck_after_seconds),
         max_repairs: config.max_repair_attempts,
+    }
+}
+
+fn settings_bounds(config: &Config) -> SettingsBounds {
+    let default_model = std::iter::once(&config.llm.primary.model);
+    SettingsBounds {
+        models: default_model.chain(&config.llm.models).cloned().collect(),
+        min_heartbeat_seconds: config.routines.min_interval_seconds,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::LockError;
-use crate::{auth::KeyError, egress::InvalidPattern, llm::GatewayError, store::StoreError};
+use crate::{auth::KeyError, egress::InvalidPattern, llm::GatewayError, secrets::MasterKeyError, store::StoreError};
 
 /// The daemon could not start, or stopped other than by a drain.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +23,9 @@ pub enum ServeError {
     /// The signing key cannot be loaded.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// The master key cannot be loaded, or does not open the stored secrets.
+    #[error(transparent)]
+    MasterKey(#[from] MasterKeyError),
     /// The settings of a model are invalid.
     #[error(transparent)]
     Model(#[from] GatewayError),

@@ -1,9 +1,7 @@
 //! The signing key: configured, or created once in the data directory.
 
 use std::{
-    fmt,
-    io::{self, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    fmt, io,
     path::{Path, PathBuf},
 };
 
@@ -12,6 +10,7 @@ use jsonwebtoken::{DecodingKey, EncodingKey, Validation};
 use secrecy::{ExposeSecret, SecretString, zeroize::Zeroizing};
 
 use super::{PUBLIC_AUDIENCE, PUBLIC_ISSUER, WORKER_AUDIENCE, validation};
+use crate::key_file;
 
 const KEY_FILE: &str = "jwt.key";
 const KEY_BYTES: usize = 32;
@@ -78,50 +77,13 @@ impl SigningKey {
 
     fn from_directory(data_dir: &Path) -> Result<Self, KeyError> {
         let path = Self::file(data_dir);
-        let failed = |source| KeyError::File { path: path.display().to_string(), source };
-        if !path.try_exists().map_err(failed)? {
-            make(data_dir, &path).map_err(failed)?;
-        }
-        restrict(&path).map_err(failed)?;
-        let text = Zeroizing::new(std::fs::read_to_string(&path).map_err(failed)?);
+        let generate = || Zeroizing::new(BASE64_URL_SAFE_NO_PAD.encode(rand::random::<[u8; KEY_BYTES]>()));
         // The text itself is the key, so that another program can use the file as a secret.
-        let key = text.trim_end();
+        let key = key_file::read_or_create(&path, generate)
+            .map_err(|source| KeyError::File { path: path.display().to_string(), source })?;
         if key.len() < KEY_BYTES {
             return Err(KeyError::TooShort { path: path.display().to_string() });
         }
         Ok(Self::from_secret(key.as_bytes()))
     }
-}
-
-/// Takes the key away from other users, who could sign tokens with it.
-fn restrict(path: &Path) -> io::Result<()> {
-    let mut permissions = std::fs::metadata(path)?.permissions();
-    let for_others = permissions.mode() & 0o077;
-    if for_others == 0 {
-        return Ok(());
-    }
-    permissions.set_mode(0o600);
-    std::fs::set_permissions(path, permissions)?;
-    let path = path.display().to_string();
-    tracing::warn!(
-        path,
-        "the signing key was accessible to other users; its mode is now 0600. Remove it to create a new one"
-    );
-    Ok(())
-}
-
-/// Writes a new key beside `path` and links it into place: if two processes do this at once one wins, and a partial key is never
-/// read.
-fn make(data_dir: &Path, path: &Path) -> io::Result<()> {
-    let bytes = rand::random::<[u8; KEY_BYTES]>();
-    let text = Zeroizing::new(BASE64_URL_SAFE_NO_PAD.encode(bytes));
-    let draft = data_dir.join(format!("{KEY_FILE}.{:016x}", rand::random::<u64>()));
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-    let linked = file
-        .write_all(text.as_bytes())
-        .and_then(|()| file.sync_all())
-        .and_then(|()| std::fs::hard_link(&draft, path))
-        .or_else(|error| if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) });
-    std::fs::remove_file(&draft)?;
-    linked
 }

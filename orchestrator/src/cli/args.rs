@@ -7,9 +7,9 @@ use clap::{Parser, Subcommand};
 use super::{
     backup, completion, config as config_command, doctor,
     exit::{CliError, Exit},
-    job, llm, memory,
+    job, llm, memory, notification,
     output::Output,
-    serve, token, usage,
+    secret, serve, settings, token, usage,
 };
 use crate::config::Environment;
 
@@ -54,6 +54,15 @@ enum Command {
     Memory(memory::MemoryCommand),
     /// Show token, cost and call totals
     Usage(usage::UsageArgs),
+    /// List your notifications and mark them as read
+    #[command(subcommand)]
+    Notification(notification::NotificationCommand),
+    /// Show and change your settings
+    #[command(subcommand)]
+    Settings(settings::SettingsCommand),
+    /// Store values such as API keys encrypted, for use by name
+    #[command(subcommand)]
+    Secret(secret::SecretCommand),
     /// Create, list and revoke access tokens (on the server's machine)
     #[command(subcommand)]
     Token(token::TokenCommand),
@@ -121,6 +130,9 @@ fn run(command: Command, environment: &Environment, output: &mut Output) -> Resu
             Command::Job(command) => job::run(command, environment, output).await,
             Command::Memory(command) => memory::run(command, environment, output).await,
             Command::Usage(args) => usage::run(args, environment, output).await,
+            Command::Notification(command) => notification::run(command, environment, output).await,
+            Command::Settings(command) => settings::run(command, environment, output).await,
+            Command::Secret(command) => secret::run(command, environment, output).await,
             Command::Token(command) => token::run(command, environment, output).await,
             Command::Backup(args) => backup::run(args, environment, output).await,
             Command::Llm(command) => llm::run(command, output).await,

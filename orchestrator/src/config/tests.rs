@@ -164,6 +164,7 @@ fn an_empty_variable_is_not_set() {
 #[case("", &[("GANTRY_LLM_PROVIDER", "anthropic"), ("GANTRY_LLM_MODEL", "m")], "GANTRY_LLM_API_KEY: must be set to use anthropic")]
 #[case("", &[("GANTRY_LLM_API_KEY", "sk-secret")], "GANTRY_LLM_API_KEY: needs GANTRY_LLM_PROVIDER")]
 #[case("", &[("GANTRY_LLM_TIMEOUT_SECONDS", "2m")], "GANTRY_LLM_TIMEOUT_SECONDS=2m: must be an integer")]
+#[case("", &[("GANTRY_MASTER_KEY", "hush")], "GANTRY_MASTER_KEY: must be 32 bytes in base64")]
 #[case("", &[("GANTRY_JWT_SECRET", "short")], "GANTRY_JWT_SECRET: must be at least 32 bytes")]
 #[case("", &[("GANTRY_DATABASE_URL", "postgres://u:hush@h/d")], "GANTRY_DATABASE_URL: PostgreSQL is not available yet")]
 #[case("", &[("GANTRY_DATABASE_URL", "mysql://u:hush@h/d")], "GANTRY_DATABASE_URL: must start with sqlite:")]

@@ -4,4 +4,5 @@ pub mod budget;
 pub mod job;
 pub mod memory;
 pub mod request;
+pub mod settings;
 pub mod transcript;

@@ -39,7 +39,6 @@ const TOOLS_TO_COME: &[&str] = &[
     "routine_fire",
     "routine_history",
     "event_emit",
-    "secret_list",
     "tool_list",
 ];
 /// Separates server and tool in the names of MCP tools.

@@ -220,6 +220,15 @@ impl IntoResponse for ApiError {
     }
 }
 
+impl From<crate::secrets::SecretError> for ApiError {
+    fn from(error: crate::secrets::SecretError) -> Self {
+        match error {
+            crate::secrets::SecretError::Store(error) => error.into(),
+            error => Self::internal(error),
+        }
+    }
+}
+
 impl From<crate::store::StoreError> for ApiError {
     fn from(error: crate::store::StoreError) -> Self {
         if error.is_transient() {

@@ -1,4 +1,4 @@
-//! Tool calls that the orchestrator executes, recorded before their reply is used, and the notifications they send.
+//! Tool calls that the orchestrator executes, recorded before their reply is used.
 
 use std::collections::HashSet;
 
@@ -53,19 +53,6 @@ pub struct ToolCallOutcome {
     pub output: String,
     /// The reply, returned again for a repeated call.
     pub reply: ToolCallReply,
-}
-
-/// A notification for the owner of a job.
-#[derive(Debug, Clone, Copy)]
-pub struct NewNotification<'a> {
-    /// The job whose tool call sends it.
-    pub job: JobId,
-    /// The tool call: repeated after a crash, it sends no second notification.
-    pub call_id: &'a str,
-    /// Where to deliver it; `None` for the owner's default.
-    pub channel: Option<&'a str>,
-    /// The text.
-    pub content: &'a str,
 }
 
 /// The output of a call that was in flight when its process ended. It may have had its effect, so it is never run again.
@@ -148,32 +135,6 @@ impl Store {
         .fetch_one(&self.read)
         .await?;
         Ok(open > 0)
-    }
-
-    /// Stores a notification for the job's owner, once for each call id, which is unique among the job's attempts.
-    pub async fn notify(&self, notification: &NewNotification<'_>, now: DateTime<Utc>) -> Result<(), StoreError> {
-        let job = notification.job;
-        let (call_id, content) = (notification.call_id.to_owned(), notification.content.to_owned());
-        let channel = notification.channel.map(str::to_owned);
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                sqlx::query(
-                    "INSERT INTO notifications (id, user_id, job_id, channel, content, created_at, call) \
-                     SELECT $1, user_id, id, $2, $3, $4, $6 FROM jobs WHERE id = $5 \
-                     ON CONFLICT DO NOTHING",
-                )
-                .bind(*protocol::PromptId::generate().as_uuid())
-                .bind(channel)
-                .bind(content)
-                .bind(now)
-                .bind(*job.as_uuid())
-                .bind(call_id)
-                .execute(&mut tx.db)
-                .await?;
-                Ok(())
-            })
-        })
-        .await
     }
 
     /// A job's tool calls after a position, oldest first, each with its position.

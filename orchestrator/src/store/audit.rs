@@ -30,6 +30,22 @@ pub struct AuditEntry {
     pub source: Option<String>,
 }
 
+impl AuditEntry {
+    /// An entry of the command line, which acts as the operator: it has write access to the data directory.
+    pub fn by_operator(action: &str, at: DateTime<Utc>) -> Self {
+        Self {
+            at,
+            user: "operator".to_owned(),
+            role: ActorRole::Operator,
+            action: action.to_owned(),
+            job: None,
+            request_id: None,
+            jti: None,
+            source: Some("cli".to_owned()),
+        }
+    }
+}
+
 /// Filter and page of audit entries.
 #[derive(Debug, Clone, Default)]
 pub struct AuditFilter {

@@ -22,11 +22,14 @@ mod job_list;
 mod jobs;
 mod lifecycle;
 mod memory;
+mod notifications;
 mod prompts;
 mod readers;
 mod retention;
 mod rows;
+mod secrets;
 mod sessions;
+mod settings;
 mod stage_columns;
 pub mod tokens;
 mod transcript;
@@ -46,7 +49,7 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 
-pub use actions::{NewNotification, NewToolCall, OpenedToolCall, ToolCallOutcome};
+pub use actions::{NewToolCall, OpenedToolCall, ToolCallOutcome};
 pub use audit::{AuditEntry, AuditFilter};
 pub use backup::{BackupError, backup};
 pub use budget::Reserved;
@@ -61,8 +64,10 @@ pub use job_list::JobFilter;
 pub use jobs::{MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob, RunningJobs, Unfinished};
 pub use lifecycle::{Reported, Transition};
 pub use memory::{MemoryDeleteOutcome, MemoryDeletion, MemoryText, MemoryWrite, MemoryWriteOutcome};
+pub use notifications::{MarkedRead, NewNotification, NotificationFilter};
 pub use prompts::Prompted;
 pub use rows::StoredEvent;
+pub use secrets::{ResealCounts, Resealed, SealedSecret, SealedValue, SecretStored};
 pub use usage::{DayPage, UsageFilter, first_day_of_model_sums};
 
 use self::{

@@ -14,13 +14,12 @@ const JOBS_PER_BATCH: i64 = 50;
 const AUDIT_ROWS_PER_BATCH: i64 = 5_000;
 
 /// Deletes the rows of a finished job in other tables, except its last events from the result on.
-const TRIM_JOB: [&str; 5] = [
+const TRIM_JOB: [&str; 4] = [
     "DELETE FROM events WHERE job_id = $1 AND seq < \
      (SELECT MAX(r.seq) FROM events r WHERE r.job_id = $1 AND r.kind = 'result')",
     "DELETE FROM llm_calls WHERE job_id = $1",
     "DELETE FROM job_actions WHERE job_id = $1",
     "DELETE FROM prompts WHERE job_id = $1",
-    "DELETE FROM notifications WHERE job_id = $1",
 ];
 
 /// How long rows are kept, and how large the database may become.
@@ -43,12 +42,15 @@ pub struct Trimmed {
     pub keys: u64,
     /// Audit entries.
     pub audit_rows: u64,
+    /// Notifications.
+    pub notifications: u64,
 }
 
 impl Store {
     /// Deletes expired rows, then the oldest ones while the database is too large.
     pub async fn trim(&self, limits: &RetentionLimits, now: DateTime<Utc>) -> Result<Trimmed, StoreError> {
         let mut trimmed = Trimmed { keys: self.trim_keys(now).await?, ..Trimmed::default() };
+        trimmed.notifications = self.trim_notifications(now).await?;
         if let Some(before) = days_before(now, limits.audit_days) {
             while let rows @ 1.. = self.trim_audit(before).await? {
                 trimmed.audit_rows += rows;

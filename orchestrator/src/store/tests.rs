@@ -29,40 +29,6 @@ async fn the_write_after_a_transaction_that_the_database_ended_succeeds() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_made_again_sends_no_second_notification() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
-    let job = crate::domain::job::sample::job(JobState::Pending);
-    let (id, now) = (job.id, job.brief.created_at);
-    store.create_job(job, None, None).await.unwrap();
-    let sent = || sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM notifications").fetch_one(&store.read);
-    for call in ["1:c1", "1:c1", "1:c2"] {
-        store.notify(&NewNotification { job: id, call_id: call, channel: None, content: "look" }, now).await.unwrap();
-    }
-    assert_eq!(sent().await.unwrap(), 2);
-    // A late repetition of a call, after the next attempt has begun and made a call with the same id.
-    let begin = AttemptStart {
-        attempt: 2,
-        token_hash: "h".to_owned(),
-        lease_expires_at: now,
-        container: protocol::ContainerInfo::default(),
-    };
-    store.transition(id, now, None, move |job| job.start(now, begin)).await.unwrap();
-    for call in ["2:c1", "1:c1"] {
-        store.notify(&NewNotification { job: id, call_id: call, channel: None, content: "look" }, now).await.unwrap();
-    }
-    assert_eq!(sent().await.unwrap(), 3);
-    store
-        .transition(id, now, None, move |job| job.fail(now, protocol::JobReason::Internal, String::new()))
-        .await
-        .unwrap();
-    let limits = RetentionLimits { days: 1, audit_days: 1, max_mb: 0 };
-    store.trim(&limits, now + chrono::TimeDelta::days(2)).await.unwrap();
-    assert_eq!(sent().await.unwrap(), 0, "notifications are deleted with their job's records");
-    store.close().await;
-}
-
-#[tokio::test]
 async fn running_jobs_are_listed_without_an_inconsistent_row() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();

@@ -1,7 +1,7 @@
 //! User tokens: issued and revoked ones. Never stores a token itself.
 
 use chrono::{DateTime, Utc};
-use protocol::{ActorRole, AuditOutcome};
+use protocol::AuditOutcome;
 use serde::Serialize;
 use sqlx::FromRow;
 
@@ -101,18 +101,8 @@ pub async fn revoke(store: &Store, jti: &str, now: DateTime<Utc>) -> Result<Revo
         .await
 }
 
-/// The command line acts as the operator, who has write access to the data directory.
 fn by_operator(action: &str, jti: &str, at: DateTime<Utc>) -> AuditEntry {
-    AuditEntry {
-        at,
-        user: "operator".to_owned(),
-        role: ActorRole::Operator,
-        action: action.to_owned(),
-        job: None,
-        request_id: None,
-        jti: Some(jti.to_owned()),
-        source: Some("cli".to_owned()),
-    }
+    AuditEntry { jti: Some(jti.to_owned()), ..AuditEntry::by_operator(action, at) }
 }
 
 /// Whether a token is revoked. A token that is not recorded here is valid by its signature.

@@ -9,7 +9,8 @@ use protocol::{CallId, EgressView, JobId, ToolDefinition, ToolDomain, UserId};
 use serde_json::Value;
 
 use super::{
-    echo::Echo, http::Http, json::Json, memory::memory_tools, message::Message, rate_limited::RateLimited, time::Time,
+    echo::Echo, http::Http, json::Json, memory::memory_tools, message::Message, rate_limited::RateLimited,
+    secret_list::SecretList, time::Time,
 };
 use crate::{
     clock::Clock,
@@ -32,9 +33,14 @@ impl BuiltinTools {
     /// to `rates`.
     pub fn new(store: Store, clock: &Clock, rates: Vec<Rate>, egress: EgressClient) -> Result<Self, RegisterError> {
         let memory = memory_tools(&store, clock);
-        let message = Message { store, clock: clock.clone() };
-        let mut tools: Vec<Box<dyn Tool>> =
-            vec![Box::new(Echo), Box::new(Time(clock.clone())), Box::new(Json), Box::new(message)];
+        let (secret_list, message) = (SecretList(store.clone()), Message { store, clock: clock.clone() });
+        let mut tools: Vec<Box<dyn Tool>> = vec![
+            Box::new(Echo),
+            Box::new(Time(clock.clone())),
+            Box::new(Json),
+            Box::new(message),
+            Box::new(secret_list),
+        ];
         if !egress.policy().is_empty() {
             tools.push(Box::new(Http(egress)));
         }

@@ -1,7 +1,7 @@
-//! `message`: a notification to the job's owner.
+//! `message`: a notification to the owner of the work.
 
 use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOrigin, ToolOutput, ToolSpec};
-use protocol::ToolErrorKind;
+use protocol::{NotificationKind, ToolErrorKind};
 use serde_json::{Value, json};
 
 use super::builtin::spec;
@@ -38,21 +38,41 @@ impl Tool for Message {
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
-            let ToolOrigin::Job(job) = invocation.context.origin else {
-                return Err(ToolError::new(ToolErrorKind::NotAuthorized, "only a job can send a message"));
-            };
             let content = invocation.arguments.get("content").and_then(Value::as_str).unwrap_or_default();
             if content.len() > MAX_MESSAGE_BYTES {
                 let message = format!("content must be at most {MAX_MESSAGE_BYTES} bytes");
                 return Err(ToolError::new(ToolErrorKind::InvalidParameters, message));
             }
-            let channel = invocation.arguments.get("channel").and_then(Value::as_str);
-            let notification = NewNotification { job, call_id: invocation.call_id.as_str(), channel, content };
-            self.store.notify(&notification, self.clock.now()).await.map_err(|error| {
-                tracing::error!(job.id = %job, error = &error as &dyn std::error::Error, "a message could not be stored");
+            let owner = invocation.context.owner.as_str();
+            self.store.notify(notification(&invocation, content), self.clock.now()).await.map_err(|error| {
+                tracing::error!(
+                    user = owner,
+                    error = &error as &dyn std::error::Error,
+                    "a message could not be stored"
+                );
                 ToolError::new(ToolErrorKind::Failed, "the message could not be stored; try again")
             })?;
             Ok(ToolOutput::success(json!({"sent": true})))
         })
+    }
+}
+
+/// The notification of a call. Its title is the job's, where a job sends it.
+fn notification(invocation: &Invocation, content: &str) -> NewNotification {
+    let (job, run) = match invocation.context.origin {
+        ToolOrigin::Job(job) => (Some(job), None),
+        ToolOrigin::Run(run) => (None, Some(run)),
+        ToolOrigin::Thread(_) => (None, None),
+    };
+    NewNotification {
+        user: invocation.context.owner.as_str().to_owned(),
+        kind: NotificationKind::Message,
+        title: if job.is_some() { None } else { Some("Message".to_owned()) },
+        text: content.to_owned(),
+        job,
+        run,
+        // Only a job's worker repeats a call.
+        call_id: job.map(|_| invocation.call_id.as_str().to_owned()),
+        channel: invocation.arguments.get("channel").and_then(Value::as_str).map(str::to_owned),
     }
 }

@@ -7,6 +7,7 @@ mod json;
 mod memory;
 mod message;
 mod rate_limited;
+mod secret_list;
 mod time;
 
 pub use builtin::{BuiltinTools, job_context};

@@ -92,6 +92,7 @@ impl RetentionSweep {
                 jobs = trimmed.jobs,
                 idempotency_keys = trimmed.keys,
                 audit_rows = trimmed.audit_rows,
+                notifications = trimmed.notifications,
                 "records trimmed"
             );
         }

@@ -13,7 +13,7 @@ use std::{
 use crate::within;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tokio::{process::Command, sync::watch};
+use tokio::{io::AsyncWriteExt as _, process::Command, sync::watch};
 
 /// The binary, next to the test's executable in the target directory.
 pub fn gantry() -> PathBuf {
@@ -46,10 +46,20 @@ impl Ended {
 
 /// Runs `gantry` to its end, without the test's environment.
 pub async fn run(arguments: &[&str], environment: &[(String, String)]) -> Ended {
+    run_with_input(arguments, environment, "").await
+}
+
+/// Like [`run`], with this text on standard input.
+pub async fn run_with_input(arguments: &[&str], environment: &[(String, String)], input: &str) -> Ended {
     let mut command = Command::new(gantry());
-    command.args(arguments).env_clear().envs(environment.iter().cloned()).current_dir("/");
-    let output = within("a command to end", command.stdin(Stdio::null()).kill_on_drop(true).output()).await;
-    let output = output.expect("gantry can be run");
+    command.args(arguments).env_clear().envs(environment.iter().cloned()).current_dir("/").kill_on_drop(true);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("gantry can be run");
+    let mut stdin = child.stdin.take().expect("piped");
+    // The command may end without reading all of it.
+    let _ = stdin.write_all(input.as_bytes()).await;
+    drop(stdin);
+    let output = within("a command to end", child.wait_with_output()).await.expect("a child can be waited for");
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).trim().to_owned();
     Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }

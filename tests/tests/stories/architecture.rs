@@ -18,17 +18,19 @@ const LAYERS: &[&[&str]] = &[
     &["tools"],
     &["dispatch"],
     &["llm", "auth", "egress", "workspace"],
+    &["secrets"],
     &["store"],
     &["domain", "engine"],
 ];
 const LOWEST_LAYER: &[&str] =
-    &["clock", "config", "digest", "failpoint", "per_user_semaphore", "rate_limit", "telemetry", "lib"];
+    &["clock", "config", "digest", "failpoint", "key_file", "per_user_semaphore", "rate_limit", "telemetry", "lib"];
 
 /// The only place that may use each dependency, as a path prefix under `src`. The command line may use an HTTP client too.
 const DEPENDENCY_OWNERS: &[(&str, &[&str])] = &[
     ("sqlx", &["store"]),
     ("bollard", &["engine/docker"]),
     ("jsonwebtoken", &["auth"]),
+    ("chacha20poly1305", &["secrets/master_key"]),
     ("tar", &["workspace"]),
     ("flate2", &["workspace"]),
     ("hyper", &["http/server"]),

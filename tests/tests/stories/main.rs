@@ -47,6 +47,8 @@ mod model_context;
 #[cfg(test)]
 mod model_faults;
 #[cfg(test)]
+mod notifications;
+#[cfg(test)]
 mod outages;
 #[cfg(test)]
 mod prompts;
@@ -61,7 +63,11 @@ mod retention;
 #[cfg(test)]
 mod review;
 #[cfg(test)]
+mod secrets;
+#[cfg(test)]
 mod session;
+#[cfg(test)]
+mod settings;
 #[cfg(test)]
 mod stuck;
 #[cfg(test)]

@@ -6,7 +6,7 @@ use protocol::{ErrorCode, JobId, JobState, JobSummary, Page};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{PublicApi, caller::UncheckedCaller, cursor, json_text::JsonText};
+use super::{PublicApi, caller::UncheckedCaller, cursor, id_part::id_part, json_text::JsonText};
 use crate::{
     auth::Identity,
     domain::request::{MAX_LABELS, check_label_key},
@@ -15,10 +15,6 @@ use crate::{
 };
 
 const MAX_SEARCH_BYTES: usize = 1_000;
-/// Minimum length of an id prefix or suffix (contract: api, Decided in detail).
-const MIN_ID_DIGITS: usize = 4;
-/// Hexadecimal digits of a whole id.
-const ID_DIGITS: usize = 32;
 
 /// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -121,12 +117,4 @@ fn text(asked: Option<String>) -> Result<Option<String>, ApiError> {
         }
         other => Ok(other),
     }
-}
-
-fn id_part(asked: &str) -> Result<String, ApiError> {
-    let digits: String = asked.chars().filter(|c| *c != '-').map(|c| c.to_ascii_lowercase()).collect();
-    if digits.bytes().all(|b| b.is_ascii_hexdigit()) && (MIN_ID_DIGITS..=ID_DIGITS).contains(&digits.len()) {
-        return Ok(digits);
-    }
-    Err(ApiError::field("id", format!("must be a prefix or suffix of an id with at least {MIN_ID_DIGITS} characters")))
 }

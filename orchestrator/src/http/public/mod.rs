@@ -12,6 +12,7 @@ mod events;
 mod files;
 mod get;
 mod health;
+mod id_part;
 mod idempotent;
 mod json_text;
 mod list;
@@ -20,11 +21,14 @@ mod logs;
 mod memory;
 mod metrics;
 mod negotiate;
+mod notifications;
 mod prompt;
 mod ready;
 mod refusal_rate;
 mod restart;
 mod review;
+mod secrets;
+mod settings;
 mod start;
 mod stream;
 mod summary;
@@ -41,9 +45,11 @@ use crate::{
     auth::{Identity, SigningKey},
     clock::Clock,
     dispatch::{DispatcherWaker, JobSubmitter, Sandbox},
+    domain::settings::SettingsBounds,
     http::{metrics::MetricsEndpoint, problem::ApiError},
     llm::Gateway,
     per_user_semaphore::{PerUserSemaphore, Permit},
+    secrets::Secrets,
     store::{PUBLIC_READERS, Store},
     telemetry::metrics::Metrics,
     workspace::{FileWork, RetentionPeriod, UploadRegistry, Workspaces},
@@ -105,6 +111,10 @@ pub struct PublicParts {
     pub workspaces: Workspaces,
     /// How long workspaces are kept.
     pub retention: RetentionPeriod,
+    /// Users' secrets.
+    pub secrets: Arc<Secrets>,
+    /// What users may choose in their settings.
+    pub settings_bounds: SettingsBounds,
     /// Access to the models.
     pub gateway: Arc<Gateway>,
     /// Wakes the dispatcher.
@@ -186,6 +196,13 @@ fn described() -> OpenApiRouter<PublicApi> {
         .routes(routes!(logs::logs))
         .merge(memory::routes())
         .routes(routes!(usage::usage))
+        .routes(routes!(secrets::list::list))
+        .merge(audited("secret.set", routes!(secrets::set::set)))
+        .merge(audited("secret.delete", routes!(secrets::delete::delete)))
+        .routes(routes!(settings::get::get))
+        .merge(audited("settings.put", routes!(settings::put::put)))
+        .routes(routes!(notifications::list::list))
+        .merge(audited("notification.read", routes!(notifications::read::read)))
         .routes(routes!(audit::audit))
         .routes(routes!(metrics::metrics))
         .routes(routes!(health::health))

@@ -1,0 +1,4 @@
+//! `/api/notifications`: the caller's notifications. Contents only.
+
+pub(super) mod list;
+pub(super) mod read;

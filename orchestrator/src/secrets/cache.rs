@@ -1,0 +1,133 @@
+//! The opened secrets of owners whose values are in use, so that they are not read and opened for every model call.
+//!
+//! Owns what is remembered and when it is forgotten. Never reads the database.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use secrecy::{ExposeSecret, SecretString};
+
+/// Memory for values. Beyond it everything is forgotten and read again when it is needed: an owner has at most 12.5 MiB.
+const MAX_BYTES: usize = 64 * 1024 * 1024;
+/// Counted for an owner and for a value besides their texts.
+const ENTRY_BYTES: usize = 100;
+
+/// A secret with its value.
+#[derive(Debug, Clone)]
+pub struct NamedSecret {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: SecretString,
+}
+
+/// A moment between two changes of any secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Generation(u64);
+
+/// The cache. Shared with the store, which forgets an owner's values in the moment in which a change of them is committed.
+#[derive(Default)]
+pub(super) struct Cache(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    owners: HashMap<String, Arc<[NamedSecret]>>,
+    bytes: usize,
+    changes: u64,
+}
+
+impl Cache {
+    /// The owner's values, if they are here; otherwise the generation to read them in.
+    pub(super) fn get(&self, owner: &str) -> Result<Arc<[NamedSecret]>, Generation> {
+        let state = self.lock();
+        state.owners.get(owner).cloned().ok_or(Generation(state.changes))
+    }
+
+    /// Remembers values that were read in this generation, unless a secret has changed since.
+    pub(super) fn insert(&self, owner: &str, values: &Arc<[NamedSecret]>, read_in: Generation) {
+        let mut state = self.lock();
+        if state.changes != read_in.0 {
+            return;
+        }
+        state.remove(owner);
+        let bytes = size(owner, values);
+        if state.bytes + bytes > MAX_BYTES {
+            *state = State { changes: state.changes, ..State::default() };
+        }
+        state.owners.insert(owner.to_owned(), Arc::clone(values));
+        state.bytes += bytes;
+    }
+
+    /// Forgets an owner's values, also those that are being read.
+    pub(super) fn invalidate(&self, owner: &str) {
+        let mut state = self.lock();
+        state.changes += 1;
+        state.remove(owner);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No change of the state can panic half-way.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn remove(&mut self, owner: &str) {
+        if let Some(values) = self.owners.remove(owner) {
+            self.bytes -= size(owner, &values);
+        }
+    }
+}
+
+fn size(owner: &str, values: &[NamedSecret]) -> usize {
+    let of_value = |one: &NamedSecret| ENTRY_BYTES + one.name.len() + one.value.expose_secret().len();
+    ENTRY_BYTES + owner.len() + values.iter().map(of_value).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(value: &str) -> Arc<[NamedSecret]> {
+        [NamedSecret { name: "TOKEN".to_owned(), value: SecretString::from(value) }].into()
+    }
+
+    #[test]
+    fn values_are_remembered_until_they_change() {
+        let cache = Cache::default();
+        let generation = cache.get("ada").unwrap_err();
+        let read = values("one");
+        cache.insert("ada", &read, generation);
+        assert!(Arc::ptr_eq(&cache.get("ada").unwrap(), &read), "the same value while nothing changes");
+        cache.invalidate("bob");
+        assert!(cache.get("ada").is_ok());
+        cache.invalidate("ada");
+        assert!(cache.get("ada").is_err());
+    }
+
+    #[test]
+    fn values_that_were_read_before_a_change_are_not_remembered() {
+        let cache = Cache::default();
+        let generation = cache.get("ada").unwrap_err();
+        cache.invalidate("ada");
+        cache.insert("ada", &values("old"), generation);
+        assert!(cache.get("ada").is_err());
+    }
+
+    #[test]
+    fn the_memory_is_bounded() {
+        let cache = Cache::default();
+        let large = values(&"x".repeat(MAX_BYTES / 3));
+        for owner in ["a", "b", "b", "c"] {
+            let generation = Generation(0);
+            cache.insert(owner, &large, generation);
+            assert!(cache.lock().bytes <= MAX_BYTES);
+        }
+        let kept = ["a", "b", "c"].map(|owner| cache.get(owner).is_ok());
+        assert_eq!(kept, [false, false, true]);
+        cache.invalidate("c");
+        assert_eq!(cache.lock().bytes, 0);
+    }
+}

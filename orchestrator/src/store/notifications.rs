@@ -1,0 +1,245 @@
+//! Notifications of users: stored, listed, marked as read, and deleted after a time.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use protocol::{AuditOutcome, JobId, Notification, NotificationId, NotificationKind, RoutineId, RunId};
+use sqlx::{FromRow, QueryBuilder, Sqlite};
+use uuid::Uuid;
+
+use super::{AuditEntry, Connection, Store, StoreError, audit, rows::RowRef};
+
+/// How long a notification is kept (contract: api, Notifications).
+const LIFETIME: TimeDelta = TimeDelta::days(90);
+/// Notifications of one user beyond which the oldest are deleted early: ten times what a person reads in 90 days.
+const MAX_PER_USER: i64 = 10_000;
+/// Rows in one transaction, so that other writes do not wait long.
+const ROWS_PER_BATCH: i64 = 1_000;
+
+/// A notification that is about to be stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewNotification {
+    /// The user who gets it.
+    pub user: String,
+    /// Why it is sent.
+    pub kind: NotificationKind,
+    /// One line; `None` for the title of `job`.
+    pub title: Option<String>,
+    /// The whole text.
+    pub text: String,
+    /// The job that it is about.
+    pub job: Option<JobId>,
+    /// The run that it is about.
+    pub run: Option<RunId>,
+    /// The job's tool call that sends it: a call that is repeated after a crash sends no second one.
+    pub call_id: Option<String>,
+    /// Where else to deliver it; `None` for the user's default.
+    pub channel: Option<String>,
+}
+
+/// Which notifications to list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NotificationFilter {
+    /// The user who got them.
+    pub user: String,
+    /// Only those that are not marked as read.
+    pub unread: bool,
+    /// Only those whose id begins or ends with these lower-case hexadecimal digits.
+    pub id_part: Option<String>,
+    /// Only those older than this one.
+    pub before: Option<NotificationId>,
+    /// Maximum number of notifications.
+    pub limit: u32,
+}
+
+/// The outcome of marking a notification as read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MarkedRead {
+    /// It is marked, now or before.
+    Done(Notification),
+    /// It does not exist.
+    NotFound,
+    /// It is another user's.
+    NotOwner,
+}
+
+/// The columns of [`NotificationRow`], for SELECT.
+macro_rules! columns {
+    () => {
+        "id, user_id, kind, title, text, routine_id, run_id, job_id, created_at, read_at"
+    };
+}
+
+impl Store {
+    /// Stores a notification. One of a tool call is stored once for each call id, which is unique among the job's attempts.
+    pub async fn notify(&self, notification: NewNotification, now: DateTime<Utc>) -> Result<(), StoreError> {
+        self.write_one(move |tx| Box::pin(async move { insert(&mut tx.db, &notification, now).await })).await
+    }
+
+    /// A user's notifications, newest first, each with its id.
+    pub async fn notifications(
+        &self,
+        filter: &NotificationFilter,
+    ) -> Result<Vec<(NotificationId, Notification)>, StoreError> {
+        let mut query =
+            QueryBuilder::<Sqlite>::new(concat!("SELECT ", columns!(), " FROM notifications WHERE user_id = "));
+        query.push_bind(&filter.user);
+        if filter.unread {
+            query.push(" AND read_at IS NULL");
+        }
+        if let Some(part) = &filter.id_part {
+            query.push(" AND (lower(hex(id)) LIKE ").push_bind(format!("{part}%"));
+            query.push(" OR lower(hex(id)) LIKE ").push_bind(format!("%{part}")).push(")");
+        }
+        if let Some(before) = filter.before {
+            query.push(" AND id < ").push_bind(*before.as_uuid());
+        }
+        query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit));
+        let rows: Vec<NotificationRow> = query.build_query_as().fetch_all(&self.read).await?;
+        rows.into_iter().map(|row| row.into_notification().map(|one| (one.id, one))).collect()
+    }
+
+    /// Marks a user's notification as read. One that is read already is unchanged.
+    pub async fn mark_notification_read(
+        &self,
+        user: &str,
+        id: NotificationId,
+        entry: &AuditEntry,
+    ) -> Result<MarkedRead, StoreError> {
+        let (user, entry) = (user.to_owned(), entry.clone());
+        self.write(move |tx| {
+            Box::pin(async move {
+                let row: Option<NotificationRow> =
+                    sqlx::query_as(concat!("SELECT ", columns!(), " FROM notifications WHERE id = $1"))
+                        .bind(*id.as_uuid())
+                        .fetch_optional(&mut tx.db)
+                        .await?;
+                let Some(row) = row else { return Ok(MarkedRead::NotFound) };
+                if row.user_id != user {
+                    return Ok(MarkedRead::NotOwner);
+                }
+                let notification = row.into_notification()?;
+                if notification.read_at.is_some() {
+                    return Ok(MarkedRead::Done(notification));
+                }
+                sqlx::query("UPDATE notifications SET read_at = $2 WHERE id = $1")
+                    .bind(*id.as_uuid())
+                    .bind(entry.at)
+                    .execute(&mut tx.db)
+                    .await?;
+                audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
+                Ok(MarkedRead::Done(Notification { read_at: Some(entry.at), ..notification }))
+            })
+        })
+        .await
+    }
+
+    /// Deletes old notifications, and the oldest of users who have too many. Returns how many.
+    pub(super) async fn trim_notifications(&self, now: DateTime<Utc>) -> Result<u64, StoreError> {
+        let mut trimmed = 0;
+        while let rows @ 1.. = self.trim_expired_notifications(now - LIFETIME).await? {
+            trimmed += rows;
+        }
+        let users: Vec<String> =
+            sqlx::query_scalar("SELECT user_id FROM notifications GROUP BY user_id HAVING COUNT(*) > $1")
+                .bind(MAX_PER_USER)
+                .fetch_all(&self.read)
+                .await?;
+        for user in users {
+            while let rows @ 1.. = self.trim_notifications_of(user.clone()).await? {
+                trimmed += rows;
+            }
+        }
+        Ok(trimmed)
+    }
+
+    async fn trim_expired_notifications(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
+        self.write_one(move |tx| {
+            Box::pin(async move {
+                let rows = sqlx::query(
+                    "DELETE FROM notifications WHERE id IN \
+                     (SELECT id FROM notifications WHERE created_at < $1 ORDER BY created_at LIMIT $2)",
+                )
+                .bind(before)
+                .bind(ROWS_PER_BATCH);
+                Ok(rows.execute(&mut tx.db).await?.rows_affected())
+            })
+        })
+        .await
+    }
+
+    async fn trim_notifications_of(&self, user: String) -> Result<u64, StoreError> {
+        self.write_one(move |tx| {
+            Box::pin(async move {
+                let rows = sqlx::query(
+                    "DELETE FROM notifications WHERE id IN (SELECT id FROM notifications WHERE user_id = $1 \
+                     ORDER BY id DESC LIMIT $2 OFFSET $3)",
+                )
+                .bind(user)
+                .bind(ROWS_PER_BATCH)
+                .bind(MAX_PER_USER);
+                Ok(rows.execute(&mut tx.db).await?.rows_affected())
+            })
+        })
+        .await
+    }
+}
+
+/// Stores a notification in the transaction of what it tells.
+pub(super) async fn insert(
+    tx: &mut Connection,
+    notification: &NewNotification,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO notifications (id, user_id, kind, title, text, job_id, run_id, call, channel, created_at) \
+         VALUES ($1, $2, $3, COALESCE($4, (SELECT title FROM jobs WHERE id = $6), ''), $5, $6, $7, $8, $9, $10) \
+         ON CONFLICT DO NOTHING",
+    )
+    .bind(*NotificationId::generate().as_uuid())
+    .bind(&notification.user)
+    .bind(notification.kind.as_str())
+    .bind(&notification.title)
+    .bind(&notification.text)
+    .bind(notification.job.map(|id| *id.as_uuid()))
+    .bind(notification.run.map(|id| *id.as_uuid()))
+    .bind(&notification.call_id)
+    .bind(&notification.channel)
+    .bind(now)
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+#[derive(FromRow)]
+struct NotificationRow {
+    id: Uuid,
+    user_id: String,
+    kind: String,
+    title: String,
+    text: String,
+    routine_id: Option<Uuid>,
+    run_id: Option<Uuid>,
+    job_id: Option<Uuid>,
+    created_at: DateTime<Utc>,
+    read_at: Option<DateTime<Utc>>,
+}
+
+impl NotificationRow {
+    fn into_notification(self) -> Result<Notification, StoreError> {
+        let row_ref = RowRef { table: "notifications", id: self.id };
+        Ok(Notification {
+            id: NotificationId::from_uuid(self.id),
+            kind: row_ref.known("kind", NotificationKind::parse(&self.kind))?,
+            title: self.title,
+            text: self.text,
+            routine_id: self.routine_id.map(RoutineId::from_uuid),
+            run_id: self.run_id.map(RunId::from_uuid),
+            job_id: self.job_id.map(JobId::from_uuid),
+            created_at: self.created_at,
+            read_at: self.read_at,
+            deliveries: vec![],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

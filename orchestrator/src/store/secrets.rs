@@ -1,0 +1,245 @@
+//! Users' secrets, sealed. Never sees a value.
+
+use chrono::{DateTime, Utc};
+use protocol::{AuditOutcome, SecretSummary, limits::MAX_SECRETS};
+use sqlx::FromRow;
+
+use super::{AuditEntry, Connection, Store, StoreError, audit};
+
+/// Rows that are sealed again at a time.
+const ROWS_PER_BATCH: i64 = 100;
+
+/// A sealed value with what is needed to open it.
+#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
+pub struct SealedValue {
+    /// The id of the key that it is sealed with.
+    pub key_id: String,
+    /// The nonce.
+    pub nonce: Vec<u8>,
+    /// The encrypted value with its authentication tag.
+    pub ciphertext: Vec<u8>,
+}
+
+/// A sealed secret.
+#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
+pub struct SealedSecret {
+    /// Its owner.
+    #[sqlx(rename = "user_id")]
+    pub owner: String,
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    #[sqlx(flatten)]
+    pub sealed: SealedValue,
+}
+
+/// The outcome of storing a secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SecretStored {
+    /// It is stored.
+    Done(SecretSummary),
+    /// Nothing is stored: the user has [`MAX_SECRETS`] others.
+    LimitReached,
+}
+
+/// What is done with a secret while all are sealed with another key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Resealed {
+    /// It gets this value.
+    With(SealedValue),
+    /// It is deleted.
+    Deleted,
+    /// It does not open, so no secret is changed.
+    Unreadable,
+}
+
+/// How many secrets were changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ResealCounts {
+    /// Secrets that were sealed with another key.
+    pub resealed: u64,
+    /// Secrets that were deleted.
+    pub deleted: u64,
+}
+
+impl Store {
+    /// A user's secrets in the order of their names, after one of this name, each with its name.
+    pub async fn secrets(
+        &self,
+        user: &str,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<(String, SecretSummary)>, StoreError> {
+        let rows: Vec<SummaryRow> = sqlx::query_as(
+            "SELECT name, created_at, updated_at FROM secrets WHERE user_id = $1 AND name > $2 ORDER BY name LIMIT $3",
+        )
+        .bind(user)
+        .bind(after.unwrap_or_default())
+        .bind(i64::from(limit))
+        .fetch_all(&self.read)
+        .await?;
+        Ok(rows.into_iter().map(|row| (row.name.clone(), row.into())).collect())
+    }
+
+    /// A user's secrets in the order of their names.
+    pub async fn sealed_secrets(&self, user: &str) -> Result<Vec<SealedSecret>, StoreError> {
+        Ok(sqlx::query_as(
+            "SELECT user_id, name, key_id, nonce, ciphertext FROM secrets WHERE user_id = $1 ORDER BY name",
+        )
+        .bind(user)
+        .fetch_all(&self.read)
+        .await?)
+    }
+
+    /// The ids of the keys that secrets are sealed with.
+    pub async fn secret_key_ids(&self) -> Result<Vec<String>, StoreError> {
+        Ok(sqlx::query_scalar("SELECT DISTINCT key_id FROM secrets ORDER BY key_id").fetch_all(&self.read).await?)
+    }
+
+    /// Creates or replaces a secret, and calls `committed` once that is committed.
+    pub async fn put_secret(
+        &self,
+        secret: SealedSecret,
+        entry: &AuditEntry,
+        committed: impl FnOnce() + Send + 'static,
+    ) -> Result<SecretStored, StoreError> {
+        let entry = entry.clone();
+        self.write(move |tx| {
+            Box::pin(async move {
+                let others: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM secrets WHERE user_id = $1 AND name <> $2")
+                    .bind(&secret.owner)
+                    .bind(&secret.name)
+                    .fetch_one(&mut tx.db)
+                    .await?;
+                if others >= i64::from(MAX_SECRETS) {
+                    return Ok(SecretStored::LimitReached);
+                }
+                let row: SummaryRow = sqlx::query_as(
+                    "INSERT INTO secrets (user_id, name, key_id, nonce, ciphertext, created_at, updated_at) \
+                     VALUES ($1, $2, $3, $4, $5, $6, $6) ON CONFLICT (user_id, name) DO UPDATE SET \
+                     key_id = excluded.key_id, nonce = excluded.nonce, ciphertext = excluded.ciphertext, \
+                     updated_at = excluded.updated_at RETURNING name, created_at, updated_at",
+                )
+                .bind(&secret.owner)
+                .bind(&secret.name)
+                .bind(&secret.sealed.key_id)
+                .bind(&secret.sealed.nonce)
+                .bind(&secret.sealed.ciphertext)
+                .bind(entry.at)
+                .fetch_one(&mut tx.db)
+                .await?;
+                audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
+                tx.after_commit(move |_| committed());
+                Ok(SecretStored::Done(row.into()))
+            })
+        })
+        .await
+    }
+
+    /// Deletes a secret, and calls `committed` once that is committed; false if there is none of this name.
+    pub async fn delete_secret(
+        &self,
+        user: &str,
+        name: &str,
+        entry: &AuditEntry,
+        committed: impl FnOnce() + Send + 'static,
+    ) -> Result<bool, StoreError> {
+        let (user, name, entry) = (user.to_owned(), name.to_owned(), entry.clone());
+        self.write(move |tx| {
+            Box::pin(async move {
+                let deleted = sqlx::query("DELETE FROM secrets WHERE user_id = $1 AND name = $2")
+                    .bind(user)
+                    .bind(name)
+                    .execute(&mut tx.db)
+                    .await?;
+                if deleted.rows_affected() == 0 {
+                    return Ok(false);
+                }
+                audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
+                tx.after_commit(move |_| committed());
+                Ok(true)
+            })
+        })
+        .await
+    }
+
+    /// Changes every secret in one transaction as `reseal` decides. Changes none if one of them does not open.
+    pub async fn reseal_secrets(
+        &self,
+        mut reseal: impl FnMut(&SealedSecret) -> Resealed + Send + 'static,
+        entry: &AuditEntry,
+    ) -> Result<ResealCounts, StoreError> {
+        let entry = entry.clone();
+        self.write(move |tx| {
+            Box::pin(async move {
+                let (mut counts, mut last) = (ResealCounts::default(), (String::new(), String::new()));
+                loop {
+                    let batch: Vec<SealedSecret> = sqlx::query_as(
+                        "SELECT user_id, name, key_id, nonce, ciphertext FROM secrets WHERE (user_id, name) > ($1, $2) \
+                         ORDER BY user_id, name LIMIT $3",
+                    )
+                    .bind(&last.0)
+                    .bind(&last.1)
+                    .bind(ROWS_PER_BATCH)
+                    .fetch_all(&mut tx.db)
+                    .await?;
+                    let Some(end) = batch.last() else { break };
+                    last = (end.owner.clone(), end.name.clone());
+                    for secret in &batch {
+                        apply(&mut tx.db, secret, reseal(secret), &mut counts).await?;
+                    }
+                }
+                audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
+                Ok(counts)
+            })
+        })
+        .await
+    }
+}
+
+async fn apply(
+    tx: &mut Connection,
+    secret: &SealedSecret,
+    resealed: Resealed,
+    counts: &mut ResealCounts,
+) -> Result<(), StoreError> {
+    match resealed {
+        Resealed::With(SealedValue { key_id, nonce, ciphertext }) => {
+            sqlx::query("UPDATE secrets SET key_id = $3, nonce = $4, ciphertext = $5 WHERE user_id = $1 AND name = $2")
+                .bind(&secret.owner)
+                .bind(&secret.name)
+                .bind(key_id)
+                .bind(nonce)
+                .bind(ciphertext)
+                .execute(tx)
+                .await?;
+            counts.resealed += 1;
+        }
+        Resealed::Deleted => {
+            sqlx::query("DELETE FROM secrets WHERE user_id = $1 AND name = $2")
+                .bind(&secret.owner)
+                .bind(&secret.name)
+                .execute(tx)
+                .await?;
+            counts.deleted += 1;
+        }
+        Resealed::Unreadable => {
+            let id = format!("{} of {}", secret.name, secret.owner);
+            return Err(StoreError::Inconsistent { table: "secrets", column: "ciphertext", id });
+        }
+    }
+    Ok(())
+}
+
+#[derive(FromRow)]
+struct SummaryRow {
+    name: String,
+    created_at: DateTime<Utc>,
+    updated_at: DateTime<Utc>,
+}
+
+impl From<SummaryRow> for SecretSummary {
+    fn from(row: SummaryRow) -> Self {
+        Self { name: row.name, created_at: row.created_at, updated_at: row.updated_at }
+    }
+}

@@ -1,0 +1,65 @@
+//! Users' secrets on the wire: a value goes in and never comes back.
+
+use std::fmt;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::limits::MAX_SECRET_NAME_BYTES;
+
+/// `POST /api/secrets`. `Debug` does not show the value.
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct SetSecret {
+    /// 1 to 64 letters, digits and `_.-`.
+    pub name: String,
+    /// 8 bytes to 64 KiB. No response contains it.
+    pub value: String,
+}
+
+impl fmt::Debug for SetSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SetSecret").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// What the API tells about a secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SecretSummary {
+    /// Its name.
+    pub name: String,
+    /// When a secret of this name was created.
+    pub created_at: DateTime<Utc>,
+    /// When its value was last set.
+    pub updated_at: DateTime<Utc>,
+}
+
+/// Whether `name` is a valid name of a secret: 1 to 64 letters, digits and `_.-`.
+pub fn is_secret_name(name: &str) -> bool {
+    (1..=MAX_SECRET_NAME_BYTES).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_shows_no_value() {
+        let secret = SetSecret { name: "TOKEN".to_owned(), value: "hunter22".to_owned() };
+        let shown = format!("{secret:?}");
+        assert!(shown.contains("TOKEN") && !shown.contains("hunter"), "{shown}");
+    }
+
+    #[test]
+    fn names_are_plain() {
+        for name in ["a", "GITHUB_TOKEN", "a.b-c_D9", &"x".repeat(64)] {
+            assert!(is_secret_name(name), "{name}");
+        }
+        for name in ["", " ", "a b", "a/b", "ä", "a\n", &"x".repeat(65)] {
+            assert!(!is_secret_name(name), "{name:?}");
+        }
+    }
+}
