@@ -6,6 +6,7 @@
 
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use protocol::{AgentEvent, CallId, Completion, FinishReason, MessageRole, ToolCall, ToolErrorKind};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
@@ -21,6 +22,20 @@ const MAX_PARALLEL_CALLS: usize = 8;
 
 /// Error of a call beyond the limit of tool calls.
 const BEYOND_LIMIT: &str = "not run: the limit of tool calls is reached";
+
+/// Calls of a reply that are not run yet.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct PendingCalls {
+    calls: Vec<ToolCall>,
+    /// Calls beyond the limit of tool calls.
+    beyond: Vec<ToolCall>,
+    /// Whether the calls were written as text.
+    are_recovered: bool,
+    /// The text of the reply.
+    pub(crate) reasoning: String,
+    /// The guards' highest warning of the calls of this reply so far.
+    pub(crate) warning: RepeatWarning,
+}
 
 /// A reply, cleaned.
 #[derive(Debug)]
@@ -60,10 +75,10 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         if !reply.text.is_empty() {
             state.run.last_text.clone_from(&reply.text);
         }
-        state.transcript.push_reply(reply.text.clone(), reply.calls.clone(), reply.reasoning);
+        state.transcript.push_reply(reply.text.clone(), reply.calls.clone(), reply.reasoning.take());
         self.measure(state, usage);
         match verdict {
-            Verdict::RunCalls => self.run_calls(state, &reply.calls, reply.are_recovered).await,
+            Verdict::RunCalls => self.run_calls(state, reply).await,
             Verdict::Finish => self.finish(state, reply.text).await,
             Verdict::IterationLimit => {
                 let limit = Value::from(self.settings.max_iterations);
@@ -90,18 +105,37 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         Flow::Continue(Reply { text: cleaned.text, calls, are_recovered: !native, finish: finish_reason, reasoning })
     }
 
-    /// Admits every call of a reply, then runs those that were admitted: in parallel where their tools allow it, results in
-    /// call order.
-    async fn run_calls(&self, state: &mut LoopState<'_>, calls: &[ToolCall], are_recovered: bool) -> Flow {
+    /// Runs the calls of a reply, up to the limit of tool calls.
+    async fn run_calls(&self, state: &mut LoopState<'_>, reply: Reply) -> Flow {
+        let Reply { text: reasoning, mut calls, are_recovered, .. } = reply;
         let left = self.settings.max_tool_calls.saturating_sub(state.run.tool_calls);
-        let (within, beyond) = calls.split_at(calls.len().min(usize::try_from(left).unwrap_or(usize::MAX)));
-        let admissions: Vec<_> = within.iter().map(|call| (call, self.admit(call))).collect();
-        let mut pending = admissions.into_iter().peekable();
-        let mut highest = RepeatWarning::None;
-        while let Some(first) = pending.next() {
+        let beyond = calls.split_off(calls.len().min(usize::try_from(left).unwrap_or(usize::MAX)));
+        let pending = PendingCalls { calls, beyond, are_recovered, reasoning, warning: RepeatWarning::None };
+        self.run_pending(state, pending).await
+    }
+
+    /// Admits and runs calls: in parallel where their tools allow it, results in call order. The first that needs approval
+    /// ends the loop once those before it have run.
+    pub(crate) async fn run_pending(&self, state: &mut LoopState<'_>, pending: PendingCalls) -> Flow {
+        let PendingCalls { calls, beyond, are_recovered, reasoning, mut warning } = pending;
+        let admitted = calls.into_iter().map(|call| {
+            let admission = self.admit(&call);
+            (call, admission)
+        });
+        let mut admitted = admitted.peekable();
+        while let Some(first) = admitted.next() {
+            if let (call, Admission::NeedsApproval(needs)) = first {
+                let calls = admitted.map(|(call, _)| call).collect();
+                return self.park(
+                    state,
+                    call,
+                    &needs,
+                    PendingCalls { calls, beyond, are_recovered, reasoning, warning },
+                );
+            }
             let alone = first.1.runs_alone();
             let mut group = vec![first];
-            while let Some(next) = pending.next_if(|(_, admission)| !alone && !admission.runs_alone()) {
+            while let Some(next) = admitted.next_if(|(_, admission)| !alone && !admission.runs_alone()) {
                 group.push(next);
             }
             for (call, admission) in &group {
@@ -110,17 +144,17 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
             if are_recovered {
                 self.flush().await?;
             }
-            highest = highest.max(self.run_group(state, group).await?);
+            warning = warning.max(self.run_group(state, group).await?);
         }
         if !beyond.is_empty() {
-            for call in beyond {
+            for call in &beyond {
                 self.reject_beyond_limit(state, call, None).await?;
             }
             return self
                 .end_by_limit(LimitKind::ToolCalls, Value::from(self.settings.max_tool_calls), String::new())
                 .await;
         }
-        self.apply_guard(state, highest).await
+        self.apply_guard(state, warning).await
     }
 
     /// Applies a guard's warning, once all results are in.
@@ -132,7 +166,11 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
     }
 
     /// Runs calls whose uses are recorded.
-    async fn run_group(&self, state: &mut LoopState<'_>, group: Vec<(&ToolCall, Admission)>) -> Flow<RepeatWarning> {
+    pub(crate) async fn run_group(
+        &self,
+        state: &mut LoopState<'_>,
+        group: Vec<(ToolCall, Admission)>,
+    ) -> Flow<RepeatWarning> {
         let stop = &self.signals.stop;
         let runs = group.into_iter().map(|(call, admission)| async move { (call, admission.finish(stop).await) });
         // Boxed because the stream would otherwise not be `Send` for every lifetime of the references in it.
@@ -142,7 +180,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         while let Some((call, result)) = results.next().await {
             state.run.count_call(&call.name, &result);
             highest = highest.max(state.run.guards.observe(&call.name, &call.arguments, result.success()));
-            self.record_result(state, call, result).await?;
+            self.record_result(state, &call, result).await?;
         }
         Flow::Continue(highest)
     }
@@ -182,7 +220,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         self.record_result(state, call, result).await
     }
 
-    async fn record_use(&self, call: &ToolCall, admission: &Admission, reasoning: Option<&str>) -> Flow {
+    pub(crate) async fn record_use(&self, call: &ToolCall, admission: &Admission, reasoning: Option<&str>) -> Flow {
         let (call_id, tool) = (CallId(call.id.clone()), call.name.clone());
         let reasoning = reasoning.filter(|text| !text.is_empty()).map(str::to_owned);
         self.record(AgentEvent::ToolUse { call_id, tool, input: admission.redacted_input(), reasoning }).await

@@ -60,6 +60,9 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
     }
 
     async fn begin(&self, state: &mut LoopState<'_>) -> Flow {
+        // Before signals are taken: no message can come between a call and its result.
+        self.resume_parked(state).await?;
+        self.inject_pending_notice(state).await?;
         let start = std::mem::replace(&mut state.run.stage, Stage::Working);
         match start {
             Stage::New | Stage::PromptRecorded => {
@@ -94,10 +97,14 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         self.take_signals(state).await?;
         let mut turn = ModelTurn { context: PromptContext::Conversation, text_only: self.text_only(state) };
         let mut completion = self.ask(state, &mut turn).await?;
-        let notice = completion.notice.take();
+        state.run.notice = completion.notice.take();
         self.act(state, completion, turn.text_only).await?;
         // After the results: no wire can carry a message between a call and its result.
-        match notice {
+        self.inject_pending_notice(state).await
+    }
+
+    async fn inject_pending_notice(&self, state: &mut LoopState<'_>) -> Flow {
+        match state.run.notice.take() {
             Some(notice) => self.inject_notice(state, notice).await,
             None => Flow::Continue(()),
         }

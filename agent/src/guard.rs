@@ -167,7 +167,8 @@ impl Guards {
 }
 
 /// The warning after a call's result, the mildest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum RepeatWarning {
     /// Nothing.
     None,

@@ -6,6 +6,7 @@
 
 mod act;
 mod agent;
+mod approvals;
 mod ask;
 mod clean;
 mod compact;
@@ -31,19 +32,22 @@ mod transcript;
 mod stories;
 
 pub use agent::Agent;
+pub use approvals::{ApprovalAnswer, ApprovalRequest, NothingToApprove};
 pub use container::{MAX_SHELL_TIMEOUT_SECONDS, container_tool, container_tools};
 /// The type of [`Tool::call`]: tools are kept in lists, so their futures are boxed.
 pub use futures_util::future::BoxFuture;
 pub use journal::{Journal, JournalClosed};
 pub use model::{Delta, DeltaSink, Model, ModelError};
 pub use outcome::{FailureReason, LimitKind, LoopOutcome};
+/// Declared on the wire, and used by every [`Tool`].
+pub use protocol::ApprovalRequirement;
 pub use run::Run;
 pub use settings::{DEFAULT_OUTAGE_PATIENCE, Settings};
 pub use signals::{Inbox, InboxFull, Prompt, Signals};
 pub use text::elide;
-pub use tool::{ApprovalRequirement, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
+pub use tool::{Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 pub use tools::{
-    Admission, Admitted, ApprovalContext, CallOutcome, CallResult, MAX_OUTPUT_BYTES, RegisterError, RegisteredTool,
-    Rejected, ToolContext, ToolExecutor, ToolOrigin, ToolRegistry,
+    Admission, Admitted, AllowList, ApprovalContext, CallOutcome, CallResult, MAX_OUTPUT_BYTES, NeedsApproval,
+    RegisterError, RegisteredTool, Rejected, ToolContext, ToolExecutor, ToolOrigin, ToolPolicy, ToolRegistry,
 };
 pub use transcript::{OpenCalls, Transcript};

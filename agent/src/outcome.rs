@@ -2,6 +2,8 @@
 
 use protocol::LimitName;
 
+use crate::ApprovalRequest;
+
 /// The end of one run of the loop.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LoopOutcome {
@@ -18,6 +20,11 @@ pub enum LoopOutcome {
         which: LimitKind,
         /// The model's answer after the limit was reached; empty if it was not asked again.
         text: String,
+    },
+    /// A call waits for a person. The work continues once [`crate::Run::answer_approval`] has the answer.
+    NeedsApproval {
+        /// What the person is asked.
+        request: ApprovalRequest,
     },
     /// The work cannot continue.
     Failed {

@@ -5,7 +5,10 @@ use std::collections::VecDeque;
 use protocol::{PartialResult, TokenUsage};
 use serde::{Deserialize, Serialize};
 
-use crate::{CallOutcome, CallResult, Transcript, guard::Guards};
+use crate::{
+    ApprovalAnswer, ApprovalRequest, CallOutcome, CallResult, NothingToApprove, Transcript, approvals::ParkedCall,
+    guard::Guards,
+};
 
 /// Maximum number of recent tool calls in a partial result.
 const MAX_LAST_ACTIONS: usize = 20;
@@ -21,6 +24,10 @@ pub struct Run {
     pub(crate) last_text: String,
     pub(crate) guards: Guards,
     pub(crate) reported_size: ReportedSize,
+    /// A call that waits for a person.
+    pub(crate) parked: Option<ParkedCall>,
+    /// A message that came with the last reply, to be added after the results of its calls.
+    pub(crate) notice: Option<String>,
     last_actions: VecDeque<String>,
 }
 
@@ -71,6 +78,16 @@ impl Run {
     /// Model calls that were answered, and the one in flight.
     pub const fn iterations(&self) -> u32 {
         self.iterations
+    }
+
+    /// What the run asks a person, if it waits for an answer.
+    pub fn approval_request(&self) -> Option<&ApprovalRequest> {
+        self.parked.as_ref().map(ParkedCall::request)
+    }
+
+    /// Answers the request of the run. The next [`crate::Agent::run`] continues with it.
+    pub fn answer_approval(&mut self, answer: ApprovalAnswer) -> Result<(), NothingToApprove> {
+        self.parked.as_mut().ok_or(NothingToApprove)?.set_answer(answer)
     }
 
     /// The partial result, if the work ended now.

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use protocol::{CallId, ToolDefinition, ToolErrorKind, ToolFailure};
+use protocol::{ApprovalRequirement, CallId, ToolDefinition, ToolErrorKind, ToolFailure};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -95,15 +95,4 @@ impl ToolError {
     pub fn new(kind: ToolErrorKind, message: impl Into<String>) -> Self {
         Self(ToolFailure { kind, message: message.into(), retry_after_seconds: None })
     }
-}
-
-/// Whether a call needs a person's approval (contract: agent, Approvals).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ApprovalRequirement {
-    /// The call runs.
-    Never,
-    /// In chat the call waits for approval unless the user always allows the tool; in an autonomous context it runs.
-    UnlessAutoApproved,
-    /// In chat every call waits for approval; in an autonomous context it runs only if the context names the tool.
-    Always,
 }

@@ -60,6 +60,7 @@ pub struct ToolCall {
 
 /// Where a tool runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ToolDomain {
     /// In the orchestrator.

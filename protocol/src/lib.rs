@@ -20,6 +20,7 @@ mod problem;
 mod request;
 mod secret;
 mod settings;
+mod tool;
 mod worker;
 
 pub use account::{
@@ -51,6 +52,7 @@ pub use request::{
 };
 pub use secret::{SecretSummary, SetSecret, is_secret_name};
 pub use settings::{ParseTimeOfDayError, QuietHours, TimeOfDay, UserSettings};
+pub use tool::{AdminToolPolicy, ApprovalRequirement, PermissionState, SetPermission, ToolSummary};
 pub use worker::{
     CONTEXT_LENGTH, CompleteReply, CompleteReport, EgressView, EventAck, EventBatch, JobAssignment, PromptDelivery,
     RateLimitOrigin, ReportedOutcome, SESSION_HEADER, StatusReply, StatusReport, ToolCallReply, ToolCallRequest,

@@ -1,5 +1,6 @@
 //! Stories: the whole loop with a scripted model, real tools behind the real executor, and tokio's paused time.
 
+mod approvals;
 mod context;
 mod guards;
 mod plans;

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Agent, ApprovalContext, ApprovalRequirement, Delta, DeltaSink, Inbox, Invocation, Journal, JournalClosed,
     LoopOutcome, Model, ModelError, Prompt, Run, Settings, Signals, Tool, ToolContext, ToolError, ToolExecutor,
-    ToolOrigin, ToolOutput, ToolRegistry, ToolSpec, Transcript,
+    ToolOrigin, ToolOutput, ToolPolicy, ToolRegistry, ToolSpec, Transcript,
 };
 
 /// The scripted behaviour of the model in one call.
@@ -163,6 +163,7 @@ pub(super) struct World {
     /// The maximum number of concurrent tool calls.
     pub(super) max_at_once: Arc<AtomicUsize>,
     pub(super) registry: ToolRegistry,
+    pub(super) context: ToolContext,
 }
 
 impl World {
@@ -182,6 +183,7 @@ impl World {
             run_state: Run::new(),
             max_at_once: Arc::default(),
             registry: ToolRegistry::new(),
+            context: context(),
         };
         world.tool("echo", |invocation| {
             let text = invocation.arguments["message"].as_str().unwrap_or("nothing").to_owned();
@@ -225,7 +227,7 @@ impl World {
 
     /// Runs the loop once on the world's conversation.
     pub(super) async fn run(&mut self) -> LoopOutcome {
-        let tools = ToolExecutor::new(self.registry.clone(), context());
+        let tools = ToolExecutor::new(self.registry.clone(), self.context.clone());
         let agent = Agent {
             model: &self.model,
             tools: &tools,
@@ -281,7 +283,8 @@ pub(crate) fn context() -> ToolContext {
     ToolContext {
         owner: UserId("ada".to_owned()),
         origin: ToolOrigin::Job(JobId::nil()),
-        approval: ApprovalContext::Autonomous { allow: Vec::new() },
+        approval: ApprovalContext::autonomous(),
+        policy: ToolPolicy::default(),
         only: None,
         egress: EgressView::default(),
         max_children: 0,

@@ -22,6 +22,8 @@ pub(super) const STOP_GRACE: Duration = Duration::from_secs(1);
 pub enum Admission {
     /// Every check passed.
     Admitted(Admitted),
+    /// A person is asked before it runs.
+    NeedsApproval(NeedsApproval),
     /// A check failed.
     Rejected(Rejected),
 }
@@ -33,6 +35,14 @@ pub struct Admitted {
     pub(super) context: Arc<ToolContext>,
     pub(super) call_id: CallId,
     pub(super) arguments: Value,
+}
+
+/// A call that waits for a person.
+#[derive(Debug)]
+pub struct NeedsApproval {
+    pub(super) redacted_input: Value,
+    pub(super) arguments: Value,
+    pub(super) can_be_remembered: bool,
 }
 
 /// A call that is not run.
@@ -71,6 +81,7 @@ impl Admission {
     pub fn redacted_input(&self) -> Value {
         match self {
             Self::Admitted(call) => call.redacted_input(),
+            Self::NeedsApproval(call) => call.redacted_input.clone(),
             Self::Rejected(call) => call.redacted_input.clone(),
         }
     }
@@ -79,6 +90,7 @@ impl Admission {
     pub fn runs_alone(&self) -> bool {
         match self {
             Self::Admitted(call) => !call.tool.spec().parallel,
+            Self::NeedsApproval(_) => true,
             Self::Rejected(_) => false,
         }
     }
@@ -89,12 +101,33 @@ impl Admission {
         Self::Rejected(Rejected::new(self.redacted_input(), error))
     }
 
-    /// The result of a rejected call, or the run of an admitted one.
+    /// The result of a rejected call, or the run of an admitted one. A call that needs approval is rejected.
     pub async fn finish(self, stop: &CancellationToken) -> CallResult {
         match self {
             Self::Admitted(call) => call.run(stop).await,
+            Self::NeedsApproval(call) => {
+                let error = ToolError::new(ToolErrorKind::NotAuthorized, "not run: a person would have to approve it");
+                Rejected::new(call.redacted_input, error).into_result()
+            }
             Self::Rejected(call) => call.into_result(),
         }
+    }
+}
+
+impl NeedsApproval {
+    /// The arguments with sensitive parameters redacted.
+    pub const fn redacted_input(&self) -> &Value {
+        &self.redacted_input
+    }
+
+    /// Exactly the arguments that run if the call is approved.
+    pub const fn arguments(&self) -> &Value {
+        &self.arguments
+    }
+
+    /// Whether the answer "always" can be remembered.
+    pub const fn can_be_remembered(&self) -> bool {
+        self.can_be_remembered
     }
 }
 

@@ -3,11 +3,14 @@
 use protocol::{EgressView, JobId, RunId, ThreadId, ToolErrorKind, UserId};
 use serde_json::{Map, Value};
 
-use super::registry::{RegisteredTool, ToolRegistry};
-use crate::{ApprovalRequirement, ToolError};
+use super::{
+    approval::{ApprovalContext, ApprovalDecision, approval_required},
+    policy::ToolPolicy,
+    registry::{RegisteredTool, ToolRegistry},
+};
+use crate::ToolError;
 
-/// Tools that are refused in every autonomous context, whatever its allow-list says (contract: agent, Approvals). Names are
-/// compared exactly: a look-alike is not a registered tool.
+/// Tools that are refused in every autonomous context, whatever its allow-list says (contract: agent, Approvals).
 const AUTONOMOUS_DENY_LIST: [&str; 16] = [
     "create_job",
     "event_emit",
@@ -36,6 +39,8 @@ pub struct ToolContext {
     pub origin: ToolOrigin,
     /// Whether a person can approve a call.
     pub approval: ApprovalContext,
+    /// What the operator and the owner have decided about tools.
+    pub policy: ToolPolicy,
     /// Narrows the tools to these names; it never grants. `None`: every tool that the approval context allows.
     pub only: Option<Vec<String>>,
     /// The hosts that a tool may connect to on behalf of the owner.
@@ -55,18 +60,6 @@ pub enum ToolOrigin {
     Thread(ThreadId),
 }
 
-/// Whether a person can approve a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ApprovalContext {
-    /// No person is there: a job, a routine or a worker.
-    Autonomous {
-        /// Names of tools with requirement `always` that may run nevertheless.
-        allow: Vec<String>,
-    },
-    /// The strict default where no context was given: only tools with requirement `never` run.
-    Strict,
-}
-
 impl ToolContext {
     /// Finds the tool of this name, unless this context may not use it.
     pub(super) fn resolve<'r>(
@@ -78,27 +71,27 @@ impl ToolContext {
         if self.denies(name) {
             return Err(approval_required(name));
         }
-        let tool = registry.get(name).filter(|_| self.lists(name));
-        tool.ok_or_else(|| ToolError::new(ToolErrorKind::NotFound, "no such tool; use one that is listed"))
+        let tool = registry.get(name).filter(|_| self.lists(name) && !self.policy.is_disabled(name));
+        let tool =
+            tool.ok_or_else(|| ToolError::new(ToolErrorKind::NotFound, "no such tool; use one that is listed"))?;
+        self.policy.check_permission(name)?;
+        Ok(tool)
     }
 
-    /// Checks that a call with these arguments may run without an approval.
-    pub(super) fn check_approval(&self, tool: &RegisteredTool, arguments: &Value) -> Result<(), ToolError> {
-        let allowed = match (&self.approval, tool.approval(arguments)) {
-            (_, ApprovalRequirement::Never)
-            | (ApprovalContext::Autonomous { .. }, ApprovalRequirement::UnlessAutoApproved) => true,
-            (ApprovalContext::Autonomous { allow }, ApprovalRequirement::Always) => {
-                allow.iter().any(|name| name == tool.name())
-            }
-            (ApprovalContext::Strict, _) => false,
-        };
-        if allowed { Ok(()) } else { Err(approval_required(tool.name())) }
+    /// Decides whether a call with these arguments runs. An error means that it is refused.
+    pub(super) fn approval(&self, tool: &RegisteredTool, arguments: &Value) -> Result<ApprovalDecision, ToolError> {
+        let (name, requirement) = (tool.name(), tool.approval(arguments));
+        self.policy.check_validity(name, requirement)?;
+        self.approval.decide(name, requirement, self.policy.permission(name))
     }
 
     /// Whether the model is offered this tool: some call of it could run.
     pub(super) fn offers(&self, tool: &RegisteredTool) -> bool {
         let name = tool.name();
-        !self.denies(name) && self.lists(name) && self.check_approval(tool, &Value::Object(Map::new())).is_ok()
+        let is_available = self.lists(name) && !self.policy.is_disabled(name) && !self.denies(name);
+        is_available
+            && self.policy.check_permission(name).is_ok()
+            && self.approval(tool, &Value::Object(Map::new())).is_ok()
     }
 
     fn lists(&self, name: &str) -> bool {
@@ -106,17 +99,18 @@ impl ToolContext {
     }
 
     fn denies(&self, name: &str) -> bool {
-        match &self.approval {
-            ApprovalContext::Autonomous { .. } | ApprovalContext::Strict => {
-                AUTONOMOUS_DENY_LIST.contains(&name) && !(name == "create_job" && self.max_children > 0)
-            }
-        }
+        // A name in another case or with other separators is refused as the one that it resembles.
+        let name = folded(name);
+        self.approval.is_unattended()
+            && AUTONOMOUS_DENY_LIST.contains(&name.as_str())
+            && !(name == "create_job" && self.max_children > 0)
     }
 }
 
-fn approval_required(name: &str) -> ToolError {
-    ToolError::new(
-        ToolErrorKind::AutonomousUnavailable,
-        format!("{name} requires approval by a person, and none is available; continue without it"),
-    )
+/// A name without its case, surrounding spaces and kind of separator. Registered names differ in more than that.
+pub(super) fn folded(name: &str) -> String {
+    name.trim()
+        .chars()
+        .map(|character| if matches!(character, '-' | ' ') { '_' } else { character.to_ascii_lowercase() })
+        .collect()
 }

@@ -9,7 +9,8 @@ use protocol::{CallId, ToolDefinition};
 use serde_json::Value;
 
 use super::{
-    call::{Admission, Admitted, Rejected},
+    approval::ApprovalDecision,
+    call::{Admission, Admitted, NeedsApproval, Rejected},
     coerce,
     context::ToolContext,
     registry::{RegisteredTool, ToolRegistry},
@@ -65,37 +66,54 @@ impl ToolExecutor {
         self.registry.get(name).is_some_and(|tool| self.context.offers(tool))
     }
 
-    /// Makes every check that precedes the run: resolve, deny-list and narrowing, coerce, validate, approval.
-    ///
-    /// Checks that join later belong here, too: admin policy and permission after the look-up, the hook before the call after
-    /// validation.
+    /// Makes every check that precedes the run: resolve, policy, permission, deny-list and narrowing, coerce, validate, approval.
     pub fn admit(&self, call_id: CallId, name: &str, arguments: Value) -> Admission {
         let arguments = match self.registry.get(name) {
             Some(tool) => coerce::to_schema(arguments, &tool.spec().definition.parameters),
             None => arguments,
         };
-        match self.check(name, &arguments) {
-            Ok(tool) => Admission::Admitted(Admitted {
-                tool: Arc::clone(tool),
-                context: Arc::clone(&self.context),
-                call_id,
-                arguments,
-            }),
-            Err(error) => {
-                let redacted_input = match self.registry.get(name) {
-                    Some(tool) => tool.redact(&arguments),
-                    None => arguments,
-                };
-                Admission::Rejected(Rejected::new(redacted_input, error))
+        let checked = self.check(name, &arguments).and_then(|tool| {
+            // Judged on the coerced arguments, which are the ones that run.
+            Ok((tool, self.context.approval(tool, &arguments)?))
+        });
+        match checked {
+            Ok((tool, ApprovalDecision::Run)) => Admission::Admitted(self.admitted(tool, call_id, arguments)),
+            Ok((tool, ApprovalDecision::Ask { can_be_remembered })) => {
+                let redacted_input = tool.redact(&arguments);
+                Admission::NeedsApproval(NeedsApproval { redacted_input, arguments, can_be_remembered })
             }
+            Err(error) => self.rejected(name, arguments, error),
+        }
+    }
+
+    /// Admits a call that a person has approved, with exactly the arguments that were approved. Policy, permission, deny-list and
+    /// schema are checked again: they may have changed since.
+    pub fn admit_approved(&self, call_id: CallId, name: &str, arguments: Value) -> Admission {
+        let checked = self.check(name, &arguments).and_then(|tool| {
+            self.context.approval(tool, &arguments)?;
+            Ok(tool)
+        });
+        match checked {
+            Ok(tool) => Admission::Admitted(self.admitted(tool, call_id, arguments)),
+            Err(error) => self.rejected(name, arguments, error),
         }
     }
 
     fn check(&self, name: &str, arguments: &Value) -> Result<&Arc<RegisteredTool>, ToolError> {
         let tool = self.context.resolve(&self.registry, name)?;
         tool.validate(arguments)?;
-        // Judged on the coerced arguments, which are the ones that run.
-        self.context.check_approval(tool, arguments)?;
         Ok(tool)
+    }
+
+    fn admitted(&self, tool: &Arc<RegisteredTool>, call_id: CallId, arguments: Value) -> Admitted {
+        Admitted { tool: Arc::clone(tool), context: Arc::clone(&self.context), call_id, arguments }
+    }
+
+    fn rejected(&self, name: &str, arguments: Value, error: ToolError) -> Admission {
+        let redacted_input = match self.registry.get(name) {
+            Some(tool) => tool.redact(&arguments),
+            None => arguments,
+        };
+        Admission::Rejected(Rejected::new(redacted_input, error))
     }
 }

@@ -8,6 +8,7 @@ use jsonschema::Validator;
 use protocol::ToolErrorKind;
 use serde_json::Value;
 
+use super::context::folded;
 use crate::{ApprovalRequirement, Tool, ToolError, ToolSpec};
 
 /// Replaces the value of a sensitive parameter.
@@ -38,8 +39,8 @@ pub enum RegisterError {
     /// The name is not 1 to 64 of `A-Z a-z 0-9 _ -`.
     #[error("tool name {0:?} is not 1 to 64 of A-Z a-z 0-9 _ -")]
     Name(String),
-    /// The registry has a tool of this name.
-    #[error("tool {0:?} is already registered")]
+    /// The registry has a tool of this name, or of one that differs in case or separators only.
+    #[error("tool {0:?} is already registered, or differs from a registered one in case or separators only")]
     Duplicate(String),
     /// The parameter schema is not a valid JSON Schema of type object.
     #[error("tool {name:?} has an invalid parameter schema: {message}")]
@@ -64,7 +65,8 @@ impl ToolRegistry {
 
     /// Adds a tool that is already compiled.
     pub fn add(&mut self, tool: Arc<RegisteredTool>) -> Result<(), RegisterError> {
-        if self.tools.contains_key(tool.name()) {
+        let name = folded(tool.name());
+        if self.tools.keys().any(|known| folded(known) == name) {
             return Err(RegisterError::Duplicate(tool.name().to_owned()));
         }
         self.tools.insert(Arc::from(tool.name()), tool);

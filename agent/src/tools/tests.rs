@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use proptest::prelude::*;
-use protocol::{CallId, ToolDefinition, ToolDomain, ToolErrorKind, ToolFailure};
+use protocol::{CallId, PermissionState, ToolDefinition, ToolDomain, ToolErrorKind, ToolFailure};
 use rstest::rstest;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -74,8 +74,8 @@ fn executor_of(tools: impl IntoIterator<Item = Plain>, context: ToolContext) -> 
 }
 
 fn autonomous(allow: &[&str]) -> ToolContext {
-    let allow = allow.iter().map(|name| (*name).to_owned()).collect();
-    ToolContext { approval: ApprovalContext::Autonomous { allow }, ..stories::context() }
+    let names = allow.iter().map(|name| (*name).to_owned()).collect();
+    ToolContext { approval: ApprovalContext::Autonomous { levels: vec![names] }, ..stories::context() }
 }
 
 fn executor(name: &'static str) -> ToolExecutor {
@@ -152,8 +152,44 @@ async fn the_deny_list_is_absolute(
     assert!(executor.definitions().is_empty());
     let nothing = executor_of([], autonomous(&[name]));
     assert_eq!(kind(&call(&nothing, name, json!({})).await), Some(ToolErrorKind::AutonomousUnavailable));
-    let upper = name.to_uppercase();
-    assert_eq!(kind(&call(&executor, &upper, json!({})).await), Some(ToolErrorKind::NotFound));
+    let spelled = [name.to_uppercase(), format!(" {name} "), name.replace('_', "-"), name.replace('_', " ")];
+    for name in spelled {
+        let refused = kind(&call(&executor, &name, json!({})).await);
+        assert_eq!(refused, Some(ToolErrorKind::AutonomousUnavailable), "{name:?}");
+    }
+    let look_alike = name.replace(['e', 'o'], "\u{435}");
+    assert_eq!(kind(&call(&executor, &look_alike, json!({})).await), Some(ToolErrorKind::NotFound));
+}
+
+#[rstest]
+#[case::operator(ToolPolicy { disabled: ["tool".to_owned()].into(), ..ToolPolicy::default() }, ToolErrorKind::NotFound)]
+#[case::user(
+    ToolPolicy { permissions: [("tool".to_owned(), PermissionState::Disabled)].into(), ..ToolPolicy::default() },
+    ToolErrorKind::NotAuthorized
+)]
+#[tokio::test(start_paused = true)]
+async fn a_disabled_tool_is_neither_offered_nor_run(#[case] policy: ToolPolicy, #[case] refused: ToolErrorKind) {
+    let chat = ApprovalContext::Interactive { remembered: AllowList::new() };
+    for approval in [ApprovalContext::autonomous(), ApprovalContext::Strict, chat] {
+        let context = ToolContext { approval, policy: policy.clone(), ..stories::context() };
+        let executor = executor_of([Plain::named("tool"), Plain::named("other")], context);
+        let names: Vec<&str> = executor.definitions().iter().map(|tool| tool.name.as_str()).collect();
+        assert_eq!(names, ["other"]);
+        assert_eq!(kind(&call(&executor, "tool", json!({})).await), Some(refused));
+        assert!(call(&executor, "other", json!({})).await.success());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_invalid_policy_leaves_what_never_needs_approval() {
+    let policy = ToolPolicy { is_invalid: true, ..ToolPolicy::default() };
+    let asks = Plain { requirement: UNLESS, ..Plain::named("asks") };
+    let context = ToolContext { policy, ..autonomous(&["asks"]) };
+    let executor = executor_of([Plain::named("plain"), asks], context);
+    assert_eq!(executor.definitions().len(), 1);
+    assert!(call(&executor, "plain", json!({})).await.success());
+    assert_eq!(kind(&call(&executor, "asks", json!({})).await), Some(ToolErrorKind::NotAuthorized));
+    assert_eq!(kind(&call(&executor, "plain", json!({"force": true})).await), Some(ToolErrorKind::NotAuthorized));
 }
 
 #[tokio::test(start_paused = true)]
@@ -318,7 +354,10 @@ fn names_are_sound_and_unique() {
         assert_eq!(registry.register(Box::new(Plain::named(bad))), Err(RegisterError::Name(bad.to_owned())));
     }
     registry.register(Box::new(Plain::named("tool"))).unwrap();
-    assert_eq!(registry.register(Box::new(Plain::named("tool"))), Err(RegisterError::Duplicate("tool".to_owned())));
+    registry.register(Box::new(Plain::named("a_tool"))).unwrap();
+    for taken in ["tool", "Tool", "a-tool", "A_Tool"] {
+        assert_eq!(registry.register(Box::new(Plain::named(taken))), Err(RegisterError::Duplicate(taken.to_owned())));
+    }
 }
 
 #[tokio::test(start_paused = true)]

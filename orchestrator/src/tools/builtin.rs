@@ -85,7 +85,8 @@ fn autonomous(only: Option<&[String]>) -> ToolContext {
     ToolContext {
         owner: UserId::default(),
         origin: ToolOrigin::Job(JobId::nil()),
-        approval: ApprovalContext::Autonomous { allow: vec![] },
+        approval: ApprovalContext::autonomous(),
+        policy: ToolPolicy::default(),
         only: only.map(<[String]>::to_vec),
         egress: EgressView::default(),
         max_children: 0,

@@ -38,7 +38,8 @@ pub(crate) fn context(job: JobId, egress: EgressView, max_children: u32) -> Tool
     ToolContext {
         owner: UserId::default(),
         origin: ToolOrigin::Job(job),
-        approval: ApprovalContext::Autonomous { allow: Vec::new() },
+        approval: ApprovalContext::autonomous(),
+        policy: ToolPolicy::default(),
         only: None,
         egress,
         max_children,

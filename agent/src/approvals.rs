@@ -1,0 +1,136 @@
+//! A call that waits for a person: the loop ends with a request, and continues from the answer.
+//!
+//! Owns the state between the two, which is part of the run and serializable. Never decides whether a call needs approval.
+
+use protocol::{CallId, ToolCall, ToolErrorKind};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    Admission, Agent, Journal, LoopOutcome, Model, NeedsApproval, ToolError,
+    act::PendingCalls,
+    agent::{Flow, LoopState},
+    guard::RepeatWarning,
+};
+
+/// What a person is asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ApprovalRequest {
+    /// The call's id.
+    pub call_id: CallId,
+    /// The tool's name.
+    pub tool: String,
+    /// Exactly the arguments that run if the call is approved.
+    pub arguments: Value,
+    /// The arguments with sensitive parameters redacted, for display.
+    pub redacted_input: Value,
+    /// The text of the reply that asked for the call; may be empty.
+    pub reasoning: String,
+    /// Whether the answer "always" can be remembered.
+    pub can_be_remembered: bool,
+}
+
+/// A person's answer, or the lack of one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalAnswer {
+    /// The call runs.
+    Approved,
+    /// The call does not run.
+    Denied {
+        /// Why, for the model.
+        reason: Option<String>,
+    },
+    /// No answer came in time: the call does not run.
+    Expired,
+}
+
+/// The run does not wait for an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no call waits for approval")]
+pub struct NothingToApprove;
+
+/// A call that waits, and the calls of the same reply that follow it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ParkedCall {
+    request: ApprovalRequest,
+    /// The call as the model made it.
+    call: ToolCall,
+    answer: Option<ApprovalAnswer>,
+    following: PendingCalls,
+}
+
+impl ParkedCall {
+    pub(crate) const fn request(&self) -> &ApprovalRequest {
+        &self.request
+    }
+
+    /// Sets the answer, unless there is one.
+    pub(crate) fn set_answer(&mut self, answer: ApprovalAnswer) -> Result<(), NothingToApprove> {
+        if self.answer.is_some() {
+            return Err(NothingToApprove);
+        }
+        self.answer = Some(answer);
+        Ok(())
+    }
+}
+
+impl<M: Model, J: Journal> Agent<'_, M, J> {
+    /// Ends the loop with the request for this call.
+    pub(crate) fn park(
+        &self,
+        state: &mut LoopState<'_>,
+        call: ToolCall,
+        needs: &NeedsApproval,
+        following: PendingCalls,
+    ) -> Flow {
+        let request = ApprovalRequest {
+            call_id: CallId(call.id.clone()),
+            tool: call.name.clone(),
+            arguments: needs.arguments().clone(),
+            redacted_input: needs.redacted_input().clone(),
+            reasoning: following.reasoning.clone(),
+            can_be_remembered: needs.can_be_remembered(),
+        };
+        state.run.parked = Some(ParkedCall { request: request.clone(), call, answer: None, following });
+        Flow::Break(LoopOutcome::NeedsApproval { request })
+    }
+
+    /// Finishes a parked call by its answer, and then the calls that follow it.
+    pub(crate) async fn resume_parked(&self, state: &mut LoopState<'_>) -> Flow {
+        let Some(ParkedCall { request, call, answer, mut following }) = state.run.parked.take() else {
+            return Flow::Continue(());
+        };
+        let Some(answer) = answer else {
+            let outcome = LoopOutcome::NeedsApproval { request: request.clone() };
+            state.run.parked = Some(ParkedCall { request, call, answer: None, following });
+            return Flow::Break(outcome);
+        };
+        let admission = self.tools.admit_approved(request.call_id.clone(), &request.tool, request.arguments);
+        let admission = match refusal(answer) {
+            Some(error) => admission.reject(error),
+            None => admission,
+        };
+        following.warning = following.warning.max(self.run_alone(state, call, admission).await?);
+        self.run_pending(state, following).await
+    }
+
+    /// Runs one call whose use is not recorded yet.
+    async fn run_alone(&self, state: &mut LoopState<'_>, call: ToolCall, admission: Admission) -> Flow<RepeatWarning> {
+        self.record_use(&call, &admission, None).await?;
+        // Stored before it runs: after a crash the call is known to have been approved and begun.
+        self.flush().await?;
+        self.run_group(state, vec![(call, admission)]).await
+    }
+}
+
+/// The error that the model reads of a call that was not approved.
+fn refusal(answer: ApprovalAnswer) -> Option<ToolError> {
+    let message = match answer {
+        ApprovalAnswer::Approved => return None,
+        ApprovalAnswer::Denied { reason: None } => "the user denied this call; do not repeat it".to_owned(),
+        ApprovalAnswer::Denied { reason: Some(reason) } => format!("the user denied this call: {reason}"),
+        ApprovalAnswer::Expired => "nobody approved this call in time; continue without it".to_owned(),
+    };
+    Some(ToolError::new(ToolErrorKind::NotAuthorized, message))
+}
