@@ -1,7 +1,7 @@
 //! Definitions of the container-domain tools, shared by the orchestrator, which offers them, and the worker, which implements
 //! them.
 
-use protocol::{ToolDefinition, ToolDomain};
+use protocol::{ApprovalRequirement, ToolDefinition, ToolDomain};
 use serde_json::{Value, json};
 
 /// Maximum timeout that a shell command may ask for, in seconds.
@@ -82,6 +82,14 @@ pub fn container_tools() -> Vec<ToolDefinition> {
 /// The definition of the container-domain tool of this name.
 pub fn container_tool(name: &str) -> Option<ToolDefinition> {
     container_tools().into_iter().find(|tool| tool.name == name)
+}
+
+/// The approval that a call of a container-domain tool needs (contract: agent, Approvals).
+pub fn container_tool_requirement(name: &str) -> ApprovalRequirement {
+    match name {
+        "shell" | "write_file" | "apply_patch" => ApprovalRequirement::UnlessAutoApproved,
+        _ => ApprovalRequirement::Never,
+    }
 }
 
 fn tool(name: &str, description: &str, properties: &Value, required: &[&str]) -> ToolDefinition {

@@ -33,7 +33,7 @@ mod stories;
 
 pub use agent::Agent;
 pub use approvals::{ApprovalAnswer, ApprovalRequest, NothingToApprove};
-pub use container::{MAX_SHELL_TIMEOUT_SECONDS, container_tool, container_tools};
+pub use container::{MAX_SHELL_TIMEOUT_SECONDS, container_tool, container_tool_requirement, container_tools};
 /// The type of [`Tool::call`]: tools are kept in lists, so their futures are boxed.
 pub use futures_util::future::BoxFuture;
 pub use journal::{Journal, JournalClosed};

@@ -23,6 +23,25 @@ pub enum PermissionState {
     Disabled,
 }
 
+impl PermissionState {
+    const ALL: [Self; 4] = [Self::Default, Self::AlwaysAllow, Self::AskEachTime, Self::Disabled];
+
+    /// The name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::AlwaysAllow => "always_allow",
+            Self::AskEachTime => "ask_each_time",
+            Self::Disabled => "disabled",
+        }
+    }
+
+    /// The permission of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|permission| permission.as_str() == name)
+    }
+}
+
 /// Whether a call needs a person's approval (contract: agent, Approvals).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -34,6 +53,17 @@ pub enum ApprovalRequirement {
     UnlessAutoApproved,
     /// In chat every call waits for approval; in an autonomous context it runs only if the context names the tool.
     Always,
+}
+
+impl ApprovalRequirement {
+    /// The name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::UnlessAutoApproved => "unless_auto_approved",
+            Self::Always => "always",
+        }
+    }
 }
 
 /// A tool as its user sees it.

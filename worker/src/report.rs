@@ -84,6 +84,13 @@ pub(crate) fn report(outcome: LoopOutcome, cause: Option<StopCause>, partial: Pa
         LoopOutcome::Limit { which, text } => {
             (ReportedOutcome::Limit, Some(limit_reason(which)), limit_message(which).to_owned(), text)
         }
+        // Without a person a call that needs approval is refused, never asked for.
+        LoopOutcome::NeedsApproval { request } => (
+            ReportedOutcome::Failed,
+            Some(JobReason::Internal),
+            format!("the call of {} waits for an approval that no job can get", request.tool),
+            String::new(),
+        ),
         LoopOutcome::Failed { reason, message } => {
             (ReportedOutcome::Failed, Some(failure_reason(reason)), message, String::new())
         }

@@ -1,14 +1,14 @@
 //! Who calls tools and under which policy: the value that decides which calls are admitted. Pure.
 
 use protocol::{EgressView, JobId, RunId, ThreadId, ToolErrorKind, UserId};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{
     approval::{ApprovalContext, ApprovalDecision, approval_required},
     policy::ToolPolicy,
     registry::{RegisteredTool, ToolRegistry},
 };
-use crate::ToolError;
+use crate::{ApprovalRequirement, ToolError};
 
 /// Tools that are refused in every autonomous context, whatever its allow-list says (contract: agent, Approvals).
 const AUTONOMOUS_DENY_LIST: [&str; 16] = [
@@ -80,18 +80,23 @@ impl ToolContext {
 
     /// Decides whether a call with these arguments runs. An error means that it is refused.
     pub(super) fn approval(&self, tool: &RegisteredTool, arguments: &Value) -> Result<ApprovalDecision, ToolError> {
-        let (name, requirement) = (tool.name(), tool.approval(arguments));
+        self.decide(tool.name(), tool.approval(arguments))
+    }
+
+    fn decide(&self, name: &str, requirement: ApprovalRequirement) -> Result<ApprovalDecision, ToolError> {
         self.policy.check_validity(name, requirement)?;
         self.approval.decide(name, requirement, self.policy.permission(name))
     }
 
     /// Whether the model is offered this tool: some call of it could run.
     pub(super) fn offers(&self, tool: &RegisteredTool) -> bool {
-        let name = tool.name();
+        self.offers_name(tool.name(), tool.default_requirement())
+    }
+
+    /// Whether a model is offered the tool of this name, whose calls have this requirement. For tools that another process runs.
+    pub fn offers_name(&self, name: &str, requirement: ApprovalRequirement) -> bool {
         let is_available = self.lists(name) && !self.policy.is_disabled(name) && !self.denies(name);
-        is_available
-            && self.policy.check_permission(name).is_ok()
-            && self.approval(tool, &Value::Object(Map::new())).is_ok()
+        is_available && self.policy.check_permission(name).is_ok() && self.decide(name, requirement).is_ok()
     }
 
     fn lists(&self, name: &str) -> bool {

@@ -29,6 +29,11 @@ impl ToolPolicy {
         self.permissions.get(name).copied().unwrap_or_default()
     }
 
+    /// Whether the operator lets the user have this tool.
+    pub fn permits(&self, name: &str, requirement: ApprovalRequirement) -> bool {
+        !self.is_disabled(name) && self.check_validity(name, requirement).is_ok()
+    }
+
     /// Refuses the calls of a tool that the user has disabled.
     pub(super) fn check_permission(&self, name: &str) -> Result<(), ToolError> {
         if self.permission(name) == PermissionState::Disabled {

@@ -114,6 +114,11 @@ impl RegisteredTool {
         &self.spec
     }
 
+    /// The approval that a call without arguments needs; some arguments may need more.
+    pub fn default_requirement(&self) -> ApprovalRequirement {
+        self.tool.approval(&Value::Object(serde_json::Map::new()))
+    }
+
     pub(super) fn tool(&self) -> &dyn Tool {
         self.tool.as_ref()
     }

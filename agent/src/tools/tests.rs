@@ -157,7 +157,7 @@ async fn the_deny_list_is_absolute(
         let refused = kind(&call(&executor, &name, json!({})).await);
         assert_eq!(refused, Some(ToolErrorKind::AutonomousUnavailable), "{name:?}");
     }
-    let look_alike = name.replace(['e', 'o'], "\u{435}");
+    let look_alike = name.replace(['e', 'i', 'o'], "\u{435}");
     assert_eq!(kind(&call(&executor, &look_alike, json!({})).await), Some(ToolErrorKind::NotFound));
 }
 

@@ -236,6 +236,7 @@ impl Core {
             settings_bounds: settings_bounds(config),
             gateway: Arc::clone(&self.gateway),
             waker: self.waker.clone(),
+            tools: Arc::clone(&self.tools),
             submitter: self.submitter(config, sandbox),
             tasks: self.request_tasks.clone(),
             metrics: self.metrics.clone(),
@@ -358,6 +359,6 @@ fn ceiling(config: &Config, tools: &BuiltinTools) -> Ceiling {
         images: config.sandbox.images.clone(),
         default_model: config.llm.primary.model.clone(),
         models: config.llm.models.clone(),
-        tools: tools.offered(None).into_iter().map(|tool| tool.name).collect(),
+        tools: tools.names_for_jobs(),
     }
 }

@@ -32,6 +32,7 @@ mod sessions;
 mod settings;
 mod stage_columns;
 pub mod tokens;
+mod tool_policy;
 mod transcript;
 mod transition_metrics;
 mod usage;
@@ -68,6 +69,7 @@ pub use notifications::{MarkedRead, NewNotification, NotificationFilter};
 pub use prompts::Prompted;
 pub use rows::StoredEvent;
 pub use secrets::{ResealCounts, Resealed, SealedSecret, SealedValue, SecretStored};
+pub use tool_policy::StoredPolicy;
 pub use usage::{DayPage, UsageFilter, first_day_of_model_sums};
 
 use self::{

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use agent::{
-    Admission, ApprovalContext, RegisterError, Tool, ToolContext, ToolExecutor, ToolOrigin, ToolRegistry, ToolSpec,
+    Admission, ApprovalContext, ApprovalRequirement, RegisterError, Tool, ToolContext, ToolExecutor, ToolOrigin,
+    ToolPolicy, ToolRegistry, ToolSpec, container_tool_requirement,
 };
 use protocol::{CallId, EgressView, JobId, ToolDefinition, ToolDomain, UserId};
 use serde_json::Value;
@@ -17,7 +18,7 @@ use crate::{
     domain::job::JobRecord,
     egress::EgressClient,
     rate_limit::{Rate, RateLimits},
-    store::Store,
+    store::{Store, StoreError},
 };
 
 /// Default time limit of one call (contract: agent, Tools).
@@ -26,6 +27,7 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 /// The built-in tools, compiled once.
 pub struct BuiltinTools {
     registry: ToolRegistry,
+    store: Store,
 }
 
 impl BuiltinTools {
@@ -41,6 +43,9 @@ impl BuiltinTools {
             Box::new(message),
             Box::new(secret_list),
         ];
+        let message = Message { store: store.clone(), clock: clock.clone() };
+        let mut tools: Vec<Box<dyn Tool>> =
+            vec![Box::new(Echo), Box::new(Time(clock.clone())), Box::new(Json), Box::new(message)];
         if !egress.policy().is_empty() {
             tools.push(Box::new(Http(egress)));
         }
@@ -49,17 +54,40 @@ impl BuiltinTools {
         for tool in tools.into_iter().chain(memory) {
             registry.register(Box::new(RateLimited::new(tool, Arc::clone(&limits), clock.clone())))?;
         }
-        Ok(Self { registry })
+        Ok(Self { registry, store })
     }
 
-    /// The definitions that a job's model is offered: the orchestrator's tools that an autonomous context allows, and the
-    /// container's own. `only` narrows both.
-    pub fn offered(&self, only: Option<&[String]>) -> Vec<ToolDefinition> {
-        let executor = ToolExecutor::new(self.registry.clone(), autonomous(only));
+    /// The context of a job's calls, with what the operator and the owner allow at this moment.
+    pub async fn context_of(&self, job: &JobRecord) -> Result<ToolContext, StoreError> {
+        let policy = self.store.tool_policy_of(&job.brief.user_id).await?;
+        Ok(ToolContext { policy, ..job_context(job) })
+    }
+
+    /// The definitions that a job's model is offered: the orchestrator's tools and the container's own that the context allows.
+    pub fn offered(&self, context: ToolContext) -> Vec<ToolDefinition> {
+        let mut container = agent::container_tools();
+        container.retain(|tool| context.offers_name(&tool.name, container_tool_requirement(&tool.name)));
+        let executor = ToolExecutor::new(self.registry.clone(), context);
         let mut tools: Vec<_> = executor.offered().map(|tool| tool.spec().to_wire()).collect();
-        let container = agent::container_tools().into_iter();
-        tools.extend(container.filter(|tool| only.is_none_or(|list| list.contains(&tool.name))));
+        tools.append(&mut container);
         tools
+    }
+
+    /// The names of all tools of a job.
+    pub fn names_for_jobs(&self) -> Vec<String> {
+        self.offered(unrestricted()).into_iter().map(|tool| tool.name).collect()
+    }
+
+    /// Every tool, with the approval that a call without arguments needs, ordered by name.
+    pub fn all(&self) -> Vec<(ToolDefinition, ApprovalRequirement)> {
+        let built_in = self.registry.iter().map(|tool| (tool.spec().definition.clone(), tool.default_requirement()));
+        let container = agent::container_tools().into_iter().map(|tool| {
+            let requirement = container_tool_requirement(&tool.name);
+            (tool, requirement)
+        });
+        let mut all: Vec<_> = built_in.chain(container).collect();
+        all.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
+        all
     }
 
     /// Checks one call under this context. The caller records it, then lets it finish.
@@ -68,26 +96,27 @@ impl BuiltinTools {
     }
 }
 
-/// The context of a job's calls: no person is there to approve.
-pub fn job_context(job: &JobRecord) -> ToolContext {
+/// The context of a job's calls, without policy and permissions: no person is there to approve.
+fn job_context(job: &JobRecord) -> ToolContext {
     let brief = &job.brief;
     ToolContext {
         owner: UserId(brief.user_id.clone()),
         origin: ToolOrigin::Job(job.id),
         egress: brief.egress(),
         max_children: brief.limits.max_children,
-        ..autonomous(brief.tools.as_deref())
+        only: brief.tools.clone(),
+        ..unrestricted()
     }
 }
 
-/// The context of any job, for what it is offered.
-fn autonomous(only: Option<&[String]>) -> ToolContext {
+/// The context of a job that narrows nothing.
+fn unrestricted() -> ToolContext {
     ToolContext {
         owner: UserId::default(),
         origin: ToolOrigin::Job(JobId::nil()),
         approval: ApprovalContext::autonomous(),
         policy: ToolPolicy::default(),
-        only: only.map(<[String]>::to_vec),
+        only: None,
         egress: EgressView::default(),
         max_children: 0,
     }

@@ -10,4 +10,4 @@ mod rate_limited;
 mod secret_list;
 mod time;
 
-pub use builtin::{BuiltinTools, job_context};
+pub use builtin::BuiltinTools;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agent::{ApprovalContext, Tool, ToolContext, ToolOrigin};
+use agent::{ApprovalContext, Tool, ToolContext, ToolOrigin, ToolPolicy};
 use protocol::{EgressView, JobAssignment, JobId, ToolDomain, UserId};
 use tokio_util::task::TaskTracker;
 

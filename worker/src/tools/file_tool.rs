@@ -21,8 +21,6 @@ pub(crate) type Work = fn(&Workspace, Value, &CancellationToken) -> Result<Strin
 pub(crate) struct FileToolKind {
     /// The tool's name.
     pub(crate) name: &'static str,
-    /// Whether a call needs approval.
-    pub(crate) approval: ApprovalRequirement,
     /// False if calls of one reply must run in order.
     pub(crate) parallel: bool,
     /// The function that runs a call.
@@ -50,7 +48,7 @@ impl Tool for FileTool {
     }
 
     fn approval(&self, _: &Value) -> ApprovalRequirement {
-        self.kind.approval
+        agent::container_tool_requirement(self.kind.name)
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use agent::{ApprovalRequirement, ToolError};
+use agent::ToolError;
 use cap_std::fs::{Dir, File, FileType, OpenOptions, OpenOptionsExt, Permissions};
 use protocol::{CallId, ToolErrorKind};
 use serde::Deserialize;
@@ -26,20 +26,13 @@ pub(crate) const MAX_WRITE_BYTES: usize = 8 * 1024 * 1024;
 const MAX_LIST_ENTRIES: usize = 2_000;
 
 /// Reads lines of a text file.
-pub(crate) const READ_FILE: FileToolKind =
-    FileToolKind { name: "read_file", approval: ApprovalRequirement::Never, parallel: true, work: read_file };
+pub(crate) const READ_FILE: FileToolKind = FileToolKind { name: "read_file", parallel: true, work: read_file };
 
 /// Writes a whole file.
-pub(crate) const WRITE_FILE: FileToolKind = FileToolKind {
-    name: "write_file",
-    approval: ApprovalRequirement::UnlessAutoApproved,
-    parallel: false,
-    work: write_file,
-};
+pub(crate) const WRITE_FILE: FileToolKind = FileToolKind { name: "write_file", parallel: false, work: write_file };
 
 /// Lists a directory.
-pub(crate) const LIST_DIR: FileToolKind =
-    FileToolKind { name: "list_dir", approval: ApprovalRequirement::Never, parallel: true, work: list_dir };
+pub(crate) const LIST_DIR: FileToolKind = FileToolKind { name: "list_dir", parallel: true, work: list_dir };
 
 #[derive(Deserialize)]
 struct ReadFile {

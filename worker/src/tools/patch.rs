@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use agent::{ApprovalRequirement, ToolError};
+use agent::ToolError;
 use cap_std::fs::{File, MetadataExt, Permissions};
 use protocol::ToolErrorKind;
 use serde::Deserialize;
@@ -24,12 +24,7 @@ use super::{
 };
 
 /// Applies a patch to files.
-pub(crate) const APPLY_PATCH: FileToolKind = FileToolKind {
-    name: "apply_patch",
-    approval: ApprovalRequirement::UnlessAutoApproved,
-    parallel: false,
-    work: apply_patch,
-};
+pub(crate) const APPLY_PATCH: FileToolKind = FileToolKind { name: "apply_patch", parallel: false, work: apply_patch };
 
 #[derive(Deserialize)]
 struct ApplyPatch {

@@ -45,7 +45,7 @@ impl Tool for Search {
     }
 
     fn approval(&self, _: &Value) -> ApprovalRequirement {
-        ApprovalRequirement::Never
+        agent::container_tool_requirement(&self.definition.name)
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

@@ -72,7 +72,7 @@ impl Tool for Shell {
     }
 
     fn approval(&self, _: &Value) -> ApprovalRequirement {
-        ApprovalRequirement::UnlessAutoApproved
+        agent::container_tool_requirement(&self.definition.name)
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

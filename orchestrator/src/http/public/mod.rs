@@ -32,6 +32,7 @@ mod settings;
 mod start;
 mod stream;
 mod summary;
+mod tools;
 mod usage;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -52,6 +53,7 @@ use crate::{
     secrets::Secrets,
     store::{PUBLIC_READERS, Store},
     telemetry::metrics::Metrics,
+    tools::BuiltinTools,
     workspace::{FileWork, RetentionPeriod, UploadRegistry, Workspaces},
 };
 
@@ -119,6 +121,8 @@ pub struct PublicParts {
     pub gateway: Arc<Gateway>,
     /// Wakes the dispatcher.
     pub waker: DispatcherWaker,
+    /// The tools of chats and jobs.
+    pub tools: Arc<BuiltinTools>,
     /// Creates jobs.
     pub submitter: Arc<JobSubmitter>,
     /// Directory of containers' saved output.
@@ -204,6 +208,10 @@ fn described() -> OpenApiRouter<PublicApi> {
         .routes(routes!(notifications::list::list))
         .merge(audited("notification.read", routes!(notifications::read::read)))
         .routes(routes!(audit::audit))
+        .routes(routes!(tools::list::list))
+        .merge(audited("tool.permission", routes!(tools::permission::set)))
+        .routes(routes!(tools::policy::get))
+        .merge(audited("tool.policy", routes!(tools::policy::set)))
         .routes(routes!(metrics::metrics))
         .routes(routes!(health::health))
         .routes(routes!(ready::ready))

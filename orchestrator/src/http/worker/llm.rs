@@ -60,10 +60,11 @@ async fn answer(
     drop(bytes);
     let (id, digest) = (name.id.clone(), name.request_digest.clone());
     let own = Arc::clone(&attempt);
+    let tools = api.tools.context_of(&job).await.map_err(ApiError::from)?;
     let call = async move {
         let _in_flight = in_flight;
         let account = account(&job, &own);
-        let request = || body.into_request(|| api.tools.offered(job.brief.tools.as_deref()));
+        let request = || body.into_request(|| api.tools.offered(tools));
         let stop = || async {
             own.stopped().await;
         };

@@ -29,7 +29,6 @@ use crate::{
     },
     llm::metering::retry_write,
     store::{CallKey, NewToolCall, OpenedToolCall, ToolCallOutcome},
-    tools,
 };
 
 /// Size of a call's arguments that its row keeps: enough to see what was asked for.
@@ -51,8 +50,8 @@ struct ToolCall {
     digest: String,
 }
 
-pub(super) async fn list(State(api): State<WorkerApi>, Caller { job, .. }: Caller) -> Json<ToolList> {
-    Json(ToolList { tools: api.tools.offered(job.brief.tools.as_deref()) })
+pub(super) async fn list(State(api): State<WorkerApi>, Caller { job, .. }: Caller) -> Result<Json<ToolList>, ApiError> {
+    Ok(Json(ToolList { tools: api.tools.offered(api.tools.context_of(&job).await?) }))
 }
 
 pub(super) async fn call(
@@ -98,8 +97,8 @@ async fn run_once(
     call: ToolCall,
 ) -> Result<ToolCallReply, ToolCallError> {
     let key = CallKey { job: job.id, attempt: attempt.key().attempt, call_id: call.call_id.clone() };
+    let context = api.tools.context_of(job).await?;
     let admission = readable(&call.arguments).map(|arguments| {
-        let context = tools::job_context(job);
         // Unique among the job's attempts, which may repeat each other's ids: tools use it as an idempotency key.
         let call_id = CallId(format!("{}:{}", key.attempt, call.call_id.0));
         api.tools.admit(context, call_id, &call.tool, arguments)
