@@ -71,6 +71,8 @@ mod settings;
 #[cfg(test)]
 mod stuck;
 #[cfg(test)]
+mod tool_policy;
+#[cfg(test)]
 mod upstream;
 #[cfg(test)]
 mod usage;

@@ -46,7 +46,7 @@ async fn a_tool_call_runs_once_and_a_refusal_is_a_result() {
     worker.tool("echo", "t1", json!({"message": "other"})).await.problem(ErrorCode::CallIdReused);
     for (id, name, arguments, kind) in [
         ("t2", "create_job", json!({"prompt": "p"}), "autonomous_unavailable"),
-        ("t3", "Create_Job", json!({"prompt": "p"}), "not_found"),
+        ("t3", "Create_Job", json!({"prompt": "p"}), "autonomous_unavailable"),
         ("t4", "nothing", json!({}), "not_found"),
         ("t5", "echo", json!({"volume": 11}), "invalid_parameters"),
         ("t6", "echo", json!("text"), "invalid_parameters"),
