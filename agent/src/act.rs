@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::{
     Admission, Agent, CallResult, FailureReason, Journal, LimitKind, Model, ToolError,
     agent::{Flow, LoopState},
+    approvals::park,
     ask::failed,
     clean::clean,
     guard::{RepeatWarning, ReplyFacts, TextOnlyReason, Verdict},
@@ -126,12 +127,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         while let Some(first) = admitted.next() {
             if let (call, Admission::NeedsApproval(needs)) = first {
                 let calls = admitted.map(|(call, _)| call).collect();
-                return self.park(
-                    state,
-                    call,
-                    &needs,
-                    PendingCalls { calls, beyond, are_recovered, reasoning, warning },
-                );
+                return park(state, call, &needs, PendingCalls { calls, beyond, are_recovered, reasoning, warning });
             }
             let alone = first.1.runs_alone();
             let mut group = vec![first];

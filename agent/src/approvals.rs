@@ -75,27 +75,21 @@ impl ParkedCall {
     }
 }
 
-impl<M: Model, J: Journal> Agent<'_, M, J> {
-    /// Ends the loop with the request for this call.
-    pub(crate) fn park(
-        &self,
-        state: &mut LoopState<'_>,
-        call: ToolCall,
-        needs: &NeedsApproval,
-        following: PendingCalls,
-    ) -> Flow {
-        let request = ApprovalRequest {
-            call_id: CallId(call.id.clone()),
-            tool: call.name.clone(),
-            arguments: needs.arguments().clone(),
-            redacted_input: needs.redacted_input().clone(),
-            reasoning: following.reasoning.clone(),
-            can_be_remembered: needs.can_be_remembered(),
-        };
-        state.run.parked = Some(ParkedCall { request: request.clone(), call, answer: None, following });
-        Flow::Break(LoopOutcome::NeedsApproval { request })
-    }
+/// Ends the loop with the request for this call.
+pub(crate) fn park(state: &mut LoopState<'_>, call: ToolCall, needs: &NeedsApproval, following: PendingCalls) -> Flow {
+    let request = ApprovalRequest {
+        call_id: CallId(call.id.clone()),
+        tool: call.name.clone(),
+        arguments: needs.arguments().clone(),
+        redacted_input: needs.redacted_input().clone(),
+        reasoning: following.reasoning.clone(),
+        can_be_remembered: needs.can_be_remembered(),
+    };
+    state.run.parked = Some(ParkedCall { request: request.clone(), call, answer: None, following });
+    Flow::Break(LoopOutcome::NeedsApproval { request })
+}
 
+impl<M: Model, J: Journal> Agent<'_, M, J> {
     /// Finishes a parked call by its answer, and then the calls that follow it.
     pub(crate) async fn resume_parked(&self, state: &mut LoopState<'_>) -> Flow {
         let Some(ParkedCall { request, call, answer, mut following }) = state.run.parked.take() else {
