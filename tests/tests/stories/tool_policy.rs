@@ -123,7 +123,18 @@ async fn an_invalid_stored_policy_leaves_only_what_never_needs_approval() {
     .await
     .unwrap();
     database.close().await.unwrap();
-    let expected = ["echo", "glob", "grep", "json", "list_dir", "read_file", "time"];
+    let expected = [
+        "echo",
+        "glob",
+        "grep",
+        "json",
+        "list_dir",
+        "memory_read",
+        "memory_search",
+        "memory_tree",
+        "read_file",
+        "time",
+    ];
     assert_eq!(offered(&worker).await, expected);
     assert_eq!(names(&ada).await, expected);
     let message = worker.tool("message", "t1", json!({"content": "hi"})).await.json::<ToolCallReply>();
