@@ -124,7 +124,7 @@ fn refusal(answer: ApprovalAnswer) -> Option<ToolError> {
         ApprovalAnswer::Approved => return None,
         ApprovalAnswer::Denied { reason: None } => "the user denied this call; do not repeat it".to_owned(),
         ApprovalAnswer::Denied { reason: Some(reason) } => format!("the user denied this call: {reason}"),
-        ApprovalAnswer::Expired => "nobody approved this call in time; continue without it".to_owned(),
+        ApprovalAnswer::Expired => "this call was not approved in time; continue without it".to_owned(),
     };
     Some(ToolError::new(ToolErrorKind::NotAuthorized, message))
 }

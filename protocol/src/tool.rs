@@ -100,10 +100,10 @@ pub struct SetPermission {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AdminToolPolicy {
-    /// Tools that nobody can use.
+    /// Tools that are disabled for all users.
     #[serde(default)]
     pub disabled_tools: Vec<String>,
-    /// Tools that single users cannot use, by user.
+    /// Tools that are disabled for single users, by user.
     #[serde(default)]
     pub user_disabled_tools: BTreeMap<String, Vec<String>>,
 }

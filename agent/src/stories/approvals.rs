@@ -79,7 +79,7 @@ async fn an_approved_call_runs_as_it_was_shown_and_the_work_continues(#[values(f
 #[case::denied_with_a_reason(ApprovalAnswer::Denied { reason: Some("not on Fridays".into()) }, "error (not_authorized): the user denied this call: not on Fridays")]
 #[case::expired(
     ApprovalAnswer::Expired,
-    "error (not_authorized): nobody approved this call in time; continue without it"
+    "error (not_authorized): this call was not approved in time; continue without it"
 )]
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_not_approved_is_a_result_for_the_model(#[case] answer: ApprovalAnswer, #[case] result: &str) {
@@ -139,7 +139,7 @@ async fn calls_before_the_request_have_run_and_those_after_it_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_user_always_allows_runs_without_asking() {
+async fn a_tool_that_the_user_always_allows_runs_without_asking() {
     let script = || [call("echo", json!({"message": "one"})), say("Done.")];
     let mut world = chat(script());
     world.context.approval = ApprovalContext::Interactive { remembered: BTreeSet::from(["echo".to_owned()]) };

@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use super::{
-    backup, completion, config as config_command, doctor,
+    admin, backup, completion, config as config_command, doctor,
     exit::{CliError, Exit},
     job, llm, memory, notification,
     output::Output,
     secret, serve, settings, token, usage,
+    serve, token, tool, usage,
 };
 use crate::config::Environment;
 
@@ -52,6 +53,12 @@ enum Command {
     /// Read, write and search the documents of your memory
     #[command(subcommand)]
     Memory(memory::MemoryCommand),
+    /// List tools and set your permissions
+    #[command(subcommand)]
+    Tool(tool::ToolCommand),
+    /// Manage the installation (admins only)
+    #[command(subcommand)]
+    Admin(admin::AdminCommand),
     /// Show token, cost and call totals
     Usage(usage::UsageArgs),
     /// List your notifications and mark them as read
@@ -129,6 +136,8 @@ fn run(command: Command, environment: &Environment, output: &mut Output) -> Resu
             Command::Serve(args) => serve::run(args, environment).await,
             Command::Job(command) => job::run(command, environment, output).await,
             Command::Memory(command) => memory::run(command, environment, output).await,
+            Command::Tool(command) => tool::run(command, environment, output).await,
+            Command::Admin(command) => admin::run(command, environment, output).await,
             Command::Usage(args) => usage::run(args, environment, output).await,
             Command::Notification(command) => notification::run(command, environment, output).await,
             Command::Settings(command) => settings::run(command, environment, output).await,

@@ -1,5 +1,6 @@
 //! The command line: one command group per file. Contents only.
 
+mod admin;
 mod args;
 mod backup;
 mod client;
@@ -21,6 +22,7 @@ mod stream;
 mod text;
 mod token;
 mod token_records;
+mod tool;
 mod usage;
 
 pub use args::main;

@@ -175,3 +175,32 @@ async fn changes_need_the_role_and_are_audited() {
     assert_eq!(root.get(POLICY).await.body["disabled_tools"], json!(["time"]));
     world.finish().await;
 }
+
+#[tokio::test]
+async fn the_command_line_shows_and_changes_permissions_and_policy() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let as_user = |name: &str, role| {
+        vec![("GANTRY_URL".to_owned(), ada.base().to_owned()), ("GANTRY_TOKEN".to_owned(), world.fresh(name, role))]
+    };
+    let (user, admin) = (as_user("ada", Role::User), as_user("root", Role::Admin));
+    let set = tests::install::program::run(&["tool", "permission", "echo", "ask_each_time"], &user).await;
+    assert_eq!((set.code, set.stdout.as_str()), (Some(0), "echo: ask_each_time"), "{set:?}");
+    let list = tests::install::program::run(&["tool", "list"], &user).await.stdout;
+    let line = list.lines().find(|line| line.trim_start().starts_with("shell ")).unwrap_or_default();
+    assert!(line.contains("sandbox") && line.contains("unless_auto_approved"), "{list:?}");
+    let missing = tests::install::program::run(&["tool", "permission", "no such", "disabled"], &user).await;
+    assert_eq!(missing.code, Some(4), "{missing:?}");
+    let refused = tests::install::program::run(&["admin", "tool-policy"], &user).await;
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    let file = world.directory().join("policy.json");
+    let policy = json!({"disabled_tools": ["shell"], "user_disabled_tools": {"ada": ["echo", "time"]}});
+    std::fs::write(&file, policy.to_string()).unwrap();
+    let set = tests::install::program::run(&["admin", "tool-policy", file.to_str().unwrap()], &admin).await;
+    assert_eq!(set.stdout, "disabled for everyone: shell\ndisabled for ada: echo, time", "{set:?}");
+    assert_eq!(tests::install::program::run(&["--json", "admin", "tool-policy"], &admin).await.json(), policy);
+    std::fs::write(&file, "[]").unwrap();
+    let invalid = tests::install::program::run(&["admin", "tool-policy", file.to_str().unwrap()], &admin).await;
+    assert_eq!(invalid.code, Some(2), "{invalid:?}");
+    world.finish().await;
+}
