@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use protocol::AdminToolPolicy;
+use serde_json::Value;
 
 use super::{
     client::Client,
@@ -43,12 +44,13 @@ pub(super) async fn run(
     Ok(Exit::Success)
 }
 
-fn read(file: &Path) -> Result<AdminToolPolicy, CliError> {
+/// Reads JSON; the server checks that it is a policy.
+fn read(file: &Path) -> Result<Value, CliError> {
     let name = if file == Path::new("-") { "standard input".to_owned() } else { one_line(&file.display().to_string()) };
     let text =
         if file == Path::new("-") { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(file) };
     let text = text.map_err(|error| CliError::Usage(format!("{name}: cannot read: {error}")))?;
-    serde_json::from_str(&text).map_err(|error| CliError::Usage(format!("{name}: is not a tool policy: {error}")))
+    serde_json::from_str(&text).map_err(|error| CliError::Usage(format!("{name}: is not JSON: {error}")))
 }
 
 fn text(policy: &AdminToolPolicy) -> String {

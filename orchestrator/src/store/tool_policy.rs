@@ -6,6 +6,8 @@ use agent::ToolPolicy;
 use chrono::{DateTime, Utc};
 use protocol::{AdminToolPolicy, AuditOutcome, PermissionState};
 
+use serde_json::{Map, Value, from_value};
+
 use super::{AuditEntry, Connection, Store, StoreError, audit, rows::text};
 
 /// The operator's stored policy.
@@ -118,5 +120,7 @@ async fn upsert(
 }
 
 fn parse(document: &str) -> StoredPolicy {
-    serde_json::from_str(document).map_or(StoredPolicy::Invalid, StoredPolicy::Valid)
+    // A list would also be read as a policy, field by field.
+    let policy = serde_json::from_str::<Map<String, Value>>(document).and_then(|object| from_value(object.into()));
+    policy.map_or(StoredPolicy::Invalid, StoredPolicy::Valid)
 }

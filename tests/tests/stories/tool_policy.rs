@@ -115,15 +115,7 @@ async fn an_invalid_stored_policy_leaves_only_what_never_needs_approval() {
     let world = World::new().await;
     let (ada, root) = (world.user("ada"), world.someone("root", Role::Admin));
     let worker = running_job(&world, &ada).await;
-    let mut database = world.database().await;
-    sqlx::query(
-        "INSERT INTO tool_policy (id, document, updated_at) VALUES (1, '{\"disabled\": 1}', '2026-11-22T12:00:00Z')",
-    )
-    .execute(&mut database)
-    .await
-    .unwrap();
-    database.close().await.unwrap();
-    let expected = [
+    let expected: Vec<String> = [
         "echo",
         "glob",
         "grep",
@@ -134,9 +126,22 @@ async fn an_invalid_stored_policy_leaves_only_what_never_needs_approval() {
         "memory_tree",
         "read_file",
         "time",
-    ];
-    assert_eq!(offered(&worker).await, expected);
-    assert_eq!(names(&ada).await, expected);
+    ]
+    .map(str::to_owned)
+    .into();
+    for document in [r#"{"disabled": 1}"#, r#"["time"]"#, "not JSON"] {
+        let mut database = world.database().await;
+        sqlx::query(
+            "INSERT OR REPLACE INTO tool_policy (id, document, updated_at) VALUES (1, $1, '2026-11-22T12:00:00Z')",
+        )
+        .bind(document)
+        .execute(&mut database)
+        .await
+        .unwrap();
+        database.close().await.unwrap();
+        assert_eq!(offered(&worker).await, expected, "{document}");
+        assert_eq!(names(&ada).await, expected, "{document}");
+    }
     let message = worker.tool("message", "t1", json!({"content": "hi"})).await.json::<ToolCallReply>();
     assert_eq!(message.error.map(|failure| failure.kind), Some(ToolErrorKind::NotAuthorized));
     assert_eq!(echo(&worker, "t2").await, None);

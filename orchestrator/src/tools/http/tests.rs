@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use agent::{ApprovalContext, ToolContext};
+use agent::{ApprovalContext, ToolContext, ToolPolicy};
 use axum::{Router, body::Bytes, http::HeaderMap, routing::any};
 use protocol::{CallId, EgressView, JobId, ThreadId, UserId};
 use rstest::rstest;
@@ -37,6 +37,7 @@ fn invocation(origin: ToolOrigin, allow: Vec<String>, arguments: Value) -> Invoc
         owner: UserId::default(),
         origin,
         approval: ApprovalContext::Strict,
+        policy: ToolPolicy::default(),
         only: None,
         egress: EgressView { enabled: !allow.is_empty(), allow },
         max_children: 0,
