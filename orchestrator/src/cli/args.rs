@@ -9,8 +9,7 @@ use super::{
     exit::{CliError, Exit},
     job, llm, memory, notification,
     output::Output,
-    secret, serve, settings, token, usage,
-    serve, token, tool, usage,
+    secret, serve, settings, token, tool, usage,
 };
 use crate::config::Environment;
 

@@ -35,7 +35,8 @@ impl BuiltinTools {
     /// to `rates`.
     pub fn new(store: Store, clock: &Clock, rates: Vec<Rate>, egress: EgressClient) -> Result<Self, RegisterError> {
         let memory = memory_tools(&store, clock);
-        let (secret_list, message) = (SecretList(store.clone()), Message { store, clock: clock.clone() });
+        let (secret_list, message) =
+            (SecretList(store.clone()), Message { store: store.clone(), clock: clock.clone() });
         let mut tools: Vec<Box<dyn Tool>> = vec![
             Box::new(Echo),
             Box::new(Time(clock.clone())),
@@ -43,9 +44,6 @@ impl BuiltinTools {
             Box::new(message),
             Box::new(secret_list),
         ];
-        let message = Message { store: store.clone(), clock: clock.clone() };
-        let mut tools: Vec<Box<dyn Tool>> =
-            vec![Box::new(Echo), Box::new(Time(clock.clone())), Box::new(Json), Box::new(message)];
         if !egress.policy().is_empty() {
             tools.push(Box::new(Http(egress)));
         }

@@ -48,6 +48,7 @@ mod tests {
             owner: UserId(owner.to_owned()),
             origin: ToolOrigin::Thread(ThreadId::nil()),
             approval: ApprovalContext::Strict,
+            policy: agent::ToolPolicy::default(),
             only: None,
             egress: EgressView::default(),
             max_children: 0,
