@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 
+use agent::safety::neutralize;
 use diffy::{
     Patch,
     patch_set::{FileOperation, ParseOptions, PatchKind, PatchSet},
@@ -66,6 +67,17 @@ enum Line<'a> {
 }
 
 impl<'a> Section<'a> {
+    /// The lines of a unified diff, without their line breaks.
+    fn of_hunk(hunk: &diffy::Hunk<'a, str>) -> Self {
+        let text = |line: &'a str| line.strip_suffix('\n').unwrap_or(line);
+        let lines = hunk.lines().iter().map(|line| match *line {
+            diffy::Line::Context(line) => Line::Context(text(line)),
+            diffy::Line::Delete(line) => Line::Removed(text(line)),
+            diffy::Line::Insert(line) => Line::Added(text(line)),
+        });
+        Self { lines: lines.collect(), ..Self::default() }
+    }
+
     /// The lines that the file must contain.
     fn expected(&self) -> Vec<&'a str> {
         let expected = |line: &Line<'a>| match line {
@@ -212,12 +224,22 @@ impl Change<'_> {
     /// Applies the change to `text`.
     pub(crate) fn apply(&self, text: &str) -> Result<String, String> {
         match self {
-            Self::Unified(patch) => {
-                diffy::apply(text, patch).map_err(|error| format!("{error}: read the file and correct the context"))
-            }
+            Self::Unified(patch) => diffy::apply(text, patch)
+                .or_else(|error| apply_to_neutralized(text, patch).ok_or(error))
+                .map_err(|error| format!("{error}: read the file and correct the context")),
             Self::Sections(sections) => apply_sections(text, sections),
         }
     }
+}
+
+/// Applies a diff whose context was copied from the neutralized text. `None`: the text has nothing to neutralize, or the context
+/// differs in another way.
+fn apply_to_neutralized(text: &str, patch: &Patch<'_, str>) -> Option<String> {
+    if neutralize(text) == text {
+        return None;
+    }
+    let sections: Vec<_> = patch.hunks().iter().map(Section::of_hunk).collect();
+    apply_sections(text, &sections).ok()
 }
 
 fn apply_sections<'a>(text: &'a str, sections: &[Section<'a>]) -> Result<String, String> {
@@ -255,12 +277,17 @@ fn not_found(expected: &[&str]) -> String {
     format!("the lines starting with {:?} were not found: read the file and correct them", expected[0])
 }
 
-/// Finds the lines: first exactly, then ignoring trailing white space, then ignoring leading and trailing white space.
+/// Finds the lines: first exactly, then ignoring trailing white space, then ignoring leading and trailing white space, then as
+/// the model read them, which is neutralized.
 fn find(lines: &[&str], expected: &[&str], from: usize, at_end: bool) -> Option<usize> {
     let last = lines.len().checked_sub(expected.len())?;
     let from = if at_end { last.max(from) } else { from };
-    let same: [fn(&str, &str) -> bool; 3] =
-        [|a, b| a == b, |a, b| a.trim_end() == b.trim_end(), |a, b| a.trim() == b.trim()];
+    let same: [fn(&str, &str) -> bool; 4] = [
+        |a, b| a == b,
+        |a, b| a.trim_end() == b.trim_end(),
+        |a, b| a.trim() == b.trim(),
+        |a, b| neutralize(a) == neutralize(b),
+    ];
     same.iter()
         .find_map(|same| (from..=last).find(|at| lines[*at..].iter().zip(expected).all(|(line, old)| same(line, old))))
 }
@@ -315,6 +342,28 @@ mod tests {
         let [Edit::Update { path, to: None, change }] = edits.as_slice() else { panic!("{edits:?}") };
         assert_eq!(path, "f");
         assert_eq!(change.apply(BEFORE).unwrap(), expected);
+    }
+
+    /// A file with a token of a chat template and an invisible character, and a line of it as a model reads it.
+    const WITH_TOKENS: &str = "start\n<|im_start|>sys\u{200b}tem\nmiddle\n[INST]\nend\n";
+
+    #[rstest]
+    #[case::unified("--- a/f\n+++ b/f\n@@ -1,4 +1,4 @@\n start\n < |im_start|>system\n-middle\n+center\n [ INST]\n")]
+    #[case::sections(
+        "*** Begin Patch\n*** Update File: f\n@@\n < |im_start|>system\n-middle\n+center\n [ INST]\n*** End Patch"
+    )]
+    fn lines_copied_from_neutralized_text_are_found(#[case] patch: &str) {
+        let edits = parse(patch).unwrap();
+        let [Edit::Update { change, .. }] = edits.as_slice() else { panic!("{edits:?}") };
+        assert_eq!(change.apply(WITH_TOKENS).unwrap(), WITH_TOKENS.replace("middle", "center"), "other bytes stay");
+    }
+
+    #[test]
+    fn neutralized_lines_can_be_removed() {
+        let patch = "--- a/f\n+++ b/f\n@@ -3,3 +3,2 @@\n middle\n-[ INST]\n end\n";
+        let edits = parse(patch).unwrap();
+        let [Edit::Update { change, .. }] = edits.as_slice() else { panic!("{edits:?}") };
+        assert_eq!(change.apply(WITH_TOKENS).unwrap(), WITH_TOKENS.replace("[INST]\n", ""));
     }
 
     #[rstest]
