@@ -76,3 +76,72 @@ fn notification(invocation: &Invocation, content: &str) -> NewNotification {
         channel: invocation.arguments.get("channel").and_then(Value::as_str).map(str::to_owned),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use agent::{ApprovalContext, ToolContext};
+    use protocol::{CallId, EgressView, JobState, RunId, ThreadId, UserId};
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::{domain::job::sample, store::NotificationFilter};
+
+    fn invocation(origin: ToolOrigin, content: &str) -> Invocation {
+        let context = ToolContext {
+            owner: UserId("ada".to_owned()),
+            origin,
+            approval: ApprovalContext::Autonomous { allow: vec![] },
+            only: None,
+            egress: EgressView::default(),
+            max_children: 0,
+        };
+        let arguments = json!({"content": content});
+        Invocation {
+            call_id: CallId::from("t1"),
+            arguments,
+            context: Arc::new(context),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_message_reaches_its_owner_wherever_it_is_sent() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
+        let job = sample::job(JobState::Pending);
+        let (id, title) = (job.id, job.brief.title.clone());
+        store.create_job(job, None, None).await.unwrap();
+        let run = RunId::generate();
+        let tool = Message { store: store.clone(), clock: Clock::system() };
+        let origins = [
+            (ToolOrigin::Job(id), "of a job"),
+            (ToolOrigin::Run(run), "of a run"),
+            (ToolOrigin::Thread(ThreadId::nil()), "of a thread"),
+        ];
+        for (origin, content) in origins {
+            assert!(tool.call(invocation(origin, content)).await.unwrap().success);
+        }
+        let filter = NotificationFilter { user: "ada".to_owned(), limit: 10, ..NotificationFilter::default() };
+        let sent: Vec<_> = store
+            .notifications(&filter)
+            .await
+            .unwrap()
+            .into_iter()
+            .rev()
+            .map(|(_, one)| (one.text, one.title, one.job_id, one.run_id))
+            .collect();
+        let generic = || "Message".to_owned();
+        let expected = [
+            ("of a job".to_owned(), title, Some(id), None),
+            ("of a run".to_owned(), generic(), None, Some(run)),
+            ("of a thread".to_owned(), generic(), None, None),
+        ];
+        assert_eq!(sent, expected);
+        let too_long = "x".repeat(MAX_MESSAGE_BYTES + 1);
+        let refused = tool.call(invocation(ToolOrigin::Job(id), &too_long)).await.unwrap_err();
+        assert_eq!(refused.0.kind, ToolErrorKind::InvalidParameters);
+        store.close().await;
+    }
+}

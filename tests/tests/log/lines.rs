@@ -88,3 +88,31 @@ async fn each_request_and_each_job_logs_one_line() {
     assert_eq!(line["from"], "127.0.0.1");
     assert!(!lines.text().contains("secret"), "prompts and answers must not be logged");
 }
+
+#[tokio::test]
+async fn no_line_of_any_level_contains_a_stored_value() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let _logging = tracing::subscriber::set_default(
+        subscriber("trace", LogFormatter::Json, move || writer.clone(), None).unwrap(),
+    );
+    let mut world = World::new().await;
+    let value = "correct-horse-battery-staple";
+    let ada = world.user("ada");
+    ada.post("/api/secrets", &json!({"name": "TOKEN", "value": value})).await.expect(201);
+    for body in [
+        json!({"name": "TOKEN", "value": [value]}),
+        json!({"name": value, "value": "short"}),
+        json!({"name": "TOKEN", value: value}),
+        json!(value),
+    ] {
+        ada.post("/api/secrets", &body).await.problem(protocol::ErrorCode::Invalid);
+    }
+    ada.post_raw("/api/secrets", &format!("{{\"name\": \"TOKEN\", \"value\": \"{value}\" x")).await.expect(400);
+    world.restart().await;
+    world.user("ada").get("/api/secrets").await.expect(200);
+    world.finish().await;
+    assert!(lines.of("request").len() >= 7, "the log has every request");
+    assert_eq!(lines.of("request refused").len(), 5, "finer levels are on");
+    assert!(!lines.text().contains(value), "{:#?}", lines.text().lines().find(|line| line.contains(value)));
+}
