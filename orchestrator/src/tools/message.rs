@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use crate::{domain::job::sample, store::NotificationFilter};
 
-    fn invocation(origin: ToolOrigin, content: &str) -> Invocation {
+    fn invocation(origin: ToolOrigin, text: &str) -> Invocation {
         let context = ToolContext {
             owner: UserId("ada".to_owned()),
             origin,
@@ -97,7 +97,7 @@ mod tests {
             egress: EgressView::default(),
             max_children: 0,
         };
-        let arguments = json!({"content": content});
+        let arguments = json!({"content": text});
         Invocation {
             call_id: CallId::from("t1"),
             arguments,
