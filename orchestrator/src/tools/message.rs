@@ -81,7 +81,7 @@ fn notification(invocation: &Invocation, content: &str) -> NewNotification {
 mod tests {
     use std::sync::Arc;
 
-    use agent::{ApprovalContext, ToolContext};
+    use agent::{ApprovalContext, ToolContext, ToolPolicy};
     use protocol::{CallId, EgressView, JobState, RunId, ThreadId, UserId};
     use tokio_util::sync::CancellationToken;
 
@@ -92,7 +92,8 @@ mod tests {
         let context = ToolContext {
             owner: UserId("ada".to_owned()),
             origin,
-            approval: ApprovalContext::Autonomous { allow: vec![] },
+            approval: ApprovalContext::autonomous(),
+            policy: ToolPolicy::default(),
             only: None,
             egress: EgressView::default(),
             max_children: 0,

@@ -183,9 +183,9 @@ async fn no_file_and_no_table_contains_a_value_in_any_encoding() {
     world.stop().await;
     files(world.directory(), &mut kept);
     let encoded = BASE64_STANDARD.encode(VALUE);
-    let hex: String = VALUE.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let percent = VALUE.replace('/', "%2F").replace('+', "%2B");
     for (file, bytes) in &kept {
-        for form in [VALUE, &encoded[..32], &hex] {
+        for form in [VALUE, &encoded[..32], &percent] {
             assert!(!contains(bytes, form.as_bytes()), "{form} is in {file}");
         }
     }
