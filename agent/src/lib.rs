@@ -49,5 +49,6 @@ pub use tool::{Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 pub use tools::{
     Admission, Admitted, AllowList, ApprovalContext, CallOutcome, CallResult, MAX_OUTPUT_BYTES, NeedsApproval,
     RegisterError, RegisteredTool, Rejected, ToolContext, ToolExecutor, ToolOrigin, ToolPolicy, ToolRegistry,
+    is_denied_to_jobs,
 };
 pub use transcript::{OpenCalls, Transcript};

@@ -95,6 +95,9 @@ pub struct CreateJob {
     /// Narrows the tools to these names; every tool that the context allows by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
+    /// Tools that always require approval and may run without asking in this job. Tools that are denied to all jobs stay denied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approve: Vec<String>,
     /// Files put into the workspace before the work starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<InputFile>,

@@ -35,6 +35,9 @@ pub struct JobAssignment {
     pub model: String,
     /// The tools that the job may use.
     pub tools: Vec<ToolDefinition>,
+    /// Tools that always require approval and may run without asking.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approve: Vec<String>,
     /// The conversation of an earlier attempt, which this one continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transcript: Option<Vec<Message>>,

@@ -49,6 +49,7 @@ mod tests {
             limits: Limits::default(),
             model: "m".to_owned(),
             tools: Vec::new(),
+            approve: Vec::new(),
             transcript,
             lease_seconds: 30,
             egress: EgressView::default(),

@@ -259,7 +259,7 @@ impl Session<'_> {
                 tracing::warn!(error = &error as &dyn std::error::Error, "skipping a tool");
             }
         }
-        ToolExecutor::new(registry, context(job.job_id, job.egress.clone(), job.limits.max_children))
+        ToolExecutor::new(registry, context(job))
     }
 
     /// Returns [`STOP_GRACE`] after a stop.

@@ -112,6 +112,11 @@ impl ToolContext {
     }
 }
 
+/// Whether jobs, routines and workers are refused a tool of this name, whatever was approved.
+pub fn is_denied_to_jobs(name: &str) -> bool {
+    AUTONOMOUS_DENY_LIST.contains(&name)
+}
+
 /// A name without its case, surrounding spaces and kind of separator. Registered names differ in more than that.
 pub(super) fn folded(name: &str) -> String {
     name.trim()

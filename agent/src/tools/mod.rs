@@ -11,7 +11,7 @@ mod registry;
 
 pub use approval::{AllowList, ApprovalContext};
 pub use call::{Admission, Admitted, CallOutcome, CallResult, NeedsApproval, Rejected};
-pub use context::{ToolContext, ToolOrigin};
+pub use context::{ToolContext, ToolOrigin, is_denied_to_jobs};
 pub use executor::ToolExecutor;
 pub use output::MAX_OUTPUT_BYTES;
 pub use policy::ToolPolicy;

@@ -268,6 +268,7 @@ fn record(id: JobId, now: DateTime<Utc>, job: NewJob, source: Source) -> JobReco
         metadata: request.metadata,
         limits: accepted.limits,
         tools: request.tools,
+        approve: request.approve,
         image: accepted.image,
         model: accepted.model,
         plan: request.plan,

@@ -168,18 +168,27 @@ fn check_text(request: &CreateJob, errors: &mut Errors) {
     }
 }
 
-/// An unknown tool is an error: it would silently restrict the job.
+/// An unknown tool is an error: it would silently restrict the job, or approve nothing.
 fn check_tools(request: &CreateJob, ceiling: &Ceiling, errors: &mut Errors) {
-    let Some(tools) = &request.tools else { return };
-    if tools.len() > MAX_TOOLS {
-        errors.add("tools", format!("must name at most {MAX_TOOLS} tools"));
-        return;
-    }
-    for (index, name) in tools.iter().enumerate() {
-        if !is_tool_name(name) {
-            errors.add(format!("tools[{index}]"), "must be a tool name: letters, digits, _ - .");
-        } else if !ceiling.tools.contains(name) {
-            errors.add(format!("tools[{index}]"), format!("must be one of the tools: {}", ceiling.tools.join(", ")));
+    let is_offered = |name: &str| ceiling.tools.iter().any(|tool| tool == name);
+    let may_be_approved = |name: &str| is_offered(name) || agent::is_denied_to_jobs(name);
+    for (field, names, is_known) in [
+        ("tools", request.tools.as_deref().unwrap_or_default(), &is_offered as &dyn Fn(&str) -> bool),
+        ("approve", request.approve.as_slice(), &may_be_approved),
+    ] {
+        if names.len() > MAX_TOOLS {
+            errors.add(field, format!("must name at most {MAX_TOOLS} tools"));
+            continue;
+        }
+        for (index, name) in names.iter().enumerate() {
+            if !is_tool_name(name) {
+                errors.add(format!("{field}[{index}]"), "must be a tool name: letters, digits, _ - .");
+            } else if !is_known(name) {
+                errors.add(
+                    format!("{field}[{index}]"),
+                    format!("must be one of the tools: {}", ceiling.tools.join(", ")),
+                );
+            }
         }
     }
 }

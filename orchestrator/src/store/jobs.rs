@@ -265,9 +265,9 @@ async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> 
     sqlx::query(
         "INSERT INTO jobs (id, rev, user_id, title, prompt_preview, mode, placement, state, priority, labels, limits, \
          tools, image, model, plan, source, restarted_from, attempt, repair_attempts, created_at, last_activity_at, \
-         prompts_closed, review, parent_id, depth, held, message, traceparent) \
+         prompts_closed, review, parent_id, depth, held, message, traceparent, approve) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, 0, 0, $18, $18, $19, $20, \
-         $21, $22, $23, $24, $25)",
+         $21, $22, $23, $24, $25, $26)",
     )
     .bind(*job.id.as_uuid())
     .bind(job.rev)
@@ -297,6 +297,7 @@ async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> 
     .bind(job.is_held())
     .bind(job.message())
     .bind(&brief.traceparent)
+    .bind((!brief.approve.is_empty()).then(|| text(&brief.approve)).transpose()?)
     .execute(&mut *tx)
     .await?;
     sqlx::query("INSERT INTO job_texts (job_id, prompt, metadata) VALUES ($1, $2, $3)")

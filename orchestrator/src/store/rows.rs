@@ -32,6 +32,7 @@ pub(super) struct JobRow {
     metadata: String,
     limits: String,
     tools: Option<String>,
+    approve: Option<String>,
     image: String,
     model: String,
     plan: bool,
@@ -66,7 +67,7 @@ pub(super) struct JobRow {
 macro_rules! job_columns {
     () => {
         "id, rev, user_id, title, prompt, mode, placement, state, reason, message, priority, labels, metadata, limits, \
-         tools, image, model, plan, review, source, restarted_from, parent_id, depth, attempt, repair_attempts, \
+         tools, approve, image, model, plan, review, source, restarted_from, parent_id, depth, attempt, repair_attempts, \
          created_at, started_at, last_activity_at, cancel_requested_at, cancel_message, cancelled_by_parent, finished_at, \
          not_before, result_text, result_partial, token_hash, session_attempt, session_hash, session_rejected_attempt, \
          lease_expires_at, calls_before_attempt, worker_seen_at, container, prompts_closed, held, traceparent, \
@@ -98,6 +99,7 @@ impl JobRow {
             metadata: row.json("metadata", &self.metadata)?,
             limits: row.json::<Limits>("limits", &self.limits)?,
             tools: self.tools.map(|tools| row.json("tools", &tools)).transpose()?,
+            approve: self.approve.map(|tools| row.json("approve", &tools)).transpose()?.unwrap_or_default(),
             image: self.image,
             model: self.model,
             plan: self.plan,

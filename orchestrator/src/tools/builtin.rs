@@ -103,6 +103,7 @@ fn job_context(job: &JobRecord) -> ToolContext {
         egress: brief.egress(),
         max_children: brief.limits.max_children,
         only: brief.tools.clone(),
+        approval: ApprovalContext::Autonomous { levels: vec![brief.approve.iter().cloned().collect()] },
         ..unrestricted()
     }
 }

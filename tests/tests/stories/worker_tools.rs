@@ -213,3 +213,39 @@ async fn a_tool_call_interrupted_by_a_crash_is_never_run_again() {
     worker.finish("done").await;
     world.finish().await;
 }
+
+#[tokio::test]
+async fn a_job_runs_tools_that_always_need_approval_only_if_they_were_approved() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let plain = running_job(&world, &ada).await;
+    let approved = ada.create(json!({"prompt": "work", "approve": ["memory_write", "secret_list"]})).await;
+    let approved = world.manual_worker(approved).await;
+    assert_eq!(approved.job().await.approve, ["memory_write", "secret_list"]);
+    let kind = async |worker: &ManualWorker, id: &str, tool: &str, arguments: Value| {
+        let reply = worker.tool(tool, id, arguments).await.expect(200).json::<ToolCallReply>();
+        reply.error.map(|failure| failure.kind)
+    };
+    let heartbeat = json!({"path": "HEARTBEAT.md", "content": "check the build"});
+    let refused = Some(ToolErrorKind::AutonomousUnavailable);
+    assert_eq!(kind(&plain, "t1", "memory_write", heartbeat.clone()).await, refused);
+    assert_eq!(kind(&approved, "t1", "memory_write", heartbeat).await, None);
+    // What is denied to all jobs stays denied.
+    assert_eq!(kind(&approved, "t2", "secret_list", json!({})).await, refused);
+    let path = format!("/api/jobs/{}/restart", approved.job);
+    for worker in [plain, approved] {
+        worker
+            .report(json!({"outcome": "failed", "reason": "llm_error", "message": "down", "text": ""}))
+            .await
+            .expect(200);
+        worker.exit(1);
+        ada.wait_for(worker.job, JobState::Failed).await;
+    }
+    let again = ada.post(&path, &json!({})).await.expect(201).body;
+    let again = world.manual_worker(again["id"].as_str().unwrap().parse().unwrap()).await;
+    assert_eq!(again.job().await.approve, ["memory_write", "secret_list"], "a restart keeps what was approved");
+    again.finish("done").await;
+    let unknown = ada.post("/api/jobs", &json!({"prompt": "work", "approve": ["no_such_tool"]})).await;
+    assert_eq!(unknown.problem(ErrorCode::Invalid).fields(), ["approve[0]"]);
+    world.finish().await;
+}

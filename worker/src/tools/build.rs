@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent::{ApprovalContext, Tool, ToolContext, ToolOrigin, ToolPolicy};
-use protocol::{EgressView, JobAssignment, JobId, ToolDomain, UserId};
+use protocol::{JobAssignment, ToolDomain, UserId};
 use tokio_util::task::TaskTracker;
 
 use super::{
@@ -34,15 +34,15 @@ pub(crate) struct ToolDeps {
 
 /// The context of every call in this worker: one job, without a person who could approve. The orchestrator checks approvals,
 /// quotas and the owner's permissions for the calls that it runs; a worker does not know the owner.
-pub(crate) fn context(job: JobId, egress: EgressView, max_children: u32) -> ToolContext {
+pub(crate) fn context(assignment: &JobAssignment) -> ToolContext {
     ToolContext {
         owner: UserId::default(),
-        origin: ToolOrigin::Job(job),
-        approval: ApprovalContext::autonomous(),
+        origin: ToolOrigin::Job(assignment.job_id),
+        approval: ApprovalContext::Autonomous { levels: vec![assignment.approve.iter().cloned().collect()] },
         policy: ToolPolicy::default(),
         only: None,
-        egress,
-        max_children,
+        egress: assignment.egress.clone(),
+        max_children: assignment.limits.max_children,
     }
 }
 

@@ -2,14 +2,13 @@
 
 use std::{fs, os::unix::fs::symlink, path::PathBuf, sync::Arc};
 
-use agent::{Invocation, Tool, ToolError};
-use protocol::{CallId, EgressView, JobId, ToolErrorKind};
+use agent::{ApprovalContext, Invocation, Tool, ToolContext, ToolError, ToolOrigin, ToolPolicy};
+use protocol::{CallId, EgressView, JobId, ToolErrorKind, UserId};
 use rstest::rstest;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    build::context,
     file_tool::{FileTool, FileToolKind},
     files::{LIST_DIR, READ_FILE, WRITE_FILE},
     patch::APPLY_PATCH,
@@ -55,7 +54,15 @@ fn invocation(arguments: Value) -> Invocation {
     Invocation {
         call_id: CallId("call".to_owned()),
         arguments,
-        context: Arc::new(context(JobId::nil(), EgressView::default(), 0)),
+        context: Arc::new(ToolContext {
+            owner: UserId::default(),
+            origin: ToolOrigin::Job(JobId::nil()),
+            approval: ApprovalContext::autonomous(),
+            policy: ToolPolicy::default(),
+            only: None,
+            egress: EgressView::default(),
+            max_children: 0,
+        }),
         stop: CancellationToken::new(),
     }
 }

@@ -294,6 +294,7 @@ fn assignment(lease_seconds: u64) -> JobAssignment {
         .push(ToolDefinition { sensitive: vec!["password".to_owned()], ..define("sign_in", ToolDomain::Orchestrator) });
     tools.push(ToolDefinition::new("bad_schema", "b", json!({"type": 7}), ToolDomain::Orchestrator));
     JobAssignment {
+        approve: vec![],
         job_id: JobId::generate(),
         attempt: 1,
         title: "a story".to_owned(),

@@ -41,6 +41,9 @@ pub(in crate::cli) struct CreateArgs {
     /// Allow only these tools
     #[arg(long = "tool", value_name = "NAME")]
     tools: Vec<String>,
+    /// Let this tool run although it always requires approval (can be repeated)
+    #[arg(long = "approve", value_name = "TOOL")]
+    approve: Vec<String>,
     /// Make a plan before working
     #[arg(long)]
     plan: bool,
@@ -90,6 +93,7 @@ pub(super) fn request(args: CreateArgs) -> Result<CreateJob, CliError> {
         title: args.title,
         image: args.image,
         tools: Some(args.tools).filter(|tools| !tools.is_empty()),
+        approve: args.approve,
         files: args.files.iter().map(|file| input_file(file)).collect::<Result<_, _>>()?,
         limits: limits(&args.limits)?,
         plan: args.plan,

@@ -47,6 +47,7 @@ impl JobSubmitter {
                 prompt: with_note(prompt.unwrap_or(&brief.prompt), earlier, has_files),
                 mode: Some(brief.mode),
                 tools: allowed.tools,
+                approve: brief.approve.clone(),
                 plan: brief.plan,
                 review: brief.review,
                 priority: within_priorities(brief.priority),

@@ -28,6 +28,8 @@ pub struct Brief {
     pub limits: Limits,
     /// The tools it may use; `None` is all that are offered.
     pub tools: Option<Vec<String>>,
+    /// Tools with requirement `always` that a person has approved for it.
+    pub approve: Vec<String>,
     /// The image of its containers.
     pub image: String,
     /// The model it asks.

@@ -24,6 +24,7 @@ pub(crate) fn brief() -> Brief {
         metadata: Metadata::default(),
         limits: Limits::default(),
         tools: None,
+        approve: vec![],
         image: "i".to_owned(),
         model: "m".to_owned(),
         plan: false,

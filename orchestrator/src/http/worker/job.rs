@@ -38,6 +38,7 @@ pub(super) async fn get(
         job_id: job.id,
         attempt: job.attempt,
         tools: api.tools.offered(api.tools.context_of(&job).await?),
+        approve: job.brief.approve.clone(),
         title: job.brief.title.clone(),
         prompt: job.brief.prompt.clone(),
         mode: job.brief.mode,
