@@ -12,7 +12,7 @@ const SNIPPET_BYTES: usize = 240;
 /// What is shown before the first word that matches.
 const LEAD_BYTES: usize = 60;
 /// Matches that are looked at: the best part of a document is rarely behind these.
-const MAX_MATCHES: usize = 200;
+const MAX_MATCHES: usize = 100;
 /// Words that share this many bytes at their beginning may have the same stem.
 const MIN_STEM_BYTES: usize = 3;
 /// Longest ending that a stem may lack, such as `-ations`.
@@ -41,37 +41,52 @@ pub fn snippet(content: &str, query: &MemoryQuery) -> String {
 
 fn hits(content: &str, query: &MemoryQuery) -> Vec<Hit> {
     let wanted = query.words();
-    let initials: Vec<u8> = wanted.iter().filter_map(|(_, word)| word.bytes().next()).collect();
-    let mut hits = vec![];
-    for word in words(content) {
-        if word.kind == WordKind::Suffix {
+    let first_is_enough = wanted.iter().filter(|(kind, _)| *kind != WordKind::Suffix).count() == 1;
+    let begins = first_bytes(wanted);
+    let bytes = content.as_bytes();
+    let (mut hits, mut at) = (vec![], 0);
+    while at < bytes.len() && hits.len() < MAX_MATCHES {
+        if first_is_enough && !hits.is_empty() {
+            break;
+        }
+        // Most bytes begin no word of the query: they are skipped without a look at the word.
+        let is_inside = at > 0 && bytes[at].is_ascii() && bytes[at - 1].is_ascii_alphanumeric();
+        if is_inside || !begins[usize::from(bytes[at])] {
+            at += 1;
             continue;
         }
-        let text = &content[word.range.clone()];
-        // Most words are plain and begin otherwise: they are not folded.
-        let initial = text.as_bytes()[0].to_ascii_lowercase();
-        if text.is_ascii() && !initials.contains(&initial) {
-            continue;
-        }
+        let Some(word) = words(&content[at..]).next() else { break };
+        let start = at + word.range.start;
+        at += word.range.end;
+        let text = &content[start..at];
         let folded = fold(word.kind, text);
         for (index, (kind, wanted)) in wanted.iter().enumerate() {
             let place = match kind {
                 WordKind::Spaced => (word.kind == *kind && may_share_stem(&folded, wanted)).then_some(0),
-                WordKind::Unspaced => folded.find(wanted.as_str()).map(|at| folded[..at].chars().count()),
+                WordKind::Unspaced => folded.find(wanted.as_str()).map(|found| folded[..found].chars().count()),
                 WordKind::Suffix => None,
             };
             if let Some(characters) = place {
-                let offset = text.char_indices().nth(characters).map_or(0, |(at, _)| at);
-                hits.push(Hit { at: word.range.start + offset, word: index });
+                let offset = text.char_indices().nth(characters).map_or(0, |(offset, _)| offset);
+                hits.push(Hit { at: start + offset, word: index });
             }
-        }
-        if hits.len() >= MAX_MATCHES {
-            break;
         }
     }
     // Several words of the query may be in one run.
     hits.sort_unstable_by_key(|hit| hit.at);
     hits
+}
+
+/// The bytes that a word of the query may begin with: ASCII in either case, and the first byte of any other character, which may
+/// lose an accent.
+fn first_bytes(wanted: &[(WordKind, String)]) -> [bool; 256] {
+    let mut begins = [false; 256];
+    begins[0xc0..].fill(true);
+    for initial in wanted.iter().filter_map(|(_, word)| word.bytes().next()) {
+        begins[usize::from(initial.to_ascii_lowercase())] = true;
+        begins[usize::from(initial.to_ascii_uppercase())] = true;
+    }
+    begins
 }
 
 /// The index compares stems, which it does not tell: an equal beginning is close enough for a snippet.

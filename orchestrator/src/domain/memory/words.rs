@@ -112,6 +112,8 @@ const fn is_unspaced(character: char) -> bool {
 pub(super) fn fold(kind: WordKind, word: &str) -> String {
     let mut folded: String = if word.is_ascii() {
         word.to_ascii_lowercase()
+    } else if kind == WordKind::Unspaced && word.chars().all(is_folded) {
+        word.to_owned()
     } else {
         let lower = word.nfkd().flat_map(char::to_lowercase).nfkd();
         let plain = lower.filter(|c| !matches!(c, '\u{300}'..='\u{36f}')).map(|c| if c == 'ς' { 'σ' } else { c });
@@ -122,6 +124,18 @@ pub(super) fn fold(kind: WordKind, word: &str) -> String {
         folded.truncate(folded.floor_char_boundary(MAX_WORD_BYTES));
     }
     folded
+}
+
+/// Whether folding leaves the character as it is: most Chinese characters, kana and Hangul syllables.
+const fn is_folded(character: char) -> bool {
+    matches!(
+        character,
+        '\u{3041}'..='\u{3096}'
+            | '\u{30a1}'..='\u{30fa}'
+            | '\u{30fc}'
+            | '\u{4e00}'..='\u{9fff}'
+            | '\u{ac00}'..='\u{d7a3}'
+    )
 }
 
 /// Each two adjacent characters.
@@ -203,6 +217,13 @@ mod tests {
                 let plain = |c: char| matches!(c, '+' | '#') || c.is_alphanumeric() || is_combining_mark(c);
                 prop_assert!(word.chars().all(plain), "{:?}", term);
             }
+        }
+
+        #[test]
+        fn folding_leaves_most_characters_of_unspaced_scripts(text in "[\u{3041}-\u{3096}\u{30a1}-\u{30fa}\u{30fc}\u{4e00}-\u{9fff}\u{ac00}-\u{d7a3}]{1,20}") {
+            prop_assert!(text.chars().all(is_folded));
+            // A character that is not left as it is makes the whole word take the other way.
+            prop_assert_eq!(fold(WordKind::Unspaced, &format!("{text}\u{3005}")), format!("{text}\u{3005}"));
         }
 
         #[test]

@@ -22,6 +22,9 @@ const RANKED: &str = "SELECT d.path, v.content, -m.cost AS score FROM \
      JOIN memory_versions AS v ON v.document_id = d.id AND v.version = d.version \
      ORDER BY m.cost, d.path";
 
+/// Documents that a word of a query may have before it is left out where not every word must match: to rank this many takes about 5 ms.
+const MAX_RANKED: i64 = 1_000;
+
 #[derive(FromRow)]
 struct FoundRow {
     path: String,
@@ -73,8 +76,8 @@ async fn search(
     }
 }
 
-/// The terms that some documents have. Those that most documents have are left out: they tell none of them from the others, and
-/// ranking by them takes longest.
+/// The terms that some documents have. Those that most documents have, or very many, are left out if there are others: they tell
+/// few documents from the others, and ranking by them takes longest.
 async fn telling_terms(
     db: &mut Connection,
     owner: IndexOwner,
@@ -89,7 +92,7 @@ async fn telling_terms(
             .await?;
         match found {
             0 => {}
-            _ if found > documents / 2 => common.push(term.clone()),
+            _ if found > MAX_RANKED.min(documents / 2) => common.push(term.clone()),
             _ => rare.push(term.clone()),
         }
     }
