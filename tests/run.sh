@@ -101,6 +101,7 @@ step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 
 step_test() {
   need_cargo_tool cargo-nextest "$NEXTEST_VERSION"
+  cargo build --workspace --locked --quiet --bin gantry
   cargo nextest run --workspace --locked --no-fail-fast -E 'not (binary(engine_ring) | binary(e2e) | binary(faults) | binary(attacks))'
 }
 
