@@ -1,5 +1,7 @@
 //! A document's path, and which documents a model may write.
 
+use agent::safety::is_invisible;
+
 use crate::domain::request::check_path;
 
 /// The document that opens the system prompt of the user's chats and routines.
@@ -28,7 +30,7 @@ impl MemoryPath {
     /// Parses a path. It is kept as it is: no two paths name the same document.
     pub fn parse(path: &str) -> Result<Self, &'static str> {
         check_path(path)?;
-        if path.chars().any(is_invisible) {
+        if path.chars().any(is_unseen) {
             return Err("must not contain invisible characters");
         }
         if path.split('/').any(|component| component.trim() != component) {
@@ -64,20 +66,9 @@ impl MemoryPath {
     }
 }
 
-/// Characters without a width, and those that change the direction of text.
-const fn is_invisible(character: char) -> bool {
-    matches!(
-        character,
-        '\u{ad}'
-            | '\u{61c}'
-            | '\u{180e}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{feff}'
-            | '\u{fff9}'..='\u{fffb}'
-            | '\u{e0000}'..='\u{e007f}'
-    )
+/// Characters that are not seen in a path: invisible ones, and the separators of lines and paragraphs.
+const fn is_unseen(character: char) -> bool {
+    is_invisible(character) || matches!(character, '\u{2028}' | '\u{2029}')
 }
 
 #[cfg(test)]
@@ -143,7 +134,7 @@ mod tests {
             if let Ok(parsed) = MemoryPath::parse(&path) {
                 prop_assert_eq!(parsed.as_str(), &path);
                 prop_assert!(path.split('/').all(|name| !matches!(name, "" | "." | "..") && name.trim() == name));
-                prop_assert!(!path.chars().any(|c| c.is_control() || is_invisible(c) || c == '\\'));
+                prop_assert!(!path.chars().any(|c| c.is_control() || is_unseen(c) || c == '\\'));
             }
         }
     }
