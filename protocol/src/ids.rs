@@ -102,6 +102,10 @@ uuid_id!(
     ThreadId
 );
 uuid_id!(
+    /// An entry of a chat thread.
+    MessageId
+);
+uuid_id!(
     /// One install of the orchestrator; labels what it makes in the engine.
     InstanceId
 );

@@ -20,6 +20,7 @@ mod problem;
 mod request;
 mod secret;
 mod settings;
+mod thread;
 mod tool;
 mod worker;
 
@@ -35,7 +36,9 @@ pub use chat::{
 pub use container_name::{ContainerName, ParseContainerNameError};
 pub use event::{EgressDecision, Event, EventData, EventKind, LimitName, LogStream, MessageRole, PlanStep};
 pub use file::{FileEntry, FileKind, Unpacked};
-pub use ids::{CallId, InstanceId, JobId, NotificationId, ParseIdError, PromptId, RoutineId, RunId, ThreadId, UserId};
+pub use ids::{
+    CallId, InstanceId, JobId, MessageId, NotificationId, ParseIdError, PromptId, RoutineId, RunId, ThreadId, UserId,
+};
 pub use job::{
     ContainerInfo, Job, JobMode, JobReason, JobResult, JobState, JobSummary, Limits, PROMPT_PREVIEW_CHARS,
     PartialResult, Placement, Source, Usage,
@@ -52,6 +55,9 @@ pub use request::{
 };
 pub use secret::{SecretSummary, SetSecret, is_secret_name};
 pub use settings::{ParseTimeOfDayError, QuietHours, TimeOfDay, UserSettings};
+pub use thread::{
+    ChatContent, ChatDelta, ChatHistory, ChatMessage, ChatThread, DeltaPiece, MessageReceipt, SendMessage, ThreadState,
+};
 pub use tool::{AdminToolPolicy, ApprovalRequirement, PermissionState, SetPermission, ToolSummary};
 pub use worker::{
     CONTEXT_LENGTH, CompleteReply, CompleteReport, EgressView, EventAck, EventBatch, JobAssignment, PromptDelivery,

@@ -49,7 +49,7 @@ mod tests {
     use super::WireName;
     use crate::{
         ActorRole, AuditOutcome, EgressDecision, EventKind, JobMode, JobReason, JobState, LimitName, NotificationKind,
-        PromptMode, Source, UsageBy,
+        PromptMode, Source, ThreadState, UsageBy,
     };
 
     fn assert_spelled_alike<T: WireName>() {
@@ -73,6 +73,7 @@ mod tests {
         assert_spelled_alike::<NotificationKind>();
         assert_spelled_alike::<PromptMode>();
         assert_spelled_alike::<Source>();
+        assert_spelled_alike::<ThreadState>();
         assert_spelled_alike::<UsageBy>();
     }
 }

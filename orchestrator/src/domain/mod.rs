@@ -1,6 +1,7 @@
 //! What a job is and may become. Contents only.
 
 pub mod budget;
+pub mod chat;
 pub mod job;
 pub mod memory;
 pub mod request;

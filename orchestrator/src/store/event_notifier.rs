@@ -1,4 +1,5 @@
-//! Notifications of new events by job. They carry no data: the reader queries the database.
+//! Notifications of committed changes: of new events by job, and of threads that the chat engine can work on. They carry no
+//! data: the reader queries the database.
 
 use std::{
     collections::HashMap,
@@ -6,12 +7,13 @@ use std::{
 };
 
 use protocol::JobId;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// One notification channel for each job with subscribers.
 #[derive(Default)]
 pub struct EventNotifier {
     jobs: Mutex<HashMap<JobId, watch::Sender<()>>>,
+    chats: Notify,
 }
 
 /// A subscription to one job; dropping it ends the subscription.
@@ -35,6 +37,16 @@ impl EventNotifier {
         if let Some(subscribers) = jobs.get(&job) {
             subscribers.send_replace(());
         }
+    }
+
+    /// Returns once a thread may have become one that can be worked on since the last return. For one reader.
+    pub async fn chat_work(&self) {
+        self.chats.notified().await;
+    }
+
+    /// Wakes the reader of [`Self::chat_work`]. Called after the commit.
+    pub(super) fn wake_chats(&self) {
+        self.chats.notify_one();
     }
 }
 

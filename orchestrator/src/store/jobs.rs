@@ -13,6 +13,7 @@ use super::{
     idempotency::{self, CreateOutcome, IdempotencyKey, RecordedResponse},
     lifecycle,
     rows::{JobRow, RowRef, column, count, job_columns, job_tables, text},
+    write_tx::WriteTx,
 };
 use crate::domain::job::{ChildRefused, JobRecord, Step};
 
@@ -78,29 +79,7 @@ impl Store {
         audit: Option<&AuditEntry>,
     ) -> Result<CreateOutcome, StoreError> {
         let audit = audit.cloned();
-        self.write(move |tx| {
-            Box::pin(async move {
-                let now = job.brief.created_at;
-                if let Some(key) = &key
-                    && let Some(known) = idempotency::lookup(&mut tx.db, key, now).await?
-                {
-                    return Ok(known.into());
-                }
-                if let Some(full) = full_queue(&mut tx.db, &job.brief.user_id).await? {
-                    return Ok(CreateOutcome::QueueFull(full));
-                }
-                let Step { job, events, .. } = job.created();
-                insert(&mut tx.db, &job).await?;
-                events::append(tx, EventStamp { job: job.id, attempt: 0, at: now }, &events).await?;
-                if let Some(key) = &key {
-                    let response = RecordedResponse { status: 201, body: &text(&job.to_api())? };
-                    idempotency::insert(&mut tx.db, key, now, response).await?;
-                }
-                audit::record(&mut tx.db, audit.as_ref(), job.id).await?;
-                Ok(CreateOutcome::Created)
-            })
-        })
-        .await
+        self.write(move |tx| Box::pin(async move { create(tx, job, key.as_ref(), audit.as_ref()).await })).await
     }
 
     /// Stores a child job, unless its parent may not create another one. No tool calls this yet.
@@ -246,6 +225,33 @@ impl Store {
 
 pub(super) const COUNT_OF_USER: &str = "SELECT state, COUNT(*) FROM jobs WHERE user_id = $1 GROUP BY state";
 pub(super) const COUNT_OF_ALL: &str = "SELECT state, COUNT(*) FROM jobs GROUP BY state";
+
+/// Stores a new job in a transaction that may write more.
+pub(super) async fn create(
+    tx: &mut WriteTx,
+    job: JobRecord,
+    key: Option<&IdempotencyKey>,
+    audit: Option<&AuditEntry>,
+) -> Result<CreateOutcome, StoreError> {
+    let now = job.brief.created_at;
+    if let Some(key) = key
+        && let Some(known) = idempotency::lookup(&mut tx.db, key, now).await?
+    {
+        return Ok(known.into());
+    }
+    if let Some(full) = full_queue(&mut tx.db, &job.brief.user_id).await? {
+        return Ok(CreateOutcome::QueueFull(full));
+    }
+    let Step { job, events, .. } = job.created();
+    insert(&mut tx.db, &job).await?;
+    events::append(tx, EventStamp { job: job.id, attempt: 0, at: now }, &events).await?;
+    if let Some(key) = key {
+        let response = RecordedResponse { status: 201, body: &text(&job.to_api())? };
+        idempotency::insert(&mut tx.db, key, now, response).await?;
+    }
+    audit::record(&mut tx.db, audit, job.id).await?;
+    Ok(CreateOutcome::Created)
+}
 
 /// The queue that is full for a user's next job, if one is.
 async fn full_queue(tx: &mut Connection, user: &str) -> Result<Option<QueueFull>, StoreError> {

@@ -6,7 +6,7 @@ use sqlx::{Executor, Sqlite};
 use uuid::Uuid;
 
 use super::{
-    AuditEntry, Connection, Store, StoreError, audit,
+    AuditEntry, Connection, Store, StoreError, audit, chat,
     events::{self, EventStamp},
     prompts,
     rows::{EventRow, JobRow, RowRef, job_columns, job_tables, text},
@@ -217,6 +217,7 @@ pub(super) async fn apply(
         }
         events::append(tx, EventStamp { job: job.id, attempt: job.attempt, at: now }, &events).await?;
         publish(tx, &before, &job);
+        chat::post_end(tx, &job, now).await?;
     }
     audit::record(&mut tx.db, audit, job.id).await?;
     tx.notify(job.id);

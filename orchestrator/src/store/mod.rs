@@ -11,6 +11,7 @@ mod backup;
 mod budget;
 mod call_position;
 mod calls;
+mod chat;
 mod db_counts;
 mod event_batch;
 mod event_notifier;
@@ -56,6 +57,10 @@ pub use backup::{BackupError, backup};
 pub use budget::Reserved;
 pub use call_position::CallPosition;
 pub use calls::{CallKey, CallQuota, CallRow, CallsMade, KnownCall, NewCall, OpenedCall};
+pub use chat::{
+    Delivery, MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, MessagePage, MessagePosition, OwnedThread, Sent, SentMessage,
+    ThreadCaller, ThreadChange, ThreadFilter, Turn, TurnEnd, TurnError, TurnKey, TurnRequest,
+};
 pub use event_batch::{Appended, WorkerBatch};
 pub use event_notifier::{EventNotifier, EventSubscription};
 pub use events::EventPage;

@@ -1,0 +1,76 @@
+//! Jobs that were made in a thread: linked to it, and their end posted there once.
+
+use agent::elide;
+use chrono::{DateTime, Utc};
+use protocol::{ChatContent, JobId, JobState, ThreadId};
+use uuid::Uuid;
+
+use super::{
+    super::{AuditEntry, CreateOutcome, IdempotencyKey, Store, StoreError, jobs, write_tx::WriteTx},
+    rows::{NewMessage, append},
+};
+use crate::domain::job::JobRecord;
+
+/// Size of a job's result in a thread; the whole is in the job.
+const MAX_POSTED_RESULT_BYTES: usize = 16 * 1024;
+
+impl Store {
+    /// Stores a new job that is made in a thread, whose end is posted there.
+    pub async fn create_chat_job(
+        &self,
+        thread: ThreadId,
+        job: JobRecord,
+        key: Option<IdempotencyKey>,
+        audit: Option<&AuditEntry>,
+    ) -> Result<CreateOutcome, StoreError> {
+        let audit = audit.cloned();
+        self.write(move |tx| {
+            Box::pin(async move {
+                let id = job.id;
+                let created = jobs::create(tx, job, key.as_ref(), audit.as_ref()).await?;
+                if created == CreateOutcome::Created {
+                    link(tx, thread, id).await?;
+                }
+                Ok(created)
+            })
+        })
+        .await
+    }
+}
+
+/// Links a job to the thread that it is made in, if the thread exists.
+async fn link(tx: &mut WriteTx, thread: ThreadId, job: JobId) -> Result<(), StoreError> {
+    sqlx::query("INSERT INTO chat_jobs (job_id, thread_id) SELECT $1, id FROM chat_threads WHERE id = $2")
+        .bind(*job.as_uuid())
+        .bind(*thread.as_uuid())
+        .execute(&mut tx.db)
+        .await?;
+    Ok(())
+}
+
+/// Posts the end of a job in the thread that it was made in, in the transaction of its transition.
+pub(in crate::store) async fn post_end(tx: &mut WriteTx, job: &JobRecord, at: DateTime<Utc>) -> Result<(), StoreError> {
+    let is_over = job.state().is_finished() || job.state() == JobState::Submitted;
+    if !is_over {
+        return Ok(());
+    }
+    let thread: Option<Uuid> = sqlx::query_scalar(
+        "UPDATE chat_jobs SET posted_at = $2 WHERE job_id = $1 AND posted_at IS NULL RETURNING thread_id",
+    )
+    .bind(*job.id.as_uuid())
+    .bind(at)
+    .fetch_optional(&mut tx.db)
+    .await?;
+    let Some(thread) = thread.map(ThreadId::from_uuid) else { return Ok(()) };
+    let result = job.result();
+    let text = result.and_then(|result| result.text.or_else(|| result.partial.map(|partial| partial.text)));
+    let content = ChatContent::Job {
+        job_id: job.id,
+        title: job.brief.title.clone(),
+        state: job.state(),
+        reason: job.reason(),
+        content: elide(&text.unwrap_or_default(), MAX_POSTED_RESULT_BYTES),
+    };
+    append(tx, thread, NewMessage { content, turn: None, due: true, at }).await?;
+    Ok(())
+}

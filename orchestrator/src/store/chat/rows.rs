@@ -1,0 +1,134 @@
+//! Conversion of the rows of chat, and the statement that appends to a thread.
+
+use chrono::{DateTime, Utc};
+use protocol::{ChatContent, ChatMessage, ChatThread, MessageId, ThreadId, ThreadState};
+use serde_json::{Map, Value, from_value};
+use sqlx::FromRow;
+use uuid::Uuid;
+
+use super::{
+    super::{Connection, StoreError, rows::RowRef, write_tx::WriteTx},
+    OwnedThread,
+};
+
+/// The columns of [`ThreadRow`], for SELECT.
+macro_rules! thread_columns {
+    () => {
+        "id, user_id, key, title, state, created_at, updated_at"
+    };
+}
+pub(super) use thread_columns;
+
+#[derive(FromRow)]
+pub(super) struct ThreadRow {
+    id: Uuid,
+    user_id: String,
+    key: Option<String>,
+    title: String,
+    state: String,
+    created_at: DateTime<Utc>,
+    updated_at: DateTime<Utc>,
+}
+
+impl ThreadRow {
+    pub(super) fn into_thread(self) -> Result<OwnedThread, StoreError> {
+        let row_ref = RowRef { table: "chat_threads", id: self.id };
+        let thread = ChatThread {
+            id: ThreadId::from_uuid(self.id),
+            key: self.key,
+            title: self.title,
+            state: row_ref.known("state", ThreadState::parse(&self.state))?,
+            created_at: self.created_at,
+            updated_at: self.updated_at,
+        };
+        Ok(OwnedThread { user: self.user_id, thread })
+    }
+}
+
+/// The columns of [`MessageRow`], for SELECT.
+macro_rules! message_columns {
+    () => {
+        "id, seq, at, role, data"
+    };
+}
+pub(super) use message_columns;
+
+#[derive(FromRow)]
+pub(super) struct MessageRow {
+    id: Uuid,
+    pub(super) seq: Option<i64>,
+    at: DateTime<Utc>,
+    role: String,
+    data: String,
+}
+
+impl MessageRow {
+    /// The size of its data.
+    pub(super) fn bytes(&self) -> usize {
+        self.data.len()
+    }
+
+    pub(super) fn into_message(self) -> Result<ChatMessage, StoreError> {
+        let row_ref = RowRef { table: "chat_messages", id: self.id };
+        let mut fields: Map<String, Value> = row_ref.json("data", &self.data)?;
+        fields.insert("role".to_owned(), Value::String(self.role));
+        let content = from_value(Value::Object(fields)).map_err(|_| row_ref.invalid("data"))?;
+        Ok(ChatMessage { id: MessageId::from_uuid(self.id), seq: self.seq, at: self.at, content })
+    }
+}
+
+/// The data of an entry for its column: its fields without the role, which is a column.
+pub(super) fn data_of(content: &ChatContent) -> Result<String, StoreError> {
+    let encode = |error| StoreError::Database(sqlx::Error::Encode(Box::new(error)));
+    let mut value = serde_json::to_value(content).map_err(encode)?;
+    if let Value::Object(fields) = &mut value {
+        fields.remove("role");
+    }
+    Ok(value.to_string())
+}
+
+/// An entry that is about to be appended to a thread.
+pub(in crate::store) struct NewMessage {
+    pub(in crate::store) content: ChatContent,
+    /// The turn that writes it.
+    pub(in crate::store) turn: Option<u32>,
+    /// Whether the model has yet to read it.
+    pub(in crate::store) due: bool,
+    pub(in crate::store) at: DateTime<Utc>,
+}
+
+/// Appends an entry at the end of a thread. `None`: the thread does not exist.
+pub(in crate::store) async fn append(
+    tx: &mut WriteTx,
+    thread: ThreadId,
+    message: NewMessage,
+) -> Result<Option<ChatMessage>, StoreError> {
+    let Some(seq) = next_seq(&mut tx.db, thread, message.at).await? else { return Ok(None) };
+    let id = MessageId::generate();
+    sqlx::query(
+        "INSERT INTO chat_messages (id, thread_id, seq, turn, role, data, due, at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+    )
+    .bind(*id.as_uuid())
+    .bind(*thread.as_uuid())
+    .bind(seq)
+    .bind(message.turn.map(i64::from))
+    .bind(message.content.role())
+    .bind(data_of(&message.content)?)
+    .bind(message.due)
+    .bind(message.at)
+    .execute(&mut tx.db)
+    .await?;
+    let message = ChatMessage { id, seq: Some(seq), at: message.at, content: message.content };
+    Ok(Some(message))
+}
+
+/// The position of the next entry of a thread.
+pub(super) async fn next_seq(
+    db: &mut Connection,
+    thread: ThreadId,
+    at: DateTime<Utc>,
+) -> Result<Option<i64>, StoreError> {
+    let next = "UPDATE chat_threads SET last_seq = last_seq + 1, updated_at = $2 WHERE id = $1 RETURNING last_seq";
+    Ok(sqlx::query_scalar(next).bind(*thread.as_uuid()).bind(at).fetch_optional(db).await?)
+}
