@@ -24,6 +24,9 @@ pub const MAX_SECRET_BYTES: usize = 64 * 1024;
 /// Maximum number of a user's secrets.
 pub const MAX_SECRETS: u32 = 200;
 
+/// Maximum size of the values of a user's secrets in all, in bytes: what one leak detector can look for.
+pub const MAX_SECRETS_TOTAL_BYTES: usize = 256 * 1024;
+
 /// Maximum size of the body of a worker's request that is not a model call.
 pub const MAX_WORKER_BODY_BYTES: usize = 1024 * 1024;
 

@@ -5,6 +5,7 @@
 //! [`wrap_untrusted`] marks where untrusted content begins and ends, and [`screen_outbound`] checks tool arguments that leave
 //! the installation. Deciding where each is called belongs to the callers.
 
+mod conversation;
 mod delimiter;
 mod leak;
 mod neutralize;

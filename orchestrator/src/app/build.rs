@@ -29,7 +29,7 @@ use crate::{
         worker::{self, WorkerApi},
     },
     llm::{Gateway, metering::Meter},
-    secrets::{KeySource, Secrets},
+    secrets::{KeySource, LeakDetectors, Secrets},
     store::{RetentionLimits, Store},
     telemetry::metrics::Metrics,
     tools::BuiltinTools,
@@ -81,6 +81,7 @@ struct Core {
     key: Arc<SigningKey>,
     tokens: WorkerTokens,
     secrets: Arc<Secrets>,
+    detectors: LeakDetectors,
     gateway: Arc<Gateway>,
     tools: Arc<BuiltinTools>,
     workspaces: Workspaces,
@@ -112,9 +113,11 @@ impl Core {
         };
         let workspaces = open_workspaces(config, &store).await;
         let egress = egress_client(config).await?;
+        let secrets = Arc::new(open_secrets(config, &store).await?);
         Ok(Self {
             tokens: WorkerTokens::new(Arc::clone(&key), instance),
-            secrets: Arc::new(open_secrets(config, &store).await?),
+            detectors: LeakDetectors::new(Arc::clone(&secrets))?,
+            secrets,
             gateway: Arc::new(Gateway::new(&config.llm)?),
             tools: Arc::new(BuiltinTools::new(store.control(), &clock, config.tool_rates.clone(), egress)?),
             workspace_meter: WorkspaceMeter::new(workspaces.clone(), Arc::clone(&engine)),
@@ -167,6 +170,7 @@ impl Core {
     fn meter(&self, config: &Config) -> Meter {
         Meter {
             store: self.store.control(),
+            detectors: self.detectors.clone(),
             gateway: Arc::clone(&self.gateway),
             clock: self.clock.clone(),
             day_limits: day_limits(config),

@@ -3,7 +3,13 @@
 use std::io;
 
 use super::LockError;
-use crate::{auth::KeyError, egress::InvalidPattern, llm::GatewayError, secrets::MasterKeyError, store::StoreError};
+use crate::{
+    auth::KeyError,
+    egress::InvalidPattern,
+    llm::GatewayError,
+    secrets::{DetectorError, MasterKeyError},
+    store::StoreError,
+};
 
 /// The daemon could not start, or stopped other than by a drain.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +32,9 @@ pub enum ServeError {
     /// The master key cannot be loaded, or does not open the stored secrets.
     #[error(transparent)]
     MasterKey(#[from] MasterKeyError),
+    /// The leak detector of users without secrets cannot be built.
+    #[error(transparent)]
+    LeakDetector(#[from] DetectorError),
     /// The settings of a model are invalid.
     #[error(transparent)]
     Model(#[from] GatewayError),

@@ -26,6 +26,7 @@ use crate::{
     clock::Clock,
     domain::budget::{CallEstimate, DayLimits, ExhaustedBudget},
     failpoint,
+    secrets::LeakDetectors,
     store::{CallKey, CallRow, CallsMade, KnownCall, NewCall, OpenedCall, Reserved, Store, StoreError},
 };
 
@@ -41,6 +42,8 @@ const MAX_BACKOFF: Duration = Duration::from_secs(10);
 pub struct Meter {
     /// Where calls are recorded and budgets kept.
     pub store: Store,
+    /// Finds users' secrets in requests and answers.
+    pub detectors: LeakDetectors,
     /// The providers.
     pub gateway: Arc<Gateway>,
     /// The time.

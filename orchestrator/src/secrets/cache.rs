@@ -9,7 +9,7 @@ use std::{
 
 use secrecy::{ExposeSecret, SecretString};
 
-/// Memory for values. Beyond it everything is forgotten and read again when it is needed: an owner has at most 12.5 MiB.
+/// Memory for values. Beyond it everything is forgotten and read again when it is needed: an owner has at most 256 KiB.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// Counted for an owner and for a value besides their texts.
 const ENTRY_BYTES: usize = 100;
@@ -45,19 +45,23 @@ impl Cache {
         state.owners.get(owner).cloned().ok_or(Generation(state.changes))
     }
 
-    /// Remembers values that were read in this generation, unless a secret has changed since.
-    pub(super) fn insert(&self, owner: &str, values: &Arc<[NamedSecret]>, read_in: Generation) {
+    /// Remembers values that were read in this generation, unless a secret has changed since. Returns those that another caller
+    /// has read meanwhile, if there are any: all callers get the same ones.
+    pub(super) fn insert(&self, owner: &str, values: Arc<[NamedSecret]>, read_in: Generation) -> Arc<[NamedSecret]> {
         let mut state = self.lock();
         if state.changes != read_in.0 {
-            return;
+            return values;
         }
-        state.remove(owner);
-        let bytes = size(owner, values);
+        if let Some(known) = state.owners.get(owner) {
+            return Arc::clone(known);
+        }
+        let bytes = size(owner, &values);
         if state.bytes + bytes > MAX_BYTES {
             *state = State { changes: state.changes, ..State::default() };
         }
-        state.owners.insert(owner.to_owned(), Arc::clone(values));
+        state.owners.insert(owner.to_owned(), Arc::clone(&values));
         state.bytes += bytes;
+        values
     }
 
     /// Forgets an owner's values, also those that are being read.
@@ -99,7 +103,9 @@ mod tests {
         let cache = Cache::default();
         let generation = cache.get("ada").unwrap_err();
         let read = values("one");
-        cache.insert("ada", &read, generation);
+        cache.insert("ada", Arc::clone(&read), generation);
+        let again = cache.insert("ada", values("one"), generation);
+        assert!(Arc::ptr_eq(&again, &read), "callers at the same time get the same value");
         assert!(Arc::ptr_eq(&cache.get("ada").unwrap(), &read), "the same value while nothing changes");
         cache.invalidate("bob");
         assert!(cache.get("ada").is_ok());
@@ -112,7 +118,7 @@ mod tests {
         let cache = Cache::default();
         let generation = cache.get("ada").unwrap_err();
         cache.invalidate("ada");
-        cache.insert("ada", &values("old"), generation);
+        cache.insert("ada", values("old"), generation);
         assert!(cache.get("ada").is_err());
     }
 
@@ -122,7 +128,7 @@ mod tests {
         let large = values(&"x".repeat(MAX_BYTES / 3));
         for owner in ["a", "b", "b", "c"] {
             let generation = Generation(0);
-            cache.insert(owner, &large, generation);
+            cache.insert(owner, Arc::clone(&large), generation);
             assert!(cache.lock().bytes <= MAX_BYTES);
         }
         let kept = ["a", "b", "c"].map(|owner| cache.get(owner).is_ok());

@@ -3,12 +3,14 @@
 
 mod cache;
 mod key_source;
+mod leak_detectors;
 mod master_key;
 mod rotation;
 mod sealed_store;
 
 pub use cache::NamedSecret;
 pub use key_source::{KeySource, MasterKeyError, key_path};
+pub use leak_detectors::{DetectorError, LeakDetectors};
 pub use master_key::MasterKey;
 pub use rotation::{RotateError, Rotated, UnreadableSecrets, rotate};
 pub use sealed_store::{SecretError, Secrets};

@@ -75,10 +75,9 @@ impl Secrets {
         };
         let sealed = self.store.sealed_secrets(owner).await?;
         let key = self.key.clone();
-        // Up to 12.5 MiB are opened.
+        // Up to 200 values are opened.
         let values = tokio::task::spawn_blocking(move || open_all(&key, &sealed)).await?;
-        self.cache.insert(owner, &values, generation);
-        Ok(values)
+        Ok(self.cache.insert(owner, values, generation))
     }
 
     /// The value of one secret; `None` if there is none of this name, or if it does not open.

@@ -1,10 +1,13 @@
 //! Users' secrets, sealed. Never sees a value.
 
 use chrono::{DateTime, Utc};
-use protocol::{AuditOutcome, SecretSummary, limits::MAX_SECRETS};
+use protocol::{
+    AuditOutcome, SecretSummary,
+    limits::{MAX_SECRETS, MAX_SECRETS_TOTAL_BYTES},
+};
 use sqlx::FromRow;
 
-use super::{AuditEntry, Connection, Store, StoreError, audit};
+use super::{AuditEntry, Connection, Store, StoreError, audit, rows::column};
 
 /// Rows that are sealed again at a time.
 const ROWS_PER_BATCH: i64 = 100;
@@ -19,6 +22,9 @@ pub struct SealedValue {
     /// The encrypted value with its authentication tag.
     pub ciphertext: Vec<u8>,
 }
+
+/// Length of the authentication tag at the end of a ciphertext; the rest is as long as the value.
+const TAG_BYTES: i64 = 16;
 
 /// A sealed secret.
 #[derive(Debug, Clone, PartialEq, Eq, FromRow)]
@@ -40,6 +46,11 @@ pub enum SecretStored {
     Done(SecretSummary),
     /// Nothing is stored: the user has [`MAX_SECRETS`] others.
     LimitReached,
+    /// Nothing is stored: the values would have more than [`MAX_SECRETS_TOTAL_BYTES`].
+    TotalTooLarge {
+        /// The size of the user's other values, in bytes.
+        others: u64,
+    },
 }
 
 /// What is done with a secret while all are sealed with another key.
@@ -106,13 +117,8 @@ impl Store {
         let entry = entry.clone();
         self.write(move |tx| {
             Box::pin(async move {
-                let others: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM secrets WHERE user_id = $1 AND name <> $2")
-                    .bind(&secret.owner)
-                    .bind(&secret.name)
-                    .fetch_one(&mut tx.db)
-                    .await?;
-                if others >= i64::from(MAX_SECRETS) {
-                    return Ok(SecretStored::LimitReached);
+                if let Some(refused) = exceeded_limit(&mut tx.db, &secret).await? {
+                    return Ok(refused);
                 }
                 let row: SummaryRow = sqlx::query_as(
                     "INSERT INTO secrets (user_id, name, key_id, nonce, ciphertext, created_at, updated_at) \
@@ -195,6 +201,25 @@ impl Store {
         })
         .await
     }
+}
+
+/// The limit of the user that one more secret would exceed.
+async fn exceeded_limit(tx: &mut Connection, secret: &SealedSecret) -> Result<Option<SecretStored>, StoreError> {
+    let (others, others_bytes): (i64, i64) = sqlx::query_as(
+        "SELECT COUNT(*), COALESCE(SUM(LENGTH(ciphertext) - $3), 0) FROM secrets WHERE user_id = $1 AND name <> $2",
+    )
+    .bind(&secret.owner)
+    .bind(&secret.name)
+    .bind(TAG_BYTES)
+    .fetch_one(tx)
+    .await?;
+    if others >= i64::from(MAX_SECRETS) {
+        return Ok(Some(SecretStored::LimitReached));
+    }
+    let bytes = column(secret.sealed.ciphertext.len() as u64) - TAG_BYTES;
+    let others = others_bytes.unsigned_abs();
+    let is_too_large = others_bytes + bytes > column(MAX_SECRETS_TOTAL_BYTES as u64);
+    Ok(is_too_large.then_some(SecretStored::TotalTooLarge { others }))
 }
 
 async fn apply(

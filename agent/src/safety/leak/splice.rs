@@ -20,6 +20,11 @@ impl Splicer {
         self.held.push_str(piece);
     }
 
+    /// The text that was not released yet.
+    pub(super) fn held(&self) -> &str {
+        &self.held
+    }
+
     /// Writes the text up to this offset without the ranges, and forgets the ranges that end there.
     pub(super) fn release(&mut self, end: usize, ranges: &mut Vec<Range<usize>>, to: &mut String) {
         let length = self.held.floor_char_boundary(end.saturating_sub(self.base));

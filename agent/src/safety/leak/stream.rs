@@ -27,6 +27,11 @@ impl StreamRedactor {
         self.release(decided)
     }
 
+    /// The text that cannot be shown yet. Another redactor that begins with it continues this one.
+    pub fn held(&self) -> &str {
+        self.splicer.held()
+    }
+
     /// Ends the text: returns the rest of it, and everything that was found.
     pub fn finish(mut self) -> (String, Vec<Finding>) {
         self.scanner.finish(&self.detector);

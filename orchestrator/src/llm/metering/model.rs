@@ -84,6 +84,7 @@ mod tests {
             Gateway, UnpricedModel,
             metering::{AccountOwner, CallLimiter},
         },
+        secrets::{KeySource, LeakDetectors, Secrets},
         store::{CallKey, NewToolCall, Store},
     };
 
@@ -117,8 +118,11 @@ mod tests {
             limiter: CallLimiter::default(),
         };
         store.create_job(job, None, None).await.unwrap();
+        let source = KeySource::DataDir(directory.path().to_owned());
+        let secrets = Arc::new(Secrets::open(store.clone(), &source).await.unwrap());
         let meter = Meter {
             store,
+            detectors: LeakDetectors::new(secrets).unwrap(),
             gateway: Arc::new(gateway(directory, rules)),
             clock: Clock::system(),
             day_limits: DayLimits::default(),

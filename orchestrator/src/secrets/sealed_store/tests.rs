@@ -97,3 +97,22 @@ async fn a_user_has_at_most_200_secrets_and_can_replace_each() {
     assert!(secrets.get("ada", "one.more").await.unwrap().is_none());
     store.close().await;
 }
+
+#[tokio::test]
+async fn the_values_of_an_owner_have_a_maximum_size_in_all() {
+    let (_directory, store, secrets) = fresh().await;
+    let largest = "x".repeat(protocol::limits::MAX_SECRET_BYTES);
+    for name in ["A", "B", "C", "D"] {
+        set(&secrets, "ada", name, &largest).await;
+    }
+    let refused = secrets.set("ada", "E", &SecretString::from("12345678"), &entry()).await.unwrap();
+    assert_eq!(refused, SecretStored::TotalTooLarge { others: 256 * 1024 });
+    set(&secrets, "ada", "D", &largest[8..]).await;
+    set(&secrets, "ada", "E", "12345678").await;
+    set(&secrets, "ada", "A", &largest).await;
+    let refused = secrets.set("ada", "E", &SecretString::from("123456789"), &entry()).await.unwrap();
+    assert_eq!(refused, SecretStored::TotalTooLarge { others: 256 * 1024 - 8 });
+    set(&secrets, "bob", "E", &largest).await;
+    assert_eq!(secrets.get("ada", "E").await.unwrap().unwrap().expose_secret(), "12345678");
+    store.close().await;
+}

@@ -5,7 +5,7 @@
 use axum::{Json, extract::State, http::StatusCode};
 use protocol::{
     ErrorCode, FieldError, SecretSummary, SetSecret, is_secret_name,
-    limits::{MAX_SECRET_BYTES, MAX_SECRETS, MIN_SECRET_BYTES},
+    limits::{MAX_SECRET_BYTES, MAX_SECRETS, MAX_SECRETS_TOTAL_BYTES, MIN_SECRET_BYTES},
 };
 use secrecy::{ExposeSecret, SecretString};
 
@@ -25,7 +25,7 @@ use crate::{
     post, path = "/api/secrets", operation_id = "set_secret", tag = "secrets", request_body = SetSecret,
     responses(
         (status = 201, body = SecretSummary, description = "The secret is stored; a previous value is replaced."),
-        (status = 409, description = "The caller has the maximum number of secrets."),
+        (status = 409, description = "The caller has the maximum number of secrets, or their values the maximum size in all."),
     )
 )]
 pub(in crate::http::public) async fn set(
@@ -40,6 +40,13 @@ pub(in crate::http::public) async fn set(
         SecretStored::Done(secret) => Ok((StatusCode::CREATED, Json(secret))),
         SecretStored::LimitReached => {
             let detail = format!("a user can have at most {MAX_SECRETS} secrets; delete one first");
+            Err(ApiError::new(ErrorCode::Conflict, detail))
+        }
+        SecretStored::TotalTooLarge { others } => {
+            let detail = format!(
+                "a user's secrets have at most {MAX_SECRETS_TOTAL_BYTES} bytes in all, and the caller's others have {others}; \
+                 delete one first or store a shorter value"
+            );
             Err(ApiError::new(ErrorCode::Conflict, detail))
         }
     }
