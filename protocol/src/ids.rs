@@ -106,6 +106,10 @@ uuid_id!(
     MessageId
 );
 uuid_id!(
+    /// A gate: a tool call that waits for a person.
+    GateId
+);
+uuid_id!(
     /// One install of the orchestrator; labels what it makes in the engine.
     InstanceId
 );

@@ -9,7 +9,9 @@ mod chat;
 mod container_name;
 mod event;
 mod file;
+mod gate;
 mod ids;
+mod instance_event;
 mod job;
 pub mod limits;
 mod memory;
@@ -36,9 +38,12 @@ pub use chat::{
 pub use container_name::{ContainerName, ParseContainerNameError};
 pub use event::{EgressDecision, Event, EventData, EventKind, LimitName, LogStream, MessageRole, PlanStep};
 pub use file::{FileEntry, FileKind, Unpacked};
+pub use gate::{Gate, GateDecision, GateKind, GateResolution, GateScope, GateState, ResolveGate, ResolveThreadGate};
 pub use ids::{
-    CallId, InstanceId, JobId, MessageId, NotificationId, ParseIdError, PromptId, RoutineId, RunId, ThreadId, UserId,
+    CallId, GateId, InstanceId, JobId, MessageId, NotificationId, ParseIdError, PromptId, RoutineId, RunId, ThreadId,
+    UserId,
 };
+pub use instance_event::{AnyEventData, EventSubject, InstanceEvent, InstanceEventData, InstanceEventKind};
 pub use job::{
     ContainerInfo, Job, JobMode, JobReason, JobResult, JobState, JobSummary, Limits, PROMPT_PREVIEW_CHARS,
     PartialResult, Placement, Source, Usage,

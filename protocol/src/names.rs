@@ -48,8 +48,9 @@ pub(crate) trait WireName:
 mod tests {
     use super::WireName;
     use crate::{
-        ActorRole, AuditOutcome, EgressDecision, EventKind, JobMode, JobReason, JobState, LimitName, NotificationKind,
-        PromptMode, Source, ThreadState, UsageBy,
+        ActorRole, AuditOutcome, EgressDecision, EventKind, GateDecision, GateKind, GateScope, GateState,
+        InstanceEventKind, JobMode, JobReason, JobState, LimitName, NotificationKind, PromptMode, Source, ThreadState,
+        UsageBy,
     };
 
     fn assert_spelled_alike<T: WireName>() {
@@ -66,6 +67,11 @@ mod tests {
         assert_spelled_alike::<AuditOutcome>();
         assert_spelled_alike::<EgressDecision>();
         assert_spelled_alike::<EventKind>();
+        assert_spelled_alike::<GateDecision>();
+        assert_spelled_alike::<GateKind>();
+        assert_spelled_alike::<GateScope>();
+        assert_spelled_alike::<GateState>();
+        assert_spelled_alike::<InstanceEventKind>();
         assert_spelled_alike::<JobMode>();
         assert_spelled_alike::<JobReason>();
         assert_spelled_alike::<JobState>();

@@ -227,6 +227,7 @@ impl BudgetRow {
 /// The job after a call of its was recorded.
 #[derive(FromRow)]
 pub(super) struct AfterCall {
+    pub(super) user_id: String,
     parent_id: Option<Uuid>,
     limits: String,
     tokens: i64,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use protocol::{EventData, EventKind, JobId, WorkerEvent};
-use sqlx::{QueryBuilder, Sqlite};
+use sqlx::{FromRow, QueryBuilder, Sqlite};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
@@ -126,8 +126,8 @@ pub(super) async fn append_all(tx: &mut WriteTx, batches: &[&Batch]) -> Result<V
     let advanced = advance(tx, consecutive.iter().flatten().collect()).await?;
     let (mut appended, mut rows, mut parts) = (Vec::with_capacity(batches.len()), Vec::new(), Vec::new());
     for (batch, part) in batches.iter().zip(consecutive) {
-        let (part, last_seq) = match part.zip(advanced.get(batch.job().as_uuid()).copied()) {
-            Some(advanced) => advanced,
+        let (part, numbered) = match part.zip(advanced.get(batch.job().as_uuid()).cloned()) {
+            Some(numbered) => numbered,
             // Partly or wholly stored already, or with a gap, or of an attempt that is over.
             None => match Part::unstored(&mut tx.db, batch).await? {
                 Err(answer) => {
@@ -135,14 +135,14 @@ pub(super) async fn append_all(tx: &mut WriteTx, batches: &[&Batch]) -> Result<V
                     continue;
                 }
                 Ok(part) => {
-                    let advanced = advance(tx, vec![&part]).await?;
-                    (part, advanced.get(batch.job().as_uuid()).copied().unwrap_or_default())
+                    let mut advanced = advance(tx, vec![&part]).await?;
+                    (part, advanced.remove(batch.job().as_uuid()).unwrap_or_default())
                 }
             },
         };
-        rows.extend(part.rows(last_seq));
+        rows.extend(part.rows(numbered.last_seq));
         appended.push(Appended::Stored { last_client_seq: part.until, added_bytes: part.bytes() });
-        tx.notify(batch.job());
+        tx.notify_job(batch.job(), &numbered.user_id);
         parts.push(part);
     }
     let mut statements = QueryBuilder::new("");
@@ -221,8 +221,17 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Assigns event numbers to all parts that continue their job's sequence. Returns the last number of each such job.
-async fn advance(tx: &mut WriteTx, parts: Vec<&Part<'_>>) -> Result<BTreeMap<Uuid, i64>, StoreError> {
+/// A job whose events were numbered.
+#[derive(Clone, Default, FromRow)]
+struct Advanced {
+    id: Uuid,
+    /// The last number.
+    last_seq: i64,
+    user_id: String,
+}
+
+/// Assigns event numbers to all parts that continue their job's sequence. Returns each such job.
+async fn advance(tx: &mut WriteTx, parts: Vec<&Part<'_>>) -> Result<BTreeMap<Uuid, Advanced>, StoreError> {
     if parts.is_empty() {
         return Ok(BTreeMap::new());
     }
@@ -242,11 +251,11 @@ async fn advance(tx: &mut WriteTx, parts: Vec<&Part<'_>>) -> Result<BTreeMap<Uui
         ") UPDATE jobs SET last_seq = jobs.last_seq + batch.events, last_client_seq = batch.until, last_activity_at = batch.at, \
          tool_calls = jobs.tool_calls + batch.tool_calls FROM batch WHERE jobs.id = batch.id \
          AND jobs.attempt = batch.attempt AND jobs.last_client_seq = batch.known AND jobs.state IN ('in_progress', 'stuck') \
-         RETURNING jobs.id, jobs.last_seq",
+         RETURNING jobs.id, jobs.last_seq, jobs.user_id",
     );
     let results = tx.run(StatementBatch::built(&mut update)).await?;
-    let advanced: Vec<(Uuid, i64)> = results.first().map(StatementResult::decode).transpose()?.unwrap_or_default();
-    Ok(advanced.into_iter().collect())
+    let advanced: Vec<Advanced> = results.first().map(StatementResult::decode).transpose()?.unwrap_or_default();
+    Ok(advanced.into_iter().map(|job| (job.id, job)).collect())
 }
 
 /// The key of a tool call: job, attempt and call id.

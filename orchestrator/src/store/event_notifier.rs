@@ -1,4 +1,4 @@
-//! Notifications of committed changes: of new events by job, and of threads that the chat engine can work on. They carry no
+//! Notifications of committed changes: of new events by topic, and of threads that the chat engine can work on. They carry no
 //! data: the reader queries the database.
 
 use std::{
@@ -9,32 +9,44 @@ use std::{
 use protocol::JobId;
 use tokio::sync::{Notify, watch};
 
-/// One notification channel for each job with subscribers.
+/// What a subscriber wants to know about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Topic {
+    /// New events of one job.
+    Job(JobId),
+    /// New events of the instance that concern one user.
+    User(String),
+    /// New events of the instance, of any user.
+    AllUsers,
+}
+
+/// One notification channel for each topic with subscribers.
 #[derive(Default)]
 pub struct EventNotifier {
-    jobs: Mutex<HashMap<JobId, watch::Sender<()>>>,
+    topics: Mutex<HashMap<Topic, watch::Sender<()>>>,
     chats: Notify,
 }
 
-/// A subscription to one job; dropping it ends the subscription.
+/// A subscription to one topic; dropping it ends the subscription.
 pub struct EventSubscription {
     notifier: Arc<EventNotifier>,
-    job: JobId,
+    topic: Topic,
     changes: watch::Receiver<()>,
 }
 
 impl EventNotifier {
-    /// Subscribes to a job. Every commit after this call notifies the subscription.
-    pub fn subscribe(self: &Arc<Self>, job: JobId) -> EventSubscription {
-        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        let changes = jobs.entry(job).or_insert_with(|| watch::channel(()).0).subscribe();
-        EventSubscription { notifier: Arc::clone(self), job, changes }
+    /// Subscribes to a topic. Every commit after this call notifies the subscription.
+    pub fn subscribe(self: &Arc<Self>, topic: Topic) -> EventSubscription {
+        let mut topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
+        let changes = topics.entry(topic.clone()).or_insert_with(|| watch::channel(()).0).subscribe();
+        EventSubscription { notifier: Arc::clone(self), topic, changes }
     }
 
-    /// Notifies the subscribers of a job. Called after the commit.
-    pub(super) fn notify(&self, job: JobId) {
-        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(subscribers) = jobs.get(&job) {
+    /// Notifies the subscribers of a topic. Called after the commit.
+    pub(super) fn notify(&self, topic: &Topic) {
+        let topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = matches!(topic, Topic::User(_)).then_some(&Topic::AllUsers);
+        for subscribers in all.into_iter().chain([topic]).filter_map(|topic| topics.get(topic)) {
             subscribers.send_replace(());
         }
     }
@@ -51,7 +63,7 @@ impl EventNotifier {
 }
 
 impl EventSubscription {
-    /// Returns once the job has new events since the last return.
+    /// Returns once there is something new since the last return.
     pub async fn changed(&mut self) {
         // The sender is in the map as long as a subscription exists, so this cannot fail.
         let _ = self.changes.changed().await;
@@ -60,9 +72,9 @@ impl EventSubscription {
 
 impl Drop for EventSubscription {
     fn drop(&mut self) {
-        let mut jobs = self.notifier.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        if jobs.get(&self.job).is_some_and(|subscribers| subscribers.receiver_count() <= 1) {
-            jobs.remove(&self.job);
+        let mut topics = self.notifier.topics.lock().unwrap_or_else(PoisonError::into_inner);
+        if topics.get(&self.topic).is_some_and(|subscribers| subscribers.receiver_count() <= 1) {
+            topics.remove(&self.topic);
         }
     }
 }

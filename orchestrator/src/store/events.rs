@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use chrono::{DateTime, Utc};
 use futures_util::{Stream, TryStreamExt as _};
 use protocol::{EventData, EventKind, JobId};
-use sqlx::{QueryBuilder, Sqlite};
+use sqlx::{FromRow, QueryBuilder, Sqlite};
 
 use super::{
     Connection, Store, StoreError, StoredEvent,
-    rows::{EventRow, RowRef, column, count, text},
+    rows::{EventRow, RowRef, column, count, tagged_data},
     write_tx::{StatementBatch, WriteTx},
 };
 
@@ -41,26 +41,35 @@ pub(super) async fn append(tx: &mut WriteTx, stamp: EventStamp, events: &[EventD
     if events.is_empty() {
         return Ok(());
     }
-    let last: i64 = sqlx::query_scalar("UPDATE jobs SET last_seq = last_seq + $1 WHERE id = $2 RETURNING last_seq")
-        .bind(column(events.len() as u64))
-        .bind(*stamp.job.as_uuid())
-        .fetch_one(&mut tx.db)
-        .await?;
-    insert(tx, stamp, last, events).await
+    let numbered: Numbered =
+        sqlx::query_as("UPDATE jobs SET last_seq = last_seq + $1 WHERE id = $2 RETURNING last_seq, user_id")
+            .bind(column(events.len() as u64))
+            .bind(*stamp.job.as_uuid())
+            .fetch_one(&mut tx.db)
+            .await?;
+    insert(tx, stamp, &numbered, events).await
 }
 
-/// Writes events whose numbers the job's row has already assigned; `last` is the last of them.
-pub(super) async fn insert(
+/// The numbers that a job's row has assigned to new events, and the job's owner.
+#[derive(FromRow)]
+struct Numbered {
+    /// The last number.
+    last_seq: i64,
+    user_id: String,
+}
+
+/// Writes events whose numbers the job's row has already assigned.
+async fn insert(
     tx: &mut WriteTx,
     stamp: EventStamp,
-    last: i64,
+    numbered: &Numbered,
     events: &[EventData],
 ) -> Result<(), StoreError> {
     let mut rows = Vec::with_capacity(events.len());
-    for (seq, event) in (last - column(events.len() as u64) + 1..).zip(events) {
+    for (seq, event) in (numbered.last_seq - column(events.len() as u64) + 1..).zip(events) {
         rows.push(NewRow { stamp, seq, kind: event.kind(), data: data_json(event, stamp.job)?.into() });
     }
-    tx.notify(stamp.job);
+    tx.notify_job(stamp.job, &numbered.user_id);
     let mut statements = QueryBuilder::new("");
     push_rows(&mut statements, &rows);
     tx.run(StatementBatch::built(&mut statements)).await?;
@@ -76,16 +85,10 @@ pub(super) struct NewRow<'a> {
     pub(super) data: Cow<'a, str>,
 }
 
-/// An event's data as JSON, without its kind. The event is serialized once, and the enclosing object is cut off.
+/// An event's data as JSON, without its kind.
 pub(super) fn data_json(event: &EventData, job: JobId) -> Result<String, StoreError> {
-    let mut whole = text(event)?;
-    let before = format!(r#"{{"kind":"{}","data":"#, event.kind().as_str());
-    if !whole.starts_with(&before) || !whole.ends_with('}') {
-        return Err(RowRef { table: "events", id: *job.as_uuid() }.invalid("data"));
-    }
-    whole.pop();
-    whole.drain(..before.len());
-    Ok(whole)
+    tagged_data(event, event.kind().as_str())?
+        .ok_or_else(|| RowRef { table: "events", id: *job.as_uuid() }.invalid("data"))
 }
 
 /// Adds the statements that write rows, as few as possible.
@@ -118,16 +121,16 @@ impl Store {
         let stamp = EventStamp { job, attempt, at: now };
         self.write(move |tx| {
             Box::pin(async move {
-                let last: Option<i64> = sqlx::query_scalar(
+                let numbered: Option<Numbered> = sqlx::query_as(
                     "UPDATE jobs SET last_seq = last_seq + 1 \
-                     WHERE id = $1 AND attempt = $2 AND state IN ('in_progress', 'stuck') RETURNING last_seq",
+                     WHERE id = $1 AND attempt = $2 AND state IN ('in_progress', 'stuck') RETURNING last_seq, user_id",
                 )
                 .bind(*job.as_uuid())
                 .bind(i64::from(attempt))
                 .fetch_optional(&mut tx.db)
                 .await?;
-                match last {
-                    Some(last) => insert(tx, stamp, last, &[event]).await,
+                match numbered {
+                    Some(numbered) => insert(tx, stamp, &numbered, &[event]).await,
                     None => Ok(()),
                 }
             })

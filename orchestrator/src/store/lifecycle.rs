@@ -220,7 +220,7 @@ pub(super) async fn apply(
         chat::post_end(tx, &job, now).await?;
     }
     audit::record(&mut tx.db, audit, job.id).await?;
-    tx.notify(job.id);
+    tx.notify_job(job.id, &job.brief.user_id);
     Ok(Transition::Applied(Box::new(job)))
 }
 

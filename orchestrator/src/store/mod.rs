@@ -18,6 +18,7 @@ mod event_notifier;
 mod events;
 mod file_mode;
 mod idempotency;
+mod instance_events;
 mod job_json;
 mod job_list;
 mod jobs;
@@ -62,9 +63,10 @@ pub use chat::{
     ThreadCaller, ThreadChange, ThreadFilter, Turn, TurnEnd, TurnError, TurnKey, TurnRequest,
 };
 pub use event_batch::{Appended, WorkerBatch};
-pub use event_notifier::{EventNotifier, EventSubscription};
+pub use event_notifier::{EventNotifier, EventSubscription, Topic};
 pub use events::EventPage;
 pub use idempotency::{CreateOutcome, IdempotencyKey, Lookup};
+pub use instance_events::{InstanceEventFilter, InstanceEventPage, StoredInstanceEvent};
 pub use job_json::{JobJson, JobPage, TokenChecked};
 pub use job_list::JobFilter;
 pub use jobs::{MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob, RunningJobs, Unfinished};
@@ -293,7 +295,7 @@ impl Store {
         Self { read: self.control.clone(), ..self.clone() }
     }
 
-    /// Notifications of new events, by job.
+    /// Notifications of new events, by job and by user.
     pub fn event_notifier(&self) -> &Arc<EventNotifier> {
         &self.notifier
     }

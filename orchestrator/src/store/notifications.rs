@@ -1,11 +1,13 @@
 //! Notifications of users: stored, listed, marked as read, and deleted after a time.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use protocol::{AuditOutcome, JobId, Notification, NotificationId, NotificationKind, RoutineId, RunId};
+use protocol::{
+    AuditOutcome, InstanceEventData, JobId, Notification, NotificationId, NotificationKind, RoutineId, RunId,
+};
 use sqlx::{FromRow, QueryBuilder, Sqlite};
 use uuid::Uuid;
 
-use super::{AuditEntry, Connection, Store, StoreError, audit, rows::RowRef};
+use super::{AuditEntry, Store, StoreError, audit, instance_events, rows::RowRef, write_tx::WriteTx};
 
 /// How long a notification is kept (contract: api, Notifications).
 const LIFETIME: TimeDelta = TimeDelta::days(90);
@@ -71,7 +73,7 @@ macro_rules! columns {
 impl Store {
     /// Stores a notification. One of a tool call is stored once for each call id, which is unique among the job's attempts.
     pub async fn notify(&self, notification: NewNotification, now: DateTime<Utc>) -> Result<(), StoreError> {
-        self.write_one(move |tx| Box::pin(async move { insert(&mut tx.db, &notification, now).await })).await
+        self.write(move |tx| Box::pin(async move { insert(tx, &notification, now).await })).await
     }
 
     /// A user's notifications, newest first, each with its id.
@@ -183,17 +185,18 @@ impl Store {
     }
 }
 
-/// Stores a notification in the transaction of what it tells.
+/// Stores a notification, and its event, in the transaction of what it tells.
 pub(super) async fn insert(
-    tx: &mut Connection,
+    tx: &mut WriteTx,
     notification: &NewNotification,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
-    sqlx::query(
+    let stored: Option<NotificationRow> = sqlx::query_as(concat!(
         "INSERT INTO notifications (id, user_id, kind, title, text, job_id, run_id, call, channel, created_at) \
          VALUES ($1, $2, $3, COALESCE($4, (SELECT title FROM jobs WHERE id = $6), ''), $5, $6, $7, $8, $9, $10) \
-         ON CONFLICT DO NOTHING",
-    )
+         ON CONFLICT DO NOTHING RETURNING ",
+        columns!(),
+    ))
     .bind(*NotificationId::generate().as_uuid())
     .bind(&notification.user)
     .bind(notification.kind.as_str())
@@ -204,8 +207,12 @@ pub(super) async fn insert(
     .bind(&notification.call_id)
     .bind(&notification.channel)
     .bind(now)
-    .execute(tx)
+    .fetch_optional(&mut tx.db)
     .await?;
+    if let Some(stored) = stored {
+        let event = InstanceEventData::Notification(Box::new(stored.into_notification()?));
+        instance_events::append(tx, &notification.user, now, &event).await?;
+    }
     Ok(())
 }
 

@@ -86,7 +86,7 @@ impl Store {
                     idempotency::insert(&mut tx.db, key, now, response).await?;
                 }
                 audit::record(&mut tx.db, audit.as_ref(), job).await?;
-                tx.notify(job);
+                tx.notify_job(job, &record.brief.user_id);
                 tx.after_commit(move |committed| (committed.observer)(JobChange::PromptAdded(job)));
                 Ok(Prompted::Stored(receipt))
             })

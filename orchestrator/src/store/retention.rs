@@ -14,7 +14,9 @@ const JOBS_PER_BATCH: i64 = 50;
 const AUDIT_ROWS_PER_BATCH: i64 = 5_000;
 
 /// Deletes the rows of a finished job in other tables, except its last events from the result on.
-const TRIM_JOB: [&str; 4] = [
+const TRIM_JOB: [&str; 5] = [
+    "UPDATE trimmed_events SET cursor = MAX(cursor, COALESCE((SELECT MAX(e.cursor) FROM events e WHERE e.job_id = $1 \
+     AND e.seq < (SELECT MAX(r.seq) FROM events r WHERE r.job_id = $1 AND r.kind = 'result')), 0))",
     "DELETE FROM events WHERE job_id = $1 AND seq < \
      (SELECT MAX(r.seq) FROM events r WHERE r.job_id = $1 AND r.kind = 'result')",
     "DELETE FROM llm_calls WHERE job_id = $1",
@@ -44,6 +46,8 @@ pub struct Trimmed {
     pub audit_rows: u64,
     /// Notifications.
     pub notifications: u64,
+    /// Events of gates, threads and notifications.
+    pub instance_events: u64,
 }
 
 impl Store {
@@ -58,27 +62,42 @@ impl Store {
         }
         if let Some(before) = days_before(now, limits.days) {
             self.trim_user_days(before).await?;
+            while let rows @ 1.. = self.trim_instance_events(before).await? {
+                trimmed.instance_events += rows;
+            }
             while let batch @ 1.. = self.trim_batch(before, now).await? {
                 trimmed.jobs += batch;
             }
         }
         while limits.max_mb > 0 && self.used_bytes().await? > limits.max_mb.saturating_mul(1024 * 1024) {
-            // The older of the two first, so that a flood of one kind does not displace the other.
-            let (job, row) = self.oldest().await?;
-            let freed = if row.is_some() && (job.is_none() || row < job) {
-                let rows = self.trim_audit(job.unwrap_or(now)).await?;
-                trimmed.audit_rows += rows;
-                rows
-            } else {
-                let jobs = self.trim_batch(now, now).await?;
-                trimmed.jobs += jobs;
-                jobs
-            };
-            if freed == 0 {
+            if self.trim_oldest(now, &mut trimmed).await? == 0 {
                 break;
             }
         }
         Ok(trimmed)
+    }
+
+    /// Deletes a batch of the oldest rows of all kinds, so that a flood of one kind does not displace the others. Returns how many
+    /// rows or jobs.
+    async fn trim_oldest(&self, now: DateTime<Utc>, trimmed: &mut Trimmed) -> Result<u64, StoreError> {
+        let [job, row, event] = self.oldest().await?;
+        let is_older = |one: Option<DateTime<Utc>>, other: Option<DateTime<Utc>>| {
+            one.is_some() && (other.is_none() || one < other)
+        };
+        let until = job.unwrap_or(now);
+        if is_older(row, job) && !is_older(event, row) {
+            let rows = self.trim_audit(until).await?;
+            trimmed.audit_rows += rows;
+            return Ok(rows);
+        }
+        if is_older(event, job) {
+            let rows = self.trim_instance_events(until).await?;
+            trimmed.instance_events += rows;
+            return Ok(rows);
+        }
+        let jobs = self.trim_batch(now, now).await?;
+        trimmed.jobs += jobs;
+        Ok(jobs)
     }
 
     /// The size of the database without its free pages.
@@ -92,15 +111,17 @@ impl Store {
         Ok(u64::try_from(used).unwrap_or(0))
     }
 
-    /// When the oldest untrimmed job finished, and the time of the oldest audit entry.
-    async fn oldest(&self) -> Result<(Option<DateTime<Utc>>, Option<DateTime<Utc>>), StoreError> {
+    /// When the oldest untrimmed job finished, and the times of the oldest audit entry and the oldest event of the instance.
+    async fn oldest(&self) -> Result<[Option<DateTime<Utc>>; 3], StoreError> {
         let job = sqlx::query_scalar(
             "SELECT finished_at FROM jobs WHERE trimmed_at IS NULL AND finished_at IS NOT NULL ORDER BY finished_at LIMIT 1",
         )
         .fetch_optional(&self.read)
         .await?;
         let row = sqlx::query_scalar("SELECT at FROM audit ORDER BY at LIMIT 1").fetch_optional(&self.read).await?;
-        Ok((job, row))
+        let event =
+            sqlx::query_scalar("SELECT at FROM instance_events ORDER BY at LIMIT 1").fetch_optional(&self.read).await?;
+        Ok([job, row, event])
     }
 
     async fn trim_keys(&self, now: DateTime<Utc>) -> Result<u64, StoreError> {

@@ -242,6 +242,19 @@ pub(super) fn text<T: Serialize>(value: &T) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| StoreError::Database(sqlx::Error::Encode(Box::new(error))))
 }
 
+/// The JSON text of the data of an event that is written as `{"kind":…,"data":…}`. The event is serialized once, and the
+/// enclosing object is cut off. `None` if it is written otherwise.
+pub(super) fn tagged_data<T: Serialize>(event: &T, kind: &str) -> Result<Option<String>, StoreError> {
+    let mut whole = text(event)?;
+    let before = format!(r#"{{"kind":"{kind}","data":"#);
+    if !whole.starts_with(&before) || !whole.ends_with('}') {
+        return Ok(None);
+    }
+    whole.pop();
+    whole.drain(..before.len());
+    Ok(Some(whole))
+}
+
 /// Micro-dollars as dollars.
 #[expect(clippy::cast_precision_loss, reason = "9 billion dollars fit")]
 pub(super) fn dollars(micro: i64) -> f64 {

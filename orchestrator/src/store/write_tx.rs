@@ -14,7 +14,7 @@ use sqlx::{
     sqlite::{SqliteArguments, SqliteConnection, SqliteRow},
 };
 
-use super::{EventNotifier, JobObserver, StoreError};
+use super::{EventNotifier, JobObserver, StoreError, Topic};
 use crate::telemetry::metrics::Metrics;
 
 /// The receivers of committed changes. They are called before the writer's caller is answered.
@@ -30,7 +30,7 @@ type Effect = Box<dyn FnOnce(&Committed) + Send>;
 /// The effects of a group of writes outside the database, applied after the commit.
 #[derive(Default)]
 pub(super) struct Effects {
-    pub(super) notified: Vec<JobId>,
+    pub(super) notified: Vec<Topic>,
     pub(super) after_commit: Vec<Effect>,
 }
 
@@ -148,11 +148,17 @@ impl WriteTx {
         }
     }
 
-    /// Notifies the job's subscribers after the commit.
-    pub(super) fn notify(&mut self, job: JobId) {
-        if self.effects.notified.last() != Some(&job) {
-            self.effects.notified.push(job);
+    /// Notifies the subscribers of a topic after the commit.
+    pub(super) fn notify(&mut self, topic: Topic) {
+        if !self.effects.notified.contains(&topic) {
+            self.effects.notified.push(topic);
         }
+    }
+
+    /// Notifies the subscribers of a job and of its owner after the commit.
+    pub(super) fn notify_job(&mut self, job: JobId, owner: &str) {
+        self.notify(Topic::Job(job));
+        self.notify(Topic::User(owner.to_owned()));
     }
 
     /// Runs `effect` after the commit.

@@ -93,6 +93,7 @@ impl RetentionSweep {
                 idempotency_keys = trimmed.keys,
                 audit_rows = trimmed.audit_rows,
                 notifications = trimmed.notifications,
+                instance_events = trimmed.instance_events,
                 "records trimmed"
             );
         }

@@ -22,7 +22,7 @@ use crate::{
     domain::job::JobRecord,
     http::problem::ApiError,
     per_user_semaphore::Permit,
-    store::{EventPage, EventSubscription, StoreError, StoredEvent, tokens},
+    store::{EventPage, EventSubscription, StoreError, StoredEvent, Topic, tokens},
     telemetry::metrics::EventStreamGuard,
 };
 
@@ -68,7 +68,7 @@ pub(super) async fn open(
         _permit: permit,
         who,
         api: api.clone(),
-        subscription: api.store.event_notifier().subscribe(job.id),
+        subscription: api.store.event_notifier().subscribe(Topic::Job(job.id)),
         job: job.id,
         reviewed: job.brief.review,
         after,

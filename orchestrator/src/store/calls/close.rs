@@ -38,7 +38,7 @@ const COUNT_CALL: &str = "UPDATE jobs SET input_tokens = input_tokens + $7, outp
      last_seq = last_seq + (attempt = $2 AND state IN ('in_progress', 'stuck')), \
      reserved_tokens = reserved_tokens - $16, reserved_micro_usd = reserved_micro_usd - $17 \
      WHERE id = $1 AND changes() = 1 \
-     RETURNING parent_id, limits, input_tokens + output_tokens + children_tokens AS tokens, \
+     RETURNING user_id, parent_id, limits, input_tokens + output_tokens + children_tokens AS tokens, \
      cost_micro_usd + children_micro_usd AS micro_usd, iterations, tool_calls, started_at, warned_limits";
 
 /// Writes the event that [`COUNT_CALL`] has numbered.
@@ -89,7 +89,7 @@ pub(super) async fn close(tx: &mut WriteTx, call: CallRow) -> Result<Option<Stri
         }
         warning => warning?,
     };
-    tx.notify(call.key.job);
+    tx.notify_job(call.key.job, &after.user_id);
     tx.after_commit(move |committed| committed.metrics.model_call(&call.measured()));
     Ok(warning)
 }

@@ -200,8 +200,8 @@ impl WriterTask {
         for effect in effects.after_commit {
             effect(&self.committed);
         }
-        for job in effects.notified {
-            self.committed.notifier.notify(job);
+        for topic in &effects.notified {
+            self.committed.notifier.notify(topic);
         }
     }
 }

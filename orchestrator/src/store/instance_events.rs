@@ -1,0 +1,289 @@
+//! Events of the whole instance in the order of one cursor: the events of jobs, and those of gates, threads and notifications.
+//!
+//! A cursor is assigned by the transaction that writes its event, and transactions are written one after the other. So a reader
+//! that sees a cursor sees every lower one that will ever exist, and can resume from it. A cursor of a transaction that is
+//! rolled back is assigned again and was never seen.
+
+use chrono::{DateTime, Utc};
+use protocol::{EventSubject, GateId, InstanceEventData, InstanceEventKind, JobId, RoutineId, RunId, ThreadId};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use sqlx::{FromRow, QueryBuilder, Sqlite, SqliteConnection};
+use uuid::Uuid;
+
+use super::{
+    Store, StoreError, Topic,
+    rows::{RowRef, tagged_data},
+    write_tx::{StatementBatch, StatementResult, WriteTx},
+};
+
+/// Cursors that one read looks at: a few milliseconds of work where most events are another user's.
+const MAX_SCANNED: i64 = 5_000;
+/// Maximum size of a page in bytes, exceeded by at most one event. Each slow reader holds one page in memory.
+const PAGE_BYTES: usize = 1024 * 1024;
+/// Rows that one transaction of the retention sweep deletes, so that other writes do not wait long.
+const ROWS_PER_BATCH: i64 = 5_000;
+
+/// Which events of the instance to read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InstanceEventFilter {
+    /// Only events that concern this user.
+    pub user: Option<String>,
+    /// Only events of these kinds; all kinds if empty.
+    pub kinds: Vec<InstanceEventKind>,
+    /// Only events of this thread.
+    pub thread: Option<ThreadId>,
+}
+
+/// Events of the instance in order, and how far they were read.
+#[derive(Debug)]
+pub struct InstanceEventPage {
+    /// The events.
+    pub items: Vec<StoredInstanceEvent>,
+    /// There are no other matching events up to this cursor.
+    pub read_to: i64,
+    /// The last cursor that was assigned.
+    pub last: i64,
+    /// The largest cursor that retention has deleted.
+    pub trimmed: i64,
+}
+
+impl InstanceEventPage {
+    /// Whether there are events that were not read.
+    pub const fn has_more(&self) -> bool {
+        self.read_to < self.last
+    }
+}
+
+/// A stored event, serialized like `protocol::InstanceEvent`. Its data is passed on as stored.
+#[derive(Debug, Clone, Serialize)]
+pub struct StoredInstanceEvent {
+    v: u8,
+    /// Its position.
+    pub cursor: i64,
+    at: DateTime<Utc>,
+    /// Its kind.
+    pub kind: InstanceEventKind,
+    user_id: String,
+    #[serde(flatten)]
+    subject: EventSubject,
+    data: Box<RawValue>,
+}
+
+/// Appends an event about an object of `user` and notifies subscribers after the commit.
+pub(super) async fn append(
+    tx: &mut WriteTx,
+    user: &str,
+    at: DateTime<Utc>,
+    data: &InstanceEventData,
+) -> Result<i64, StoreError> {
+    let subject = data.subject();
+    let json = tagged_data(data, data.kind().as_str())?.ok_or_else(|| inconsistent("data"))?;
+    let batch = StatementBatch::new(&[
+        "UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = 'events'",
+        "INSERT INTO instance_events (cursor, user_id, kind, job_id, run_id, routine_id, thread_id, gate_id, at, data) \
+         SELECT seq, $1, $2, $3, $4, $5, $6, $7, $8, $9 FROM sqlite_sequence WHERE name = 'events' RETURNING cursor",
+    ])
+    .bind(user.to_owned())
+    .bind(data.kind().as_str())
+    .bind(subject.job_id.map(|id| *id.as_uuid()))
+    .bind(subject.run_id.map(|id| *id.as_uuid()))
+    .bind(subject.routine_id.map(|id| *id.as_uuid()))
+    .bind(subject.thread_id.map(|id| *id.as_uuid()))
+    .bind(subject.gate_id.map(|id| *id.as_uuid()))
+    .bind(at)
+    .bind(json);
+    let results = tx.run(batch).await?;
+    let written: Option<(i64,)> = results.get(1).map(StatementResult::decode_first).transpose()?.flatten();
+    let (cursor,) = written.ok_or_else(|| inconsistent("seq"))?;
+    tx.notify(Topic::User(user.to_owned()));
+    Ok(cursor)
+}
+
+impl Store {
+    /// Events after `after`, at most `limit` and as many as fit into a page. Looks at a bounded number of events, so a page may
+    /// be empty although more follow: continue at [`InstanceEventPage::read_to`].
+    pub async fn instance_events(
+        &self,
+        filter: &InstanceEventFilter,
+        after: i64,
+        limit: u32,
+    ) -> Result<InstanceEventPage, StoreError> {
+        let mut reader = self.read.acquire().await?;
+        let page = read(reader.connection()?, filter, after, limit as usize).await?;
+        reader.release(None);
+        Ok(page)
+    }
+
+    /// The last cursor that was assigned; 0 if there is none.
+    pub async fn last_cursor(&self) -> Result<i64, StoreError> {
+        Ok(sqlx::query_scalar("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetch_one(&self.read).await?)
+    }
+
+    /// The cursor of the first event after `after`, of any user; the next one to be assigned if there is none.
+    pub async fn first_cursor_after(&self, after: i64) -> Result<i64, StoreError> {
+        let mut reader = self.read.acquire().await?;
+        let Span { first, .. } = Span::after(reader.connection()?, after).await?;
+        reader.release(None);
+        Ok(first)
+    }
+
+    /// Deletes events of the instance before a time. Returns how many. Jobs' own events are deleted with their job's records.
+    pub(super) async fn trim_instance_events(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
+        self.write(move |tx| {
+            Box::pin(async move {
+                let cursors: Vec<i64> = sqlx::query_scalar(
+                    "DELETE FROM instance_events WHERE cursor IN \
+                     (SELECT cursor FROM instance_events WHERE at < $1 ORDER BY at LIMIT $2) RETURNING cursor",
+                )
+                .bind(before)
+                .bind(ROWS_PER_BATCH)
+                .fetch_all(&mut tx.db)
+                .await?;
+                if let Some(last) = cursors.iter().max() {
+                    sqlx::query("UPDATE trimmed_events SET cursor = MAX(cursor, $1)")
+                        .bind(last)
+                        .execute(&mut tx.db)
+                        .await?;
+                }
+                Ok(cursors.len() as u64)
+            })
+        })
+        .await
+    }
+}
+
+/// What there is to read: the first cursor after a position, and the last one.
+#[derive(FromRow)]
+struct Span {
+    first: i64,
+    last: i64,
+}
+
+impl Span {
+    async fn after(db: &mut SqliteConnection, after: i64) -> Result<Self, StoreError> {
+        let span = sqlx::query_as(
+            "SELECT seq AS last, MIN(IFNULL((SELECT MIN(cursor) FROM events WHERE cursor > $1), seq + 1), \
+             IFNULL((SELECT MIN(cursor) FROM instance_events WHERE cursor > $1), seq + 1)) AS first \
+             FROM sqlite_sequence WHERE name = 'events'",
+        );
+        Ok(span.bind(after).fetch_one(db).await?)
+    }
+}
+
+async fn read(
+    db: &mut SqliteConnection,
+    filter: &InstanceEventFilter,
+    after: i64,
+    limit: usize,
+) -> Result<InstanceEventPage, StoreError> {
+    let Span { first, last } = Span::after(db, after).await?;
+    // What `last` covers is committed, so later statements see all of it.
+    let end = last.min(first.saturating_add(MAX_SCANNED - 1));
+    let (mut items, mut bytes, mut read_to) = (Vec::new(), 0, end.max(after));
+    let mut query = statement(filter, after, end, limit);
+    let rows: Vec<EventRow> = query.build_query_as().fetch_all(&mut *db).await?;
+    for row in rows {
+        if items.len() == limit || bytes >= PAGE_BYTES {
+            read_to = items.last().map_or(after, |event: &StoredInstanceEvent| event.cursor);
+            break;
+        }
+        bytes += row.data.len();
+        items.push(row.into_event()?);
+    }
+    // Last, so that it includes all that was deleted before the events were read.
+    let trimmed = sqlx::query_scalar("SELECT cursor FROM trimmed_events").fetch_one(db).await?;
+    Ok(InstanceEventPage { items, read_to, last, trimmed })
+}
+
+/// The events that match, after one cursor and up to another. One more than `limit`, to know whether there are more.
+fn statement(filter: &InstanceEventFilter, after: i64, end: i64, limit: usize) -> QueryBuilder<Sqlite> {
+    let of_jobs: Vec<_> = filter.kinds.iter().copied().filter(|kind| kind.is_of_jobs()).collect();
+    let others: Vec<_> = filter.kinds.iter().copied().filter(|kind| !kind.is_of_jobs()).collect();
+    let all = filter.kinds.is_empty();
+    let mut query = QueryBuilder::new("");
+    if filter.thread.is_none() && (all || !of_jobs.is_empty()) {
+        // CROSS JOIN keeps the order of the tables: the cursors' range is what bounds the work.
+        query.push(
+            "SELECT events.cursor, events.at, events.kind, jobs.user_id, events.job_id, NULL AS run_id, NULL AS routine_id, \
+             NULL AS thread_id, NULL AS gate_id, events.data FROM events CROSS JOIN jobs ON jobs.id = events.job_id",
+        );
+        query.push(" WHERE events.cursor > ").push_bind(after).push(" AND events.cursor <= ").push_bind(end);
+        if let Some(user) = &filter.user {
+            query.push(" AND jobs.user_id = ").push_bind(user.clone());
+        }
+        push_kinds(&mut query, "events.kind", &of_jobs);
+    }
+    if all || !others.is_empty() {
+        if !query.sql().as_str().is_empty() {
+            query.push(" UNION ALL ");
+        }
+        query.push(
+            "SELECT cursor, at, kind, user_id, job_id, run_id, routine_id, thread_id, gate_id, data FROM instance_events",
+        );
+        query.push(" WHERE cursor > ").push_bind(after).push(" AND cursor <= ").push_bind(end);
+        if let Some(user) = &filter.user {
+            query.push(" AND user_id = ").push_bind(user.clone());
+        }
+        if let Some(thread) = filter.thread {
+            query.push(" AND thread_id = ").push_bind(*thread.as_uuid());
+        }
+        push_kinds(&mut query, "kind", &others);
+    }
+    query.push(" ORDER BY cursor LIMIT ").push_bind(i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1));
+    query
+}
+
+fn push_kinds(query: &mut QueryBuilder<Sqlite>, column: &'static str, kinds: &[InstanceEventKind]) {
+    if kinds.is_empty() {
+        return;
+    }
+    query.push(" AND ").push(column).push(" IN (");
+    let mut names = query.separated(", ");
+    for kind in kinds {
+        names.push_bind(kind.as_str());
+    }
+    query.push(")");
+}
+
+#[derive(FromRow)]
+struct EventRow {
+    cursor: i64,
+    at: DateTime<Utc>,
+    kind: String,
+    user_id: String,
+    job_id: Option<Uuid>,
+    run_id: Option<Uuid>,
+    routine_id: Option<Uuid>,
+    thread_id: Option<Uuid>,
+    gate_id: Option<Uuid>,
+    data: String,
+}
+
+impl EventRow {
+    fn into_event(self) -> Result<StoredInstanceEvent, StoreError> {
+        let row = RowRef { table: "instance_events", id: self.job_id.unwrap_or_default() };
+        Ok(StoredInstanceEvent {
+            v: 1,
+            cursor: self.cursor,
+            at: self.at,
+            kind: row.known("kind", InstanceEventKind::parse(&self.kind))?,
+            user_id: self.user_id,
+            subject: EventSubject {
+                job_id: self.job_id.map(JobId::from_uuid),
+                run_id: self.run_id.map(RunId::from_uuid),
+                routine_id: self.routine_id.map(RoutineId::from_uuid),
+                thread_id: self.thread_id.map(ThreadId::from_uuid),
+                gate_id: self.gate_id.map(GateId::from_uuid),
+            },
+            data: RawValue::from_string(self.data).map_err(|_| row.invalid("data"))?,
+        })
+    }
+}
+
+fn inconsistent(column: &'static str) -> StoreError {
+    RowRef { table: "instance_events", id: Uuid::nil() }.invalid(column)
+}
+
+#[cfg(test)]
+mod tests;

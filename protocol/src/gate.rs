@@ -1,0 +1,151 @@
+//! Gates: tool calls of chat threads that wait for a person.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{GateId, ThreadId, names::wire_names};
+
+/// What a gate waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum GateKind {
+    /// The approval of a tool call.
+    Approval,
+}
+
+wire_names!(GateKind { Approval => "approval" });
+
+/// The state of a gate. It changes once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum GateState {
+    /// The call waits.
+    Pending,
+    /// The call was approved.
+    Approved,
+    /// The call was denied.
+    Denied,
+    /// No answer came in time, which is a denial.
+    Expired,
+}
+
+wire_names!(GateState { Pending => "pending", Approved => "approved", Denied => "denied", Expired => "expired" });
+
+/// A person's decision about a gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum GateDecision {
+    /// The call runs.
+    Approve,
+    /// The call does not run; the model reads the reason.
+    Deny,
+    /// The call runs, and later calls of the tool run without asking.
+    Always,
+}
+
+wire_names!(GateDecision { Approve => "approve", Deny => "deny", Always => "always" });
+
+/// For what the decision `always` is remembered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum GateScope {
+    /// For the thread.
+    #[default]
+    Thread,
+    /// For all threads of the user: the tool's permission becomes `always_allow`.
+    User,
+}
+
+wire_names!(GateScope { Thread => "thread", User => "user" });
+
+/// One item of `GET /api/gates`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Gate {
+    /// Its id.
+    pub id: GateId,
+    /// What it waits for.
+    pub kind: GateKind,
+    /// Its state.
+    pub state: GateState,
+    /// The thread whose turn waits.
+    pub thread_id: ThreadId,
+    /// The thread's owner.
+    pub user_id: String,
+    /// The tool that would run.
+    pub tool: String,
+    /// The arguments of the call, with sensitive parameters redacted.
+    pub parameters: Value,
+    /// SHA-256 of exactly the arguments that would run, in hexadecimal.
+    pub parameters_digest: String,
+    /// The text of the reply that asked for the call; may be empty.
+    pub reasoning: String,
+    /// Whether the decision `always` can be remembered. Otherwise it counts as `approve`.
+    pub can_be_remembered: bool,
+    /// When the call was parked.
+    pub created_at: DateTime<Utc>,
+    /// When the gate expires.
+    pub expires_at: DateTime<Utc>,
+    /// When it was resolved, or when it expired.
+    pub resolved_at: Option<DateTime<Utc>>,
+    /// The user who resolved it; null if it has expired.
+    pub resolved_by: Option<String>,
+    /// The decision.
+    pub decision: Option<GateDecision>,
+    /// The reason for the decision.
+    pub reason: Option<String>,
+}
+
+/// `POST /api/gates/{id}/resolve`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ResolveGate {
+    /// The decision.
+    pub decision: GateDecision,
+    /// Why; the model reads it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// For what `always` is remembered; by default for the thread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<GateScope>,
+    /// The gate's `parameters_digest`. If it is given and differs, nothing changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters_digest: Option<String>,
+}
+
+/// `POST /api/chat/approval` and `POST /api/chat/gate/resolve`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ResolveThreadGate {
+    /// The id or the key of the thread whose gate is resolved.
+    pub thread_id: String,
+    /// The decision.
+    pub decision: GateDecision,
+    /// Why; the model reads it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// For what `always` is remembered; by default for the thread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<GateScope>,
+    /// The gate's `parameters_digest`. If it is given and differs, nothing changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters_digest: Option<String>,
+}
+
+/// The answer to a resolution.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct GateResolution {
+    /// The gate after the resolution.
+    #[serde(flatten)]
+    pub gate: Gate,
+    /// Whether `always` was remembered.
+    pub remembered: bool,
+}

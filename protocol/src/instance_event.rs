@@ -1,0 +1,217 @@
+//! Events of the whole instance: the events of jobs, and those of gates, chat threads and notifications, in one order.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ChatMessage, EventData, EventKind, Gate, GateId, JobId, Notification, RoutineId, RunId, ThreadId, ThreadState,
+    names::wire_names,
+};
+
+/// One item of `GET /api/events`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct InstanceEvent {
+    /// Version of this shape: 1.
+    pub v: u8,
+    /// Increases over the whole instance, with gaps.
+    pub cursor: i64,
+    /// When the orchestrator wrote it.
+    pub at: DateTime<Utc>,
+    /// The user whose job, thread, gate or notification it is about.
+    pub user_id: String,
+    /// What it is about.
+    #[serde(flatten)]
+    pub subject: EventSubject,
+    /// `kind` and `data`.
+    #[serde(flatten)]
+    pub data: AnyEventData,
+}
+
+/// The objects that an event is about. Ids that do not apply are absent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct EventSubject {
+    /// The job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_id: Option<JobId>,
+    /// The run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+    /// The routine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routine_id: Option<RoutineId>,
+    /// The chat thread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<ThreadId>,
+    /// The gate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate_id: Option<GateId>,
+}
+
+/// The content of an event, by kind.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(untagged)]
+pub enum AnyEventData {
+    /// An event of a job.
+    Job(EventData),
+    /// Another event.
+    Instance(InstanceEventData),
+}
+
+/// The content of an event that does not belong to a job's own events.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(tag = "kind", content = "data", rename_all = "snake_case")]
+pub enum InstanceEventData {
+    /// A tool call waits for a person.
+    GateRequired(Box<Gate>),
+    /// A gate was approved or denied, or it has expired.
+    GateResolved(Box<Gate>),
+    /// A chat thread changed state.
+    ThreadState {
+        /// The thread.
+        thread_id: ThreadId,
+        /// The new state.
+        state: ThreadState,
+    },
+    /// An entry was added to a chat thread.
+    ChatMessage {
+        /// The thread.
+        thread_id: ThreadId,
+        /// The entry.
+        #[serde(flatten)]
+        message: Box<ChatMessage>,
+    },
+    /// A user got a notification.
+    Notification(Box<Notification>),
+}
+
+impl InstanceEventData {
+    /// The event's kind.
+    pub const fn kind(&self) -> InstanceEventKind {
+        match self {
+            Self::GateRequired(_) => InstanceEventKind::GateRequired,
+            Self::GateResolved(_) => InstanceEventKind::GateResolved,
+            Self::ThreadState { .. } => InstanceEventKind::ThreadState,
+            Self::ChatMessage { .. } => InstanceEventKind::ChatMessage,
+            Self::Notification(_) => InstanceEventKind::Notification,
+        }
+    }
+
+    /// The objects that the event is about.
+    pub fn subject(&self) -> EventSubject {
+        let none = EventSubject::default();
+        match self {
+            Self::GateRequired(gate) | Self::GateResolved(gate) => {
+                EventSubject { thread_id: Some(gate.thread_id), gate_id: Some(gate.id), ..none }
+            }
+            Self::ThreadState { thread_id, .. } | Self::ChatMessage { thread_id, .. } => {
+                EventSubject { thread_id: Some(*thread_id), ..none }
+            }
+            Self::Notification(notification) => EventSubject {
+                job_id: notification.job_id,
+                run_id: notification.run_id,
+                routine_id: notification.routine_id,
+                ..none
+            },
+        }
+    }
+}
+
+/// The kind of an event of the instance, by itself. There are no events of the kinds `run`, `routine` and `cron` in this
+/// version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "each is documented on EventData or InstanceEventData")]
+pub enum InstanceEventKind {
+    State,
+    Message,
+    Reasoning,
+    Plan,
+    ToolUse,
+    ToolResult,
+    LlmCall,
+    Status,
+    Log,
+    Egress,
+    Limit,
+    Result,
+    Run,
+    Routine,
+    Cron,
+    GateRequired,
+    GateResolved,
+    ThreadState,
+    ChatMessage,
+    Notification,
+}
+
+wire_names!(InstanceEventKind {
+    State => "state", Message => "message", Reasoning => "reasoning", Plan => "plan", ToolUse => "tool_use",
+    ToolResult => "tool_result", LlmCall => "llm_call", Status => "status", Log => "log", Egress => "egress",
+    Limit => "limit", Result => "result", Run => "run", Routine => "routine", Cron => "cron",
+    GateRequired => "gate_required", GateResolved => "gate_resolved", ThreadState => "thread_state",
+    ChatMessage => "chat_message", Notification => "notification",
+});
+
+impl InstanceEventKind {
+    /// Whether jobs have events of this kind.
+    pub fn is_of_jobs(self) -> bool {
+        EventKind::parse(self.as_str()).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{MessageRole, NotificationId, NotificationKind};
+
+    #[test]
+    fn every_kind_of_a_jobs_event_is_a_kind_of_the_instance() {
+        for kind in EventKind::ALL {
+            let same = InstanceEventKind::parse(kind.as_str()).unwrap();
+            assert!(same.is_of_jobs());
+        }
+        assert!(!InstanceEventKind::GateRequired.is_of_jobs());
+    }
+
+    #[test]
+    fn an_event_has_the_ids_that_apply_and_its_data_by_kind() {
+        let notification = Notification {
+            id: NotificationId::nil(),
+            kind: NotificationKind::Message,
+            title: "t".to_owned(),
+            text: "x".to_owned(),
+            routine_id: None,
+            run_id: None,
+            job_id: Some(JobId::nil()),
+            created_at: DateTime::UNIX_EPOCH,
+            read_at: None,
+            deliveries: vec![],
+        };
+        let data = InstanceEventData::Notification(Box::new(notification.clone()));
+        let event = InstanceEvent {
+            v: 1,
+            cursor: 7,
+            at: DateTime::UNIX_EPOCH,
+            user_id: "ada".to_owned(),
+            subject: data.subject(),
+            data: AnyEventData::Instance(data),
+        };
+        let shown = serde_json::to_value(&event).unwrap();
+        let expected = json!({"v": 1, "cursor": 7, "at": "1970-01-01T00:00:00Z", "user_id": "ada", "job_id": JobId::nil(),
+            "kind": "notification", "data": notification});
+        assert_eq!(shown, expected);
+        assert_eq!(serde_json::from_value::<InstanceEvent>(shown).unwrap(), event);
+        let of_job = json!({"v": 1, "cursor": 8, "at": "1970-01-01T00:00:00Z", "user_id": "ada", "job_id": JobId::nil(),
+            "kind": "message", "data": {"role": "user", "content": "hi"}});
+        let parsed: InstanceEvent = serde_json::from_value(of_job).unwrap();
+        let message = EventData::Message { role: MessageRole::User, content: "hi".to_owned() };
+        assert_eq!((parsed.subject.job_id, parsed.data), (Some(JobId::nil()), AnyEventData::Job(message)));
+    }
+}
