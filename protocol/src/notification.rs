@@ -12,9 +12,11 @@ use crate::{JobId, NotificationId, RoutineId, RunId, names::wire_names};
 pub enum NotificationKind {
     /// An agent sent it with the tool `message`.
     Message,
+    /// A tool call of a chat waits for the user's approval.
+    GateRequired,
 }
 
-wire_names!(NotificationKind { Message => "message" });
+wire_names!(NotificationKind { Message => "message", GateRequired => "gate_required" });
 
 /// One item of `GET /api/notifications`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

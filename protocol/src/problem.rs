@@ -94,6 +94,12 @@ codes! {
     PromptsWaiting => "prompts_waiting", 409, "Prompts are waiting";
     /// The job takes no more prompts.
     PromptsClosed => "prompts_closed", 409, "Prompts closed";
+    /// The gate was resolved before.
+    GateResolved => "gate_resolved", 409, "Gate is resolved";
+    /// The gate has expired.
+    GateExpired => "gate_expired", 409, "Gate has expired";
+    /// The call has other parameters than those that the caller has decided about.
+    GateDigestMismatch => "gate_digest_mismatch", 409, "Gate has other parameters";
     /// Conflicts with the current state.
     Conflict => "conflict", 409, "Conflict";
     /// The job's files are no longer kept.

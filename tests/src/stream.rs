@@ -1,9 +1,9 @@
-//! A job's event stream, as a reader sees it.
+//! Event streams of a job and of the instance, as a reader sees them.
 
 use std::pin::Pin;
 
 use futures_util::{Stream, StreamExt};
-use protocol::{Event, JobState};
+use protocol::{Event, InstanceEvent, JobState};
 use reqwest::Response;
 use serde_json::Value;
 use sse_stream::{Sse, SseStream};
@@ -24,20 +24,28 @@ pub enum StreamMessage {
     },
 }
 
-/// An open stream.
-pub struct EventStream(Pin<Box<dyn Stream<Item = Result<Sse, sse_stream::Error>> + Send>>);
+/// The messages of a response.
+type Messages = Pin<Box<dyn Stream<Item = Result<Sse, sse_stream::Error>> + Send>>;
+
+/// The messages of a response, which must be a stream.
+#[track_caller]
+fn messages(response: Response) -> Messages {
+    assert_eq!(response.status().as_u16(), 200);
+    let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    assert_eq!(header("content-type"), "text/event-stream");
+    assert_eq!(header("cache-control"), "no-cache");
+    assert_eq!(header("x-accel-buffering"), "no");
+    Box::pin(SseStream::from_bytes_stream(response.bytes_stream()))
+}
+
+/// An open stream of a job's events.
+pub struct EventStream(Messages);
 
 impl EventStream {
     /// Reads the stream from a response, which must be one.
     #[track_caller]
     pub fn of(response: Response) -> Self {
-        assert_eq!(response.status().as_u16(), 200);
-        let header =
-            |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        assert_eq!(header("content-type"), "text/event-stream");
-        assert_eq!(header("cache-control"), "no-cache");
-        assert_eq!(header("x-accel-buffering"), "no");
-        Self(Box::pin(SseStream::from_bytes_stream(response.bytes_stream())))
+        Self(messages(response))
     }
 
     /// The next message; `None` if the server closed the stream or the connection broke.
@@ -92,6 +100,62 @@ impl EventStream {
                     return (events, state, seq);
                 }
                 other => panic!("expected `end`, got {other:?} after {} events", events.len()),
+            }
+        }
+    }
+}
+
+/// A message of the instance's stream.
+#[derive(Debug, Clone, PartialEq)]
+pub enum InstanceMessage {
+    /// An event and its id.
+    Event(Box<InstanceEvent>),
+    /// The position has changed without an event.
+    Position(i64),
+    /// Older events were removed.
+    Resync(Value),
+}
+
+/// An open stream of the instance's events.
+pub struct InstanceStream(Messages);
+
+impl InstanceStream {
+    /// Reads the stream from a response, which must be one.
+    #[track_caller]
+    pub fn of(response: Response) -> Self {
+        Self(messages(response))
+    }
+
+    /// The next message; `None` if the server closed the stream or the connection broke.
+    pub async fn next(&mut self) -> Option<InstanceMessage> {
+        loop {
+            let message = crate::within("the stream's next message", self.0.next()).await?.ok()?;
+            let position = message.id.as_ref().map(|id| id.parse().expect("the id is a cursor"));
+            let Some(data) = message.data else {
+                match position {
+                    Some(position) => return Some(InstanceMessage::Position(position)),
+                    None => continue,
+                }
+            };
+            let value: Value = serde_json::from_str(&data).expect("data is JSON");
+            if message.event.as_deref() == Some("resync") {
+                assert_eq!(position, None, "`resync` must not have an id, which would change the resume position");
+                return Some(InstanceMessage::Resync(value));
+            }
+            assert_eq!(message.event.as_deref(), value["kind"].as_str());
+            let event: InstanceEvent = serde_json::from_value(value).expect("an event");
+            assert_eq!(position, Some(event.cursor));
+            return Some(InstanceMessage::Event(Box::new(event)));
+        }
+    }
+
+    /// The next event. Panics if the stream ends first, or if events are missing.
+    pub async fn event(&mut self) -> InstanceEvent {
+        loop {
+            match self.next().await {
+                Some(InstanceMessage::Event(event)) => return *event,
+                Some(InstanceMessage::Position(_)) => {}
+                other => panic!("expected an event, got {other:?}"),
             }
         }
     }

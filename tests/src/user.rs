@@ -1,10 +1,10 @@
 //! A client of the public API, over real HTTP.
 
 use protocol::{Event, EventData, Job, JobId, JobState, JobSummary};
-use reqwest::{Client, Method, RequestBuilder};
+use reqwest::{Client, Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 
-use crate::{EventStream, Reply, StreamMessage};
+use crate::{EventStream, InstanceStream, Reply, StreamMessage};
 
 /// A client with or without a token.
 #[derive(Debug, Clone)]
@@ -138,11 +138,20 @@ impl User {
 
     /// Opens a job's stream with query parameters.
     pub async fn stream_of(&self, path: &str, last_event_id: Option<i64>) -> EventStream {
+        EventStream::of(self.open_stream(path, last_event_id).await)
+    }
+
+    /// Opens the instance's stream with query parameters, after an event or from now on.
+    pub async fn instance_stream(&self, path: &str, last_event_id: Option<i64>) -> InstanceStream {
+        InstanceStream::of(self.open_stream(path, last_event_id).await)
+    }
+
+    async fn open_stream(&self, path: &str, last_event_id: Option<i64>) -> Response {
         let mut request = self.request(Method::GET, path).header("Accept", "text/event-stream");
-        if let Some(seq) = last_event_id {
-            request = request.header("Last-Event-ID", seq.to_string());
+        if let Some(position) = last_event_id {
+            request = request.header("Last-Event-ID", position.to_string());
         }
-        EventStream::of(crate::within("a stream's head", request.send()).await.expect("the server responds"))
+        crate::within("a stream's head", request.send()).await.expect("the server responds")
     }
 
     /// Follows the stream until the job reaches this state and returns the job. Panics if it ends in another state.

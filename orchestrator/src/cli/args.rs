@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use super::{
-    admin, backup, completion, config as config_command, doctor,
+    admin, backup, completion, config as config_command, doctor, events,
     exit::{CliError, Exit},
-    job, llm, memory, notification,
+    gate, job, llm, memory, notification,
     output::Output,
     secret, serve, settings, token, tool, usage,
 };
@@ -49,6 +49,8 @@ enum Command {
     /// Create and manage jobs
     #[command(subcommand)]
     Job(job::JobCommand),
+    /// Print the events of your jobs, chats and gates, and your notifications
+    Events(events::EventsArgs),
     /// Read, write and search the documents of your memory
     #[command(subcommand)]
     Memory(memory::MemoryCommand),
@@ -60,6 +62,9 @@ enum Command {
     Admin(admin::AdminCommand),
     /// Show token, cost and call totals
     Usage(usage::UsageArgs),
+    /// List tool calls that wait for your approval, approve and deny them
+    #[command(subcommand)]
+    Gate(gate::GateCommand),
     /// List your notifications and mark them as read
     #[command(subcommand)]
     Notification(notification::NotificationCommand),
@@ -134,10 +139,12 @@ fn run(command: Command, environment: &Environment, output: &mut Output) -> Resu
         match command {
             Command::Serve(args) => serve::run(args, environment).await,
             Command::Job(command) => job::run(command, environment, output).await,
+            Command::Events(args) => events::run(args, environment, output).await,
             Command::Memory(command) => memory::run(command, environment, output).await,
             Command::Tool(command) => tool::run(command, environment, output).await,
             Command::Admin(command) => admin::run(command, environment, output).await,
             Command::Usage(args) => usage::run(args, environment, output).await,
+            Command::Gate(command) => gate::run(command, environment, output).await,
             Command::Notification(command) => notification::run(command, environment, output).await,
             Command::Settings(command) => settings::run(command, environment, output).await,
             Command::Secret(command) => secret::run(command, environment, output).await,

@@ -4,12 +4,12 @@
 
 use std::{error::Error as _, time::Duration};
 
-use protocol::{JobId, Problem};
+use protocol::Problem;
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url, header};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::exit::CliError;
+use super::{exit::CliError, stream::StreamRequest};
 use crate::{
     config::{Environment, mask_urls},
     telemetry::error_chain,
@@ -69,8 +69,8 @@ impl Client {
 
     /// Sends `GET`.
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str, query: &[(&str, String)]) -> Result<T, CliError> {
-        let request = self.request(Method::GET, path, query).timeout(RESPONSE_TIMEOUT);
-        self.read(self.send(request).await?).await
+        let request = self.request(Method::GET, path, query).header(header::ACCEPT, "application/json");
+        self.read(self.send(request.timeout(RESPONSE_TIMEOUT)).await?).await
     }
 
     /// Sends `GET` for text.
@@ -138,12 +138,13 @@ impl Client {
         self.read(self.send(request).await?).await
     }
 
-    /// Opens the stream of a job's events after `after`. `None` if the job has finished and there are no more events.
-    pub(super) async fn stream(&self, job: JobId, after: i64) -> Result<Option<Response>, CliError> {
-        let request = self
-            .request(Method::GET, &format!("/api/jobs/{job}/events"), &[])
-            .header(header::ACCEPT, "text/event-stream")
-            .header("Last-Event-ID", after.to_string());
+    /// Opens a stream of events. `None` if it is over and there are no more events.
+    pub(super) async fn stream(&self, stream: &StreamRequest) -> Result<Option<Response>, CliError> {
+        let mut request =
+            self.request(Method::GET, &stream.path, &stream.query).header(header::ACCEPT, "text/event-stream");
+        if let Some(after) = stream.after {
+            request = request.header("Last-Event-ID", after.to_string());
+        }
         let response = self.send(request).await?;
         if response.status() == StatusCode::NO_CONTENT {
             return Ok(None);

@@ -1,15 +1,15 @@
-//! Follows a job's events until it ends, across lost connections and restarts of the server.
+//! Follows a stream of events across lost connections and restarts of the server: a job's until it ends, or the instance's.
 //!
 //! Owns resuming: every event is returned once and in order. Never prints.
 
 use std::{
+    marker::PhantomData,
     pin::Pin,
     time::{Duration, Instant},
 };
 
 use futures_util::{Stream, StreamExt};
-use protocol::{Event, JobId};
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use sse_stream::{Sse, SseStream};
 
 use super::{client::Client, exit::CliError};
@@ -21,19 +21,19 @@ const MAX_FAILURES: u32 = 15;
 
 type Events = Pin<Box<dyn Stream<Item = Result<Sse, sse_stream::Error>> + Send>>;
 
-/// An item of a followed stream.
+/// An item of a followed stream of events `T`.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Followed {
+pub(super) enum Followed<T> {
     /// An event, parsed if this version knows its kind.
     Event {
         /// The JSON text.
         raw: String,
         /// The parsed event.
-        event: Option<Box<Event>>,
+        event: Option<Box<T>>,
     },
     /// The requested position is not available; events continue at the oldest one that is kept.
     Resync {
-        /// Its `seq`.
+        /// Its position.
         oldest: i64,
     },
     /// The connection was lost and is being reopened.
@@ -41,34 +41,48 @@ pub(super) enum Followed {
         /// The cause.
         cause: String,
     },
-    /// The job has finished and all its events have been returned.
+    /// The stream is over and all its events have been returned.
     End,
 }
 
 #[derive(Deserialize)]
 struct ResyncData {
+    /// A job's events are numbered by `seq`, those of the instance by `cursor`.
+    #[serde(alias = "cursor")]
     seq: i64,
 }
 
-/// Follows the events of one job.
-pub(super) struct EventFollower<'a> {
+/// A stream of events, and where it is read from.
+#[derive(Debug, Clone)]
+pub(super) struct StreamRequest {
+    /// The endpoint.
+    pub(super) path: String,
+    /// Its query parameters.
+    pub(super) query: Vec<(&'static str, String)>,
+    /// Only events after this position. `None`: where the endpoint begins.
+    pub(super) after: Option<i64>,
+}
+
+/// Follows a stream of events `T`.
+pub(super) struct EventFollower<'a, T> {
     client: &'a Client,
-    job: JobId,
-    last_seq: i64,
+    request: StreamRequest,
+    events: PhantomData<T>,
     connection: Option<Events>,
     connected_at: Option<Instant>,
     failures: u32,
     pause_before: Option<Duration>,
 }
 
-impl<'a> EventFollower<'a> {
-    /// Events after `after`; 0 for all.
-    pub(super) fn new(client: &'a Client, job: JobId, after: i64) -> Self {
-        Self { client, job, last_seq: after, connection: None, connected_at: None, failures: 0, pause_before: None }
+impl<'a, T: DeserializeOwned> EventFollower<'a, T> {
+    /// Follows this stream.
+    pub(super) fn new(client: &'a Client, request: StreamRequest) -> Self {
+        let events = PhantomData;
+        Self { client, request, events, connection: None, connected_at: None, failures: 0, pause_before: None }
     }
 
     /// The next item. An error is final: the server refuses, or has been unreachable for too long.
-    pub(super) async fn next(&mut self) -> Result<Followed, CliError> {
+    pub(super) async fn next(&mut self) -> Result<Followed<T>, CliError> {
         loop {
             let Some(connection) = &mut self.connection else {
                 if let Some(followed) = self.connect().await? {
@@ -97,11 +111,11 @@ impl<'a> EventFollower<'a> {
         }
     }
 
-    async fn connect(&mut self) -> Result<Option<Followed>, CliError> {
+    async fn connect(&mut self) -> Result<Option<Followed<T>>, CliError> {
         if let Some(pause) = self.pause_before.take() {
             tokio::time::sleep(pause).await;
         }
-        match self.client.stream(self.job, self.last_seq).await {
+        match self.client.stream(&self.request).await {
             Ok(None) => Ok(Some(Followed::End)),
             Ok(Some(response)) => {
                 self.connected_at = Some(Instant::now());
@@ -128,21 +142,26 @@ impl<'a> EventFollower<'a> {
         self.failures = self.failures.min(1);
     }
 
-    fn take(&mut self, message: Sse) -> Option<Followed> {
-        let data = message.data?;
+    fn take(&mut self, message: Sse) -> Option<Followed<T>> {
+        let position: Option<i64> = message.id.and_then(|id| id.parse().ok());
+        let Some(data) = message.data else {
+            // Only the position has changed.
+            self.request.after = position.or(self.request.after);
+            return None;
+        };
         match message.event.as_deref() {
             Some("end") => Some(Followed::End),
             Some("resync") => {
                 let resync: ResyncData = serde_json::from_str(&data).ok()?;
-                self.last_seq = resync.seq - 1;
+                self.request.after = Some(resync.seq - 1);
                 Some(Followed::Resync { oldest: resync.seq })
             }
             _ => {
-                let seq: i64 = message.id?.parse().ok()?;
-                if seq <= self.last_seq {
+                let position = position?;
+                if self.request.after.is_some_and(|after| position <= after) {
                     return None;
                 }
-                self.last_seq = seq;
+                self.request.after = Some(position);
                 self.reset_failures();
                 let event = serde_json::from_str(&data).ok().map(Box::new);
                 Some(Followed::Event { raw: data, event })

@@ -17,6 +17,7 @@ mod event_batch;
 mod event_notifier;
 mod events;
 mod file_mode;
+mod gates;
 mod idempotency;
 mod instance_events;
 mod job_json;
@@ -65,6 +66,7 @@ pub use chat::{
 pub use event_batch::{Appended, WorkerBatch};
 pub use event_notifier::{EventNotifier, EventSubscription, Topic};
 pub use events::EventPage;
+pub use gates::{GateAnswer, GateFilter, GateOutcome, GateTarget};
 pub use idempotency::{CreateOutcome, IdempotencyKey, Lookup};
 pub use instance_events::{InstanceEventFilter, InstanceEventPage, StoredInstanceEvent};
 pub use job_json::{JobJson, JobPage, TokenChecked};

@@ -48,6 +48,8 @@ pub struct Trimmed {
     pub notifications: u64,
     /// Events of gates, threads and notifications.
     pub instance_events: u64,
+    /// Resolved gates.
+    pub gates: u64,
 }
 
 impl Store {
@@ -64,6 +66,9 @@ impl Store {
             self.trim_user_days(before).await?;
             while let rows @ 1.. = self.trim_instance_events(before).await? {
                 trimmed.instance_events += rows;
+            }
+            while let rows @ 1.. = self.trim_gates(before).await? {
+                trimmed.gates += rows;
             }
             while let batch @ 1.. = self.trim_batch(before, now).await? {
                 trimmed.jobs += batch;

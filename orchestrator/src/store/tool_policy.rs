@@ -100,7 +100,21 @@ impl Store {
     }
 }
 
-async fn upsert(
+/// A user's permission for a tool.
+pub(super) async fn permission(db: &mut Connection, user: &str, tool: &str) -> Result<PermissionState, StoreError> {
+    let stored: Option<String> =
+        sqlx::query_scalar("SELECT permission FROM tool_permissions WHERE user_id = $1 AND tool = $2")
+            .bind(user)
+            .bind(tool)
+            .fetch_optional(db)
+            .await?;
+    // As in `tool_policy_of`: a permission that is not known is the strictest one.
+    Ok(stored
+        .map_or(PermissionState::Default, |name| PermissionState::parse(&name).unwrap_or(PermissionState::Disabled)))
+}
+
+/// Sets a user's permission for a tool.
+pub(super) async fn upsert(
     db: &mut Connection,
     (user, tool): (String, String),
     permission: PermissionState,

@@ -94,6 +94,7 @@ impl RetentionSweep {
                 audit_rows = trimmed.audit_rows,
                 notifications = trimmed.notifications,
                 instance_events = trimmed.instance_events,
+                gates = trimmed.gates,
                 "records trimmed"
             );
         }

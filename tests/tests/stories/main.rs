@@ -27,11 +27,15 @@ mod files;
 #[cfg(test)]
 mod floods;
 #[cfg(test)]
+mod gates;
+#[cfg(test)]
 mod hold;
 #[cfg(test)]
 mod http_tool;
 #[cfg(test)]
 mod identity;
+#[cfg(test)]
+mod instance_events;
 #[cfg(test)]
 mod language;
 #[cfg(test)]

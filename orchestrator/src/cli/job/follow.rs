@@ -1,13 +1,13 @@
 //! Follows a job: prints its events as they arrive and its summary at the end.
 
-use protocol::{EventData, Job, JobId, JobState};
+use protocol::{Event, EventData, Job, JobId, JobState};
 
 use crate::cli::{
     client::Client,
     exit::{CliError, Exit},
     output::{Format, Output},
     render::{self, Detail, Renderer},
-    stream::{EventFollower, Followed},
+    stream::{EventFollower, Followed, StreamRequest},
 };
 
 /// Prints events until the job ends or the user interrupts, which does not cancel the job.
@@ -18,7 +18,8 @@ pub(super) async fn to_the_end(
     detail: Detail,
     output: &mut Output,
 ) -> Result<Exit, CliError> {
-    let mut stream = EventFollower::new(client, id, after);
+    let request = StreamRequest { path: format!("/api/jobs/{id}/events"), query: vec![], after: Some(after) };
+    let mut stream = EventFollower::<Event>::new(client, request);
     let mut renderer = Renderer::new(output.paint, detail);
     let mut is_loss_reported = false;
     loop {
@@ -58,12 +59,7 @@ pub(super) async fn to_the_end(
     Ok(Exit::of_job(&job))
 }
 
-fn print(
-    raw: &str,
-    event: Option<&protocol::Event>,
-    renderer: &mut Renderer,
-    output: &mut Output,
-) -> Result<(), CliError> {
+fn print(raw: &str, event: Option<&Event>, renderer: &mut Renderer, output: &mut Output) -> Result<(), CliError> {
     match output.format {
         Format::Json => output.line(raw),
         Format::Text => match event.and_then(|event| renderer.event(event)) {
@@ -74,6 +70,6 @@ fn print(
 }
 
 /// Whether the job waits for a review.
-fn is_submitted(event: &protocol::Event) -> bool {
+fn is_submitted(event: &Event) -> bool {
     matches!(event.data, EventData::State { to: JobState::Submitted, .. })
 }

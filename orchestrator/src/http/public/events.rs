@@ -13,7 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     PublicApi,
     caller::{Caller, authorize_job},
-    cursor,
+    cursor, job_stream,
     negotiate::wants_stream,
     stream,
 };
@@ -81,20 +81,12 @@ pub(super) async fn events(
         return Err(ApiError::field("after", "must be at least 0"));
     }
     if wants_stream(&headers) {
-        let after = match headers.get("last-event-id").map(|value| value.to_str().map(str::trim)) {
-            None | Some(Ok("")) => after,
-            Some(Ok(text)) => text.parse().ok().filter(|seq| *seq >= 0).ok_or_else(not_a_seq)?,
-            Some(Err(_)) => return Err(not_a_seq()),
-        };
-        return stream::open(&api, who, &job, after, params.kind).await;
+        let after = stream::last_event_id(&headers, "the `seq` of an event")?.unwrap_or(after);
+        return job_stream::open(&api, who, &job, after, params.kind).await;
     }
     let limit = cursor::limit(params.limit)?;
     let _permit = api.read_permit(&who).await?;
     let EventPage { items, more } = api.store.events(id, after, limit, params.kind).await?;
     let next_after = items.last().filter(|_| more).map(|event| event.seq);
     Ok(Json(EventList { items, next_after }).into_response())
-}
-
-fn not_a_seq() -> ApiError {
-    ApiError::field("Last-Event-ID", "must be the `seq` of an event: an integer of at least 0")
 }

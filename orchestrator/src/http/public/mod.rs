@@ -10,10 +10,14 @@ mod cursor;
 mod docs;
 mod events;
 mod files;
+mod gates;
 mod get;
 mod health;
 mod id_part;
 mod idempotent;
+mod instance_events;
+mod instance_stream;
+mod job_stream;
 mod json_text;
 mod list;
 mod llm_calls;
@@ -190,6 +194,7 @@ fn described() -> OpenApiRouter<PublicApi> {
         .merge(audited("job.accept", routes!(review::accept)))
         .merge(audited("job.reject", routes!(review::reject)))
         .routes(routes!(events::events))
+        .routes(routes!(instance_events::events))
         .routes(routes!(files::list::list))
         .routes(routes!(files::read::read))
         .merge(audited("files.write", routes!(files::put::put)))
@@ -205,6 +210,11 @@ fn described() -> OpenApiRouter<PublicApi> {
         .merge(audited("secret.delete", routes!(secrets::delete::delete)))
         .routes(routes!(settings::get::get))
         .merge(audited("settings.put", routes!(settings::put::put)))
+        .routes(routes!(gates::list::list))
+        .routes(routes!(gates::get::get))
+        .merge(audited("gate.resolve", routes!(gates::resolve::resolve)))
+        .merge(audited("gate.resolve", routes!(gates::by_thread::approval)))
+        .merge(audited("gate.resolve", routes!(gates::by_thread::gate)))
         .routes(routes!(notifications::list::list))
         .merge(audited("notification.read", routes!(notifications::read::read)))
         .routes(routes!(audit::audit))

@@ -1,4 +1,5 @@
-//! Content negotiation for events: a page or a stream (RFC 9110, 12.5.1). A client that accepts neither gets the page.
+//! Content negotiation for events: a page or a stream (RFC 9110, 12.5.1). A client that accepts neither gets the endpoint's
+//! default.
 
 use axum::http::{HeaderMap, header};
 
@@ -20,10 +21,22 @@ struct Preference {
 
 /// Whether the client prefers a stream; at equal weight it must be named exactly.
 pub(super) fn wants_stream(headers: &HeaderMap) -> bool {
+    let (stream, page) = preferences(headers);
+    stream.quality > page.quality || (stream.named && stream.quality > 0.0 && stream.quality >= page.quality)
+}
+
+/// Whether the client prefers a page where a stream is the default; at equal weight the page alone must be named exactly.
+pub(super) fn wants_page(headers: &HeaderMap) -> bool {
+    let (stream, page) = preferences(headers);
+    page.quality > stream.quality
+        || (page.named && !stream.named && page.quality > 0.0 && page.quality >= stream.quality)
+}
+
+/// The weights of a stream and of a page.
+fn preferences(headers: &HeaderMap) -> (Preference, Preference) {
     let lists = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let ranges: Vec<(String, f32)> = lists.flat_map(|list| list.split(',')).filter_map(range).collect();
-    let (stream, page) = (preference(&ranges, &STREAM), preference(&ranges, &PAGE));
-    stream.quality > page.quality || (stream.named && stream.quality > 0.0 && stream.quality >= page.quality)
+    (preference(&ranges, &STREAM), preference(&ranges, &PAGE))
 }
 
 /// The most specific range applies.
@@ -81,6 +94,22 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
         assert_eq!(wants_stream(&headers), stream);
+    }
+
+    #[rstest]
+    #[case("application/json", true)]
+    #[case("application/json, */*", true)]
+    #[case("application/json, text/event-stream;q=0.5", true)]
+    #[case("application/json;q=0.5, text/event-stream", false)]
+    #[case("application/json, text/event-stream", false)]
+    #[case("*/*", false)]
+    #[case("text/html", false)]
+    #[case("application/json;q=0", false)]
+    #[case("", false)]
+    fn a_page_must_be_asked_for_where_a_stream_is_the_default(#[case] accept: &'static str, #[case] page: bool) {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
+        assert_eq!(wants_page(&headers), page);
     }
 
     #[test]

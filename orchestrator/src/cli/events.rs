@@ -1,0 +1,198 @@
+//! `gantry events`: the events of the instance that the caller may see.
+
+use clap::Args;
+use protocol::{AnyEventData, EventData, EventSubject, InstanceEvent, InstanceEventData};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    client::Client,
+    exit::{CliError, Exit},
+    output::{Format, Output, Paint},
+    stream::{EventFollower, Followed, StreamRequest},
+    text::{one_line, truncate},
+};
+use crate::config::Environment;
+
+const PATH: &str = "/api/events";
+/// The maximum of the API.
+const EVENTS_PER_PAGE: &str = "200";
+/// Longest summary of an event, in characters.
+const MAX_SUMMARY_CHARS: usize = 160;
+
+/// Arguments.
+#[derive(Debug, Args)]
+pub(super) struct EventsArgs {
+    /// Follow: print events as they are written, until interrupted
+    #[arg(long, short)]
+    follow: bool,
+    /// Only events after this cursor; by default all that are kept, with --follow those that are still to come
+    #[arg(long, value_name = "CURSOR", value_parser = clap::value_parser!(i64).range(0..))]
+    after: Option<i64>,
+    /// Only events of these kinds, separated by commas
+    #[arg(long, value_name = "KINDS")]
+    kind: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct EventPage {
+    items: Vec<Value>,
+    next_after: Option<i64>,
+}
+
+pub(super) async fn run(args: EventsArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
+    let client = Client::from_environment(environment)?;
+    let query: Vec<_> = args.kind.map(|kind| ("kind", kind)).into_iter().collect();
+    if args.follow {
+        return follow(&client, StreamRequest { path: PATH.to_owned(), query, after: args.after }, output).await;
+    }
+    let mut after = args.after.unwrap_or(0);
+    loop {
+        let mut query = query.clone();
+        query.extend([("after", after.to_string()), ("limit", EVENTS_PER_PAGE.to_owned())]);
+        let page: EventPage = client.get(PATH, &query).await?;
+        for item in &page.items {
+            match output.format {
+                Format::Json => output.json(item)?,
+                Format::Text => print(serde_json::from_value(item.clone()).ok().as_ref(), output)?,
+            }
+        }
+        match page.next_after {
+            Some(next) if next > after => after = next,
+            _ => return Ok(Exit::Success),
+        }
+    }
+}
+
+/// Prints events until the user interrupts.
+async fn follow(client: &Client, request: StreamRequest, output: &mut Output) -> Result<Exit, CliError> {
+    let mut stream = EventFollower::<InstanceEvent>::new(client, request);
+    let mut is_loss_reported = false;
+    loop {
+        let item = tokio::select! {
+            item = stream.next() => item?,
+            _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
+        };
+        match item {
+            Followed::Event { raw, event } => {
+                is_loss_reported = false;
+                match output.format {
+                    Format::Json => output.line(&raw)?,
+                    Format::Text => print(event.as_deref(), output)?,
+                }
+            }
+            Followed::Resync { oldest } => {
+                output.note(&format!("the requested events are not available; continuing at event {oldest}"));
+            }
+            Followed::Lost { cause } if !is_loss_reported => {
+                is_loss_reported = true;
+                output.note(&format!("connection lost ({cause}); retrying"));
+            }
+            Followed::Lost { .. } => {}
+            Followed::End => return Ok(Exit::Success),
+        }
+    }
+}
+
+/// Prints an event that this version knows.
+fn print(event: Option<&InstanceEvent>, output: &mut Output) -> Result<(), CliError> {
+    match event {
+        Some(event) => {
+            let line = line(output.paint, event);
+            output.line(&line)
+        }
+        None => Ok(()),
+    }
+}
+
+fn line(paint: Paint, event: &InstanceEvent) -> String {
+    let at = event.at.format("%F %T");
+    let (kind, summary) = match &event.data {
+        AnyEventData::Job(data) => (data.kind().as_str(), of_job(data)),
+        AnyEventData::Instance(data) => (data.kind().as_str(), of_instance(data)),
+    };
+    let summary = truncate(&one_line(&summary), MAX_SUMMARY_CHARS);
+    let (user, subject) = (one_line(&event.user_id), subject(event.subject));
+    format!("{} {at} {user} {subject}{} {summary}", paint.dim(&event.cursor.to_string()), paint.bold(kind))
+}
+
+/// The most specific object that an event is about.
+fn subject(subject: EventSubject) -> String {
+    let EventSubject { job_id, run_id, routine_id, thread_id, gate_id } = subject;
+    let named = [
+        gate_id.map(|id| format!("gate/{id} ")),
+        job_id.map(|id| format!("job/{id} ")),
+        run_id.map(|id| format!("run/{id} ")),
+        routine_id.map(|id| format!("routine/{id} ")),
+        thread_id.map(|id| format!("thread/{id} ")),
+    ];
+    named.into_iter().flatten().next().unwrap_or_default()
+}
+
+fn of_job(data: &EventData) -> String {
+    match data {
+        EventData::State { to, reason, message, .. } => {
+            let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+            let message = message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
+            format!("{to}{reason}{message}")
+        }
+        EventData::Message { content, .. } | EventData::Reasoning { content } => content.clone(),
+        EventData::ToolUse { tool, input, .. } => format!("{tool} {input}"),
+        EventData::ToolResult { tool, success, duration_ms, .. } => {
+            format!("{tool} {}, {duration_ms} ms", if *success { "ok" } else { "failed" })
+        }
+        EventData::Status { message, .. } => message.clone(),
+        EventData::Log { text, .. } | EventData::Result { text, .. } => text.clone(),
+        other => data_of(other),
+    }
+}
+
+fn of_instance(data: &InstanceEventData) -> String {
+    match data {
+        InstanceEventData::GateRequired(gate) => format!("{} {}", gate.tool, gate.parameters),
+        InstanceEventData::GateResolved(gate) => format!("{} {}", gate.tool, gate.state),
+        InstanceEventData::ThreadState { state, .. } => state.to_string(),
+        InstanceEventData::Notification(notification) => format!("{}: {}", notification.title, notification.text),
+        other @ InstanceEventData::ChatMessage { .. } => data_of(other),
+    }
+}
+
+/// The JSON of an event's data.
+fn data_of(event: &impl Serialize) -> String {
+    let whole = serde_json::to_value(event).unwrap_or_default();
+    whole.get("data").map(Value::to_string).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn shown(mut event: Value) -> String {
+        event["v"] = json!(1);
+        event["at"] = json!("2026-11-22T12:00:00Z");
+        event["user_id"] = json!("ada");
+        line(Paint::Plain, &serde_json::from_value(event).unwrap())
+    }
+
+    #[test]
+    fn an_event_is_one_line_without_control_characters() {
+        let id = protocol::JobId::nil();
+        let message = json!({"cursor": 7, "job_id": id, "kind": "message",
+            "data": {"role": "assistant", "content": format!("a\nb\x1b[2J{}", "x".repeat(500))}});
+        let text = shown(message);
+        let expected =
+            format!("7 2026-11-22 12:00:00 ada job/{id} message a b␛[2J{}…", "x".repeat(MAX_SUMMARY_CHARS - 7));
+        assert_eq!(text, expected);
+        let limit = json!({"cursor": 8, "job_id": id, "kind": "limit", "data": {"limit": "pids", "value": 3}});
+        assert_eq!(
+            shown(limit),
+            format!("8 2026-11-22 12:00:00 ada job/{id} limit {{\"limit\":\"pids\",\"value\":3}}")
+        );
+        let thread = protocol::ThreadId::nil();
+        let state = json!({"cursor": 9, "thread_id": thread, "kind": "thread_state",
+            "data": {"thread_id": thread, "state": "idle"}});
+        assert_eq!(shown(state), format!("9 2026-11-22 12:00:00 ada thread/{thread} thread_state idle"));
+    }
+}
