@@ -5,6 +5,7 @@
 mod build;
 mod data_dir_lock;
 mod error;
+mod gate_expiry;
 mod listeners;
 mod rotate_key;
 mod supervise;
@@ -20,6 +21,7 @@ pub use rotate_key::{RotateKeyError, rotate_master_key};
 
 use self::{
     data_dir_lock::DataDirLock,
+    gate_expiry::GateExpiry,
     listeners::{MetricsServer, PublicServer},
 };
 use crate::{
@@ -58,6 +60,7 @@ pub struct App {
     control: ControlLoops,
     worker_listeners: Arc<WorkerListeners>,
     retention: RetentionSweep,
+    gate_expiry: GateExpiry,
     public_server: PublicServer,
     metrics_server: Option<MetricsServer>,
     metrics: Metrics,

@@ -93,7 +93,7 @@ pub struct Gate {
     pub expires_at: DateTime<Utc>,
     /// When it was resolved, or when it expired.
     pub resolved_at: Option<DateTime<Utc>>,
-    /// The user who resolved it; null if it has expired.
+    /// The user who resolved it; null if it has expired or its turn was stopped.
     pub resolved_by: Option<String>,
     /// The decision.
     pub decision: Option<GateDecision>,

@@ -7,7 +7,7 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use protocol::InstanceId;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{App, ControlLoops, DataDirLock, ServeError, TestOverrides, listeners::Listeners};
+use super::{App, ControlLoops, DataDirLock, GateExpiry, ServeError, TestOverrides, listeners::Listeners};
 use crate::{
     auth::{SigningKey, WorkerTokens},
     clock::Clock,
@@ -60,6 +60,7 @@ impl App {
             },
             worker_listeners,
             retention: core.retention_sweep(&config),
+            gate_expiry: GateExpiry { store: core.store.control(), clock: core.clock.clone() },
             public_server: listeners.public(config.allowed_hosts, public::router(public_api)),
             metrics_server,
             store: core.store,

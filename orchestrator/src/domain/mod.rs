@@ -2,6 +2,7 @@
 
 pub mod budget;
 pub mod chat;
+pub mod gate;
 pub mod job;
 pub mod memory;
 pub mod request;

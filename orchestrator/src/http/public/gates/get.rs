@@ -1,0 +1,27 @@
+//! `GET /api/gates/{id}`: one gate.
+
+use axum::{Json, extract::State};
+use protocol::{Gate, GateId};
+
+use crate::http::{
+    extract::ApiPath,
+    problem::ApiError,
+    public::{PublicApi, caller::Caller},
+};
+
+/// Gets a gate.
+#[utoipa::path(
+    get, path = "/api/gates/{id}", operation_id = "get_gate", tag = "gates",
+    params(("id" = String, Path, description = "Gate id.")),
+    responses(
+        (status = 200, body = Gate, description = "The gate."),
+    )
+)]
+pub(in crate::http::public) async fn get(
+    State(api): State<PublicApi>,
+    Caller(who): Caller,
+    ApiPath(id): ApiPath<GateId>,
+) -> Result<Json<Gate>, ApiError> {
+    let gate = api.store.gate(id).await?.ok_or_else(ApiError::not_found)?;
+    if who.may_see(&gate.user_id) { Ok(Json(gate)) } else { Err(ApiError::not_owner()) }
+}
