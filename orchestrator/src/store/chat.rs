@@ -12,7 +12,7 @@ mod turns;
 use chrono::{DateTime, Utc};
 use protocol::{JobReason, MessageReceipt, ThreadId};
 
-pub(super) use self::jobs::post_end;
+pub(super) use self::{jobs::post_end, threads::publish_state};
 pub use self::{
     messages::{MessagePage, MessagePosition},
     turns::{Turn, TurnEnd, TurnRequest},

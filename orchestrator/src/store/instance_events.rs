@@ -100,6 +100,12 @@ pub(super) async fn append(
     Ok(cursor)
 }
 
+/// Deletes the events about a thread that its user deletes. Its readers are not told, unlike after a retention sweep.
+pub(super) async fn delete_of_thread(tx: &mut WriteTx, thread: ThreadId) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM instance_events WHERE thread_id = $1").bind(*thread.as_uuid()).execute(&mut tx.db).await?;
+    Ok(())
+}
+
 impl Store {
     /// Events after `after`, at most `limit` and as many as fit into a page. Looks at a bounded number of events, so a page may
     /// be empty although more follow: continue at [`InstanceEventPage::read_to`].

@@ -175,6 +175,7 @@ async fn the_number_of_streams_of_a_user_is_limited() {
         streams.push(open(&ada, ids[0]).await.error_for_status().unwrap());
     }
     assert_eq!(open(&ada, ids[0]).await.status(), 429);
+    ada.get("/api/events").await.problem(ErrorCode::RateLimited);
     assert_eq!(open(&bob, ids[1]).await.status(), 200);
     drop(streams);
     for (user, id) in [(&ada, ids[0]), (&bob, ids[1])] {

@@ -263,6 +263,16 @@ async fn a_reader_that_comes_back_after_the_retention_period_is_told_that_events
 }
 
 #[tokio::test]
+async fn a_stream_ends_with_its_token() {
+    let world = World::new().await;
+    let issued = world.key().issue("ada", Role::User, world.clock().now(), chrono::Duration::seconds(1)).unwrap();
+    let mut stream = world.user("ada").with_token(&issued.token).instance_stream(PATH, None).await;
+    assert_eq!(stream.next().await, Some(InstanceMessage::Position(0)));
+    assert_eq!(stream.next().await, None);
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn the_command_line_prints_events_and_follows_them() {
     let world = World::new().await;
     let ada = world.user("ada");
@@ -278,5 +288,13 @@ async fn the_command_line_prints_events_and_follows_them() {
     let text = run(&["events", "--after", &after]).await.stdout;
     assert!(text.ends_with("state completed") && text.contains(&format!("job/{id}")), "{text}");
     assert_eq!(run(&["events", "--kind", "gossip"]).await.code, Some(2));
+    let first = all[0].cursor.to_string();
+    let follow = ["--json", "events", "--follow", "--after", &first, "--kind", "state"];
+    let following = program::Daemon::start(&follow, &environment);
+    let event_of = |line: &str| serde_json::from_str::<InstanceEvent>(line).ok();
+    let next = following.wait_for_line("a stored event", event_of).await;
+    assert_eq!(next, *all[1..].iter().find(|event| shown_kind(event) == "state").unwrap());
+    let id = run_job(&world, &ada, 0).await;
+    following.wait_for_line("an event that is new", |line| event_of(line).filter(|event| is_end_of(id)(event))).await;
     world.finish().await;
 }

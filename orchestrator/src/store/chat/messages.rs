@@ -13,7 +13,7 @@ use super::{
         write_tx::WriteTx,
     },
     Delivery, MAX_QUEUED_PER_USER, OwnedThread, Sent, SentMessage,
-    rows::{MessageRow, NewMessage, append, data_of, message_columns},
+    rows::{MessageRow, NewMessage, append, data_of, message_columns, publish},
     threads::{self, create, find, move_key, set_title},
 };
 use crate::domain::chat::{MAIN_THREAD, ThreadRef, title_of};
@@ -205,6 +205,7 @@ async fn insert(tx: &mut WriteTx, thread: ThreadId, message: &SentMessage) -> Re
         .bind(at)
         .execute(&mut tx.db)
         .await?;
+    publish(tx, &message.user, thread, ChatMessage { id, seq: None, at, content }).await?;
     tx.after_commit(|committed| committed.notifier.wake_chats());
     Ok(id)
 }

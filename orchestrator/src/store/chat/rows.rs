@@ -1,13 +1,13 @@
 //! Conversion of the rows of chat, and the statement that appends to a thread.
 
 use chrono::{DateTime, Utc};
-use protocol::{ChatContent, ChatMessage, ChatThread, MessageId, ThreadId, ThreadState};
+use protocol::{ChatContent, ChatMessage, ChatThread, InstanceEventData, MessageId, ThreadId, ThreadState};
 use serde_json::{Map, Value, from_value};
 use sqlx::FromRow;
 use uuid::Uuid;
 
 use super::{
-    super::{Connection, StoreError, rows::RowRef, write_tx::WriteTx},
+    super::{Connection, StoreError, instance_events, rows::RowRef, write_tx::WriteTx},
     OwnedThread,
 };
 
@@ -103,7 +103,7 @@ pub(in crate::store) async fn append(
     thread: ThreadId,
     message: NewMessage,
 ) -> Result<Option<ChatMessage>, StoreError> {
-    let Some(seq) = next_seq(&mut tx.db, thread, message.at).await? else { return Ok(None) };
+    let Some((seq, user)) = next_seq(&mut tx.db, thread, message.at).await? else { return Ok(None) };
     let id = MessageId::generate();
     sqlx::query(
         "INSERT INTO chat_messages (id, thread_id, seq, turn, role, data, due, at) \
@@ -120,15 +120,30 @@ pub(in crate::store) async fn append(
     .execute(&mut tx.db)
     .await?;
     let message = ChatMessage { id, seq: Some(seq), at: message.at, content: message.content };
+    publish(tx, &user, thread, message.clone()).await?;
     Ok(Some(message))
 }
 
-/// The position of the next entry of a thread.
-pub(super) async fn next_seq(
+/// Appends the event of a message that was stored.
+pub(super) async fn publish(
+    tx: &mut WriteTx,
+    user: &str,
+    thread_id: ThreadId,
+    message: ChatMessage,
+) -> Result<(), StoreError> {
+    let at = message.at;
+    let event = InstanceEventData::ChatMessage { thread_id, message: Box::new(message) };
+    instance_events::append(tx, user, at, &event).await?;
+    Ok(())
+}
+
+/// The position of the next entry of a thread, and the thread's owner.
+async fn next_seq(
     db: &mut Connection,
     thread: ThreadId,
     at: DateTime<Utc>,
-) -> Result<Option<i64>, StoreError> {
-    let next = "UPDATE chat_threads SET last_seq = last_seq + 1, updated_at = $2 WHERE id = $1 RETURNING last_seq";
-    Ok(sqlx::query_scalar(next).bind(*thread.as_uuid()).bind(at).fetch_optional(db).await?)
+) -> Result<Option<(i64, String)>, StoreError> {
+    let next =
+        "UPDATE chat_threads SET last_seq = last_seq + 1, updated_at = $2 WHERE id = $1 RETURNING last_seq, user_id";
+    Ok(sqlx::query_as(next).bind(*thread.as_uuid()).bind(at).fetch_optional(db).await?)
 }

@@ -1,10 +1,10 @@
 //! Threads: found, listed, created, deleted.
 
-use protocol::{MessageReceipt, ThreadId, ThreadState};
+use protocol::{InstanceEventData, MessageReceipt, ThreadId, ThreadState};
 use sqlx::{Executor, QueryBuilder, Sqlite};
 
 use super::{
-    super::{AuditEntry, Connection, Store, StoreError, audit, write_tx::WriteTx},
+    super::{AuditEntry, Connection, Store, StoreError, audit, instance_events, write_tx::WriteTx},
     At, MAX_THREADS_PER_USER, OwnedThread, ThreadCaller, ThreadChange, ThreadFilter,
     rows::{ThreadRow, thread_columns},
 };
@@ -36,7 +36,7 @@ impl Store {
         rows.into_iter().map(|row| row.into_thread().map(|one| (one.thread.id, one.thread))).collect()
     }
 
-    /// Deletes a thread with its messages. The record of its model and tool calls stays, without texts.
+    /// Deletes a thread with its messages, its gates and the events about them. The record of its model and tool calls stays, without texts.
     pub async fn delete_chat_thread(
         &self,
         caller: &ThreadCaller,
@@ -50,6 +50,7 @@ impl Store {
                     Ok(found) => found.thread,
                     Err(refused) => return Ok(refused),
                 };
+                instance_events::delete_of_thread(tx, found.id).await?;
                 sqlx::query("DELETE FROM chat_threads WHERE id = $1")
                     .bind(*found.id.as_uuid())
                     .execute(&mut tx.db)
@@ -165,11 +166,28 @@ pub(super) async fn set_state(
     state: ThreadState,
     at: At,
 ) -> Result<(), StoreError> {
-    sqlx::query("UPDATE chat_threads SET state = $2, updated_at = $3 WHERE id = $1")
-        .bind(*thread.as_uuid())
-        .bind(state.as_str())
-        .bind(at)
-        .execute(&mut tx.db)
-        .await?;
+    let user: Option<String> =
+        sqlx::query_scalar("UPDATE chat_threads SET state = $2, updated_at = $3 WHERE id = $1 RETURNING user_id")
+            .bind(*thread.as_uuid())
+            .bind(state.as_str())
+            .bind(at)
+            .fetch_optional(&mut tx.db)
+            .await?;
+    match user {
+        Some(user) => publish_state(tx, &user, thread, state, at).await,
+        None => Ok(()),
+    }
+}
+
+/// Appends the event of a new state.
+pub(in crate::store) async fn publish_state(
+    tx: &mut WriteTx,
+    user: &str,
+    thread_id: ThreadId,
+    state: ThreadState,
+    at: At,
+) -> Result<(), StoreError> {
+    let event = InstanceEventData::ThreadState { thread_id, state };
+    instance_events::append(tx, user, at, &event).await?;
     Ok(())
 }

@@ -13,7 +13,7 @@ use super::{
     super::{Store, StoreError, rows::RowRef, write_tx::WriteTx},
     At, MAX_MESSAGES_PER_THREAD, TurnError, TurnKey,
     rows::{MessageRow, NewMessage, append, message_columns},
-    threads::set_state,
+    threads::{publish_state, set_state},
 };
 
 /// Threads that are looked up at once to be worked on.
@@ -245,15 +245,16 @@ async fn take_queued(tx: &mut WriteTx, key: TurnKey, at: At) -> Result<Option<Tu
     .fetch_optional(&mut tx.db)
     .await?;
     let Some(queued) = queued else { return Ok(None) };
-    let seq: i64 = sqlx::query_scalar(
+    let (seq, user): (i64, String) = sqlx::query_as(
         "UPDATE chat_threads SET state = 'processing', turn = $2, last_seq = last_seq + 1, updated_at = $3 \
-         WHERE id = $1 RETURNING last_seq",
+         WHERE id = $1 RETURNING last_seq, user_id",
     )
     .bind(thread)
     .bind(i64::from(key.turn))
     .bind(at)
     .fetch_one(&mut tx.db)
     .await?;
+    publish_state(tx, &user, key.thread, ThreadState::Processing, at).await?;
     sqlx::query("UPDATE chat_messages SET seq = $2 WHERE id = $1")
         .bind(queued.id)
         .bind(seq)

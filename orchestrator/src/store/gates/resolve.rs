@@ -10,7 +10,8 @@ use protocol::{
 
 use super::{
     super::{
-        AuditEntry, Store, StoreError, audit, instance_events, rows::RowRef, rows::text, tool_policy, write_tx::WriteTx,
+        AuditEntry, Store, StoreError, audit, chat, instance_events, rows::RowRef, rows::text, tool_policy,
+        write_tx::WriteTx,
     },
     GateRow, columns, find,
 };
@@ -182,8 +183,7 @@ async fn continue_thread(tx: &mut WriteTx, gate: &Gate, at: DateTime<Utc>) -> Re
     if continued.rows_affected() != 1 {
         return Err(RowRef { table: "chat_threads", id: *thread_id.as_uuid() }.invalid("state"));
     }
-    let event = InstanceEventData::ThreadState { thread_id, state };
-    instance_events::append(tx, &gate.user_id, at, &event).await?;
+    chat::publish_state(tx, &gate.user_id, thread_id, state, at).await?;
     tx.after_commit(|committed| committed.notifier.wake_chats());
     Ok(())
 }

@@ -2,15 +2,22 @@
 
 use chrono::TimeDelta;
 use futures_util::FutureExt as _;
-use protocol::{JobReason, JobState, NotificationKind};
+use protocol::{ChatContent, JobReason, JobState, NotificationKind};
+use serde_json::json;
 use sqlx::ConnectOptions as _;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 use super::*;
 use crate::{
-    domain::job::{JobRecord, sample},
-    store::{NewNotification, RetentionLimits, options},
+    domain::{
+        chat::ThreadRef,
+        job::{JobRecord, sample},
+    },
+    store::{
+        AuditEntry, Delivery, NewNotification, RetentionLimits, Sent, SentMessage, ThreadCaller, ThreadChange, TurnEnd,
+        options,
+    },
 };
 
 async fn fresh() -> (TempDir, Store) {
@@ -103,6 +110,50 @@ async fn subscribers_are_notified_of_the_events_that_concern_them() {
     store.notify(notification("bob"), sample::now()).await.unwrap();
     assert_eq!(notified(), [false, false, true, true]);
     assert_eq!(notified(), [false; 4]);
+    store.close().await;
+}
+
+#[tokio::test]
+async fn messages_and_states_of_a_thread_are_events_until_the_thread_is_deleted() {
+    let (_directory, store) = fresh().await;
+    let now = sample::now();
+    let entry = AuditEntry { user: "ada".to_owned(), ..AuditEntry::by_operator("chat.send", now) };
+    let message = SentMessage {
+        user: "ada".to_owned(),
+        thread: ThreadRef::main(),
+        content: "hello".to_owned(),
+        delivery: Delivery::Queue,
+        key: None,
+        audit: entry.clone(),
+    };
+    let Sent::Stored(receipt) = store.send_chat_message(message).await.unwrap() else { panic!("it is stored") };
+    let thread = receipt.thread_id;
+    let turn = store.begin_chat_turn(thread, now).await.unwrap().unwrap();
+    let reply = ChatContent::Assistant { content: "hi".to_owned() };
+    assert!(store.record_in_chat_turn(turn.key, reply, now).await.unwrap());
+    assert!(store.finish_chat_turn(turn.key, TurnEnd::default(), now).await.unwrap());
+    store.notify(notification("ada"), now).await.unwrap();
+    let of_thread = InstanceEventFilter { thread: Some(thread), ..of("ada") };
+    let page = store.instance_events(&of_thread, 0, 10).await.unwrap();
+    let shown: Vec<_> = page
+        .items
+        .iter()
+        .map(|event| {
+            let event = serde_json::to_value(event).unwrap();
+            assert_eq!((&event["user_id"], &event["thread_id"]), (&json!("ada"), &json!(thread)));
+            assert_eq!(event["data"]["thread_id"], json!(thread));
+            let what = if event["kind"] == "thread_state" { "state" } else { "content" };
+            (event["kind"].as_str().unwrap().to_owned(), event["data"][what].as_str().unwrap().to_owned())
+        })
+        .collect();
+    let expected =
+        [("chat_message", "hello"), ("thread_state", "processing"), ("chat_message", "hi"), ("thread_state", "idle")];
+    assert_eq!(shown, expected.map(|(kind, what)| (kind.to_owned(), what.to_owned())));
+    let caller = ThreadCaller { user: "ada".to_owned(), sees_all: false };
+    let deleted = store.delete_chat_thread(&caller, &ThreadRef::Id(thread), &entry).await.unwrap();
+    assert_eq!(deleted, ThreadChange::Done(thread));
+    assert_eq!(cursors(&store, &of_thread, 0).await, Vec::<i64>::new());
+    assert_eq!(cursors(&store, &of("ada"), 0).await, [5]);
     store.close().await;
 }
 
