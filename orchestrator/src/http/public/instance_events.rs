@@ -10,7 +10,7 @@ use protocol::{InstanceEvent, InstanceEventKind};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{PublicApi, caller::Caller, cursor, instance_stream, negotiate::wants_page, stream};
+use super::{PublicApi, caller::Caller, cursor, instance_stream, name_list, negotiate::wants_page, stream};
 use crate::{
     auth::Identity,
     http::{extract::ApiQuery, problem::ApiError},
@@ -71,7 +71,8 @@ pub(super) async fn events(
     if params.after.is_some_and(|after| after < 0) {
         return Err(ApiError::field("after", "must be at least 0"));
     }
-    let filter = InstanceEventFilter { user: visible_to(&who), kinds: kinds(params.kind.as_deref())?, thread: None };
+    let kinds = name_list::parse("kind", params.kind.as_deref(), InstanceEventKind::ALL, InstanceEventKind::as_str)?;
+    let filter = InstanceEventFilter { user: visible_to(&who), kinds, thread: None };
     if !wants_page(&headers) {
         let after = stream::last_event_id(&headers, "the `cursor` of an event")?.or(params.after);
         return instance_stream::open(&api, who, filter, after).await;
@@ -86,15 +87,4 @@ pub(super) async fn events(
 /// The user whose events the caller sees; `None` for all.
 fn visible_to(who: &Identity) -> Option<String> {
     (!who.role.sees_all()).then(|| who.user.clone())
-}
-
-fn kinds(asked: Option<&str>) -> Result<Vec<InstanceEventKind>, ApiError> {
-    let Some(asked) = asked.filter(|asked| !asked.is_empty()) else { return Ok(vec![]) };
-    let kind = |name: &str| {
-        InstanceEventKind::parse(name.trim()).ok_or_else(|| {
-            let known: Vec<&str> = InstanceEventKind::ALL.iter().map(|kind| kind.as_str()).collect();
-            ApiError::field("kind", format!("must be one of {}", known.join(", ")))
-        })
-    };
-    asked.split(',').map(kind).collect()
 }

@@ -6,7 +6,7 @@ use protocol::{ErrorCode, JobId, JobState, JobSummary, Page};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{PublicApi, caller::UncheckedCaller, cursor, id_part::id_part, json_text::JsonText};
+use super::{PublicApi, caller::UncheckedCaller, cursor, id_part::id_part, json_text::JsonText, name_list};
 use crate::{
     auth::Identity,
     domain::request::{MAX_LABELS, check_label_key},
@@ -54,7 +54,7 @@ pub(super) async fn list(
     let Query(params) = query.map_err(|rejection| ApiError::field("query", rejection.body_text()))?;
     let filter = JobFilter {
         user: whose(caller.unchecked(), params.user)?,
-        states: states(params.state.as_deref())?,
+        states: name_list::parse("state", params.state.as_deref(), JobState::ALL, JobState::as_str)?,
         labels: labels(&params.label)?,
         text: text(params.q)?,
         id_part: params.id.as_deref().map(id_part).transpose()?,
@@ -78,19 +78,6 @@ fn whose(who: &Identity, asked: Option<String>) -> Result<Option<String>, ApiErr
         None if !who.role.sees_all() => Ok(Some(who.user.clone())),
         asked => Ok(asked),
     }
-}
-
-fn states(asked: Option<&str>) -> Result<Vec<JobState>, ApiError> {
-    let Some(asked) = asked.filter(|asked| !asked.is_empty()) else { return Ok(vec![]) };
-    asked
-        .split(',')
-        .map(|name| {
-            JobState::parse(name.trim()).ok_or_else(|| {
-                let known: Vec<&str> = JobState::ALL.iter().map(|state| state.as_str()).collect();
-                ApiError::field("state", format!("must be one of {}", known.join(", ")))
-            })
-        })
-        .collect()
 }
 
 fn labels(asked: &[String]) -> Result<Vec<(String, String)>, ApiError> {

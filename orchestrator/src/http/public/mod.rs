@@ -24,6 +24,7 @@ mod llm_calls;
 mod logs;
 mod memory;
 mod metrics;
+mod name_list;
 mod negotiate;
 mod notifications;
 mod prompt;

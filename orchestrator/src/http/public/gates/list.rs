@@ -9,7 +9,7 @@ use crate::{
     http::{
         extract::ApiQuery,
         problem::ApiError,
-        public::{PublicApi, caller::Caller, cursor, id_part::id_part},
+        public::{PublicApi, caller::Caller, cursor, id_part::id_part, name_list},
     },
     store::GateFilter,
 };
@@ -45,9 +45,10 @@ pub(in crate::http::public) async fn list(
     ApiQuery(params): ApiQuery<Params>,
 ) -> Result<Json<Page<Gate>>, ApiError> {
     let limit = cursor::limit(params.limit)?;
+    let states = params.state.as_deref().filter(|asked| !asked.is_empty()).unwrap_or(GateState::Pending.as_str());
     let filter = GateFilter {
         user: (!who.role.sees_all()).then(|| who.user.clone()),
-        states: states(params.state.as_deref())?,
+        states: name_list::parse("state", Some(states), GateState::ALL, GateState::as_str)?,
         id_part: params.id.as_deref().map(id_part).transpose()?,
         before: params.cursor.as_deref().map(cursor::read::<GateId>).transpose()?,
         // One more, to know whether there is a next page.
@@ -56,17 +57,4 @@ pub(in crate::http::public) async fn list(
     let _permit = api.read_permit(&who).await?;
     let gates = api.store.gates(&filter).await?;
     Ok(Json(cursor::page(gates, limit, ToString::to_string)))
-}
-
-fn states(asked: Option<&str>) -> Result<Vec<GateState>, ApiError> {
-    let state = |name: &str| {
-        GateState::parse(name.trim()).ok_or_else(|| {
-            let known: Vec<&str> = GateState::ALL.iter().map(|state| state.as_str()).collect();
-            ApiError::field("state", format!("must be one of {}", known.join(", ")))
-        })
-    };
-    match asked.filter(|asked| !asked.is_empty()) {
-        None => Ok(vec![GateState::Pending]),
-        Some(asked) => asked.split(',').map(state).collect(),
-    }
 }
