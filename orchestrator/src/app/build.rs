@@ -238,6 +238,7 @@ impl Core {
             workspaces: self.workspaces.clone(),
             retention: workspace_retention(config),
             secrets: Arc::clone(&self.secrets),
+            detectors: self.detectors.clone(),
             settings_bounds: settings_bounds(config),
             gateway: Arc::clone(&self.gateway),
             waker: self.waker.clone(),

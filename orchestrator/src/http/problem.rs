@@ -229,6 +229,17 @@ impl From<crate::secrets::SecretError> for ApiError {
     }
 }
 
+impl From<crate::secrets::DetectorError> for ApiError {
+    fn from(error: crate::secrets::DetectorError) -> Self {
+        if error.is_transient() {
+            return Self::new(ErrorCode::Unavailable, "the secrets cannot be read now; try again later")
+                .with_retry_after(STORE_RETRY)
+                .with_source(error);
+        }
+        Self::internal(error)
+    }
+}
+
 impl From<crate::store::StoreError> for ApiError {
     fn from(error: crate::store::StoreError) -> Self {
         if error.is_transient() {

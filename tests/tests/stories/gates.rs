@@ -150,6 +150,22 @@ async fn an_answer_about_other_parameters_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_secret_in_a_reason_reaches_no_reader() {
+    let world = World::new().await;
+    let (ada, root) = (world.user("ada"), world.someone("root", Role::Admin));
+    let (gate, _) = waiting(&world, "ada").await;
+    let value = "correct horse battery staple";
+    root.post("/api/secrets", &json!({"name": "door", "value": value})).await.expect(201);
+    let mut stream = ada.instance_stream("/api/events", None).await;
+    let body = json!({"decision": "deny", "reason": format!("not with {value}")});
+    let denied: GateResolution = root.post(&path(gate), &body).await.expect(200).json();
+    let event = serde_json::to_string(&stream.event().await).unwrap();
+    let shown = format!("{denied:?} {event} {:?}", ada.get(&format!("/api/gates/{gate}")).await.body);
+    assert!(shown.contains("not with") && !shown.contains(value), "{shown}");
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn a_gate_without_an_answer_expires_after_a_day() {
     let time = ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap());
     let mut world = World::builder().clock(&time).build().await;

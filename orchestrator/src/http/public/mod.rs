@@ -55,7 +55,7 @@ use crate::{
     http::{metrics::MetricsEndpoint, problem::ApiError},
     llm::Gateway,
     per_user_semaphore::{PerUserSemaphore, Permit},
-    secrets::Secrets,
+    secrets::{LeakDetectors, Secrets},
     store::{PUBLIC_READERS, Store},
     telemetry::metrics::Metrics,
     tools::BuiltinTools,
@@ -120,6 +120,8 @@ pub struct PublicParts {
     pub retention: RetentionPeriod,
     /// Users' secrets.
     pub secrets: Arc<Secrets>,
+    /// Finds secrets in texts of users that others read.
+    pub detectors: LeakDetectors,
     /// What users may choose in their settings.
     pub settings_bounds: SettingsBounds,
     /// Access to the models.

@@ -44,9 +44,15 @@ pub(super) async fn answer(
     target: GateTarget,
     decision: ResolveGate,
 ) -> Result<Json<GateResolution>, ApiError> {
-    if decision.reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON_BYTES) {
-        return Err(ApiError::field("reason", format!("must be at most {MAX_REASON_BYTES} bytes")));
-    }
+    let reason = match &decision.reason {
+        Some(reason) if reason.len() > MAX_REASON_BYTES => {
+            return Err(ApiError::field("reason", format!("must be at most {MAX_REASON_BYTES} bytes")));
+        }
+        // It becomes part of events, and is shown to the model.
+        Some(reason) => Some(api.detectors.of(&who.user).await?.redact(reason).0.into_owned()),
+        None => None,
+    };
+    let decision = ResolveGate { reason, ..decision };
     let by = GateResolver { user: who.user, is_admin: who.role.sees_all() };
     match api.store.resolve_gate(target, GateAnswer { by, decision, entry }).await? {
         GateOutcome::Resolved(resolution) => Ok(Json(*resolution)),
