@@ -126,7 +126,7 @@ pub enum ChatContent {
     },
     /// A turn did not end with an answer.
     Error {
-        /// Why.
+        /// The reason.
         reason: JobReason,
         /// A human-readable message.
         content: String,

@@ -68,12 +68,12 @@ struct Shared {
     /// For users without a secret.
     formats_only: Arc<LeakDetector>,
     builds: PerUserSemaphore,
-    kept: Mutex<Kept>,
+    kept: Mutex<DetectorCache>,
 }
 
 /// The detectors that are kept. The least recently used ones make room for others.
 #[derive(Default)]
-struct Kept {
+struct DetectorCache {
     detectors: HashMap<String, Entry>,
     secret_bytes: usize,
     uses: u64,
@@ -125,13 +125,13 @@ impl LeakDetectors {
 }
 
 impl Shared {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, DetectorCache> {
         // No change of the state can panic half-way.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
+impl DetectorCache {
     /// The owner's detector, if it was built from these values.
     fn get(&mut self, owner: &str, values: &Arc<[NamedSecret]>) -> Option<Arc<LeakDetector>> {
         self.uses += 1;
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_detectors_make_room() {
-        let mut kept = Kept::default();
+        let mut kept = DetectorCache::default();
         let detector = Arc::new(LeakDetector::new([]).unwrap());
         let values: Arc<[NamedSecret]> = [].into();
         let entry = |secret_bytes| Entry {
