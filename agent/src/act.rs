@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    Admission, Agent, CallResult, FailureReason, Journal, LimitKind, Model, ToolError,
+    Admission, Agent, CallResult, FailureReason, Journal, LimitKind, LoopOutcome, Model, RecordError, ToolError,
     agent::{Flow, LoopState},
     approvals::park,
     ask::failed,
@@ -116,23 +116,22 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
     }
 
     /// Admits and runs calls: in parallel where their tools allow it, results in call order. The first that needs approval
-    /// ends the loop once those before it have run.
+    /// ends the loop once those before it have run; those after it are not admitted yet.
     pub(crate) async fn run_pending(&self, state: &mut LoopState<'_>, pending: PendingCalls) -> Flow {
         let PendingCalls { calls, beyond, are_recovered, reasoning, mut warning } = pending;
-        let admitted = calls.into_iter().map(|call| {
-            let admission = self.admit(&call);
-            (call, admission)
-        });
-        let mut admitted = admitted.peekable();
-        while let Some(first) = admitted.next() {
+        let mut calls = calls.into_iter();
+        let mut next = self.admit_next(&mut calls).await?;
+        while let Some(first) = next.take() {
             if let (call, Admission::NeedsApproval(needs)) = first {
-                let calls = admitted.map(|(call, _)| call).collect();
-                return park(state, call, &needs, PendingCalls { calls, beyond, are_recovered, reasoning, warning });
+                let following = PendingCalls { calls: calls.collect(), beyond, are_recovered, reasoning, warning };
+                return park(state, call, &needs, following);
             }
             let alone = first.1.runs_alone();
             let mut group = vec![first];
-            while let Some(next) = admitted.next_if(|(_, admission)| !alone && !admission.runs_alone()) {
-                group.push(next);
+            next = self.admit_next(&mut calls).await?;
+            while let Some(other) = next.take_if(|(_, admission)| !alone && !admission.runs_alone()) {
+                group.push(other);
+                next = self.admit_next(&mut calls).await?;
             }
             for (call, admission) in &group {
                 self.record_use(call, admission, None).await?;
@@ -153,6 +152,16 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         self.apply_guard(state, warning).await
     }
 
+    async fn admit_next(&self, calls: &mut std::vec::IntoIter<ToolCall>) -> Flow<Option<(ToolCall, Admission)>> {
+        match calls.next() {
+            Some(call) => {
+                let admission = self.admit(&call).await?;
+                Flow::Continue(Some((call, admission)))
+            }
+            None => Flow::Continue(None),
+        }
+    }
+
     /// Applies a guard's warning, once all results are in.
     pub(crate) async fn apply_guard(&self, state: &mut LoopState<'_>, warning: RepeatWarning) -> Flow {
         match state.run.guards.escalate(warning) {
@@ -168,7 +177,8 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         group: Vec<(ToolCall, Admission)>,
     ) -> Flow<RepeatWarning> {
         let stop = &self.signals.stop;
-        let runs = group.into_iter().map(|(call, admission)| async move { (call, admission.finish(stop).await) });
+        let runs =
+            group.into_iter().map(|(call, admission)| async move { (call, result_of(admission.finish(stop).await)) });
         // Boxed because the stream would otherwise not be `Send` for every lifetime of the references in it.
         let runs: Vec<BoxFuture<'_, _>> = runs.map(futures_util::FutureExt::boxed).collect();
         let mut results = stream::iter(runs).buffered(MAX_PARALLEL_CALLS);
@@ -194,25 +204,34 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
                 .end_by_limit(LimitKind::ToolCalls, Value::from(self.settings.max_tool_calls), String::new())
                 .await;
         }
-        let admission = self.admit(call);
+        let admission = self.admit(call).await?;
         self.record_use(call, &admission, Some(reasoning)).await?;
         self.flush().await?;
-        let result = admission.finish(&self.signals.stop).await;
+        let result = result_of(admission.finish(&self.signals.stop).await);
         state.run.count_call(&call.name, &result);
         let warning = state.run.guards.observe(&call.name, &call.arguments, result.success());
         self.record_result(state, call, result).await?;
         Flow::Continue(warning)
     }
 
-    fn admit(&self, call: &ToolCall) -> Admission {
-        self.tools.admit(CallId(call.id.clone()), &call.name, call.arguments.clone())
+    /// Checks a call, unless the loop is stopped meanwhile.
+    async fn admit(&self, call: &ToolCall) -> Flow<Admission> {
+        tokio::select! {
+            biased;
+            admission = self.tools.admit(CallId(call.id.clone()), &call.name, call.arguments.clone()) => {
+                Flow::Continue(admission)
+            }
+            () = self.signals.stop.cancelled() => Flow::Break(LoopOutcome::Stopped),
+        }
     }
 
     /// A call beyond the limit of tool calls: it is recorded like every call, and neither run nor counted.
     async fn reject_beyond_limit(&self, state: &mut LoopState<'_>, call: &ToolCall, reasoning: Option<&str>) -> Flow {
-        let admission = self.admit(call).reject(ToolError::new(ToolErrorKind::NotAuthorized, BEYOND_LIMIT));
+        let error = ToolError::new(ToolErrorKind::NotAuthorized, BEYOND_LIMIT);
+        let (call_id, arguments) = (CallId(call.id.clone()), call.arguments.clone());
+        let admission = self.tools.refuse(call_id, &call.name, arguments, error).await;
         self.record_use(call, &admission, reasoning).await?;
-        let result = admission.finish(&self.signals.stop).await;
+        let result = result_of(admission.finish(&self.signals.stop).await);
         self.record_result(state, call, result).await
     }
 
@@ -234,6 +253,14 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         })
         .await
     }
+}
+
+/// What the model reads of a call. One that could not be recorded is an error like any other.
+fn result_of(finished: Result<CallResult, RecordError>) -> CallResult {
+    finished.unwrap_or_else(|error| {
+        tracing::warn!(error = &error as &dyn std::error::Error, "a tool call was not recorded");
+        CallResult::of_record_error(&error)
+    })
 }
 
 const fn no_text(reason: FailureReason) -> &'static str {

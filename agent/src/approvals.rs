@@ -100,10 +100,10 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
             state.run.parked = Some(ParkedCall { request, call, answer: None, following });
             return Flow::Break(outcome);
         };
-        let admission = self.tools.admit_approved(request.call_id.clone(), &request.tool, request.arguments);
+        let ApprovalRequest { call_id, tool, arguments, .. } = request;
         let admission = match refusal(answer) {
-            Some(error) => admission.reject(error),
-            None => admission,
+            Some(error) => self.tools.refuse(call_id, &tool, arguments, error).await,
+            None => self.tools.admit_approved(call_id, &tool, arguments).await,
         };
         following.warning = following.warning.max(self.run_alone(state, call, admission).await?);
         self.run_pending(state, following).await

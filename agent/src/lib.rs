@@ -47,8 +47,8 @@ pub use signals::{Inbox, InboxFull, Prompt, Signals};
 pub use text::elide;
 pub use tool::{Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 pub use tools::{
-    Admission, Admitted, AllowList, ApprovalContext, CallOutcome, CallResult, MAX_OUTPUT_BYTES, NeedsApproval,
-    RegisterError, RegisteredTool, Rejected, ToolContext, ToolExecutor, ToolOrigin, ToolPolicy, ToolRegistry,
-    is_denied_to_jobs,
+    Admission, Admitted, AllowList, ApprovalContext, CallHost, CallOutcome, CallResult, CallView, MAX_OUTPUT_BYTES,
+    NeedsApproval, OpenedRow, RecordError, RegisterError, RegisteredTool, Rejected, ToolContext, ToolExecutor,
+    ToolOrigin, ToolPolicy, ToolRegistry, Unrecorded, is_denied_to_jobs,
 };
 pub use transcript::{OpenCalls, Transcript};

@@ -20,6 +20,8 @@ pub struct ToolSpec {
     pub sensitive: Vec<String>,
     /// Whether calls of one reply may run beside others; otherwise they run alone, in order.
     pub parallel: bool,
+    /// What a call costs at worst, in millionths of a US dollar; 0 for a tool that costs nothing.
+    pub estimated_cost_micro_usd: u64,
 }
 
 impl ToolSpec {
@@ -71,17 +73,19 @@ pub struct ToolOutput {
     pub success: bool,
     /// Whether the tool cut the content itself.
     pub truncated: bool,
+    /// What the call cost, in millionths of a US dollar, where the tool knows it.
+    pub cost_micro_usd: Option<u64>,
 }
 
 impl ToolOutput {
     /// A complete output of a call that succeeded.
     pub fn success(content: impl Into<Value>) -> Self {
-        Self { content: content.into(), success: true, truncated: false }
+        Self { content: content.into(), success: true, truncated: false, cost_micro_usd: None }
     }
 
     /// A complete output that reports a failure.
     pub fn failure(content: impl Into<Value>) -> Self {
-        Self { content: content.into(), success: false, truncated: false }
+        Self { content: content.into(), success: false, truncated: false, cost_micro_usd: None }
     }
 }
 

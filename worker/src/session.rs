@@ -7,7 +7,7 @@ use std::{convert::Infallible, io, ops::ControlFlow, sync::Arc, time::Duration};
 
 use agent::{
     Agent, DEFAULT_OUTAGE_PATIENCE, DeltaSink, Inbox, Journal as _, LoopOutcome, Settings, Signals, ToolExecutor,
-    ToolRegistry,
+    ToolRegistry, Unrecorded,
 };
 use protocol::{CompleteReply, CompleteReport, ErrorCode, JobAssignment, JobMode, JobReason, ReportedOutcome};
 use tokio::signal::unix::{SignalKind, signal};
@@ -259,7 +259,7 @@ impl Session<'_> {
                 tracing::warn!(error = &error as &dyn std::error::Error, "skipping a tool");
             }
         }
-        ToolExecutor::new(registry, context(job))
+        ToolExecutor::new(registry, context(job), Arc::new(Unrecorded))
     }
 
     /// Returns [`STOP_GRACE`] after a stop.

@@ -1,7 +1,7 @@
 //! Small context windows: long jobs, large results, servers whose usage means nothing.
 
 use std::sync::{
-    Mutex,
+    Arc, Mutex,
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::world::{World, completion, context, spoken, tool_call};
 use crate::{
-    Agent, DeltaSink, FailureReason, LoopOutcome, Model, ModelError, ToolExecutor, ToolOutput,
+    Agent, DeltaSink, FailureReason, LoopOutcome, Model, ModelError, ToolExecutor, ToolOutput, Unrecorded,
     size::{definition_bytes, estimate_tokens, message_bytes},
 };
 
@@ -96,7 +96,7 @@ async fn run(model: &SmallWindow, max_iterations: u32) -> (LoopOutcome, World) {
         let text = "text of the file ".repeat(usize::try_from(bytes).unwrap() / 17);
         Box::pin(async move { Ok(ToolOutput::success(text)) })
     });
-    let tools = ToolExecutor::new(world.registry.clone(), context());
+    let tools = ToolExecutor::new(world.registry.clone(), context(), Arc::new(Unrecorded));
     let agent = Agent {
         model,
         tools: &tools,
@@ -183,7 +183,7 @@ async fn a_prompt_that_never_fits_fails_with_the_providers_message() {
     let model = window(8_192, 1, one_read);
     let mut world = World::new([]);
     world.transcript = crate::Transcript::new("system", "long ".repeat(20_000));
-    let tools = ToolExecutor::new(world.registry.clone(), context());
+    let tools = ToolExecutor::new(world.registry.clone(), context(), Arc::new(Unrecorded));
     let agent = Agent {
         model: &model,
         tools: &tools,

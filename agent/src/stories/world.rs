@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Agent, ApprovalContext, ApprovalRequirement, Delta, DeltaSink, Inbox, Invocation, Journal, JournalClosed,
     LoopOutcome, Model, ModelError, Prompt, Run, Settings, Signals, Tool, ToolContext, ToolError, ToolExecutor,
-    ToolOrigin, ToolOutput, ToolPolicy, ToolRegistry, ToolSpec, Transcript,
+    ToolOrigin, ToolOutput, ToolPolicy, ToolRegistry, ToolSpec, Transcript, Unrecorded,
 };
 
 /// The scripted behaviour of the model in one call.
@@ -139,6 +139,7 @@ impl Tool for Act {
             timeout: Duration::from_mins(1),
             sensitive: vec!["password".to_owned()],
             parallel: self.parallel,
+            estimated_cost_micro_usd: 0,
         }
     }
 
@@ -227,7 +228,7 @@ impl World {
 
     /// Runs the loop once on the world's conversation.
     pub(super) async fn run(&mut self) -> LoopOutcome {
-        let tools = ToolExecutor::new(self.registry.clone(), self.context.clone());
+        let tools = ToolExecutor::new(self.registry.clone(), self.context.clone(), Arc::new(Unrecorded));
         let agent = Agent {
             model: &self.model,
             tools: &tools,

@@ -1,6 +1,7 @@
-//! One tool call: admitted or rejected, run with a time limit, and its result.
+//! One tool call: admitted or rejected, recorded, run with a time limit, and its result.
 //!
-//! Owns what a result looks like to the model. Never checks a call: the executor did.
+//! Owns what happens to a call after its checks, in this order: rate, audit row, run, hook, cleaning, row closed. Never checks a
+//! call: the executor did. This is the only place that calls a tool.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -11,11 +12,19 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use super::{context::ToolContext, output, registry::RegisteredTool};
+use super::{
+    context::ToolContext,
+    host::{CallHost, CallView, OpenedRow, RecordError},
+    output,
+    registry::RegisteredTool,
+};
 use crate::{Invocation, ToolError, ToolOutput};
 
 /// Time for a tool that was told to stop to clean up, before its future is dropped.
 pub(super) const STOP_GRACE: Duration = Duration::from_secs(1);
+
+/// Why a call that needs approval is not run by whoever cannot ask for it.
+const NOT_ASKED: &str = "not run: a person would have to approve it";
 
 /// The decision about a call before it runs.
 #[derive(Debug)]
@@ -28,19 +37,32 @@ pub enum Admission {
     Rejected(Rejected),
 }
 
+/// A call that is going to be recorded, whatever becomes of it.
+#[derive(Debug)]
+pub(super) struct CheckedCall {
+    pub(super) host: Arc<dyn CallHost>,
+    pub(super) context: Arc<ToolContext>,
+    pub(super) call_id: CallId,
+    /// The tool's name, as the model wrote it.
+    pub(super) tool: String,
+    /// The arguments, redacted.
+    pub(super) input: Value,
+    pub(super) request_digest: String,
+    pub(super) estimated_cost_micro_usd: u64,
+}
+
 /// A call that passed every check: resolved, coerced, valid and allowed.
 #[derive(Debug)]
 pub struct Admitted {
+    pub(super) call: CheckedCall,
     pub(super) tool: Arc<RegisteredTool>,
-    pub(super) context: Arc<ToolContext>,
-    pub(super) call_id: CallId,
     pub(super) arguments: Value,
 }
 
 /// A call that waits for a person.
 #[derive(Debug)]
 pub struct NeedsApproval {
-    pub(super) redacted_input: Value,
+    pub(super) call: CheckedCall,
     pub(super) arguments: Value,
     pub(super) can_be_remembered: bool,
 }
@@ -48,8 +70,8 @@ pub struct NeedsApproval {
 /// A call that is not run.
 #[derive(Debug)]
 pub struct Rejected {
-    redacted_input: Value,
-    result: CallResult,
+    pub(super) call: CheckedCall,
+    pub(super) error: ToolError,
 }
 
 /// The end of a call.
@@ -63,6 +85,8 @@ pub struct CallResult {
     pub truncated: bool,
     /// How long the tool ran; zero for a call that was rejected.
     pub duration: Duration,
+    /// What the call cost, in millionths of a US dollar, where the tool knows it.
+    pub cost_micro_usd: Option<u64>,
 }
 
 /// How a call ended.
@@ -77,13 +101,9 @@ pub enum CallOutcome {
 }
 
 impl Admission {
-    /// The arguments with sensitive parameters redacted, for events and audit.
+    /// The arguments, redacted, for events.
     pub fn redacted_input(&self) -> Value {
-        match self {
-            Self::Admitted(call) => call.redacted_input(),
-            Self::NeedsApproval(call) => call.redacted_input.clone(),
-            Self::Rejected(call) => call.redacted_input.clone(),
-        }
+        self.call().input.clone()
     }
 
     /// Whether the call must not run beside other calls.
@@ -95,29 +115,30 @@ impl Admission {
         }
     }
 
-    /// The same call, rejected for this reason whatever the checks said.
-    #[must_use]
-    pub fn reject(self, error: ToolError) -> Self {
-        Self::Rejected(Rejected::new(self.redacted_input(), error))
+    /// Records the call and runs it, if it was admitted. One that needs approval is rejected.
+    pub async fn finish(self, stop: &CancellationToken) -> Result<CallResult, RecordError> {
+        match self {
+            Self::Admitted(call) => call.finish(stop).await,
+            Self::NeedsApproval(NeedsApproval { call, .. }) => {
+                call.finish_rejected(ToolError::new(ToolErrorKind::NotAuthorized, NOT_ASKED)).await
+            }
+            Self::Rejected(Rejected { call, error }) => call.finish_rejected(error).await,
+        }
     }
 
-    /// The result of a rejected call, or the run of an admitted one. A call that needs approval is rejected.
-    pub async fn finish(self, stop: &CancellationToken) -> CallResult {
+    const fn call(&self) -> &CheckedCall {
         match self {
-            Self::Admitted(call) => call.run(stop).await,
-            Self::NeedsApproval(call) => {
-                let error = ToolError::new(ToolErrorKind::NotAuthorized, "not run: a person would have to approve it");
-                Rejected::new(call.redacted_input, error).into_result()
-            }
-            Self::Rejected(call) => call.into_result(),
+            Self::Admitted(Admitted { call, .. })
+            | Self::NeedsApproval(NeedsApproval { call, .. })
+            | Self::Rejected(Rejected { call, .. }) => call,
         }
     }
 }
 
 impl NeedsApproval {
-    /// The arguments with sensitive parameters redacted.
+    /// The arguments, redacted.
     pub const fn redacted_input(&self) -> &Value {
-        &self.redacted_input
+        &self.call.input
     }
 
     /// Exactly the arguments that run if the call is approved.
@@ -131,85 +152,195 @@ impl NeedsApproval {
     }
 }
 
-impl Admitted {
-    /// The arguments with sensitive parameters redacted, for events and audit.
-    pub fn redacted_input(&self) -> Value {
-        self.tool.redact(&self.arguments)
-    }
-
-    /// Runs the tool within its time limit. A panic, a timeout and a stop are results, too.
-    pub async fn run(self, stop: &CancellationToken) -> CallResult {
-        let span = tracing::info_span!("tool.call", tool.name = self.tool.name(), duration_ms = tracing::field::Empty);
-        let began = Instant::now();
-        let result = self.execute(stop).instrument(span.clone()).await;
-        let duration = began.elapsed();
-        span.record("duration_ms", u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
-        let result = match result {
-            Ok(output) => CallResult::of_output(&output),
-            Err(error) => CallResult::of_error(error),
-        };
-        CallResult { duration, ..result }
-    }
-
-    async fn execute(self, stop: &CancellationToken) -> Result<ToolOutput, ToolError> {
-        let Self { tool, context, call_id, arguments } = self;
-        let tool_stop = stop.child_token();
-        let invocation = Invocation { call_id, arguments, context, stop: tool_stop.clone() };
-        // The call is made inside the async block, so that a panic before the first await is caught as well.
-        let work = AssertUnwindSafe(async { tool.tool().call(invocation).await }).catch_unwind();
-        tokio::pin!(work);
-        if stop.is_cancelled() {
-            return Err(ToolError::new(ToolErrorKind::Failed, "stopped before it started"));
+impl CheckedCall {
+    pub(super) fn view(&self) -> CallView<'_> {
+        CallView {
+            context: &self.context,
+            call_id: &self.call_id,
+            tool: &self.tool,
+            input: &self.input,
+            request_digest: &self.request_digest,
+            estimated_cost_micro_usd: self.estimated_cost_micro_usd,
         }
-        let timeout = tool.spec().timeout;
-        let unfinished = tokio::select! {
-            biased;
-            done = &mut work => {
-                return done.unwrap_or_else(|_| Err(ToolError::new(ToolErrorKind::Failed, "the tool panicked")));
+    }
+
+    /// Records a call that is not run.
+    async fn finish_rejected(self, error: ToolError) -> Result<CallResult, RecordError> {
+        match self.host.open(self.view()).await? {
+            OpenedRow::New => self.close_refused(error).await,
+            OpenedRow::Recorded(reply) => Ok(CallResult::of_reply(reply)),
+            // The reason why it was rejected says more.
+            OpenedRow::LimitReached(_) => Ok(self.clean(Err(error).into()).await),
+        }
+    }
+
+    async fn close_refused(&self, error: ToolError) -> Result<CallResult, RecordError> {
+        let result = self.clean(Err(error).into()).await;
+        self.host.close(self.view(), &result, false).await?;
+        Ok(result)
+    }
+
+    /// The hook after the call, then the result that is shown.
+    async fn conclude(&self, mut ended: Ended) -> CallResult {
+        match self.host.after_call(self.view(), &ended.text).await {
+            Ok(None) => {}
+            Ok(Some(text)) => ended.text = text,
+            Err(error) => ended = Ended { cost_micro_usd: ended.cost_micro_usd, ..Err(error).into() },
+        }
+        self.clean(ended).await
+    }
+
+    /// The result that is shown: sanitised, without secrets, capped.
+    async fn clean(&self, ended: Ended) -> CallResult {
+        let Ended { outcome, text, truncated, cost_micro_usd } = ended;
+        let bytes = text.len();
+        let (text, is_complete) = output::sanitize(text);
+        let result = match self.host.redact_output(&self.context, text, is_complete).await {
+            Ok(text) => {
+                let (text, was_cut) = output::cap(text, bytes, is_complete);
+                CallResult::of_text(outcome, text, truncated || was_cut)
             }
-            () = stop.cancelled() => ToolError::new(ToolErrorKind::Failed, "stopped before it finished"),
-            () = tokio::time::sleep(timeout) => {
-                let message = format!("not finished after {} s; do less in one call", timeout.as_secs_f64());
-                ToolError::new(ToolErrorKind::Timeout, message)
+            Err(ToolError(mut failure)) => {
+                let message = std::mem::take(&mut failure.message);
+                CallResult::of_text(CallOutcome::Error(failure), message, false)
             }
         };
-        tool_stop.cancel();
-        // A result that arrives now is discarded; the tool only gets the time to stop what it started.
-        let _late = tokio::time::timeout(STOP_GRACE, work).await;
-        Err(unfinished)
+        CallResult { cost_micro_usd, ..result }
     }
 }
 
-impl Rejected {
-    /// A call with this input that was rejected for this reason.
-    pub fn new(redacted_input: Value, error: ToolError) -> Self {
-        Self { redacted_input, result: CallResult::of_error(error) }
-    }
+/// How a call ended, as the tool says.
+struct Ended {
+    outcome: CallOutcome,
+    /// The output, or the message of the error.
+    text: String,
+    /// Whether the tool cut the text.
+    truncated: bool,
+    cost_micro_usd: Option<u64>,
+}
 
-    /// The arguments with sensitive parameters redacted, for events and audit.
-    pub const fn redacted_input(&self) -> &Value {
-        &self.redacted_input
+impl From<Result<ToolOutput, ToolError>> for Ended {
+    fn from(ended: Result<ToolOutput, ToolError>) -> Self {
+        match ended {
+            Ok(ToolOutput { content, success, truncated, cost_micro_usd }) => {
+                let outcome = if success { CallOutcome::Succeeded } else { CallOutcome::Failed };
+                Self { outcome, text: output::render(content), truncated, cost_micro_usd }
+            }
+            Err(ToolError(mut failure)) => {
+                let text = std::mem::take(&mut failure.message);
+                Self { outcome: CallOutcome::Error(failure), text, truncated: false, cost_micro_usd: None }
+            }
+        }
     }
+}
 
-    /// The result that the model reads.
-    pub fn into_result(self) -> CallResult {
-        self.result
+impl Admitted {
+    /// Counts, records and runs the call. A call that ran before is not run again.
+    async fn finish(self, stop: &CancellationToken) -> Result<CallResult, RecordError> {
+        let Self { call, tool, arguments } = self;
+        let rate = call.host.take_rate(&call.context, tool.name());
+        let opened = call.host.open(call.view()).await;
+        if rate.is_ok() && !matches!(opened, Ok(OpenedRow::New)) {
+            call.host.return_rate(&call.context, tool.name());
+        }
+        match opened? {
+            OpenedRow::New => {}
+            OpenedRow::Recorded(reply) => return Ok(CallResult::of_reply(reply)),
+            OpenedRow::LimitReached(error) => return Ok(call.clean(Err(error).into()).await),
+        }
+        if let Err(error) = rate {
+            return call.close_refused(error).await;
+        }
+        let invocation = Invocation {
+            call_id: call.host.invocation_id(&call.call_id),
+            arguments,
+            context: Arc::clone(&call.context),
+            stop: stop.child_token(),
+        };
+        let (ended, duration) = run(&tool, invocation, stop).await;
+        let result = CallResult { duration, ..call.conclude(ended.into()).await };
+        call.host.close(call.view(), &result, true).await?;
+        Ok(result)
     }
+}
+
+/// Runs the tool within its time limit. A panic, a timeout and a stop are results, too.
+async fn run(
+    tool: &RegisteredTool,
+    invocation: Invocation,
+    stop: &CancellationToken,
+) -> (Result<ToolOutput, ToolError>, Duration) {
+    let span = tracing::info_span!("tool.call", tool.name = tool.name(), duration_ms = tracing::field::Empty);
+    let began = Instant::now();
+    let ended = execute(tool, invocation, stop).instrument(span.clone()).await;
+    let duration = began.elapsed();
+    span.record("duration_ms", u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+    (ended, duration)
+}
+
+async fn execute(
+    tool: &RegisteredTool,
+    invocation: Invocation,
+    stop: &CancellationToken,
+) -> Result<ToolOutput, ToolError> {
+    let tool_stop = invocation.stop.clone();
+    // The call is made inside the async block, so that a panic before the first await is caught as well.
+    let work = AssertUnwindSafe(async { tool.tool().call(invocation).await }).catch_unwind();
+    tokio::pin!(work);
+    if stop.is_cancelled() {
+        return Err(ToolError::new(ToolErrorKind::Failed, "stopped before it started"));
+    }
+    let timeout = tool.spec().timeout;
+    let unfinished = tokio::select! {
+        biased;
+        done = &mut work => {
+            return done.unwrap_or_else(|_| Err(ToolError::new(ToolErrorKind::Failed, "the tool panicked")));
+        }
+        () = stop.cancelled() => ToolError::new(ToolErrorKind::Failed, "stopped before it finished"),
+        () = tokio::time::sleep(timeout) => {
+            let message = format!("not finished after {} s; do less in one call", timeout.as_secs_f64());
+            ToolError::new(ToolErrorKind::Timeout, message)
+        }
+    };
+    tool_stop.cancel();
+    // A result that arrives now is discarded; the tool only gets the time to stop what it started.
+    let _late = tokio::time::timeout(STOP_GRACE, work).await;
+    Err(unfinished)
 }
 
 impl CallResult {
-    /// The result of a tool that ran.
-    fn of_output(output: &ToolOutput) -> Self {
-        let (text, cut) = output::render(&output.content);
-        let outcome = if output.success { CallOutcome::Succeeded } else { CallOutcome::Failed };
-        Self { outcome, output: text, truncated: cut || output.truncated, duration: Duration::ZERO }
+    /// The result with this clean text. The text of an error is its message.
+    fn of_text(outcome: CallOutcome, text: String, truncated: bool) -> Self {
+        let (outcome, output) = match outcome {
+            CallOutcome::Error(failure) => {
+                let output = format!("error ({}): {text}", failure.kind.as_str());
+                (CallOutcome::Error(ToolFailure { message: text, ..failure }), output)
+            }
+            CallOutcome::Succeeded | CallOutcome::Failed => (outcome, text),
+        };
+        Self { outcome, output, truncated, duration: Duration::ZERO, cost_micro_usd: None }
     }
 
-    /// The result of a call without output.
-    pub fn of_error(ToolError(mut failure): ToolError) -> Self {
-        let (output, truncated) = output::clean(&format!("error ({}): {}", failure.kind.as_str(), failure.message));
-        failure.message = output::clean(&failure.message).0;
-        Self { outcome: CallOutcome::Error(failure), output, truncated, duration: Duration::ZERO }
+    /// The result of a call that was recorded with this reply.
+    fn of_reply(reply: ToolCallReply) -> Self {
+        let ToolCallReply { success, output, truncated, duration_ms, error } = reply;
+        let result = match error {
+            Some(failure) => {
+                let text = failure.message.clone();
+                Self::of_text(CallOutcome::Error(failure), text, truncated)
+            }
+            None => {
+                let outcome = if success { CallOutcome::Succeeded } else { CallOutcome::Failed };
+                Self::of_text(outcome, output.map(output::render).unwrap_or_default(), truncated)
+            }
+        };
+        Self { duration: Duration::from_millis(duration_ms), ..result }
+    }
+
+    /// The result of a call that could not be recorded.
+    pub(crate) fn of_record_error(error: &RecordError) -> Self {
+        let failure = ToolFailure { kind: ToolErrorKind::Failed, message: String::new(), retry_after_seconds: None };
+        Self::of_text(CallOutcome::Error(failure), format!("{error}; its result is not available"), false)
     }
 
     /// Whether the call succeeded.

@@ -1,27 +1,32 @@
 //! The tool executor: the one way from a call that a model asked for to its result.
 //!
-//! Owns the order of the checks. Never decides what becomes of a result: the loop, or the orchestrator's tools endpoint,
-//! records and delivers it.
+//! Owns the order of the checks; the steps after them are in `call`. The host contributes hooks, screening, rates and the record.
+//! Never decides what becomes of a result: the loop, or the orchestrator's tools endpoint, delivers it.
 
 use std::sync::{Arc, OnceLock};
 
-use protocol::{CallId, ToolDefinition};
+use protocol::{CallId, ToolDefinition, ToolErrorKind};
 use serde_json::Value;
 
 use super::{
     approval::ApprovalDecision,
-    call::{Admission, Admitted, NeedsApproval, Rejected},
+    call::{Admission, Admitted, CheckedCall, NeedsApproval, Rejected},
     coerce,
     context::ToolContext,
+    host::CallHost,
     registry::{RegisteredTool, ToolRegistry},
 };
-use crate::{ToolError, size::definition_bytes};
+use crate::{ToolError, safety::tool_sends_arguments, size::definition_bytes};
 
-/// Executes tool calls from one registry under one context.
+/// Why a call is refused whose approved arguments would now be redacted.
+const NO_LONGER_SAFE: &str = "not run: its arguments contain a secret that was stored after they were approved";
+
+/// Executes tool calls from one registry under one context, for one host.
 #[derive(Debug)]
 pub struct ToolExecutor {
     registry: ToolRegistry,
     context: Arc<ToolContext>,
+    host: Arc<dyn CallHost>,
     definitions: OnceLock<Definitions>,
 }
 
@@ -33,9 +38,9 @@ struct Definitions {
 }
 
 impl ToolExecutor {
-    /// Creates an executor for one context.
-    pub fn new(registry: ToolRegistry, context: ToolContext) -> Self {
-        Self { registry, context: Arc::new(context), definitions: OnceLock::new() }
+    /// Creates an executor for one context. `host` guards and records the calls.
+    pub fn new(registry: ToolRegistry, context: ToolContext, host: Arc<dyn CallHost>) -> Self {
+        Self { registry, context: Arc::new(context), host, definitions: OnceLock::new() }
     }
 
     /// The definitions that the model is offered, ordered by name.
@@ -66,37 +71,72 @@ impl ToolExecutor {
         self.registry.get(name).is_some_and(|tool| self.context.offers(tool))
     }
 
-    /// Makes every check that precedes the run: resolve, policy, permission, deny-list and narrowing, coerce, validate, approval.
-    pub fn admit(&self, call_id: CallId, name: &str, arguments: Value) -> Admission {
-        let arguments = match self.registry.get(name) {
+    /// Makes every check that precedes the run: resolve, policy, permission, deny-list and narrowing, coerce, validate, hook,
+    /// screening, approval.
+    pub async fn admit(&self, call_id: CallId, name: &str, arguments: Value) -> Admission {
+        let mut call = self.begin(call_id, name, &arguments);
+        let mut arguments = match self.registry.get(name) {
             Some(tool) => coerce::to_schema(arguments, &tool.spec().definition.parameters),
             None => arguments,
         };
-        let checked = self.check(name, &arguments).and_then(|tool| {
-            // Judged on the coerced arguments, which are the ones that run.
-            Ok((tool, self.context.approval(tool, &arguments)?))
-        });
-        match checked {
-            Ok((tool, ApprovalDecision::Run)) => Admission::Admitted(self.admitted(tool, call_id, arguments)),
-            Ok((tool, ApprovalDecision::Ask { can_be_remembered })) => {
-                let redacted_input = tool.redact(&arguments);
-                Admission::NeedsApproval(NeedsApproval { redacted_input, arguments, can_be_remembered })
+        if let Err(error) = self.show(&mut call, &arguments).await {
+            return Admission::Rejected(Rejected { call, error });
+        }
+        let checked = match self.check(name, &arguments) {
+            Ok(tool) => self.change(&mut call, tool, &mut arguments).await.map(|()| tool),
+            Err(error) => Err(error),
+        };
+        // Decided on the final arguments, which are the ones that run.
+        match checked.and_then(|tool| Ok((tool, self.context.approval(tool, &arguments)?))) {
+            Ok((tool, ApprovalDecision::Run)) => {
+                Admission::Admitted(Admitted { call, tool: Arc::clone(tool), arguments })
             }
-            Err(error) => self.rejected(name, arguments, error),
+            Ok((_, ApprovalDecision::Ask { can_be_remembered })) => {
+                Admission::NeedsApproval(NeedsApproval { call, arguments, can_be_remembered })
+            }
+            Err(error) => Admission::Rejected(Rejected { call, error }),
         }
     }
 
     /// Admits a call that a person has approved, with exactly the arguments that were approved. Policy, permission, deny-list and
-    /// schema are checked again: they may have changed since.
-    pub fn admit_approved(&self, call_id: CallId, name: &str, arguments: Value) -> Admission {
-        let checked = self.check(name, &arguments).and_then(|tool| {
-            self.context.approval(tool, &arguments)?;
-            Ok(tool)
-        });
+    /// schema are checked again: they may have changed since. Hooks are not asked again.
+    pub async fn admit_approved(&self, call_id: CallId, name: &str, arguments: Value) -> Admission {
+        let mut call = self.begin(call_id, name, &arguments);
+        let checked = match self.show(&mut call, &arguments).await {
+            Ok(()) => self.check_approved(name, &arguments).await,
+            Err(error) => Err(error),
+        };
         match checked {
-            Ok(tool) => Admission::Admitted(self.admitted(tool, call_id, arguments)),
-            Err(error) => self.rejected(name, arguments, error),
+            Ok(tool) => Admission::Admitted(Admitted { call, tool: Arc::clone(tool), arguments }),
+            Err(error) => Admission::Rejected(Rejected { call, error }),
         }
+    }
+
+    /// Rejects a call without checking it. It is recorded like any other.
+    pub async fn refuse(&self, call_id: CallId, name: &str, arguments: Value, error: ToolError) -> Admission {
+        let mut call = self.begin(call_id, name, &arguments);
+        // Without its arguments, if they cannot be shown.
+        let _ = self.show(&mut call, &arguments).await;
+        Admission::Rejected(Rejected { call, error })
+    }
+
+    fn begin(&self, call_id: CallId, name: &str, arguments: &Value) -> CheckedCall {
+        CheckedCall {
+            host: Arc::clone(&self.host),
+            context: Arc::clone(&self.context),
+            call_id,
+            tool: name.to_owned(),
+            input: Value::Null,
+            request_digest: self.host.request_digest(name, arguments),
+            estimated_cost_micro_usd: self.registry.get(name).map_or(0, |tool| tool.spec().estimated_cost_micro_usd),
+        }
+    }
+
+    /// Sets the arguments that are shown: without sensitive parameters and secrets.
+    async fn show(&self, call: &mut CheckedCall, arguments: &Value) -> Result<(), ToolError> {
+        let input = self.registry.get(&call.tool).map_or_else(|| arguments.clone(), |tool| tool.redact(arguments));
+        call.input = self.host.redact_input(&self.context, input).await?;
+        Ok(())
     }
 
     fn check(&self, name: &str, arguments: &Value) -> Result<&Arc<RegisteredTool>, ToolError> {
@@ -105,15 +145,52 @@ impl ToolExecutor {
         Ok(tool)
     }
 
-    fn admitted(&self, tool: &Arc<RegisteredTool>, call_id: CallId, arguments: Value) -> Admitted {
-        Admitted { tool: Arc::clone(tool), context: Arc::clone(&self.context), call_id, arguments }
+    async fn check_approved(&self, name: &str, arguments: &Value) -> Result<&Arc<RegisteredTool>, ToolError> {
+        let tool = self.check(name, arguments)?;
+        self.context.approval(tool, arguments)?;
+        if self.screen(name, arguments).await?.is_some() {
+            return Err(ToolError::new(ToolErrorKind::NotAuthorized, NO_LONGER_SAFE));
+        }
+        Ok(tool)
     }
 
-    fn rejected(&self, name: &str, arguments: Value, error: ToolError) -> Admission {
-        let redacted_input = match self.registry.get(name) {
-            Some(tool) => tool.redact(&arguments),
-            None => arguments,
-        };
-        Admission::Rejected(Rejected::new(redacted_input, error))
+    /// Asks the hook, then screens the arguments. Whatever they change is validated again.
+    async fn change(
+        &self,
+        call: &mut CheckedCall,
+        tool: &RegisteredTool,
+        arguments: &mut Value,
+    ) -> Result<(), ToolError> {
+        if let Some(changed) = self.host.before_call(call.view()).await? {
+            let changed = restore(arguments, &call.input, changed);
+            tool.validate(&changed)?;
+            *arguments = changed;
+            self.show(call, arguments).await?;
+        }
+        if let Some(screened) = self.screen(tool.name(), arguments).await? {
+            tool.validate(&screened)?;
+            *arguments = screened;
+            self.show(call, arguments).await?;
+        }
+        Ok(())
     }
+
+    /// The arguments without what must not leave this installation, where that differs.
+    async fn screen(&self, name: &str, arguments: &Value) -> Result<Option<Value>, ToolError> {
+        if !tool_sends_arguments(name) {
+            return Ok(None);
+        }
+        let screened = self.host.screen_arguments(&self.context, arguments.clone()).await?;
+        Ok(Some(screened).filter(|screened| screened != arguments))
+    }
+}
+
+/// The arguments that a hook has changed. A parameter that is as it was shown keeps its value, which may have been redacted.
+fn restore(arguments: &Value, shown: &Value, changed: Value) -> Value {
+    let Value::Object(changed) = changed else { return changed };
+    let keep = |(name, value): (String, Value)| {
+        let original = arguments.get(&name).filter(|_| shown.get(&name) == Some(&value)).cloned();
+        (name, original.unwrap_or(value))
+    };
+    changed.into_iter().map(keep).collect()
 }

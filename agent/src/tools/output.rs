@@ -8,6 +8,10 @@ use serde_json::Value;
 /// Maximum length of a call's output in bytes, the note about the cut included.
 pub const MAX_OUTPUT_BYTES: usize = 100_000;
 
+/// Maximum length of a text that is scanned for what must not be shown, in bytes: ten times what is kept, since cleaning may
+/// shorten a text. What follows is dropped unread, so that the work for an output of any size is bounded.
+const MAX_SCANNED_BYTES: usize = 10 * MAX_OUTPUT_BYTES;
+
 /// Space reserved for the note that tells how much was cut.
 const NOTE_BYTES: usize = 64;
 
@@ -24,36 +28,36 @@ static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&pattern.join("|")).expect("a constant pattern")
 });
 
-/// Renders a tool's content, cleaned and capped: text as it is, other JSON in its compact form. `true`: it was cut.
-pub(super) fn render(content: &Value) -> (String, bool) {
+/// Renders a tool's content: text as it is, other JSON in its compact form.
+pub(super) fn render(content: Value) -> String {
     match content {
-        Value::String(text) => clean(text),
+        Value::String(text) => text,
         // The display of a value is its compact JSON.
-        json => clean(&json.to_string()),
+        json => json.to_string(),
     }
 }
 
-/// Cleans and caps a text. `true`: it was cut.
-pub(super) fn clean(text: &str) -> (String, bool) {
-    let mut cleaned = sanitize(text);
-    if cleaned.len() <= MAX_OUTPUT_BYTES {
-        return (cleaned, false);
+/// Removes escape sequences, control characters and bidirectional overrides. Line breaks and tabs stay. `false`: the text was too
+/// long to be scanned, and only its beginning is returned.
+pub(super) fn sanitize(mut text: String) -> (String, bool) {
+    let is_complete = text.len() <= MAX_SCANNED_BYTES;
+    text.truncate(text.floor_char_boundary(MAX_SCANNED_BYTES));
+    if text.contains(is_hidden) {
+        text = overwrite_lines(&ESCAPES.replace_all(&text, "")).into_owned();
+        text.retain(|c| !is_hidden(c));
     }
-    let total = cleaned.len();
-    cleaned.truncate(cleaned.floor_char_boundary(MAX_OUTPUT_BYTES - NOTE_BYTES));
+    (text, is_complete)
+}
+
+/// Caps a text that had `total` bytes as the tool gave it. `true`: it was cut, here or before.
+pub(super) fn cap(mut text: String, total: usize, is_complete: bool) -> (String, bool) {
+    if text.len() <= MAX_OUTPUT_BYTES && is_complete {
+        return (text, false);
+    }
+    text.truncate(text.floor_char_boundary(MAX_OUTPUT_BYTES - NOTE_BYTES));
     // Writing into a string cannot fail.
-    let _ = write!(cleaned, "\n[truncated: {total} bytes in total]");
-    (cleaned, true)
-}
-
-/// Removes escape sequences, control characters and bidirectional overrides. Line breaks and tabs stay.
-fn sanitize(text: &str) -> String {
-    if !text.contains(is_hidden) {
-        return text.to_owned();
-    }
-    let mut kept = overwrite_lines(&ESCAPES.replace_all(text, "")).into_owned();
-    kept.retain(|c| !is_hidden(c));
-    kept
+    let _ = write!(text, "\n[truncated: {total} bytes in total]");
+    (text, true)
 }
 
 /// Control characters, and the bidirectional controls that make text read differently from what it is.

@@ -1,5 +1,7 @@
 //! The executor, from the call to its result.
 
+mod host;
+
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
@@ -35,6 +37,7 @@ impl Tool for Plain {
             timeout: Duration::from_secs(10),
             sensitive: if self.name == "secretive" { vec!["password".to_owned()] } else { Vec::new() },
             parallel: true,
+            estimated_cost_micro_usd: 0,
         }
     }
 
@@ -70,7 +73,7 @@ fn executor_of(tools: impl IntoIterator<Item = Plain>, context: ToolContext) -> 
     for tool in tools {
         registry.register(Box::new(tool)).unwrap();
     }
-    ToolExecutor::new(registry, context)
+    ToolExecutor::new(registry, context, Arc::new(Unrecorded))
 }
 
 fn autonomous(allow: &[&str]) -> ToolContext {
@@ -84,8 +87,8 @@ fn executor(name: &'static str) -> ToolExecutor {
 
 /// The redacted input and the result of a call.
 async fn observe(executor: &ToolExecutor, name: &str, arguments: Value) -> (Value, CallResult) {
-    let admission = executor.admit(CallId("id".to_owned()), name, arguments);
-    (admission.redacted_input(), admission.finish(&CancellationToken::new()).await)
+    let admission = executor.admit(CallId("id".to_owned()), name, arguments).await;
+    (admission.redacted_input(), admission.finish(&CancellationToken::new()).await.unwrap())
 }
 
 async fn call(executor: &ToolExecutor, name: &str, arguments: Value) -> CallResult {
@@ -333,7 +336,8 @@ async fn a_tool_that_hangs_is_told_to_stop_and_then_dropped() {
 async fn nothing_begins_after_the_stop() {
     let stop = CancellationToken::new();
     stop.cancel();
-    let result = executor("tool").admit(CallId("id".to_owned()), "tool", json!({})).finish(&stop).await;
+    let admission = executor("tool").admit(CallId("id".to_owned()), "tool", json!({})).await;
+    let result = admission.finish(&stop).await.unwrap();
     assert_eq!(result.output, "error (failed): stopped before it started");
 }
 
@@ -386,7 +390,9 @@ proptest! {
 
     #[test]
     fn output_is_capped_at_a_character(text in "[a\u{e9}\u{1f980}\u{1b}\n]{0,40}", times in 1_usize..6_000) {
-        let (rendered, cut) = output::render(&Value::from(text.repeat(times)));
+        let given = text.repeat(times);
+        let (sanitized, is_complete) = output::sanitize(output::render(Value::from(given.clone())));
+        let (rendered, cut) = output::cap(sanitized, given.len(), is_complete);
         let whole = text.repeat(times).replace('\u{1b}', "");
         prop_assert!(rendered.len() <= MAX_OUTPUT_BYTES);
         prop_assert!(!rendered.contains('\x1b'));

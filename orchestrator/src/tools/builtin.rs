@@ -128,6 +128,7 @@ pub(super) fn spec(name: &str, description: &str, parameters: Value) -> ToolSpec
         timeout: TIMEOUT,
         sensitive: Vec::new(),
         parallel: true,
+        estimated_cost_micro_usd: 0,
     }
 }
 

@@ -44,6 +44,7 @@ impl Tool for FileTool {
             timeout: Duration::from_secs(TOOL_TIMEOUT_SECONDS),
             sensitive: Vec::new(),
             parallel: self.kind.parallel,
+            estimated_cost_micro_usd: 0,
         }
     }
 

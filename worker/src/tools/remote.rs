@@ -33,6 +33,7 @@ impl Tool for RemoteTool {
             timeout: self.timeout(),
             sensitive: self.definition.sensitive.clone(),
             parallel: self.definition.parallel,
+            estimated_cost_micro_usd: 0,
         }
     }
 
@@ -45,7 +46,7 @@ impl Tool for RemoteTool {
                 return Err(ToolError(failure));
             }
             let content = reply.output.unwrap_or(Value::Null);
-            Ok(ToolOutput { content, success: reply.success, truncated: reply.truncated })
+            Ok(ToolOutput { content, success: reply.success, truncated: reply.truncated, cost_micro_usd: None })
         })
     }
 }

@@ -41,6 +41,7 @@ impl Tool for Search {
             timeout: Duration::from_secs(TOOL_TIMEOUT_SECONDS),
             sensitive: Vec::new(),
             parallel: true,
+            estimated_cost_micro_usd: 0,
         }
     }
 

@@ -68,6 +68,7 @@ impl Tool for Shell {
             timeout: Duration::from_secs(MAX_SHELL_TIMEOUT_SECONDS + 60),
             sensitive: Vec::new(),
             parallel: true,
+            estimated_cost_micro_usd: 0,
         }
     }
 

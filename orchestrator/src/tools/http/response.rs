@@ -28,7 +28,7 @@ pub(super) fn output(response: OutboundResponse) -> ToolOutput {
         Ok(text) => text.into(),
         Err(bytes) => format!("[binary content was left out: {bytes} bytes]").into(),
     };
-    ToolOutput { content, success: status < FIRST_ERROR_STATUS, truncated }
+    ToolOutput { success: status < FIRST_ERROR_STATUS, truncated, ..ToolOutput::success(content) }
 }
 
 /// The headers by name, as many as fit, and the number of the others. Values of one name are joined as HTTP does it.

@@ -1,0 +1,348 @@
+//! What the host contributes to a call, and when.
+
+use std::sync::{
+    Mutex,
+    atomic::{AtomicBool, Ordering},
+};
+
+use protocol::{ToolCallReply, UserId};
+
+use super::*;
+
+const SECRET: &str = "correct-horse-battery";
+
+/// A host that notes what it is asked, and does what its fields say.
+#[derive(Debug, Default)]
+struct Recorder {
+    steps: Mutex<Vec<String>>,
+    /// The arguments that the hook returns.
+    changed: Option<Value>,
+    denies: bool,
+    replaces: Option<&'static str>,
+    is_over_rate: bool,
+    row: Option<OpenedRow>,
+    record_fails: bool,
+    secrets_fail: bool,
+    /// Whether arguments that leave contain a secret.
+    stores_secret: AtomicBool,
+}
+
+impl Recorder {
+    fn note(&self, step: impl Into<String>) {
+        self.steps.lock().unwrap().push(step.into());
+    }
+
+    fn steps(&self) -> Vec<String> {
+        std::mem::take(&mut self.steps.lock().unwrap())
+    }
+}
+
+fn refused(message: &str) -> ToolError {
+    ToolError::new(ToolErrorKind::NotAuthorized, message)
+}
+
+fn without_secret(text: &str) -> String {
+    text.replace(SECRET, "[redacted]")
+}
+
+fn value_without_secret(value: &Value) -> Value {
+    serde_json::from_str(&without_secret(&value.to_string())).unwrap()
+}
+
+impl CallHost for Recorder {
+    fn request_digest(&self, tool: &str, arguments: &Value) -> String {
+        format!("{tool} {arguments}")
+    }
+
+    fn invocation_id(&self, call_id: &CallId) -> CallId {
+        CallId(format!("1:{call_id}"))
+    }
+
+    fn redact_input<'a>(&'a self, _: &'a ToolContext, input: Value) -> BoxFuture<'a, Result<Value, ToolError>> {
+        Box::pin(async move { Ok(value_without_secret(&input)) })
+    }
+
+    fn before_call<'a>(&'a self, call: CallView<'a>) -> BoxFuture<'a, Result<Option<Value>, ToolError>> {
+        self.note(format!("before {}", call.input));
+        Box::pin(async { if self.denies { Err(refused("a hook says no")) } else { Ok(self.changed.clone()) } })
+    }
+
+    fn screen_arguments<'a>(&'a self, _: &'a ToolContext, arguments: Value) -> BoxFuture<'a, Result<Value, ToolError>> {
+        self.note("screen");
+        let screens = self.stores_secret.load(Ordering::SeqCst);
+        Box::pin(async move { Ok(if screens { value_without_secret(&arguments) } else { arguments }) })
+    }
+
+    fn take_rate(&self, context: &ToolContext, tool: &str) -> Result<(), ToolError> {
+        assert_eq!((context.owner.clone(), tool), (UserId("ada".to_owned()), "http"));
+        self.note("rate");
+        if self.is_over_rate { Err(ToolError::new(ToolErrorKind::RateLimited, "too often")) } else { Ok(()) }
+    }
+
+    fn return_rate(&self, _: &ToolContext, _: &str) {
+        self.note("rate returned");
+    }
+
+    fn open<'a>(&'a self, call: CallView<'a>) -> BoxFuture<'a, Result<OpenedRow, RecordError>> {
+        self.note(format!("open {} {} [{}]", call.tool, call.input, call.request_digest));
+        Box::pin(async {
+            let unavailable = || RecordError::Unavailable {
+                source: Arc::new(std::io::Error::other("disk full")),
+                is_transient: true,
+            };
+            if self.record_fails { Err(unavailable()) } else { Ok(self.row.clone().unwrap_or(OpenedRow::New)) }
+        })
+    }
+
+    fn after_call<'a>(&'a self, _: CallView<'a>, text: &'a str) -> BoxFuture<'a, Result<Option<String>, ToolError>> {
+        self.note(format!("after {} bytes", text.len()));
+        Box::pin(async { Ok(self.replaces.map(str::to_owned)) })
+    }
+
+    fn redact_output<'a>(
+        &'a self,
+        _: &'a ToolContext,
+        text: String,
+        is_complete: bool,
+    ) -> BoxFuture<'a, Result<String, ToolError>> {
+        self.note(format!("redact {} bytes{}", text.len(), if is_complete { "" } else { ", incomplete" }));
+        Box::pin(async move { if self.secrets_fail { Err(refused("withheld")) } else { Ok(without_secret(&text)) } })
+    }
+
+    fn close<'a>(
+        &'a self,
+        _: CallView<'a>,
+        result: &'a CallResult,
+        was_run: bool,
+    ) -> BoxFuture<'a, Result<(), RecordError>> {
+        let output: String = result.output.chars().take(60).collect();
+        self.note(format!("close {output}{}", if was_run { "" } else { ", not run" }));
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// An executor with the tool `http` of this behaviour, which leaves the installation, and its host.
+fn hosted(host: Recorder, tool: Fetch) -> (Arc<Recorder>, ToolExecutor) {
+    let host = Arc::new(host);
+    let mut registry = ToolRegistry::new();
+    registry.register(Box::new(tool)).unwrap();
+    let executor = ToolExecutor::new(registry, autonomous(&[]), Arc::clone(&host) as Arc<dyn CallHost>);
+    (host, executor)
+}
+
+/// A tool that sends its arguments somewhere.
+#[derive(Default)]
+struct Fetch {
+    requirement: Option<ApprovalRequirement>,
+    /// What it returns instead of its call id and arguments.
+    gives: Option<fn() -> Result<ToolOutput, ToolError>>,
+}
+
+impl Tool for Fetch {
+    fn spec(&self) -> ToolSpec {
+        let properties = json!({"url": {"type": "string"}, "key": {"type": "string"}, "force": {"type": "boolean"}});
+        let schema = json!({"type": "object", "properties": properties, "additionalProperties": false});
+        ToolSpec {
+            definition: ToolDefinition::new("http", "a tool", schema, ToolDomain::Orchestrator),
+            timeout: Duration::from_secs(10),
+            sensitive: vec!["key".to_owned()],
+            parallel: true,
+            estimated_cost_micro_usd: 7,
+        }
+    }
+
+    fn approval(&self, arguments: &Value) -> ApprovalRequirement {
+        if arguments["force"] == true { ALWAYS } else { self.requirement.unwrap_or(NEVER) }
+    }
+
+    fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
+        let echoed = || Ok(ToolOutput::success(format!("{} {}", invocation.call_id, invocation.arguments)));
+        let given = self.gives.map_or_else(echoed, |gives| gives());
+        Box::pin(async { given })
+    }
+}
+
+async fn finish(executor: &ToolExecutor, arguments: Value) -> Result<CallResult, RecordError> {
+    executor.admit(CallId("c".to_owned()), "http", arguments).await.finish(&CancellationToken::new()).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_passes_every_step_in_the_order_of_the_contract() {
+    let (host, executor) = hosted(Recorder::default(), Fetch::default());
+    let result = finish(&executor, json!({"url": "u", "key": "k"})).await.unwrap();
+    assert_eq!(result.output, r#"1:c {"url":"u","key":"k"}"#);
+    let steps = [
+        r#"before {"url":"u","key":"[redacted]"}"#,
+        "screen",
+        "rate",
+        r#"open http {"url":"u","key":"[redacted]"} [http {"url":"u","key":"k"}]"#,
+        "after 25 bytes",
+        "redact 25 bytes",
+        r#"close 1:c {"url":"u","key":"k"}"#,
+    ];
+    assert_eq!(host.steps(), steps);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_changes_what_it_may_and_redacted_parameters_keep_their_value() {
+    let changed = Some(json!({"url": "other", "key": "[redacted]"}));
+    let (host, executor) = hosted(Recorder { changed, ..Recorder::default() }, Fetch::default());
+    let result = finish(&executor, json!({"url": "u", "key": "k"})).await.unwrap();
+    assert_eq!(result.output, r#"1:c {"url":"other","key":"k"}"#);
+    assert!(host.steps().iter().any(|step| step.starts_with(r#"open http {"url":"other","key":"[redacted]"}"#)));
+}
+
+#[rstest]
+#[case::denied(Recorder { denies: true, ..Recorder::default() }, ToolErrorKind::NotAuthorized, "a hook says no")]
+#[case::invalid(
+    Recorder { changed: Some(json!({"url": 5})), ..Recorder::default() },
+    ToolErrorKind::InvalidParameters,
+    "/url"
+)]
+#[case::not_an_object(
+    Recorder { changed: Some(json!("text")), ..Recorder::default() },
+    ToolErrorKind::InvalidParameters,
+    "one JSON object"
+)]
+#[case::needs_approval(
+    Recorder { changed: Some(json!({"force": true})), ..Recorder::default() },
+    ToolErrorKind::AutonomousUnavailable,
+    "approval"
+)]
+#[tokio::test(start_paused = true)]
+async fn what_a_hook_does_cannot_pass_the_checks_after_it(
+    #[case] host: Recorder,
+    #[case] expected: ToolErrorKind,
+    #[case] message: &str,
+) {
+    let (host, executor) = hosted(host, Fetch::default());
+    let result = finish(&executor, json!({"url": "u"})).await.unwrap();
+    assert_eq!(kind(&result), Some(expected));
+    assert!(result.output.contains(message), "{result:?}");
+    let steps = host.steps();
+    assert!(steps.iter().any(|step| step.starts_with("open")), "{steps:?}");
+    assert!(steps.last().unwrap().ends_with(", not run") && !steps.iter().any(|step| step == "rate"), "{steps:?}");
+}
+
+#[rstest]
+#[case::unknown("nothing", json!({}), ToolErrorKind::NotFound)]
+#[case::denied("restart", json!({}), ToolErrorKind::AutonomousUnavailable)]
+#[case::invalid("http", json!({"volume": 11}), ToolErrorKind::InvalidParameters)]
+#[tokio::test(start_paused = true)]
+async fn a_refused_call_has_its_row(#[case] name: &str, #[case] arguments: Value, #[case] expected: ToolErrorKind) {
+    let (host, executor) = hosted(Recorder::default(), Fetch::default());
+    let result = call(&executor, name, arguments).await;
+    assert_eq!(kind(&result), Some(expected));
+    let steps = host.steps();
+    assert!(steps[0].starts_with(&format!("open {name}")) && steps[2].ends_with(", not run"), "{steps:?}");
+    assert_eq!(steps.len(), 3, "{steps:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_beyond_the_rate_has_its_row_and_does_not_run() {
+    let (host, executor) = hosted(Recorder { is_over_rate: true, ..Recorder::default() }, Fetch::default());
+    let result = finish(&executor, json!({"url": "u"})).await.unwrap();
+    assert_eq!(kind(&result), Some(ToolErrorKind::RateLimited));
+    let steps = host.steps();
+    assert_eq!(steps[2], "rate");
+    assert!(steps[3].starts_with("open") && steps[5].ends_with(", not run") && steps.len() == 6, "{steps:?}");
+}
+
+fn reply(success: bool, error: Option<ToolFailure>) -> ToolCallReply {
+    let output = error.is_none().then(|| Value::from("as recorded"));
+    ToolCallReply { success, output, truncated: true, duration_ms: 5, error }
+}
+
+#[rstest]
+#[case::success(reply(true, None))]
+#[case::failure(reply(false, None))]
+#[case::error(reply(false, Some(refused("no").0)))]
+#[tokio::test(start_paused = true)]
+async fn a_recorded_call_gives_its_reply_and_does_not_run_again(#[case] recorded: ToolCallReply) {
+    let row = Some(OpenedRow::Recorded(recorded.clone()));
+    let (host, executor) = hosted(Recorder { row, ..Recorder::default() }, Fetch::default());
+    assert_eq!(finish(&executor, json!({"url": "u"})).await.unwrap().to_reply(), recorded);
+    let steps = host.steps();
+    assert_eq!((steps.len(), steps.last().unwrap().as_str()), (5, "rate returned"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_cannot_be_recorded_does_not_run() {
+    let (host, executor) = hosted(Recorder { record_fails: true, ..Recorder::default() }, Fetch::default());
+    let error = finish(&executor, json!({"url": "u"})).await.unwrap_err();
+    assert!(matches!(error, RecordError::Unavailable { is_transient: true, .. }), "{error:?}");
+    assert_eq!(host.steps().last().unwrap(), "rate returned");
+    let row = Some(OpenedRow::LimitReached(refused("enough")));
+    let (host, executor) = hosted(Recorder { row, ..Recorder::default() }, Fetch::default());
+    assert_eq!(finish(&executor, json!({"url": "u"})).await.unwrap().output, "error (not_authorized): enough");
+    assert!(!host.steps().iter().any(|step| step.starts_with("close")));
+}
+
+#[rstest]
+#[case::output(|| Ok(ToolOutput::success(format!("it is {SECRET}"))), "it is [redacted]")]
+#[case::json(|| Ok(ToolOutput::success(json!({"a": SECRET}))), r#"{"a":"[redacted]"}"#)]
+#[case::hidden(|| Ok(ToolOutput::success("correct-\u{1b}[0mhorse-\u{0}battery")), "[redacted]")]
+#[case::error(|| Err(refused(&format!("no {SECRET}"))), "error (not_authorized): no [redacted]")]
+#[tokio::test(start_paused = true)]
+async fn a_secret_in_a_result_is_redacted(
+    #[case] gives: fn() -> Result<ToolOutput, ToolError>,
+    #[case] expected: &str,
+) {
+    let (host, executor) = hosted(Recorder::default(), Fetch { gives: Some(gives), ..Fetch::default() });
+    let result = finish(&executor, json!({"url": "u"})).await.unwrap();
+    assert_eq!(result.output, expected);
+    assert!(!format!("{result:?} {:?}", host.steps()).contains(SECRET));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_across_the_cap_is_redacted_and_huge_outputs_are_cut_first() {
+    let across = || Ok(ToolOutput::success(format!("{}{SECRET}", "x".repeat(MAX_OUTPUT_BYTES - 70))));
+    let (_, executor) = hosted(Recorder::default(), Fetch { gives: Some(across), ..Fetch::default() });
+    let result = finish(&executor, json!({"url": "u"})).await.unwrap();
+    assert!(!result.truncated && result.output.ends_with("x[redacted]"));
+    let huge = || Ok(ToolOutput::success("y".repeat(50 << 20)));
+    let (host, executor) = hosted(Recorder::default(), Fetch { gives: Some(huge), ..Fetch::default() });
+    let result = finish(&executor, json!({"url": "u"})).await.unwrap();
+    assert!(result.truncated && result.output.len() <= MAX_OUTPUT_BYTES);
+    assert!(result.output.ends_with("[truncated: 52428800 bytes in total]"), "{}", &result.output[99_900..]);
+    assert_eq!(host.steps()[5], "redact 1000000 bytes, incomplete");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_that_cannot_be_checked_for_secrets_is_withheld() {
+    let (_, executor) = hosted(Recorder { secrets_fail: true, ..Recorder::default() }, Fetch::default());
+    let result = finish(&executor, json!({"url": "u"})).await.unwrap();
+    assert_eq!(result.output, "error (not_authorized): withheld");
+}
+
+#[tokio::test(start_paused = true)]
+async fn secrets_in_arguments_are_not_shown_and_do_not_leave() {
+    let host = Recorder { stores_secret: true.into(), ..Recorder::default() };
+    let (host, executor) = hosted(host, Fetch::default());
+    let result = finish(&executor, json!({"url": SECRET, "key": "k"})).await.unwrap();
+    assert_eq!(result.output, r#"1:c {"url":"[redacted]","key":"k"}"#);
+    let shown: Vec<String> = host.steps().into_iter().map(|step| step.split(" [").next().unwrap().to_owned()).collect();
+    assert!(!shown.concat().contains(SECRET), "{shown:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approved_call_asks_no_hook_and_is_refused_if_its_arguments_may_no_longer_leave() {
+    let host = Recorder { denies: true, ..Recorder::default() };
+    let (host, executor) = hosted(host, Fetch { requirement: Some(UNLESS), ..Fetch::default() });
+    let finish = async || {
+        let approved = executor.admit_approved(CallId("c".to_owned()), "http", json!({"url": SECRET})).await;
+        approved.finish(&CancellationToken::new()).await.unwrap()
+    };
+    assert!(finish().await.success());
+    assert_eq!(host.steps()[..2], ["screen", "rate"]);
+    host.stores_secret.store(true, Ordering::SeqCst);
+    assert_eq!(kind(&finish().await), Some(ToolErrorKind::NotAuthorized));
+    assert!(host.steps().last().unwrap().ends_with(", not run"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_after_the_call_replaces_its_text_before_it_is_cleaned() {
+    let host = Recorder { replaces: Some("\u{1b}[31mother correct-horse-battery"), ..Recorder::default() };
+    let (_, executor) = hosted(host, Fetch::default());
+    assert_eq!(finish(&executor, json!({"url": "u"})).await.unwrap().output, "other [redacted]");
+}
