@@ -33,7 +33,7 @@ use setting::{Kind, setting, settings};
 use setting_value::{RawValue, SettingValue, choose};
 pub use url::mask_urls;
 
-use crate::rate_limit::Rate;
+use crate::rate_limit::ToolRates;
 
 /// HS256 needs a key as long as its hash.
 const MIN_JWT_SECRET_BYTES: usize = 32;
@@ -112,20 +112,18 @@ settings! {
 settings! {
     /// How often each user may call each of the orchestrator's tools (contract: agent, Tools).
     struct ToolRateSettings {
-        /// Tool calls that a user may make at once, of each orchestrator tool; 0 for no limit.
+        /// Tool calls that a user may make at once, of each orchestrator tool without a lower limit of its own; 0 for no limit.
         burst: u32 = setting("tool_rate.burst").default("60").range(0, 1_000_000);
         /// Rate in calls per second at which `tool_rate.burst` is refilled.
         per_second: u32 = setting("tool_rate.per_second").default("1").range(1, 1_000);
-        /// Maximum tool calls of a user per hour, of each orchestrator tool; 0 for no limit.
+        /// Maximum tool calls of a user per hour, of each orchestrator tool without a lower limit of its own; 0 for no limit.
         per_hour: u32 = setting("tool_rate.per_hour").default("1000").range(0, 1_000_000);
     }
 }
 
 impl ToolRateSettings {
-    fn rates(&self) -> Vec<Rate> {
-        let refilled = Rate { burst: self.burst, per_hour: self.per_second * 3_600 };
-        let hourly = Rate { burst: self.per_hour, per_hour: self.per_hour };
-        [refilled, hourly].into_iter().filter(|rate| rate.burst > 0).collect()
+    const fn rates(&self) -> ToolRates {
+        ToolRates { burst: self.burst, per_second: self.per_second, per_hour: self.per_hour }
     }
 }
 
@@ -219,7 +217,7 @@ settings! {
         /// The highest limits that a job may request; 0 for `max_tokens` and `max_cost_usd` is no limit.
         pub limits_ceiling: Limits = limits_ceiling(reader)?;
         /// How often each user may call each of the orchestrator's tools.
-        pub tool_rates: Vec<Rate> = ToolRateSettings::read(reader)?.rates();
+        pub tool_rates: ToolRates = ToolRateSettings::read(reader)?.rates();
         /// The models.
         pub llm: LlmSettings = model::read(reader)?;
         /// Routines.

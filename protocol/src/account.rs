@@ -153,6 +153,10 @@ pub struct ToolActionRecord {
     pub success: Option<bool>,
     pub output: Option<String>,
     pub duration_ms: Option<u64>,
+    /// In US dollars: what the tool declares that a call costs at worst.
+    pub estimated_cost_usd: f64,
+    /// In US dollars; null when the tool does not know it.
+    pub cost_usd: Option<f64>,
     pub at: DateTime<Utc>,
 }
 

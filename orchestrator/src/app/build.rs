@@ -32,7 +32,7 @@ use crate::{
     secrets::{KeySource, LeakDetectors, Secrets},
     store::{RetentionLimits, Store},
     telemetry::metrics::Metrics,
-    tools::BuiltinTools,
+    tools::{BuiltinTools, ToolServices},
     workspace::{FileWork, FreeSpace, RetentionPeriod, RetentionSweep, UploadRegistry, Workspaces},
 };
 
@@ -113,14 +113,23 @@ impl Core {
             None => free_space,
         };
         let workspaces = open_workspaces(config, &store).await;
-        let egress = egress_client(config).await?;
         let secrets = Arc::new(open_secrets(config, &store).await?);
+        let detectors = LeakDetectors::new(Arc::clone(&secrets))?;
+        let drain = CancellationToken::new();
+        let services = ToolServices {
+            store: store.control(),
+            clock: clock.clone(),
+            rates: config.tool_rates,
+            egress: egress_client(config).await?,
+            detectors: detectors.clone(),
+            drain: drain.clone(),
+        };
         Ok(Self {
             tokens: WorkerTokens::new(Arc::clone(&key), instance),
-            detectors: LeakDetectors::new(Arc::clone(&secrets))?,
+            detectors,
             secrets,
             gateway: Arc::new(Gateway::new(&config.llm)?),
-            tools: Arc::new(BuiltinTools::new(store.control(), &clock, config.tool_rates.clone(), egress)?),
+            tools: Arc::new(BuiltinTools::new(services)?),
             workspace_meter: WorkspaceMeter::new(workspaces.clone(), Arc::clone(&engine)),
             uploads: UploadRegistry::new(free_space.clone()),
             file_work: FileWork::default(),
@@ -128,7 +137,7 @@ impl Core {
             logs: config.data_dir.join("logs"),
             waker: DispatcherWaker::default(),
             request_tasks,
-            drain: CancellationToken::new(),
+            drain,
             clock,
             metrics,
             store,

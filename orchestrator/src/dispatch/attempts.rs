@@ -9,7 +9,7 @@ mod rate_limiter;
 mod registry;
 
 pub use activity::Liveness;
-pub use attempt::{Attempt, AttemptKey, InFlightCall, StopCause, ToolCallError};
+pub use attempt::{Attempt, AttemptKey, InFlightCall, StopCause};
 pub use event_quota::{EventAllowance, MAX_EVENT_BYTES, MAX_EVENT_BYTES_HARD, is_essential};
 pub use job_limits::JobLimits;
 pub use long_poll::Poll;

@@ -12,7 +12,7 @@ mod submit;
 
 pub use attempts::{
     Attempt, AttemptKey, AttemptRegistry, EventAllowance, InFlightCall, JobLimits, Liveness, MAX_EVENT_BYTES,
-    MAX_EVENT_BYTES_HARD, Poll, RateLimiter, StopCause, ToolCallError, is_essential,
+    MAX_EVENT_BYTES_HARD, Poll, RateLimiter, StopCause, is_essential,
 };
 pub use disk::{DiskSweep, Violation, WorkspaceMeter};
 pub use dispatcher::{Dispatcher, DispatcherWaker};

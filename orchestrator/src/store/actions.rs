@@ -8,7 +8,7 @@ use sqlx::FromRow;
 
 use super::{
     CallKey, CallPosition, Store, StoreError,
-    rows::{RowRef, column, count, text},
+    rows::{RowRef, column, count, dollars, text},
     write_tx::{StatementBatch, StatementResult, WriteTx},
 };
 
@@ -25,6 +25,8 @@ pub struct NewToolCall {
     pub tool: String,
     /// Its arguments, redacted and truncated.
     pub input: serde_json::Value,
+    /// What the tool declares that the call costs at worst.
+    pub estimated_cost_micro_usd: u64,
     /// Maximum number of tool calls of the job.
     pub max_calls: u64,
 }
@@ -51,6 +53,8 @@ pub struct ToolCallOutcome {
     pub input: Option<serde_json::Value>,
     /// The output that the list of calls shows.
     pub output: String,
+    /// What the call cost, where the tool knows it.
+    pub cost_micro_usd: Option<u64>,
     /// The reply, returned again for a repeated call.
     pub reply: ToolCallReply,
 }
@@ -69,12 +73,13 @@ impl Store {
     pub async fn close_tool_call(&self, key: &CallKey, outcome: &ToolCallOutcome) -> Result<(), StoreError> {
         let (key, at, output) = (key.clone(), outcome.at, outcome.output.clone());
         let (success, duration_ms) = (outcome.reply.success, column(outcome.reply.duration_ms));
+        let cost = outcome.cost_micro_usd.map(column);
         let (reply, input) = (text(&outcome.reply)?, outcome.input.as_ref().map(text).transpose()?);
         self.write_one(move |tx| {
             Box::pin(async move {
                 sqlx::query(
                     "UPDATE job_actions SET at = $4, success = $5, output = $6, duration_ms = $7, reply = $8, \
-                     input = COALESCE($9, input) WHERE job_id = $1 AND attempt = $2 AND call_id = $3 AND reply IS NULL",
+                     input = COALESCE($9, input), cost_micro_usd = $10 WHERE job_id = $1 AND attempt = $2 AND call_id = $3 AND reply IS NULL",
                 )
                 .bind(*key.job.as_uuid())
                 .bind(i64::from(key.attempt))
@@ -85,6 +90,7 @@ impl Store {
                 .bind(duration_ms)
                 .bind(reply)
                 .bind(input)
+                .bind(cost)
                 .execute(&mut tx.db)
                 .await?;
                 Ok(())
@@ -146,7 +152,8 @@ impl Store {
     ) -> Result<Vec<(CallPosition, ToolActionRecord)>, StoreError> {
         let (attempt, at, call_id) = CallPosition::bounds(after);
         let rows: Vec<ActionListRow> = sqlx::query_as(
-            "SELECT attempt, call_id, at, tool, input, success, output, duration_ms FROM job_actions \
+            "SELECT attempt, call_id, at, tool, input, success, output, duration_ms, estimated_cost_micro_usd, \
+             cost_micro_usd FROM job_actions \
              WHERE job_id = $1 AND (attempt, at, call_id) > ($2, $3, $4) ORDER BY attempt, at, call_id LIMIT $5",
         )
         .bind(*job.as_uuid())
@@ -167,10 +174,10 @@ const BEFORE_ACTION: &str = "SELECT (SELECT COUNT(*) FROM job_actions \
      FROM (SELECT 1) AS one LEFT JOIN job_actions ON job_id = $1 AND attempt = $2 AND call_id = $3";
 
 /// Writes the row of a tool call that is opened.
-const INSERT_ACTION: &str = "INSERT INTO job_actions (job_id, attempt, call_id, at, tool, input, request_digest) \
-     VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET \
+const INSERT_ACTION: &str = "INSERT INTO job_actions (job_id, attempt, call_id, at, tool, input, request_digest, \
+     estimated_cost_micro_usd) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET \
      at = excluded.at, tool = excluded.tool, input = excluded.input, success = NULL, \
-     request_digest = excluded.request_digest";
+     request_digest = excluded.request_digest, estimated_cost_micro_usd = excluded.estimated_cost_micro_usd";
 
 #[derive(FromRow)]
 struct BeforeActionRow {
@@ -205,7 +212,8 @@ async fn open(tx: &mut WriteTx, call: &NewToolCall) -> Result<OpenedToolCall, St
         .bind(call.at)
         .bind(call.tool.clone())
         .bind(text(&call.input)?)
-        .bind(call.request_digest.clone());
+        .bind(call.request_digest.clone())
+        .bind(column(call.estimated_cost_micro_usd));
     tx.run_last(batch).await?;
     Ok(OpenedToolCall::Open)
 }
@@ -220,6 +228,8 @@ struct ActionListRow {
     success: Option<bool>,
     output: Option<String>,
     duration_ms: Option<i64>,
+    estimated_cost_micro_usd: i64,
+    cost_micro_usd: Option<i64>,
 }
 
 impl ActionListRow {
@@ -234,6 +244,8 @@ impl ActionListRow {
             success: self.success,
             output: self.output,
             duration_ms: self.duration_ms.map(|ms| row_ref.number("duration_ms", ms)).transpose()?,
+            estimated_cost_usd: dollars(self.estimated_cost_micro_usd),
+            cost_usd: self.cost_micro_usd.map(dollars),
             at: self.at,
         };
         Ok((position, record))

@@ -1,40 +1,64 @@
-//! The built-in orchestrator-domain tools: which of them a job is offered, and the admission of a call.
+//! The built-in orchestrator-domain tools: which of them a job is offered, and the executor of its calls.
 
 use std::{sync::Arc, time::Duration};
 
 use agent::{
-    Admission, ApprovalContext, ApprovalRequirement, RegisterError, Tool, ToolContext, ToolExecutor, ToolOrigin,
-    ToolPolicy, ToolRegistry, ToolSpec, container_tool_requirement,
+    ApprovalContext, ApprovalRequirement, RecordError, RegisterError, Tool, ToolContext, ToolExecutor, ToolOrigin,
+    ToolPolicy, ToolRegistry, ToolSpec, Unrecorded, container_tool_requirement,
 };
-use protocol::{CallId, EgressView, JobId, ToolDefinition, ToolDomain, UserId};
+use protocol::{EgressView, JobId, ToolDefinition, ToolDomain, UserId};
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use super::{
-    echo::Echo, http::Http, json::Json, memory::memory_tools, message::Message, rate_limited::RateLimited,
-    secret_list::SecretList, time::Time,
+    call_host::{CallServices, JobCallHost, not_recorded},
+    echo::Echo,
+    http::Http,
+    json::Json,
+    memory::memory_tools,
+    message::Message,
+    secret_list::SecretList,
+    time::Time,
 };
 use crate::{
     clock::Clock,
     domain::job::JobRecord,
     egress::EgressClient,
-    rate_limit::{Rate, RateLimits},
+    rate_limit::{ToolRateLimits, ToolRates},
+    secrets::LeakDetectors,
     store::{Store, StoreError},
 };
 
 /// Default time limit of one call (contract: agent, Tools).
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The built-in tools, compiled once.
+/// What the built-in tools and the host of their calls use.
+pub struct ToolServices {
+    /// Where calls are recorded, and what tools store.
+    pub store: Store,
+    /// The time.
+    pub clock: Clock,
+    /// How often each user may call each tool.
+    pub rates: ToolRates,
+    /// Outgoing connections.
+    pub egress: EgressClient,
+    /// Find the owners' secrets in what calls show and send.
+    pub detectors: LeakDetectors,
+    /// Cancelled when the process drains.
+    pub drain: CancellationToken,
+}
+
+/// The built-in tools, compiled once, and the host of their calls.
 pub struct BuiltinTools {
     registry: ToolRegistry,
-    store: Store,
+    calls: Arc<CallServices>,
 }
 
 impl BuiltinTools {
-    /// Registers every built-in tool; `http` only if the operator allows a destination. Each user's calls of each tool are held
-    /// to `rates`.
-    pub fn new(store: Store, clock: &Clock, rates: Vec<Rate>, egress: EgressClient) -> Result<Self, RegisterError> {
-        let memory = memory_tools(&store, clock);
+    /// Registers every built-in tool; `http` only if the operator allows a destination.
+    pub fn new(services: ToolServices) -> Result<Self, RegisterError> {
+        let ToolServices { store, clock, rates, egress, detectors, drain } = services;
+        let memory = memory_tools(&store, &clock);
         let (secret_list, message) =
             (SecretList(store.clone()), Message { store: store.clone(), clock: clock.clone() });
         let mut tools: Vec<Box<dyn Tool>> = vec![
@@ -47,17 +71,26 @@ impl BuiltinTools {
         if !egress.policy().is_empty() {
             tools.push(Box::new(Http(egress)));
         }
-        let limits = Arc::new(RateLimits::new(rates));
         let mut registry = ToolRegistry::new();
         for tool in tools.into_iter().chain(memory) {
-            registry.register(Box::new(RateLimited::new(tool, Arc::clone(&limits), clock.clone())))?;
+            registry.register(tool)?;
         }
-        Ok(Self { registry, store })
+        let calls = Arc::new(CallServices { store, clock, limits: ToolRateLimits::new(rates), detectors, drain });
+        Ok(Self { registry, calls })
+    }
+
+    /// The executor of the calls of a job's attempt: they are checked, held to the owner's rates and recorded in the job's list of
+    /// calls.
+    pub async fn executor_for_job(&self, job: &JobRecord, attempt: u32) -> Result<ToolExecutor, RecordError> {
+        let context = self.context_of(job).await.map_err(not_recorded)?;
+        let max_calls = job.brief.limits.max_tool_calls;
+        let host = JobCallHost { services: Arc::clone(&self.calls), job: job.id, attempt, max_calls };
+        Ok(ToolExecutor::new(self.registry.clone(), context, Arc::new(host)))
     }
 
     /// The context of a job's calls, with what the operator and the owner allow at this moment.
     pub async fn context_of(&self, job: &JobRecord) -> Result<ToolContext, StoreError> {
-        let policy = self.store.tool_policy_of(&job.brief.user_id).await?;
+        let policy = self.calls.store.tool_policy_of(&job.brief.user_id).await?;
         Ok(ToolContext { policy, ..job_context(job) })
     }
 
@@ -65,7 +98,7 @@ impl BuiltinTools {
     pub fn offered(&self, context: ToolContext) -> Vec<ToolDefinition> {
         let mut container = agent::container_tools();
         container.retain(|tool| context.offers_name(&tool.name, container_tool_requirement(&tool.name)));
-        let executor = ToolExecutor::new(self.registry.clone(), context);
+        let executor = ToolExecutor::new(self.registry.clone(), context, Arc::new(Unrecorded));
         let mut tools: Vec<_> = executor.offered().map(|tool| tool.spec().to_wire()).collect();
         tools.append(&mut container);
         tools
@@ -86,11 +119,6 @@ impl BuiltinTools {
         let mut all: Vec<_> = built_in.chain(container).collect();
         all.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
         all
-    }
-
-    /// Checks one call under this context. The caller records it, then lets it finish.
-    pub fn admit(&self, context: ToolContext, call_id: CallId, name: &str, arguments: Value) -> Admission {
-        ToolExecutor::new(self.registry.clone(), context).admit(call_id, name, arguments)
     }
 }
 

@@ -1,13 +1,13 @@
 //! The orchestrator-domain tools, one per file, and the registry of those that are built in.
 
 mod builtin;
+mod call_host;
 mod echo;
 mod http;
 mod json;
 mod memory;
 mod message;
-mod rate_limited;
 mod secret_list;
 mod time;
 
-pub use builtin::BuiltinTools;
+pub use builtin::{BuiltinTools, ToolServices};

@@ -55,9 +55,14 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Every source file under `src` by its path, without comments and without test modules.
+/// Every source file of the orchestrator by its path, without comments.
 fn orchestrator() -> BTreeMap<String, String> {
-    let src = root().join("orchestrator/src");
+    code_of("orchestrator")
+}
+
+/// Every source file of a crate by its path under `src`, without comments.
+fn code_of(name: &str) -> BTreeMap<String, String> {
+    let src = root().join(name).join("src");
     let mut found = vec![];
     sources(&src, &mut found);
     found
@@ -67,6 +72,14 @@ fn orchestrator() -> BTreeMap<String, String> {
             (name, code(&fs::read_to_string(&path).unwrap()))
         })
         .collect()
+}
+
+/// The code before a file's tests; none of a file that has only tests.
+fn without_tests<'c>(path: &str, code: &'c str) -> &'c str {
+    if path.split('/').any(|part| part == "tests") {
+        return "";
+    }
+    code.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()
 }
 
 /// The code without comments.
@@ -158,6 +171,31 @@ fn each_dependency_is_used_by_its_owner_only() {
         }
     }
     assert_eq!(violations, Vec::<String>::new());
+}
+
+#[test]
+fn only_the_executor_calls_a_tool() {
+    let calls = |code: &str| {
+        let spaceless: String = code.chars().filter(|character| !character.is_whitespace()).collect();
+        ["Tool::call(", ".tool().call(", ".call(invocation", ".call(Invocation"]
+            .iter()
+            .any(|call| spaceless.contains(call))
+    };
+    let mut callers = vec![];
+    for name in ["agent", "worker", "orchestrator"] {
+        let files = code_of(name);
+        let calling = files.iter().filter(|(path, code)| calls(without_tests(path, code)));
+        callers.extend(calling.map(|(path, _)| format!("{name}/{path}")));
+    }
+    assert_eq!(callers, ["agent/tools/call"]);
+    // Nobody else has an invocation to call a tool with.
+    let makers: Vec<String> = ["agent", "worker", "orchestrator"]
+        .into_iter()
+        .flat_map(|name| code_of(name).into_iter().map(move |(path, code)| (format!("{name}/{path}"), code)))
+        .filter(|(path, code)| without_tests(path, code).contains("= Invocation {"))
+        .map(|(path, _)| path)
+        .collect();
+    assert_eq!(makers, ["agent/tools/call"]);
 }
 
 #[test]

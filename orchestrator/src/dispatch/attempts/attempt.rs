@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use agent::RecordError;
 use protocol::{CallId, Completion, JobId, ToolCallReply};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -22,7 +23,6 @@ use crate::{
     dispatch::Violation,
     domain::job::{JobRecord, WorkerSession},
     llm::metering::{CallError, SingleFlight},
-    store::StoreError,
 };
 
 /// Names one attempt of a job.
@@ -46,23 +46,6 @@ pub enum StopCause {
 /// The result of a call, shared by all requests that wait for it.
 type Shared<T, E> = Result<Arc<T>, E>;
 
-/// Why a tool call has no reply.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum ToolCallError {
-    /// The id is that of another call.
-    #[error("the call id was used for another call")]
-    IdReused,
-    /// It could not be recorded.
-    #[error("the call could not be recorded")]
-    Store(#[source] Arc<StoreError>),
-}
-
-impl From<StoreError> for ToolCallError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(Arc::new(error))
-    }
-}
-
 /// One attempt.
 #[derive(Debug)]
 pub struct Attempt {
@@ -77,7 +60,7 @@ pub struct Attempt {
     /// Model calls in flight.
     pub model_calls: Arc<SingleFlight<CallId, Shared<Completion, CallError>>>,
     /// Tool calls in flight.
-    pub tool_calls: Arc<SingleFlight<CallId, Shared<ToolCallReply, ToolCallError>>>,
+    pub tool_calls: Arc<SingleFlight<CallId, Shared<ToolCallReply, RecordError>>>,
     state: Mutex<AttemptState>,
 }
 

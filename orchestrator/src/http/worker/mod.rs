@@ -10,7 +10,7 @@ mod prompt;
 mod status;
 mod tools;
 
-use std::{sync::Arc, time::Duration};
+use std::{error::Error, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -124,12 +124,11 @@ fn flight_failed(error: FlightError) -> ApiError {
 }
 
 /// A call that could not be recorded.
-fn not_recorded(error: &Arc<StoreError>) -> ApiError {
-    if error.is_transient() {
-        ApiError::new(ErrorCode::Unavailable, "the database is busy; try again in a moment")
-            .with_source(Arc::clone(error))
+fn not_recorded(error: impl Into<Box<dyn Error + Send + Sync>>, is_transient: bool) -> ApiError {
+    if is_transient {
+        ApiError::new(ErrorCode::Unavailable, "the database is busy; try again in a moment").with_source(error)
     } else {
-        ApiError::internal(Arc::clone(error))
+        ApiError::internal(error)
     }
 }
 

@@ -208,6 +208,7 @@ mod tests {
             at: sample::now(),
             tool: "echo".to_owned(),
             input: serde_json::Value::Null,
+            estimated_cost_micro_usd: 0,
             max_calls: 10,
         };
         model.meter.store.open_tool_call(&earlier).await.unwrap();

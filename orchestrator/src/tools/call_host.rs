@@ -1,0 +1,223 @@
+//! The orchestrator as the host of tool calls: rates for each user and tool, the audit row of each call, and the owner's secrets,
+//! which are neither shown nor sent.
+//!
+//! Owns how much of a call is kept, and that its row is open before the tool runs. Never checks a call and never runs a tool.
+
+use std::{borrow::Cow, fmt, sync::Arc};
+
+use agent::{
+    BoxFuture, CallHost, CallResult, CallView, OpenedRow, RecordError, ToolContext, ToolError,
+    safety::{LeakDetector, StreamRedactor, screen_outbound},
+};
+use protocol::{CallId, JobId, ToolErrorKind, ToolFailure};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    clock::Clock,
+    digest::sha256_hex_of_parts,
+    failpoint,
+    llm::metering::retry_write,
+    rate_limit::ToolRateLimits,
+    secrets::LeakDetectors,
+    store::{CallKey, NewToolCall, OpenedToolCall, Store, StoreError, ToolCallOutcome},
+};
+
+/// Size of a call's arguments that its row keeps: enough to see what was asked for.
+const MAX_KEPT_INPUT_BYTES: usize = 64 * 1024;
+
+/// Length of a text that is scanned for secrets without leaving the runtime's thread: about a millisecond.
+const MAX_INLINE_SCAN_BYTES: usize = 64 * 1024;
+
+const SECRETS_UNKNOWN: &str = "withheld: the owner's stored secrets could not be read, so it is not known what must not be shown; try again later";
+
+/// What all calls share.
+pub(super) struct CallServices {
+    pub(super) store: Store,
+    pub(super) clock: Clock,
+    pub(super) limits: ToolRateLimits,
+    pub(super) detectors: LeakDetectors,
+    /// Cancelled when the process drains: a busy database is no longer waited for.
+    pub(super) drain: CancellationToken,
+}
+
+/// The host of the calls of one attempt of a job.
+pub(super) struct JobCallHost {
+    pub(super) services: Arc<CallServices>,
+    pub(super) job: JobId,
+    pub(super) attempt: u32,
+    /// The loop keeps the job's limit of tool calls, too; another worker is held to it here.
+    pub(super) max_calls: u32,
+}
+
+impl fmt::Debug for JobCallHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobCallHost").field("job", &self.job).field("attempt", &self.attempt).finish_non_exhaustive()
+    }
+}
+
+impl JobCallHost {
+    fn key(&self, call_id: &CallId) -> CallKey {
+        CallKey { job: self.job, attempt: self.attempt, call_id: call_id.clone() }
+    }
+
+    async fn open_row(&self, call: CallView<'_>) -> Result<OpenedRow, RecordError> {
+        let new = NewToolCall {
+            key: self.key(call.call_id),
+            request_digest: call.request_digest.to_owned(),
+            at: self.services.clock.now(),
+            tool: call.tool.to_owned(),
+            input: kept(call.input),
+            estimated_cost_micro_usd: call.estimated_cost_micro_usd,
+            max_calls: u64::from(self.max_calls),
+        };
+        let opened = self.services.store.open_tool_call(&new).await.map_err(not_recorded)?;
+        match opened {
+            OpenedToolCall::Open => {
+                failpoint::reach("tool.after_open");
+                Ok(OpenedRow::New)
+            }
+            OpenedToolCall::Recorded(reply) => Ok(OpenedRow::Recorded(reply)),
+            OpenedToolCall::IdReused => Err(RecordError::IdReused),
+            OpenedToolCall::LimitReached => Ok(OpenedRow::LimitReached(limit_reached(self.max_calls))),
+        }
+    }
+
+    async fn close_row(&self, call_id: &CallId, result: &CallResult, was_run: bool) -> Result<(), RecordError> {
+        failpoint::reach("tool.after_run");
+        let key = self.key(call_id);
+        let outcome = ToolCallOutcome {
+            at: self.services.clock.now(),
+            // A call that was refused did nothing: its arguments are not kept.
+            input: (!was_run).then_some(Value::Null),
+            output: result.output.clone(),
+            cost_micro_usd: result.cost_micro_usd,
+            reply: result.to_reply(),
+        };
+        let store = &self.services.store;
+        let closed = retry_write(&self.services.drain, self.job, || store.close_tool_call(&key, &outcome)).await;
+        closed.map_err(not_recorded)
+    }
+}
+
+impl CallHost for JobCallHost {
+    fn request_digest(&self, tool: &str, arguments: &Value) -> String {
+        sha256_hex_of_parts(&[tool.as_bytes(), b"\0", arguments.to_string().as_bytes()])
+    }
+
+    fn invocation_id(&self, call_id: &CallId) -> CallId {
+        // The attempts of a job may repeat each other's ids.
+        CallId(format!("{}:{call_id}", self.attempt))
+    }
+
+    fn redact_input<'a>(
+        &'a self,
+        context: &'a ToolContext,
+        mut input: Value,
+    ) -> BoxFuture<'a, Result<Value, ToolError>> {
+        Box::pin(async move {
+            let detector = self.services.detector(context).await?;
+            detector.redact_json(&mut input);
+            Ok(input)
+        })
+    }
+
+    fn screen_arguments<'a>(
+        &'a self,
+        context: &'a ToolContext,
+        mut arguments: Value,
+    ) -> BoxFuture<'a, Result<Value, ToolError>> {
+        Box::pin(async move {
+            let detector = self.services.detector(context).await?;
+            screen_outbound(&detector, &mut arguments)?;
+            Ok(arguments)
+        })
+    }
+
+    fn take_rate(&self, context: &ToolContext, tool: &str) -> Result<(), ToolError> {
+        let now = self.services.clock.monotonic();
+        self.services.limits.take(context.owner.as_str(), tool, now).map_err(|wait| {
+            let seconds = u64::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(u64::MAX);
+            ToolError(ToolFailure {
+                kind: ToolErrorKind::RateLimited,
+                message: format!("too many calls of {tool}; try again in {seconds} s"),
+                retry_after_seconds: Some(seconds),
+            })
+        })
+    }
+
+    fn return_rate(&self, context: &ToolContext, tool: &str) {
+        self.services.limits.give_back(context.owner.as_str(), tool);
+    }
+
+    fn open<'a>(&'a self, call: CallView<'a>) -> BoxFuture<'a, Result<OpenedRow, RecordError>> {
+        Box::pin(self.open_row(call))
+    }
+
+    fn redact_output<'a>(
+        &'a self,
+        context: &'a ToolContext,
+        text: String,
+        is_complete: bool,
+    ) -> BoxFuture<'a, Result<String, ToolError>> {
+        Box::pin(async move {
+            let detector = self.services.detector(context).await?;
+            if text.len() <= MAX_INLINE_SCAN_BYTES {
+                return Ok(redacted(detector, text, is_complete));
+            }
+            let scan = tokio::task::spawn_blocking(move || redacted(detector, text, is_complete)).await;
+            scan.map_err(|_| ToolError::new(ToolErrorKind::Failed, SECRETS_UNKNOWN))
+        })
+    }
+
+    fn close<'a>(
+        &'a self,
+        call: CallView<'a>,
+        result: &'a CallResult,
+        was_run: bool,
+    ) -> BoxFuture<'a, Result<(), RecordError>> {
+        Box::pin(self.close_row(call.call_id, result, was_run))
+    }
+}
+
+impl CallServices {
+    /// The detector of the owner's secrets. Without it nothing is shown or sent.
+    async fn detector(&self, context: &ToolContext) -> Result<Arc<LeakDetector>, ToolError> {
+        self.detectors.of(context.owner.as_str()).await.map_err(|error| {
+            let (user, error) = (context.owner.as_str(), &error as &dyn std::error::Error);
+            tracing::error!(user, error, "a tool call is withheld: the owner's secrets are not known");
+            ToolError::new(ToolErrorKind::Failed, SECRETS_UNKNOWN)
+        })
+    }
+}
+
+/// The text without secrets. What could be the beginning of one at the end of an incomplete text is removed as well.
+fn redacted(detector: Arc<LeakDetector>, text: String, is_complete: bool) -> String {
+    if is_complete {
+        return match detector.redact(&text).0 {
+            Cow::Borrowed(_) => text,
+            Cow::Owned(redacted) => redacted,
+        };
+    }
+    StreamRedactor::new(detector).push(&text)
+}
+
+/// A call whose record failed.
+pub(super) fn not_recorded(error: StoreError) -> RecordError {
+    RecordError::Unavailable { is_transient: error.is_transient(), source: Arc::new(error) }
+}
+
+/// The part of the input that is stored.
+fn kept(input: &Value) -> Value {
+    let text = input.to_string();
+    if text.len() <= MAX_KEPT_INPUT_BYTES {
+        return input.clone();
+    }
+    let head = &text[..text.floor_char_boundary(MAX_KEPT_INPUT_BYTES)];
+    json!({ "truncated": head, "bytes": text.len() })
+}
+
+fn limit_reached(max_calls: u32) -> ToolError {
+    let message = format!("the job makes no more than limits.max_tool_calls = {max_calls}; report what there is");
+    ToolError::new(ToolErrorKind::NotAuthorized, message)
+}
