@@ -112,11 +112,11 @@ settings! {
 settings! {
     /// How often each user may call each of the orchestrator's tools (contract: agent, Tools).
     struct ToolRateSettings {
-        /// Tool calls that a user may make at once, of each orchestrator tool without a lower limit of its own; 0 for no limit.
+        /// Tool calls that a user may make at once, of each orchestrator tool that has no lower limit; 0 for no limit.
         burst: u32 = setting("tool_rate.burst").default("60").range(0, 1_000_000);
         /// Rate in calls per second at which `tool_rate.burst` is refilled.
         per_second: u32 = setting("tool_rate.per_second").default("1").range(1, 1_000);
-        /// Maximum tool calls of a user per hour, of each orchestrator tool without a lower limit of its own; 0 for no limit.
+        /// Maximum tool calls of a user per hour, of each orchestrator tool that has no lower limit; 0 for no limit.
         per_hour: u32 = setting("tool_rate.per_hour").default("1000").range(0, 1_000_000);
     }
 }

@@ -23,7 +23,7 @@ use crate::{Invocation, ToolError, ToolOutput};
 /// Time for a tool that was told to stop to clean up, before its future is dropped.
 pub(super) const STOP_GRACE: Duration = Duration::from_secs(1);
 
-/// Why a call that needs approval is not run by whoever cannot ask for it.
+/// Why a call that needs approval is not run where no person can be asked.
 const NOT_ASKED: &str = "not run: a person would have to approve it";
 
 /// The decision about a call before it runs.

@@ -21,7 +21,7 @@ const MAX_BUCKETS: usize = 10_000;
 /// Number of least recently used pairs dropped at once, so that a scan pays for many calls.
 const EVICTED_AT_ONCE: usize = MAX_BUCKETS / 10;
 
-/// The rates of the tools that have none of their own.
+/// The rates of the tools that are not in the table above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ToolRates {
     /// Calls at once; 0 for no limit, also of the tools that have their own.
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(limits.take("ada", tool, Duration::ZERO), Err(wait));
         assert_eq!(limits.take("ada", tool, wait - Duration::from_millis(1)), Err(Duration::from_millis(1)));
         assert_eq!(taken(&limits, "ada", tool, wait), 1);
-        assert_eq!(taken(&limits, "bob", tool, wait), at_once, "users have rates of their own");
+        assert_eq!(taken(&limits, "bob", tool, wait), at_once, "users do not share a rate");
         let each_second: u32 = (1..=3_600).map(|at| taken(&limits, "ada", tool, Duration::from_secs(at))).sum();
         // A bucket gives back what its rate makes while it is emptied; the smaller of the two limits.
         assert_eq!(at_once + 1 + each_second, by_minute.min(by_hour));

@@ -188,7 +188,7 @@ fn only_the_executor_calls_a_tool() {
         callers.extend(calling.map(|(path, _)| format!("{name}/{path}")));
     }
     assert_eq!(callers, ["agent/tools/call"]);
-    // Nobody else has an invocation to call a tool with.
+    // No other module makes an invocation to call a tool with.
     let makers: Vec<String> = ["agent", "worker", "orchestrator"]
         .into_iter()
         .flat_map(|name| code_of(name).into_iter().map(move |(path, code)| (format!("{name}/{path}"), code)))

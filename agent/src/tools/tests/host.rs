@@ -210,7 +210,7 @@ async fn a_hook_changes_what_it_may_and_redacted_parameters_keep_their_value() {
     "approval"
 )]
 #[tokio::test(start_paused = true)]
-async fn what_a_hook_does_cannot_pass_the_checks_after_it(
+async fn a_hook_cannot_evade_the_checks_after_it(
     #[case] host: Recorder,
     #[case] expected: ToolErrorKind,
     #[case] message: &str,
