@@ -8,7 +8,7 @@ mod call_limiter;
 mod model;
 mod single_flight;
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
 use agent::DeltaSink;
 use futures_util::FutureExt as _;
@@ -291,13 +291,13 @@ impl OpenCall {
         let Some(call) = self.call.take() else { return Ok(()) };
         let (store, reserved) = (&self.meter.store, &self.reserved);
         let release = || store.release_model_call(&call.key, &call.user, reserved);
-        retry_write(&self.meter.drain, call.key.job, release).await
+        retry_write(&self.meter.drain, &call.key.job, release).await
     }
 }
 
 impl Meter {
     async fn close(&self, row: &CallRow) -> Result<Option<String>, StoreError> {
-        retry_write(&self.drain, row.key.job, || self.store.close_model_call(row)).await
+        retry_write(&self.drain, &row.key.job, || self.store.close_model_call(row)).await
     }
 }
 
@@ -323,7 +323,7 @@ impl Drop for OpenCall {
 /// paid for is not lost, and nothing stays reserved.
 pub async fn retry_write<T, W>(
     drain: &CancellationToken,
-    job: JobId,
+    caller: &(impl fmt::Debug + Sync),
     write: impl Fn() -> W + Send,
 ) -> Result<T, StoreError>
 where
@@ -338,7 +338,7 @@ where
         if drain.is_cancelled() || !error.is_transient() {
             return Err(error);
         }
-        tracing::warn!(job.id = %job, error = &error as &dyn std::error::Error, "recording a call failed; retrying");
+        tracing::warn!(?caller, error = &error as &dyn std::error::Error, "recording a call failed; retrying");
         drop(error);
         tokio::select! {
             () = tokio::time::sleep(backoff) => backoff = (backoff * 2).min(MAX_BACKOFF),

@@ -1,22 +1,47 @@
-//! Tool calls that the orchestrator executes, recorded before their reply is used.
+//! Tool calls that the orchestrator executes, recorded before their reply is used: those of jobs in `job_actions`, those of chat
+//! threads in `thread_actions`.
 
 use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
 use protocol::{CallId, JobId, ToolActionRecord, ToolCallReply, ToolErrorKind, ToolFailure};
 use sqlx::FromRow;
+use uuid::Uuid;
 
 use super::{
-    CallKey, CallPosition, Store, StoreError,
+    CallPosition, Store, StoreError, TurnKey,
     rows::{RowRef, column, count, dollars, text},
     write_tx::{StatementBatch, StatementResult, WriteTx},
 };
+
+/// Who makes a tool call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolCaller {
+    /// An attempt of a job.
+    Job {
+        /// The job.
+        job: JobId,
+        /// Its attempt.
+        attempt: u32,
+    },
+    /// A turn of a chat thread.
+    Turn(TurnKey),
+}
+
+/// Names a tool call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolCallKey {
+    /// Who makes it.
+    pub caller: ToolCaller,
+    /// Unique within the attempt or turn.
+    pub call_id: CallId,
+}
 
 /// A tool call that is about to be executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewToolCall {
     /// Its key.
-    pub key: CallKey,
+    pub key: ToolCallKey,
     /// Digest of its tool and arguments.
     pub request_digest: String,
     /// When it is opened.
@@ -27,7 +52,7 @@ pub struct NewToolCall {
     pub input: serde_json::Value,
     /// What the tool declares that the call costs at worst.
     pub estimated_cost_micro_usd: u64,
-    /// Maximum number of tool calls of the job.
+    /// Maximum number of tool calls of the job, or of the turn.
     pub max_calls: u64,
 }
 
@@ -40,7 +65,7 @@ pub enum OpenedToolCall {
     Recorded(ToolCallReply),
     /// Another call has this id.
     IdReused,
-    /// The job has reached its limit.
+    /// The job or the turn has reached its limit.
     LimitReached,
 }
 
@@ -63,36 +88,35 @@ pub struct ToolCallOutcome {
 const INTERRUPTED: &str = "interrupted: the orchestrator restarted during the call; it may have had its effect";
 
 impl Store {
-    /// Opens a tool call before it is executed: counts it against the job's limit and writes its row.
+    /// Opens a tool call before it is executed: counts it against its caller's limit and writes its row.
     pub async fn open_tool_call(&self, call: &NewToolCall) -> Result<OpenedToolCall, StoreError> {
         let call = call.clone();
         self.write_batched(move |tx| Box::pin(async move { open(tx, &call).await })).await
     }
 
     /// Closes a tool call with its reply. A call that is already closed is unchanged.
-    pub async fn close_tool_call(&self, key: &CallKey, outcome: &ToolCallOutcome) -> Result<(), StoreError> {
+    pub async fn close_tool_call(&self, key: &ToolCallKey, outcome: &ToolCallOutcome) -> Result<(), StoreError> {
         let (key, at, output) = (key.clone(), outcome.at, outcome.output.clone());
         let (success, duration_ms) = (outcome.reply.success, column(outcome.reply.duration_ms));
         let cost = outcome.cost_micro_usd.map(column);
         let (reply, input) = (text(&outcome.reply)?, outcome.input.as_ref().map(text).transpose()?);
         self.write_one(move |tx| {
             Box::pin(async move {
-                sqlx::query(
-                    "UPDATE job_actions SET at = $4, success = $5, output = $6, duration_ms = $7, reply = $8, \
-                     input = COALESCE($9, input), cost_micro_usd = $10 WHERE job_id = $1 AND attempt = $2 AND call_id = $3 AND reply IS NULL",
-                )
-                .bind(*key.job.as_uuid())
-                .bind(i64::from(key.attempt))
-                .bind(key.call_id.0)
-                .bind(at)
-                .bind(success)
-                .bind(output)
-                .bind(duration_ms)
-                .bind(reply)
-                .bind(input)
-                .bind(cost)
-                .execute(&mut tx.db)
-                .await?;
+                let ToolCallKey { caller, call_id } = key;
+                let (owner, part) = caller.columns();
+                sqlx::query(caller.statements().close)
+                    .bind(owner)
+                    .bind(part)
+                    .bind(call_id.0)
+                    .bind(at)
+                    .bind(success)
+                    .bind(output)
+                    .bind(duration_ms)
+                    .bind(reply)
+                    .bind(input)
+                    .bind(cost)
+                    .execute(&mut tx.db)
+                    .await?;
                 Ok(())
             })
         })
@@ -108,15 +132,12 @@ impl Store {
         let reply = text(&reply)?;
         self.write_one(move |tx| {
             Box::pin(async move {
-                let closed = sqlx::query(
-                    "UPDATE job_actions SET success = FALSE, output = $1, duration_ms = 0, reply = $2 \
-                     WHERE reply IS NULL AND request_digest IS NOT NULL",
-                )
-                .bind(INTERRUPTED)
-                .bind(reply)
-                .execute(&mut tx.db)
-                .await?;
-                Ok(closed.rows_affected())
+                let mut closed = 0;
+                for statements in [&JOB_ACTIONS, &THREAD_ACTIONS] {
+                    let query = sqlx::query(statements.interrupt).bind(INTERRUPTED).bind(&reply);
+                    closed += query.execute(&mut tx.db).await?.rows_affected();
+                }
+                Ok(closed)
             })
         })
         .await
@@ -168,16 +189,67 @@ impl Store {
     }
 }
 
-/// The state before a tool call is opened: the job's other calls, and this one if it was made before.
-const BEFORE_ACTION: &str = "SELECT (SELECT COUNT(*) FROM job_actions \
-     WHERE job_id = $1 AND NOT (attempt = $2 AND call_id = $3)) AS others, tool, request_digest, reply \
-     FROM (SELECT 1) AS one LEFT JOIN job_actions ON job_id = $1 AND attempt = $2 AND call_id = $3";
+/// The statements about the calls of one kind of caller. $1 and $2 are [`ToolCaller::columns`], $3 is the call's id.
+struct ActionStatements {
+    table: &'static str,
+    /// The state before a tool call is opened: its caller's other calls, and this one if it was made before.
+    before: &'static str,
+    insert: &'static str,
+    close: &'static str,
+    interrupt: &'static str,
+}
 
-/// Writes the row of a tool call that is opened.
-const INSERT_ACTION: &str = "INSERT INTO job_actions (job_id, attempt, call_id, at, tool, input, request_digest, \
-     estimated_cost_micro_usd) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET \
-     at = excluded.at, tool = excluded.tool, input = excluded.input, success = NULL, \
-     request_digest = excluded.request_digest, estimated_cost_micro_usd = excluded.estimated_cost_micro_usd";
+/// `$counted` are the calls that count against the caller's limit.
+macro_rules! action_statements {
+    ($table:literal, $owner:literal, $part:literal, $counted:literal) => {
+        ActionStatements {
+            table: $table,
+            before: concat!(
+                "SELECT (SELECT COUNT(*) FROM ", $table, " WHERE ", $counted, " AND NOT (", $part,
+                " = $2 AND call_id = $3)) AS others, tool, request_digest, reply FROM (SELECT 1) AS one LEFT JOIN ",
+                $table, " ON ", $owner, " = $1 AND ", $part, " = $2 AND call_id = $3"
+            ),
+            insert: concat!(
+                "INSERT INTO ", $table, " (", $owner, ", ", $part, ", call_id, at, tool, input, request_digest, \
+                 estimated_cost_micro_usd) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (", $owner, ", ", $part,
+                ", call_id) DO UPDATE SET at = excluded.at, tool = excluded.tool, input = excluded.input, success = NULL, \
+                 request_digest = excluded.request_digest, estimated_cost_micro_usd = excluded.estimated_cost_micro_usd"
+            ),
+            close: concat!(
+                "UPDATE ", $table, " SET at = $4, success = $5, output = $6, duration_ms = $7, reply = $8, \
+                 input = COALESCE($9, input), cost_micro_usd = $10 WHERE ", $owner, " = $1 AND ", $part,
+                " = $2 AND call_id = $3 AND reply IS NULL"
+            ),
+            interrupt: concat!(
+                "UPDATE ", $table, " SET success = FALSE, output = $1, duration_ms = 0, reply = $2 \
+                 WHERE reply IS NULL AND request_digest IS NOT NULL"
+            ),
+        }
+    };
+}
+
+/// A job's limit counts the calls of all its attempts.
+const JOB_ACTIONS: ActionStatements = action_statements!("job_actions", "job_id", "attempt", "job_id = $1");
+/// The limit applies to each turn separately.
+const THREAD_ACTIONS: ActionStatements =
+    action_statements!("thread_actions", "thread_id", "turn", "thread_id = $1 AND turn = $2");
+
+impl ToolCaller {
+    const fn statements(self) -> &'static ActionStatements {
+        match self {
+            Self::Job { .. } => &JOB_ACTIONS,
+            Self::Turn(_) => &THREAD_ACTIONS,
+        }
+    }
+
+    /// The owner of the rows, and its attempt or turn.
+    fn columns(self) -> (Uuid, i64) {
+        match self {
+            Self::Job { job, attempt } => (*job.as_uuid(), i64::from(attempt)),
+            Self::Turn(TurnKey { thread, turn }) => (*thread.as_uuid(), i64::from(turn)),
+        }
+    }
+}
 
 #[derive(FromRow)]
 struct BeforeActionRow {
@@ -187,15 +259,15 @@ struct BeforeActionRow {
     reply: Option<String>,
 }
 
-/// Counts a tool call against its job's limit and writes its row, unless it was made before.
+/// Counts a tool call against its caller's limit and writes its row, unless it was made before.
 async fn open(tx: &mut WriteTx, call: &NewToolCall) -> Result<OpenedToolCall, StoreError> {
-    let CallKey { job, attempt, call_id } = &call.key;
-    let batch =
-        StatementBatch::new(&[BEFORE_ACTION]).bind(*job.as_uuid()).bind(i64::from(*attempt)).bind(call_id.0.clone());
+    let ToolCallKey { caller, call_id } = &call.key;
+    let (statements, (owner, part)) = (caller.statements(), caller.columns());
+    let batch = StatementBatch::new(&[statements.before]).bind(owner).bind(part).bind(call_id.0.clone());
     let results = tx.run(batch).await?;
     let row: Option<BeforeActionRow> = results.first().map(StatementResult::decode_first).transpose()?.flatten();
     let BeforeActionRow { others, tool, request_digest, reply } = row.ok_or(StoreError::WriterFailed)?;
-    let row_ref = RowRef { table: "job_actions", id: *call.key.job.as_uuid() };
+    let row_ref = RowRef { table: statements.table, id: owner };
     if let Some((tool, reply)) = tool.zip(reply) {
         // Calls of versions without digests can be compared by their tool only.
         let is_same = tool == call.tool && request_digest.as_deref().is_none_or(|digest| digest == call.request_digest);
@@ -205,9 +277,9 @@ async fn open(tx: &mut WriteTx, call: &NewToolCall) -> Result<OpenedToolCall, St
     if count(others) >= call.max_calls {
         return Ok(OpenedToolCall::LimitReached);
     }
-    let batch = StatementBatch::new(&[INSERT_ACTION])
-        .bind(*job.as_uuid())
-        .bind(i64::from(*attempt))
+    let batch = StatementBatch::new(&[statements.insert])
+        .bind(owner)
+        .bind(part)
         .bind(call_id.0.clone())
         .bind(call.at)
         .bind(call.tool.clone())

@@ -53,7 +53,7 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 
-pub use actions::{NewToolCall, OpenedToolCall, ToolCallOutcome};
+pub use actions::{NewToolCall, OpenedToolCall, ToolCallKey, ToolCallOutcome, ToolCaller};
 pub use audit::{AuditEntry, AuditFilter};
 pub use backup::{BackupError, backup};
 pub use budget::Reserved;

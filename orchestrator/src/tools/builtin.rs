@@ -3,15 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use agent::{
-    ApprovalContext, ApprovalRequirement, RecordError, RegisterError, Tool, ToolContext, ToolExecutor, ToolOrigin,
-    ToolPolicy, ToolRegistry, ToolSpec, Unrecorded, container_tool_requirement,
+    AllowList, ApprovalContext, ApprovalRequirement, RecordError, RegisterError, Tool, ToolContext, ToolExecutor,
+    ToolOrigin, ToolPolicy, ToolRegistry, ToolSpec, Unrecorded, container_tool_requirement,
 };
 use protocol::{EgressView, JobId, ToolDefinition, ToolDomain, UserId};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    call_host::{CallServices, JobCallHost, not_recorded},
+    call_host::{CallServices, ToolCallHost, not_recorded},
     echo::Echo,
     http::Http,
     json::Json,
@@ -26,11 +26,15 @@ use crate::{
     egress::EgressClient,
     rate_limit::{ToolRateLimits, ToolRates},
     secrets::LeakDetectors,
-    store::{Store, StoreError},
+    store::{Store, StoreError, ToolCaller, TurnKey},
 };
 
 /// Default time limit of one call (contract: agent, Tools).
 const TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Maximum number of tool calls of a chat turn, which has at most 50 model calls (contract: agent, Chat); as many as a job may make by
+/// default.
+const MAX_TOOL_CALLS_OF_TURN: u32 = 500;
 
 /// What the built-in tools and the host of their calls use.
 pub struct ToolServices {
@@ -83,9 +87,33 @@ impl BuiltinTools {
     /// calls.
     pub async fn executor_for_job(&self, job: &JobRecord, attempt: u32) -> Result<ToolExecutor, RecordError> {
         let context = self.context_of(job).await.map_err(not_recorded)?;
-        let max_calls = job.brief.limits.max_tool_calls;
-        let host = JobCallHost { services: Arc::clone(&self.calls), job: job.id, attempt, max_calls };
-        Ok(ToolExecutor::new(self.registry.clone(), context, Arc::new(host)))
+        let caller = ToolCaller::Job { job: job.id, attempt };
+        Ok(self.executor(context, caller, job.brief.limits.max_tool_calls))
+    }
+
+    /// The executor of the calls of a chat turn, with the policy and permissions of this moment: make one for each run of the
+    /// loop. Calls are checked, held to the user's rates and recorded with the thread. A call that needs approval parks the loop;
+    /// it is recorded once it is answered, under the turn that made it, and runs at most once. There are no container tools.
+    pub async fn executor_for_turn(
+        &self,
+        owner: &str,
+        turn: TurnKey,
+        remembered: AllowList,
+    ) -> Result<ToolExecutor, RecordError> {
+        let policy = self.calls.store.tool_policy_of(owner).await.map_err(not_recorded)?;
+        let context = ToolContext {
+            owner: UserId(owner.to_owned()),
+            origin: ToolOrigin::Thread(turn.thread),
+            approval: ApprovalContext::Interactive { remembered },
+            policy,
+            ..unrestricted()
+        };
+        Ok(self.executor(context, ToolCaller::Turn(turn), MAX_TOOL_CALLS_OF_TURN))
+    }
+
+    fn executor(&self, context: ToolContext, caller: ToolCaller, max_calls: u32) -> ToolExecutor {
+        let host = ToolCallHost { services: Arc::clone(&self.calls), caller, max_calls };
+        ToolExecutor::new(self.registry.clone(), context, Arc::new(host))
     }
 
     /// The context of a job's calls, with what the operator and the owner allow at this moment.
@@ -161,21 +189,4 @@ pub(super) fn spec(name: &str, description: &str, parameters: Value) -> ToolSpec
 }
 
 #[cfg(test)]
-mod tests {
-    use protocol::JobState;
-
-    use super::*;
-    use crate::domain::job::sample;
-
-    #[test]
-    fn the_context_of_a_call_is_its_jobs() {
-        let job = sample::job(JobState::InProgress).with_brief(|brief| {
-            brief.limits.max_children = 2;
-            brief.tools = Some(vec!["echo".to_owned()]);
-        });
-        let context = job_context(&job);
-        assert_eq!(context.owner.as_str(), job.brief.user_id);
-        assert_eq!((context.origin, context.max_children), (ToolOrigin::Job(job.id), 2));
-        assert_eq!((context.only, context.egress), (job.brief.tools.clone(), EgressView::default()));
-    }
-}
+mod tests;

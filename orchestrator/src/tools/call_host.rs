@@ -9,7 +9,7 @@ use agent::{
     BoxFuture, CallHost, CallResult, CallView, OpenedRow, RecordError, ToolContext, ToolError,
     safety::{LeakDetector, StreamRedactor, screen_outbound},
 };
-use protocol::{CallId, JobId, ToolErrorKind, ToolFailure};
+use protocol::{CallId, ToolErrorKind, ToolFailure};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +20,7 @@ use crate::{
     llm::metering::retry_write,
     rate_limit::ToolRateLimits,
     secrets::LeakDetectors,
-    store::{CallKey, NewToolCall, OpenedToolCall, Store, StoreError, ToolCallOutcome},
+    store::{NewToolCall, OpenedToolCall, Store, StoreError, ToolCallKey, ToolCallOutcome, ToolCaller, TurnKey},
 };
 
 /// Size of a call's arguments that its row keeps: enough to see what was asked for.
@@ -41,24 +41,23 @@ pub(super) struct CallServices {
     pub(super) drain: CancellationToken,
 }
 
-/// The host of the calls of one attempt of a job.
-pub(super) struct JobCallHost {
+/// The host of the calls of one attempt of a job, or of one turn of a chat.
+pub(super) struct ToolCallHost {
     pub(super) services: Arc<CallServices>,
-    pub(super) job: JobId,
-    pub(super) attempt: u32,
-    /// The loop keeps the job's limit of tool calls, too; another worker is held to it here.
+    pub(super) caller: ToolCaller,
+    /// The loop keeps this limit, too; a worker that does not is held to it here.
     pub(super) max_calls: u32,
 }
 
-impl fmt::Debug for JobCallHost {
+impl fmt::Debug for ToolCallHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JobCallHost").field("job", &self.job).field("attempt", &self.attempt).finish_non_exhaustive()
+        f.debug_struct("ToolCallHost").field("caller", &self.caller).finish_non_exhaustive()
     }
 }
 
-impl JobCallHost {
-    fn key(&self, call_id: &CallId) -> CallKey {
-        CallKey { job: self.job, attempt: self.attempt, call_id: call_id.clone() }
+impl ToolCallHost {
+    fn key(&self, call_id: &CallId) -> ToolCallKey {
+        ToolCallKey { caller: self.caller, call_id: call_id.clone() }
     }
 
     async fn open_row(&self, call: CallView<'_>) -> Result<OpenedRow, RecordError> {
@@ -79,7 +78,7 @@ impl JobCallHost {
             }
             OpenedToolCall::Recorded(reply) => Ok(OpenedRow::Recorded(reply)),
             OpenedToolCall::IdReused => Err(RecordError::IdReused),
-            OpenedToolCall::LimitReached => Ok(OpenedRow::LimitReached(limit_reached(self.max_calls))),
+            OpenedToolCall::LimitReached => Ok(OpenedRow::LimitReached(self.limit_reached())),
         }
     }
 
@@ -88,26 +87,47 @@ impl JobCallHost {
         let key = self.key(call_id);
         let outcome = ToolCallOutcome {
             at: self.services.clock.now(),
-            // A call that was refused did nothing: its arguments are not kept.
-            input: (!was_run).then_some(Value::Null),
+            input: (!was_run && !self.keeps_refused_input()).then_some(Value::Null),
             output: result.output.clone(),
             cost_micro_usd: result.cost_micro_usd,
             reply: result.to_reply(),
         };
         let store = &self.services.store;
-        let closed = retry_write(&self.services.drain, self.job, || store.close_tool_call(&key, &outcome)).await;
+        let closed = retry_write(&self.services.drain, &self.caller, || store.close_tool_call(&key, &outcome)).await;
         closed.map_err(not_recorded)
+    }
+
+    /// Whether the arguments of a call that was refused are kept. A worker may be refused again and again, and did nothing; what a
+    /// person refused in a chat is worth knowing.
+    const fn keeps_refused_input(&self) -> bool {
+        matches!(self.caller, ToolCaller::Turn(_))
+    }
+
+    fn limit_reached(&self) -> ToolError {
+        let max_calls = self.max_calls;
+        let message = match self.caller {
+            ToolCaller::Job { .. } => {
+                format!("the job makes no more than limits.max_tool_calls = {max_calls}; report what there is")
+            }
+            ToolCaller::Turn(_) => {
+                format!("a turn makes no more than {max_calls} tool calls; answer with what there is")
+            }
+        };
+        ToolError::new(ToolErrorKind::NotAuthorized, message)
     }
 }
 
-impl CallHost for JobCallHost {
+impl CallHost for ToolCallHost {
     fn request_digest(&self, tool: &str, arguments: &Value) -> String {
         sha256_hex_of_parts(&[tool.as_bytes(), b"\0", arguments.to_string().as_bytes()])
     }
 
     fn invocation_id(&self, call_id: &CallId) -> CallId {
-        // The attempts of a job may repeat each other's ids.
-        CallId(format!("{}:{call_id}", self.attempt))
+        // The attempts of a job, and the turns of a thread, may repeat each other's ids.
+        match self.caller {
+            ToolCaller::Job { attempt, .. } => CallId(format!("{attempt}:{call_id}")),
+            ToolCaller::Turn(TurnKey { turn, .. }) => CallId(format!("{turn}:{call_id}")),
+        }
     }
 
     fn redact_input<'a>(
@@ -215,9 +235,4 @@ fn kept(input: &Value) -> Value {
     }
     let head = &text[..text.floor_char_boundary(MAX_KEPT_INPUT_BYTES)];
     json!({ "truncated": head, "bytes": text.len() })
-}
-
-fn limit_reached(max_calls: u32) -> ToolError {
-    let message = format!("the job makes no more than limits.max_tool_calls = {max_calls}; report what there is");
-    ToolError::new(ToolErrorKind::NotAuthorized, message)
 }

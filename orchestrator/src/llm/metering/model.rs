@@ -85,7 +85,7 @@ mod tests {
             metering::{AccountOwner, CallLimiter},
         },
         secrets::{KeySource, LeakDetectors, Secrets},
-        store::{CallKey, NewToolCall, Store},
+        store::{NewToolCall, Store, ToolCallKey, ToolCaller},
     };
 
     /// A gateway to a script.
@@ -203,7 +203,7 @@ mod tests {
         let model = model(&directory, &format!("{{reply: {{tool_calls: {calls}}}}}")).await;
         let AccountOwner::Job { job, attempt } = model.account.owner;
         let earlier = NewToolCall {
-            key: CallKey { job, attempt, call_id: "call_0".into() },
+            key: ToolCallKey { caller: ToolCaller::Job { job, attempt }, call_id: "call_0".into() },
             request_digest: "digest".to_owned(),
             at: sample::now(),
             tool: "echo".to_owned(),
