@@ -121,6 +121,14 @@ impl ManualWorker {
         self.post("complete", &report).await
     }
 
+    /// Writes to the output of its container.
+    pub fn print(&self, text: &str) {
+        let containers = self.engine.containers();
+        let own =
+            containers.iter().find(|container| container.spec.name == self.container).expect("its container runs");
+        std::fs::write(&own.output, text).expect("the output is written");
+    }
+
     /// Ends the worker's process.
     pub fn exit(&self, code: i64) {
         let there = self.engine.containers().into_iter().find(|container| container.spec.name == self.container);

@@ -13,8 +13,8 @@ use crate::{
     clock::Clock,
     config::{Config, SandboxMode, mask_urls},
     dispatch::{
-        ActionExecutor, AttemptRegistry, DiskSweep, Dispatcher, DispatcherWaker, EngineWatch, JobSubmitter, Prober,
-        Sandbox, TokenFiles, WorkerListeners, WorkspaceMeter, plan::PlanLimits,
+        ActionExecutor, AttemptRegistry, DiskSweep, Dispatcher, DispatcherWaker, EngineWatch, EventIngestion,
+        JobSubmitter, Prober, Sandbox, TokenFiles, WorkerListeners, WorkspaceMeter, plan::PlanLimits,
     },
     domain::{
         budget::{DayLimits, micro_dollars},
@@ -166,6 +166,8 @@ impl Core {
             clock: self.clock.clone(),
             waker: self.waker.clone(),
             meter: self.meter(config),
+            detectors: self.detectors.clone(),
+            ingestion: EventIngestion { store: self.store.control(), detectors: self.detectors.clone() },
             tools: Arc::clone(&self.tools),
             metrics: self.metrics.clone(),
             workspace_meter: self.workspace_meter.clone(),
@@ -212,6 +214,7 @@ impl Core {
             attempts: Arc::clone(&self.attempts),
             workspaces: self.workspaces.clone(),
             tokens: self.tokens.clone(),
+            detectors: self.detectors.clone(),
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
             logs: self.logs.clone(),

@@ -4,14 +4,17 @@ mod activity;
 mod attempt;
 mod event_quota;
 mod job_limits;
+mod log_tails;
 mod long_poll;
 mod rate_limiter;
 mod registry;
 
 pub use activity::Liveness;
 pub use attempt::{Attempt, AttemptKey, InFlightCall, StopCause};
-pub use event_quota::{EventAllowance, MAX_EVENT_BYTES, MAX_EVENT_BYTES_HARD, is_essential};
+pub use event_quota::MAX_EVENT_BYTES_HARD;
+pub(super) use event_quota::{EventAllowance, MAX_EVENT_BYTES, is_essential};
 pub use job_limits::JobLimits;
+pub(super) use log_tails::LogTails;
 pub use long_poll::Poll;
 pub use rate_limiter::RateLimiter;
 pub use registry::AttemptRegistry;

@@ -21,6 +21,7 @@ use crate::{
     clock::Clock,
     domain::job::{AttemptFailure, JobRecord, Refused, Step},
     engine::{Engine, EngineError},
+    secrets::LeakDetectors,
     store::{Store, StoreError},
     telemetry::{metrics::Metrics, traces},
     workspace::Workspaces,
@@ -49,6 +50,8 @@ pub struct ActionExecutor {
     pub workspaces: Workspaces,
     /// Mints the workers' tokens.
     pub tokens: WorkerTokens,
+    /// Finds users' secrets in the output of containers.
+    pub detectors: LeakDetectors,
     /// The clock.
     pub clock: Clock,
     /// Counts removals.

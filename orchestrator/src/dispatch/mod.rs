@@ -4,6 +4,7 @@ mod attempts;
 mod disk;
 mod dispatcher;
 mod engine_watch;
+mod event_ingestion;
 mod executor;
 mod listeners;
 pub mod plan;
@@ -11,12 +12,13 @@ mod sandbox;
 mod submit;
 
 pub use attempts::{
-    Attempt, AttemptKey, AttemptRegistry, EventAllowance, InFlightCall, JobLimits, Liveness, MAX_EVENT_BYTES,
-    MAX_EVENT_BYTES_HARD, Poll, RateLimiter, StopCause, is_essential,
+    Attempt, AttemptKey, AttemptRegistry, InFlightCall, JobLimits, Liveness, MAX_EVENT_BYTES_HARD, Poll, RateLimiter,
+    StopCause,
 };
 pub use disk::{DiskSweep, Violation, WorkspaceMeter};
 pub use dispatcher::{Dispatcher, DispatcherWaker};
 pub use engine_watch::EngineWatch;
+pub use event_ingestion::{EventIngestion, IngestError};
 pub use executor::ActionExecutor;
 pub use listeners::{ServeSocket, TokenFiles, WorkerListeners};
 pub use sandbox::{Prober, Sandbox};

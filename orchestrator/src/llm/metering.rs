@@ -6,6 +6,7 @@
 mod account;
 mod call_limiter;
 mod model;
+mod redaction;
 mod single_flight;
 
 use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
@@ -26,7 +27,7 @@ use crate::{
     clock::Clock,
     domain::budget::{CallEstimate, DayLimits, ExhaustedBudget},
     failpoint,
-    secrets::LeakDetectors,
+    secrets::{DetectorError, LeakDetectors},
     store::{CallKey, CallRow, CallsMade, KnownCall, NewCall, OpenedCall, Reserved, Store, StoreError},
 };
 
@@ -77,6 +78,9 @@ pub enum CallError {
     /// No provider answered.
     #[error(transparent)]
     Failed(Failure),
+    /// What would be sent could not be searched for the owner's secrets.
+    #[error(transparent)]
+    Unsearched(#[from] DetectorError),
     /// It could not be recorded.
     #[error("the call could not be recorded")]
     Store(#[source] Arc<StoreError>),
@@ -142,6 +146,8 @@ impl Meter {
             }
         };
         let mut request = request();
+        let detector = self.detectors.of(&account.user).await?;
+        redaction::redact_request(&detector, &mut request).await?;
         let estimate = self.gateway.estimate(&request, &context);
         let open = match self.open(account, name, &estimate, permit).await? {
             Opened::Recorded(answer) => return Ok(*answer),
@@ -149,7 +155,7 @@ impl Meter {
         };
         failpoint::reach("llm.after_open");
         request.max_tokens = Some(open.max_output_tokens());
-        match self.gateway.ask(&request, &context, stop()).await {
+        match redaction::ask(&self.gateway, &request, context, stop(), &detector).await {
             Err(AskError { failure, reached_provider: false, .. }) => {
                 open.release().await?;
                 Err(CallError::Failed(failure))

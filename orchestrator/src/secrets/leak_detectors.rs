@@ -25,6 +25,9 @@ const MAX_KEPT_DETECTORS: usize = 500;
 const MAX_BUILDS: usize = 2;
 const MAX_BUILDS_PER_USER: usize = 1;
 
+/// Texts of this size are searched off the runtime's threads: a search of so much takes more than a millisecond.
+const LARGE_TEXT_BYTES: usize = 64 * 1024;
+
 // Whatever a user may store can be looked for.
 const _: () = assert!(MAX_SECRETS_TOTAL_BYTES <= MAX_INDEXED_SECRET_BYTES);
 
@@ -124,6 +127,15 @@ impl LeakDetectors {
     }
 }
 
+#[cfg(test)]
+impl LeakDetectors {
+    /// Stores a secret that the detectors then find.
+    pub(crate) async fn store_for_test(&self, owner: &str, value: &str) {
+        let entry = crate::store::AuditEntry::by_operator("secret.set", chrono::DateTime::UNIX_EPOCH);
+        self.0.secrets.set(owner, "TOKEN", &secrecy::SecretString::from(value), &entry).await.unwrap();
+    }
+}
+
 impl Shared {
     fn kept(&self) -> MutexGuard<'_, DetectorCache> {
         // No change of the state can panic half-way.
@@ -160,6 +172,17 @@ impl DetectorCache {
             self.secret_bytes -= entry.secret_bytes;
         }
     }
+}
+
+/// Runs a search of texts of this size, off the runtime's threads if they are large.
+pub async fn search<T: Send + 'static>(
+    bytes: usize,
+    search: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, DetectorError> {
+    if bytes < LARGE_TEXT_BYTES {
+        return Ok(search());
+    }
+    tokio::task::spawn_blocking(search).await.map_err(|_| DetectorError::Interrupted)
 }
 
 fn build(values: &[NamedSecret]) -> Result<LeakDetector, LeakDetectorError> {

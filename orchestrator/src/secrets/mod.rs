@@ -10,7 +10,7 @@ mod sealed_store;
 
 pub use cache::NamedSecret;
 pub use key_source::{KeySource, MasterKeyError, key_path};
-pub use leak_detectors::{DetectorError, LeakDetectors};
+pub use leak_detectors::{DetectorError, LeakDetectors, search};
 pub use master_key::MasterKey;
 pub use rotation::{RotateError, Rotated, UnreadableSecrets, rotate};
 pub use sealed_store::{SecretError, Secrets};

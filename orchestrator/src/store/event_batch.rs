@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use protocol::{EventData, EventKind, JobId, WorkerEvent};
+use protocol::{AgentEvent, EventData, EventKind, JobId};
 use sqlx::{FromRow, QueryBuilder, Sqlite};
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -41,26 +41,30 @@ pub enum Appended {
     Fenced,
 }
 
-/// A batch of events from a worker.
-#[derive(Debug)]
-pub struct WorkerBatch {
-    /// The events in order.
-    pub events: Vec<WorkerEvent>,
-    /// Whether events of a kind are stored. Sequence numbers of the others are consumed nevertheless.
-    pub keeps: fn(EventKind) -> bool,
+/// One event of a worker's batch.
+#[derive(Debug, Clone)]
+pub struct BatchEvent {
+    /// Its number within the attempt.
+    pub client_seq: u64,
+    /// What is stored. With `None` the number is consumed and nothing is stored.
+    pub data: Option<AgentEvent>,
 }
 
 /// Events of one attempt in order, serialized.
 pub(super) struct Batch {
     stamp: EventStamp,
     events: Vec<Prepared>,
-    keeps: fn(EventKind) -> bool,
     bytes: usize,
 }
 
-/// An event with its JSON text. It is serialized before the batch is queued, outside the writer's task.
+/// An event of a batch. It is serialized before the batch is queued, outside the writer's task.
 struct Prepared {
     client_seq: u64,
+    stored: Option<StoredEvent>,
+}
+
+/// An event that is stored, with its JSON text.
+struct StoredEvent {
     data: EventData,
     json: String,
 }
@@ -79,15 +83,18 @@ impl PendingBatch {
 }
 
 impl Batch {
-    fn prepare(stamp: EventStamp, batch: WorkerBatch) -> Result<Self, StoreError> {
-        let prepare = |event: WorkerEvent| {
-            let data = EventData::from(event.data);
+    fn prepare(stamp: EventStamp, events: Vec<BatchEvent>) -> Result<Self, StoreError> {
+        let serialize = |event: AgentEvent| {
+            let data = EventData::from(event);
             let json = events::data_json(&data, stamp.job)?;
-            Ok(Prepared { client_seq: event.client_seq, data, json })
+            Ok::<_, StoreError>(StoredEvent { data, json })
         };
-        let events: Vec<Prepared> = batch.events.into_iter().map(prepare).collect::<Result<_, StoreError>>()?;
-        let bytes = events.iter().map(|event| event.json.len()).sum();
-        Ok(Self { stamp, events, keeps: batch.keeps, bytes })
+        let prepare = |BatchEvent { client_seq, data }: BatchEvent| {
+            Ok(Prepared { client_seq, stored: data.map(serialize).transpose()? })
+        };
+        let events: Vec<Prepared> = events.into_iter().map(prepare).collect::<Result<_, StoreError>>()?;
+        let bytes = events.iter().filter_map(|event| event.stored.as_ref()).map(|stored| stored.json.len()).sum();
+        Ok(Self { stamp, events, bytes })
     }
 
     pub(super) const fn job(&self) -> JobId {
@@ -112,9 +119,9 @@ impl Store {
         job: JobId,
         attempt: u32,
         now: DateTime<Utc>,
-        batch: WorkerBatch,
+        events: Vec<BatchEvent>,
     ) -> Result<Appended, StoreError> {
-        let batch = Batch::prepare(EventStamp { job, attempt, at: now }, batch)?;
+        let batch = Batch::prepare(EventStamp { job, attempt, at: now }, events)?;
         self.writer.append(batch).await
     }
 }
@@ -164,7 +171,7 @@ struct Part<'a> {
     /// The last number of this part.
     until: u64,
     /// The events to store.
-    events: Vec<&'a Prepared>,
+    events: Vec<&'a StoredEvent>,
 }
 
 impl<'a> Part<'a> {
@@ -172,7 +179,7 @@ impl<'a> Part<'a> {
     fn of_consecutive(batch: &'a Batch) -> Option<Self> {
         let first = batch.events.first()?.client_seq;
         let in_order = batch.events.iter().zip(first..).all(|(event, due)| event.client_seq == due);
-        let events = batch.events.iter().filter(|event| (batch.keeps)(event.data.kind())).collect();
+        let events = batch.events.iter().filter_map(|event| event.stored.as_ref()).collect();
         let known = first.checked_sub(1)?;
         let until = known + batch.events.len() as u64;
         Some(Self { stamp: batch.stamp, known, until, events }).filter(|_| in_order)
@@ -195,9 +202,7 @@ impl<'a> Part<'a> {
                 return Ok(Err(Appended::Gap { expected }));
             }
             part.until = expected;
-            if (batch.keeps)(event.data.kind()) {
-                part.events.push(event);
-            }
+            part.events.extend(&event.stored);
         }
         let nothing = part.until == known;
         Ok(if nothing { Err(Appended::Stored { last_client_seq: known, added_bytes: 0 }) } else { Ok(part) })
@@ -211,7 +216,7 @@ impl<'a> Part<'a> {
     /// Its rows, numbered so that the last one is `last_seq`.
     fn rows(&self, last_seq: i64) -> impl Iterator<Item = NewRow<'a>> {
         let (stamp, first) = (self.stamp, last_seq - column(self.events.len() as u64) + 1);
-        let events: Vec<&'a Prepared> = self.events.clone();
+        let events: Vec<&'a StoredEvent> = self.events.clone();
         (first..).zip(events).map(move |(seq, event)| NewRow {
             stamp,
             seq,

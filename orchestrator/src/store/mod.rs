@@ -63,7 +63,7 @@ pub use chat::{
     Delivery, MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, MessagePage, MessagePosition, OwnedThread, Sent, SentMessage,
     ThreadCaller, ThreadChange, ThreadFilter, Turn, TurnEnd, TurnError, TurnKey, TurnRequest,
 };
-pub use event_batch::{Appended, WorkerBatch};
+pub use event_batch::{Appended, BatchEvent};
 pub use event_notifier::{EventNotifier, EventSubscription, Topic};
 pub use events::EventPage;
 pub use gates::{GateAnswer, GateFilter, GateOutcome, GateTarget};

@@ -6,7 +6,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use protocol::{
     AgentEvent, CompleteReport, EventData, EventKind, JobId, JobState, PromptId, PromptMode, PromptRequest,
-    ReportedOutcome, WorkerEvent,
+    ReportedOutcome,
 };
 
 use super::*;
@@ -161,9 +161,9 @@ async fn a_conversation_is_read_without_its_noise_and_from_its_end() {
     let message = |n: u64| AgentEvent::Message { role: protocol::MessageRole::Assistant, content: format!("{n:100}") };
     let log = AgentEvent::Log { stream: protocol::LogStream::Stdout, text: "x".repeat(1_000) };
     let events: Vec<_> = (1..=10).flat_map(|n| [message(n), log.clone()]).collect();
-    let sent: Vec<_> = (1..).zip(events).map(|(client_seq, data)| WorkerEvent { client_seq, data }).collect();
-    let all = |events| WorkerBatch { events, keeps: |_| true };
-    let stored = store.append_worker_events(id, 1, now, all(sent.clone())).await.unwrap();
+    let sent: Vec<_> =
+        (1..).zip(events).map(|(client_seq, data)| BatchEvent { client_seq, data: Some(data) }).collect();
+    let stored = store.append_worker_events(id, 1, now, sent).await.unwrap();
     let Appended::Stored { last_client_seq: 20, added_bytes } = stored else { panic!("{stored:?}") };
     let whole: Vec<EventData> = (1..=10).map(|n| message(n).into()).collect();
     assert_eq!(store.conversation(id, usize::MAX).await.unwrap(), whole);
@@ -173,15 +173,14 @@ async fn a_conversation_is_read_without_its_noise_and_from_its_end() {
 
     // Over its quota, a job's numbers go on and its log is left out: only what is stored counts, once.
     let more = vec![
-        WorkerEvent { client_seq: 20, data: log.clone() },
-        WorkerEvent { client_seq: 21, data: log.clone() },
-        WorkerEvent { client_seq: 22, data: message(11) },
-        WorkerEvent { client_seq: 23, data: log },
+        BatchEvent { client_seq: 20, data: Some(log) },
+        BatchEvent { client_seq: 21, data: None },
+        BatchEvent { client_seq: 22, data: Some(message(11)) },
+        BatchEvent { client_seq: 23, data: None },
     ];
     let mut added = vec![];
     for _ in 0..2 {
-        let essential = WorkerBatch { events: more.clone(), keeps: |kind| kind != EventKind::Log };
-        let stored = store.append_worker_events(id, 1, now, essential).await.unwrap();
+        let stored = store.append_worker_events(id, 1, now, more.clone()).await.unwrap();
         let Appended::Stored { last_client_seq: 23, added_bytes } = stored else { panic!("{stored:?}") };
         added.push(added_bytes);
     }

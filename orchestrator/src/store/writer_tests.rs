@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use protocol::{AgentEvent, EventKind, JobId, JobState, MessageRole, WorkerEvent};
+use protocol::{AgentEvent, EventKind, JobId, JobState, MessageRole};
 use sqlx::{ConnectOptions as _, Connection as _, sqlite::SqliteConnection};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -171,9 +171,8 @@ async fn closing_writes_what_is_queued_and_refuses_the_rest() {
     assert_eq!(left, ["queued"]);
 }
 
-fn batch(events: &[AgentEvent]) -> WorkerBatch {
-    let events = (1..).zip(events).map(|(client_seq, data)| WorkerEvent { client_seq, data: data.clone() });
-    WorkerBatch { events: events.collect(), keeps: |_| true }
+fn batch(events: &[AgentEvent]) -> Vec<BatchEvent> {
+    (1..).zip(events).map(|(client_seq, data)| BatchEvent { client_seq, data: Some(data.clone()) }).collect()
 }
 
 #[tokio::test]

@@ -39,6 +39,8 @@ mod instance_events;
 #[cfg(test)]
 mod language;
 #[cfg(test)]
+mod leaks;
+#[cfg(test)]
 mod limits;
 #[cfg(test)]
 mod logs;

@@ -16,6 +16,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     activity::{Activity, JobClock, Liveness},
     job_limits::JobLimits,
+    log_tails::LogTails,
     long_poll::{LongPoll, Poll},
 };
 use crate::{
@@ -57,6 +58,8 @@ pub struct Attempt {
     prompts: watch::Sender<()>,
     long_poll: LongPoll,
     limits: Arc<JobLimits>,
+    /// Held while events are stored, so that their texts are searched in the order in which they are stored.
+    pub(in crate::dispatch) log_tails: tokio::sync::Mutex<LogTails>,
     /// Model calls in flight.
     pub model_calls: Arc<SingleFlight<CallId, Shared<Completion, CallError>>>,
     /// Tool calls in flight.
@@ -94,6 +97,7 @@ impl Attempt {
             prompts: watch::Sender::new(()),
             long_poll: LongPoll::default(),
             limits,
+            log_tails: tokio::sync::Mutex::default(),
             model_calls: SingleFlight::new(tasks.clone()),
             tool_calls: SingleFlight::new(tasks.clone()),
             state: Mutex::new(AttemptState {

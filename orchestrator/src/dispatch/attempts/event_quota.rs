@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use protocol::EventKind;
 
 /// Bytes of a job's events with all kinds in them: some 2,500 commands that each print the 100 kB that are kept.
-pub const MAX_EVENT_BYTES: u64 = 256 * 1024 * 1024;
+pub(in crate::dispatch) const MAX_EVENT_BYTES: u64 = 256 * 1024 * 1024;
 /// Bytes of a job's events in any case: the conversation and the calls may fill four times as much.
 pub const MAX_EVENT_BYTES_HARD: u64 = 4 * MAX_EVENT_BYTES;
 
@@ -67,7 +67,7 @@ impl EventQuota {
 }
 
 /// Whether events of this kind are needed to resume or understand a job.
-pub fn is_essential(kind: EventKind) -> bool {
+pub(in crate::dispatch) fn is_essential(kind: EventKind) -> bool {
     !matches!(kind, EventKind::Log | EventKind::Status | EventKind::Reasoning | EventKind::Egress)
 }
 

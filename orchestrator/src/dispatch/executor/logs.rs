@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use protocol::ContainerInfo;
+use protocol::{ContainerInfo, ContainerName};
 
 use super::{ActionError, ActionExecutor};
-use crate::{domain::job::JobRecord, engine::ContainerStatus};
+use crate::{domain::job::JobRecord, engine::ContainerStatus, secrets::search};
 
 /// Bytes that are kept of a container's output.
 const MAX_LOG_BYTES: usize = 256 * 1024;
@@ -13,9 +13,11 @@ const MAX_LOG_BYTES: usize = 256 * 1024;
 const MAX_LAST_LINE_BYTES: usize = 400;
 
 impl ActionExecutor {
-    /// Saves a container's output beside the database. Returns its last line. A failure is no reason to keep the container.
+    /// Saves a container's output beside the database, redacted. Returns its last line. A failure is no reason to keep the
+    /// container.
     pub(super) async fn save_logs(&self, container: &str) -> Option<String> {
         let text = self.engine.logs(container, MAX_LOG_BYTES).await.ok()?;
+        let text = self.redact_output(container, text).await?;
         let last_line = text.lines().rev().find(|line| !line.trim().is_empty())?;
         let path = self.logs.join(format!("{container}.log"));
         let saved = fs::create_dir_all(&self.logs).and_then(|()| fs::write(path, &text));
@@ -24,6 +26,35 @@ impl ActionExecutor {
         }
         let end = last_line.floor_char_boundary(MAX_LAST_LINE_BYTES);
         Some(last_line[..end].to_owned())
+    }
+
+    /// The output without its owner's secrets; `None` if it could not be searched, and then it is not kept.
+    async fn redact_output(&self, container: &str, mut text: String) -> Option<String> {
+        let name: Option<ContainerName> = container.parse().ok();
+        // A container whose job is not known any more has no owner: the formats of credentials are still looked for.
+        let owner = match name.and_then(|name| name.job_id()) {
+            Some(job) => self.store.job(job).await.ok()?.map(|job| job.brief.user_id.clone()).unwrap_or_default(),
+            None => String::new(),
+        };
+        let redacted = match self.detectors.of(&owner).await {
+            Ok(detector) => {
+                search(text.len(), move || {
+                    detector.redact_text(&mut text);
+                    text
+                })
+                .await
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = &redacted {
+            let error = error as &dyn std::error::Error;
+            tracing::warn!(
+                container,
+                error,
+                "the container's output is not kept: it could not be searched for secrets"
+            );
+        }
+        redacted.ok()
     }
 
     /// Records the container's exit code in the job's row.

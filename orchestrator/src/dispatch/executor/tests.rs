@@ -8,6 +8,7 @@ use crate::{
     auth::SigningKey,
     dispatch::sandbox::tests::ProbedEngine,
     domain::job::{AttemptStart, sample},
+    secrets::{KeySource, Secrets},
     store::Transition,
 };
 
@@ -20,8 +21,11 @@ async fn executor(root: &std::path::Path) -> ActionExecutor {
     let (sandbox, _) = Sandbox::new(Arc::<ProbedEngine>::clone(&engine), clock.clone());
     let attempts = AttemptRegistry::new(clock.clone(), tokio_util::task::TaskTracker::new());
     let serve = Arc::new(|_, _, _| -> BoxFuture<'static, ()> { Box::pin(std::future::ready(())) });
+    let store = Store::open(&url).await.unwrap();
+    let secrets = Secrets::open(store.clone(), &KeySource::DataDir(root.to_owned())).await.unwrap();
     ActionExecutor {
-        store: Store::open(&url).await.unwrap(),
+        store,
+        detectors: LeakDetectors::new(Arc::new(secrets)).unwrap(),
         sandbox: Arc::new(sandbox),
         engine,
         listeners: Arc::new(WorkerListeners::new(root.join("run"), serve, Arc::clone(&attempts))),

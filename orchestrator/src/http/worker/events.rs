@@ -2,7 +2,7 @@
 
 use axum::{Json, extract::State};
 use protocol::{
-    AgentEvent, ErrorCode, EventAck, EventBatch, EventData, EventKind, LimitName, WorkerEvent,
+    AgentEvent, ErrorCode, EventAck, EventBatch, WorkerEvent,
     limits::{MAX_ACCEPTED_EVENT_BYTES, MAX_BATCH_EVENTS, MAX_MESSAGE_EVENT_BYTES},
 };
 
@@ -11,9 +11,9 @@ use super::{
     caller::{Caller, fenced},
 };
 use crate::{
-    dispatch::{self, Attempt, EventAllowance, MAX_EVENT_BYTES as MAX_TOTAL_BYTES, MAX_EVENT_BYTES_HARD},
+    dispatch::{IngestError, MAX_EVENT_BYTES_HARD},
     http::{extract::WorkerJson, problem::ApiError},
-    store::{Appended, WorkerBatch},
+    store::Appended,
 };
 
 pub(super) async fn append(
@@ -32,14 +32,8 @@ pub(super) async fn append(
     attempt.limits().take_events(batch.events.len(), bytes.len(), api.clock.monotonic()).map_err(|wait| {
         ApiError::new(ErrorCode::RateLimited, "too many events; send this batch again later").with_retry_after(wait)
     })?;
-    let key = attempt.key();
-    let keeps = stored_kinds(&api, &attempt, bytes.len()).await?;
-    let batch = WorkerBatch { events: batch.events, keeps };
-    match api.store.append_worker_events(key.job, key.attempt, api.clock.now(), batch).await? {
-        Appended::Stored { last_client_seq, added_bytes } => {
-            if attempt.limits().event_quota.count_stored(added_bytes) {
-                record_quota_reached(&api, &attempt).await?;
-            }
+    match api.ingestion.append(&attempt, api.clock.now(), batch.events, bytes.len()).await? {
+        Appended::Stored { last_client_seq, .. } => {
             api.record_progress(&attempt).await?;
             Ok(Json(EventAck { last_client_seq }))
         }
@@ -51,28 +45,17 @@ pub(super) async fn append(
     }
 }
 
-/// Which kinds of a batch are stored, by what the job has written in all.
-async fn stored_kinds(api: &WorkerApi, attempt: &Attempt, bytes: usize) -> Result<fn(EventKind) -> bool, ApiError> {
-    let (key, quota) = (attempt.key(), &attempt.limits().event_quota);
-    if !quota.is_known() {
-        quota.initialize(api.store.event_bytes(key.job).await?);
-    }
-    match quota.allowance(bytes as u64) {
-        EventAllowance::All => Ok(|_| true),
-        EventAllowance::EssentialOnly => Ok(dispatch::is_essential),
-        EventAllowance::None => {
-            let detail = format!("this job's events have reached their limit of {} MB", MAX_EVENT_BYTES_HARD >> 20);
-            Err(ApiError::new(ErrorCode::TooLarge, detail))
+impl From<IngestError> for ApiError {
+    fn from(error: IngestError) -> Self {
+        match error {
+            IngestError::QuotaReached => {
+                let detail = format!("this job's events have reached their limit of {} MB", MAX_EVENT_BYTES_HARD >> 20);
+                Self::new(ErrorCode::TooLarge, detail)
+            }
+            IngestError::Unsearched(error) => error.into(),
+            IngestError::Store(error) => error.into(),
         }
     }
-}
-
-async fn record_quota_reached(api: &WorkerApi, attempt: &Attempt) -> Result<(), ApiError> {
-    let key = attempt.key();
-    let limit = EventData::Limit { limit: LimitName::MaxEventsMb, value: (MAX_TOTAL_BYTES >> 20).into() };
-    api.store.append_if_live(key.job, key.attempt, api.clock.now(), limit).await?;
-    tracing::info!(job.id = %key.job, "the job has reached its event quota; only its conversation is stored");
-    Ok(())
 }
 
 fn is_too_large(event: &WorkerEvent) -> bool {

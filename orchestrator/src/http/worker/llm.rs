@@ -124,6 +124,7 @@ fn to_api_error(error: CallError, attempt: &Attempt) -> ApiError {
             ApiError::new(ErrorCode::LlmError, failed.to_string()).with_reason(CONTEXT_LENGTH)
         }
         CallError::Failed(failed @ Failure::Failed { .. }) => ApiError::new(ErrorCode::LlmError, failed.to_string()),
+        CallError::Unsearched(error) => error.into(),
         CallError::Store(error) => {
             let is_transient = error.is_transient();
             not_recorded(error, is_transient)

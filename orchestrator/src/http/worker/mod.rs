@@ -26,10 +26,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     auth::WorkerTokens,
     clock::Clock,
-    dispatch::{Attempt, AttemptRegistry, DispatcherWaker, TokenFiles, WorkspaceMeter},
+    dispatch::{Attempt, AttemptRegistry, DispatcherWaker, EventIngestion, TokenFiles, WorkspaceMeter},
     domain::job::JobRecord,
     http::problem::ApiError,
     llm::metering::{FlightError, Meter},
+    secrets::LeakDetectors,
     store::{Store, StoreError},
     telemetry::metrics::Metrics,
     tools::BuiltinTools,
@@ -52,6 +53,10 @@ pub struct WorkerApi {
     pub waker: DispatcherWaker,
     /// Makes model calls.
     pub meter: Meter,
+    /// Finds users' secrets in what workers report.
+    pub detectors: LeakDetectors,
+    /// Stores their events.
+    pub ingestion: EventIngestion,
     /// The orchestrator's tools.
     pub tools: Arc<BuiltinTools>,
     /// Removes a token's file once its session is open.

@@ -2,7 +2,7 @@
 
 use axum::{Json, extract::State};
 use chrono::TimeDelta;
-use protocol::{ErrorCode, EventData, StatusReply, StatusReport, limits::MAX_STATUS_MESSAGE_BYTES};
+use protocol::{AgentEvent, ErrorCode, StatusReply, StatusReport, limits::MAX_STATUS_MESSAGE_BYTES};
 
 use super::{
     WorkerApi,
@@ -28,8 +28,8 @@ pub(super) async fn heartbeat(
             ApiError::new(ErrorCode::RateLimited, "too many events; send the heartbeat without a message")
                 .with_retry_after(wait)
         })?;
-        let status = EventData::Status { message, iteration: report.iteration };
-        api.store.append_if_live(key.job, key.attempt, now, status).await?;
+        let status = AgentEvent::Status { message, iteration: report.iteration };
+        api.ingestion.append_one(&attempt, now, status).await?;
     }
     Ok(Json(StatusReply { cancel, lease_expires_at }))
 }

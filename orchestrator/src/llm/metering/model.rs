@@ -3,7 +3,7 @@
 //! Owns the mapping of a call's errors to the loop's. Never records or limits anything itself.
 
 use agent::{DeltaSink, LimitKind, Model, ModelError};
-use protocol::{Completion, CompletionRequest, CompletionRequestRef};
+use protocol::{Completion, CompletionRequest, CompletionRequestRef, RateLimitOrigin};
 
 use super::{Account, CallError, CallName, Meter};
 use crate::{
@@ -57,9 +57,13 @@ fn model_error(error: &CallError) -> ModelError {
         CallError::Failed(Failure::Failed { kind: ErrorKind::ContextLength, .. }) => {
             ModelError::ContextLength { message }
         }
-        CallError::IdReused | CallError::Failed(Failure::Failed { .. }) | CallError::Store(_) => {
-            ModelError::Failed { message }
+        CallError::Unsearched(error) if error.is_transient() => {
+            ModelError::RateLimited { origin: RateLimitOrigin::Local, retry_after: None, message }
         }
+        CallError::Unsearched(_)
+        | CallError::IdReused
+        | CallError::Failed(Failure::Failed { .. })
+        | CallError::Store(_) => ModelError::Failed { message },
     }
 }
 
@@ -147,7 +151,7 @@ mod tests {
     #[tokio::test]
     async fn the_deltas_of_an_answer_arrive_while_it_is_made() {
         let directory = tempfile::tempdir().unwrap();
-        let rules = "{times: 1, reply: {text: half of it, cut_after_chars: 4, chunk_chars: 2}}, \
+        let rules = "{times: 1, reply: {text: half of it, cut_after_chars: 8, chunk_chars: 2}}, \
              {reply: {text: an answer, reasoning: because, chunk_chars: 4}}";
         let model = model(&directory, rules).await;
         let (sink, mut deltas) = DeltaSink::channel(1);
@@ -170,11 +174,36 @@ mod tests {
         assert_eq!(answer.unwrap().content, "an answer");
         let text = |text: &str| Delta::Text(text.to_owned());
         let start = Delta::Start { call_id: call_id.clone() };
-        let because = ["beca", "use"].map(|part| Delta::Reasoning(part.to_owned()));
-        // The first answer broke off: a new start says that what came is void.
-        let expected = [text("ha"), text("lf"), start].into_iter().chain(because);
-        let expected: Vec<Delta> = expected.chain([text("an a"), text("nswe"), text("r")]).collect();
-        assert_eq!(read, expected);
+        // The first answer broke off: a new start says that what came is void. A word is shown once it is complete, because it
+        // could become a credential.
+        let reasoning = Delta::Reasoning("because".to_owned());
+        assert_eq!(read, [text("half "), start, text("an "), reasoning, text("answer")]);
+    }
+
+    #[tokio::test]
+    async fn a_secret_is_in_no_delta_and_not_in_the_answer() {
+        let directory = tempfile::tempdir().unwrap();
+        let rules = "{reply: {text: it is hunter2-secret indeed, reasoning: hunter2-secret, chunk_chars: 3}}";
+        let model = model(&directory, rules).await;
+        model.meter.detectors.store_for_test("ada", "hunter2-secret").await;
+        let (sink, mut deltas) = DeltaSink::channel(100);
+        let call_id = CallId::generate();
+        let messages = [Message::User { content: "hello".to_owned() }];
+        let answer = model.complete(&request(&call_id, &messages), &sink).await.unwrap();
+        drop(sink);
+        assert_eq!(
+            (answer.content.as_str(), answer.reasoning.as_deref()),
+            ("it is [redacted] indeed", Some("[redacted]"))
+        );
+        let (mut text, mut reasoning) = (String::new(), String::new());
+        while let Some(delta) = deltas.recv().await {
+            match delta {
+                Delta::Text(piece) => text.push_str(&piece),
+                Delta::Reasoning(piece) => reasoning.push_str(&piece),
+                Delta::Start { .. } => {}
+            }
+        }
+        assert_eq!((text.as_str(), reasoning.as_str()), ("it is [redacted] indeed", "[redacted]"));
     }
 
     #[tokio::test]

@@ -1,0 +1,118 @@
+//! The way of an agent's events into the store: quota, redaction, sequence.
+//!
+//! Owns that no event is stored whose texts were not searched for the owner's secrets. Never limits how fast events come: that is
+//! the transport's task.
+
+use chrono::{DateTime, Utc};
+use protocol::{AgentEvent, EventData, LimitName, WorkerEvent};
+
+use super::attempts::{Attempt, EventAllowance, LogTails, MAX_EVENT_BYTES, is_essential};
+use crate::{
+    secrets::{DetectorError, LeakDetectors, search},
+    store::{Appended, BatchEvent, Store, StoreError},
+};
+
+/// Stores the events of agents. Clones share everything.
+#[derive(Clone)]
+pub struct EventIngestion {
+    /// The store.
+    pub store: Store,
+    /// Find users' secrets.
+    pub detectors: LeakDetectors,
+}
+
+/// Events that were not stored.
+#[derive(Debug, thiserror::Error)]
+pub enum IngestError {
+    /// The job has written as much as it may.
+    #[error("the job's events have reached their limit")]
+    QuotaReached,
+    /// They could not be searched for secrets.
+    #[error(transparent)]
+    Unsearched(#[from] DetectorError),
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl EventIngestion {
+    /// Redacts a batch of `bytes` and stores it: in order, each number once.
+    pub async fn append(
+        &self,
+        attempt: &Attempt,
+        now: DateTime<Utc>,
+        events: Vec<WorkerEvent>,
+        bytes: usize,
+    ) -> Result<Appended, IngestError> {
+        let key = attempt.key();
+        let keeps_all = self.keeps_all_kinds(attempt, bytes).await?;
+        let detector = self.detectors.of(&attempt.record().brief.user_id).await?;
+        let mut known = attempt.log_tails.lock().await;
+        let mut tails = known.clone();
+        let (mut tails, batch) = search(bytes, move || {
+            let batch = events.into_iter().map(|WorkerEvent { client_seq, data }| {
+                let keeps = !tails.has_stored(client_seq) && (keeps_all || is_essential(data.kind()));
+                let data = if keeps { tails.redact(&detector, data) } else { None };
+                BatchEvent { client_seq, data }
+            });
+            let batch: Vec<BatchEvent> = batch.collect();
+            (tails, batch)
+        })
+        .await?;
+        let appended = self.store.append_worker_events(key.job, key.attempt, now, batch).await?;
+        if let Appended::Stored { last_client_seq, added_bytes } = appended {
+            tails.stored(last_client_seq);
+            *known = tails;
+            if attempt.limits().event_quota.count_stored(added_bytes) {
+                self.record_quota_reached(attempt, now).await?;
+            }
+        }
+        Ok(appended)
+    }
+
+    /// Stores what the log streams of an attempt hold back, before its work is reported as ended.
+    pub async fn finish_logs(&self, attempt: &Attempt, now: DateTime<Utc>) -> Result<(), IngestError> {
+        let mut tails: tokio::sync::MutexGuard<'_, LogTails> = attempt.log_tails.lock().await;
+        if tails.is_empty() {
+            return Ok(());
+        }
+        let (key, detector) = (attempt.key(), self.detectors.of(&attempt.record().brief.user_id).await?);
+        for event in tails.finish(&detector) {
+            self.store.append_if_live(key.job, key.attempt, now, event.into()).await?;
+        }
+        Ok(())
+    }
+
+    /// Redacts a text of an attempt's agent and stores it as an event of its own, unless the attempt is over.
+    pub async fn append_one(
+        &self,
+        attempt: &Attempt,
+        now: DateTime<Utc>,
+        mut event: AgentEvent,
+    ) -> Result<(), IngestError> {
+        let (key, detector) = (attempt.key(), self.detectors.of(&attempt.record().brief.user_id).await?);
+        detector.redact_event(&mut event);
+        Ok(self.store.append_if_live(key.job, key.attempt, now, event.into()).await?)
+    }
+
+    /// Whether events of all kinds are stored, by what the job has written in all; otherwise only the essential ones are.
+    async fn keeps_all_kinds(&self, attempt: &Attempt, bytes: usize) -> Result<bool, IngestError> {
+        let quota = &attempt.limits().event_quota;
+        if !quota.is_known() {
+            quota.initialize(self.store.event_bytes(attempt.key().job).await?);
+        }
+        match quota.allowance(bytes as u64) {
+            EventAllowance::All => Ok(true),
+            EventAllowance::EssentialOnly => Ok(false),
+            EventAllowance::None => Err(IngestError::QuotaReached),
+        }
+    }
+
+    async fn record_quota_reached(&self, attempt: &Attempt, now: DateTime<Utc>) -> Result<(), StoreError> {
+        let key = attempt.key();
+        let limit = EventData::Limit { limit: LimitName::MaxEventsMb, value: (MAX_EVENT_BYTES >> 20).into() };
+        self.store.append_if_live(key.job, key.attempt, now, limit).await?;
+        tracing::info!(job.id = %key.job, "the job has reached its event quota; only its conversation is stored");
+        Ok(())
+    }
+}
