@@ -177,7 +177,7 @@ mod tests {
         // The first answer broke off: a new start says that what came is void. A word is shown once it is complete, because it
         // could become a credential.
         let reasoning = Delta::Reasoning("because".to_owned());
-        assert_eq!(read, [text("half "), start, text("an "), reasoning, text("answer")]);
+        assert_eq!(read, [text("half "), text("of "), start, text("an "), reasoning, text("answer")]);
     }
 
     #[tokio::test]
