@@ -83,7 +83,7 @@ impl EventIngestion {
         Ok(())
     }
 
-    /// Redacts a text of an attempt's agent and stores it as an event of its own, unless the attempt is over.
+    /// Redacts one event that has no number of its worker and stores it, unless the attempt is over.
     pub async fn append_one(
         &self,
         attempt: &Attempt,

@@ -66,7 +66,7 @@ pub(super) async fn ask(
     }
 }
 
-/// Passes deltas on as far as they cannot become a credential any more. Text and reasoning are streams of their own.
+/// Passes deltas on as far as they cannot become a credential any more. Text and reasoning are separate streams.
 async fn redact_deltas(mut pieces: mpsc::Receiver<Delta>, shown: &DeltaSink, detector: &Arc<LeakDetector>) {
     let begin = || StreamRedactor::new(Arc::clone(detector));
     let (mut text, mut reasoning) = (begin(), begin());
