@@ -204,11 +204,12 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         turn: &'r ModelTurn,
         call_id: &'r CallId,
     ) -> CompletionRequestRef<'r> {
-        let transcript = state.transcript.messages();
         let messages = match &turn.context {
-            PromptContext::Conversation => Cow::Borrowed(transcript),
+            PromptContext::Conversation => state.transcript.messages_for_model(),
             PromptContext::WithInstruction(instruction) => {
-                transcript.iter().chain([instruction]).cloned().collect::<Vec<_>>().into()
+                let mut messages = state.transcript.messages_for_model().into_owned();
+                messages.push(instruction.clone());
+                messages.into()
             }
             PromptContext::Standalone(messages) => Cow::Borrowed(messages.as_slice()),
         };

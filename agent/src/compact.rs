@@ -246,7 +246,7 @@ mod tests {
             let splits_a_call = matches!(messages[range.to], Message::Tool { .. });
             prop_assert!(!splits_a_call);
             let bytes: usize = messages[range.to..].iter().map(message_bytes).sum();
-            let last_turn = 4 * (400 + 40);
+            let last_turn = 4 * (400 + 180);
             prop_assert!(estimate_tokens(bytes) <= kept.max(estimate_tokens(last_turn)), "{bytes} bytes of {kept} tokens");
         }
     }

@@ -2,7 +2,7 @@
 
 use protocol::{Message, ToolDefinition};
 
-use crate::transcript::calls_of;
+use crate::{safety::MARKER_BYTES, transcript::calls_of};
 
 /// Estimate of a token's size (contract: agent, One loop).
 const BYTES_PER_TOKEN: u64 = 4;
@@ -81,7 +81,8 @@ pub(crate) fn estimate_tokens(bytes: usize) -> u64 {
 /// The size of a message as a model reads it.
 pub(crate) fn message_bytes(message: &Message) -> usize {
     let text = match message {
-        Message::System { content } | Message::User { content } | Message::Tool { content, .. } => content.len(),
+        Message::System { content } | Message::User { content } => content.len(),
+        Message::Tool { content, .. } => content.len() + MARKER_BYTES,
         Message::Assistant { content, reasoning, .. } => content.len() + reasoning.as_ref().map_or(0, String::len),
     };
     let calls: usize = calls_of(message).iter().map(|call| call.name.len() + call.arguments.to_string().len()).sum();

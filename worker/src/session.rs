@@ -7,7 +7,7 @@ use std::{convert::Infallible, io, ops::ControlFlow, sync::Arc, time::Duration};
 
 use agent::{
     Agent, DEFAULT_OUTAGE_PATIENCE, DeltaSink, Inbox, Journal as _, LoopOutcome, Settings, Signals, ToolExecutor,
-    ToolRegistry, Unrecorded,
+    ToolRegistry, Unrecorded, safety::DELIMITER_NOTICE,
 };
 use protocol::{CompleteReply, CompleteReport, ErrorCode, JobAssignment, JobMode, JobReason, ReportedOutcome};
 use tokio::signal::unix::{SignalKind, signal};
@@ -327,6 +327,6 @@ fn system_prompt(job: &JobAssignment, workspace: &str) -> String {
     format!(
         "You are an agent that does one job in a locked-down container, without a person to ask. \
          Your files are in {workspace}; keep what you make there. {network} Use the tools to look, to act and to check \
-         what you did. When the job is completed, answer with its result in plain text and call no tool."
+         what you did. When the job is completed, answer with its result in plain text and call no tool. {DELIMITER_NOTICE}"
     )
 }

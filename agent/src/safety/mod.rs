@@ -11,7 +11,8 @@ mod leak;
 mod neutralize;
 mod outbound;
 
-pub use delimiter::{DELIMITER_NOTICE, DelimiterNonce, wrap_untrusted};
+pub(crate) use delimiter::MARKER_BYTES;
+pub use delimiter::{DELIMITER_NOTICE, DelimiterNonce, unwrap_untrusted, wrap_untrusted};
 pub use leak::{
     Finding, LeakAction, LeakDetector, LeakDetectorError, LeakSource, MAX_INDEXED_SECRET_BYTES, MIN_SECRET_BYTES,
     REDACTED, StoredSecret, StreamRedactor,

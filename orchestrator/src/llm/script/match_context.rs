@@ -1,5 +1,6 @@
 //! A conversation as the rules of a script see it: what their conditions are held against.
 
+use agent::safety::unwrap_untrusted;
 use protocol::{Message, TokenUsage};
 use regex::Captures;
 
@@ -60,6 +61,8 @@ impl<'a> MatchContext<'a> {
             }
             Message::Tool { name, content, .. } => {
                 self.bytes += content.len();
+                // A script is written for what the tool returned.
+                let content = unwrap_untrusted(content);
                 self.results.push((name, content));
                 self.last_message = Some(content);
             }
