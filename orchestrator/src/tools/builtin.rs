@@ -62,7 +62,7 @@ impl BuiltinTools {
     /// Registers every built-in tool; `http` only if the operator allows a destination.
     pub fn new(services: ToolServices) -> Result<Self, RegisterError> {
         let ToolServices { store, clock, rates, egress, detectors, drain } = services;
-        let memory = memory_tools(&store, &clock);
+        let memory = memory_tools(&store, &clock, &detectors);
         let (secret_list, message) =
             (SecretList(store.clone()), Message { store: store.clone(), clock: clock.clone() });
         let mut tools: Vec<Box<dyn Tool>> = vec![

@@ -31,7 +31,7 @@ fn forms() -> Vec<String> {
         BASE64_URL_SAFE.encode(SECRET),
         BASE64_URL_SAFE_NO_PAD.encode(SECRET),
         // Within a longer text, at another alignment: the part that depends on nothing else.
-        BASE64_STANDARD.encode(format!("u:{SECRET}"))[3..41].to_owned(),
+        BASE64_STANDARD.encode(format!("u:{SECRET}"))[3..42].to_owned(),
         percent(|byte| byte.is_ascii_alphanumeric()),
         percent(|byte| byte.is_ascii_alphanumeric()).to_lowercase().replace("horse", "Horse"),
         percent(|_| false),
@@ -122,7 +122,7 @@ async fn events_with_secret(worker: &ManualWorker) {
         (10, "log", json!({"stream": "stderr", "text": "another stream\n"})),
     ];
     worker.send(&events).await.expect(200);
-    // The other half comes in a batch of its own, which is sent twice.
+    // The other half comes in a separate batch, which is sent twice.
     let rest = [
         (11, "log", json!({"stream": "stdout", "text": halves.1})),
         (12, "log", json!({"stream": "stdout", "text": " then more; unfinished"})),
@@ -251,5 +251,25 @@ async fn a_change_of_the_secrets_applies_at_once() {
         |data: &EventData| if let EventData::Message { content, .. } = data { Some(content.clone()) } else { None };
     let messages: Vec<String> = events.iter().filter_map(|event| message(&event.data)).collect();
     assert_eq!(messages, [SECRET, "[redacted]", SECRET]);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_document_that_a_model_writes_contains_no_secret() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    store_secret(&ada).await;
+    let id = ada.create_job("work").await;
+    let worker = world.manual_worker(id).await;
+    let write = async |call: &str, path: &str| {
+        let arguments = json!({"path": path, "content": leak()});
+        worker.tool("memory_write", call, arguments).await.expect(200).body
+    };
+    assert_eq!(write("m1", &format!("a/{SECRET}")).await["error"]["kind"], "invalid_parameters");
+    assert_eq!(write("m2", "notes.md").await["success"], true);
+    let notes = ada.get("/api/memory?path=notes.md").await.expect(200).body.to_string();
+    assert!(notes.contains("a=[redacted] b"), "{notes}");
+    assert_clean("the document", notes.as_bytes());
+    worker.finish("done").await;
     world.finish().await;
 }

@@ -11,6 +11,7 @@ use crate::{
     clock::Clock,
     domain::memory::MemoryPath,
     per_user_semaphore::PerUserSemaphore,
+    secrets::LeakDetectors,
     store::{Store, StoreError},
 };
 
@@ -19,11 +20,11 @@ use crate::{
 const MAX_LIST_READS: usize = 2;
 
 /// The tools.
-pub(in crate::tools) fn memory_tools(store: &Store, clock: &Clock) -> [Box<dyn Tool>; 4] {
+pub(in crate::tools) fn memory_tools(store: &Store, clock: &Clock, detectors: &LeakDetectors) -> [Box<dyn Tool>; 4] {
     let list_reads = Arc::new(PerUserSemaphore::new(MAX_LIST_READS, 1));
     [
         Box::new(MemoryRead { store: store.clone() }),
-        Box::new(MemoryWriter { store: store.clone(), clock: clock.clone() }),
+        Box::new(MemoryWriter { store: store.clone(), clock: clock.clone(), detectors: detectors.clone() }),
         Box::new(MemorySearch { store: store.clone(), list_reads: Arc::clone(&list_reads) }),
         Box::new(MemoryTree { store: store.clone(), list_reads }),
     ]

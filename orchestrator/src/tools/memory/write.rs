@@ -6,10 +6,11 @@ use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOri
 use protocol::{ActorRole, JobId, MemoryAuthor, ToolErrorKind};
 use serde_json::{Value, json};
 
-use super::access::{path, store_failed, text};
+use super::access::{invalid, path, store_failed, text};
 use crate::{
     clock::Clock,
     domain::memory::{MAX_DOCUMENTS, MAX_MEMORY_DOCUMENT_BYTES, MemoryPath, ModelWrite},
+    secrets::{LeakDetectors, search},
     store::{AuditEntry, MemoryText, MemoryWrite, MemoryWriteOutcome, Store},
     tools::builtin::spec,
 };
@@ -17,6 +18,7 @@ use crate::{
 pub(super) struct MemoryWriter {
     pub(super) store: Store,
     pub(super) clock: Clock,
+    pub(super) detectors: LeakDetectors,
 }
 
 impl Tool for MemoryWriter {
@@ -51,7 +53,7 @@ impl Tool for MemoryWriter {
                 let message = format!("only the user writes {}", path.as_str());
                 return Err(ToolError::new(ToolErrorKind::NotAuthorized, message));
             }
-            let content = text(&invocation, "content").to_owned();
+            let content = self.redacted(invocation.context.owner.as_str(), &path, text(&invocation, "content")).await?;
             let appends = invocation.arguments.get("append").and_then(Value::as_bool).unwrap_or(false);
             let (author, job) = author(invocation.context.origin);
             let user = invocation.context.owner.as_str().to_owned();
@@ -69,6 +71,21 @@ impl Tool for MemoryWriter {
 }
 
 impl MemoryWriter {
+    /// The text without the owner's secrets: a document outlives the work, and other models read it. A path with one is refused.
+    async fn redacted(&self, owner: &str, path: &MemoryPath, content: &str) -> Result<String, ToolError> {
+        let detector = self.detectors.of(owner).await.map_err(|error| {
+            tracing::error!(error = &error as &dyn std::error::Error, "a document could not be searched for secrets");
+            ToolError::new(ToolErrorKind::Failed, "memory cannot be written now; try again")
+        })?;
+        if detector.redact(path.as_str()).0 != path.as_str() {
+            return Err(invalid("path contains a secret; choose another one".to_owned()));
+        }
+        let content = content.to_owned();
+        let redact = move || detector.redact(&content).0.into_owned();
+        let failed = |_| ToolError::new(ToolErrorKind::Failed, "memory cannot be written now; try again");
+        search(MAX_MEMORY_DOCUMENT_BYTES, redact).await.map_err(failed)
+    }
+
     fn audit_entry(&self, user: &str, job: Option<JobId>) -> AuditEntry {
         AuditEntry {
             at: self.clock.now(),
@@ -126,7 +143,10 @@ mod tests {
     async fn the_document_decides_about_the_approval(#[case] arguments: Value, #[case] expected: ApprovalRequirement) {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
-        let tool = MemoryWriter { store: store.clone(), clock: Clock::system() };
+        let source = crate::secrets::KeySource::DataDir(directory.path().to_owned());
+        let secrets = crate::secrets::Secrets::open(store.clone(), &source).await.unwrap();
+        let detectors = LeakDetectors::new(std::sync::Arc::new(secrets)).unwrap();
+        let tool = MemoryWriter { store: store.clone(), clock: Clock::system(), detectors };
         assert_eq!(tool.approval(&arguments), expected);
         store.close().await;
     }
