@@ -5,6 +5,7 @@
 
 mod environment;
 mod master_key;
+mod mcp;
 mod model;
 mod reader;
 mod sandbox;
@@ -24,6 +25,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 pub use environment::Environment;
 pub use master_key::master_key_bytes;
+pub use mcp::{HeaderTemplate, McpServerSettings, McpTransport};
 pub use model::{LlmSettings, ModelPrice, ProviderKind, ProviderSettings, UnpricedModels};
 use reader::ConfigReader;
 pub use reader::{ConfigError, EffectiveSetting};
@@ -42,7 +44,7 @@ const MAX_SOCKET_PATH_BYTES: usize = 107;
 /// A slash and `gantry-job-<uuid>-<attempt>/worker.sock`.
 const SOCKET_TAIL_BYTES: usize = 1 + ContainerName::MAX_JOB_NAME_BYTES + "/worker.sock".len();
 /// Tables of the file that are values of settings.
-const TABLES: [&str; 1] = ["llm.prices"];
+const TABLES: [&str; 2] = ["llm.prices", "mcp"];
 
 /// Every setting. Those of `llm` exist for each failover provider, too.
 pub fn all_specs() -> impl Iterator<Item = &'static SettingSpec> {
@@ -192,8 +194,10 @@ settings! {
         pub start_timeout_seconds: u64 = setting("start_timeout_seconds").default("30").range(1, 3600);
         /// Number of containers created in advance. Not available yet.
         pub pool_size: u32 = setting("pool_size").default("0").range(0, 100);
-        /// Network destinations that the `http` tool may reach: `host`, `host:port`, `*.suffix`, `*`; port 443 when left out. Private addresses only where an entry is that very address. Empty: the tool is not offered. Containers have no network.
+        /// Network destinations that the `http` tool and the connections to MCP servers may reach: `host`, `host:port`, `*.suffix`, `*`; port 443 when left out. Private addresses only where an entry is that very address. Empty: the tool is not offered. Containers have no network.
         pub egress_ceiling: Vec<String> = setting("egress_ceiling");
+        /// MCP servers whose tools chats and jobs can use, as `[[mcp]]` tables; see `config/README.md`.
+        pub mcp: Vec<McpServerSettings> = setting("mcp");
         /// Maximum tokens per user and day (UTC), input and output together; 0 for no limit.
         pub user_day_max_tokens: u64 = setting("user_day.max_tokens").default("0").range(0, 1_000_000_000_000);
         /// Maximum cost in US dollars per user and day (UTC); 0 for no limit.

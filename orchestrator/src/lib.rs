@@ -1,6 +1,6 @@
 //! The orchestrator: accepts jobs, makes containers match the database, and holds the credentials of the model providers.
 //!
-//! Layers, highest first; a module imports only from lower layers: `cli` · `app` · `http` · `dispatch`, `tools` · `llm`,
+//! Layers, highest first; a module imports only from lower layers: `cli` · `app` · `http` · `tools` · `mcp` · `dispatch` · `llm`,
 //! `auth`, `egress`, `workspace` · `secrets` · `store` · `domain`, `engine` · the crates `agent` and `protocol`. `clock`, `config`,
 //! `digest`, `failpoint`, `key_file`, `per_user_semaphore`, `rate_limit` and `telemetry` are available to all.
 
@@ -18,6 +18,7 @@ pub mod failpoint;
 pub mod http;
 pub mod key_file;
 pub mod llm;
+pub mod mcp;
 pub mod per_user_semaphore;
 pub mod rate_limit;
 pub mod secrets;

@@ -6,6 +6,7 @@ use crate::JobId;
 
 const JOB_PREFIX: &str = "gantry-job-";
 const PROBE_PREFIX: &str = "gantry-probe-";
+const MCP_PREFIX: &str = "gantry-mcp-";
 /// Hyphenated form of a UUID.
 const UUID_CHARS: usize = 36;
 /// Attempts have at most three digits.
@@ -23,6 +24,11 @@ pub enum ContainerName {
     },
     /// `gantry-probe-<id>`, without hyphens in the id: the temporary container of a readiness probe.
     Probe {
+        /// The id that stands in for a job's.
+        id: JobId,
+    },
+    /// `gantry-mcp-<id>`, without hyphens in the id: an MCP server for one user.
+    Mcp {
         /// The id that stands in for a job's.
         id: JobId,
     },
@@ -51,7 +57,7 @@ impl ContainerName {
     pub const fn job_id(&self) -> Option<JobId> {
         match self {
             Self::Job { job_id, .. } => Some(*job_id),
-            Self::Probe { .. } => None,
+            Self::Probe { .. } | Self::Mcp { .. } => None,
         }
     }
 
@@ -73,6 +79,7 @@ impl fmt::Display for ContainerName {
         match self {
             Self::Job { job_id, attempt } => write!(f, "{JOB_PREFIX}{job_id}-{attempt}"),
             Self::Probe { id } => write!(f, "{PROBE_PREFIX}{}", id.as_uuid().simple()),
+            Self::Mcp { id } => write!(f, "{MCP_PREFIX}{}", id.as_uuid().simple()),
         }
     }
 }
@@ -98,9 +105,8 @@ impl FromStr for ContainerName {
                 Some(Self::Job { job_id: job_id.parse().ok()?, attempt: attempt.parse().ok()? })
             })
         } else {
-            name.strip_prefix(PROBE_PREFIX)
-                .and_then(|id| uuid::Uuid::parse_str(id).ok())
-                .map(|id| Self::Probe { id: JobId::from_uuid(id) })
+            let id = |prefix: &str| Some(JobId::from_uuid(uuid::Uuid::parse_str(name.strip_prefix(prefix)?).ok()?));
+            id(PROBE_PREFIX).map(|id| Self::Probe { id }).or_else(|| id(MCP_PREFIX).map(|id| Self::Mcp { id }))
         };
         // One spelling only: no leading zeros, no other form of the id.
         parsed.filter(|parsed| parsed.to_string() == name).ok_or(ParseContainerNameError)
@@ -116,7 +122,9 @@ mod tests {
     #[test]
     fn names_round_trip() {
         let job_id: JobId = JOB.parse().unwrap();
-        for name in [ContainerName::job(job_id, 12), ContainerName::Probe { id: job_id }] {
+        for name in
+            [ContainerName::job(job_id, 12), ContainerName::Probe { id: job_id }, ContainerName::Mcp { id: job_id }]
+        {
             assert_eq!(name.to_string().parse(), Ok(name));
             assert_eq!(ContainerName::from_log_file(&name.log_file()), Some(name));
         }
@@ -136,6 +144,7 @@ mod tests {
             &format!("gantry-job-{JOB}-+1"),
             &format!("gantry-job-{JOB}-1.log"),
             &format!("gantry-probe-{JOB}"),
+            &format!("gantry-mcp-{JOB}"),
             "gantry-probe-0",
         ];
         for text in texts {

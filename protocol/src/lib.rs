@@ -14,6 +14,7 @@ mod ids;
 mod instance_event;
 mod job;
 pub mod limits;
+mod mcp;
 mod memory;
 mod metadata;
 mod names;
@@ -48,6 +49,7 @@ pub use job::{
     ContainerInfo, Job, JobMode, JobReason, JobResult, JobState, JobSummary, Limits, PROMPT_PREVIEW_CHARS,
     PartialResult, Placement, Source, Usage,
 };
+pub use mcp::{ApproveMcpTool, McpServerSummary, McpToolStatus, McpToolSummary, McpTransportKind};
 pub use memory::{
     MemoryAuthor, MemoryContent, MemoryDocument, MemoryEntry, MemoryMatch, MemoryVersion, ParseMemoryAuthorError,
 };

@@ -176,5 +176,7 @@ fn compile(schema: &Value) -> Result<Validator, String> {
     }
     // Built without a resolver: a schema with a remote reference is refused here, not fetched.
     let options = jsonschema::options().offline().should_validate_formats(true);
+    // Linear in the text: a schema can come from a server that is not trusted.
+    let options = options.with_pattern_options(jsonschema::PatternOptions::regex());
     options.build(schema).map_err(|error| error.to_string())
 }

@@ -29,10 +29,11 @@ use crate::{
         worker::{self, WorkerApi},
     },
     llm::{Gateway, metering::Meter},
+    mcp::{McpClient, McpParts},
     secrets::{KeySource, LeakDetectors, Secrets},
     store::{RetentionLimits, Store},
     telemetry::metrics::Metrics,
-    tools::{BuiltinTools, ToolServices},
+    tools::{BuiltinTools, McpTools, ToolServices},
     workspace::{FileWork, FreeSpace, RetentionPeriod, RetentionSweep, UploadRegistry, Workspaces},
 };
 
@@ -40,8 +41,8 @@ impl App {
     /// Builds all parts and starts none.
     pub async fn build(config: Config, overrides: TestOverrides) -> Result<Self, ServeError> {
         let lock = DataDirLock::acquire(&config.data_dir, &config.run_dir)?;
-        let core = Core::build(&config, overrides).await?;
-        let (sandbox, prober) = core.sandbox(&config);
+        let (core, prober) = Core::build(&config, overrides).await?;
+        let sandbox = Arc::clone(&core.sandbox);
         let listeners = Listeners::new(&core.metrics, config.max_parallel_jobs);
         let worker_listeners = Arc::new(WorkerListeners::new(
             config.run_dir.clone(),
@@ -60,6 +61,7 @@ impl App {
             },
             worker_listeners,
             retention: core.retention_sweep(&config),
+            mcp: core.mcp,
             gate_expiry: GateExpiry { store: core.store.control(), clock: core.clock.clone() },
             public_server: listeners.public(config.allowed_hosts, public::router(public_api)),
             metrics_server,
@@ -79,12 +81,14 @@ struct Core {
     store: Store,
     attempts: Arc<AttemptRegistry>,
     engine: Arc<dyn Engine>,
+    sandbox: Arc<Sandbox>,
     key: Arc<SigningKey>,
     tokens: WorkerTokens,
     secrets: Arc<Secrets>,
     detectors: LeakDetectors,
     gateway: Arc<Gateway>,
     tools: Arc<BuiltinTools>,
+    mcp: Arc<McpClient>,
     workspaces: Workspaces,
     workspace_meter: WorkspaceMeter,
     free_space: FreeSpace,
@@ -97,7 +101,8 @@ struct Core {
 }
 
 impl Core {
-    async fn build(config: &Config, overrides: TestOverrides) -> Result<Self, ServeError> {
+    /// The parts, and the task that probes the engine.
+    async fn build(config: &Config, overrides: TestOverrides) -> Result<(Self, Prober), ServeError> {
         let clock = overrides.clock.unwrap_or_else(Clock::system);
         let metrics = Metrics::default();
         let request_tasks = TaskTracker::new();
@@ -106,6 +111,11 @@ impl Core {
         // Also if the sandbox is disabled: containers that were started before are still supervised.
         let docker = || -> Arc<dyn Engine> { Arc::new(Docker::connect(DockerSettings::of(config, instance))) };
         let engine = overrides.engine.unwrap_or_else(docker);
+        let (sandbox, prober) = match config.sandbox.mode {
+            SandboxMode::Docker => Sandbox::new(Arc::clone(&engine), clock.clone()),
+            SandboxMode::Disabled => Sandbox::disabled(Arc::clone(&engine), clock.clone()),
+        };
+        let sandbox = Arc::new(sandbox);
         let key = Arc::new(SigningKey::load(config.jwt_secret.as_ref(), &config.data_dir)?);
         let free_space = FreeSpace::new(config.workspace_dir.clone(), config.disk_floor_mb);
         let free_space = match overrides.space {
@@ -116,15 +126,27 @@ impl Core {
         let secrets = Arc::new(open_secrets(config, &store).await?);
         let detectors = LeakDetectors::new(Arc::clone(&secrets))?;
         let drain = CancellationToken::new();
+        let egress = egress_client(config).await?;
+        let mcp = Arc::new(McpClient::new(
+            &config.mcp,
+            McpParts {
+                egress: egress.clone(),
+                secrets: Arc::clone(&secrets),
+                engine: Arc::clone(&engine),
+                sandbox: Arc::clone(&sandbox),
+                clock: clock.clone(),
+            },
+        )?);
         let services = ToolServices {
             store: store.control(),
             clock: clock.clone(),
             rates: config.tool_rates,
-            egress: egress_client(config).await?,
+            egress,
+            mcp: McpTools::new(Arc::clone(&mcp), store.control(), clock.clone()),
             detectors: detectors.clone(),
             drain: drain.clone(),
         };
-        Ok(Self {
+        let core = Self {
             tokens: WorkerTokens::new(Arc::clone(&key), instance),
             detectors,
             secrets,
@@ -143,18 +165,12 @@ impl Core {
             store,
             attempts,
             engine,
+            sandbox,
             key,
+            mcp,
             workspaces,
-        })
-    }
-
-    fn sandbox(&self, config: &Config) -> (Arc<Sandbox>, Prober) {
-        let (engine, clock) = (Arc::clone(&self.engine), self.clock.clone());
-        let (sandbox, prober) = match config.sandbox.mode {
-            SandboxMode::Docker => Sandbox::new(engine, clock),
-            SandboxMode::Disabled => Sandbox::disabled(engine, clock),
         };
-        (Arc::new(sandbox), prober)
+        Ok((core, prober))
     }
 
     fn worker_api(&self, config: &Config) -> WorkerApi {
@@ -378,5 +394,6 @@ fn ceiling(config: &Config, tools: &BuiltinTools) -> Ceiling {
         default_model: config.llm.primary.model.clone(),
         models: config.llm.models.clone(),
         tools: tools.names_for_jobs(),
+        mcp_servers: tools.mcp().server_names(),
     }
 }

@@ -7,6 +7,7 @@ use crate::{
     auth::KeyError,
     egress::InvalidPattern,
     llm::GatewayError,
+    mcp::InvalidServer,
     secrets::{DetectorError, MasterKeyError},
     store::StoreError,
 };
@@ -46,6 +47,9 @@ pub enum ServeError {
         /// The cause.
         source: InvalidPattern,
     },
+    /// The URL of an MCP server is invalid.
+    #[error("mcp: {0}")]
+    Mcp(#[from] InvalidServer),
     /// A built-in tool cannot be registered.
     #[error(transparent)]
     Tool(#[from] agent::RegisterError),

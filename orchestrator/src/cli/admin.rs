@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::{
     client::Client,
     exit::{CliError, Exit},
+    mcp::{self, McpCommand},
     output::Output,
     text::one_line,
 };
@@ -26,6 +27,9 @@ pub(super) enum AdminCommand {
         /// JSON file with the new policy; - reads standard input
         file: Option<PathBuf>,
     },
+    /// List MCP servers and approve changed definitions of their tools
+    #[command(subcommand)]
+    Mcp(McpCommand),
 }
 
 pub(super) async fn run(
@@ -33,9 +37,15 @@ pub(super) async fn run(
     environment: &Environment,
     output: &mut Output,
 ) -> Result<Exit, CliError> {
-    const PATH: &str = "/api/admin/tool-policy";
     let client = Client::from_environment(environment)?;
-    let AdminCommand::ToolPolicy { file } = command;
+    match command {
+        AdminCommand::ToolPolicy { file } => tool_policy(file, &client, output).await,
+        AdminCommand::Mcp(command) => mcp::run(command, &client, output).await,
+    }
+}
+
+async fn tool_policy(file: Option<PathBuf>, client: &Client, output: &mut Output) -> Result<Exit, CliError> {
+    const PATH: &str = "/api/admin/tool-policy";
     let policy: AdminToolPolicy = match file {
         Some(file) => client.put_if_version(PATH, &[], &read(&file)?, None).await?,
         None => client.get(PATH, &[]).await?,

@@ -12,6 +12,7 @@ mod exit;
 mod gate;
 mod job;
 mod llm;
+mod mcp;
 mod memory;
 mod notification;
 mod output;

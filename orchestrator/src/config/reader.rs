@@ -319,7 +319,7 @@ fn flatten(prefix: &str, value: Value, tables: &[&str], into: &mut BTreeMap<Stri
                 flatten(&dotted(&key), value, tables, into);
             }
         }
-        Value::Array(items) if !items.is_empty() && items.iter().all(Value::is_table) => {
+        Value::Array(items) if !tables.contains(&prefix) && !items.is_empty() && items.iter().all(Value::is_table) => {
             for (index, value) in items.into_iter().enumerate() {
                 flatten(&dotted(&index.to_string()), value, tables, into);
             }

@@ -134,7 +134,7 @@ fn not_available(request: &CreateJob, ceiling: &Ceiling) -> Vec<FieldError> {
     let mut errors = Errors::default();
     for (index, name) in request.tools.iter().flatten().enumerate() {
         let is_to_come = TOOLS_TO_COME.contains(&name.as_str()) || name.contains(MCP_SEPARATOR);
-        if is_to_come && is_tool_name(name) && !ceiling.tools.contains(name) {
+        if is_to_come && is_tool_name(name) && !ceiling.offers(name) {
             errors.add(format!("tools[{index}]"), "is not available in this version");
         }
     }
@@ -170,7 +170,7 @@ fn check_text(request: &CreateJob, errors: &mut Errors) {
 
 /// An unknown tool is an error: it would silently restrict the job, or approve nothing.
 fn check_tools(request: &CreateJob, ceiling: &Ceiling, errors: &mut Errors) {
-    let is_offered = |name: &str| ceiling.tools.iter().any(|tool| tool == name);
+    let is_offered = |name: &str| ceiling.offers(name);
     let may_be_approved = |name: &str| is_offered(name) || agent::is_denied_to_jobs(name);
     for (field, names, is_known) in [
         ("tools", request.tools.as_deref().unwrap_or_default(), &is_offered as &dyn Fn(&str) -> bool),

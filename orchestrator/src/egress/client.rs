@@ -12,6 +12,7 @@ use std::{
 };
 
 use agent::BoxFuture;
+use bytes::Bytes;
 use reqwest::{
     Response, StatusCode,
     dns::{Addrs, Name, Resolve, Resolving},
@@ -66,6 +67,30 @@ pub struct OutboundResponse {
     pub truncated: bool,
 }
 
+/// A response whose body the caller reads.
+#[derive(Debug)]
+pub struct OpenResponse {
+    response: Response,
+    destination: Destination,
+}
+
+impl OpenResponse {
+    /// The status.
+    pub fn status(&self) -> u16 {
+        self.response.status().as_u16()
+    }
+
+    /// A header, if it is visible ASCII.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.response.headers().get(name)?.to_str().ok()
+    }
+
+    /// The next part of the body; `None` at its end.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, EgressError> {
+        self.response.chunk().await.map_err(|error| transport(&self.destination, error))
+    }
+}
+
 /// A request without a response.
 #[derive(Debug, thiserror::Error)]
 pub enum EgressError {
@@ -103,6 +128,12 @@ impl EgressClient {
     /// The policy that it keeps to.
     pub fn policy(&self) -> &EgressPolicy {
         &self.policy
+    }
+
+    /// Sends a request under these rules and returns its response before the body. Follows no redirect.
+    pub async fn open(&self, rules: &EgressRules<'_>, request: &OutboundRequest) -> Result<OpenResponse, EgressError> {
+        let (response, destination) = self.send_once(rules, request).await?;
+        Ok(OpenResponse { response, destination })
     }
 
     /// Sends a request under these rules and reads at most `max_body_bytes` of the response.

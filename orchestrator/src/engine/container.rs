@@ -2,11 +2,12 @@
 //!
 //! Plain data. Never names a setting of a particular engine's API.
 
-use std::path::PathBuf;
+use std::{fmt, path::PathBuf};
 
 use chrono::{DateTime, Utc};
 use protocol::JobId;
 use serde::Serialize;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 /// Exit code of a process that SIGKILL ended (128 + 9): also how the kernel's OOM killer ends the worker.
 pub const SIGKILL_EXIT_CODE: i64 = 137;
@@ -19,6 +20,8 @@ pub enum ContainerRole {
     Job,
     /// Created and removed by a readiness probe.
     Probe,
+    /// An MCP server for one user.
+    Mcp,
 }
 
 /// Per-container limits.
@@ -59,6 +62,39 @@ pub struct ContainerSpec {
     pub workspace: PathBuf,
     /// W3C trace context for `TRACEPARENT`.
     pub traceparent: Option<String>,
+}
+
+/// A container to create and start whose program is an MCP server. It has no directory of the host, and no worker.
+#[derive(Debug, Clone, PartialEq)]
+pub struct McpContainerSpec {
+    /// The container's name (see `protocol::ContainerName`). A name is used once.
+    pub name: String,
+    /// The server's name, recorded as a label.
+    pub server: String,
+    /// The user whom it works for, recorded as a label.
+    pub owner: String,
+    /// Recorded as the label `gantry.created-at`.
+    pub created_at: DateTime<Utc>,
+    /// The image's name.
+    pub image: String,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Limits.
+    pub resources: Resources,
+}
+
+/// The standard input and output of a running container. Its input ends when this is dropped.
+pub struct AttachedStreams {
+    /// Standard input.
+    pub stdin: Box<dyn AsyncWrite + Send + Unpin>,
+    /// Standard output, without standard error, which is discarded.
+    pub stdout: Box<dyn AsyncRead + Send + Unpin>,
+}
+
+impl fmt::Debug for AttachedStreams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AttachedStreams").finish_non_exhaustive()
+    }
 }
 
 /// A container that an earlier call created, possibly in an earlier process or version, and that is to be adopted.

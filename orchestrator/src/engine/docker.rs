@@ -29,7 +29,10 @@ use self::{
     spec::{EngineContext, ImageFacts},
     watch::Watch,
 };
-use super::{Adoption, AdoptionSpec, ContainerSpec, ContainerView, Engine, EngineError, SandboxReadiness};
+use super::{
+    Adoption, AdoptionSpec, AttachedStreams, ContainerSpec, ContainerView, Engine, EngineError, McpContainerSpec,
+    SandboxReadiness,
+};
 use crate::config::Config;
 
 mod client;
@@ -37,6 +40,7 @@ mod create;
 mod end;
 mod host_paths;
 mod list;
+mod mcp;
 mod posture;
 mod probe;
 mod seccomp;
@@ -204,7 +208,7 @@ impl Docker {
     }
 }
 
-/// The two directories of a container on the engine's host.
+/// The two directories of a job's container on the engine's host.
 struct HostDirs {
     run_dir: PathBuf,
     workspace: PathBuf,
@@ -216,15 +220,8 @@ impl EngineProfile {
         Ok(HostDirs { run_dir: on_host(&spec.run_dir)?, workspace: on_host(&spec.workspace)? })
     }
 
-    fn context<'a>(&'a self, instance_id: InstanceId, image: &'a ImageFacts, dirs: &'a HostDirs) -> EngineContext<'a> {
-        EngineContext {
-            instance_id,
-            runtime: &self.runtime,
-            seccomp: &self.seccomp,
-            image,
-            run_dir: &dirs.run_dir,
-            workspace: &dirs.workspace,
-        }
+    fn context<'a>(&'a self, instance_id: InstanceId, image: &'a ImageFacts) -> EngineContext<'a> {
+        EngineContext { instance_id, runtime: &self.runtime, seccomp: &self.seccomp, image }
     }
 }
 
@@ -239,6 +236,18 @@ impl Engine for Docker {
             async move {
                 self.mark_stale_on_error(self.create_and_start(spec).await, |error| {
                     matches!(error, EngineError::PostureMismatch { .. })
+                })
+            }
+            .instrument(span),
+        )
+    }
+
+    fn start_mcp<'a>(&'a self, spec: &'a McpContainerSpec) -> BoxFuture<'a, Result<AttachedStreams, EngineError>> {
+        let span = tracing::info_span!("container.start_mcp", container.name = spec.name, mcp.server = spec.server);
+        Box::pin(
+            async move {
+                self.mark_stale_on_error(self.start_mcp_container(spec).await, |error| {
+                    matches!(error, EngineError::Unreachable(_))
                 })
             }
             .instrument(span),

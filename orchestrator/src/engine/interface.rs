@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 
-use super::{Adoption, AdoptionSpec, ContainerSpec, ContainerView};
+use super::{Adoption, AdoptionSpec, AttachedStreams, ContainerSpec, ContainerView, McpContainerSpec};
 
 /// Whether jobs can run, from a probe with a real container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -116,6 +116,10 @@ pub trait Engine: Send + Sync {
     /// Creates the container, compares it with the posture and starts it; returns the engine's id. An existing container of
     /// this name that was never started is replaced unless it is identical; one that runs or has run is adopted.
     fn create<'a>(&'a self, spec: &'a ContainerSpec) -> BoxFuture<'a, Result<String, EngineError>>;
+
+    /// Creates a container for an MCP server, compares it with its posture, attaches to its standard input and output and starts
+    /// it. One that cannot be started is removed. A name that is taken is an error.
+    fn start_mcp<'a>(&'a self, spec: &'a McpContainerSpec) -> BoxFuture<'a, Result<AttachedStreams, EngineError>>;
 
     /// Adopts an existing container. Never creates or starts one.
     fn adopt<'a>(&'a self, spec: &'a AdoptionSpec) -> BoxFuture<'a, Result<Adoption, EngineError>>;

@@ -5,7 +5,8 @@ mod docker;
 mod interface;
 
 pub use container::{
-    Adoption, AdoptionSpec, ContainerRole, ContainerSpec, ContainerStatus, ContainerView, Resources, SIGKILL_EXIT_CODE,
+    Adoption, AdoptionSpec, AttachedStreams, ContainerRole, ContainerSpec, ContainerStatus, ContainerView,
+    McpContainerSpec, Resources, SIGKILL_EXIT_CODE,
 };
 pub use docker::{Docker, DockerSettings};
 pub use interface::{Engine, EngineError, EngineFacts, ReadinessReason, SandboxReadiness};

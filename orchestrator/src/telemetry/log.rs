@@ -63,6 +63,9 @@ pub enum LogFormatter {
     Json,
 }
 
+/// Libraries that are silent unless the filter names them.
+const QUIET: &str = "rmcp=off";
+
 /// Builds a subscriber that writes log lines to `writer`.
 pub fn subscriber<W>(
     filter: &str,
@@ -73,7 +76,8 @@ pub fn subscriber<W>(
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + Clone + 'static,
 {
-    let filter = EnvFilter::try_new(filter)
+    // The MCP library logs what servers send.
+    let filter = EnvFilter::try_new(format!("{QUIET},{filter}"))
         .map_err(|error| TelemetryError::Filter { filter: filter.to_owned(), reason: error.to_string() })?;
     let (pretty, json) = match formatter {
         LogFormatter::Pretty { colour } => {

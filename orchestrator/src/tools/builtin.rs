@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use agent::{
-    AllowList, ApprovalContext, ApprovalRequirement, RecordError, RegisterError, Tool, ToolContext, ToolExecutor,
-    ToolOrigin, ToolPolicy, ToolRegistry, ToolSpec, Unrecorded, container_tool_requirement,
+    AllowList, ApprovalContext, ApprovalRequirement, RecordError, RegisterError, RegisteredTool, Tool, ToolContext,
+    ToolExecutor, ToolOrigin, ToolPolicy, ToolRegistry, ToolSpec, Unrecorded, container_tool_requirement,
 };
 use protocol::{EgressView, JobId, ToolDefinition, ToolDomain, UserId};
 use serde_json::Value;
@@ -15,6 +15,7 @@ use super::{
     echo::Echo,
     http::Http,
     json::Json,
+    mcp::McpTools,
     memory::memory_tools,
     message::Message,
     secret_list::SecretList,
@@ -36,6 +37,22 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 /// default.
 const MAX_TOOL_CALLS_OF_TURN: u32 = 500;
 
+/// Where the tools that are part of Gantry come from.
+const BUILTIN: &str = "builtin";
+/// Before the name of an MCP server that a tool comes from.
+const MCP: &str = "mcp:";
+
+/// A tool of a user's chats and jobs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UserTool {
+    /// Its definition.
+    pub definition: ToolDefinition,
+    /// The approval that a call without arguments needs.
+    pub requirement: ApprovalRequirement,
+    /// `builtin`, or `mcp:` and the server's name.
+    pub source: String,
+}
+
 /// What the built-in tools and the host of their calls use.
 pub struct ToolServices {
     /// Where calls are recorded, and what tools store.
@@ -46,6 +63,8 @@ pub struct ToolServices {
     pub rates: ToolRates,
     /// Outgoing connections.
     pub egress: EgressClient,
+    /// The tools of MCP servers.
+    pub mcp: McpTools,
     /// Find the owners' secrets in what calls show and send.
     pub detectors: LeakDetectors,
     /// Cancelled when the process drains.
@@ -56,12 +75,13 @@ pub struct ToolServices {
 pub struct BuiltinTools {
     registry: ToolRegistry,
     calls: Arc<CallServices>,
+    mcp: McpTools,
 }
 
 impl BuiltinTools {
     /// Registers every built-in tool; `http` only if the operator allows a destination.
     pub fn new(services: ToolServices) -> Result<Self, RegisterError> {
-        let ToolServices { store, clock, rates, egress, detectors, drain } = services;
+        let ToolServices { store, clock, rates, egress, mcp, detectors, drain } = services;
         let memory = memory_tools(&store, &clock, &detectors);
         let (secret_list, message) =
             (SecretList(store.clone()), Message { store: store.clone(), clock: clock.clone() });
@@ -80,15 +100,26 @@ impl BuiltinTools {
             registry.register(tool)?;
         }
         let calls = Arc::new(CallServices { store, clock, limits: ToolRateLimits::new(rates), detectors, drain });
-        Ok(Self { registry, calls })
+        Ok(Self { registry, calls, mcp })
     }
 
-    /// The executor of the calls of a job's attempt: they are checked, held to the owner's rates and recorded in the job's list of
-    /// calls.
-    pub async fn executor_for_job(&self, job: &JobRecord, attempt: u32) -> Result<ToolExecutor, RecordError> {
+    /// The tools of MCP servers.
+    pub const fn mcp(&self) -> &McpTools {
+        &self.mcp
+    }
+
+    /// The executor of a call of `tool` by a job's attempt: it is checked, held to the owner's rates and recorded in the job's list
+    /// of calls. Of the tools of MCP servers it has this one only, so that a call waits for no other server.
+    pub async fn executor_for_job(
+        &self,
+        job: &JobRecord,
+        attempt: u32,
+        tool: &str,
+    ) -> Result<ToolExecutor, RecordError> {
         let context = self.context_of(job).await.map_err(not_recorded)?;
         let caller = ToolCaller::Job { job: job.id, attempt };
-        Ok(self.executor(context, caller, job.brief.limits.max_tool_calls))
+        let registry = self.mcp.registry_for_call(&self.registry, &context, tool).await;
+        Ok(self.executor(registry, context, caller, job.brief.limits.max_tool_calls))
     }
 
     /// The executor of the calls of a chat turn, with the policy and permissions of this moment: make one for each run of the
@@ -108,12 +139,19 @@ impl BuiltinTools {
             policy,
             ..unrestricted()
         };
-        Ok(self.executor(context, ToolCaller::Turn(turn), MAX_TOOL_CALLS_OF_TURN))
+        let registry = self.mcp.registry(&self.registry, &context).await;
+        Ok(self.executor(registry, context, ToolCaller::Turn(turn), MAX_TOOL_CALLS_OF_TURN))
     }
 
-    fn executor(&self, context: ToolContext, caller: ToolCaller, max_calls: u32) -> ToolExecutor {
+    fn executor(
+        &self,
+        registry: ToolRegistry,
+        context: ToolContext,
+        caller: ToolCaller,
+        max_calls: u32,
+    ) -> ToolExecutor {
         let host = ToolCallHost { services: Arc::clone(&self.calls), caller, max_calls };
-        ToolExecutor::new(self.registry.clone(), context, Arc::new(host))
+        ToolExecutor::new(registry, context, Arc::new(host))
     }
 
     /// The context of a job's calls, with what the operator and the owner allow at this moment.
@@ -122,32 +160,46 @@ impl BuiltinTools {
         Ok(ToolContext { policy, ..job_context(job) })
     }
 
-    /// The definitions that a job's model is offered: the orchestrator's tools and the container's own that the context allows.
-    pub fn offered(&self, context: ToolContext) -> Vec<ToolDefinition> {
-        let mut container = agent::container_tools();
-        container.retain(|tool| context.offers_name(&tool.name, container_tool_requirement(&tool.name)));
-        let executor = ToolExecutor::new(self.registry.clone(), context, Arc::new(Unrecorded));
-        let mut tools: Vec<_> = executor.offered().map(|tool| tool.spec().to_wire()).collect();
-        tools.append(&mut container);
-        tools
+    /// The definitions that a job's model is offered: the orchestrator's tools, those of MCP servers, and the container's own that
+    /// the context allows.
+    pub async fn offered(&self, context: ToolContext) -> Vec<ToolDefinition> {
+        let registry = self.mcp.registry(&self.registry, &context).await;
+        offered_of(registry, context)
     }
 
-    /// The names of all tools of a job.
+    /// The names of all tools of a job, without those of MCP servers.
     pub fn names_for_jobs(&self) -> Vec<String> {
-        self.offered(unrestricted()).into_iter().map(|tool| tool.name).collect()
+        offered_of(self.registry.clone(), unrestricted()).into_iter().map(|tool| tool.name).collect()
     }
 
-    /// Every tool, with the approval that a call without arguments needs, ordered by name.
-    pub fn all(&self) -> Vec<(ToolDefinition, ApprovalRequirement)> {
-        let built_in = self.registry.iter().map(|tool| (tool.spec().definition.clone(), tool.default_requirement()));
-        let container = agent::container_tools().into_iter().map(|tool| {
-            let requirement = container_tool_requirement(&tool.name);
-            (tool, requirement)
+    /// Every tool that the user has, ordered by name.
+    pub async fn all_of(&self, user: &str) -> Vec<UserTool> {
+        let registered = |tool: &RegisteredTool, source: String| UserTool {
+            definition: tool.spec().definition.clone(),
+            requirement: tool.default_requirement(),
+            source,
+        };
+        let built_in = self.registry.iter().map(|tool| registered(tool, BUILTIN.to_owned()));
+        let container = agent::container_tools().into_iter().map(|definition| UserTool {
+            requirement: container_tool_requirement(&definition.name),
+            definition,
+            source: BUILTIN.to_owned(),
         });
-        let mut all: Vec<_> = built_in.chain(container).collect();
-        all.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
+        let mcp = self.mcp.of_user(user).await;
+        let mcp = mcp.iter().map(|(server, tool)| registered(tool, format!("{MCP}{server}")));
+        let mut all: Vec<_> = built_in.chain(container).chain(mcp).collect();
+        all.sort_by(|one, other| one.definition.name.cmp(&other.definition.name));
         all
     }
+}
+
+fn offered_of(registry: ToolRegistry, context: ToolContext) -> Vec<ToolDefinition> {
+    let mut container = agent::container_tools();
+    container.retain(|tool| context.offers_name(&tool.name, container_tool_requirement(&tool.name)));
+    let executor = ToolExecutor::new(registry, context, Arc::new(Unrecorded));
+    let mut tools: Vec<_> = executor.offered().map(|tool| tool.spec().to_wire()).collect();
+    tools.append(&mut container);
+    tools
 }
 
 /// The context of a job's calls, without policy and permissions: no person is there to approve.

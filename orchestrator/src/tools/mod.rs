@@ -5,9 +5,11 @@ mod call_host;
 mod echo;
 mod http;
 mod json;
+mod mcp;
 mod memory;
 mod message;
 mod secret_list;
 mod time;
 
-pub use builtin::{BuiltinTools, ToolServices};
+pub use builtin::{BuiltinTools, ToolServices, UserTool};
+pub use mcp::McpTools;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use orchestrator::engine::{
-    Adoption, AdoptionSpec, ContainerSpec, ContainerStatus, ContainerView, Engine, EngineError, SandboxReadiness,
+    Adoption, AdoptionSpec, AttachedStreams, ContainerSpec, ContainerStatus, ContainerView, Engine, EngineError,
+    McpContainerSpec, SandboxReadiness,
 };
 
 use super::{Container, FakeEngine, StopBehaviour, Workers};
@@ -132,6 +133,10 @@ impl Engine for FakeEngine {
 
     fn create<'a>(&'a self, spec: &'a ContainerSpec) -> BoxFuture<'a, Result<String, EngineError>> {
         Box::pin(self.start(spec))
+    }
+
+    fn start_mcp<'a>(&'a self, spec: &'a McpContainerSpec) -> BoxFuture<'a, Result<AttachedStreams, EngineError>> {
+        Box::pin(async move { Err(EngineError::ImageMissing(spec.image.clone())) })
     }
 
     fn adopt<'a>(&'a self, spec: &'a AdoptionSpec) -> BoxFuture<'a, Result<Adoption, EngineError>> {

@@ -16,6 +16,7 @@ const LAYERS: &[&[&str]] = &[
     &["routine"],
     &["chat"],
     &["tools"],
+    &["mcp"],
     &["dispatch"],
     &["llm", "auth", "egress", "workspace"],
     &["secrets"],
@@ -37,6 +38,7 @@ const DEPENDENCY_OWNERS: &[(&str, &[&str])] = &[
     ("hyper_util", &["http/server"]),
     ("reqwest", &["llm", "cli", "egress"]),
     ("ipnet", &["egress"]),
+    ("rmcp", &["mcp"]),
     ("metrics_exporter_prometheus", &["telemetry"]),
 ];
 

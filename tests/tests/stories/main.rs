@@ -45,6 +45,8 @@ mod limits;
 #[cfg(test)]
 mod logs;
 #[cfg(test)]
+mod mcp;
+#[cfg(test)]
 mod memory;
 #[cfg(test)]
 mod metrics;

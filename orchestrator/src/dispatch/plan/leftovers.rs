@@ -25,8 +25,9 @@ pub(super) fn plan(facts: &Facts<'_>, plan: &mut Plan) {
 }
 
 fn plan_container(facts: &Facts<'_>, jobs: &HashMap<JobId, &JobRecord>, container: &ContainerView, plan: &mut Plan) {
-    let is_probe = container.role == Some(ContainerRole::Probe);
-    if is_probe || facts.busy.contains(&Subject::Container(container.name.clone())) {
+    // Probes and MCP servers have owners that remove them.
+    let has_other_owner = matches!(container.role, Some(ContainerRole::Probe | ContainerRole::Mcp));
+    if has_other_owner || facts.busy.contains(&Subject::Container(container.name.clone())) {
         return;
     }
     if let Some(job) = container.job_id {

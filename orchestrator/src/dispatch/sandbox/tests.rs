@@ -10,7 +10,10 @@ use tokio_util::task::TaskTracker;
 use super::*;
 use crate::{
     clock::ManualClock,
-    engine::{Adoption, AdoptionSpec, ContainerSpec, ContainerView, EngineError, EngineFacts},
+    engine::{
+        Adoption, AdoptionSpec, AttachedStreams, ContainerSpec, ContainerView, EngineError, EngineFacts,
+        McpContainerSpec,
+    },
 };
 
 /// An engine whose probes wait for a permit of the test.
@@ -42,6 +45,10 @@ impl Engine for ProbedEngine {
     }
 
     fn create<'a>(&'a self, _: &'a ContainerSpec) -> BoxFuture<'a, Result<String, EngineError>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn start_mcp<'a>(&'a self, _: &'a McpContainerSpec) -> BoxFuture<'a, Result<AttachedStreams, EngineError>> {
         Box::pin(std::future::pending())
     }
 

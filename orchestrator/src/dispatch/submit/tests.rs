@@ -45,6 +45,7 @@ impl Scene {
                 default_model: "model".to_owned(),
                 models: vec![],
                 tools: vec![],
+                mcp_servers: vec![],
             },
             gateway: Arc::new(gateway()),
             day_limits: DayLimits::default(),

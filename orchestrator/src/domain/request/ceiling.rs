@@ -2,7 +2,7 @@
 
 use protocol::Limits;
 
-use super::MAX_PRIORITY;
+use super::{MAX_PRIORITY, MCP_SEPARATOR};
 
 /// The operator's ceilings for jobs.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +19,8 @@ pub struct Ceiling {
     pub models: Vec<String>,
     /// Tools that jobs may name.
     pub tools: Vec<String>,
+    /// MCP servers whose tools jobs may name. Which tools they have is not known here.
+    pub mcp_servers: Vec<String>,
 }
 
 /// The limits, image, model and tools of an earlier job, restricted to the present ceilings.
@@ -37,6 +39,13 @@ pub struct RestrictedSettings {
 }
 
 impl Ceiling {
+    /// Whether jobs may name this tool.
+    pub fn offers(&self, tool: &str) -> bool {
+        let server = tool.split_once(MCP_SEPARATOR).map(|(server, _)| server);
+        self.tools.iter().any(|one| one == tool)
+            || server.is_some_and(|server| self.mcp_servers.iter().any(|one| one == server))
+    }
+
     /// Restricts the settings of an earlier job to the present ceilings.
     pub fn restrict(
         &self,
@@ -56,7 +65,7 @@ impl Ceiling {
         let image = known("image", image, &self.default_image, &self.images);
         let model = known("model", model, &self.default_model, &self.models);
         let tools = tools.map(|tools| {
-            let (kept, removed): (Vec<_>, Vec<_>) = tools.iter().cloned().partition(|tool| self.tools.contains(tool));
+            let (kept, removed): (Vec<_>, Vec<_>) = tools.iter().cloned().partition(|tool| self.offers(tool));
             if !removed.is_empty() {
                 changes.push(format!("tools that are no longer offered: {}", removed.join(", ")));
             }

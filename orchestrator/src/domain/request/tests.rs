@@ -14,6 +14,7 @@ fn ceiling() -> Ceiling {
         default_model: "m".to_owned(),
         models: vec!["n".to_owned()],
         tools: vec!["shell".to_owned(), "echo".to_owned()],
+        mcp_servers: vec!["srv".to_owned()],
     }
 }
 

@@ -6,17 +6,23 @@ use std::{collections::HashMap, future::Future, pin::Pin, sync::OnceLock, time::
 
 use bollard::{
     API_DEFAULT_VERSION,
+    container::LogOutput,
     errors::Error,
     models::{ContainerCreateBody, ContainerInspectResponse, ImageInspect, SystemInfo, SystemVersion},
     query_parameters::{
-        CreateContainerOptionsBuilder, EventsOptionsBuilder, KillContainerOptionsBuilder, ListContainersOptionsBuilder,
-        LogsOptionsBuilder, RemoveContainerOptionsBuilder, WaitContainerOptionsBuilder,
+        AttachContainerOptionsBuilder, CreateContainerOptionsBuilder, EventsOptionsBuilder,
+        KillContainerOptionsBuilder, ListContainersOptionsBuilder, LogsOptionsBuilder, RemoveContainerOptionsBuilder,
+        WaitContainerOptionsBuilder,
     },
 };
 use futures_util::{Stream, StreamExt};
+use tokio_util::io::StreamReader;
 
 use super::wire::ContainerSummary;
-use crate::{engine::EngineError, telemetry::error_chain};
+use crate::{
+    engine::{AttachedStreams, EngineError},
+    telemetry::error_chain,
+};
 
 /// Timeout of a ping, after which the engine is unreachable.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
@@ -113,6 +119,21 @@ impl Client {
 
     pub(super) async fn start(&self, id: &str) -> Result<(), ClientError> {
         self.call(CHANGE_TIMEOUT, |docker| docker.start_container(id, None)).await
+    }
+
+    /// Attaches to standard input and output. Standard error is read too, and discarded, so that the program never waits for a
+    /// reader.
+    pub(super) async fn attach(&self, id: &str) -> Result<AttachedStreams, ClientError> {
+        let options = AttachContainerOptionsBuilder::new().stream(true).stdin(true).stdout(true).stderr(true).build();
+        let attached = self.call(READ_TIMEOUT, |docker| docker.attach_container(id, Some(options))).await?;
+        let stdout = attached.output.filter_map(|output| async {
+            match output {
+                Ok(LogOutput::StdOut { message }) => Some(Ok(message)),
+                Ok(LogOutput::StdErr { .. } | LogOutput::StdIn { .. } | LogOutput::Console { .. }) => None,
+                Err(error) => Some(Err(std::io::Error::other(error))),
+            }
+        });
+        Ok(AttachedStreams { stdin: Box::new(attached.input), stdout: Box::new(StreamReader::new(stdout.boxed())) })
     }
 
     pub(super) async fn signal(&self, id: &str, signal: &str) -> Result<(), ClientError> {

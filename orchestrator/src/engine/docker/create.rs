@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Timeout of a whole start. After it the start has failed, even if the engine completes it later.
-const START_TIMEOUT: Duration = Duration::from_mins(2);
+pub(super) const START_TIMEOUT: Duration = Duration::from_mins(2);
 /// Time between two inspections of a container whose name is taken but which is not visible yet. The engine has no event for it.
 const INSPECT_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -82,7 +82,7 @@ impl Docker {
     async fn required_posture(&self, spec: &ContainerSpec) -> Result<Posture, EngineError> {
         let profile = self.profile().await?;
         let (image, dirs) = (self.image_facts(&spec.image).await?, profile.host_dirs(spec)?);
-        spec::posture(spec, &profile.context(self.settings.instance_id, &image, &dirs))
+        spec::posture(spec, &profile.context(self.settings.instance_id, &image), &dirs)
     }
 
     /// The digest of a container's posture.
@@ -161,7 +161,7 @@ impl Docker {
     }
 
     /// Removes a container that must not run. A failure is logged; the dispatcher finds it in the next list.
-    async fn discard(&self, id: &str) {
+    pub(super) async fn discard(&self, id: &str) {
         if let Err(error) = self.remove_confirmed(id).await {
             tracing::warn!(container.id = id, %error, "cannot remove a container that must not run");
         }

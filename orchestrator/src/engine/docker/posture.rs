@@ -47,6 +47,9 @@ pub(super) struct Posture {
     pub(super) tty: bool,
     #[serde(rename = "Config.OpenStdin")]
     pub(super) open_stdin: bool,
+    /// Standard input ends with the first attachment.
+    #[serde(rename = "Config.StdinOnce")]
+    pub(super) stdin_once: bool,
     /// Labels that start with `gantry.`, except the time of creation.
     #[serde(rename = "Config.Labels")]
     pub(super) labels: BTreeMap<String, String>,

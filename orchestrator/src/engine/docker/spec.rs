@@ -10,8 +10,11 @@ use std::{
 
 use protocol::InstanceId;
 
-use super::posture::{ContainerMount, LiveSettings, Posture, Ulimit, env_name};
-use crate::engine::{AdoptionSpec, ContainerRole, ContainerSpec, EngineError, Resources};
+use super::{
+    HostDirs,
+    posture::{ContainerMount, LiveSettings, Posture, Ulimit, env_name},
+};
+use crate::engine::{AdoptionSpec, ContainerRole, ContainerSpec, EngineError, McpContainerSpec, Resources};
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -29,6 +32,7 @@ pub(super) const LABEL_ROLE: &str = "gantry.role";
 /// Label: when it was created. Not compared, since an adoption does not know it.
 pub(super) const LABEL_CREATED_AT: &str = "gantry.created-at";
 const LABEL_OWNER: &str = "gantry.owner";
+const LABEL_MCP_SERVER: &str = "gantry.mcp-server";
 /// Label: the digest of its posture at creation.
 pub(super) const LABEL_POSTURE: &str = "gantry.posture";
 
@@ -102,8 +106,7 @@ impl ImageFacts {
     }
 }
 
-/// The inputs besides the specification: the instance, the engine's settings, and the container's directories on the
-/// engine's host.
+/// The inputs besides the specification: the instance, the engine's settings and the image.
 #[derive(Debug, Clone)]
 pub(super) struct EngineContext<'a> {
     pub(super) instance_id: InstanceId,
@@ -111,31 +114,73 @@ pub(super) struct EngineContext<'a> {
     /// The seccomp profile.
     pub(super) seccomp: &'a str,
     pub(super) image: &'a ImageFacts,
-    /// The run directory on the engine's host.
-    pub(super) run_dir: &'a Path,
-    /// The workspace on the engine's host.
-    pub(super) workspace: &'a Path,
 }
 
-/// The posture that a container must have.
-pub(super) fn posture(spec: &ContainerSpec, context: &EngineContext<'_>) -> Result<Posture, EngineError> {
-    let live = live_settings(&spec.resources, context.runtime)?;
-    let file_bytes = bytes(spec.resources.disk_mb)?;
+/// The posture that a container of a job or a probe must have. `dirs`: its directories on the engine's host.
+pub(super) fn posture(
+    spec: &ContainerSpec,
+    context: &EngineContext<'_>,
+    dirs: &HostDirs,
+) -> Result<Posture, EngineError> {
     let mut posture = Posture {
-        image_id: context.image.id.clone(),
-        image: spec.image.clone(),
         hostname: spec.job_id.short(),
-        domainname: String::new(),
-        user: USER.to_owned(),
         entrypoint: owned(&[WORKER]),
         cmd: command(spec.role),
-        env: environment(spec, context.image),
+        env: environment(job_variables(spec), context.image),
         working_dir: WORKSPACE_MOUNT.to_owned(),
+        mounts: mounts(dirs)?,
+        log_driver: "json-file".to_owned(),
+        log_options: pairs(&[("max-file", "1"), ("max-size", LOG_MAX_MB)]),
+        ..common(context, &spec.image, &spec.resources)?
+    };
+    let digest = posture.digest()?;
+    posture.labels = labels(spec, context.instance_id, digest);
+    Ok(posture)
+}
+
+/// The posture that the container of an MCP server must have: that of a job without a worker, a workspace and a socket. The
+/// program reads requests from its standard input, which ends when the orchestrator goes away. Its output is not stored.
+pub(super) fn mcp_posture(spec: &McpContainerSpec, context: &EngineContext<'_>) -> Result<Posture, EngineError> {
+    let mut posture = Posture {
+        hostname: spec.server.clone(),
+        entrypoint: spec.command.clone(),
+        env: environment(Vec::new(), context.image),
+        working_dir: HOME.to_owned(),
+        open_stdin: true,
+        stdin_once: true,
+        ..common(context, &spec.image, &spec.resources)?
+    };
+    let digest = posture.digest()?;
+    posture.labels = pairs(&[
+        (LABEL_MANAGED, "true"),
+        (LABEL_ROLE, role_label(ContainerRole::Mcp)),
+        (LABEL_OWNER, &spec.owner),
+        (LABEL_MCP_SERVER, &spec.server),
+        (LABEL_INSTANCE, &context.instance_id.to_string()),
+        (LABEL_POSTURE, &digest),
+    ]);
+    Ok(posture)
+}
+
+/// What all containers have in common. Empty are the hostname, the program, the environment, the mounts and the labels.
+fn common(context: &EngineContext<'_>, image: &str, resources: &Resources) -> Result<Posture, EngineError> {
+    let live = live_settings(resources, context.runtime)?;
+    Ok(Posture {
+        image_id: context.image.id.clone(),
+        image: image.to_owned(),
+        hostname: String::new(),
+        domainname: String::new(),
+        user: USER.to_owned(),
+        entrypoint: Vec::new(),
+        cmd: Vec::new(),
+        env: Vec::new(),
+        working_dir: String::new(),
         healthcheck: owned(&["NONE"]),
         volumes: Vec::new(),
         stop_signal: "SIGTERM".to_owned(),
         tty: false,
         open_stdin: false,
+        stdin_once: false,
         labels: BTreeMap::new(),
         network_mode: "none".to_owned(),
         networks: live.networks,
@@ -149,26 +194,23 @@ pub(super) fn posture(spec: &ContainerSpec, context: &EngineContext<'_>) -> Resu
         masked_paths: owned(&MASKED_PATHS),
         readonly_paths: owned(&READONLY_PATHS),
         tmpfs: pairs(&[("/tmp", TMP_OPTIONS), (HOME, HOME_OPTIONS)]),
-        mounts: mounts(context)?,
+        mounts: Vec::new(),
         memory_bytes: live.memory_bytes,
         memory_swap_bytes: live.memory_swap_bytes,
         nano_cpus: live.nano_cpus,
         pids_limit: live.pids_limit,
-        ulimits: ulimits(file_bytes),
+        ulimits: ulimits(bytes(resources.disk_mb)?),
         shm_bytes: SHM_BYTES,
         ipc_mode: "private".to_owned(),
         cgroupns_mode: "private".to_owned(),
         restart_policy: live.restart_policy,
-        log_driver: "json-file".to_owned(),
-        log_options: pairs(&[("max-file", "1"), ("max-size", LOG_MAX_MB)]),
-        // The worker is process 1 and reaps processes.
+        log_driver: "none".to_owned(),
+        log_options: BTreeMap::new(),
+        // The program is process 1 and reaps processes.
         init: false,
         runtime: context.runtime.to_owned(),
         others: BTreeMap::new(),
-    };
-    let digest = posture.digest()?;
-    posture.labels = labels(spec, context.instance_id, digest);
-    Ok(posture)
+    })
 }
 
 /// The settings for these limits, and the others that can change while a container runs.
@@ -201,33 +243,41 @@ pub(super) const fn role_label(role: ContainerRole) -> &'static str {
     match role {
         ContainerRole::Job => "job",
         ContainerRole::Probe => "probe",
+        ContainerRole::Mcp => "mcp",
     }
 }
 
 /// The role with this label.
 pub(super) fn role_of(label: &str) -> Option<ContainerRole> {
-    [ContainerRole::Job, ContainerRole::Probe].into_iter().find(|role| role_label(*role) == label)
+    [ContainerRole::Job, ContainerRole::Probe, ContainerRole::Mcp].into_iter().find(|role| role_label(*role) == label)
 }
 
 /// The worker's arguments: none for a job, one for the round trip of a probe.
 fn command(role: ContainerRole) -> Vec<String> {
     match role {
-        ContainerRole::Job => Vec::new(),
+        ContainerRole::Job | ContainerRole::Mcp => Vec::new(),
         ContainerRole::Probe => owned(&["probe"]),
     }
 }
 
-fn environment(spec: &ContainerSpec, image: &ImageFacts) -> Vec<String> {
+/// The variables that only a worker has.
+fn job_variables(spec: &ContainerSpec) -> Vec<String> {
     let mut env = vec![
         format!("GANTRY_JOB_ID={}", spec.job_id),
         format!("GANTRY_SOCKET={RUN_MOUNT}/worker.sock"),
         format!("GANTRY_TOKEN_FILE={RUN_MOUNT}/token"),
         format!("GANTRY_WORKSPACE={WORKSPACE_MOUNT}"),
+    ];
+    env.extend(spec.traceparent.iter().map(|context| format!("TRACEPARENT={context}")));
+    env
+}
+
+fn environment(mut env: Vec<String>, image: &ImageFacts) -> Vec<String> {
+    env.extend([
         format!("HOME={HOME}"),
         format!("PATH={}", image.variable("PATH", DEFAULT_PATH)),
         format!("LANG={}", image.variable("LANG", DEFAULT_LANG)),
-    ];
-    env.extend(spec.traceparent.iter().map(|context| format!("TRACEPARENT={context}")));
+    ]);
     // A name without a value removes the image's variable.
     let ours: BTreeSet<String> = env.iter().map(|entry| env_name(entry).to_owned()).collect();
     env.extend(image.env.iter().map(|entry| env_name(entry)).filter(|name| !ours.contains(*name)).map(str::to_owned));
@@ -244,8 +294,8 @@ fn labels(spec: &ContainerSpec, instance_id: InstanceId, digest: String) -> BTre
     labels
 }
 
-fn mounts(context: &EngineContext<'_>) -> Result<Vec<ContainerMount>, EngineError> {
-    Ok(vec![bind(context.run_dir, RUN_MOUNT, false)?, bind(context.workspace, WORKSPACE_MOUNT, true)?])
+fn mounts(dirs: &HostDirs) -> Result<Vec<ContainerMount>, EngineError> {
+    Ok(vec![bind(&dirs.run_dir, RUN_MOUNT, false)?, bind(&dirs.workspace, WORKSPACE_MOUNT, true)?])
 }
 
 fn bind(source: &Path, destination: &str, writable: bool) -> Result<ContainerMount, EngineError> {

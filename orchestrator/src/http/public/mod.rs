@@ -22,6 +22,7 @@ mod json_text;
 mod list;
 mod llm_calls;
 mod logs;
+mod mcp;
 mod memory;
 mod metrics;
 mod name_list;
@@ -225,6 +226,8 @@ fn described() -> OpenApiRouter<PublicApi> {
         .merge(audited("tool.permission", routes!(tools::permission::set)))
         .routes(routes!(tools::policy::get))
         .merge(audited("tool.policy", routes!(tools::policy::set)))
+        .routes(routes!(mcp::list::list))
+        .merge(audited("mcp.approve", routes!(mcp::approve::approve)))
         .routes(routes!(metrics::metrics))
         .routes(routes!(health::health))
         .routes(routes!(ready::ready))

@@ -41,6 +41,11 @@ impl CallBody {
         Self { tools: ToolNames::default(), ..self }
     }
 
+    /// Whether it offers a tool.
+    pub(super) const fn names_tools(&self) -> bool {
+        !self.tools.0.is_empty()
+    }
+
     /// The request with the definitions of `known` that it names.
     pub(super) fn into_request(self, known: impl FnOnce() -> Vec<ToolDefinition>) -> CompletionRequest {
         let ToolNames(names) = self.tools;

@@ -37,7 +37,7 @@ pub(super) async fn get(
     Ok(Json(JobAssignment {
         job_id: job.id,
         attempt: job.attempt,
-        tools: api.tools.offered(api.tools.context_of(&job).await?),
+        tools: api.tools.offered(api.tools.context_of(&job).await?).await,
         approve: job.brief.approve.clone(),
         title: job.brief.title.clone(),
         prompt: job.brief.prompt.clone(),

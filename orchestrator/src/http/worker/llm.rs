@@ -60,11 +60,12 @@ async fn answer(
     drop(bytes);
     let (id, digest) = (name.id.clone(), name.request_digest.clone());
     let own = Arc::clone(&attempt);
-    let tools = api.tools.context_of(&job).await.map_err(ApiError::from)?;
+    let context = api.tools.context_of(&job).await.map_err(ApiError::from)?;
+    let tools = if body.names_tools() { api.tools.offered(context).await } else { Vec::new() };
     let call = async move {
         let _in_flight = in_flight;
         let account = account(&job, &own);
-        let request = || body.into_request(|| api.tools.offered(tools));
+        let request = || body.into_request(|| tools);
         let stop = || async {
             own.stopped().await;
         };

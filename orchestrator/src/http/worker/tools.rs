@@ -44,7 +44,7 @@ struct ToolCall {
 }
 
 pub(super) async fn list(State(api): State<WorkerApi>, Caller { job, .. }: Caller) -> Result<Json<ToolList>, ApiError> {
-    Ok(Json(ToolList { tools: api.tools.offered(api.tools.context_of(&job).await?) }))
+    Ok(Json(ToolList { tools: api.tools.offered(api.tools.context_of(&job).await?).await }))
 }
 
 pub(super) async fn call(
@@ -86,8 +86,8 @@ async fn run_once(
     attempt: &Attempt,
     call: ToolCall,
 ) -> Result<ToolCallReply, RecordError> {
-    let executor = api.tools.executor_for_job(job, attempt.key().attempt).await?;
     let ToolCall { call_id, tool, arguments } = call;
+    let executor = api.tools.executor_for_job(job, attempt.key().attempt, &tool).await?;
     let admission = match readable(&arguments) {
         Ok(arguments) => executor.admit(call_id, &tool, arguments).await,
         Err(error) => executor.refuse(call_id, &tool, Value::Null, error).await,

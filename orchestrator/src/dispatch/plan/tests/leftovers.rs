@@ -40,13 +40,14 @@ fn a_clock_set_back_keeps_no_container() {
 }
 
 #[test]
-fn containers_without_an_open_attempt_are_removed_and_probes_stay() {
+fn containers_without_an_open_attempt_are_removed_and_probes_and_mcp_servers_stay() {
     let unknown = container_of(&job("a", JobState::Failed, 1), 1, RUNNING);
     let current = job("a", JobState::InProgress, 2);
     let fenced = container_of(&current, 1, RUNNING);
     let own = container_of(&current, 2, RUNNING);
     let probe = ContainerView { role: Some(ContainerRole::Probe), job_id: None, ..unknown.clone() };
-    let scene = Scene::of(vec![current], vec![unknown.clone(), fenced.clone(), own, probe]);
+    let mcp = ContainerView { role: Some(ContainerRole::Mcp), ..probe.clone() };
+    let scene = Scene::of(vec![current], vec![unknown.clone(), fenced.clone(), own, probe, mcp]);
     assert_eq!(
         scene.actions(),
         [Action::RemoveContainer { container: unknown.name }, Action::RemoveContainer { container: fenced.name }]

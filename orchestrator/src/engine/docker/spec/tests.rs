@@ -1,6 +1,6 @@
 //! The posture of a container in tables, and the rules of the seccomp profile.
 
-use std::{collections::BTreeSet, path::Path};
+use std::collections::BTreeSet;
 
 use chrono::DateTime;
 use proptest::prelude::*;
@@ -32,12 +32,15 @@ pub(in crate::engine::docker) fn job_spec() -> ContainerSpec {
 
 /// Its posture on a plain engine.
 pub(in crate::engine::docker) fn job_posture(spec: &ContainerSpec, image: &ImageFacts, runtime: &str) -> Posture {
-    posture(spec, &context(image, runtime)).unwrap()
+    posture(spec, &context(image, runtime), &dirs()).unwrap()
+}
+
+fn dirs() -> HostDirs {
+    HostDirs { run_dir: "/host/run/x".into(), workspace: "/host/data/x".into() }
 }
 
 fn context<'a>(image: &'a ImageFacts, runtime: &'a str) -> EngineContext<'a> {
-    let (run_dir, workspace) = (Path::new("/host/run/x"), Path::new("/host/data/x"));
-    EngineContext { instance_id: InstanceId::nil(), runtime, seccomp: seccomp::PROFILE, image, run_dir, workspace }
+    EngineContext { instance_id: InstanceId::nil(), runtime, seccomp: seccomp::PROFILE, image }
 }
 
 #[test]
@@ -96,6 +99,55 @@ fn each_role_has_its_command(#[case] role: ContainerRole, #[case] cmd: &[&str]) 
     assert_eq!(role_of(role_label(role)), Some(role));
 }
 
+fn mcp_spec() -> McpContainerSpec {
+    McpContainerSpec {
+        name: "gantry-mcp-0".to_owned(),
+        server: "time".to_owned(),
+        owner: "ada".to_owned(),
+        created_at: DateTime::from_timestamp(1_700_000_000, 0).unwrap(),
+        image: "mcp:1".to_owned(),
+        command: vec!["mcp-server-time".to_owned(), "--utc".to_owned()],
+        resources: job_spec().resources,
+    }
+}
+
+/// Everything that protects the host is the same.
+#[test]
+fn an_mcp_server_has_a_jobs_posture_without_its_directories_and_socket() {
+    let image = ImageFacts { env: vec!["PATH=/opt/bin".to_owned(), "API_KEY=x".to_owned()], ..ImageFacts::default() };
+    let mcp = mcp_posture(&mcp_spec(), &context(&image, "runsc")).unwrap();
+    let job = job_posture(&job_spec(), &image, "runsc");
+    assert_eq!(mcp.env, ["API_KEY", "HOME=/home/agent", "LANG=C.UTF-8", "PATH=/opt/bin"]);
+    assert_eq!((mcp.open_stdin, mcp.stdin_once, mcp.tty), (true, true, false));
+    assert_eq!((mcp.entrypoint.clone(), mcp.cmd.len(), mcp.mounts.len()), (mcp_spec().command, 0, 0));
+    let digest = mcp.digest().unwrap();
+    let labels = [
+        ("gantry.instance-id", "00000000-0000-0000-0000-000000000000"),
+        ("gantry.managed", "true"),
+        ("gantry.mcp-server", "time"),
+        ("gantry.owner", "ada"),
+        ("gantry.posture", digest.as_str()),
+        ("gantry.role", "mcp"),
+    ];
+    assert_eq!(mcp.labels, pairs(&labels));
+    let as_job = Posture {
+        image: job.image.clone(),
+        hostname: job.hostname.clone(),
+        entrypoint: job.entrypoint.clone(),
+        env: job.env.clone(),
+        working_dir: job.working_dir.clone(),
+        open_stdin: job.open_stdin,
+        stdin_once: job.stdin_once,
+        labels: job.labels.clone(),
+        mounts: job.mounts.clone(),
+        log_driver: job.log_driver.clone(),
+        log_options: job.log_options.clone(),
+        ..mcp
+    };
+    assert_eq!(as_job, job);
+    assert_eq!(role_of("mcp"), Some(ContainerRole::Mcp));
+}
+
 #[rstest]
 #[case::no_memory(Resources { memory_mb: 0, ..job_spec().resources })]
 #[case::too_much_memory(Resources { memory_mb: u64::MAX, ..job_spec().resources })]
@@ -107,7 +159,7 @@ fn each_role_has_its_command(#[case] role: ContainerRole, #[case] cmd: &[&str]) 
 #[case::no_pids(Resources { pids: 0, ..job_spec().resources })]
 fn a_limit_that_would_mean_no_limit_is_refused(#[case] resources: Resources) {
     let spec = ContainerSpec { resources, ..job_spec() };
-    let refused = posture(&spec, &context(&ImageFacts::default(), "runc"));
+    let refused = posture(&spec, &context(&ImageFacts::default(), "runc"), &dirs());
     assert!(matches!(refused, Err(EngineError::Refused(_))), "{refused:?}");
 }
 

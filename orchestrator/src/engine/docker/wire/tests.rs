@@ -81,6 +81,7 @@ fn a_container_as_requested_passes() {
 #[case("/Config/StopSignal", json!("SIGKILL"), "Config.StopSignal")]
 #[case("/Config/Tty", json!(true), "Config.Tty")]
 #[case("/Config/OpenStdin", json!(true), "Config.OpenStdin")]
+#[case("/Config/StdinOnce", json!(true), "Config.StdinOnce")]
 #[case("/Config/Hostname", json!("other"), "Config.Hostname")]
 #[case("/Config/Domainname", json!("x"), "Config.Domainname")]
 #[case("/Config/Image", json!("other"), "Config.Image")]

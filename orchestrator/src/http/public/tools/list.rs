@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use axum::{Json, extract::State};
-use protocol::{ApprovalRequirement, Page, PermissionState, ToolDefinition, ToolSummary};
+use protocol::{Page, PermissionState, ToolSummary};
 
-use crate::http::{
-    problem::ApiError,
-    public::{PublicApi, caller::Caller},
+use crate::{
+    http::{
+        problem::ApiError,
+        public::{PublicApi, caller::Caller},
+    },
+    tools::UserTool,
 };
-
-/// Where the tools that are part of Gantry come from.
-const BUILTIN: &str = "builtin";
 
 /// Lists the tools that the caller's chats and jobs can use.
 ///
@@ -25,24 +25,22 @@ pub(in crate::http::public) async fn list(
     Caller(who): Caller,
 ) -> Result<Json<Page<ToolSummary>>, ApiError> {
     let policy = api.store.tool_policy_of(&who.user).await?;
-    let tools = api.tools.all().into_iter().filter(|(tool, requirement)| policy.permits(&tool.name, *requirement));
-    let items = tools.map(|(tool, requirement)| summary(tool, requirement, &policy.permissions)).collect();
+    let tools = api.tools.all_of(&who.user).await.into_iter();
+    let permitted = tools.filter(|tool| policy.permits(&tool.definition.name, tool.requirement));
+    let items = permitted.map(|tool| summary(tool, &policy.permissions)).collect();
     Ok(Json(Page { items, next_cursor: None }))
 }
 
 /// A tool with its permission among these.
-pub(super) fn summary(
-    tool: ToolDefinition,
-    requirement: ApprovalRequirement,
-    permissions: &BTreeMap<String, PermissionState>,
-) -> ToolSummary {
+pub(super) fn summary(tool: UserTool, permissions: &BTreeMap<String, PermissionState>) -> ToolSummary {
+    let UserTool { definition, requirement, source } = tool;
     ToolSummary {
-        permission: permissions.get(&tool.name).copied().unwrap_or_default(),
-        name: tool.name,
-        description: tool.description,
-        domain: tool.domain,
+        permission: permissions.get(&definition.name).copied().unwrap_or_default(),
+        name: definition.name,
+        description: definition.description,
+        domain: definition.domain,
         requirement,
-        parameters: tool.parameters,
-        source: BUILTIN.to_owned(),
+        parameters: definition.parameters,
+        source,
     }
 }

@@ -32,9 +32,8 @@ pub(in crate::http::public) async fn set(
     ApiJson { value: SetPermission { permission }, .. }: ApiJson<SetPermission>,
 ) -> Result<Json<ToolSummary>, ApiError> {
     let policy = api.store.tool_policy_of(&who.user).await?;
-    let found = api.tools.all().into_iter().find(|(tool, _)| tool.name == name);
-    let found = found.filter(|(tool, requirement)| policy.permits(&tool.name, *requirement));
-    let (tool, requirement) = found.ok_or_else(ApiError::not_found)?;
+    let found = api.tools.all_of(&who.user).await.into_iter().find(|tool| tool.definition.name == name);
+    let tool = found.filter(|tool| policy.permits(&name, tool.requirement)).ok_or_else(ApiError::not_found)?;
     api.store.set_tool_permission((&who.user, &name), permission, entry).await?;
-    Ok(Json(summary(tool, requirement, &BTreeMap::from([(name, permission)]))))
+    Ok(Json(summary(tool, &BTreeMap::from([(name, permission)]))))
 }

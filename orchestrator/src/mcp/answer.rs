@@ -1,0 +1,105 @@
+//! What a server answers, without the protocol's own types.
+
+use agent::safety::LeakDetector;
+use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, Tool};
+use serde_json::Value;
+
+/// Base64 has four characters for three bytes.
+const BASE64_CHARS: usize = 4;
+const BASE64_BYTES: usize = 3;
+
+/// A tool as a server lists it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ListedTool {
+    /// The server's own name of the tool.
+    pub name: String,
+    /// The whole definition.
+    pub definition: Value,
+}
+
+/// The answer to a call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// Its content.
+    pub parts: Vec<AnswerPart>,
+    /// Its structured content.
+    pub structured: Option<Value>,
+    /// Whether the tool reports a failure.
+    pub is_error: bool,
+}
+
+/// One part of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AnswerPart {
+    /// Text.
+    Text(String),
+    /// Anything else, which is not passed on.
+    Other {
+        /// What it is.
+        kind: &'static str,
+        /// Its media type.
+        media_type: Option<String>,
+        /// Its size.
+        bytes: usize,
+    },
+}
+
+impl ListedTool {
+    /// A tool of the protocol; none if it cannot be read.
+    pub(super) fn of(tool: &Tool) -> Option<Self> {
+        Some(Self { name: tool.name.to_string(), definition: serde_json::to_value(tool).ok()? })
+    }
+}
+
+impl Answer {
+    /// An answer of the protocol.
+    pub(super) fn of(result: CallToolResult) -> Self {
+        Self {
+            parts: result.content.into_iter().map(part).collect(),
+            structured: result.structured_content,
+            is_error: result.is_error.unwrap_or(false),
+        }
+    }
+
+    /// The answer without the credentials of the connection.
+    pub(super) fn redacted(mut self, detector: &LeakDetector) -> Self {
+        for part in &mut self.parts {
+            if let AnswerPart::Text(text) = part {
+                *text = detector.redact(text).0.into_owned();
+            }
+        }
+        if let Some(structured) = &mut self.structured {
+            let _findings = detector.redact_json(structured);
+        }
+        self
+    }
+}
+
+fn part(content: ContentBlock) -> AnswerPart {
+    let other = |kind, media_type, bytes| AnswerPart::Other { kind, media_type, bytes };
+    let decoded = |text: &str| text.len() / BASE64_CHARS * BASE64_BYTES;
+    match content {
+        ContentBlock::Text(text) => AnswerPart::Text(text.text),
+        ContentBlock::Image(image) => other("image", media_type(Some(&image.mime_type)), decoded(&image.data)),
+        ContentBlock::Audio(audio) => other("audio", media_type(Some(&audio.mime_type)), decoded(&audio.data)),
+        ContentBlock::Resource(resource) => match resource.resource {
+            ResourceContents::TextResourceContents { mime_type, text, .. } => {
+                other("resource", media_type(mime_type.as_deref()), text.len())
+            }
+            ResourceContents::BlobResourceContents { mime_type, blob, .. } => {
+                other("resource", media_type(mime_type.as_deref()), decoded(&blob))
+            }
+            _ => other("resource", None, 0),
+        },
+        ContentBlock::ResourceLink(link) => {
+            other("resource link", media_type(link.mime_type.as_deref()), link.uri.len())
+        }
+        _ => other("content", None, 0),
+    }
+}
+
+/// A media type as it may be shown; a server can write anything there.
+fn media_type(text: Option<&str>) -> Option<String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '+' | '-' | '.');
+    text.filter(|text| text.len() <= 80 && !text.is_empty() && text.chars().all(allowed)).map(str::to_owned)
+}

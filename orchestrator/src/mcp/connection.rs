@@ -1,0 +1,255 @@
+//! One connection to a server for one user: the handshake, the list of tools, and calls.
+//!
+//! Owns that a server asks this side for nothing: requests for a model call, for directories and for input are refused.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use agent::BoxFuture;
+use rmcp::{
+    ClientHandler, ErrorData, RoleClient, ServiceError,
+    model::{
+        CallToolRequest, CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest, Implementation,
+        ListToolsRequest, PaginatedRequestParams, ServerResult,
+    },
+    service::{NotificationContext, PeerRequestOptions, RequestHandle, RunningService, serve_client_with_ct},
+    transport::IntoTransport,
+};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    answer::{Answer, ListedTool},
+    credentials::Credentials,
+    error::McpError,
+    http::{EgressHttp, LastFailure},
+    receive_limit::ReceiveLimit,
+    stdio::StartedServer,
+};
+
+/// Calls of one connection that are in progress at once; further ones wait.
+const MAX_CALLS: usize = 8;
+/// Time limit of one page of the list of tools.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Pages that are read of a list: a server that has more of them never ends.
+const MAX_PAGES: usize = 32;
+/// Tools that are read of a list. More than are used, so that an admin sees which ones are not.
+const MAX_TOOLS: usize = 10_000;
+/// Time for a cancellation to be sent.
+const CANCEL_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A live connection.
+pub(super) struct Connection {
+    server: String,
+    /// The session: its requests, and the task that reads.
+    service: RunningService<RoleClient, Handler>,
+    closing: CancellationToken,
+    limit: ReceiveLimit,
+    failure: LastFailure,
+    calls: Semaphore,
+    is_broken: AtomicBool,
+    pub(super) credentials: Arc<Credentials>,
+    /// Monotonic time of the end of the handshake.
+    pub(super) opened_at: Duration,
+    /// The container, if it has one.
+    pub(super) container: Option<String>,
+}
+
+/// What a connection is opened with.
+pub(super) struct Opening {
+    pub(super) server: String,
+    pub(super) limit: ReceiveLimit,
+    pub(super) failure: LastFailure,
+    pub(super) credentials: Arc<Credentials>,
+    pub(super) changes: Arc<AtomicU64>,
+    pub(super) container: Option<String>,
+}
+
+/// Receives what a server sends by itself.
+struct Handler {
+    changes: Arc<AtomicU64>,
+}
+
+impl ClientHandler for Handler {
+    fn get_info(&self) -> ClientConfig {
+        ClientConfig::new(ClientCapabilities::default(), Implementation::new("gantry", env!("CARGO_PKG_VERSION")))
+    }
+
+    async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Connection {
+    /// Makes the handshake over HTTP.
+    pub(super) fn open_http(
+        http: EgressHttp,
+        url: &str,
+        opening: Opening,
+        opened_at: Duration,
+    ) -> BoxFuture<'static, Result<Self, McpError>> {
+        Box::pin(Self::open(http.transport(url), opening, opened_at))
+    }
+
+    /// Makes the handshake with a program in a container.
+    pub(super) fn open_stdio(
+        started: StartedServer,
+        opening: Opening,
+        opened_at: Duration,
+    ) -> BoxFuture<'static, Result<Self, McpError>> {
+        Box::pin(Self::open((started.stdout, started.stdin), opening, opened_at))
+    }
+
+    /// Makes the handshake.
+    async fn open<T, E, A>(transport: T, opening: Opening, opened_at: Duration) -> Result<Self, McpError>
+    where
+        T: IntoTransport<RoleClient, E, A>,
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let Opening { server, limit, failure, credentials, changes, container } = opening;
+        let closing = CancellationToken::new();
+        limit.allow_answer();
+        let handshake = serve_client_with_ct(Handler { changes }, transport, closing.clone());
+        let service = tokio::select! {
+            service = handshake => service.ok(),
+            () = limit.exceeded_limit() => None,
+        };
+        let service = service.ok_or_else(|| {
+            let cause = limit.cause().map(str::to_owned).or_else(|| failure.get());
+            let cause = cause.unwrap_or_else(|| "it does not speak the protocol, or has ended".to_owned());
+            McpError::Unavailable { server: server.clone(), cause, retry_after: None }
+        })?;
+        Ok(Self {
+            server,
+            service,
+            closing,
+            limit,
+            failure,
+            calls: Semaphore::new(MAX_CALLS),
+            is_broken: AtomicBool::new(false),
+            credentials,
+            opened_at,
+            container,
+        })
+    }
+
+    /// Whether it can be used.
+    pub(super) fn is_open(&self) -> bool {
+        !self.is_broken.load(Ordering::Relaxed) && !self.service.is_closed() && !self.service.is_transport_closed()
+    }
+
+    /// Ends the session. The transport reports it to the server.
+    pub(super) fn close(&self) {
+        self.is_broken.store(true, Ordering::Relaxed);
+        self.closing.cancel();
+    }
+
+    /// Reads the whole list of tools, within its limits.
+    pub(super) async fn tools(&self) -> Result<Vec<ListedTool>, McpError> {
+        let mut tools = Vec::new();
+        let mut cursor = None;
+        for _ in 0..MAX_PAGES {
+            let params = PaginatedRequestParams::default().with_cursor(cursor.take());
+            let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
+            let never = CancellationToken::new();
+            let page = tokio::time::timeout(PAGE_TIMEOUT, self.request(request, &never)).await;
+            let page = page.map_err(|_| McpError::TimedOut { server: self.server.clone(), limit: PAGE_TIMEOUT });
+            let ServerResult::ListToolsResult(page) = page.and_then(|page| page).inspect_err(|_| self.close())? else {
+                return Err(self.invalid_answer());
+            };
+            tools.extend(page.tools.iter().filter_map(ListedTool::of));
+            tools.truncate(MAX_TOOLS);
+            cursor = page.next_cursor;
+            if cursor.is_none() || tools.len() == MAX_TOOLS {
+                break;
+            }
+        }
+        Ok(tools)
+    }
+
+    /// Calls a tool. A call that is stopped is cancelled at the server, too.
+    pub(super) async fn call(
+        &self,
+        tool: &str,
+        arguments: Value,
+        stop: &CancellationToken,
+    ) -> Result<Answer, McpError> {
+        let _permit = tokio::select! {
+            permit = self.calls.acquire() => permit.map_err(|_| self.closed())?,
+            () = stop.cancelled() => return Err(McpError::Stopped),
+        };
+        let mut params = CallToolRequestParams::new(tool.to_owned());
+        if let Value::Object(arguments) = arguments {
+            params = params.with_arguments(arguments);
+        }
+        let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+        let ServerResult::CallToolResult(result) = self.request(request, stop).await? else {
+            return Err(self.invalid_answer());
+        };
+        let answer = Answer::of(result);
+        Ok(match &self.credentials.detector {
+            Some(detector) => answer.redacted(detector),
+            None => answer,
+        })
+    }
+
+    async fn request(&self, request: ClientRequest, stop: &CancellationToken) -> Result<ServerResult, McpError> {
+        self.limit.allow_answer();
+        let options = PeerRequestOptions::no_options();
+        let sent = self.service.send_cancellable_request(request, options).await;
+        let mut handle = sent.map_err(|error| self.failed(error))?;
+        tokio::select! {
+            answer = &mut handle.rx => answer.map_err(|_| self.closed())?.map_err(|error| self.failed(error)),
+            () = self.limit.exceeded_limit() => {
+                self.close();
+                Err(self.closed())
+            }
+            () = stop.cancelled() => {
+                self.cancel(handle).await;
+                Err(McpError::Stopped)
+            }
+        }
+    }
+
+    async fn cancel(&self, handle: RequestHandle<RoleClient>) {
+        let sent = tokio::time::timeout(CANCEL_TIMEOUT, handle.cancel(None)).await;
+        if !matches!(sent, Ok(Ok(()))) {
+            tracing::debug!(mcp.server = self.server, "a cancellation could not be sent to an MCP server");
+        }
+    }
+
+    fn failed(&self, error: ServiceError) -> McpError {
+        match error {
+            ServiceError::McpError(ErrorData { code, message, .. }) => {
+                McpError::answered(&self.server, i64::from(code.0), &message)
+            }
+            ServiceError::TransportSend(_) | ServiceError::TransportClosed => {
+                self.close();
+                self.closed()
+            }
+            ServiceError::Cancelled { .. } => McpError::Stopped,
+            _ => self.invalid_answer(),
+        }
+    }
+
+    fn closed(&self) -> McpError {
+        let cause = self.limit.cause().map(str::to_owned).or_else(|| self.failure.get());
+        McpError::Closed { server: self.server.clone(), cause }
+    }
+
+    fn invalid_answer(&self) -> McpError {
+        McpError::InvalidAnswer { server: self.server.clone() }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.closing.cancel();
+    }
+}

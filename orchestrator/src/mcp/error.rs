@@ -1,0 +1,128 @@
+//! Why a call to an MCP server has no answer, for the model and for the admin.
+//!
+//! No message contains anything that a server sent, except its own error message, shortened and neutralized.
+
+use std::time::Duration;
+
+use agent::{ToolError, elide, safety::neutralize};
+use protocol::ToolErrorKind;
+
+/// Length of a server's own error message that is passed on.
+const MAX_MESSAGE_BYTES: usize = 2_000;
+/// JSON-RPC: invalid method parameters.
+const INVALID_PARAMS: i64 = -32_602;
+
+/// A call or a connection that failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum McpError {
+    /// There is no such server in the configuration.
+    #[error("there is no MCP server {0}")]
+    UnknownServer(String),
+    /// It cannot be connected to, or an earlier attempt has just failed.
+    #[error("the MCP server {server} is not available: {cause}{}", retry_note(*.retry_after))]
+    Unavailable {
+        /// The server.
+        server: String,
+        /// What failed.
+        cause: String,
+        /// Time until the next attempt.
+        retry_after: Option<Duration>,
+    },
+    /// A header needs a secret that is not stored.
+    #[error(
+        "the MCP server {server} needs the secret {secret} of {owner}, which is not stored; set it with `gantry secret set {secret}`"
+    )]
+    MissingSecret {
+        /// The server.
+        server: String,
+        /// The secret's name.
+        secret: String,
+        /// The user who has to store it.
+        owner: String,
+    },
+    /// Its container cannot run.
+    #[error("the MCP server {server} cannot run: {cause}")]
+    Sandbox {
+        /// The server.
+        server: String,
+        /// What failed.
+        cause: String,
+    },
+    /// There are too many connections, all of them in use.
+    #[error("too many MCP connections are in use; try again later")]
+    TooManyConnections,
+    /// The connection ended while a call waited. The call may have had its effect.
+    #[error("the MCP server {server} closed the connection during the call{}", cause_note(.cause.as_deref()))]
+    Closed {
+        /// The server.
+        server: String,
+        /// Why, if this side closed it.
+        cause: Option<String>,
+    },
+    /// The server answered with an error of the protocol.
+    #[error("the MCP server {server} answered with error {code}: {message}")]
+    Answered {
+        /// The server.
+        server: String,
+        /// The JSON-RPC error code.
+        code: i64,
+        /// The server's message.
+        message: String,
+    },
+    /// The answer is not what the protocol says.
+    #[error("the MCP server {server} sent an invalid answer")]
+    InvalidAnswer {
+        /// The server.
+        server: String,
+    },
+    /// No answer within the time limit.
+    #[error("the MCP server {server} did not answer within {} s", limit.as_secs())]
+    TimedOut {
+        /// The server.
+        server: String,
+        /// The time limit.
+        limit: Duration,
+    },
+    /// The caller stopped the call.
+    #[error("stopped before the MCP server answered")]
+    Stopped,
+}
+
+impl McpError {
+    /// An error that the server answered with.
+    pub(super) fn answered(server: &str, code: i64, message: &str) -> Self {
+        let message = neutralize(&elide(message, MAX_MESSAGE_BYTES)).into_owned();
+        Self::Answered { server: server.to_owned(), code, message }
+    }
+
+    /// How the model learns of it.
+    pub const fn kind(&self) -> ToolErrorKind {
+        match self {
+            Self::Sandbox { .. } => ToolErrorKind::Sandbox,
+            Self::MissingSecret { .. } => ToolErrorKind::NotAuthorized,
+            Self::Answered { code: INVALID_PARAMS, .. } => ToolErrorKind::InvalidParameters,
+            Self::UnknownServer(_) => ToolErrorKind::NotFound,
+            Self::Stopped => ToolErrorKind::Failed,
+            Self::Unavailable { .. }
+            | Self::TooManyConnections
+            | Self::Closed { .. }
+            | Self::Answered { .. }
+            | Self::InvalidAnswer { .. }
+            | Self::TimedOut { .. } => ToolErrorKind::External,
+        }
+    }
+}
+
+impl From<McpError> for ToolError {
+    fn from(error: McpError) -> Self {
+        Self::new(error.kind(), error.to_string())
+    }
+}
+
+fn retry_note(retry_after: Option<Duration>) -> String {
+    retry_after.map_or_else(String::new, |wait| format!("; it is tried again in {} s", wait.as_secs().max(1)))
+}
+
+fn cause_note(cause: Option<&str>) -> String {
+    cause.map_or_else(String::new, |cause| format!(": {cause}"))
+}

@@ -1,0 +1,17 @@
+//! Connections to MCP servers: streamable HTTP through the egress policy, and programs in containers over standard input and output.
+//!
+//! Owns the protocol (the only user of rmcp), the credentials of a connection, how many connections there are, and how much a
+//! server may send. Never decides which tools a model is offered.
+
+mod answer;
+mod client;
+mod connection;
+mod credentials;
+mod error;
+mod http;
+mod receive_limit;
+mod stdio;
+
+pub use answer::{Answer, AnswerPart, ListedTool};
+pub use client::{ConfiguredServer, InvalidServer, Listed, McpClient, McpParts, ServerStatus};
+pub use error::McpError;
