@@ -1,15 +1,20 @@
 //! The contexts of calls, and the executor of a chat turn.
 
+use std::path::PathBuf;
+
 use agent::{Admission, CallResult, RecordError, ToolError};
 use chrono::DateTime;
-use protocol::{CallId, JobState, ToolErrorKind};
+use protocol::{CallId, InstanceId, JobState, ToolErrorKind};
 use serde_json::json;
 
 use super::*;
 use crate::{
     digest::sha256_hex,
+    dispatch::Sandbox,
     domain::{chat::ThreadRef, job::sample},
     egress::{EgressPolicy, system_look_up},
+    engine::{Docker, DockerSettings, Engine},
+    mcp::{McpClient, McpParts},
     secrets::{KeySource, Secrets},
     store::{AuditEntry, Delivery, NewToolCall, NotificationFilter, Sent, SentMessage, ToolCallKey},
 };
@@ -31,15 +36,39 @@ async fn tools(directory: &tempfile::TempDir) -> (BuiltinTools, Arc<Secrets>) {
     let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
     let secrets = Secrets::open(store.clone(), &KeySource::DataDir(directory.path().to_owned())).await.unwrap();
     let secrets = Arc::new(secrets);
+    let egress = EgressClient::new(Arc::new(EgressPolicy::new(&[], vec![]).unwrap()), system_look_up());
+    let mcp = without_mcp_servers(&store, &egress, &secrets);
     let services = ToolServices {
         store,
         clock: Clock::system(),
         rates: ToolRates { burst: 60, per_second: 1, per_hour: 1_000 },
-        egress: EgressClient::new(Arc::new(EgressPolicy::new(&[], vec![]).unwrap()), system_look_up()),
+        egress,
+        mcp,
         detectors: LeakDetectors::new(Arc::clone(&secrets)).unwrap(),
         drain: CancellationToken::new(),
     };
     (BuiltinTools::new(services).unwrap(), secrets)
+}
+
+fn without_mcp_servers(store: &Store, egress: &EgressClient, secrets: &Arc<Secrets>) -> McpTools {
+    // Makes no call until a container is needed.
+    let engine: Arc<dyn Engine> = Arc::new(Docker::connect(DockerSettings {
+        host: None,
+        instance_id: InstanceId::nil(),
+        image: String::new(),
+        runtime: None,
+        run_dir: PathBuf::new(),
+        inet_datagrams: false,
+    }));
+    let (sandbox, _prober) = Sandbox::disabled(Arc::clone(&engine), Clock::system());
+    let parts = McpParts {
+        egress: egress.clone(),
+        secrets: Arc::clone(secrets),
+        engine,
+        sandbox: Arc::new(sandbox),
+        clock: Clock::system(),
+    };
+    McpTools::new(Arc::new(McpClient::new(&[], parts).unwrap()), store.clone(), Clock::system())
 }
 
 /// A turn of a new thread.

@@ -15,7 +15,9 @@ use server::{Behaviour, McpTestServer, text, tool};
 
 /// A world whose only MCP server is this one, with the name `srv`.
 async fn world_with(server: &McpTestServer) -> World {
-    let mut world = World::builder().set("GANTRY_EGRESS_CEILING", &server.address).build().await;
+    // Without a rate: tests call a tool until its server can be used again.
+    let builder = World::builder().set("GANTRY_TOOL_RATE_BURST", 0).set("GANTRY_TOOL_RATE_PER_HOUR", 0);
+    let mut world = builder.set("GANTRY_EGRESS_CEILING", &server.address).build().await;
     let settings = vec![settings("srv", server)];
     world.restart_with(|config| config.mcp = settings).await;
     world
