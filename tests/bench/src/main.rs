@@ -85,6 +85,8 @@ enum Program {
     Contain,
     /// Searches in 10 000 documents of a user's memory, against the full-text index alone
     Memory,
+    /// Calls of an orchestrator tool through the executor, against round trips on the same socket
+    ToolCall,
     /// Memory over many short jobs
     Soak,
 }
@@ -93,7 +95,7 @@ impl Program {
     const fn default_runs(self) -> u32 {
         match self {
             Self::JobStart | Self::JobEnd => 30,
-            Self::Loop | Self::Replay | Self::Api => 10,
+            Self::Loop | Self::Replay | Self::Api | Self::ToolCall => 10,
             Self::JobBurst | Self::Events | Self::Contain | Self::Gateway => 3,
             Self::Soak => 4,
             Self::Footprint | Self::Memory => 50,
@@ -127,6 +129,7 @@ impl Program {
             Self::Api => programs::api::run(bench).await,
             Self::Contain => programs::contain::run(bench).await,
             Self::Memory => programs::memory::run(bench).await,
+            Self::ToolCall => programs::tool_call::run(bench).await,
             Self::Soak => programs::soak::run(bench).await,
         }
     }

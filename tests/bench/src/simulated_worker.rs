@@ -110,7 +110,16 @@ impl SimulatedWorker {
 
     /// Makes a model call as the worker does, and returns the answer.
     pub(crate) async fn complete(&self, request: &serde_json::Value) -> Result<serde_json::Value, Failure> {
-        let response = self.client.post(url(self.job, "llm/complete")).json(request).send().await?;
+        self.call("llm/complete", request).await
+    }
+
+    /// Calls one of the orchestrator's tools as the worker does, and returns the reply.
+    pub(crate) async fn tool(&self, name: &str, request: &serde_json::Value) -> Result<serde_json::Value, Failure> {
+        self.call(&format!("tools/{name}"), request).await
+    }
+
+    async fn call(&self, path: &str, request: &serde_json::Value) -> Result<serde_json::Value, Failure> {
+        let response = self.client.post(url(self.job, path)).json(request).send().await?;
         let status = response.status();
         let body = response.bytes().await?;
         if !status.is_success() {
