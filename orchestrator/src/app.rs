@@ -16,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use data_dir_lock::{LockError, is_in_use};
-pub use error::ServeError;
+pub use error::{DatabaseError, ServeError};
 pub use rotate_key::{RotateKeyError, rotate_master_key};
 
 use self::{

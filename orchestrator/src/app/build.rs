@@ -7,7 +7,9 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use protocol::InstanceId;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{App, ControlLoops, DataDirLock, GateExpiry, ServeError, TestOverrides, listeners::Listeners};
+use super::{
+    App, ControlLoops, DataDirLock, DatabaseError, GateExpiry, ServeError, TestOverrides, listeners::Listeners,
+};
 use crate::{
     auth::{SigningKey, WorkerTokens},
     clock::Clock,
@@ -305,7 +307,7 @@ async fn open_store(
     attempts: &Arc<AttemptRegistry>,
     clock: &Clock,
 ) -> Result<(Store, InstanceId), ServeError> {
-    let at_url = |source| ServeError::Store { url: mask_urls(&config.database_url), source };
+    let at_url = |source| DatabaseError { url: mask_urls(&config.database_url), source };
     let observer = attempts.observer();
     let store = Store::open_observed(&config.database_url, metrics.clone(), observer).await.map_err(at_url)?;
     let instance = match config.instance_id {

@@ -12,21 +12,25 @@ use crate::{
     store::StoreError,
 };
 
+/// The database cannot be opened or read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot use the database at {url}")]
+pub struct DatabaseError {
+    /// The URL, without credentials.
+    pub url: String,
+    /// The cause.
+    pub source: StoreError,
+}
+
 /// The daemon could not start, or stopped other than by a drain.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// A directory cannot be locked.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// The database cannot be opened.
-    #[error("cannot use the database at {url}")]
-    Store {
-        /// The URL, without credentials.
-        url: String,
-        /// The cause.
-        #[source]
-        source: StoreError,
-    },
+    /// The database cannot be used.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
     /// The signing key cannot be loaded.
     #[error(transparent)]
     Key(#[from] KeyError),

@@ -4,11 +4,11 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{DataDirLock, LockError};
+use super::{DataDirLock, DatabaseError, LockError};
 use crate::{
     config::{Config, mask_urls},
     secrets::{KeySource, MasterKey, RotateError, Rotated, UnreadableSecrets, rotate},
-    store::{AuditEntry, Store, StoreError},
+    store::{AuditEntry, Store},
 };
 
 /// Why the master key was not rotated.
@@ -18,14 +18,8 @@ pub enum RotateKeyError {
     #[error(transparent)]
     Lock(#[from] LockError),
     /// The database cannot be opened.
-    #[error("cannot use the database at {url}")]
-    Store {
-        /// The URL, without credentials.
-        url: String,
-        /// The cause.
-        #[source]
-        source: StoreError,
-    },
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
     /// The rotation failed.
     #[error(transparent)]
     Rotate(#[from] RotateError),
@@ -39,7 +33,7 @@ pub async fn rotate_master_key(
     now: DateTime<Utc>,
 ) -> Result<Rotated, RotateKeyError> {
     let _lock = DataDirLock::acquire(&config.data_dir, &config.run_dir)?;
-    let at_url = |source| RotateKeyError::Store { url: mask_urls(&config.database_url), source };
+    let at_url = |source| DatabaseError { url: mask_urls(&config.database_url), source };
     let store = Store::open(&config.database_url).await.map_err(at_url)?;
     let source = KeySource::new(config.master_key.as_ref(), &config.data_dir);
     let entry = AuditEntry::by_operator("secret.rotate_key", now);

@@ -8,6 +8,7 @@ use super::{
     client::Client,
     exit::{CliError, Exit},
     output::{Output, Paint},
+    pages,
     text::{escape_control_chars, one_line, truncate},
 };
 use crate::config::Environment;
@@ -124,7 +125,7 @@ async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<()
     query.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
     let page: Page<Gate> = client.get("/api/gates", &query).await?;
     output.either(&page, |paint| {
-        let more = page.next_cursor.as_ref().map(|c| paint.dim(&format!("\nmore: --cursor {c}"))).unwrap_or_default();
+        let more = pages::next_page(&page, paint);
         format!("{}{more}", table(&page.items))
     })
 }

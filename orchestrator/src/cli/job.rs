@@ -17,6 +17,7 @@ use super::{
     client::Client,
     exit::{CliError, Exit},
     output::{Format, Output, Paint},
+    pages,
     render::{self, Detail},
     text::{one_line, truncate},
 };
@@ -295,7 +296,7 @@ fn table(page: &Page<JobSummary>, paint: Paint) -> String {
             truncate(&one_line(&job.title), MAX_TITLE_CHARS),
         ]);
     }
-    let more = page.next_cursor.as_ref().map(|c| paint.dim(&format!("\nmore: --cursor {c}"))).unwrap_or_default();
+    let more = pages::next_page(page, paint);
     format!("{}{more}", table.trim_fmt())
 }
 

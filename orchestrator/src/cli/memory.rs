@@ -6,7 +6,6 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
-use comfy_table::{CellAlignment, Table, presets};
 use protocol::{
     MemoryContent, MemoryDocument, MemoryEntry, MemoryMatch, MemoryVersion, Page, limits::MAX_MEMORY_DOCUMENT_BYTES,
 };
@@ -15,11 +14,10 @@ use super::{
     client::Client,
     exit::{CliError, Exit},
     output::{Format, Output, Paint},
+    pages::{self, Columns},
     text::{escape_control_chars, one_line},
 };
 use crate::config::Environment;
-
-const ENTRIES_PER_PAGE: &str = "200";
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
@@ -88,7 +86,7 @@ pub(super) async fn run(
 ) -> Result<Exit, CliError> {
     let client = Client::from_environment(environment)?;
     match command {
-        MemoryCommand::Ls { path } => list(&client, path, output).await?,
+        MemoryCommand::Ls { path } => pages::print_all(&client, ("/api/memory/tree", &path), &ENTRIES, output).await?,
         MemoryCommand::Cat { path, version } => print(&client, path, version, output).await?,
         MemoryCommand::Put(args) => put(&client, args, output).await?,
         MemoryCommand::Rm { path, if_version } => {
@@ -110,42 +108,13 @@ fn at(path: &str) -> [(&'static str, String); 1] {
     [("path", path.to_owned())]
 }
 
-async fn list(client: &Client, path: String, output: &mut Output) -> Result<(), CliError> {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["version", "size", "modified", "path"]);
-    let mut cursor = None;
-    loop {
-        let mut query = vec![("path", path.clone()), ("limit", ENTRIES_PER_PAGE.to_owned())];
-        query.extend(cursor.map(|cursor| ("cursor", cursor)));
-        let page: Page<MemoryEntry> = client.get("/api/memory/tree", &query).await?;
-        for entry in &page.items {
-            match output.format {
-                Format::Json => output.json(entry)?,
-                Format::Text => drop(table.add_row(row(entry))),
-            }
-        }
-        cursor = page.next_cursor;
-        if cursor.is_none() {
-            break;
-        }
-    }
-    if output.format == Format::Text {
-        output.line(&aligned(table, 2))?;
-    }
-    Ok(())
-}
+/// The entries of a directory.
+const ENTRIES: Columns<MemoryEntry, 4> =
+    Columns { names: ["version", "size", "modified", "path"], cells: row, numbers: &[0, 1] };
 
 fn row(entry: &MemoryEntry) -> [String; 4] {
     let modified = entry.updated_at.format("%F %T").to_string();
     [entry.version.to_string(), entry.bytes.to_string(), modified, one_line(&entry.path)]
-}
-
-/// The table with its first `numbers` columns aligned to the right.
-fn aligned(mut table: Table, numbers: usize) -> String {
-    for column in table.column_iter_mut().take(numbers) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.trim_fmt()
 }
 
 async fn print(client: &Client, path: String, version: Option<u64>, output: &mut Output) -> Result<(), CliError> {
@@ -196,14 +165,20 @@ fn matches(paint: Paint, items: &[MemoryMatch]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn versions(items: &[MemoryVersion]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["version", "size", "written", "by"]);
-    for item in items {
+/// The versions of a document.
+const VERSIONS: Columns<MemoryVersion, 4> = Columns {
+    names: ["version", "size", "written", "by"],
+    cells: |item| {
         let written = item.created_at.format("%F %T").to_string();
-        table.add_row([item.version.to_string(), item.bytes.to_string(), written, one_line(&item.by.to_string())]);
-    }
-    aligned(table, 2)
+        [item.version.to_string(), item.bytes.to_string(), written, one_line(&item.by.to_string())]
+    },
+    numbers: &[0, 1],
+};
+
+fn versions(items: &[MemoryVersion]) -> String {
+    let mut table = VERSIONS.table();
+    table.add_rows(items.iter().map(VERSIONS.cells));
+    table.trim_fmt()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod mcp;
 mod memory;
 mod notification;
 mod output;
+mod pages;
 mod progress;
 mod render;
 mod secret;

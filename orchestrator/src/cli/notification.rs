@@ -7,6 +7,7 @@ use super::{
     client::Client,
     exit::{CliError, Exit},
     output::{Output, Paint},
+    pages,
     text::{escape_control_chars, one_line},
 };
 use crate::config::Environment;
@@ -68,7 +69,7 @@ async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<Ex
     query.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
     let page: Page<Notification> = client.get("/api/notifications", &query).await?;
     output.either(&page, |paint| {
-        let more = page.next_cursor.as_ref().map(|c| paint.dim(&format!("\nmore: --cursor {c}"))).unwrap_or_default();
+        let more = pages::next_page(&page, paint);
         format!("{}{more}", page.items.iter().map(|one| describe(paint, one)).collect::<Vec<_>>().join("\n"))
     })?;
     Ok(Exit::Success)

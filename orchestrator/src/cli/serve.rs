@@ -7,7 +7,7 @@ use super::{
     exit::{CliError, Exit},
 };
 use crate::{
-    app::ServeError,
+    app::{DatabaseError, ServeError},
     config::Environment,
     store::StoreError,
     telemetry::{error_chain, traces::Traces},
@@ -38,7 +38,7 @@ pub(super) async fn run(args: ServeArgs, environment: &Environment) -> Result<Ex
 /// Errors that the operator can fix are reported like wrong settings.
 fn to_cli_error(error: &ServeError) -> CliError {
     match error {
-        ServeError::Model(_) | ServeError::Store { source: StoreError::Url(_), .. } => {
+        ServeError::Model(_) | ServeError::Database(DatabaseError { source: StoreError::Url(_), .. }) => {
             CliError::Usage(error_chain(error))
         }
         _ => CliError::failed("the server failed", error_chain(error)),
@@ -70,6 +70,6 @@ mod tests {
     async fn an_invalid_database_url_is_a_usage_error() {
         let url = "sqlite:///tmp/x?mode=upside-down";
         let source = crate::store::Store::open(url).await.map(drop).unwrap_err();
-        assert_eq!(to_cli_error(&ServeError::Store { url: url.to_owned(), source }).exit(), Exit::Usage);
+        assert_eq!(to_cli_error(&DatabaseError { url: url.to_owned(), source }.into()).exit(), Exit::Usage);
     }
 }

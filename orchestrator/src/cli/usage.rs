@@ -8,6 +8,7 @@ use super::{
     client::Client,
     exit::{CliError, Exit},
     output::Output,
+    pages,
     text::one_line,
 };
 use crate::config::Environment;
@@ -57,7 +58,7 @@ async fn show(client: &Client, args: UsageArgs, output: &mut Output) -> Result<E
     query.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
     let page: Page<UsageLine> = client.get("/api/usage", &query).await?;
     output.either(&page, |paint| {
-        let more = page.next_cursor.as_ref().map(|c| paint.dim(&format!("\nmore: --cursor {c}"))).unwrap_or_default();
+        let more = pages::next_page(&page, paint);
         format!("{}{more}", table(by, &page.items))
     })?;
     Ok(Exit::Success)

@@ -3,14 +3,18 @@
 //! Owns that a write is one transaction: the version, the index of its words, the user's totals and the audit entry. Every
 //! statement names the user, so a document of another user is a missing one.
 
+mod rows;
 mod search;
 #[cfg(test)]
 mod tests;
 
 use chrono::{DateTime, Utc};
 use protocol::{AuditOutcome, MemoryAuthor, MemoryDocument, MemoryEntry, MemoryVersion};
-use sqlx::FromRow;
 
+use self::rows::{
+    EntryRow, OwnerRow, VersionRow, add_to_totals, bytes_before, current_content, ensure_owner, find, index,
+    insert_version, remove_before, upsert,
+};
 use super::{
     AuditEntry, Connection, Store, StoreError, audit,
     rows::{column, count},
@@ -285,149 +289,4 @@ async fn delete(tx: &mut Connection, deletion: MemoryDeletion) -> Result<MemoryD
     add_to_totals(tx, &user, -1, -freed).await?;
     audit::insert(tx, &audit, AuditOutcome::Done, None).await?;
     Ok(MemoryDeleteOutcome::Deleted)
-}
-
-/// The user's number and totals; a user without documents gets a number.
-async fn ensure_owner(tx: &mut Connection, user: &str) -> Result<OwnerRow, StoreError> {
-    sqlx::query("INSERT INTO memory_users (user_id) VALUES ($1) ON CONFLICT DO NOTHING")
-        .bind(user)
-        .execute(&mut *tx)
-        .await?;
-    Ok(sqlx::query_as("SELECT number, documents, bytes FROM memory_users WHERE user_id = $1")
-        .bind(user)
-        .fetch_one(tx)
-        .await?)
-}
-
-async fn find(tx: &mut Connection, user: &str, path: &MemoryPath) -> Result<Option<CurrentRow>, StoreError> {
-    Ok(sqlx::query_as("SELECT id, version FROM memory_documents WHERE user_id = $1 AND path = $2")
-        .bind(user)
-        .bind(path.as_str())
-        .fetch_optional(tx)
-        .await?)
-}
-
-async fn current_content(tx: &mut Connection, row: &CurrentRow) -> Result<String, StoreError> {
-    Ok(sqlx::query_scalar("SELECT content FROM memory_versions WHERE document_id = $1 AND version = $2")
-        .bind(row.id)
-        .bind(row.version)
-        .fetch_one(tx)
-        .await?)
-}
-
-/// The size of the versions before this one.
-async fn bytes_before(tx: &mut Connection, document: i64, version: u64) -> Result<i64, StoreError> {
-    let sum = "SELECT COALESCE(SUM(bytes), 0) FROM memory_versions WHERE document_id = $1 AND version < $2";
-    Ok(sqlx::query_scalar(sum).bind(document).bind(column(version)).fetch_one(tx).await?)
-}
-
-/// Deletes the versions before this one.
-async fn remove_before(tx: &mut Connection, document: i64, version: u64) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM memory_versions WHERE document_id = $1 AND version < $2")
-        .bind(document)
-        .bind(column(version))
-        .execute(tx)
-        .await?;
-    Ok(())
-}
-
-async fn upsert(tx: &mut Connection, user: &str, entry: &MemoryEntry) -> Result<i64, StoreError> {
-    Ok(sqlx::query_scalar(
-        "INSERT INTO memory_documents (user_id, path, version, bytes, updated_at) VALUES ($1, $2, $3, $4, $5) \
-         ON CONFLICT (user_id, path) DO UPDATE SET version = excluded.version, bytes = excluded.bytes, \
-         updated_at = excluded.updated_at RETURNING id",
-    )
-    .bind(user)
-    .bind(&entry.path)
-    .bind(column(entry.version))
-    .bind(column(entry.bytes))
-    .bind(entry.updated_at)
-    .fetch_one(tx)
-    .await?)
-}
-
-async fn insert_version(tx: &mut Connection, row: &VersionRow, content: &str) -> Result<(), StoreError> {
-    sqlx::query(
-        "INSERT INTO memory_versions (document_id, version, bytes, created_at, author, content) \
-         VALUES ($1, $2, $3, $4, $5, $6)",
-    )
-    .bind(row.document_id)
-    .bind(row.version)
-    .bind(row.bytes)
-    .bind(row.created_at)
-    .bind(&row.author)
-    .bind(content)
-    .execute(tx)
-    .await?;
-    Ok(())
-}
-
-/// Replaces the document's terms in the index.
-async fn index(tx: &mut Connection, document: i64, path: &str, content: &str) -> Result<(), StoreError> {
-    sqlx::query("INSERT OR REPLACE INTO memory_index (rowid, path, content) VALUES ($1, $2, $3)")
-        .bind(document)
-        .bind(path)
-        .bind(content)
-        .execute(tx)
-        .await?;
-    Ok(())
-}
-
-async fn add_to_totals(tx: &mut Connection, user: &str, documents: i64, bytes: i64) -> Result<(), StoreError> {
-    sqlx::query("UPDATE memory_users SET documents = documents + $2, bytes = bytes + $3 WHERE user_id = $1")
-        .bind(user)
-        .bind(documents)
-        .bind(bytes)
-        .execute(tx)
-        .await?;
-    Ok(())
-}
-
-#[derive(FromRow)]
-struct OwnerRow {
-    number: i64,
-    documents: i64,
-    bytes: i64,
-}
-
-#[derive(FromRow)]
-struct CurrentRow {
-    id: i64,
-    version: i64,
-}
-
-#[derive(FromRow)]
-struct EntryRow {
-    path: String,
-    version: i64,
-    bytes: i64,
-    updated_at: DateTime<Utc>,
-}
-
-impl EntryRow {
-    fn into_entry(self) -> MemoryEntry {
-        let (version, bytes) = (count(self.version), count(self.bytes));
-        MemoryEntry { path: self.path, version, bytes, updated_at: self.updated_at }
-    }
-}
-
-#[derive(FromRow)]
-struct VersionRow {
-    document_id: i64,
-    version: i64,
-    bytes: i64,
-    created_at: DateTime<Utc>,
-    author: String,
-}
-
-impl VersionRow {
-    fn into_version(self) -> Result<MemoryVersion, StoreError> {
-        let by = self.author.parse().map_err(|_| StoreError::Inconsistent {
-            table: "memory_versions",
-            column: "author",
-            id: self.document_id.to_string(),
-        })?;
-        let (version, bytes) = (count(self.version), count(self.bytes));
-        Ok(MemoryVersion { version, bytes, created_at: self.created_at, by })
-    }
 }

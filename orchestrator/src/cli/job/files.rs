@@ -8,10 +8,9 @@ use std::{
 };
 
 use clap::Args;
-use comfy_table::{Table, presets};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use protocol::{FileEntry, FileKind, JobId, Page, Unpacked};
+use protocol::{FileEntry, FileKind, JobId, Unpacked};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader};
 use tokio_util::io::ReaderStream;
 
@@ -20,14 +19,14 @@ use crate::{
     cli::{
         client::Client,
         exit::{CliError, Exit},
-        output::{Format, Output},
+        output::Output,
+        pages::{self, Columns},
         progress::Progress,
         text::{escape_control_chars, one_line},
     },
     workspace::WorkspacePath,
 };
 
-const ENTRIES_PER_PAGE: &str = "200";
 /// All characters of a path except the unreserved ones of RFC 3986 and the separator.
 const PATH_ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 const PIECE_BYTES: usize = 64 * 1024;
@@ -77,29 +76,12 @@ pub(in crate::cli) struct PutArgs {
 }
 
 pub(super) async fn files(client: &Client, args: FilesArgs, output: &mut Output) -> Result<Exit, CliError> {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["mode", "size", "modified", "path"]);
-    let mut cursor = None;
-    loop {
-        let mut query = vec![("path", args.path.clone()), ("limit", ENTRIES_PER_PAGE.to_owned())];
-        query.extend(cursor.map(|cursor| ("cursor", cursor)));
-        let page: Page<FileEntry> = client.get(&format!("/api/jobs/{}/files", args.id), &query).await?;
-        for entry in &page.items {
-            match output.format {
-                Format::Json => output.json(entry)?,
-                Format::Text => drop(table.add_row(row(entry))),
-            }
-        }
-        cursor = page.next_cursor;
-        if cursor.is_none() {
-            break;
-        }
-    }
-    if output.format == Format::Text {
-        output.line(&table.trim_fmt())?;
-    }
+    pages::print_all(client, (&format!("/api/jobs/{}/files", args.id), &args.path), &FILES, output).await?;
     Ok(Exit::Success)
 }
+
+/// The files of a workspace.
+const FILES: Columns<FileEntry, 4> = Columns { names: ["mode", "size", "modified", "path"], cells: row, numbers: &[] };
 
 fn row(entry: &FileEntry) -> [String; 4] {
     let mark = match entry.kind {
