@@ -291,6 +291,15 @@ summary() {
   printf '%s passed, %s failed\n' "${#passed[@]}" "${#failed[@]}"
 }
 
+# The reasons of failed tests without their output, which may be long.
+reasons() {
+  local report=target/nextest/default/junit.xml
+  if [ ! -e "$report" ] || [ "$report" -ot "$started_at" ]; then return; fi
+  echo "failed tests:"
+  awk '/<failure /{shown=1} /stack backtrace:|<\/failure>/{shown=0} shown' "$report" | cut -c 1-500 |
+    sed "s/.*<failure [^>]*>//; s/&lt;/</g; s/&gt;/>/g; s/&quot;/\"/g; s/&apos;/'/g; s/&amp;/\\&/g; s/^/  /" | head -n 60
+}
+
 is_step() { case " ${STEPS[*]} " in *" $1 "*) true ;; *) false ;; esac; }
 
 main() {
@@ -322,10 +331,13 @@ main() {
   if [ ${#only[@]} -eq 0 ]; then only=("${STEPS[@]}"); fi
   use_cache
   need_rust
+  started_at="$(mktemp)"
   for name in "${only[@]}"; do
     run_step "$name"
     if [ ${#failed[@]} -gt 0 ]; then break; fi
   done
+  if [ ${#failed[@]} -gt 0 ]; then reasons; fi
+  rm "$started_at"
   summary
   [ ${#failed[@]} -eq 0 ]
 }
