@@ -1,13 +1,14 @@
 //! The clock, passed as an argument: the system's, or one that a test controls.
 //!
-//! Owns the only reads of the wall clock outside ids. Never sleeps.
+//! Owns the only reads of the wall clock outside ids.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use chrono::{DateTime, SubsecRound, Utc};
+use tokio::sync::watch;
 
 /// A source of time.
 #[derive(Debug, Clone)]
@@ -23,7 +24,7 @@ pub enum Clock {
 
 /// A clock that only moves when a test advances it. Clones share the time.
 #[derive(Debug, Clone)]
-pub struct ManualClock(Arc<Mutex<ManualTime>>);
+pub struct ManualClock(Arc<watch::Sender<ManualTime>>);
 
 #[derive(Debug, Clone, Copy)]
 struct ManualTime {
@@ -42,7 +43,7 @@ impl Clock {
         match self {
             #[expect(clippy::disallowed_methods, reason = "the only implementation of the clock")]
             Self::System { .. } => Utc::now().trunc_subsecs(6),
-            Self::Manual(clock) => clock.lock().wall,
+            Self::Manual(clock) => clock.0.borrow().wall,
         }
     }
 
@@ -50,7 +51,18 @@ impl Clock {
     pub fn monotonic(&self) -> Duration {
         match self {
             Self::System { since } => since.elapsed(),
-            Self::Manual(clock) => clock.lock().monotonic,
+            Self::Manual(clock) => clock.0.borrow().monotonic,
+        }
+    }
+
+    /// Returns once monotonic time has reached `until`.
+    pub async fn sleep_until(&self, until: Duration) {
+        match self {
+            Self::System { since } => tokio::time::sleep_until((*since + until).into()).await,
+            Self::Manual(clock) => {
+                // The sender lives in `self`, so this cannot fail.
+                let _ = clock.0.subscribe().wait_for(|time| time.monotonic >= until).await;
+            }
         }
     }
 }
@@ -58,24 +70,20 @@ impl Clock {
 impl ManualClock {
     /// A clock whose wall clock time is `wall`.
     pub fn at(wall: DateTime<Utc>) -> Self {
-        Self(Arc::new(Mutex::new(ManualTime { wall: wall.trunc_subsecs(6), monotonic: Duration::ZERO })))
+        Self(Arc::new(watch::Sender::new(ManualTime { wall: wall.trunc_subsecs(6), monotonic: Duration::ZERO })))
     }
 
     /// Advances wall clock and monotonic time.
     pub fn advance(&self, by: Duration) {
-        let mut time = self.lock();
-        time.wall = (time.wall + by).trunc_subsecs(6);
-        time.monotonic += by;
+        self.0.send_modify(|time| {
+            time.wall = (time.wall + by).trunc_subsecs(6);
+            time.monotonic += by;
+        });
     }
 
     /// Steps only the wall clock, as an operator or NTP may.
     pub fn step_wall_to(&self, wall: DateTime<Utc>) {
-        self.lock().wall = wall.trunc_subsecs(6);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ManualTime> {
-        // A panic while the lock is held cannot leave the time inconsistent: every update completes.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.send_modify(|time| time.wall = wall.trunc_subsecs(6));
     }
 }
 
@@ -93,6 +101,20 @@ mod tests {
         manual.step_wall_to(start - Duration::from_hours(1));
         assert_eq!(clock.monotonic(), Duration::from_secs(5));
         assert_eq!(clock.now().timestamp(), 1_700_000_000 - 3600);
+    }
+
+    #[tokio::test]
+    async fn a_sleep_on_a_manual_clock_ends_when_the_clock_reaches_its_time() {
+        let manual = ManualClock::at(DateTime::UNIX_EPOCH);
+        let clock = Clock::Manual(manual.clone());
+        manual.advance(Duration::from_secs(10));
+        clock.sleep_until(Duration::from_secs(10)).await;
+        let sleep = clock.sleep_until(Duration::from_secs(20));
+        tokio::pin!(sleep);
+        manual.advance(Duration::from_secs(9));
+        assert!(futures_util::poll!(&mut sleep).is_pending());
+        manual.advance(Duration::from_secs(1));
+        sleep.await;
     }
 
     #[test]

@@ -35,7 +35,7 @@ use crate::{
     secrets::{KeySource, LeakDetectors, Secrets},
     store::{RetentionLimits, Store},
     telemetry::metrics::Metrics,
-    tools::{BuiltinTools, McpTools, ToolServices},
+    tools::{BuiltinTools, JobAccess, McpTools, ToolServices},
     workspace::{FileWork, FreeSpace, RetentionPeriod, RetentionSweep, UploadRegistry, Workspaces},
 };
 
@@ -44,16 +44,16 @@ impl App {
     pub async fn build(config: Config, overrides: TestOverrides) -> Result<Self, ServeError> {
         let lock = DataDirLock::acquire(&config.data_dir, &config.run_dir)?;
         let (core, prober) = Core::build(&config, overrides).await?;
-        let sandbox = Arc::clone(&core.sandbox);
+        let (tools, submitter) = core.tools_and_submitter(&config)?;
         let listeners = Listeners::new(&core.metrics, config.max_parallel_jobs);
         let worker_listeners = Arc::new(WorkerListeners::new(
             config.run_dir.clone(),
-            listeners.worker(worker::router(core.worker_api(&config))),
+            listeners.worker(worker::router(core.worker_api(&config, &tools))),
             Arc::clone(&core.attempts),
         ));
-        let dispatcher = core.dispatcher(&config, &sandbox, &worker_listeners);
+        let dispatcher = core.dispatcher(&config, &worker_listeners);
         let (metrics_endpoint, metrics_server) = listeners.metrics(config.metrics_bind, core.store.clone()).await?;
-        let public_api = core.public_api(&config, &sandbox, metrics_endpoint);
+        let public_api = core.public_api(&config, tools, submitter, metrics_endpoint);
         Ok(Self {
             control: ControlLoops {
                 prober,
@@ -89,7 +89,7 @@ struct Core {
     secrets: Arc<Secrets>,
     detectors: LeakDetectors,
     gateway: Arc<Gateway>,
-    tools: Arc<BuiltinTools>,
+    egress: EgressClient,
     mcp: Arc<McpClient>,
     workspaces: Workspaces,
     workspace_meter: WorkspaceMeter,
@@ -127,7 +127,6 @@ impl Core {
         let workspaces = open_workspaces(config, &store).await;
         let secrets = Arc::new(open_secrets(config, &store).await?);
         let detectors = LeakDetectors::new(Arc::clone(&secrets))?;
-        let drain = CancellationToken::new();
         let egress = egress_client(config).await?;
         let mcp = Arc::new(McpClient::new(
             &config.mcp,
@@ -139,21 +138,11 @@ impl Core {
                 clock: clock.clone(),
             },
         )?);
-        let services = ToolServices {
-            store: store.control(),
-            clock: clock.clone(),
-            rates: config.tool_rates,
-            egress,
-            mcp: McpTools::new(Arc::clone(&mcp), store.control(), clock.clone()),
-            detectors: detectors.clone(),
-            drain: drain.clone(),
-        };
         let core = Self {
             tokens: WorkerTokens::new(Arc::clone(&key), instance),
             detectors,
             secrets,
             gateway: Arc::new(Gateway::new(&config.llm)?),
-            tools: Arc::new(BuiltinTools::new(services)?),
             workspace_meter: WorkspaceMeter::new(workspaces.clone(), Arc::clone(&engine)),
             uploads: UploadRegistry::new(free_space.clone()),
             file_work: FileWork::default(),
@@ -161,13 +150,14 @@ impl Core {
             logs: config.data_dir.join("logs"),
             waker: DispatcherWaker::default(),
             request_tasks,
-            drain,
+            drain: CancellationToken::new(),
             clock,
             metrics,
             store,
             attempts,
             engine,
             sandbox,
+            egress,
             key,
             mcp,
             workspaces,
@@ -175,7 +165,29 @@ impl Core {
         Ok((core, prober))
     }
 
-    fn worker_api(&self, config: &Config) -> WorkerApi {
+    /// The built-in tools, and what creates jobs for the public API. The tools create jobs as well, by the control plane's
+    /// connections; what a job may ask for includes the names of the tools.
+    fn tools_and_submitter(&self, config: &Config) -> Result<(Arc<BuiltinTools>, Arc<JobSubmitter>), ServeError> {
+        let tools = BuiltinTools::new(ToolServices {
+            store: self.store.control(),
+            clock: self.clock.clone(),
+            rates: config.tool_rates,
+            egress: self.egress.clone(),
+            mcp: McpTools::new(Arc::clone(&self.mcp), self.store.control(), self.clock.clone()),
+            detectors: self.detectors.clone(),
+            drain: self.drain.clone(),
+        })?;
+        let ceiling = ceiling(config, &tools);
+        let access = JobAccess {
+            submitter: self.submitter(config, self.store.control(), ceiling.clone()),
+            attempts: Arc::clone(&self.attempts),
+            drain: self.drain.clone(),
+        };
+        let tools = tools.with_job_tools(&access)?;
+        Ok((Arc::new(tools), self.submitter(config, self.store.clone(), ceiling)))
+    }
+
+    fn worker_api(&self, config: &Config, tools: &Arc<BuiltinTools>) -> WorkerApi {
         WorkerApi {
             token_files: TokenFiles::new(config.run_dir.clone()),
             attempts: Arc::clone(&self.attempts),
@@ -186,7 +198,7 @@ impl Core {
             meter: self.meter(config),
             detectors: self.detectors.clone(),
             ingestion: EventIngestion { store: self.store.control(), detectors: self.detectors.clone() },
-            tools: Arc::clone(&self.tools),
+            tools: Arc::clone(tools),
             metrics: self.metrics.clone(),
             workspace_meter: self.workspace_meter.clone(),
             tasks: self.request_tasks.clone(),
@@ -223,10 +235,10 @@ impl Core {
         }
     }
 
-    fn dispatcher(&self, config: &Config, sandbox: &Arc<Sandbox>, listeners: &Arc<WorkerListeners>) -> Dispatcher {
+    fn dispatcher(&self, config: &Config, listeners: &Arc<WorkerListeners>) -> Dispatcher {
         let executor = ActionExecutor {
             store: self.store.control(),
-            sandbox: Arc::clone(sandbox),
+            sandbox: Arc::clone(&self.sandbox),
             engine: Arc::clone(&self.engine),
             listeners: Arc::clone(listeners),
             attempts: Arc::clone(&self.attempts),
@@ -242,15 +254,15 @@ impl Core {
         Dispatcher::new(executor, free_space, day_limits(config), plan_limits(config), waker)
     }
 
-    fn submitter(&self, config: &Config, sandbox: &Arc<Sandbox>) -> Arc<JobSubmitter> {
+    fn submitter(&self, config: &Config, store: Store, ceiling: Ceiling) -> Arc<JobSubmitter> {
         Arc::new(JobSubmitter {
-            store: self.store.clone(),
-            sandbox: Arc::clone(sandbox),
+            store,
+            sandbox: Arc::clone(&self.sandbox),
             workspaces: self.workspaces.clone(),
             retention: workspace_retention(config),
             uploads: self.uploads.clone(),
             file_work: self.file_work.clone(),
-            ceiling: ceiling(config, &self.tools),
+            ceiling,
             gateway: Arc::clone(&self.gateway),
             day_limits: day_limits(config),
             clock: self.clock.clone(),
@@ -259,12 +271,18 @@ impl Core {
         })
     }
 
-    fn public_api(&self, config: &Config, sandbox: &Arc<Sandbox>, metrics_endpoint: MetricsEndpoint) -> PublicApi {
+    fn public_api(
+        &self,
+        config: &Config,
+        tools: Arc<BuiltinTools>,
+        submitter: Arc<JobSubmitter>,
+        metrics_endpoint: MetricsEndpoint,
+    ) -> PublicApi {
         PublicApi::new(PublicParts {
             store: self.store.clone(),
             key: Arc::clone(&self.key),
             clock: self.clock.clone(),
-            sandbox: Arc::clone(sandbox),
+            sandbox: Arc::clone(&self.sandbox),
             workspaces: self.workspaces.clone(),
             retention: workspace_retention(config),
             secrets: Arc::clone(&self.secrets),
@@ -272,8 +290,8 @@ impl Core {
             settings_bounds: settings_bounds(config),
             gateway: Arc::clone(&self.gateway),
             waker: self.waker.clone(),
-            tools: Arc::clone(&self.tools),
-            submitter: self.submitter(config, sandbox),
+            tools,
+            submitter,
             tasks: self.request_tasks.clone(),
             metrics: self.metrics.clone(),
             metrics_endpoint,

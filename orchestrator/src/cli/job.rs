@@ -367,6 +367,7 @@ fn describe(paint: Paint, job: &Job) -> String {
         ("started", job.started_at.map(|at| at.to_rfc3339())),
         ("finished", job.finished_at.map(|at| at.to_rfc3339())),
         ("container", job.container.as_ref().map(|container| one_line(&container.name))),
+        ("parent", job.parent_id.map(|id| id.to_string())),
         ("restarted from", job.restarted_from.map(|id| id.to_string())),
     ];
     rows.extend([("user", one_line(&job.user_id)), ("model", one_line(&job.model))]);

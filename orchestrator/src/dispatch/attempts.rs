@@ -10,7 +10,7 @@ mod rate_limiter;
 mod registry;
 
 pub use activity::Liveness;
-pub use attempt::{Attempt, AttemptKey, InFlightCall, StopCause};
+pub use attempt::{Attempt, AttemptKey, ChildWait, InFlightCall, StopCause};
 pub use event_quota::MAX_EVENT_BYTES_HARD;
 pub(super) use event_quota::{EventAllowance, MAX_EVENT_BYTES, is_essential};
 pub use job_limits::JobLimits;

@@ -229,6 +229,7 @@ impl Dispatcher {
         let attempts = &self.executor.attempts;
         let liveness = attempts.reconcile(&snapshot.jobs, &snapshot.unreadable, snapshot.read_at);
         let (served, over_quota) = (attempts.served_containers(), attempts.over_quota_jobs());
+        let waiting_for_child = attempts.jobs_waiting_for_child();
         let containers = ContainerIndex::new(snapshot.containers.as_deref().unwrap_or_default());
         let mut jobs = Vec::with_capacity(snapshot.jobs.len());
         for record in std::mem::take(&mut snapshot.jobs) {
@@ -240,6 +241,7 @@ impl Dispatcher {
                 liveness,
                 exceeds_quota: over_quota.contains(&id),
                 waits_for_tool: self.waits_for_tool(&facts.record, liveness).await?,
+                waits_for_child: waiting_for_child.contains(&id),
                 is_orphaned: orphaned.remove(&id),
                 ..facts
             });

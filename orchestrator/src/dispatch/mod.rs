@@ -12,8 +12,8 @@ mod sandbox;
 mod submit;
 
 pub use attempts::{
-    Attempt, AttemptKey, AttemptRegistry, InFlightCall, JobLimits, Liveness, MAX_EVENT_BYTES_HARD, Poll, RateLimiter,
-    StopCause,
+    Attempt, AttemptKey, AttemptRegistry, ChildWait, InFlightCall, JobLimits, Liveness, MAX_EVENT_BYTES_HARD, Poll,
+    RateLimiter, StopCause,
 };
 pub use disk::{DiskSweep, Violation, WorkspaceMeter};
 pub use dispatcher::{Dispatcher, DispatcherWaker};
@@ -22,4 +22,6 @@ pub use event_ingestion::{EventIngestion, IngestError};
 pub use executor::ActionExecutor;
 pub use listeners::{ServeSocket, TokenFiles, WorkerListeners};
 pub use sandbox::{Prober, Sandbox};
+#[cfg(test)]
+pub(crate) use submit::tests::Scene as SubmitScene;
 pub use submit::{JobSubmitter, NewJob, Submission, SubmitError, Submitted};

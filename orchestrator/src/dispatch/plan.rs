@@ -9,6 +9,7 @@ mod failures;
 mod leftovers;
 mod queue;
 mod running;
+mod slots;
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Creates jobs for every caller: the public API today; tools, chats and routines later.
+//! Creates jobs for every caller: the public API and tools today; chats and routines later.
 //!
 //! Owns the order of the steps: idempotency key, validation, sandbox check, provisional workspace, row, wake. Knows no HTTP
 //! type and authorizes no one. Never starts a job: the dispatcher does.
@@ -20,8 +20,8 @@ use crate::{
     clock::Clock,
     domain::{
         budget::DayLimits,
-        job::{Brief, JobRecord, Queued},
-        request::{self, Accepted, Ceiling, WorkspaceFile},
+        job::{Brief, JobRecord, Parent, Queued},
+        request::{self, Accepted, Ceiling, ChildRequest, WorkspaceFile},
     },
     engine::SandboxReadiness,
     failpoint,
@@ -81,6 +81,8 @@ pub struct NewJob {
     pub accepted: Accepted,
     /// The job whose files it continues with.
     pub restarted_from: Option<JobId>,
+    /// The job whose tool creates it.
+    pub parent: Option<Parent>,
     /// A human-readable message, shown while the job is queued.
     pub message: Option<String>,
 }
@@ -112,7 +114,33 @@ impl JobSubmitter {
             return Ok(replayed);
         }
         let (request, accepted) = self.check(request).await?;
-        let job = NewJob { owner, request, accepted, restarted_from: None, message: None };
+        let job = NewJob { owner, request, accepted, restarted_from: None, parent: None, message: None };
+        self.submit_validated(job, submission).await
+    }
+
+    /// Validates a request of `parent` for a child job and creates it, for the parent's owner. Whether the parent may have another
+    /// child is decided in the transaction that stores it.
+    pub async fn submit_child(
+        self: &Arc<Self>,
+        parent: &JobRecord,
+        submission: Submission,
+        request: ChildRequest,
+    ) -> Result<Submitted, SubmitError> {
+        if let Some(replayed) = self.replay(submission.key.as_ref()).await? {
+            return Ok(replayed);
+        }
+        let trees = self.store.job_trees(parent.id).await?;
+        // Before the request is validated, so that the answer names the limit and not a field that depends on it.
+        parent.check_child(&trees).map_err(SubmitError::ChildRefused)?;
+        let (request, accepted) = request::check_child(request, parent, &trees, &self.ceiling)?;
+        let job = NewJob {
+            owner: parent.brief.user_id.clone(),
+            request,
+            accepted,
+            restarted_from: None,
+            parent: Some(parent.as_parent()),
+            message: None,
+        };
         self.submit_validated(job, submission).await
     }
 
@@ -252,11 +280,12 @@ fn replayed(outcome: CreateOutcome) -> Result<Option<Submitted>, SubmitError> {
         CreateOutcome::Replayed { status, body } => Ok(Some(Submitted::Replayed { status, body })),
         CreateOutcome::KeyMismatch => Err(SubmitError::KeyReused),
         CreateOutcome::QueueFull(full) => Err(SubmitError::QueueFull(full)),
+        CreateOutcome::ChildRefused(refused) => Err(SubmitError::ChildRefused(refused)),
     }
 }
 
 fn record(id: JobId, now: DateTime<Utc>, job: NewJob, source: Source) -> JobRecord {
-    let NewJob { owner, request, accepted, restarted_from, message } = job;
+    let NewJob { owner, request, accepted, restarted_from, parent, message } = job;
     let brief = Brief {
         user_id: owner,
         title: accepted.title,
@@ -275,8 +304,8 @@ fn record(id: JobId, now: DateTime<Utc>, job: NewJob, source: Source) -> JobReco
         review: request.review,
         source,
         restarted_from,
-        parent_id: None,
-        depth: 0,
+        parent_id: parent.map(|parent| parent.id),
+        depth: parent.map_or(0, |parent| parent.depth + 1),
         created_at: now,
         traceparent: traces::current_traceparent(),
     };
@@ -285,4 +314,4 @@ fn record(id: JobId, now: DateTime<Utc>, job: NewJob, source: Source) -> JobReco
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -17,7 +17,7 @@ use chrono::{DateTime, Utc};
 use protocol::{ContainerInfo, EventData, Job, JobId, JobReason, JobResult, JobState, PartialResult, Usage};
 
 pub use brief::Brief;
-pub use children::{ChildRefused, MAX_CHILDREN, MAX_DEPTH};
+pub use children::{ChildRefused, Descendants, MAX_CHILDREN, MAX_DEPTH, Parent};
 pub use run::{AttemptFailure, AttemptStart, MAX_ATTEMPTS};
 pub use session::{SessionMatch, WorkerSession};
 pub use stage::{Activity, CancelRequest, End, Finished, Queued, Running, Stage};

@@ -3,12 +3,14 @@
 //! Owns the bounds of a request. Pure: never accesses the disk, the store or the engine.
 
 mod ceiling;
+mod child;
 mod files;
 mod limits;
 
 use protocol::{CreateJob, FieldError, JobMode, Limits, limits::MAX_METADATA_BYTES};
 
 pub use ceiling::{Ceiling, RestrictedSettings, within_priorities};
+pub use child::{ChildRequest, check_child};
 pub use files::{MAX_FILES, MAX_FILES_BYTES, MAX_PATH_BYTES, MAX_PATH_DEPTH, WorkspaceFile, check_path};
 pub use protocol::limits::MAX_PROMPT_BYTES;
 
@@ -26,12 +28,6 @@ const MAX_TOOL_NAME_BYTES: usize = 128;
 /// Tools of the contract that are not implemented yet.
 const TOOLS_TO_COME: &[&str] = &[
     "http",
-    "create_job",
-    "list_jobs",
-    "job_status",
-    "job_events",
-    "cancel_job",
-    "job_prompt",
     "routine_create",
     "routine_list",
     "routine_update",
@@ -146,9 +142,6 @@ fn not_available(request: &CreateJob, ceiling: &Ceiling) -> Vec<FieldError> {
     }
     if request.egress.as_ref().is_some_and(|egress| !egress.allow.is_empty() || !egress.inject.is_empty()) {
         errors.add("egress", "is not available in this version; jobs have no network");
-    }
-    if request.limits.as_ref().is_some_and(|limits| limits.max_children.unwrap_or(0) > 0) {
-        errors.add("limits.max_children", "is not available in this version; leave it 0");
     }
     errors.0
 }

@@ -31,6 +31,20 @@ pub struct AuditEntry {
 }
 
 impl AuditEntry {
+    /// An entry of a tool call, by which a model acts on behalf of a user. `job` is the job that it concerns.
+    pub fn by_agent(action: &str, user: &str, job: Option<JobId>, at: DateTime<Utc>) -> Self {
+        Self {
+            at,
+            user: user.to_owned(),
+            role: ActorRole::Agent,
+            action: action.to_owned(),
+            job,
+            request_id: None,
+            jti: None,
+            source: None,
+        }
+    }
+
     /// An entry of the command line, which acts as the operator: it has write access to the data directory.
     pub fn by_operator(action: &str, at: DateTime<Utc>) -> Self {
         Self {

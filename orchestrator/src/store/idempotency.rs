@@ -4,6 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::{Executor, Sqlite};
 
 use super::{Connection, QueueFull, Store, StoreError};
+use crate::domain::job::ChildRefused;
 
 /// How long a key is honoured (contract: api, "honoured for 24 h per user").
 pub(super) const LIFETIME: TimeDelta = TimeDelta::hours(24);
@@ -49,6 +50,8 @@ pub enum CreateOutcome {
     KeyMismatch,
     /// Nothing is stored because the queue is full.
     QueueFull(QueueFull),
+    /// Nothing is stored because the job's parent may not create another child.
+    ChildRefused(ChildRefused),
 }
 
 impl From<Lookup> for CreateOutcome {

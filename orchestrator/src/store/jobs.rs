@@ -11,7 +11,7 @@ use super::{
     AuditEntry, Connection, Store, StoreError, audit,
     events::{self, EventStamp},
     idempotency::{self, CreateOutcome, IdempotencyKey, RecordedResponse},
-    lifecycle,
+    job_tree, lifecycle,
     rows::{JobRow, RowRef, column, count, job_columns, job_tables, text},
     write_tx::WriteTx,
 };
@@ -71,7 +71,8 @@ pub struct RunningJobs {
 }
 
 impl Store {
-    /// Stores a new job with its first event. Stores nothing when the idempotency key is known.
+    /// Stores a new job with its first event. Stores nothing when the idempotency key is known, or when the job's parent may
+    /// not create another child.
     pub async fn create_job(
         &self,
         job: JobRecord,
@@ -82,42 +83,14 @@ impl Store {
         self.write(move |tx| Box::pin(async move { create(tx, job, key.as_ref(), audit.as_ref()).await })).await
     }
 
-    /// Stores a child job, unless its parent may not create another one. No tool calls this yet.
-    pub async fn create_child(
-        &self,
-        parent: JobId,
-        child: JobRecord,
-    ) -> Result<Result<JobRecord, ChildRefused>, StoreError> {
-        self.write(move |tx| {
-            Box::pin(async move {
-                let Some(above) = lifecycle::load(&mut tx.db, parent).await? else {
-                    return Err(RowRef { table: "jobs", id: *parent.as_uuid() }.invalid("id"));
-                };
-                let children: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM jobs WHERE parent_id = $1")
-                    .bind(*parent.as_uuid())
-                    .fetch_one(&mut tx.db)
-                    .await?;
-                let child = match above.adopt(child, u32::try_from(children).unwrap_or(u32::MAX)) {
-                    Ok(child) => child,
-                    Err(refused) => return Ok(Err(refused)),
-                };
-                let Step { job, events, .. } = child.created();
-                insert(&mut tx.db, &job).await?;
-                let stamp = EventStamp { job: job.id, attempt: 0, at: job.brief.created_at };
-                events::append(tx, stamp, &events).await?;
-                Ok(Ok(job))
-            })
-        })
-        .await
-    }
-
     /// One job.
     pub async fn job(&self, id: JobId) -> Result<Option<JobRecord>, StoreError> {
         lifecycle::load(&self.read, id).await
     }
 
-    /// The jobs that the dispatcher manages: all running ones, and the first `pending_per_user` of each user's queue by
-    /// priority and age. A long queue is not read to start a few jobs.
+    /// The jobs that the dispatcher manages: all running ones, the first `pending_per_user` of each user's queue by priority and
+    /// age, and the queued children of running jobs, which may start in the slot of a job above them. A long queue is not read
+    /// to start a few jobs.
     ///
     /// An inconsistent row is an error about that job alone.
     pub async fn unfinished(&self, pending_per_user: usize) -> Result<Unfinished, StoreError> {
@@ -128,7 +101,9 @@ impl Store {
             job_tables!(),
             " WHERE state IN ('in_progress', 'stuck') OR id IN (SELECT id FROM (SELECT id, \
              ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY priority DESC, id) AS place FROM jobs \
-             WHERE state = 'pending' AND held = FALSE) AS queue WHERE place <= $1) ORDER BY id"
+             WHERE state = 'pending' AND held = FALSE) AS queue WHERE place <= $1) \
+             OR id IN (SELECT c.id FROM jobs p JOIN jobs c ON c.parent_id = p.id \
+             WHERE p.state IN ('in_progress', 'stuck') AND c.state = 'pending' AND c.held = FALSE) ORDER BY id"
         ))
         .bind(column(pending_per_user as u64))
         .fetch_all(&self.read)
@@ -175,12 +150,12 @@ impl Store {
         Ok(running)
     }
 
-    /// Open jobs without a request to cancel whose parent was cancelled or failed.
+    /// Open jobs without a request to cancel whose parent is no longer at work: it has ended, is submitted, or is to be cancelled.
     pub async fn orphaned(&self) -> Result<HashSet<JobId>, StoreError> {
         let ids: Vec<Uuid> = sqlx::query_scalar(
             "SELECT c.id FROM jobs c JOIN jobs p ON p.id = c.parent_id \
              WHERE c.state IN ('pending', 'in_progress', 'stuck') AND c.cancel_requested_at IS NULL \
-             AND (p.cancel_requested_at IS NOT NULL OR p.state IN ('cancelled', 'failed'))",
+             AND (p.cancel_requested_at IS NOT NULL OR p.state NOT IN ('pending', 'in_progress', 'stuck'))",
         )
         .fetch_all(&self.read)
         .await?;
@@ -242,6 +217,11 @@ pub(super) async fn create(
     if let Some(full) = full_queue(&mut tx.db, &job.brief.user_id).await? {
         return Ok(CreateOutcome::QueueFull(full));
     }
+    if let Some(parent) = job.brief.parent_id
+        && let Err(refused) = check_parent(&mut tx.db, parent).await?
+    {
+        return Ok(CreateOutcome::ChildRefused(refused));
+    }
     let Step { job, events, .. } = job.created();
     insert(&mut tx.db, &job).await?;
     events::append(tx, EventStamp { job: job.id, attempt: 0, at: now }, &events).await?;
@@ -264,6 +244,15 @@ async fn full_queue(tx: &mut Connection, user: &str) -> Result<Option<QueueFull>
     }
     let all: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM jobs WHERE state = 'pending'").fetch_one(tx).await?;
     Ok((all >= i64::from(MAX_PENDING)).then_some(QueueFull::Instance))
+}
+
+/// Whether a job may create one more child, as of this transaction.
+async fn check_parent(tx: &mut Connection, parent: JobId) -> Result<Result<(), ChildRefused>, StoreError> {
+    let Some(parent) = lifecycle::load(&mut *tx, parent).await? else {
+        return Err(RowRef { table: "jobs", id: *parent.as_uuid() }.invalid("id"));
+    };
+    let trees = job_tree::trees(tx, parent.id).await?;
+    Ok(parent.check_child(&trees))
 }
 
 async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> {

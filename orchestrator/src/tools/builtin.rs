@@ -14,6 +14,7 @@ use super::{
     call_host::{CallServices, ToolCallHost, not_recorded},
     echo::Echo,
     http::Http,
+    jobs::{JobAccess, NAMES_FOR_JOBS, job_tools},
     json::Json,
     mcp::McpTools,
     memory::memory_tools,
@@ -79,7 +80,7 @@ pub struct BuiltinTools {
 }
 
 impl BuiltinTools {
-    /// Registers every built-in tool; `http` only if the operator allows a destination.
+    /// Registers every built-in tool but those for jobs; `http` only if the operator allows a destination.
     pub fn new(services: ToolServices) -> Result<Self, RegisterError> {
         let ToolServices { store, clock, rates, egress, mcp, detectors, drain } = services;
         let memory = memory_tools(&store, &clock, &detectors);
@@ -101,6 +102,14 @@ impl BuiltinTools {
         }
         let calls = Arc::new(CallServices { store, clock, limits: ToolRateLimits::new(rates), detectors, drain });
         Ok(Self { registry, calls, mcp })
+    }
+
+    /// Registers the tools for jobs. They create jobs, which needs the names of all tools: see [`Self::names_for_jobs`].
+    pub fn with_job_tools(mut self, access: &JobAccess) -> Result<Self, RegisterError> {
+        for tool in job_tools(access) {
+            self.registry.register(tool)?;
+        }
+        Ok(self)
     }
 
     /// The tools of MCP servers.
@@ -167,9 +176,14 @@ impl BuiltinTools {
         offered_of(registry, context)
     }
 
-    /// The names of all tools of a job, without those of MCP servers.
+    /// The names of all tools that a job can be allowed to use, in order, without those of MCP servers. The tools for jobs
+    /// need not be registered yet.
     pub fn names_for_jobs(&self) -> Vec<String> {
-        offered_of(self.registry.clone(), unrestricted()).into_iter().map(|tool| tool.name).collect()
+        let mut names: Vec<String> = offered_of(self.registry.clone(), unrestricted()).into_iter().map(|tool| tool.name).collect();
+        names.extend(NAMES_FOR_JOBS.map(str::to_owned));
+        names.sort();
+        names.dedup();
+        names
     }
 
     /// Every tool that the user has, ordered by name.
@@ -216,7 +230,7 @@ fn job_context(job: &JobRecord) -> ToolContext {
     }
 }
 
-/// The context of a job that narrows nothing.
+/// The context of a job that narrows nothing and may create children.
 fn unrestricted() -> ToolContext {
     ToolContext {
         owner: UserId::default(),
@@ -225,7 +239,7 @@ fn unrestricted() -> ToolContext {
         policy: ToolPolicy::default(),
         only: None,
         egress: EgressView::default(),
-        max_children: 0,
+        max_children: 1,
     }
 }
 

@@ -4,6 +4,7 @@ mod builtin;
 mod call_host;
 mod echo;
 mod http;
+mod jobs;
 mod json;
 mod mcp;
 mod memory;
@@ -12,4 +13,5 @@ mod secret_list;
 mod time;
 
 pub use builtin::{BuiltinTools, ToolServices, UserTool};
+pub use jobs::JobAccess;
 pub use mcp::McpTools;

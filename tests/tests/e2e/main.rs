@@ -6,6 +6,8 @@
 #[cfg(test)]
 mod cancel;
 #[cfg(test)]
+mod children;
+#[cfg(test)]
 mod disk;
 #[cfg(test)]
 mod endings;

@@ -5,10 +5,8 @@ use std::time::Duration;
 use orchestrator::{
     clock::ManualClock,
     config::{Config, ModelPrice, UnpricedModels},
-    domain::job::{ChildRefused, JobRecord, Queued},
-    store::Store,
 };
-use protocol::{ErrorCode, EventData, JobId, JobReason, JobState, MessageRole};
+use protocol::{ErrorCode, EventData, JobReason, JobState, MessageRole};
 use serde_json::{Value, json};
 use tests::{World, script_of};
 
@@ -164,61 +162,6 @@ async fn a_daily_budget_is_reset_the_next_day() {
     worker.complete_llm("c1", "short").await;
     worker.finish("done").await;
     ada.wait_for(next, JobState::Completed).await;
-    world.finish().await;
-}
-
-/// A new job with the settings of `like`.
-async fn similar_job(store: &Store, like: JobId, max_children: u32) -> JobRecord {
-    let mut brief = (*store.job(like).await.unwrap().unwrap().brief).clone();
-    brief.limits.max_children = max_children;
-    JobRecord::new(JobId::generate(), brief, Queued::default())
-}
-
-/// A child job, created as a tool would create it.
-async fn child_job(world: &World, parent: JobId, max_children: u32) -> Result<JobId, ChildRefused> {
-    let store = world.store().await;
-    let created = store.create_child(parent, similar_job(&store, parent, max_children).await).await.unwrap();
-    store.close().await;
-    created.map(|job| job.id)
-}
-
-#[tokio::test]
-async fn children_share_their_parents_budget_and_are_cancelled_with_it() {
-    let world = World::builder().script(token_script()).build().await;
-    let ada = world.user("ada");
-    let childless = ada.create(json!({"prompt": "work", "limits": {"max_tokens": 1300}})).await;
-    let its_worker = world.manual_worker(childless).await;
-    assert_eq!(child_job(&world, childless, 0).await, Err(ChildRefused::LimitReached(0)));
-    let store = world.store().await;
-    let parent = similar_job(&store, childless, 2).await;
-    store.create_job(parent.clone(), None, None).await.unwrap();
-    store.close().await;
-    let parent = parent.id;
-    let worker = world.manual_worker(parent).await;
-    its_worker.finish("done").await;
-    let first = child_job(&world, parent, 1).await.unwrap();
-    let below = world.manual_worker(first).await;
-    assert_eq!(ada.job(first).await.parent_id, Some(parent));
-    worker.complete_llm("c1", "short").await;
-    below.complete_llm("c1", "short").await;
-    let deeper = child_job(&world, first, 1).await.unwrap();
-    let deepest = world.manual_worker(deeper).await;
-    deepest.complete_llm("c1", "short").await;
-    // Three jobs have used 1 200 of 1 300 tokens. The next call gets the rest, and further calls are refused.
-    below.complete_llm("c2", "short").await;
-    for worker in [&worker, &below, &deepest] {
-        worker.ask("c9", "short").await.problem(ErrorCode::TokenBudget);
-    }
-    let second = child_job(&world, parent, 0).await.unwrap();
-    assert_eq!(child_job(&world, parent, 0).await, Err(ChildRefused::LimitReached(2)));
-    world.manual_worker(second).await.finish("done").await;
-    ada.wait_for(second, JobState::Completed).await;
-    ada.cancel(parent).await.expect(202);
-    for id in [parent, first, deeper] {
-        let job = ada.wait_for(id, JobState::Cancelled).await;
-        let by = if id == parent { JobReason::CancelledByUser } else { JobReason::CancelledByParent };
-        assert_eq!(job.reason, Some(by));
-    }
     world.finish().await;
 }
 

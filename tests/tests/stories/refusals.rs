@@ -87,7 +87,6 @@ async fn unsupported_fields_are_refused() {
         ("mode", with("mode", json!("command"))),
         ("command", with("command", json!(["codex"]))),
         ("egress", with("egress", json!({"allow": ["example.org:443"]}))),
-        ("limits.max_children", with("limits", json!({"max_children": 1}))),
     ] {
         let reply = ada.post("/api/jobs", &body).await.problem(ErrorCode::NotAvailable);
         assert_eq!(reply.fields(), [field]);

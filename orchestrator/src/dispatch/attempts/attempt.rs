@@ -75,6 +75,8 @@ struct AttemptState {
     session_rejected: bool,
     listener: Option<Listener>,
     over_quota: Option<Violation>,
+    /// Tool calls that wait for a child job.
+    child_waits: u32,
 }
 
 /// The listener that serves the attempt's socket.
@@ -106,6 +108,7 @@ impl Attempt {
                 session_rejected: record.session_rejected,
                 listener: None,
                 over_quota: None,
+                child_waits: 0,
             }),
         }
     }
@@ -209,6 +212,16 @@ impl Attempt {
         InFlightCall(Arc::clone(self))
     }
 
+    /// Counts a tool call as waiting for a child job for as long as the guard lives. Meanwhile the job lends its slot.
+    pub fn start_child_wait(self: &Arc<Self>) -> ChildWait {
+        self.lock().child_waits += 1;
+        ChildWait(Arc::clone(self))
+    }
+
+    pub(super) fn waits_for_child(&self) -> bool {
+        self.lock().child_waits > 0
+    }
+
     pub(super) fn liveness(&self, now: Duration) -> Liveness {
         self.lock().activity.liveness(now, self.limits.clock.age(now))
     }
@@ -281,6 +294,17 @@ impl Drop for InFlightCall {
     fn drop(&mut self) {
         let now = self.0.clock.monotonic();
         self.0.lock().activity.call_ended(now);
+    }
+}
+
+/// A tool call that waits for a child job.
+#[derive(Debug)]
+pub struct ChildWait(Arc<Attempt>);
+
+impl Drop for ChildWait {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.child_waits = state.child_waits.saturating_sub(1);
     }
 }
 

@@ -139,6 +139,13 @@ impl AttemptRegistry {
         over.map(|(key, _)| key.job).collect()
     }
 
+    /// Jobs whose live attempt waits for a child job.
+    pub fn jobs_waiting_for_child(&self) -> HashSet<JobId> {
+        let attempts = self.lock();
+        let waiting = attempts.iter().filter(|(_, attempt)| attempt.is_live() && attempt.waits_for_child());
+        waiting.map(|(key, _)| key.job).collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<AttemptKey, Arc<Attempt>>> {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -68,7 +68,7 @@ pub enum Action {
         /// The job.
         job: JobId,
     },
-    /// Cancel a job whose parent was cancelled or failed.
+    /// Cancel a job whose parent has ended or is to be cancelled.
     CancelWithParent {
         /// The job.
         job: JobId,

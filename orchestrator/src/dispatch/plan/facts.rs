@@ -24,7 +24,7 @@ pub struct Facts<'a> {
     pub start_policy: StartPolicy,
     /// Every job with an attempt, and of the queued ones at least those that could start.
     pub jobs: &'a [JobFacts],
-    /// Queued jobs that are not among `jobs`, held or far back, whose parent was cancelled or failed.
+    /// Queued jobs that are not among `jobs`, held or far back, whose parent has ended or is to be cancelled.
     pub orphaned_in_queue: &'a HashSet<JobId>,
     /// Every container of this instance; none if the engine does not answer.
     pub containers: Option<&'a [ContainerView]>,
@@ -60,7 +60,9 @@ pub struct JobFacts {
     pub exceeds_quota: bool,
     /// It waits for a tool in its own container.
     pub waits_for_tool: bool,
-    /// Its parent was cancelled or failed.
+    /// A tool call of its worker waits for a child job.
+    pub waits_for_child: bool,
+    /// Its parent has ended or is to be cancelled.
     pub is_orphaned: bool,
 }
 
@@ -111,6 +113,7 @@ impl JobFacts {
             liveness: Liveness::default(),
             exceeds_quota: false,
             waits_for_tool: false,
+            waits_for_child: false,
             is_orphaned: false,
             record,
         }

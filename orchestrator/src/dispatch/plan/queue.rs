@@ -1,14 +1,11 @@
 //! Queued jobs: which start now, which fail instead, which wait.
 
-use std::{
-    cmp::Reverse,
-    collections::{HashMap, HashSet},
-};
+use std::{cmp::Reverse, collections::HashSet};
 
 use chrono::TimeDelta;
 use protocol::{JobId, JobState};
 
-use super::{Action, Facts, JobFacts, Plan, StartPolicy, leftovers::EXIT_GRACE};
+use super::{Action, Facts, JobFacts, Plan, StartPolicy, leftovers::EXIT_GRACE, slots::Slots};
 use crate::{
     domain::job::{JobRecord, Stage},
     engine::{ContainerRole, ContainerStatus, ContainerView},
@@ -31,13 +28,11 @@ pub(super) fn plan(facts: &Facts<'_>, plan: &mut Plan) {
 }
 
 fn plan_starts(facts: &Facts<'_>, plan: &mut Plan) {
-    let mut running = count_lingering(facts);
-    let mut running_by_user: HashMap<&str, usize> = HashMap::new();
+    let mut slots = Slots::new(facts, count_lingering(facts));
     let mut candidates: Vec<&JobFacts> = vec![];
     for job in facts.jobs {
         if has_slot(facts, &job.record) {
-            running += 1;
-            *running_by_user.entry(&job.record.brief.user_id).or_default() += 1;
+            slots.add(&job.record);
         } else if is_startable(job) && !is_in_backoff(facts, &job.record, plan) {
             match facts.over_budget.get(&job.record.brief.user_id) {
                 Some(exceeded) => {
@@ -49,13 +44,8 @@ fn plan_starts(facts: &Facts<'_>, plan: &mut Plan) {
     }
     candidates.sort_by_key(|job| (Reverse(job.record.brief.priority), job.record.id));
     for job in candidates {
-        if running >= facts.limits.max_parallel {
-            break;
-        }
-        let running_of_user = running_by_user.entry(&job.record.brief.user_id).or_default();
-        if *running_of_user < facts.limits.max_parallel_per_user && !may_have_container(facts, job) {
-            *running_of_user += 1;
-            running += 1;
+        if slots.has_room_for(&job.record) && !may_have_container(facts, job) {
+            slots.add(&job.record);
             plan.actions.push(Action::Start { job: job.record.id });
         }
     }

@@ -4,6 +4,7 @@ mod leftovers;
 mod properties;
 mod queue;
 mod running;
+mod slots;
 
 use std::collections::{HashMap, HashSet};
 
@@ -49,6 +50,15 @@ fn queued(attempt: u32, queued: Queued) -> JobRecord {
     JobRecord { stage: Stage::Queued(queued), ..job("a", JobState::Pending, attempt) }
 }
 
+/// A job of the parent's user, as a tool of the parent creates it.
+fn child(parent: &JobRecord, state: JobState, attempt: u32) -> JobRecord {
+    let link = parent.as_parent();
+    job(&parent.brief.user_id, state, attempt).with_brief(|brief| {
+        brief.parent_id = Some(link.id);
+        brief.depth = link.depth + 1;
+    })
+}
+
 /// A running job that is to be cancelled.
 fn stopping(job: JobRecord) -> JobRecord {
     job.request_cancel(now(), None).unwrap().job
@@ -79,6 +89,7 @@ struct Scene {
     over_quota: HashSet<JobId>,
     liveness: HashMap<JobId, Liveness>,
     waiting_for_tools: HashSet<JobId>,
+    waiting_for_children: HashSet<JobId>,
     orphaned: HashSet<JobId>,
     over_budget: HashMap<String, ExhaustedBudget>,
     max_parallel: usize,
@@ -101,6 +112,7 @@ impl Scene {
             over_quota: HashSet::new(),
             liveness: HashMap::new(),
             waiting_for_tools: HashSet::new(),
+            waiting_for_children: HashSet::new(),
             orphaned: HashSet::new(),
             over_budget: HashMap::new(),
             max_parallel: 5,
@@ -118,6 +130,7 @@ impl Scene {
                 liveness: self.liveness.get(&id).copied().unwrap_or_default(),
                 exceeds_quota: self.over_quota.contains(&id),
                 waits_for_tool: self.waiting_for_tools.contains(&id),
+                waits_for_child: self.waiting_for_children.contains(&id),
                 is_orphaned: self.orphaned.contains(&id),
                 ..facts
             }

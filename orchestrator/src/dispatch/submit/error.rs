@@ -6,7 +6,7 @@ use protocol::JobState;
 use tokio::task::JoinError;
 
 use crate::{
-    domain::request::Rejected,
+    domain::{job::ChildRefused, request::Rejected},
     engine::ReadinessReason,
     llm::UnpricedModel,
     store::{MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, StoreError},
@@ -28,6 +28,9 @@ pub enum SubmitError {
     /// As many jobs are pending as are allowed.
     #[error("{}", queue_full(*.0))]
     QueueFull(QueueFull),
+    /// The parent may not create another child.
+    #[error(transparent)]
+    ChildRefused(ChildRefused),
     /// No job can run.
     #[error("{detail}")]
     SandboxUnavailable {

@@ -63,6 +63,8 @@ impl JobSubmitter {
                 files: vec![],
             },
             restarted_from: Some(earlier.id),
+            // A person restarts it: its parent does not wait for it.
+            parent: None,
             message,
         }
     }

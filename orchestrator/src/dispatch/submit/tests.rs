@@ -12,9 +12,10 @@ use crate::{
     workspace::FreeSpace,
 };
 
-struct Scene {
+/// A submitter with its own store and workspaces, on an engine that is ready.
+pub(crate) struct Scene {
     root: tempfile::TempDir,
-    submitter: Arc<JobSubmitter>,
+    pub(crate) submitter: Arc<JobSubmitter>,
     waker: DispatcherWaker,
 }
 
@@ -23,12 +24,24 @@ impl Scene {
         Self::with_sandbox(|engine, clock| Sandbox::new(engine, clock)).await
     }
 
+    /// On a clock that does not move, what was probed once stays valid.
+    pub(crate) async fn at(clock: Clock) -> Self {
+        Self::build(clock, |engine, clock| Sandbox::new(engine, clock)).await
+    }
+
     async fn with_sandbox(
+        sandbox: impl FnOnce(Arc<ProbedEngine>, Clock) -> (Sandbox, crate::dispatch::Prober),
+    ) -> Self {
+        Self::build(Clock::system(), sandbox).await
+    }
+
+    async fn build(
+        clock: Clock,
         sandbox: impl FnOnce(Arc<ProbedEngine>, Clock) -> (Sandbox, crate::dispatch::Prober),
     ) -> Self {
         let root = tempfile::tempdir().unwrap();
         let store = Store::open(&format!("sqlite://{}", root.path().join("gantry.db").display())).await.unwrap();
-        let (sandbox, prober) = sandbox(ProbedEngine::with_permits(1), Clock::system());
+        let (sandbox, prober) = sandbox(ProbedEngine::with_permits(1), clock.clone());
         prober.probe().await;
         let (workspaces, waker) = (Workspaces::new(root.path().join("workspaces")), DispatcherWaker::default());
         let submitter = Arc::new(JobSubmitter {
@@ -49,7 +62,7 @@ impl Scene {
             },
             gateway: Arc::new(gateway()),
             day_limits: DayLimits::default(),
-            clock: Clock::system(),
+            clock,
             waker: waker.clone(),
             tasks: TaskTracker::new(),
         });
@@ -100,6 +113,10 @@ fn request() -> CreateJob {
     CreateJob { prompt: "work".to_owned(), files: vec![file], ..CreateJob::default() }
 }
 
+fn new_job(request: CreateJob, accepted: Accepted) -> NewJob {
+    NewJob { owner: "ada".to_owned(), request, accepted, restarted_from: None, parent: None, message: None }
+}
+
 fn created(outcome: Result<Submitted, SubmitError>) -> JobRecord {
     match outcome.unwrap() {
         Submitted::Created(job) => *job,
@@ -131,7 +148,7 @@ async fn a_repeated_key_replays_the_first_response_and_leaves_no_workspace() {
     assert!(matches!(scene.create(request(), Some(&key("b"))).await, Err(SubmitError::KeyReused)));
     // Two submissions at once: both pass the first lookup.
     let accepted = request::check(&request(), &scene.submitter.ceiling).unwrap();
-    let new = NewJob { owner: "ada".to_owned(), request: request(), accepted, restarted_from: None, message: None };
+    let new = new_job(request(), accepted);
     let again = scene.submitter.submit_validated(new, submission(Some(&key("a")))).await.unwrap();
     assert!(matches!(again, Submitted::Replayed { .. }));
     assert_eq!(scene.workspace_entries(), [job.id.to_string()]);
@@ -141,7 +158,7 @@ async fn a_repeated_key_replays_the_first_response_and_leaves_no_workspace() {
 async fn a_commit_that_fails_leaves_no_workspace_and_wakes_no_one() {
     let scene = Scene::new().await;
     let accepted = request::check(&request(), &scene.submitter.ceiling).unwrap();
-    let new = NewJob { owner: "ada".to_owned(), request: request(), accepted, restarted_from: None, message: None };
+    let new = new_job(request(), accepted);
     let workspaces = scene.root.path().join("workspaces");
     let commit = move |store: Store, record: JobRecord| async move {
         assert!(workspaces.join(record.id.to_string()).join("notes.txt").exists(), "files come before the row");
@@ -191,7 +208,7 @@ async fn a_restart_continues_a_failed_job_for_its_owner() {
 async fn a_job_that_may_be_committed_keeps_its_workspace() {
     let scene = Scene::new().await;
     let (request, accepted) = scene.submitter.check(request()).await.unwrap();
-    let job = NewJob { owner: "ada".to_owned(), request, accepted, restarted_from: None, message: None };
+    let job = new_job(request, accepted);
     let commit = |store: Store, record: JobRecord| async move {
         store.create_job(record, None, None).await?;
         // The answer is lost.

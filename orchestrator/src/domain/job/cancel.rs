@@ -11,6 +11,12 @@ impl JobRecord {
         self.cancel(CancelRequest { at: now, message: Some("its parent ended".to_owned()), by_parent: true })
     }
 
+    /// Cancels the job at the request of a job above it.
+    pub fn cancel_by_ancestor(self, now: DateTime<Utc>) -> Result<Step, Refused> {
+        let message = Some("a job above it cancelled it".to_owned());
+        self.cancel(CancelRequest { at: now, message, by_parent: true })
+    }
+
     /// Cancels the job at a person's request. One that has no container is cancelled at once.
     pub fn request_cancel(self, now: DateTime<Utc>, message: Option<String>) -> Result<Step, Refused> {
         self.cancel(CancelRequest { at: now, message, by_parent: false })

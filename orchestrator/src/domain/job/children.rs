@@ -1,14 +1,33 @@
-//! Child jobs, created by a job's tool: their number, depth and owner. The tool does not exist yet; until then only tests
-//! create children.
+//! Child jobs, created by a job's tool: how many, how deep, and when.
+//!
+//! What a child inherits from its parent is decided in `domain::request`.
 
-use protocol::{JobState, Source};
+use protocol::{JobId, JobState};
 
-use super::{Brief, JobRecord};
+use super::JobRecord;
 
 /// Ancestors that a job may have (contract: jobs, Budgets).
 pub const MAX_DEPTH: u32 = 3;
-/// Maximum number of children of a job, in addition to its own limit.
+/// Maximum number of jobs below a job, in addition to its own limit.
 pub const MAX_CHILDREN: u32 = 10;
+
+/// The parent of a child job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parent {
+    /// Its id.
+    pub id: JobId,
+    /// The number of its ancestors.
+    pub depth: u32,
+}
+
+/// The jobs below a job, at any depth, and how many it may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Descendants {
+    /// The job's `limits.max_children`.
+    pub max_children: u32,
+    /// All jobs below it, those that have ended included.
+    pub count: u32,
+}
 
 /// Why a child is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -16,8 +35,8 @@ pub enum ChildRefused {
     /// The job does not run, or is to be cancelled.
     #[error("a job that is {0} cannot create children")]
     NotRunning(JobState),
-    /// It has reached its limit of children.
-    #[error("the job has its limits.max_children = {0}")]
+    /// This job, or one above it, has reached its limit.
+    #[error("limits.max_children = {0} is reached; it counts all jobs below the job that it was set for")]
     LimitReached(u32),
     /// It is at the maximum depth.
     #[error("child jobs can be nested at most {MAX_DEPTH} deep")]
@@ -25,25 +44,40 @@ pub enum ChildRefused {
 }
 
 impl JobRecord {
-    /// Makes `child` a child of this job, which has `children` already: same owner, one deeper, within this job's budgets.
-    pub fn adopt(&self, mut child: Self, children: u32) -> Result<Self, ChildRefused> {
+    /// Itself, as the parent of a child.
+    pub fn as_parent(&self) -> Parent {
+        Parent { id: self.id, depth: self.brief.depth }
+    }
+
+    /// Whether it may create a child now. `trees` are the jobs below it and below each job above it.
+    pub fn check_child(&self, trees: &[Descendants]) -> Result<(), ChildRefused> {
         if !self.is_running() || self.is_stopping() {
             return Err(ChildRefused::NotRunning(self.state()));
         }
-        let max_children = self.brief.limits.max_children.min(MAX_CHILDREN);
-        if children >= max_children {
-            return Err(ChildRefused::LimitReached(max_children));
+        if let Some(full) = trees.iter().find(|tree| tree.left() == 0) {
+            return Err(ChildRefused::LimitReached(full.max()));
         }
         if self.brief.depth >= MAX_DEPTH {
             return Err(ChildRefused::TooDeep);
         }
-        child.brief = std::sync::Arc::new(Brief {
-            parent_id: Some(self.id),
-            depth: self.brief.depth + 1,
-            user_id: self.brief.user_id.clone(),
-            source: Source::Tool,
-            ..(*child.brief).clone()
-        });
-        Ok(child)
+        Ok(())
+    }
+
+    /// The `max_children` of a child that is created now: what is left of each limit after it, and none at the maximum depth.
+    pub fn max_children_of_child(&self, trees: &[Descendants]) -> u32 {
+        if self.brief.depth + 1 >= MAX_DEPTH {
+            return 0;
+        }
+        trees.iter().map(|tree| tree.left().saturating_sub(1)).min().unwrap_or(0)
+    }
+}
+
+impl Descendants {
+    fn max(self) -> u32 {
+        self.max_children.min(MAX_CHILDREN)
+    }
+
+    fn left(self) -> u32 {
+        self.max().saturating_sub(self.count)
     }
 }

@@ -216,34 +216,48 @@ fn a_child_is_cancelled_by_its_parent_unless_a_person_was_first() {
     assert_eq!(both.finish_cancel(now()).unwrap().job.reason(), Some(JobReason::CancelledByUser));
 }
 
+const fn tree(max_children: u32, count: u32) -> Descendants {
+    Descendants { max_children, count }
+}
+
 #[rstest]
-#[case::at_work(JobState::InProgress, 0, 2, 1, None)]
-#[case::waits(JobState::Pending, 0, 2, 1, Some(ChildRefused::NotRunning(JobState::Pending)))]
-#[case::has_enough(JobState::InProgress, 0, 2, 2, Some(ChildRefused::LimitReached(2)))]
-#[case::may_have_none(JobState::InProgress, 0, 0, 0, Some(ChildRefused::LimitReached(0)))]
-#[case::never_more_than_ten(JobState::InProgress, 0, 50, 10, Some(ChildRefused::LimitReached(10)))]
-#[case::a_grandchild_makes_one_more(JobState::InProgress, 2, 1, 0, None)]
-#[case::too_deep(JobState::InProgress, 3, 1, 0, Some(ChildRefused::TooDeep))]
+#[case::at_work(JobState::InProgress, 0, vec![tree(2, 1)], None)]
+#[case::waits(JobState::Pending, 0, vec![tree(2, 1)], Some(ChildRefused::NotRunning(JobState::Pending)))]
+#[case::has_ended(JobState::Completed, 0, vec![tree(2, 1)], Some(ChildRefused::NotRunning(JobState::Completed)))]
+#[case::has_enough(JobState::InProgress, 0, vec![tree(2, 2)], Some(ChildRefused::LimitReached(2)))]
+#[case::may_have_none(JobState::InProgress, 0, vec![tree(0, 0)], Some(ChildRefused::LimitReached(0)))]
+#[case::never_more_than_ten(JobState::InProgress, 0, vec![tree(50, 10)], Some(ChildRefused::LimitReached(10)))]
+#[case::a_grandchild_makes_one_more(JobState::InProgress, 2, vec![tree(1, 0), tree(3, 1), tree(4, 2)], None)]
+#[case::the_tree_above_is_full(JobState::InProgress, 1, vec![tree(9, 1), tree(3, 3)], Some(ChildRefused::LimitReached(3)))]
+#[case::too_deep(JobState::InProgress, 3, vec![tree(1, 0)], Some(ChildRefused::TooDeep))]
 fn a_job_has_children_within_bounds(
     #[case] state: JobState,
     #[case] depth: u32,
-    #[case] max_children: u32,
-    #[case] children: u32,
-    #[case] no: Option<ChildRefused>,
+    #[case] trees: Vec<Descendants>,
+    #[case] refused: Option<ChildRefused>,
 ) {
-    let parent = job(state).with_brief(|brief| {
-        brief.depth = depth;
-        brief.user_id = "ada".to_owned();
-        brief.limits.max_children = max_children;
-    });
-    match (parent.adopt(job(JobState::Pending), children), no) {
-        (Ok(child), None) => {
-            let brief = &child.brief;
-            assert_eq!((brief.parent_id, brief.depth, brief.user_id.as_str()), (Some(parent.id), depth + 1, "ada"));
-        }
-        (Err(refused), Some(no)) => assert_eq!(refused, no),
-        other => panic!("{other:?}"),
-    }
+    let parent = job(state).with_brief(|brief| brief.depth = depth);
+    assert_eq!(parent.check_child(&trees).err(), refused);
+}
+
+#[test]
+fn a_job_that_is_being_cancelled_has_no_more_children() {
+    let stopping = job(JobState::InProgress).request_cancel(now(), None).unwrap().job;
+    assert_eq!(stopping.check_child(&[tree(2, 0)]), Err(ChildRefused::NotRunning(JobState::InProgress)));
+}
+
+#[rstest]
+#[case::what_is_left(0, vec![tree(5, 2)], 2)]
+#[case::the_last_child_has_none(0, vec![tree(1, 0)], 0)]
+#[case::the_smallest_of_all_trees(1, vec![tree(9, 0), tree(4, 1)], 2)]
+#[case::the_deepest_child_has_none(2, vec![tree(9, 0), tree(9, 0), tree(9, 0)], 0)]
+fn a_child_may_have_as_many_children_as_are_left(
+    #[case] depth: u32,
+    #[case] trees: Vec<Descendants>,
+    #[case] expected: u32,
+) {
+    let parent = job(JobState::InProgress).with_brief(|brief| brief.depth = depth);
+    assert_eq!(parent.max_children_of_child(&trees), expected);
 }
 
 #[test]

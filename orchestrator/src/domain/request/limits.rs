@@ -54,8 +54,14 @@ pub(super) fn check_limits(asked: Option<&LimitsRequest>, ceiling: &Limits, erro
             None | Some(0) => c.max_tokens,
             value => whole("max_tokens", value, 0, 1, if c.max_tokens == 0 { MAX_TOKENS } else { c.max_tokens }),
         },
+        max_children: narrow(whole(
+            "max_children",
+            wide(asked.max_children),
+            d.max_children.into(),
+            0,
+            c.max_children.into(),
+        )),
         max_cost_usd: c.max_cost_usd,
-        max_children: 0,
         cpus: d.cpus.min(c.cpus),
     };
     if let Some(cpus) = asked.cpus {

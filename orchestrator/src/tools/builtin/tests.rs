@@ -31,6 +31,14 @@ fn the_context_of_a_call_is_its_jobs() {
     assert_eq!((context.only, context.egress), (job.brief.tools.clone(), EgressView::default()));
 }
 
+#[test]
+fn jobs_can_be_allowed_the_job_tools_that_are_not_denied_to_them() {
+    for name in NAMES_FOR_JOBS {
+        assert_eq!(agent::is_denied_to_jobs(name), name == "create_job", "{name}");
+    }
+    assert!(agent::is_denied_to_jobs("job_prompt") && !NAMES_FOR_JOBS.contains(&"job_prompt"));
+}
+
 /// The tools, over a store in this directory.
 async fn tools(directory: &tempfile::TempDir) -> (BuiltinTools, Arc<Secrets>) {
     let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();

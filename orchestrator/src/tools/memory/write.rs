@@ -3,7 +3,7 @@
 //! Owns which documents a model may not write, and which it may write only with a person's approval.
 
 use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOrigin, ToolOutput, ToolSpec};
-use protocol::{ActorRole, JobId, MemoryAuthor, ToolErrorKind};
+use protocol::{JobId, MemoryAuthor, ToolErrorKind};
 use serde_json::{Value, json};
 
 use super::access::{invalid, path, store_failed, text};
@@ -58,7 +58,7 @@ impl Tool for MemoryWriter {
             let (author, job) = author(invocation.context.origin);
             let user = invocation.context.owner.as_str().to_owned();
             let write = MemoryWrite {
-                audit: self.audit_entry(&user, job),
+                audit: AuditEntry::by_agent("memory.write", &user, job, self.clock.now()),
                 user,
                 path,
                 text: if appends { MemoryText::Append(content) } else { MemoryText::Replace(content) },
@@ -84,19 +84,6 @@ impl MemoryWriter {
         let redact = move || detector.redact(&content).0.into_owned();
         let failed = |_| ToolError::new(ToolErrorKind::Failed, "memory cannot be written now; try again");
         search(MAX_MEMORY_DOCUMENT_BYTES, redact).await.map_err(failed)
-    }
-
-    fn audit_entry(&self, user: &str, job: Option<JobId>) -> AuditEntry {
-        AuditEntry {
-            at: self.clock.now(),
-            user: user.to_owned(),
-            role: ActorRole::Agent,
-            action: "memory.write".to_owned(),
-            job,
-            request_id: None,
-            jti: None,
-            source: None,
-        }
     }
 }
 

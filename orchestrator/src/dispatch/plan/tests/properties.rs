@@ -14,6 +14,38 @@ prop_compose! {
     }
 }
 
+/// Makes some jobs children of earlier ones, at most three deep, with their users.
+fn link(jobs: &mut [JobRecord], is_child: &[bool]) {
+    for index in 1..jobs.len() {
+        if is_child.get(index) == Some(&true) {
+            let parent = jobs[(index - 1) / 2].clone();
+            let brief = jobs[index].brief_mut();
+            (brief.parent_id, brief.depth) = (Some(parent.id), parent.brief.depth + 1);
+            brief.user_id.clone_from(&parent.brief.user_id);
+        }
+    }
+}
+
+fn is_below(jobs: &[JobRecord], job: &JobRecord, above: JobId) -> bool {
+    let parent = |id: JobId| jobs.iter().find(|one| one.id == id).and_then(|one| one.brief.parent_id);
+    std::iter::successors(job.brief.parent_id, |id| parent(*id)).any(|id| id == above)
+}
+
+/// The slots that jobs take: those that they have, less those that waiting jobs lend. From the deepest waiting job up, each
+/// lends to one job below it that has no lent slot yet.
+fn taken(jobs: &[JobRecord], with_slot: &[JobId], waiting: &HashSet<JobId>, user: Option<&str>) -> usize {
+    let of_user = |job: &&JobRecord| user.is_none_or(|user| job.brief.user_id == user);
+    let mut holders: Vec<&JobRecord> = jobs.iter().filter(of_user).filter(|job| with_slot.contains(&job.id)).collect();
+    let taken = holders.len();
+    let mut lenders: Vec<&JobRecord> = jobs.iter().filter(of_user).filter(|job| waiting.contains(&job.id)).collect();
+    lenders.sort_by_key(|job| std::cmp::Reverse(job.brief.depth));
+    let lent = lenders.iter().filter(|lender| {
+        let borrower = holders.iter().position(|job| is_below(jobs, job, lender.id));
+        borrower.map(|index| holders.swap_remove(index)).is_some()
+    });
+    taken - lent.count()
+}
+
 fn any_status() -> impl Strategy<Value = ContainerStatus> {
     prop_oneof![
         Just(ContainerStatus::Created),
@@ -30,9 +62,13 @@ proptest! {
         with in prop::collection::vec((0..12usize, 0..4u32, any_status()), 0..12),
         busy in prop::collection::vec(0..12usize, 0..4),
         orphaned in prop::collection::vec(0..12usize, 0..4),
+        is_child in prop::collection::vec(any::<bool>(), 12),
+        waiting in prop::collection::vec(0..12usize, 0..6),
         max_parallel in 0..6usize,
         max_per_user in 0..4usize,
     ) {
+        let mut jobs = jobs;
+        link(&mut jobs, &is_child);
         let mut names = HashSet::new();
         let containers = with.iter()
             .filter_map(|(index, attempt, status)| jobs.get(*index).map(|job| container_of(job, *attempt, *status)))
@@ -41,15 +77,25 @@ proptest! {
         let mut scene = Scene::of(jobs, containers);
         scene.busy = busy.iter().filter_map(|index| scene.jobs.get(*index)).map(|job| Subject::Job(job.id)).collect();
         scene.orphaned = orphaned.iter().filter_map(|index| scene.jobs.get(*index)).map(|job| job.id).collect();
+        scene.waiting_for_children = waiting.iter().filter_map(|index| scene.jobs.get(*index))
+            .filter(|job| job.state() != JobState::Pending).map(|job| job.id).collect();
         (scene.max_parallel, scene.max_per_user) = (max_parallel, max_per_user);
         let actions = scene.actions();
         let subjects: HashSet<Subject> = actions.iter().map(Action::subject).collect();
         prop_assert_eq!(subjects.len(), actions.len());
         prop_assert!(subjects.is_disjoint(&scene.busy));
-        let holding = scene.jobs.iter()
-            .filter(|job| job.state() != JobState::Pending || scene.busy.contains(&Subject::Job(job.id))).count();
-        let starts = actions.iter().filter(|action| matches!(action, Action::Start { .. })).count();
-        prop_assert!(starts == 0 || holding + starts <= max_parallel);
+        let held: Vec<JobId> = scene.jobs.iter()
+            .filter(|job| job.state() != JobState::Pending || scene.busy.contains(&Subject::Job(job.id)))
+            .map(|job| job.id).collect();
+        let starts = actions.iter().filter_map(|action| match action {
+            Action::Start { job } => Some(*job),
+            _ => None,
+        });
+        let after: Vec<JobId> = held.iter().copied().chain(starts).collect();
+        for (user, max) in [(None, max_parallel), (Some("a"), max_per_user), (Some("b"), max_per_user)] {
+            let taken = |held: &[JobId]| taken(&scene.jobs, held, &scene.waiting_for_children, user);
+            prop_assert!(taken(&after) <= taken(&held).max(max), "{user:?}");
+        }
         for action in &actions {
             if let Action::Start { job } = action {
                 let job = scene.jobs.iter().find(|one| one.id == *job).unwrap();
