@@ -8,6 +8,7 @@ use agent::{Invocation, ToolError, ToolOrigin};
 use protocol::{JobId, JobState};
 
 use super::access::{JobAccess, failed};
+use crate::store::Topic;
 
 /// Longest wait of a call (contract: agent, "Jobs from tools"). Shorter than a tool's time limit.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(50);
@@ -21,7 +22,7 @@ impl JobAccess {
         until: Duration,
     ) -> Result<(), ToolError> {
         // Before the first read, so that no event is missed.
-        let mut events = self.store().event_notifier().subscribe(job);
+        let mut events = self.store().event_notifier().subscribe(Topic::Job(job));
         let attempt = match invocation.context.origin {
             ToolOrigin::Job(caller) => self.attempts.live(caller),
             ToolOrigin::Run(_) | ToolOrigin::Thread(_) => None,
