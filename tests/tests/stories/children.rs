@@ -291,7 +291,8 @@ async fn a_call_that_waits_answers_with_the_state_after_50_seconds() {
 #[case::completed("complete")]
 #[tokio::test]
 async fn the_end_of_a_job_cancels_all_jobs_below_it(#[case] end: &str) {
-    let world = World::builder().set("GANTRY_MAX_PARALLEL_JOBS", 3).build().await;
+    // Three for one user.
+    let world = World::builder().set("GANTRY_MAX_PARALLEL_JOBS", 4).build().await;
     let ada = world.user("ada");
     let worker = parent_of(&world, &ada, 4).await;
     let parent = worker.job;
