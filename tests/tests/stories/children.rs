@@ -123,7 +123,7 @@ async fn a_child_has_its_parents_settings_and_is_created_once_for_each_call() {
 
 #[tokio::test]
 async fn a_child_cannot_have_more_than_its_parent() {
-    let world = World::new().await;
+    let world = World::builder().set("GANTRY_TOOL_RATE_BURST", 0).build().await;
     let ada = world.user("ada");
     let limits = json!({"max_children": 1, "memory_mb": 512, "max_tokens": 5_000});
     let parent = ada.create(json!({"prompt": "work", "limits": limits, "tools": ["create_job", "echo"]})).await;
@@ -154,7 +154,7 @@ async fn a_child_cannot_have_more_than_its_parent() {
 
 #[tokio::test]
 async fn simultaneous_calls_create_exactly_as_many_children_as_are_allowed() {
-    let world = World::builder().set("GANTRY_MAX_PARALLEL_JOBS", 8).build().await;
+    let world = World::builder().set("GANTRY_MAX_PARALLEL_JOBS", 8).set("GANTRY_TOOL_RATE_BURST", 0).build().await;
     let ada = world.user("ada");
     let worker = parent_of(&world, &ada, 3).await;
     let ids: Vec<String> = (0..10).map(|n| format!("t{n}")).collect();
