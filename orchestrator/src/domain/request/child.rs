@@ -30,7 +30,7 @@ pub fn check_child(
     let mut request = CreateJob {
         prompt: asked.prompt,
         title: asked.title,
-        limits: Some(with_defaults(asked.limits.unwrap_or_default(), &ceiling)),
+        limits: Some(with_defaults(&asked.limits.unwrap_or_default(), &ceiling)),
         tools: asked.tools.or_else(|| brief.tools.is_some().then(|| ceiling.tools.clone())),
         priority: within_priorities(brief.priority),
         ..CreateJob::default()
@@ -60,7 +60,7 @@ fn ceiling_of(parent: &JobRecord, trees: &[Descendants], operator: &Ceiling) -> 
 }
 
 /// The limits that were asked for, and the parent's for the others.
-fn with_defaults(asked: LimitsRequest, ceiling: &Ceiling) -> LimitsRequest {
+fn with_defaults(asked: &LimitsRequest, ceiling: &Ceiling) -> LimitsRequest {
     let parents = &ceiling.limits;
     LimitsRequest {
         timeout_seconds: asked.timeout_seconds.or(Some(parents.timeout_seconds)),

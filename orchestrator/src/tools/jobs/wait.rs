@@ -8,6 +8,7 @@ use agent::{Invocation, ToolError, ToolOrigin};
 use protocol::{JobId, JobState};
 
 use super::access::{JobAccess, failed};
+use crate::dispatch::Attempt;
 use crate::store::Topic;
 
 /// Longest wait of a call (contract: agent, "Jobs from tools"). Shorter than a tool's time limit.
@@ -27,7 +28,7 @@ impl JobAccess {
             ToolOrigin::Job(caller) => self.attempts.live(caller),
             ToolOrigin::Run(_) | ToolOrigin::Thread(_) => None,
         };
-        let _lends_slot = attempt.as_ref().map(|attempt| attempt.start_child_wait());
+        let _lends_slot = attempt.as_ref().map(Attempt::start_child_wait);
         self.submitter.waker.wake();
         let end = async {
             loop {
