@@ -179,7 +179,8 @@ impl BuiltinTools {
     /// The names of all tools that a job can be allowed to use, in order, without those of MCP servers. The tools for jobs
     /// need not be registered yet.
     pub fn names_for_jobs(&self) -> Vec<String> {
-        let mut names: Vec<String> = offered_of(self.registry.clone(), unrestricted()).into_iter().map(|tool| tool.name).collect();
+        let mut names: Vec<String> =
+            offered_of(self.registry.clone(), unrestricted()).into_iter().map(|tool| tool.name).collect();
         names.extend(NAMES_FOR_JOBS.map(str::to_owned));
         names.sort();
         names.dedup();
