@@ -112,8 +112,15 @@ step_images() {
   own_settings
   docker/binaries.sh builder docker/prebuilt
   docker/images.sh build
+  build_mcp_image
   size_within docker/prebuilt/gantry-worker 6
   no_setuid_file "gantry-worker:$IMAGE_TAG"
+}
+
+# The MCP servers of the engine tests. Their packages are downloaded once: the engine keeps the image's layers.
+build_mcp_image() {
+  docker build --quiet --tag "gantry-test-mcp:$IMAGE_TAG" tests/mcp >/dev/null
+  docker image prune --force --filter label=org.opencontainers.image.title=gantry-test-mcp >/dev/null
 }
 
 # The stack's settings, without those of the clone or the shell. Compose 1.29 needs an existing file, even if it is empty.
@@ -147,8 +154,8 @@ step_ring() {
   need_cargo_tool cargo-nextest "$NEXTEST_VERSION"
   # The end-to-end tests run the binary, which a test build does not create.
   cargo build --workspace --locked --quiet --bin gantry
-  GANTRY_TEST_IMAGE="gantry-worker:$IMAGE_TAG" cargo nextest run --workspace --locked --no-fail-fast \
-    -E 'binary(engine_ring) | binary(e2e)'
+  GANTRY_TEST_IMAGE="gantry-worker:$IMAGE_TAG" GANTRY_TEST_MCP_IMAGE="gantry-test-mcp:$IMAGE_TAG" \
+    cargo nextest run --workspace --locked --no-fail-fast -E 'binary(engine_ring) | binary(e2e)'
   under_gvisor
 }
 

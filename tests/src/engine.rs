@@ -6,14 +6,15 @@ mod operations;
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    fmt,
     os::unix::net::UnixStream,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
 use orchestrator::engine::{
-    ContainerSpec, ContainerStatus, EngineError, EngineFacts, ReadinessReason, SandboxReadiness,
+    ContainerSpec, ContainerStatus, Docker, EngineError, EngineFacts, ReadinessReason, SandboxReadiness,
 };
 use protocol::JobId;
 use tokio::sync::{Notify, watch};
@@ -89,11 +90,21 @@ pub struct FakeEngine(Arc<Inner>);
 struct Inner {
     directory: PathBuf,
     table: Mutex<Table>,
+    mcp: OnceLock<McpEngine>,
     /// Notifies the dispatcher.
     changed: Notify,
     /// Notifies tests.
     step: watch::Sender<u64>,
     tasks: TaskTracker,
+}
+
+/// The real engine of the containers of MCP servers.
+struct McpEngine(Docker);
+
+impl fmt::Debug for McpEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("McpEngine").finish_non_exhaustive()
+    }
 }
 
 /// The facts that the engine's probe returns.
@@ -132,6 +143,7 @@ impl FakeEngine {
         Self(Arc::new(Inner {
             directory,
             table: Mutex::new(table),
+            mcp: OnceLock::new(),
             changed: Notify::new(),
             step: watch::Sender::new(0),
             tasks: TaskTracker::new(),
@@ -141,6 +153,11 @@ impl FakeEngine {
     /// Containers that start from now on have workers of this kind.
     pub fn use_workers(&self, workers: Workers) {
         self.change(|table| table.workers = workers);
+    }
+
+    /// Runs the containers of MCP servers on a real engine. Without it no MCP server has an image.
+    pub fn run_mcp_servers_on(&self, engine: Docker) {
+        assert!(self.0.mcp.set(McpEngine(engine)).is_ok(), "the engine of MCP servers is set once");
     }
 
     /// Turns a job's container into one that was created and never started, as if the process had died in between.

@@ -8,7 +8,7 @@ use orchestrator::engine::{
     McpContainerSpec, SandboxReadiness,
 };
 
-use super::{Container, FakeEngine, StopBehaviour, Workers};
+use super::{Container, FakeEngine, McpEngine, StopBehaviour, Workers};
 use crate::process;
 
 impl FakeEngine {
@@ -136,7 +136,12 @@ impl Engine for FakeEngine {
     }
 
     fn start_mcp<'a>(&'a self, spec: &'a McpContainerSpec) -> BoxFuture<'a, Result<AttachedStreams, EngineError>> {
-        Box::pin(async move { Err(EngineError::ImageMissing(spec.image.clone())) })
+        Box::pin(async move {
+            match self.0.mcp.get() {
+                Some(McpEngine(real)) => real.start_mcp(spec).await,
+                None => Err(EngineError::ImageMissing(spec.image.clone())),
+            }
+        })
     }
 
     fn adopt<'a>(&'a self, spec: &'a AdoptionSpec) -> BoxFuture<'a, Result<Adoption, EngineError>> {
@@ -163,7 +168,11 @@ impl Engine for FakeEngine {
             self.lock().list_requests += 1;
             self.0.step.send_modify(|step| *step += 1);
             self.answers()?;
-            Ok(self.lock().containers.values().map(view).collect())
+            let mut containers: Vec<_> = self.lock().containers.values().map(view).collect();
+            if let Some(McpEngine(real)) = self.0.mcp.get() {
+                containers.extend(real.list().await?);
+            }
+            Ok(containers)
         })
     }
 
@@ -212,8 +221,11 @@ impl Engine for FakeEngine {
     fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), EngineError>> {
         Box::pin(async move {
             self.end(name, Duration::ZERO).await?;
-            self.change(|table| table.containers.remove(name));
-            Ok(())
+            let own = self.change(|table| table.containers.remove(name));
+            match self.0.mcp.get() {
+                Some(McpEngine(real)) if own.is_none() => real.remove(name).await,
+                _ => Ok(()),
+            }
         })
     }
 

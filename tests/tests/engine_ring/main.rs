@@ -10,6 +10,7 @@ mod ring {
     mod engine_events;
     mod in_container;
     mod lifecycle;
+    mod mcp;
     mod posture;
     mod readiness;
     mod setup;

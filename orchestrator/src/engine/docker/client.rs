@@ -121,10 +121,10 @@ impl Client {
         self.call(CHANGE_TIMEOUT, |docker| docker.start_container(id, None)).await
     }
 
-    /// Attaches to standard input and output. Standard error is read too, and discarded, so that the program never waits for a
-    /// reader.
+    /// Attaches to standard input and output. The engine discards standard error, so that the program never waits for a reader of
+    /// it.
     pub(super) async fn attach(&self, id: &str) -> Result<AttachedStreams, ClientError> {
-        let options = AttachContainerOptionsBuilder::new().stream(true).stdin(true).stdout(true).stderr(true).build();
+        let options = AttachContainerOptionsBuilder::new().stream(true).stdin(true).stdout(true).build();
         let attached = self.call(READ_TIMEOUT, |docker| docker.attach_container(id, Some(options))).await?;
         let stdout = attached.output.filter_map(|output| async {
             match output {

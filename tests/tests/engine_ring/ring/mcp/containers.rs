@@ -1,0 +1,112 @@
+//! The containers of MCP servers: their posture, whose they are, and when they end.
+
+use std::{process::Command, time::Duration};
+
+use chrono::DateTime;
+use orchestrator::clock::ManualClock;
+use serde_json::{Value, json};
+
+use super::{HOSTILE, McpWorld, listed, must, well};
+
+#[tokio::test]
+async fn the_container_meets_the_posture_without_a_worker() {
+    let mcp = McpWorld::start(&[("srv", HOSTILE)]).await;
+    let (_, worker) = mcp.job(&mcp.user("ada"), &["srv__inside"]).await;
+    let inside = well(&worker, "srv__inside", "t1", json!({})).await;
+    let found: Value = serde_json::from_str(&inside).unwrap();
+    let none = "0000000000000000";
+    let expected = json!({
+        "CapEff": none, "CapBnd": none, "NoNewPrivs": "1", "Seccomp": "2", "Uid": "10001",
+        // EROFS
+        "root": 30, "interfaces": ["lo"], "gantry": false, "engine": false,
+        "environment": ["HOME", "HOSTNAME", "LANG", "PATH"],
+    });
+    assert_eq!(found, expected);
+    let shown = mcp.only_server().inspect();
+    let host = &shown["HostConfig"];
+    assert_eq!((&host["NetworkMode"], &host["ReadonlyRootfs"]), (&json!("none"), &json!(true)));
+    assert_eq!((&host["CapDrop"], &host["Privileged"]), (&json!(["ALL"]), &json!(false)));
+    assert_eq!((&host["PidsLimit"], &host["Memory"]), (&json!(128), &json!(512 * 1024 * 1024)));
+    assert_eq!((&host["NanoCpus"], &host["LogConfig"]["Type"]), (&json!(1_000_000_000), &json!("none")));
+    assert_eq!(shown["Mounts"], json!([]), "no worker socket, no workspace");
+    assert_eq!(shown["Config"]["User"], "10001:10001");
+    let options = host["SecurityOpt"].to_string();
+    assert!(options.contains("no-new-privileges") && options.contains("seccomp="), "{options:.200}");
+    worker.finish("done").await;
+    mcp.finish().await;
+}
+
+#[tokio::test]
+async fn users_do_not_share_a_container() {
+    let mcp = McpWorld::start(&[("srv", HOSTILE)]).await;
+    let (ada, bob) = (mcp.user("ada"), mcp.user("bob"));
+    let (_, of_ada) = mcp.job(&ada, &["srv__echo"]).await;
+    let (_, of_bob) = mcp.job(&bob, &["srv__echo"]).await;
+    let (_, also_of_ada) = mcp.job(&ada, &["srv__echo"]).await;
+    for (worker, text) in [(&of_ada, "a"), (&of_bob, "b"), (&also_of_ada, "c")] {
+        assert_eq!(well(worker, "srv__echo", text, json!({"text": text})).await, text);
+    }
+    let owners: Vec<String> = mcp.servers().into_iter().map(|one| one.owner).collect();
+    assert_eq!(owners, ["ada", "bob"], "one container for each user");
+    assert_eq!(mcp.overview("srv").await["connections"], 2);
+    for worker in [of_ada, of_bob, also_of_ada] {
+        worker.finish("done").await;
+    }
+    mcp.finish().await;
+}
+
+#[tokio::test]
+async fn an_idle_container_ends_and_the_next_call_starts_another() {
+    let clock = ManualClock::at(DateTime::from_timestamp(1_800_000_000, 0).unwrap());
+    let mcp = McpWorld::build(&[("srv", HOSTILE)], Some(&clock)).await;
+    let (_, worker) = mcp.job(&mcp.user("ada"), &["srv__echo"]).await;
+    well(&worker, "srv__echo", "t1", json!({"text": "x"})).await;
+    let first = mcp.only_server();
+    clock.advance(Duration::from_secs(299));
+    mcp.world.engine().until_listed_again().await;
+    assert_eq!(mcp.servers(), std::slice::from_ref(&first), "it ends after 5 minutes, not earlier");
+    clock.advance(Duration::from_secs(1));
+    tests::until("the idle container to be removed", async || mcp.servers().is_empty()).await;
+    assert_eq!(well(&worker, "srv__echo", "t2", json!({"text": "again"})).await, "again");
+    assert_ne!(mcp.only_server(), first);
+    worker.finish("done").await;
+    mcp.finish().await;
+}
+
+#[tokio::test]
+async fn containers_end_with_the_process_and_leftovers_are_removed_at_the_start() {
+    let mut mcp = McpWorld::start(&[("srv", HOSTILE)]).await;
+    let (_, worker) = mcp.job(&mcp.user("ada"), &["srv__echo"]).await;
+    well(&worker, "srv__echo", "t1", json!({"text": "x"})).await;
+    mcp.only_server();
+    worker.finish("done").await;
+    mcp.world.stop().await;
+    assert_eq!(mcp.servers(), [], "removed when the process drains");
+    // What a process that was killed leaves behind.
+    let instance = format!("gantry.instance-id={}", mcp.fixture.instance);
+    let labels = ["gantry.managed=true", "gantry.role=mcp", "gantry.owner=ada", "gantry.mcp-server=srv", &instance];
+    let labels = labels.iter().flat_map(|label| ["--label", label]);
+    let name = format!("gantry-mcp-{}", protocol::JobId::generate().to_string().replace('-', ""));
+    let mut left = Command::new("docker");
+    left.args(["run", "--detach", "--name", &name]).args(labels);
+    must(left.args(["--entrypoint", "sleep", &super::image(), "600"]));
+    assert_eq!(mcp.servers().len(), 1);
+    mcp.world.start().await;
+    tests::until("the leftover to be removed", async || mcp.servers().is_empty()).await;
+    mcp.finish().await;
+}
+
+#[tokio::test]
+async fn an_image_that_is_missing_and_a_program_that_ends_are_reported() {
+    let mcp = McpWorld::start(&[("absent", &["no-such-program"]), ("ends", &["true"]), ("good", HOSTILE)]).await;
+    let names = ["absent__echo", "ends__echo", "good__echo"];
+    let (_, worker) = mcp.job(&mcp.user("ada"), &names).await;
+    assert_eq!(listed(&worker).await, ["good__echo"], "a server that does not start affects no other");
+    assert_eq!(well(&worker, "good__echo", "t1", json!({"text": "x"})).await, "x");
+    let absent = mcp.overview("absent").await["error"].clone();
+    assert!(absent.as_str().is_some_and(|error| error.contains("does not start")), "{absent}");
+    let ends = mcp.overview("ends").await["error"].clone();
+    assert!(ends.as_str().is_some_and(|error| error.contains("has ended")), "{ends}");
+    worker.finish("done").await;
+    mcp.finish().await;
+}
