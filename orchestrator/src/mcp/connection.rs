@@ -12,12 +12,15 @@ use std::{
 
 use agent::BoxFuture;
 use rmcp::{
-    ClientHandler, ErrorData, RoleClient, ServiceError,
+    ErrorData, RoleClient, Service, ServiceError,
     model::{
-        CallToolRequest, CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest, Implementation,
-        ListToolsRequest, PaginatedRequestParams, ServerResult,
+        CallToolRequest, CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest, ClientResult,
+        ErrorCode, Implementation, ListToolsRequest, PaginatedRequestParams, ServerNotification, ServerRequest,
+        ServerResult,
     },
-    service::{NotificationContext, PeerRequestOptions, RequestHandle, RunningService, serve_client_with_ct},
+    service::{
+        NotificationContext, PeerRequestOptions, RequestContext, RequestHandle, RunningService, serve_client_with_ct,
+    },
     transport::IntoTransport,
 };
 use serde_json::Value;
@@ -76,13 +79,32 @@ struct Handler {
     changes: Arc<AtomicU64>,
 }
 
-impl ClientHandler for Handler {
-    fn get_info(&self) -> ClientConfig {
-        ClientConfig::new(ClientCapabilities::default(), Implementation::new("gantry", env!("CARGO_PKG_VERSION")))
+/// Not the library's trait for clients, which answers some requests by default.
+impl Service<RoleClient> for Handler {
+    async fn handle_request(
+        &self,
+        request: ServerRequest,
+        _context: RequestContext<RoleClient>,
+    ) -> Result<ClientResult, ErrorData> {
+        match request {
+            ServerRequest::PingRequest(_) => Ok(ClientResult::empty(())),
+            _ => Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "this client accepts no such request", None)),
+        }
     }
 
-    async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
-        self.changes.fetch_add(1, Ordering::Relaxed);
+    async fn handle_notification(
+        &self,
+        notification: ServerNotification,
+        _context: NotificationContext<RoleClient>,
+    ) -> Result<(), ErrorData> {
+        if let ServerNotification::ToolListChangedNotification(_) = notification {
+            self.changes.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn get_info(&self) -> ClientConfig {
+        ClientConfig::new(ClientCapabilities::default(), Implementation::new("gantry", env!("CARGO_PKG_VERSION")))
     }
 }
 

@@ -5,7 +5,7 @@
 use agent::safety::{LeakDetector, StoredSecret};
 use secrecy::{ExposeSecret, SecretString};
 
-use super::{client::ConfiguredServer, error::McpError};
+use super::{error::McpError, server::ConfiguredServer};
 use crate::{config::McpTransport, digest::sha256_hex_of_parts, secrets::Secrets};
 
 /// The headers of one connection.

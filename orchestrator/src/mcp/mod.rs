@@ -10,8 +10,11 @@ mod credentials;
 mod error;
 mod http;
 mod receive_limit;
+mod server;
+mod slot;
 mod stdio;
 
 pub use answer::{Answer, AnswerPart, ListedTool};
-pub use client::{ConfiguredServer, InvalidServer, Listed, McpClient, McpParts, ServerStatus};
+pub use client::{Listed, McpClient, McpParts, ServerStatus};
 pub use error::McpError;
+pub use server::{ConfiguredServer, InvalidServer};

@@ -61,12 +61,15 @@ async fn an_idle_container_ends_and_the_next_call_starts_another() {
     let mcp = McpWorld::build(&[("srv", HOSTILE)], Some(&clock)).await;
     let (_, worker) = mcp.job(&mcp.user("ada"), &["srv__echo"]).await;
     well(&worker, "srv__echo", "t1", json!({"text": "x"})).await;
+    // Before the clock moves, by which the job would be lost.
+    worker.finish("done").await;
     let first = mcp.only_server();
     clock.advance(Duration::from_secs(299));
     mcp.world.engine().until_listed_again().await;
     assert_eq!(mcp.servers(), std::slice::from_ref(&first), "it ends after 5 minutes, not earlier");
     clock.advance(Duration::from_secs(1));
     tests::until("the idle container to be removed", async || mcp.servers().is_empty()).await;
+    let (_, worker) = mcp.job(&mcp.user("ada"), &["srv__echo"]).await;
     assert_eq!(well(&worker, "srv__echo", "t2", json!({"text": "again"})).await, "again");
     assert_ne!(mcp.only_server(), first);
     worker.finish("done").await;

@@ -137,6 +137,17 @@ async fn a_call_without_an_answer_delays_no_other_and_ends_with_its_job(#[case] 
 }
 
 #[tokio::test]
+async fn a_container_whose_program_has_ended_is_removed_before_its_next_use() {
+    let all = Neighbours::start("srv__die").await;
+    all.worker.tool("srv__die", "bad", json!({})).await.expect(200);
+    tests::until("the container to be removed", async || {
+        all.mcp.servers() == std::slice::from_ref(&all.neighbours_server)
+    })
+    .await;
+    all.finish().await;
+}
+
+#[tokio::test]
 async fn a_server_that_lies_about_its_schema_has_its_other_tools() {
     let all = Neighbours::start("srv__injected").await;
     let shown = all.mcp.overview("srv").await;
