@@ -155,7 +155,7 @@ def main():
         elif method == "tools/list":
             send({"id": request["id"], "result": {"tools": tools()}})
         elif method == "tools/call":
-            # Beside the reader, so that it still reads while a call hangs.
+            # In another thread than the reader, which goes on reading while a call hangs.
             threading.Thread(target=call, args=(request,), daemon=True).start()
         elif "id" in request:
             send({"id": request["id"], "error": {"code": -32601, "message": "no such method"}})

@@ -91,7 +91,7 @@ async fn a_call_that_goes_wrong_fails_alone(#[case] tool: &str, #[case] cause: &
 #[case::prints_other_lines("not_json", "well")]
 #[case::takes_all_processes("exhaust_processes", "no more processes: 11")]
 #[tokio::test]
-async fn what_harms_no_call_is_ignored(#[case] tool: &str, #[case] expected: &str) {
+async fn output_that_harms_no_call_is_ignored(#[case] tool: &str, #[case] expected: &str) {
     let tool = format!("srv__{tool}");
     let all = Neighbours::start(&tool).await;
     assert_eq!(well(&all.worker, &tool, "odd", json!({})).await, expected);
