@@ -1,7 +1,7 @@
 //! The metered model call: recorded answer or permit, reservation and open row, provider, settlement.
 //!
 //! Owns that every call has its row before a provider is asked, that the row is closed with its usage before the answer is used,
-//! that the ids of tool calls are unique within their job, and that a call which is dropped is settled as aborted. Never knows who waits for the answer, and never speaks HTTP.
+//! that the ids of tool calls are unique within their job or turn, and that a call which is dropped is settled as aborted. Never knows who waits for the answer, and never speaks HTTP.
 
 mod account;
 mod call_limiter;
@@ -13,7 +13,7 @@ use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
 use agent::DeltaSink;
 use futures_util::FutureExt as _;
-use protocol::{Completion, CompletionRequest, EventData, JobId, Message, ToolCall};
+use protocol::{Completion, CompletionRequest, EventData, Message, ToolCall};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::{
@@ -28,7 +28,7 @@ use crate::{
     domain::budget::{CallEstimate, DayLimits, ExhaustedBudget},
     failpoint,
     secrets::{DetectorError, LeakDetectors},
-    store::{CallKey, CallRow, CallsMade, KnownCall, NewCall, OpenedCall, Reserved, Store, StoreError},
+    store::{CallRow, CallsMade, KnownCall, ModelCallKey, NewCall, OpenedCall, Reserved, Store, StoreError},
 };
 
 /// Calls of any end for each that may be answered, and those that every job may make besides (contract: agent, Gateway).
@@ -111,8 +111,7 @@ impl Meter {
         deltas: &DeltaSink,
         stop: impl Fn() -> S + Send + Sync,
     ) -> Result<Completion, CallError> {
-        let AccountOwner::Job { job, .. } = account.owner;
-        let caller = Caller { job, user: &account.user };
+        let caller = Caller { job: account.owner.counted_as(), user: &account.user };
         let has_cost_limit = account.has_cost_limit || self.day_limits.max_micro_usd > 0;
         let context = CallContext {
             caller,
@@ -165,7 +164,7 @@ impl Meter {
                 Err(CallError::Failed(failure))
             }
             Ok(Answer { mut completion, cost }) => {
-                self.name_calls(job, &request.messages, &mut completion.tool_calls).await;
+                self.name_calls(account.owner, &request.messages, &mut completion.tool_calls).await;
                 let notice = open.settle(cost, Ok(completion.clone())).await?;
                 Ok(Completion { notice, ..completion })
             }
@@ -206,7 +205,7 @@ impl Meter {
         match self.store.open_model_call(&call).await? {
             OpenedCall::Open { reserved, made } => {
                 if account.has_cost_limit && estimate.prices.is_none() && made.all == 0 {
-                    self.report_missing_price(&call.key, &account.model).await?;
+                    self.report_missing_price(account.owner, &account.model).await?;
                 }
                 let meter = self.clone();
                 Ok(Opened::Open(OpenCall { meter, call: Some(Box::new(call)), reserved, _permit: permit }))
@@ -222,11 +221,15 @@ impl Meter {
         }
     }
 
-    /// Makes the ids of an answer's calls unique within the job.
-    async fn name_calls(&self, job: JobId, conversation: &[Message], calls: &mut [ToolCall]) {
+    /// Makes the ids of an answer's calls unique within the job, or the turn.
+    async fn name_calls(&self, owner: AccountOwner, conversation: &[Message], calls: &mut [ToolCall]) {
         let mut used = HashSet::new();
         if call_ids::may_repeat(calls) {
-            match self.store.tool_call_ids(job).await {
+            let ids = match owner {
+                AccountOwner::Job { job, .. } => self.store.tool_call_ids(job).await,
+                AccountOwner::Thread(turn) => self.store.chat_tool_call_ids(turn).await,
+            };
+            match ids {
                 Ok(ids) => used = ids,
                 // An answer that was paid for is not lost: every call gets a new id.
                 Err(_) => used.extend(calls.iter().map(|call| call.id.clone())),
@@ -244,10 +247,12 @@ impl Meter {
         }
     }
 
-    async fn report_missing_price(&self, key: &CallKey, model: &str) -> Result<(), StoreError> {
+    /// Says in a job's events that its cost limit is not enforced. A thread has no limit.
+    async fn report_missing_price(&self, owner: AccountOwner, model: &str) -> Result<(), StoreError> {
+        let AccountOwner::Job { job, attempt } = owner else { return Ok(()) };
         let message = format!("{model} has no price: limits.max_cost_usd is not enforced, only token limits are");
         let status = EventData::Status { message, iteration: 0 };
-        self.store.append_if_live(key.job, key.attempt, self.clock.now(), status).await
+        self.store.append_if_live(job, attempt, self.clock.now(), status).await
     }
 }
 
@@ -297,13 +302,13 @@ impl OpenCall {
         let Some(call) = self.call.take() else { return Ok(()) };
         let (store, reserved) = (&self.meter.store, &self.reserved);
         let release = || store.release_model_call(&call.key, &call.user, reserved);
-        retry_write(&self.meter.drain, &call.key.job, release).await
+        retry_write(&self.meter.drain, &call.key, release).await
     }
 }
 
 impl Meter {
     async fn close(&self, row: &CallRow) -> Result<Option<String>, StoreError> {
-        retry_write(&self.drain, &row.key.job, || self.store.close_model_call(row)).await
+        retry_write(&self.drain, &row.key, || self.store.close_model_call(row)).await
     }
 }
 
@@ -319,7 +324,7 @@ impl Drop for OpenCall {
             let row = CallRow::aborted(&call, reserved, meter.clock.now());
             if let Err(error) = meter.close(&row).await {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(job.id = %row.key.job, error, "an aborted call could not be settled");
+                tracing::warn!(call = ?row.key, error, "an aborted call could not be settled");
             }
         });
     }
@@ -359,9 +364,13 @@ const fn max_calls(max_iterations: u64) -> u64 {
 
 fn limit_reached(account: &Account, made: CallsMade) -> String {
     let iterations = u64::from(account.max_iterations);
+    let (owner, limit) = match account.owner {
+        AccountOwner::Job { .. } => ("job", "limits.max_iterations"),
+        AccountOwner::Thread(_) => ("turn", "the limit of model calls of a turn"),
+    };
     if made.answered < iterations && made.all >= max_calls(iterations) {
-        format!("the job has made {} model calls, failed ones included; it may make no more", max_calls(iterations))
+        format!("the {owner} has made {} model calls, failed ones included; it may make no more", max_calls(iterations))
     } else {
-        format!("limits.max_iterations = {iterations} is reached")
+        format!("{limit} = {iterations} is reached")
     }
 }

@@ -259,9 +259,14 @@ impl AfterCall {
     }
 
     /// Returns a warning about budgets that have begun to run low, recorded so that each is sent once.
-    pub(super) async fn warning(&self, tx: &mut WriteTx, call: &CallRow) -> Result<Option<String>, StoreError> {
-        let row_ref = RowRef { table: "jobs", id: *call.key.job.as_uuid() };
-        let seconds = self.started_at.map_or(0, |at| (call.at - at).num_seconds().max(0));
+    pub(super) async fn warning(
+        &self,
+        tx: &mut WriteTx,
+        job: JobId,
+        now: DateTime<Utc>,
+    ) -> Result<Option<String>, StoreError> {
+        let row_ref = RowRef { table: "jobs", id: *job.as_uuid() };
+        let seconds = self.started_at.map_or(0, |at| (now - at).num_seconds().max(0));
         let progress = Consumption {
             tokens: row_ref.number("input_tokens", self.tokens)?,
             micro_usd: row_ref.number("cost_micro_usd", self.micro_usd)?,
@@ -274,7 +279,7 @@ impl AfterCall {
         if low != warned {
             sqlx::query("UPDATE jobs SET warned_limits = $1 WHERE id = $2")
                 .bind(i64::from(low))
-                .bind(*call.key.job.as_uuid())
+                .bind(*job.as_uuid())
                 .execute(&mut tx.db)
                 .await?;
         }

@@ -1,14 +1,18 @@
 //! Model calls with their cost: what they are, opened before a provider is asked, closed before the answer is used.
 //!
-//! `open` and `close` own the rows of a call; `list` reads them for the API. Never asks a provider.
+//! `open` and `close` own the rows of a job's call, `thread` those of a thread's; `list` reads them for the API. Never asks a
+//! provider.
 
 mod close;
 mod list;
 mod open;
+mod thread;
 
 use chrono::{DateTime, Utc};
 use protocol::{CallId, Completion, JobId, TokenUsage};
 
+pub use self::thread::ThreadCallKey;
+pub(super) use self::thread::forget_answers;
 use super::{
     Reserved, Store, StoreError, budget,
     rows::{RowRef, column},
@@ -16,6 +20,15 @@ use super::{
 use crate::domain::budget::{CallEstimate, DayLimits, ExhaustedBudget};
 
 /// Names a model call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ModelCallKey {
+    /// A job's.
+    Job(CallKey),
+    /// A chat thread's.
+    Thread(ThreadCallKey),
+}
+
+/// Names a call of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallKey {
     /// The job.
@@ -39,7 +52,7 @@ pub struct CallQuota {
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewCall {
     /// Its name.
-    pub key: CallKey,
+    pub key: ModelCallKey,
     /// Digest of the request's bytes.
     pub request_digest: String,
     /// When it is opened.
@@ -82,7 +95,7 @@ pub enum OpenedCall {
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallRow {
     /// Its name.
-    pub key: CallKey,
+    pub key: ModelCallKey,
     /// When it ended.
     pub at: DateTime<Utc>,
     /// The provider that answered, or was asked last.
@@ -130,14 +143,30 @@ impl Store {
     /// Opens a model call: counts it against its job's quota, reserves its worst case, and writes its row.
     pub async fn open_model_call(&self, call: &NewCall) -> Result<OpenedCall, StoreError> {
         let call = call.clone();
-        self.write_batched(move |tx| Box::pin(async move { open::open(tx, &call).await })).await
+        match call.key.clone() {
+            ModelCallKey::Job(key) => {
+                self.write_batched(move |tx| Box::pin(async move { open::open(tx, &key, &call).await })).await
+            }
+            ModelCallKey::Thread(key) => {
+                self.write(move |tx| Box::pin(async move { thread::open(tx, &key, &call).await })).await
+            }
+        }
     }
 
     /// Takes an open call back: no provider was asked, and it counts to nothing.
-    pub async fn release_model_call(&self, key: &CallKey, user: &str, reserved: &Reserved) -> Result<(), StoreError> {
+    pub async fn release_model_call(
+        &self,
+        key: &ModelCallKey,
+        user: &str,
+        reserved: &Reserved,
+    ) -> Result<(), StoreError> {
         let (key, user, reserved) = (key.clone(), user.to_owned(), reserved.clone());
         self.write(move |tx| {
             Box::pin(async move {
+                let key = match key {
+                    ModelCallKey::Job(key) => key,
+                    ModelCallKey::Thread(key) => return thread::release(&mut tx.db, &key, &user, &reserved).await,
+                };
                 if open::delete_open(&mut tx.db, &key).await? {
                     budget::release(&mut tx.db, key.job, &user, &reserved).await?;
                 }
@@ -148,7 +177,11 @@ impl Store {
     }
 
     /// A model call that was made before, by its name.
-    pub async fn model_call(&self, key: &CallKey) -> Result<Option<KnownCall>, StoreError> {
+    pub async fn model_call(&self, key: &ModelCallKey) -> Result<Option<KnownCall>, StoreError> {
+        let key = match key {
+            ModelCallKey::Job(key) => key,
+            ModelCallKey::Thread(key) => return thread::known(&self.read, key).await,
+        };
         let row: Option<(Option<String>, Option<String>)> = sqlx::query_as(
             "SELECT request_digest, answer FROM llm_calls WHERE job_id = $1 AND attempt = $2 AND call_id = $3",
         )
@@ -164,16 +197,24 @@ impl Store {
     /// already stays as it is. Returns a new warning for the agent about its budget, if there is one.
     pub async fn close_model_call(&self, call: &CallRow) -> Result<Option<String>, StoreError> {
         let call = call.clone();
-        self.write_batched(move |tx| Box::pin(async move { close::close(tx, call).await })).await
+        match call.key.clone() {
+            ModelCallKey::Job(key) => {
+                self.write_batched(move |tx| Box::pin(async move { close::close(tx, key, call).await })).await
+            }
+            ModelCallKey::Thread(key) => {
+                self.write(move |tx| Box::pin(async move { thread::close(tx, key, call).await })).await
+            }
+        }
     }
 
     /// Closes the calls that an earlier process left open: each is charged its prompt estimate and shown as aborted. Nothing
     /// stays reserved. A call whose row or job is inconsistent is logged and stays open. Returns how many were closed.
     pub async fn close_abandoned_calls(&self, now: DateTime<Utc>) -> Result<usize, StoreError> {
         let mut closed = 0;
-        for row in close::abandoned(&self.read).await? {
+        let of_jobs = close::abandoned(&self.read).await?.into_iter().map(|row| row.and_then(|row| row.into_call(now)));
+        for row in of_jobs.chain(thread::abandoned(&self.read, now).await?) {
             // A transaction for each call: one that cannot be closed leaves nothing behind and does not affect the others.
-            let result = match row.and_then(|row| row.into_call(now)) {
+            let result = match row {
                 Ok(call) => self.close_model_call(&call).await.map(drop),
                 Err(error) => Err(error),
             };
@@ -194,7 +235,14 @@ impl Store {
 }
 
 fn known_call(key: &CallKey, request_digest: Option<String>, answer: Option<String>) -> Result<KnownCall, StoreError> {
-    let row_ref = RowRef { table: "llm_calls", id: *key.job.as_uuid() };
+    known_answer(RowRef { table: "llm_calls", id: *key.job.as_uuid() }, request_digest, answer)
+}
+
+fn known_answer(
+    row_ref: RowRef,
+    request_digest: Option<String>,
+    answer: Option<String>,
+) -> Result<KnownCall, StoreError> {
     let answer = answer.map(|json| row_ref.json("answer", &json)).transpose()?;
     Ok(KnownCall { request_digest, answer })
 }

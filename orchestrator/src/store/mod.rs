@@ -60,7 +60,9 @@ pub use audit::{AuditEntry, AuditFilter};
 pub use backup::{BackupError, backup};
 pub use budget::Reserved;
 pub use call_position::CallPosition;
-pub use calls::{CallKey, CallQuota, CallRow, CallsMade, KnownCall, NewCall, OpenedCall};
+pub use calls::{
+    CallKey, CallQuota, CallRow, CallsMade, KnownCall, ModelCallKey, NewCall, OpenedCall, ThreadCallKey,
+};
 pub use chat::{
     Delivery, MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, MessagePage, MessagePosition, OwnedThread, Sent, SentMessage,
     ThreadCaller, ThreadChange, ThreadFilter, Turn, TurnEnd, TurnError, TurnKey, TurnRequest,

@@ -70,6 +70,7 @@ impl Store {
             while let rows @ 1.. = self.trim_gates(before).await? {
                 trimmed.gates += rows;
             }
+            self.trim_thread_calls(before).await?;
             while let batch @ 1.. = self.trim_batch(before, now).await? {
                 trimmed.jobs += batch;
             }
@@ -147,6 +148,20 @@ impl Store {
         self.write_one(move |tx| {
             Box::pin(async move {
                 sqlx::query("DELETE FROM user_days WHERE day < $1").bind(before).execute(&mut tx.db).await?;
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// Deletes the records of model calls of chat threads.
+    async fn trim_thread_calls(&self, before: DateTime<Utc>) -> Result<(), StoreError> {
+        self.write_one(move |tx| {
+            Box::pin(async move {
+                sqlx::query("DELETE FROM thread_calls WHERE at < $1 AND NOT is_open")
+                    .bind(before)
+                    .execute(&mut tx.db)
+                    .await?;
                 Ok(())
             })
         })

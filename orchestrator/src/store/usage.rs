@@ -1,9 +1,9 @@
-//! Usage totals by day, job or model.
+//! Usage totals by day, job or model. Days and models include the calls of chat threads.
 //!
 //! A job's totals are kept forever; days and models are limited by the retention of calls. Every statement starts from an
 //! index: of one user's jobs, of the jobs that ran on the requested days, or of the usage columns of calls.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
 
 use chrono::{DateTime, Days, NaiveDate, NaiveTime, TimeDelta, Utc};
 use protocol::{JobId, Usage, UsageLine};
@@ -54,7 +54,8 @@ impl Store {
         let calls: Vec<SumRow> = calls_by_day(user, period).build_query_as().fetch_all(&self.read).await?;
         let tools: Vec<(String, i64)> = tools_by_day(user, period).build_query_as().fetch_all(&self.read).await?;
         let mut lines: BTreeMap<String, UsageLine> = BTreeMap::new();
-        for row in calls {
+        let of_threads: Vec<SumRow> = thread_calls_by_day(user, period).build_query_as().fetch_all(&self.read).await?;
+        for row in merged(calls, of_threads) {
             lines.insert(row.key.clone(), row.totals.line(Some(0)));
         }
         for (day, tools) in tools {
@@ -82,12 +83,21 @@ impl Store {
         of_user(&mut query, user);
         query.push(" LIMIT 1");
         let found: Option<(i64,)> = query.build_query_as().fetch_optional(&self.read).await?;
+        if found.is_some() {
+            return Ok(true);
+        }
+        let mut query = QueryBuilder::<Sqlite>::new("SELECT 1 FROM thread_calls WHERE at < ");
+        query.push_bind(time);
+        of_user(&mut query, user);
+        query.push(" LIMIT 1");
+        let found: Option<(i64,)> = query.build_query_as().fetch_optional(&self.read).await?;
         Ok(found.is_some())
     }
 
     /// Total usage since a time.
     pub(super) async fn usage_since(&self, user: Option<&str>, since: DateTime<Utc>) -> Result<Usage, StoreError> {
-        let totals: Totals = calls_since(user, since).build_query_as().fetch_one(&self.read).await?;
+        let mut totals: Totals = calls_since(user, since).build_query_as().fetch_one(&self.read).await?;
+        totals.add(&thread_calls_since(user, since).build_query_as().fetch_one(&self.read).await?);
         let tools: i64 = tools_since(user, since).build_query_scalar().fetch_one(&self.read).await?;
         Ok(Usage {
             input_tokens: count(totals.input),
@@ -108,9 +118,13 @@ impl Store {
         filter: &UsageFilter,
         since: NaiveDate,
     ) -> Result<Vec<(String, UsageLine)>, StoreError> {
-        let rows: Vec<SumRow> = sums_by_model(filter, midnight(since)).build_query_as().fetch_all(&self.read).await?;
+        let since = midnight(since);
+        let rows: Vec<SumRow> = sums_by_model(filter, since).build_query_as().fetch_all(&self.read).await?;
+        let of_threads: Vec<SumRow> =
+            thread_sums_by_model(filter, since).build_query_as().fetch_all(&self.read).await?;
         let line = |row: SumRow| (row.key.clone(), UsageLine { model: Some(row.key), ..row.totals.line(None) });
-        Ok(rows.into_iter().map(line).collect())
+        // Each list has the first models by name, so the first of both together are among them.
+        Ok(merged(rows, of_threads).map(line).take(filter.limit as usize).collect())
     }
 
     /// Usage by job, newest first, each line with its key.
@@ -175,6 +189,47 @@ fn by_day(sums: &str, table: &str, user: Option<&str>, period: Period) -> QueryB
     from_jobs(&mut query, user, period.since);
     query.push(format!("CROSS JOIN {table} AS c WHERE c.job_id = r.id AND c.at < ")).push_bind(period.until);
     query.push(" GROUP BY key");
+    query
+}
+
+/// Rows of both lists, those with the same key added, ordered by key.
+fn merged(rows: Vec<SumRow>, others: Vec<SumRow>) -> impl Iterator<Item = SumRow> {
+    let mut by_key: BTreeMap<String, Totals> = rows.into_iter().map(|row| (row.key, row.totals)).collect();
+    for SumRow { key, totals } in others {
+        match by_key.entry(key) {
+            Entry::Occupied(mut known) => known.get_mut().add(&totals),
+            Entry::Vacant(new) => {
+                new.insert(totals);
+            }
+        }
+    }
+    by_key.into_iter().map(|(key, totals)| SumRow { key, totals })
+}
+
+fn thread_calls_by_day(user: Option<&str>, period: Period) -> QueryBuilder<Sqlite> {
+    let mut query =
+        QueryBuilder::new(format!("SELECT substr(c.at, 1, 10) AS key, {SUMS} FROM thread_calls AS c WHERE c.at >= "));
+    query.push_bind(period.since).push(" AND c.at < ").push_bind(period.until);
+    of_user(&mut query, user);
+    query.push(" GROUP BY key");
+    query
+}
+
+fn thread_calls_since(user: Option<&str>, since: DateTime<Utc>) -> QueryBuilder<Sqlite> {
+    let mut query = QueryBuilder::new(format!("SELECT {SUMS} FROM thread_calls AS c WHERE c.at >= "));
+    query.push_bind(since);
+    of_user(&mut query, user);
+    query
+}
+
+fn thread_sums_by_model(filter: &UsageFilter, since: DateTime<Utc>) -> QueryBuilder<Sqlite> {
+    let mut query = QueryBuilder::new(format!("SELECT c.model AS key, {SUMS} FROM thread_calls AS c WHERE c.at >= "));
+    query.push_bind(since);
+    of_user(&mut query, filter.user.as_deref());
+    if let Some(after) = &filter.after {
+        query.push(" AND c.model > ").push_bind(after.clone());
+    }
+    query.push(" GROUP BY c.model ORDER BY c.model LIMIT ").push_bind(i64::from(filter.limit));
     query
 }
 
@@ -253,6 +308,16 @@ struct JobSumRow {
 }
 
 impl Totals {
+    /// Adds other totals. The cost is known if both are.
+    fn add(&mut self, other: &Self) {
+        self.input += other.input;
+        self.output += other.output;
+        self.cache_read += other.cache_read;
+        self.cache_write += other.cache_write;
+        self.cost = self.cost.zip(other.cost).map(|(cost, others)| cost + others);
+        self.calls += other.calls;
+    }
+
     fn line(&self, tools: Option<i64>) -> UsageLine {
         UsageLine {
             input_tokens: count(self.input),

@@ -3,7 +3,7 @@
 use protocol::{CallId, JobId};
 
 use super::{CallLimiter, max_calls};
-use crate::store::{CallKey, CallQuota};
+use crate::store::{CallKey, CallQuota, ModelCallKey, ThreadCallKey, TurnKey};
 
 /// Who makes a call and who pays for it.
 #[derive(Debug, Clone)]
@@ -36,6 +36,18 @@ pub enum AccountOwner {
         /// Its attempt.
         attempt: u32,
     },
+    /// A turn of a chat thread.
+    Thread(TurnKey),
+}
+
+impl AccountOwner {
+    /// What failures and slots of the providers are counted by: a thread counts as a job.
+    pub const fn counted_as(&self) -> JobId {
+        match self {
+            Self::Job { job, .. } => *job,
+            Self::Thread(turn) => JobId::from_uuid(*turn.thread.as_uuid()),
+        }
+    }
 }
 
 /// The name of a call and the digest of its request.
@@ -48,9 +60,12 @@ pub struct CallName {
 }
 
 impl Account {
-    pub(super) fn key(&self, id: &CallId) -> CallKey {
-        let AccountOwner::Job { job, attempt } = self.owner;
-        CallKey { job, attempt, call_id: id.clone() }
+    pub(super) fn key(&self, id: &CallId) -> ModelCallKey {
+        let call_id = id.clone();
+        match self.owner {
+            AccountOwner::Job { job, attempt } => ModelCallKey::Job(CallKey { job, attempt, call_id }),
+            AccountOwner::Thread(turn) => ModelCallKey::Thread(ThreadCallKey { turn, call_id }),
+        }
     }
 
     pub(super) fn quota(&self) -> CallQuota {

@@ -217,7 +217,7 @@ mod tests {
         let request = request(&call_id, &messages);
         let broke_off = model.complete(&request, &DeltaSink::discard()).await;
         assert!(matches!(broke_off, Err(ModelError::RateLimited { retry_after: None, .. })), "{broke_off:?}");
-        let AccountOwner::Job { job, .. } = model.account.owner;
+        let job = model.account.owner.counted_as();
         let usage = async || model.meter.store.job(job).await.unwrap().unwrap().usage;
         assert_eq!((usage().await.output_tokens, model.meter.store.reserved().await.unwrap()), (2, (0, 0)));
         assert_eq!(model.complete(&request, &DeltaSink::discard()).await.unwrap().content, "an answer");
@@ -230,7 +230,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let calls = "[{name: echo, id: call_0, arguments: {}}, {name: echo, id: call_1, arguments: {}}]";
         let model = model(&directory, &format!("{{reply: {{tool_calls: {calls}}}}}")).await;
-        let AccountOwner::Job { job, attempt } = model.account.owner;
+        let (job, attempt) = (model.account.owner.counted_as(), 0);
         let earlier = NewToolCall {
             key: ToolCallKey { caller: ToolCaller::Job { job, attempt }, call_id: "call_0".into() },
             request_digest: "digest".to_owned(),

@@ -16,7 +16,7 @@ use super::{
         rows::{RowRef, column, count, dollars, text},
         write_tx::{StatementBatch, StatementResult},
     },
-    CallKey, CallRow,
+    CallKey, CallRow, ModelCallKey,
 };
 use crate::{domain::budget::Reservation, telemetry::metrics::ModelCall};
 
@@ -47,7 +47,7 @@ const CALL_EVENT: &str = "INSERT INTO events (job_id, seq, attempt, at, kind, da
      WHERE id = $1 AND attempt = $2 AND state IN ('in_progress', 'stuck') AND changes() = 1";
 
 /// Closes a call and settles what it cost, once.
-pub(super) async fn close(tx: &mut WriteTx, call: CallRow) -> Result<Option<String>, StoreError> {
+pub(super) async fn close(tx: &mut WriteTx, key: CallKey, call: CallRow) -> Result<Option<String>, StoreError> {
     let (finish, error, answer) = match &call.answer {
         Ok(completion) => (Some(completion.finish_reason.as_str()), None, Some(text(completion)?)),
         Err(error) => (None, Some(error.clone()), None),
@@ -55,9 +55,9 @@ pub(super) async fn close(tx: &mut WriteTx, call: CallRow) -> Result<Option<Stri
     let event = call.event();
     // Each statement takes effect only where the one before it did.
     let batch = StatementBatch::new(&[CLOSE_CALL, COUNT_CALL, budget::SETTLE_DAY, CALL_EVENT])
-        .bind(*call.key.job.as_uuid())
-        .bind(i64::from(call.key.attempt))
-        .bind(call.key.call_id.0.clone())
+        .bind(*key.job.as_uuid())
+        .bind(i64::from(key.attempt))
+        .bind(key.call_id.0.clone())
         .bind(call.at)
         .bind(call.provider.clone())
         .bind(call.model.clone())
@@ -73,7 +73,7 @@ pub(super) async fn close(tx: &mut WriteTx, call: CallRow) -> Result<Option<Stri
         .bind(column(call.reserved.amount.tokens))
         .bind(column(call.reserved.amount.micro_usd))
         .bind(event.kind().as_str())
-        .bind(events::data_json(&event, call.key.job)?)
+        .bind(events::data_json(&event, key.job)?)
         .bind(call.reserved.day().map_or_else(|| budget::day_of(call.at), str::to_owned))
         .bind(column(call.usage.input_tokens.saturating_add(call.usage.output_tokens)));
     // The budgets above a job are settled in the same transaction, which is therefore not over.
@@ -81,7 +81,7 @@ pub(super) async fn close(tx: &mut WriteTx, call: CallRow) -> Result<Option<Stri
     let after = results.get(1).map(StatementResult::decode_first::<AfterCall>).transpose()?.flatten();
     let Some(after) = after else { return Ok(None) };
     after.settle(tx, &call).await?;
-    let warning = match after.warning(tx, &call).await {
+    let warning = match after.warning(tx, key.job, call.at).await {
         // The call is recorded; a warning that was lost is sent after the next call.
         Err(error) if tx.is_committed() => {
             tracing::warn!(error = &error as &dyn std::error::Error, "a warning about a low budget was not recorded");
@@ -89,7 +89,7 @@ pub(super) async fn close(tx: &mut WriteTx, call: CallRow) -> Result<Option<Stri
         }
         warning => warning?,
     };
-    tx.notify_job(call.key.job, &after.user_id);
+    tx.notify_job(key.job, &after.user_id);
     tx.after_commit(move |committed| committed.metrics.model_call(&call.measured()));
     Ok(warning)
 }
@@ -106,7 +106,7 @@ pub(super) async fn abandoned(db: &Readers) -> Result<Vec<Result<AbandonedCall, 
 }
 
 impl CallRow {
-    fn measured(&self) -> ModelCall<'_> {
+    pub(super) fn measured(&self) -> ModelCall<'_> {
         ModelCall {
             provider: &self.provider,
             outcome: match &self.answer {
@@ -162,7 +162,11 @@ impl AbandonedCall {
             max_output_tokens: 0,
         };
         Ok(CallRow {
-            key: CallKey { job: JobId::from_uuid(self.job_id), attempt, call_id: CallId(self.call_id) },
+            key: ModelCallKey::Job(CallKey {
+                job: JobId::from_uuid(self.job_id),
+                attempt,
+                call_id: CallId(self.call_id),
+            }),
             at,
             provider: self.provider,
             model: self.model,

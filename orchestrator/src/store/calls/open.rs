@@ -37,8 +37,8 @@ const INSERT_CALL: &str = "INSERT INTO llm_calls (job_id, attempt, call_id, at, 
 const UNCOUNT_ABANDONED: &str = "UPDATE jobs SET llm_calls = llm_calls - 1 WHERE id = $1";
 
 /// Counts a call against its job's quota, reserves its worst case, and writes its row.
-pub(super) async fn open(tx: &mut WriteTx, call: &NewCall) -> Result<OpenedCall, StoreError> {
-    let (row, budgets) = before(tx, call).await?;
+pub(super) async fn open(tx: &mut WriteTx, key: &CallKey, call: &NewCall) -> Result<OpenedCall, StoreError> {
+    let (row, budgets) = before(tx, key, call).await?;
     let Some(row) = row.filter(|row| row.live) else { return Ok(OpenedCall::NotLive) };
     let was_abandoned = row.error.as_deref() == Some(RESTARTED);
     let (open, mut made) = (count(row.open), row.made());
@@ -47,7 +47,7 @@ pub(super) async fn open(tx: &mut WriteTx, call: &NewCall) -> Result<OpenedCall,
     }
     // One that failed may be made again.
     let known =
-        row.known(&call.key)?.filter(|known| known.answer.is_some() || !known.is_same_request(&call.request_digest));
+        row.known(key)?.filter(|known| known.answer.is_some() || !known.is_same_request(&call.request_digest));
     if let Some(known) = known {
         return Ok(OpenedCall::Known(known));
     }
@@ -62,16 +62,18 @@ pub(super) async fn open(tx: &mut WriteTx, call: &NewCall) -> Result<OpenedCall,
             Err(budget) => return Ok(OpenedCall::BudgetExceeded(budget)),
         },
     };
-    insert(tx, call, &reserved, was_abandoned).await?;
+    let opened = OpenedRow { key, call, reserved: &reserved, was_abandoned };
+    opened.insert(tx).await?;
     Ok(OpenedCall::Open { reserved, made })
 }
 
 /// Reads what opening a call depends on, in one round trip. The budgets only where a budget applies.
 async fn before(
     tx: &mut WriteTx,
+    key: &CallKey,
     call: &NewCall,
 ) -> Result<(Option<BeforeCallRow>, Option<Vec<BudgetState>>), StoreError> {
-    let CallKey { job, attempt, call_id } = &call.key;
+    let CallKey { job, attempt, call_id } = key;
     let [chain, day] = budget::READ_BUDGETS;
     let statements: &[&'static str] = if call.budget.is_some() { &[BEFORE_CALL, chain, day] } else { &[BEFORE_CALL] };
     let batch = StatementBatch::new(statements).bind(*job.as_uuid()).bind(i64::from(*attempt)).bind(call_id.0.clone());
@@ -81,32 +83,43 @@ async fn before(
     Ok((row, budgets.transpose()?))
 }
 
-/// Writes what opening a call changes, in one round trip.
-async fn insert(tx: &mut WriteTx, call: &NewCall, reserved: &Reserved, was_abandoned: bool) -> Result<(), StoreError> {
-    let amount = &reserved.amount;
-    let mut statements = vec![INSERT_CALL];
-    if reserved.day().is_some() {
-        statements.extend(budget::RESERVE);
+/// What opening a call writes.
+struct OpenedRow<'a> {
+    key: &'a CallKey,
+    call: &'a NewCall,
+    reserved: &'a Reserved,
+    was_abandoned: bool,
+}
+
+impl OpenedRow<'_> {
+    /// Writes it in one round trip.
+    async fn insert(&self, tx: &mut WriteTx) -> Result<(), StoreError> {
+        let Self { key, call, reserved, was_abandoned } = *self;
+        let amount = &reserved.amount;
+        let mut statements = vec![INSERT_CALL];
+        if reserved.day().is_some() {
+            statements.extend(budget::RESERVE);
+        }
+        if was_abandoned {
+            statements.push(UNCOUNT_ABANDONED);
+        }
+        let batch = StatementBatch::new(&statements)
+            .bind(*key.job.as_uuid())
+            .bind(i64::from(key.attempt))
+            .bind(key.call_id.0.clone())
+            .bind(call.at)
+            .bind(call.provider.clone())
+            .bind(call.model.clone())
+            .bind(call.request_digest.clone())
+            .bind(column(call.estimate.prompt_tokens))
+            .bind(call.estimate.prompt_cost().map(column))
+            .bind(column(amount.tokens))
+            .bind(column(amount.micro_usd))
+            .bind(reserved.day().map(str::to_owned))
+            .bind(call.user.clone());
+        tx.run_last(batch).await?;
+        Ok(())
     }
-    if was_abandoned {
-        statements.push(UNCOUNT_ABANDONED);
-    }
-    let batch = StatementBatch::new(&statements)
-        .bind(*call.key.job.as_uuid())
-        .bind(i64::from(call.key.attempt))
-        .bind(call.key.call_id.0.clone())
-        .bind(call.at)
-        .bind(call.provider.clone())
-        .bind(call.model.clone())
-        .bind(call.request_digest.clone())
-        .bind(column(call.estimate.prompt_tokens))
-        .bind(call.estimate.prompt_cost().map(column))
-        .bind(column(amount.tokens))
-        .bind(column(amount.micro_usd))
-        .bind(reserved.day().map(str::to_owned))
-        .bind(call.user.clone());
-    tx.run_last(batch).await?;
-    Ok(())
 }
 
 /// Removes the row of an open call, or closes it where an earlier try of it was recorded. False when it is not open.

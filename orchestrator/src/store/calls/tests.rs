@@ -40,9 +40,13 @@ impl Scene {
         id
     }
 
+    fn key(&self, call_id: &str) -> CallKey {
+        CallKey { job: self.job, attempt: 1, call_id: CallId(call_id.to_owned()) }
+    }
+
     fn call(&self, call_id: &str) -> NewCall {
         NewCall {
-            key: CallKey { job: self.job, attempt: 1, call_id: CallId(call_id.to_owned()) },
+            key: ModelCallKey::Job(self.key(call_id)),
             request_digest: "digest".to_owned(),
             at: self.now,
             provider: "primary".to_owned(),
@@ -162,8 +166,8 @@ async fn calls_in_flight_count_against_the_quota_until_they_are_released() {
 #[tokio::test]
 async fn a_call_of_an_attempt_that_is_over_is_not_opened() {
     let scene = Scene::new().await;
-    let mut old = scene.call("c1");
-    old.key.attempt = 2;
+    let key = CallKey { attempt: 2, ..scene.key("c1") };
+    let old = NewCall { key: ModelCallKey::Job(key), ..scene.call("c1") };
     assert_eq!(scene.store.open_model_call(&old).await.unwrap(), OpenedCall::NotLive);
     scene.store.close().await;
 }

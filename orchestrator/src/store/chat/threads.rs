@@ -4,7 +4,9 @@ use protocol::{InstanceEventData, MessageReceipt, ThreadId, ThreadState};
 use sqlx::{Executor, QueryBuilder, Sqlite};
 
 use super::{
-    super::{AuditEntry, Connection, Store, StoreError, audit, instance_events, write_tx::WriteTx},
+    super::{
+        AuditEntry, Connection, Store, StoreError, audit, calls::forget_answers, instance_events, write_tx::WriteTx,
+    },
     At, MAX_THREADS_PER_USER, OwnedThread, ThreadCaller, ThreadChange, ThreadFilter,
     rows::{ThreadRow, thread_columns},
 };
@@ -55,6 +57,7 @@ impl Store {
                     .bind(*found.id.as_uuid())
                     .execute(&mut tx.db)
                     .await?;
+                forget_answers(&mut tx.db, found.id).await?;
                 audit::insert(&mut tx.db, &entry, protocol::AuditOutcome::Done, None).await?;
                 Ok(ThreadChange::Done(found.id))
             })

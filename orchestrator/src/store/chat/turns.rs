@@ -2,7 +2,7 @@
 //!
 //! Every write names the turn, and changes nothing once the thread is at another one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use chrono::{DateTime, Utc};
 use protocol::{ChatContent, ChatMessage, JobReason, ThreadId, ThreadState};
@@ -10,7 +10,7 @@ use sqlx::FromRow;
 use uuid::Uuid;
 
 use super::{
-    super::{Store, StoreError, rows::RowRef, write_tx::WriteTx},
+    super::{Store, StoreError, calls::forget_answers, rows::RowRef, write_tx::WriteTx},
     At, MAX_MESSAGES_PER_THREAD, TurnError, TurnKey,
     rows::{MessageRow, NewMessage, append, message_columns},
     threads::{publish_state, set_state},
@@ -107,6 +107,19 @@ impl Store {
         .fetch_all(&self.read)
         .await?;
         rows.into_iter().map(MessageRow::into_message).collect()
+    }
+
+    /// The ids of the tool calls that a turn has recorded.
+    pub async fn chat_tool_call_ids(&self, key: TurnKey) -> Result<HashSet<String>, StoreError> {
+        let ids: Vec<String> = sqlx::query_scalar(
+            "SELECT json_extract(data, '$.call_id') FROM chat_messages \
+             WHERE thread_id = $1 AND role = 'tool_use' AND turn = $2",
+        )
+        .bind(*key.thread.as_uuid())
+        .bind(i64::from(key.turn))
+        .fetch_all(&self.read)
+        .await?;
+        Ok(ids.into_iter().collect())
     }
 
     /// Appends an entry that the turn writes. False: the turn is over.
@@ -301,7 +314,7 @@ async fn save(tx: &mut WriteTx, key: TurnKey, transcript: String, run: Option<St
         .bind(i64::from(key.turn))
         .execute(&mut tx.db)
         .await?;
-    Ok(())
+    forget_answers(&mut tx.db, key.thread).await
 }
 
 /// Deletes the oldest entries of a thread that has too many.
