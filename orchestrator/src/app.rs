@@ -25,6 +25,7 @@ use self::{
     listeners::{MetricsServer, PublicServer},
 };
 use crate::{
+    chat::ChatEngine,
     clock::Clock,
     config::Config,
     dispatch::{DiskSweep, Dispatcher, EngineWatch, Prober, WorkerListeners},
@@ -60,6 +61,7 @@ pub struct App {
     store: Store,
     control: ControlLoops,
     worker_listeners: Arc<WorkerListeners>,
+    chat_engine: Arc<ChatEngine>,
     retention: RetentionSweep,
     mcp: Arc<McpClient>,
     gate_expiry: GateExpiry,

@@ -1,11 +1,12 @@
 //! The orchestrator: accepts jobs, makes containers match the database, and holds the credentials of the model providers.
 //!
-//! Layers, highest first; a module imports only from lower layers: `cli` · `app` · `http` · `tools` · `mcp` · `dispatch` · `llm`,
-//! `auth`, `egress`, `workspace` · `secrets` · `store` · `domain`, `engine` · the crates `agent` and `protocol`. `clock`, `config`,
-//! `digest`, `failpoint`, `key_file`, `per_user_semaphore`, `rate_limit` and `telemetry` are available to all.
+//! Layers, highest first; a module imports only from lower layers: `cli` · `app` · `http` · `chat` · `tools` · `mcp` · `dispatch` ·
+//! `llm`, `auth`, `egress`, `workspace` · `secrets` · `store` · `domain`, `engine` · the crates `agent` and `protocol`. `clock`,
+//! `config`, `digest`, `failpoint`, `key_file`, `per_user_semaphore`, `rate_limit` and `telemetry` are available to all.
 
 pub mod app;
 pub mod auth;
+pub mod chat;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     auth::{SigningKey, WorkerTokens},
+    chat::{ChatEngine, ChatParts, Chats, LiveEvents},
     clock::Clock,
     config::{Config, SandboxMode, mask_urls},
     dispatch::{
@@ -53,7 +54,9 @@ impl App {
         ));
         let dispatcher = core.dispatcher(&config, &worker_listeners);
         let (metrics_endpoint, metrics_server) = listeners.metrics(config.metrics_bind, core.store.clone()).await?;
-        let public_api = core.public_api(&config, tools, submitter, metrics_endpoint);
+        let chats = core.chats(&config, &tools, submitter);
+        let chat_engine = Arc::clone(&chats.engine);
+        let public_api = core.public_api(&config, tools, chats, metrics_endpoint);
         Ok(Self {
             control: ControlLoops {
                 prober,
@@ -62,6 +65,7 @@ impl App {
                 disk_sweep: core.disk_sweep(),
             },
             worker_listeners,
+            chat_engine,
             retention: core.retention_sweep(&config),
             mcp: core.mcp,
             gate_expiry: GateExpiry { store: core.store.control(), clock: core.clock.clone() },
@@ -271,11 +275,31 @@ impl Core {
         })
     }
 
+    fn chats(&self, config: &Config, tools: &Arc<BuiltinTools>, submitter: Arc<JobSubmitter>) -> Arc<Chats> {
+        let engine = ChatEngine::new(ChatParts {
+            store: self.store.control(),
+            meter: self.meter(config),
+            tools: Arc::clone(tools),
+            clock: self.clock.clone(),
+            live: LiveEvents::default(),
+            default_model: config.llm.primary.model.clone(),
+            models: settings_bounds(config).models,
+            outage_patience: Duration::from_secs(config.llm.outage_patience_seconds),
+        });
+        Arc::new(Chats {
+            store: self.store.clone(),
+            engine,
+            submitter,
+            waker: self.waker.clone(),
+            clock: self.clock.clone(),
+        })
+    }
+
     fn public_api(
         &self,
         config: &Config,
         tools: Arc<BuiltinTools>,
-        submitter: Arc<JobSubmitter>,
+        chats: Arc<Chats>,
         metrics_endpoint: MetricsEndpoint,
     ) -> PublicApi {
         PublicApi::new(PublicParts {
@@ -291,7 +315,8 @@ impl Core {
             gateway: Arc::clone(&self.gateway),
             waker: self.waker.clone(),
             tools,
-            submitter,
+            submitter: Arc::clone(&chats.submitter),
+            chats,
             tasks: self.request_tasks.clone(),
             metrics: self.metrics.clone(),
             metrics_endpoint,
@@ -335,8 +360,9 @@ async fn open_store(
     // Nothing is in flight when a process starts.
     let aborted = store.close_abandoned_calls(clock.now()).await.map_err(at_url)?;
     let interrupted = store.close_interrupted_tool_calls().await.map_err(at_url)?;
-    if aborted > 0 || interrupted > 0 {
-        tracing::warn!(aborted, interrupted, "closed model and tool calls that the last process left open");
+    let turns = store.close_interrupted_chat_turns(clock.now()).await.map_err(at_url)?;
+    if aborted > 0 || interrupted > 0 || turns > 0 {
+        tracing::warn!(aborted, interrupted, turns, "closed calls and chat turns that the last process left open");
     }
     Ok((store, instance))
 }

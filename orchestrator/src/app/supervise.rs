@@ -44,6 +44,7 @@ impl App {
         tasks.spawn("disk sweep", |drain| disk_sweep.run(drain));
         tasks.spawn("dispatcher", |drain| dispatcher.run(drain));
         tasks.spawn("engine watch", |drain| engine_watch.run(drain));
+        tasks.spawn("chat engine", |drain| self.chat_engine.run(drain));
         let store = self.store.clone();
         tasks.spawn("database writer", |drain| async move {
             // Continues after the drain, until the store is closed.

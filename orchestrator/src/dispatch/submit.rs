@@ -9,7 +9,7 @@ mod restart;
 use std::{future::Future, sync::Arc};
 
 use chrono::{DateTime, Utc};
-use protocol::{CreateJob, JobId, Limits, Placement, Source};
+use protocol::{CreateJob, JobId, Limits, Placement, Source, ThreadId};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
@@ -68,6 +68,8 @@ pub struct Submission {
     pub key: Option<IdempotencyKey>,
     /// Written in the job's transaction.
     pub audit: Option<AuditEntry>,
+    /// The chat thread that the job is made in: its end is posted there.
+    pub thread: Option<ThreadId>,
 }
 
 /// A validated job that is not stored yet.
@@ -170,8 +172,13 @@ impl JobSubmitter {
         job: NewJob,
         submission: Submission,
     ) -> Result<Submitted, SubmitError> {
-        let Submission { source, key, audit } = submission;
-        let commit = move |store: Store, record| async move { store.create_job(record, key, audit.as_ref()).await };
+        let Submission { source, key, audit, thread } = submission;
+        let commit = move |store: Store, record| async move {
+            match thread {
+                Some(thread) => store.create_chat_job(thread, record, key, audit.as_ref()).await,
+                None => store.create_job(record, key, audit.as_ref()).await,
+            }
+        };
         self.submit_with_commit(job, source, commit).await
     }
 

@@ -5,6 +5,7 @@
 
 mod jobs;
 mod messages;
+mod parked;
 mod rows;
 mod threads;
 mod turns;
@@ -14,7 +15,9 @@ use protocol::{JobReason, MessageReceipt, ThreadId};
 
 pub(super) use self::{jobs::post_end, threads::publish_state};
 pub use self::{
+    jobs::ChatJob,
     messages::{MessagePage, MessagePosition},
+    parked::ParkedTurn,
     turns::{Turn, TurnEnd, TurnRequest},
 };
 use super::{AuditEntry, IdempotencyKey, Lookup};

@@ -60,12 +60,11 @@ pub use audit::{AuditEntry, AuditFilter};
 pub use backup::{BackupError, backup};
 pub use budget::Reserved;
 pub use call_position::CallPosition;
-pub use calls::{
-    CallKey, CallQuota, CallRow, CallsMade, KnownCall, ModelCallKey, NewCall, OpenedCall, ThreadCallKey,
-};
+pub use calls::{CallKey, CallQuota, CallRow, CallsMade, KnownCall, ModelCallKey, NewCall, OpenedCall, ThreadCallKey};
 pub use chat::{
-    Delivery, MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, MessagePage, MessagePosition, OwnedThread, Sent, SentMessage,
-    ThreadCaller, ThreadChange, ThreadFilter, Turn, TurnEnd, TurnError, TurnKey, TurnRequest,
+    ChatJob, Delivery, MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, MessagePage, MessagePosition, OwnedThread,
+    ParkedTurn, Sent, SentMessage, ThreadCaller, ThreadChange, ThreadFilter, Turn, TurnEnd, TurnError, TurnKey,
+    TurnRequest,
 };
 pub use event_batch::{Appended, BatchEvent};
 pub use event_notifier::{EventNotifier, EventSubscription, Topic};

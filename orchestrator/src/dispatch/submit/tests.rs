@@ -101,7 +101,7 @@ async fn a_cost_limit_on_a_model_without_a_price_is_refused() {
 }
 
 fn submission(key: Option<&IdempotencyKey>) -> Submission {
-    Submission { source: Source::Tool, key: key.cloned(), audit: None }
+    Submission { source: Source::Tool, key: key.cloned(), audit: None, thread: None }
 }
 
 fn key(digest: &str) -> IdempotencyKey {

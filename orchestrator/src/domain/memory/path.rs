@@ -47,6 +47,11 @@ impl MemoryPath {
         Self::parse(path.strip_suffix('/').unwrap_or(path)).map(Some)
     }
 
+    /// The document that opens the system prompt of the user's chats.
+    pub fn identity() -> Self {
+        Self(IDENTITY.to_owned())
+    }
+
     /// The path as text.
     pub fn as_str(&self) -> &str {
         &self.0

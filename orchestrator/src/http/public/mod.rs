@@ -5,6 +5,7 @@ mod audit;
 mod audit_entry;
 mod caller;
 mod cancel;
+mod chat;
 mod create;
 mod cursor;
 mod docs;
@@ -50,6 +51,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     auth::{Identity, SigningKey},
+    chat::Chats,
     clock::Clock,
     dispatch::{DispatcherWaker, JobSubmitter, Sandbox},
     domain::settings::SettingsBounds,
@@ -133,6 +135,8 @@ pub struct PublicParts {
     pub tools: Arc<BuiltinTools>,
     /// Creates jobs.
     pub submitter: Arc<JobSubmitter>,
+    /// Threads of users.
+    pub chats: Arc<Chats>,
     /// Directory of containers' saved output.
     pub logs: PathBuf,
     /// Owns tasks that run to their end even if the client disconnects.
@@ -208,6 +212,7 @@ fn described() -> OpenApiRouter<PublicApi> {
         .routes(routes!(llm_calls::llm_calls))
         .routes(routes!(logs::logs))
         .merge(memory::routes())
+        .merge(chat::routes())
         .routes(routes!(usage::usage))
         .routes(routes!(secrets::list::list))
         .merge(audited("secret.set", routes!(secrets::set::set)))

@@ -46,8 +46,7 @@ pub(super) async fn open(tx: &mut WriteTx, key: &CallKey, call: &NewCall) -> Res
         made.all = made.all.saturating_sub(1);
     }
     // One that failed may be made again.
-    let known =
-        row.known(key)?.filter(|known| known.answer.is_some() || !known.is_same_request(&call.request_digest));
+    let known = row.known(key)?.filter(|known| known.answer.is_some() || !known.is_same_request(&call.request_digest));
     if let Some(known) = known {
         return Ok(OpenedCall::Known(known));
     }

@@ -3,10 +3,11 @@
 use agent::elide;
 use chrono::{DateTime, Utc};
 use protocol::{ChatContent, JobId, JobState, ThreadId};
+use sqlx::FromRow;
 use uuid::Uuid;
 
 use super::{
-    super::{AuditEntry, CreateOutcome, IdempotencyKey, Store, StoreError, jobs, write_tx::WriteTx},
+    super::{AuditEntry, CreateOutcome, IdempotencyKey, Store, StoreError, jobs, rows::RowRef, write_tx::WriteTx},
     rows::{NewMessage, append},
 };
 use crate::domain::job::JobRecord;
@@ -35,6 +36,59 @@ impl Store {
             })
         })
         .await
+    }
+}
+
+/// A job as a chat lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatJob {
+    /// Its id.
+    pub id: JobId,
+    /// Its state.
+    pub state: JobState,
+    /// Its title.
+    pub title: String,
+}
+
+#[derive(FromRow)]
+struct ChatJobRow {
+    id: Uuid,
+    state: String,
+    title: String,
+}
+
+impl ChatJobRow {
+    fn into_job(self) -> Result<ChatJob, StoreError> {
+        let state = RowRef { table: "jobs", id: self.id }.known("state", JobState::parse(&self.state))?;
+        Ok(ChatJob { id: JobId::from_uuid(self.id), state, title: self.title })
+    }
+}
+
+impl Store {
+    /// A user's unfinished jobs, newest first.
+    pub async fn unfinished_jobs_of(&self, user: &str, limit: u32) -> Result<Vec<ChatJob>, StoreError> {
+        let rows: Vec<ChatJobRow> = sqlx::query_as(
+            "SELECT id, state, title FROM jobs WHERE user_id = $1 AND finished_at IS NULL ORDER BY id DESC LIMIT $2",
+        )
+        .bind(user)
+        .bind(i64::from(limit))
+        .fetch_all(&self.read)
+        .await?;
+        rows.into_iter().map(ChatJobRow::into_job).collect()
+    }
+
+    /// A user's jobs whose id begins or ends with these lower-case hexadecimal digits, newest first.
+    pub async fn jobs_by_id_part(&self, user: &str, digits: &str, limit: u32) -> Result<Vec<ChatJob>, StoreError> {
+        let rows: Vec<ChatJobRow> = sqlx::query_as(
+            "SELECT id, state, title FROM jobs WHERE user_id = $1 \
+             AND (lower(hex(id)) LIKE $2 || '%' OR lower(hex(id)) LIKE '%' || $2) ORDER BY id DESC LIMIT $3",
+        )
+        .bind(user)
+        .bind(digits)
+        .bind(i64::from(limit))
+        .fetch_all(&self.read)
+        .await?;
+        rows.into_iter().map(ChatJobRow::into_job).collect()
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use agent::ApprovalAnswer;
 use chrono::{DateTime, Utc};
 use protocol::{ChatContent, ChatMessage, JobReason, ThreadId, ThreadState};
 use sqlx::FromRow;
@@ -12,6 +13,7 @@ use uuid::Uuid;
 use super::{
     super::{Store, StoreError, calls::forget_answers, rows::RowRef, write_tx::WriteTx},
     At, MAX_MESSAGES_PER_THREAD, TurnError, TurnKey,
+    parked::answer,
     rows::{MessageRow, NewMessage, append, message_columns},
     threads::{publish_state, set_state},
 };
@@ -52,6 +54,8 @@ pub enum TurnRequest {
     Resume {
         /// The run, as JSON.
         run: String,
+        /// The answer.
+        answer: ApprovalAnswer,
     },
 }
 
@@ -233,7 +237,7 @@ async fn begin(tx: &mut WriteTx, thread: ThreadId, at: At) -> Result<Option<Turn
                 .bind(*thread.as_uuid())
                 .execute(&mut tx.db)
                 .await?;
-            (last_turn, TurnRequest::Resume { run })
+            (last_turn, TurnRequest::Resume { run, answer: answer(tx, thread).await? })
         }
         (ThreadState::Processing | ThreadState::AwaitingApproval, _) => return Ok(None),
     };
@@ -288,7 +292,7 @@ async fn take_queued(tx: &mut WriteTx, key: TurnKey, at: At) -> Result<Option<Tu
 }
 
 /// Whether the thread is processing this turn.
-async fn is_current(tx: &mut WriteTx, key: TurnKey) -> Result<bool, StoreError> {
+pub(super) async fn is_current(tx: &mut WriteTx, key: TurnKey) -> Result<bool, StoreError> {
     let found: Option<i64> =
         sqlx::query_scalar("SELECT 1 FROM chat_threads WHERE id = $1 AND turn = $2 AND state = 'processing'")
             .bind(*key.thread.as_uuid())
@@ -299,7 +303,12 @@ async fn is_current(tx: &mut WriteTx, key: TurnKey) -> Result<bool, StoreError> 
 }
 
 /// Stores the model's messages and the run that waits. The entries of the turn are in them.
-async fn save(tx: &mut WriteTx, key: TurnKey, transcript: String, run: Option<String>) -> Result<(), StoreError> {
+pub(super) async fn save(
+    tx: &mut WriteTx,
+    key: TurnKey,
+    transcript: String,
+    run: Option<String>,
+) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO chat_transcripts (thread_id, transcript, run) VALUES ($1, $2, $3) \
          ON CONFLICT (thread_id) DO UPDATE SET transcript = excluded.transcript, run = excluded.run",

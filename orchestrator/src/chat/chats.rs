@@ -1,0 +1,84 @@
+//! What users do with their threads: send messages, give commands, stop a turn.
+//!
+//! Owns what a message becomes: a prompt for the agent, a command, or the answer to a tool call that waits. Knows no HTTP type.
+
+use std::sync::Arc;
+
+use super::{commands::CommandCall, engine::ChatEngine};
+use crate::{
+    clock::Clock,
+    dispatch::{DispatcherWaker, JobSubmitter},
+    domain::chat::{Command, ThreadRef},
+    store::{AuditEntry, Delivery, IdempotencyKey, Sent, SentMessage, Store, StoreError},
+};
+
+/// What users do with their threads.
+pub struct Chats {
+    /// Threads and their messages.
+    pub store: Store,
+    /// Works on the messages.
+    pub engine: Arc<ChatEngine>,
+    /// Creates the jobs of `/job`.
+    pub submitter: Arc<JobSubmitter>,
+    /// Wakes the dispatcher after a cancellation.
+    pub waker: DispatcherWaker,
+    /// The time.
+    pub clock: Clock,
+}
+
+/// A message of a user.
+#[derive(Debug, Clone)]
+pub struct ChatMessageRequest {
+    /// The user.
+    pub user: String,
+    /// The thread; `main` if it names none.
+    pub thread: Option<String>,
+    /// The text.
+    pub content: String,
+    /// Within 24 hours, a message with the same key is sent once.
+    pub key: Option<IdempotencyKey>,
+    /// The entry of the audit.
+    pub audit: AuditEntry,
+}
+
+/// Why a message could not be sent.
+#[derive(Debug, thiserror::Error)]
+pub enum ChatError {
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Chats {
+    /// Sends a message, or does what its command says.
+    pub async fn send(&self, request: ChatMessageRequest) -> Result<Sent, ChatError> {
+        let ChatMessageRequest { user, thread, content, key, audit } = request;
+        let thread = match thread.as_deref().map(ThreadRef::parse) {
+            None => ThreadRef::main(),
+            Some(Some(thread)) => thread,
+            Some(None) => return Ok(Sent::Missing),
+        };
+        let command = Command::parse(&content);
+        let delivery = match &command {
+            None => Delivery::Queue,
+            Some(Command::Compact) => Delivery::QueueCommand,
+            Some(_) => Delivery::Show,
+        };
+        let message = SentMessage { user, thread, content, delivery, key, audit };
+        match command {
+            Some(Command::New) => Ok(self.store.start_conversation(message).await?),
+            Some(command) if delivery == Delivery::Show => self.command(command, message).await,
+            _ => Ok(self.store.send_chat_message(message).await?),
+        }
+    }
+
+    /// Shows the command in the thread, then does it: a command that is sent again with its key is done once.
+    async fn command(&self, command: Command, message: SentMessage) -> Result<Sent, ChatError> {
+        let sent = self.store.send_chat_message(message.clone()).await?;
+        if let Sent::Stored(receipt) = &sent {
+            let call = CommandCall { thread: receipt.thread_id, user: message.user, audit: message.audit };
+            self.run_command(command, call).await?;
+        }
+        Ok(sent)
+    }
+}

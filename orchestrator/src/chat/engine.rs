@@ -1,0 +1,146 @@
+//! The chat engine: works on the messages of threads, one turn of a thread at a time.
+//!
+//! Owns which threads are worked on at once. The database is the truth: a wake carries no data, and what is to be done is read
+//! again. Never decides what a turn does.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use protocol::ThreadId;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::live::LiveEvents;
+use crate::{
+    clock::Clock,
+    llm::metering::Meter,
+    per_user_semaphore::{PerUserSemaphore, Permit},
+    store::Store,
+    tools::BuiltinTools,
+};
+
+/// Turns in progress at once in total. A turn mostly waits for its model.
+const MAX_TURNS: usize = 64;
+/// Turns in progress at once of one user.
+const MAX_TURNS_PER_USER: usize = 16;
+/// Delay before the database is asked again after it failed.
+const STORE_RETRY: Duration = Duration::from_secs(1);
+/// Time for turns in progress to end once the process drains; less than the process gives its tasks.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The parts that turns use.
+pub struct ChatParts {
+    /// Threads, their messages and turns.
+    pub store: Store,
+    /// Makes the model calls.
+    pub meter: Meter,
+    /// The tools.
+    pub tools: Arc<BuiltinTools>,
+    /// The time.
+    pub clock: Clock,
+    /// Takes what is only streamed.
+    pub live: LiveEvents,
+    /// The model of users who have chosen none.
+    pub default_model: String,
+    /// The models that users may choose.
+    pub models: Vec<String>,
+    /// How long a model that does not answer is asked again.
+    pub outage_patience: Duration,
+}
+
+/// Works on the messages of threads.
+pub struct ChatEngine {
+    pub(super) parts: ChatParts,
+    permits: PerUserSemaphore,
+    /// Threads with a turn in progress; each token stops one.
+    active: Mutex<HashMap<ThreadId, CancellationToken>>,
+}
+
+impl ChatEngine {
+    /// An engine that works on nothing yet.
+    pub fn new(parts: ChatParts) -> Arc<Self> {
+        let permits = PerUserSemaphore::new(MAX_TURNS, MAX_TURNS_PER_USER);
+        Arc::new(Self { parts, permits, active: Mutex::default() })
+    }
+
+    /// What is only streamed.
+    pub fn live(&self) -> &LiveEvents {
+        &self.parts.live
+    }
+
+    /// Stops the turn in progress of a thread. False: there is none.
+    pub fn stop(&self, thread: ThreadId) -> bool {
+        let active = self.active();
+        let stop = active.get(&thread);
+        if let Some(stop) = stop {
+            stop.cancel();
+        }
+        stop.is_some()
+    }
+
+    /// Works until the drain fires; turns in progress then have a moment to end. The next process ends the others with an
+    /// error.
+    pub async fn run(self: Arc<Self>, drain: CancellationToken) {
+        let notifier = Arc::clone(self.parts.store.event_notifier());
+        let mut turns = JoinSet::new();
+        while !drain.is_cancelled() {
+            let retry = self.start_turns(&mut turns).await.is_err();
+            tokio::select! {
+                () = notifier.chat_work() => {}
+                Some(_) = turns.join_next() => {}
+                () = tokio::time::sleep(STORE_RETRY), if retry => {}
+                () = drain.cancelled() => {}
+            }
+        }
+        let all_ended = async { while turns.join_next().await.is_some() {} };
+        if tokio::time::timeout(DRAIN_TIMEOUT, all_ended).await.is_err() {
+            tracing::warn!(turns = turns.len(), "drain timeout: chat turns were still in progress");
+        }
+    }
+
+    /// Starts a turn in each thread that has something to do, as far as there are permits.
+    async fn start_turns(self: &Arc<Self>, turns: &mut JoinSet<()>) -> Result<(), ()> {
+        let runnable = self.parts.store.runnable_chat_threads().await.map_err(|error| {
+            tracing::error!(error = &error as &dyn std::error::Error, "the threads to work on could not be read");
+        })?;
+        for (thread, user) in runnable {
+            if self.active().contains_key(&thread) {
+                continue;
+            }
+            // Without a permit the thread waits until another turn has ended.
+            let Some(permit) = self.permits.try_acquire(&user) else { continue };
+            let active = ActiveTurn::begin(self, thread, permit);
+            turns.spawn(async move { active.engine.process(active.thread, &active.stop).await });
+        }
+        Ok(())
+    }
+
+    fn active(&self) -> MutexGuard<'_, HashMap<ThreadId, CancellationToken>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A turn in progress. However its task ends, the thread is no longer active then.
+struct ActiveTurn {
+    engine: Arc<ChatEngine>,
+    thread: ThreadId,
+    stop: CancellationToken,
+    _permit: Permit,
+}
+
+impl ActiveTurn {
+    fn begin(engine: &Arc<ChatEngine>, thread: ThreadId, permit: Permit) -> Self {
+        let stop = CancellationToken::new();
+        engine.active().insert(thread, stop.clone());
+        Self { engine: Arc::clone(engine), thread, stop, _permit: permit }
+    }
+}
+
+impl Drop for ActiveTurn {
+    fn drop(&mut self) {
+        self.engine.active().remove(&self.thread);
+    }
+}

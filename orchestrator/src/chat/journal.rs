@@ -1,0 +1,90 @@
+//! The journal of a turn: what the loop records becomes entries of the thread, and is streamed.
+//!
+//! An entry is stored before it is streamed, so that no reader sees one that a crash could undo.
+
+use std::sync::{Mutex, PoisonError};
+
+use agent::{Journal, JournalClosed};
+use protocol::{AgentEvent, ChatContent, MessageRole};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::live::{LiveEvent, LiveEvents};
+use crate::{
+    clock::Clock,
+    llm::metering::retry_write,
+    store::{Store, TurnKey},
+};
+
+/// The journal of one turn.
+pub(super) struct TurnJournal {
+    pub(super) store: Store,
+    pub(super) clock: Clock,
+    pub(super) live: LiveEvents,
+    pub(super) drain: CancellationToken,
+    pub(super) turn: TurnKey,
+    pub(super) user: String,
+    /// The text of the last limit that was reached.
+    pub(super) limit: Mutex<Option<String>>,
+}
+
+impl TurnJournal {
+    /// What the last limit that was reached says.
+    pub(super) fn take_limit(&self) -> Option<String> {
+        self.limit.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    async fn write(&self, content: ChatContent) -> Result<(), JournalClosed> {
+        let write = || self.store.record_in_chat_turn(self.turn, content.clone(), self.clock.now());
+        match retry_write(&self.drain, self.turn.thread, write).await {
+            Ok(true) => {}
+            Ok(false) => return Err(JournalClosed),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(thread.id = %self.turn.thread, error, "an entry of a turn could not be stored");
+                return Err(JournalClosed);
+            }
+        }
+        if matches!(content, ChatContent::ToolUse { .. } | ChatContent::ToolResult { .. }) {
+            self.live.send(&self.user, || LiveEvent::Tool(self.turn.thread, content));
+        }
+        Ok(())
+    }
+}
+
+impl Journal for TurnJournal {
+    async fn record(&self, event: AgentEvent) -> Result<(), JournalClosed> {
+        match event {
+            AgentEvent::Message { role, content } => {
+                self.write(match role {
+                    MessageRole::Assistant => ChatContent::Assistant { content },
+                    MessageRole::User => ChatContent::User { content },
+                    MessageRole::System => ChatContent::System { content },
+                })
+                .await
+            }
+            AgentEvent::ToolUse { call_id, tool, input, .. } => {
+                self.write(ChatContent::ToolUse { call_id, tool, input }).await
+            }
+            AgentEvent::ToolResult { call_id, tool, success, output, truncated, duration_ms } => {
+                self.write(ChatContent::ToolResult { call_id, tool, success, output, truncated, duration_ms }).await
+            }
+            AgentEvent::Status { message, .. } => {
+                self.live.send(&self.user, || LiveEvent::Status(self.turn.thread, message));
+                Ok(())
+            }
+            AgentEvent::Limit { value, .. } => {
+                let text = if let Value::String(text) = value { text } else { value.to_string() };
+                *self.limit.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+                Ok(())
+            }
+            // Reasoning is streamed as it is generated; a chat has no plans and no processes.
+            AgentEvent::Reasoning { .. } | AgentEvent::Plan { .. } | AgentEvent::Log { .. } => Ok(()),
+        }
+    }
+
+    async fn flush(&self) -> Result<(), JournalClosed> {
+        // Every entry is stored when it is recorded.
+        Ok(())
+    }
+}

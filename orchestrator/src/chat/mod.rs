@@ -1,0 +1,14 @@
+//! Chat: conversations between a user and an agent that runs in this process. Contents only.
+
+mod chats;
+mod commands;
+mod conversation;
+mod engine;
+mod journal;
+mod live;
+mod turn;
+mod turn_loop;
+
+pub use chats::{ChatError, ChatMessageRequest, Chats};
+pub use engine::{ChatEngine, ChatParts};
+pub use live::{LiveEvent, LiveEvents, LiveSubscription};

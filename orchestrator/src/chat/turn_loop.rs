@@ -1,0 +1,184 @@
+//! The shared loop on one turn, with the user's settings, tools and budget.
+//!
+//! Owns the limits of a turn, and streams what the model says. Never stores how a turn ends.
+
+use std::{sync::Mutex, time::Duration};
+
+use agent::{Agent, Delta, DeltaSink, LoopOutcome, Run, Settings, Signals, ToolExecutor, Transcript};
+use protocol::{ChatDelta, DeltaPiece, UserSettings};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::{engine::ChatEngine, journal::TurnJournal, live::LiveEvent, turn::WorkError};
+use crate::{
+    llm::metering::{Account, AccountOwner, CallLimiter, MeteredModel},
+    store::{Turn, TurnRequest},
+};
+
+/// Model calls of one turn (contract: agent, Decided in detail, Chat).
+pub(super) const MAX_MODEL_CALLS: u32 = 50;
+/// Tool calls of one turn: ten for each model call.
+const MAX_TOOL_CALLS: u32 = 500;
+/// Time limit of one turn, without the time that it waits for a person (contract: agent, Decided in detail, Chat).
+pub(super) const TIMEOUT: Duration = Duration::from_mins(15);
+/// Pieces of an answer that wait to be streamed.
+const DELTA_CAPACITY: usize = 64;
+
+/// The notice after a command to summarise.
+const SUMMARISED: &str = "The older messages were summarised for the model.";
+const NOTHING_TO_SUMMARISE: &str = "There is nothing to summarise yet.";
+
+/// The state that the loop begins with.
+pub(super) struct LoopStart {
+    pub(super) transcript: Transcript,
+    pub(super) run: Run,
+}
+
+/// What the loop ended with, and its state.
+pub(super) struct Worked {
+    pub(super) outcome: LoopOutcome,
+    pub(super) transcript: Transcript,
+    pub(super) run: Run,
+    /// The time limit ended it.
+    pub(super) timed_out: bool,
+    /// What the limit says that ended it.
+    pub(super) limit: Option<String>,
+    /// A notice to the user.
+    pub(super) notice: Option<String>,
+}
+
+impl ChatEngine {
+    /// Runs the loop with a time limit, and streams what the model says meanwhile.
+    pub(super) async fn run_loop(
+        &self,
+        turn: &Turn,
+        settings: &UserSettings,
+        LoopStart { mut transcript, mut run }: LoopStart,
+        stop: &CancellationToken,
+    ) -> Result<Worked, WorkError> {
+        let tools = self.executor(turn).await?;
+        let model = MeteredModel {
+            meter: self.parts.meter.clone(),
+            account: self.account(turn, settings),
+            stop: || stop.clone().cancelled_owned(),
+        };
+        let (journal, settings) = (self.journal(turn), self.settings(settings));
+        let signals = Signals { stop: stop.clone(), ..Signals::default() };
+        let (deltas, pieces) = DeltaSink::channel(DELTA_CAPACITY);
+        let mut notice = None;
+        let work = async {
+            let agent = Agent {
+                model: &model,
+                tools: &tools,
+                journal: &journal,
+                signals: &signals,
+                settings: &settings,
+                deltas: &deltas,
+            };
+            let outcome = match &turn.request {
+                TurnRequest::Command(_) => match agent.compact(&mut transcript, &mut run).await {
+                    Ok(is_done) => {
+                        notice = Some(if is_done { SUMMARISED } else { NOTHING_TO_SUMMARISE }.to_owned());
+                        LoopOutcome::Completed { text: String::new() }
+                    }
+                    Err(outcome) => outcome,
+                },
+                TurnRequest::Message | TurnRequest::Resume { .. } => agent.run(&mut transcript, &mut run).await,
+            };
+            // Ends the stream.
+            drop(deltas);
+            outcome
+        };
+        let ((outcome, timed_out), ()) = tokio::join!(within_limit(work, stop), self.stream(turn, pieces));
+        Ok(Worked { outcome, transcript, run, timed_out, limit: journal.take_limit(), notice })
+    }
+
+    async fn executor(&self, turn: &Turn) -> Result<ToolExecutor, WorkError> {
+        Ok(self.parts.tools.executor_of_thread(turn.key, &turn.user, turn.remembered.clone()).await?)
+    }
+
+    fn account(&self, turn: &Turn, settings: &UserSettings) -> Account {
+        let chosen = settings.model.as_ref().filter(|model| self.parts.models.contains(model));
+        Account {
+            owner: AccountOwner::Thread(turn.key),
+            user: turn.user.clone(),
+            model: chosen.unwrap_or(&self.parts.default_model).clone(),
+            title: turn.title.clone(),
+            max_iterations: MAX_MODEL_CALLS,
+            has_budget: false,
+            has_cost_limit: false,
+            limiter: CallLimiter::default(),
+        }
+    }
+
+    fn settings(&self, settings: &UserSettings) -> Settings {
+        Settings {
+            max_iterations: MAX_MODEL_CALLS,
+            max_tool_calls: MAX_TOOL_CALLS,
+            temperature: settings.temperature,
+            text_tool_calls: self.parts.meter.gateway.recovers_text_tool_calls(),
+            outage_patience: self.parts.outage_patience,
+            ..Settings::default()
+        }
+    }
+
+    fn journal(&self, turn: &Turn) -> TurnJournal {
+        TurnJournal {
+            store: self.parts.store.clone(),
+            clock: self.parts.clock.clone(),
+            live: self.parts.live.clone(),
+            drain: self.parts.meter.drain.clone(),
+            turn: turn.key,
+            user: turn.user.clone(),
+            limit: Mutex::default(),
+        }
+    }
+
+    /// Streams the pieces of answers until the loop has ended.
+    async fn stream(&self, turn: &Turn, mut pieces: mpsc::Receiver<Delta>) {
+        let mut call_id = None;
+        while let Some(delta) = pieces.recv().await {
+            let piece = match delta {
+                Delta::Start { call_id: started } => {
+                    call_id = Some(started);
+                    DeltaPiece::Start
+                }
+                Delta::Text(text) => DeltaPiece::Text(text),
+                Delta::Reasoning(text) => DeltaPiece::Reasoning(text),
+            };
+            let Some(call_id) = &call_id else { continue };
+            self.parts.live.send(&turn.user, || {
+                LiveEvent::Delta(ChatDelta { thread_id: turn.key.thread, call_id: call_id.clone(), piece })
+            });
+        }
+    }
+}
+
+/// The outcome of the work, and whether it was stopped by its time limit.
+async fn within_limit(work: impl Future<Output = LoopOutcome>, stop: &CancellationToken) -> (LoopOutcome, bool) {
+    tokio::pin!(work);
+    tokio::select! {
+        outcome = &mut work => (outcome, false),
+        () = tokio::time::sleep(TIMEOUT) => {
+            stop.cancel();
+            (work.await, true)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_that_takes_too_long_is_stopped() {
+        let stop = CancellationToken::new();
+        let work = async {
+            stop.cancelled().await;
+            LoopOutcome::Stopped
+        };
+        assert_eq!(within_limit(work, &stop).await, (LoopOutcome::Stopped, true));
+        let done = std::future::ready(LoopOutcome::Completed { text: String::new() });
+        assert!(!within_limit(done, &CancellationToken::new()).await.1);
+    }
+}

@@ -1,0 +1,16 @@
+//! The routes of chat, with their audited actions.
+
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{delete, history, list, send, stop};
+use crate::http::public::{PublicApi, audit_entry::audited};
+
+/// The endpoints with their OpenAPI descriptions.
+pub(in crate::http::public) fn routes() -> OpenApiRouter<PublicApi> {
+    OpenApiRouter::new()
+        .merge(audited("chat.send", routes!(send::send)))
+        .routes(routes!(list::list))
+        .routes(routes!(history::history))
+        .merge(audited("chat.delete", routes!(delete::delete)))
+        .merge(audited("chat.stop", routes!(stop::stop)))
+}

