@@ -36,7 +36,7 @@ impl TurnJournal {
 
     async fn write(&self, content: ChatContent) -> Result<(), JournalClosed> {
         let write = || self.store.record_in_chat_turn(self.turn, content.clone(), self.clock.now());
-        match retry_write(&self.drain, self.turn.thread, write).await {
+        match retry_write(&self.drain, &self.turn, write).await {
             Ok(true) => {}
             Ok(false) => return Err(JournalClosed),
             Err(error) => {

@@ -34,6 +34,8 @@ enum Ending {
 pub(super) enum WorkError {
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Tools(#[from] agent::RecordError),
     #[error("the state of the turn cannot be read or written")]
     State(#[from] serde_json::Error),
 }
@@ -75,10 +77,10 @@ impl ChatEngine {
         // False: the thread was deleted meanwhile.
         let _ = match &ending {
             Ending::Finished(end) => {
-                retry_write(drain, key.thread, || store.finish_chat_turn(key, end.clone(), now())).await?
+                retry_write(drain, &key, || store.finish_chat_turn(key, end.clone(), now())).await?
             }
             Ending::Parked(parked) => {
-                retry_write(drain, key.thread, || store.park_chat_turn(key, (**parked).clone(), now())).await?
+                retry_write(drain, &key, || store.park_chat_turn(key, (**parked).clone(), now())).await?
             }
         };
         Ok(())

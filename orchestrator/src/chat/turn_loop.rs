@@ -94,7 +94,7 @@ impl ChatEngine {
     }
 
     async fn executor(&self, turn: &Turn) -> Result<ToolExecutor, WorkError> {
-        Ok(self.parts.tools.executor_of_thread(turn.key, &turn.user, turn.remembered.clone()).await?)
+        Ok(self.parts.tools.executor_for_turn(&turn.user, turn.key, turn.remembered.clone()).await?)
     }
 
     fn account(&self, turn: &Turn, settings: &UserSettings) -> Account {

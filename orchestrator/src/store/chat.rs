@@ -13,13 +13,13 @@ mod turns;
 use chrono::{DateTime, Utc};
 use protocol::{JobReason, MessageReceipt, ThreadId};
 
-pub(super) use self::{jobs::post_end, threads::publish_state};
 pub use self::{
     jobs::ChatJob,
     messages::{MessagePage, MessagePosition},
     parked::ParkedTurn,
     turns::{Turn, TurnEnd, TurnRequest},
 };
+pub(super) use self::{jobs::post_end, threads::publish_state};
 use super::{AuditEntry, IdempotencyKey, Lookup};
 use crate::domain::chat::ThreadRef;
 

@@ -11,6 +11,7 @@ use protocol::{Gate, GateDecision, GateId, GateKind, GateState, InstanceEventDat
 use sqlx::{FromRow, QueryBuilder, Sqlite};
 use uuid::Uuid;
 
+pub(super) use self::resolve::deny_pending;
 pub use self::resolve::{GateAnswer, GateOutcome, GateTarget};
 use super::{
     NewNotification, Store, StoreError, instance_events, notifications,

@@ -1,17 +1,20 @@
 //! Turns that wait for a person: parked with their gate, stopped while they wait.
 
-use agent::{ApprovalAnswer, ApprovalRequest, Run};
+use agent::{ApprovalRequest, Run};
 use chrono::{DateTime, Utc};
 use protocol::{ChatContent, ThreadId, ThreadState};
 use sqlx::FromRow;
 
 use super::{
-    super::{Store, StoreError, rows::RowRef, write_tx::WriteTx},
+    super::{Store, StoreError, gates, rows::RowRef, write_tx::WriteTx},
     TurnKey,
     rows::{NewMessage, append},
     threads::set_state,
     turns::{is_current, save},
 };
+
+/// The reason of the gate of such a turn.
+const STOPPED_BY_USER: &str = "the user stopped the turn";
 
 /// What the model reads of a call whose turn the user stopped.
 const STOPPED: &str = "error (not_authorized): the user stopped the turn; the call was not run";
@@ -43,7 +46,7 @@ impl Store {
                 let ParkedTurn { transcript, run, request } = parked;
                 save(tx, key, transcript, Some(run)).await?;
                 set_state(tx, key.thread, ThreadState::AwaitingApproval, at).await?;
-                open_gate(tx, key.thread, &request, at).await?;
+                gates::open(tx, key.thread, &request, at).await?;
                 Ok(true)
             })
         })
@@ -92,30 +95,7 @@ async fn stop_waiting(tx: &mut WriteTx, thread: ThreadId, at: DateTime<Utc>) -> 
     let content = ChatContent::System { content: "Stopped.".to_owned() };
     append(tx, thread, NewMessage { content, turn: Some(turn), due: false, at }).await?;
     set_state(tx, thread, ThreadState::Idle, at).await?;
-    close_gate(tx, thread, at).await?;
+    gates::deny_pending(tx, thread, STOPPED_BY_USER, at).await?;
     tx.after_commit(|committed| committed.notifier.wake_chats());
     Ok(true)
-}
-
-/// Opens the gate of a turn that is parked.
-async fn open_gate(
-    tx: &mut WriteTx,
-    thread: ThreadId,
-    request: &ApprovalRequest,
-    at: DateTime<Utc>,
-) -> Result<(), StoreError> {
-    let _ = (tx, thread, request, at);
-    Ok(())
-}
-
-/// Closes the gate of a turn that its user stopped.
-async fn close_gate(tx: &mut WriteTx, thread: ThreadId, at: DateTime<Utc>) -> Result<(), StoreError> {
-    let _ = (tx, thread, at);
-    Ok(())
-}
-
-/// The answer to the last gate of a thread.
-pub(super) async fn answer(tx: &mut WriteTx, thread: ThreadId) -> Result<ApprovalAnswer, StoreError> {
-    let _ = (tx, thread);
-    Ok(ApprovalAnswer::Denied { reason: None })
 }

@@ -4,16 +4,15 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use agent::ApprovalAnswer;
+use agent::{ApprovalAnswer, Run};
 use chrono::{DateTime, Utc};
 use protocol::{ChatContent, ChatMessage, JobReason, ThreadId, ThreadState};
 use sqlx::FromRow;
 use uuid::Uuid;
 
 use super::{
-    super::{Store, StoreError, calls::forget_answers, rows::RowRef, write_tx::WriteTx},
+    super::{Store, StoreError, calls::forget_answers, gates, rows::RowRef, write_tx::WriteTx},
     At, MAX_MESSAGES_PER_THREAD, TurnError, TurnKey,
-    parked::answer,
     rows::{MessageRow, NewMessage, append, message_columns},
     threads::{publish_state, set_state},
 };
@@ -237,7 +236,7 @@ async fn begin(tx: &mut WriteTx, thread: ThreadId, at: At) -> Result<Option<Turn
                 .bind(*thread.as_uuid())
                 .execute(&mut tx.db)
                 .await?;
-            (last_turn, TurnRequest::Resume { run, answer: answer(tx, thread).await? })
+            (last_turn, TurnRequest::Resume { answer: answer_of(tx, thread, &run).await?, run })
         }
         (ThreadState::Processing | ThreadState::AwaitingApproval, _) => return Ok(None),
     };
@@ -250,6 +249,16 @@ async fn begin(tx: &mut WriteTx, thread: ThreadId, at: At) -> Result<Option<Turn
         transcript: None,
         due: Vec::new(),
     }))
+}
+
+/// The answer to the call that a parked run waits for.
+async fn answer_of(tx: &mut WriteTx, thread: ThreadId, run: &str) -> Result<ApprovalAnswer, StoreError> {
+    let row_ref = RowRef { table: "chat_transcripts", id: *thread.as_uuid() };
+    let run: Run = row_ref.json("run", run)?;
+    match run.approval_request() {
+        Some(request) => gates::answer(tx, thread, request).await,
+        None => Ok(ApprovalAnswer::Expired),
+    }
 }
 
 /// Takes the next queued message as that of a turn, which with it begins.
