@@ -38,6 +38,13 @@ pub(crate) struct PendingCalls {
     pub(crate) warning: RepeatWarning,
 }
 
+impl PendingCalls {
+    /// The calls, in order.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &ToolCall> {
+        self.calls.iter().chain(&self.beyond)
+    }
+}
+
 /// A reply, cleaned.
 #[derive(Debug)]
 struct Reply {

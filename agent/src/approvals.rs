@@ -65,6 +65,11 @@ impl ParkedCall {
         &self.request
     }
 
+    /// The call, and those that follow it.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &ToolCall> {
+        std::iter::once(&self.call).chain(self.following.calls())
+    }
+
     /// Sets the answer, unless there is one.
     pub(crate) fn set_answer(&mut self, answer: ApprovalAnswer) -> Result<(), NothingToApprove> {
         if self.answer.is_some() {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use protocol::{PartialResult, TokenUsage};
+use protocol::{PartialResult, TokenUsage, ToolCall};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -83,6 +83,11 @@ impl Run {
     /// What the run asks a person, if it waits for an answer.
     pub fn approval_request(&self) -> Option<&ApprovalRequest> {
         self.parked.as_ref().map(ParkedCall::request)
+    }
+
+    /// The calls of the last reply that have not run: the one that waits for an answer, and those after it.
+    pub fn waiting_calls(&self) -> impl Iterator<Item = &ToolCall> {
+        self.parked.iter().flat_map(ParkedCall::calls)
     }
 
     /// Answers the request of the run. The next [`crate::Agent::run`] continues with it.

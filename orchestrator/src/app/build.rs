@@ -290,6 +290,7 @@ impl Core {
             store: self.store.clone(),
             engine,
             submitter,
+            detectors: self.detectors.clone(),
             waker: self.waker.clone(),
             clock: self.clock.clone(),
         })

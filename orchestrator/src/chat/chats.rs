@@ -9,6 +9,7 @@ use crate::{
     clock::Clock,
     dispatch::{DispatcherWaker, JobSubmitter},
     domain::chat::{Command, ThreadRef},
+    secrets::{DetectorError, LeakDetectors, search},
     store::{AuditEntry, Delivery, IdempotencyKey, Sent, SentMessage, Store, StoreError},
 };
 
@@ -20,6 +21,8 @@ pub struct Chats {
     pub engine: Arc<ChatEngine>,
     /// Creates the jobs of `/job`.
     pub submitter: Arc<JobSubmitter>,
+    /// Find the users' secrets in their messages.
+    pub detectors: LeakDetectors,
     /// Wakes the dispatcher after a cancellation.
     pub waker: DispatcherWaker,
     /// The time.
@@ -47,6 +50,9 @@ pub enum ChatError {
     /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The message could not be searched for the user's secrets.
+    #[error(transparent)]
+    Unsearched(#[from] DetectorError),
 }
 
 impl Chats {
@@ -58,6 +64,7 @@ impl Chats {
             Some(Some(thread)) => thread,
             Some(None) => return Ok(Sent::Missing),
         };
+        let content = self.redact(&user, content).await?;
         let command = Command::parse(&content);
         let delivery = match &command {
             None => Delivery::Queue,
@@ -70,6 +77,16 @@ impl Chats {
             Some(command) if delivery == Delivery::Show => self.command(command, message).await,
             _ => Ok(self.store.send_chat_message(message).await?),
         }
+    }
+
+    /// The text without the user's secrets: it is stored, is in events, and the model reads it.
+    async fn redact(&self, user: &str, mut content: String) -> Result<String, DetectorError> {
+        let detector = self.detectors.of(user).await?;
+        search(content.len(), move || {
+            detector.redact_text(&mut content);
+            content
+        })
+        .await
     }
 
     /// Shows the command in the thread, then does it: a command that is sent again with its key is done once.

@@ -101,8 +101,13 @@ impl ChatEngine {
             }
             TurnRequest::Message | TurnRequest::Command(_) => {
                 let answers = self.parts.store.chat_turn_answers(turn.key.thread).await?;
-                let saved = saved.map(|saved| saved.messages().to_vec()).unwrap_or_default();
-                let transcript = Transcript::resume(messages(system, saved, &turn.due, &answers), OpenCalls::Unknown);
+                let (nonce, saved) = saved.map(|saved| (saved.nonce().clone(), saved.messages().to_vec())).unzip();
+                let messages = messages(system, saved.unwrap_or_default(), &turn.due, &answers);
+                let transcript = Transcript::resume(messages, OpenCalls::Unknown);
+                let transcript = match nonce {
+                    Some(nonce) => transcript.with_nonce(nonce),
+                    None => transcript,
+                };
                 let run = Run::resume(&transcript);
                 (transcript, run)
             }

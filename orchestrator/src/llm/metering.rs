@@ -28,7 +28,7 @@ use crate::{
     domain::budget::{CallEstimate, DayLimits, ExhaustedBudget},
     failpoint,
     secrets::{DetectorError, LeakDetectors},
-    store::{CallRow, CallsMade, KnownCall, ModelCallKey, NewCall, OpenedCall, Reserved, Store, StoreError},
+    store::{CallRow, CallsMade, KnownCall, NewCall, OpenedCall, Reserved, Store, StoreError},
 };
 
 /// Calls of any end for each that may be answered, and those that every job may make besides (contract: agent, Gateway).

@@ -3,6 +3,7 @@
 //! Owns that each write of a turn is fenced by the turn's number, and that a thread of another user is found as such. Decides
 //! nothing about a turn: the chat engine does.
 
+mod answer_words;
 mod jobs;
 mod messages;
 mod parked;

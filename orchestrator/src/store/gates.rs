@@ -11,8 +11,8 @@ use protocol::{Gate, GateDecision, GateId, GateKind, GateState, InstanceEventDat
 use sqlx::{FromRow, QueryBuilder, Sqlite};
 use uuid::Uuid;
 
-pub(super) use self::resolve::deny_pending;
 pub use self::resolve::{GateAnswer, GateOutcome, GateTarget};
+pub(super) use self::resolve::{deny_pending, resolve};
 use super::{
     NewNotification, Store, StoreError, instance_events, notifications,
     rows::{RowRef, text},

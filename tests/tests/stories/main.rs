@@ -31,6 +31,8 @@ mod floods;
 #[cfg(test)]
 mod gates;
 #[cfg(test)]
+mod gates_in_chat;
+#[cfg(test)]
 mod hold;
 #[cfg(test)]
 mod http_tool;

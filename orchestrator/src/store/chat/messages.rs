@@ -12,7 +12,7 @@ use super::{
         rows::text,
         write_tx::WriteTx,
     },
-    Delivery, MAX_QUEUED_PER_USER, OwnedThread, Sent, SentMessage,
+    Delivery, MAX_QUEUED_PER_USER, OwnedThread, Sent, SentMessage, answer_words,
     rows::{MessageRow, NewMessage, append, data_of, message_columns, publish},
     threads::{self, create, find, move_key, set_title},
 };
@@ -153,6 +153,11 @@ async fn send(tx: &mut WriteTx, message: &SentMessage) -> Result<Sent, StoreErro
         Ok(owned) => owned.thread,
         Err(refused) => return Ok(refused),
     };
+    if answer_words::resolve_gate(tx, &thread, message).await? {
+        let shown = SentMessage { delivery: Delivery::Show, ..message.clone() };
+        let id = insert(tx, thread.id, &shown).await?;
+        return finish(tx, message, threads::receipt(thread.id, id)).await;
+    }
     if message.delivery != Delivery::Show && queued_of(tx, &message.user).await? >= i64::from(MAX_QUEUED_PER_USER) {
         return Ok(Sent::QueueFull);
     }

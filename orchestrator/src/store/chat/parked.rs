@@ -2,7 +2,7 @@
 
 use agent::{ApprovalRequest, Run};
 use chrono::{DateTime, Utc};
-use protocol::{ChatContent, ThreadId, ThreadState};
+use protocol::{CallId, ChatContent, ThreadId, ThreadState};
 use sqlx::FromRow;
 
 use super::{
@@ -16,7 +16,7 @@ use super::{
 /// The reason of the gate of such a turn.
 const STOPPED_BY_USER: &str = "the user stopped the turn";
 
-/// What the model reads of a call whose turn the user stopped.
+/// What the model reads of the calls of such a turn that had not run.
 const STOPPED: &str = "error (not_authorized): the user stopped the turn; the call was not run";
 
 /// A turn whose next call waits for a person.
@@ -81,10 +81,15 @@ async fn stop_waiting(tx: &mut WriteTx, thread: ThreadId, at: DateTime<Utc>) -> 
         .bind(*thread.as_uuid())
         .execute(&mut tx.db)
         .await?;
-    if let Some(request) = run.approval_request() {
+    // The model has made the call; the entry is for the user.
+    if let Some(ApprovalRequest { call_id, tool, redacted_input, .. }) = run.approval_request().cloned() {
+        let content = ChatContent::ToolUse { call_id, tool, input: redacted_input };
+        append(tx, thread, NewMessage { content, turn: Some(turn), due: false, at }).await?;
+    }
+    for call in run.waiting_calls() {
         let content = ChatContent::ToolResult {
-            call_id: request.call_id.clone(),
-            tool: request.tool.clone(),
+            call_id: CallId(call.id.clone()),
+            tool: call.name.clone(),
             success: false,
             output: STOPPED.to_owned(),
             truncated: false,

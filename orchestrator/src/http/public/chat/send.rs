@@ -89,6 +89,7 @@ impl From<ChatError> for ApiError {
     fn from(error: ChatError) -> Self {
         match error {
             ChatError::Store(error) => error.into(),
+            ChatError::Unsearched(error) => error.into(),
         }
     }
 }
