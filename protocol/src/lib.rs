@@ -63,7 +63,8 @@ pub use request::{
 pub use secret::{SecretSummary, SetSecret, is_secret_name};
 pub use settings::{ParseTimeOfDayError, QuietHours, TimeOfDay, UserSettings};
 pub use thread::{
-    ChatContent, ChatDelta, ChatHistory, ChatMessage, ChatThread, DeltaPiece, MessageReceipt, SendMessage, ThreadState,
+    ChatContent, ChatDelta, ChatEventKind, ChatHistory, ChatMessage, ChatStatus, ChatThread, DeltaPiece,
+    MessageReceipt, SendMessage, ThreadState,
 };
 pub use tool::{AdminToolPolicy, ApprovalRequirement, PermissionState, SetPermission, ToolSummary};
 pub use worker::{

@@ -186,6 +186,59 @@ pub struct ChatDelta {
     pub piece: DeltaPiece,
 }
 
+/// Progress of a turn, such as a wait for the model. Only streamed, never stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ChatStatus {
+    /// The thread.
+    pub thread_id: ThreadId,
+    /// A human-readable message.
+    pub message: String,
+}
+
+/// The name of an event of `GET /api/chat/events`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ChatEventKind {
+    /// An entry of the user, the agent or Gantry, or the end of a job: `ChatMessage` with `thread_id`.
+    Message,
+    /// A piece of an answer: `ChatDelta`. Not stored.
+    Delta,
+    /// A tool call: an entry with the role `tool_use`.
+    ToolUse,
+    /// Its result: an entry with the role `tool_result`.
+    ToolResult,
+    /// A turn that did not end with an answer: an entry with the role `error`.
+    Error,
+    /// A tool call waits for a person: `Gate`.
+    GateRequired,
+    /// It no longer waits: `Gate`.
+    GateResolved,
+    /// The thread changed state: `thread_id` and `state`.
+    ThreadState,
+    /// Progress: `ChatStatus`. Not stored.
+    Status,
+}
+
+wire_names!(ChatEventKind {
+    Message => "message", Delta => "delta", ToolUse => "tool_use", ToolResult => "tool_result", Error => "error",
+    GateRequired => "gate_required", GateResolved => "gate_resolved", ThreadState => "thread_state",
+    Status => "status",
+});
+
+impl ChatEventKind {
+    /// The event of an entry with this role.
+    pub fn of_role(role: &str) -> Self {
+        match role {
+            "tool_use" => Self::ToolUse,
+            "tool_result" => Self::ToolResult,
+            "error" => Self::Error,
+            _ => Self::Message,
+        }
+    }
+}
+
 /// A piece of an answer that is being generated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

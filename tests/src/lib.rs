@@ -23,7 +23,7 @@ pub use manual_worker::ManualWorker;
 pub use metrics::Metrics;
 pub use reply::Reply;
 pub use script::{echo_script, script_of};
-pub use stream::{EventStream, InstanceMessage, InstanceStream, StreamMessage};
+pub use stream::{ChatStream, ChatStreamMessage, EventStream, InstanceMessage, InstanceStream, StreamMessage};
 pub use user::User;
 pub use world::{World, WorldBuilder, check_events};
 

@@ -160,3 +160,36 @@ impl InstanceStream {
         }
     }
 }
+
+/// A message of the stream of chats.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChatStreamMessage {
+    /// Its cursor; `None` if it is not stored.
+    pub id: Option<i64>,
+    /// Its name; empty if only the position has changed.
+    pub event: String,
+    /// Its data.
+    pub data: Value,
+}
+
+/// An open stream of the events of chats.
+pub struct ChatStream(Messages);
+
+impl ChatStream {
+    /// Reads the stream from a response, which must be one.
+    #[track_caller]
+    pub fn of(response: Response) -> Self {
+        Self(messages(response))
+    }
+
+    /// The next message; `None` if the server closed the stream or the connection broke.
+    pub async fn next(&mut self) -> Option<ChatStreamMessage> {
+        loop {
+            let message = crate::within("the stream's next message", self.0.next()).await?.ok()?;
+            let id = message.id.as_ref().map(|id| id.parse().expect("the id is a cursor"));
+            let Some(data) = message.data else { continue };
+            let data = serde_json::from_str(&data).expect("data is JSON");
+            return Some(ChatStreamMessage { id, event: message.event.unwrap_or_default(), data });
+        }
+    }
+}

@@ -4,7 +4,7 @@ use protocol::{Event, EventData, Job, JobId, JobState, JobSummary};
 use reqwest::{Client, Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 
-use crate::{EventStream, InstanceStream, Reply, StreamMessage};
+use crate::{ChatStream, EventStream, InstanceStream, Reply, StreamMessage};
 
 /// A client with or without a token.
 #[derive(Debug, Clone)]
@@ -144,6 +144,11 @@ impl User {
     /// Opens the instance's stream with query parameters, after an event or from now on.
     pub async fn instance_stream(&self, path: &str, last_event_id: Option<i64>) -> InstanceStream {
         InstanceStream::of(self.open_stream(path, last_event_id).await)
+    }
+
+    /// Opens the stream of chats with query parameters, after an event or from now on.
+    pub async fn chat_stream(&self, path: &str, last_event_id: Option<i64>) -> ChatStream {
+        ChatStream::of(self.open_stream(path, last_event_id).await)
     }
 
     async fn open_stream(&self, path: &str, last_event_id: Option<i64>) -> Response {

@@ -49,11 +49,9 @@ impl Chats {
             Command::Status => self.status(&call).await?.into(),
             Command::Cancel(id) => self.cancel_job(&id, &call).await?.into(),
             Command::Help => HELP.to_owned().into(),
-            Command::Stop => match self.stop(call.thread).await? {
-                // The turn says that it was stopped.
-                true => return Ok(()),
-                false => "There is no turn to stop.".to_owned().into(),
-            },
+            // The turn says that it was stopped.
+            Command::Stop if self.stop(call.thread).await? => return Ok(()),
+            Command::Stop => "There is no turn to stop.".to_owned().into(),
             Command::Unknown(name) => format!("/{} is not a command.\n{HELP}", elide(&name, MAX_REPEATED_BYTES)).into(),
             // These are not done at once.
             Command::New | Command::Compact => return Ok(()),

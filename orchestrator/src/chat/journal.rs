@@ -5,7 +5,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use agent::{Journal, JournalClosed};
-use protocol::{AgentEvent, ChatContent, MessageRole};
+use protocol::{AgentEvent, ChatContent, ChatStatus, MessageRole};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -37,18 +37,18 @@ impl TurnJournal {
     async fn write(&self, content: ChatContent) -> Result<(), JournalClosed> {
         let write = || self.store.record_in_chat_turn(self.turn, content.clone(), self.clock.now());
         match retry_write(&self.drain, &self.turn, write).await {
-            Ok(true) => {}
-            Ok(false) => return Err(JournalClosed),
+            Ok(Some(cursor)) => {
+                let thread_id = self.turn.thread;
+                self.live.send(&self.user, || LiveEvent::Stored { thread_id, cursor });
+                Ok(())
+            }
+            Ok(None) => Err(JournalClosed),
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::error!(thread.id = %self.turn.thread, error, "an entry of a turn could not be stored");
-                return Err(JournalClosed);
+                Err(JournalClosed)
             }
         }
-        if matches!(content, ChatContent::ToolUse { .. } | ChatContent::ToolResult { .. }) {
-            self.live.send(&self.user, || LiveEvent::Tool(self.turn.thread, content));
-        }
-        Ok(())
     }
 }
 
@@ -70,7 +70,8 @@ impl Journal for TurnJournal {
                 self.write(ChatContent::ToolResult { call_id, tool, success, output, truncated, duration_ms }).await
             }
             AgentEvent::Status { message, .. } => {
-                self.live.send(&self.user, || LiveEvent::Status(self.turn.thread, message));
+                let thread_id = self.turn.thread;
+                self.live.send(&self.user, || LiveEvent::Status(ChatStatus { thread_id, message }));
                 Ok(())
             }
             AgentEvent::Limit { value, .. } => {

@@ -1,4 +1,4 @@
-//! Events of turns that are only streamed: pieces of answers, tool calls as they happen, progress.
+//! Events of turns that are only streamed: pieces of answers and progress, and where stored entries belong among them.
 //!
 //! Owns the channel of each user with subscribers. Never stores anything: what is durable is in the thread. A subscriber that is
 //! too slow loses events and is told so.
@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use protocol::{ChatContent, ChatDelta, ThreadId};
+use protocol::{ChatDelta, ChatStatus, ThreadId};
 use tokio::sync::broadcast;
 
 /// Events that are kept for a subscriber that does not read.
@@ -19,10 +19,15 @@ const CAPACITY: usize = 1_024;
 pub enum LiveEvent {
     /// A piece of an answer.
     Delta(ChatDelta),
-    /// A tool call or its result, as it is in the thread.
-    Tool(ThreadId, ChatContent),
-    /// A human-readable progress message.
-    Status(ThreadId, String),
+    /// Progress.
+    Status(ChatStatus),
+    /// An entry was stored, which comes after the events before and before those after this one.
+    Stored {
+        /// The thread.
+        thread_id: ThreadId,
+        /// The cursor of the entry's event.
+        cursor: i64,
+    },
 }
 
 impl LiveEvent {
@@ -30,7 +35,8 @@ impl LiveEvent {
     pub const fn thread(&self) -> ThreadId {
         match self {
             Self::Delta(delta) => delta.thread_id,
-            Self::Tool(thread, _) | Self::Status(thread, _) => *thread,
+            Self::Status(status) => status.thread_id,
+            Self::Stored { thread_id, .. } => *thread_id,
         }
     }
 }
@@ -105,7 +111,7 @@ mod tests {
     use super::*;
 
     fn status(text: &str) -> LiveEvent {
-        LiveEvent::Status(ThreadId::nil(), text.to_owned())
+        LiveEvent::Status(ChatStatus { thread_id: ThreadId::nil(), message: text.to_owned() })
     }
 
     #[tokio::test]

@@ -11,4 +11,4 @@ mod turn_loop;
 
 pub use chats::{ChatError, ChatMessageRequest, Chats};
 pub use engine::{ChatEngine, ChatParts};
-pub use live::{LiveEvent, LiveEvents, LiveSubscription};
+pub use live::{Lagged, LiveEvent, LiveEvents, LiveSubscription};

@@ -54,7 +54,7 @@ impl ChatEngine {
         };
         let key = turn.key;
         // A panic ends its turn, not the thread.
-        let ending = match AssertUnwindSafe(self.work(turn, stop)).catch_unwind().await {
+        let ending = match AssertUnwindSafe(Box::pin(self.work(turn, stop))).catch_unwind().await {
             Ok(Ok(ending)) => ending,
             Ok(Err(error)) => {
                 tracing::error!(thread.id = %thread, error = &error as &dyn std::error::Error, "a turn failed");
@@ -112,7 +112,7 @@ impl ChatEngine {
                 (transcript, run)
             }
         };
-        ending(self.run_loop(&turn, &settings, LoopStart { transcript, run }, stop).await?)
+        ending(Box::pin(self.run_loop(&turn, &settings, LoopStart { transcript, run }, stop)).await?)
     }
 }
 
@@ -123,11 +123,12 @@ fn ending(worked: Worked) -> Result<Ending, WorkError> {
     Ok(Ending::Finished(match worked.outcome {
         LoopOutcome::Completed { .. } => TurnEnd { notice: worked.notice, ..end(None) },
         LoopOutcome::Stopped if worked.timed_out => {
-            end(error(JobReason::WallClock, format!("the turn was stopped after {} s, its limit", TIMEOUT.as_secs())))
+            let message = format!("the turn was stopped after {} s, its limit", TIMEOUT.as_secs());
+            end(Some(error(JobReason::WallClock, message)))
         }
         LoopOutcome::Stopped => TurnEnd { notice: Some("Stopped.".to_owned()), ..end(None) },
         LoopOutcome::Limit { which, .. } => end(Some(limit_reached(which, worked.limit))),
-        LoopOutcome::Failed { reason, message } => end(error(reason_of(reason), message)),
+        LoopOutcome::Failed { reason, message } => end(Some(error(reason_of(reason), message))),
         LoopOutcome::NeedsApproval { request } => {
             let run = serde_json::to_string(&worked.run)?;
             return Ok(Ending::Parked(Box::new(ParkedTurn { transcript, run, request })));
@@ -135,13 +136,13 @@ fn ending(worked: Worked) -> Result<Ending, WorkError> {
     }))
 }
 
-fn error(reason: JobReason, message: String) -> Option<TurnError> {
-    Some(TurnError { reason, message })
+const fn error(reason: JobReason, message: String) -> TurnError {
+    TurnError { reason, message }
 }
 
 fn internal_error() -> TurnEnd {
     let message = "internal server error; the log has the details".to_owned();
-    TurnEnd { error: error(JobReason::Internal, message), ..TurnEnd::default() }
+    TurnEnd { error: Some(error(JobReason::Internal, message)), ..TurnEnd::default() }
 }
 
 fn limit_reached(which: LimitKind, message: Option<String>) -> TurnError {

@@ -70,6 +70,13 @@ pub struct StoredInstanceEvent {
     data: Box<RawValue>,
 }
 
+impl StoredInstanceEvent {
+    /// Its data, as JSON.
+    pub fn data(&self) -> &RawValue {
+        &self.data
+    }
+}
+
 /// Appends an event about an object of `user` and notifies subscribers after the commit.
 pub(super) async fn append(
     tx: &mut WriteTx,

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use orchestrator::{auth::Role, clock::ManualClock};
-use protocol::{ChatContent, ChatHistory, ErrorCode, Gate, GateId, Notification, NotificationKind, Page, ThreadState};
+use protocol::{ChatHistory, ErrorCode, Gate, GateId, Notification, NotificationKind, Page, ThreadState};
 use serde_json::{Value, json};
 use tests::{User, World, install::program, script_of};
 use tokio::task::JoinSet;
+
+use crate::chat::{answers, history, send, until_state};
 
 /// A model that sends a notification when it is told to, and repeats what came of it.
 fn script() -> String {
@@ -18,21 +20,6 @@ fn script() -> String {
     ])
 }
 
-async fn send(user: &User, content: &str) {
-    user.post("/api/chat/send", &json!({"content": content})).await.expect(202);
-}
-
-async fn history(user: &User) -> ChatHistory {
-    user.get("/api/chat/threads/main").await.expect(200).json()
-}
-
-async fn until_state(user: &User, state: ThreadState) -> ChatHistory {
-    tests::poll(&format!("the thread to be {state}"), async || {
-        Some(history(user).await).filter(|history| history.thread.state == state)
-    })
-    .await
-}
-
 /// The only gate that waits.
 async fn waiting(user: &User) -> Gate {
     tests::poll("a gate", async || {
@@ -41,15 +28,6 @@ async fn waiting(user: &User) -> Gate {
         page.items.into_iter().next()
     })
     .await
-}
-
-/// What the agent has said, in order.
-fn answers(history: &ChatHistory) -> Vec<&str> {
-    let text = |content| match content {
-        &ChatContent::Assistant { ref content } => Some(content.as_str()),
-        _ => None,
-    };
-    history.messages.iter().filter_map(|message| text(&message.content)).collect()
 }
 
 /// The messages that the tool has sent.

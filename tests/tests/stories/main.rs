@@ -13,6 +13,8 @@ mod budgets;
 #[cfg(test)]
 mod cancel;
 #[cfg(test)]
+mod chat;
+#[cfg(test)]
 mod children;
 #[cfg(test)]
 mod create;

@@ -8,7 +8,7 @@ use axum::{
     http::{HeaderValue, header},
     middleware,
 };
-use protocol::{ErrorCode, Problem};
+use protocol::{ChatDelta, ChatEventKind, ChatStatus, ErrorCode, Problem};
 use utoipa::{
     OpenApi,
     openapi::{
@@ -20,7 +20,7 @@ use utoipa::{
 use utoipa_swagger_ui::SwaggerUi;
 
 #[derive(OpenApi)]
-#[openapi(components(schemas(Problem, ErrorCode)))]
+#[openapi(components(schemas(Problem, ErrorCode, ChatEventKind, ChatDelta, ChatStatus)))]
 struct Base;
 
 /// The complete document.

@@ -29,24 +29,30 @@ pub(super) async fn open(
     let permit = api.stream_permit(&who)?;
     let topic = filter.user.clone().map_or(Topic::AllUsers, Topic::User);
     let subscription = api.store.event_notifier().subscribe(topic);
-    let last = api.store.last_cursor().await?;
-    let events = InstanceEvents {
-        store: api.store.clone(),
-        subscription,
-        filter,
-        after: after.filter(|after| *after <= last).unwrap_or(if after.is_some() { 0 } else { last }),
-        // The client's position is of another database, such as one that was restored from a backup.
-        is_unknown: after.is_some_and(|after| after > last),
-        trimmed: 0,
-        reported: after,
-    };
-    Ok(stream::respond(api, who, permit, events))
+    let reader = InstanceReader::open(api.store.clone(), filter, after, message).await?;
+    Ok(stream::respond(api, who, permit, InstanceEvents { subscription, reader }))
 }
 
 struct InstanceEvents {
-    store: Store,
     subscription: EventSubscription,
+    reader: InstanceReader,
+}
+
+impl EventSource for InstanceEvents {
+    async fn changed(&mut self) {
+        self.subscription.changed().await;
+    }
+
+    async fn read(&mut self) -> Result<Batch, StoreError> {
+        self.reader.read(i64::MAX).await
+    }
+}
+
+/// Reads the events of the instance that match a filter, one batch after the other.
+pub(super) struct InstanceReader {
+    store: Store,
     filter: InstanceEventFilter,
+    message: fn(&StoredInstanceEvent) -> Sse,
     /// Everything up to this cursor was read.
     after: i64,
     /// The client asked for a position that does not exist, and has not been told.
@@ -57,12 +63,29 @@ struct InstanceEvents {
     reported: Option<i64>,
 }
 
-impl EventSource for InstanceEvents {
-    async fn changed(&mut self) {
-        self.subscription.changed().await;
+impl InstanceReader {
+    /// A reader of the events after `after`, or of those that are still to come. Subscribe before.
+    pub(super) async fn open(
+        store: Store,
+        filter: InstanceEventFilter,
+        after: Option<i64>,
+        message: fn(&StoredInstanceEvent) -> Sse,
+    ) -> Result<Self, StoreError> {
+        let last = store.last_cursor().await?;
+        Ok(Self {
+            store,
+            filter,
+            message,
+            after: after.filter(|after| *after <= last).unwrap_or(if after.is_some() { 0 } else { last }),
+            // The client's position is of another database, such as one that was restored from a backup.
+            is_unknown: after.is_some_and(|after| after > last),
+            trimmed: 0,
+            reported: after,
+        })
     }
 
-    async fn read(&mut self) -> Result<Batch, StoreError> {
+    /// Reads the next events up to a cursor.
+    pub(super) async fn read(&mut self, up_to: i64) -> Result<Batch, StoreError> {
         let page = self.store.instance_events(&self.filter, self.after, BATCH).await?;
         let mut messages = vec![];
         let is_trimmed = page.trimmed > self.after && page.trimmed > self.trimmed;
@@ -71,12 +94,13 @@ impl EventSource for InstanceEvents {
             messages.push(named("resync", &json!({"cursor": oldest})));
             self.trimmed = page.trimmed;
         }
-        let next = if page.has_more() { Next::Read } else { Next::Wait };
-        for event in page.items {
+        let read_to = page.read_to.min(up_to).max(self.after);
+        let next = if read_to < page.last.min(up_to) { Next::Read } else { Next::Wait };
+        for event in page.items.iter().take_while(|event| event.cursor <= up_to) {
             self.reported = Some(event.cursor);
-            messages.push(message(&event));
+            messages.push((self.message)(event));
         }
-        self.after = page.read_to;
+        self.after = read_to;
         if self.reported.is_none_or(|reported| self.after - reported >= POSITION_INTERVAL) {
             self.reported = Some(self.after);
             messages.push(Sse::default().id(self.after.to_string()));

@@ -243,11 +243,11 @@ pub(super) async fn close(tx: &mut WriteTx, key: ThreadCallKey, call: CallRow) -
     .await?;
     let Some(user) = user else { return Ok(None) };
     let day = call.reserved.day().map_or_else(|| budget::day_of(call.at), str::to_owned);
-    let used = column(call.usage.input_tokens.saturating_add(call.usage.output_tokens));
+    let spent = column(call.usage.input_tokens.saturating_add(call.usage.output_tokens));
     let charge = DayCharge {
         user: &user,
         day: &day,
-        used: (used, call.cost_micro_usd.unwrap_or(0)),
+        used: (spent, call.cost_micro_usd.unwrap_or(0)),
         reserved: (-column(call.reserved.amount.tokens), -column(call.reserved.amount.micro_usd)),
     };
     charge.add(&mut tx.db).await?;

@@ -198,7 +198,7 @@ async fn insert(tx: &mut WriteTx, thread: ThreadId, message: &SentMessage) -> Re
     let at = message.audit.at;
     if message.delivery == Delivery::Show {
         let shown = append(tx, thread, NewMessage { content, turn: None, due: false, at }).await?;
-        return Ok(shown.map_or_else(MessageId::generate, |message| message.id));
+        return Ok(shown.map_or_else(MessageId::generate, |shown| shown.id));
     }
     let id = MessageId::generate();
     sqlx::query("INSERT INTO chat_messages (id, thread_id, role, data, due, at) VALUES ($1, $2, $3, $4, $5, $6)")

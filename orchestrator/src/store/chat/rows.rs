@@ -97,12 +97,19 @@ pub(in crate::store) struct NewMessage {
     pub(in crate::store) at: DateTime<Utc>,
 }
 
+/// An entry that was appended.
+pub(in crate::store) struct Appended {
+    pub(in crate::store) id: MessageId,
+    /// The cursor of its event.
+    pub(in crate::store) cursor: i64,
+}
+
 /// Appends an entry at the end of a thread. `None`: the thread does not exist.
 pub(in crate::store) async fn append(
     tx: &mut WriteTx,
     thread: ThreadId,
     message: NewMessage,
-) -> Result<Option<ChatMessage>, StoreError> {
+) -> Result<Option<Appended>, StoreError> {
     let Some((seq, user)) = next_seq(&mut tx.db, thread, message.at).await? else { return Ok(None) };
     let id = MessageId::generate();
     sqlx::query(
@@ -120,21 +127,20 @@ pub(in crate::store) async fn append(
     .execute(&mut tx.db)
     .await?;
     let message = ChatMessage { id, seq: Some(seq), at: message.at, content: message.content };
-    publish(tx, &user, thread, message.clone()).await?;
-    Ok(Some(message))
+    let cursor = publish(tx, &user, thread, message).await?;
+    Ok(Some(Appended { id, cursor }))
 }
 
-/// Appends the event of a message that was stored.
+/// Appends the event of a message that was stored, and returns its cursor.
 pub(super) async fn publish(
     tx: &mut WriteTx,
     user: &str,
     thread_id: ThreadId,
     message: ChatMessage,
-) -> Result<(), StoreError> {
+) -> Result<i64, StoreError> {
     let at = message.at;
     let event = InstanceEventData::ChatMessage { thread_id, message: Box::new(message) };
-    instance_events::append(tx, user, at, &event).await?;
-    Ok(())
+    instance_events::append(tx, user, at, &event).await
 }
 
 /// The position of the next entry of a thread, and the thread's owner.

@@ -125,20 +125,20 @@ impl Store {
         Ok(ids.into_iter().collect())
     }
 
-    /// Appends an entry that the turn writes. False: the turn is over.
+    /// Appends an entry that the turn writes, and returns the cursor of its event. `None`: the turn is over.
     pub async fn record_in_chat_turn(
         &self,
         key: TurnKey,
         content: ChatContent,
         at: DateTime<Utc>,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Option<i64>, StoreError> {
         self.write(move |tx| {
             Box::pin(async move {
                 if !is_current(tx, key).await? {
-                    return Ok(false);
+                    return Ok(None);
                 }
                 let entry = NewMessage { content, turn: Some(key.turn), due: true, at };
-                Ok(append(tx, key.thread, entry).await?.is_some())
+                Ok(append(tx, key.thread, entry).await?.map(|appended| appended.cursor))
             })
         })
         .await
