@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use super::{
-    admin, backup, completion, config as config_command, doctor, events,
+    admin, backup, chat, completion, config as config_command, doctor, events,
     exit::{CliError, Exit},
     gate, job, llm, memory, notification,
     output::Output,
@@ -49,6 +49,8 @@ enum Command {
     /// Create and manage jobs
     #[command(subcommand)]
     Job(job::JobCommand),
+    /// Talk to the agent: each line of standard input is a message
+    Chat(chat::ChatArgs),
     /// Print the events of your jobs, chats and gates, and your notifications
     Events(events::EventsArgs),
     /// Read, write and search the documents of your memory
@@ -139,6 +141,7 @@ fn run(command: Command, environment: &Environment, output: &mut Output) -> Resu
         match command {
             Command::Serve(args) => serve::run(args, environment).await,
             Command::Job(command) => job::run(command, environment, output).await,
+            Command::Chat(args) => chat::run(args, environment, output).await,
             Command::Events(args) => events::run(args, environment, output).await,
             Command::Memory(command) => memory::run(command, environment, output).await,
             Command::Tool(command) => tool::run(command, environment, output).await,

@@ -3,6 +3,7 @@
 mod admin;
 mod args;
 mod backup;
+mod chat;
 mod client;
 mod completion;
 mod config;

@@ -9,7 +9,8 @@ use std::{
 };
 
 use futures_util::{Stream, StreamExt};
-use serde::{Deserialize, de::DeserializeOwned};
+use protocol::{Event, InstanceEvent};
+use serde::Deserialize;
 use sse_stream::{Sse, SseStream};
 
 use super::{client::Client, exit::CliError};
@@ -20,6 +21,24 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const MAX_FAILURES: u32 = 15;
 
 type Events = Pin<Box<dyn Stream<Item = Result<Sse, sse_stream::Error>> + Send>>;
+
+/// An event of a stream.
+pub(super) trait StreamEvent: Sized {
+    /// Reads the event of this name. `None`: this version does not know it.
+    fn parse(name: &str, data: &str) -> Option<Self>;
+}
+
+impl StreamEvent for Event {
+    fn parse(_name: &str, data: &str) -> Option<Self> {
+        serde_json::from_str(data).ok()
+    }
+}
+
+impl StreamEvent for InstanceEvent {
+    fn parse(_name: &str, data: &str) -> Option<Self> {
+        serde_json::from_str(data).ok()
+    }
+}
 
 /// An item of a followed stream of events `T`.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,11 +93,16 @@ pub(super) struct EventFollower<'a, T> {
     pause_before: Option<Duration>,
 }
 
-impl<'a, T: DeserializeOwned> EventFollower<'a, T> {
+impl<'a, T: StreamEvent> EventFollower<'a, T> {
     /// Follows this stream.
     pub(super) fn new(client: &'a Client, request: StreamRequest) -> Self {
         let events = PhantomData;
         Self { client, request, events, connection: None, connected_at: None, failures: 0, pause_before: None }
+    }
+
+    /// Connects, so that no later event is missed.
+    pub(super) async fn open(&mut self) -> Result<(), CliError> {
+        self.connect().await.map(drop)
     }
 
     /// The next item. An error is final: the server refuses, or has been unreachable for too long.
@@ -157,13 +181,13 @@ impl<'a, T: DeserializeOwned> EventFollower<'a, T> {
                 Some(Followed::Resync { oldest: resync.seq })
             }
             _ => {
-                let position = position?;
-                if self.request.after.is_some_and(|after| position <= after) {
+                let event = T::parse(message.event.as_deref().unwrap_or_default(), &data).map(Box::new);
+                // An event without a position is not stored: a known one happens now, another one is not an event.
+                if position.is_none() && event.is_none() || position.is_some() && position <= self.request.after {
                     return None;
                 }
-                self.request.after = Some(position);
+                self.request.after = position.or(self.request.after);
                 self.reset_failures();
-                let event = serde_json::from_str(&data).ok().map(Box::new);
                 Some(Followed::Event { raw: data, event })
             }
         }

@@ -3,6 +3,7 @@
 mod commands;
 mod context;
 mod stream;
+mod terminal;
 mod threads;
 mod turns;
 

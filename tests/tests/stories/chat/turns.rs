@@ -53,7 +53,7 @@ async fn a_turn_with_tools_is_in_the_thread_and_in_the_usage() {
     for by in ["day", "model"] {
         let page: protocol::Page<UsageLine> = ada.get(&format!("/api/usage?by={by}")).await.expect(200).json();
         let [line] = &page.items[..] else { panic!("{page:?}") };
-        assert_eq!((line.usage.llm_calls, line.usage.input_tokens, line.usage.output_tokens), (2, 600, 200), "{by}");
+        assert_eq!((line.llm_calls, line.input_tokens, line.output_tokens), (2, 600, 200), "{by}");
     }
     world.finish().await;
 }

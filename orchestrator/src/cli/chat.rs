@@ -1,0 +1,54 @@
+//! `gantry chat`: a conversation with the agent in the terminal.
+
+mod event;
+mod lines;
+mod render;
+mod session;
+
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+
+use self::{event::ChatEvent, lines::Lines, session::Session};
+use super::{
+    client::Client,
+    exit::{CliError, Exit},
+    output::Output,
+    stream::{EventFollower, StreamRequest},
+};
+use crate::{config::Environment, domain::chat::MAIN_THREAD};
+
+/// Arguments.
+#[derive(Debug, Args)]
+pub(super) struct ChatArgs {
+    /// The thread: its id or key
+    #[arg(long, value_name = "THREAD", default_value = MAIN_THREAD)]
+    thread: String,
+}
+
+/// Sends the lines of standard input, each after the turn before it, and prints what happens in the thread.
+pub(super) async fn run(args: ChatArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
+    let client = Client::from_environment(environment)?;
+    let mut interrupts =
+        signal(SignalKind::interrupt()).map_err(|error| CliError::failed("cannot listen for SIGINT", error))?;
+    // Of all threads: `main` may not exist yet, and `/new` changes it.
+    let request = StreamRequest { path: "/api/chat/events".to_owned(), query: vec![], after: None };
+    let mut stream = EventFollower::<ChatEvent>::new(&client, request);
+    // Before the first message, so that nothing of its turn is missed.
+    stream.open().await?;
+    let mut lines = Lines::of_standard_input();
+    let mut session = Session::open(&client, args.thread, output).await?;
+    loop {
+        session.ask_for_line()?;
+        tokio::select! {
+            item = stream.next() => session.receive(item?)?,
+            line = lines.next(), if session.wants_line() => match line {
+                Some(line) => session.send(&line).await?,
+                None => return session.end(),
+            },
+            _ = interrupts.recv() => if !session.stop_turn().await? {
+                return Ok(Exit::Interrupted);
+            },
+        }
+        session.update().await?;
+    }
+}
