@@ -198,6 +198,10 @@ settings! {
         pub egress_ceiling: Vec<String> = setting("egress_ceiling");
         /// MCP servers whose tools chats and jobs can use, as `[[mcp]]` tables; see `config/README.md`.
         pub mcp: Vec<McpServerSettings> = setting("mcp");
+        /// Maximum number of chat turns at once.
+        pub chat_max_turns: u32 = setting("chat.max_turns").default("64").range(1, 1000);
+        /// Maximum number of chat turns of one user at once.
+        pub chat_max_turns_per_user: u32 = setting("chat.max_turns_per_user").default("16").range(1, 1000);
         /// Maximum tokens per user and day (UTC), input and output together; 0 for no limit.
         pub user_day_max_tokens: u64 = setting("user_day.max_tokens").default("0").range(0, 1_000_000_000_000);
         /// Maximum cost in US dollars per user and day (UTC); 0 for no limit.

@@ -282,6 +282,8 @@ impl Core {
             tools: Arc::clone(tools),
             clock: self.clock.clone(),
             live: LiveEvents::default(),
+            max_turns: config.chat_max_turns,
+            max_turns_per_user: config.chat_max_turns_per_user,
             default_model: config.llm.primary.model.clone(),
             models: settings_bounds(config).models,
             outage_patience: Duration::from_secs(config.llm.outage_patience_seconds),

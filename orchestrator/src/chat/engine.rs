@@ -22,10 +22,6 @@ use crate::{
     tools::BuiltinTools,
 };
 
-/// Turns in progress at once in total. A turn mostly waits for its model.
-const MAX_TURNS: usize = 64;
-/// Turns in progress at once of one user.
-const MAX_TURNS_PER_USER: usize = 16;
 /// Delay before the database is asked again after it failed.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 /// Time for turns in progress to end once the process drains; less than the process gives its tasks.
@@ -43,6 +39,10 @@ pub struct ChatParts {
     pub clock: Clock,
     /// Takes what is only streamed.
     pub live: LiveEvents,
+    /// Turns in progress at once in total. A turn mostly waits for its model.
+    pub max_turns: u32,
+    /// Turns in progress at once of one user.
+    pub max_turns_per_user: u32,
     /// The model of users who have chosen none.
     pub default_model: String,
     /// The models that users may choose.
@@ -62,7 +62,7 @@ pub struct ChatEngine {
 impl ChatEngine {
     /// An engine that works on nothing yet.
     pub fn new(parts: ChatParts) -> Arc<Self> {
-        let permits = PerUserSemaphore::new(MAX_TURNS, MAX_TURNS_PER_USER);
+        let permits = PerUserSemaphore::new(parts.max_turns as usize, parts.max_turns_per_user as usize);
         Arc::new(Self { parts, permits, active: Mutex::default() })
     }
 

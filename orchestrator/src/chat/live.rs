@@ -68,7 +68,7 @@ impl LiveEvents {
     }
 
     /// Sends an event to the subscribers of a user, if there are any. `event` is only made for them.
-    pub(super) fn send(&self, user: &str, event: impl FnOnce() -> LiveEvent) {
+    pub(crate) fn send(&self, user: &str, event: impl FnOnce() -> LiveEvent) {
         if let Some(channel) = self.channels().get(user) {
             // Without a receiver the channel is about to be removed.
             let _ = channel.send(event());

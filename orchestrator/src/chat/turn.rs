@@ -65,13 +65,13 @@ impl ChatEngine {
                 Ending::Finished(internal_error())
             }
         };
-        if let Err(error) = self.end(key, ending).await {
+        if let Err(error) = self.end(key, ending, stop).await {
             let error = &error as &dyn std::error::Error;
             tracing::error!(thread.id = %thread, error, "the end of a turn could not be stored");
         }
     }
 
-    async fn end(&self, key: TurnKey, ending: Ending) -> Result<(), StoreError> {
+    async fn end(&self, key: TurnKey, ending: Ending, stop: &CancellationToken) -> Result<(), StoreError> {
         let (store, drain) = (&self.parts.store, &self.parts.meter.drain);
         let now = || self.parts.clock.now();
         // False: the thread was deleted meanwhile.
@@ -83,6 +83,10 @@ impl ChatEngine {
                 retry_write(drain, &key, || store.park_chat_turn(key, (**parked).clone(), now())).await?
             }
         };
+        // Its user stopped it before it waited.
+        if matches!(ending, Ending::Parked(_)) && stop.is_cancelled() {
+            store.stop_waiting_chat_turn(key.thread, now()).await?;
+        }
         Ok(())
     }
 

@@ -87,6 +87,8 @@ enum Program {
     Memory,
     /// Calls of an orchestrator tool through the executor, against round trips on the same socket
     ToolCall,
+    /// Turns of chat threads, against the provider directly
+    Chat,
     /// Memory over many short jobs
     Soak,
 }
@@ -96,7 +98,7 @@ impl Program {
         match self {
             Self::JobStart | Self::JobEnd => 30,
             Self::Loop | Self::Replay | Self::Api | Self::ToolCall => 10,
-            Self::JobBurst | Self::Events | Self::Contain | Self::Gateway => 3,
+            Self::JobBurst | Self::Events | Self::Contain | Self::Gateway | Self::Chat => 3,
             Self::Soak => 4,
             Self::Footprint | Self::Memory => 50,
         }
@@ -130,6 +132,7 @@ impl Program {
             Self::Contain => programs::contain::run(bench).await,
             Self::Memory => programs::memory::run(bench).await,
             Self::ToolCall => programs::tool_call::run(bench).await,
+            Self::Chat => programs::chat::run(bench).await,
             Self::Soak => programs::soak::run(bench).await,
         }
     }
@@ -158,7 +161,7 @@ async fn measure(arguments: &Arguments) -> Result<Report, Failure> {
     let report = Report::new(arguments.name.name(), runs, &gantry)?;
     let destroyed = DestroyEvents::watch().await?;
     let upstream = match arguments.name {
-        Program::Gateway | Program::Loop => Some(Upstream::start().await?),
+        Program::Gateway | Program::Loop | Program::Chat => Some(Upstream::start().await?),
         _ => None,
     };
     let stack = Stack::start(StackSettings {

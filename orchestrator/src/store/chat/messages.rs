@@ -15,6 +15,7 @@ use super::{
     Delivery, MAX_QUEUED_PER_USER, OwnedThread, Sent, SentMessage, answer_words,
     rows::{MessageRow, NewMessage, append, data_of, message_columns, publish},
     threads::{self, create, find, move_key, set_title},
+    turns::trim,
 };
 use crate::domain::chat::{MAIN_THREAD, ThreadRef, title_of};
 
@@ -91,6 +92,7 @@ impl Store {
         self.write(move |tx| {
             Box::pin(async move {
                 let notice = NewMessage { content, turn: None, due, at };
+                trim(tx, thread).await?;
                 Ok(append(tx, thread, notice).await?.is_some())
             })
         })

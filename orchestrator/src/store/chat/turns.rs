@@ -336,7 +336,7 @@ pub(super) async fn save(
 }
 
 /// Deletes the oldest entries of a thread that has too many.
-async fn trim(tx: &mut WriteTx, thread: ThreadId) -> Result<(), StoreError> {
+pub(super) async fn trim(tx: &mut WriteTx, thread: ThreadId) -> Result<(), StoreError> {
     sqlx::query(
         "DELETE FROM chat_messages WHERE thread_id = $1 AND NOT due \
          AND seq <= (SELECT last_seq FROM chat_threads WHERE id = $1) - $2",

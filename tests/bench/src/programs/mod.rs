@@ -2,6 +2,7 @@
 
 pub(crate) mod agent_loop;
 pub(crate) mod api;
+pub(crate) mod chat;
 pub(crate) mod contain;
 pub(crate) mod events;
 pub(crate) mod footprint;

@@ -23,7 +23,7 @@ async fn only_job(user: &User) -> JobSummary {
 }
 
 #[tokio::test]
-async fn a_job_that_is_made_in_a_chat_posts_its_end_there_and_the_model_reads_it() {
+async fn a_job_that_is_made_in_a_chat_posts_its_end_there() {
     let world = World::new().await;
     let ada = world.user("ada");
     let created = command(&ada, "/job count the lines").await;
@@ -49,27 +49,6 @@ async fn a_job_that_is_made_in_a_chat_posts_its_end_there_and_the_model_reads_it
     };
     assert_eq!((*job_id, content.as_str()), (job.id, "There are 42 lines."));
     assert!(command(&ada, "/status").await.contains("You have no unfinished jobs."));
-    let history = turn(&ada, "how many?").await;
-    assert_eq!(answers(&history), ["You said: how many?"]);
-    world.finish().await;
-}
-
-#[tokio::test]
-async fn the_model_reads_the_end_of_a_job_as_data() {
-    let rules = [
-        json!({"when": {"prompt": {"regex": r#"(?s)<untrusted source="job:.*There are 42 lines.*</untrusted"#}},
-            "reply": {"text": "I have read it."}}),
-        json!({"reply": {"text": "no: {{prompt}}"}}),
-    ];
-    let world = World::builder().script(script_of(&rules)).build().await;
-    let ada = world.user("ada");
-    send(&ada, "/job count the lines").await;
-    let job = only_job(&ada).await.id;
-    world.manual_worker(job).await.finish("There are 42 lines.").await;
-    ada.wait_for_end(job).await;
-    // The notice that the job was made comes first, so the end is in a later message.
-    let history = turn(&ada, "how many?").await;
-    assert!(answers(&history)[0].starts_with("no: The job"), "{history:#?}");
     world.finish().await;
 }
 
