@@ -81,6 +81,10 @@ impl CreateJobTool {
             source: Source::Tool,
             key: Some(JobAccess::idempotency_key(invocation)),
             audit: Some(self.0.audit_entry(invocation, "job.create", None)),
+            thread: match invocation.context.origin {
+                ToolOrigin::Thread(thread) => Some(thread),
+                ToolOrigin::Job(_) | ToolOrigin::Run(_) => None,
+            },
         };
         let asked = request(invocation)?;
         let submitted = match invocation.context.origin {

@@ -39,7 +39,11 @@ type Messages = Pin<Box<dyn Stream<Item = Result<Sse, sse_stream::Error>> + Send
 /// Runs it.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     let url = bench.upstream.as_ref().ok_or("the provider is not running")?.completions_url();
-    let user = User { client: Client::builder().build()?, base: bench.stack.base().to_owned(), token: bench.stack.token().to_owned() };
+    let user = User {
+        client: Client::builder().build()?,
+        base: bench.stack.base().to_owned(),
+        token: bench.stack.token().to_owned(),
+    };
     let provider = Client::builder().build()?;
     let (mut ours, mut direct) = (Series::new(OURS, Unit::Ms), Series::new(DIRECT, Unit::Ms));
     let (mut added, mut rate) = (Series::new(ADDED, Unit::Ms), Series::new(RATE, Unit::PerSecond));

@@ -111,7 +111,7 @@ async fn a_stored_secret_that_the_user_writes_is_in_no_request_message_or_event(
     assert_eq!(answers(&history), ["You said: my token is [redacted]"]);
     send(&ada, &format!("/job use {SECRET}")).await;
     send(&ada, &format!("/{SECRET}")).await;
-    let events = ada.get("/api/events?after=0&limit=200").await.expect(200).body;
+    let events = super::events(&ada).await;
     let shown = super::history(&ada).await;
     let all = format!("{events} {shown:?} {:?}", requests.lock().unwrap());
     assert!(all.contains("[redacted]") && !all.contains(SECRET), "{all}");

@@ -8,8 +8,9 @@ mod threads;
 mod turns;
 
 use protocol::{ChatContent, ChatHistory, MessageReceipt, ThreadState};
-use serde_json::json;
-use tests::User;
+use reqwest::Method;
+use serde_json::{Value, json};
+use tests::{Reply, User};
 
 /// Sends a message to the thread `main`.
 pub(crate) async fn send(user: &User, content: &str) -> MessageReceipt {
@@ -44,6 +45,12 @@ pub(crate) async fn turn(user: &User, content: &str) -> ChatHistory {
         (history.thread.state == ThreadState::Idle && !queued).then_some(history)
     })
     .await
+}
+
+/// The stored events of the instance that the user sees.
+pub(crate) async fn events(user: &User) -> Value {
+    let request = user.request(Method::GET, "/api/events?after=0&limit=200").header("Accept", "application/json");
+    Reply::of(request).await.expect(200).body
 }
 
 /// What the agent has said, in order.

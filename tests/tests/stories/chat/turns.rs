@@ -130,8 +130,7 @@ async fn a_turn_has_a_limited_number_of_model_calls() {
 async fn the_budget_of_the_day_ends_turns() {
     let usage = json!({"input_tokens": 3_000, "output_tokens": 100});
     let rules = [json!({"reply": {"text": "ok", "usage": usage}})];
-    let world =
-        World::builder().script(script_of(&rules)).set("GANTRY_USER_DAY_MAX_TOKENS", 10_000).build().await;
+    let world = World::builder().script(script_of(&rules)).set("GANTRY_USER_DAY_MAX_TOKENS", 10_000).build().await;
     let (ada, bob) = (world.user("ada"), world.user("bob"));
     let mut history = turn(&ada, "one").await;
     for _ in 0..4 {
