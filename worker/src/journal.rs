@@ -1,16 +1,15 @@
 //! The worker's journal: a bounded queue of events, which are sent in numbered batches until they are stored.
 //!
-//! Owns `client_seq`, the batch size and the truncation of large events. Never reorders events, and replaces an event that
+//! Owns `client_seq` and the batch size. Never reorders events, and replaces an event that
 //! cannot be stored by a note, so that the numbers have no gaps.
 
 use std::{collections::VecDeque, convert::Infallible, ops::ControlFlow, sync::Arc, time::Duration};
 
-use agent::{Journal, JournalClosed, elide};
+use agent::{Journal, JournalClosed, event_bytes, shortened_event};
 use protocol::{
     AgentEvent, EventAck, EventBatch, WorkerEvent,
-    limits::{MAX_BATCH_EVENTS, MAX_EVENT_BATCH_BYTES, MAX_EVENT_BYTES, MAX_MESSAGE_EVENT_BYTES},
+    limits::{MAX_BATCH_EVENTS, MAX_EVENT_BATCH_BYTES},
 };
-use serde_json::Value;
 use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, timeout_at},
@@ -101,8 +100,7 @@ impl EventPump {
             Entry::Flush(done) => flushes.push(done),
             Entry::Event(event) => {
                 self.last_seq += 1;
-                let max_bytes = max_event_bytes(&event);
-                let (data, bytes) = truncated_event(event, max_bytes);
+                let (data, bytes) = shortened_event(event);
                 self.unsent.push_back((WorkerEvent { client_seq: self.last_seq, data }, bytes));
             }
         }
@@ -190,7 +188,7 @@ impl EventPump {
         }
         let message = format!("an event of kind {} was refused and dropped", event.data.kind().as_str());
         event.data = AgentEvent::Status { message, iteration: 0 };
-        *bytes = size_of_json(&event.data);
+        *bytes = event_bytes(&event.data);
         ControlFlow::Continue(())
     }
 
@@ -206,80 +204,12 @@ const fn is_caused_by_events(status: u16) -> bool {
     matches!(status, 400 | 413 | 422)
 }
 
-/// The maximum size of an event. Messages have a higher limit because a resumed attempt reads them.
-const fn max_event_bytes(event: &AgentEvent) -> usize {
-    match event {
-        AgentEvent::Message { .. } => MAX_MESSAGE_EVENT_BYTES,
-        _ => MAX_EVENT_BYTES,
-    }
-}
-
-fn size_of_json(event: &AgentEvent) -> usize {
-    serde_json::to_vec(event).map_or(0, |json| json.len())
-}
-
-/// Truncates the event's texts until it fits, and returns its size. Sets `truncated` on tool results.
-fn truncated_event(event: AgentEvent, max_bytes: usize) -> (AgentEvent, usize) {
-    let bytes = size_of_json(&event);
-    if bytes <= max_bytes {
-        return (event, bytes);
-    }
-    let kind = event.kind().as_str();
-    let Ok(mut value) = serde_json::to_value(event) else {
-        return (
-            AgentEvent::Status { message: format!("an event of kind {kind} could not be serialised"), iteration: 0 },
-            0,
-        );
-    };
-    let bytes = shorten_to_fit(&mut value, max_bytes);
-    if let Some(truncated) = value.pointer_mut("/data/truncated") {
-        *truncated = Value::Bool(true);
-    }
-    match serde_json::from_value(value) {
-        Ok(event) if bytes <= max_bytes => {
-            let bytes = size_of_json(&event);
-            (event, bytes)
-        }
-        // Too large because of its structure, not its texts: a note takes its number.
-        _ => {
-            let message = format!("an event of kind {kind} was too large and was dropped");
-            let note = AgentEvent::Status { message, iteration: 0 };
-            let bytes = size_of_json(&note);
-            (note, bytes)
-        }
-    }
-}
-
-/// Shortens the longest texts of `value` until its JSON has at most `max_bytes`, if possible. Returns the final size.
-pub(crate) fn shorten_to_fit(value: &mut Value, max_bytes: usize) -> usize {
-    let mut bytes = value.to_string().len();
-    let mut text_bytes = max_bytes / 2;
-    while bytes > max_bytes && text_bytes > 16 {
-        shorten_texts(value, text_bytes);
-        bytes = value.to_string().len();
-        text_bytes /= 2;
-    }
-    bytes
-}
-
-fn shorten_texts(value: &mut Value, text_bytes: usize) {
-    match value {
-        Value::String(text) if text.len() > text_bytes => {
-            *text = elide(text, text_bytes);
-        }
-        Value::Array(items) => items.iter_mut().for_each(|item| shorten_texts(item, text_bytes)),
-        Value::Object(fields) => fields.values_mut().for_each(|field| shorten_texts(field, text_bytes)),
-        _ => {}
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
-    use protocol::{CallId, JobId, MessageRole};
+    use protocol::{CallId, JobId};
     use rstest::rstest;
-    use serde_json::json;
 
     use super::*;
     use crate::{client::Identity, secret::SessionSecret, stop::StopSwitch};
@@ -287,40 +217,6 @@ mod tests {
     fn result(output: String) -> AgentEvent {
         let (call_id, tool) = (CallId("c".to_owned()), "shell".to_owned());
         AgentEvent::ToolResult { call_id, tool, success: true, output, truncated: false, duration_ms: 1 }
-    }
-
-    #[rstest]
-    #[case::message(AgentEvent::Message { role: MessageRole::Assistant, content: "ü".repeat(900_000) })]
-    #[case::escapes(AgentEvent::Reasoning { content: "\u{1}\"\n".repeat(300_000) })]
-    #[case::result(result("x".repeat(5_000_000)))]
-    #[case::nested(AgentEvent::ToolUse { call_id: CallId("c".into()), tool: "write_file".into(), input: json!({"a": [{"b": "y".repeat(900_000)}]}), reasoning: None })]
-    fn an_event_that_is_too_large_is_truncated_and_keeps_its_kind(#[case] event: AgentEvent) {
-        let (cut, bytes) = truncated_event(event.clone(), max_event_bytes(&event));
-        assert!(bytes <= max_event_bytes(&event));
-        assert_eq!(size_of_json(&cut), bytes);
-        assert_eq!(cut.kind(), event.kind());
-        if let AgentEvent::ToolResult { truncated, .. } = cut {
-            assert!(truncated);
-        }
-    }
-
-    #[test]
-    fn an_event_with_too_much_structure_is_replaced_by_a_note() {
-        let input = json!(vec![1; 300_000]);
-        let event = AgentEvent::ToolUse { call_id: CallId("c".into()), tool: "t".into(), input, reasoning: None };
-        assert!(matches!(truncated_event(event, MAX_EVENT_BYTES).0, AgentEvent::Status { .. }));
-    }
-
-    #[test]
-    fn the_largest_prompt_is_recorded_whole() {
-        let content = "\"\n".repeat(protocol::limits::MAX_PROMPT_BYTES / 2);
-        let event = AgentEvent::Message { role: MessageRole::User, content };
-        assert_eq!(truncated_event(event.clone(), max_event_bytes(&event)).0, event);
-    }
-
-    #[test]
-    fn an_event_that_fits_is_unchanged() {
-        assert_eq!(truncated_event(result("short".into()), MAX_EVENT_BYTES).0, result("short".into()));
     }
 
     #[rstest]

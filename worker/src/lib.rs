@@ -14,7 +14,6 @@ mod model;
 mod probe;
 mod prompts;
 mod report;
-mod resume;
 mod search;
 mod secret;
 mod session;

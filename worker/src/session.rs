@@ -7,7 +7,7 @@ use std::{convert::Infallible, io, ops::ControlFlow, sync::Arc, time::Duration};
 
 use agent::{
     Agent, DEFAULT_OUTAGE_PATIENCE, DeltaSink, Inbox, Journal as _, LoopOutcome, Settings, Signals, ToolExecutor,
-    ToolRegistry, Unrecorded, safety::DELIMITER_NOTICE,
+    ToolRegistry, Unrecorded, failure_report, safety::DELIMITER_NOTICE, shortened_report, start_attempt,
 };
 use protocol::{CompleteReply, CompleteReport, ErrorCode, JobAssignment, JobMode, JobReason, ReportedOutcome};
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,8 +20,7 @@ use crate::{
     journal::{EventQueue, journal},
     model::GatewayModel,
     prompts::PromptFeed,
-    report::{completed_unrecorded, failed, report, shortened, stopped_early},
-    resume::start,
+    report::{completed_unrecorded, report, stopped_early},
     secret::{SessionSecret, token},
     stop::{StopCause, StopSwitch},
     supervisor::Processes,
@@ -181,7 +180,7 @@ impl Session<'_> {
 
     async fn work(&self, job: &JobAssignment, queue: EventQueue, signals: &Signals) -> Result<(), SessionError> {
         if job.mode == JobMode::Command {
-            let report = failed(JobReason::Internal, "this worker cannot run third-party command lines yet");
+            let report = failure_report(JobReason::Internal, "this worker cannot run third-party command lines yet");
             return self.deliver(&report, Some(&queue)).await.map(|_| ());
         }
         let tools = self.tools(job, &queue);
@@ -192,7 +191,8 @@ impl Session<'_> {
         let agent =
             Agent { model: &model, tools: &tools, journal: &queue, signals, settings: &settings, deltas: &deltas };
         let system = system_prompt(job, &self.workspace.root().display().to_string());
-        let (mut transcript, mut run) = start(job, system);
+        let (mut transcript, mut run) =
+            start_attempt(system, &job.prompt, job.transcript.as_deref().unwrap_or_default());
         loop {
             let outcome = tokio::select! {
                 outcome = agent.run(&mut transcript, &mut run) => outcome,
@@ -282,7 +282,7 @@ impl Session<'_> {
                 }
                 let cause = self.stop.cause().filter(|_| report.outcome == ReportedOutcome::Completed);
                 let report = cause.and_then(|cause| completed_unrecorded(report, cause)).unwrap_or_else(|| report.clone());
-                self.client.ask::<CompleteReply>(Call::post(&["complete"], &shortened(report))?).await
+                self.client.ask::<CompleteReply>(Call::post(&["complete"], &shortened_report(report))?).await
             } => answer,
             () = report_deadline => {
                 tracing::warn!("the report was not answered in time");
