@@ -28,7 +28,7 @@ use crate::{
     chat::ChatEngine,
     clock::Clock,
     config::Config,
-    dispatch::{DiskSweep, Dispatcher, EngineWatch, Prober, WorkerListeners},
+    dispatch::{DiskSweep, Dispatcher, EngineWatch, JobSubmitter, Prober, WorkerListeners},
     engine::Engine,
     http::server::raise_descriptor_limit,
     mcp::McpClient,
@@ -64,6 +64,7 @@ pub struct App {
     chat_engine: Arc<ChatEngine>,
     retention: RetentionSweep,
     mcp: Arc<McpClient>,
+    submitter: Arc<JobSubmitter>,
     gate_expiry: GateExpiry,
     public_server: PublicServer,
     metrics_server: Option<MetricsServer>,
@@ -129,6 +130,11 @@ impl App {
     /// The metrics' own address, if they have one.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics_server.as_ref().and_then(|server| server.listener.local_addr().ok())
+    }
+
+    /// Creates jobs, as the API, chats and tools do.
+    pub fn submitter(&self) -> Arc<JobSubmitter> {
+        Arc::clone(&self.submitter)
     }
 
     /// The token that makes [`App::run`] drain and return.

@@ -182,6 +182,8 @@ settings! {
         pub max_parallel_jobs: u32 = setting("max_parallel_jobs").default("5").range(1, 1000).flag("max-parallel-jobs", "N");
         /// Maximum number of jobs of one user that run at once.
         pub max_parallel_jobs_per_user: u32 = setting("max_parallel_jobs_per_user").derived("one less than `max_parallel_jobs`, at least 1", default_jobs_per_user).range(1, 1000);
+        /// Maximum number of jobs without a container that run at once; one user has at most one less. Chats and tools create such jobs where the sandbox is disabled.
+        pub max_parallel_host_jobs: u32 = setting("max_parallel_host_jobs").default("4").range(1, 100);
         /// Time in seconds without activity after which a job is stuck.
         pub stuck_after_seconds: u64 = setting("stuck_after_seconds").default("300").range(1, 86_400);
         /// Maximum number of repairs before a stuck job fails.

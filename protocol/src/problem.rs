@@ -90,6 +90,8 @@ codes! {
     NotAFile => "not_a_file", 409, "Not a file";
     /// A file, a link or something else where a directory is asked for.
     NotADirectory => "not_a_directory", 409, "Not a directory";
+    /// The job runs without a container, so it has no files.
+    NoWorkspace => "no_workspace", 409, "Job has no workspace";
     /// Prompts wait that the worker has not fetched.
     PromptsWaiting => "prompts_waiting", 409, "Prompts are waiting";
     /// The job takes no more prompts.

@@ -10,11 +10,12 @@ use orchestrator::{
     auth::{Role, SigningKey},
     clock::{Clock, ManualClock},
     config::{Config, Environment, Sources},
+    dispatch::{JobSubmitter, Submission, SubmitError, Submitted},
     engine::{Engine, ReadinessReason},
     store::Store,
     workspace::ReadDiskSpace,
 };
-use protocol::{Event, EventData, JobReason, JobState, JobSummary};
+use protocol::{CreateJob, Event, EventData, JobId, JobReason, JobState, JobSummary, Source};
 use sqlx::{Connection as _, SqliteConnection};
 use tempfile::TempDir;
 use tokio::{net::TcpListener, task::JoinSet};
@@ -50,6 +51,7 @@ struct Running {
     base: String,
     metrics: Option<String>,
     drain: CancellationToken,
+    submitter: Arc<JobSubmitter>,
     task: JoinSet<Result<(), ServeError>>,
 }
 
@@ -181,6 +183,16 @@ impl World {
         User::at(self.base(), None)
     }
 
+    /// Creates a job as chats and tools do: where the sandbox is disabled, the orchestrator runs it itself.
+    pub async fn submit(&self, user: &str, request: CreateJob) -> Result<JobId, SubmitError> {
+        let submission = Submission { source: Source::Tool, key: None, audit: None, thread: None, allows_host: true };
+        let submitter = &self.running.as_ref().expect("the orchestrator runs").submitter;
+        match submitter.submit_request(user.to_owned(), submission, request).await? {
+            Submitted::Created(job) => Ok(job.id),
+            Submitted::Replayed { .. } => panic!("a submission without a key was replayed"),
+        }
+    }
+
     /// Becomes the worker of a job as soon as its container is running.
     pub async fn manual_worker(&self, job: protocol::JobId) -> ManualWorker {
         self.engine.manual_worker(job).await
@@ -232,10 +244,10 @@ impl World {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let base = format!("http://{}", listener.local_addr().expect("an address"));
         let metrics = app.metrics_address().map(|address| format!("http://{address}/metrics"));
-        let drain = app.drain();
+        let (drain, submitter) = (app.drain(), app.submitter());
         let mut task = JoinSet::new();
         task.spawn(app.run(listener));
-        self.running = Some(Running { base, metrics, drain, task });
+        self.running = Some(Running { base, metrics, drain, submitter, task });
     }
 
     /// Ends the world. Fails if anything is left over.

@@ -1,4 +1,4 @@
-//! The final report of a session: the one of its outcome, unless the session was stopped for a reason of its own.
+//! The final report of a session: that of its outcome, unless the session itself stopped the loop.
 //!
 //! Pure. Never sends it.
 
@@ -33,7 +33,7 @@ pub(crate) fn completed_unrecorded(done: &CompleteReport, cause: StopCause) -> O
     })
 }
 
-/// The report of an outcome. A loop that a cause of the session's own has stopped has failed.
+/// The report of an outcome. A loop that the session has stopped by itself has failed.
 pub(crate) fn report(outcome: LoopOutcome, cause: Option<StopCause>, partial: PartialResult) -> CompleteReport {
     let stopped_by = cause.filter(|_| outcome == LoopOutcome::Stopped);
     let report = outcome_report(outcome, partial);

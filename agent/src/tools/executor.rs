@@ -75,6 +75,9 @@ impl ToolExecutor {
     /// screening, approval.
     pub async fn admit(&self, call_id: CallId, name: &str, arguments: Value) -> Admission {
         let mut call = self.begin(call_id, name, &arguments);
+        if let Err(error) = self.renew_policy(&mut call).await {
+            return Admission::Rejected(Rejected { call, error });
+        }
         let mut arguments = match self.registry.get(name) {
             Some(tool) => coerce::to_schema(arguments, &tool.spec().definition.parameters),
             None => arguments,
@@ -82,12 +85,12 @@ impl ToolExecutor {
         if let Err(error) = self.show(&mut call, &arguments).await {
             return Admission::Rejected(Rejected { call, error });
         }
-        let checked = match self.check(name, &arguments) {
+        let checked = match self.check(&call.context, name, &arguments) {
             Ok(tool) => self.change(&mut call, tool, &mut arguments).await.map(|()| tool),
             Err(error) => Err(error),
         };
         // Decided on the final arguments, which are the ones that run.
-        match checked.and_then(|tool| Ok((tool, self.context.approval(tool, &arguments)?))) {
+        match checked.and_then(|tool| Ok((tool, call.context.approval(tool, &arguments)?))) {
             Ok((tool, ApprovalDecision::Run)) => {
                 Admission::Admitted(Admitted { call, tool: Arc::clone(tool), arguments })
             }
@@ -102,8 +105,12 @@ impl ToolExecutor {
     /// schema are checked again: they may have changed since. Hooks are not asked again.
     pub async fn admit_approved(&self, call_id: CallId, name: &str, arguments: Value) -> Admission {
         let mut call = self.begin(call_id, name, &arguments);
-        let checked = match self.show(&mut call, &arguments).await {
-            Ok(()) => self.check_approved(name, &arguments).await,
+        let shown = match self.renew_policy(&mut call).await {
+            Ok(()) => self.show(&mut call, &arguments).await,
+            Err(error) => Err(error),
+        };
+        let checked = match shown {
+            Ok(()) => self.check_approved(&call.context, name, &arguments).await,
             Err(error) => Err(error),
         };
         match checked {
@@ -139,15 +146,30 @@ impl ToolExecutor {
         Ok(())
     }
 
-    fn check(&self, name: &str, arguments: &Value) -> Result<&Arc<RegisteredTool>, ToolError> {
-        let tool = self.context.resolve(&self.registry, name)?;
+    /// Gives the call the policy of this moment: it may have changed since the executor was made.
+    async fn renew_policy(&self, call: &mut CheckedCall) -> Result<(), ToolError> {
+        if let Some(policy) = self.host.current_policy(&self.context).await?
+            && policy != self.context.policy
+        {
+            call.context = Arc::new(ToolContext { policy, ..ToolContext::clone(&self.context) });
+        }
+        Ok(())
+    }
+
+    fn check(&self, context: &ToolContext, name: &str, arguments: &Value) -> Result<&Arc<RegisteredTool>, ToolError> {
+        let tool = context.resolve(&self.registry, name)?;
         tool.validate(arguments)?;
         Ok(tool)
     }
 
-    async fn check_approved(&self, name: &str, arguments: &Value) -> Result<&Arc<RegisteredTool>, ToolError> {
-        let tool = self.check(name, arguments)?;
-        self.context.approval(tool, arguments)?;
+    async fn check_approved(
+        &self,
+        context: &ToolContext,
+        name: &str,
+        arguments: &Value,
+    ) -> Result<&Arc<RegisteredTool>, ToolError> {
+        let tool = self.check(context, name, arguments)?;
+        context.approval(tool, arguments)?;
         if self.screen(name, arguments).await?.is_some() {
             return Err(ToolError::new(ToolErrorKind::NotAuthorized, NO_LONGER_SAFE));
         }

@@ -8,7 +8,7 @@ use std::{error::Error, fmt, future::ready, sync::Arc};
 use protocol::{CallId, ToolCallReply};
 use serde_json::Value;
 
-use super::context::ToolContext;
+use super::{context::ToolContext, policy::ToolPolicy};
 use crate::{BoxFuture, ToolError};
 
 use super::call::CallResult;
@@ -70,6 +70,13 @@ pub trait CallHost: fmt::Debug + Send + Sync {
     /// The id that the tool gets: unique beyond the attempt or turn, since tools use it as an idempotency key.
     fn invocation_id(&self, call_id: &CallId) -> CallId {
         call_id.clone()
+    }
+
+    /// What the operator and the owner decide about tools at this moment. `None`: what the context says, which is of the moment
+    /// when the executor was made.
+    fn current_policy<'a>(&'a self, context: &'a ToolContext) -> BoxFuture<'a, Result<Option<ToolPolicy>, ToolError>> {
+        let _ = context;
+        Box::pin(ready(Ok(None)))
     }
 
     /// Removes the owner's secrets from arguments that are shown or stored.

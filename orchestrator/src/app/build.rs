@@ -16,8 +16,9 @@ use crate::{
     clock::Clock,
     config::{Config, SandboxMode, mask_urls},
     dispatch::{
-        ActionExecutor, AttemptRegistry, DiskSweep, Dispatcher, DispatcherWaker, EngineWatch, EventIngestion,
-        JobSubmitter, Prober, Sandbox, TokenFiles, WorkerListeners, WorkspaceMeter, plan::PlanLimits,
+        ActionExecutor, AttemptRegistry, DiskSweep, Dispatcher, DispatcherWaker, EngineWatch, EventIngestion, HostRuns,
+        JobSubmitter, Prober, Sandbox, TokenFiles, WorkerListeners, WorkspaceMeter,
+        plan::{PlanLimits, SlotLimits},
     },
     domain::{
         budget::{DayLimits, micro_dollars},
@@ -26,6 +27,7 @@ use crate::{
     },
     egress::{EgressClient, EgressPolicy, system_look_up},
     engine::{Docker, DockerSettings, Engine},
+    host_jobs::HostJobs,
     http::{
         metrics::MetricsEndpoint,
         public::{self, PublicApi, PublicParts, RequestLimits},
@@ -52,9 +54,9 @@ impl App {
             listeners.worker(worker::router(core.worker_api(&config, &tools))),
             Arc::clone(&core.attempts),
         ));
-        let dispatcher = core.dispatcher(&config, &worker_listeners);
+        let dispatcher = core.dispatcher(&config, &worker_listeners, &tools);
         let (metrics_endpoint, metrics_server) = listeners.metrics(config.metrics_bind, core.store.clone()).await?;
-        let chats = core.chats(&config, &tools, submitter);
+        let chats = core.chats(&config, &tools, Arc::clone(&submitter));
         let chat_engine = Arc::clone(&chats.engine);
         let public_api = core.public_api(&config, tools, chats, metrics_endpoint);
         Ok(Self {
@@ -68,6 +70,7 @@ impl App {
             chat_engine,
             retention: core.retention_sweep(&config),
             mcp: core.mcp,
+            submitter,
             gate_expiry: GateExpiry { store: core.store.control(), clock: core.clock.clone() },
             public_server: listeners.public(config.allowed_hosts, public::router(public_api)),
             metrics_server,
@@ -200,7 +203,6 @@ impl Core {
             clock: self.clock.clone(),
             waker: self.waker.clone(),
             meter: self.meter(config),
-            detectors: self.detectors.clone(),
             ingestion: EventIngestion { store: self.store.control(), detectors: self.detectors.clone() },
             tools: Arc::clone(tools),
             metrics: self.metrics.clone(),
@@ -239,8 +241,9 @@ impl Core {
         }
     }
 
-    fn dispatcher(&self, config: &Config, listeners: &Arc<WorkerListeners>) -> Dispatcher {
+    fn dispatcher(&self, config: &Config, listeners: &Arc<WorkerListeners>, tools: &Arc<BuiltinTools>) -> Dispatcher {
         let executor = ActionExecutor {
+            host_runs: self.host_runs(config, tools),
             store: self.store.control(),
             sandbox: Arc::clone(&self.sandbox),
             engine: Arc::clone(&self.engine),
@@ -256,6 +259,21 @@ impl Core {
         };
         let (free_space, waker) = (self.free_space.clone(), self.waker.clone());
         Dispatcher::new(executor, free_space, day_limits(config), plan_limits(config), waker)
+    }
+
+    /// What runs the jobs that have no container.
+    fn host_runs(&self, config: &Config, tools: &Arc<BuiltinTools>) -> HostRuns {
+        let jobs = HostJobs {
+            store: self.store.control(),
+            ingestion: EventIngestion { store: self.store.control(), detectors: self.detectors.clone() },
+            meter: self.meter(config),
+            tools: Arc::clone(tools),
+            clock: self.clock.clone(),
+            waker: self.waker.clone(),
+            outage_patience: Duration::from_secs(config.llm.outage_patience_seconds),
+            drain: self.drain.clone(),
+        };
+        HostRuns { run: jobs.into_runner(), waker: self.waker.clone(), tasks: self.request_tasks.clone() }
     }
 
     fn submitter(&self, config: &Config, store: Store, ceiling: Ceiling) -> Arc<JobSubmitter> {
@@ -418,8 +436,15 @@ fn day_limits(config: &Config) -> DayLimits {
 
 fn plan_limits(config: &Config) -> PlanLimits {
     PlanLimits {
-        max_parallel: config.max_parallel_jobs as usize,
-        max_parallel_per_user: config.max_parallel_jobs_per_user as usize,
+        container_slots: SlotLimits {
+            total: config.max_parallel_jobs as usize,
+            per_user: config.max_parallel_jobs_per_user as usize,
+        },
+        host_slots: SlotLimits {
+            total: config.max_parallel_host_jobs as usize,
+            // One less, like the default of jobs in containers: a user leaves a slot to the others.
+            per_user: (config.max_parallel_host_jobs as usize).saturating_sub(1).max(1),
+        },
         start_timeout: Duration::from_secs(config.start_timeout_seconds),
         lease: Duration::from_secs(config.lease_seconds),
         stuck_after: Duration::from_secs(config.stuck_after_seconds),

@@ -44,7 +44,7 @@ settings! {
     /// Where jobs run.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct SandboxSettings {
-        /// What creates the sandboxes of jobs: `docker`, or `disabled` to run no jobs.
+        /// What creates the sandboxes of jobs: `docker`, or `disabled` to start no containers.
         pub mode: SandboxMode = setting("sandbox.mode").variable("GANTRY_SANDBOX").default("docker").flag("sandbox", "MODE");
         /// Default job image.
         pub image: String = setting("sandbox.image").default("gantry-worker:latest").flag("sandbox-image", "IMAGE");

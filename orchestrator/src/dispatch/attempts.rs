@@ -3,6 +3,7 @@
 mod activity;
 mod attempt;
 mod event_quota;
+mod host_run;
 mod job_limits;
 mod log_tails;
 mod long_poll;
@@ -13,6 +14,8 @@ pub use activity::Liveness;
 pub use attempt::{Attempt, AttemptKey, ChildWait, InFlightCall, StopCause};
 pub use event_quota::MAX_EVENT_BYTES_HARD;
 pub(super) use event_quota::{EventAllowance, MAX_EVENT_BYTES, is_essential};
+pub(super) use host_run::HostRun;
+pub use host_run::HostRunState;
 pub use job_limits::JobLimits;
 pub(super) use log_tails::LogTails;
 pub use long_poll::Poll;

@@ -17,7 +17,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ActionExecutor, Liveness,
+    ActionExecutor, AttemptKey, Liveness,
     plan::{Action, ContainerIndex, Facts, JobFacts, Plan, PlanLimits, StartPolicy, Subject, plan},
 };
 use crate::{
@@ -173,6 +173,7 @@ impl Dispatcher {
             run_dirs: &snapshot.run_dirs,
             busy,
             over_budget: &over_budget,
+            host_runs: &self.executor.attempts.jobs_run_here(),
             limits: self.limits,
         });
         // Of several jobs over their quota, the one that frees most space is stopped first.
@@ -202,7 +203,8 @@ impl Dispatcher {
         });
         let read_at = executor.clock.monotonic();
         // Twice what may run: the first jobs of a user's queue may be in their backoff, no more of them than may run.
-        let pending_per_user = self.limits.max_parallel_per_user.saturating_mul(2);
+        let pending_per_user =
+            self.limits.container_slots.per_user.max(self.limits.host_slots.per_user).saturating_mul(2);
         let Unfinished { jobs, unreadable } = executor.store.unfinished(pending_per_user).await?;
         let mut unreadable = self.report_unreadable(unreadable);
         let open: HashSet<JobId> = jobs.iter().map(|job| job.id).collect();
@@ -228,6 +230,7 @@ impl Dispatcher {
     ) -> Result<Vec<JobFacts>, StoreError> {
         let attempts = &self.executor.attempts;
         let liveness = attempts.reconcile(&snapshot.jobs, &snapshot.unreadable, snapshot.read_at);
+        let host_runs = attempts.host_runs();
         let (served, over_quota) = (attempts.served_containers(), attempts.over_quota_jobs());
         let waiting_for_child = attempts.jobs_waiting_for_child();
         let containers = ContainerIndex::new(snapshot.containers.as_deref().unwrap_or_default());
@@ -238,6 +241,7 @@ impl Dispatcher {
             let (id, container) = (facts.record.id, facts.container.as_ref());
             jobs.push(JobFacts {
                 is_served: container.is_some_and(|container| served.contains(&container.name)),
+                host_run: host_runs.get(&AttemptKey { job: id, attempt: facts.record.attempt }).copied(),
                 liveness,
                 exceeds_quota: over_quota.contains(&id),
                 waits_for_tool: self.waits_for_tool(&facts.record, liveness).await?,

@@ -1,13 +1,14 @@
-//! The way of an agent's events into the store: quota, redaction, sequence.
+//! The way of an agent's events and report into the store: quota, redaction, sequence.
 //!
 //! Owns that no event is stored whose texts were not searched for the owner's secrets. Never limits how fast events come: that is
 //! the transport's task.
 
 use chrono::{DateTime, Utc};
-use protocol::{AgentEvent, EventData, LimitName, WorkerEvent};
+use protocol::{AgentEvent, CompleteReport, EventData, JobState, LimitName, WorkerEvent, limits::MAX_REPORT_BYTES};
 
 use super::attempts::{Attempt, EventAllowance, LogTails, MAX_EVENT_BYTES, is_essential};
 use crate::{
+    domain::job::JobRecord,
     secrets::{DetectorError, LeakDetectors, search},
     store::{Appended, BatchEvent, Store, StoreError},
 };
@@ -33,6 +34,17 @@ pub enum IngestError {
     /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl IngestError {
+    /// Whether trying again may help.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::QuotaReached => false,
+            Self::Unsearched(error) => error.is_transient(),
+            Self::Store(error) => error.is_transient(),
+        }
+    }
 }
 
 impl EventIngestion {
@@ -68,6 +80,29 @@ impl EventIngestion {
             }
         }
         Ok(appended)
+    }
+
+    /// Records progress of an attempt. A job that was marked stuck is in progress again.
+    pub async fn record_progress(&self, attempt: &Attempt, now: DateTime<Utc>) -> Result<(), StoreError> {
+        attempt.record_progress();
+        if attempt.record().state() == JobState::Stuck {
+            self.store.transition(attempt.key().job, now, None, JobRecord::revive).await?;
+        }
+        Ok(())
+    }
+
+    /// The report without the secrets of the job's owner: it becomes the job's result, and an event.
+    pub async fn redacted_report(
+        &self,
+        owner: &str,
+        mut report: CompleteReport,
+    ) -> Result<CompleteReport, DetectorError> {
+        let detector = self.detectors.of(owner).await?;
+        let redact = move || {
+            detector.redact_report(&mut report);
+            report
+        };
+        search(MAX_REPORT_BYTES, redact).await
     }
 
     /// Stores what the log streams of an attempt hold back, before its work is reported as ended.

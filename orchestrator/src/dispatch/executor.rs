@@ -13,7 +13,7 @@ use protocol::{JobId, JobReason};
 use tracing::{Instrument as _, Span};
 
 use super::{
-    AttemptRegistry, Sandbox, WorkerListeners,
+    AttemptRegistry, HostRuns, Sandbox, WorkerListeners,
     plan::{self, Action, Subject},
 };
 use crate::{
@@ -44,6 +44,8 @@ pub struct ActionExecutor {
     pub engine: Arc<dyn Engine>,
     /// Sockets of the workers.
     pub listeners: Arc<WorkerListeners>,
+    /// The loops of jobs that this process runs itself.
+    pub host_runs: HostRuns,
     /// Live attempts.
     pub attempts: Arc<AttemptRegistry>,
     /// Workspaces of jobs.

@@ -6,6 +6,7 @@
 mod action;
 mod facts;
 mod failures;
+mod host;
 mod leftovers;
 mod queue;
 mod running;
@@ -17,7 +18,7 @@ use chrono::{DateTime, Utc};
 use protocol::JobId;
 
 pub use action::{Action, Subject};
-pub use facts::{ContainerIndex, Facts, JobFacts, PlanLimits, StartPolicy};
+pub use facts::{ContainerIndex, Facts, JobFacts, PlanLimits, SlotLimits, StartPolicy};
 pub(super) use failures::{SANDBOX_DISABLED, vanished};
 
 /// Actions, and when to plan again if nothing wakes the dispatcher.

@@ -70,6 +70,9 @@ pub struct Submission {
     pub audit: Option<AuditEntry>,
     /// The chat thread that the job is made in: its end is posted there.
     pub thread: Option<ThreadId>,
+    /// Where the operator disabled the sandbox, the orchestrator may run the job itself, with its own tools only. False: the job is
+    /// refused then.
+    pub allows_host: bool,
 }
 
 /// A validated job that is not stored yet.
@@ -85,6 +88,8 @@ pub struct NewJob {
     pub restarted_from: Option<JobId>,
     /// The job whose tool creates it.
     pub parent: Option<Parent>,
+    /// [`Submission::allows_host`].
+    pub allows_host: bool,
     /// A human-readable message, shown while the job is queued.
     pub message: Option<String>,
 }
@@ -116,7 +121,15 @@ impl JobSubmitter {
             return Ok(replayed);
         }
         let (request, accepted) = self.check(request).await?;
-        let job = NewJob { owner, request, accepted, restarted_from: None, parent: None, message: None };
+        let job = NewJob {
+            owner,
+            request,
+            accepted,
+            restarted_from: None,
+            parent: None,
+            allows_host: submission.allows_host,
+            message: None,
+        };
         self.submit_validated(job, submission).await
     }
 
@@ -141,6 +154,7 @@ impl JobSubmitter {
             accepted,
             restarted_from: None,
             parent: Some(parent.as_parent()),
+            allows_host: submission.allows_host,
             message: None,
         };
         self.submit_validated(job, submission).await
@@ -172,7 +186,7 @@ impl JobSubmitter {
         job: NewJob,
         submission: Submission,
     ) -> Result<Submitted, SubmitError> {
-        let Submission { source, key, audit, thread } = submission;
+        let Submission { source, key, audit, thread, allows_host: _ } = submission;
         let commit = move |store: Store, record| async move {
             match thread {
                 Some(thread) => store.create_chat_job(thread, record, key, audit.as_ref()).await,
@@ -213,15 +227,15 @@ impl JobSubmitter {
         C: FnOnce(Store, JobRecord) -> F + Send,
         F: Future<Output = Result<CreateOutcome, StoreError>> + Send,
     {
-        if let SandboxReadiness::NotReady { reason, detail } = self.sandbox.state().await {
-            return Err(SubmitError::SandboxUnavailable { reason, detail });
-        }
+        let placement = self.placement(&job).await?;
         let id = JobId::generate();
-        if let Err(error) = self.create_workspace(id, &mut job).await {
+        if placement == Placement::Container
+            && let Err(error) = self.create_workspace(id, &mut job).await
+        {
             self.discard_workspace(id).await;
             return Err(error);
         }
-        let record = record(id, self.clock.now(), job, source);
+        let record = record(JobOrigin { id, at: self.clock.now(), source, placement }, job);
         failpoint::reach("create.before_row");
         let committed = commit(self.store.clone(), record.clone()).await;
         let is_not_stored = match &committed {
@@ -240,6 +254,18 @@ impl JobSubmitter {
         self.waker.wake();
         tracing::info!(job.id = %id, user = record.brief.user_id, "job created");
         Ok(Submitted::Created(Box::new(record)))
+    }
+
+    /// Where a job runs, unless it can run nowhere.
+    async fn placement(&self, job: &NewJob) -> Result<Placement, SubmitError> {
+        if job.allows_host && self.sandbox.is_disabled() {
+            request::check_without_container(&job.request)?;
+            return Ok(Placement::Host);
+        }
+        match self.sandbox.state().await {
+            SandboxReadiness::Ready(_) => Ok(Placement::Container),
+            SandboxReadiness::NotReady { reason, detail } => Err(SubmitError::SandboxUnavailable { reason, detail }),
+        }
     }
 
     /// Creates the provisional workspace of a job that starts with files; any other gets its workspace when it starts.
@@ -291,14 +317,23 @@ fn replayed(outcome: CreateOutcome) -> Result<Option<Submitted>, SubmitError> {
     }
 }
 
-fn record(id: JobId, now: DateTime<Utc>, job: NewJob, source: Source) -> JobRecord {
-    let NewJob { owner, request, accepted, restarted_from, parent, message } = job;
+/// What a new job's record has besides its request.
+struct JobOrigin {
+    id: JobId,
+    at: DateTime<Utc>,
+    source: Source,
+    placement: Placement,
+}
+
+fn record(origin: JobOrigin, job: NewJob) -> JobRecord {
+    let JobOrigin { id, at, source, placement } = origin;
+    let NewJob { owner, request, accepted, restarted_from, parent, allows_host: _, message } = job;
     let brief = Brief {
         user_id: owner,
         title: accepted.title,
         prompt: request.prompt,
         mode: request.mode.unwrap_or_default(),
-        placement: Placement::Container,
+        placement,
         priority: request.priority,
         labels: request.labels,
         metadata: request.metadata,
@@ -313,7 +348,7 @@ fn record(id: JobId, now: DateTime<Utc>, job: NewJob, source: Source) -> JobReco
         restarted_from,
         parent_id: parent.map(|parent| parent.id),
         depth: parent.map_or(0, |parent| parent.depth + 1),
-        created_at: now,
+        created_at: at,
         traceparent: traces::current_traceparent(),
     };
     let message = message.or_else(|| request.hold.then(|| JobRecord::HELD.to_owned()));

@@ -14,11 +14,13 @@ mod stage;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use protocol::{ContainerInfo, EventData, Job, JobId, JobReason, JobResult, JobState, PartialResult, Usage};
+use protocol::{
+    ContainerInfo, EventData, Job, JobId, JobReason, JobResult, JobState, Limits, PartialResult, Placement, Usage,
+};
 
 pub use brief::Brief;
 pub use children::{ChildRefused, Descendants, MAX_CHILDREN, MAX_DEPTH, Parent};
-pub use run::{AttemptFailure, AttemptStart, MAX_ATTEMPTS};
+pub use run::{AttemptFailure, AttemptStart, MAX_ATTEMPTS, WorkerStart};
 pub use session::{SessionMatch, WorkerSession};
 pub use stage::{Activity, CancelRequest, End, Finished, Queued, Running, Stage};
 
@@ -189,6 +191,22 @@ impl JobRecord {
     /// SHA-256 of the running attempt's token; `None` when no worker may call.
     pub fn token_hash(&self) -> Option<&str> {
         self.running().and_then(|running| running.token_hash.as_deref())
+    }
+
+    /// Whether the orchestrator runs its loop itself.
+    pub fn is_on_host(&self) -> bool {
+        self.brief.placement == Placement::Host
+    }
+
+    /// Its limits, less the model and tool calls of its earlier attempts.
+    pub fn remaining_limits(&self) -> Limits {
+        let left = |limit: u32, used: u64| limit.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX));
+        let limits = self.brief.limits;
+        Limits {
+            max_iterations: left(limits.max_iterations, self.usage.iterations),
+            max_tool_calls: left(limits.max_tool_calls, self.usage.tool_calls),
+            ..limits
+        }
     }
 
     /// When it finished.

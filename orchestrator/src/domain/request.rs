@@ -89,6 +89,20 @@ pub fn check(request: &CreateJob, ceiling: &Ceiling) -> Result<Accepted, Rejecte
     Ok(Accepted { title, limits, image, model, files })
 }
 
+/// Refuses what only a container has, for a job that runs without one.
+pub fn check_without_container(request: &CreateJob) -> Result<(), Rejected> {
+    let mut errors = Errors::default();
+    let named = [
+        ("files", !request.files.is_empty()),
+        ("image", request.image.is_some()),
+        ("egress", request.egress.is_some()),
+    ];
+    for (field, _) in named.into_iter().filter(|(_, is_given)| *is_given) {
+        errors.add(field, "must be left out: the sandbox is disabled, so the job runs without a container");
+    }
+    if errors.0.is_empty() { Ok(()) } else { Err(Rejected::Invalid(errors.0)) }
+}
+
 /// Validates the text of a follow-up prompt.
 pub fn check_prompt(field: &str, text: &str) -> Result<(), Rejected> {
     let mut errors = Errors::default();

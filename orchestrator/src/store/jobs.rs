@@ -100,7 +100,7 @@ impl Store {
             " FROM ",
             job_tables!(),
             " WHERE state IN ('in_progress', 'stuck') OR id IN (SELECT id FROM (SELECT id, \
-             ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY priority DESC, id) AS place FROM jobs \
+             ROW_NUMBER() OVER (PARTITION BY user_id, placement ORDER BY priority DESC, id) AS place FROM jobs \
              WHERE state = 'pending' AND held = FALSE) AS queue WHERE place <= $1) \
              OR id IN (SELECT c.id FROM jobs p JOIN jobs c ON c.parent_id = p.id \
              WHERE p.state IN ('in_progress', 'stuck') AND c.state = 'pending' AND c.held = FALSE) ORDER BY id"
@@ -122,18 +122,20 @@ impl Store {
         Ok(found)
     }
 
-    /// The number of jobs with a running attempt.
+    /// The number of jobs with a running attempt in a container.
     pub async fn count_at_work(&self) -> Result<u64, StoreError> {
-        let count: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM jobs WHERE state IN ('in_progress', 'stuck')")
-            .fetch_one(&self.read)
-            .await?;
+        let count: i64 = sqlx::query_scalar(
+            "SELECT COUNT(*) FROM jobs WHERE state IN ('in_progress', 'stuck') AND placement = 'container'",
+        )
+        .fetch_one(&self.read)
+        .await?;
         Ok(u64::try_from(count).unwrap_or(0))
     }
 
-    /// All running jobs. An inconsistent row does not affect the others.
+    /// All running jobs that have a container. An inconsistent row does not affect the others.
     pub async fn running(&self) -> Result<RunningJobs, StoreError> {
         let rows: Vec<(Uuid, i64, String, Option<String>)> =
-            sqlx::query_as("SELECT id, attempt, limits, container FROM jobs WHERE state IN ('in_progress', 'stuck')")
+            sqlx::query_as("SELECT id, attempt, limits, container FROM jobs WHERE state IN ('in_progress', 'stuck') AND placement = 'container'")
                 .fetch_all(&self.read)
                 .await?;
         let mut running = RunningJobs::default();

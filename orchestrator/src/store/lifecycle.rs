@@ -161,13 +161,13 @@ impl Store {
         .await
     }
 
-    /// Sets the message of pending jobs that explains why they wait.
+    /// Sets the message of pending jobs that explains why they wait for the sandbox.
     pub async fn explain_pending(&self, message: Option<&str>) -> Result<(), StoreError> {
         let message = message.map(str::to_owned);
         self.write_one(move |tx| {
             Box::pin(async move {
                 sqlx::query(
-                    "UPDATE jobs SET message = $1 WHERE state = 'pending' AND NOT held AND message IS DISTINCT FROM $1 \
+                    "UPDATE jobs SET message = $1 WHERE state = 'pending' AND NOT held AND placement = 'container' AND message IS DISTINCT FROM $1 \
                      AND (message IS NULL OR message LIKE 'waiting:%')",
                 )
                 .bind(message)

@@ -10,7 +10,7 @@ use protocol::{
 };
 
 use super::*;
-use crate::domain::job::{AttemptStart, JobRecord, Queued, Stage, sample};
+use crate::domain::job::{AttemptStart, JobRecord, Queued, Stage, WorkerStart, sample};
 
 #[tokio::test]
 async fn the_write_after_a_transaction_that_the_database_ended_succeeds() {
@@ -102,7 +102,7 @@ async fn a_full_queue_of_one_user_refuses_that_user_only() {
     for (statement, index) in [
         ("SELECT COUNT(*) FROM jobs WHERE user_id = 'ada' AND state = 'pending'", "jobs_by_user_state"),
         (
-            "SELECT id, ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY priority DESC, id) AS place FROM jobs \
+            "SELECT id, ROW_NUMBER() OVER (PARTITION BY user_id, placement ORDER BY priority DESC, id) AS place FROM jobs \
              WHERE state = 'pending' AND held = FALSE",
             "COVERING INDEX jobs_queue",
         ),
@@ -243,9 +243,11 @@ async fn a_nudge_holds_up_no_report_and_reaches_no_new_attempt() {
     store.transition(ids[1], now, None, |job| job.mark_stuck("silent".to_owned())).await.unwrap();
     let start = AttemptStart {
         attempt: 2,
-        token_hash: "h".to_owned(),
-        lease_expires_at: now,
-        container: protocol::ContainerInfo::default(),
+        worker: Some(WorkerStart {
+            token_hash: "h".to_owned(),
+            lease_expires_at: now,
+            container: protocol::ContainerInfo::default(),
+        }),
     };
     let again = store.transition(ids[1], now, None, move |job| job.start_again(now, start)).await.unwrap();
     assert!(matches!(again, Transition::Applied(_)), "{again:?}");

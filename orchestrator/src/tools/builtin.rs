@@ -131,6 +131,14 @@ impl BuiltinTools {
         Ok(self.executor(registry, context, caller, job.brief.limits.max_tool_calls))
     }
 
+    /// The executor of the calls of a job's attempt whose loop runs in this process. There are no container tools.
+    pub async fn executor_for_host_job(&self, job: &JobRecord, attempt: u32) -> Result<ToolExecutor, RecordError> {
+        let context = self.context_of(job).await.map_err(not_recorded)?;
+        let caller = ToolCaller::Job { job: job.id, attempt };
+        let registry = self.mcp.registry(&self.registry, &context).await;
+        Ok(self.executor(registry, context, caller, job.brief.limits.max_tool_calls))
+    }
+
     /// The executor of the calls of a chat turn, with the policy and permissions of this moment: make one for each run of the
     /// loop. Calls are checked, held to the user's rates and recorded with the thread. A call that needs approval parks the loop;
     /// it is recorded once it is answered, under the turn that made it, and runs at most once. There are no container tools.

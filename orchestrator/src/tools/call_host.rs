@@ -6,7 +6,7 @@
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use agent::{
-    BoxFuture, CallHost, CallResult, CallView, OpenedRow, RecordError, ToolContext, ToolError,
+    BoxFuture, CallHost, CallResult, CallView, OpenedRow, RecordError, ToolContext, ToolError, ToolPolicy,
     safety::{LeakDetector, StreamRedactor, screen_outbound},
 };
 use protocol::{CallId, ToolErrorKind, ToolFailure};
@@ -30,6 +30,8 @@ const MAX_KEPT_INPUT_BYTES: usize = 64 * 1024;
 const MAX_INLINE_SCAN_BYTES: usize = 64 * 1024;
 
 const SECRETS_UNKNOWN: &str = "withheld: the owner's stored secrets could not be read, so it is not known what must not be shown; try again later";
+
+const POLICY_UNKNOWN: &str = "not run: it could not be read whether the tool is allowed; try again later";
 
 /// What all calls share.
 pub(super) struct CallServices {
@@ -118,6 +120,16 @@ impl ToolCallHost {
 }
 
 impl CallHost for ToolCallHost {
+    fn current_policy<'a>(&'a self, context: &'a ToolContext) -> BoxFuture<'a, Result<Option<ToolPolicy>, ToolError>> {
+        Box::pin(async move {
+            let policy = self.services.store.tool_policy_of(context.owner.as_str()).await;
+            policy.map(Some).map_err(|error| {
+                tracing::error!(error = &error as &dyn std::error::Error, "a user's tool policy could not be read");
+                ToolError::new(ToolErrorKind::Failed, POLICY_UNKNOWN)
+            })
+        })
+    }
+
     fn request_digest(&self, tool: &str, arguments: &Value) -> String {
         sha256_hex_of_parts(&[tool.as_bytes(), b"\0", arguments.to_string().as_bytes()])
     }

@@ -14,7 +14,7 @@ const LAYERS: &[&[&str]] = &[
     &["app"],
     &["http"],
     &["routine"],
-    &["chat"],
+    &["chat", "host_jobs"],
     &["tools"],
     &["mcp"],
     &["dispatch"],

@@ -15,6 +15,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     activity::{Activity, JobClock, Liveness},
+    host_run::HostRun,
     job_limits::JobLimits,
     log_tails::LogTails,
     long_poll::{LongPoll, Poll},
@@ -23,7 +24,7 @@ use crate::{
     clock::Clock,
     dispatch::Violation,
     domain::job::{JobRecord, WorkerSession},
-    llm::metering::{CallError, SingleFlight},
+    llm::metering::{Account, AccountOwner, CallError, SingleFlight},
 };
 
 /// Names one attempt of a job.
@@ -77,6 +78,8 @@ struct AttemptState {
     over_quota: Option<Violation>,
     /// Tool calls that wait for a child job.
     child_waits: u32,
+    /// The run of its loop, if this process runs it.
+    host_run: Option<HostRun>,
 }
 
 /// The listener that serves the attempt's socket.
@@ -109,6 +112,7 @@ impl Attempt {
                 listener: None,
                 over_quota: None,
                 child_waits: 0,
+                host_run: None,
             }),
         }
     }
@@ -181,6 +185,22 @@ impl Attempt {
     /// Records that a call without the attempt's session is in the events.
     pub fn session_rejection_recorded(&self) {
         self.lock().session_rejected = true;
+    }
+
+    /// Who pays for its model calls.
+    pub fn account(&self) -> Account {
+        let (record, key) = (self.record(), self.key);
+        let (brief, limits) = (&record.brief, &record.brief.limits);
+        Account {
+            owner: AccountOwner::Job { job: key.job, attempt: key.attempt },
+            user: brief.user_id.clone(),
+            model: brief.model.clone(),
+            title: brief.title.clone(),
+            max_iterations: limits.max_iterations,
+            has_budget: limits.max_tokens > 0 || limits.max_cost_usd > 0.0 || brief.parent_id.is_some(),
+            has_cost_limit: limits.max_cost_usd > 0.0,
+            limiter: self.limits.model_calls.clone(),
+        }
     }
 
     /// The limits of its job.
@@ -263,6 +283,20 @@ impl Attempt {
     /// The container whose socket is served.
     pub(super) fn served_container(&self) -> Option<String> {
         self.lock().listener.as_ref().map(|listener| listener.container.clone())
+    }
+
+    /// Begins the run of its loop in this process. `None`: it has begun before.
+    pub(in crate::dispatch) fn begin_host_run(&self) -> Option<HostRun> {
+        let mut state = self.lock();
+        if state.host_run.is_some() {
+            return None;
+        }
+        Some(state.host_run.insert(HostRun::default()).clone())
+    }
+
+    /// The run of its loop in this process, if one has begun.
+    pub(in crate::dispatch) fn host_run(&self) -> Option<HostRun> {
+        self.lock().host_run.clone()
     }
 
     pub(super) fn set_over_quota(&self, violation: Violation) {

@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 use super::{
     activity::Liveness,
     attempt::{Attempt, AttemptKey},
+    host_run::HostRunState,
 };
 use crate::{
     clock::Clock,
@@ -76,6 +77,11 @@ impl AttemptRegistry {
         Some(attempt)
     }
 
+    /// An attempt that is live, or whose end is not complete.
+    pub fn get(&self, key: AttemptKey) -> Option<Arc<Attempt>> {
+        self.lock().get(&key).map(Arc::clone)
+    }
+
     /// The live attempt of a job.
     pub fn live(&self, job: JobId) -> Option<Arc<Attempt>> {
         self.lock().range(all_of(job)).next_back().map(|(_, attempt)| Arc::clone(attempt)).filter(|one| one.is_live())
@@ -99,7 +105,8 @@ impl AttemptRegistry {
                 Some(current) => key.attempt >= *current,
                 None => unreadable.contains(&key.job) || (attempt.is_live() && attempt.began() >= read_at),
             };
-            is_kept || attempt.served_container().is_some()
+            let runs_here = attempt.host_run().is_some_and(|run| run.state() == HostRunState::Running);
+            is_kept || runs_here || attempt.served_container().is_some()
         });
         live
     }
@@ -117,6 +124,18 @@ impl AttemptRegistry {
     /// Stops serving all sockets.
     pub fn stop_listeners(&self) {
         self.lock().values().for_each(|attempt| attempt.stop_listener(None));
+    }
+
+    /// The attempts whose loop runs, or ran, in this process.
+    pub fn host_runs(&self) -> HashMap<AttemptKey, HostRunState> {
+        let attempts = self.lock();
+        attempts.iter().filter_map(|(key, attempt)| Some((*key, attempt.host_run()?.state()))).collect()
+    }
+
+    /// Jobs with a loop in this process that has not ended.
+    pub fn jobs_run_here(&self) -> HashSet<JobId> {
+        let running = |(key, state): (AttemptKey, _)| (state == HostRunState::Running).then_some(key.job);
+        self.host_runs().into_iter().filter_map(running).collect()
     }
 
     /// Marks an attempt as over its disk quota. False when it is not registered, or over.

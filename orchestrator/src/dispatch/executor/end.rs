@@ -6,6 +6,7 @@ use protocol::{ContainerName, JobId, JobReason};
 
 use super::{ActionError, ActionExecutor};
 use crate::{
+    dispatch::AttemptKey,
     domain::job::{AttemptFailure, JobRecord, JobVersion},
     failpoint,
 };
@@ -40,9 +41,9 @@ impl ActionExecutor {
     }
 
     pub(super) async fn cancel(&self, id: JobId) -> Result<(), ActionError> {
-        if let Some(job) = self.store.job(id).await?
-            && let Some(container) = job.container.as_ref().filter(|_| job.attempt > 0)
-        {
+        let Some(job) = self.store.job(id).await? else { return Ok(()) };
+        self.stop_host_run(&job).await;
+        if let Some(container) = job.container.as_ref().filter(|_| job.attempt > 0) {
             self.engine.stop(&container.name, STOP_GRACE).await?;
             self.record_exit(&job, container).await?;
             self.remove(&container.name).await?;
@@ -56,11 +57,21 @@ impl ActionExecutor {
         // Recorded first: a report that arrives while the worker is being stopped is too late.
         let message = format!("it ran for more than limits.timeout_seconds = {}", job.brief.limits.timeout_seconds);
         self.transition(id, |job, now| job.fail(now, JobReason::WallClock, message)).await?;
+        self.stop_host_run(&job).await;
         if let Some(container) = &job.container {
             self.engine.stop(&container.name, STOP_GRACE).await?;
             self.remove(&container.name).await?;
         }
         Ok(())
+    }
+
+    /// Waits until the loop of a job's attempt has ended in this process, if it runs here. The transition that came before has
+    /// told it to stop.
+    pub(super) async fn stop_host_run(&self, job: &JobRecord) {
+        let key = AttemptKey { job: job.id, attempt: job.attempt };
+        if let Some(attempt) = self.attempts.get(key) {
+            self.host_runs.stop(&attempt, STOP_GRACE).await;
+        }
     }
 
     pub(super) async fn fail_over_quota(&self, id: JobId) -> Result<(), ActionError> {

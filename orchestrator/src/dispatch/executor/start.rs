@@ -11,7 +11,7 @@ use protocol::{ContainerInfo, ContainerName, JobId, JobReason, Limits};
 use super::{ActionError, ActionExecutor};
 use crate::{
     dispatch::{Attempt, plan},
-    domain::job::{AttemptFailure, AttemptStart, JobRecord, Refused, Step, WorkerSession},
+    domain::job::{AttemptFailure, AttemptStart, JobRecord, Refused, Step, WorkerSession, WorkerStart},
     engine::{
         Adoption, AdoptionSpec, ContainerRole, ContainerSpec, EngineError, EngineFacts, Resources, SandboxReadiness,
     },
@@ -26,6 +26,9 @@ impl ActionExecutor {
     /// Starts a new attempt.
     pub(super) async fn start(&self, id: JobId, transition: StartTransition) -> Result<(), ActionError> {
         let Some(job) = self.store.job(id).await? else { return Ok(()) };
+        if job.is_on_host() {
+            return self.start_on_host(&job, transition).await;
+        }
         let SandboxReadiness::Ready(facts) = self.sandbox.state().await else {
             return Err(ActionError::SandboxNotReady);
         };
@@ -35,9 +38,11 @@ impl ActionExecutor {
         let token = self.tokens.mint(id, attempt, now, Duration::from_secs(job.brief.limits.timeout_seconds))?;
         let start = AttemptStart {
             attempt,
-            token_hash: token.hash,
-            lease_expires_at: now + TimeDelta::from_std(self.lease).unwrap_or(TimeDelta::zero()),
-            container: container_info(ContainerName::job(id, attempt).to_string(), job.brief.image.clone(), facts),
+            worker: Some(WorkerStart {
+                token_hash: token.hash,
+                lease_expires_at: now + TimeDelta::from_std(self.lease).unwrap_or(TimeDelta::zero()),
+                container: container_info(ContainerName::job(id, attempt).to_string(), job.brief.image.clone(), facts),
+            }),
         };
         let transition = move |job: JobRecord| transition(job, now, start);
         let Transition::Applied(job) = self.store.transition(id, now, None, transition).await? else { return Ok(()) };
@@ -61,6 +66,21 @@ impl ActionExecutor {
         }
         failpoint::reach("start.after_directory");
         self.create_container(&job, container).await
+    }
+
+    /// Starts a new attempt whose loop runs in this process.
+    async fn start_on_host(&self, earlier: &JobRecord, transition: StartTransition) -> Result<(), ActionError> {
+        let (id, now) = (earlier.id, self.clock.now());
+        let start = AttemptStart { attempt: earlier.attempt + 1, worker: None };
+        let transition = move |job: JobRecord| transition(job, now, start);
+        let Transition::Applied(job) = self.store.transition(id, now, None, transition).await? else { return Ok(()) };
+        failpoint::reach("start.after_row");
+        // Its attempt is over, so it stops by itself; no two loops of a job run side by side.
+        self.stop_host_run(earlier).await;
+        if let Some(attempt) = self.attempts.observe(&job) {
+            self.host_runs.start(attempt);
+        }
+        Ok(())
     }
 
     /// Takes over an attempt that exists, after a restart or a start that was cut short. Its container is adopted as it is;

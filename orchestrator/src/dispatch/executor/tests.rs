@@ -6,8 +6,8 @@ use protocol::{ContainerInfo, InstanceId, JobState};
 use super::*;
 use crate::{
     auth::SigningKey,
-    dispatch::sandbox::tests::ProbedEngine,
-    domain::job::{AttemptStart, sample},
+    dispatch::{DispatcherWaker, sandbox::tests::ProbedEngine},
+    domain::job::{AttemptStart, WorkerStart, sample},
     secrets::{KeySource, Secrets},
     store::Transition,
 };
@@ -28,6 +28,11 @@ async fn executor(root: &std::path::Path) -> ActionExecutor {
         detectors: LeakDetectors::new(Arc::new(secrets)).unwrap(),
         sandbox: Arc::new(sandbox),
         engine,
+        host_runs: HostRuns {
+            run: Arc::new(|_| -> BoxFuture<'static, ()> { Box::pin(std::future::ready(())) }),
+            waker: DispatcherWaker::default(),
+            tasks: tokio_util::task::TaskTracker::new(),
+        },
         listeners: Arc::new(WorkerListeners::new(root.join("run"), serve, Arc::clone(&attempts))),
         attempts,
         workspaces: Workspaces::new(root.join("workspaces")),
@@ -48,9 +53,11 @@ async fn running(executor: &ActionExecutor) -> JobRecord {
     executor.store.create_job(job.clone(), None, None).await.unwrap();
     let start = AttemptStart {
         attempt: 1,
-        token_hash: "h".to_owned(),
-        lease_expires_at: now,
-        container: ContainerInfo { name: "container".to_owned(), ..ContainerInfo::default() },
+        worker: Some(WorkerStart {
+            token_hash: "h".to_owned(),
+            lease_expires_at: now,
+            container: ContainerInfo { name: "container".to_owned(), ..ContainerInfo::default() },
+        }),
     };
     apply(executor, job.id, move |job| job.start(now, start)).await
 }

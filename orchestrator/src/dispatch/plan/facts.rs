@@ -6,11 +6,11 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
-use protocol::JobId;
+use protocol::{JobId, Placement};
 
 use super::Subject;
 use crate::{
-    dispatch::Liveness,
+    dispatch::{HostRunState, Liveness},
     domain::{budget::ExhaustedBudget, job::JobRecord},
     engine::ContainerView,
 };
@@ -38,6 +38,8 @@ pub struct Facts<'a> {
     pub busy: &'a HashSet<Subject>,
     /// Users whose budget for the day is used up.
     pub over_budget: &'a HashMap<String, ExhaustedBudget>,
+    /// Jobs with a loop in this process that has not ended.
+    pub host_runs: &'a HashSet<JobId>,
     /// How much may run, and for how long.
     pub limits: PlanLimits,
 }
@@ -54,6 +56,8 @@ pub struct JobFacts {
     pub has_stale_container: bool,
     /// The socket of the current container is served.
     pub is_served: bool,
+    /// How far the loop of its current attempt has got, if this process has begun it.
+    pub host_run: Option<HostRunState>,
     /// When the current attempt was last heard from and last made progress.
     pub liveness: Liveness,
     /// Its workspace exceeds its disk quota.
@@ -77,13 +81,22 @@ pub enum StartPolicy {
     Disabled,
 }
 
+/// How many attempts of one placement may run at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlotLimits {
+    /// Of all users.
+    pub total: usize,
+    /// Of one user.
+    pub per_user: usize,
+}
+
 /// How much may run, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanLimits {
-    /// Maximum number of attempts at once.
-    pub max_parallel: usize,
-    /// Maximum number of attempts of one user at once.
-    pub max_parallel_per_user: usize,
+    /// Attempts in containers.
+    pub container_slots: SlotLimits,
+    /// Attempts whose loop runs in this process.
+    pub host_slots: SlotLimits,
     /// Longest time from the start of an attempt to its worker's first call.
     pub start_timeout: Duration,
     /// A worker that has not called for this long has lost its lease.
@@ -92,6 +105,16 @@ pub struct PlanLimits {
     pub stuck_after: Duration,
     /// Repairs after which a stuck job fails.
     pub max_repairs: u32,
+}
+
+impl PlanLimits {
+    /// The slots of a placement.
+    pub(super) const fn slots(&self, placement: Placement) -> SlotLimits {
+        match placement {
+            Placement::Container => self.container_slots,
+            Placement::Host => self.host_slots,
+        }
+    }
 }
 
 impl Facts<'_> {
@@ -110,6 +133,7 @@ impl JobFacts {
             container: of_job.iter().find(is_current).map(|container| (*container).clone()),
             has_stale_container: of_job.iter().any(|container| container.attempt != record.attempt),
             is_served: false,
+            host_run: None,
             liveness: Liveness::default(),
             exceeds_quota: false,
             waits_for_tool: false,

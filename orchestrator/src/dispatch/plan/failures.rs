@@ -23,6 +23,15 @@ pub(in crate::dispatch) fn vanished() -> AttemptFailure {
     }
 }
 
+/// The failure of an attempt whose loop in this process ended without a report. Its tools may have had effects.
+pub(super) fn host_run_ended() -> AttemptFailure {
+    AttemptFailure {
+        reason: JobReason::Internal,
+        message: "the job's loop ended without a report; see the orchestrator's log".to_owned(),
+        is_retryable: false,
+    }
+}
+
 /// The failure of an attempt whose worker exited.
 pub(super) fn exited(code: i64, oom_killed: bool) -> AttemptFailure {
     match (oom_killed, code) {

@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, collections::HashSet};
 
 use chrono::TimeDelta;
-use protocol::{JobId, JobState};
+use protocol::{JobId, JobState, Placement};
 
 use super::{Action, Facts, JobFacts, Plan, StartPolicy, leftovers::EXIT_GRACE, slots::Slots};
 use crate::{
@@ -17,20 +17,22 @@ const MAX_PLAUSIBLE_BACKOFF: TimeDelta = TimeDelta::seconds(4);
 
 /// Starts queued jobs by priority, then age, as far as the slots reach.
 pub(super) fn plan(facts: &Facts<'_>, plan: &mut Plan) {
+    plan_starts(facts, Placement::Host, plan);
     match facts.start_policy {
-        StartPolicy::Allow => plan_starts(facts, plan),
+        StartPolicy::Allow => plan_starts(facts, Placement::Container, plan),
         StartPolicy::Wait => {}
         StartPolicy::Disabled => {
-            let waiting = facts.jobs.iter().filter(|job| !facts.is_busy(job.record.id) && is_startable(job));
+            let in_containers = facts.jobs.iter().filter(|job| !job.record.is_on_host());
+            let waiting = in_containers.filter(|job| !facts.is_busy(job.record.id) && is_startable(job));
             plan.actions.extend(waiting.map(|job| Action::FailSandboxDisabled { job: job.record.id }));
         }
     }
 }
 
-fn plan_starts(facts: &Facts<'_>, plan: &mut Plan) {
-    let mut slots = Slots::new(facts, count_lingering(facts));
+fn plan_starts(facts: &Facts<'_>, placement: Placement, plan: &mut Plan) {
+    let mut slots = Slots::new(facts, placement, count_lingering(facts, placement));
     let mut candidates: Vec<&JobFacts> = vec![];
-    for job in facts.jobs {
+    for job in facts.jobs.iter().filter(|job| job.record.brief.placement == placement) {
         if has_slot(facts, &job.record) {
             slots.add(&job.record);
         } else if is_startable(job) && !is_in_backoff(facts, &job.record, plan) {
@@ -76,14 +78,17 @@ fn is_in_backoff(facts: &Facts<'_>, job: &JobRecord, plan: &mut Plan) -> bool {
 /// Whether a container of an earlier attempt is not confirmed gone: no retry starts beside it.
 fn may_have_container(facts: &Facts<'_>, job: &JobFacts) -> bool {
     let exists = job.container.is_some() || job.has_stale_container;
-    job.record.attempt > 0 && (facts.containers.is_none() || exists)
+    job.record.attempt > 0 && !job.record.is_on_host() && (facts.containers.is_none() || exists)
 }
 
-/// Containers that still run although their jobs have ended: a slot is free only once its container is gone. One whose worker
-/// has just reported does not count, since it exits by itself.
-fn count_lingering(facts: &Facts<'_>) -> usize {
+/// Containers and loops that still run although their jobs have ended: a slot is free only once they are gone. A container whose
+/// worker has just reported does not count, since it exits by itself.
+fn count_lingering(facts: &Facts<'_>, placement: Placement) -> usize {
     let with_slot: HashSet<JobId> =
         facts.jobs.iter().filter(|job| has_slot(facts, &job.record)).map(|job| job.record.id).collect();
+    if placement == Placement::Host {
+        return facts.host_runs.difference(&with_slot).count();
+    }
     let is_exiting = |job: JobId| {
         let has_just_ended = facts.ended.get(&job).is_some_and(|at| *at + EXIT_GRACE > facts.now && *at <= facts.now);
         has_just_ended && !facts.is_busy(job)

@@ -1,14 +1,17 @@
-//! Jobs with an attempt: cancelled, expired, over their quota, stuck, ended without a report, or to be taken over.
+//! Jobs with an attempt in a container: cancelled, expired, over their quota, stuck, ended without a report, or to be taken over.
 
 use std::time::Duration;
 
-use super::{Action, Facts, JobFacts, Plan, StartPolicy, failures};
+use super::{Action, Facts, JobFacts, Plan, StartPolicy, failures, host};
 use crate::{domain::job::AttemptFailure, engine::ContainerStatus};
 use protocol::JobState;
 
 /// Plans for an open job that no action works on. Of a queued one only what its parent's end requires.
 pub(super) fn plan(facts: &Facts<'_>, job: &JobFacts, plan: &mut Plan) {
     let id = job.record.id;
+    if job.record.is_on_host() {
+        return host::plan(facts, job, plan);
+    }
     if job.record.is_stopping() {
         if facts.containers.is_some() && !job.has_stale_container {
             plan.actions.push(Action::Cancel { job: id });
@@ -22,12 +25,9 @@ pub(super) fn plan(facts: &Facts<'_>, job: &JobFacts, plan: &mut Plan) {
     if !job.record.is_running() || facts.containers.is_none() {
         return;
     }
-    let timeout = Duration::from_secs(job.record.brief.limits.timeout_seconds);
-    if job.liveness.job_age >= timeout {
-        plan.actions.push(Action::Expire { job: id });
+    if plan_wall_clock(job, plan) {
         return;
     }
-    plan.replan_in(timeout.saturating_sub(job.liveness.job_age));
     if job.exceeds_quota {
         plan.actions.push(Action::FailOverQuota { job: id });
         return;
@@ -42,6 +42,18 @@ pub(super) fn plan(facts: &Facts<'_>, job: &JobFacts, plan: &mut Plan) {
     } else {
         plan_attempt(facts, job, status, plan);
     }
+}
+
+/// Ends a job that has run for too long, or plans again when it has. Returns whether it is to end.
+pub(super) fn plan_wall_clock(job: &JobFacts, plan: &mut Plan) -> bool {
+    let timeout = Duration::from_secs(job.record.brief.limits.timeout_seconds);
+    let is_over = job.liveness.job_age >= timeout;
+    if is_over {
+        plan.actions.push(Action::Expire { job: job.record.id });
+    } else {
+        plan.replan_in(timeout.saturating_sub(job.liveness.job_age));
+    }
+    is_over
 }
 
 /// Plans for an attempt that is not known to be stuck, by the status of its container.
@@ -79,27 +91,32 @@ fn plan_attempt(facts: &Facts<'_>, job: &JobFacts, status: Option<ContainerStatu
     }
 }
 
-fn fail_attempt(job: &JobFacts, failure: AttemptFailure) -> Action {
+pub(super) fn fail_attempt(job: &JobFacts, failure: AttemptFailure) -> Action {
     Action::FailAttempt { job: job.record.id, version: job.record.version(), failure }
 }
 
 /// A job whose worker runs is stuck when the worker is silent or has made no progress for too long, never because of its age.
 fn plan_liveness(facts: &Facts<'_>, job: &JobFacts, plan: &mut Plan) {
-    let (lease, stuck_after) = (facts.limits.lease, facts.limits.stuck_after);
-    let (since_contact, since_progress) = (job.liveness.since_contact, job.liveness.since_progress);
-    let mark_stuck = |message| Action::MarkStuck { job: job.record.id, message };
+    let (lease, since_contact) = (facts.limits.lease, job.liveness.since_contact);
     if since_contact >= lease {
         let message = format!("its worker runs but has not called for {} s", since_contact.as_secs());
-        plan.actions.push(mark_stuck(message));
+        plan.actions.push(Action::MarkStuck { job: job.record.id, message });
         return;
     }
     plan.replan_in(lease.saturating_sub(since_contact));
+    plan_progress(facts, job, plan);
+}
+
+/// A job is stuck when it has made no progress for too long.
+pub(super) fn plan_progress(facts: &Facts<'_>, job: &JobFacts, plan: &mut Plan) {
     // The tool's own time limit applies.
     if job.waits_for_tool {
         return;
     }
+    let (stuck_after, since_progress) = (facts.limits.stuck_after, job.liveness.since_progress);
     if since_progress >= stuck_after {
-        plan.actions.push(mark_stuck(format!("no progress for {} s", since_progress.as_secs())));
+        let message = format!("no progress for {} s", since_progress.as_secs());
+        plan.actions.push(Action::MarkStuck { job: job.record.id, message });
         return;
     }
     plan.replan_in(stuck_after.saturating_sub(since_progress));

@@ -1,4 +1,4 @@
-//! Slots: how many jobs may have an attempt at once, in total and for each user.
+//! Slots: how many jobs of one placement may have an attempt at once, in total and for each user.
 //!
 //! A job that waits for a child lends its slot to one job below it, so that a parent and its children make progress with a
 //! single slot. It lends to no other job: otherwise each free slot would start one more parent, and the number of containers
@@ -6,14 +6,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use protocol::JobId;
+use protocol::{JobId, Placement};
 
-use super::{Facts, PlanLimits};
+use super::{Facts, JobFacts, SlotLimits};
 use crate::domain::job::{JobRecord, MAX_DEPTH};
 
 /// The slots that are taken.
 pub(super) struct Slots<'a> {
-    limits: PlanLimits,
+    limits: SlotLimits,
     /// The parent of each listed job that has one.
     parents: HashMap<JobId, JobId>,
     /// Jobs that wait for a child and whose slot is not lent yet.
@@ -23,13 +23,15 @@ pub(super) struct Slots<'a> {
 }
 
 impl<'a> Slots<'a> {
-    /// Slots of which `taken` are taken already. Jobs that have a slot are to be added with [`Self::add`].
-    pub(super) fn new(facts: &'a Facts<'_>, taken: usize) -> Self {
+    /// The slots of a placement, of which `taken` are taken already. Jobs of this placement that have a slot are to be added with
+    /// [`Self::add`].
+    pub(super) fn new(facts: &'a Facts<'_>, placement: Placement, taken: usize) -> Self {
         let parent = |job: &JobRecord| Some((job.id, job.brief.parent_id?));
+        let lends = |job: &JobFacts| job.waits_for_child && job.record.brief.placement == placement;
         Self {
-            limits: facts.limits,
+            limits: facts.limits.slots(placement),
             parents: facts.jobs.iter().filter_map(|job| parent(&job.record)).collect(),
-            lenders: facts.jobs.iter().filter(|job| job.waits_for_child).map(|job| job.record.id).collect(),
+            lenders: facts.jobs.iter().filter(|job| lends(job)).map(|job| job.record.id).collect(),
             taken,
             taken_by_user: HashMap::new(),
         }
@@ -49,7 +51,7 @@ impl<'a> Slots<'a> {
     /// Whether there is a slot for one more job.
     pub(super) fn has_room_for(&self, job: &JobRecord) -> bool {
         let taken_by_user = self.taken_by_user.get(job.brief.user_id.as_str()).copied().unwrap_or_default();
-        let is_free = self.taken < self.limits.max_parallel && taken_by_user < self.limits.max_parallel_per_user;
+        let is_free = self.taken < self.limits.total && taken_by_user < self.limits.per_user;
         is_free || self.lender_of(job.id).is_some()
     }
 

@@ -1,5 +1,6 @@
 //! The plan as tables of cases, and properties of every plan.
 
+mod host;
 mod leftovers;
 mod properties;
 mod queue;
@@ -14,7 +15,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::{
-    dispatch::Liveness,
+    dispatch::{HostRunState, Liveness},
     domain::{
         budget::ExhaustedBudget,
         job::{
@@ -85,6 +86,7 @@ struct Scene {
     ended: HashMap<JobId, DateTime<Utc>>,
     run_dirs: Vec<String>,
     served: HashSet<String>,
+    host_runs: HashMap<JobId, HostRunState>,
     busy: HashSet<Subject>,
     over_quota: HashSet<JobId>,
     liveness: HashMap<JobId, Liveness>,
@@ -108,6 +110,7 @@ impl Scene {
             ended: HashMap::new(),
             run_dirs: vec![],
             served,
+            host_runs: HashMap::new(),
             busy: HashSet::new(),
             over_quota: HashSet::new(),
             liveness: HashMap::new(),
@@ -127,6 +130,7 @@ impl Scene {
             let facts = JobFacts::new(record.clone(), &containers);
             JobFacts {
                 is_served: facts.container.as_ref().is_some_and(|container| self.served.contains(&container.name)),
+                host_run: self.host_runs.get(&id).copied(),
                 liveness: self.liveness.get(&id).copied().unwrap_or_default(),
                 exceeds_quota: self.over_quota.contains(&id),
                 waits_for_tool: self.waiting_for_tools.contains(&id),
@@ -151,9 +155,15 @@ impl Scene {
             run_dirs: &self.run_dirs,
             busy: &self.busy,
             over_budget: &self.over_budget,
+            host_runs: &self
+                .host_runs
+                .iter()
+                .filter(|(_, state)| **state == HostRunState::Running)
+                .map(|(id, _)| *id)
+                .collect(),
             limits: PlanLimits {
-                max_parallel: self.max_parallel,
-                max_parallel_per_user: self.max_per_user,
+                container_slots: SlotLimits { total: self.max_parallel, per_user: self.max_per_user },
+                host_slots: SlotLimits { total: 2, per_user: 1 },
                 start_timeout: START_TIMEOUT,
                 lease: LEASE,
                 stuck_after: STUCK_AFTER,

@@ -31,13 +31,15 @@ impl JobSubmitter {
         if !matches!(earlier.state(), JobState::Failed | JobState::Cancelled) {
             return Err(SubmitError::NotRestartable(earlier.state()));
         }
-        let job = self.continuation(earlier, request.prompt.as_deref());
+        let job =
+            NewJob { allows_host: submission.allows_host, ..self.continuation(earlier, request.prompt.as_deref()) };
         self.submit_validated(job, submission).await
     }
 
     fn continuation(&self, earlier: &JobRecord, prompt: Option<&str>) -> NewJob {
         let brief = &earlier.brief;
-        let has_files = earlier.finished_at().is_none_or(|at| self.retention.contains(at, self.clock.now()));
+        let has_files = !earlier.is_on_host()
+            && earlier.finished_at().is_none_or(|at| self.retention.contains(at, self.clock.now()));
         let allowed = self.ceiling.restrict(&brief.limits, (&brief.image, &brief.model), brief.tools.as_deref());
         let message = (!allowed.changes.is_empty())
             .then(|| format!("adjusted to the present limits: {}", allowed.changes.join("; ")));
@@ -65,6 +67,7 @@ impl JobSubmitter {
             restarted_from: Some(earlier.id),
             // A person restarts it: its parent does not wait for it.
             parent: None,
+            allows_host: false,
             message,
         }
     }

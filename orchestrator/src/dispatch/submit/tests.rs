@@ -101,7 +101,7 @@ async fn a_cost_limit_on_a_model_without_a_price_is_refused() {
 }
 
 fn submission(key: Option<&IdempotencyKey>) -> Submission {
-    Submission { source: Source::Tool, key: key.cloned(), audit: None, thread: None }
+    Submission { source: Source::Tool, key: key.cloned(), audit: None, thread: None, allows_host: false }
 }
 
 fn key(digest: &str) -> IdempotencyKey {
@@ -114,7 +114,15 @@ fn request() -> CreateJob {
 }
 
 fn new_job(request: CreateJob, accepted: Accepted) -> NewJob {
-    NewJob { owner: "ada".to_owned(), request, accepted, restarted_from: None, parent: None, message: None }
+    NewJob {
+        owner: "ada".to_owned(),
+        request,
+        accepted,
+        restarted_from: None,
+        parent: None,
+        allows_host: false,
+        message: None,
+    }
 }
 
 fn created(outcome: Result<Submitted, SubmitError>) -> JobRecord {

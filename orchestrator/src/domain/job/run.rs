@@ -15,6 +15,13 @@ const FIRST_BACKOFF_SECONDS: i64 = 1;
 pub struct AttemptStart {
     /// Its number, from 1.
     pub attempt: u32,
+    /// Its worker; `None` where the orchestrator runs the loop itself.
+    pub worker: Option<WorkerStart>,
+}
+
+/// The worker that is to be started for an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerStart {
     /// SHA-256 of its token.
     pub token_hash: String,
     /// The end of its first lease.
@@ -32,6 +39,17 @@ pub struct AttemptFailure {
     pub message: String,
     /// Whether another attempt may help, since the infrastructure caused it.
     pub is_retryable: bool,
+}
+
+impl AttemptFailure {
+    /// The process that ran the job's loop has ended. What its tools have done is not done again.
+    pub fn orchestrator_restart() -> Self {
+        Self {
+            reason: JobReason::OrchestratorRestart,
+            message: "the orchestrator, which ran this job itself, was stopped".to_owned(),
+            is_retryable: false,
+        }
+    }
 }
 
 impl JobRecord {
@@ -70,15 +88,19 @@ impl JobRecord {
     }
 
     fn begin(mut self, now: DateTime<Utc>, start: AttemptStart) -> Step {
+        let (token_hash, lease_expires_at, container) = match start.worker {
+            Some(worker) => (Some(worker.token_hash), Some(worker.lease_expires_at), Some(worker.container)),
+            None => (None, None, None),
+        };
         self.attempt = start.attempt;
-        self.container = Some(start.container);
+        self.container = container;
         self.started_at = self.started_at.or(Some(now));
         self.last_activity_at = Some(now);
         self.session = WorkerSession::Unopened;
         self.session_rejected = false;
         let running = Running {
-            token_hash: Some(start.token_hash),
-            lease_expires_at: Some(start.lease_expires_at),
+            token_hash,
+            lease_expires_at,
             calls_before_attempt: self.usage.llm_calls,
             worker_seen_at: None,
             activity: Activity::Working,

@@ -23,10 +23,23 @@ fn report(outcome: ReportedOutcome, reason: Option<JobReason>) -> CompleteReport
 fn start() -> AttemptStart {
     AttemptStart {
         attempt: 1,
-        token_hash: "h".to_owned(),
-        lease_expires_at: now(),
-        container: ContainerInfo::default(),
+        worker: Some(WorkerStart {
+            token_hash: "h".to_owned(),
+            lease_expires_at: now(),
+            container: ContainerInfo::default(),
+        }),
     }
+}
+
+#[test]
+fn an_attempt_without_a_worker_accepts_no_token_and_fails_with_its_process() {
+    let started = job(JobState::Pending).start(now(), AttemptStart { attempt: 1, worker: None }).unwrap().job;
+    assert_eq!((started.state(), started.token_hash(), &started.container), (JobState::InProgress, None, &None));
+    let lost = started.clone().attempt_failed(now(), AttemptFailure::orchestrator_restart()).unwrap().job;
+    assert_eq!((lost.state(), lost.reason()), (JobState::Failed, Some(JobReason::OrchestratorRestart)));
+    let stopping = started.request_cancel(now(), None).unwrap().job;
+    let cancelled = stopping.attempt_failed(now(), AttemptFailure::orchestrator_restart()).unwrap().job;
+    assert_eq!(cancelled.state(), JobState::Cancelled);
 }
 
 fn lost(is_retryable: bool) -> AttemptFailure {

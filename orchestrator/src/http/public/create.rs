@@ -40,7 +40,7 @@ pub(super) async fn create(
 ) -> Result<Response, ApiError> {
     let source = client.source;
     let key = client.bind(&who.user, "POST /api/jobs".to_owned(), body.bytes).await?;
-    let submission = Submission { source, key, audit: Some(entry), thread: None };
+    let submission = Submission { source, key, audit: Some(entry), thread: None, allows_host: false };
     Ok(response(api.submitter.submit_request(who.user, submission, body.value).await?))
 }
 

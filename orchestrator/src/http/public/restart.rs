@@ -45,6 +45,6 @@ pub(super) async fn restart(
         return Ok(response(replayed));
     }
     let earlier = authorize_job(&api, &who, id).await?;
-    let submission = Submission { source, key, audit: Some(entry), thread: None };
+    let submission = Submission { source, key, audit: Some(entry), thread: None, allows_host: false };
     Ok(response(api.submitter.restart(submission, &earlier, request).await?))
 }

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use protocol::{
-    CompleteReply, CompleteReport, ErrorCode, JobReason, JobState, ReportedOutcome, limits::MAX_REPORT_BYTES,
-};
+use protocol::{CompleteReply, CompleteReport, ErrorCode, JobReason, JobState, ReportedOutcome};
 
 use super::{
     WorkerApi,
@@ -14,7 +12,6 @@ use super::{
 use crate::{
     domain::job::JobRecord,
     http::{completion::run_to_completion, extract::WorkerJson, problem::ApiError},
-    secrets::search,
     store::Reported,
 };
 
@@ -23,7 +20,10 @@ pub(super) async fn complete(
     holder: TokenHolder,
     WorkerJson { value: report, .. }: WorkerJson<CompleteReport>,
 ) -> Result<Json<CompleteReply>, ApiError> {
-    let report = redacted(&api, &holder, report).await?;
+    let owner = match &holder {
+        TokenHolder::Live(Caller { job, .. }) | TokenHolder::Ended { job, .. } => &job.brief.user_id,
+    };
+    let report = api.ingestion.redacted_report(owner, report).await?;
     let Caller { job, attempt } = match holder {
         TokenHolder::Live(caller) => caller,
         TokenHolder::Ended { job, attempt } if attempt < job.attempt => return Err(fenced()),
@@ -52,23 +52,6 @@ pub(super) async fn complete(
         }
         Reported::Refused(_) | Reported::NotFound => Err(ended()),
     }
-}
-
-/// The report without the owner's secrets: it becomes the job's result, and an event.
-async fn redacted(
-    api: &WorkerApi,
-    holder: &TokenHolder,
-    mut report: CompleteReport,
-) -> Result<CompleteReport, ApiError> {
-    let job = match holder {
-        TokenHolder::Live(Caller { job, .. }) | TokenHolder::Ended { job, .. } => job,
-    };
-    let detector = api.detectors.of(&job.brief.user_id).await?;
-    let redact = move || {
-        detector.redact_report(&mut report);
-        report
-    };
-    Ok(search(MAX_REPORT_BYTES, redact).await?)
 }
 
 /// Fails a job whose workspace exceeds its disk limit. Returns whether it did. Its container may stay paused; the dispatcher

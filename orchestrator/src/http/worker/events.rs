@@ -34,7 +34,7 @@ pub(super) async fn append(
     })?;
     match api.ingestion.append(&attempt, api.clock.now(), batch.events, bytes.len()).await? {
         Appended::Stored { last_client_seq, .. } => {
-            api.record_progress(&attempt).await?;
+            api.ingestion.record_progress(&attempt, api.clock.now()).await?;
             Ok(Json(EventAck { last_client_seq }))
         }
         Appended::Gap { expected } => Err(ApiError::new(

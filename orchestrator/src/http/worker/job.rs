@@ -2,7 +2,7 @@
 
 use axum::{Json, extract::State};
 use chrono::TimeDelta;
-use protocol::{JobAssignment, Limits};
+use protocol::JobAssignment;
 
 use super::{
     WorkerApi,
@@ -26,12 +26,7 @@ pub(super) async fn get(
         let began = job.last_activity_at.unwrap_or(now);
         api.metrics.first_worker_call((now - began).to_std().unwrap_or_default());
     }
-    // Earlier attempts' calls count against the limits, and their conversation is resumed.
-    let limits = Limits {
-        max_iterations: left(job.brief.limits.max_iterations, job.usage.iterations),
-        max_tool_calls: left(job.brief.limits.max_tool_calls, job.usage.tool_calls),
-        ..job.brief.limits
-    };
+    // The conversation of earlier attempts is resumed.
     let has_earlier_calls = running.is_some_and(|running| running.calls_before_attempt > 0);
     let transcript = if has_earlier_calls { api.store.transcript(job.id).await? } else { vec![] };
     Ok(Json(JobAssignment {
@@ -44,7 +39,7 @@ pub(super) async fn get(
         mode: job.brief.mode,
         command: vec![],
         plan: job.brief.plan,
-        limits,
+        limits: job.remaining_limits(),
         model: job.brief.model.clone(),
         transcript: Some(transcript).filter(|transcript| !transcript.is_empty()),
         lease_seconds: api.lease.as_secs(),
@@ -54,8 +49,4 @@ pub(super) async fn get(
         outage_patience_seconds: Some(api.outage_patience.as_secs()),
         worker_patience_seconds: Some(api.worker_patience.as_secs()),
     }))
-}
-
-fn left(limit: u32, used: u64) -> u32 {
-    limit.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX))
 }

@@ -19,14 +19,13 @@ use super::{
 use crate::{
     digest::sha256_hex,
     dispatch::{Attempt, StopCause},
-    domain::job::JobRecord,
     http::{
         extract::WorkerJson,
         problem::{ApiError, ErrorExtension},
     },
     llm::{
         ErrorKind, Failure,
-        metering::{Account, AccountOwner, CallError, CallName},
+        metering::{CallError, CallName},
     },
 };
 
@@ -64,7 +63,7 @@ async fn answer(
     let tools = if body.names_tools() { api.tools.offered(context).await } else { Vec::new() };
     let call = async move {
         let _in_flight = in_flight;
-        let account = account(&job, &own);
+        let account = own.account();
         let request = || body.into_request(|| tools);
         let stop = || async {
             own.stopped().await;
@@ -79,20 +78,6 @@ async fn answer(
     let answer = attempt.model_calls.run(id, &digest, call).await.map_err(flight_failed)?;
     let answer = answer.map_err(|error| to_api_error(error, &attempt))?;
     Ok(Json(Completion::clone(&answer)))
-}
-
-fn account(job: &JobRecord, attempt: &Attempt) -> Account {
-    let (key, brief, limits) = (attempt.key(), &job.brief, &job.brief.limits);
-    Account {
-        owner: AccountOwner::Job { job: key.job, attempt: key.attempt },
-        user: brief.user_id.clone(),
-        model: brief.model.clone(),
-        title: brief.title.clone(),
-        max_iterations: limits.max_iterations,
-        has_budget: limits.max_tokens > 0 || limits.max_cost_usd > 0.0 || brief.parent_id.is_some(),
-        has_cost_limit: limits.max_cost_usd > 0.0,
-        limiter: attempt.limits().model_calls.clone(),
-    }
 }
 
 fn to_api_error(error: CallError, attempt: &Attempt) -> ApiError {

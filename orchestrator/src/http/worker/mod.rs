@@ -18,7 +18,7 @@ use axum::{
     routing::{get, post},
 };
 use protocol::{
-    CallId, ErrorCode, JobState, RateLimitOrigin,
+    CallId, ErrorCode, RateLimitOrigin,
     limits::{MAX_CALL_ID_BYTES, MAX_MODEL_BODY_BYTES},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -26,12 +26,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     auth::WorkerTokens,
     clock::Clock,
-    dispatch::{Attempt, AttemptRegistry, DispatcherWaker, EventIngestion, TokenFiles, WorkspaceMeter},
-    domain::job::JobRecord,
+    dispatch::{AttemptRegistry, DispatcherWaker, EventIngestion, TokenFiles, WorkspaceMeter},
     http::problem::ApiError,
     llm::metering::{FlightError, Meter},
-    secrets::LeakDetectors,
-    store::{Store, StoreError},
+    store::Store,
     telemetry::metrics::Metrics,
     tools::BuiltinTools,
 };
@@ -53,9 +51,7 @@ pub struct WorkerApi {
     pub waker: DispatcherWaker,
     /// Makes model calls.
     pub meter: Meter,
-    /// Finds users' secrets in what workers report.
-    pub detectors: LeakDetectors,
-    /// Stores their events.
+    /// Stores the workers' events.
     pub ingestion: EventIngestion,
     /// The orchestrator's tools.
     pub tools: Arc<BuiltinTools>,
@@ -75,17 +71,6 @@ pub struct WorkerApi {
     pub worker_patience: Duration,
     /// Cancelled when the process drains: long polls end, so that workers ask the next process.
     pub drain: CancellationToken,
-}
-
-impl WorkerApi {
-    /// Records progress of an attempt. A job that was marked stuck is in progress again.
-    async fn record_progress(&self, attempt: &Attempt) -> Result<(), StoreError> {
-        attempt.record_progress();
-        if attempt.record().state() == JobState::Stuck {
-            self.store.transition(attempt.key().job, self.clock.now(), None, JobRecord::revive).await?;
-        }
-        Ok(())
-    }
 }
 
 /// The routes. Requests carry the `Arc<Attempt>` of the socket that they came through.

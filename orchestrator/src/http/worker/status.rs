@@ -20,7 +20,7 @@ pub(super) async fn heartbeat(
     let lease_expires_at = now + TimeDelta::from_std(api.lease).unwrap_or_default();
     let cancel = api.store.heartbeat(key.job, key.attempt, now, lease_expires_at).await?.ok_or_else(fenced)?;
     if attempt.record_iteration(report.iteration) {
-        api.record_progress(&attempt).await?;
+        api.ingestion.record_progress(&attempt, now).await?;
     }
     if let Some(mut message) = report.message.filter(|message| !message.is_empty()) {
         message.truncate(message.floor_char_boundary(MAX_STATUS_MESSAGE_BYTES));

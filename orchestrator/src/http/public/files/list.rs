@@ -38,7 +38,7 @@ pub(in crate::http::public) struct Params {
     params(("id" = String, Path, description = "Job id."), Params),
     responses(
         (status = 200, body = Page<FileEntry>, description = "A page, ordered by name."),
-        (status = 409, description = "Not a directory."),
+        (status = 409, description = "Not a directory. `no_workspace`: the job runs without a container."),
         (status = 410, description = "The job's files have been deleted after the retention period."),
     )
 )]

@@ -36,6 +36,7 @@ const PIECE_LIMIT: Duration = Duration::from_secs(20);
     get, path = "/api/jobs/{id}/archive", operation_id = "download_archive", tag = "files", params(("id" = String, Path, description = "Job id.")),
     responses(
         (status = 200, body = String, content_type = "application/octet-stream", description = "The tar archive."),
+        (status = 409, description = "`no_workspace`: the job runs without a container."),
         (status = 410, description = "The job's files have been deleted after the retention period."),
         (status = 413, description = "The files are far larger than `limits.disk_mb`."),
     )

@@ -36,7 +36,7 @@ use crate::{
         (status = 201, body = FileEntry, description = "The file was created."),
         (status = 400, description = "The body is incomplete."),
         (status = 408, description = "The body arrived too slowly: less than 16 KiB/s over 30 s."),
-        (status = 409, description = "The job has finished, the path is a directory or passes through a file or link, or another upload to the job is in progress."),
+        (status = 409, description = "The job has finished, the path is a directory or passes through a file or link, or another upload to the job is in progress. `no_workspace`: the job runs without a container."),
         (status = 413, description = "The file exceeds what remains of `limits.disk_mb`."),
         (status = 422, description = "Invalid path."),
         (status = 429, description = "Too many concurrent uploads."),

@@ -31,7 +31,7 @@ const PIECE_BYTES: usize = 64 * 1024;
     responses(
         (status = 200, body = String, content_type = "application/octet-stream", description = "The content of the file when it was opened.",
             headers(("Content-Length" = u64))),
-        (status = 409, description = "Not a regular file."),
+        (status = 409, description = "Not a regular file. `no_workspace`: the job runs without a container."),
         (status = 410, description = "The job's files have been deleted after the retention period."),
         (status = 413, description = "The file is larger than 64 MiB; download the archive instead."),
         (status = 422, description = "Invalid path."),

@@ -32,7 +32,7 @@ const MAX_OVERHEAD_BYTES: u64 = 128 * 1024 * 1024;
         (status = 200, body = Unpacked, description = "The archive was extracted."),
         (status = 400, description = "The body is incomplete."),
         (status = 408, description = "The body arrived too slowly: less than 16 KiB/s over 30 s."),
-        (status = 409, description = "The job has finished, a file and a directory conflict, or another upload to the job is in progress."),
+        (status = 409, description = "The job has finished, a file and a directory conflict, or another upload to the job is in progress. `no_workspace`: the job runs without a container."),
         (status = 413, description = "The archive exceeds what remains of `limits.disk_mb`, or has too many entries."),
         (status = 415, description = "Unsupported Content-Type or Content-Encoding."),
         (status = 422, description = "Not a tar archive, or an invalid entry, which is named."),

@@ -17,9 +17,19 @@ use crate::{
 /// `Retry-After` for an upload that conflicts with another one.
 const RETRY_UPLOAD: Duration = Duration::from_secs(5);
 
+/// Returns the job if the caller may see it and it has files at all.
+async fn with_workspace(api: &PublicApi, who: &Identity, id: JobId) -> Result<JobRecord, ApiError> {
+    let job = authorize_job(api, who, id).await?;
+    if job.is_on_host() {
+        let detail = "the job runs without a container, because the sandbox is disabled, so it has no files";
+        return Err(ApiError::new(ErrorCode::NoWorkspace, detail));
+    }
+    Ok(job)
+}
+
 /// Returns the job if the caller may see it and its files are still kept.
 pub(super) async fn readable(api: &PublicApi, who: &Identity, id: JobId) -> Result<JobRecord, ApiError> {
-    let job = authorize_job(api, who, id).await?;
+    let job = with_workspace(api, who, id).await?;
     let Some(finished_at) = job.finished_at() else { return Ok(job) };
     // By time, not by the sweep's progress. A missing workspace within the retention period was removed by someone else.
     let kept = api.retention.contains(finished_at, api.clock.now());
@@ -34,7 +44,7 @@ pub(super) async fn readable(api: &PublicApi, who: &Identity, id: JobId) -> Resu
 
 /// Returns the job if the caller may see it and its files can still be changed.
 pub(super) async fn writable(api: &PublicApi, who: &Identity, id: JobId) -> Result<JobRecord, ApiError> {
-    let job = authorize_job(api, who, id).await?;
+    let job = with_workspace(api, who, id).await?;
     if job.state().is_finished() {
         let detail = format!("the job is {}; its files are as it left them", job.state());
         return Err(ApiError::new(ErrorCode::JobFinished, detail));
