@@ -180,7 +180,7 @@ impl Core {
             clock: self.clock.clone(),
             rates: config.tool_rates,
             egress: self.egress.clone(),
-            mcp: McpTools::new(Arc::clone(&self.mcp), self.store.control(), self.clock.clone()),
+            mcp: McpTools::new(Arc::clone(&self.mcp), self.store.control(), self.clock.clone(), self.detectors.clone()),
             detectors: self.detectors.clone(),
             drain: self.drain.clone(),
         })?;

@@ -49,6 +49,12 @@ impl ListedTool {
     pub(super) fn of(tool: &Tool) -> Option<Self> {
         Some(Self { name: tool.name.to_string(), definition: serde_json::to_value(tool).ok()? })
     }
+
+    /// Removes what the detector finds. A name that has it is not one that a tool can have.
+    pub fn redact(&mut self, detector: &LeakDetector) {
+        self.name = detector.redact(&self.name).0.into_owned();
+        let _findings = detector.redact_json(&mut self.definition);
+    }
 }
 
 impl Answer {

@@ -192,6 +192,9 @@ impl Connection {
                 break;
             }
         }
+        if let Some(detector) = &self.credentials.detector {
+            tools.iter_mut().for_each(|tool| tool.redact(detector));
+        }
         Ok(tools)
     }
 

@@ -76,7 +76,8 @@ fn without_mcp_servers(store: &Store, egress: &EgressClient, secrets: &Arc<Secre
         sandbox: Arc::new(sandbox),
         clock: Clock::system(),
     };
-    McpTools::new(Arc::new(McpClient::new(&[], parts).unwrap()), store.clone(), Clock::system())
+    let detectors = LeakDetectors::new(Arc::clone(secrets)).unwrap();
+    McpTools::new(Arc::new(McpClient::new(&[], parts).unwrap()), store.clone(), Clock::system(), detectors)
 }
 
 /// A turn of a new thread.

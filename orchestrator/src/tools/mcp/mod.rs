@@ -16,7 +16,7 @@ use agent::{ApprovalContext, RegisteredTool, ToolContext, ToolRegistry};
 use futures_util::future::join_all;
 
 use self::{catalog::Catalog, definition::SEPARATOR};
-use crate::{clock::Clock, mcp::McpClient, store::Store};
+use crate::{clock::Clock, mcp::McpClient, secrets::LeakDetectors, store::Store};
 
 /// Tools of MCP servers in one context. Model providers accept some hundred tools.
 const MAX_TOOLS_IN_CONTEXT: usize = 384;
@@ -30,8 +30,8 @@ pub struct McpTools {
 
 impl McpTools {
     /// The tools of these servers.
-    pub fn new(client: Arc<McpClient>, store: Store, clock: Clock) -> Self {
-        Self { catalog: Arc::new(Catalog::new(client, store.clone(), clock)), store }
+    pub fn new(client: Arc<McpClient>, store: Store, clock: Clock, detectors: LeakDetectors) -> Self {
+        Self { catalog: Arc::new(Catalog::new(client, store.clone(), clock, detectors)), store }
     }
 
     /// `base` and the tools of MCP servers that this context may have.

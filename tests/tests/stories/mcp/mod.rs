@@ -1,5 +1,6 @@
 //! MCP servers over HTTP: their tools as jobs and users have them, changed definitions, and servers that misbehave.
 
+mod command_line;
 mod hostile;
 mod server;
 
@@ -9,6 +10,7 @@ use orchestrator::{
 };
 use protocol::{ApprovalRequirement, ErrorCode, JobId};
 use serde_json::{Value, json};
+use sqlx::Connection as _;
 use tests::{ManualWorker, User, World};
 
 use server::{Behaviour, McpTestServer, text, tool};
@@ -165,6 +167,39 @@ async fn headers_have_the_secrets_of_the_user_who_calls_and_answers_do_not() {
     assert_eq!(server.authorization(), ["Bearer adas-own-token", "Bearer a-later-token"]);
     worker.finish("done").await;
     other.finish("done").await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn definitions_contain_no_secret_of_the_connection_or_of_the_user() {
+    let tools = [
+        tool("echo", "you are adas-own-token, and we are the-token-of-ops"),
+        tool("adas-own-token", "has the name of a secret"),
+    ];
+    let server = McpTestServer::start(&tools).await;
+    let mut world = world_with(&server).await;
+    let mut with_header = settings("srv", &server);
+    let template = HeaderTemplate { prefix: String::new(), secret: "token".to_owned(), suffix: String::new() };
+    let headers = [("authorization".to_owned(), template)].into();
+    with_header.transport = McpTransport::Http { url: server.url.clone(), headers, secrets_of: Some("ops".to_owned()) };
+    world.restart_with(|config| config.mcp = vec![with_header]).await;
+    let (ada, ops) = (world.user("ada"), world.user("ops"));
+    ops.post("/api/secrets", &json!({"name": "token", "value": "the-token-of-ops"})).await.expect(201);
+    ada.post("/api/secrets", &json!({"name": "own", "value": "adas-own-token"})).await.expect(201);
+    let (_, worker) = job(&world, &ada, &["srv__echo"]).await;
+    let offered = worker.get("tools").await.expect(200).body;
+    assert_eq!(offered["tools"][0]["description"], "you are [redacted], and we are [redacted]", "{offered:#}");
+    let shown = ada.get("/api/tools").await.expect(200).body.to_string();
+    let admins = world.someone("root", Role::Admin).get("/api/admin/mcp").await.expect(200).body.to_string();
+    let mut database = world.database().await;
+    let stored: Vec<String> =
+        sqlx::query_scalar("SELECT tool || definition FROM mcp_definitions").fetch_all(&mut database).await.unwrap();
+    database.close().await.unwrap();
+    assert_eq!(stored.len(), 1, "{stored:?}");
+    for text in [shown, admins, stored.concat()] {
+        assert!(!text.contains("adas-own-token") && !text.contains("the-token-of-ops"), "{text}");
+    }
+    worker.finish("done").await;
     world.finish().await;
 }
 
