@@ -32,8 +32,10 @@ use crate::{
 const MAX_AGE: Duration = Duration::from_mins(5);
 /// Least time between two attempts to read a list: bounds what a server's reports of changes cost.
 const MIN_INTERVAL: Duration = Duration::from_secs(5);
-/// How long a turn waits for a list that it has no earlier version of.
-const WAIT: Duration = Duration::from_secs(5);
+/// How long a turn waits for lists that it has no earlier version of.
+pub(super) const TURN_WAIT: Duration = Duration::from_secs(5);
+/// How long a call waits for the list with its tool, as after a restart: a busy machine takes several seconds to start a container.
+pub(super) const CALL_WAIT: Duration = Duration::from_secs(30);
 /// Lists that are kept: pairs of a server and a user.
 const MAX_LISTS: usize = 4_096;
 
@@ -112,8 +114,8 @@ impl Catalog {
         }
     }
 
-    /// The tools of a server that the user has now. Empty if they are not known within [`WAIT`].
-    pub(super) async fn tools(self: &Arc<Self>, server: &str, user: &str) -> Tools {
+    /// The tools of a server that the user has now. Empty if they are not known within `wait`.
+    pub(super) async fn tools(self: &Arc<Self>, server: &str, user: &str, wait: Duration) -> Tools {
         let list = self.list(server, user);
         let version = self.version(server, user);
         let (earlier, reading) = {
@@ -131,7 +133,7 @@ impl Catalog {
         }
         let mut done = reading.done;
         // An error means that the attempt ended without a result.
-        let _ended = tokio::time::timeout_at(reading.since + WAIT, done.wait_for(|done| *done)).await;
+        let _ended = tokio::time::timeout_at(reading.since + wait, done.wait_for(|done| *done)).await;
         list.lock().tools()
     }
 

@@ -45,7 +45,7 @@ async fn an_admin_lists_servers_and_approves_a_changed_definition() {
         serde_json::from_value(run(&["--json", "admin", "mcp", "list"], &admin).await.json()).unwrap();
     assert_eq!(page.items[0].tools[0].status, McpToolStatus::Withheld);
     let other = run(&["admin", "mcp", "approve", "srv", "echo", "--digest", "another"], &admin).await;
-    assert_eq!(other.code, Some(1), "{other:?}");
+    assert_eq!(other.code, Some(5), "{other:?}");
     let missing = run(&["admin", "mcp", "approve", "srv", "none"], &admin).await;
     assert_eq!(missing.code, Some(2), "{missing:?}");
     let approved = run(&["admin", "mcp", "approve", "srv", "echo"], &admin).await;

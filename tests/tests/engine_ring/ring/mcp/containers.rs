@@ -6,7 +6,7 @@ use chrono::DateTime;
 use orchestrator::clock::ManualClock;
 use serde_json::{Value, json};
 
-use super::{HOSTILE, McpWorld, listed, must, well};
+use super::{HOSTILE, McpWorld, must, until_offered, well};
 
 #[tokio::test]
 async fn the_container_meets_the_posture_without_a_worker() {
@@ -38,17 +38,17 @@ async fn the_container_meets_the_posture_without_a_worker() {
 
 #[tokio::test]
 async fn users_do_not_share_a_container() {
-    let mcp = McpWorld::start(&[("srv", HOSTILE)]).await;
+    let mcp = McpWorld::start(&[("apart", HOSTILE)]).await;
     let (ada, bob) = (mcp.user("ada"), mcp.user("bob"));
-    let (_, of_ada) = mcp.job(&ada, &["srv__echo"]).await;
-    let (_, of_bob) = mcp.job(&bob, &["srv__echo"]).await;
-    let (_, also_of_ada) = mcp.job(&ada, &["srv__echo"]).await;
+    let (_, of_ada) = mcp.job(&ada, &["apart__echo"]).await;
+    let (_, of_bob) = mcp.job(&bob, &["apart__echo"]).await;
+    let (_, also_of_ada) = mcp.job(&ada, &["apart__echo"]).await;
     for (worker, text) in [(&of_ada, "a"), (&of_bob, "b"), (&also_of_ada, "c")] {
-        assert_eq!(well(worker, "srv__echo", text, json!({"text": text})).await, text);
+        assert_eq!(well(worker, "apart__echo", text, json!({"text": text})).await, text);
     }
     let owners: Vec<String> = mcp.servers().into_iter().map(|one| one.owner).collect();
     assert_eq!(owners, ["ada", "bob"], "one container for each user");
-    assert_eq!(mcp.overview("srv").await["connections"], 2);
+    assert_eq!(mcp.overview("apart").await["connections"], 2);
     for worker in [of_ada, of_bob, also_of_ada] {
         worker.finish("done").await;
     }
@@ -79,7 +79,7 @@ async fn an_idle_container_ends_and_the_next_call_starts_another() {
 #[tokio::test]
 async fn containers_end_with_the_process_and_leftovers_are_removed_at_the_start() {
     let mut mcp = McpWorld::start(&[("srv", HOSTILE)]).await;
-    let (_, worker) = mcp.job(&mcp.user("ada"), &["srv__echo"]).await;
+    let (_, worker) = mcp.job(&mcp.user("carol"), &["srv__echo"]).await;
     well(&worker, "srv__echo", "t1", json!({"text": "x"})).await;
     mcp.only_server();
     worker.finish("done").await;
@@ -87,7 +87,7 @@ async fn containers_end_with_the_process_and_leftovers_are_removed_at_the_start(
     assert_eq!(mcp.servers(), [], "removed when the process drains");
     // What a process that was killed leaves behind.
     let instance = format!("gantry.instance-id={}", mcp.fixture.instance);
-    let labels = ["gantry.managed=true", "gantry.role=mcp", "gantry.owner=ada", "gantry.mcp-server=srv", &instance];
+    let labels = ["gantry.managed=true", "gantry.role=mcp", "gantry.owner=carol", "gantry.mcp-server=srv", &instance];
     let labels = labels.iter().flat_map(|label| ["--label", label]);
     let name = format!("gantry-mcp-{}", protocol::JobId::generate().to_string().replace('-', ""));
     let mut left = Command::new("docker");
@@ -100,16 +100,19 @@ async fn containers_end_with_the_process_and_leftovers_are_removed_at_the_start(
 }
 
 #[tokio::test]
-async fn an_image_that_is_missing_and_a_program_that_ends_are_reported() {
+async fn a_program_that_is_missing_and_one_that_ends_are_reported() {
     let mcp = McpWorld::start(&[("absent", &["no-such-program"]), ("ends", &["true"]), ("good", HOSTILE)]).await;
     let names = ["absent__echo", "ends__echo", "good__echo"];
     let (_, worker) = mcp.job(&mcp.user("ada"), &names).await;
-    assert_eq!(listed(&worker).await, ["good__echo"], "a server that does not start affects no other");
+    // Servers that do not start affect no other.
+    until_offered(&worker, &["good__echo"]).await;
     assert_eq!(well(&worker, "good__echo", "t1", json!({"text": "x"})).await, "x");
-    let absent = mcp.overview("absent").await["error"].clone();
-    assert!(absent.as_str().is_some_and(|error| error.contains("does not start")), "{absent}");
-    let ends = mcp.overview("ends").await["error"].clone();
-    assert!(ends.as_str().is_some_and(|error| error.contains("has ended")), "{ends}");
+    for (server, cause) in [("absent", "does not start"), ("ends", "has ended")] {
+        tests::until(&format!("{server}: {cause}"), async || {
+            mcp.overview(server).await["error"].as_str().is_some_and(|error| error.contains(cause))
+        })
+        .await;
+    }
     worker.finish("done").await;
     mcp.finish().await;
 }

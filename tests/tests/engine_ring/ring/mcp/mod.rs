@@ -143,6 +143,18 @@ async fn well(worker: &ManualWorker, tool: &str, call: &str, arguments: Value) -
     reply["output"].as_str().unwrap().to_owned()
 }
 
+/// Waits until a job is offered these MCP tools, in any order: the first list does not wait for slow servers.
+async fn until_offered(worker: &ManualWorker, names: &[&str]) {
+    let mut expected = names.to_vec();
+    expected.sort_unstable();
+    tests::until(&format!("{names:?} to be offered"), async || {
+        let mut offered = listed(worker).await;
+        offered.sort();
+        offered == expected
+    })
+    .await;
+}
+
 /// The names of the MCP tools that a job is offered.
 async fn listed(worker: &ManualWorker) -> Vec<String> {
     let tools = worker.get("tools").await.expect(200).body["tools"].clone();

@@ -2,18 +2,14 @@
 
 use serde_json::json;
 
-use super::{McpWorld, listed, well};
+use super::{McpWorld, until_offered, well};
 
 #[tokio::test]
 async fn server_everything_works() {
     let mcp = McpWorld::start(&[("everything", &["mcp-server-everything", "stdio"])]).await;
     let names = ["everything__echo", "everything__get-sum", "everything__get-tiny-image", "everything__get-env"];
     let (_, worker) = mcp.job(&mcp.user("ada"), &names).await;
-    let mut offered = listed(&worker).await;
-    offered.sort();
-    let mut expected = names;
-    expected.sort_unstable();
-    assert_eq!(offered, expected);
+    until_offered(&worker, &names).await;
     assert_eq!(well(&worker, "everything__echo", "t1", json!({"message": "hello"})).await, "Echo: hello");
     let sum = well(&worker, "everything__get-sum", "t2", json!({"a": 2, "b": 40})).await;
     assert!(sum.contains("42"), "{sum}");
