@@ -65,6 +65,40 @@ async fn a_cancel_survives_a_kill_after_the_container_was_stopped() {
     stack.finish().await;
 }
 
+/// Jobs that the orchestrator runs itself end with it: they are not continued, since their tools may have had effects.
+#[rstest]
+#[case("start.after_row", JobState::Failed)]
+#[case("llm.after_open", JobState::Failed)]
+#[case("llm.after_answer", JobState::Failed)]
+#[case("tool.after_open", JobState::Failed)]
+#[case("tool.after_run", JobState::Failed)]
+#[case("events.after_commit:3", JobState::Failed)]
+#[case("complete.before_commit", JobState::Failed)]
+#[case("complete.after_commit", JobState::Completed)]
+#[tokio::test]
+async fn a_job_without_a_container_ends_at_a_kill_at(#[case] point: &str, #[case] state: JobState) {
+    let script = json!({"rules": [
+        {"when": {"turn": 1}, "reply": {"text": "I say it.", "tool_calls": [{"name": "echo", "arguments": {"message": "hi"}}]}},
+        {"reply": {"text": "done"}}
+    ]});
+    let builder = install().script(&script.to_string()).set("GANTRY_SANDBOX", "disabled");
+    let mut stack = builder.set("GANTRY_FAILPOINT", point).start().await;
+    let ada = stack.user("ada").await;
+    // The process may die before it answers.
+    let _ = ada.request(reqwest::Method::POST, "/api/chat/send").json(&json!({"content": "/job work"})).send().await;
+    wait_for_failpoint(&mut stack).await;
+    restart_without_failpoint(&mut stack).await;
+    let id = tests::poll("the job", async || ada.jobs().await.first().map(|job| job.id)).await;
+    let job = ada.wait_for_end(id).await;
+    let reason = (state == JobState::Failed).then_some(JobReason::OrchestratorRestart);
+    assert_eq!((job.state, job.reason, job.attempt), (state, reason, 1), "{job:#?}");
+    let actions = ada.get(&format!("/api/jobs/{id}/actions")).await.expect(200).body;
+    let open = actions["items"].as_array().unwrap().iter().filter(|action| action["success"].is_null()).count();
+    assert_eq!(open, 0, "{actions:#}");
+    check_invariants(&stack).await;
+    stack.finish().await;
+}
+
 /// The release image ignores failpoints and warns about the variable.
 #[tokio::test]
 async fn the_image_has_no_failpoints() {

@@ -314,6 +314,27 @@ async fn they_wait_for_their_own_slots() {
 }
 
 #[tokio::test]
+async fn a_child_runs_in_the_slot_of_its_waiting_parent() {
+    let world = disabled(&[
+        json!({"when": {"prompt": "a part"}, "reply": {"text": "the part is done"}}),
+        json!({"when": {"turn": 1}, "reply": {"tool_calls": calls(&[("create_job", json!({"prompt": "a part", "wait": true}))])}}),
+        json!({"reply": {"text": "{{tool_result}}"}}),
+    ])
+    .set("GANTRY_MAX_PARALLEL_HOST_JOBS", 1)
+    .build()
+    .await;
+    let ada = world.user("ada");
+    let parent = CreateJob { limits: limits(|limits| limits.max_children = Some(1)), ..request("the whole") };
+    let id = submit(&world, parent).await;
+    let job = ada.wait_for(id, JobState::Completed).await;
+    assert!(text_of(&job).is_some_and(|text| text.contains("the part is done")), "{job:?}");
+    let child = ada.jobs().await.into_iter().find(|job| job.id != id).expect("a child");
+    let child = ada.job(child.id).await;
+    assert_eq!((child.parent_id, child.placement, child.state), (Some(id), Placement::Host, JobState::Completed));
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn a_stored_secret_is_in_nothing_that_is_kept() {
     let world = disabled(&[
         json!({"when": {"turn": 1}, "reply": {"text": "it is hunter2-secret", "tool_calls":

@@ -1,6 +1,7 @@
 //! Commands in messages.
 
-use protocol::{ChatContent, ChatHistory, Job, JobState, JobSummary, Page, Source};
+use orchestrator::engine::ReadinessReason;
+use protocol::{ChatContent, ChatHistory, Job, JobState, JobSummary, Page, Placement, Source};
 use serde_json::json;
 use tests::{User, World, script_of};
 
@@ -71,10 +72,44 @@ async fn a_job_is_cancelled_by_a_part_of_its_id() {
 
 #[tokio::test]
 async fn where_there_is_no_sandbox_a_job_is_refused_with_the_reason() {
-    let world = World::builder().set("GANTRY_SANDBOX", "disabled").build().await;
+    let world = World::builder().not_ready(ReadinessReason::EngineUnreachable).build().await;
     let ada = world.user("ada");
     let text = command(&ada, "/job work").await;
-    assert!(text.starts_with("The job was not created:") && text.contains("disabled_by_config"), "{text}");
+    assert!(text.starts_with("The job was not created:") && text.contains("engine_unreachable"), "{text}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn where_the_sandbox_is_disabled_a_job_runs_without_a_container() {
+    let world = World::builder().set("GANTRY_SANDBOX", "disabled").build().await;
+    let ada = world.user("ada");
+    command(&ada, "/job work").await;
+    let job = ada.wait_for(only_job(&ada).await.id, JobState::Completed).await;
+    assert_eq!((job.source, job.placement), (Source::Chat, Placement::Host));
+    let posted = history(&ada).await;
+    let is_posted = posted.messages.iter().any(|message| {
+        matches!(&message.content, ChatContent::Job { job_id, state: JobState::Completed, .. } if *job_id == job.id)
+    });
+    assert!(is_posted, "{posted:#?}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn the_tool_of_a_chat_creates_such_a_job_too() {
+    let script = script_of(&[
+        json!({"when": {"prompt": "a part"}, "reply": {"text": "the part is done"}}),
+        json!({"when": {"last_message": "make a job"}, "reply": {"tool_calls":
+            [{"name": "create_job", "arguments": {"prompt": "a part", "wait": true}}]}}),
+        json!({"reply": {"text": "{{tool_result}}"}}),
+    ]);
+    let world = World::builder().set("GANTRY_SANDBOX", "disabled").script(script).build().await;
+    let ada = world.user("ada");
+    let permission = ada.request(reqwest::Method::PUT, "/api/tools/create_job/permission");
+    tests::Reply::of(permission.json(&json!({"permission": "always_allow"}))).await.expect(200);
+    let history = turn(&ada, "make a job").await;
+    let job = ada.wait_for(only_job(&ada).await.id, JobState::Completed).await;
+    assert_eq!((job.source, job.placement), (Source::Tool, Placement::Host));
+    assert!(answers(&history).last().is_some_and(|text| text.contains("the part is done")), "{history:#?}");
     world.finish().await;
 }
 
