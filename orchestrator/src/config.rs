@@ -4,6 +4,7 @@
 //! no files that settings name, except secrets. The error for an invalid value is one line that names the setting.
 
 mod environment;
+mod hooks;
 mod master_key;
 mod mcp;
 mod model;
@@ -24,6 +25,7 @@ use protocol::{ContainerName, InstanceId, Limits};
 use secrecy::{ExposeSecret, SecretString};
 
 pub use environment::Environment;
+pub use hooks::{HookAction, HookFilter, HookPoint, HookSettings, WebhookSettings};
 pub use master_key::master_key_bytes;
 pub use mcp::{HeaderTemplate, McpServerSettings, McpTransport};
 pub use model::{LlmSettings, ModelPrice, ProviderKind, ProviderSettings, UnpricedModels};
@@ -44,7 +46,7 @@ const MAX_SOCKET_PATH_BYTES: usize = 107;
 /// A slash and `gantry-job-<uuid>-<attempt>/worker.sock`.
 const SOCKET_TAIL_BYTES: usize = 1 + ContainerName::MAX_JOB_NAME_BYTES + "/worker.sock".len();
 /// Tables of the file that are values of settings.
-const TABLES: [&str; 2] = ["llm.prices", "mcp"];
+const TABLES: [&str; 3] = ["llm.prices", "mcp", "hooks"];
 
 /// Every setting. Those of `llm` exist for each failover provider, too.
 pub fn all_specs() -> impl Iterator<Item = &'static SettingSpec> {
@@ -200,6 +202,8 @@ settings! {
         pub egress_ceiling: Vec<String> = setting("egress_ceiling");
         /// MCP servers whose tools chats and jobs can use, as `[[mcp]]` tables; see `config/README.md`.
         pub mcp: Vec<McpServerSettings> = setting("mcp");
+        /// Rules and webhooks that decide about tool calls, messages and jobs, as `[[hooks]]` tables; see `config/README.md`.
+        pub hooks: Vec<HookSettings> = setting("hooks");
         /// Maximum number of chat turns at once.
         pub chat_max_turns: u32 = setting("chat.max_turns").default("64").range(1, 1000);
         /// Maximum number of chat turns of one user at once.

@@ -1,8 +1,8 @@
 //! The orchestrator: accepts jobs, makes containers match the database, and holds the credentials of the model providers.
 //!
-//! Layers, highest first; a module imports only from lower layers: `cli` · `app` · `http` · `chat`, `host_jobs` · `tools` · `mcp` · `dispatch` ·
-//! `llm`, `auth`, `egress`, `workspace` · `secrets` · `store` · `domain`, `engine` · the crates `agent` and `protocol`. `clock`,
-//! `config`, `digest`, `failpoint`, `key_file`, `per_user_semaphore`, `rate_limit` and `telemetry` are available to all.
+//! Layers, highest first; a module imports only from lower layers: `cli` · `app` · `http` · `chat`, `host_jobs` · `tools` · `mcp` ·
+//! `dispatch` · `hooks` · `llm`, `auth`, `egress`, `workspace` · `secrets` · `store` · `domain`, `engine` · the crates `agent` and
+//! `protocol`. `clock`, `config`, `digest`, `failpoint`, `key_file`, `per_user_semaphore`, `rate_limit` and `telemetry` are available to all.
 
 pub mod app;
 pub mod auth;
@@ -16,6 +16,7 @@ pub mod domain;
 pub mod egress;
 pub mod engine;
 pub mod failpoint;
+pub mod hooks;
 pub mod host_jobs;
 pub mod http;
 pub mod key_file;

@@ -122,7 +122,7 @@ pub enum EventData {
         /// The text.
         text: String,
     },
-    /// A decision of the egress proxy.
+    /// A decision about a connection that a tool asked for.
     Egress {
         /// The requested host.
         host: String,
@@ -130,9 +130,9 @@ pub enum EventData {
         port: u16,
         /// Whether the connection was allowed.
         decision: EgressDecision,
-        /// The rule that decided.
+        /// The entry of the list that allows it, or the list that does not, or the kind of its address.
         rule: String,
-        /// Bytes carried.
+        /// Bytes of bodies that were sent and read.
         bytes: u64,
     },
     /// A limit was reached.
@@ -153,7 +153,7 @@ pub enum EventData {
     },
 }
 
-/// A decision of the egress proxy.
+/// A decision about a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]

@@ -60,6 +60,8 @@ codes! {
     Unauthorized => "unauthorized", 401, "Not authenticated";
     /// The role does not allow it.
     Forbidden => "forbidden", 403, "Not allowed for this role";
+    /// A hook of the operator refuses it.
+    HookDenied => "hook_denied", 403, "Refused by a hook";
     /// The job's token budget is spent.
     TokenBudget => "token_budget", 403, "Token budget spent";
     /// The job's cost budget is spent.

@@ -49,14 +49,15 @@ pub struct InputFile {
     pub content_base64: Option<String>,
 }
 
-/// The hosts that a job may reach.
+/// The hosts that a job's tools may reach.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Egress {
-    /// Entries of the form `host[:port]` or `*.suffix`.
+    /// Entries of the form `host[:port]` or `*.suffix[:port]`, port 443 when left out; at most 64. The operator's ceiling must allow
+    /// all that they allow. Without one the tool `http` is not offered.
     pub allow: Vec<String>,
-    /// Credentials added outside the container.
+    /// Credentials added outside the container. Not available in this version.
     pub inject: Vec<EgressInjection>,
 }
 

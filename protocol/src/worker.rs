@@ -41,6 +41,10 @@ pub struct JobAssignment {
     /// The conversation of an earlier attempt, which this one continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transcript: Option<Vec<Message>>,
+    /// Of the markers around tool results in what the model reads: the same for all attempts of a job. Absent from older
+    /// orchestrators.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delimiter_nonce: Option<String>,
     /// The lease; a worker sends a heartbeat each third of it.
     pub lease_seconds: u64,
     /// The hosts that the job may reach.
@@ -87,7 +91,7 @@ impl RateLimitOrigin {
     }
 }
 
-/// The hosts that a job may reach.
+/// The hosts that a job's tools may reach. Its container has no network.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EgressView {
     /// Whether any host can be reached.

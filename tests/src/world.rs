@@ -15,7 +15,7 @@ use orchestrator::{
     store::Store,
     workspace::ReadDiskSpace,
 };
-use protocol::{CreateJob, Event, EventData, JobId, JobReason, JobState, JobSummary, Source};
+use protocol::{CreateJob, Event, EventData, JobId, JobState, JobSummary, Source};
 use sqlx::{Connection as _, SqliteConnection};
 use tempfile::TempDir;
 use tokio::{net::TcpListener, task::JoinSet};
@@ -30,6 +30,7 @@ const SECRET: &str = "a story's own secret, at least 32 bytes long";
 pub struct WorldBuilder {
     workers: Workers,
     script: String,
+    config_file: Option<String>,
     clock: Option<ManualClock>,
     settings: Vec<(&'static str, String)>,
     not_ready: Option<ReadinessReason>,
@@ -65,6 +66,12 @@ impl WorldBuilder {
     /// Sets the model's script.
     pub fn script(mut self, script: impl Into<String>) -> Self {
         self.script = script.into();
+        self
+    }
+
+    /// Sets the text of `gantry.toml`.
+    pub fn config_file(mut self, text: impl Into<String>) -> Self {
+        self.config_file = Some(text.into());
         self
     }
 
@@ -111,7 +118,11 @@ impl WorldBuilder {
         ];
         settings.extend(self.settings);
         let environment = Environment::from_pairs(settings.iter().map(|(name, value)| (*name, value.as_str())));
-        let config = Config::load(&environment, Sources::default()).expect("valid settings");
+        let file = self.config_file.map(|text| {
+            std::fs::write(path("gantry.toml"), text).expect("the configuration is written");
+            directory.path().join("gantry.toml")
+        });
+        let config = Config::load(&environment, Sources { file, ..Sources::default() }).expect("valid settings");
         std::fs::create_dir_all(directory.path().join("engine")).expect("a directory for the engine");
         let engine = FakeEngine::new(self.workers, directory.path().join("engine"));
         if let Some(reason) = self.not_ready {
@@ -131,6 +142,7 @@ impl World {
         WorldBuilder {
             workers: Workers::Manual,
             script: echo_script(),
+            config_file: None,
             clock: None,
             settings: vec![],
             not_ready: None,
@@ -347,7 +359,8 @@ pub fn check_events(job: &JobSummary, events: &[Event]) {
         events.iter().filter(|event| matches!(event.data, EventData::Result { .. })).map(|event| event.seq).collect();
     // A review adds states after the end of the work.
     let ends = events.iter().rev().take_while(|event| matches!(event.data, EventData::State { .. })).count();
-    let reviewed = matches!(job.state, JobState::Accepted) || job.reason == Some(JobReason::Rejected);
+    let is_submission = |event: &Event| matches!(event.data, EventData::State { to: JobState::Submitted, .. });
+    let reviewed = job.state != JobState::Submitted && events.iter().any(is_submission);
     assert_eq!(ends, if reviewed { 3 } else { 1 }, "the states after the work in {events:#?}");
     let before = i64::try_from(events.len() - ends).unwrap_or(i64::MAX);
     assert_eq!(results, [before], "there must be one result before the final states: {events:#?}");

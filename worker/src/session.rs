@@ -7,7 +7,9 @@ use std::{convert::Infallible, io, ops::ControlFlow, sync::Arc, time::Duration};
 
 use agent::{
     Agent, DEFAULT_OUTAGE_PATIENCE, DeltaSink, Inbox, Journal as _, LoopOutcome, Settings, Signals, ToolExecutor,
-    ToolRegistry, Unrecorded, failure_report, safety::DELIMITER_NOTICE, shortened_report, start_attempt,
+    ToolRegistry, Unrecorded, failure_report,
+    safety::{DELIMITER_NOTICE, DelimiterNonce},
+    shortened_report, start_attempt,
 };
 use protocol::{CompleteReply, CompleteReport, ErrorCode, JobAssignment, JobMode, JobReason, ReportedOutcome};
 use tokio::signal::unix::{SignalKind, signal};
@@ -191,8 +193,11 @@ impl Session<'_> {
         let agent =
             Agent { model: &model, tools: &tools, journal: &queue, signals, settings: &settings, deltas: &deltas };
         let system = system_prompt(job, &self.workspace.root().display().to_string());
-        let (mut transcript, mut run) =
-            start_attempt(system, &job.prompt, job.transcript.as_deref().unwrap_or_default());
+        let (transcript, mut run) = start_attempt(system, &job.prompt, job.transcript.as_deref().unwrap_or_default());
+        let mut transcript = match &job.delimiter_nonce {
+            Some(nonce) => transcript.with_nonce(DelimiterNonce::from_text(nonce)),
+            None => transcript,
+        };
         loop {
             let outcome = tokio::select! {
                 outcome = agent.run(&mut transcript, &mut run) => outcome,
@@ -320,7 +325,7 @@ fn settings(job: &JobAssignment) -> Settings {
 
 fn system_prompt(job: &JobAssignment, workspace: &str) -> String {
     let network = if job.egress.enabled && !job.egress.allow.is_empty() {
-        format!("The network reaches only: {}.", job.egress.allow.join(", "))
+        format!("There is no network; the tool http reaches only: {}.", job.egress.allow.join(", "))
     } else {
         "There is no network.".to_owned()
     };

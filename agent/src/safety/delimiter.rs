@@ -34,6 +34,18 @@ impl DelimiterNonce {
         Self(format!("{:032x}", u128::from_be_bytes(random)))
     }
 
+    /// The nonce that [`Self::as_str`] returned. Characters that could end a marker are removed.
+    pub fn from_text(text: impl Into<String>) -> Self {
+        let mut text = text.into();
+        text.retain(|c| c.is_ascii_alphanumeric());
+        Self(text)
+    }
+
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
     /// A nonce that no other conversation has. An author of content cannot guess it: 74 of its bits are random.
     pub fn generate() -> Self {
         Self(CallId::generate().0)

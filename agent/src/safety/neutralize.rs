@@ -64,8 +64,8 @@ pub const fn is_invisible(c: char) -> bool {
         | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// The text without invisible characters.
-fn visible(text: &str) -> Cow<'_, str> {
+/// The text without invisible characters, but with the joiners that scripts and emoji need.
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     if text.is_ascii() || !text.contains(is_invisible) {
         return Cow::Borrowed(text);
     }

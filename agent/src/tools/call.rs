@@ -1,6 +1,6 @@
 //! One tool call: admitted or rejected, recorded, run with a time limit, and its result.
 //!
-//! Owns what happens to a call after its checks, in this order: rate, audit row, run, hook, cleaning, row closed. Never checks a
+//! Owns what happens to a call after its checks, in this order: rate, audit row, run, cleaning, hook, row closed. Never checks a
 //! call: the executor did. This is the only place that calls a tool.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
@@ -180,14 +180,19 @@ impl CheckedCall {
         Ok(result)
     }
 
-    /// The hook after the call, then the result that is shown.
-    async fn conclude(&self, mut ended: Ended) -> CallResult {
-        match self.host.after_call(self.view(), &ended.text).await {
-            Ok(None) => {}
-            Ok(Some(text)) => ended.text = text,
-            Err(error) => ended = Ended { cost_micro_usd: ended.cost_micro_usd, ..Err(error).into() },
-        }
-        self.clean(ended).await
+    /// The result that is shown. The hook after the call gets it as the model would read it; what the hook makes of it is cleaned
+    /// again.
+    async fn conclude(&self, ended: Ended) -> CallResult {
+        let result = self.clean(ended).await;
+        let changed = match self.host.after_call(self.view(), result.text()).await {
+            Ok(None) => return result,
+            Ok(Some(text)) => {
+                let CallResult { outcome, truncated, cost_micro_usd, .. } = result;
+                Ended { outcome, text, truncated, cost_micro_usd }
+            }
+            Err(error) => Ended { cost_micro_usd: result.cost_micro_usd, ..Err(error).into() },
+        };
+        self.clean(changed).await
     }
 
     /// The result that is shown: sanitised, without secrets, capped.
@@ -341,6 +346,11 @@ impl CallResult {
     pub(crate) fn of_record_error(error: &RecordError) -> Self {
         let failure = ToolFailure { kind: ToolErrorKind::Failed, message: String::new(), retry_after_seconds: None };
         Self::of_text(CallOutcome::Error(failure), format!("{error}; its result is not available"), false)
+    }
+
+    /// The output, or the message of the error.
+    fn text(&self) -> &str {
+        self.failure().map_or(&self.output, |failure| &failure.message)
     }
 
     /// Whether the call succeeded.

@@ -207,12 +207,52 @@ impl ToolExecutor {
     }
 }
 
-/// The arguments that a hook has changed. A parameter that is as it was shown keeps its value, which may have been redacted.
-fn restore(arguments: &Value, shown: &Value, changed: Value) -> Value {
-    let Value::Object(changed) = changed else { return changed };
-    let keep = |(name, value): (String, Value)| {
-        let original = arguments.get(&name).filter(|_| shown.get(&name) == Some(&value)).cloned();
-        (name, original.unwrap_or(value))
-    };
-    changed.into_iter().map(keep).collect()
+/// The arguments that a hook has changed. Each part that is as it was shown keeps its value, which may have been redacted.
+fn restore(original: &Value, shown: &Value, changed: Value) -> Value {
+    if changed == *shown {
+        return original.clone();
+    }
+    match (original, shown, changed) {
+        (Value::Object(original), Value::Object(shown), Value::Object(changed)) => {
+            let field = |(name, value): (String, Value)| {
+                let value = match (original.get(&name), shown.get(&name)) {
+                    (Some(original), Some(shown)) => restore(original, shown, value),
+                    _ => value,
+                };
+                (name, value)
+            };
+            changed.into_iter().map(field).collect()
+        }
+        (Value::Array(original), Value::Array(shown), Value::Array(changed)) if shown.len() == changed.len() => {
+            let items = original.iter().zip(shown).zip(changed);
+            items.map(|((original, shown), changed)| restore(original, shown, changed)).collect()
+        }
+        (_, _, changed) => changed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[rstest]
+    #[case::nothing(json!({"a": "s", "b": 1}), json!({"a": "[redacted]", "b": 1}), json!({"a": "[redacted]", "b": 1}), json!({"a": "s", "b": 1}))]
+    #[case::another(json!({"a": "s", "b": 1}), json!({"a": "[redacted]", "b": 1}), json!({"a": "[redacted]", "b": 2}), json!({"a": "s", "b": 2}))]
+    #[case::inside(json!({"a": {"k": "s", "n": 1}}), json!({"a": {"k": "[redacted]", "n": 1}}), json!({"a": {"k": "[redacted]", "n": 2}}), json!({"a": {"k": "s", "n": 2}}))]
+    #[case::of_a_list(json!(["s", 1]), json!(["[redacted]", 1]), json!(["[redacted]", 2]), json!(["s", 2]))]
+    #[case::a_longer_list(json!(["s", 1]), json!(["[redacted]", 1]), json!(["[redacted]", 1, 2]), json!(["[redacted]", 1, 2]))]
+    #[case::elsewhere(json!({"a": "s"}), json!({"a": "[redacted]"}), json!({"b": "[redacted]"}), json!({"b": "[redacted]"}))]
+    #[case::removed(json!({"a": "s", "b": 1}), json!({"a": "[redacted]", "b": 1}), json!({"b": 1}), json!({"b": 1}))]
+    #[case::part_of_a_text(json!({"a": "x s"}), json!({"a": "x [redacted]"}), json!({"a": "y [redacted]"}), json!({"a": "y [redacted]"}))]
+    fn a_part_that_a_hook_leaves_as_it_was_shown_keeps_its_value(
+        #[case] original: Value,
+        #[case] shown: Value,
+        #[case] changed: Value,
+        #[case] expected: Value,
+    ) {
+        assert_eq!(restore(&original, &shown, changed), expected);
+    }
 }

@@ -118,7 +118,8 @@ pub trait CallHost: fmt::Debug + Send + Sync {
         Box::pin(ready(Ok(OpenedRow::New)))
     }
 
-    /// The hook after a call, which gets its text. It may return another text, or an error that replaces the result.
+    /// The hook after a call, which gets its text as it is shown. It may return another text, which is cleaned again, or an error that
+    /// replaces the result.
     fn after_call<'a>(&'a self, call: CallView<'a>, text: &'a str) -> BoxFuture<'a, Result<Option<String>, ToolError>> {
         let _ = (call, text);
         Box::pin(ready(Ok(None)))

@@ -5,6 +5,8 @@ use std::{borrow::Cow, fmt::Write as _, sync::LazyLock};
 use regex::Regex;
 use serde_json::Value;
 
+use crate::safety::visible;
+
 /// Maximum length of a call's output in bytes, the note about the cut included.
 pub const MAX_OUTPUT_BYTES: usize = 100_000;
 
@@ -37,7 +39,7 @@ pub(super) fn render(content: Value) -> String {
     }
 }
 
-/// Removes escape sequences, control characters and bidirectional overrides. Line breaks and tabs stay. `false`: the text was too
+/// Removes escape sequences, control characters and invisible characters. Line breaks and tabs stay. `false`: the text was too
 /// long to be scanned, and only its beginning is returned.
 pub(super) fn sanitize(mut text: String) -> (String, bool) {
     let is_complete = text.len() <= MAX_SCANNED_BYTES;
@@ -45,6 +47,9 @@ pub(super) fn sanitize(mut text: String) -> (String, bool) {
     if text.contains(is_hidden) {
         text = overwrite_lines(&ESCAPES.replace_all(&text, "")).into_owned();
         text.retain(|c| !is_hidden(c));
+    }
+    if let Cow::Owned(without) = visible(&text) {
+        text = without;
     }
     (text, is_complete)
 }
@@ -60,9 +65,9 @@ pub(super) fn cap(mut text: String, total: usize, is_complete: bool) -> (String,
     (text, true)
 }
 
-/// Control characters, and the bidirectional controls that make text read differently from what it is.
+/// Control characters.
 fn is_hidden(c: char) -> bool {
-    (c.is_control() && c != '\n' && c != '\t') || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    c.is_control() && c != '\n' && c != '\t'
 }
 
 /// Treats a carriage return as a terminal does: what follows it replaces the line, as progress displays rely on.

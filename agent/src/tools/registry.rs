@@ -73,6 +73,14 @@ impl ToolRegistry {
         Ok(())
     }
 
+    /// The same registry without the tool of this name.
+    #[must_use]
+    pub fn without(&self, name: &str) -> Self {
+        let mut rest = self.clone();
+        rest.tools.remove(name);
+        rest
+    }
+
     /// Iterates over the tools, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<RegisteredTool>> {
         self.tools.values()

@@ -27,6 +27,7 @@ use crate::{
     },
     egress::{EgressClient, EgressPolicy, system_look_up},
     engine::{Docker, DockerSettings, Engine},
+    hooks::{Hooks, JobEndNotices},
     host_jobs::HostJobs,
     http::{
         metrics::MetricsEndpoint,
@@ -71,6 +72,7 @@ impl App {
             retention: core.retention_sweep(&config),
             mcp: core.mcp,
             submitter,
+            job_end_notices: JobEndNotices { hooks: Arc::clone(&core.hooks), store: core.store.control() },
             gate_expiry: GateExpiry { store: core.store.control(), clock: core.clock.clone() },
             public_server: listeners.public(config.allowed_hosts, public::router(public_api)),
             metrics_server,
@@ -95,6 +97,7 @@ struct Core {
     tokens: WorkerTokens,
     secrets: Arc<Secrets>,
     detectors: LeakDetectors,
+    hooks: Arc<Hooks>,
     gateway: Arc<Gateway>,
     egress: EgressClient,
     mcp: Arc<McpClient>,
@@ -134,7 +137,9 @@ impl Core {
         let workspaces = open_workspaces(config, &store).await;
         let secrets = Arc::new(open_secrets(config, &store).await?);
         let detectors = LeakDetectors::new(Arc::clone(&secrets))?;
-        let egress = egress_client(config).await?;
+        let own = own_addresses(config).await;
+        let hooks = Arc::new(Hooks::new(&config.hooks, &own, detectors.clone(), clock.clone())?);
+        let egress = egress_client(config, own)?;
         let mcp = Arc::new(McpClient::new(
             &config.mcp,
             McpParts {
@@ -148,6 +153,7 @@ impl Core {
         let core = Self {
             tokens: WorkerTokens::new(Arc::clone(&key), instance),
             detectors,
+            hooks,
             secrets,
             gateway: Arc::new(Gateway::new(&config.llm)?),
             workspace_meter: WorkspaceMeter::new(workspaces.clone(), Arc::clone(&engine)),
@@ -182,6 +188,7 @@ impl Core {
             egress: self.egress.clone(),
             mcp: McpTools::new(Arc::clone(&self.mcp), self.store.control(), self.clock.clone(), self.detectors.clone()),
             detectors: self.detectors.clone(),
+            hooks: Arc::clone(&self.hooks),
             drain: self.drain.clone(),
         })?;
         let ceiling = ceiling(config, &tools);
@@ -203,7 +210,7 @@ impl Core {
             clock: self.clock.clone(),
             waker: self.waker.clone(),
             meter: self.meter(config),
-            ingestion: EventIngestion { store: self.store.control(), detectors: self.detectors.clone() },
+            ingestion: self.event_ingestion(),
             tools: Arc::clone(tools),
             metrics: self.metrics.clone(),
             workspace_meter: self.workspace_meter.clone(),
@@ -212,6 +219,14 @@ impl Core {
             outage_patience: Duration::from_secs(config.llm.outage_patience_seconds),
             worker_patience: Duration::from_secs(config.worker_patience_seconds),
             drain: self.drain.clone(),
+        }
+    }
+
+    fn event_ingestion(&self) -> EventIngestion {
+        EventIngestion {
+            store: self.store.control(),
+            detectors: self.detectors.clone(),
+            hooks: Arc::clone(&self.hooks),
         }
     }
 
@@ -252,6 +267,7 @@ impl Core {
             workspaces: self.workspaces.clone(),
             tokens: self.tokens.clone(),
             detectors: self.detectors.clone(),
+            hooks: Arc::clone(&self.hooks),
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
             logs: self.logs.clone(),
@@ -265,7 +281,7 @@ impl Core {
     fn host_runs(&self, config: &Config, tools: &Arc<BuiltinTools>) -> HostRuns {
         let jobs = HostJobs {
             store: self.store.control(),
-            ingestion: EventIngestion { store: self.store.control(), detectors: self.detectors.clone() },
+            ingestion: self.event_ingestion(),
             meter: self.meter(config),
             tools: Arc::clone(tools),
             clock: self.clock.clone(),
@@ -285,6 +301,8 @@ impl Core {
             uploads: self.uploads.clone(),
             file_work: self.file_work.clone(),
             ceiling,
+            egress: Arc::clone(self.egress.policy()),
+            hooks: Arc::clone(&self.hooks),
             gateway: Arc::clone(&self.gateway),
             day_limits: day_limits(config),
             clock: self.clock.clone(),
@@ -298,6 +316,7 @@ impl Core {
             store: self.store.control(),
             meter: self.meter(config),
             tools: Arc::clone(tools),
+            hooks: Arc::clone(&self.hooks),
             clock: self.clock.clone(),
             live: LiveEvents::default(),
             max_turns: config.chat_max_turns,
@@ -402,8 +421,8 @@ async fn open_workspaces(config: &Config, store: &Store) -> Workspaces {
     workspaces
 }
 
-async fn egress_client(config: &Config) -> Result<EgressClient, ServeError> {
-    let policy = EgressPolicy::new(&config.egress_ceiling, own_addresses(config).await);
+fn egress_client(config: &Config, own: Vec<SocketAddr>) -> Result<EgressClient, ServeError> {
+    let policy = EgressPolicy::new(&config.egress_ceiling, own);
     let policy = policy.map_err(|(index, source)| {
         let entry = config.egress_ceiling.get(index).map(|entry| mask_urls(entry)).unwrap_or_default();
         ServeError::EgressCeiling { entry, source }
@@ -411,7 +430,7 @@ async fn egress_client(config: &Config) -> Result<EgressClient, ServeError> {
     Ok(EgressClient::new(Arc::new(policy), system_look_up()))
 }
 
-/// What no job may reach over the network, whatever the operator allows: this daemon's listeners and the engine.
+/// What no job and no hook may reach over the network, whatever the operator allows: this daemon's listeners and the engine.
 async fn own_addresses(config: &Config) -> Vec<SocketAddr> {
     let mut own = vec![config.bind];
     own.extend(config.metrics_bind);

@@ -6,6 +6,7 @@ use super::LockError;
 use crate::{
     auth::KeyError,
     egress::InvalidPattern,
+    hooks::InvalidHook,
     llm::GatewayError,
     mcp::InvalidServer,
     secrets::{DetectorError, MasterKeyError},
@@ -54,6 +55,9 @@ pub enum ServeError {
     /// The URL of an MCP server is invalid.
     #[error("mcp: {0}")]
     Mcp(#[from] InvalidServer),
+    /// The URL of a hook is invalid.
+    #[error("hooks: {0}")]
+    Hook(#[from] InvalidHook),
     /// A built-in tool cannot be registered.
     #[error(transparent)]
     Tool(#[from] agent::RegisterError),

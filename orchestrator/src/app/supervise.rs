@@ -38,6 +38,7 @@ impl App {
         tasks.spawn("metrics upkeep", |drain| listeners::run_metrics_upkeep(self.metrics, drain));
         tasks.spawn("retention sweep", |drain| self.retention.run(drain));
         tasks.spawn("MCP connections", |drain| self.mcp.run(drain));
+        tasks.spawn("notices of ended jobs", |drain| self.job_end_notices.run(drain));
         tasks.spawn("gate expiry", |drain| self.gate_expiry.run(drain));
         let ControlLoops { prober, dispatcher, engine_watch, disk_sweep } = self.control;
         tasks.spawn("sandbox prober", |drain| prober.run(drain));

@@ -7,8 +7,13 @@ use std::sync::Arc;
 use super::{commands::CommandCall, engine::ChatEngine};
 use crate::{
     clock::Clock,
+    config::HookPoint,
     dispatch::{DispatcherWaker, JobSubmitter},
-    domain::chat::{Command, ThreadRef},
+    domain::{
+        chat::{Command, ThreadRef},
+        request::{Rejected, check_prompt},
+    },
+    hooks::{HookEvent, HookRefused},
     secrets::{DetectorError, LeakDetectors, search},
     store::{AuditEntry, Delivery, IdempotencyKey, Sent, SentMessage, Store, StoreError},
 };
@@ -53,6 +58,18 @@ pub enum ChatError {
     /// The message could not be searched for the user's secrets.
     #[error(transparent)]
     Unsearched(#[from] DetectorError),
+    /// A hook refuses the message.
+    #[error(transparent)]
+    Hook(#[from] HookRefused),
+    /// A hook changed the message into one that is not accepted.
+    #[error("the message is not accepted")]
+    Rejected(Rejected),
+}
+
+impl From<Rejected> for ChatError {
+    fn from(rejected: Rejected) -> Self {
+        Self::Rejected(rejected)
+    }
 }
 
 impl Chats {
@@ -64,7 +81,12 @@ impl Chats {
             Some(Some(thread)) => thread,
             Some(None) => return Ok(Sent::Missing),
         };
-        let content = self.redact(&user, content).await?;
+        let mut content = self.redact(&user, content).await?;
+        let event = HookEvent::new(HookPoint::InboundMessage, &user);
+        if let Some(changed) = self.submitter.hooks.ask_about_text(&event, &content).await? {
+            check_prompt("content", &changed)?;
+            content = changed;
+        }
         let command = Command::parse(&content);
         let delivery = match &command {
             None => Delivery::Queue,

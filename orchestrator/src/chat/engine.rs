@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::live::LiveEvents;
 use crate::{
     clock::Clock,
+    hooks::Hooks,
     llm::metering::Meter,
     per_user_semaphore::{PerUserSemaphore, Permit},
     store::Store,
@@ -35,6 +36,8 @@ pub struct ChatParts {
     pub meter: Meter,
     /// The tools.
     pub tools: Arc<BuiltinTools>,
+    /// Asked about answers.
+    pub hooks: Arc<Hooks>,
     /// The time.
     pub clock: Clock,
     /// Takes what is only streamed.

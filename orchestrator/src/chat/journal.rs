@@ -2,7 +2,7 @@
 //!
 //! An entry is stored before it is streamed, so that no reader sees one that a crash could undo.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use agent::{Journal, JournalClosed};
 use protocol::{AgentEvent, ChatContent, ChatStatus, MessageRole};
@@ -12,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 use super::live::{LiveEvent, LiveEvents};
 use crate::{
     clock::Clock,
+    config::HookPoint,
+    hooks::{HookEvent, Hooks},
     llm::metering::retry_write,
     store::{Store, TurnKey},
 };
@@ -21,6 +23,7 @@ pub(super) struct TurnJournal {
     pub(super) store: Store,
     pub(super) clock: Clock,
     pub(super) live: LiveEvents,
+    pub(super) hooks: Arc<Hooks>,
     pub(super) drain: CancellationToken,
     pub(super) turn: TurnKey,
     pub(super) user: String,
@@ -32,6 +35,15 @@ impl TurnJournal {
     /// What the last limit that was reached says.
     pub(super) fn take_limit(&self) -> Option<String> {
         self.limit.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The answer that the hooks let out.
+    async fn shown(&self, content: String) -> String {
+        let event = HookEvent::new(HookPoint::OutboundMessage, &self.user).of_thread(self.turn.thread);
+        match self.hooks.ask_about_text(&event, &content).await {
+            Ok(changed) => changed.unwrap_or(content),
+            Err(refused) => format!("[withheld: {refused}]"),
+        }
     }
 
     async fn write(&self, content: ChatContent) -> Result<(), JournalClosed> {
@@ -57,7 +69,7 @@ impl Journal for TurnJournal {
         match event {
             AgentEvent::Message { role, content } => {
                 self.write(match role {
-                    MessageRole::Assistant => ChatContent::Assistant { content },
+                    MessageRole::Assistant => ChatContent::Assistant { content: self.shown(content).await },
                     MessageRole::User => ChatContent::User { content },
                     MessageRole::System => ChatContent::System { content },
                 })

@@ -2,7 +2,10 @@
 //!
 //! Owns the limits of a turn, and streams what the model says. Never stores how a turn ends.
 
-use std::{sync::Mutex, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use agent::{Agent, Delta, DeltaSink, LoopOutcome, Run, Settings, Signals, ToolExecutor, Transcript};
 use protocol::{ChatDelta, DeltaPiece, UserSettings};
@@ -11,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{engine::ChatEngine, journal::TurnJournal, live::LiveEvent, turn::WorkError};
 use crate::{
+    config::HookPoint,
     llm::metering::{Account, AccountOwner, CallLimiter, MeteredModel},
     store::{Turn, TurnRequest},
 };
@@ -127,6 +131,7 @@ impl ChatEngine {
             store: self.parts.store.clone(),
             clock: self.parts.clock.clone(),
             live: self.parts.live.clone(),
+            hooks: Arc::clone(&self.parts.hooks),
             drain: self.parts.meter.drain.clone(),
             turn: turn.key,
             user: turn.user.clone(),
@@ -134,9 +139,10 @@ impl ChatEngine {
         }
     }
 
-    /// Streams the pieces of answers until the loop has ended.
+    /// Streams the pieces of answers until the loop has ended. A hook is asked about whole answers, so no piece is shown before.
     async fn stream(&self, turn: &Turn, mut pieces: mpsc::Receiver<Delta>) {
         let mut call_id = None;
+        let is_held_back = self.parts.hooks.has(HookPoint::OutboundMessage);
         while let Some(delta) = pieces.recv().await {
             let piece = match delta {
                 Delta::Start { call_id: started } => {
@@ -146,7 +152,7 @@ impl ChatEngine {
                 Delta::Text(text) => DeltaPiece::Text(text),
                 Delta::Reasoning(text) => DeltaPiece::Reasoning(text),
             };
-            let Some(call_id) = &call_id else { continue };
+            let Some(call_id) = call_id.as_ref().filter(|_| !is_held_back) else { continue };
             self.parts.live.send(&turn.user, || {
                 LiveEvent::Delta(ChatDelta { thread_id: turn.key.thread, call_id: call_id.clone(), piece })
             });

@@ -10,7 +10,7 @@ use toml::Value;
 
 use super::{
     setting::{Kind, SettingSpec},
-    setting_value::{RawValue, SettingValue},
+    setting_value::{RawValue, SettingValue, invalid_table},
 };
 
 /// Maximum number of servers: each of them can have a connection for each user.
@@ -169,7 +169,7 @@ impl SettingValue for Vec<McpServerSettings> {
         let mut names = BTreeSet::new();
         let mut servers = Self::new();
         for (index, table) in tables.iter().enumerate() {
-            let table: Table = table.clone().try_into().map_err(|error: toml::de::Error| unreadable(index, &error))?;
+            let table: Table = table.clone().try_into().map_err(|error| invalid_table("server", index, &error))?;
             let server = table.into_server()?;
             // Names of tools are compared without the kind of their separators.
             if !names.insert(server.name.replace('-', "_")) {
@@ -189,14 +189,6 @@ impl SettingValue for Vec<McpServerSettings> {
     fn unset() -> Option<Self> {
         Some(Self::new())
     }
-}
-
-/// Only an unknown or missing key is repeated: a value may be a secret that is in the wrong place.
-fn unreadable(index: usize, error: &toml::de::Error) -> String {
-    let message = error.message();
-    let names_a_key = message.starts_with("unknown field") || message.starts_with("missing field");
-    let cause = if names_a_key { message.replace('\n', " ") } else { "a value has the wrong type".to_owned() };
-    format!("the server at position {}: {cause}", index + 1)
 }
 
 #[cfg(test)]

@@ -213,3 +213,12 @@ pub(super) fn choose<T: Copy>(raw: &RawValue, choices: &[(&str, Result<T, &str>)
     let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
     Err(format!("must be one of {}", names.join(", ")))
 }
+
+/// The error for a table of a list that cannot be read. Only an unknown or missing key is repeated: a value may be a secret that
+/// is in the wrong place.
+pub(super) fn invalid_table(what: &str, index: usize, error: &toml::de::Error) -> String {
+    let message = error.message();
+    let names_a_key = message.starts_with("unknown field") || message.starts_with("missing field");
+    let cause = if names_a_key { message.replace('\n', " ") } else { "a value has the wrong type".to_owned() };
+    format!("the {what} at position {}: {cause}", index + 1)
+}

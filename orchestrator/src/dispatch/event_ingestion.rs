@@ -3,12 +3,16 @@
 //! Owns that no event is stored whose texts were not searched for the owner's secrets. Never limits how fast events come: that is
 //! the transport's task.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use protocol::{AgentEvent, CompleteReport, EventData, JobState, LimitName, WorkerEvent, limits::MAX_REPORT_BYTES};
 
 use super::attempts::{Attempt, EventAllowance, LogTails, MAX_EVENT_BYTES, is_essential};
 use crate::{
+    config::HookPoint,
     domain::job::JobRecord,
+    hooks::{HookEvent, Hooks},
     secrets::{DetectorError, LeakDetectors, search},
     store::{Appended, BatchEvent, Store, StoreError},
 };
@@ -20,6 +24,8 @@ pub struct EventIngestion {
     pub store: Store,
     /// Find users' secrets.
     pub detectors: LeakDetectors,
+    /// Asked about results.
+    pub hooks: Arc<Hooks>,
 }
 
 /// Events that were not stored.
@@ -91,18 +97,29 @@ impl EventIngestion {
         Ok(())
     }
 
-    /// The report without the secrets of the job's owner: it becomes the job's result, and an event.
-    pub async fn redacted_report(
+    /// The report as the job's user reads it: without the owner's secrets, and with the text that the hooks let out.
+    pub async fn shown_report(
         &self,
-        owner: &str,
+        job: &JobRecord,
         mut report: CompleteReport,
     ) -> Result<CompleteReport, DetectorError> {
-        let detector = self.detectors.of(owner).await?;
+        let detector = self.detectors.of(&job.brief.user_id).await?;
         let redact = move || {
             detector.redact_report(&mut report);
             report
         };
-        search(MAX_REPORT_BYTES, redact).await
+        let mut report = search(MAX_REPORT_BYTES, redact).await?;
+        let event = HookEvent::new(HookPoint::OutboundMessage, &job.brief.user_id).of_job(job.id);
+        let shown = match self.hooks.ask_about_text(&event, &report.text).await {
+            Ok(None) => return Ok(report),
+            Ok(Some(changed)) => changed,
+            Err(refused) => format!("[withheld: {refused}]"),
+        };
+        if let Some(partial) = &mut report.partial {
+            partial.text.clone_from(&shown);
+        }
+        report.text = shown;
+        Ok(report)
     }
 
     /// Stores what the log streams of an attempt hold back, before its work is reported as ended.

@@ -21,6 +21,7 @@ use crate::{
     clock::Clock,
     domain::job::{AttemptFailure, JobRecord, Refused, Step},
     engine::{Engine, EngineError},
+    hooks::{HookRefused, Hooks},
     secrets::LeakDetectors,
     store::{Store, StoreError},
     telemetry::{metrics::Metrics, traces},
@@ -54,6 +55,8 @@ pub struct ActionExecutor {
     pub tokens: WorkerTokens,
     /// Finds users' secrets in the output of containers.
     pub detectors: LeakDetectors,
+    /// Asked before a job's first attempt.
+    pub hooks: Arc<Hooks>,
     /// The clock.
     pub clock: Clock,
     /// Counts removals.
@@ -77,6 +80,8 @@ enum ActionError {
     RunDir(#[from] io::Error),
     #[error("cannot mint the worker's token")]
     Token(#[from] TokenError),
+    #[error("a hook could not be asked")]
+    Hook(#[source] HookRefused),
 }
 
 impl ActionExecutor {

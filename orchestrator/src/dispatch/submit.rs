@@ -1,13 +1,15 @@
 //! Creates jobs for every caller: the public API and tools today; chats and routines later.
 //!
-//! Owns the order of the steps: idempotency key, validation, sandbox check, provisional workspace, row, wake. Knows no HTTP
+//! Owns the order of the steps: idempotency key, hooks, validation, sandbox check, provisional workspace, row, wake. Knows no HTTP
 //! type and authorizes no one. Never starts a job: the dispatcher does.
 
+mod egress;
 mod error;
 mod restart;
 
 use std::{future::Future, sync::Arc};
 
+use agent::safety::DelimiterNonce;
 use chrono::{DateTime, Utc};
 use protocol::{CreateJob, JobId, Limits, Placement, Source, ThreadId};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -18,13 +20,16 @@ pub use error::SubmitError;
 use super::{DispatcherWaker, Sandbox};
 use crate::{
     clock::Clock,
+    config::HookPoint,
     domain::{
         budget::DayLimits,
         job::{Brief, JobRecord, Parent, Queued},
         request::{self, Accepted, Ceiling, ChildRequest, WorkspaceFile},
     },
+    egress::EgressPolicy,
     engine::SandboxReadiness,
     failpoint,
+    hooks::{HookEvent, Hooks},
     llm::Gateway,
     store::{AuditEntry, CreateOutcome, IdempotencyKey, Store, StoreError},
     telemetry::traces,
@@ -47,6 +52,10 @@ pub struct JobSubmitter {
     pub file_work: FileWork,
     /// The highest values that a request may ask for.
     pub ceiling: Ceiling,
+    /// What the operator allows jobs to reach.
+    pub egress: Arc<EgressPolicy>,
+    /// Asked about prompts.
+    pub hooks: Arc<Hooks>,
     /// Knows the prices of models.
     pub gateway: Arc<Gateway>,
     /// The daily budget of each user.
@@ -114,11 +123,15 @@ impl JobSubmitter {
         self: &Arc<Self>,
         owner: String,
         submission: Submission,
-        request: CreateJob,
+        mut request: CreateJob,
     ) -> Result<Submitted, SubmitError> {
         // Before validation: the ceiling may have changed since the first response.
         if let Some(replayed) = self.replay(submission.key.as_ref()).await? {
             return Ok(replayed);
+        }
+        // Other sources give what a model or the operator wrote, or were asked about already.
+        if matches!(submission.source, Source::Api | Source::Cli) {
+            self.ask_about_prompt(&owner, None, &mut request.prompt).await?;
         }
         let (request, accepted) = self.check(request).await?;
         let job = NewJob {
@@ -147,7 +160,8 @@ impl JobSubmitter {
         let trees = self.store.job_trees(parent.id).await?;
         // Before the request is validated, so that the answer names the limit and not a field that depends on it.
         parent.check_child(&trees).map_err(SubmitError::ChildRefused)?;
-        let (request, accepted) = request::check_child(request, parent, &trees, &self.ceiling)?;
+        let (mut request, accepted) = request::check_child(request, parent, &trees, &self.ceiling)?;
+        request.egress = egress::restrict(parent.brief.egress.as_ref(), &self.egress).0;
         let job = NewJob {
             owner: parent.brief.user_id.clone(),
             request,
@@ -165,10 +179,25 @@ impl JobSubmitter {
         let has_files = !request.files.is_empty();
         let submitter = Arc::clone(self);
         let check = move || {
-            let accepted = request::check(&request, &submitter.ceiling)?;
+            let of_egress = egress::check(request.egress.as_ref(), &submitter.egress);
+            let accepted = egress::merge(request::check(&request, &submitter.ceiling), of_egress)?;
             Ok((request, accepted))
         };
         if has_files { tokio::task::spawn_blocking(check).await? } else { check() }
+    }
+
+    /// Asks the hooks about a person's prompt to a job of `owner`, and puts in their changes. It is to be validated afterwards.
+    pub async fn ask_about_prompt(
+        &self,
+        owner: &str,
+        job: Option<JobId>,
+        prompt: &mut String,
+    ) -> Result<(), SubmitError> {
+        let event = HookEvent { job, ..HookEvent::new(HookPoint::InboundMessage, owner) };
+        if let Some(changed) = self.hooks.ask_about_text(&event, prompt).await? {
+            *prompt = changed;
+        }
+        Ok(())
     }
 
     /// The response to an earlier submission with this key, if there was one.
@@ -340,6 +369,8 @@ fn record(origin: JobOrigin, job: NewJob) -> JobRecord {
         limits: accepted.limits,
         tools: request.tools,
         approve: request.approve,
+        egress: request.egress,
+        delimiter_nonce: Some(DelimiterNonce::generate()),
         image: accepted.image,
         model: accepted.model,
         plan: request.plan,

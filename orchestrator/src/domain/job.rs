@@ -278,7 +278,7 @@ impl JobRecord {
             labels: brief.labels.clone(),
             metadata: brief.metadata.clone(),
             limits: brief.limits,
-            egress: None,
+            egress: brief.egress.clone(),
             model: brief.model.clone(),
             source: brief.source,
             routine_id: None,

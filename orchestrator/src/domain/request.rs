@@ -154,8 +154,8 @@ fn not_available(request: &CreateJob, ceiling: &Ceiling) -> Vec<FieldError> {
     if request.command.is_some() {
         errors.add("command", "is not available in this version");
     }
-    if request.egress.as_ref().is_some_and(|egress| !egress.allow.is_empty() || !egress.inject.is_empty()) {
-        errors.add("egress", "is not available in this version; jobs have no network");
+    if request.egress.as_ref().is_some_and(|egress| !egress.inject.is_empty()) {
+        errors.add("egress.inject", "is not available in this version");
     }
     errors.0
 }

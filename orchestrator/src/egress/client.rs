@@ -22,7 +22,7 @@ use reqwest::{
 
 use super::{
     host::{Destination, Host},
-    policy::{EgressDenied, EgressPolicy, EgressRules},
+    policy::{EgressDenied, EgressPolicy, EgressRecord, EgressRules},
     request::{InvalidRequest, OutboundRequest},
 };
 use crate::telemetry::error_chain;
@@ -119,6 +119,16 @@ pub enum EgressError {
     },
 }
 
+impl EgressError {
+    /// The decision that refuses the destination, if it is refused.
+    const fn denial(&self) -> Option<&EgressDenied> {
+        match self {
+            Self::Denied(denied) => Some(denied),
+            _ => None,
+        }
+    }
+}
+
 impl EgressClient {
     /// A client of this policy.
     pub const fn new(policy: Arc<EgressPolicy>, look_up: LookUp) -> Self {
@@ -126,29 +136,35 @@ impl EgressClient {
     }
 
     /// The policy that it keeps to.
-    pub fn policy(&self) -> &EgressPolicy {
+    pub const fn policy(&self) -> &Arc<EgressPolicy> {
         &self.policy
     }
 
     /// Sends a request under these rules and returns its response before the body. Follows no redirect.
     pub async fn open(&self, rules: &EgressRules<'_>, request: &OutboundRequest) -> Result<OpenResponse, EgressError> {
-        let (response, destination) = self.send_once(rules, request).await?;
+        let (response, destination) = self.send_once(rules, request, &mut Vec::new()).await?;
         Ok(OpenResponse { response, destination })
     }
 
-    /// Sends a request under these rules and reads at most `max_body_bytes` of the response.
+    /// Sends a request under these rules and reads at most `max_body_bytes` of the response. Each decision, of redirects as well, is
+    /// added to `records` when it is made.
     pub async fn send(
         &self,
         rules: &EgressRules<'_>,
         request: OutboundRequest,
         max_body_bytes: usize,
+        records: &mut Vec<EgressRecord>,
     ) -> Result<OutboundResponse, EgressError> {
         let mut request = request;
         for redirects in 0..=MAX_REDIRECTS {
             let of_redirect = |error| if redirects == 0 { error } else { EgressError::Redirect(Box::new(error)) };
-            let (response, destination) = self.send_once(rules, &request).await.map_err(of_redirect)?;
+            let (response, destination) = self.send_once(rules, &request, records).await.map_err(of_redirect)?;
             let Some(location) = redirect_location(response.status(), response.headers()) else {
-                return read(response, destination, max_body_bytes).await;
+                let response = read(response, destination, max_body_bytes).await?;
+                if let Some(record) = records.last_mut() {
+                    record.bytes += response.body.len() as u64;
+                }
+                return Ok(response);
             };
             let status = response.status();
             request = request
@@ -162,10 +178,18 @@ impl EgressClient {
         &self,
         rules: &EgressRules<'_>,
         request: &OutboundRequest,
+        records: &mut Vec<EgressRecord>,
     ) -> Result<(Response, Destination), EgressError> {
         let destination = request.destination()?;
-        rules.check_destination(&destination)?;
-        let addresses = self.addresses(rules, &destination).await?;
+        let addresses = self.addresses(rules, &destination).await;
+        records.extend(addresses.as_ref().err().and_then(EgressError::denial).map(EgressDenied::record));
+        let addresses = addresses?;
+        records.push(EgressRecord {
+            destination: destination.clone(),
+            allowed: true,
+            rule: rules.rule_of(&destination).unwrap_or_default(),
+            bytes: request.body.as_ref().map_or(0, Vec::len) as u64,
+        });
         let failed = |error: reqwest::Error| transport(&destination, error);
         let client = pinned_client(&destination, addresses).map_err(failed)?;
         let mut builder = client.request(request.method.clone(), request.url.clone()).headers(request.headers.clone());
@@ -178,6 +202,7 @@ impl EgressClient {
 
     /// The addresses of a destination. One that is refused refuses them all: the name is not what it seems to be.
     async fn addresses(&self, rules: &EgressRules<'_>, to: &Destination) -> Result<Vec<SocketAddr>, EgressError> {
+        rules.check_destination(to)?;
         let mut addresses = match &to.host {
             Host::Address(address) => vec![*address],
             Host::Name(name) => (self.look_up)(name.clone()).await.unwrap_or_default(),

@@ -12,5 +12,5 @@ mod request;
 pub use client::{EgressClient, EgressError, LookUp, OpenResponse, OutboundResponse, system_look_up};
 pub use host::{Destination, Host, InvalidHost};
 pub use pattern::{HostPattern, InvalidPattern};
-pub use policy::{EgressDenied, EgressPolicy, EgressRules};
+pub use policy::{EgressDenied, EgressPolicy, EgressRecord, EgressRules};
 pub use request::{InvalidRequest, OutboundRequest};

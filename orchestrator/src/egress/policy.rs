@@ -25,6 +25,19 @@ pub struct EgressRules<'p> {
     job: Option<Vec<HostPattern>>,
 }
 
+/// A decision about a connection, and what it carried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EgressRecord {
+    /// Where it leads.
+    pub destination: Destination,
+    /// Whether it was allowed.
+    pub allowed: bool,
+    /// The entry that allows it, or what refuses it.
+    pub rule: String,
+    /// Bytes of bodies that were sent and read.
+    pub bytes: u64,
+}
+
 /// A destination that is refused. The text says who can allow it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EgressDenied {
@@ -44,6 +57,18 @@ pub enum EgressDenied {
         /// What the address is.
         kind: &'static str,
     },
+}
+
+impl EgressDenied {
+    /// The decision as a record.
+    pub(super) fn record(&self) -> EgressRecord {
+        let (destination, rule) = match self {
+            Self::NotListed(destination) => (destination, "egress.allow"),
+            Self::AboveCeiling(destination) => (destination, "egress_ceiling"),
+            Self::Address { destination, kind, .. } => (destination, *kind),
+        };
+        EgressRecord { destination: destination.clone(), allowed: false, rule: rule.to_owned(), bytes: 0 }
+    }
 }
 
 impl EgressPolicy {
@@ -77,6 +102,12 @@ impl EgressPolicy {
 }
 
 impl EgressRules<'_> {
+    /// The entry that allows a destination: the job's, if the caller is a job.
+    pub fn rule_of(&self, to: &Destination) -> Option<String> {
+        let list = self.job.as_ref().unwrap_or(&self.policy.ceiling);
+        list.iter().find(|entry| entry.matches(to)).map(ToString::to_string)
+    }
+
     /// Decides by name and port.
     pub fn check_destination(&self, to: &Destination) -> Result<(), EgressDenied> {
         let matches = |list: &[HostPattern]| list.iter().any(|entry| entry.matches(to));

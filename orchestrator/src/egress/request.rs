@@ -92,7 +92,7 @@ impl OutboundRequest {
     }
 
     /// The host and port of the URL.
-    pub(super) fn destination(&self) -> Result<Destination, InvalidRequest> {
+    pub fn destination(&self) -> Result<Destination, InvalidRequest> {
         let host = Host::parse(self.url.host_str().unwrap_or_default());
         let host = host.map_err(|error| invalid(format!("the host of the URL {error}")))?;
         let port = self.url.port_or_known_default().filter(|port| *port > 0);

@@ -97,7 +97,11 @@ impl HostJobs {
         let Some(job) = job else { return Ok(()) };
         let has_earlier_calls = job.running().is_some_and(|running| running.calls_before_attempt > 0);
         let recorded = if has_earlier_calls { self.store.transcript(job.id).await? } else { vec![] };
-        let (mut transcript, mut run) = start_attempt(system_prompt(), &job.brief.prompt, &recorded);
+        let (transcript, mut run) = start_attempt(system_prompt(), &job.brief.prompt, &recorded);
+        let mut transcript = match &job.brief.delimiter_nonce {
+            Some(nonce) => transcript.with_nonce(nonce.clone()),
+            None => transcript,
+        };
         let tools = self.tools.executor_for_host_job(&job, key.attempt).await?;
         let metered = MeteredModel {
             meter: self.meter.clone(),
@@ -168,8 +172,7 @@ impl HostJobs {
         inbox: &Inbox,
     ) -> Result<ControlFlow<()>, SessionError> {
         let key = attempt.key();
-        let owner = attempt.record().brief.user_id.clone();
-        let report = self.ingestion.redacted_report(&owner, shortened_report(report.clone())).await?;
+        let report = self.ingestion.shown_report(&attempt.record(), shortened_report(report.clone())).await?;
         let mut is_first = true;
         loop {
             let write = || self.store.complete(key.job, key.attempt, self.clock.now(), &report);

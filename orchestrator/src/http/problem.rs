@@ -194,6 +194,8 @@ impl ApiError {
 
 /// A busy database has usually finished a checkpoint or a write of another process by then.
 const STORE_RETRY: Duration = Duration::from_secs(2);
+/// A server of a hook that did not answer may have been restarted by then.
+const HOOK_RETRY: Duration = Duration::from_secs(5);
 const RETRY_AFTER: HeaderName = header::RETRY_AFTER;
 
 /// Carries an error from a handler to the layer that renders it, in the extensions of the response.
@@ -217,6 +219,14 @@ impl IntoResponse for ErrorExtension {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         ErrorExtension::from(self).into_response()
+    }
+}
+
+impl From<crate::hooks::HookRefused> for ApiError {
+    fn from(refused: crate::hooks::HookRefused) -> Self {
+        let code = if refused.is_transient() { ErrorCode::Unavailable } else { ErrorCode::HookDenied };
+        let error = Self::new(code, refused.to_string());
+        if refused.is_transient() { error.with_retry_after(HOOK_RETRY) } else { error }
     }
 }
 

@@ -138,6 +138,32 @@ impl Store {
         .await
     }
 
+    /// Appends events of the orchestrator to the attempt that runs. Does nothing when the job does not run.
+    pub async fn append_if_running(
+        &self,
+        job: JobId,
+        now: DateTime<Utc>,
+        events: Vec<EventData>,
+    ) -> Result<(), StoreError> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        self.write(move |tx| {
+            let events = events.clone();
+            Box::pin(async move {
+                let attempt: Option<(i64,)> =
+                    sqlx::query_as("SELECT attempt FROM jobs WHERE id = $1 AND state IN ('in_progress', 'stuck')")
+                        .bind(*job.as_uuid())
+                        .fetch_optional(&mut tx.db)
+                        .await?;
+                let Some((attempt,)) = attempt else { return Ok(()) };
+                let attempt = RowRef { table: "jobs", id: *job.as_uuid() }.number("attempt", attempt)?;
+                append(tx, EventStamp { job, attempt, at: now }, &events).await
+            })
+        })
+        .await
+    }
+
     /// The number of a job's newest event; 0 when there is no such job.
     pub async fn last_seq(&self, job: JobId) -> Result<i64, StoreError> {
         let last: Option<i64> = sqlx::query_scalar("SELECT last_seq FROM jobs WHERE id = $1")

@@ -5,8 +5,10 @@
 //! rolled back is assigned again and was never seen.
 
 use chrono::{DateTime, Utc};
-use protocol::{EventSubject, GateId, InstanceEventData, InstanceEventKind, JobId, RoutineId, RunId, ThreadId};
-use serde::Serialize;
+use protocol::{
+    EventSubject, GateId, InstanceEventData, InstanceEventKind, JobId, JobState, RoutineId, RunId, ThreadId,
+};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sqlx::{FromRow, QueryBuilder, Sqlite, SqliteConnection};
 use uuid::Uuid;
@@ -74,6 +76,17 @@ impl StoredInstanceEvent {
     /// Its data, as JSON.
     pub fn data(&self) -> &RawValue {
         &self.data
+    }
+
+    /// The job that this event ends, and the state in which it ends.
+    pub fn ended_job(&self) -> Option<(JobId, JobState)> {
+        #[derive(Deserialize)]
+        struct Entered {
+            to: JobState,
+        }
+        let is_state = self.kind == InstanceEventKind::State;
+        let entered: Entered = serde_json::from_str(self.data.get()).ok().filter(|_| is_state)?;
+        self.subject.job_id.filter(|_| entered.to.is_finished()).map(|job| (job, entered.to))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use agent::safety::DelimiterNonce;
 use chrono::{DateTime, Utc};
 use protocol::{ContainerInfo, EventData, EventKind, JobId, JobMode, Limits, Placement, Source, Usage};
 use serde::{Serialize, de::DeserializeOwned};
@@ -33,6 +34,8 @@ pub(super) struct JobRow {
     limits: String,
     tools: Option<String>,
     approve: Option<String>,
+    egress: Option<String>,
+    delimiter_nonce: Option<String>,
     image: String,
     model: String,
     plan: bool,
@@ -67,7 +70,7 @@ pub(super) struct JobRow {
 macro_rules! job_columns {
     () => {
         "id, rev, user_id, title, prompt, mode, placement, state, reason, message, priority, labels, metadata, limits, \
-         tools, approve, image, model, plan, review, source, restarted_from, parent_id, depth, attempt, repair_attempts, \
+         tools, approve, egress, delimiter_nonce, image, model, plan, review, source, restarted_from, parent_id, depth, attempt, repair_attempts, \
          created_at, started_at, last_activity_at, cancel_requested_at, cancel_message, cancelled_by_parent, finished_at, \
          not_before, result_text, result_partial, token_hash, session_attempt, session_hash, session_rejected_attempt, \
          lease_expires_at, calls_before_attempt, worker_seen_at, container, prompts_closed, held, traceparent, \
@@ -100,6 +103,8 @@ impl JobRow {
             limits: row.json::<Limits>("limits", &self.limits)?,
             tools: self.tools.map(|tools| row.json("tools", &tools)).transpose()?,
             approve: self.approve.map(|tools| row.json("approve", &tools)).transpose()?.unwrap_or_default(),
+            egress: self.egress.map(|egress| row.json("egress", &egress)).transpose()?,
+            delimiter_nonce: self.delimiter_nonce.map(DelimiterNonce::from_text),
             image: self.image,
             model: self.model,
             plan: self.plan,

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     call_host::{CallServices, ToolCallHost, not_recorded},
     echo::Echo,
-    http::Http,
+    http::{self, EgressLog, Http},
     jobs::{JobAccess, NAMES_FOR_JOBS, job_tools},
     json::Json,
     mcp::McpTools,
@@ -26,6 +26,7 @@ use crate::{
     clock::Clock,
     domain::job::JobRecord,
     egress::EgressClient,
+    hooks::Hooks,
     rate_limit::{ToolRateLimits, ToolRates},
     secrets::LeakDetectors,
     store::{Store, StoreError, ToolCaller, TurnKey},
@@ -68,6 +69,8 @@ pub struct ToolServices {
     pub mcp: McpTools,
     /// Find the owners' secrets in what calls show and send.
     pub detectors: LeakDetectors,
+    /// Asked before and after calls.
+    pub hooks: Arc<Hooks>,
     /// Cancelled when the process drains.
     pub drain: CancellationToken,
 }
@@ -82,7 +85,7 @@ pub struct BuiltinTools {
 impl BuiltinTools {
     /// Registers every built-in tool but those for jobs; `http` only if the operator allows a destination.
     pub fn new(services: ToolServices) -> Result<Self, RegisterError> {
-        let ToolServices { store, clock, rates, egress, mcp, detectors, drain } = services;
+        let ToolServices { store, clock, rates, egress, mcp, detectors, hooks, drain } = services;
         let memory = memory_tools(&store, &clock, &detectors);
         let (secret_list, message) =
             (SecretList(store.clone()), Message { store: store.clone(), clock: clock.clone() });
@@ -94,13 +97,15 @@ impl BuiltinTools {
             Box::new(secret_list),
         ];
         if !egress.policy().is_empty() {
-            tools.push(Box::new(Http(egress)));
+            let log = EgressLog { store: store.clone(), clock: clock.clone(), detectors: detectors.clone() };
+            tools.push(Box::new(Http { client: egress, log }));
         }
         let mut registry = ToolRegistry::new();
         for tool in tools.into_iter().chain(memory) {
             registry.register(tool)?;
         }
-        let calls = Arc::new(CallServices { store, clock, limits: ToolRateLimits::new(rates), detectors, drain });
+        let calls =
+            Arc::new(CallServices { store, clock, limits: ToolRateLimits::new(rates), detectors, hooks, drain });
         Ok(Self { registry, calls, mcp })
     }
 
@@ -127,7 +132,7 @@ impl BuiltinTools {
     ) -> Result<ToolExecutor, RecordError> {
         let context = self.context_of(job).await.map_err(not_recorded)?;
         let caller = ToolCaller::Job { job: job.id, attempt };
-        let registry = self.mcp.registry_for_call(&self.registry, &context, tool).await;
+        let registry = self.mcp.registry_for_call(&self.built_in(&context), &context, tool).await;
         Ok(self.executor(registry, context, caller, job.brief.limits.max_tool_calls))
     }
 
@@ -160,6 +165,12 @@ impl BuiltinTools {
         Ok(self.executor(registry, context, ToolCaller::Turn(turn), MAX_TOOL_CALLS_OF_TURN))
     }
 
+    /// The built-in tools of a context. A job that may reach no host has no use for `http`.
+    fn built_in(&self, context: &ToolContext) -> ToolRegistry {
+        let is_offline = matches!(context.origin, ToolOrigin::Job(_)) && !context.egress.enabled;
+        if is_offline { self.registry.without(http::NAME) } else { self.registry.clone() }
+    }
+
     fn executor(
         &self,
         registry: ToolRegistry,
@@ -180,7 +191,7 @@ impl BuiltinTools {
     /// The definitions that a job's model is offered: the orchestrator's tools, those of MCP servers, and the container's own that
     /// the context allows.
     pub async fn offered(&self, context: ToolContext) -> Vec<ToolDefinition> {
-        let registry = self.mcp.registry(&self.registry, &context).await;
+        let registry = self.mcp.registry(&self.built_in(&context), &context).await;
         offered_of(registry, context)
     }
 
@@ -231,7 +242,7 @@ fn job_context(job: &JobRecord) -> ToolContext {
     ToolContext {
         owner: UserId(brief.user_id.clone()),
         origin: ToolOrigin::Job(job.id),
-        egress: brief.egress(),
+        egress: brief.egress_view(),
         max_children: brief.limits.max_children,
         only: brief.tools.clone(),
         approval: ApprovalContext::Autonomous { levels: vec![brief.approve.iter().cloned().collect()] },

@@ -1,22 +1,25 @@
-//! The orchestrator as the host of tool calls: rates for each user and tool, the audit row of each call, and the owner's secrets,
-//! which are neither shown nor sent.
+//! The orchestrator as the host of tool calls: hooks, rates for each user and tool, the audit row of each call, and the owner's
+//! secrets, which are neither shown nor sent.
 //!
 //! Owns how much of a call is kept, and that its row is open before the tool runs. Never checks a call and never runs a tool.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use agent::{
-    BoxFuture, CallHost, CallResult, CallView, OpenedRow, RecordError, ToolContext, ToolError, ToolPolicy,
-    safety::{LeakDetector, StreamRedactor, screen_outbound},
+    BoxFuture, CallHost, CallResult, CallView, OpenedRow, RecordError, ToolContext, ToolError, ToolOrigin, ToolPolicy,
+    safety::{LeakDetector, REDACTED, StreamRedactor, screen_outbound},
 };
 use protocol::{CallId, ToolErrorKind, ToolFailure};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use super::message;
 use crate::{
     clock::Clock,
+    config::HookPoint,
     digest::sha256_hex_of_parts,
     failpoint,
+    hooks::{HookEvent, Hooks},
     llm::metering::retry_write,
     rate_limit::ToolRateLimits,
     secrets::LeakDetectors,
@@ -39,6 +42,7 @@ pub(super) struct CallServices {
     pub(super) clock: Clock,
     pub(super) limits: ToolRateLimits,
     pub(super) detectors: LeakDetectors,
+    pub(super) hooks: Arc<Hooks>,
     /// Cancelled when the process drains: a busy database is no longer waited for.
     pub(super) drain: CancellationToken,
 }
@@ -67,7 +71,7 @@ impl ToolCallHost {
             key: self.key(call.call_id),
             request_digest: call.request_digest.to_owned(),
             at: self.services.clock.now(),
-            tool: call.tool.to_owned(),
+            tool: self.shown_name(call).await,
             input: kept(call.input),
             estimated_cost_micro_usd: call.estimated_cost_micro_usd,
             max_calls: u64::from(self.max_calls),
@@ -81,6 +85,14 @@ impl ToolCallHost {
             OpenedToolCall::Recorded(reply) => Ok(OpenedRow::Recorded(reply)),
             OpenedToolCall::IdReused => Err(RecordError::IdReused),
             OpenedToolCall::LimitReached => Ok(OpenedRow::LimitReached(self.limit_reached())),
+        }
+    }
+
+    /// The tool's name as the model wrote it, which may be anything.
+    async fn shown_name(&self, call: CallView<'_>) -> String {
+        match self.services.detector(call.context).await {
+            Ok(detector) => detector.redact(call.tool).0.into_owned(),
+            Err(_) => REDACTED.to_owned(),
         }
     }
 
@@ -103,6 +115,23 @@ impl ToolCallHost {
     /// person refused in a chat is worth knowing.
     const fn keeps_refused_input(&self) -> bool {
         matches!(self.caller, ToolCaller::Turn(_))
+    }
+
+    /// Asks the hooks before a call. A notification is a message to a person as well.
+    async fn ask_before(&self, call: CallView<'_>) -> Result<Option<Value>, ToolError> {
+        let hooks = &self.services.hooks;
+        let changed = hooks.ask(&hook_event(HookPoint::BeforeToolCall, call), call.input).await?;
+        if call.tool != message::NAME {
+            return Ok(changed);
+        }
+        let shown = changed.as_ref().unwrap_or(call.input);
+        let as_message = hooks.ask(&hook_event(HookPoint::OutboundMessage, call), shown).await?;
+        Ok(as_message.or(changed))
+    }
+
+    async fn ask_after(&self, call: CallView<'_>, text: &str) -> Result<Option<String>, ToolError> {
+        let event = HookEvent { input: Some(call.input), ..hook_event(HookPoint::AfterToolCall, call) };
+        Ok(self.services.hooks.ask_about_text(&event, text).await?)
     }
 
     fn limit_reached(&self) -> ToolError {
@@ -154,6 +183,10 @@ impl CallHost for ToolCallHost {
         })
     }
 
+    fn before_call<'a>(&'a self, call: CallView<'a>) -> BoxFuture<'a, Result<Option<Value>, ToolError>> {
+        Box::pin(self.ask_before(call))
+    }
+
     fn screen_arguments<'a>(
         &'a self,
         context: &'a ToolContext,
@@ -184,6 +217,10 @@ impl CallHost for ToolCallHost {
 
     fn open<'a>(&'a self, call: CallView<'a>) -> BoxFuture<'a, Result<OpenedRow, RecordError>> {
         Box::pin(self.open_row(call))
+    }
+
+    fn after_call<'a>(&'a self, call: CallView<'a>, text: &'a str) -> BoxFuture<'a, Result<Option<String>, ToolError>> {
+        Box::pin(self.ask_after(call, text))
     }
 
     fn redact_output<'a>(
@@ -220,6 +257,17 @@ impl CallServices {
             tracing::error!(user, error, "a tool call is withheld: the owner's secrets are not known");
             ToolError::new(ToolErrorKind::Failed, SECRETS_UNKNOWN)
         })
+    }
+}
+
+/// What a hook learns of a call.
+fn hook_event(point: HookPoint, call: CallView<'_>) -> HookEvent<'_> {
+    let event = HookEvent::new(point, call.context.owner.as_str());
+    let event = HookEvent { tool: Some(call.tool), call_id: Some(call.call_id), ..event };
+    match call.context.origin {
+        ToolOrigin::Job(job) => event.of_job(job),
+        ToolOrigin::Thread(thread) => event.of_thread(thread),
+        ToolOrigin::Run(_) => event,
     }
 }
 

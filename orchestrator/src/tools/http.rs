@@ -2,6 +2,7 @@
 //!
 //! Owns the arguments and what the model reads of a response. Which addresses may be dialled is the egress client's decision.
 
+mod log;
 mod response;
 
 use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOrigin, ToolOutput, ToolSpec};
@@ -10,8 +11,13 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
+pub(super) use log::EgressLog;
+
 use super::builtin::spec;
-use crate::egress::{EgressClient, EgressError, EgressRules, InvalidRequest, OutboundRequest};
+use crate::egress::{EgressClient, EgressError, InvalidRequest, OutboundRequest};
+
+/// The tool's name.
+pub(super) const NAME: &str = "http";
 
 /// Time limit of a call, redirects included (contract: agent, Tools).
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -19,7 +25,11 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of a response's body that is read (contract: agent, Tools).
 const MAX_BODY_BYTES: usize = 5 * 1024 * 1024;
 
-pub(super) struct Http(pub(super) EgressClient);
+pub(super) struct Http {
+    pub(super) client: EgressClient,
+    /// Where decisions for jobs are recorded.
+    pub(super) log: EgressLog,
+}
 
 #[derive(Deserialize)]
 struct Arguments {
@@ -47,7 +57,7 @@ impl Tool for Http {
             "Sends an HTTP request and returns status, headers and body. Only allowed hosts can be reached.";
         // A header is where a credential is.
         let sensitive = vec!["headers".to_owned()];
-        ToolSpec { timeout: TIMEOUT, sensitive, ..spec("http", description, parameters) }
+        ToolSpec { timeout: TIMEOUT, sensitive, ..spec(NAME, description, parameters) }
     }
 
     fn approval(&self, _arguments: &Value) -> ApprovalRequirement {
@@ -60,25 +70,24 @@ impl Tool for Http {
     ) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
             let request = request(arguments)?;
-            let policy = self.0.policy();
+            let policy = self.client.policy();
             let rules = match context.origin {
                 ToolOrigin::Job(_) if context.egress.enabled => policy.rules_of_job(&context.egress.allow),
                 ToolOrigin::Job(_) => policy.rules_of_job(&[]),
                 ToolOrigin::Run(_) | ToolOrigin::Thread(_) => policy.rules(),
             };
             let stopped = || ToolError::new(ToolErrorKind::Failed, "stopped before the response was complete");
-            tokio::select! {
-                result = self.send(&rules, request) => result,
-                () = stop.cancelled() => Err(stopped()),
+            let mut records = Vec::new();
+            let response = tokio::select! {
+                response = self.client.send(&rules, request, MAX_BODY_BYTES, &mut records) => Some(response),
+                () = stop.cancelled() => None,
+            };
+            if let ToolOrigin::Job(job) = context.origin {
+                self.log.append(job, context.owner.as_str(), records).await?;
             }
+            let response = response.ok_or_else(stopped)?;
+            response.map(response::output).map_err(|error| ToolError::new(kind(&error), error.to_string()))
         })
-    }
-}
-
-impl Http {
-    async fn send(&self, rules: &EgressRules<'_>, request: OutboundRequest) -> Result<ToolOutput, ToolError> {
-        let response = self.0.send(rules, request, MAX_BODY_BYTES).await;
-        response.map(response::output).map_err(|error| ToolError::new(kind(&error), error.to_string()))
     }
 }
 

@@ -10,6 +10,9 @@ use crate::{
     store::{NewNotification, Store},
 };
 
+/// The tool's name.
+pub(super) const NAME: &str = "message";
+
 /// Longest notification; more belongs into the result or a file.
 const MAX_MESSAGE_BYTES: usize = 16 * 1024;
 
@@ -29,7 +32,7 @@ impl Tool for Message {
             "required": ["content"],
             "additionalProperties": false
         });
-        spec("message", "Sends a notification to the person who owns this work.", parameters)
+        spec(NAME, "Sends a notification to the person who owns this work.", parameters)
     }
 
     fn approval(&self, _arguments: &Value) -> ApprovalRequirement {

@@ -18,6 +18,7 @@ const LAYERS: &[&[&str]] = &[
     &["tools"],
     &["mcp"],
     &["dispatch"],
+    &["hooks"],
     &["llm", "auth", "egress", "workspace"],
     &["secrets"],
     &["store"],
@@ -38,6 +39,7 @@ const DEPENDENCY_OWNERS: &[(&str, &[&str])] = &[
     ("hyper_util", &["http/server"]),
     ("reqwest", &["llm", "cli", "egress"]),
     ("ipnet", &["egress"]),
+    ("hmac", &["hooks/webhook"]),
     ("rmcp", &["mcp"]),
     ("metrics_exporter_prometheus", &["telemetry"]),
 ];

@@ -1,10 +1,15 @@
 //! The `http` tool as jobs meet it: offered where the operator allows a destination, refused where the job lists none.
 
+use axum::{
+    Router,
+    http::{StatusCode, Uri, header},
+    routing::any,
+};
 use orchestrator::app::{App, TestOverrides};
-use protocol::ErrorCode;
+use protocol::{EgressDecision, ErrorCode, EventData};
 use serde_json::{Value, json};
 use tests::World;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, task::JoinSet};
 
 async fn listed(worker: &tests::ManualWorker) -> Vec<String> {
     let tools = worker.get("tools").await.expect(200).body["tools"].clone();
@@ -28,32 +33,172 @@ async fn http_is_not_offered_while_nothing_is_allowed() {
 }
 
 #[tokio::test]
-async fn a_job_without_an_egress_list_reaches_nothing() {
-    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = server.local_addr().unwrap();
-    let world = World::builder().set("GANTRY_EGRESS_CEILING", format!("*,{address}")).build().await;
+async fn a_job_without_an_egress_list_has_no_http() {
+    let world = World::builder().set("GANTRY_EGRESS_CEILING", "*").build().await;
     let ada = world.user("ada");
-    let id = ada.create(json!({"prompt": "work", "tools": ["http"]})).await;
+    let id = ada.create(json!({"prompt": "work", "tools": ["http", "echo"]})).await;
+    let worker = world.manual_worker(id).await;
+    assert_eq!(listed(&worker).await, ["echo"]);
+    let arguments = json!({"method": "GET", "url": "https://example.org/"});
+    let reply = worker.tool("http", "t1", arguments).await.expect(200);
+    assert_eq!(reply.body["error"]["kind"], "not_found", "{:#}", reply.body);
+    assert!(worker.job().await.egress == protocol::EgressView::default());
+    worker.finish("done").await;
+    assert_eq!(ada.job(id).await.egress, None);
+    world.finish().await;
+}
+
+/// A server that answers with a text, and at `/away` with a redirect to the host in the query.
+async fn server() -> (std::net::SocketAddr, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let away = async |uri: Uri| {
+        let to = uri.query().unwrap_or_default().to_owned();
+        (StatusCode::FOUND, [(header::LOCATION, to)])
+    };
+    // A server that knows the secret.
+    let secret = async || (StatusCode::FOUND, [(header::LOCATION, "https://correct-horse-battery.example.org/")]);
+    let router =
+        Router::new().route("/text", any(async || "four")).route("/away", any(away)).route("/secret", any(secret));
+    let mut task = JoinSet::new();
+    task.spawn(async move { drop(axum::serve(listener, router).await) });
+    (address, task)
+}
+
+#[tokio::test]
+async fn a_job_reaches_what_it_lists_and_each_decision_is_an_event() {
+    let (one, _one) = server().await;
+    let (other, _other) = server().await;
+    let ceiling = format!("{one},{other},*.example.org");
+    let world = World::builder().set("GANTRY_EGRESS_CEILING", ceiling).build().await;
+    let ada = world.user("ada");
+    ada.post("/api/secrets", &json!({"name": "TOKEN", "value": "correct-horse-battery"})).await.expect(201);
+    let egress = json!({"allow": [one.to_string(), "api.example.org"]});
+    let id = ada.create(json!({"prompt": "work", "tools": ["http"], "egress": egress})).await;
+    assert_eq!(serde_json::to_value(ada.job(id).await.egress).unwrap()["allow"], egress["allow"]);
+    let shown = ada.get("/api/jobs").await.expect(200).body["items"][0]["egress"]["allow"].clone();
+    assert_eq!(shown, egress["allow"]);
     let worker = world.manual_worker(id).await;
     assert_eq!(listed(&worker).await, ["http"]);
-    for (call, url, kind) in [
-        ("t1", format!("http://{address}/"), "not_authorized"),
-        ("t2", "https://example.org/".to_owned(), "not_authorized"),
-        ("t3", "http://169.254.169.254/latest/meta-data".to_owned(), "not_authorized"),
-        ("t4", "http://2130706433/".to_owned(), "invalid_parameters"),
-        ("t5", "https://bob:pw@example.org/".to_owned(), "invalid_parameters"),
-        ("t6", "file:///etc/passwd".to_owned(), "invalid_parameters"),
+    assert!(worker.job().await.egress.enabled);
+    for (call, url, error) in [
+        ("t1", format!("http://{one}/text"), None),
+        ("t2", format!("http://{other}/text"), Some("not_authorized")),
+        ("t3", "http://169.254.169.254/latest/meta-data".to_owned(), Some("not_authorized")),
+        ("t4", format!("http://{one}/away?http://{other}/text"), Some("not_authorized")),
+        ("t5", "http://2130706433/".to_owned(), Some("invalid_parameters")),
+        ("t6", "https://bob:pw@example.org/".to_owned(), Some("invalid_parameters")),
+        ("t7", "file:///etc/passwd".to_owned(), Some("invalid_parameters")),
+        ("t8", format!("http://{one}/away?http://{one}/text"), None),
+        ("t9", format!("http://{one}/secret"), Some("not_authorized")),
     ] {
-        let arguments = json!({"method": "GET", "url": url, "headers": {"Authorization": "Bearer hunter2"}});
+        let arguments = json!({
+            "method": "POST", "url": url, "headers": {"Authorization": "Bearer hunter2"}, "body": "body"
+        });
         let reply = worker.tool("http", call, arguments).await.expect(200);
-        assert_eq!(reply.body["error"]["kind"], kind, "{url}: {:#}", reply.body);
+        let kind = reply.body["error"]["kind"].as_str();
+        assert_eq!(kind, error, "{url}: {:#}", reply.body);
     }
-    let connected = tokio::time::timeout(std::time::Duration::ZERO, server.accept()).await;
-    assert!(connected.is_err(), "no connection was made");
     worker.finish("done").await;
+    ada.wait_for_end(id).await;
+    let decisions: Vec<(String, u16, EgressDecision, String, u64)> = ada
+        .events(id)
+        .await
+        .into_iter()
+        .filter_map(|event| match event.data {
+            EventData::Egress { host, port, decision, rule, bytes } => Some((host, port, decision, rule, bytes)),
+            _ => None,
+        })
+        .collect();
+    let local = |address: std::net::SocketAddr, allowed: bool, rule: &str, bytes| {
+        let decision = if allowed { EgressDecision::Allowed } else { EgressDecision::Denied };
+        ("127.0.0.1".to_owned(), address.port(), decision, rule.to_owned(), bytes)
+    };
+    let rule = one.to_string();
+    let expected = [
+        local(one, true, &rule, 8),
+        local(other, false, "egress.allow", 0),
+        ("169.254.169.254".to_owned(), 80, EgressDecision::Denied, "egress.allow".to_owned(), 0),
+        local(one, true, &rule, 4),
+        local(other, false, "egress.allow", 0),
+        local(one, true, &rule, 4),
+        local(one, true, &rule, 4),
+        local(one, true, &rule, 4),
+        ("[redacted].example.org".to_owned(), 443, EgressDecision::Denied, "egress.allow".to_owned(), 0),
+    ];
+    assert_eq!(decisions, expected);
     let actions = ada.get(&format!("/api/jobs/{id}/actions")).await.expect(200).body;
-    assert_eq!(actions["items"].as_array().map(Vec::len), Some(6));
+    assert_eq!(actions["items"].as_array().map(Vec::len), Some(9));
     assert!(!actions.to_string().contains("hunter2"), "{actions:#}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_list_is_held_to_the_ceiling_when_the_job_is_created_and_restarted() {
+    let mut world = World::builder().set("GANTRY_EGRESS_CEILING", "a.example,*.b.example:8443").build().await;
+    let ada = world.user("ada");
+    for (allow, field) in [
+        (json!(["a.example", "c.example"]), "egress.allow[1]"),
+        (json!(["a.example:80"]), "egress.allow[0]"),
+        (json!(["*"]), "egress.allow[0]"),
+        (json!(["https://a.example"]), "egress.allow[0]"),
+        (json!(["169.254.169.254"]), "egress.allow[0]"),
+    ] {
+        let body = json!({"prompt": "work", "egress": {"allow": allow}});
+        let problem = ada.post("/api/jobs", &body).await.problem(ErrorCode::Invalid);
+        assert_eq!(problem.fields(), [field]);
+    }
+    let inject = json!([{"host": "a.example", "header": "Authorization", "secret": "TOKEN"}]);
+    let body = json!({"prompt": "work", "egress": {"allow": ["a.example"], "inject": inject}});
+    let problem = ada.post("/api/jobs", &body).await.problem(ErrorCode::NotAvailable);
+    assert_eq!(problem.fields(), ["egress.inject"]);
+    let both = ada.post("/api/jobs", &json!({"prompt": "", "egress": {"allow": ["c.example"]}})).await;
+    assert_eq!(both.problem(ErrorCode::Invalid).fields(), ["prompt", "egress.allow[0]"]);
+
+    let egress = json!({"allow": ["a.example", "x.b.example:8443"]});
+    let id = ada.create(json!({"prompt": "work", "egress": egress, "hold": true})).await;
+    ada.cancel(id).await;
+    ada.wait_for_end(id).await;
+    let again = ada.post(&format!("/api/jobs/{id}/restart"), &json!({})).await.expect(201);
+    assert_eq!(again.body["egress"]["allow"], egress["allow"]);
+    let first: protocol::JobId = again.body["id"].as_str().unwrap().parse().unwrap();
+    world.manual_worker(first).await.finish("done").await;
+    world.restart_with(|config| config.egress_ceiling = vec!["a.example".to_owned()]).await;
+    let ada = world.user("ada");
+    let again = ada.post(&format!("/api/jobs/{id}/restart"), &json!({})).await.expect(201);
+    assert_eq!(again.body["egress"]["allow"], json!(["a.example"]));
+    let message = again.body["message"].as_str().unwrap();
+    assert!(message.contains("hosts that are no longer allowed: x.b.example:8443"), "{message}");
+    let second: protocol::JobId = again.body["id"].as_str().unwrap().parse().unwrap();
+    world.manual_worker(second).await.finish("done").await;
+    world.restart_with(|config| config.egress_ceiling.clear()).await;
+    let ada = world.user("ada");
+    let body = json!({"prompt": "work", "egress": {"allow": ["a.example"]}});
+    ada.post("/api/jobs", &body).await.problem(ErrorCode::NotAvailable);
+    let none = ada.create(json!({"prompt": "work", "egress": {"allow": []}})).await;
+    world.manual_worker(none).await.finish("done").await;
+    world.finish().await;
+}
+
+/// A provider's cache finds the common beginning of the requests of all attempts.
+#[tokio::test]
+async fn attempts_of_a_job_share_the_nonce_of_their_markers() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let (one, other) = (ada.create_job("work").await, ada.create_job("work").await);
+    let worker = world.manual_worker(one).await;
+    let nonce = worker.job().await.delimiter_nonce.unwrap();
+    assert!(nonce.len() >= 32, "{nonce}");
+    let second = world.manual_worker(other).await;
+    assert_ne!(second.job().await.delimiter_nonce.unwrap(), nonce);
+    second.finish("done").await;
+    // Without a model call the attempt is repeated.
+    worker.exit(0);
+    ada.wait_for_event(one, "the second attempt", |event| event.attempt == 2).await;
+    let worker = world.manual_worker(one).await;
+    let assignment = worker.job().await;
+    assert_eq!((assignment.attempt, assignment.delimiter_nonce), (2, Some(nonce)));
+    worker.finish("done").await;
     world.finish().await;
 }
 

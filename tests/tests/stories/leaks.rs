@@ -6,15 +6,25 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use axum::{Router, body::Bytes, http::HeaderMap, http::Uri, routing::any};
 use base64::{
     Engine as _,
     prelude::{BASE64_STANDARD, BASE64_URL_SAFE, BASE64_URL_SAFE_NO_PAD},
 };
+use orchestrator::telemetry::{LogFormatter, subscriber};
 use protocol::{EventData, JobId, JobReason};
 use serde_json::{Value, json};
 use tests::{ManualWorker, User, World};
+use tokio::{net::TcpListener, task::JoinSet};
 
-use crate::upstream::{Answer, Upstream};
+use crate::{
+    hooks::{Receiver, allow},
+    mcp::{
+        self,
+        server::{McpTestServer, tool},
+    },
+    upstream::{Answer, Upstream},
+};
 
 /// With characters that every encoding changes.
 const SECRET: &str = "s3cret/Horse+battery?staple~42";
@@ -271,5 +281,122 @@ async fn a_document_that_a_model_writes_contains_no_secret() {
     assert!(notes.contains("a=[redacted] b"), "{notes}");
     assert_clean("the document", notes.as_bytes());
     worker.finish("done").await;
+    world.finish().await;
+}
+
+/// A server that keeps all that it is sent, and answers with a header, a body and a redirect that it is asked for.
+async fn recording_server() -> (String, Arc<Mutex<Vec<u8>>>, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let received = Arc::<Mutex<Vec<u8>>>::default();
+    let kept = Arc::clone(&received);
+    let keep = move |uri: Uri, headers: HeaderMap, body: Bytes| {
+        let kept = Arc::clone(&kept);
+        async move {
+            let mut kept = kept.lock().unwrap();
+            kept.extend_from_slice(format!("{uri} {headers:?} ").as_bytes());
+            kept.extend_from_slice(&body);
+            leak()
+        }
+    };
+    let mut server = JoinSet::new();
+    server.spawn(async move { drop(axum::serve(listener, Router::new().fallback(any(keep))).await) });
+    (address, received, server)
+}
+
+/// Calls of every tool whose arguments leave, or are kept, with the secret in all of them.
+async fn call_tools_with_secret(worker: &ManualWorker, address: &str) {
+    let percent = forms().pop().unwrap();
+    let url = format!("http://{address}/path/{percent}?q={percent}");
+    let calls = [
+        (
+            "http",
+            json!({"method": "POST", "url": url, "headers": {"X-Key": SECRET, "X-Other": forms()[1]}, "body": leak()}),
+        ),
+        (
+            "http",
+            json!({"method": "POST", "url": format!("http://{address}/"), "body": {SECRET: [leak(), {"a": leak()}]}}),
+        ),
+        ("http", json!({"method": "GET", "url": format!("https://{percent}.example/{SECRET}")})),
+        ("message", json!({"content": leak()})),
+        ("srv__echo", json!({"text": leak(), SECRET: [leak()]})),
+        ("echo", json!({"message": leak()})),
+        ("json", json!({"operation": "query", "value": {SECRET: leak()}, "pointer": format!("/{SECRET}")})),
+        ("json", json!({"operation": "parse", "text": leak()})),
+        ("memory_write", json!({"path": "notes.md", "content": leak()})),
+        ("memory_search", json!({"query": leak()})),
+        ("memory_read", json!({"path": SECRET})),
+        ("nothing", json!({"a": leak()})),
+        (SECRET, json!({})),
+    ];
+    for (index, (name, arguments)) in calls.into_iter().enumerate() {
+        // Failed calls are limited to a few in a second.
+        let reply = tests::poll("the call to be accepted", async || {
+            let path = format!("tools/{}", name.replace('/', "%2F").replace('?', "%3F"));
+            let reply = worker.post(&path, &json!({"call_id": format!("t{index}"), "arguments": arguments})).await;
+            (reply.status.as_u16() != 429).then_some(reply)
+        })
+        .await;
+        assert_clean(name, reply.body.to_string().as_bytes());
+    }
+}
+
+/// The log of this process, in a file.
+fn start_log() -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let writer = Arc::new(file.reopen().unwrap());
+    let subscriber = subscriber("info,orchestrator=trace,agent=trace", LogFormatter::Json, writer, None);
+    tracing::subscriber::set_global_default(subscriber.unwrap()).unwrap();
+    file
+}
+
+#[tokio::test]
+async fn tools_hooks_notifications_and_the_log_get_no_secret() {
+    let log = start_log();
+    let (address, received, _server) = recording_server().await;
+    let mcp = McpTestServer::start(&[tool("echo", "repeats")]).await;
+    let receiver = Receiver::start(|_| allow()).await;
+    let points = ["before_tool_call", "after_tool_call", "inbound_message", "outbound_message", "job_start", "job_end"];
+    let hooks = points.map(|point| receiver.hook(point, "").replace("'guard'", &format!("'{point}'")));
+    let ceiling = format!("{address},{},*.example", mcp.address);
+    let builder = World::builder().config_file(hooks.concat()).set("GANTRY_EGRESS_CEILING", ceiling);
+    let mut world = builder.build().await;
+    let servers = vec![mcp::settings("srv", &mcp)];
+    world.restart_with(|config| config.mcp = servers).await;
+    let ada = world.user("ada");
+    store_secret(&ada).await;
+    let tools = ["http", "message", "srv__echo", "echo", "json", "memory_write", "memory_search", "memory_read"];
+    let egress = json!({"allow": [address, "*.example"]});
+    let id = ada.create(json!({"prompt": "work", "tools": tools, "egress": egress})).await;
+    let worker = world.manual_worker(id).await;
+    call_tools_with_secret(&worker, &address).await;
+    ada.prompt(id, json!({"content": "go on"})).await.expect(202);
+    worker.prompt(protocol::PromptId::nil(), 10).await.unwrap();
+    worker.report(json!({"outcome": "failed", "message": leak(), "text": leak(), "iterations": 1})).await.expect(200);
+    worker.exit(1);
+    ada.wait_for_end(id).await;
+    let ends = || receiver.bodies().iter().filter(|body| body["type"] == "job_end").count();
+    tests::until("the announcement of the end", async || ends() == 1).await;
+
+    let notes = ada.get("/api/notifications").await.expect(200).body["items"].clone();
+    assert_eq!(notes.as_array().map(Vec::len), Some(1), "{notes:#}");
+    assert_clean("the notifications", notes.to_string().as_bytes());
+    let sent = received.lock().unwrap().clone();
+    assert!(String::from_utf8_lossy(&sent).contains("[redacted]"), "the server was reached");
+    assert_clean("the requests of http", &sent);
+    let calls = mcp.requests("tools/call");
+    assert_eq!(calls.len(), 1);
+    assert_clean("the calls of the MCP server", json!(calls).to_string().as_bytes());
+    let bodies = receiver.bodies();
+    for point in points {
+        assert!(bodies.iter().any(|body| body["type"] == point), "{point} was asked");
+    }
+    assert_clean("the bodies of webhooks", json!(bodies).to_string().as_bytes());
+    world.stop().await;
+    assert_files_clean(&world.config().data_dir);
+    let lines = std::fs::read(log.path()).unwrap();
+    assert!(lines.len() > 1_000, "the log has lines");
+    assert_clean("the log", &lines);
+    world.start().await;
     world.finish().await;
 }

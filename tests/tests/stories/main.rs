@@ -37,6 +37,8 @@ mod gates_in_chat;
 #[cfg(test)]
 mod hold;
 #[cfg(test)]
+mod hooks;
+#[cfg(test)]
 mod host_jobs;
 #[cfg(test)]
 mod http_tool;

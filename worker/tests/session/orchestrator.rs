@@ -306,6 +306,7 @@ fn assignment(lease_seconds: u64) -> JobAssignment {
         model: "scripted".to_owned(),
         tools,
         transcript: None,
+        delimiter_nonce: None,
         lease_seconds,
         egress: EgressView::default(),
         context_tokens: 128_000,

@@ -176,8 +176,8 @@ async fn a_call_passes_every_step_in_the_order_of_the_contract() {
         "screen",
         "rate",
         r#"open http {"url":"u","key":"[redacted]"} [http {"url":"u","key":"k"}]"#,
-        "after 25 bytes",
         "redact 25 bytes",
+        "after 25 bytes",
         r#"close 1:c {"url":"u","key":"k"}"#,
     ];
     assert_eq!(host.steps(), steps);
@@ -305,7 +305,7 @@ async fn a_secret_across_the_cap_is_redacted_and_huge_outputs_are_cut_first() {
     let result = finish(&executor, json!({"url": "u"})).await.unwrap();
     assert!(result.truncated && result.output.len() <= MAX_OUTPUT_BYTES);
     assert!(result.output.ends_with("[truncated: 52428800 bytes in total]"), "{}", &result.output[99_900..]);
-    assert_eq!(host.steps()[5], "redact 1000000 bytes, incomplete");
+    assert_eq!(host.steps()[4..6], ["redact 1000000 bytes, incomplete", "after 99973 bytes"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -341,8 +341,19 @@ async fn an_approved_call_asks_no_hook_and_is_refused_if_its_arguments_may_no_lo
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_after_the_call_replaces_its_text_before_it_is_cleaned() {
+async fn a_hook_after_the_call_gets_what_is_shown_and_what_it_returns_is_cleaned() {
     let host = Recorder { replaces: Some("\u{1b}[31mother correct-horse-battery"), ..Recorder::default() };
-    let (_, executor) = hosted(host, Fetch::default());
+    let gives = || Ok(ToolOutput::success(format!("{}{SECRET}", "\u{1b}[0m".repeat(50_000))));
+    let (host, executor) = hosted(host, Fetch { gives: Some(gives), ..Fetch::default() });
     assert_eq!(finish(&executor, json!({"url": "u"})).await.unwrap().output, "other [redacted]");
+    assert!(host.steps().contains(&format!("after {} bytes", "[redacted]".len())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_gets_the_message_of_an_error_and_changes_no_more_than_that() {
+    let host = Recorder { replaces: Some("another reason"), ..Recorder::default() };
+    let (host, executor) = hosted(host, Fetch { gives: Some(|| Err(refused("no"))), ..Fetch::default() });
+    let result = finish(&executor, json!({"url": "u"})).await.unwrap();
+    assert_eq!(result.output, "error (not_authorized): another reason");
+    assert!(host.steps().contains(&"after 2 bytes".to_owned()));
 }

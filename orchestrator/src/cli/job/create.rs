@@ -8,7 +8,7 @@ use std::{
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use clap::Args;
-use protocol::{CreateJob, InputFile, Job, LimitsRequest};
+use protocol::{CreateJob, Egress, InputFile, Job, LimitsRequest};
 use serde_json::{Map, Value};
 
 use crate::{
@@ -44,6 +44,9 @@ pub(in crate::cli) struct CreateArgs {
     /// Let this tool run although it always requires approval (can be repeated)
     #[arg(long = "approve", value_name = "TOOL")]
     approve: Vec<String>,
+    /// Host that the job's tools may reach; can be repeated
+    #[arg(long = "egress", value_name = "HOST[:PORT]")]
+    egress: Vec<String>,
     /// Make a plan before working
     #[arg(long)]
     plan: bool,
@@ -94,6 +97,7 @@ pub(super) fn request(args: CreateArgs) -> Result<CreateJob, CliError> {
         image: args.image,
         tools: Some(args.tools).filter(|tools| !tools.is_empty()),
         approve: args.approve,
+        egress: (!args.egress.is_empty()).then(|| Egress { allow: args.egress, ..Egress::default() }),
         files: args.files.iter().map(|file| input_file(file)).collect::<Result<_, _>>()?,
         limits: limits(&args.limits)?,
         plan: args.plan,

@@ -7,15 +7,18 @@ use std::{io, sync::Arc, time::Duration};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{ContainerInfo, ContainerName, JobId, JobReason, Limits};
+use serde_json::json;
 
 use super::{ActionError, ActionExecutor};
 use crate::{
+    config::HookPoint,
     dispatch::{Attempt, plan},
     domain::job::{AttemptFailure, AttemptStart, JobRecord, Refused, Step, WorkerSession, WorkerStart},
     engine::{
         Adoption, AdoptionSpec, ContainerRole, ContainerSpec, EngineError, EngineFacts, Resources, SandboxReadiness,
     },
     failpoint,
+    hooks::HookEvent,
     store::Transition,
 };
 
@@ -27,11 +30,15 @@ impl ActionExecutor {
     pub(super) async fn start(&self, id: JobId, transition: StartTransition) -> Result<(), ActionError> {
         let Some(job) = self.store.job(id).await? else { return Ok(()) };
         if job.is_on_host() {
-            return self.start_on_host(&job, transition).await;
+            let is_allowed = self.is_start_allowed(&job).await?;
+            return if is_allowed { self.start_on_host(&job, transition).await } else { Ok(()) };
         }
         let SandboxReadiness::Ready(facts) = self.sandbox.state().await else {
             return Err(ActionError::SandboxNotReady);
         };
+        if !self.is_start_allowed(&job).await? {
+            return Ok(());
+        }
         let earlier = job.container.clone().filter(|_| job.attempt > 0);
         let now = self.clock.now();
         let attempt = job.attempt + 1;
@@ -81,6 +88,29 @@ impl ActionExecutor {
             self.host_runs.start(attempt);
         }
         Ok(())
+    }
+
+    /// Asks the hooks about a job that has not begun. One that is refused fails; while a hook that must allow it does not answer,
+    /// the job stays in the queue.
+    async fn is_start_allowed(&self, job: &JobRecord) -> Result<bool, ActionError> {
+        let brief = &job.brief;
+        let event = HookEvent::new(HookPoint::JobStart, &brief.user_id).of_job(job.id);
+        if job.attempt > 0 || !self.hooks.has(event.point) {
+            return Ok(true);
+        }
+        let facts = json!({
+            "title": brief.title, "prompt": brief.prompt, "image": brief.image, "model": brief.model, "tools": brief.tools,
+            "approve": brief.approve, "limits": brief.limits, "labels": brief.labels, "source": brief.source,
+        });
+        match self.hooks.ask(&event, &facts).await {
+            Ok(_) => Ok(true),
+            Err(refused) if refused.is_transient() => Err(ActionError::Hook(refused)),
+            Err(refused) => {
+                let message = refused.to_string();
+                self.transition(job.id, |job, now| job.fail(now, JobReason::Rejected, message)).await?;
+                Ok(false)
+            }
+        }
     }
 
     /// Takes over an attempt that exists, after a restart or a start that was cut short. Its container is adopted as it is;

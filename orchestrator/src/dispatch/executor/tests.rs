@@ -23,9 +23,11 @@ async fn executor(root: &std::path::Path) -> ActionExecutor {
     let serve = Arc::new(|_, _, _| -> BoxFuture<'static, ()> { Box::pin(std::future::ready(())) });
     let store = Store::open(&url).await.unwrap();
     let secrets = Secrets::open(store.clone(), &KeySource::DataDir(root.to_owned())).await.unwrap();
+    let detectors = LeakDetectors::new(Arc::new(secrets)).unwrap();
     ActionExecutor {
         store,
-        detectors: LeakDetectors::new(Arc::new(secrets)).unwrap(),
+        hooks: Arc::new(Hooks::new(&[], &[], detectors.clone(), clock.clone()).unwrap()),
+        detectors,
         sandbox: Arc::new(sandbox),
         engine,
         host_runs: HostRuns {

@@ -8,6 +8,7 @@ use tokio::task::JoinError;
 use crate::{
     domain::{job::ChildRefused, request::Rejected},
     engine::ReadinessReason,
+    hooks::HookRefused,
     llm::UnpricedModel,
     store::{MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, StoreError},
     workspace::FileError,
@@ -19,6 +20,9 @@ pub enum SubmitError {
     /// The request is invalid, or asks for a feature that is not available.
     #[error("the request is not accepted")]
     Rejected(Rejected),
+    /// A hook refuses the prompt.
+    #[error(transparent)]
+    Hook(#[from] HookRefused),
     /// The job to restart has neither failed nor been cancelled.
     #[error("the job is {0}; only failed and cancelled jobs restart")]
     NotRestartable(JobState),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use protocol::{CreateJob, JobState, RestartRequest};
 
-use super::{JobSubmitter, NewJob, Submission, SubmitError, Submitted};
+use super::{JobSubmitter, NewJob, Submission, SubmitError, Submitted, egress};
 use crate::domain::{
     job::JobRecord,
     request::{Accepted, MAX_PROMPT_BYTES, check_prompt, within_priorities},
@@ -23,9 +23,10 @@ impl JobSubmitter {
         self: &Arc<Self>,
         submission: Submission,
         earlier: &JobRecord,
-        request: RestartRequest,
+        mut request: RestartRequest,
     ) -> Result<Submitted, SubmitError> {
-        if let Some(prompt) = &request.prompt {
+        if let Some(prompt) = &mut request.prompt {
+            self.ask_about_prompt(&earlier.brief.user_id, Some(earlier.id), prompt).await?;
             check_prompt("prompt", prompt)?;
         }
         if !matches!(earlier.state(), JobState::Failed | JobState::Cancelled) {
@@ -40,7 +41,11 @@ impl JobSubmitter {
         let brief = &earlier.brief;
         let has_files = !earlier.is_on_host()
             && earlier.finished_at().is_none_or(|at| self.retention.contains(at, self.clock.now()));
-        let allowed = self.ceiling.restrict(&brief.limits, (&brief.image, &brief.model), brief.tools.as_deref());
+        let mut allowed = self.ceiling.restrict(&brief.limits, (&brief.image, &brief.model), brief.tools.as_deref());
+        let (egress, removed) = egress::restrict(brief.egress.as_ref(), &self.egress);
+        if !removed.is_empty() {
+            allowed.changes.push(format!("hosts that are no longer allowed: {}", removed.join(", ")));
+        }
         let message = (!allowed.changes.is_empty())
             .then(|| format!("adjusted to the present limits: {}", allowed.changes.join("; ")));
         NewJob {
@@ -50,6 +55,7 @@ impl JobSubmitter {
                 mode: Some(brief.mode),
                 tools: allowed.tools,
                 approve: brief.approve.clone(),
+                egress,
                 plan: brief.plan,
                 review: brief.review,
                 priority: within_priorities(brief.priority),

@@ -9,6 +9,7 @@ use super::*;
 use crate::{
     config::{LlmSettings, ProviderKind, ProviderSettings},
     dispatch::sandbox::tests::ProbedEngine,
+    secrets::{KeySource, LeakDetectors, Secrets},
     workspace::FreeSpace,
 };
 
@@ -43,6 +44,9 @@ impl Scene {
         let store = Store::open(&format!("sqlite://{}", root.path().join("gantry.db").display())).await.unwrap();
         let (sandbox, prober) = sandbox(ProbedEngine::with_permits(1), clock.clone());
         prober.probe().await;
+        let secrets = Secrets::open(store.clone(), &KeySource::DataDir(root.path().to_owned())).await.unwrap();
+        let detectors = LeakDetectors::new(Arc::new(secrets)).unwrap();
+        let hooks = Hooks::new(&[], &[], detectors, Clock::system()).unwrap();
         let (workspaces, waker) = (Workspaces::new(root.path().join("workspaces")), DispatcherWaker::default());
         let submitter = Arc::new(JobSubmitter {
             store,
@@ -60,6 +64,8 @@ impl Scene {
                 tools: vec![],
                 mcp_servers: vec![],
             },
+            egress: Arc::new(EgressPolicy::new(&["a.example".to_owned()], vec![]).unwrap()),
+            hooks: Arc::new(hooks),
             gateway: Arc::new(gateway()),
             day_limits: DayLimits::default(),
             clock,

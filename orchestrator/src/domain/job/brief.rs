@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use agent::safety::DelimiterNonce;
 use chrono::{DateTime, Utc};
-use protocol::{EgressView, JobId, JobMode, Limits, Metadata, Placement, Source};
+use protocol::{Egress, EgressView, JobId, JobMode, Limits, Metadata, Placement, Source};
 
 /// The values a job was created with. Immutable.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +31,11 @@ pub struct Brief {
     pub tools: Option<Vec<String>>,
     /// Tools with requirement `always` that a person has approved for it.
     pub approve: Vec<String>,
+    /// The hosts that it may reach, as they were requested.
+    pub egress: Option<Egress>,
+    /// Of the markers around tool results in what its model reads: the same in all attempts, so that a provider's cache finds
+    /// their common beginning.
+    pub delimiter_nonce: Option<DelimiterNonce>,
     /// The image of its containers.
     pub image: String,
     /// The model it asks.
@@ -53,8 +59,9 @@ pub struct Brief {
 }
 
 impl Brief {
-    /// The hosts that the job may reach. None: requests that name any are refused.
-    pub fn egress(&self) -> EgressView {
-        EgressView::default()
+    /// The hosts that the job's tools may reach.
+    pub fn egress_view(&self) -> EgressView {
+        let allow = self.egress.as_ref().map(|egress| egress.allow.clone()).unwrap_or_default();
+        EgressView { enabled: !allow.is_empty(), allow }
     }
 }

@@ -25,6 +25,8 @@ pub(crate) fn brief() -> Brief {
         limits: Limits::default(),
         tools: None,
         approve: vec![],
+        egress: None,
+        delimiter_nonce: None,
         image: "i".to_owned(),
         model: "m".to_owned(),
         plan: false,

@@ -77,7 +77,7 @@ fn client(ceiling: &[String], look_up: LookUp) -> EgressClient {
 async fn get(client: &EgressClient, url: &str) -> Result<OutboundResponse, EgressError> {
     let mut request = OutboundRequest::new("GET", url).unwrap();
     request.header("Authorization", "Bearer x").unwrap();
-    client.send(&client.policy().rules(), request, 1_000).await
+    client.send(&client.policy().rules(), request, 1_000, &mut Vec::new()).await
 }
 
 #[tokio::test]

@@ -26,6 +26,7 @@ use crate::{
     params(("Idempotency-Key" = Option<String>, Header, description = "The same key and body within 24 h return the first response again.")),
     responses(
         (status = 201, description = "Created and queued.", body = Job, headers(("Location" = String))),
+        (status = 403, description = "A hook refuses the prompt (`hook_denied`)."),
         (status = 422, description = "Invalid or unavailable field, idempotency key used with another request, or a cost limit on a model without a price (`unpriced_model`)."),
         (status = 429, description = "Too many pending jobs."),
         (status = 503, description = "Sandbox unavailable; nothing is stored."),
@@ -73,6 +74,7 @@ impl From<SubmitError> for ApiError {
         let detail = error.to_string();
         match error {
             SubmitError::Rejected(request) => rejected(request),
+            SubmitError::Hook(refused) => refused.into(),
             SubmitError::NotRestartable(_) => Self::new(ErrorCode::NotRestartable, detail),
             SubmitError::KeyReused => Self::new(ErrorCode::IdempotencyMismatch, detail),
             SubmitError::QueueFull(_) => {

@@ -33,6 +33,7 @@ use crate::{
     ),
     responses(
         (status = 202, body = PromptReceipt, description = "The prompt is stored and will be delivered to the agent."),
+        (status = 403, description = "A hook refuses the prompt (`hook_denied`)."),
         (status = 409, description = "The job accepts no more prompts."),
         (status = 429, description = "Too many prompts are waiting."),
     )
@@ -44,13 +45,15 @@ pub(super) async fn prompt(
     client: ClientHeaders,
     body: ApiJson<PromptRequest>,
 ) -> Result<Response, ApiError> {
-    authorize_job(&api, &who, id).await?;
+    let job = authorize_job(&api, &who, id).await?;
     let key = client.bind(&who.user, format!("POST /api/jobs/{id}/prompt"), body.bytes).await?;
     if let Some(replayed) = idempotent::find(&api, key.as_ref()).await? {
         return Ok(replayed);
     }
-    check_prompt("content", &body.value.content).map_err(rejected)?;
-    let prompted = api.store.add_prompt(id, api.clock.now(), &body.value, key, Some(&entry)).await?;
+    let mut request = body.value;
+    api.submitter.ask_about_prompt(&job.brief.user_id, Some(id), &mut request.content).await?;
+    check_prompt("content", &request.content).map_err(rejected)?;
+    let prompted = api.store.add_prompt(id, api.clock.now(), &request, key, Some(&entry)).await?;
     match prompted {
         Prompted::Stored(receipt) => Ok((StatusCode::ACCEPTED, Json(receipt)).into_response()),
         Prompted::Known(lookup) => idempotent::respond(lookup),

@@ -23,6 +23,7 @@ use crate::{
     request_body = Option<RestartRequest>,
     responses(
         (status = 201, body = Job, description = "A new job with the earlier job's files. Its limits, image, model and tools are reduced to what the operator allows now; `message` says what was changed.", headers(("Location" = String))),
+        (status = 403, description = "A hook refuses the prompt (`hook_denied`)."),
         (status = 409, description = "The job is not failed or cancelled."),
         (status = 422, description = "Invalid, or a cost limit on a model without a price (`unpriced_model`)."),
         (status = 429, description = "Too many pending jobs."),

@@ -20,10 +20,10 @@ pub(super) async fn complete(
     holder: TokenHolder,
     WorkerJson { value: report, .. }: WorkerJson<CompleteReport>,
 ) -> Result<Json<CompleteReply>, ApiError> {
-    let owner = match &holder {
-        TokenHolder::Live(Caller { job, .. }) | TokenHolder::Ended { job, .. } => &job.brief.user_id,
+    let job = match &holder {
+        TokenHolder::Live(Caller { job, .. }) | TokenHolder::Ended { job, .. } => job,
     };
-    let report = api.ingestion.redacted_report(owner, report).await?;
+    let report = api.ingestion.shown_report(job, report).await?;
     let Caller { job, attempt } = match holder {
         TokenHolder::Live(caller) => caller,
         TokenHolder::Ended { job, attempt } if attempt < job.attempt => return Err(fenced()),

@@ -46,13 +46,16 @@ async fn tools(directory: &tempfile::TempDir) -> (BuiltinTools, Arc<Secrets>) {
     let secrets = Arc::new(secrets);
     let egress = EgressClient::new(Arc::new(EgressPolicy::new(&[], vec![]).unwrap()), system_look_up());
     let mcp = without_mcp_servers(&store, &egress, &secrets);
+    let detectors = LeakDetectors::new(Arc::clone(&secrets)).unwrap();
+    let hooks = Arc::new(Hooks::new(&[], &[], detectors.clone(), Clock::system()).unwrap());
     let services = ToolServices {
         store,
         clock: Clock::system(),
         rates: ToolRates { burst: 60, per_second: 1, per_hour: 1_000 },
         egress,
         mcp,
-        detectors: LeakDetectors::new(Arc::clone(&secrets)).unwrap(),
+        detectors,
+        hooks,
         drain: CancellationToken::new(),
     };
     (BuiltinTools::new(services).unwrap(), secrets)

@@ -10,7 +10,12 @@ use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::egress::{EgressPolicy, system_look_up};
+use crate::{
+    clock::Clock,
+    egress::{EgressPolicy, system_look_up},
+    secrets::{KeySource, LeakDetectors, Secrets},
+    store::Store,
+};
 
 /// A server that answers with the headers and the body of the request.
 async fn server() -> (SocketAddr, JoinSet<()>) {
@@ -27,9 +32,28 @@ async fn server() -> (SocketAddr, JoinSet<()>) {
     (address, task)
 }
 
-fn tool(ceiling: &[String]) -> Http {
+/// The tool, over a store in a directory.
+struct Scene {
+    tool: Http,
+    _directory: tempfile::TempDir,
+}
+
+impl std::ops::Deref for Scene {
+    type Target = Http;
+
+    fn deref(&self) -> &Http {
+        &self.tool
+    }
+}
+
+async fn tool(ceiling: &[String]) -> Scene {
     let policy = EgressPolicy::new(ceiling, vec![]).unwrap();
-    Http(EgressClient::new(Arc::new(policy), system_look_up()))
+    let client = EgressClient::new(Arc::new(policy), system_look_up());
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
+    let secrets = Secrets::open(store.clone(), &KeySource::DataDir(directory.path().to_owned())).await.unwrap();
+    let detectors = LeakDetectors::new(Arc::new(secrets)).unwrap();
+    Scene { tool: Http { client, log: EgressLog { store, clock: Clock::system(), detectors } }, _directory: directory }
 }
 
 fn invocation(origin: ToolOrigin, allow: Vec<String>, arguments: Value) -> Invocation {
@@ -53,7 +77,7 @@ fn invocation(origin: ToolOrigin, allow: Vec<String>, arguments: Value) -> Invoc
 #[tokio::test]
 async fn a_request_arrives_as_it_was_asked_for() {
     let (address, _task) = server().await;
-    let tool = tool(&[address.to_string()]);
+    let tool = tool(&[address.to_string()]).await;
     let url = format!("http://{address}/echo");
     for (body, expected) in [
         (json!("hi"), "k|text/plain; charset=utf-8|hi"),
@@ -75,7 +99,7 @@ async fn a_request_arrives_as_it_was_asked_for() {
 #[tokio::test]
 async fn a_job_is_held_to_its_list(#[case] is_job: bool, #[case] allow: Vec<&str>, #[case] refused: Option<&str>) {
     let (address, _task) = server().await;
-    let tool = tool(&[address.to_string(), "a.example".to_owned()]);
+    let tool = tool(&[address.to_string(), "a.example".to_owned()]).await;
     let allow = allow.iter().map(|entry| entry.replace("SERVER", &address.to_string())).collect();
     let origin = if is_job { ToolOrigin::Job(JobId::nil()) } else { ToolOrigin::Thread(ThreadId::nil()) };
     let arguments = json!({"method": "GET", "url": format!("http://{address}/echo")});
@@ -100,7 +124,7 @@ async fn a_job_is_held_to_its_list(#[case] is_job: bool, #[case] allow: Vec<&str
 #[case(json!({"method": "GET", "url": "https://name.invalid"}), ToolErrorKind::External)]
 #[tokio::test]
 async fn an_error_says_what_kind_it_is(#[case] arguments: Value, #[case] expected: ToolErrorKind) {
-    let tool = tool(&["a.example".to_owned(), "*.invalid".to_owned()]);
+    let tool = tool(&["a.example".to_owned(), "*.invalid".to_owned()]).await;
     let error = tool.call(invocation(ToolOrigin::Thread(ThreadId::nil()), vec![], arguments)).await.unwrap_err();
     assert_eq!(error.0.kind, expected, "{error}");
 }
@@ -111,15 +135,16 @@ async fn a_call_ends_when_it_is_stopped() {
     let arguments = json!({"method": "GET", "url": format!("http://{address}/never")});
     let invocation = invocation(ToolOrigin::Thread(ThreadId::nil()), vec![], arguments);
     let stop = invocation.stop.clone();
-    let tool = tool(&[address.to_string()]);
+    let tool = tool(&[address.to_string()]).await;
     let (result, ()) = tokio::join!(tool.call(invocation), async { stop.cancel() });
     assert_eq!(result.unwrap_err().0.kind, ToolErrorKind::Failed);
 }
 
-#[test]
-fn the_declaration_keeps_to_the_contract() {
-    let spec = tool(&[]).spec();
+#[tokio::test]
+async fn the_declaration_keeps_to_the_contract() {
+    let tool = tool(&[]).await;
+    let spec = tool.spec();
     assert_eq!((spec.timeout, MAX_BODY_BYTES), (Duration::from_secs(30), 5 << 20));
     assert_eq!(spec.sensitive, ["headers"]);
-    assert_eq!(tool(&[]).approval(&Value::Null), ApprovalRequirement::UnlessAutoApproved);
+    assert_eq!(tool.approval(&Value::Null), ApprovalRequirement::UnlessAutoApproved);
 }

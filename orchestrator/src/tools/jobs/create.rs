@@ -136,6 +136,7 @@ fn refused(error: SubmitError) -> ToolError {
     let message = error.to_string();
     let kind = match error {
         SubmitError::Rejected(request) => return rejected(request),
+        SubmitError::Hook(refused) => return refused.into(),
         SubmitError::QueueFull(_) => return rate_limited(message, QUEUE_FULL_RETRY_SECONDS),
         SubmitError::SandboxUnavailable { reason, detail } => {
             return ToolError::new(ToolErrorKind::Sandbox, format!("{}: {detail}", reason.as_str()));

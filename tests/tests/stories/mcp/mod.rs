@@ -2,7 +2,7 @@
 
 mod command_line;
 mod hostile;
-mod server;
+pub(crate) mod server;
 
 use orchestrator::{
     auth::Role,
@@ -25,7 +25,7 @@ async fn world_with(server: &McpTestServer) -> World {
     world
 }
 
-fn settings(name: &str, server: &McpTestServer) -> McpServerSettings {
+pub(crate) fn settings(name: &str, server: &McpTestServer) -> McpServerSettings {
     let transport = McpTransport::Http { url: server.url.clone(), headers: [].into(), secrets_of: None };
     McpServerSettings { name: name.to_owned(), transport, requirement: ApprovalRequirement::UnlessAutoApproved }
 }

@@ -43,6 +43,7 @@ const QUEUE_FULL_RETRY: Duration = Duration::from_secs(5);
     ),
     responses(
         (status = 202, body = MessageReceipt, description = "The message is stored."),
+        (status = 403, description = "A hook refuses the message (`hook_denied`)."),
         (status = 404, description = "No such thread."),
         (status = 409, description = "There are too many threads, or the tool call that the message answers no longer waits."),
         (status = 429, description = "Too many messages are queued."),
@@ -90,6 +91,8 @@ impl From<ChatError> for ApiError {
         match error {
             ChatError::Store(error) => error.into(),
             ChatError::Unsearched(error) => error.into(),
+            ChatError::Hook(refused) => refused.into(),
+            ChatError::Rejected(request) => rejected(request),
         }
     }
 }
