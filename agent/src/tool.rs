@@ -60,6 +60,11 @@ pub trait Tool: Send + Sync {
         ApprovalRequirement::Never
     }
 
+    /// Whether a call that a crash interrupted may run again with its id, because the tool finds what the call did before.
+    fn is_repeatable(&self) -> bool {
+        false
+    }
+
     /// Runs one call. The executor checks the call before it, and caps and cleans its output.
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>>;
 }

@@ -49,6 +49,7 @@ pub(super) struct CheckedCall {
     pub(super) input: Value,
     pub(super) request_digest: String,
     pub(super) estimated_cost_micro_usd: u64,
+    pub(super) is_repeatable: bool,
 }
 
 /// A call that passed every check: resolved, coerced, valid and allowed.
@@ -161,6 +162,7 @@ impl CheckedCall {
             input: &self.input,
             request_digest: &self.request_digest,
             estimated_cost_micro_usd: self.estimated_cost_micro_usd,
+            is_repeatable: self.is_repeatable,
         }
     }
 

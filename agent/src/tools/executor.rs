@@ -128,6 +128,7 @@ impl ToolExecutor {
     }
 
     fn begin(&self, call_id: CallId, name: &str, arguments: &Value) -> CheckedCall {
+        let tool = self.registry.get(name);
         CheckedCall {
             host: Arc::clone(&self.host),
             context: Arc::clone(&self.context),
@@ -135,7 +136,8 @@ impl ToolExecutor {
             tool: name.to_owned(),
             input: Value::Null,
             request_digest: self.host.request_digest(name, arguments),
-            estimated_cost_micro_usd: self.registry.get(name).map_or(0, |tool| tool.spec().estimated_cost_micro_usd),
+            estimated_cost_micro_usd: tool.map_or(0, |tool| tool.spec().estimated_cost_micro_usd),
+            is_repeatable: tool.is_some_and(|tool| tool.tool().is_repeatable()),
         }
     }
 

@@ -28,6 +28,8 @@ pub struct CallView<'a> {
     pub request_digest: &'a str,
     /// What the tool declares that a call costs, in millionths of a US dollar.
     pub estimated_cost_micro_usd: u64,
+    /// Whether the call may run again if a crash interrupted it.
+    pub is_repeatable: bool,
 }
 
 /// Whether a call that is recorded may run.

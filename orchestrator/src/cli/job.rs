@@ -124,6 +124,9 @@ pub(super) struct ListArgs {
     /// Only jobs whose id starts or ends with this; at least 4 characters
     #[arg(long, value_name = "PART")]
     id: Option<String>,
+    /// Only the children of this job
+    #[arg(long, value_name = "ID")]
+    parent: Option<JobId>,
     /// Maximum number of items
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
     limit: u32,
@@ -204,11 +207,7 @@ pub(super) async fn run(command: JobCommand, environment: &Environment, output: 
             Ok(Exit::Success)
         }
         JobCommand::List(args) => list(&client, args, output).await,
-        JobCommand::Show { id } => {
-            let job: Job = client.get(&format!("/api/jobs/{id}"), &[]).await?;
-            output.either(&job, |paint| describe(paint, &job))?;
-            Ok(Exit::Success)
-        }
+        JobCommand::Show { id } => show(&client, id, output).await,
         JobCommand::Start { id } => {
             let job: Job = client.post(&format!("/api/jobs/{id}/start"), &serde_json::json!({}), None).await?;
             output.either(&job, |_| format!("{id} started"))?;
@@ -264,6 +263,18 @@ async fn run_job(client: &Client, args: RunArgs, output: &mut Output) -> Result<
     follow::to_the_end(client, job.id, 0, detail(args.verbose), output).await
 }
 
+async fn show(client: &Client, id: JobId, output: &mut Output) -> Result<Exit, CliError> {
+    let job: Job = client.get(&format!("/api/jobs/{id}"), &[]).await?;
+    let children = if output.format == Format::Text && job.limits.max_children > 0 {
+        // One page: a job has fewer children than a page has items.
+        client.get("/api/jobs", &[("parent", id.to_string())]).await?
+    } else {
+        Page::<JobSummary> { items: Vec::new(), next_cursor: None }
+    };
+    output.either(&job, |paint| describe(paint, &job, &children.items))?;
+    Ok(Exit::Success)
+}
+
 async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<Exit, CliError> {
     let mut query = vec![("limit", args.limit.to_string())];
     if !args.state.is_empty() {
@@ -274,7 +285,8 @@ async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<Ex
         let (key, value) = create::label(pair)?;
         query.push(("label", format!("{key}:{value}")));
     }
-    let optional = [("user", args.user), ("q", args.q), ("id", args.id), ("cursor", args.cursor)];
+    let parent = args.parent.map(|id| id.to_string());
+    let optional = [("user", args.user), ("q", args.q), ("id", args.id), ("parent", parent), ("cursor", args.cursor)];
     query.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
     if args.watch {
         return watch::watch(client, &query, watch::EVERY, output).await;
@@ -352,7 +364,7 @@ async fn prompt(client: &Client, args: PromptArgs, output: &mut Output) -> Resul
     Ok(Exit::Success)
 }
 
-fn describe(paint: Paint, job: &Job) -> String {
+fn describe(paint: Paint, job: &Job, children: &[JobSummary]) -> String {
     let mut rows =
         vec![("id", job.id.to_string()), ("title", one_line(&job.title)), ("state", render::state(paint, job.state))];
     let optional = [
@@ -373,6 +385,12 @@ fn describe(paint: Paint, job: &Job) -> String {
     rows.extend([("user", one_line(&job.user_id)), ("model", one_line(&job.model))]);
     rows.extend([("attempt", job.attempt.to_string()), ("created", job.created_at.to_rfc3339())]);
     rows.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    let child = |child: &JobSummary| {
+        let title = truncate(&one_line(&child.title), MAX_TITLE_CHARS);
+        ("child", format!("{} {} {title}", child.id, render::state(paint, child.state)))
+    };
+    // In the order in which they were created.
+    rows.extend(children.iter().rev().map(child));
     rows.push(("labels", job.labels.iter().map(|(k, v)| one_line(&format!("{k}={v}"))).collect::<Vec<_>>().join(" ")));
     let mut lines: Vec<String> =
         rows.into_iter().filter(|(_, v)| !v.is_empty()).map(|(name, value)| format!("{name:<15} {value}")).collect();

@@ -52,6 +52,8 @@ pub struct NewToolCall {
     pub input: serde_json::Value,
     /// What the tool declares that the call costs at worst.
     pub estimated_cost_micro_usd: u64,
+    /// Whether it may be executed again if a crash interrupted it.
+    pub is_repeatable: bool,
     /// Maximum number of tool calls of the job, or of the turn.
     pub max_calls: u64,
 }
@@ -59,7 +61,7 @@ pub struct NewToolCall {
 /// The outcome of opening a tool call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OpenedToolCall {
-    /// Its row is written; it may be executed, once.
+    /// Its row is written; it may be executed, once, or again if a crash interrupted it and it is repeatable.
     Open,
     /// It was executed before, with this reply.
     Recorded(ToolCallReply),
@@ -84,7 +86,8 @@ pub struct ToolCallOutcome {
     pub reply: ToolCallReply,
 }
 
-/// The output of a call that was in flight when its process ended. It may have had its effect, so it is never run again.
+/// The output of a call that was in flight when its process ended. It may have had its effect, so it is not run again unless it
+/// is repeatable.
 const INTERRUPTED: &str = "interrupted: the orchestrator restarted during the call; it may have had its effect";
 
 impl Store {
@@ -123,13 +126,10 @@ impl Store {
         .await
     }
 
-    /// Closes the tool calls that an earlier process left open as interrupted. A repeated call gets that reply.
+    /// Closes the tool calls that an earlier process left open as interrupted. A repeated call gets that reply, unless it may be
+    /// executed again.
     pub async fn close_interrupted_tool_calls(&self) -> Result<u64, StoreError> {
-        let failure =
-            ToolFailure { kind: ToolErrorKind::Failed, message: INTERRUPTED.to_owned(), retry_after_seconds: None };
-        let reply =
-            ToolCallReply { success: false, output: None, truncated: false, duration_ms: 0, error: Some(failure) };
-        let reply = text(&reply)?;
+        let reply = text(&interrupted())?;
         self.write_one(move |tx| {
             Box::pin(async move {
                 let mut closed = 0;
@@ -189,6 +189,12 @@ impl Store {
     }
 }
 
+fn interrupted() -> ToolCallReply {
+    let failure =
+        ToolFailure { kind: ToolErrorKind::Failed, message: INTERRUPTED.to_owned(), retry_after_seconds: None };
+    ToolCallReply { success: false, output: None, truncated: false, duration_ms: 0, error: Some(failure) }
+}
+
 /// The statements about the calls of one kind of caller. $1 and $2 are [`ToolCaller::columns`], $3 is the call's id.
 struct ActionStatements {
     table: &'static str,
@@ -213,7 +219,7 @@ macro_rules! action_statements {
                 "INSERT INTO ", $table, " (", $owner, ", ", $part, ", call_id, at, tool, input, request_digest, \
                  estimated_cost_micro_usd) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (", $owner, ", ", $part,
                 ", call_id) DO UPDATE SET at = excluded.at, tool = excluded.tool, input = excluded.input, success = NULL, \
-                 request_digest = excluded.request_digest, estimated_cost_micro_usd = excluded.estimated_cost_micro_usd"
+                 output = NULL, duration_ms = NULL, reply = NULL, request_digest = excluded.request_digest, estimated_cost_micro_usd = excluded.estimated_cost_micro_usd"
             ),
             close: concat!(
                 "UPDATE ", $table, " SET at = $4, success = $5, output = $6, duration_ms = $7, reply = $8, \
@@ -271,8 +277,13 @@ async fn open(tx: &mut WriteTx, call: &NewToolCall) -> Result<OpenedToolCall, St
     if let Some((tool, reply)) = tool.zip(reply) {
         // Calls of versions without digests can be compared by their tool only.
         let is_same = tool == call.tool && request_digest.as_deref().is_none_or(|digest| digest == call.request_digest);
-        let reply = || row_ref.json("reply", &reply).map(OpenedToolCall::Recorded);
-        return if is_same { reply() } else { Ok(OpenedToolCall::IdReused) };
+        if !is_same {
+            return Ok(OpenedToolCall::IdReused);
+        }
+        let reply = row_ref.json("reply", &reply)?;
+        if !call.is_repeatable || reply != interrupted() {
+            return Ok(OpenedToolCall::Recorded(reply));
+        }
     }
     if count(others) >= call.max_calls {
         return Ok(OpenedToolCall::LimitReached);

@@ -16,6 +16,8 @@ pub struct JobFilter {
     pub text: Option<String>,
     /// Only jobs whose id begins or ends with these lower-case hexadecimal digits.
     pub id_part: Option<String>,
+    /// Only the children of this job.
+    pub parent: Option<JobId>,
     /// Only jobs older than this one.
     pub before: Option<JobId>,
     /// Maximum number of jobs.
@@ -51,6 +53,9 @@ pub(super) fn push_conditions(query: &mut QueryBuilder<Sqlite>, filter: &JobFilt
     if let Some(part) = &filter.id_part {
         query.push(" AND (lower(hex(id)) LIKE ").push_bind(format!("{part}%"));
         query.push(" OR lower(hex(id)) LIKE ").push_bind(format!("%{part}")).push(")");
+    }
+    if let Some(parent) = filter.parent {
+        query.push(" AND parent_id = ").push_bind(*parent.as_uuid());
     }
     if let Some(before) = filter.before {
         query.push(" AND id < ").push_bind(*before.as_uuid());

@@ -74,6 +74,8 @@ impl ToolCallHost {
             tool: self.shown_name(call).await,
             input: kept(call.input),
             estimated_cost_micro_usd: call.estimated_cost_micro_usd,
+            // A call that a person approved runs at most once.
+            is_repeatable: call.is_repeatable && matches!(self.caller, ToolCaller::Job { .. }),
             max_calls: u64::from(self.max_calls),
         };
         let opened = self.services.store.open_tool_call(&new).await.map_err(not_recorded)?;

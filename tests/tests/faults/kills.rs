@@ -100,6 +100,30 @@ async fn a_job_without_a_container_ends_at_a_kill_at(#[case] point: &str, #[case
     stack.finish().await;
 }
 
+/// The call's row, the child, the end of the child.
+#[rstest]
+#[case("tool.after_open")]
+#[case("create.before_row:2")]
+#[case("create.after_row:2")]
+#[case("tool.after_run")]
+#[tokio::test]
+async fn a_call_that_creates_a_child_finds_it_after_a_kill_at(#[case] point: &str) {
+    let mut stack = install().set("GANTRY_FAILPOINT", point).start().await;
+    let ada = stack.user("ada").await;
+    let id = ada.create(json!({"prompt": "parent", "limits": {"max_children": 2}})).await;
+    wait_for_failpoint(&mut stack).await;
+    restart_without_failpoint(&mut stack).await;
+    let job = ada.wait_for_end(id).await;
+    let text = job.result.as_ref().and_then(|result| result.text.as_deref()).unwrap_or_default();
+    assert!(job.state == JobState::Completed && text.contains("done at turn 2"), "{job:#?}");
+    let jobs = ada.jobs().await;
+    let children: Vec<_> = jobs.iter().filter(|job| job.parent_id == Some(id)).collect();
+    assert_eq!((jobs.len(), children.len()), (2, 1), "{jobs:#?}");
+    assert_eq!(std::fs::read_to_string(stack.workspace(children[0].id).join("effects")).unwrap(), "1\n");
+    check_invariants(&stack).await;
+    stack.finish().await;
+}
+
 /// The release image ignores failpoints and warns about the variable.
 #[tokio::test]
 async fn the_image_has_no_failpoints() {

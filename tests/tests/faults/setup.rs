@@ -23,6 +23,10 @@ rules:
     reply: { tool_calls: [{ name: echo, arguments: { message: hm } }] }
   - when: { prompt: { regex: '^think' }, turn: 2 }
     reply: { text: I thought., delay_ms: 2500 }
+  - when: { prompt: { regex: '^parent' }, turn: 1 }
+    reply: { tool_calls: [{ name: create_job, arguments: { prompt: 'work 1', wait: true } }] }
+  - when: { prompt: { regex: '^parent' } }
+    reply: { text: '{{tool_result}}' }
   - when: { prompt: { regex: '^work 1' }, turn: 1 }
     reply: &effect { tool_calls: [{ name: shell, arguments: { command: 'echo {{turn}} >> effects' } }] }
   - when: { prompt: { regex: '^work 2' }, turn: { to: 2 } }

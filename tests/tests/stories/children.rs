@@ -6,7 +6,7 @@ use orchestrator::{auth::Role, clock::ManualClock, engine::ReadinessReason};
 use protocol::{Job, JobId, JobReason, JobState, Source, ToolCallReply, ToolErrorKind, UsageLine};
 use rstest::rstest;
 use serde_json::{Value, json};
-use tests::{ManualWorker, User, World, script_of};
+use tests::{ManualWorker, User, World, install::program, script_of};
 use tokio::task::JoinSet;
 
 /// A running job that may have this many jobs below it.
@@ -108,6 +108,7 @@ async fn a_child_has_its_parents_settings_and_is_created_once_for_each_call() {
     names.sort();
     assert_eq!(names, ["create_job", "echo", "job_status", "memory_write"]);
     assert_eq!(ada.jobs().await.len(), 2, "one call creates one child");
+    is_shown_with_its_parent(&world, &ada, &child).await;
     let entries = root.get(&format!("/api/audit?job={id}")).await.expect(200).body;
     let entry = &entries["items"][0];
     assert_eq!(
@@ -119,6 +120,28 @@ async fn a_child_has_its_parents_settings_and_is_created_once_for_each_call() {
     worker.finish("done").await;
     ada.wait_for_end(parent).await;
     world.finish().await;
+}
+
+/// In the list of its parent's children, and with `gantry job`.
+async fn is_shown_with_its_parent(world: &World, user: &User, child: &Job) {
+    let parent = child.parent_id.expect("a parent");
+    for (of, ids) in [(parent, vec![json!(child.id)]), (child.id, vec![])] {
+        let page = user.get(&format!("/api/jobs?parent={of}")).await.expect(200).body;
+        let listed: Vec<Value> = page["items"].as_array().unwrap().iter().map(|item| item["id"].clone()).collect();
+        assert_eq!(listed, ids);
+    }
+    assert_eq!(user.get("/api/jobs?parent=part").await.expect(422).fields(), ["parent"]);
+    let bob = world.user("bob").get(&format!("/api/jobs?parent={parent}")).await.expect(200).body;
+    assert_eq!(bob["items"], json!([]));
+    let variables = [("GANTRY_URL", user.base().to_owned()), ("GANTRY_TOKEN", world.fresh("ada", Role::User))];
+    let environment = variables.map(|(name, value)| (name.to_owned(), value));
+    let (parent, id) = (parent.to_string(), child.id.to_string());
+    let shown = program::run(&["job", "show", &parent], &environment).await.stdout;
+    assert!(shown.contains(&format!("child           {id} ")) && shown.contains(&child.title), "{shown}");
+    let shown = program::run(&["job", "show", &id], &environment).await.stdout;
+    assert!(shown.contains(&format!("parent          {parent}")), "{shown}");
+    let listed = program::run(&["job", "list", "--parent", &parent], &environment).await.stdout;
+    assert!(listed.contains(&id) && !listed.contains(&parent), "{listed}");
 }
 
 #[tokio::test]
@@ -383,6 +406,30 @@ async fn a_job_reaches_only_the_jobs_below_it() {
     for worker in [worker, other] {
         end(worker, &ada).await;
     }
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_call_that_a_crash_interrupted_finds_the_child_that_it_created() {
+    let mut world = World::new().await;
+    let worker = parent_of(&world, &world.user("ada"), 2).await;
+    let parent = worker.job;
+    let arguments = json!({"prompt": "a part", "wait": false});
+    let child = id_of(&call(&worker, "t1", "create_job", arguments.clone()).await.unwrap());
+    world.stop().await;
+    // The state that a process leaves behind when it dies between the child's row and the record of the reply.
+    let open =
+        "UPDATE job_actions SET success = NULL, output = NULL, duration_ms = NULL, reply = NULL WHERE call_id = 't1'";
+    let opened = sqlx::query(open).execute(&mut world.database().await).await.unwrap();
+    assert_eq!(opened.rows_affected(), 1);
+    world.start().await;
+    let (ada, worker) = (world.user("ada"), world.manual_worker(parent).await);
+    assert_eq!(id_of(&call(&worker, "t1", "create_job", arguments.clone()).await.unwrap()), child);
+    assert_eq!(ada.jobs().await.len(), 2);
+    let calls = ada.get(&format!("/api/jobs/{parent}/actions")).await.expect(200).body;
+    assert_eq!((calls["items"].as_array().map(Vec::len), &calls["items"][0]["success"]), (Some(1), &json!(true)));
+    finish(&world, &ada, child).await;
+    end(worker, &ada).await;
     world.finish().await;
 }
 

@@ -196,6 +196,7 @@ async fn a_tool_call_interrupted_by_a_crash_is_never_run_again() {
         tool: "message".to_owned(),
         input: arguments.clone(),
         estimated_cost_micro_usd: 0,
+        is_repeatable: false,
         max_calls: 10,
     };
     let store = world.store().await;

@@ -32,6 +32,8 @@ pub(super) struct Params {
     q: Option<String>,
     /// Prefix or suffix of an id, at least 4 characters.
     id: Option<String>,
+    /// Id of a job; only its children, which its tool calls created.
+    parent: Option<String>,
     /// Maximum number of items, 1 to 200; default 50. A page also ends at 1 MiB.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
@@ -58,6 +60,7 @@ pub(super) async fn list(
         labels: labels(&params.label)?,
         text: text(params.q)?,
         id_part: params.id.as_deref().map(id_part).transpose()?,
+        parent: params.parent.as_deref().map(parent).transpose()?,
         before: params.cursor.as_deref().map(cursor::read::<JobId>).transpose()?,
         limit: cursor::limit(params.limit)?,
     };
@@ -95,6 +98,10 @@ fn split(label: &str) -> Result<(String, String), ApiError> {
         .ok_or_else(|| ApiError::field("label", "must be key:value or key=value"))?;
     check_label_key(key).map_err(|rule| ApiError::field("label", rule))?;
     Ok((key.to_owned(), value.to_owned()))
+}
+
+fn parent(asked: &str) -> Result<JobId, ApiError> {
+    asked.parse().map_err(|_| ApiError::field("parent", "must be the id of a job"))
 }
 
 fn text(asked: Option<String>) -> Result<Option<String>, ApiError> {

@@ -238,6 +238,7 @@ mod tests {
             tool: "echo".to_owned(),
             input: serde_json::Value::Null,
             estimated_cost_micro_usd: 0,
+            is_repeatable: false,
             max_calls: 10,
         };
         model.meter.store.open_tool_call(&earlier).await.unwrap();

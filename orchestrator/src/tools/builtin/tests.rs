@@ -160,6 +160,7 @@ async fn a_call_of_a_chat_turn_that_a_restart_interrupts_is_never_run_again() {
         tool: "message".to_owned(),
         input: message.clone(),
         estimated_cost_micro_usd: 0,
+        is_repeatable: false,
         max_calls: 10,
     };
     store.open_tool_call(&open).await.unwrap();

@@ -27,6 +27,10 @@ impl Tool for CancelJob {
         ApprovalRequirement::UnlessAutoApproved
     }
 
+    fn is_repeatable(&self) -> bool {
+        true
+    }
+
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
             let job = self.0.find(&invocation).await?;

@@ -58,6 +58,11 @@ impl Tool for CreateJobTool {
         ApprovalRequirement::UnlessAutoApproved
     }
 
+    /// The id of a call is the idempotency key of its job.
+    fn is_repeatable(&self) -> bool {
+        true
+    }
+
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
             let access = &self.0;

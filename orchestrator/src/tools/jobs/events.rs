@@ -35,6 +35,10 @@ impl Tool for JobEvents {
         spec("job_events", "Returns a job's events in order, with long texts shortened.", parameters)
     }
 
+    fn is_repeatable(&self) -> bool {
+        true
+    }
+
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
             let job = self.0.find(&invocation).await?;

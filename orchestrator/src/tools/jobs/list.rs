@@ -23,6 +23,10 @@ impl Tool for ListJobs {
         spec("list_jobs", "Lists jobs, newest first. A job lists the jobs below it.", parameters)
     }
 
+    fn is_repeatable(&self) -> bool {
+        true
+    }
+
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
             let state = JobState::parse(text(&invocation, "state"));

@@ -26,6 +26,10 @@ impl Tool for JobStatus {
         spec("job_status", "Returns a job's state, result and usage.", parameters)
     }
 
+    fn is_repeatable(&self) -> bool {
+        true
+    }
+
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
             let until = self.0.submitter.clock.monotonic() + MAX_WAIT;
