@@ -3,11 +3,15 @@
 use std::time::Duration;
 
 use orchestrator::{auth::Role, clock::ManualClock, engine::ReadinessReason};
-use protocol::{Job, JobId, JobReason, JobState, Source, ToolCallReply, ToolErrorKind, UsageLine};
+use protocol::{
+    ChatContent, Job, JobId, JobReason, JobState, Source, ThreadState, ToolCallReply, ToolErrorKind, UsageLine,
+};
 use rstest::rstest;
 use serde_json::{Value, json};
 use tests::{ManualWorker, User, World, install::program, script_of};
 use tokio::task::JoinSet;
+
+use crate::chat;
 
 /// A running job that may have this many jobs below it.
 async fn parent_of(world: &World, user: &User, max_children: u32) -> ManualWorker {
@@ -449,6 +453,35 @@ async fn without_a_sandbox_no_child_is_stored() {
     let child = create(&worker, "t2", json!({})).await;
     finish(&world, &ada, child).await;
     end(worker, &ada).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_that_a_chat_creates_with_a_tool_posts_its_end_there() {
+    let call = json!([{"name": "create_job", "arguments": {"prompt": "count the lines", "title": "Lines"}}]);
+    let rules = [
+        json!({"when": {"tool_name": "create_job"}, "reply": {"text": "It is at work."}}),
+        json!({"reply": {"text": "I make a job.", "tool_calls": call}}),
+    ];
+    let world = World::builder().script(script_of(&rules)).build().await;
+    let ada = world.user("ada");
+    chat::send(&ada, "how many lines?").await;
+    chat::until_state(&ada, ThreadState::AwaitingApproval).await;
+    assert!(ada.jobs().await.is_empty(), "a person is asked before there is a job");
+    chat::send(&ada, "yes").await;
+    let history = chat::until_state(&ada, ThreadState::Idle).await;
+    assert_eq!(chat::answers(&history).last(), Some(&"It is at work."));
+    let [job] = &ada.jobs().await[..] else { panic!("{history:#?}") };
+    assert_eq!((job.source, job.parent_id, job.title.as_str()), (Source::Tool, None, "Lines"));
+    world.manual_worker(job.id).await.finish("There are 42 lines.").await;
+    ada.wait_for_end(job.id).await;
+    let posted = chat::history(&ada).await;
+    let ends: Vec<_> = posted.messages.iter().filter(|message| message.content.role() == "job").collect();
+    let [&ChatContent::Job { job_id, ref content, .. }] = ends.iter().map(|end| &end.content).collect::<Vec<_>>()[..]
+    else {
+        panic!("{posted:#?}")
+    };
+    assert_eq!((job_id, content.as_str()), (job.id, "There are 42 lines."));
     world.finish().await;
 }
 
