@@ -8,8 +8,7 @@ use agent::{Invocation, ToolError, ToolOrigin};
 use protocol::{JobId, JobState};
 
 use super::access::{JobAccess, failed};
-use crate::dispatch::Attempt;
-use crate::store::Topic;
+use crate::{dispatch::Attempt, store::Topic};
 
 /// Longest wait of a call (contract: agent, "Jobs from tools"). Shorter than a tool's time limit.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(50);
