@@ -10,7 +10,7 @@ import time
 FLOOD_BYTES = 50 * 1024 * 1024
 CHUNK = "x" * 65536
 
-state = {"description": "repeats", "answers": {}}
+state = {"description": "repeats", "answers": {}, "hanging": 0}
 
 
 def send(message):
@@ -38,7 +38,12 @@ def die(_):
 
 
 def hang(_):
+    state["hanging"] += 1
     time.sleep(3600)
+
+
+def count_hanging(_):
+    return text(str(state["hanging"]))
 
 
 def flood(_):
@@ -69,7 +74,7 @@ def not_json(_):
 
 def wrong_id(_):
     send({"id": 999999, "result": text("for another request")})
-    time.sleep(3600)
+    hang(_)
 
 
 def wrong_result(_):
@@ -128,7 +133,7 @@ def ask(_):
 
 CALLS = {
     call.__name__: call
-    for call in (die, hang, flood, endless_line, standard_error, not_json, wrong_id, wrong_result, exhaust_memory,
+    for call in (die, hang, count_hanging, flood, endless_line, standard_error, not_json, wrong_id, wrong_result, exhaust_memory,
                  exhaust_processes, inside, change, ask)
 }
 

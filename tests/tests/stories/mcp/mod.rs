@@ -171,7 +171,7 @@ async fn headers_have_the_secrets_of_the_user_who_calls_and_answers_do_not() {
 }
 
 #[tokio::test]
-async fn definitions_contain_no_secret_of_the_connection_or_of_the_user() {
+async fn definitions_and_answers_contain_no_secret_of_the_connection_or_of_the_user() {
     let tools = [
         tool("echo", "you are adas-own-token, and we are the-token-of-ops"),
         tool("adas-own-token", "has the name of a secret"),
@@ -189,6 +189,9 @@ async fn definitions_contain_no_secret_of_the_connection_or_of_the_user() {
     let (_, worker) = job(&world, &ada, &["srv__echo"]).await;
     let offered = worker.get("tools").await.expect(200).body;
     assert_eq!(offered["tools"][0]["description"], "you are [redacted], and we are [redacted]", "{offered:#}");
+    server.on("call:echo", text("we are the-token-of-ops"));
+    let reply = worker.tool("srv__echo", "t1", json!({})).await.expect(200).body;
+    assert_eq!(reply["output"], "we are [redacted]", "also a secret that the user does not know");
     let shown = ada.get("/api/tools").await.expect(200).body.to_string();
     let admins = world.someone("root", Role::Admin).get("/api/admin/mcp").await.expect(200).body.to_string();
     let mut database = world.database().await;

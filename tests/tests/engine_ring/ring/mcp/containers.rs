@@ -59,16 +59,20 @@ async fn users_do_not_share_a_container() {
 async fn an_idle_container_ends_and_the_next_call_starts_another() {
     let clock = ManualClock::at(DateTime::from_timestamp(1_800_000_000, 0).unwrap());
     let mcp = McpWorld::build(&[("srv", HOSTILE)], Some(&clock)).await;
-    let (_, worker) = mcp.job(&mcp.user("ada"), &["srv__echo"]).await;
-    well(&worker, "srv__echo", "t1", json!({"text": "x"})).await;
-    // Before the clock moves, by which the job would be lost.
-    worker.finish("done").await;
+    for user in ["bob", "ada"] {
+        let (_, worker) = mcp.job(&mcp.user(user), &["srv__echo"]).await;
+        well(&worker, "srv__echo", "t1", json!({"text": "x"})).await;
+        // Before the clock moves on, by which the job would be lost.
+        worker.finish("done").await;
+        clock.advance(Duration::from_secs(1));
+    }
+    assert_eq!(mcp.servers().len(), 2);
+    clock.advance(Duration::from_secs(298));
+    tests::until("the container that is idle for 5 minutes to be removed", async || mcp.servers().len() < 2).await;
     let first = mcp.only_server();
-    clock.advance(Duration::from_secs(299));
-    mcp.world.engine().until_listed_again().await;
-    assert_eq!(mcp.servers(), std::slice::from_ref(&first), "it ends after 5 minutes, not earlier");
+    assert_eq!((first.owner.as_str(), &mcp.overview("srv").await["connections"]), ("ada", &json!(1)), "not earlier");
     clock.advance(Duration::from_secs(1));
-    tests::until("the idle container to be removed", async || mcp.servers().is_empty()).await;
+    tests::until("the other container to be removed", async || mcp.servers().is_empty()).await;
     let (_, worker) = mcp.job(&mcp.user("ada"), &["srv__echo"]).await;
     assert_eq!(well(&worker, "srv__echo", "t2", json!({"text": "again"})).await, "again");
     assert_ne!(mcp.only_server(), first);
