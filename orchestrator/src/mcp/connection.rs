@@ -43,7 +43,7 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Pages that are read of a list: a server that has more of them never ends.
 const MAX_PAGES: usize = 32;
 /// Tools that are read of a list. More than are used, so that an admin sees which ones are not.
-const MAX_TOOLS: usize = 10_000;
+const MAX_TOOLS: usize = 1_000;
 /// Time for a cancellation to be sent.
 const CANCEL_TIMEOUT: Duration = Duration::from_millis(500);
 

@@ -55,10 +55,12 @@ async fn ten_thousand_tools_and_endless_pages_are_cut() {
         let items = user.get("/api/tools").await.expect(200).body["items"].clone();
         items.as_array().unwrap().iter().filter(|tool| tool["source"] == "mcp:srv").count()
     };
-    assert_eq!(count(&ada).await, 128);
+    // On a busy machine the first list does not wait for so many.
+    tests::until("128 tools", async || count(&ada).await == 128).await;
     server.on("tools/list", Behaviour::Endless(json!([tool("a", "again")])));
     let before = server.requests("tools/list").len();
-    assert_eq!(count(&world.user("bob")).await, 1);
+    let bob = world.user("bob");
+    tests::until("one tool", async || count(&bob).await == 1).await;
     assert_eq!(server.requests("tools/list").len() - before, 32);
     world.finish().await;
 }
