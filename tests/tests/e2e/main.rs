@@ -4,6 +4,8 @@
 //! Each test has its own instance id, data directory and address, and leaves nothing behind.
 
 #[cfg(test)]
+mod approvals;
+#[cfg(test)]
 mod cancel;
 #[cfg(test)]
 mod children;
