@@ -35,7 +35,6 @@ const TOOLS_TO_COME: &[&str] = &[
     "routine_fire",
     "routine_history",
     "event_emit",
-    "tool_list",
 ];
 /// Separates server and tool in the names of MCP tools.
 const MCP_SEPARATOR: &str = "__";

@@ -21,6 +21,7 @@ use super::{
     message::Message,
     secret_list::SecretList,
     time::Time,
+    tool_list::{TOOL_LIST, ToolList},
 };
 use crate::{
     clock::Clock,
@@ -109,11 +110,13 @@ impl BuiltinTools {
         Ok(Self { registry, calls, mcp })
     }
 
-    /// Registers the tools for jobs. They create jobs, which needs the names of all tools: see [`Self::names_for_jobs`].
+    /// Registers the tools for jobs, and `tool_list`, which lists them with all others. They create jobs, which needs the names of all tools: see [`Self::names_for_jobs`].
     pub fn with_job_tools(mut self, access: &JobAccess) -> Result<Self, RegisterError> {
         for tool in job_tools(access) {
             self.registry.register(tool)?;
         }
+        let (registry, mcp, store) = (self.registry.clone(), self.mcp.clone(), self.calls.store.clone());
+        self.registry.register(Box::new(ToolList { registry, mcp, store }))?;
         Ok(self)
     }
 
@@ -200,7 +203,7 @@ impl BuiltinTools {
     pub fn names_for_jobs(&self) -> Vec<String> {
         let mut names: Vec<String> =
             offered_of(self.registry.clone(), unrestricted()).into_iter().map(|tool| tool.name).collect();
-        names.extend(NAMES_FOR_JOBS.map(str::to_owned));
+        names.extend(NAMES_FOR_JOBS.into_iter().chain([TOOL_LIST]).map(str::to_owned));
         names.sort();
         names.dedup();
         names
@@ -227,7 +230,8 @@ impl BuiltinTools {
     }
 }
 
-fn offered_of(registry: ToolRegistry, context: ToolContext) -> Vec<ToolDefinition> {
+/// The definitions that a context's model is offered, those of container tools included.
+pub(super) fn offered_of(registry: ToolRegistry, context: ToolContext) -> Vec<ToolDefinition> {
     let mut container = agent::container_tools();
     container.retain(|tool| context.offers_name(&tool.name, container_tool_requirement(&tool.name)));
     let executor = ToolExecutor::new(registry, context, Arc::new(Unrecorded));

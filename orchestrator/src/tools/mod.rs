@@ -11,6 +11,7 @@ mod memory;
 mod message;
 mod secret_list;
 mod time;
+mod tool_list;
 
 pub use builtin::{BuiltinTools, ToolServices, UserTool};
 pub use jobs::JobAccess;

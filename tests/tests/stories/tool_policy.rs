@@ -81,6 +81,26 @@ async fn a_tool_that_its_user_disables_is_hidden_and_refused_at_once() {
 }
 
 #[tokio::test]
+async fn tool_list_has_what_the_caller_is_offered() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "work", "tools": ["echo", "shell", "tool_list"]})).await;
+    let worker = world.manual_worker(id).await;
+    let listed = async |call_id: &str| {
+        let reply = worker.tool("tool_list", call_id, json!({})).await.expect(200).json::<ToolCallReply>();
+        let name = |tool: &Value| tool["name"].as_str().unwrap().to_owned();
+        reply.output["items"].as_array().unwrap().iter().map(name).collect::<Vec<_>>()
+    };
+    assert_eq!(listed("t1").await, ["echo", "shell", "tool_list"]);
+    permit(&ada, "echo", "disabled").await.expect(200);
+    assert_eq!(listed("t2").await, ["shell", "tool_list"]);
+    assert_eq!(offered(&worker).await, ["shell", "tool_list"]);
+    worker.finish("done").await;
+    ada.wait_for_end(id).await;
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn a_tool_that_the_operator_disables_does_not_exist_for_its_users() {
     let world = World::new().await;
     let (ada, bob, root) = (world.user("ada"), world.user("bob"), world.someone("root", Role::Admin));
@@ -126,6 +146,7 @@ async fn an_invalid_stored_policy_leaves_only_what_never_needs_approval() {
         "memory_tree",
         "read_file",
         "time",
+        "tool_list",
     ]
     .map(str::to_owned)
     .into();
