@@ -1,9 +1,7 @@
 //! The table of approvals: what runs, what a person is asked for and what is refused, for each requirement, each permission of the
 //! user and each context.
 
-use protocol::{
-    ErrorCode, GateDecision, Gate, Page, ThreadState, ToolCallReply, ToolErrorKind, ToolPermission,
-};
+use protocol::{ErrorCode, Gate, GateDecision, Page, PermissionState, ThreadState, ToolCallReply, ToolErrorKind};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tests::{ManualWorker, Reply, User, World, script_of};
@@ -11,11 +9,14 @@ use tests::{ManualWorker, Reply, User, World, script_of};
 use crate::chat::{answers, send, until_state};
 
 /// A call of a tool that never needs approval, of one that a user may approve for good, and of one that always needs it.
-const CALLS: [(&str, &str); 3] =
-    [("echo", r#"{"message": "hi"}"#), ("message", r#"{"content": "hi"}"#), ("memory_write", r#"{"path": "HEARTBEAT.md", "content": "hi"}"#)];
+const CALLS: [(&str, &str); 3] = [
+    ("echo", r#"{"message": "hi"}"#),
+    ("message", r#"{"content": "hi"}"#),
+    ("memory_write", r#"{"path": "HEARTBEAT.md", "content": "hi"}"#),
+];
 
-const PERMISSIONS: [ToolPermission; 4] =
-    [ToolPermission::Default, ToolPermission::AlwaysAllow, ToolPermission::AskEachTime, ToolPermission::Disabled];
+const PERMISSIONS: [PermissionState; 4] =
+    [PermissionState::Default, PermissionState::AlwaysAllow, PermissionState::AskEachTime, PermissionState::Disabled];
 
 /// What becomes of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,8 +31,9 @@ use Decision::{Gate as Asked, Refused, Runs};
 
 const DISABLED: Decision = Refused(ToolErrorKind::NotAuthorized);
 const UNATTENDED: Decision = Refused(ToolErrorKind::AutonomousUnavailable);
+const UNKNOWN: Decision = Refused(ToolErrorKind::NotFound);
 
-async fn permit(user: &User, permission: ToolPermission) {
+async fn permit(user: &User, permission: PermissionState) {
     for (tool, _) in CALLS {
         let body = json!({"permission": permission});
         let path = format!("/api/tools/{tool}/permission");
@@ -53,11 +55,11 @@ async fn decision_for_job(worker: &ManualWorker, call_id: &str, tool: &str, argu
 async fn in_a_job_no_person_is_asked() {
     let world = World::new().await;
     let table = [
-        (ToolPermission::Default, [Runs, Runs, UNATTENDED], [Runs, Runs, Runs]),
+        (PermissionState::Default, [Runs, Runs, UNATTENDED], [Runs, Runs, Runs]),
         // A permission does not stand in for the list that a person gave this job.
-        (ToolPermission::AlwaysAllow, [Runs, Runs, UNATTENDED], [Runs, Runs, Runs]),
-        (ToolPermission::AskEachTime, [Runs, Runs, UNATTENDED], [Runs, Runs, Runs]),
-        (ToolPermission::Disabled, [DISABLED; 3], [DISABLED; 3]),
+        (PermissionState::AlwaysAllow, [Runs, Runs, UNATTENDED], [Runs, Runs, Runs]),
+        (PermissionState::AskEachTime, [Runs, Runs, UNATTENDED], [Runs, Runs, Runs]),
+        (PermissionState::Disabled, [DISABLED; 3], [DISABLED; 3]),
     ];
     for (number, (permission, without, with)) in table.into_iter().enumerate() {
         let user = world.user(&format!("user-{number}"));
@@ -85,7 +87,8 @@ async fn in_a_job_no_person_is_asked() {
 async fn no_spelling_of_a_denied_tool_reaches_it_and_no_list_lifts_the_denial() {
     let world = World::new().await;
     let ada = world.user("ada");
-    // A Cyrillic letter, a full-width one, a zero-width space, and other case and separators.
+    // Other case and separators are denied like the tool. Letters that only look alike are in no tool's name: a Cyrillic one, a
+    // full-width one, and a zero-width space.
     let spellings = [
         ("secret_list", UNATTENDED),
         ("job_prompt", UNATTENDED),
@@ -93,15 +96,14 @@ async fn no_spelling_of_a_denied_tool_reaches_it_and_no_list_lifts_the_denial() 
         ("Secret_List", UNATTENDED),
         ("SECRET-LIST", UNATTENDED),
         ("secret list", UNATTENDED),
-        ("s\u{435}cret_list", UNATTENDED),
-        ("\u{ff53}ecret_list", UNATTENDED),
-        ("secret\u{200b}_list", UNATTENDED),
-        ("no_such_tool", Refused(ToolErrorKind::NotFound)),
+        ("s\u{435}cret_list", UNKNOWN),
+        ("\u{ff53}ecret_list", UNKNOWN),
+        ("secret\u{200b}_list", UNKNOWN),
+        ("no_such_tool", UNKNOWN),
     ];
     let id = ada.create(json!({"prompt": "work", "approve": ["secret_list", "job_prompt", "create_job"]})).await;
     let worker = world.manual_worker(id).await;
     for (number, (name, expected)) in spellings.into_iter().enumerate() {
-        
         let decision = decision_for_job(&worker, &format!("t{number}"), name, json!({})).await;
         assert_eq!(decision, expected, "{name:?}");
     }
@@ -111,7 +113,7 @@ async fn no_spelling_of_a_denied_tool_reaches_it_and_no_list_lifts_the_denial() 
     assert_eq!(reply.error.map(|error| error.kind), Some(ToolErrorKind::InvalidParameters));
     let text = r#"{"tool": "secret_list"}"#;
     let reply: ToolCallReply = worker.tool("echo", "text", json!({"message": text})).await.expect(200).json();
-    assert_eq!(reply.output, json!(text));
+    assert_eq!(reply.output, Some(json!(text)));
     worker.finish("done").await;
     ada.wait_for_end(id).await;
     world.finish().await;
@@ -136,13 +138,13 @@ async fn waiting(user: &User) -> Option<Gate> {
 
 /// What becomes of a call in a chat. A gate is denied.
 async fn decision_in_chat(user: &User, tool: &str) -> Decision {
-    send(user, &format!("use {tool}")).await;
+    let sent = send(user, &format!("use {tool}")).await;
     let asked = tests::poll("the end of the turn, or a gate", async || {
         let history = crate::chat::history(user).await;
-        let queued = history.messages.iter().any(|message| message.seq.is_none());
+        let is_taken = history.messages.iter().any(|one| one.id == sent.message_id && one.seq.is_some());
         match history.thread.state {
             ThreadState::AwaitingApproval => Some(true),
-            ThreadState::Idle if !queued => Some(false),
+            ThreadState::Idle if is_taken => Some(false),
             ThreadState::Idle | ThreadState::Processing => None,
         }
     })
@@ -150,7 +152,9 @@ async fn decision_in_chat(user: &User, tool: &str) -> Decision {
     if asked {
         let gate = waiting(user).await.expect("a gate");
         assert_eq!(gate.tool, tool);
-        user.post(&format!("/api/gates/{}/resolve", gate.id), &json!({"decision": GateDecision::Deny})).await.expect(200);
+        user.post(&format!("/api/gates/{}/resolve", gate.id), &json!({"decision": GateDecision::Deny}))
+            .await
+            .expect(200);
         let history = until_state(user, ThreadState::Idle).await;
         assert!(answers(&history).last().is_some_and(|text| text.contains("denied")), "{history:#?}");
         return Asked;

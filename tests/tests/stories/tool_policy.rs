@@ -89,7 +89,7 @@ async fn tool_list_has_what_the_caller_is_offered() {
     let listed = async |call_id: &str| {
         let reply = worker.tool("tool_list", call_id, json!({})).await.expect(200).json::<ToolCallReply>();
         let name = |tool: &Value| tool["name"].as_str().unwrap().to_owned();
-        reply.output["items"].as_array().unwrap().iter().map(name).collect::<Vec<_>>()
+        reply.output.unwrap()["items"].as_array().unwrap().iter().map(name).collect::<Vec<_>>()
     };
     assert_eq!(listed("t1").await, ["echo", "shell", "tool_list"]);
     permit(&ada, "echo", "disabled").await.expect(200);
@@ -139,8 +139,11 @@ async fn an_invalid_stored_policy_leaves_only_what_never_needs_approval() {
         "echo",
         "glob",
         "grep",
+        "job_events",
+        "job_status",
         "json",
         "list_dir",
+        "list_jobs",
         "memory_read",
         "memory_search",
         "memory_tree",
