@@ -133,6 +133,9 @@ impl JobSubmitter {
         if matches!(submission.source, Source::Api | Source::Cli) {
             self.ask_about_prompt(&owner, None, &mut request.prompt).await?;
         }
+        if request.model.is_none() {
+            request.model = self.preferred_model(&owner).await?;
+        }
         let (request, accepted) = self.check(request).await?;
         let job = NewJob {
             owner,
@@ -172,6 +175,12 @@ impl JobSubmitter {
             message: None,
         };
         self.submit_validated(job, submission).await
+    }
+
+    /// The model in a user's settings, if jobs may name it.
+    async fn preferred_model(&self, user: &str) -> Result<Option<String>, SubmitError> {
+        let model = self.store.settings(user).await?.model;
+        Ok(model.filter(|model| self.ceiling.models.contains(model)))
     }
 
     /// Validates a request. Inline files are decoded on a blocking thread: they may have 16 MiB.

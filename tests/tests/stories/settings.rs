@@ -47,6 +47,29 @@ async fn settings_are_replaced_as_a_whole_and_belong_to_their_user() {
     world.finish().await;
 }
 
+#[tokio::test]
+async fn a_job_that_names_no_model_gets_its_owners() {
+    let mut world = World::builder().set("GANTRY_LLM_MODELS", "large,small").build().await;
+    put(&world.user("ada"), &json!({"model": "large"})).await.expect(200);
+    let model = async |user: &User, body: Value| {
+        let id = user.create(body).await;
+        let model = user.job(id).await.model;
+        user.cancel(id).await.expect(200);
+        user.wait_for_end(id).await;
+        model
+    };
+    let (ada, bob) = (world.user("ada"), world.user("bob"));
+    let default = model(&bob, json!({"prompt": "work"})).await;
+    assert_eq!(model(&ada, json!({"prompt": "work"})).await, "large");
+    assert_eq!(model(&ada, json!({"prompt": "work", "model": "small"})).await, "small");
+    // A model that the operator no longer offers does not stop the user's jobs.
+    world.stop().await;
+    world.configure(|config| config.llm.models.clear());
+    world.start().await;
+    assert_eq!(model(&world.user("ada"), json!({"prompt": "work"})).await, default);
+    world.finish().await;
+}
+
 #[rstest]
 #[case(json!({"model": "other"}), "model")]
 #[case(json!({"temperature": 2.5}), "temperature")]
