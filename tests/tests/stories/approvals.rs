@@ -101,12 +101,20 @@ async fn no_spelling_of_a_denied_tool_reaches_it_and_no_list_lifts_the_denial() 
         ("secret\u{200b}_list", UNKNOWN),
         ("no_such_tool", UNKNOWN),
     ];
-    let id = ada.create(json!({"prompt": "work", "approve": ["secret_list", "job_prompt", "create_job"]})).await;
-    let worker = world.manual_worker(id).await;
-    for (number, (name, expected)) in spellings.into_iter().enumerate() {
-        let decision = decision_for_job(&worker, &format!("t{number}"), name, json!({})).await;
-        assert_eq!(decision, expected, "{name:?}");
+    let approve = json!(["secret_list", "job_prompt", "create_job"]);
+    // A worker that is refused many calls in a row has to wait.
+    for spellings in spellings.chunks(5) {
+        let id = ada.create(json!({"prompt": "work", "approve": approve})).await;
+        let worker = world.manual_worker(id).await;
+        for (number, (name, expected)) in spellings.iter().enumerate() {
+            let decision = decision_for_job(&worker, &format!("t{number}"), name, json!({})).await;
+            assert_eq!(decision, *expected, "{name:?}");
+        }
+        worker.finish("done").await;
+        ada.wait_for_end(id).await;
     }
+    let id = ada.create(json!({"prompt": "work", "approve": approve})).await;
+    let worker = world.manual_worker(id).await;
     // A call inside of arguments is data.
     let nested = json!({"message": {"tool": "secret_list", "arguments": {}}});
     let reply: ToolCallReply = worker.tool("echo", "nested", nested).await.expect(200).json();

@@ -54,7 +54,7 @@ async fn a_job_that_names_no_model_gets_its_owners() {
     let model = async |user: &User, body: Value| {
         let id = user.create(body).await;
         let model = user.job(id).await.model;
-        user.cancel(id).await.expect(200);
+        user.cancel(id).await.expect(202);
         user.wait_for_end(id).await;
         model
     };
