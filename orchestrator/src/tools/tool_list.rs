@@ -21,7 +21,7 @@ pub(super) struct ToolList {
 }
 
 impl ToolList {
-    /// Whether the caller runs in a container, which has tools of its own.
+    /// Whether the caller runs in a container, which has its own tools.
     async fn is_in_container(&self, context: &ToolContext) -> Result<bool, StoreError> {
         let ToolOrigin::Job(id) = context.origin else { return Ok(false) };
         Ok(self.store.job(id).await?.is_some_and(|job| job.brief.placement == Placement::Container))
