@@ -356,6 +356,7 @@ fn replayed(outcome: CreateOutcome) -> Result<Option<Submitted>, SubmitError> {
 }
 
 /// What a new job's record has besides its request.
+#[derive(Clone, Copy)]
 struct JobOrigin {
     id: JobId,
     at: DateTime<Utc>,

@@ -24,10 +24,10 @@ fn request(prompt: &str) -> CreateJob {
     CreateJob { prompt: prompt.to_owned(), ..CreateJob::default() }
 }
 
-fn limits(change: impl FnOnce(&mut LimitsRequest)) -> Option<LimitsRequest> {
+fn limits(change: impl FnOnce(&mut LimitsRequest)) -> LimitsRequest {
     let mut limits = LimitsRequest::default();
     change(&mut limits);
-    Some(limits)
+    limits
 }
 
 /// A model that never answers.
@@ -135,8 +135,11 @@ async fn a_job_is_cancelled_while_its_model_is_asked() {
 async fn a_job_that_takes_too_long_fails() {
     let world = disabled(&hanging()).build().await;
     let ada = world.user("ada");
-    let id = submit(&world, CreateJob { limits: limits(|limits| limits.timeout_seconds = Some(1)), ..request("work") })
-        .await;
+    let id = submit(
+        &world,
+        CreateJob { limits: Some(limits(|limits| limits.timeout_seconds = Some(1))), ..request("work") },
+    )
+    .await;
     let job = ada.wait_for(id, JobState::Failed).await;
     assert_eq!(job.reason, Some(JobReason::WallClock));
     world.finish().await;
@@ -190,7 +193,7 @@ async fn a_job_of_a_process_that_died_fails_and_its_open_calls_are_closed() {
     let id = submit(&world, CreateJob { hold: true, ..request("work") }).await;
     world.stop().await;
     // As a process leaves it that is killed while a tool runs.
-    let (store, now) = (world.store().await, chrono::Utc::now());
+    let (store, now) = (world.store().await, world.clock().now());
     let start = AttemptStart { attempt: 1, worker: None };
     store.transition(id, now, None, JobRecord::release).await.unwrap();
     store.transition(id, now, None, move |job| job.start(now, start)).await.unwrap();
@@ -289,7 +292,7 @@ async fn limits_of_the_model_end_a_job() {
         (limits(|limits| limits.max_tool_calls = Some(1)), JobReason::ToolCallLimit),
         (limits(|limits| limits.max_tokens = Some(2_500)), JobReason::TokenBudget),
     ] {
-        let asked = CreateJob { limits, tools: Some(vec!["time".to_owned()]), ..request("work") };
+        let asked = CreateJob { limits: Some(limits), tools: Some(vec!["time".to_owned()]), ..request("work") };
         let id = submit(&world, asked).await;
         let job = ada.wait_for(id, JobState::Failed).await;
         assert_eq!(job.reason, Some(reason), "{job:?}");
@@ -325,7 +328,7 @@ async fn a_child_runs_in_the_slot_of_its_waiting_parent() {
     .build()
     .await;
     let ada = world.user("ada");
-    let parent = CreateJob { limits: limits(|limits| limits.max_children = Some(1)), ..request("the whole") };
+    let parent = CreateJob { limits: Some(limits(|limits| limits.max_children = Some(1))), ..request("the whole") };
     let id = submit(&world, parent).await;
     let job = ada.wait_for(id, JobState::Completed).await;
     assert!(text_of(&job).is_some_and(|text| text.contains("the part is done")), "{job:?}");
