@@ -148,7 +148,7 @@ async fn a_job_that_takes_too_long_fails() {
 #[tokio::test]
 async fn prompts_reach_the_loop_in_their_order() {
     let world = disabled(&[
-        json!({"when": {"turn": 1}, "reply": {"delay_ms": 1500, "tool_calls": calls(&[("time", json!({}))])}}),
+        json!({"when": {"turn": 1}, "reply": {"delay_ms": 3000, "tool_calls": calls(&[("time", json!({}))])}}),
         json!({"when": {"last_message": "turn left"}, "reply": {"text": "turned left"}}),
         json!({"when": {"last_message": "and then"}, "reply": {"text": "did that too"}}),
         json!({"reply": {"text": "done"}}),
@@ -160,8 +160,10 @@ async fn prompts_reach_the_loop_in_their_order() {
     asked(&ada, id).await;
     ada.prompt(id, json!({"content": "and then rest", "mode": "queue"})).await.expect(202);
     ada.prompt(id, json!({"content": "turn left"})).await.expect(202);
+    // Both are received while the first call is answered, so that the second one has the newer prompt.
+    world.prompts_taken(id).await;
     let job = ada.wait_for(id, JobState::Completed).await;
-    assert_eq!(text_of(&job), Some("did that too"));
+    assert_eq!((text_of(&job), job.usage.llm_calls), (Some("did that too"), 3));
     let messages = ada.events(id).await.into_iter().filter_map(|event| match event.data {
         EventData::Message { role: MessageRole::User, content } => Some(content),
         _ => None,
