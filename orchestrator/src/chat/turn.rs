@@ -6,8 +6,9 @@ use std::{panic::AssertUnwindSafe, time::Duration};
 
 use agent::{FailureReason, LimitKind, LoopOutcome, OpenCalls, Run, Transcript};
 use futures_util::FutureExt as _;
-use protocol::{JobReason, ThreadId};
+use protocol::{JobReason, ThreadId, ThreadState};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use super::{
     conversation::{messages, system_prompt},
@@ -27,6 +28,17 @@ const BEGIN_RETRY: Duration = Duration::from_secs(1);
 enum Ending {
     Finished(TurnEnd),
     Parked(Box<ParkedTurn>),
+}
+
+impl Ending {
+    /// For the log.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Parked(_) => ThreadState::AwaitingApproval.as_str(),
+            Self::Finished(TurnEnd { error: Some(error), .. }) => error.reason.as_str(),
+            Self::Finished(_) => "done",
+        }
+    }
 }
 
 /// Why a turn could not be worked on.
@@ -52,9 +64,10 @@ impl ChatEngine {
                 return tokio::time::sleep(BEGIN_RETRY).await;
             }
         };
-        let key = turn.key;
+        let (key, begun) = (turn.key, self.parts.clock.monotonic());
+        let span = tracing::info_span!("chat.turn", thread.id = %thread, turn = key.turn);
         // A panic ends its turn, not the thread.
-        let ending = match AssertUnwindSafe(Box::pin(self.work(turn, stop))).catch_unwind().await {
+        let ending = match AssertUnwindSafe(Box::pin(self.work(turn, stop).instrument(span))).catch_unwind().await {
             Ok(Ok(ending)) => ending,
             Ok(Err(error)) => {
                 tracing::error!(thread.id = %thread, error = &error as &dyn std::error::Error, "a turn failed");
@@ -65,9 +78,16 @@ impl ChatEngine {
                 Ending::Finished(internal_error())
             }
         };
-        if let Err(error) = self.end(key, ending, stop).await {
-            let error = &error as &dyn std::error::Error;
-            tracing::error!(thread.id = %thread, error, "the end of a turn could not be stored");
+        let outcome = ending.name();
+        match self.end(key, ending, stop).await {
+            Ok(()) => {
+                let duration_ms = (self.parts.clock.monotonic() - begun).as_millis();
+                tracing::info!(thread.id = %thread, turn = key.turn, outcome, %duration_ms, "turn ended");
+            }
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(thread.id = %thread, error, "the end of a turn could not be stored");
+            }
         }
     }
 
