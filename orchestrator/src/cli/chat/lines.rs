@@ -10,7 +10,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Starts to read. A thread of its own, because the process must be able to end while a read waits.
+    /// Starts to read. In a separate thread, because the process must be able to end while a read waits.
     pub(super) fn of_standard_input() -> Self {
         let (sender, lines) = mpsc::channel(1);
         std::thread::spawn(move || {

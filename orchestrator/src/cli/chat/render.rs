@@ -88,7 +88,7 @@ impl Renderer {
         Some(self.on_new_line(&text))
     }
 
-    /// The text as lines of its own.
+    /// The text on separate lines.
     fn on_new_line(&mut self, text: &str) -> String {
         let begin = if std::mem::take(&mut self.shown).is_empty() { "" } else { "\n" };
         format!("{begin}{text}\n")

@@ -4,12 +4,13 @@ use std::str::FromStr;
 
 use chrono::{DateTime, Utc};
 use protocol::{AuditOutcome, ChatContent, ChatMessage, MessageId, MessageReceipt, ThreadId, ThreadState};
+use sqlx::FromRow;
 
 use super::{
     super::{
         Store, StoreError, audit,
         idempotency::{self, RecordedResponse},
-        rows::text,
+        rows::{RowRef, text},
         write_tx::WriteTx,
     },
     Delivery, MAX_QUEUED_PER_USER, OwnedThread, Sent, SentMessage, answer_words,
@@ -32,6 +33,8 @@ pub struct MessagePosition(i64);
 /// A page of a thread's messages.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MessagePage {
+    /// The state of the thread; `None` if there are no messages.
+    pub state: Option<ThreadState>,
     /// The messages, oldest first.
     pub messages: Vec<ChatMessage>,
     /// Where the page before this one ends, if there is one.
@@ -99,26 +102,39 @@ impl Store {
         .await
     }
 
-    /// The messages before a position, the newest `limit` of them. The page without a position ends with the queued ones.
+    /// The messages before a position, the newest `limit` of them, with the state of the thread at that moment. The page without a
+    /// position ends with the queued ones.
     pub async fn chat_messages(
         &self,
         thread: ThreadId,
         before: Option<MessagePosition>,
         limit: u32,
     ) -> Result<MessagePage, StoreError> {
-        let rows: Vec<MessageRow> = sqlx::query_as(concat!(
+        // One statement, so that the state fits the messages.
+        let rows: Vec<PageRow> = sqlx::query_as(concat!(
             "SELECT ",
             message_columns!(),
-            " FROM chat_messages WHERE thread_id = $1 AND seq < $2 ORDER BY seq DESC LIMIT $3"
+            ", (SELECT state FROM chat_threads WHERE id = $1) AS state FROM (SELECT * FROM (SELECT ",
+            message_columns!(),
+            ", rowid AS place FROM chat_messages WHERE thread_id = $1 AND seq < $2 ORDER BY seq DESC LIMIT $3) UNION ALL SELECT ",
+            message_columns!(),
+            ", rowid AS place FROM chat_messages WHERE thread_id = $1 AND seq IS NULL AND $4) \
+             ORDER BY seq IS NULL, seq DESC, place"
         ))
         .bind(*thread.as_uuid())
         .bind(before.map_or(i64::MAX, |position| position.0))
         .bind(i64::from(limit) + 1)
+        .bind(before.is_none())
         .fetch_all(&self.read)
         .await?;
-        let found = rows.len();
+        let row_ref = RowRef { table: "chat_threads", id: *thread.as_uuid() };
+        let state = rows.first().and_then(|row| row.state.as_deref());
+        let state = state.map(|name| row_ref.known("state", ThreadState::parse(name))).transpose()?;
+        let (queued, older): (Vec<_>, Vec<_>) =
+            rows.into_iter().map(|row| row.message).partition(|row| row.seq.is_none());
+        let found = older.len();
         let (mut bytes, mut messages) = (0, Vec::new());
-        for row in rows.into_iter().take(limit as usize) {
+        for row in older.into_iter().take(limit as usize) {
             bytes += row.bytes();
             if bytes > MAX_PAGE_BYTES && !messages.is_empty() {
                 break;
@@ -128,23 +144,18 @@ impl Store {
         let is_more = found > messages.len();
         let next = messages.last().and_then(|oldest: &ChatMessage| oldest.seq).filter(|_| is_more).map(MessagePosition);
         messages.reverse();
-        if before.is_none() {
-            messages.extend(self.queued_messages(thread).await?);
+        for row in queued {
+            messages.push(row.into_message()?);
         }
-        Ok(MessagePage { messages, next })
+        Ok(MessagePage { state, messages, next })
     }
+}
 
-    async fn queued_messages(&self, thread: ThreadId) -> Result<Vec<ChatMessage>, StoreError> {
-        let rows: Vec<MessageRow> = sqlx::query_as(concat!(
-            "SELECT ",
-            message_columns!(),
-            " FROM chat_messages WHERE thread_id = $1 AND seq IS NULL ORDER BY rowid"
-        ))
-        .bind(*thread.as_uuid())
-        .fetch_all(&self.read)
-        .await?;
-        rows.into_iter().map(MessageRow::into_message).collect()
-    }
+#[derive(FromRow)]
+struct PageRow {
+    #[sqlx(flatten)]
+    message: MessageRow,
+    state: Option<String>,
 }
 
 async fn send(tx: &mut WriteTx, message: &SentMessage) -> Result<Sent, StoreError> {

@@ -115,6 +115,9 @@ async fn a_stored_secret_that_the_user_writes_is_in_no_request_message_or_event(
     let shown = super::history(&ada).await;
     let all = format!("{events} {shown:?} {:?}", requests.lock().unwrap());
     assert!(all.contains("[redacted]") && !all.contains(SECRET), "{all}");
+    let page: Page<JobSummary> = ada.get("/api/jobs").await.expect(200).json();
+    ada.cancel(page.items[0].id).await;
+    ada.wait_for_end(page.items[0].id).await;
     world.finish().await;
 }
 

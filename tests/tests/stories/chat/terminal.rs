@@ -104,8 +104,8 @@ async fn the_exit_code_says_how_it_ended_and_json_is_the_events() {
     let printed = chat(&world, &["--json"], "hello\n").await;
     assert_eq!(printed.code, Some(0), "{printed:?}");
     let events: Vec<Value> = printed.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let said = |event: &Value| event["event"] == "message" && event["content"] == "You said: hello";
-    assert!(events.iter().any(said), "{events:#?}");
+    let is_answer = |event: &Value| event["event"] == "message" && event["content"] == "You said: hello";
+    assert!(events.iter().any(is_answer), "{events:#?}");
     assert!(events.iter().all(|event| event["thread_id"].is_string()), "{events:#?}");
     world.finish().await;
 }

@@ -108,7 +108,7 @@ async fn messages_are_limited_in_size_and_number() {
     let refused = ada.post("/api/chat/send", &json!({"content": "too much"})).await;
     assert!(refused.header("retry-after").is_some());
     refused.problem(ErrorCode::RateLimited);
-    // Commands do not wait in the queue, and others have a queue of their own.
+    // Commands do not wait in the queue, and others have another queue.
     send(&ada, "/status").await;
     send(&world.user("bob"), "hello").await;
     for user in ["ada", "bob"] {

@@ -18,7 +18,7 @@ fn errors(history: &protocol::ChatHistory) -> Vec<JobReason> {
 /// A model that does not answer a message with this word.
 fn script() -> String {
     script_of(&[
-        json!({"when": {"last_message": "wait for ever"}, "hang": true}),
+        json!({"when": {"last_message": "wait forever"}, "hang": true}),
         json!({"when": {"last_message": "take your time"}, "reply": {"text": "Slow: {{last_message}}", "delay_ms": 300}}),
         json!({"reply": {"text": "You said: {{last_message}}"}}),
     ])
@@ -79,7 +79,7 @@ async fn messages_to_a_busy_thread_are_answered_in_order() {
 async fn a_turn_that_a_restart_ends_is_an_error_and_queued_messages_go_on() {
     let mut world = World::builder().script(script()).build().await;
     let ada = world.user("ada");
-    send(&ada, "wait for ever").await;
+    send(&ada, "wait forever").await;
     until_state(&ada, ThreadState::Processing).await;
     send(&ada, "and then?").await;
     world.restart().await;
@@ -97,7 +97,7 @@ async fn a_turn_that_a_restart_ends_is_an_error_and_queued_messages_go_on() {
 async fn a_turn_is_stopped_and_the_next_message_goes_on() {
     let world = World::builder().script(script()).build().await;
     let ada = world.user("ada");
-    send(&ada, "wait for ever").await;
+    send(&ada, "wait forever").await;
     until_state(&ada, ThreadState::Processing).await;
     send(&ada, "next").await;
     ada.post("/api/chat/threads/main/stop", &json!({})).await.expect(202);
@@ -106,7 +106,7 @@ async fn a_turn_is_stopped_and_the_next_message_goes_on() {
     assert_eq!(answers(&history), ["You said: next", "You said: last"]);
     ada.post("/api/chat/threads/main/stop", &json!({})).await.problem(ErrorCode::Conflict);
     // The command does the same.
-    send(&ada, "wait for ever").await;
+    send(&ada, "wait forever").await;
     until_state(&ada, ThreadState::Processing).await;
     send(&ada, "/stop").await;
     assert_eq!(notices(&until_state(&ada, ThreadState::Idle).await), ["Stopped.", "Stopped."]);
@@ -157,7 +157,7 @@ async fn ten_threads_work_at_once() {
         threads.push(new_thread(&ada).await);
     }
     for thread in &threads {
-        ada.post("/api/chat/send", &json!({"thread_id": thread, "content": "wait for ever"})).await.expect(202);
+        ada.post("/api/chat/send", &json!({"thread_id": thread, "content": "wait forever"})).await.expect(202);
     }
     for thread in &threads {
         tests::until("the thread to work", async || {

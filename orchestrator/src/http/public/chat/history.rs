@@ -33,9 +33,10 @@ pub(super) async fn history(
     ApiQuery(params): ApiQuery<PageParams>,
 ) -> Result<Json<ChatHistory>, ApiError> {
     let (limit, before) = (params.limit()?, params.after::<MessagePosition>()?);
-    let thread = authorize(&api, &who, &id).await?.thread;
+    let mut thread = authorize(&api, &who, &id).await?.thread;
     let _permit = api.read_permit(&who).await?;
     let page = api.store.chat_messages(thread.id, before, limit).await?;
+    thread.state = page.state.unwrap_or(thread.state);
     let next_cursor = page.next.map(|position| cursor::write(&position.to_string()));
     Ok(Json(ChatHistory { thread, messages: page.messages, next_cursor }))
 }
