@@ -21,11 +21,11 @@ pub enum LiveEvent {
     Delta(ChatDelta),
     /// Progress.
     Status(ChatStatus),
-    /// An entry was stored, which comes after the events before and before those after this one.
+    /// What is stored up to here comes after the events before this one, and before those after it.
     Stored {
         /// The thread.
         thread_id: ThreadId,
-        /// The cursor of the entry's event.
+        /// The cursor of the last stored event.
         cursor: i64,
     },
 }

@@ -13,6 +13,7 @@ use tracing::Instrument as _;
 use super::{
     conversation::{messages, system_prompt},
     engine::ChatEngine,
+    live::LiveEvent,
     turn_loop::{LoopStart, MAX_MODEL_CALLS, TIMEOUT, Worked},
 };
 use crate::{
@@ -111,6 +112,9 @@ impl ChatEngine {
     }
 
     async fn work(&self, turn: Turn, stop: &CancellationToken) -> Result<Ending, WorkError> {
+        // What is streamed of this turn comes after all that was stored before it.
+        let (thread_id, cursor) = (turn.key.thread, self.parts.store.last_cursor().await?);
+        self.parts.live.send(&turn.user, || LiveEvent::Stored { thread_id, cursor });
         let settings = self.parts.store.settings(&turn.user).await?;
         let identity = self.parts.store.memory_document(&turn.user, &MemoryPath::identity(), None).await?;
         let identity = identity.map(|document| document.content);
