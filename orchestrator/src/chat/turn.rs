@@ -82,7 +82,7 @@ impl ChatEngine {
         let outcome = ending.name();
         match self.end(key, ending, stop).await {
             Ok(()) => {
-                let duration_ms = (self.parts.clock.monotonic() - begun).as_millis();
+                let duration_ms = self.parts.clock.monotonic().saturating_sub(begun).as_millis();
                 tracing::info!(thread.id = %thread, turn = key.turn, outcome, %duration_ms, "turn ended");
             }
             Err(error) => {

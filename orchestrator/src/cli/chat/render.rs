@@ -31,7 +31,7 @@ impl Renderer {
     pub(super) fn event(&mut self, event: &ChatEvent) -> Option<String> {
         match event {
             ChatEvent::Delta(delta) if self.is_live => self.piece(&delta.piece),
-            ChatEvent::Entry(_, message) => self.entry(message),
+            ChatEvent::Entry(_, message) => Some(self.entry(message)),
             ChatEvent::Status(status) => {
                 Some(self.on_new_line(&self.paint.dim(&format!("({})", one_line(&status.message)))))
             }
@@ -53,16 +53,16 @@ impl Renderer {
         }
     }
 
-    fn entry(&mut self, message: &ChatMessage) -> Option<String> {
+    fn entry(&mut self, message: &ChatMessage) -> String {
         let paint = self.paint;
         let text = match &message.content {
             ChatContent::Assistant { content } => {
                 let shown = std::mem::take(&mut self.shown);
                 if !shown.is_empty() && shown.trim() == content.trim() {
-                    return Some("\n".to_owned());
+                    return "\n".to_owned();
                 }
                 let begin = if shown.is_empty() { "" } else { "\n" };
-                return Some(format!("{begin}{}\n", escape_control_chars(content.trim_end())));
+                return format!("{begin}{}\n", escape_control_chars(content.trim_end()));
             }
             ChatContent::User { content } => {
                 format!("{} {}", paint.cyan("you:"), escape_control_chars(content.trim_end()))
@@ -85,7 +85,7 @@ impl Renderer {
                 format!("{} {} ({reason})", paint.red("error:"), one_line(content))
             }
         };
-        Some(self.on_new_line(&text))
+        self.on_new_line(&text)
     }
 
     /// The text on separate lines.

@@ -40,7 +40,8 @@ pub(super) struct Session<'a> {
     gate: Option<Box<Gate>>,
     /// The last turn ended with an error.
     has_failed: bool,
-    is_stop_requested: bool,
+    /// How often the person has asked to stop the turn.
+    stops_requested: u32,
     is_line_asked_for: bool,
     is_loss_reported: bool,
 }
@@ -72,7 +73,7 @@ impl<'a> Session<'a> {
             printed: 0,
             gate: None,
             has_failed: false,
-            is_stop_requested: false,
+            stops_requested: 0,
             is_line_asked_for: false,
             is_loss_reported: false,
             name,
@@ -142,7 +143,7 @@ impl<'a> Session<'a> {
         self.thread = Some(receipt.thread_id);
         self.sent = Some(receipt.message_id);
         self.has_failed = false;
-        self.is_stop_requested = false;
+        self.stops_requested = 0;
         self.progress = Progress::Changed;
         Ok(())
     }
@@ -272,10 +273,10 @@ impl<'a> Session<'a> {
 
     /// Stops the turn. False: there is none, or the person asks for the second time.
     pub(super) async fn stop_turn(&mut self) -> Result<bool, CliError> {
-        let Some(thread) = self.thread.filter(|_| self.progress != Progress::Ready && !self.is_stop_requested) else {
+        let Some(thread) = self.thread.filter(|_| self.progress != Progress::Ready && self.stops_requested == 0) else {
             return Ok(false);
         };
-        self.is_stop_requested = true;
+        self.stops_requested += 1;
         self.gate = None;
         let path = format!("/api/chat/threads/{thread}/stop");
         let stopped: Result<ChatThread, _> = self.client.post(&path, &serde_json::json!({}), None).await;
