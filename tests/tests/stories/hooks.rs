@@ -152,10 +152,10 @@ fn obey(parameters: &Value) -> Response {
     let changed = |value: Value| json!({"decision": "allow", "parameters": {"message": value}});
     match message.as_str() {
         "deny" => json_answer(&json!({"decision": "deny", "reason": "not\nthis"})),
-        "fail" => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        "fail" => (StatusCode::INTERNAL_SERVER_ERROR, allow()).into_response(),
         "html" => "<html>".into_response(),
         "nothing" => StatusCode::NO_CONTENT.into_response(),
-        "redirect" => (StatusCode::TEMPORARY_REDIRECT, [(LOCATION, "/elsewhere")]).into_response(),
+        "redirect" => (StatusCode::TEMPORARY_REDIRECT, [(LOCATION, "/elsewhere")], allow()).into_response(),
         "flood" => format!("{{\"decision\": \"allow\", \"reason\": \"{}\"}}", "x".repeat(3 << 20)).into_response(),
         "no object" => json_answer(&json!({"decision": "allow", "parameters": ["x"]})),
         "change" => json_answer(&changed(json!("changed"))),
@@ -354,8 +354,13 @@ async fn messages_of_a_chat_are_asked_about() {
         ("I am Ada", "I am Ada", "You said: I am [redacted]"),
         ("internal", "internal", "[withheld: refused by the hook internal]"),
     ] {
-        let history = crate::chat::turn(&ada, message).await;
-        assert_eq!(crate::chat::answers(&history).last(), Some(&answer));
+        crate::chat::send(&ada, message).await;
+        let history = tests::poll(answer, async || {
+            let history = crate::chat::history(&ada).await;
+            crate::chat::answers(&history).contains(&answer).then_some(history)
+        })
+        .await;
+        assert!(!serde_json::to_string(&history).unwrap().contains("You said: I am Ada"), "{history:#?}");
         let user = |content: &ChatContent| matches!(content, ChatContent::User { content } if content == stored);
         assert!(history.messages.iter().any(|message| user(&message.content)), "{history:#?}");
     }

@@ -12,11 +12,13 @@ use crate::chat;
 
 #[tokio::test]
 async fn a_child_has_its_parents_settings_and_is_created_once_for_each_call() {
-    let world = World::new().await;
+    let world = World::builder().set("GANTRY_EGRESS_CEILING", "a.example,b.example").build().await;
     let (ada, root) = (world.user("ada"), world.someone("root", Role::Admin));
     let limits = json!({"max_children": 2, "memory_mb": 512, "max_tokens": 5_000, "timeout_seconds": 600});
     let tools = json!(["create_job", "job_status", "echo", "memory_write"]);
-    let body = json!({"prompt": "work", "limits": limits, "tools": tools, "approve": ["memory_write"], "priority": 3});
+    let mut body =
+        json!({"prompt": "work", "limits": limits, "tools": tools, "approve": ["memory_write"], "priority": 3});
+    body["egress"] = json!({"allow": ["a.example"]});
     let parent = ada.create(body).await;
     let worker = world.manual_worker(parent).await;
     let offered = worker.get("tools").await.expect(200).body["tools"].to_string();
@@ -30,6 +32,7 @@ async fn a_child_has_its_parents_settings_and_is_created_once_for_each_call() {
     let (above, child) = (ada.job(parent).await, ada.job(id).await);
     assert_eq!((child.parent_id, child.source, child.title.as_str()), (Some(parent), Source::Tool, "Part one"));
     assert_eq!((child.user_id.as_str(), child.priority), ("ada", 3));
+    assert_eq!(child.egress.map(|egress| egress.allow), Some(vec!["a.example".to_owned()]));
     assert_eq!(child.limits, protocol::Limits { max_children: 1, ..above.limits });
     let below = world.manual_worker(id).await;
     let assignment = below.job().await;
