@@ -355,9 +355,9 @@ async fn tools_hooks_notifications_and_the_log_get_no_secret() {
     let log = start_log();
     let (address, received, _server) = recording_server().await;
     let mcp = McpTestServer::start(&[tool("echo", "repeats")]).await;
-    let receiver = Receiver::start(|_| allow()).await;
+    let webhook = Receiver::start(|_| allow()).await;
     let points = ["before_tool_call", "after_tool_call", "inbound_message", "outbound_message", "job_start", "job_end"];
-    let hooks = points.map(|point| receiver.hook(point, "").replace("'guard'", &format!("'{point}'")));
+    let hooks = points.map(|point| webhook.hook(point, "").replace("'guard'", &format!("'{point}'")));
     let ceiling = format!("{address},{},*.example", mcp.address);
     let builder = World::builder().config_file(hooks.concat()).set("GANTRY_EGRESS_CEILING", ceiling);
     let mut world = builder.build().await;
@@ -375,19 +375,19 @@ async fn tools_hooks_notifications_and_the_log_get_no_secret() {
     worker.report(json!({"outcome": "failed", "message": leak(), "text": leak(), "iterations": 1})).await.expect(200);
     worker.exit(1);
     ada.wait_for_end(id).await;
-    let ends = || receiver.bodies().iter().filter(|body| body["type"] == "job_end").count();
+    let ends = || webhook.bodies().iter().filter(|body| body["type"] == "job_end").count();
     tests::until("the announcement of the end", async || ends() == 1).await;
 
-    let notes = ada.get("/api/notifications").await.expect(200).body["items"].clone();
-    assert_eq!(notes.as_array().map(Vec::len), Some(1), "{notes:#}");
-    assert_clean("the notifications", notes.to_string().as_bytes());
+    let notices = ada.get("/api/notifications").await.expect(200).body["items"].clone();
+    assert_eq!(notices.as_array().map(Vec::len), Some(1), "{notices:#}");
+    assert_clean("the notifications", notices.to_string().as_bytes());
     let sent = received.lock().unwrap().clone();
     assert!(String::from_utf8_lossy(&sent).contains("[redacted]"), "the server was reached");
     assert_clean("the requests of http", &sent);
     let calls = mcp.requests("tools/call");
     assert_eq!(calls.len(), 1);
     assert_clean("the calls of the MCP server", json!(calls).to_string().as_bytes());
-    let bodies = receiver.bodies();
+    let bodies = webhook.bodies();
     for point in points {
         assert!(bodies.iter().any(|body| body["type"] == point), "{point} was asked");
     }
