@@ -32,7 +32,7 @@ async fn a_child_has_its_parents_settings_and_is_created_once_for_each_call() {
     let (above, child) = (ada.job(parent).await, ada.job(id).await);
     assert_eq!((child.parent_id, child.source, child.title.as_str()), (Some(parent), Source::Tool, "Part one"));
     assert_eq!((child.user_id.as_str(), child.priority), ("ada", 3));
-    assert_eq!(child.egress.map(|egress| egress.allow), Some(vec!["a.example".to_owned()]));
+    assert_eq!(child.egress.clone().map(|egress| egress.allow), Some(vec!["a.example".to_owned()]));
     assert_eq!(child.limits, protocol::Limits { max_children: 1, ..above.limits });
     let below = world.manual_worker(id).await;
     let assignment = below.job().await;
