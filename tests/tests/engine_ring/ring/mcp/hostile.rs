@@ -18,7 +18,7 @@ struct Neighbours {
     job: JobId,
     worker: ManualWorker,
     neighbour: ManualWorker,
-    neighbours_server: Server,
+    other_server: Server,
 }
 
 impl Neighbours {
@@ -29,15 +29,15 @@ impl Neighbours {
         let (job, worker) = mcp.job(&ada, &["srv__echo", "srv__count_hanging", tool]).await;
         let (_, neighbour) = mcp.job(&bob, &["srv__echo"]).await;
         well(&neighbour, "srv__echo", "first", json!({"text": "x"})).await;
-        let neighbours_server = mcp.only_server();
+        let other_server = mcp.only_server();
         well(&worker, "srv__echo", "first", json!({"text": "x"})).await;
-        Self { mcp, job, worker, neighbour, neighbours_server }
+        Self { mcp, job, worker, neighbour, other_server }
     }
 
     /// Asserts that the other user's server is the same and answers.
     async fn neighbour_is_well(&self, call: &str) {
         assert_eq!(well(&self.neighbour, "srv__echo", call, json!({"text": call})).await, call);
-        assert!(self.mcp.servers().contains(&self.neighbours_server), "{:#?}", self.mcp.servers());
+        assert!(self.mcp.servers().contains(&self.other_server), "{:#?}", self.mcp.servers());
     }
 
     /// Waits until the own server can be used again: one that has just broken is started again after a moment.
@@ -149,10 +149,8 @@ async fn a_call_without_an_answer_delays_no_other_and_ends_with_its_job(#[case] 
 async fn a_container_whose_program_has_ended_is_removed_before_its_next_use() {
     let all = Neighbours::start("srv__die").await;
     all.worker.tool("srv__die", "bad", json!({})).await.expect(200);
-    tests::until("the container to be removed", async || {
-        all.mcp.servers() == std::slice::from_ref(&all.neighbours_server)
-    })
-    .await;
+    tests::until("the container to be removed", async || all.mcp.servers() == std::slice::from_ref(&all.other_server))
+        .await;
     all.finish().await;
 }
 

@@ -37,14 +37,14 @@ struct McpWorld {
 /// A container of an MCP server.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Server {
-    server: String,
+    name: String,
     owner: String,
     id: String,
 }
 
 impl McpWorld {
     async fn start(servers: &[(&str, &[&str])]) -> Self {
-        Self::build(servers, None).await
+        Box::pin(Self::build(servers, None)).await
     }
 
     async fn build(servers: &[(&str, &[&str])], clock: Option<&ManualClock>) -> Self {
@@ -119,8 +119,8 @@ impl McpWorld {
 impl Server {
     fn parse(line: &str) -> Self {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        let [server, owner, id] = fields.as_slice() else { panic!("three fields: {line}") };
-        Self { server: (*server).to_owned(), owner: (*owner).to_owned(), id: (*id).to_owned() }
+        let [name, owner, id] = fields.as_slice() else { panic!("three fields: {line}") };
+        Self { name: (*name).to_owned(), owner: (*owner).to_owned(), id: (*id).to_owned() }
     }
 
     fn inspect(&self) -> Value {
