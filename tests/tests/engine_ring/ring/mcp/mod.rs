@@ -111,7 +111,7 @@ impl McpWorld {
 
     /// Ends both. Fails if a container is left.
     async fn finish(self) {
-        self.world.finish().await;
+        Box::pin(self.world.finish()).await;
         self.fixture.finish().await;
     }
 }
