@@ -103,7 +103,9 @@ impl Redaction<'_> {
             Message::Assistant { content, tool_calls, reasoning } => {
                 self.text(content);
                 self.optional(reasoning.as_mut());
-                tool_calls.iter_mut().for_each(|call| self.call(call));
+                for call in tool_calls {
+                    self.call(call);
+                }
             }
             Message::Tool { tool_call_id, name, content } => {
                 self.identifier(tool_call_id);

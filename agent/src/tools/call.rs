@@ -331,15 +331,12 @@ impl CallResult {
     /// The result of a call that was recorded with this reply.
     fn of_reply(reply: ToolCallReply) -> Self {
         let ToolCallReply { success, output, truncated, duration_ms, error } = reply;
-        let result = match error {
-            Some(failure) => {
-                let text = failure.message.clone();
-                Self::of_text(CallOutcome::Error(failure), text, truncated)
-            }
-            None => {
-                let outcome = if success { CallOutcome::Succeeded } else { CallOutcome::Failed };
-                Self::of_text(outcome, output.map(output::render).unwrap_or_default(), truncated)
-            }
+        let result = if let Some(failure) = error {
+            let text = failure.message.clone();
+            Self::of_text(CallOutcome::Error(failure), text, truncated)
+        } else {
+            let outcome = if success { CallOutcome::Succeeded } else { CallOutcome::Failed };
+            Self::of_text(outcome, output.map(output::render).unwrap_or_default(), truncated)
         };
         Self { duration: Duration::from_millis(duration_ms), ..result }
     }

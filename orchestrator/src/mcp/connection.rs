@@ -193,7 +193,9 @@ impl Connection {
             }
         }
         if let Some(detector) = &self.credentials.detector {
-            tools.iter_mut().for_each(|tool| tool.redact(detector));
+            for tool in &mut tools {
+                tool.redact(detector);
+            }
         }
         Ok(tools)
     }

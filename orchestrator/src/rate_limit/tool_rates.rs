@@ -88,7 +88,9 @@ impl ToolRateLimits {
     /// Gives back what [`Self::take`] took, for a call that was not made after all.
     pub fn give_back(&self, user: &str, tool: &str) {
         if let Some(buckets) = self.lock().get_mut(&(user.to_owned(), tool.to_owned())) {
-            buckets.iter_mut().for_each(|LimitedBucket { rate, bucket }| bucket.give_back(*rate));
+            for LimitedBucket { rate, bucket } in buckets {
+                bucket.give_back(*rate);
+            }
         }
     }
 
@@ -151,7 +153,7 @@ mod tests {
         assert_eq!(taken(&limits, "ada", tool, Duration::ZERO), at_once);
         let wait = Duration::from_millis(wait_ms);
         assert_eq!(limits.take("ada", tool, Duration::ZERO), Err(wait));
-        assert_eq!(limits.take("ada", tool, wait - Duration::from_millis(1)), Err(Duration::from_millis(1)));
+        assert_eq!(limits.take("ada", tool, Duration::from_millis(wait_ms - 1)), Err(Duration::from_millis(1)));
         assert_eq!(taken(&limits, "ada", tool, wait), 1);
         assert_eq!(taken(&limits, "bob", tool, wait), at_once, "users do not share a rate");
         let each_second: u32 = (1..=3_600).map(|at| taken(&limits, "ada", tool, Duration::from_secs(at))).sum();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use orchestrator::{auth::Role, clock::ManualClock};
-use protocol::{ChatHistory, ErrorCode, Gate, GateId, Notification, NotificationKind, Page, ThreadState};
+use protocol::{ChatHistory, ErrorCode, Gate, GateDecision, GateId, Notification, NotificationKind, Page, ThreadState};
 use serde_json::{Value, json};
 use tests::{User, World, install::program, script_of};
 use tokio::task::JoinSet;
@@ -160,8 +160,8 @@ async fn a_plain_word_in_the_thread_answers_and_other_text_waits() {
         assert_eq!(answered["waiting_for_gate"], json!(false));
         let resolved: Gate = ada.get(&format!("/api/gates/{}", gate.id)).await.expect(200).json();
         assert_eq!(
-            (resolved.resolved_by.as_deref(), resolved.decision.map(|one| one.as_str())),
-            (Some("ada"), decision(word))
+            (resolved.resolved_by.as_deref(), resolved.decision.map(GateDecision::as_str)),
+            (Some("ada"), Some(decision(word)))
         );
         tests::until("the queued message to be answered", async || {
             let history = history(&ada).await;
@@ -179,10 +179,10 @@ async fn a_plain_word_in_the_thread_answers_and_other_text_waits() {
     world.finish().await;
 }
 
-fn decision(word: &str) -> Option<&'static str> {
+fn decision(word: &str) -> &'static str {
     match word.trim() {
-        "no" => Some("deny"),
-        "always" => Some("always"),
-        _ => Some("approve"),
+        "no" => "deny",
+        "always" => "always",
+        _ => "approve",
     }
 }

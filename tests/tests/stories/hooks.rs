@@ -80,7 +80,7 @@ fn check_signature(headers: &HeaderMap, body: &[u8]) {
     let header = |name: &str| headers[name].to_str().unwrap();
     let (id, timestamp) = (header("webhook-id"), header("webhook-timestamp"));
     assert!(id.starts_with("msg_"), "{id}");
-    let age = chrono::Utc::now().timestamp() - timestamp.parse::<i64>().unwrap();
+    let age = orchestrator::clock::Clock::system().now().timestamp() - timestamp.parse::<i64>().unwrap();
     assert!((0..60).contains(&age), "{age} s old");
     let mut mac = Hmac::<Sha256>::new_from_slice(KEY).unwrap();
     mac.update(format!("{id}.{timestamp}.").as_bytes());

@@ -51,7 +51,7 @@ fn forms() -> Vec<String> {
 /// Every form, within other text.
 fn leak() -> String {
     let user = BASE64_STANDARD.encode(format!("u:{SECRET}"));
-    forms().into_iter().chain([user]).map(|form| format!("a={form} b\n")).collect()
+    forms().into_iter().chain([user]).map(|form| format!("a={form} b")).collect::<Vec<_>>().join("\n")
 }
 
 /// Fails if a form of the secret is in the bytes.

@@ -11,18 +11,24 @@ use super::*;
 
 const SECRET: &str = "correct-horse-battery";
 
+/// A step at which a host may refuse a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Hook,
+    Rate,
+    Record,
+    Redaction,
+}
+
 /// A host that notes what it is asked, and does what its fields say.
 #[derive(Debug, Default)]
 struct Recorder {
     steps: Mutex<Vec<String>>,
     /// The arguments that the hook returns.
     changed: Option<Value>,
-    denies: bool,
     replaces: Option<&'static str>,
-    is_over_rate: bool,
     row: Option<OpenedRow>,
-    record_fails: bool,
-    secrets_fail: bool,
+    refuses: Option<Step>,
     /// Whether arguments that leave contain a secret.
     stores_secret: AtomicBool,
 }
@@ -64,7 +70,9 @@ impl CallHost for Recorder {
 
     fn before_call<'a>(&'a self, call: CallView<'a>) -> BoxFuture<'a, Result<Option<Value>, ToolError>> {
         self.note(format!("before {}", call.input));
-        Box::pin(async { if self.denies { Err(refused("a hook says no")) } else { Ok(self.changed.clone()) } })
+        Box::pin(async {
+            if self.refuses == Some(Step::Hook) { Err(refused("a hook says no")) } else { Ok(self.changed.clone()) }
+        })
     }
 
     fn screen_arguments<'a>(&'a self, _: &'a ToolContext, arguments: Value) -> BoxFuture<'a, Result<Value, ToolError>> {
@@ -76,7 +84,11 @@ impl CallHost for Recorder {
     fn take_rate(&self, context: &ToolContext, tool: &str) -> Result<(), ToolError> {
         assert_eq!((context.owner.clone(), tool), (UserId("ada".to_owned()), "http"));
         self.note("rate");
-        if self.is_over_rate { Err(ToolError::new(ToolErrorKind::RateLimited, "too often")) } else { Ok(()) }
+        if self.refuses == Some(Step::Rate) {
+            Err(ToolError::new(ToolErrorKind::RateLimited, "too often"))
+        } else {
+            Ok(())
+        }
     }
 
     fn return_rate(&self, _: &ToolContext, _: &str) {
@@ -90,7 +102,11 @@ impl CallHost for Recorder {
                 source: Arc::new(std::io::Error::other("disk full")),
                 is_transient: true,
             };
-            if self.record_fails { Err(unavailable()) } else { Ok(self.row.clone().unwrap_or(OpenedRow::New)) }
+            if self.refuses == Some(Step::Record) {
+                Err(unavailable())
+            } else {
+                Ok(self.row.clone().unwrap_or(OpenedRow::New))
+            }
         })
     }
 
@@ -106,7 +122,9 @@ impl CallHost for Recorder {
         is_complete: bool,
     ) -> BoxFuture<'a, Result<String, ToolError>> {
         self.note(format!("redact {} bytes{}", text.len(), if is_complete { "" } else { ", incomplete" }));
-        Box::pin(async move { if self.secrets_fail { Err(refused("withheld")) } else { Ok(without_secret(&text)) } })
+        Box::pin(async move {
+            if self.refuses == Some(Step::Redaction) { Err(refused("withheld")) } else { Ok(without_secret(&text)) }
+        })
     }
 
     fn close<'a>(
@@ -193,7 +211,7 @@ async fn a_hook_changes_what_it_may_and_redacted_parameters_keep_their_value() {
 }
 
 #[rstest]
-#[case::denied(Recorder { denies: true, ..Recorder::default() }, ToolErrorKind::NotAuthorized, "a hook says no")]
+#[case::denied(Recorder { refuses: Some(Step::Hook), ..Recorder::default() }, ToolErrorKind::NotAuthorized, "a hook says no")]
 #[case::invalid(
     Recorder { changed: Some(json!({"url": 5})), ..Recorder::default() },
     ToolErrorKind::InvalidParameters,
@@ -240,7 +258,7 @@ async fn a_refused_call_has_its_row(#[case] name: &str, #[case] arguments: Value
 
 #[tokio::test(start_paused = true)]
 async fn a_call_beyond_the_rate_has_its_row_and_does_not_run() {
-    let (host, executor) = hosted(Recorder { is_over_rate: true, ..Recorder::default() }, Fetch::default());
+    let (host, executor) = hosted(Recorder { refuses: Some(Step::Rate), ..Recorder::default() }, Fetch::default());
     let result = finish(&executor, json!({"url": "u"})).await.unwrap();
     assert_eq!(kind(&result), Some(ToolErrorKind::RateLimited));
     let steps = host.steps();
@@ -268,7 +286,7 @@ async fn a_recorded_call_gives_its_reply_and_does_not_run_again(#[case] recorded
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_cannot_be_recorded_does_not_run() {
-    let (host, executor) = hosted(Recorder { record_fails: true, ..Recorder::default() }, Fetch::default());
+    let (host, executor) = hosted(Recorder { refuses: Some(Step::Record), ..Recorder::default() }, Fetch::default());
     let error = finish(&executor, json!({"url": "u"})).await.unwrap_err();
     assert!(matches!(error, RecordError::Unavailable { is_transient: true, .. }), "{error:?}");
     assert_eq!(host.steps().last().unwrap(), "rate returned");
@@ -310,7 +328,7 @@ async fn a_secret_across_the_cap_is_redacted_and_huge_outputs_are_cut_first() {
 
 #[tokio::test(start_paused = true)]
 async fn a_result_that_cannot_be_checked_for_secrets_is_withheld() {
-    let (_, executor) = hosted(Recorder { secrets_fail: true, ..Recorder::default() }, Fetch::default());
+    let (_, executor) = hosted(Recorder { refuses: Some(Step::Redaction), ..Recorder::default() }, Fetch::default());
     let result = finish(&executor, json!({"url": "u"})).await.unwrap();
     assert_eq!(result.output, "error (not_authorized): withheld");
 }
@@ -327,7 +345,7 @@ async fn secrets_in_arguments_are_not_shown_and_do_not_leave() {
 
 #[tokio::test(start_paused = true)]
 async fn an_approved_call_asks_no_hook_and_is_refused_if_its_arguments_may_no_longer_leave() {
-    let host = Recorder { denies: true, ..Recorder::default() };
+    let host = Recorder { refuses: Some(Step::Hook), ..Recorder::default() };
     let (host, executor) = hosted(host, Fetch { requirement: Some(UNLESS), ..Fetch::default() });
     let finish = async || {
         let approved = executor.admit_approved(CallId("c".to_owned()), "http", json!({"url": SECRET})).await;

@@ -55,20 +55,20 @@ pub(crate) async fn events(user: &User) -> Value {
 
 /// What the agent has said, in order.
 pub(crate) fn answers(history: &ChatHistory) -> Vec<&str> {
-    let text = |content| match content {
-        &ChatContent::Assistant { ref content } => Some(content.as_str()),
+    let texts = history.messages.iter().filter_map(|message| match &message.content {
+        ChatContent::Assistant { content } => Some(content.as_str()),
         _ => None,
-    };
-    history.messages.iter().filter_map(|message| text(&message.content)).collect()
+    });
+    texts.collect()
 }
 
 /// The text that Gantry has written, in order.
 pub(crate) fn notices(history: &ChatHistory) -> Vec<&str> {
-    let text = |content| match content {
-        &ChatContent::System { ref content } => Some(content.as_str()),
+    let texts = history.messages.iter().filter_map(|message| match &message.content {
+        ChatContent::System { content } => Some(content.as_str()),
         _ => None,
-    };
-    history.messages.iter().filter_map(|message| text(&message.content)).collect()
+    });
+    texts.collect()
 }
 
 /// The roles of the entries, in order.
