@@ -86,7 +86,7 @@ async fn unsupported_fields_are_refused() {
     for (field, body) in [
         ("mode", with("mode", json!("command"))),
         ("command", with("command", json!(["codex"]))),
-        ("egress", with("egress", json!({"allow": ["example.org:443"]}))),
+        ("egress.allow", with("egress", json!({"allow": ["example.org:443"]}))),
     ] {
         let reply = ada.post("/api/jobs", &body).await.problem(ErrorCode::NotAvailable);
         assert_eq!(reply.fields(), [field]);

@@ -320,10 +320,10 @@ pub(crate) fn prompt(content: &str, mode: PromptMode) -> PromptDelivery {
     PromptDelivery { prompt_id: PromptId::generate(), content: content.to_owned(), mode, done: false }
 }
 
-/// The tool results at the end of `messages`, in order.
+/// The tool results at the end of `messages`, in order, without the markers around them.
 pub(crate) fn tool_results(messages: &[Message]) -> Vec<String> {
     let results = messages.iter().rev().map_while(|message| match message {
-        Message::Tool { content, .. } => Some(content.clone()),
+        Message::Tool { content, .. } => Some(agent::safety::unwrap_untrusted(content).to_owned()),
         _ => None,
     });
     let mut results: Vec<_> = results.collect();
