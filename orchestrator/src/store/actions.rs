@@ -90,6 +90,11 @@ pub struct ToolCallOutcome {
 /// is repeatable.
 const INTERRUPTED: &str = "interrupted: the orchestrator restarted during the call; it may have had its effect";
 
+/// Closes the calls of jobs without a container that were announced by an event and not opened. Their loop ended with its process,
+/// while a worker may still make its calls.
+const INTERRUPT_ON_HOST: &str = "UPDATE job_actions SET success = FALSE, output = $1, duration_ms = 0, reply = $2 \
+     WHERE success IS NULL AND job_id IN (SELECT id FROM jobs WHERE placement = 'host' AND state IN ('in_progress', 'stuck'))";
+
 impl Store {
     /// Opens a tool call before it is executed: counts it against its caller's limit and writes its row.
     pub async fn open_tool_call(&self, call: &NewToolCall) -> Result<OpenedToolCall, StoreError> {
@@ -137,7 +142,8 @@ impl Store {
                     let query = sqlx::query(statements.interrupt).bind(INTERRUPTED).bind(&reply);
                     closed += query.execute(&mut tx.db).await?.rows_affected();
                 }
-                Ok(closed)
+                let query = sqlx::query(INTERRUPT_ON_HOST).bind(INTERRUPTED).bind(&reply);
+                Ok(closed + query.execute(&mut tx.db).await?.rows_affected())
             })
         })
         .await
