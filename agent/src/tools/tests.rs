@@ -1,6 +1,7 @@
 //! The executor, from the call to its result.
 
 mod host;
+mod registry;
 
 use std::{sync::Arc, time::Duration};
 
@@ -341,29 +342,6 @@ async fn nothing_begins_after_the_stop() {
     assert_eq!(result.output, "error (failed): stopped before it started");
 }
 
-#[rstest]
-#[case::not_an_object(json!({"type": "string"}))]
-#[case::no_type(json!({}))]
-#[case::not_a_schema(json!({"type": "object", "properties": {"a": {"type": "strnig"}}}))]
-#[case::refers_elsewhere(json!({"type": "object", "properties": {"a": {"$ref": "https://example.com/a.json"}}}))]
-fn a_bad_schema_is_an_error_at_registration(#[case] schema: Value) {
-    let refused = ToolRegistry::new().register(Box::new(Plain { schema, ..Plain::named("tool") }));
-    assert!(matches!(refused, Err(RegisterError::Schema { .. })), "{refused:?}");
-}
-
-#[test]
-fn names_are_sound_and_unique() {
-    let mut registry = ToolRegistry::new();
-    for bad in ["", "a b", "t\u{43e}ol", "a.b"] {
-        assert_eq!(registry.register(Box::new(Plain::named(bad))), Err(RegisterError::Name(bad.to_owned())));
-    }
-    registry.register(Box::new(Plain::named("tool"))).unwrap();
-    registry.register(Box::new(Plain::named("a_tool"))).unwrap();
-    for taken in ["tool", "Tool", "a-tool", "A_Tool"] {
-        assert_eq!(registry.register(Box::new(Plain::named(taken))), Err(RegisterError::Duplicate(taken.to_owned())));
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn formats_of_parameters_are_checked() {
     let schema = json!({"type": "object", "properties": {"day": {"type": "string", "format": "date"}}});
@@ -371,18 +349,6 @@ async fn formats_of_parameters_are_checked() {
     assert!(call(&executor, "tool", json!({"day": "2026-02-28"})).await.success());
     let refused = call(&executor, "tool", json!({"day": "tomorrow"})).await;
     assert_eq!(kind(&refused), Some(ToolErrorKind::InvalidParameters));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_registry_is_composed_of_tools_that_are_shared() {
-    let shared = Arc::new(RegisteredTool::new(Box::new(Plain::named("shared"))).unwrap());
-    let mut one = ToolRegistry::new();
-    one.add(Arc::clone(&shared)).unwrap();
-    let mut other = one.clone();
-    other.register(Box::new(Plain::named("own"))).unwrap();
-    assert_eq!(other.add(shared), Err(RegisterError::Duplicate("shared".to_owned())));
-    let names = |registry: &ToolRegistry| registry.iter().map(|tool| tool.name().to_owned()).collect::<Vec<_>>();
-    assert_eq!((names(&one), names(&other)), (vec!["shared".to_owned()], vec!["own".to_owned(), "shared".to_owned()]));
 }
 
 proptest! {

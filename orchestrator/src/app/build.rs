@@ -2,30 +2,29 @@
 //!
 //! Starts nothing.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+mod limits;
+mod open;
 
-use protocol::InstanceId;
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{
-    App, ControlLoops, DataDirLock, DatabaseError, GateExpiry, ServeError, TestOverrides, listeners::Listeners,
+use self::{
+    limits::{ceiling, day_limits, plan_limits, record_retention, settings_bounds, workspace_retention},
+    open::{egress_client, open_secrets, open_store, open_workspaces, own_addresses},
 };
+use super::{App, ControlLoops, DataDirLock, GateExpiry, ServeError, TestOverrides, listeners::Listeners};
 use crate::{
     auth::{SigningKey, WorkerTokens},
     chat::{ChatEngine, ChatParts, Chats, LiveEvents},
     clock::Clock,
-    config::{Config, SandboxMode, mask_urls},
+    config::{Config, SandboxMode},
     dispatch::{
         ActionExecutor, AttemptRegistry, DiskSweep, Dispatcher, DispatcherWaker, EngineWatch, EventIngestion, HostRuns,
         JobSubmitter, Prober, Sandbox, TokenFiles, WorkerListeners, WorkspaceMeter,
-        plan::{PlanLimits, SlotLimits},
     },
-    domain::{
-        budget::{DayLimits, micro_dollars},
-        request::Ceiling,
-        settings::SettingsBounds,
-    },
-    egress::{EgressClient, EgressPolicy, system_look_up},
+    domain::request::Ceiling,
+    egress::EgressClient,
     engine::{Docker, DockerSettings, Engine},
     hooks::{Hooks, JobEndNotices},
     host_jobs::HostJobs,
@@ -36,11 +35,11 @@ use crate::{
     },
     llm::{Gateway, metering::Meter},
     mcp::{McpClient, McpParts},
-    secrets::{KeySource, LeakDetectors, Secrets},
-    store::{RetentionLimits, Store},
+    secrets::{LeakDetectors, Secrets},
+    store::Store,
     telemetry::metrics::Metrics,
     tools::{BuiltinTools, JobAccess, McpTools, ToolServices},
-    workspace::{FileWork, FreeSpace, RetentionPeriod, RetentionSweep, UploadRegistry, Workspaces},
+    workspace::{FileWork, FreeSpace, RetentionSweep, UploadRegistry, Workspaces},
 };
 
 impl App {
@@ -371,122 +370,11 @@ impl Core {
     fn retention_sweep(&self, config: &Config) -> RetentionSweep {
         RetentionSweep {
             retention: workspace_retention(config),
-            records: RetentionLimits {
-                days: config.record_retention_days,
-                audit_days: config.audit_retention_days,
-                max_mb: config.record_retention_max_mb,
-            },
+            records: record_retention(config),
             store: self.store.clone(),
             workspaces: self.workspaces.clone(),
             logs: self.logs.clone(),
             clock: self.clock.clone(),
         }
-    }
-}
-
-async fn open_store(
-    config: &Config,
-    metrics: &Metrics,
-    attempts: &Arc<AttemptRegistry>,
-    clock: &Clock,
-) -> Result<(Store, InstanceId), ServeError> {
-    let at_url = |source| DatabaseError { url: mask_urls(&config.database_url), source };
-    let observer = attempts.observer();
-    let store = Store::open_observed(&config.database_url, metrics.clone(), observer).await.map_err(at_url)?;
-    let instance = match config.instance_id {
-        Some(instance) => instance,
-        None => store.instance_id().await.map_err(at_url)?,
-    };
-    // Nothing is in flight when a process starts.
-    let aborted = store.close_abandoned_calls(clock.now()).await.map_err(at_url)?;
-    let interrupted = store.close_interrupted_tool_calls().await.map_err(at_url)?;
-    let turns = store.close_interrupted_chat_turns(clock.now()).await.map_err(at_url)?;
-    if aborted > 0 || interrupted > 0 || turns > 0 {
-        tracing::warn!(aborted, interrupted, turns, "closed calls and chat turns that the last process left open");
-    }
-    Ok((store, instance))
-}
-
-/// Users' secrets, with the key that opens them.
-async fn open_secrets(config: &Config, store: &Store) -> Result<Secrets, ServeError> {
-    let source = KeySource::new(config.master_key.as_ref(), &config.data_dir);
-    Ok(Secrets::open(store.control(), &source).await?)
-}
-
-/// The workspaces, without what requests of an earlier process left unfinished.
-async fn open_workspaces(config: &Config, store: &Store) -> Workspaces {
-    let workspaces = Workspaces::new(config.workspace_dir.clone());
-    workspaces.remove_staging_dirs();
-    workspaces.remove_abandoned(store, Duration::ZERO).await;
-    workspaces
-}
-
-fn egress_client(config: &Config, own: Vec<SocketAddr>) -> Result<EgressClient, ServeError> {
-    let policy = EgressPolicy::new(&config.egress_ceiling, own);
-    let policy = policy.map_err(|(index, source)| {
-        let entry = config.egress_ceiling.get(index).map(|entry| mask_urls(entry)).unwrap_or_default();
-        ServeError::EgressCeiling { entry, source }
-    })?;
-    Ok(EgressClient::new(Arc::new(policy), system_look_up()))
-}
-
-/// What no job and no hook may reach over the network, whatever the operator allows: this daemon's listeners and the engine.
-async fn own_addresses(config: &Config) -> Vec<SocketAddr> {
-    let mut own = vec![config.bind];
-    own.extend(config.metrics_bind);
-    let engine = config.sandbox.docker_host.as_deref().and_then(|address| address.strip_prefix("tcp://"));
-    let authority = engine.and_then(|address| address.split('/').next()?.rsplit('@').next());
-    if let Some(authority) = authority {
-        match tokio::net::lookup_host(authority).await {
-            Ok(addresses) => own.extend(addresses),
-            Err(error) => tracing::warn!(%error, "the engine's address cannot be resolved"),
-        }
-    }
-    own
-}
-
-fn workspace_retention(config: &Config) -> RetentionPeriod {
-    RetentionPeriod::from_days(config.workspace_retention_days)
-}
-
-fn day_limits(config: &Config) -> DayLimits {
-    DayLimits { max_tokens: config.user_day_max_tokens, max_micro_usd: micro_dollars(config.user_day_max_cost_usd) }
-}
-
-fn plan_limits(config: &Config) -> PlanLimits {
-    PlanLimits {
-        container_slots: SlotLimits {
-            total: config.max_parallel_jobs as usize,
-            per_user: config.max_parallel_jobs_per_user as usize,
-        },
-        host_slots: SlotLimits {
-            total: config.max_parallel_host_jobs as usize,
-            // One less, like the default of jobs in containers: a user leaves a slot to the others.
-            per_user: (config.max_parallel_host_jobs as usize).saturating_sub(1).max(1),
-        },
-        start_timeout: Duration::from_secs(config.start_timeout_seconds),
-        lease: Duration::from_secs(config.lease_seconds),
-        stuck_after: Duration::from_secs(config.stuck_after_seconds),
-        max_repairs: config.max_repair_attempts,
-    }
-}
-
-fn settings_bounds(config: &Config) -> SettingsBounds {
-    let default_model = std::iter::once(&config.llm.primary.model);
-    SettingsBounds {
-        models: default_model.chain(&config.llm.models).cloned().collect(),
-        min_heartbeat_seconds: config.routines.min_interval_seconds,
-    }
-}
-
-fn ceiling(config: &Config, tools: &BuiltinTools) -> Ceiling {
-    Ceiling {
-        limits: config.limits_ceiling,
-        default_image: config.sandbox.image.clone(),
-        images: config.sandbox.images.clone(),
-        default_model: config.llm.primary.model.clone(),
-        models: config.llm.models.clone(),
-        tools: tools.names_for_jobs(),
-        mcp_servers: tools.mcp().server_names(),
     }
 }

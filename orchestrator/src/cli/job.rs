@@ -3,6 +3,7 @@
 mod create;
 mod files;
 mod follow;
+mod show;
 mod watch;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -207,7 +208,7 @@ pub(super) async fn run(command: JobCommand, environment: &Environment, output: 
             Ok(Exit::Success)
         }
         JobCommand::List(args) => list(&client, args, output).await,
-        JobCommand::Show { id } => show(&client, id, output).await,
+        JobCommand::Show { id } => show::show(&client, id, output).await,
         JobCommand::Start { id } => {
             let job: Job = client.post(&format!("/api/jobs/{id}/start"), &serde_json::json!({}), None).await?;
             output.either(&job, |_| format!("{id} started"))?;
@@ -261,18 +262,6 @@ async fn run_job(client: &Client, args: RunArgs, output: &mut Output) -> Result<
         output.line(&line)?;
     }
     follow::to_the_end(client, job.id, 0, detail(args.verbose), output).await
-}
-
-async fn show(client: &Client, id: JobId, output: &mut Output) -> Result<Exit, CliError> {
-    let job: Job = client.get(&format!("/api/jobs/{id}"), &[]).await?;
-    let children = if output.format == Format::Text && job.limits.max_children > 0 {
-        // One page: a job has fewer children than a page has items.
-        client.get("/api/jobs", &[("parent", id.to_string())]).await?
-    } else {
-        Page::<JobSummary> { items: Vec::new(), next_cursor: None }
-    };
-    output.either(&job, |paint| describe(paint, &job, &children.items))?;
-    Ok(Exit::Success)
 }
 
 async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<Exit, CliError> {
@@ -362,43 +351,6 @@ async fn prompt(client: &Client, args: PromptArgs, output: &mut Output) -> Resul
     let receipt: PromptReceipt = client.post(&format!("/api/jobs/{}/prompt", args.id), &body, None).await?;
     output.either(&receipt, |_| format!("prompt {} accepted", receipt.prompt_id))?;
     Ok(Exit::Success)
-}
-
-fn describe(paint: Paint, job: &Job, children: &[JobSummary]) -> String {
-    let mut rows =
-        vec![("id", job.id.to_string()), ("title", one_line(&job.title)), ("state", render::state(paint, job.state))];
-    let optional = [
-        ("reason", job.reason.map(|reason| reason.to_string())),
-        ("message", job.message.as_deref().map(one_line)),
-        (
-            "cancelling",
-            job.cancel_requested_at
-                .filter(|_| job.finished_at.is_none())
-                .map(|at| format!("since {}", at.to_rfc3339())),
-        ),
-        ("started", job.started_at.map(|at| at.to_rfc3339())),
-        ("finished", job.finished_at.map(|at| at.to_rfc3339())),
-        ("container", job.container.as_ref().map(|container| one_line(&container.name))),
-        ("parent", job.parent_id.map(|id| id.to_string())),
-        ("restarted from", job.restarted_from.map(|id| id.to_string())),
-    ];
-    rows.extend([("user", one_line(&job.user_id)), ("model", one_line(&job.model))]);
-    rows.extend([("attempt", job.attempt.to_string()), ("created", job.created_at.to_rfc3339())]);
-    rows.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
-    let child = |child: &JobSummary| {
-        let title = truncate(&one_line(&child.title), MAX_TITLE_CHARS);
-        ("child", format!("{} {} {title}", child.id, render::state(paint, child.state)))
-    };
-    // In the order in which they were created.
-    rows.extend(children.iter().rev().map(child));
-    rows.push(("labels", job.labels.iter().map(|(k, v)| one_line(&format!("{k}={v}"))).collect::<Vec<_>>().join(" ")));
-    let mut lines: Vec<String> =
-        rows.into_iter().filter(|(_, v)| !v.is_empty()).map(|(name, value)| format!("{name:<15} {value}")).collect();
-    if let Some(result) = job.result.as_ref().and_then(|result| result.text.as_ref()) {
-        lines.push(format!("\n{}\n", super::text::escape_control_chars(result.trim_end())));
-    }
-    lines.push(render::summary(paint, job));
-    lines.join("\n")
 }
 
 #[cfg(test)]

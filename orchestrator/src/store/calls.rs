@@ -3,6 +3,7 @@
 //! `open` and `close` own the rows of a job's call, `thread` those of a thread's; `list` reads them for the API. Never asks a
 //! provider.
 
+mod abandoned;
 mod close;
 mod list;
 mod open;
@@ -211,8 +212,7 @@ impl Store {
     /// stays reserved. A call whose row or job is inconsistent is logged and stays open. Returns how many were closed.
     pub async fn close_abandoned_calls(&self, now: DateTime<Utc>) -> Result<usize, StoreError> {
         let mut closed = 0;
-        let of_jobs = close::abandoned(&self.read).await?.into_iter().map(|row| row.and_then(|row| row.into_call(now)));
-        for row in of_jobs.chain(thread::abandoned(&self.read, now).await?) {
+        for row in abandoned::abandoned(&self.read, now).await? {
             // A transaction for each call: one that cannot be closed leaves nothing behind and does not affect the others.
             let result = match row {
                 Ok(call) => self.close_model_call(&call).await.map(drop),

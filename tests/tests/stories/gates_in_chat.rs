@@ -21,7 +21,7 @@ fn script() -> String {
 }
 
 /// The only gate that waits.
-async fn waiting(user: &User) -> Gate {
+pub(crate) async fn waiting(user: &User) -> Gate {
     tests::poll("a gate", async || {
         let page: Page<Gate> = user.get("/api/gates").await.expect(200).json();
         assert!(page.items.len() < 2, "one gate at a time for a thread");

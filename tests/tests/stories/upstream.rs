@@ -18,6 +18,8 @@ use tokio::{net::TcpListener, task::JoinSet};
 pub(crate) enum Answer {
     /// Text alone.
     Text(String),
+    /// Text, in pieces of this many characters.
+    Pieces(String, usize),
     /// Tool calls: name and arguments.
     Calls(Vec<(&'static str, Value)>),
     /// A refusal with a status and a code.
@@ -64,15 +66,20 @@ impl Upstream {
 }
 
 fn response(answer: Answer, usage: &Value) -> Response {
-    let (message, reason) = match answer {
-        Answer::Text(text) => (json!({"role": "assistant", "content": text}), "stop"),
+    let text = |text: &str| json!({"role": "assistant", "content": text});
+    let (deltas, reason) = match answer {
+        Answer::Text(whole) => (vec![text(&whole)], "stop"),
+        Answer::Pieces(whole, chars) => {
+            let characters: Vec<char> = whole.chars().collect();
+            (characters.chunks(chars).map(|piece| text(&String::from_iter(piece))).collect(), "stop")
+        }
         Answer::Calls(calls) => {
             let call = |(index, (name, arguments)): (usize, (&str, Value))| {
                 let function = json!({"name": name, "arguments": arguments.to_string()});
                 json!({"index": index, "id": format!("call_{index}"), "type": "function", "function": function})
             };
             let calls: Vec<Value> = calls.into_iter().enumerate().map(call).collect();
-            (json!({"role": "assistant", "content": null, "tool_calls": calls}), "tool_calls")
+            (vec![json!({"role": "assistant", "content": null, "tool_calls": calls})], "tool_calls")
         }
         Answer::Refusal(status, code) => {
             let error =
@@ -82,10 +89,11 @@ fn response(answer: Answer, usage: &Value) -> Response {
     };
     let chunk =
         |choices: Value, usage: &Value| json!({"object": "chat.completion.chunk", "choices": choices, "usage": usage});
-    let chunks = [
-        chunk(json!([{"index": 0, "delta": message, "finish_reason": null}]), &Value::Null),
-        chunk(json!([{"index": 0, "delta": {}, "finish_reason": reason}]), usage),
-    ];
+    let mut chunks: Vec<Value> = deltas
+        .into_iter()
+        .map(|delta| chunk(json!([{"index": 0, "delta": delta, "finish_reason": null}]), &Value::Null))
+        .collect();
+    chunks.push(chunk(json!([{"index": 0, "delta": {}, "finish_reason": reason}]), usage));
     let events = chunks.iter().map(|chunk| format!("data: {chunk}\n\n"));
     let body: String = events.chain(["data: [DONE]\n\n".to_owned()]).collect();
     ([(CONTENT_TYPE, "text/event-stream")], body).into_response()

@@ -306,7 +306,7 @@ fn a_pending_cancel_is_shown_until_the_job_ends() {
     let mut stopped = stopping.clone();
     stopped["state"] = json!("cancelled");
     stopping["finished_at"] = Value::Null;
-    let text_of = |job: Value| describe(Paint::Plain, &serde_json::from_value(job).unwrap(), &[]);
+    let text_of = |job: Value| show::describe(Paint::Plain, &serde_json::from_value(job).unwrap(), &[]);
     assert!(text_of(stopping).contains("cancelling      since 2026-01-01T00:00:02"));
     assert!(!text_of(stopped).contains("cancelling"));
 }

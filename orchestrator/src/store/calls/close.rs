@@ -1,27 +1,20 @@
-//! Closing a model call: its row, the job's usage and budgets, its event; and the calls that an earlier process left open.
+//! Closing a model call: its row, the job's usage and budgets, its event.
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-use protocol::{CallId, EventData, JobId, TokenUsage};
-use sqlx::{FromRow, sqlite::SqliteRow};
-use uuid::Uuid;
+use protocol::EventData;
 
 use super::{
     super::{
-        Reserved, StoreError, WriteTx,
+        StoreError, WriteTx,
         budget::{self, AfterCall},
         events,
-        readers::Readers,
-        rows::{RowRef, column, count, dollars, text},
+        rows::{column, dollars, text},
         write_tx::{StatementBatch, StatementResult},
     },
-    CallKey, CallRow, ModelCallKey,
+    CallKey, CallRow,
 };
-use crate::{domain::budget::Reservation, telemetry::metrics::ModelCall};
-
-/// The error of a call that was in flight when its process ended.
-pub(super) const RESTARTED: &str = "aborted: the orchestrator restarted during the call";
+use crate::telemetry::metrics::ModelCall;
 
 /// Writes the outcome of a call into its row, while the row is open. A try without a price makes the cost NULL.
 const CLOSE_CALL: &str = "UPDATE llm_calls SET is_open = FALSE, at = $4, provider = $5, model = $6, \
@@ -94,17 +87,6 @@ pub(super) async fn close(tx: &mut WriteTx, key: CallKey, call: CallRow) -> Resu
     Ok(warning)
 }
 
-/// The calls that an earlier process left open, each decoded by itself.
-pub(super) async fn abandoned(db: &Readers) -> Result<Vec<Result<AbandonedCall, StoreError>>, StoreError> {
-    let rows: Vec<SqliteRow> = sqlx::query(
-        "SELECT job_id, attempt, call_id, provider, model, estimated_tokens, estimated_micro_usd, \
-         reserved_tokens, reserved_micro_usd, reserved_day FROM llm_calls WHERE is_open",
-    )
-    .fetch_all(db)
-    .await?;
-    Ok(rows.iter().map(|row| AbandonedCall::from_row(row).map_err(StoreError::from)).collect())
-}
-
 impl CallRow {
     pub(super) fn measured(&self) -> ModelCall<'_> {
         ModelCall {
@@ -134,47 +116,5 @@ impl CallRow {
                 Err(_) => "error".to_owned(),
             },
         }
-    }
-}
-
-/// The row of a call that an earlier process left open.
-#[derive(FromRow)]
-pub(super) struct AbandonedCall {
-    job_id: Uuid,
-    attempt: i64,
-    call_id: String,
-    provider: String,
-    model: String,
-    estimated_tokens: i64,
-    estimated_micro_usd: Option<i64>,
-    reserved_tokens: i64,
-    reserved_micro_usd: i64,
-    reserved_day: Option<String>,
-}
-
-impl AbandonedCall {
-    pub(super) fn into_call(self, at: DateTime<Utc>) -> Result<CallRow, StoreError> {
-        let row_ref = RowRef { table: "llm_calls", id: self.job_id };
-        let attempt = row_ref.number("attempt", self.attempt)?;
-        let amount = Reservation {
-            tokens: count(self.reserved_tokens),
-            micro_usd: count(self.reserved_micro_usd),
-            max_output_tokens: 0,
-        };
-        Ok(CallRow {
-            key: ModelCallKey::Job(CallKey {
-                job: JobId::from_uuid(self.job_id),
-                attempt,
-                call_id: CallId(self.call_id),
-            }),
-            at,
-            provider: self.provider,
-            model: self.model,
-            usage: TokenUsage { input_tokens: count(self.estimated_tokens), ..TokenUsage::default() },
-            cost_micro_usd: self.estimated_micro_usd,
-            duration_ms: 0,
-            reserved: Reserved::of(amount, self.reserved_day),
-            answer: Err(RESTARTED.to_owned()),
-        })
     }
 }

@@ -9,7 +9,7 @@ use super::{
         write_tx::{StatementBatch, StatementResult},
     },
     CallKey, CallsMade, KnownCall, NewCall, OpenedCall,
-    close::RESTARTED,
+    abandoned::RESTARTED,
     known_call,
 };
 use crate::domain::budget::BudgetState;

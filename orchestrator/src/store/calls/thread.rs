@@ -2,22 +2,17 @@
 //!
 //! They draw on the budget of their user's day and on no other. The thread itself has no totals.
 
-use chrono::{DateTime, Utc};
-use protocol::{CallId, Completion, ThreadId, TokenUsage};
-use sqlx::{FromRow, sqlite::SqliteRow};
-use uuid::Uuid;
+use protocol::{CallId, Completion, ThreadId};
+use sqlx::FromRow;
 
 use super::{
     super::{
         Connection, Reserved, Store, StoreError, TurnKey, WriteTx, budget,
-        readers::Readers,
         rows::{RowRef, column, count, text},
     },
-    CallRow, CallsMade, KnownCall, ModelCallKey, NewCall, OpenedCall,
-    close::RESTARTED,
-    known_answer,
+    CallRow, CallsMade, KnownCall, NewCall, OpenedCall, known_answer,
 };
-use crate::domain::budget::{BudgetState, Reservation, Scope};
+use crate::domain::budget::{BudgetState, Scope};
 
 /// Names a model call of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -279,53 +274,4 @@ pub(super) async fn release(
     let (Some(day), true) = (reserved.day(), changed > 0) else { return Ok(()) };
     let freed = (-column(reserved.amount.tokens), -column(reserved.amount.micro_usd));
     DayCharge { user, day, used: (0, 0), reserved: freed }.add(db).await
-}
-
-/// The calls that an earlier process left open, each decoded by itself.
-pub(super) async fn abandoned(db: &Readers, at: DateTime<Utc>) -> Result<Vec<Result<CallRow, StoreError>>, StoreError> {
-    let rows: Vec<SqliteRow> = sqlx::query(
-        "SELECT thread_id, turn, call_id, provider, model, estimated_tokens, estimated_micro_usd, \
-         reserved_tokens, reserved_micro_usd, reserved_day FROM thread_calls WHERE is_open",
-    )
-    .fetch_all(db)
-    .await?;
-    let call = |row: &SqliteRow| AbandonedCall::from_row(row).map_err(StoreError::from)?.into_call(at);
-    Ok(rows.iter().map(call).collect())
-}
-
-#[derive(FromRow)]
-struct AbandonedCall {
-    thread_id: Uuid,
-    turn: i64,
-    call_id: String,
-    provider: String,
-    model: String,
-    estimated_tokens: i64,
-    estimated_micro_usd: Option<i64>,
-    reserved_tokens: i64,
-    reserved_micro_usd: i64,
-    reserved_day: Option<String>,
-}
-
-impl AbandonedCall {
-    fn into_call(self, at: DateTime<Utc>) -> Result<CallRow, StoreError> {
-        let row_ref = RowRef { table: "thread_calls", id: self.thread_id };
-        let turn = TurnKey { thread: ThreadId::from_uuid(self.thread_id), turn: row_ref.number("turn", self.turn)? };
-        let amount = Reservation {
-            tokens: count(self.reserved_tokens),
-            micro_usd: count(self.reserved_micro_usd),
-            max_output_tokens: 0,
-        };
-        Ok(CallRow {
-            key: ModelCallKey::Thread(ThreadCallKey { turn, call_id: CallId(self.call_id) }),
-            at,
-            provider: self.provider,
-            model: self.model,
-            usage: TokenUsage { input_tokens: count(self.estimated_tokens), ..TokenUsage::default() },
-            cost_micro_usd: self.estimated_micro_usd,
-            duration_ms: 0,
-            reserved: Reserved::of(amount, self.reserved_day),
-            answer: Err(RESTARTED.to_owned()),
-        })
-    }
 }

@@ -1,6 +1,8 @@
 //! A stored secret stays where it is: whatever a model and a worker do with it, it is in no event, log, result, audit entry or
 //! request to a provider, in any form.
 
+mod chat;
+
 use std::{
     path::Path,
     sync::{Arc, Mutex},

@@ -1,0 +1,43 @@
+//! Tests of the registry of tools.
+
+use std::sync::Arc;
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::{super::*, Plain};
+
+#[rstest]
+#[case::not_an_object(json!({"type": "string"}))]
+#[case::no_type(json!({}))]
+#[case::not_a_schema(json!({"type": "object", "properties": {"a": {"type": "strnig"}}}))]
+#[case::refers_elsewhere(json!({"type": "object", "properties": {"a": {"$ref": "https://example.com/a.json"}}}))]
+fn a_bad_schema_is_an_error_at_registration(#[case] schema: Value) {
+    let refused = ToolRegistry::new().register(Box::new(Plain { schema, ..Plain::named("tool") }));
+    assert!(matches!(refused, Err(RegisterError::Schema { .. })), "{refused:?}");
+}
+
+#[test]
+fn names_are_sound_and_unique() {
+    let mut registry = ToolRegistry::new();
+    for bad in ["", "a b", "t\u{43e}ol", "a.b"] {
+        assert_eq!(registry.register(Box::new(Plain::named(bad))), Err(RegisterError::Name(bad.to_owned())));
+    }
+    registry.register(Box::new(Plain::named("tool"))).unwrap();
+    registry.register(Box::new(Plain::named("a_tool"))).unwrap();
+    for taken in ["tool", "Tool", "a-tool", "A_Tool"] {
+        assert_eq!(registry.register(Box::new(Plain::named(taken))), Err(RegisterError::Duplicate(taken.to_owned())));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_registry_is_composed_of_tools_that_are_shared() {
+    let shared = Arc::new(RegisteredTool::new(Box::new(Plain::named("shared"))).unwrap());
+    let mut one = ToolRegistry::new();
+    one.add(Arc::clone(&shared)).unwrap();
+    let mut other = one.clone();
+    other.register(Box::new(Plain::named("own"))).unwrap();
+    assert_eq!(other.add(shared), Err(RegisterError::Duplicate("shared".to_owned())));
+    let names = |registry: &ToolRegistry| registry.iter().map(|tool| tool.name().to_owned()).collect::<Vec<_>>();
+    assert_eq!((names(&one), names(&other)), (vec!["shared".to_owned()], vec!["own".to_owned(), "shared".to_owned()]));
+}

@@ -1,0 +1,72 @@
+//! The limits of the daemon's parts, from the configuration.
+//!
+//! Decides nothing: the parts apply them.
+
+use std::time::Duration;
+
+use crate::{
+    config::Config,
+    dispatch::plan::{PlanLimits, SlotLimits},
+    domain::{
+        budget::{DayLimits, micro_dollars},
+        request::Ceiling,
+        settings::SettingsBounds,
+    },
+    store::RetentionLimits,
+    tools::BuiltinTools,
+    workspace::RetentionPeriod,
+};
+
+pub(super) fn workspace_retention(config: &Config) -> RetentionPeriod {
+    RetentionPeriod::from_days(config.workspace_retention_days)
+}
+
+pub(super) fn day_limits(config: &Config) -> DayLimits {
+    DayLimits { max_tokens: config.user_day_max_tokens, max_micro_usd: micro_dollars(config.user_day_max_cost_usd) }
+}
+
+pub(super) fn plan_limits(config: &Config) -> PlanLimits {
+    PlanLimits {
+        container_slots: SlotLimits {
+            total: config.max_parallel_jobs as usize,
+            per_user: config.max_parallel_jobs_per_user as usize,
+        },
+        host_slots: SlotLimits {
+            total: config.max_parallel_host_jobs as usize,
+            // One less, like the default of jobs in containers: a user leaves a slot to the others.
+            per_user: (config.max_parallel_host_jobs as usize).saturating_sub(1).max(1),
+        },
+        start_timeout: Duration::from_secs(config.start_timeout_seconds),
+        lease: Duration::from_secs(config.lease_seconds),
+        stuck_after: Duration::from_secs(config.stuck_after_seconds),
+        max_repairs: config.max_repair_attempts,
+    }
+}
+
+pub(super) fn settings_bounds(config: &Config) -> SettingsBounds {
+    let default_model = std::iter::once(&config.llm.primary.model);
+    SettingsBounds {
+        models: default_model.chain(&config.llm.models).cloned().collect(),
+        min_heartbeat_seconds: config.routines.min_interval_seconds,
+    }
+}
+
+pub(super) fn ceiling(config: &Config, tools: &BuiltinTools) -> Ceiling {
+    Ceiling {
+        limits: config.limits_ceiling,
+        default_image: config.sandbox.image.clone(),
+        images: config.sandbox.images.clone(),
+        default_model: config.llm.primary.model.clone(),
+        models: config.llm.models.clone(),
+        tools: tools.names_for_jobs(),
+        mcp_servers: tools.mcp().server_names(),
+    }
+}
+
+pub(super) fn record_retention(config: &Config) -> RetentionLimits {
+    RetentionLimits {
+        days: config.record_retention_days,
+        audit_days: config.audit_retention_days,
+        max_mb: config.record_retention_max_mb,
+    }
+}

@@ -1,0 +1,80 @@
+//! Opens what the daemon keeps on disk and reads the addresses that it protects.
+//!
+//! Starts nothing.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use protocol::InstanceId;
+
+use super::super::{DatabaseError, ServeError};
+use crate::{
+    clock::Clock,
+    config::{Config, mask_urls},
+    dispatch::AttemptRegistry,
+    egress::{EgressClient, EgressPolicy, system_look_up},
+    secrets::{KeySource, Secrets},
+    store::Store,
+    telemetry::metrics::Metrics,
+    workspace::Workspaces,
+};
+
+pub(super) async fn open_store(
+    config: &Config,
+    metrics: &Metrics,
+    attempts: &Arc<AttemptRegistry>,
+    clock: &Clock,
+) -> Result<(Store, InstanceId), ServeError> {
+    let at_url = |source| DatabaseError { url: mask_urls(&config.database_url), source };
+    let observer = attempts.observer();
+    let store = Store::open_observed(&config.database_url, metrics.clone(), observer).await.map_err(at_url)?;
+    let instance = match config.instance_id {
+        Some(instance) => instance,
+        None => store.instance_id().await.map_err(at_url)?,
+    };
+    // Nothing is in flight when a process starts.
+    let aborted = store.close_abandoned_calls(clock.now()).await.map_err(at_url)?;
+    let interrupted = store.close_interrupted_tool_calls().await.map_err(at_url)?;
+    let turns = store.close_interrupted_chat_turns(clock.now()).await.map_err(at_url)?;
+    if aborted > 0 || interrupted > 0 || turns > 0 {
+        tracing::warn!(aborted, interrupted, turns, "closed calls and chat turns that the last process left open");
+    }
+    Ok((store, instance))
+}
+
+/// Users' secrets, with the key that opens them.
+pub(super) async fn open_secrets(config: &Config, store: &Store) -> Result<Secrets, ServeError> {
+    let source = KeySource::new(config.master_key.as_ref(), &config.data_dir);
+    Ok(Secrets::open(store.control(), &source).await?)
+}
+
+/// The workspaces, without what requests of an earlier process left unfinished.
+pub(super) async fn open_workspaces(config: &Config, store: &Store) -> Workspaces {
+    let workspaces = Workspaces::new(config.workspace_dir.clone());
+    workspaces.remove_staging_dirs();
+    workspaces.remove_abandoned(store, Duration::ZERO).await;
+    workspaces
+}
+
+pub(super) fn egress_client(config: &Config, own: Vec<SocketAddr>) -> Result<EgressClient, ServeError> {
+    let policy = EgressPolicy::new(&config.egress_ceiling, own);
+    let policy = policy.map_err(|(index, source)| {
+        let entry = config.egress_ceiling.get(index).map(|entry| mask_urls(entry)).unwrap_or_default();
+        ServeError::EgressCeiling { entry, source }
+    })?;
+    Ok(EgressClient::new(Arc::new(policy), system_look_up()))
+}
+
+/// What no job and no hook may reach over the network, whatever the operator allows: this daemon's listeners and the engine.
+pub(super) async fn own_addresses(config: &Config) -> Vec<SocketAddr> {
+    let mut own = vec![config.bind];
+    own.extend(config.metrics_bind);
+    let engine = config.sandbox.docker_host.as_deref().and_then(|address| address.strip_prefix("tcp://"));
+    let authority = engine.and_then(|address| address.split('/').next()?.rsplit('@').next());
+    if let Some(authority) = authority {
+        match tokio::net::lookup_host(authority).await {
+            Ok(addresses) => own.extend(addresses),
+            Err(error) => tracing::warn!(%error, "the engine's address cannot be resolved"),
+        }
+    }
+    own
+}
