@@ -144,6 +144,7 @@ impl Core {
             McpParts {
                 egress: egress.clone(),
                 secrets: Arc::clone(&secrets),
+                detectors: detectors.clone(),
                 engine: Arc::clone(&engine),
                 sandbox: Arc::clone(&sandbox),
                 clock: clock.clone(),
@@ -185,7 +186,7 @@ impl Core {
             clock: self.clock.clone(),
             rates: config.tool_rates,
             egress: self.egress.clone(),
-            mcp: McpTools::new(Arc::clone(&self.mcp), self.store.control(), self.clock.clone(), self.detectors.clone()),
+            mcp: McpTools::new(Arc::clone(&self.mcp), self.store.control(), self.clock.clone()),
             detectors: self.detectors.clone(),
             hooks: Arc::clone(&self.hooks),
             drain: self.drain.clone(),

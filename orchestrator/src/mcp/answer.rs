@@ -1,12 +1,15 @@
 //! What a server answers, without the protocol's own types.
 
-use agent::safety::LeakDetector;
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, Tool};
 use serde_json::Value;
+
+use super::redaction::Redaction;
 
 /// Base64 has four characters for three bytes.
 const BASE64_CHARS: usize = 4;
 const BASE64_BYTES: usize = 3;
+/// Longer media types are not shown. The longest registered ones have some 80 characters.
+const MAX_MEDIA_TYPE_BYTES: usize = 80;
 
 /// A tool as a server lists it.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,47 +48,35 @@ pub enum AnswerPart {
 }
 
 impl ListedTool {
-    /// A tool of the protocol; none if it cannot be read.
-    pub(super) fn of(tool: &Tool) -> Option<Self> {
-        Some(Self { name: tool.name.to_string(), definition: serde_json::to_value(tool).ok()? })
-    }
-
-    /// Removes what the detector finds. A name that has it is not one that a tool can have.
-    pub fn redact(&mut self, detector: &LeakDetector) {
-        self.name = detector.redact(&self.name).0.into_owned();
-        let _findings = detector.redact_json(&mut self.definition);
+    /// A tool of the protocol; none if it cannot be read. A name with a secret is no longer one that a tool can have.
+    pub(super) fn of(tool: &Tool, redaction: &Redaction) -> Option<Self> {
+        let mut definition = serde_json::to_value(tool).ok()?;
+        redaction.json(&mut definition);
+        Some(Self { name: redaction.text(&tool.name), definition })
     }
 }
 
 impl Answer {
     /// An answer of the protocol.
-    pub(super) fn of(result: CallToolResult) -> Self {
+    pub(super) fn of(result: CallToolResult, redaction: &Redaction) -> Self {
+        let mut structured = result.structured_content;
+        if let Some(structured) = &mut structured {
+            redaction.json(structured);
+        }
         Self {
-            parts: result.content.into_iter().map(part).collect(),
-            structured: result.structured_content,
+            parts: result.content.into_iter().map(|content| part(content, redaction)).collect(),
+            structured,
             is_error: result.is_error.unwrap_or(false),
         }
     }
-
-    /// The answer without the credentials of the connection.
-    pub(super) fn redacted(mut self, detector: &LeakDetector) -> Self {
-        for part in &mut self.parts {
-            if let AnswerPart::Text(text) = part {
-                *text = detector.redact(text).0.into_owned();
-            }
-        }
-        if let Some(structured) = &mut self.structured {
-            let _findings = detector.redact_json(structured);
-        }
-        self
-    }
 }
 
-fn part(content: ContentBlock) -> AnswerPart {
+fn part(content: ContentBlock, redaction: &Redaction) -> AnswerPart {
+    let media_type = |text: Option<&str>| media_type(&redaction.text(text?));
     let other = |kind, media_type, bytes| AnswerPart::Other { kind, media_type, bytes };
     let decoded = |text: &str| text.len() / BASE64_CHARS * BASE64_BYTES;
     match content {
-        ContentBlock::Text(text) => AnswerPart::Text(text.text),
+        ContentBlock::Text(text) => AnswerPart::Text(redaction.text(&text.text)),
         ContentBlock::Image(image) => other("image", media_type(Some(&image.mime_type)), decoded(&image.data)),
         ContentBlock::Audio(audio) => other("audio", media_type(Some(&audio.mime_type)), decoded(&audio.data)),
         ContentBlock::Resource(resource) => match resource.resource {
@@ -105,7 +96,8 @@ fn part(content: ContentBlock) -> AnswerPart {
 }
 
 /// A media type as it may be shown; a server can write anything there.
-fn media_type(text: Option<&str>) -> Option<String> {
+fn media_type(text: &str) -> Option<String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '+' | '-' | '.');
-    text.filter(|text| text.len() <= 80 && !text.is_empty() && text.chars().all(allowed)).map(str::to_owned)
+    let is_shown = text.len() <= MAX_MEDIA_TYPE_BYTES && !text.is_empty() && text.chars().all(allowed);
+    is_shown.then(|| text.to_owned())
 }

@@ -24,7 +24,12 @@ use super::{
     stdio::Containers,
 };
 use crate::{
-    clock::Clock, config::McpServerSettings, dispatch::Sandbox, egress::EgressClient, engine::Engine, secrets::Secrets,
+    clock::Clock,
+    config::McpServerSettings,
+    dispatch::Sandbox,
+    egress::EgressClient,
+    engine::Engine,
+    secrets::{LeakDetectors, Secrets},
 };
 
 /// Time between two searches for idle connections.
@@ -58,6 +63,8 @@ pub struct McpParts {
     pub egress: EgressClient,
     /// The secrets that headers name.
     pub secrets: Arc<Secrets>,
+    /// Find users' secrets in what servers send.
+    pub detectors: LeakDetectors,
     /// Runs servers in containers.
     pub engine: Arc<dyn Engine>,
     /// Whether containers can run.
@@ -71,6 +78,7 @@ pub struct McpClient {
     servers: BTreeMap<String, Arc<ConfiguredServer>>,
     egress: EgressClient,
     secrets: Arc<Secrets>,
+    detectors: LeakDetectors,
     containers: Containers,
     clock: Clock,
     slots: Mutex<HashMap<(String, String), Arc<Slot>>>,
@@ -83,11 +91,12 @@ impl McpClient {
     /// The client of these servers. Connects to none of them.
     pub fn new(settings: &[McpServerSettings], parts: McpParts) -> Result<Self, InvalidServer> {
         let servers = settings.iter().map(ConfiguredServer::new).collect::<Result<Vec<_>, _>>()?;
-        let McpParts { egress, secrets, engine, sandbox, clock } = parts;
+        let McpParts { egress, secrets, detectors, engine, sandbox, clock } = parts;
         Ok(Self {
             servers: servers.into_iter().map(|server| (server.name.clone(), Arc::new(server))).collect(),
             egress,
             secrets,
+            detectors,
             containers: Containers::new(engine, sandbox, clock.clone()),
             clock,
             slots: Mutex::default(),
@@ -125,7 +134,8 @@ impl McpClient {
     pub async fn tools(self: &Arc<Self>, key: (&str, &str)) -> Result<Listed, McpError> {
         let in_use = self.connection(key).await?;
         let changes = in_use.call.slot().changes.load(Ordering::Relaxed);
-        let tools = in_use.connection.tools().await.inspect_err(|error| self.note(key.0, Some(error)))?;
+        let tools =
+            in_use.connection.tools(&in_use.redaction).await.inspect_err(|error| self.note(key.0, Some(error)))?;
         Ok(Listed { tools, changes })
     }
 
@@ -141,7 +151,7 @@ impl McpClient {
             in_use = self.connection(key) => in_use?,
             () = stop.cancelled() => return Err(McpError::Stopped),
         };
-        in_use.connection.call(tool, arguments, stop).await
+        in_use.connection.call(tool, arguments, stop, &in_use.redaction).await
     }
 
     /// Runs a task until it ends or the process drains.

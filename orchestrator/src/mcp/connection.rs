@@ -33,6 +33,7 @@ use super::{
     error::McpError,
     http::{EgressHttp, LastFailure},
     receive_limit::ReceiveLimit,
+    redaction::Redaction,
     stdio::StartedServer,
 };
 
@@ -49,7 +50,7 @@ const CANCEL_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A live connection.
 pub(super) struct Connection {
-    server: String,
+    pub(super) server: String,
     /// The session: its requests, and the task that reads.
     service: RunningService<RoleClient, Handler>,
     closing: CancellationToken,
@@ -72,6 +73,14 @@ pub(super) struct Opening {
     pub(super) credentials: Arc<Credentials>,
     pub(super) changes: Arc<AtomicU64>,
     pub(super) container: Option<String>,
+}
+
+/// A request without a result.
+enum Failed {
+    /// The server answered with this error, which has not been searched for secrets.
+    Answered(ErrorData),
+    /// It failed here.
+    Here(McpError),
 }
 
 /// Receives what a server sends by itself.
@@ -163,7 +172,16 @@ impl Connection {
 
     /// Whether it can be used.
     pub(super) fn is_open(&self) -> bool {
-        !self.is_broken.load(Ordering::Relaxed) && !self.service.is_closed() && !self.service.is_transport_closed()
+        !self.is_broken.load(Ordering::Relaxed)
+            && self.limit.cause().is_none()
+            && !self.service.is_closed()
+            && !self.service.is_transport_closed()
+    }
+
+    /// The error of a connection that was closed because the server sent too much, also without a request.
+    pub(super) fn limit_error(&self) -> Option<McpError> {
+        let (server, cause) = (self.server.clone(), self.limit.cause()?.to_owned());
+        Some(McpError::Unavailable { server, cause, retry_after: None })
     }
 
     /// Ends the session. The transport reports it to the server.
@@ -173,28 +191,26 @@ impl Connection {
     }
 
     /// Reads the whole list of tools, within its limits.
-    pub(super) async fn tools(&self) -> Result<Vec<ListedTool>, McpError> {
+    pub(super) async fn tools(&self, redaction: &Redaction) -> Result<Vec<ListedTool>, McpError> {
         let mut tools = Vec::new();
         let mut cursor = None;
         for _ in 0..MAX_PAGES {
             let params = PaginatedRequestParams::default().with_cursor(cursor.take());
             let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
             let never = CancellationToken::new();
-            let page = tokio::time::timeout(PAGE_TIMEOUT, self.request(request, &never)).await;
+            let page = tokio::time::timeout(PAGE_TIMEOUT, self.request(request, &never, redaction)).await;
             let page = page.map_err(|_| McpError::TimedOut { server: self.server.clone(), limit: PAGE_TIMEOUT });
             let ServerResult::ListToolsResult(page) = page.and_then(|page| page).inspect_err(|_| self.close())? else {
                 return Err(self.invalid_answer());
             };
-            tools.extend(page.tools.iter().filter_map(ListedTool::of));
-            tools.truncate(MAX_TOOLS);
-            cursor = page.next_cursor;
+            let (room, next_cursor) = (MAX_TOOLS - tools.len(), page.next_cursor);
+            let read = move |redaction: &Redaction| -> Vec<ListedTool> {
+                page.tools.iter().filter_map(|tool| ListedTool::of(tool, redaction)).take(room).collect()
+            };
+            tools.extend(redaction.read(read).await?);
+            cursor = next_cursor;
             if cursor.is_none() || tools.len() == MAX_TOOLS {
                 break;
-            }
-        }
-        if let Some(detector) = &self.credentials.detector {
-            for tool in &mut tools {
-                tool.redact(detector);
             }
         }
         Ok(tools)
@@ -206,6 +222,7 @@ impl Connection {
         tool: &str,
         arguments: Value,
         stop: &CancellationToken,
+        redaction: &Redaction,
     ) -> Result<Answer, McpError> {
         let _permit = tokio::select! {
             permit = self.calls.acquire() => permit.map_err(|_| self.closed())?,
@@ -216,30 +233,43 @@ impl Connection {
             params = params.with_arguments(arguments);
         }
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
-        let ServerResult::CallToolResult(result) = self.request(request, stop).await? else {
+        let ServerResult::CallToolResult(result) = self.request(request, stop, redaction).await? else {
             return Err(self.invalid_answer());
         };
-        let answer = Answer::of(result);
-        Ok(match &self.credentials.detector {
-            Some(detector) => answer.redacted(detector),
-            None => answer,
-        })
+        redaction.read(move |redaction| Answer::of(result, redaction)).await
     }
 
-    async fn request(&self, request: ClientRequest, stop: &CancellationToken) -> Result<ServerResult, McpError> {
+    async fn request(
+        &self,
+        request: ClientRequest,
+        stop: &CancellationToken,
+        redaction: &Redaction,
+    ) -> Result<ServerResult, McpError> {
+        match self.send(request, stop).await {
+            Err(Failed::Answered(ErrorData { code, message, .. })) => {
+                let (server, code) = (self.server.clone(), i64::from(code.0));
+                let read = move |redaction: &Redaction| McpError::answered(&server, code, &message, redaction);
+                Err(redaction.read(read).await.unwrap_or_else(|error| error))
+            }
+            Err(Failed::Here(error)) => Err(error),
+            Ok(result) => Ok(result),
+        }
+    }
+
+    async fn send(&self, request: ClientRequest, stop: &CancellationToken) -> Result<ServerResult, Failed> {
         self.limit.allow_answer();
         let options = PeerRequestOptions::no_options();
         let sent = self.service.send_cancellable_request(request, options).await;
         let mut handle = sent.map_err(|error| self.failed(error))?;
         tokio::select! {
-            answer = &mut handle.rx => answer.map_err(|_| self.closed())?.map_err(|error| self.failed(error)),
+            answer = &mut handle.rx => answer.map_err(|_| Failed::Here(self.closed()))?.map_err(|error| self.failed(error)),
             () = self.limit.exceeded_limit() => {
                 self.close();
-                Err(self.closed())
+                Err(Failed::Here(self.closed()))
             }
             () = stop.cancelled() => {
                 self.cancel(handle).await;
-                Err(McpError::Stopped)
+                Err(Failed::Here(McpError::Stopped))
             }
         }
     }
@@ -251,18 +281,16 @@ impl Connection {
         }
     }
 
-    fn failed(&self, error: ServiceError) -> McpError {
-        match error {
-            ServiceError::McpError(ErrorData { code, message, .. }) => {
-                McpError::answered(&self.server, i64::from(code.0), &message)
-            }
+    fn failed(&self, error: ServiceError) -> Failed {
+        Failed::Here(match error {
+            ServiceError::McpError(error) => return Failed::Answered(error),
             ServiceError::TransportSend(_) | ServiceError::TransportClosed => {
                 self.close();
                 self.closed()
             }
             ServiceError::Cancelled { .. } => McpError::Stopped,
             _ => self.invalid_answer(),
-        }
+        })
     }
 
     fn closed(&self) -> McpError {

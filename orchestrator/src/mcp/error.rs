@@ -1,11 +1,13 @@
 //! Why a call to an MCP server has no answer, for the model and for the admin.
 //!
-//! No message contains anything that a server sent, except its own error message, shortened and neutralized.
+//! No message contains anything that a server sent, except its own error message, without secrets, shortened and neutralized.
 
 use std::time::Duration;
 
 use agent::{ToolError, elide, safety::neutralize};
 use protocol::ToolErrorKind;
+
+use super::redaction::Redaction;
 
 /// Length of a server's own error message that is passed on.
 const MAX_MESSAGE_BYTES: usize = 2_000;
@@ -90,8 +92,9 @@ pub enum McpError {
 
 impl McpError {
     /// An error that the server answered with.
-    pub(super) fn answered(server: &str, code: i64, message: &str) -> Self {
-        let message = neutralize(&elide(message, MAX_MESSAGE_BYTES)).into_owned();
+    pub(super) fn answered(server: &str, code: i64, message: &str, redaction: &Redaction) -> Self {
+        // A part of a secret would not be found.
+        let message = neutralize(&elide(&redaction.text(message), MAX_MESSAGE_BYTES)).into_owned();
         Self::Answered { server: server.to_owned(), code, message }
     }
 

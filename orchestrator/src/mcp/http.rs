@@ -1,10 +1,12 @@
 //! The HTTP client of the protocol, on the egress client: every request is decided on and dialled as that of any tool.
 //!
-//! Owns that no redirect is followed and that a body is cut at the connection's limit while it is read.
+//! Owns that no redirect is followed, that a body is cut at the connection's limit while it is read, and that the server's event stream is
+//! opened again a limited number of times.
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -12,15 +14,20 @@ use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use http::{HeaderName, HeaderValue};
 use rmcp::{
     model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
-    transport::streamable_http_client::{
-        StreamableHttpClient, StreamableHttpClientTransport, StreamableHttpClientTransportConfig, StreamableHttpError,
-        StreamableHttpPostResponse,
+    transport::{
+        common::client_side_sse::SseRetryPolicy,
+        streamable_http_client::{
+            StreamableHttpClient, StreamableHttpClientTransport, StreamableHttpClientTransportConfig,
+            StreamableHttpError, StreamableHttpPostResponse,
+        },
     },
 };
 use secrecy::ExposeSecret as _;
 use sse_stream::{Error as SseError, Sse, SseStream};
 
-use super::{credentials::Credentials, receive_limit::ReceiveLimit};
+use tokio::time::Instant;
+
+use super::{credentials::Credentials, receive_limit::ReceiveLimit, reconnects::Reconnects};
 use crate::egress::{EgressClient, EgressError, OpenResponse, OutboundRequest};
 
 const JSON: &str = "application/json";
@@ -36,6 +43,17 @@ pub(super) struct EgressHttp {
     pub(super) credentials: Arc<Credentials>,
     pub(super) limit: ReceiveLimit,
     pub(super) failure: LastFailure,
+    pub(super) reconnects: Reconnects,
+}
+
+/// The library's own waits between attempts to open a stream: none, because [`Reconnects`] decides on all of them.
+#[derive(Debug)]
+struct NoWait;
+
+impl SseRetryPolicy for NoWait {
+    fn retry(&self, _attempts: usize) -> Option<Duration> {
+        Some(Duration::ZERO)
+    }
 }
 
 /// Why the last request of a connection failed, as a readable text.
@@ -71,7 +89,8 @@ struct Outgoing<'m> {
 impl EgressHttp {
     /// The transport to this URL.
     pub(super) fn transport(self, url: &str) -> StreamableHttpClientTransport<Self> {
-        let config = StreamableHttpClientTransportConfig::with_uri(url);
+        let mut config = StreamableHttpClientTransportConfig::with_uri(url);
+        config.retry_config = Arc::new(NoWait);
         StreamableHttpClientTransport::with_client(self, config)
     }
 
@@ -136,7 +155,17 @@ impl EgressHttp {
                 Some((chunk, rest))
             }
         });
-        SseStream::from_bytes_stream(chunks.boxed()).boxed()
+        let reconnects = self.reconnects.clone();
+        let events = SseStream::from_bytes_stream(chunks.boxed()).map(move |event| {
+            event.map(|mut event| {
+                // Otherwise the library keeps to it, whatever it is.
+                if let Some(milliseconds) = event.retry.take() {
+                    reconnects.ask(milliseconds);
+                }
+                event
+            })
+        });
+        events.boxed()
     }
 }
 
@@ -160,9 +189,6 @@ impl StreamableHttpClient for EgressHttp {
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, Failed> {
         let is_request = matches!(message, ClientJsonRpcMessage::Request(_));
-        if is_request {
-            self.limit.allow_answer();
-        }
         let body = serde_json::to_vec(&message)?;
         let outgoing = Outgoing {
             method: "POST",
@@ -213,6 +239,13 @@ impl StreamableHttpClient for EgressHttp {
         _auth_header: Option<String>,
         mut custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Failed> {
+        // Ends the stream: the connection goes on without, until it is closed.
+        let refused = || Err(StreamableHttpError::ServerDoesNotSupportSse);
+        let Some(wait) = self.reconnects.next(Instant::now()) else { return refused() };
+        tokio::time::sleep(wait).await;
+        if self.limit.cause().is_some() {
+            return refused();
+        }
         if let Some(id) = last_event_id.and_then(|id| HeaderValue::from_str(&id).ok()) {
             custom_headers.insert(HeaderName::from_static("last-event-id"), id);
         }
@@ -223,6 +256,6 @@ impl StreamableHttpClient for EgressHttp {
             return Ok(self.events(response));
         }
         // The stream is optional: a server without one answers with 405.
-        Err(StreamableHttpError::ServerDoesNotSupportSse)
+        refused()
     }
 }

@@ -10,6 +10,8 @@ mod credentials;
 mod error;
 mod http;
 mod receive_limit;
+mod reconnects;
+mod redaction;
 mod server;
 mod slot;
 mod stdio;

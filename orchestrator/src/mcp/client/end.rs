@@ -50,6 +50,9 @@ impl McpClient {
     ) -> OwnedMutexGuard<SlotState> {
         if let Some(connection) = state.take(self.clock.monotonic()) {
             connection.close();
+            if let Some(error) = connection.limit_error() {
+                self.note(&connection.server, Some(&error));
+            }
             if let Some(container) = &connection.container {
                 self.containers.remove(container).await;
             }

@@ -14,6 +14,8 @@ use crate::{
         error::McpError,
         http::{EgressHttp, LastFailure},
         receive_limit::ReceiveLimit,
+        reconnects::Reconnects,
+        redaction::Redaction,
         server::ConfiguredServer,
         slot::{ActiveCall, Slot, lock},
     },
@@ -34,6 +36,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) struct InUse {
     pub(super) connection: Arc<Connection>,
     pub(super) call: ActiveCall,
+    /// Of what the server sends.
+    pub(super) redaction: Redaction,
 }
 
 impl McpClient {
@@ -44,14 +48,25 @@ impl McpClient {
         let (this, slot) = (Arc::clone(self), Arc::clone(call.slot()));
         let (name, drain) = (server.name.clone(), self.drain.clone());
         // Continues if the caller goes away: another one may wait for the same connection, and a container is not left behind.
-        let opened = self.tasks.spawn(async move { drain.run_until_cancelled(this.open(&server, &slot)).await });
+        let opening = Arc::clone(&server);
+        let opened = self.tasks.spawn(async move { drain.run_until_cancelled(this.open(&opening, &slot)).await });
         let ended = || McpError::Unavailable {
             server: name,
             cause: "the server is shutting down".to_owned(),
             retry_after: None,
         };
         let connection = opened.await.ok().flatten().unwrap_or_else(|| Err(ended()))?;
-        Ok(InUse { connection, call })
+        let detector = self.detectors.of(user).await.map_err(|error| {
+            tracing::error!(
+                user,
+                error = &error as &dyn std::error::Error,
+                "answers of MCP servers cannot be searched"
+            );
+            let (server, cause) = (server.name.clone(), "the secrets of its user cannot be read".to_owned());
+            McpError::Unavailable { server, cause, retry_after: None }
+        })?;
+        let redaction = Redaction::new(server.name.clone(), Arc::clone(&connection.credentials), detector);
+        Ok(InUse { connection, call, redaction })
     }
 
     fn slot(&self, server: &ConfiguredServer, user: &str) -> Arc<Slot> {
@@ -122,7 +137,8 @@ impl McpClient {
         Box::pin(async move {
             match &server.transport {
                 McpTransport::Http { url, .. } => {
-                    let http = EgressHttp { egress: this.egress.clone(), credentials, limit, failure };
+                    let (egress, reconnects) = (this.egress.clone(), Reconnects::default());
+                    let http = EgressHttp { egress, credentials, limit, failure, reconnects };
                     Connection::open_http(http, url, opening, now).await
                 }
                 McpTransport::Stdio { image, command } => {

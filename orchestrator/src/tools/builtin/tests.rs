@@ -75,12 +75,12 @@ fn without_mcp_servers(store: &Store, egress: &EgressClient, secrets: &Arc<Secre
     let parts = McpParts {
         egress: egress.clone(),
         secrets: Arc::clone(secrets),
+        detectors: LeakDetectors::new(Arc::clone(secrets)).unwrap(),
         engine,
         sandbox: Arc::new(sandbox),
         clock: Clock::system(),
     };
-    let detectors = LeakDetectors::new(Arc::clone(secrets)).unwrap();
-    McpTools::new(Arc::new(McpClient::new(&[], parts).unwrap()), store.clone(), Clock::system(), detectors)
+    McpTools::new(Arc::new(McpClient::new(&[], parts).unwrap()), store.clone(), Clock::system())
 }
 
 /// A turn of a new thread.

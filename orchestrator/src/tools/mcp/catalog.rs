@@ -23,7 +23,6 @@ use super::{
 use crate::{
     clock::Clock,
     mcp::{ConfiguredServer, ListedTool, McpClient, McpError},
-    secrets::{DetectorError, LeakDetectors},
     store::{DefinitionStatus, SeenDefinition, Store, StoreError},
     telemetry::error_chain,
 };
@@ -47,7 +46,6 @@ pub(super) struct Catalog {
     pub(super) client: Arc<McpClient>,
     store: Store,
     clock: Clock,
-    detectors: LeakDetectors,
     lists: Mutex<HashMap<(String, String), Arc<List>>>,
     /// Incremented by each approval: withheld tools may be available then.
     approvals: AtomicU64,
@@ -94,19 +92,16 @@ enum ReadError {
     Server(#[from] McpError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error(transparent)]
-    Secrets(#[from] DetectorError),
     #[error("the definitions could not be checked")]
     Check(#[from] tokio::task::JoinError),
 }
 
 impl Catalog {
-    pub(super) fn new(client: Arc<McpClient>, store: Store, clock: Clock, detectors: LeakDetectors) -> Self {
+    pub(super) fn new(client: Arc<McpClient>, store: Store, clock: Clock) -> Self {
         Self {
             client,
             store,
             clock,
-            detectors,
             lists: Mutex::default(),
             approvals: AtomicU64::new(0),
             refused: Mutex::default(),
@@ -196,16 +191,11 @@ impl Catalog {
     /// The list, and the number of changes that the server had reported before it was read.
     async fn read_now(&self, server: &str, user: &str) -> Result<(Tools, u64), ReadError> {
         let known = self.client.server(server).ok_or_else(|| McpError::UnknownServer(server.to_owned()))?;
-        let mut listed = self.client.tools((server, user)).await?;
+        let listed = self.client.tools((server, user)).await?;
         let changes = listed.changes;
-        let detector = self.detectors.of(user).await?;
         let (name, client) = (server.to_owned(), Arc::clone(&self.client));
         // Thousands of schemas may have to be read.
-        let checked = tokio::task::spawn_blocking(move || {
-            // A model, the database and the admin read the definitions.
-            listed.tools.iter_mut().for_each(|tool| tool.redact(&detector));
-            compile(&name, &known, &client, &listed.tools)
-        });
+        let checked = tokio::task::spawn_blocking(move || compile(&name, &known, &client, &listed.tools));
         let (compiled, mut refused) = checked.await?;
         let seen = compiled.iter().map(|(definition, _)| SeenDefinition {
             tool: definition.tool.clone(),

@@ -19,7 +19,7 @@ use self::{
     catalog::{CALL_WAIT, Catalog, TURN_WAIT},
     definition::SEPARATOR,
 };
-use crate::{clock::Clock, mcp::McpClient, secrets::LeakDetectors, store::Store};
+use crate::{clock::Clock, mcp::McpClient, store::Store};
 
 /// Tools of MCP servers in one context. Model providers accept some hundred tools.
 const MAX_TOOLS_IN_CONTEXT: usize = 384;
@@ -33,8 +33,8 @@ pub struct McpTools {
 
 impl McpTools {
     /// The tools of these servers.
-    pub fn new(client: Arc<McpClient>, store: Store, clock: Clock, detectors: LeakDetectors) -> Self {
-        Self { catalog: Arc::new(Catalog::new(client, store.clone(), clock, detectors)), store }
+    pub fn new(client: Arc<McpClient>, store: Store, clock: Clock) -> Self {
+        Self { catalog: Arc::new(Catalog::new(client, store.clone(), clock)), store }
     }
 
     /// `base` and the tools of MCP servers that this context may have.

@@ -1,6 +1,9 @@
 //! Servers that misbehave: each is contained, and others go on.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
 
 use rstest::rstest;
 use serde_json::json;
@@ -8,7 +11,7 @@ use tests::World;
 
 use super::{
     job, listed, overview,
-    server::{Behaviour, McpTestServer, text, tool},
+    server::{Behaviour, McpTestServer, StreamEnd, text, tool},
     settings, world_with,
 };
 
@@ -123,6 +126,55 @@ async fn a_hanging_server_delays_no_other_and_its_calls_are_cancelled(#[case] be
     let (_reply, ()) = tokio::join!(hung, others);
     tests::until("the cancellation to arrive", async || !hanging.requests("notifications/cancelled").is_empty()).await;
     ada.wait_for_end(id).await;
+    world.finish().await;
+}
+
+/// The waits between attempts are those of this side, whatever the server asks for.
+#[rstest]
+#[case::breaks(StreamEnd::Breaks)]
+#[case::ends(StreamEnd::Ends)]
+#[tokio::test]
+async fn a_server_whose_event_stream_ends_again_and_again_is_asked_again_after_a_time(#[case] end: StreamEnd) {
+    let server = McpTestServer::start(&[tool("echo", "repeats")]).await;
+    server.on("GET", Behaviour::Stream("retry: 0\nid: 1\ndata:\n\n".to_owned(), end));
+    let world = world_with(&server).await;
+    let start = Instant::now();
+    let (_, worker) = job(&world, &world.user("ada"), &["srv__echo"]).await;
+    assert_eq!(listed(&worker).await, ["srv__echo"]);
+    tests::until("the stream to be opened three times", async || server.requests("GET").len() >= 3).await;
+    assert!(start.elapsed() >= Duration::from_secs(3), "1 s and 2 s: {:?}", start.elapsed());
+    let reply = worker.tool("srv__echo", "t1", json!({})).await.expect(200).body;
+    assert_eq!(reply["success"], true, "{reply:#}");
+    assert_eq!(server.requests("initialize").len(), 1, "the connection goes on");
+    worker.finish("done").await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_server_that_floods_its_event_stream_is_disconnected_although_nobody_asks_it() {
+    let server = McpTestServer::start(&[tool("echo", "repeats")]).await;
+    let message = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x".repeat(60_000)}});
+    server.on("GET", Behaviour::Stream(format!("data: {message}\n\n"), StreamEnd::Repeats));
+    let world = world_with(&server).await;
+    let (_, worker) = job(&world, &world.user("ada"), &["srv__echo"]).await;
+    assert_eq!(listed(&worker).await, ["srv__echo"]);
+    let root = world.someone("root", orchestrator::auth::Role::Admin);
+    tests::until("the connection to be closed", async || {
+        let seen = root.get("/api/admin/mcp").await.expect(200).body["items"][0].clone();
+        let error = seen["error"].as_str().unwrap_or_default().to_owned();
+        seen["connections"] == 0 && error.contains("it sent more than requests ask for")
+    })
+    .await;
+    assert_eq!(server.requests("GET").len(), 1, "it is not opened again");
+    server.on("GET", Behaviour::Stream(String::new(), StreamEnd::StaysOpen));
+    let calls = AtomicUsize::new(0);
+    tests::until("the server to be used again", async || {
+        let call = format!("t{}", calls.fetch_add(1, Ordering::Relaxed));
+        let reply = worker.tool("srv__echo", &call, json!({})).await;
+        reply.status.as_u16() == 200 && reply.body["success"] == true
+    })
+    .await;
+    worker.finish("done").await;
     world.finish().await;
 }
 

@@ -2,6 +2,7 @@
 
 mod command_line;
 mod hostile;
+mod secrets;
 pub(crate) mod server;
 
 use orchestrator::{

@@ -15,13 +15,15 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinSet};
 
 /// Bytes that a flood sends: more than any limit.
 const FLOOD_BYTES: usize = 50 * 1024 * 1024;
 const CHUNK_BYTES: usize = 64 * 1024;
+/// Time in which the beginning of an answer is sent.
+const FLUSH_TIME: Duration = Duration::from_millis(20);
 
 /// How the server answers a request.
 #[derive(Debug, Clone)]
@@ -42,6 +44,18 @@ pub(crate) enum Behaviour {
     Redirect(String),
     /// The same page with a cursor, always.
     Endless(Value),
+    /// An event stream with this text, which then breaks, ends or stays open.
+    Stream(String, StreamEnd),
+}
+
+/// What becomes of an event stream.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum StreamEnd {
+    Breaks,
+    Ends,
+    StaysOpen,
+    /// The text is sent again and again.
+    Repeats,
 }
 
 #[derive(Debug, Default)]
@@ -76,7 +90,7 @@ impl McpTestServer {
         let address = listener.local_addr().unwrap().to_string();
         let script = Arc::new(Mutex::new(Script::default()));
         let router = Router::new()
-            .route("/mcp", post(answer).get(StatusCode::METHOD_NOT_ALLOWED).delete(StatusCode::OK))
+            .route("/mcp", post(answer).get(stream_of_server).delete(StatusCode::OK))
             .with_state(Arc::clone(&script));
         let mut task = JoinSet::new();
         task.spawn(async move { axum::serve(listener, router).await.unwrap() });
@@ -136,6 +150,19 @@ async fn answer(State(script): State<Arc<Mutex<Script>>>, headers: HeaderMap, Js
     respond(behaviour.unwrap_or_else(default), id).await
 }
 
+/// The server's own event stream: the behaviour of `GET`. Without one it has none.
+async fn stream_of_server(State(script): State<Arc<Mutex<Script>>>) -> Response {
+    let behaviour = {
+        let mut script = script.lock().unwrap();
+        script.requests.push(("GET".to_owned(), Value::Null));
+        script.behaviours.get("GET").cloned()
+    };
+    match behaviour {
+        Some(behaviour) => respond(behaviour, Value::Null).await,
+        None => StatusCode::METHOD_NOT_ALLOWED.into_response(),
+    }
+}
+
 async fn respond(behaviour: Behaviour, id: Value) -> Response {
     let of_id = |id: Value, result: Value| Json(json!({"jsonrpc": "2.0", "id": id, "result": result}));
     let session = [("mcp-session-id", "s1")];
@@ -163,6 +190,20 @@ async fn respond(behaviour: Behaviour, id: Value) -> Response {
         }
         Behaviour::WrongId => of_id(json!(999_999), json!({"content": []})).into_response(),
         Behaviour::Redirect(url) => (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, url)]).into_response(),
+        Behaviour::Stream(text, end) => {
+            let text = Bytes::from(text);
+            let end = match end {
+                // After the head and the text were sent.
+                StreamEnd::Breaks => {
+                    stream::once(tokio::time::sleep(FLUSH_TIME)).map(|()| Err(std::io::Error::other("broke"))).boxed()
+                }
+                StreamEnd::Repeats => stream::repeat(text.clone()).map(Ok).boxed(),
+                StreamEnd::Ends => stream::empty().boxed(),
+                StreamEnd::StaysOpen => stream::pending().boxed(),
+            };
+            ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(stream::iter([Ok(text)]).chain(end)))
+                .into_response()
+        }
         Behaviour::Endless(tools) => of_id(id, json!({"tools": tools, "nextCursor": "again"})).into_response(),
     }
 }
