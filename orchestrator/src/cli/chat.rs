@@ -45,9 +45,16 @@ pub(super) async fn run(args: ChatArgs, environment: &Environment, output: &mut 
                 Some(line) => session.send(&line).await?,
                 None => return session.end(),
             },
-            _ = interrupts.recv() => if !session.stop_turn().await? {
-                return Ok(Exit::Interrupted);
-            },
+            _ = interrupts.recv() => {
+                let is_stopping = tokio::select! {
+                    stopped = session.stop_turn() => stopped?,
+                    // The person does not wait for the server's answer.
+                    _ = interrupts.recv() => false,
+                };
+                if !is_stopping {
+                    return Ok(Exit::Interrupted);
+                }
+            }
         }
         session.update().await?;
     }

@@ -1,9 +1,21 @@
 //! SIGKILL of the orchestrator at each critical instruction: the next process finds every job in a valid state.
 
-use protocol::{JobReason, JobState};
+use protocol::{
+    ChatContent, ChatHistory, Gate, JobReason, JobState, Notification, NotificationKind, Page, ThreadState,
+};
 use rstest::rstest;
-use serde_json::json;
-use tests::install::{engine::docker, jobs::is_tool_use, program::run, stack::image};
+use serde_json::{Value, json};
+use sqlx::{Connection as _, SqliteConnection};
+use tests::{
+    User,
+    install::{
+        engine::docker,
+        jobs::is_tool_use,
+        program::run,
+        stack::{Stack, image},
+    },
+};
+use tokio::net::TcpListener;
 
 use crate::{
     invariants::check_invariants,
@@ -120,6 +132,102 @@ async fn a_call_that_creates_a_child_finds_it_after_a_kill_at(#[case] point: &st
     let children: Vec<_> = jobs.iter().filter(|job| job.parent_id == Some(id)).collect();
     assert_eq!((jobs.len(), children.len()), (2, 1), "{jobs:#?}");
     assert_eq!(std::fs::read_to_string(stack.workspace(children[0].id).join("effects")).unwrap(), "1\n");
+    check_invariants(&stack).await;
+    stack.finish().await;
+}
+
+/// An install without a sandbox whose model makes this call when it is told to, and repeats what came of it.
+async fn chat_install(tool: &str, arguments: &Value, settings: &[(&str, &str)]) -> Stack {
+    let script = json!({"rules": [
+        {"when": {"last_message": "go"}, "reply": {"text": "I will.", "tool_calls": [{"name": tool, "arguments": arguments}]}},
+        {"when": {"tool_name": tool}, "reply": {"text": "result: {{tool_result}}"}},
+    ]});
+    let builder = install().script(&script.to_string()).set("GANTRY_SANDBOX", "disabled");
+    settings.iter().fold(builder, |builder, (name, value)| builder.set(name, value)).start_unchecked().await
+}
+
+async fn send_to_chat(user: &User, content: &str) {
+    user.post("/api/chat/send", &json!({"content": content})).await.expect(202);
+}
+
+/// Tells the model to make its call, and approves it. The process may die before it answers.
+async fn approve_a_call(user: &User) -> Gate {
+    send_to_chat(user, "go").await;
+    let gate = tests::poll("a gate", async || {
+        user.get("/api/gates").await.expect(200).json::<Page<Gate>>().items.into_iter().next()
+    })
+    .await;
+    let resolve = user.request(reqwest::Method::POST, &format!("/api/gates/{}/resolve", gate.id));
+    let _ = resolve.json(&json!({"decision": "approve"})).send().await;
+    gate
+}
+
+/// Asserts that the approved call is over with its process, and that its thread goes on: with an error for the user, and for the
+/// model a result that says what is known.
+async fn is_interrupted(stack: &Stack, user: &User, gate: &Gate) {
+    let idle = async |what: &str, roles: usize| {
+        tests::poll(what, async || {
+            let history: ChatHistory = user.get("/api/chat/threads/main").await.expect(200).json();
+            (history.thread.state == ThreadState::Idle && history.messages.len() == roles).then_some(history)
+        })
+        .await
+    };
+    let history = idle("the end of the turn", 4).await;
+    let [_, _, ChatContent::ToolUse { tool, .. }, ChatContent::Error { reason: JobReason::OrchestratorRestart, .. }] =
+        &history.messages.iter().map(|message| message.content.clone()).collect::<Vec<_>>()[..]
+    else {
+        panic!("{history:#?}")
+    };
+    assert_eq!(*tool, gate.tool);
+    let mut database = SqliteConnection::connect(&stack.database_url()).await.unwrap();
+    let rows: Vec<(Option<bool>, Option<String>)> =
+        sqlx::query_as("SELECT success, output FROM thread_actions").fetch_all(&mut database).await.unwrap();
+    database.close().await.unwrap();
+    let [(Some(false), Some(output))] = &rows[..] else { panic!("one row, closed: {rows:?}") };
+    assert!(output.starts_with("interrupted: "), "{output}");
+    let again = user.post(&format!("/api/gates/{}/resolve", gate.id), &json!({"decision": "approve"})).await;
+    again.problem(protocol::ErrorCode::GateResolved);
+    send_to_chat(user, "what came of it?").await;
+    let history = idle("an answer", 6).await;
+    let Some(ChatContent::Assistant { content }) = history.messages.last().map(|message| &message.content) else {
+        panic!("{history:#?}")
+    };
+    assert!(content.starts_with("result: ") && content.contains("before this call's result was known"), "{content}");
+}
+
+/// It may have had its effect, so it is not made again.
+#[rstest]
+#[case("tool.after_open", 0)]
+#[case("tool.after_run", 1)]
+#[tokio::test]
+async fn an_approved_call_of_a_chat_is_made_at_most_once_around_a_kill_at(#[case] point: &str, #[case] sent: usize) {
+    let mut stack = chat_install("message", &json!({"content": "hello"}), &[("GANTRY_FAILPOINT", point)]).await;
+    let ada = stack.user("ada").await;
+    let gate = approve_a_call(&ada).await;
+    wait_for_failpoint(&mut stack).await;
+    restart_without_failpoint(&mut stack).await;
+    is_interrupted(&stack, &ada, &gate).await;
+    let page: Page<Notification> = ada.get("/api/notifications").await.expect(200).json();
+    assert_eq!(page.items.iter().filter(|one| one.kind == NotificationKind::Message).count(), sent, "{page:#?}");
+    check_invariants(&stack).await;
+    stack.finish().await;
+}
+
+#[tokio::test]
+async fn an_approved_call_of_a_chat_that_is_running_at_a_kill_is_not_made_again() {
+    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = server.local_addr().unwrap().to_string();
+    let call = json!({"method": "POST", "url": format!("http://{address}/"), "body": "pay"});
+    let mut stack = chat_install("http", &call, &[("GANTRY_EGRESS_CEILING", &address)]).await;
+    let ada = stack.user("ada").await;
+    let gate = approve_a_call(&ada).await;
+    // It is not answered: the call runs until the process dies.
+    let _request = tests::within("the request", server.accept()).await.unwrap();
+    stack.kill();
+    stack.restart().await;
+    is_interrupted(&stack, &ada, &gate).await;
+    let repeated = tokio::time::timeout(std::time::Duration::ZERO, server.accept()).await;
+    assert!(repeated.is_err(), "the request was sent again");
     check_invariants(&stack).await;
     stack.finish().await;
 }

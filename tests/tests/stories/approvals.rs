@@ -1,6 +1,7 @@
 //! The table of approvals: what runs, what a person is asked for and what is refused, for each requirement, each permission of the
 //! user and each context.
 
+use orchestrator::auth::Role;
 use protocol::{ErrorCode, Gate, GateDecision, Page, PermissionState, ThreadState, ToolCallReply, ToolErrorKind};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -208,6 +209,8 @@ async fn a_tool_that_always_needs_approval_is_not_remembered() {
     // Another user finds no gate, and an admin may not approve.
     let approve = json!({"decision": "approve"});
     world.user("bob").post(&path, &approve).await.problem(ErrorCode::NotFound);
+    world.someone("root", Role::Admin).post(&path, &approve).await.problem(ErrorCode::Forbidden);
+    assert_eq!(waiting(&ada).await, Some(gate));
     let always = json!({"decision": "always", "scope": "user"});
     let resolved = ada.post(&path, &always).await.expect(200).body;
     assert_eq!((&resolved["state"], &resolved["remembered"]), (&json!("approved"), &json!(false)));

@@ -120,12 +120,14 @@ async fn always_lets_later_calls_of_the_thread_run() {
     send(&ada, "tell me").await;
     tests::until("the second call to run", async || sent(&ada).await.len() == 2).await;
     until_state(&ada, ThreadState::Idle).await;
-    // In another thread it is asked again.
-    let bob = world.user("bob");
-    send(&bob, "tell me").await;
-    let gate = waiting(&bob).await;
-    bob.post(&path(gate.id), &json!({"decision": "deny"})).await.expect(200);
-    until_state(&bob, ThreadState::Idle).await;
+    // In another thread it is asked again, and so is another user.
+    assert_ne!(send(&ada, "/new").await.thread_id, gate.thread_id);
+    for user in [&ada, &world.user("bob")] {
+        send(user, "tell me").await;
+        let gate = waiting(user).await;
+        user.post(&path(gate.id), &json!({"decision": "deny"})).await.expect(200);
+        until_state(user, ThreadState::Idle).await;
+    }
     world.finish().await;
 }
 

@@ -1,9 +1,10 @@
-//! The queue: jobs start by priority, then age, within the slots.
+//! The queue: jobs start by priority, then age, within the slots, unless a check refuses them.
 
 use orchestrator::{auth::Role, clock::ManualClock, engine::EngineError};
-use protocol::{JobId, JobState, JobSummary};
+use protocol::{CreateJob, JobId, JobReason, JobState, JobSummary};
 use serde_json::json;
-use tests::World;
+use tests::{World, script_of};
+use tokio::{io::AsyncWriteExt as _, net::TcpListener};
 
 /// The maximum number of jobs that were in progress at the same time.
 fn max_concurrent(jobs: &[JobSummary]) -> usize {
@@ -84,5 +85,47 @@ async fn fifty_concurrent_jobs_each_run_once() {
     }
     assert_eq!(world.engine().requested_starts().len(), 50);
     assert!(max_concurrent(&ada.jobs().await) <= 8);
+    world.finish().await;
+}
+
+/// A job without a container: its user's budget is checked before a hook is asked, and its state after the hook's answer.
+#[tokio::test]
+async fn the_first_check_that_refuses_a_start_decides() {
+    let gate = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let hooks = format!(
+        "[[hooks]]\nname = 'night'\npoint = 'job_start'\nmatch = {{ user = ['ada', 'bob'] }}\naction = 'deny'\n\
+         [[hooks]]\nname = 'gate'\npoint = 'job_start'\nurl = 'http://{}/'\n\
+         secret = 'whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY='\n",
+        gate.local_addr().unwrap()
+    );
+    let spent = json!({"input_tokens": 20_000, "output_tokens": 100});
+    let world = World::builder()
+        .script(script_of(&[json!({"reply": {"text": "ok", "usage": spent}})]))
+        .config_file(hooks)
+        .set("GANTRY_SANDBOX", "disabled")
+        .set("GANTRY_USER_DAY_MAX_TOKENS", 10_000)
+        .build()
+        .await;
+    crate::chat::turn(&world.user("ada"), "spend it").await;
+    let work = || CreateJob { prompt: "work".to_owned(), ..CreateJob::default() };
+    for (user, reason) in [("ada", JobReason::TokenBudget), ("bob", JobReason::Rejected)] {
+        let id = world.submit(user, work()).await.unwrap();
+        let job = world.user(user).wait_for(id, JobState::Failed).await;
+        assert_eq!((job.reason, job.attempt, job.usage.llm_calls), (Some(reason), 0, 0), "{job:?}");
+    }
+    let cleo = world.user("cleo");
+    let id = world.submit("cleo", work()).await.unwrap();
+    let (mut asked, _) = tests::within("the hook to be asked", gate.accept()).await.unwrap();
+    cleo.cancel(id).await;
+    let allow =
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 20\r\n\r\n{\"decision\":\"allow\"}";
+    asked.write_all(allow.as_bytes()).await.unwrap();
+    let next = world.submit("cleo", work()).await.unwrap();
+    let (mut asked, _) = tests::within("the hook to be asked", gate.accept()).await.unwrap();
+    asked.write_all(allow.as_bytes()).await.unwrap();
+    cleo.wait_for(next, JobState::Completed).await;
+    let job = cleo.job(id).await;
+    assert_eq!((job.state, job.reason, job.attempt), (JobState::Cancelled, Some(JobReason::CancelledByUser), 0));
+    assert_eq!(job.usage.llm_calls, 0);
     world.finish().await;
 }

@@ -1,11 +1,12 @@
-//! Stuck jobs: detected by inactivity, nudged first, then restarted from the recorded transcript.
+//! Stuck jobs: detected by inactivity, nudged first, then restarted from the recorded transcript. Jobs without a container alike.
 
 use std::time::Duration;
 
 use orchestrator::clock::ManualClock;
-use protocol::{Event, EventData, JobId, JobReason, JobState, Message, PromptId};
+use protocol::{CreateJob, Event, EventData, JobId, JobReason, JobState, Message, PromptId};
 use serde_json::json;
 use tests::{User, World, script_of};
+use tokio::net::{TcpListener, TcpStream};
 
 fn clock() -> ManualClock {
     ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap())
@@ -228,5 +229,86 @@ async fn the_real_worker_resumes_from_the_transcript() {
     assert_eq!((job.state, job.attempt, job.repair_attempts), (JobState::Completed, 2, 1), "{job:#?}");
     let text = job.result.and_then(|result| result.text).unwrap();
     assert!(text.contains("the attempt ended before this call's result was known"), "{text}");
+    world.finish().await;
+}
+
+/// A hook before each call of `echo` whose server does not answer: a loop that waits for it makes no progress.
+async fn silent_hook() -> (TcpListener, String) {
+    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", server.local_addr().unwrap());
+    let hook = format!(
+        "[[hooks]]\nname = 'silent'\npoint = 'before_tool_call'\nmatch = {{ tool = 'echo' }}\nurl = '{url}'\n\
+         secret = 'whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY='\ntimeout_seconds = 60\n"
+    );
+    (server, hook)
+}
+
+/// Waits until a loop has asked the hook. It waits for as long as the connection is open.
+async fn asked(server: &TcpListener) -> TcpStream {
+    tests::within("the hook to be asked", server.accept()).await.unwrap().0
+}
+
+/// A job that calls `echo` once, without a container.
+async fn on_host(world: &World, prompt: &str) -> JobId {
+    world.submit("ada", CreateJob { prompt: prompt.to_owned(), ..CreateJob::default() }).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_job_without_a_container_is_nudged_and_then_started_again() {
+    let time = clock();
+    let (server, hook) = silent_hook().await;
+    let script = script_of(&[
+        json!({"when": {"turn": 1}, "reply": {"tool_calls": [{"name": "echo", "arguments": {"message": "m"}}]}}),
+        json!({"reply": {"text": "told: {{tool_result}}"}}),
+    ]);
+    let builder = World::builder().clock(&time).set("GANTRY_SANDBOX", "disabled").config_file(hook);
+    let world = builder.script(script).build().await;
+    let ada = world.user("ada");
+    let id = on_host(&world, "work").await;
+    let _first = asked(&server).await;
+    time.advance(Duration::from_mins(5));
+    state(&ada, id, JobState::Stuck, 1).await;
+    state(&ada, id, JobState::InProgress, 2).await;
+    assert_eq!((ada.job(id).await.attempt, ada.job(id).await.repair_attempts), (1, 1), "it was nudged");
+    // It has a whole period from then on.
+    world.engine().until_listed_again().await;
+    world.engine().until_listed_again().await;
+    time.advance(Duration::from_mins(5));
+    state(&ada, id, JobState::Stuck, 2).await;
+    let job = ada.wait_for_end(id).await;
+    assert_eq!((job.state, job.attempt, job.repair_attempts), (JobState::Completed, 2, 2), "{job:#?}");
+    let text = job.result.and_then(|result| result.text).unwrap();
+    assert!(text.contains("the attempt ended before this call's result was known"), "{text}");
+    assert_eq!(job.usage.llm_calls, 2, "the first answer was not asked for again");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_without_a_container_that_stays_stuck_fails_and_frees_its_slot() {
+    let time = clock();
+    let (server, hook) = silent_hook().await;
+    let script = script_of(&[
+        json!({"when": {"prompt": "hang"}, "reply": {"text": "again", "tool_calls": [{"name": "echo", "arguments": {"message": "m"}}]}}),
+        json!({"reply": {"text": "done"}}),
+    ]);
+    let builder = World::builder().clock(&time).set("GANTRY_SANDBOX", "disabled").config_file(hook).script(script);
+    let builder = builder.set("GANTRY_MAX_REPAIR_ATTEMPTS", 2).set("GANTRY_MAX_PARALLEL_HOST_JOBS", 1);
+    let world = builder.build().await;
+    let ada = world.user("ada");
+    let id = on_host(&world, "hang").await;
+    let next = on_host(&world, "next").await;
+    let _first = asked(&server).await;
+    time.advance(Duration::from_mins(5));
+    state(&ada, id, JobState::InProgress, 2).await;
+    world.engine().until_listed_again().await;
+    world.engine().until_listed_again().await;
+    time.advance(Duration::from_mins(5));
+    let _second = asked(&server).await;
+    assert_eq!((ada.job(id).await.attempt, ada.job(next).await.state), (2, JobState::Pending));
+    time.advance(Duration::from_mins(5));
+    let job = ada.wait_for_end(id).await;
+    assert_eq!((job.state, job.reason, job.repair_attempts), (JobState::Failed, Some(JobReason::Stuck), 2));
+    assert_eq!(job.result.and_then(|result| result.partial).map(|partial| partial.text).as_deref(), Some("again"));
+    assert_eq!(ada.wait_for_end(next).await.state, JobState::Completed);
     world.finish().await;
 }

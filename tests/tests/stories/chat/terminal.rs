@@ -1,13 +1,23 @@
 //! `gantry chat`: lines in, answers out, gates answered in place.
 
+use std::convert::Infallible;
+
+use axum::{
+    Json, Router,
+    body::{Body, Bytes},
+    http::header::CONTENT_TYPE,
+    routing::{get, post},
+};
+use futures_util::stream::pending;
 use orchestrator::auth::Role;
-use protocol::{Notification, NotificationKind, Page, ThreadState};
+use protocol::{AuditRecord, Notification, NotificationKind, Page, ThreadState};
 use serde_json::{Value, json};
 use tests::{
     User, World,
     install::program::{self, Ended},
     script_of,
 };
+use tokio::{net::TcpListener, sync::mpsc, task::JoinSet};
 
 use super::{answers, history, send, until_state};
 
@@ -87,7 +97,8 @@ async fn without_an_answer_the_gate_waits_and_the_next_chat_asks_again() {
     until_state(&ada, ThreadState::AwaitingApproval).await;
     let ended = chat(&world, &[], "yes\n").await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.stdout.contains("hello from the agent") && ended.stdout.contains("It said"), "{ended:?}");
+    let asks = "The agent wants to call message with\n{\n  \"content\": \"hello from the agent\"\n}";
+    assert!(ended.stdout.starts_with(asks) && ended.stdout.contains("It said"), "{ended:?}");
     assert_eq!(sent(&ada).await, 1);
     world.finish().await;
 }
@@ -110,19 +121,83 @@ async fn the_exit_code_says_how_it_ended_and_json_is_the_events() {
     world.finish().await;
 }
 
+/// A chat that follows a turn which was in progress before.
+async fn follow(environment: &[(String, String)]) -> program::Daemon {
+    let chat = program::Daemon::start(&["chat"], environment);
+    let is_ready = |line: &str| line.contains("works on an earlier message").then_some(());
+    chat.wait_for_line("the chat to follow the turn", is_ready).await;
+    chat
+}
+
 #[tokio::test]
 async fn an_interrupt_stops_the_turn() {
     let world = world().await;
     let ada = world.user("ada");
     send(&ada, "wait").await;
     until_state(&ada, ThreadState::Processing).await;
-    let mut chat = program::Daemon::start(&["chat"], &environment(&world, "ada"));
-    let is_ready = |line: &str| line.contains("works on an earlier message").then_some(());
-    chat.wait_for_line("the chat to follow the turn", is_ready).await;
+    let mut chat = follow(&environment(&world, "ada")).await;
     chat.interrupt();
     // Its standard input is at its end.
     assert_eq!(chat.ended().await.code(), Some(0), "{:?}", chat.lines());
     assert_eq!(super::notices(&history(&ada).await), ["Stopped."]);
     assert!(chat.lines().contains(&"Stopped.".to_owned()), "{:?}", chat.lines());
     world.finish().await;
+}
+
+#[tokio::test]
+async fn a_second_interrupt_ends_the_program_while_the_turn_stops() {
+    // The turn cannot end while this hook is asked about its answer: the connection is accepted, and nothing is sent.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let hook = format!(
+        "[[hooks]]\nname = 'silent'\npoint = 'outbound_message'\nurl = 'http://{}/'\n\
+         secret = 'whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY='\ntimeout_seconds = 60\n",
+        silent.local_addr().unwrap()
+    );
+    let world = World::builder().script(script()).config_file(hook).build().await;
+    let (ada, root) = (world.user("ada"), world.someone("root", Role::Admin));
+    send(&ada, "hello").await;
+    let asked = tests::within("the hook to be asked", silent.accept()).await.unwrap();
+    let mut chat = follow(&environment(&world, "ada")).await;
+    chat.interrupt();
+    tests::until("the turn to be told to stop", async || {
+        let page: Page<AuditRecord> = root.get("/api/audit?action=chat.stop").await.expect(200).json();
+        !page.items.is_empty()
+    })
+    .await;
+    assert_eq!(history(&ada).await.thread.state, ThreadState::Processing);
+    chat.interrupt();
+    assert_eq!(chat.ended().await.code(), Some(130), "{:?}", chat.lines());
+    // The turn then ends without the program.
+    drop(asked);
+    until_state(&ada, ThreadState::Idle).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_second_interrupt_ends_the_program_although_the_server_does_not_answer() {
+    let (told, mut stops) = mpsc::channel(1);
+    let thread = json!({
+        "id": "0193b5d2-0000-7000-8000-000000000000", "key": "main", "title": "t", "state": "processing",
+        "created_at": "2026-11-22T12:00:00Z", "updated_at": "2026-11-22T12:00:00Z", "messages": [], "next_cursor": null
+    });
+    let stop = async move || {
+        told.send(()).await.unwrap();
+        std::future::pending::<()>().await;
+    };
+    let events =
+        async || ([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(pending::<Result<Bytes, Infallible>>()));
+    let router = Router::new()
+        .route("/api/chat/events", get(events))
+        .route("/api/chat/threads/main", get(async move || Json(thread)))
+        .route("/api/chat/threads/{id}/stop", post(stop));
+    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let environment =
+        [("GANTRY_URL", format!("http://{}", server.local_addr().unwrap())), ("GANTRY_TOKEN", "t".to_owned())];
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { drop(axum::serve(server, router).await) });
+    let mut chat = follow(&environment.map(|(name, value)| (name.to_owned(), value))).await;
+    chat.interrupt();
+    tests::within("the request to stop", stops.recv()).await;
+    chat.interrupt();
+    assert_eq!(chat.ended().await.code(), Some(130), "{:?}", chat.lines());
 }
