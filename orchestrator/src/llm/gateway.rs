@@ -3,7 +3,7 @@
 
 use std::{pin::pin, time::Duration};
 
-use agent::DeltaSink;
+use agent::{DeltaSink, safety::LeakDetector};
 use protocol::{Completion, CompletionRequest, RateLimitOrigin, TokenUsage};
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -57,6 +57,8 @@ pub struct CallContext<'a> {
     pub has_budget: bool,
     /// Where the deltas of the answer go, if anywhere.
     pub deltas: Option<&'a DeltaSink>,
+    /// Finds the user's secrets in what providers say of failed calls.
+    pub detector: Option<&'a LeakDetector>,
 }
 
 /// An answer with its cost.
@@ -237,6 +239,7 @@ impl Gateway {
             job_title: context.job_title,
             has_budget: context.has_budget,
             deltas,
+            detector: context.detector,
         };
         let mut errors: Vec<(&str, AttemptError)> = Vec::new();
         let (mut reached_provider, mut has_streamed) = (false, false);

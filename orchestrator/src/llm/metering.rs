@@ -120,6 +120,7 @@ impl Meter {
             has_cost_limit,
             has_budget: self.has_budget(account),
             deltas: Some(deltas),
+            detector: None,
         };
         // What is refused without asking a provider reserves nothing and has no row.
         let refused = if stop().now_or_never().is_some() {

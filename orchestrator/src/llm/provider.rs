@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use agent::{Delta, DeltaSink};
+use agent::{Delta, DeltaSink, safety::LeakDetector};
 use protocol::{Completion, CompletionRequest, TokenUsage};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -173,6 +173,7 @@ impl Provider {
             max_output_tokens: self.max_output(asked.request),
             job_title: asked.job_title,
             deltas: asked.deltas,
+            detector: asked.detector,
         };
         if std::mem::take(&mut progress.has_streamed) {
             asked.deltas.send(Delta::Start { call_id: asked.request.call_id.clone() }).await;
@@ -204,6 +205,8 @@ pub(super) struct Asked<'a> {
     pub(super) has_budget: bool,
     /// Where the deltas of the answer go.
     pub(super) deltas: &'a DeltaSink,
+    /// Finds the user's secrets in errors.
+    pub(super) detector: Option<&'a LeakDetector>,
 }
 
 /// The state of a call over all its attempts.

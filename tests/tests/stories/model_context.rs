@@ -55,7 +55,7 @@ impl SmallWindow {
         // As vLLM does: the room for the answer counts.
         if prompt_tokens + output_tokens > self.context_tokens {
             counted.refused.fetch_add(1, Ordering::SeqCst);
-            return (Answer::Refusal(400, "context_length_exceeded"), usage);
+            return (Answer::Refusal(400, "context_length_exceeded".to_owned()), usage);
         }
         if request["tools"].is_null() {
             counted.summaries.fetch_add(1, Ordering::SeqCst);

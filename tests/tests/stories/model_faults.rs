@@ -4,6 +4,11 @@ use protocol::{EventData, Job, JobReason, JobState};
 use serde_json::{Value, json};
 use tests::{World, script_of};
 
+use crate::{
+    chat, leaks,
+    upstream::{Answer, Upstream},
+};
+
 async fn run_to_end(script: String, body: Value, state: JobState) -> Job {
     run_to_end_with_patience(script, body, state, 300).await
 }
@@ -124,4 +129,32 @@ async fn a_failed_call_is_recorded_and_shown_in_the_events() {
         .any(|event| matches!(event.data, EventData::LlmCall { finish_reason, .. } if finish_reason == "error"));
     assert!(reported);
     world.finish().await;
+}
+
+/// A provider may repeat what it knows. Its message is redacted before it is cut, which happens within the secret here, and before
+/// it is logged.
+#[tokio::test]
+async fn what_a_provider_says_of_a_failed_call_has_no_secret_of_the_user() {
+    const SECRET: &str = "correct-horse-battery-staple";
+    let said = format!("{} {SECRET}", "x".repeat(345));
+    let upstream = Upstream::start(move |_| (Answer::Refusal(400, said.clone()), Value::Null)).await;
+    let log = leaks::start_log();
+    let world = upstream.world().build().await;
+    let ada = world.user("ada");
+    ada.post("/api/secrets", &json!({"name": "TOKEN", "value": SECRET})).await.expect(201);
+    let history = chat::turn(&ada, "hello").await;
+    let id = ada.create_job("work").await;
+    let worker = world.manual_worker(id).await;
+    let refused = worker.ask("c1", "hello").await;
+    let calls = ada.get(&format!("/api/jobs/{id}/llm-calls")).await.expect(200).body;
+    let error = calls["items"][0]["error"].as_str().unwrap_or_default();
+    assert!(error.ends_with("x [redacted]"), "{calls:#}");
+    worker.finish("done").await;
+    ada.wait_for_end(id).await;
+    world.finish().await;
+    let log = std::fs::read_to_string(log.path()).unwrap();
+    assert!(log.contains("model call failed") && log.contains("x [redacted]"), "{log}");
+    for text in [format!("{history:?}"), refused.body.to_string(), calls.to_string(), log] {
+        assert!(text.contains("xxx") && !text.contains("correct-horse"), "{text}");
+    }
 }

@@ -22,8 +22,8 @@ pub(crate) enum Answer {
     Pieces(String, usize),
     /// Tool calls: name and arguments.
     Calls(Vec<(&'static str, Value)>),
-    /// A refusal with a status and a code.
-    Refusal(u16, &'static str),
+    /// A refusal with a status and a code, which its message repeats.
+    Refusal(u16, String),
 }
 
 /// The server. It stops when it is dropped.
@@ -82,8 +82,8 @@ fn response(answer: Answer, usage: &Value) -> Response {
             (vec![json!({"role": "assistant", "content": null, "tool_calls": calls})], "tool_calls")
         }
         Answer::Refusal(status, code) => {
-            let error =
-                json!({"error": {"message": "refused by the story", "type": "invalid_request_error", "code": code}});
+            let message = format!("refused by the story: {code}");
+            let error = json!({"error": {"message": message, "type": "invalid_request_error", "code": code}});
             return (StatusCode::from_u16(status).unwrap(), Json(error)).into_response();
         }
     };

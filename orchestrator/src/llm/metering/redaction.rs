@@ -12,7 +12,7 @@ use protocol::CompletionRequest;
 use tokio::sync::mpsc;
 
 use crate::{
-    llm::{Answer, AskError, CallContext, Failure, Gateway},
+    llm::{Answer, AskError, CallContext, Gateway},
     secrets::DetectorError,
 };
 
@@ -45,6 +45,7 @@ pub(super) async fn ask(
     stop: impl Future<Output = ()> + Send,
     detector: &Arc<LeakDetector>,
 ) -> Result<Answer, AskError> {
+    let context = CallContext { detector: Some(detector.as_ref()), ..context };
     let asked = match context.deltas.filter(|deltas| !deltas.discards()) {
         None => gateway.ask(request, &context, stop).await,
         Some(shown) => {
@@ -57,13 +58,9 @@ pub(super) async fn ask(
             tokio::join!(ask, redact_deltas(pieces, shown, detector)).0
         }
     };
-    match asked {
-        Ok(mut answer) => {
-            report("model answer", &detector.redact_completion(&mut answer.completion));
-            Ok(answer)
-        }
-        Err(error) => Err(AskError { failure: redact_failure(error.failure, detector), ..error }),
-    }
+    let mut answer = asked?;
+    report("model answer", &detector.redact_completion(&mut answer.completion));
+    Ok(answer)
 }
 
 /// Passes deltas on as far as they cannot become a credential any more. Text and reasoning are separate streams.
@@ -91,13 +88,6 @@ async fn send(shown: &DeltaSink, delta: Delta) {
     if !is_empty {
         shown.send(delta).await;
     }
-}
-
-/// A provider may repeat in its error what it received.
-fn redact_failure(mut failure: Failure, detector: &LeakDetector) -> Failure {
-    let (Failure::Failed { message, .. } | Failure::RateLimited { message, .. }) = &mut failure;
-    report("provider error", &detector.redact_text(message));
-    failure
 }
 
 /// The names of what was found. At `debug`, because a container can cause any number of these lines.

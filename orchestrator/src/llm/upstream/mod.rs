@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use agent::DeltaSink;
+use agent::{DeltaSink, safety::LeakDetector};
 use protocol::{Completion, CompletionRequest};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
@@ -56,6 +56,8 @@ pub(super) struct UpstreamCall<'a> {
     pub(super) max_output_tokens: u64,
     pub(super) job_title: Option<&'a str>,
     pub(super) deltas: &'a DeltaSink,
+    /// Finds the user's secrets in errors.
+    pub(super) detector: Option<&'a LeakDetector>,
 }
 
 impl Upstream {
@@ -131,7 +133,7 @@ impl Upstream {
             }
             answer => answer,
         };
-        answer.map_err(|error| self.redacted(error))
+        answer.map_err(|error| self.redacted(error, call.detector))
     }
 
     async fn ask(
@@ -216,13 +218,16 @@ impl Upstream {
         }
     }
 
-    /// Providers quote the key or the address in their refusals.
-    fn redacted(&self, mut error: AttemptError) -> AttemptError {
+    /// Providers quote the key, the address or what they received in their refusals. Nothing but this has seen the error before.
+    fn redacted(&self, mut error: AttemptError, detector: Option<&LeakDetector>) -> AttemptError {
         error.message = self.address.redact(&error.message);
         if let Some(key) = &self.api_key
             && key.expose_secret().len() >= MIN_REDACTED_KEY_BYTES
         {
             error.message = error.message.replace(key.expose_secret(), "[key]");
+        }
+        if let Some(detector) = detector {
+            detector.redact_text(&mut error.message);
         }
         error.shorten();
         error

@@ -329,7 +329,7 @@ async fn every_end_of_a_job_is_announced() {
     let (completed, worker) = job(&world, &ada).await;
     worker.finish(&format!("it is {SECRET}")).await;
     ada.wait_for_end(completed).await;
-    let held = ada.create(json!({"prompt": "work", "hold": true})).await;
+    let held = ada.create(json!({"prompt": "work", "title": format!("with {SECRET}"), "hold": true})).await;
     ada.cancel(held).await.expect(202);
     ada.wait_for_end(held).await;
     let reviewed = ada.create(json!({"prompt": "work", "review": true})).await;
@@ -344,7 +344,8 @@ async fn every_end_of_a_job_is_announced() {
         assert!(announced.contains(&(json!(expected.0), json!(expected.1))), "{announced:?}");
     }
     let bodies = json!(receiver.bodies()).to_string();
-    assert!(bodies.contains("it is [redacted]") && !bodies.contains(SECRET), "{bodies}");
+    assert!(bodies.contains("it is [redacted]") && bodies.contains("with [redacted]"), "{bodies}");
+    assert!(!bodies.contains(SECRET), "{bodies}");
     world.finish().await;
 }
 

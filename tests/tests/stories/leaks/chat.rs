@@ -31,7 +31,7 @@ async fn leaking_model() -> (Upstream, Arc<Mutex<Vec<Value>>>) {
             3 => Answer::Calls(vec![("memory_write", json!({"path": "notes.md", "content": leak()}))]),
             4 => Answer::Calls(vec![("create_job", json!({"title": SECRET, "prompt": leak()}))]),
             5 => Answer::Pieces(leak(), 5),
-            _ => Answer::Refusal(400, SECRET),
+            _ => Answer::Refusal(400, SECRET.to_owned()),
         };
         (answer, json!({"prompt_tokens": 3, "completion_tokens": 2}))
     })

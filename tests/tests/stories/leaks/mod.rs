@@ -91,7 +91,7 @@ async fn leaking_model() -> (Upstream, Arc<Mutex<Vec<Value>>>) {
         let usage = json!({"prompt_tokens": 3, "completion_tokens": 2});
         let answer = match received.len() {
             1 => Answer::Calls(vec![("echo", json!({"message": leak()})), ("memory_write", json!({"a": [leak()]}))]),
-            2 => Answer::Refusal(400, SECRET),
+            2 => Answer::Refusal(400, SECRET.to_owned()),
             _ => Answer::Text(leak()),
         };
         (answer, usage)
@@ -344,7 +344,7 @@ async fn call_tools_with_secret(worker: &ManualWorker, address: &str) {
 }
 
 /// The log of this process, in a file.
-fn start_log() -> tempfile::NamedTempFile {
+pub(crate) fn start_log() -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().unwrap();
     let writer = Arc::new(file.reopen().unwrap());
     let subscriber = subscriber("info,orchestrator=trace,agent=trace", LogFormatter::Json, writer, None);
