@@ -19,6 +19,7 @@ mod model;
 mod outage;
 mod outcome;
 mod plan;
+mod record;
 mod report;
 mod resume;
 mod run;

@@ -8,6 +8,7 @@ use protocol::{CallId, Message, ToolCall};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{
+    record::record,
     safety::{DelimiterNonce, wrap_untrusted},
     size::message_bytes,
 };
@@ -71,6 +72,11 @@ impl Transcript {
             other => other.clone(),
         };
         self.messages.iter().map(mark).collect()
+    }
+
+    /// Some of the messages as one text of at most `max_bytes` bytes, with the same markers around the results of tools.
+    pub(crate) fn record(&self, range: Range<usize>, max_bytes: usize) -> String {
+        record(&self.messages[range], &self.nonce, max_bytes)
     }
 
     /// The messages, in order.

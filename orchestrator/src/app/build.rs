@@ -304,6 +304,7 @@ impl Core {
             egress: Arc::clone(self.egress.policy()),
             hooks: Arc::clone(&self.hooks),
             gateway: Arc::clone(&self.gateway),
+            detectors: self.detectors.clone(),
             day_limits: day_limits(config),
             clock: self.clock.clone(),
             waker: self.waker.clone(),

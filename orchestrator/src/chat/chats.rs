@@ -85,7 +85,7 @@ impl Chats {
         let event = HookEvent::new(HookPoint::InboundMessage, &user);
         if let Some(changed) = self.submitter.hooks.ask_about_text(&event, &content).await? {
             check_prompt("content", &changed)?;
-            content = changed;
+            content = self.redact(&user, changed).await?;
         }
         let command = Command::parse(&content);
         let delivery = match &command {

@@ -15,6 +15,7 @@ use crate::{
     config::HookPoint,
     hooks::{HookEvent, Hooks},
     llm::metering::retry_write,
+    secrets::LeakDetectors,
     store::{Store, TurnKey},
 };
 
@@ -24,6 +25,7 @@ pub(super) struct TurnJournal {
     pub(super) clock: Clock,
     pub(super) live: LiveEvents,
     pub(super) hooks: Arc<Hooks>,
+    pub(super) detectors: LeakDetectors,
     pub(super) drain: CancellationToken,
     pub(super) turn: TurnKey,
     pub(super) user: String,
@@ -40,9 +42,14 @@ impl TurnJournal {
     /// The answer that the hooks let out.
     async fn shown(&self, content: String) -> String {
         let event = HookEvent::new(HookPoint::OutboundMessage, &self.user).of_thread(self.turn.thread);
-        match self.hooks.ask_about_text(&event, &content).await {
-            Ok(changed) => changed.unwrap_or(content),
-            Err(refused) => format!("[withheld: {refused}]"),
+        let changed = match self.hooks.ask_about_text(&event, &content).await {
+            Ok(None) => return content,
+            Ok(Some(changed)) => changed,
+            Err(refused) => return format!("[withheld: {refused}]"),
+        };
+        match self.detectors.of(&self.user).await {
+            Ok(detector) => detector.redact(&changed).0.into_owned(),
+            Err(error) => format!("[withheld: {error}]"),
         }
     }
 

@@ -112,7 +112,7 @@ impl EventIngestion {
         let event = HookEvent::new(HookPoint::OutboundMessage, &job.brief.user_id).of_job(job.id);
         let shown = match self.hooks.ask_about_text(&event, &report.text).await {
             Ok(None) => return Ok(report),
-            Ok(Some(changed)) => changed,
+            Ok(Some(changed)) => self.detectors.of(&job.brief.user_id).await?.redact(&changed).0.into_owned(),
             Err(refused) => format!("[withheld: {refused}]"),
         };
         if let Some(partial) = &mut report.partial {

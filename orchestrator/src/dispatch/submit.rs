@@ -1,10 +1,11 @@
-//! Creates jobs for every caller: the public API and tools today; chats and routines later.
+//! Creates jobs for every caller: the public API, chats and tools.
 //!
 //! Owns the order of the steps: idempotency key, hooks, validation, sandbox check, provisional workspace, row, wake. Knows no HTTP
 //! type and authorizes no one. Never starts a job: the dispatcher does.
 
 mod egress;
 mod error;
+mod files;
 mod restart;
 
 use std::{future::Future, sync::Arc};
@@ -12,7 +13,7 @@ use std::{future::Future, sync::Arc};
 use agent::safety::DelimiterNonce;
 use chrono::{DateTime, Utc};
 use protocol::{CreateJob, JobId, Limits, Placement, Source, ThreadId};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
 pub use error::SubmitError;
@@ -24,16 +25,17 @@ use crate::{
     domain::{
         budget::DayLimits,
         job::{Brief, JobRecord, Parent, Queued},
-        request::{self, Accepted, Ceiling, ChildRequest, WorkspaceFile},
+        request::{self, Accepted, Ceiling, ChildRequest},
     },
     egress::EgressPolicy,
     engine::SandboxReadiness,
     failpoint,
     hooks::{HookEvent, Hooks},
     llm::Gateway,
+    secrets::LeakDetectors,
     store::{AuditEntry, CreateOutcome, IdempotencyKey, Store, StoreError},
     telemetry::traces,
-    workspace::{FileError, FileWork, RetentionPeriod, Upload, UploadRegistry, WorkspaceError, Workspaces},
+    workspace::{FileWork, RetentionPeriod, UploadRegistry, Workspaces},
 };
 
 /// Creates jobs.
@@ -58,6 +60,8 @@ pub struct JobSubmitter {
     pub hooks: Arc<Hooks>,
     /// Knows the prices of models.
     pub gateway: Arc<Gateway>,
+    /// Look for owners' secrets in titles.
+    pub detectors: LeakDetectors,
     /// The daily budget of each user.
     pub day_limits: DayLimits,
     /// The clock.
@@ -266,6 +270,9 @@ impl JobSubmitter {
         F: Future<Output = Result<CreateOutcome, StoreError>> + Send,
     {
         let placement = self.placement(&job).await?;
+        // Lists, notifications and their events show it.
+        let detector = self.detectors.of(&job.owner).await?;
+        job.accepted.title = detector.redact(&job.accepted.title).0.into_owned();
         let id = JobId::generate();
         if placement == Placement::Container
             && let Err(error) = self.create_workspace(id, &mut job).await
@@ -305,43 +312,6 @@ impl JobSubmitter {
             SandboxReadiness::NotReady { reason, detail } => Err(SubmitError::SandboxUnavailable { reason, detail }),
         }
     }
-
-    /// Creates the provisional workspace of a job that starts with files; any other gets its workspace when it starts.
-    async fn create_workspace(&self, id: JobId, job: &mut NewJob) -> Result<(), SubmitError> {
-        let files = std::mem::take(&mut job.accepted.files);
-        let restarted_from = job.restarted_from;
-        if restarted_from.is_none() && files.is_empty() {
-            return Ok(());
-        }
-        // Never cancelled: a submission runs to its end.
-        let upload = self.uploads.begin(&job.owner, id, job.accepted.limits, CancellationToken::new())?;
-        let workspaces = self.workspaces.clone();
-        let fill = move || {
-            workspaces.mark_provisional(id)?;
-            fill_workspace(&workspaces, upload, restarted_from, &files)
-        };
-        Ok(self.file_work.run(&job.owner, fill).await?)
-    }
-
-    /// Removes what was created for a job that is not stored. A process that dies meanwhile leaves the mark to the next one.
-    async fn discard_workspace(&self, id: JobId) {
-        let workspaces = self.workspaces.clone();
-        let _ = tokio::task::spawn_blocking(move || workspaces.discard_provisional(id)).await;
-    }
-}
-
-fn fill_workspace(
-    workspaces: &Workspaces,
-    mut upload: Upload,
-    restarted_from: Option<JobId>,
-    files: &[WorkspaceFile],
-) -> Result<(), FileError> {
-    if let Some(earlier) = restarted_from {
-        return workspaces.copy_from(earlier, &mut upload).map_err(WorkspaceError::into_source);
-    }
-    let bytes: usize = files.iter().map(|file| file.content.len()).sum();
-    upload.count_written(bytes as u64)?;
-    workspaces.create(upload.job(), files).map_err(WorkspaceError::into_source)
 }
 
 /// The answer to a submission that stored nothing; none for one that created its job.

@@ -143,7 +143,7 @@ impl BuiltinTools {
     pub async fn executor_for_host_job(&self, job: &JobRecord, attempt: u32) -> Result<ToolExecutor, RecordError> {
         let context = self.context_of(job).await.map_err(not_recorded)?;
         let caller = ToolCaller::Job { job: job.id, attempt };
-        let registry = self.mcp.registry(&self.registry, &context).await;
+        let registry = self.mcp.registry(&self.built_in(&context), &context).await;
         Ok(self.executor(registry, context, caller, job.brief.limits.max_tool_calls))
     }
 
@@ -168,10 +168,9 @@ impl BuiltinTools {
         Ok(self.executor(registry, context, ToolCaller::Turn(turn), MAX_TOOL_CALLS_OF_TURN))
     }
 
-    /// The built-in tools of a context. A job that may reach no host has no use for `http`.
+    /// The built-in tools of a context.
     fn built_in(&self, context: &ToolContext) -> ToolRegistry {
-        let is_offline = matches!(context.origin, ToolOrigin::Job(_)) && !context.egress.enabled;
-        if is_offline { self.registry.without(http::NAME) } else { self.registry.clone() }
+        usable_in(&self.registry, context)
     }
 
     fn executor(
@@ -228,6 +227,12 @@ impl BuiltinTools {
         all.sort_by(|one, other| one.definition.name.cmp(&other.definition.name));
         all
     }
+}
+
+/// The tools that are of use in a context: a job that may reach no host has none for `http`.
+pub(super) fn usable_in(registry: &ToolRegistry, context: &ToolContext) -> ToolRegistry {
+    let is_offline = matches!(context.origin, ToolOrigin::Job(_)) && !context.egress.enabled;
+    if is_offline { registry.without(http::NAME) } else { registry.clone() }
 }
 
 /// The definitions that a context's model is offered, those of container tools included.

@@ -5,7 +5,7 @@ use protocol::{Placement, ToolDefinition, ToolDomain, ToolErrorKind};
 use serde_json::{Value, json};
 
 use super::{
-    builtin::{offered_of, spec},
+    builtin::{offered_of, spec, usable_in},
     mcp::McpTools,
 };
 use crate::store::{Store, StoreError};
@@ -29,7 +29,7 @@ impl ToolList {
 
     async fn offered(&self, context: &ToolContext) -> Result<Vec<ToolDefinition>, StoreError> {
         let is_in_container = self.is_in_container(context).await?;
-        let registry = self.mcp.registry(&self.registry, context).await;
+        let registry = self.mcp.registry(&usable_in(&self.registry, context), context).await;
         let mut tools = offered_of(registry, context.clone());
         tools.retain(|tool| is_in_container || tool.domain == ToolDomain::Orchestrator);
         tools.push(self.spec().definition);

@@ -44,6 +44,7 @@ fn forms(value: &str) -> Vec<(&'static str, String)> {
         ("base64 without padding", BASE64_STANDARD_NO_PAD.encode(value)),
         ("base64url", BASE64_URL_SAFE.encode(value)),
         ("base64url without padding", BASE64_URL_SAFE_NO_PAD.encode(value)),
+        ("a form", percent_encoded(value, false, true).replace("%20", "+")),
         ("JSON", quoted[1..quoted.len() - 1].to_owned()),
         ("percent-encoded base64", percent_encoded(&BASE64_STANDARD.encode(value), false, true)),
     ];

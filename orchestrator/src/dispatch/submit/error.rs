@@ -10,6 +10,7 @@ use crate::{
     engine::ReadinessReason,
     hooks::HookRefused,
     llm::UnpricedModel,
+    secrets::DetectorError,
     store::{MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, StoreError},
     workspace::FileError,
 };
@@ -55,6 +56,9 @@ pub enum SubmitError {
     /// A cost limit applies, and the model has no price.
     #[error(transparent)]
     Unpriced(#[from] UnpricedModel),
+    /// The owner's secrets cannot be looked for.
+    #[error(transparent)]
+    Unsearched(#[from] DetectorError),
     /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),

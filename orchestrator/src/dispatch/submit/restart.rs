@@ -2,8 +2,9 @@
 //!
 //! Owns what the new job takes over, held to today's ceilings, and the note about the earlier attempt in its prompt.
 
-use std::sync::Arc;
+use std::{fmt::Write as _, sync::Arc};
 
+use agent::safety::{DELIMITER_NOTICE, DelimiterNonce, wrap_untrusted};
 use protocol::{CreateJob, JobState, RestartRequest};
 
 use super::{JobSubmitter, NewJob, Submission, SubmitError, Submitted, egress};
@@ -90,8 +91,10 @@ fn with_note(prompt: &str, earlier: &JobRecord, has_files: bool) -> String {
     let mut note = format!("{NOTE_START}{} {reason}. {files}", earlier.state());
     let last_text = earlier.result().and_then(|result| result.partial).map(|partial| partial.text);
     if let Some(text) = last_text.as_deref().filter(|text| !text.is_empty()) {
-        note.push_str(" Its last words were:\n");
-        note.push_str(&text[..text.floor_char_boundary(MAX_QUOTED_BYTES)]);
+        // What an agent wrote is no part of the task, whatever it says.
+        let text = &text[..text.floor_char_boundary(MAX_QUOTED_BYTES)];
+        let marked = wrap_untrusted(&format!("job:{}", earlier.id), text, &DelimiterNonce::generate());
+        let _ = write!(note, " The last text of its agent was:\n{marked}\n{DELIMITER_NOTICE}");
     }
     note.push(']');
     let task = prompt.split(NOTE_START).next().unwrap_or(prompt);

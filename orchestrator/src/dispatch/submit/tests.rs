@@ -46,7 +46,7 @@ impl Scene {
         prober.probe().await;
         let secrets = Secrets::open(store.clone(), &KeySource::DataDir(root.path().to_owned())).await.unwrap();
         let detectors = LeakDetectors::new(Arc::new(secrets)).unwrap();
-        let hooks = Hooks::new(&[], &[], detectors, Clock::system()).unwrap();
+        let hooks = Hooks::new(&[], &[], detectors.clone(), Clock::system()).unwrap();
         let (workspaces, waker) = (Workspaces::new(root.path().join("workspaces")), DispatcherWaker::default());
         let submitter = Arc::new(JobSubmitter {
             store,
@@ -67,6 +67,7 @@ impl Scene {
             egress: Arc::new(EgressPolicy::new(&["a.example".to_owned()], vec![]).unwrap()),
             hooks: Arc::new(hooks),
             gateway: Arc::new(gateway()),
+            detectors,
             day_limits: DayLimits::default(),
             clock,
             waker: waker.clone(),

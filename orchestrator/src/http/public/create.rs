@@ -88,6 +88,7 @@ impl From<SubmitError> for ApiError {
             SubmitError::EarlierFilesTooLarge(_) => Self::new(ErrorCode::TooLarge, detail).with_source(error),
             SubmitError::Unpriced(_) => Self::new(ErrorCode::UnpricedModel, detail),
             SubmitError::NoDiskSpace(error) => to_api_error(error),
+            SubmitError::Unsearched(error) => error.into(),
             SubmitError::Store(error) => error.into(),
             SubmitError::Workspace(_) | SubmitError::Aborted(_) => Self::internal(error),
         }

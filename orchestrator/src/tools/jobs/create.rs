@@ -158,7 +158,10 @@ fn refused(error: SubmitError) -> ToolError {
         | SubmitError::NotRestartable(_)
         | SubmitError::NoDiskSpace(_) => ToolErrorKind::Failed,
         SubmitError::Store(error) => return failed(&error),
-        SubmitError::EarlierFilesTooLarge(_) | SubmitError::Workspace(_) | SubmitError::Aborted(_) => {
+        SubmitError::EarlierFilesTooLarge(_)
+        | SubmitError::Workspace(_)
+        | SubmitError::Unsearched(_)
+        | SubmitError::Aborted(_) => {
             tracing::error!(error = &error as &dyn std::error::Error, "a tool could not create a job");
             return ToolError::new(ToolErrorKind::Failed, "the job could not be created; try again");
         }

@@ -222,7 +222,7 @@ async fn a_secret_in_a_prompt_stays_with_its_user() {
     let prompt = format!("log in with {SECRET}");
     let id = ada.create(json!({"prompt": prompt, "tools": ["echo"]})).await;
     let job = ada.wait_for_end(id).await;
-    assert_eq!(job.prompt, prompt);
+    assert_eq!((job.prompt.as_str(), job.title.as_str()), (prompt.as_str(), "log in with [redacted]"));
     assert_clean("the events", format!("{:?}", ada.events(id).await).as_bytes());
     let requests = json!(*requests.lock().unwrap()).to_string();
     assert!(requests.contains("log in with [redacted]"), "{requests}");

@@ -66,5 +66,5 @@ async fn of_thread(
         return Err(ApiError::not_owner());
     }
     let decision = ResolveGate { decision, reason, scope, parameters_digest };
-    answer(api, caller, GateTarget::Thread(thread.thread.id), decision).await
+    answer(api, caller, &thread.user, GateTarget::Thread(thread.thread.id), decision).await
 }

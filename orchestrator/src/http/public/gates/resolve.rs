@@ -34,13 +34,15 @@ pub(in crate::http::public) async fn resolve(
     ApiPath(id): ApiPath<GateId>,
     ApiJson { value: decision, .. }: ApiJson<ResolveGate>,
 ) -> Result<Json<GateResolution>, ApiError> {
-    answer(&api, caller, GateTarget::Gate(id), decision).await
+    let gate = api.store.gate(id).await?.ok_or_else(ApiError::not_found)?;
+    answer(&api, caller, &gate.user_id, GateTarget::Gate(id), decision).await
 }
 
-/// Resolves a gate by the caller's decision.
+/// Resolves a gate of `owner` by the caller's decision.
 pub(super) async fn answer(
     api: &PublicApi,
     AuditedCaller { who, entry }: AuditedCaller,
+    owner: &str,
     target: GateTarget,
     decision: ResolveGate,
 ) -> Result<Json<GateResolution>, ApiError> {
@@ -48,8 +50,11 @@ pub(super) async fn answer(
         Some(reason) if reason.len() > MAX_REASON_BYTES => {
             return Err(ApiError::field("reason", format!("must be at most {MAX_REASON_BYTES} bytes")));
         }
-        // It becomes part of events, and is shown to the model.
-        Some(reason) => Some(api.detectors.of(&who.user).await?.redact(reason).0.into_owned()),
+        // It becomes part of the owner's events, and the model reads it. It may be an admin's.
+        Some(reason) => {
+            let own = api.detectors.of(&who.user).await?.redact(reason).0.into_owned();
+            Some(api.detectors.of(owner).await?.redact(&own).0.into_owned())
+        }
         None => None,
     };
     let decision = ResolveGate { reason, ..decision };
