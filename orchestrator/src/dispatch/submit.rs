@@ -60,7 +60,7 @@ pub struct JobSubmitter {
     pub hooks: Arc<Hooks>,
     /// Knows the prices of models.
     pub gateway: Arc<Gateway>,
-    /// Look for owners' secrets in titles.
+    /// Redact titles.
     pub detectors: LeakDetectors,
     /// The daily budget of each user.
     pub day_limits: DayLimits,
