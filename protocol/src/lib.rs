@@ -66,7 +66,9 @@ pub use thread::{
     ChatContent, ChatDelta, ChatEventKind, ChatHistory, ChatMessage, ChatStatus, ChatThread, DeltaPiece,
     MessageReceipt, SendMessage, ThreadState,
 };
-pub use tool::{AdminToolPolicy, ApprovalRequirement, PermissionState, SetPermission, ToolSummary};
+pub use tool::{
+    AdminToolPolicy, ApprovalRequirement, PermissionState, SetPermission, ToolPage, ToolSummary, UnavailableMcpServer,
+};
 pub use worker::{
     CONTEXT_LENGTH, CompleteReply, CompleteReport, EgressView, EventAck, EventBatch, JobAssignment, PromptDelivery,
     RateLimitOrigin, ReportedOutcome, SESSION_HEADER, StatusReply, StatusReport, ToolCallReply, ToolCallRequest,

@@ -86,6 +86,29 @@ pub struct ToolSummary {
     pub source: String,
 }
 
+/// `GET /api/tools`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ToolPage {
+    /// The tools, ordered by name.
+    pub items: Vec<ToolSummary>,
+    /// Always `null`: all tools are in one page.
+    pub next_cursor: Option<String>,
+    /// MCP servers whose tools are not available to the user now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unavailable: Vec<UnavailableMcpServer>,
+}
+
+/// An MCP server whose tools are not available to a user.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UnavailableMcpServer {
+    /// Its name.
+    pub server: String,
+    /// Why, and what the user can do about it.
+    pub reason: String,
+}
+
 /// `PUT /api/tools/{name}/permission`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

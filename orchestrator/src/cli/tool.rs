@@ -1,9 +1,11 @@
 //! `gantry tool`: the tools of the caller's chats and jobs, and the caller's permissions.
 
+use std::fmt::Write as _;
+
 use clap::{Subcommand, ValueEnum};
 use comfy_table::{Table, presets};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use protocol::{Page, PermissionState, SetPermission, ToolDomain, ToolSummary};
+use protocol::{PermissionState, SetPermission, ToolDomain, ToolPage, ToolSummary};
 
 use super::{
     client::Client,
@@ -64,8 +66,8 @@ pub(super) async fn run(
     let client = Client::from_environment(environment)?;
     match command {
         ToolCommand::List => {
-            let page: Page<ToolSummary> = client.get("/api/tools", &[]).await?;
-            output.either(&page, |_| table(&page.items))?;
+            let page: ToolPage = client.get("/api/tools", &[]).await?;
+            output.either(&page, |_| text(&page))?;
         }
         ToolCommand::Permission { name, permission } => {
             let path = format!("/api/tools/{}/permission", utf8_percent_encode(&name, NON_ALPHANUMERIC));
@@ -75,6 +77,14 @@ pub(super) async fn run(
         }
     }
     Ok(Exit::Success)
+}
+
+fn text(page: &ToolPage) -> String {
+    let mut text = table(&page.items);
+    for one in &page.unavailable {
+        let _infallible = write!(text, "\nwithout the tools of {}: {}", one_line(&one.server), one_line(&one.reason));
+    }
+    text
 }
 
 fn table(tools: &[ToolSummary]) -> String {

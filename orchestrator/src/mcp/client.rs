@@ -2,6 +2,7 @@
 //!
 //! A connection is never shared by users, since its headers and its state are one user's.
 
+mod capacity;
 mod end;
 mod open;
 
@@ -191,7 +192,7 @@ impl McpClient {
     fn note(&self, server: &str, error: Option<&McpError>) {
         let mut errors = lock(&self.errors);
         match error {
-            Some(error) => drop(errors.insert(server.to_owned(), error.to_string())),
+            Some(error) => drop(errors.insert(server.to_owned(), error.for_admin())),
             None => drop(errors.remove(server)),
         }
     }

@@ -47,6 +47,7 @@ pub(super) async fn credentials(
             server: server.name.clone(),
             secret: template.secret.clone(),
             owner: owner.to_owned(),
+            is_own: owner == user,
         })?;
         let value = format!("{}{}{}", template.prefix, secret.value.expose_secret(), template.suffix);
         found.push((name.clone(), SecretString::from(value)));

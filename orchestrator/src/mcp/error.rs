@@ -31,9 +31,7 @@ pub enum McpError {
         retry_after: Option<Duration>,
     },
     /// A header needs a secret that is not stored.
-    #[error(
-        "the MCP server {server} needs the secret {secret} of {owner}, which is not stored; set it with `gantry secret set {secret}`"
-    )]
+    #[error("the MCP server {server} needs {}", missing_note(secret, *is_own))]
     MissingSecret {
         /// The server.
         server: String,
@@ -41,6 +39,8 @@ pub enum McpError {
         secret: String,
         /// The user who has to store it.
         owner: String,
+        /// Whether this is the user who calls. Other users learn neither of the names.
+        is_own: bool,
     },
     /// Its container cannot run.
     #[error("the MCP server {server} cannot run: {cause}")]
@@ -98,6 +98,16 @@ impl McpError {
         Self::Answered { server: server.to_owned(), code, message }
     }
 
+    /// The message for an admin, who may know whose secret is missing.
+    pub(super) fn for_admin(&self) -> String {
+        match self {
+            Self::MissingSecret { server, secret, owner, .. } => {
+                format!("the MCP server {server} needs the secret {secret} of {owner}, which is not stored")
+            }
+            other => other.to_string(),
+        }
+    }
+
     /// How the model learns of it.
     pub const fn kind(&self) -> ToolErrorKind {
         match self {
@@ -120,6 +130,13 @@ impl From<McpError> for ToolError {
     fn from(error: McpError) -> Self {
         Self::new(error.kind(), error.to_string())
     }
+}
+
+fn missing_note(secret: &str, is_own: bool) -> String {
+    if is_own {
+        return format!("the secret {secret}, which is not stored; set it with `gantry secret set {secret}`");
+    }
+    "a secret that is not stored; the operator must set it".to_owned()
 }
 
 fn retry_note(retry_after: Option<Duration>) -> String {

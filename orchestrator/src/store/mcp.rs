@@ -74,6 +74,18 @@ impl Store {
         Ok(rows.fetch_all(&self.read).await?)
     }
 
+    /// The approved definitions of a server's tools that no user's calls can have led to: those of the first list that was read of
+    /// it, before any call, and those that an admin has approved. The latest one of each tool, with the tool's name.
+    pub async fn shared_mcp_definitions(&self, server: &str) -> Result<Vec<(String, String)>, StoreError> {
+        let rows = sqlx::query_as(
+            "SELECT tool, definition FROM mcp_definitions AS one WHERE server = $1 AND approved_at IS NOT NULL \
+             AND (approved_by IS NOT NULL OR first_seen_at = (SELECT min(first_seen_at) FROM mcp_definitions WHERE server = $1)) \
+             AND NOT EXISTS (SELECT 1 FROM mcp_definitions AS later WHERE later.server = $1 AND later.tool = one.tool \
+             AND later.approved_at > one.approved_at) ORDER BY tool",
+        );
+        Ok(rows.bind(server).fetch_all(&self.read).await?)
+    }
+
     /// Whether each of these definitions may be used, in their order. Those that are new are recorded.
     pub async fn see_mcp_definitions(
         &self,

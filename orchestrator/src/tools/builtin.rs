@@ -222,7 +222,11 @@ impl BuiltinTools {
             source: BUILTIN.to_owned(),
         });
         let mcp = self.mcp.of_user(user).await;
-        let mcp = mcp.iter().map(|(server, tool)| registered(tool, format!("{MCP}{server}")));
+        let mcp = mcp.into_iter().map(|tool| UserTool {
+            definition: tool.definition,
+            requirement: tool.requirement,
+            source: format!("{MCP}{}", tool.server),
+        });
         let mut all: Vec<_> = built_in.chain(container).chain(mcp).collect();
         all.sort_by(|one, other| one.definition.name.cmp(&other.definition.name));
         all

@@ -51,7 +51,12 @@ impl Tool for ToolList {
                 ToolError::new(ToolErrorKind::Failed, "the tools could not be listed; try again")
             })?;
             let item = |tool: &ToolDefinition| json!({"name": tool.name, "description": tool.description, "domain": tool.domain});
-            Ok(ToolOutput::success(json!({"items": tools.iter().map(item).collect::<Vec<Value>>()})))
+            let mut output = json!({"items": tools.iter().map(item).collect::<Vec<Value>>()});
+            let unavailable = self.mcp.unavailable_in(&invocation.context);
+            if !unavailable.is_empty() {
+                output["unavailable"] = json!(unavailable);
+            }
+            Ok(ToolOutput::success(output))
         })
     }
 }

@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use agent::BoxFuture;
 use protocol::McpTransportKind;
 
-use super::McpClient;
+use super::{
+    McpClient,
+    capacity::{Capacity, MaxConnections, OpenConnection, capacity},
+};
 use crate::{
     config::McpTransport,
     mcp::{
@@ -84,7 +87,8 @@ impl McpClient {
         slot: &Arc<Slot>,
     ) -> Result<Arc<Connection>, McpError> {
         let mut state = Arc::clone(&slot.state).lock_owned().await;
-        let credentials = credentials(server, &slot.user, &self.secrets).await?;
+        let credentials = credentials(server, &slot.user, &self.secrets).await;
+        let credentials = credentials.inspect_err(|error| self.note(&server.name, Some(error)))?;
         if let Some(connection) = &state.connection {
             if connection.is_open() && connection.credentials.digest == credentials.digest {
                 return Ok(Arc::clone(connection));
@@ -158,24 +162,29 @@ impl McpClient {
     /// Makes room for one more connection, by ending one that is not in use if there are too many.
     fn reserve(self: &Arc<Self>, slot: &Arc<Slot>) -> Result<(), McpError> {
         let slots = lock(&self.slots);
-        let open: Vec<&Arc<Slot>> = slots
-            .values()
-            .filter(|one| one.kind == slot.kind && !Arc::ptr_eq(one, slot) && lock(&one.usage).is_open)
-            .collect();
-        let own: Vec<&Arc<Slot>> = open.iter().copied().filter(|one| one.user == slot.user).collect();
-        let (max, max_own) = match slot.kind {
-            McpTransportKind::Http => (MAX_CONNECTIONS, usize::MAX),
-            McpTransportKind::Stdio => (MAX_CONTAINERS, MAX_CONTAINERS_PER_USER),
+        let others = slots.values().filter(|one| one.kind == slot.kind && !Arc::ptr_eq(one, slot));
+        let (mut open, mut connections) = (Vec::new(), Vec::new());
+        for one in others {
+            let usage = lock(&one.usage);
+            if usage.is_open {
+                open.push(one);
+                let (is_idle, last_used) = (usage.calls == 0, usage.last_used);
+                connections.push(OpenConnection { user: &one.user, is_idle, last_used });
+            }
+        }
+        let max = match slot.kind {
+            McpTransportKind::Http => MaxConnections { total: MAX_CONNECTIONS, of_user: MAX_CONNECTIONS },
+            McpTransportKind::Stdio => MaxConnections { total: MAX_CONTAINERS, of_user: MAX_CONTAINERS_PER_USER },
         };
-        let candidates = if own.len() >= max_own { &own } else { &open };
-        if own.len() >= max_own || open.len() >= max {
-            let idle = candidates.iter().filter(|one| lock(&one.usage).calls == 0);
-            let oldest = idle.min_by_key(|one| lock(&one.usage).last_used).ok_or(McpError::TooManyConnections)?;
-            self.end_later(oldest);
+        let now = self.clock.monotonic();
+        match capacity(&connections, &slot.user, max, now) {
+            Capacity::Free => {}
+            Capacity::After(index) => self.end_later(open[index]),
+            Capacity::None => return Err(McpError::TooManyConnections),
         }
         let mut usage = lock(&slot.usage);
         usage.is_open = true;
-        usage.last_used = self.clock.monotonic();
+        usage.last_used = now;
         Ok(())
     }
 }

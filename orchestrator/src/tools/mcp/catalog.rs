@@ -4,19 +4,21 @@
 //! and nothing when an earlier list is there. Never decides who may use a tool.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashSet},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use agent::RegisteredTool;
+use protocol::UnavailableMcpServer;
 use tokio::{sync::watch, time::Instant};
 
 use super::{
     definition::{CheckedDefinition, RefusedTool, check},
+    lists::{List, Lists, ReadList, Reading, Tools, Version, lock},
     schema::clean_text,
     tool::McpTool,
 };
@@ -27,62 +29,23 @@ use crate::{
     telemetry::error_chain,
 };
 
-/// Age from which a list is read again, although the server has not reported a change.
-const MAX_AGE: Duration = Duration::from_mins(5);
-/// Least time between two attempts to read a list: bounds what a server's reports of changes cost.
-const MIN_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a turn waits for lists that it has no earlier version of.
 pub(super) const TURN_WAIT: Duration = Duration::from_secs(5);
 /// How long a call waits for the list with its tool, as after a restart: a busy machine takes several seconds to start a container.
 pub(super) const CALL_WAIT: Duration = Duration::from_secs(30);
-/// Lists that are kept: pairs of a server and a user.
-const MAX_LISTS: usize = 4_096;
-
-/// Tools, compiled.
-pub(super) type Tools = Arc<[Arc<RegisteredTool>]>;
 
 /// The lists.
 pub(super) struct Catalog {
     pub(super) client: Arc<McpClient>,
     store: Store,
     clock: Clock,
-    lists: Mutex<HashMap<(String, String), Arc<List>>>,
+    lists: Lists,
     /// Incremented by each approval: withheld tools may be available then.
     approvals: AtomicU64,
     /// The tools that each server's last list had and that are refused.
     refused: Mutex<BTreeMap<String, Vec<RefusedTool>>>,
     /// Servers with refused tools, and those with withheld ones, that the log has.
     logged: Mutex<HashSet<(String, &'static str)>>,
-}
-
-/// The list of one server and user.
-#[derive(Default)]
-struct List(Mutex<ListState>);
-
-#[derive(Default)]
-struct ListState {
-    tools: Option<Tools>,
-    /// The version that `tools` have.
-    version: Option<Version>,
-    /// Monotonic time of the end of the last attempt.
-    tried_at: Option<Duration>,
-    /// The attempt in progress.
-    reading: Option<Reading>,
-}
-
-/// An attempt to read a list.
-#[derive(Clone)]
-struct Reading {
-    since: Instant,
-    done: watch::Receiver<bool>,
-}
-
-/// What a list depends on besides time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Version {
-    approvals: u64,
-    /// Incremented when the server reports a change.
-    changes: u64,
 }
 
 /// A list that could not be read.
@@ -96,13 +59,23 @@ enum ReadError {
     Check(#[from] tokio::task::JoinError),
 }
 
+impl ReadError {
+    /// The server's own error, which its user may know.
+    fn of_server(self) -> Option<McpError> {
+        match self {
+            Self::Server(error) => Some(error),
+            Self::Store(_) | Self::Check(_) => None,
+        }
+    }
+}
+
 impl Catalog {
     pub(super) fn new(client: Arc<McpClient>, store: Store, clock: Clock) -> Self {
         Self {
             client,
             store,
             clock,
-            lists: Mutex::default(),
+            lists: Lists::default(),
             approvals: AtomicU64::new(0),
             refused: Mutex::default(),
             logged: Mutex::default(),
@@ -111,17 +84,17 @@ impl Catalog {
 
     /// The tools of a server that the user has now. Empty if they are not known within `wait`.
     pub(super) async fn tools(self: &Arc<Self>, server: &str, user: &str, wait: Duration) -> Tools {
-        let list = self.list(server, user);
+        let list = self.lists.of(server, user, self.clock.monotonic());
         let version = self.version(server, user);
         let (earlier, reading) = {
             let mut state = list.lock();
             if state.is_current(version, self.clock.monotonic()) {
-                return state.tools();
+                return state.known().unwrap_or_default();
             }
             // An old list is used while it is read again; one that is known to be outdated is not, if another is there in time.
-            let is_outdated = state.version != Some(version);
+            let earlier = state.known().filter(|_| state.has_version(version));
             let reading = state.reading.get_or_insert_with(|| self.read(server, user, &list)).clone();
-            (state.tools.clone().filter(|_| !is_outdated), reading)
+            (earlier, reading)
         };
         if let Some(earlier) = earlier {
             return earlier;
@@ -129,7 +102,28 @@ impl Catalog {
         let mut done = reading.done;
         // An error means that the attempt ended without a result.
         let _ended = tokio::time::timeout_at(reading.since + wait, done.wait_for(|done| *done)).await;
-        list.lock().tools()
+        list.lock().known().unwrap_or_default()
+    }
+
+    /// The tools that the user had when the list was read last, if that is in memory and no definition was approved since.
+    pub(super) fn known(&self, server: &str, user: &str) -> Option<Tools> {
+        let (list, version) = (self.lists.find(server, user)?, self.version(server, user));
+        let state = list.lock();
+        state.known().filter(|_| !state.lacks_approval(version))
+    }
+
+    /// Why the user does not have a server's tools now, for this user.
+    pub(super) fn unavailable(&self, server: &str, user: &str) -> Option<UnavailableMcpServer> {
+        let list = self.lists.find(server, user)?;
+        let state = list.lock();
+        let not_yet = || state.is_awaited().then(|| format!("the MCP server {server} has not answered yet"));
+        let reason = state.error().map(ToString::to_string).or_else(not_yet)?;
+        Some(UnavailableMcpServer { server: server.to_owned(), reason })
+    }
+
+    /// Why a server's list could not be read for this user, if the last attempt failed.
+    pub(super) fn error(&self, server: &str, user: &str) -> Option<McpError> {
+        self.lists.find(server, user)?.lock().error().cloned()
     }
 
     /// The refused tools of a server's last list.
@@ -147,16 +141,6 @@ impl Catalog {
         Version { approvals: self.approvals.load(Ordering::Relaxed), changes: self.client.changes((server, user)) }
     }
 
-    fn list(&self, server: &str, user: &str) -> Arc<List> {
-        let key = (server.to_owned(), user.to_owned());
-        let mut lists = lock(&self.lists);
-        if lists.len() >= MAX_LISTS && !lists.contains_key(&key) {
-            // Those that are not in use: they are read again when they are needed.
-            lists.retain(|_, list| Arc::strong_count(list) > 1);
-        }
-        Arc::clone(lists.entry(key).or_default())
-    }
-
     /// Starts to read a list. It continues if the caller goes away.
     fn read(self: &Arc<Self>, server: &str, user: &str, list: &Arc<List>) -> Reading {
         let (report, done) = watch::channel(false);
@@ -165,31 +149,34 @@ impl Catalog {
         self.client.spawn(async move {
             let approvals = catalog.approvals.load(Ordering::Relaxed);
             let read = catalog.read_now(&server, &user).await;
-            let mut state = list.lock();
-            state.reading = None;
-            state.tried_at = Some(catalog.clock.monotonic());
-            match read {
-                Ok((tools, changes)) => {
-                    state.tools = Some(tools);
-                    state.version = Some(Version { approvals, changes });
-                }
-                Err(error) => {
-                    tracing::debug!(
-                        mcp.server = server,
-                        error = error_chain(&error),
-                        "the tools of an MCP server cannot be listed"
-                    );
-                }
-            }
-            drop(state);
+            let now = catalog.clock.monotonic();
+            let outcome = read.map(|list| (list, approvals)).map_err(|error| {
+                tracing::debug!(
+                    mcp.server = server,
+                    error = error_chain(&error),
+                    "the tools of an MCP server cannot be listed"
+                );
+                error.of_server()
+            });
+            list.lock().tried(outcome, now);
+            drop(list);
+            catalog.lists.trim(now);
             // An error means that no caller waits.
             let _unused = report.send(true);
         });
         Reading { since: Instant::now(), done }
     }
 
-    /// The list, and the number of changes that the server had reported before it was read.
-    async fn read_now(&self, server: &str, user: &str) -> Result<(Tools, u64), ReadError> {
+    /// The definitions of a server that may be shown to every user, without a connection.
+    pub(super) async fn shared(&self, server: &str) -> Result<Vec<CheckedDefinition>, StoreError> {
+        let stored = self.store.shared_mcp_definitions(server).await?;
+        let listed = stored.into_iter().filter_map(|(name, definition)| {
+            Some(ListedTool { name, definition: serde_json::from_str(&definition).ok()? })
+        });
+        Ok(check(server, &listed.collect::<Vec<_>>()).0)
+    }
+
+    async fn read_now(&self, server: &str, user: &str) -> Result<ReadList, ReadError> {
         let known = self.client.server(server).ok_or_else(|| McpError::UnknownServer(server.to_owned()))?;
         let listed = self.client.tools((server, user)).await?;
         let changes = listed.changes;
@@ -204,10 +191,13 @@ impl Catalog {
         });
         let statuses = self.store.see_mcp_definitions(server, seen.collect(), self.clock.now()).await?;
         let mut tools = Vec::with_capacity(compiled.len());
-        let mut withheld = 0;
+        let (mut withheld, mut bytes) = (0, 0);
         for ((definition, tool), status) in compiled.into_iter().zip(statuses) {
             match status {
-                DefinitionStatus::Approved => tools.push(tool),
+                DefinitionStatus::Approved => {
+                    bytes += definition.sent.len();
+                    tools.push(tool);
+                }
                 DefinitionStatus::Withheld => withheld += 1,
                 DefinitionStatus::TooMany => {
                     refused.push(RefusedTool::new(&definition.tool, "the server has listed too many different tools"));
@@ -217,7 +207,7 @@ impl Catalog {
         self.log_once(server, "refused", refused.len());
         self.log_once(server, "withheld", withheld);
         lock(&self.refused).insert(server.to_owned(), refused);
-        Ok((tools.into(), changes))
+        Ok(ReadList { tools: tools.into(), bytes, changes })
     }
 
     /// Reports that a server has tools which are not offered, once, and without anything that it sent.
@@ -229,30 +219,6 @@ impl Catalog {
                 "tools of an MCP server are {what}; see `gantry admin mcp list`"
             );
         }
-    }
-}
-
-impl List {
-    fn lock(&self) -> MutexGuard<'_, ListState> {
-        lock(&self.0)
-    }
-}
-
-impl ListState {
-    fn is_current(&self, version: Version, now: Duration) -> bool {
-        let age = self.tried_at.map(|at| now.saturating_sub(at));
-        let is_up_to_date = self.version == Some(version) && age.is_some_and(|age| age < MAX_AGE);
-        is_up_to_date
-            || (self.reading.is_none() && age.is_some_and(|age| age < MIN_INTERVAL) && !self.lacks_approval(version))
-    }
-
-    /// Whether an admin has approved a definition since. It is never waited with: nothing that a server does causes it.
-    fn lacks_approval(&self, version: Version) -> bool {
-        self.version.is_some_and(|own| own.approvals != version.approvals)
-    }
-
-    fn tools(&self) -> Tools {
-        self.tools.clone().unwrap_or_default()
     }
 }
 
@@ -286,8 +252,3 @@ fn compile(
 
 /// Length of the compiler's message about a schema.
 const MAX_REASON_BYTES: usize = 500;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No change of what is guarded can panic half-way.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

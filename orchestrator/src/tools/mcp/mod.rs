@@ -6,23 +6,39 @@
 mod admin;
 mod catalog;
 mod definition;
+mod lists;
 mod output;
 mod schema;
 mod tool;
+mod unavailable;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use agent::{ApprovalContext, RegisteredTool, ToolContext, ToolRegistry};
+use agent::{ApprovalContext, ApprovalRequirement, RegisteredTool, ToolContext, ToolRegistry};
 use futures_util::future::join_all;
+use protocol::{McpTransportKind, ToolDefinition, UnavailableMcpServer};
 
 use self::{
     catalog::{CALL_WAIT, Catalog, TURN_WAIT},
     definition::SEPARATOR,
+    unavailable::unavailable_tool,
 };
-use crate::{clock::Clock, mcp::McpClient, store::Store};
+use crate::{
+    clock::Clock,
+    mcp::{ConfiguredServer, McpClient, McpError},
+    store::{Store, StoreError},
+    telemetry::error_chain,
+};
 
 /// Tools of MCP servers in one context. Model providers accept some hundred tools.
 const MAX_TOOLS_IN_CONTEXT: usize = 384;
+
+/// A tool of an MCP server in a list for a user.
+pub(super) struct McpUserTool {
+    pub(super) server: String,
+    pub(super) definition: ToolDefinition,
+    pub(super) requirement: ApprovalRequirement,
+}
 
 /// The tools of MCP servers.
 #[derive(Clone)]
@@ -40,20 +56,41 @@ impl McpTools {
     /// `base` and the tools of MCP servers that this context may have.
     pub async fn registry(&self, base: &ToolRegistry, context: &ToolContext) -> ToolRegistry {
         let servers = self.servers_of(context);
-        self.extended(base, context, servers, TURN_WAIT).await
+        let mut registry = self.extended(base, context, servers.clone(), TURN_WAIT).await;
+        for server in servers {
+            self.add_without_secret(&mut registry, context, &server).await;
+        }
+        registry
     }
 
     /// `base` and the tool of this name, if it is one of an MCP server that this context may have.
     pub async fn registry_for_call(&self, base: &ToolRegistry, context: &ToolContext, tool: &str) -> ToolRegistry {
         let servers = self.servers_of(context);
-        let server = server_of(tool).filter(|server| servers.contains(*server)).map(str::to_owned);
-        self.extended(base, context, server.into_iter().collect(), CALL_WAIT).await
+        let Some(server) = server_of(tool).filter(|server| servers.contains(*server)) else { return base.clone() };
+        let mut registry = self.extended(base, context, [server.to_owned()].into(), CALL_WAIT).await;
+        // Otherwise it would not exist, and the caller would not learn why.
+        if let Some(error) = self.catalog.error(server, context.owner.as_str()) {
+            add_unavailable(&mut registry, tool, error);
+        }
+        registry
     }
 
-    /// The tools of MCP servers that a user's chats have, with the name of their server.
-    pub async fn of_user(&self, user: &str) -> Vec<(String, Arc<RegisteredTool>)> {
-        let servers = self.catalog.client.servers().map(|server| server.name.clone()).collect();
-        self.tools(servers, user, TURN_WAIT).await
+    /// The tools of MCP servers that a user's chats have. No container is started for a server whose definitions are known.
+    pub(super) async fn of_user(&self, user: &str) -> Vec<McpUserTool> {
+        let lists = self.catalog.client.servers().map(|server| self.of_server(server, user));
+        join_all(lists).await.into_iter().flatten().collect()
+    }
+
+    /// The servers whose tools the user does not have, among those that were asked for them.
+    pub fn unavailable_to(&self, user: &str) -> Vec<UnavailableMcpServer> {
+        let servers = self.catalog.client.servers();
+        servers.filter_map(|server| self.catalog.unavailable(&server.name, user)).collect()
+    }
+
+    /// The servers whose tools the context may have, and has not.
+    pub(super) fn unavailable_in(&self, context: &ToolContext) -> Vec<UnavailableMcpServer> {
+        let servers = self.servers_of(context).into_iter();
+        servers.filter_map(|server| self.catalog.unavailable(&server, context.owner.as_str())).collect()
     }
 
     /// The names of the servers.
@@ -88,6 +125,47 @@ impl McpTools {
         registry
     }
 
+    async fn of_server(&self, server: &ConfiguredServer, user: &str) -> Vec<McpUserTool> {
+        let of_definition = |definition: &ToolDefinition, requirement| McpUserTool {
+            server: server.name.clone(),
+            definition: definition.clone(),
+            requirement,
+        };
+        let mut known = None;
+        if server.kind == McpTransportKind::Stdio {
+            known = self.catalog.known(&server.name, user);
+            if known.is_none() {
+                let shared = self.catalog.shared(&server.name).await.unwrap_or_else(|error| not_read(&error));
+                if !shared.is_empty() {
+                    return shared.iter().map(|one| of_definition(&one.definition, server.requirement)).collect();
+                }
+            }
+        }
+        let tools = match known {
+            Some(tools) => tools,
+            None => self.catalog.tools(&server.name, user, TURN_WAIT).await,
+        };
+        tools.iter().map(|tool| of_definition(&tool.spec().definition, tool.default_requirement())).collect()
+    }
+
+    /// Adds the tools of a server that needs a secret which is not stored: each call fails with the reason. A context that names no tools has those
+    /// whose names are known; nothing else of their definitions is shown, because another user's credentials may have led to it.
+    async fn add_without_secret(&self, registry: &mut ToolRegistry, context: &ToolContext, server: &str) {
+        let error = self.catalog.error(server, context.owner.as_str());
+        let Some(error) = error.filter(|error| matches!(error, McpError::MissingSecret { .. })) else { return };
+        let names: Vec<String> = match &context.only {
+            Some(only) => only.iter().filter(|name| server_of(name) == Some(server)).cloned().collect(),
+            None => {
+                let shared = self.catalog.shared(server).await.unwrap_or_else(|error| not_read(&error));
+                shared.into_iter().map(|one| one.definition.name).collect()
+            }
+        };
+        let count = registry.iter().filter(|tool| server_of(tool.name()).is_some()).count();
+        for name in names.iter().take(MAX_TOOLS_IN_CONTEXT.saturating_sub(count)) {
+            add_unavailable(registry, name, error.clone());
+        }
+    }
+
     async fn tools(&self, servers: BTreeSet<String>, user: &str, wait: Duration) -> Vec<(String, Arc<RegisteredTool>)> {
         let lists = servers.into_iter().map(|server| async move {
             let tools = self.catalog.tools(&server, user, wait).await;
@@ -95,6 +173,19 @@ impl McpTools {
         });
         join_all(lists).await.into_iter().flatten().collect()
     }
+}
+
+fn add_unavailable(registry: &mut ToolRegistry, name: &str, error: McpError) {
+    if let Some(tool) = unavailable_tool(name, error) {
+        // Refused if the tool itself is there, from an earlier list.
+        let _refused = registry.add(Arc::new(tool));
+    }
+}
+
+/// Reports that definitions could not be read. Nothing is listed then.
+fn not_read<T: Default>(error: &StoreError) -> T {
+    tracing::error!(error = error_chain(error), "the definitions of an MCP server could not be read");
+    T::default()
 }
 
 /// The server in the name of a tool.

@@ -188,6 +188,10 @@ async fn a_server_that_is_down_or_not_allowed_has_no_tools_and_says_why() {
     let root = world.someone("root", orchestrator::auth::Role::Admin);
     let error = root.get("/api/admin/mcp").await.expect(200).body["items"][0]["error"].clone();
     assert!(error.as_str().is_some_and(|error| error.contains("redirect")), "{error}");
+    let reply = worker.tool("srv__echo", "t1", json!({})).await.expect(200).body;
+    assert_eq!(reply["error"]["kind"], "external", "a call says why, too: {reply:#}");
+    let shown = world.user("ada").get("/api/tools").await.expect(200).body["unavailable"].clone();
+    assert!(shown[0]["reason"].as_str().is_some_and(|reason| reason.contains("redirect")), "{shown:#}");
     worker.finish("done").await;
     world.restart_with(|config| config.egress_ceiling.clear()).await;
     let (_, worker) = job(&world, &world.user("ada"), &["srv__echo"]).await;

@@ -31,8 +31,11 @@ async fn world_with_shared_secret(server: &McpTestServer) -> World {
     let headers = [("authorization".to_owned(), template)].into();
     with_header.transport = McpTransport::Http { url: server.url.clone(), headers, secrets_of: Some("ops".to_owned()) };
     world.restart_with(|config| config.mcp = vec![with_header]).await;
-    world.user("ops").post("/api/secrets", &json!({"name": "token", "value": TOKEN})).await.expect(201);
     world
+}
+
+async fn store_shared_secret(world: &World) {
+    world.user("ops").post("/api/secrets", &json!({"name": "token", "value": TOKEN})).await.expect(201);
 }
 
 /// The reply to a call. Failed calls are limited to a few in a second.
@@ -53,6 +56,7 @@ async fn reply(worker: &ManualWorker, call: &str) -> Value {
 async fn an_error_of_a_server_contains_no_secret_of_another_user(#[case] form: String) {
     let server = McpTestServer::start(&[tool("echo", "repeats")]).await;
     let world = world_with_shared_secret(&server).await;
+    store_shared_secret(&world).await;
     let ada = world.user("ada");
     let (id, worker) = job(&world, &ada, &["srv__echo"]).await;
     server.on("call:echo", Behaviour::Error(-32_001, format!("401: invalid token {form}")));
@@ -82,6 +86,7 @@ async fn an_error_of_a_server_contains_no_secret_of_another_user(#[case] form: S
 async fn an_error_is_searched_before_it_is_cut() {
     let server = McpTestServer::start(&[tool("echo", "repeats")]).await;
     let world = world_with_shared_secret(&server).await;
+    store_shared_secret(&world).await;
     let ada = world.user("ada");
     ada.post("/api/secrets", &json!({"name": "own", "value": "adas-own-long-token"})).await.expect(201);
     let (_, worker) = job(&world, &ada, &["srv__echo"]).await;
@@ -95,6 +100,32 @@ async fn an_error_is_searched_before_it_is_cut() {
             assert!(!text.contains(beginning), "cut after {before} bytes: {text}");
         }
     }
+    worker.finish("done").await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_missing_secret_of_another_user_is_not_named() {
+    let server = McpTestServer::start(&[tool("echo", "repeats")]).await;
+    let world = world_with_shared_secret(&server).await;
+    let ada = world.user("ada");
+    let (_, worker) = job(&world, &ada, &["srv__echo", "tool_list"]).await;
+    let offered = worker.get("tools").await.expect(200).body;
+    let refused = reply(&worker, "t1").await;
+    assert_eq!(refused["error"]["kind"], "not_authorized", "{refused:#}");
+    let listed = worker.tool("tool_list", "t2", json!({})).await.expect(200).body;
+    let shown = ada.get("/api/tools").await.expect(200).body;
+    assert_eq!(shown["unavailable"][0]["server"], "srv", "{shown:#}");
+    for body in [offered, refused, listed, shown] {
+        let text = body.to_string();
+        assert!(text.contains("needs a secret that is not stored; the operator must set it"), "{body:#}");
+        assert!(!text.contains("of ops") && !text.contains("secret token"), "{body:#}");
+    }
+    let admins = world.someone("root", Role::Admin).get("/api/admin/mcp").await.expect(200).body;
+    assert!(admins.to_string().contains("needs the secret token of ops, which is not stored"), "{admins:#}");
+    store_shared_secret(&world).await;
+    let reply = reply(&worker, "t3").await;
+    assert_eq!(reply["success"], true, "{reply:#}");
     worker.finish("done").await;
     world.finish().await;
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::{Json, extract::State};
-use protocol::{Page, PermissionState, ToolSummary};
+use protocol::{PermissionState, ToolPage, ToolSummary};
 
 use crate::{
     http::{
@@ -15,20 +15,22 @@ use crate::{
 
 /// Lists the tools that the caller's chats and jobs can use.
 ///
-/// Tools that the operator has disabled are absent. All tools are in one page.
+/// Tools that the operator has disabled are absent. All tools are in one page. MCP servers whose tools cannot be listed for the caller are
+/// in `unavailable`, with the reason.
 #[utoipa::path(
     get, path = "/api/tools", operation_id = "list_tools", tag = "tools",
-    responses((status = 200, body = Page<ToolSummary>, description = "The tools, ordered by name."))
+    responses((status = 200, body = ToolPage, description = "The tools, ordered by name."))
 )]
 pub(in crate::http::public) async fn list(
     State(api): State<PublicApi>,
     Caller(who): Caller,
-) -> Result<Json<Page<ToolSummary>>, ApiError> {
+) -> Result<Json<ToolPage>, ApiError> {
     let policy = api.store.tool_policy_of(&who.user).await?;
     let tools = api.tools.all_of(&who.user).await.into_iter();
     let permitted = tools.filter(|tool| policy.permits(&tool.definition.name, tool.requirement));
     let items = permitted.map(|tool| summary(tool, &policy.permissions)).collect();
-    Ok(Json(Page { items, next_cursor: None }))
+    let unavailable = api.tools.mcp().unavailable_to(&who.user);
+    Ok(Json(ToolPage { items, next_cursor: None, unavailable }))
 }
 
 /// A tool with its permission among these.

@@ -56,6 +56,21 @@ async fn users_do_not_share_a_container() {
 }
 
 #[tokio::test]
+async fn a_list_of_known_tools_starts_no_container() {
+    let mcp = McpWorld::start(&[("srv", HOSTILE)]).await;
+    let (ada, bob) = (mcp.user("ada"), mcp.user("bob"));
+    let (_, worker) = mcp.job(&ada, &["srv__echo", "srv__change"]).await;
+    well(&worker, "srv__echo", "t1", json!({"text": "x"})).await;
+    let tools = bob.get("/api/tools").await.expect(200).body["items"].clone();
+    let echo = tools.as_array().unwrap().iter().find(|tool| tool["name"] == "srv__echo").unwrap().clone();
+    assert_eq!((&echo["source"], &echo["requirement"]), (&json!("mcp:srv"), &json!("unless_auto_approved")));
+    assert!(echo["parameters"]["properties"].get("text").is_some(), "{echo:#}");
+    assert_eq!(mcp.only_server().owner, "ada");
+    worker.finish("done").await;
+    mcp.finish().await;
+}
+
+#[tokio::test]
 async fn an_idle_container_ends_and_the_next_call_starts_another() {
     let clock = ManualClock::at(DateTime::from_timestamp(1_800_000_000, 0).unwrap());
     let mcp = McpWorld::build(&[("srv", HOSTILE)], Some(&clock)).await;

@@ -1,26 +1,79 @@
 //! Official servers from their registries, called by jobs.
 
-use serde_json::json;
+use std::process::Command;
 
-use super::{McpWorld, until_offered, well};
+use orchestrator::config::{McpServerSettings, McpTransport};
+use protocol::ApprovalRequirement;
+use serde_json::json;
+use tests::{ManualWorker, World};
+
+use super::{McpWorld, image, must, run, until_offered, well};
+
+const EVERYTHING: [&str; 4] =
+    ["everything__echo", "everything__get-sum", "everything__get-tiny-image", "everything__get-env"];
 
 #[tokio::test]
 async fn server_everything_works() {
     let mcp = McpWorld::start(&[("everything", &["mcp-server-everything", "stdio"])]).await;
-    let names = ["everything__echo", "everything__get-sum", "everything__get-tiny-image", "everything__get-env"];
-    let (_, worker) = mcp.job(&mcp.user("ada"), &names).await;
-    until_offered(&worker, &names).await;
-    assert_eq!(well(&worker, "everything__echo", "t1", json!({"message": "hello"})).await, "Echo: hello");
-    let sum = well(&worker, "everything__get-sum", "t2", json!({"a": 2, "b": 40})).await;
+    let (_, worker) = mcp.job(&mcp.user("ada"), &EVERYTHING).await;
+    call_everything(&worker).await;
+    worker.finish("done").await;
+    mcp.finish().await;
+}
+
+/// A server over HTTP in a container that publishes its port on this host. Removed when it is dropped.
+struct PublishedServer {
+    container: String,
+    address: String,
+}
+
+impl PublishedServer {
+    fn start(command: &[&str], port: u16) -> Self {
+        let container = format!("gantry-test-mcp-http-{}", std::process::id());
+        let mut started = Command::new("docker");
+        started.args(["run", "--detach", "--name", &container, "--publish", &format!("127.0.0.1::{port}"), &image()]);
+        must(started.args(command));
+        let published = must(Command::new("docker").args(["port", &container, &port.to_string()]));
+        let address = published.lines().next().unwrap().trim().to_owned();
+        Self { container, address }
+    }
+}
+
+impl Drop for PublishedServer {
+    fn drop(&mut self) {
+        run(Command::new("docker").args(["rm", "--force", &self.container]));
+    }
+}
+
+#[tokio::test]
+async fn server_everything_works_over_http() {
+    let server = PublishedServer::start(&["mcp-server-everything", "streamableHttp"], 3001);
+    let mut world = World::builder().set("GANTRY_EGRESS_CEILING", &server.address).build().await;
+    let url = format!("http://{}/mcp", server.address);
+    let transport = McpTransport::Http { url, headers: [].into(), secrets_of: None };
+    let requirement = ApprovalRequirement::UnlessAutoApproved;
+    let settings = McpServerSettings { name: "everything".to_owned(), transport, requirement };
+    world.restart_with(|config| config.mcp = vec![settings]).await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "work", "tools": EVERYTHING})).await;
+    let worker = world.manual_worker(id).await;
+    call_everything(&worker).await;
+    worker.finish("done").await;
+    Box::pin(world.finish()).await;
+}
+
+/// Calls tools of `server-everything`.
+async fn call_everything(worker: &ManualWorker) {
+    until_offered(worker, &EVERYTHING).await;
+    assert_eq!(well(worker, "everything__echo", "t1", json!({"message": "hello"})).await, "Echo: hello");
+    let sum = well(worker, "everything__get-sum", "t2", json!({"a": 2, "b": 40})).await;
     assert!(sum.contains("42"), "{sum}");
-    let image = well(&worker, "everything__get-tiny-image", "t3", json!({})).await;
+    let image = well(worker, "everything__get-tiny-image", "t3", json!({})).await;
     assert!(image.contains("[image, image/png, ") && image.contains("not shown]"), "{image}");
-    let environment = well(&worker, "everything__get-env", "t4", json!({})).await;
+    let environment = well(worker, "everything__get-env", "t4", json!({})).await;
     assert!(environment.contains("PATH") && !environment.contains("GANTRY"), "{environment}");
     let reply = worker.tool("everything__get-sum", "t5", json!({"a": "two"})).await.expect(200).body;
     assert_eq!(reply["error"]["kind"], "invalid_parameters", "{reply:#}");
-    worker.finish("done").await;
-    mcp.finish().await;
 }
 
 #[tokio::test]
