@@ -45,7 +45,8 @@ pub fn screen_outbound(detector: &LeakDetector, arguments: &mut Value) -> Result
     if blocked.is_empty() { Ok(findings) } else { Err(OutboundRefused(blocked)) }
 }
 
-/// Escapes such as `\u0061` hide a secret from a search of the text. The text is replaced only if its value had one.
+/// Escapes such as `\u0061` hide a credential that is known by its format from a search of the text, and a secret that is encoded
+/// in another way as well. The text is replaced only if its value had one.
 fn redact_embedded(detector: &LeakDetector, value: &mut Value, findings: &mut Vec<Finding>) {
     match value {
         Value::String(text) if text.contains('\\') => {
@@ -84,6 +85,10 @@ mod tests {
     #[case(json!({"content": format!("it is {SECRET}.")}), json!({"content": "it is [redacted]."}))]
     #[case(
         json!({"body": "{\"a\": \"correct\\/horse\\u002bbattery\"}"}),
+        json!({"body": "{\"a\": \"[redacted]\"}"})
+    )]
+    #[case(
+        json!({"body": "{\"a\": \"correct\\u00252fhorse%2Bbattery\"}"}),
         json!({"body": "{\"a\":\"[redacted]\"}"})
     )]
     fn a_stored_secret_does_not_leave(#[case] mut arguments: Value, #[case] expected: Value) {

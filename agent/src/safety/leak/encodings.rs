@@ -14,12 +14,14 @@ const MAX_PATTERN_BYTES: usize = 256;
 /// Bytes that base64 encodes together.
 const BASE64_GROUP_BYTES: usize = 3;
 
-/// Every pattern of a value but the percent-encoded ones, which are found in the decoded text.
+/// Every pattern of a value but those with percent-encoding or other escapes of JSON, which are found in the decoded text.
 pub(super) fn patterns_of(value: &str) -> BTreeSet<String> {
     let mut texts = BTreeSet::from([value.to_owned()]);
     if let Ok(quoted) = serde_json::to_string(value) {
         texts.insert(quoted[1..quoted.len() - 1].to_owned());
     }
+    // A form has `+` for a space.
+    texts.insert(value.replace(' ', "+"));
     texts.insert(BASE64_STANDARD.encode(value));
     texts.insert(BASE64_URL_SAFE.encode(value));
     for offset in 0..BASE64_GROUP_BYTES {

@@ -1,11 +1,12 @@
 //! The leak detector: stored secrets by value, and credentials by their format.
 //!
 //! A stored secret is found as it is, as base64 or base64url at every alignment, wrapped over lines, percent-encoded in any
-//! mixture, and escaped as JSON. There is no rule about entropy alone: digests, commit ids and UUIDs pass. Every search is one
-//! pass over the text. A finding names its source and never holds the value.
+//! mixture, as a form has it, and escaped as JSON, by any encoder and up to twice. There is no rule about entropy alone: digests,
+//! commit ids and UUIDs pass. Every search is one pass over the text. A finding names its source and never holds the value.
 
 mod encodings;
 mod json;
+mod json_escapes;
 mod key_block;
 mod rules;
 mod scanner;

@@ -9,6 +9,7 @@ use aho_corasick::{
 
 use super::{
     LeakDetector,
+    json_escapes::JsonUnescaped,
     key_block::KeyBlock,
     rules::{self, MAX_WORD_BYTES, PRIVATE_KEY_SOURCE, is_word_byte},
     views::{PercentDecoded, View},
@@ -60,6 +61,7 @@ pub(super) struct Scanner {
     at: usize,
     state: StateID,
     percent_decoded: Option<PercentDecoded>,
+    json_unescaped: Option<JsonUnescaped>,
     unwrapped: Option<View>,
     word: String,
     key_block: KeyBlock,
@@ -72,6 +74,7 @@ impl Scanner {
             at: 0,
             state: detector.start,
             percent_decoded: None,
+            json_unescaped: None,
             unwrapped: None,
             word: String::new(),
             key_block: KeyBlock::default(),
@@ -100,6 +103,7 @@ impl Scanner {
         }
         self.state = detector.start;
         self.percent_decoded = None;
+        self.json_unescaped = None;
         self.unwrapped = None;
     }
 
@@ -107,8 +111,9 @@ impl Scanner {
     pub(super) fn decided(&self, detector: &LeakDetector) -> usize {
         let text = self.at - detector.depth(self.state);
         let percent_decoded = self.percent_decoded.as_ref().and_then(PercentDecoded::pending);
+        let json_unescaped = self.json_unescaped.as_ref().and_then(JsonUnescaped::pending);
         let unwrapped = self.unwrapped.as_ref().and_then(View::pending);
-        let pending = [percent_decoded, unwrapped, self.key_block.start()];
+        let pending = [percent_decoded, json_unescaped, unwrapped, self.key_block.start()];
         pending.into_iter().flatten().fold(text.min(self.at - self.word.len()), usize::min)
     }
 
@@ -141,6 +146,15 @@ impl Scanner {
             view.push(detector, byte, self.at, &mut self.hits);
             if view.pending().is_none() {
                 self.percent_decoded = None;
+            }
+        }
+        if byte == b'\\' && self.json_unescaped.is_none() {
+            self.json_unescaped = Some(JsonUnescaped::new(|| View::new(detector, self.state, self.at)));
+        }
+        if let Some(views) = &mut self.json_unescaped {
+            views.push(detector, byte, self.at, &mut self.hits);
+            if views.pending().is_none() {
+                self.json_unescaped = None;
             }
         }
         let is_line_break = matches!(byte, b'\r' | b'\n');

@@ -1,6 +1,6 @@
 //! What is found, what passes, and that pieces make no difference.
 
-use std::sync::Arc;
+use std::{fmt::Write as _, sync::Arc};
 
 use base64::{
     Engine as _,
@@ -35,6 +35,32 @@ fn percent_encoded(value: &str, all: bool, upper: bool) -> String {
     value.bytes().map(encode).collect()
 }
 
+/// The text as JSON has it in a string.
+fn in_json(text: &str) -> String {
+    let quoted = serde_json::to_string(text).unwrap();
+    quoted[1..quoted.len() - 1].to_owned()
+}
+
+/// As Python and others write JSON.
+fn json_in_ascii(value: &str) -> String {
+    let mut escaped = String::new();
+    for c in value.chars() {
+        if c.is_ascii() {
+            escaped.push_str(&in_json(&c.to_string()));
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            write!(escaped, "\\u{unit:04x}").unwrap();
+        }
+    }
+    escaped
+}
+
+/// As PHP and Go write JSON, which may become part of a page.
+fn json_with_other_escapes(value: &str) -> String {
+    in_json(value).replace('/', "\\/").replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003E")
+}
+
 /// The texts that show `value`, each with a name.
 fn forms(value: &str) -> Vec<(&'static str, String)> {
     let quoted = serde_json::to_string(value).unwrap();
@@ -46,6 +72,11 @@ fn forms(value: &str) -> Vec<(&'static str, String)> {
         ("base64url without padding", BASE64_URL_SAFE_NO_PAD.encode(value)),
         ("a form", percent_encoded(value, false, true).replace("%20", "+")),
         ("JSON", quoted[1..quoted.len() - 1].to_owned()),
+        ("JSON in ASCII", json_in_ascii(value)),
+        ("JSON with other escapes", json_with_other_escapes(value)),
+        ("JSON in JSON", in_json(&json_in_ascii(value))),
+        ("JSON with other escapes in JSON", in_json(&json_with_other_escapes(value))),
+        ("form", percent_encoded(value, false, true).replace("%20", "+")),
         ("percent-encoded base64", percent_encoded(&BASE64_STANDARD.encode(value), false, true)),
     ];
     for (all, upper) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -56,9 +87,14 @@ fn forms(value: &str) -> Vec<(&'static str, String)> {
 
 #[test]
 fn a_stored_secret_is_found_in_every_form() {
-    for value in
-        ["hunter2!", "a b&c=d/e?~é日", "{\"key\": \"line\nline\"}", "41deadbeef", &"0123456789abcdef>?".repeat(60)]
-    {
+    for value in [
+        "hunter2!",
+        "a b&c=d/e?~é日",
+        "😀</a b>\\n",
+        "{\"key\": \"line\nline\"}",
+        "41deadbeef",
+        &"0123456789abcdef>?".repeat(60),
+    ] {
         let detector = detector(&[value]);
         for (form, text) in forms(value) {
             for (before, after) in [("", ""), ("key=", "&x=1"), ("%", "%"), ("é", "\n"), ("\"", "\"")] {
@@ -247,7 +283,10 @@ fn a_stream_shows_what_cannot_become_a_credential() {
 fn leaky_text() -> impl Strategy<Value = String> {
     let mut parts: Vec<String> = SECRETS.iter().flat_map(|secret| forms(secret)).map(|(_, text)| text).collect();
     parts.extend([random("ghp_", 36), random("sk-", 30), "-----BEGIN PRIVATE KEY-----\nMII".to_owned()]);
-    parts.extend(["-----END PRIVATE KEY-----", "%", "%4", "4", "\n", "é", " ", "x", "-----"].map(str::to_owned));
+    parts.extend(
+        ["-----END PRIVATE KEY-----", "%", "%4", "4", "\\", "\\u00", "\\\\", "\n", "é", " ", "x", "-----"]
+            .map(str::to_owned),
+    );
     let part = prop::sample::select(parts).prop_flat_map(|part| {
         let length = part.len();
         (Just(part), 0..=length).prop_map(|(part, cut)| match cut % 3 {
@@ -259,7 +298,7 @@ fn leaky_text() -> impl Strategy<Value = String> {
     prop::collection::vec(part, 0..12).prop_map(|parts| parts.concat())
 }
 
-const SECRETS: [&str; 4] = ["hunter2-secret", "41deadbeef/+~", "secret-hunter2-é", "aaaaaaaaaa"];
+const SECRETS: [&str; 4] = ["hunter2 secret", "41deadbeef/+~", "secret-hunter2-é", "aaaaaaaaaa"];
 
 proptest! {
     #[test]
