@@ -111,7 +111,7 @@ async fn a_tool_that_was_disabled_meanwhile_does_not_run() {
         request(&mut world).await;
         world.run_state.answer_approval(ApprovalAnswer::Approved).unwrap();
         if by_operator {
-            world.context.policy.disabled.insert("echo".to_owned());
+            world.context.policy.disable("echo");
         } else {
             world.context.policy.permissions.insert("echo".to_owned(), PermissionState::Disabled);
         }

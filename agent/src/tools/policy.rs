@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use protocol::{PermissionState, ToolErrorKind};
 
+use super::context::folded;
 use crate::{ApprovalRequirement, ToolError};
 
 /// The decisions that apply to one user's calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolPolicy {
-    /// Tools that the operator has disabled for this user, by exact name: they are not offered and cannot run.
-    pub disabled: BTreeSet<String>,
+    /// Tools that the operator has disabled for this user: they are not offered and cannot run. See
+    /// [`Self::disable`].
+    pub(super) disabled: BTreeSet<String>,
     /// Whether the operator's stored policy is invalid. Then only calls that never need approval are allowed, because it is not
     /// known which others are disabled.
     pub is_invalid: bool,
@@ -19,9 +21,15 @@ pub struct ToolPolicy {
 }
 
 impl ToolPolicy {
+    /// Disables the tool of this name. In another case or with other separators it is the same name, because no two tools differ
+    /// in these only: a policy with `Shell` is not one without effect.
+    pub fn disable(&mut self, name: &str) {
+        self.disabled.insert(folded(name));
+    }
+
     /// Whether the operator has disabled the tool.
     pub(super) fn is_disabled(&self, name: &str) -> bool {
-        self.disabled.contains(name)
+        self.disabled.contains(&folded(name))
     }
 
     /// The user's permission for the tool.
@@ -51,5 +59,23 @@ impl ToolPolicy {
             return Err(ToolError::new(ToolErrorKind::NotAuthorized, message));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("shell", true)]
+    #[case("Shell", true)]
+    #[case(" shell ", true)]
+    #[case("shells", false)]
+    fn a_tool_is_disabled_however_its_name_is_written(#[case] written: &str, #[case] is_disabled: bool) {
+        let mut policy = ToolPolicy::default();
+        policy.disable(written);
+        assert_eq!(policy.permits("shell", ApprovalRequirement::Never), !is_disabled);
     }
 }

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use jsonschema::Validator;
-use protocol::ToolErrorKind;
+use protocol::{ToolDomain, ToolErrorKind, limits::MAX_TOOL_ARGUMENT_BYTES};
 use serde_json::Value;
 
 use super::context::folded;
@@ -149,11 +149,13 @@ impl RegisteredTool {
         fields.iter().map(redacted).collect()
     }
 
-    /// Validates the arguments against the schema. The error names each place and problem for the model.
+    /// Validates the arguments against the schema and, where they are kept by the orchestrator, their size. The error names each
+    /// place and problem for the model.
     pub(super) fn validate(&self, arguments: &Value) -> Result<(), ToolError> {
         let Value::Object(_) = arguments else {
             return Err(ToolError::new(ToolErrorKind::InvalidParameters, "the arguments must be one JSON object"));
         };
+        self.check_size(arguments)?;
         let errors: Vec<String> = self
             .validator
             .iter_errors(arguments)
@@ -169,6 +171,18 @@ impl RegisteredTool {
             return Ok(());
         }
         Err(ToolError::new(ToolErrorKind::InvalidParameters, errors.join("; ")))
+    }
+
+    fn check_size(&self, arguments: &Value) -> Result<(), ToolError> {
+        if self.spec.definition.domain != ToolDomain::Orchestrator {
+            return Ok(());
+        }
+        let bytes = arguments.to_string().len();
+        if bytes <= MAX_TOOL_ARGUMENT_BYTES {
+            return Ok(());
+        }
+        let message = format!("the arguments have {bytes} bytes; a call takes at most {MAX_TOOL_ARGUMENT_BYTES}");
+        Err(ToolError::new(ToolErrorKind::InvalidParameters, message))
     }
 }
 

@@ -38,8 +38,8 @@ impl Store {
                 }
                 None => match parse(&value) {
                     StoredPolicy::Valid(AdminToolPolicy { disabled_tools, mut user_disabled_tools }) => {
-                        policy.disabled.extend(disabled_tools);
-                        policy.disabled.extend(user_disabled_tools.remove(user).unwrap_or_default());
+                        let own = user_disabled_tools.remove(user).unwrap_or_default();
+                        disabled_tools.iter().chain(&own).for_each(|tool| policy.disable(tool));
                     }
                     StoredPolicy::Invalid => policy.is_invalid = true,
                 },

@@ -1,11 +1,14 @@
 //! Tests of the registry of tools.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
+use protocol::{ToolDefinition, ToolDomain, limits::MAX_TOOL_ARGUMENT_BYTES};
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{super::*, Plain};
+use crate::{Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 
 #[rstest]
 #[case::not_an_object(json!({"type": "string"}))]
@@ -40,4 +43,37 @@ async fn a_registry_is_composed_of_tools_that_are_shared() {
     assert_eq!(other.add(shared), Err(RegisterError::Duplicate("shared".to_owned())));
     let names = |registry: &ToolRegistry| registry.iter().map(|tool| tool.name().to_owned()).collect::<Vec<_>>();
     assert_eq!((names(&one), names(&other)), (vec!["shared".to_owned()], vec!["own".to_owned(), "shared".to_owned()]));
+}
+
+/// A tool that is never called.
+struct Uncalled(ToolDomain);
+
+impl Tool for Uncalled {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            definition: ToolDefinition::new("tool", "a tool", json!({"type": "object"}), self.0),
+            timeout: Duration::from_secs(1),
+            sensitive: Vec::new(),
+            parallel: true,
+            estimated_cost_micro_usd: 0,
+        }
+    }
+
+    fn call(&self, _: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
+        Box::pin(async { Ok(ToolOutput::success("")) })
+    }
+}
+
+#[rstest]
+#[case(ToolDomain::Orchestrator, 0, true)]
+#[case(ToolDomain::Orchestrator, 1, false)]
+#[case(ToolDomain::Container, 1, true)]
+fn arguments_that_the_orchestrator_keeps_have_a_maximum_size(
+    #[case] domain: ToolDomain,
+    #[case] excess: usize,
+    #[case] is_valid: bool,
+) {
+    let tool = RegisteredTool::new(Box::new(Uncalled(domain))).unwrap();
+    let text = "x".repeat(MAX_TOOL_ARGUMENT_BYTES - json!({"a": ""}).to_string().len() + excess);
+    assert_eq!(tool.validate(&json!({"a": text})).is_ok(), is_valid);
 }
