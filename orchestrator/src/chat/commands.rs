@@ -64,10 +64,14 @@ impl Chats {
 
     /// Stops the turn of a thread. False: there is none.
     pub async fn stop(&self, thread: ThreadId) -> Result<bool, ChatError> {
-        if self.engine.stop(thread) {
+        let is_active = self.engine.stop(thread);
+        // Also after that: a turn that is parked at this moment may not see the stop any more.
+        let was_waiting = self.store.stop_waiting_chat_turn(thread, self.clock.now()).await?;
+        if is_active || was_waiting {
             return Ok(true);
         }
-        Ok(self.store.stop_waiting_chat_turn(thread, self.clock.now()).await?)
+        // A turn whose answer has come waits for a permit, or has just gone on.
+        Ok(self.store.stop_answered_chat_turn(thread, self.clock.now()).await? || self.engine.stop(thread))
     }
 
     async fn create_job(&self, prompt: String, call: &CommandCall) -> Result<Answer, ChatError> {

@@ -8,16 +8,20 @@ use serde_json::{Value, json};
 use tests::{User, World, install::program, script_of};
 use tokio::task::JoinSet;
 
-use crate::chat::{answers, history, send, until_state};
+use crate::chat::{answers, history, history_of, roles, send, until_state};
 
 /// A model that sends a notification when it is told to, and repeats what came of it.
 fn script() -> String {
-    script_of(&[
+    script_of(&rules())
+}
+
+fn rules() -> [Value; 3] {
+    [
         json!({"when": {"tool_name": "message"}, "reply": {"text": "result: {{tool_result}}"}}),
         json!({"when": {"last_message": "tell me"}, "reply": {"text": "I will.", "tool_calls":
             [{"name": "message", "arguments": {"content": "hello from the agent"}}]}}),
         json!({"reply": {"text": "You said: {{last_message}}"}}),
-    ])
+    ]
 }
 
 /// The only gate that waits.
@@ -145,6 +149,32 @@ async fn a_turn_that_is_stopped_takes_its_gate_with_it() {
     let answered =
         |history: ChatHistory| answers(&history).last().is_some_and(|text| text.contains("stopped the turn"));
     tests::until("the next answer", async || answered(history(&ada).await)).await;
+    assert_eq!(sent(&ada).await, Vec::<String>::new());
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_turn_that_is_approved_can_be_stopped_until_it_goes_on() {
+    let mut rules = rules().to_vec();
+    rules.insert(0, json!({"when": {"last_message": "wait forever"}, "hang": true}));
+    let world = World::builder().script(script_of(&rules)).set("GANTRY_CHAT_MAX_TURNS_PER_USER", 1).build().await;
+    let ada = world.user("ada");
+    let parked = send(&ada, "tell me").await.thread_id.to_string();
+    let gate = waiting(&ada).await;
+    // Another turn takes the permit.
+    let other = send(&ada, "/new").await.thread_id.to_string();
+    send(&ada, "wait forever").await;
+    until_state(&ada, ThreadState::Processing).await;
+    ada.post(&path(gate.id), &json!({"decision": "approve"})).await.expect(200);
+    assert_eq!(history_of(&ada, &parked).await.thread.state, ThreadState::Processing);
+    let stop = async |thread: &str| ada.post(&format!("/api/chat/threads/{thread}/stop"), &json!({})).await;
+    stop(&parked).await.expect(202);
+    let history = history_of(&ada, &parked).await;
+    assert_eq!(history.thread.state, ThreadState::Idle);
+    assert_eq!(roles(&history), ["user", "assistant", "user", "tool_use", "tool_result", "system"], "{history:#?}");
+    stop(&parked).await.problem(ErrorCode::Conflict);
+    stop(&other).await.expect(202);
+    until_state(&ada, ThreadState::Idle).await;
     assert_eq!(sent(&ada).await, Vec::<String>::new());
     world.finish().await;
 }

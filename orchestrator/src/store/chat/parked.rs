@@ -55,25 +55,31 @@ impl Store {
 
     /// Ends a turn that waits for a person, because its user stopped it. False: none waits.
     pub async fn stop_waiting_chat_turn(&self, thread: ThreadId, at: DateTime<Utc>) -> Result<bool, StoreError> {
-        self.write(move |tx| Box::pin(async move { stop_waiting(tx, thread, at).await })).await
+        self.write(move |tx| Box::pin(async move { stop(tx, thread, ThreadState::AwaitingApproval, at).await })).await
+    }
+
+    /// Ends a turn whose answer has come and that has not gone on yet, because its user stopped it. False: there is none.
+    pub async fn stop_answered_chat_turn(&self, thread: ThreadId, at: DateTime<Utc>) -> Result<bool, StoreError> {
+        self.write(move |tx| Box::pin(async move { stop(tx, thread, ThreadState::Processing, at).await })).await
     }
 }
 
 #[derive(FromRow)]
-struct WaitingRow {
+struct ParkedRow {
     turn: i64,
     run: String,
 }
 
-async fn stop_waiting(tx: &mut WriteTx, thread: ThreadId, at: DateTime<Utc>) -> Result<bool, StoreError> {
-    let row: Option<WaitingRow> = sqlx::query_as(
+async fn stop(tx: &mut WriteTx, thread: ThreadId, state: ThreadState, at: DateTime<Utc>) -> Result<bool, StoreError> {
+    let row: Option<ParkedRow> = sqlx::query_as(
         "SELECT turn, run FROM chat_threads JOIN chat_transcripts ON thread_id = id \
-         WHERE id = $1 AND state = 'awaiting_approval' AND run IS NOT NULL",
+         WHERE id = $1 AND state = $2 AND run IS NOT NULL",
     )
     .bind(*thread.as_uuid())
+    .bind(state.as_str())
     .fetch_optional(&mut tx.db)
     .await?;
-    let Some(WaitingRow { turn, run }) = row else { return Ok(false) };
+    let Some(ParkedRow { turn, run }) = row else { return Ok(false) };
     let row_ref = RowRef { table: "chat_transcripts", id: *thread.as_uuid() };
     let turn: u32 = row_ref.number("turn", turn)?;
     let run: Run = row_ref.json("run", &run)?;
