@@ -112,17 +112,19 @@ impl Hooks {
         Ok((*current != shown).then(|| current.into_owned()))
     }
 
-    /// Asks about a message. Returns its text, if a hook changes it.
+    /// Asks about a message. Returns its text, if a hook changes it, without the owner's secrets: a webhook may know them from
+    /// elsewhere.
     pub async fn ask_about_text(&self, event: &HookEvent<'_>, text: &str) -> Result<Option<String>, HookRefused> {
         if !self.has(event.point) {
             return Ok(None);
         }
-        let changed = self.ask(event, &json!({ CONTENT: text })).await?;
+        let Some(changed) = self.ask(event, &json!({ CONTENT: text })).await? else { return Ok(None) };
+        let mut changed = self.redacted(event.user, changed).await?;
         // The form of a change was checked.
-        Ok(changed.and_then(|mut changed| match changed[CONTENT].take() {
+        Ok(match changed[CONTENT].take() {
             Value::String(text) => Some(text),
             _ => None,
-        }))
+        })
     }
 
     /// Tells the webhooks of a point. No answer is read.

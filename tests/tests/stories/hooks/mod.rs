@@ -290,6 +290,25 @@ async fn messages_of_a_chat_are_asked_about() {
     world.finish().await;
 }
 
+#[rstest]
+#[case("inbound_message")]
+#[case("outbound_message")]
+#[tokio::test]
+async fn a_secret_in_the_text_of_a_webhook_is_not_shown(#[case] point: &str) {
+    let answer = |parameters: &Value| {
+        let text = format!("{} {SECRET}", parameters["content"].as_str().unwrap());
+        json_answer(&json!({"decision": "allow", "parameters": {"content": text}}))
+    };
+    let receiver = Receiver::start(answer).await;
+    let world = World::builder().config_file(receiver.hook(point, "")).build().await;
+    let ada = world.user("ada");
+    store_secret(&ada).await;
+    let history = crate::chat::turn(&ada, "hello").await;
+    let text = serde_json::to_string(&history).unwrap();
+    assert!(text.contains("[redacted]") && !text.contains(SECRET), "{history:#?}");
+    world.finish().await;
+}
+
 #[tokio::test]
 async fn a_job_starts_if_the_hooks_allow_it() {
     let answers = Arc::new(AtomicUsize::new(0));
