@@ -36,10 +36,12 @@ pub struct SecretSummary {
     pub updated_at: DateTime<Utc>,
 }
 
-/// Whether `name` is a valid name of a secret: 1 to 64 letters, digits and `_.-`.
+/// Whether `name` is a valid name of a secret: 1 to 64 letters, digits and `_.-`, but not `.` or `..`, which no URL can have as
+/// a component.
 pub fn is_secret_name(name: &str) -> bool {
     (1..=MAX_SECRET_NAME_BYTES).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
+        && !matches!(name, "." | "..")
 }
 
 #[cfg(test)]
@@ -61,5 +63,16 @@ mod tests {
         for name in ["", " ", "a b", "a/b", "ä", "a\n", &"x".repeat(65)] {
             assert!(!is_secret_name(name), "{name:?}");
         }
+    }
+
+    #[test]
+    fn a_name_is_a_component_of_a_url() {
+        for (name, is_valid) in
+            [("a", true), ("a.b-C_9", true), ("...", true), ("", false), (".", false), ("..", false)]
+        {
+            assert_eq!(is_secret_name(name), is_valid, "{name:?}");
+        }
+        assert!(is_secret_name(&"x".repeat(64)) && !is_secret_name(&"x".repeat(65)));
+        assert!(!is_secret_name("a/b") && !is_secret_name("é") && !is_secret_name("a\n"));
     }
 }

@@ -82,8 +82,11 @@ async fn delete(client: &Client, name: &str, output: &mut Output) -> Result<Exit
 
 /// Checked here so that the name fits into a URL, and before a value is read.
 fn checked_name(name: &str) -> Result<&str, CliError> {
-    let invalid =
-        || CliError::Usage("a secret's name must be 1 to 64 letters, digits and the characters _.-".to_owned());
+    let invalid = || {
+        CliError::Usage(
+            "a secret's name must be 1 to 64 letters, digits and the characters _.-, and not . or ..".to_owned(),
+        )
+    };
     if is_secret_name(name) { Ok(name) } else { Err(invalid()) }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! Text from a job must not move the cursor, set a title or change the text direction.
 
-/// Replaces control characters by visible ones, except newlines and tabs.
+use agent::safety::is_invisible;
+
+/// Replaces control characters and invisible ones by visible ones, except newlines and tabs.
 pub(super) fn escape_control_chars(text: &str) -> String {
     text.replace("\r\n", "\n").chars().map(|c| if matches!(c, '\n' | '\t') { c } else { visible(c) }).collect()
 }
@@ -22,15 +24,14 @@ pub(super) fn truncate(text: &str, max: usize) -> String {
 
 fn visible(c: char) -> char {
     match c {
+        // Scripts and emoji need these joiners.
+        '\u{200c}' | '\u{200d}' => c,
         '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(c)).unwrap_or('\u{fffd}'),
         '\x7f' => '\u{2421}',
-        // C1 controls, bidirectional marks and line separators.
-        '\u{80}'..='\u{9f}'
-        | '\u{61c}'
-        | '\u{200e}'
-        | '\u{200f}'
-        | '\u{2028}'..='\u{202e}'
-        | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+        // C1 controls and line separators.
+        '\u{80}'..='\u{9f}' | '\u{2028}' | '\u{2029}' => '\u{fffd}',
+        // Bidirectional marks, and what a person who approves a call would not see.
+        c if is_invisible(c) => '\u{fffd}',
         other => other,
     }
 }
@@ -47,6 +48,7 @@ mod tests {
     #[case("a\r\nb\rc", "a\nb␍c")]
     #[case("\x1b[2J\x1b]0;title\x07", "␛[2J␛]0;title␇")]
     #[case("\u{9b}31m\u{202e}txt", "\u{fffd}31m\u{fffd}txt")]
+    #[case("a\u{200b}b\u{e0041}c 👩\u{200d}💻\u{fe0f}", "a\u{fffd}b\u{fffd}c 👩\u{200d}💻\u{fe0f}")]
     fn control_characters_become_visible(#[case] text: &str, #[case] escaped: &str) {
         assert_eq!(escape_control_chars(text), escaped);
     }

@@ -56,7 +56,7 @@ fn check(name: &str, value: &SecretString) -> Result<(), ApiError> {
     let mut errors = vec![];
     let mut add = |field: &str, message: String| errors.push(FieldError { field: field.to_owned(), message });
     if !is_secret_name(name) {
-        add("name", "must be 1 to 64 letters, digits and the characters _.-".to_owned());
+        add("name", "must be 1 to 64 letters, digits and the characters _.-, and not . or ..".to_owned());
     }
     let bytes = value.expose_secret().len();
     if !(MIN_SECRET_BYTES..=MAX_SECRET_BYTES).contains(&bytes) {
