@@ -134,10 +134,10 @@ async fn a_failed_call_is_recorded_and_shown_in_the_events() {
 /// A provider may repeat what it knows. Its message is redacted before it is cut, which happens within the secret here, and before
 /// it is logged.
 #[tokio::test]
-async fn what_a_provider_says_of_a_failed_call_has_no_secret_of_the_user() {
+async fn the_error_of_a_provider_has_no_secret_of_the_user() {
     const SECRET: &str = "correct-horse-battery-staple";
-    let said = format!("{} {SECRET}", "x".repeat(345));
-    let upstream = Upstream::start(move |_| (Answer::Refusal(400, said.clone()), Value::Null)).await;
+    let message = format!("{} {SECRET}", "x".repeat(345));
+    let upstream = Upstream::start(move |_| (Answer::Refusal(400, message.clone()), Value::Null)).await;
     let log = leaks::start_log();
     let world = upstream.world().build().await;
     let ada = world.user("ada");
