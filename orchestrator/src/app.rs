@@ -15,6 +15,7 @@ use std::{net::SocketAddr, sync::Arc};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub use build::check;
 pub use data_dir_lock::{LockError, is_in_use};
 pub use error::{DatabaseError, ServeError};
 pub use rotate_key::{RotateKeyError, rotate_master_key};

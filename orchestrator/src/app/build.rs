@@ -9,6 +9,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub use self::open::check;
 use self::{
     limits::{ceiling, day_limits, plan_limits, record_retention, settings_bounds, workspace_retention},
     open::{egress_client, open_secrets, open_store, open_workspaces, own_addresses},

@@ -10,8 +10,12 @@ use comfy_table::{Table, presets};
 use super::{
     exit::{CliError, Exit},
     output::Output,
+    serve::to_cli_error,
 };
-use crate::config::{Config, Environment, Sources, all_specs};
+use crate::{
+    app,
+    config::{Config, Environment, Sources, all_specs},
+};
 
 /// Suffixes of keys whose values must not be given as arguments, which every process on the machine can read.
 const SECRET_SUFFIXES: [&str; 4] = ["_key", "_secret", "_token", "_password"];
@@ -95,6 +99,7 @@ pub(super) struct ConfigArgs {
 
 pub(super) fn run(args: ConfigArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
     let config = args.flags.load(environment)?;
+    app::check(&config).map_err(|error| to_cli_error(&error))?;
     let value = serde_json::json!({"settings": config.settings, "warnings": config.warnings});
     output.either(&value, |paint| {
         let mut table = Table::new();

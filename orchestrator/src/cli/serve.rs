@@ -36,11 +36,13 @@ pub(super) async fn run(args: ServeArgs, environment: &Environment) -> Result<Ex
 }
 
 /// Errors that the operator can fix are reported like wrong settings.
-fn to_cli_error(error: &ServeError) -> CliError {
+pub(super) fn to_cli_error(error: &ServeError) -> CliError {
     match error {
-        ServeError::Model(_) | ServeError::Database(DatabaseError { source: StoreError::Url(_), .. }) => {
-            CliError::Usage(error_chain(error))
-        }
+        ServeError::Model(_)
+        | ServeError::Mcp(_)
+        | ServeError::Hook(_)
+        | ServeError::EgressCeiling { .. }
+        | ServeError::Database(DatabaseError { source: StoreError::Url(_), .. }) => CliError::Usage(error_chain(error)),
         _ => CliError::failed("the server failed", error_chain(error)),
     }
 }

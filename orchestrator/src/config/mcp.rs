@@ -250,7 +250,7 @@ mod tests {
     #[case("name = 'a'\nimage = 'i'\ncommand = []", "must not be empty")]
     #[case("name = 'a'\nimage = 'i'\ncommand = ['c']\nheaders = {a = 'b'}", "servers with a url")]
     #[case("name = 'a'\nurl = 'x'\nheaders = {Accept = 'b'}", "set by the client")]
-    #[case("name = 'a'\nurl = 'x'\nrequirement = 'sometimes-hunter2'", "wrong type")]
+    #[case("name = 'a'\nurl = 'x'\nrequirement = '`, expected hunter2'", "must be one of")]
     #[case("name = 'a'\nurl = 'x'\nwhere = 'hunter2'", "unknown field `where`")]
     #[case("name = 'a'\nurl = 'x'\nheaders = 'hunter2'", "must be a table")]
     #[case("name = 'a'\nurl = 'x'\nheaders = {Authorization = 'Bearer hunter2'}", "name of a secret")]

@@ -168,7 +168,10 @@ pub(super) fn variable_of(key: &str) -> String {
 #[cfg(test)]
 pub(super) fn markdown<'a>(specs: impl Iterator<Item = &'a SettingSpec>) -> String {
     let row = |spec: &SettingSpec| {
-        let variables = spec.env_variables().iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let variables = match spec.kind {
+            Kind::Table => "only in the file".to_owned(),
+            _ => spec.env_variables().iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
+        };
         let kind = match (spec.kind, spec.bounds) {
             (Kind::Choice(names), _) => names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
             (_, Bounds::Integer(min, max)) => format!("integer, {min} to {max}"),

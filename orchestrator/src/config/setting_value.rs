@@ -219,6 +219,12 @@ pub(super) fn choose<T: Copy>(raw: &RawValue, choices: &[(&str, Result<T, &str>)
 pub(super) fn invalid_table(what: &str, index: usize, error: &toml::de::Error) -> String {
     let message = error.message();
     let names_a_key = message.starts_with("unknown field") || message.starts_with("missing field");
-    let cause = if names_a_key { message.replace('\n', " ") } else { "a value has the wrong type".to_owned() };
+    // Only what follows the value, which could contain the same words.
+    let expected = message.starts_with("unknown variant").then(|| message.rsplit_once("`, expected ")).flatten();
+    let cause = match expected {
+        _ if names_a_key => message.replace('\n', " "),
+        Some((_, expected)) => format!("a value must be {expected}"),
+        None => "a value has the wrong type".to_owned(),
+    };
     format!("the {what} at position {}: {cause}", index + 1)
 }

@@ -60,6 +60,22 @@ enum Outcome {
     Accept,
 }
 
+impl Hook {
+    fn new(settings: &HookSettings, own: &[SocketAddr]) -> Result<Self, InvalidHook> {
+        let HookSettings { name, point: _, filter, action } = settings;
+        let action = match action {
+            HookAction::Allow => Action::Allow,
+            HookAction::Deny { reason } => Action::Deny(reason.clone()),
+            HookAction::Redact => Action::Redact,
+            HookAction::Webhook(settings) => {
+                let webhook = Webhook::new(settings, own.to_vec(), system_look_up());
+                Action::Webhook(Box::new(webhook.map_err(|cause| InvalidHook { hook: name.clone(), cause })?))
+            }
+        };
+        Ok(Self { name: name.clone(), filter: filter.clone(), action })
+    }
+}
+
 impl Hooks {
     /// Checks the URLs of webhooks. `own` are the orchestrator's addresses, which no webhook may have.
     pub fn new(
@@ -69,20 +85,15 @@ impl Hooks {
         clock: Clock,
     ) -> Result<Self, InvalidHook> {
         let mut points: BTreeMap<HookPoint, Vec<Hook>> = BTreeMap::new();
-        for HookSettings { name, point, filter, action } in settings {
-            let action = match action {
-                HookAction::Allow => Action::Allow,
-                HookAction::Deny { reason } => Action::Deny(reason.clone()),
-                HookAction::Redact => Action::Redact,
-                HookAction::Webhook(settings) => {
-                    let webhook = Webhook::new(settings, own.to_vec(), system_look_up());
-                    Action::Webhook(Box::new(webhook.map_err(|cause| InvalidHook { hook: name.clone(), cause })?))
-                }
-            };
-            let hook = Hook { name: name.clone(), filter: filter.clone(), action };
-            points.entry(*point).or_default().push(hook);
+        for hook in settings {
+            points.entry(hook.point).or_default().push(Hook::new(hook, own)?);
         }
         Ok(Self { points, detectors, clock, requests: Semaphore::new(MAX_REQUESTS) })
+    }
+
+    /// Checks the URL of a webhook.
+    pub fn check(settings: &HookSettings) -> Result<(), InvalidHook> {
+        Hook::new(settings, &[]).map(drop)
     }
 
     /// Whether there is a hook at this point.

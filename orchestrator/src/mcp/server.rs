@@ -36,7 +36,7 @@ pub enum InvalidServer {
 
 impl ConfiguredServer {
     /// The server with these settings.
-    pub(super) fn new(settings: &McpServerSettings) -> Result<Self, InvalidServer> {
+    pub(crate) fn new(settings: &McpServerSettings) -> Result<Self, InvalidServer> {
         let McpServerSettings { name, transport, requirement } = settings.clone();
         let (kind, address) = match &transport {
             McpTransport::Http { url, .. } => {

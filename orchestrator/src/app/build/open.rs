@@ -12,6 +12,8 @@ use crate::{
     config::{Config, mask_urls},
     dispatch::AttemptRegistry,
     egress::{EgressClient, EgressPolicy, system_look_up},
+    hooks::Hooks,
+    mcp::ConfiguredServer,
     secrets::{KeySource, Secrets},
     store::Store,
     telemetry::metrics::Metrics,
@@ -53,6 +55,18 @@ pub(super) async fn open_workspaces(config: &Config, store: &Store) -> Workspace
     workspaces.remove_staging_dirs();
     workspaces.remove_abandoned(store, Duration::ZERO).await;
     workspaces
+}
+
+/// Checks the addresses in the configuration, which only the parts that use them can parse. Opens nothing.
+pub fn check(config: &Config) -> Result<(), ServeError> {
+    egress_client(config, Vec::new())?;
+    for server in &config.mcp {
+        ConfiguredServer::new(server)?;
+    }
+    for hook in &config.hooks {
+        Hooks::check(hook)?;
+    }
+    Ok(())
 }
 
 pub(super) fn egress_client(config: &Config, own: Vec<SocketAddr>) -> Result<EgressClient, ServeError> {

@@ -44,10 +44,10 @@ fn a_key_is_read_from_a_file() {
 
 #[rstest]
 #[case("name = 'a b'\npoint = 'job_end'\nurl = 'x'", "name of a hook")]
-#[case("name = 'a'\npoint = 'hunter2'\nurl = 'x'", "wrong type")]
+#[case("name = 'a'\npoint = 'hunter2'\nurl = 'x'", "must be one of `before_tool_call`")]
 #[case("name = 'a'\npoint = 'job_start'", "either action or url")]
 #[case("name = 'a'\npoint = 'job_start'\naction = 'deny'\nurl = 'x'", "either action or url")]
-#[case("name = 'a'\npoint = 'job_start'\naction = 'hunter2'", "wrong type")]
+#[case("name = 'a'\npoint = 'job_start'\naction = 'hunter2'", "must be one of")]
 #[case("name = 'a'\npoint = 'job_start'\naction = 'deny'\nwhere = 'hunter2'", "unknown field `where`")]
 #[case("name = 'a'\npoint = 'job_start'\naction = 'deny'\nsecret = 'hunter2'", "hooks with a url")]
 #[case("name = 'a'\npoint = 'job_start'\naction = 'deny'\non_failure = 'open'", "hooks with a url")]

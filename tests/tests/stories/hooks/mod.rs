@@ -11,7 +11,7 @@ use axum::{
     http::{StatusCode, header::LOCATION},
     response::{IntoResponse as _, Response},
 };
-use orchestrator::app::{App, TestOverrides};
+use orchestrator::app::{App, TestOverrides, check};
 use protocol::{ChatContent, ErrorCode, JobReason, JobState};
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -384,6 +384,8 @@ async fn an_invalid_url_stops_the_start(#[case] url: &str, #[case] expected: &st
         url.clone_into(&mut webhook.url);
     }
     world.configure(|config| config.hooks = hooks);
+    // `gantry config` finds it before the server is replaced.
+    assert!(check(world.config()).is_err_and(|error| error.to_string().contains(expected)));
     let error = match App::build(world.config().clone(), TestOverrides::default()).await {
         Ok(_) => panic!("the daemon was built"),
         Err(error) => error.to_string(),
