@@ -279,19 +279,24 @@ fn a_stream_shows_what_cannot_become_a_credential() {
     assert_eq!((rest.as_str(), findings.len()), ("not", 1));
 }
 
+/// The text without the beginning of an escape at its end: what follows would be a part of another character, and no secret.
+fn without_open_escape(text: &str) -> &str {
+    let last = text.rfind("\\u").filter(|at| text.len() - at < "\\u0000".len());
+    last.map_or(text, |at| text[..at].trim_end_matches('\\'))
+}
+
 /// Texts that are full of secrets, their beginnings and their encodings.
 fn leaky_text() -> impl Strategy<Value = String> {
     let mut parts: Vec<String> = SECRETS.iter().flat_map(|secret| forms(secret)).map(|(_, text)| text).collect();
     parts.extend([random("ghp_", 36), random("sk-", 30), "-----BEGIN PRIVATE KEY-----\nMII".to_owned()]);
     parts.extend(
-        ["-----END PRIVATE KEY-----", "%", "%4", "4", "\\", "\\u00", "\\\\", "\n", "é", " ", "x", "-----"]
-            .map(str::to_owned),
+        ["-----END PRIVATE KEY-----", "%", "%4", "4", "\\", "\\\\", "\n", "é", " ", "x", "-----"].map(str::to_owned),
     );
     let part = prop::sample::select(parts).prop_flat_map(|part| {
         let length = part.len();
         (Just(part), 0..=length).prop_map(|(part, cut)| match cut % 3 {
             // A beginning of it, as often as the whole.
-            0 => part[..part.floor_char_boundary(cut)].to_owned(),
+            0 => without_open_escape(&part[..part.floor_char_boundary(cut)]).to_owned(),
             _ => part,
         })
     });
