@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    Admission, Agent, CallResult, FailureReason, Journal, LimitKind, LoopOutcome, Model, RecordError, ToolError,
+    Admission, Agent, CallResult, FailureReason, Journal, LimitKind, Model, RecordError, ToolError,
     agent::{Flow, LoopState},
     approvals::park,
     ask::failed,
@@ -20,6 +20,9 @@ use crate::{
 
 /// Maximum number of calls of one reply that run at the same time.
 const MAX_PARALLEL_CALLS: usize = 8;
+
+/// Error of a call that the loop was stopped before.
+const STOPPED: &str = "stopped before it started";
 
 /// Error of a call beyond the limit of tool calls.
 const BEYOND_LIMIT: &str = "not run: the limit of tool calls is reached";
@@ -127,7 +130,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
     pub(crate) async fn run_pending(&self, state: &mut LoopState<'_>, pending: PendingCalls) -> Flow {
         let PendingCalls { calls, beyond, are_recovered, reasoning, mut warning } = pending;
         let mut calls = calls.into_iter();
-        let mut next = self.admit_next(&mut calls).await?;
+        let mut next = self.admit_next(&mut calls).await;
         while let Some(first) = next.take() {
             if let (call, Admission::NeedsApproval(needs)) = first {
                 let following = PendingCalls { calls: calls.collect(), beyond, are_recovered, reasoning, warning };
@@ -135,10 +138,10 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
             }
             let alone = first.1.runs_alone();
             let mut group = vec![first];
-            next = self.admit_next(&mut calls).await?;
+            next = self.admit_next(&mut calls).await;
             while let Some(other) = next.take_if(|(_, admission)| !alone && !admission.runs_alone()) {
                 group.push(other);
-                next = self.admit_next(&mut calls).await?;
+                next = self.admit_next(&mut calls).await;
             }
             for (call, admission) in &group {
                 self.record_use(call, admission, None).await?;
@@ -159,14 +162,10 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         self.apply_guard(state, warning).await
     }
 
-    async fn admit_next(&self, calls: &mut std::vec::IntoIter<ToolCall>) -> Flow<Option<(ToolCall, Admission)>> {
-        match calls.next() {
-            Some(call) => {
-                let admission = self.admit(&call).await?;
-                Flow::Continue(Some((call, admission)))
-            }
-            None => Flow::Continue(None),
-        }
+    async fn admit_next(&self, calls: &mut std::vec::IntoIter<ToolCall>) -> Option<(ToolCall, Admission)> {
+        let call = calls.next()?;
+        let admission = self.admit(&call).await;
+        Some((call, admission))
     }
 
     /// Applies a guard's warning, once all results are in.
@@ -211,7 +210,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
                 .end_by_limit(LimitKind::ToolCalls, Value::from(self.settings.max_tool_calls), String::new())
                 .await;
         }
-        let admission = self.admit(call).await?;
+        let admission = self.admit(call).await;
         self.record_use(call, &admission, Some(reasoning)).await?;
         self.flush().await?;
         let result = result_of(admission.finish(&self.signals.stop).await);
@@ -221,14 +220,20 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         Flow::Continue(warning)
     }
 
-    /// Checks a call, unless the loop is stopped meanwhile.
-    async fn admit(&self, call: &ToolCall) -> Flow<Admission> {
-        tokio::select! {
+    /// Checks a call. If the loop is stopped meanwhile it is refused, so that it is recorded like every call.
+    async fn admit(&self, call: &ToolCall) -> Admission {
+        let call_id = || CallId(call.id.clone());
+        let checked = tokio::select! {
             biased;
-            admission = self.tools.admit(CallId(call.id.clone()), &call.name, call.arguments.clone()) => {
-                Flow::Continue(admission)
+            admission = self.tools.admit(call_id(), &call.name, call.arguments.clone()) => Some(admission),
+            () = self.signals.stop.cancelled() => None,
+        };
+        match checked {
+            Some(admission) => admission,
+            None => {
+                let error = ToolError::new(ToolErrorKind::Failed, STOPPED);
+                self.tools.refuse(call_id(), &call.name, call.arguments.clone(), error).await
             }
-            () = self.signals.stop.cancelled() => Flow::Break(LoopOutcome::Stopped),
         }
     }
 

@@ -208,15 +208,17 @@ settings! {
         pub chat_max_turns: u32 = setting("chat.max_turns").default("64").range(1, 1000);
         /// Maximum number of chat turns of one user at once.
         pub chat_max_turns_per_user: u32 = setting("chat.max_turns_per_user").default("16").range(1, 1000);
+        /// Messages and commands that a user may send to chats at once, refilled at 1 a second; 0 for no limit.
+        pub chat_send_burst: u32 = setting("chat.send_burst").default("120").range(0, 100_000);
         /// Maximum tokens per user and day (UTC), input and output together; 0 for no limit.
         pub user_day_max_tokens: u64 = setting("user_day.max_tokens").default("0").range(0, 1_000_000_000_000);
         /// Maximum cost in US dollars per user and day (UTC); 0 for no limit.
         pub user_day_max_cost_usd: f64 = setting("user_day.max_cost_usd").default("0").number_range(0.0, 1_000_000.0);
-        /// Days for which the events, model calls and tool calls of a finished job are kept.
+        /// Days for which the events, model calls and tool calls of a finished job are kept, and the entries of idle chats.
         pub record_retention_days: u64 = setting("record_retention_days").default("90").range(0, 3650);
         /// Days for which audit entries are kept.
         pub audit_retention_days: u64 = setting("audit_retention_days").default("365").range(0, 3650);
-        /// Size of the database in MB above which the oldest records of finished jobs are deleted early; 0 for no limit.
+        /// Size of the database in MB above which the entries of large chats and the oldest records of finished jobs are deleted early; 0 for no limit.
         pub record_retention_max_mb: u64 = setting("record_retention_max_mb").default("0").range(0, 67_108_864);
         /// Days for which the workspace of a finished job is kept.
         pub workspace_retention_days: u64 = setting("workspace_retention_days").default("7").range(0, 3650);

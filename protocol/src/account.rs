@@ -4,7 +4,7 @@ use chrono::{DateTime, NaiveDate, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{CallId, JobId, TokenUsage, Usage, names::wire_names};
+use crate::{CallId, JobId, TokenUsage, ToolErrorKind, Usage, names::wire_names};
 
 /// The outcome of an audited action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -151,6 +151,32 @@ pub struct ToolActionRecord {
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub input: Value,
     pub success: Option<bool>,
+    pub output: Option<String>,
+    pub duration_ms: Option<u64>,
+    /// In US dollars: what the tool declares that a call costs at worst.
+    pub estimated_cost_usd: f64,
+    /// In US dollars; null when the tool does not know it.
+    pub cost_usd: Option<f64>,
+    pub at: DateTime<Utc>,
+}
+
+/// One row of `GET /api/chat/threads/{id}/actions`: a tool call of a chat, refused and unknown ones too.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[expect(missing_docs, reason = "as in the tool_use and tool_result entries")]
+pub struct ThreadActionRecord {
+    pub call_id: CallId,
+    /// The number of the turn in its thread, from 1.
+    pub turn: u32,
+    pub tool: String,
+    /// Null once the thread is deleted.
+    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    pub input: Value,
+    /// Null while the call runs.
+    pub success: Option<bool>,
+    /// Why there is no output, if there is none.
+    pub error: Option<ToolErrorKind>,
+    /// Null once the thread is deleted.
     pub output: Option<String>,
     pub duration_ms: Option<u64>,
     /// In US dollars: what the tool declares that a call costs at worst.

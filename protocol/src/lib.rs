@@ -28,8 +28,8 @@ mod tool;
 mod worker;
 
 pub use account::{
-    ActorRole, AuditOutcome, AuditRecord, JobCounts, LlmCallRecord, Page, StateCounts, ToolActionRecord, UsageBy,
-    UsageLine,
+    ActorRole, AuditOutcome, AuditRecord, JobCounts, LlmCallRecord, Page, StateCounts, ThreadActionRecord,
+    ToolActionRecord, UsageBy, UsageLine,
 };
 pub use agent_event::AgentEvent;
 pub use chat::{

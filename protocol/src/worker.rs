@@ -174,6 +174,7 @@ pub struct ToolFailure {
 
 /// Kinds of tool failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ToolErrorKind {
     /// The arguments do not fit the schema.

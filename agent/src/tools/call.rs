@@ -107,6 +107,11 @@ impl Admission {
         self.call().input.clone()
     }
 
+    /// What a host learns of the call.
+    pub fn view(&self) -> CallView<'_> {
+        self.call().view()
+    }
+
     /// Whether the call must not run beside other calls.
     pub fn runs_alone(&self) -> bool {
         match self {

@@ -17,7 +17,7 @@ use self::{
 use super::{App, ControlLoops, DataDirLock, GateExpiry, ServeError, TestOverrides, listeners::Listeners};
 use crate::{
     auth::{SigningKey, WorkerTokens},
-    chat::{ChatEngine, ChatParts, Chats, LiveEvents},
+    chat::{ChatEngine, ChatParts, Chats, LiveEvents, send_rates},
     clock::Clock,
     config::{Config, SandboxMode},
     dispatch::{
@@ -332,6 +332,7 @@ impl Core {
             engine,
             submitter,
             detectors: self.detectors.clone(),
+            rates: send_rates(config.chat_send_burst),
             waker: self.waker.clone(),
             clock: self.clock.clone(),
         })

@@ -14,9 +14,20 @@ use crate::{
         request::{Rejected, check_prompt},
     },
     hooks::{HookEvent, HookRefused},
+    rate_limit::{ToolRateLimits, ToolRates},
     secrets::{DetectorError, LeakDetectors, search},
     store::{AuditEntry, Delivery, IdempotencyKey, Sent, SentMessage, Store, StoreError},
 };
+
+/// Rate at which the messages and commands that a user may send at once are refilled, in messages per second.
+const SENDS_PER_SECOND: u32 = 1;
+/// What the rate is counted under.
+const SEND: &str = "chat.send";
+
+/// The rate at which each user may send: this many messages and commands at once; 0 for no limit.
+pub fn send_rates(burst: u32) -> ToolRateLimits {
+    ToolRateLimits::new(ToolRates { burst, per_second: SENDS_PER_SECOND, per_hour: 0 })
+}
 
 /// What users do with their threads.
 pub struct Chats {
@@ -28,6 +39,8 @@ pub struct Chats {
     pub submitter: Arc<JobSubmitter>,
     /// Find the users' secrets in their messages.
     pub detectors: LeakDetectors,
+    /// How often each user may send: [`send_rates`].
+    pub rates: ToolRateLimits,
     /// Wakes the dispatcher after a cancellation.
     pub waker: DispatcherWaker,
     /// The time.
@@ -76,6 +89,9 @@ impl Chats {
     /// Sends a message, or does what its command says.
     pub async fn send(&self, request: ChatMessageRequest) -> Result<Sent, ChatError> {
         let ChatMessageRequest { user, thread, content, key, audit } = request;
+        if let Err(wait) = self.rates.take(&user, SEND, self.clock.monotonic()) {
+            return Ok(Sent::TooMany(wait));
+        }
         let thread = match thread.as_deref().map(ThreadRef::parse) {
             None => ThreadRef::main(),
             Some(Some(thread)) => thread,

@@ -66,12 +66,9 @@ impl Chats {
     pub async fn stop(&self, thread: ThreadId) -> Result<bool, ChatError> {
         let is_active = self.engine.stop(thread);
         // Also after that: a turn that is parked at this moment may not see the stop any more.
-        let was_waiting = self.store.stop_waiting_chat_turn(thread, self.clock.now()).await?;
-        if is_active || was_waiting {
-            return Ok(true);
-        }
-        // A turn whose answer has come waits for a permit, or has just gone on.
-        Ok(self.store.stop_answered_chat_turn(thread, self.clock.now()).await? || self.engine.stop(thread))
+        let was_parked = self.engine.stop_parked(thread).await?;
+        // A turn whose answer has come may just have gone on.
+        Ok(is_active || was_parked || self.engine.stop(thread))
     }
 
     async fn create_job(&self, prompt: String, call: &CommandCall) -> Result<Answer, ChatError> {

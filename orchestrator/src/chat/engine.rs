@@ -13,13 +13,13 @@ use protocol::ThreadId;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::live::LiveEvents;
+use super::{fair_order::FairOrder, live::LiveEvents};
 use crate::{
     clock::Clock,
     hooks::Hooks,
     llm::metering::Meter,
     per_user_semaphore::{PerUserSemaphore, Permit},
-    store::Store,
+    store::{Store, StoreError},
     tools::BuiltinTools,
 };
 
@@ -58,8 +58,14 @@ pub struct ChatParts {
 pub struct ChatEngine {
     pub(super) parts: ChatParts,
     permits: PerUserSemaphore,
-    /// Threads with a turn in progress; each token stops one.
-    active: Mutex<HashMap<ThreadId, CancellationToken>>,
+    /// Threads with a turn in progress.
+    active: Mutex<HashMap<ThreadId, Active>>,
+}
+
+/// A turn in progress, as others see it.
+struct Active {
+    user: String,
+    stop: CancellationToken,
 }
 
 impl ChatEngine {
@@ -77,11 +83,24 @@ impl ChatEngine {
     /// Stops the turn in progress of a thread. False: there is none.
     pub fn stop(&self, thread: ThreadId) -> bool {
         let active = self.active();
-        let stop = active.get(&thread);
-        if let Some(stop) = stop {
-            stop.cancel();
+        let turn = active.get(&thread);
+        if let Some(turn) = turn {
+            turn.stop.cancel();
         }
-        stop.is_some()
+        turn.is_some()
+    }
+
+    /// Stops the turn of a thread that is parked and has not gone on. False: there is none.
+    pub(super) async fn stop_parked(&self, thread: ThreadId) -> Result<bool, StoreError> {
+        let ChatParts { store, tools, clock, .. } = &self.parts;
+        while let Some(turn) = store.waiting_chat_turn(thread).await? {
+            let calls = tools.stopped_calls(&turn.user, turn.key, &turn.calls).await;
+            if store.stop_waiting_chat_turn(turn.key, turn.gate, calls, clock.now()).await? {
+                return Ok(true);
+            }
+            // It went on meanwhile, and may be parked again.
+        }
+        Ok(false)
     }
 
     /// Works until the drain fires; turns in progress then have a moment to end. The next process ends the others with an
@@ -104,24 +123,28 @@ impl ChatEngine {
         }
     }
 
-    /// Starts a turn in each thread that has something to do, as far as there are permits.
+    /// Starts a turn in each thread that has something to do, as far as there are permits. The user with the fewest turns in
+    /// progress is next.
     async fn start_turns(self: &Arc<Self>, turns: &mut JoinSet<()>) -> Result<(), ()> {
-        let runnable = self.parts.store.runnable_chat_threads().await.map_err(|error| {
+        let store = &self.parts.store;
+        let runnable = store.runnable_chat_threads(self.parts.max_turns_per_user).await.map_err(|error| {
             tracing::error!(error = &error as &dyn std::error::Error, "the threads to work on could not be read");
         })?;
-        for (thread, user) in runnable {
-            if self.active().contains_key(&thread) {
-                continue;
-            }
+        let order = {
+            let active = self.active();
+            let waiting = runnable.into_iter().filter(|(thread, _)| !active.contains_key(thread));
+            FairOrder::new(waiting, active.values().map(|turn| turn.user.as_str()))
+        };
+        for (thread, user) in order {
             // Without a permit the thread waits until another turn has ended.
             let Some(permit) = self.permits.try_acquire(&user) else { continue };
-            let active = ActiveTurn::begin(self, thread, permit);
+            let active = ActiveTurn::begin(self, thread, user, permit);
             turns.spawn(async move { active.engine.process(active.thread, &active.stop).await });
         }
         Ok(())
     }
 
-    fn active(&self) -> MutexGuard<'_, HashMap<ThreadId, CancellationToken>> {
+    fn active(&self) -> MutexGuard<'_, HashMap<ThreadId, Active>> {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -135,9 +158,9 @@ struct ActiveTurn {
 }
 
 impl ActiveTurn {
-    fn begin(engine: &Arc<ChatEngine>, thread: ThreadId, permit: Permit) -> Self {
+    fn begin(engine: &Arc<ChatEngine>, thread: ThreadId, user: String, permit: Permit) -> Self {
         let stop = CancellationToken::new();
-        engine.active().insert(thread, stop.clone());
+        engine.active().insert(thread, Active { user, stop: stop.clone() });
         Self { engine: Arc::clone(engine), thread, stop, _permit: permit }
     }
 }

@@ -4,11 +4,12 @@ mod chats;
 mod commands;
 mod conversation;
 mod engine;
+mod fair_order;
 mod journal;
 mod live;
 mod turn;
 mod turn_loop;
 
-pub use chats::{ChatError, ChatMessageRequest, Chats};
+pub use chats::{ChatError, ChatMessageRequest, Chats, send_rates};
 pub use engine::{ChatEngine, ChatParts};
 pub use live::{Lagged, LiveEvent, LiveEvents, LiveSubscription};

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     domain::memory::MemoryPath,
     llm::metering::retry_write,
-    store::{ParkedTurn, StoreError, Turn, TurnEnd, TurnError, TurnKey, TurnRequest},
+    store::{MAX_CHAT_BYTES_PER_USER, ParkedTurn, StoreError, Turn, TurnEnd, TurnError, TurnKey, TurnRequest},
 };
 
 /// Delay after a turn that could not begin, so that a failing database is not asked in a loop.
@@ -106,12 +106,15 @@ impl ChatEngine {
         };
         // Its user stopped it before it waited.
         if matches!(ending, Ending::Parked(_)) && stop.is_cancelled() {
-            store.stop_waiting_chat_turn(key.thread, now()).await?;
+            self.stop_parked(key.thread).await?;
         }
         Ok(())
     }
 
     async fn work(&self, turn: Turn, stop: &CancellationToken) -> Result<Ending, WorkError> {
+        if turn.is_storage_full && !matches!(turn.request, TurnRequest::Resume { .. }) {
+            return Ok(Ending::Finished(storage_full()));
+        }
         // What is streamed of this turn comes after all that was stored before it.
         let (thread_id, cursor) = (turn.key.thread, self.parts.store.last_cursor().await?);
         self.parts.live.send(&turn.user, || LiveEvent::Stored { thread_id, cursor });
@@ -159,7 +162,7 @@ fn ending(worked: Worked) -> Result<Ending, WorkError> {
         LoopOutcome::Failed { reason, message } => end(Some(error(reason_of(reason), message))),
         LoopOutcome::NeedsApproval { request } => {
             let run = serde_json::to_string(&worked.run)?;
-            return Ok(Ending::Parked(Box::new(ParkedTurn { transcript, run, request })));
+            return Ok(Ending::Parked(Box::new(ParkedTurn { transcript, run, request, worked: worked.time })));
         }
     }))
 }
@@ -171,6 +174,13 @@ const fn error(reason: JobReason, message: String) -> TurnError {
 fn internal_error() -> TurnEnd {
     let message = "internal server error; the log has the details".to_owned();
     TurnEnd { error: Some(error(JobReason::Internal, message)), ..TurnEnd::default() }
+}
+
+fn storage_full() -> TurnEnd {
+    let message = format!(
+        "your chats have the maximum of {MAX_CHAT_BYTES_PER_USER} bytes; delete threads, then send the message again"
+    );
+    TurnEnd { error: Some(error(JobReason::DiskLimit, message)), ..TurnEnd::default() }
 }
 
 fn limit_reached(which: LimitKind, message: Option<String>) -> TurnError {

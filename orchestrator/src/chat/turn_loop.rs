@@ -9,7 +9,7 @@ use std::{
 
 use agent::{Agent, Delta, DeltaSink, LoopOutcome, Run, Settings, Signals, ToolExecutor, Transcript};
 use protocol::{ChatDelta, DeltaPiece, UserSettings};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{engine::ChatEngine, journal::TurnJournal, live::LiveEvent, turn::WorkError};
@@ -43,6 +43,8 @@ pub(super) struct Worked {
     pub(super) outcome: LoopOutcome,
     pub(super) transcript: Transcript,
     pub(super) run: Run,
+    /// How long the turn has worked in all, without the time that it waited for a person.
+    pub(super) time: Duration,
     /// The time limit ended it.
     pub(super) timed_out: bool,
     /// What the limit says that ended it.
@@ -93,8 +95,9 @@ impl ChatEngine {
             drop(deltas);
             outcome
         };
-        let ((outcome, timed_out), ()) = tokio::join!(within_limit(work, stop), self.stream(turn, pieces));
-        Ok(Worked { outcome, transcript, run, timed_out, limit: journal.take_limit(), notice })
+        let limited = within_limit(work, turn.worked, stop);
+        let (Ended { outcome, time, timed_out }, ()) = tokio::join!(limited, self.stream(turn, pieces));
+        Ok(Worked { outcome, transcript, run, time, timed_out, limit: journal.take_limit(), notice })
     }
 
     async fn executor(&self, turn: &Turn) -> Result<ToolExecutor, WorkError> {
@@ -161,31 +164,56 @@ impl ChatEngine {
     }
 }
 
-/// The outcome of the work, and whether it was stopped by its time limit.
-async fn within_limit(work: impl Future<Output = LoopOutcome>, stop: &CancellationToken) -> (LoopOutcome, bool) {
+/// How the work on a turn ended.
+#[derive(Debug, PartialEq)]
+struct Ended {
+    outcome: LoopOutcome,
+    /// How long the turn has worked in all.
+    time: Duration,
+    /// The time limit stopped it.
+    timed_out: bool,
+}
+
+/// Does the work in the time that is left to a turn which has worked for this long.
+async fn within_limit(work: impl Future<Output = LoopOutcome>, worked: Duration, stop: &CancellationToken) -> Ended {
     tokio::pin!(work);
-    tokio::select! {
+    let began = Instant::now();
+    let (outcome, timed_out) = tokio::select! {
         outcome = &mut work => (outcome, false),
-        () = tokio::time::sleep(TIMEOUT) => {
+        () = tokio::time::sleep(TIMEOUT.saturating_sub(worked)) => {
             stop.cancel();
             (work.await, true)
         }
-    }
+    };
+    Ended { outcome, time: worked.saturating_add(began.elapsed()), timed_out }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Works for this long, or until it is stopped.
+    async fn work(time: Duration, stop: &CancellationToken) -> LoopOutcome {
+        tokio::select! {
+            () = tokio::time::sleep(time) => LoopOutcome::Completed { text: String::new() },
+            () = stop.cancelled() => LoopOutcome::Stopped,
+        }
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn a_turn_that_takes_too_long_is_stopped() {
-        let stop = CancellationToken::new();
-        let work = async {
-            stop.cancelled().await;
-            LoopOutcome::Stopped
-        };
-        assert_eq!(within_limit(work, &stop).await, (LoopOutcome::Stopped, true));
-        let done = std::future::ready(LoopOutcome::Completed { text: String::new() });
-        assert!(!within_limit(done, &CancellationToken::new()).await.1);
+    async fn the_time_limit_is_one_of_the_whole_turn() {
+        let minutes = Duration::from_mins;
+        // What a turn has worked before it waited for a person, what it works now, and what comes of it.
+        for (before, now, expected) in
+            [(0, 14, Some(14)), (0, 16, None), (14, 2, None), (10, 4, Some(14)), (15, 1, None), (20, 1, None)]
+        {
+            let stop = CancellationToken::new();
+            let ended = within_limit(work(minutes(now), &stop), minutes(before), &stop).await;
+            let time = ended.time;
+            let finished = (!ended.timed_out).then_some(time.as_secs() / 60);
+            assert_eq!(finished, expected, "{before} + {now}");
+            assert_eq!(ended.timed_out, ended.outcome == LoopOutcome::Stopped);
+            assert_eq!(time.as_secs() / 60, expected.unwrap_or(before.max(15)), "{before} + {now}");
+        }
     }
 }

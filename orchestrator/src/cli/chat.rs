@@ -1,11 +1,12 @@
-//! `gantry chat`: a conversation with the agent in the terminal.
+//! `gantry chat`: a conversation with the agent in the terminal, and the record of its tool calls.
 
+mod actions;
 mod event;
 mod lines;
 mod render;
 mod session;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::{event::ChatEvent, lines::Lines, session::Session};
@@ -19,15 +20,28 @@ use crate::{config::Environment, domain::chat::MAIN_THREAD};
 
 /// Arguments.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct ChatArgs {
+    #[command(subcommand)]
+    command: Option<ChatCommand>,
     /// The thread: its id or key
     #[arg(long, value_name = "THREAD", default_value = MAIN_THREAD)]
     thread: String,
 }
 
+/// Subcommands. Without one the program talks to the agent.
+#[derive(Debug, Subcommand)]
+pub(super) enum ChatCommand {
+    /// List the tool calls of a thread, oldest first, also of one that was deleted
+    Actions(actions::ActionsArgs),
+}
+
 /// Sends the lines of standard input, each after the turn before it, and prints what happens in the thread.
 pub(super) async fn run(args: ChatArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
     let client = Client::from_environment(environment)?;
+    if let Some(ChatCommand::Actions(args)) = args.command {
+        return actions::run(&client, args, output).await;
+    }
     let mut interrupts =
         signal(SignalKind::interrupt()).map_err(|error| CliError::failed("cannot listen for SIGINT", error))?;
     // Of all threads: `main` may not exist yet, and `/new` changes it.

@@ -1,5 +1,9 @@
 //! Tool calls that the orchestrator executes, recorded before their reply is used: those of jobs in `job_actions`, those of chat
 //! threads in `thread_actions`.
+//!
+//! The calls of a thread outlive it without their texts.
+
+mod threads;
 
 use std::collections::HashSet;
 
@@ -8,6 +12,7 @@ use protocol::{CallId, JobId, ToolActionRecord, ToolCallReply, ToolErrorKind, To
 use sqlx::FromRow;
 use uuid::Uuid;
 
+pub(super) use self::threads::forget_texts;
 use super::{
     CallPosition, Store, StoreError, TurnKey,
     rows::{RowRef, column, count, dollars, text},
@@ -54,8 +59,8 @@ pub struct NewToolCall {
     pub estimated_cost_micro_usd: u64,
     /// Whether it may be executed again if a crash interrupted it.
     pub is_repeatable: bool,
-    /// Maximum number of tool calls of the job, or of the turn.
-    pub max_calls: u64,
+    /// Maximum number of tool calls of the caller; `None`: its loop runs in this process, which keeps the limit.
+    pub max_calls: Option<u64>,
 }
 
 /// The outcome of opening a tool call.
@@ -67,7 +72,7 @@ pub enum OpenedToolCall {
     Recorded(ToolCallReply),
     /// Another call has this id.
     IdReused,
-    /// The job or the turn has reached its limit.
+    /// The caller has reached its limit.
     LimitReached,
 }
 
@@ -84,6 +89,15 @@ pub struct ToolCallOutcome {
     pub cost_micro_usd: Option<u64>,
     /// The reply, returned again for a repeated call.
     pub reply: ToolCallReply,
+}
+
+/// A tool call that was not executed, with its result.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClosedToolCall {
+    /// The call.
+    pub call: NewToolCall,
+    /// Its result.
+    pub outcome: ToolCallOutcome,
 }
 
 /// The output of a call that was in flight when its process ended. It may have had its effect, so it is not run again unless it
@@ -104,31 +118,13 @@ impl Store {
 
     /// Closes a tool call with its reply. A call that is already closed is unchanged.
     pub async fn close_tool_call(&self, key: &ToolCallKey, outcome: &ToolCallOutcome) -> Result<(), StoreError> {
-        let (key, at, output) = (key.clone(), outcome.at, outcome.output.clone());
-        let (success, duration_ms) = (outcome.reply.success, column(outcome.reply.duration_ms));
-        let cost = outcome.cost_micro_usd.map(column);
-        let (reply, input) = (text(&outcome.reply)?, outcome.input.as_ref().map(text).transpose()?);
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let ToolCallKey { caller, call_id } = key;
-                let (owner, part) = caller.columns();
-                sqlx::query(caller.statements().close)
-                    .bind(owner)
-                    .bind(part)
-                    .bind(call_id.0)
-                    .bind(at)
-                    .bind(success)
-                    .bind(output)
-                    .bind(duration_ms)
-                    .bind(reply)
-                    .bind(input)
-                    .bind(cost)
-                    .execute(&mut tx.db)
-                    .await?;
-                Ok(())
-            })
-        })
-        .await
+        let (key, outcome) = (key.clone(), outcome.clone());
+        match key.caller {
+            ToolCaller::Job { .. } => {
+                self.write_one(move |tx| Box::pin(async move { close(tx, &key, &outcome).await })).await
+            }
+            ToolCaller::Turn(_) => self.write(move |tx| Box::pin(async move { close(tx, &key, &outcome).await })).await,
+        }
     }
 
     /// Closes the tool calls that an earlier process left open as interrupted. A repeated call gets that reply, unless it may be
@@ -195,6 +191,38 @@ impl Store {
     }
 }
 
+/// Writes the row of a tool call that was not executed, unless it has one.
+pub(super) async fn insert_closed(tx: &mut WriteTx, closed: &ClosedToolCall) -> Result<(), StoreError> {
+    if let Checked::New(insert) = check(tx, &closed.call).await? {
+        tx.run(insert).await?;
+        close(tx, &closed.call.key, &closed.outcome).await?;
+    }
+    Ok(())
+}
+
+/// Closes a call that has no reply.
+async fn close(tx: &mut WriteTx, key: &ToolCallKey, outcome: &ToolCallOutcome) -> Result<(), StoreError> {
+    let ToolCallKey { caller, call_id } = key;
+    let (owner, part) = caller.columns();
+    sqlx::query(caller.statements().close)
+        .bind(owner)
+        .bind(part)
+        .bind(&call_id.0)
+        .bind(outcome.at)
+        .bind(outcome.reply.success)
+        .bind(&outcome.output)
+        .bind(column(outcome.reply.duration_ms))
+        .bind(text(&outcome.reply)?)
+        .bind(outcome.input.as_ref().map(text).transpose()?)
+        .bind(outcome.cost_micro_usd.map(column))
+        .execute(&mut tx.db)
+        .await?;
+    if let ToolCaller::Turn(turn) = caller {
+        threads::forget_text_without_thread(tx, *turn, call_id).await?;
+    }
+    Ok(())
+}
+
 fn interrupted() -> ToolCallReply {
     let failure =
         ToolFailure { kind: ToolErrorKind::Failed, message: INTERRUPTED.to_owned(), retry_after_seconds: None };
@@ -211,9 +239,9 @@ struct ActionStatements {
     interrupt: &'static str,
 }
 
-/// `$counted` are the calls that count against the caller's limit.
+/// `$counted` are the calls that count against the caller's limit; `$extra` is a further column with its value.
 macro_rules! action_statements {
-    ($table:literal, $owner:literal, $part:literal, $counted:literal) => {
+    ($table:literal, $owner:literal, $part:literal, $counted:literal, ($extra:literal, $value:literal)) => {
         ActionStatements {
             table: $table,
             before: concat!(
@@ -223,7 +251,7 @@ macro_rules! action_statements {
             ),
             insert: concat!(
                 "INSERT INTO ", $table, " (", $owner, ", ", $part, ", call_id, at, tool, input, request_digest, \
-                 estimated_cost_micro_usd) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (", $owner, ", ", $part,
+                 estimated_cost_micro_usd", $extra, ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8", $value, ") ON CONFLICT (", $owner, ", ", $part,
                 ", call_id) DO UPDATE SET at = excluded.at, tool = excluded.tool, input = excluded.input, success = NULL, \
                  output = NULL, duration_ms = NULL, reply = NULL, request_digest = excluded.request_digest, estimated_cost_micro_usd = excluded.estimated_cost_micro_usd"
             ),
@@ -241,10 +269,15 @@ macro_rules! action_statements {
 }
 
 /// A job's limit counts the calls of all its attempts.
-const JOB_ACTIONS: ActionStatements = action_statements!("job_actions", "job_id", "attempt", "job_id = $1");
-/// The limit applies to each turn separately.
-const THREAD_ACTIONS: ActionStatements =
-    action_statements!("thread_actions", "thread_id", "turn", "thread_id = $1 AND turn = $2");
+const JOB_ACTIONS: ActionStatements = action_statements!("job_actions", "job_id", "attempt", "job_id = $1", ("", ""));
+/// The limit applies to each turn separately. A thread that was deleted has no owner, so its calls are refused.
+const THREAD_ACTIONS: ActionStatements = action_statements!(
+    "thread_actions",
+    "thread_id",
+    "turn",
+    "thread_id = $1 AND turn = $2",
+    (", user_id", ", (SELECT user_id FROM chat_threads WHERE id = $1)")
+);
 
 impl ToolCaller {
     const fn statements(self) -> &'static ActionStatements {
@@ -273,6 +306,24 @@ struct BeforeActionRow {
 
 /// Counts a tool call against its caller's limit and writes its row, unless it was made before.
 async fn open(tx: &mut WriteTx, call: &NewToolCall) -> Result<OpenedToolCall, StoreError> {
+    match check(tx, call).await? {
+        Checked::New(insert) => {
+            tx.run_last(insert).await?;
+            Ok(OpenedToolCall::Open)
+        }
+        Checked::Ended(opened) => Ok(opened),
+    }
+}
+
+/// Whether a call may be opened.
+enum Checked {
+    /// It may, by this statement.
+    New(StatementBatch),
+    /// It may not.
+    Ended(OpenedToolCall),
+}
+
+async fn check(tx: &mut WriteTx, call: &NewToolCall) -> Result<Checked, StoreError> {
     let ToolCallKey { caller, call_id } = &call.key;
     let (statements, (owner, part)) = (caller.statements(), caller.columns());
     let batch = StatementBatch::new(&[statements.before]).bind(owner).bind(part).bind(call_id.0.clone());
@@ -284,17 +335,17 @@ async fn open(tx: &mut WriteTx, call: &NewToolCall) -> Result<OpenedToolCall, St
         // Calls of versions without digests can be compared by their tool only.
         let is_same = tool == call.tool && request_digest.as_deref().is_none_or(|digest| digest == call.request_digest);
         if !is_same {
-            return Ok(OpenedToolCall::IdReused);
+            return Ok(Checked::Ended(OpenedToolCall::IdReused));
         }
         let reply = row_ref.json("reply", &reply)?;
         if !call.is_repeatable || reply != interrupted() {
-            return Ok(OpenedToolCall::Recorded(reply));
+            return Ok(Checked::Ended(OpenedToolCall::Recorded(reply)));
         }
     }
-    if count(others) >= call.max_calls {
-        return Ok(OpenedToolCall::LimitReached);
+    if call.max_calls.is_some_and(|max| count(others) >= max) {
+        return Ok(Checked::Ended(OpenedToolCall::LimitReached));
     }
-    let batch = StatementBatch::new(&[statements.insert])
+    let insert = StatementBatch::new(&[statements.insert])
         .bind(owner)
         .bind(part)
         .bind(call_id.0.clone())
@@ -303,8 +354,7 @@ async fn open(tx: &mut WriteTx, call: &NewToolCall) -> Result<OpenedToolCall, St
         .bind(text(&call.input)?)
         .bind(call.request_digest.clone())
         .bind(column(call.estimated_cost_micro_usd));
-    tx.run_last(batch).await?;
-    Ok(OpenedToolCall::Open)
+    Ok(Checked::New(insert))
 }
 
 #[derive(FromRow)]

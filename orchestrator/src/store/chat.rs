@@ -7,9 +7,14 @@ mod answer_words;
 mod jobs;
 mod messages;
 mod parked;
+mod retention;
 mod rows;
+#[cfg(test)]
+mod tests;
 mod threads;
 mod turns;
+
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use protocol::{JobReason, MessageReceipt, ThreadId};
@@ -17,7 +22,7 @@ use protocol::{JobReason, MessageReceipt, ThreadId};
 pub use self::{
     jobs::ChatJob,
     messages::{MessagePage, MessagePosition},
-    parked::ParkedTurn,
+    parked::{ParkedTurn, WaitingTurn},
     turns::{Turn, TurnEnd, TurnRequest},
 };
 pub(super) use self::{jobs::post_end, threads::publish_state};
@@ -28,6 +33,9 @@ use crate::domain::chat::ThreadRef;
 pub const MAX_THREADS_PER_USER: u32 = 1_000;
 /// Maximum number of queued messages of one user, in all threads.
 pub const MAX_QUEUED_PER_USER: u32 = 100;
+/// Maximum size of a user's chats: entries, what models have read, tool calls. The other limits alone would let one user fill any
+/// disk. A turn that has begun may exceed it by what it writes.
+pub const MAX_CHAT_BYTES_PER_USER: u64 = 256 * 1024 * 1024;
 /// Entries of one thread that are kept; the oldest are deleted when a turn ends.
 const MAX_MESSAGES_PER_THREAD: i64 = 10_000;
 
@@ -74,6 +82,10 @@ pub enum Sent {
     TooManyThreads,
     /// The user has the maximum number of queued messages.
     QueueFull,
+    /// The user's chats have the maximum size.
+    StorageFull,
+    /// The user sends too many messages; one may be sent after this time.
+    TooMany(Duration),
 }
 
 /// The outcome of a change of a thread.

@@ -49,7 +49,7 @@ macro_rules! columns {
 }
 use columns;
 
-/// Opens a gate in the transaction that parks the turn and sets its thread to `awaiting_approval`.
+/// Opens a gate in the transaction that parks the turn and sets its thread to `awaiting_approval`. The parked run names it from then on.
 pub(super) async fn open(
     tx: &mut WriteTx,
     thread: ThreadId,
@@ -96,6 +96,14 @@ pub(super) async fn open(
     .bind(gate.expires_at)
     .execute(&mut tx.db)
     .await?;
+    sqlx::query(
+        "INSERT INTO chat_transcripts (thread_id, gate_id) VALUES ($1, $2) \
+         ON CONFLICT (thread_id) DO UPDATE SET gate_id = excluded.gate_id",
+    )
+    .bind(*gate.thread_id.as_uuid())
+    .bind(*gate.id.as_uuid())
+    .execute(&mut tx.db)
+    .await?;
     let event = InstanceEventData::GateRequired(Box::new(gate.clone()));
     instance_events::append(tx, &gate.user_id, at, &event).await?;
     notifications::insert(tx, &notification(&gate), at).await?;
@@ -120,7 +128,7 @@ fn notification(gate: &Gate) -> NewNotification {
     }
 }
 
-/// The answer that the parked run of a thread continues with: that of the thread's last gate. Only the call that the answer is
+/// The answer that the parked run of a thread continues with: that of the gate that it names. Only the call that the answer is
 /// about can run.
 pub(super) async fn answer(
     tx: &mut WriteTx,
@@ -144,7 +152,11 @@ async fn find(tx: &mut WriteTx, target: GateTarget) -> Result<Option<Gate>, Stor
     let (statement, id) = match target {
         GateTarget::Gate(id) => (concat!("SELECT ", columns!(), " FROM gates WHERE id = $1"), *id.as_uuid()),
         GateTarget::Thread(thread) => (
-            concat!("SELECT ", columns!(), " FROM gates WHERE thread_id = $1 ORDER BY id DESC LIMIT 1"),
+            concat!(
+                "SELECT ",
+                columns!(),
+                " FROM gates WHERE id = (SELECT gate_id FROM chat_transcripts WHERE thread_id = $1)"
+            ),
             *thread.as_uuid(),
         ),
     };

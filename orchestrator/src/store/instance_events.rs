@@ -126,6 +126,32 @@ pub(super) async fn delete_of_thread(tx: &mut WriteTx, thread: ThreadId) -> Resu
     Ok(())
 }
 
+/// Deletes the events about a thread up to a time; all of them without one. Returns how many. Their readers are told.
+pub(super) async fn trim_of_thread(
+    tx: &mut WriteTx,
+    thread: Uuid,
+    until: Option<DateTime<Utc>>,
+) -> Result<u64, StoreError> {
+    let cursors: Vec<i64> = sqlx::query_scalar(
+        "DELETE FROM instance_events WHERE thread_id = $1 AND ($2 IS NULL OR at <= $2) RETURNING cursor",
+    )
+    .bind(thread)
+    .bind(until)
+    .fetch_all(&mut tx.db)
+    .await?;
+    set_trimmed(tx, &cursors).await?;
+    Ok(cursors.len() as u64)
+}
+
+/// Remembers the largest cursor that retention has deleted.
+async fn set_trimmed(tx: &mut WriteTx, cursors: &[i64]) -> Result<(), StoreError> {
+    if let Some(last) = cursors.iter().max() {
+        let trimmed = sqlx::query("UPDATE trimmed_events SET cursor = MAX(cursor, $1)").bind(last);
+        trimmed.execute(&mut tx.db).await?;
+    }
+    Ok(())
+}
+
 impl Store {
     /// Events after `after`, at most `limit` and as many as fit into a page. Looks at a bounded number of events, so a page may
     /// be empty although more follow: continue at [`InstanceEventPage::read_to`].
@@ -166,12 +192,7 @@ impl Store {
                 .bind(ROWS_PER_BATCH)
                 .fetch_all(&mut tx.db)
                 .await?;
-                if let Some(last) = cursors.iter().max() {
-                    sqlx::query("UPDATE trimmed_events SET cursor = MAX(cursor, $1)")
-                        .bind(last)
-                        .execute(&mut tx.db)
-                        .await?;
-                }
+                set_trimmed(tx, &cursors).await?;
                 Ok(cursors.len() as u64)
             })
         })

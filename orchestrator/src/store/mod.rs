@@ -56,16 +56,16 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 
-pub use actions::{NewToolCall, OpenedToolCall, ToolCallKey, ToolCallOutcome, ToolCaller};
+pub use actions::{ClosedToolCall, NewToolCall, OpenedToolCall, ToolCallKey, ToolCallOutcome, ToolCaller};
 pub use audit::{AuditEntry, AuditFilter};
 pub use backup::{BackupError, backup};
 pub use budget::Reserved;
 pub use call_position::CallPosition;
 pub use calls::{CallKey, CallQuota, CallRow, CallsMade, KnownCall, ModelCallKey, NewCall, OpenedCall, ThreadCallKey};
 pub use chat::{
-    ChatJob, Delivery, MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, MessagePage, MessagePosition, OwnedThread,
-    ParkedTurn, Sent, SentMessage, ThreadCaller, ThreadChange, ThreadFilter, Turn, TurnEnd, TurnError, TurnKey,
-    TurnRequest,
+    ChatJob, Delivery, MAX_CHAT_BYTES_PER_USER, MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, MessagePage,
+    MessagePosition, OwnedThread, ParkedTurn, Sent, SentMessage, ThreadCaller, ThreadChange, ThreadFilter, Turn,
+    TurnEnd, TurnError, TurnKey, TurnRequest, WaitingTurn,
 };
 pub use error::StoreError;
 pub use event_batch::{Appended, BatchEvent};

@@ -1,4 +1,4 @@
-//! Retention: rows of finished jobs are deleted after a time, or when the database is too large.
+//! Retention: rows of finished jobs and idle chats are deleted after a time, or when the database is too large.
 //!
 //! A job's row with its result and usage is kept forever, and so are its last events from the result on; a reader that resumes
 //! gets their first number. Never changes a job that is not finished.
@@ -12,6 +12,9 @@ use super::{Store, StoreError, budget, idempotency};
 const JOBS_PER_BATCH: i64 = 50;
 /// Audit entries in one transaction.
 const AUDIT_ROWS_PER_BATCH: i64 = 5_000;
+
+/// The part of the maximum size that a user's chats may have before they are trimmed first: one sixteenth.
+const CHATS_SHARE: u64 = 16;
 
 /// Deletes the rows of a finished job in other tables, except its last events from the result on.
 const TRIM_JOB: [&str; 5] = [
@@ -50,6 +53,10 @@ pub struct Trimmed {
     pub instance_events: u64,
     /// Resolved gates.
     pub gates: u64,
+    /// Tool calls of chats.
+    pub thread_actions: u64,
+    /// Entries of chats, and what was stored with them.
+    pub chat_rows: u64,
 }
 
 impl Store {
@@ -70,12 +77,22 @@ impl Store {
             while let rows @ 1.. = self.trim_gates(before).await? {
                 trimmed.gates += rows;
             }
+            trimmed.chat_rows += self.trim_chats(before).await?;
             self.trim_thread_calls(before).await?;
+            while let rows @ 1.. = self.trim_thread_actions(before).await? {
+                trimmed.thread_actions += rows;
+            }
             while let batch @ 1.. = self.trim_batch(before, now).await? {
                 trimmed.jobs += batch;
             }
         }
-        while limits.max_mb > 0 && self.used_bytes().await? > limits.max_mb.saturating_mul(1024 * 1024) {
+        let max_bytes = limits.max_mb.saturating_mul(1024 * 1024);
+        while max_bytes > 0 && self.used_bytes().await? > max_bytes {
+            // One user's chats must not displace the records of others.
+            if let rows @ 1.. = self.trim_largest_chats(max_bytes / CHATS_SHARE).await? {
+                trimmed.chat_rows += rows;
+                continue;
+            }
             if self.trim_oldest(now, &mut trimmed).await? == 0 {
                 break;
             }

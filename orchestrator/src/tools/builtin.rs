@@ -6,12 +6,12 @@ use agent::{
     AllowList, ApprovalContext, ApprovalRequirement, RecordError, RegisterError, RegisteredTool, Tool, ToolContext,
     ToolExecutor, ToolOrigin, ToolPolicy, ToolRegistry, ToolSpec, Unrecorded, container_tool_requirement,
 };
-use protocol::{EgressView, JobId, ToolDefinition, ToolDomain, UserId};
+use protocol::{EgressView, JobId, ToolCall, ToolDefinition, ToolDomain, UserId};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    call_host::{CallServices, ToolCallHost, not_recorded},
+    call_host::{self, CallServices, ToolCallHost, not_recorded},
     echo::Echo,
     http::{self, EgressLog, Http},
     jobs::{JobAccess, NAMES_FOR_JOBS, job_tools},
@@ -30,15 +30,11 @@ use crate::{
     hooks::Hooks,
     rate_limit::{ToolRateLimits, ToolRates},
     secrets::LeakDetectors,
-    store::{Store, StoreError, ToolCaller, TurnKey},
+    store::{ClosedToolCall, Store, StoreError, ToolCaller, TurnKey},
 };
 
 /// Default time limit of one call (contract: agent, Tools).
 const TIMEOUT: Duration = Duration::from_mins(1);
-
-/// Maximum number of tool calls of a chat turn, which has at most 50 model calls (contract: agent, Chat); as many as a job may make by
-/// default.
-const MAX_TOOL_CALLS_OF_TURN: u32 = 500;
 
 /// Where the tools that are part of Gantry come from.
 const BUILTIN: &str = "builtin";
@@ -136,7 +132,7 @@ impl BuiltinTools {
         let context = self.context_of(job).await.map_err(not_recorded)?;
         let caller = ToolCaller::Job { job: job.id, attempt };
         let registry = self.mcp.registry_for_call(&self.built_in(&context), &context, tool).await;
-        Ok(self.executor(registry, context, caller, job.brief.limits.max_tool_calls))
+        Ok(self.executor(registry, context, caller, Some(job.brief.limits.max_tool_calls)))
     }
 
     /// The executor of the calls of a job's attempt whose loop runs in this process. There are no container tools.
@@ -144,7 +140,7 @@ impl BuiltinTools {
         let context = self.context_of(job).await.map_err(not_recorded)?;
         let caller = ToolCaller::Job { job: job.id, attempt };
         let registry = self.mcp.registry(&self.built_in(&context), &context).await;
-        Ok(self.executor(registry, context, caller, job.brief.limits.max_tool_calls))
+        Ok(self.executor(registry, context, caller, Some(job.brief.limits.max_tool_calls)))
     }
 
     /// The executor of the calls of a chat turn, with the policy and permissions of this moment: make one for each run of the
@@ -157,15 +153,24 @@ impl BuiltinTools {
         remembered: AllowList,
     ) -> Result<ToolExecutor, RecordError> {
         let policy = self.calls.store.tool_policy_of(owner).await.map_err(not_recorded)?;
-        let context = ToolContext {
-            owner: UserId(owner.to_owned()),
-            origin: ToolOrigin::Thread(turn.thread),
-            approval: ApprovalContext::Interactive { remembered },
-            policy,
-            ..unrestricted()
-        };
+        let context = ToolContext { policy, ..turn_context(owner, turn, remembered) };
         let registry = self.mcp.registry(&self.registry, &context).await;
-        Ok(self.executor(registry, context, ToolCaller::Turn(turn), MAX_TOOL_CALLS_OF_TURN))
+        Ok(self.executor(registry, context, ToolCaller::Turn(turn), None))
+    }
+
+    /// The rows of calls that the user stopped before they ran. No server is asked for its tools: theirs have no sensitive
+    /// parameters.
+    pub async fn stopped_calls(
+        &self,
+        owner: &str,
+        turn: TurnKey,
+        calls: impl IntoIterator<Item = &ToolCall>,
+    ) -> Vec<ClosedToolCall> {
+        let caller = ToolCaller::Turn(turn);
+        let context = turn_context(owner, turn, AllowList::new());
+        let host = ToolCallHost { services: Arc::clone(&self.calls), caller, max_calls: None };
+        let executor = self.executor(self.registry.clone(), context, caller, None);
+        call_host::stopped_calls(&executor, &host, calls).await
     }
 
     /// The built-in tools of a context.
@@ -178,7 +183,7 @@ impl BuiltinTools {
         registry: ToolRegistry,
         context: ToolContext,
         caller: ToolCaller,
-        max_calls: u32,
+        max_calls: Option<u32>,
     ) -> ToolExecutor {
         let host = ToolCallHost { services: Arc::clone(&self.calls), caller, max_calls };
         ToolExecutor::new(registry, context, Arc::new(host))
@@ -259,6 +264,16 @@ fn job_context(job: &JobRecord) -> ToolContext {
         max_children: brief.limits.max_children,
         only: brief.tools.clone(),
         approval: ApprovalContext::Autonomous { levels: vec![brief.approve.iter().cloned().collect()] },
+        ..unrestricted()
+    }
+}
+
+/// The context of the calls of a chat turn, without policy and permissions: its user is there to approve.
+fn turn_context(owner: &str, turn: TurnKey, remembered: AllowList) -> ToolContext {
+    ToolContext {
+        owner: UserId(owner.to_owned()),
+        origin: ToolOrigin::Thread(turn.thread),
+        approval: ApprovalContext::Interactive { remembered },
         ..unrestricted()
     }
 }

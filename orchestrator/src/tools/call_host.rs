@@ -6,10 +6,11 @@
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use agent::{
-    BoxFuture, CallHost, CallResult, CallView, OpenedRow, RecordError, ToolContext, ToolError, ToolOrigin, ToolPolicy,
+    BoxFuture, CallHost, CallResult, CallView, OpenedRow, RecordError, ToolContext, ToolError, ToolExecutor,
+    ToolOrigin, ToolPolicy,
     safety::{LeakDetector, REDACTED, StreamRedactor, screen_outbound},
 };
-use protocol::{CallId, ToolErrorKind, ToolFailure};
+use protocol::{CallId, ToolCall, ToolCallReply, ToolErrorKind, ToolFailure};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -23,7 +24,10 @@ use crate::{
     llm::metering::retry_write,
     rate_limit::ToolRateLimits,
     secrets::LeakDetectors,
-    store::{NewToolCall, OpenedToolCall, Store, StoreError, ToolCallKey, ToolCallOutcome, ToolCaller, TurnKey},
+    store::{
+        ClosedToolCall, NewToolCall, OpenedToolCall, Store, StoreError, ToolCallKey, ToolCallOutcome, ToolCaller,
+        TurnKey,
+    },
 };
 
 /// Size of a call's arguments that its row keeps: enough to see what was asked for.
@@ -31,6 +35,9 @@ const MAX_KEPT_INPUT_BYTES: usize = 64 * 1024;
 
 /// Length of a text that is scanned for secrets without leaving the runtime's thread: about a millisecond.
 const MAX_INLINE_SCAN_BYTES: usize = 64 * 1024;
+
+/// What the model reads of a call that did not run because its turn was stopped.
+const STOPPED: &str = "the user stopped the turn; the call was not run";
 
 const SECRETS_UNKNOWN: &str = "withheld: the owner's stored secrets could not be read, so it is not known what must not be shown; try again later";
 
@@ -51,8 +58,9 @@ pub(super) struct CallServices {
 pub(super) struct ToolCallHost {
     pub(super) services: Arc<CallServices>,
     pub(super) caller: ToolCaller,
-    /// The loop keeps this limit, too; a worker that does not is held to it here.
-    pub(super) max_calls: u32,
+    /// The loop keeps this limit, too; a worker that does not is held to it here. `None`: the loop of this process keeps it alone,
+    /// and its calls beyond the limit are recorded.
+    pub(super) max_calls: Option<u32>,
 }
 
 impl fmt::Debug for ToolCallHost {
@@ -66,8 +74,8 @@ impl ToolCallHost {
         ToolCallKey { caller: self.caller, call_id: call_id.clone() }
     }
 
-    async fn open_row(&self, call: CallView<'_>) -> Result<OpenedRow, RecordError> {
-        let new = NewToolCall {
+    async fn new_row(&self, call: CallView<'_>) -> NewToolCall {
+        NewToolCall {
             key: self.key(call.call_id),
             request_digest: call.request_digest.to_owned(),
             at: self.services.clock.now(),
@@ -76,8 +84,12 @@ impl ToolCallHost {
             estimated_cost_micro_usd: call.estimated_cost_micro_usd,
             // A call that a person approved runs at most once.
             is_repeatable: call.is_repeatable && matches!(self.caller, ToolCaller::Job { .. }),
-            max_calls: u64::from(self.max_calls),
-        };
+            max_calls: self.max_calls.map(u64::from),
+        }
+    }
+
+    async fn open_row(&self, call: CallView<'_>) -> Result<OpenedRow, RecordError> {
+        let new = self.new_row(call).await;
         let opened = self.services.store.open_tool_call(&new).await.map_err(not_recorded)?;
         match opened {
             OpenedToolCall::Open => {
@@ -86,7 +98,9 @@ impl ToolCallHost {
             }
             OpenedToolCall::Recorded(reply) => Ok(OpenedRow::Recorded(reply)),
             OpenedToolCall::IdReused => Err(RecordError::IdReused),
-            OpenedToolCall::LimitReached => Ok(OpenedRow::LimitReached(self.limit_reached())),
+            OpenedToolCall::LimitReached => {
+                Ok(OpenedRow::LimitReached(limit_reached(new.max_calls.unwrap_or_default())))
+            }
         }
     }
 
@@ -135,19 +149,42 @@ impl ToolCallHost {
         let event = HookEvent { input: Some(call.input), ..hook_event(HookPoint::AfterToolCall, call) };
         Ok(self.services.hooks.ask_about_text(&event, text).await?)
     }
+}
 
-    fn limit_reached(&self) -> ToolError {
-        let max_calls = self.max_calls;
-        let message = match self.caller {
-            ToolCaller::Job { .. } => {
-                format!("the job makes no more than limits.max_tool_calls = {max_calls}; report what there is")
-            }
-            ToolCaller::Turn(_) => {
-                format!("a turn makes no more than {max_calls} tool calls; answer with what there is")
-            }
+/// The rows of calls that the user of a chat stopped before they ran, with what the model reads of them.
+pub(super) async fn stopped_calls(
+    executor: &ToolExecutor,
+    host: &ToolCallHost,
+    calls: impl IntoIterator<Item = &ToolCall>,
+) -> Vec<ClosedToolCall> {
+    let mut stopped = Vec::new();
+    for ToolCall { id, name, arguments, .. } in calls {
+        let (call_id, error) = (CallId(id.clone()), ToolError::new(ToolErrorKind::NotAuthorized, STOPPED));
+        let refused = executor.refuse(call_id.clone(), name, arguments.clone(), error.clone()).await;
+        let call = host.new_row(refused.view()).await;
+        let ToolError(failure) = error;
+        let outcome = ToolCallOutcome {
+            at: call.at,
+            input: None,
+            output: format!("error ({}): {}", failure.kind.as_str(), failure.message),
+            cost_micro_usd: None,
+            reply: ToolCallReply {
+                success: false,
+                output: None,
+                truncated: false,
+                duration_ms: 0,
+                error: Some(failure),
+            },
         };
-        ToolError::new(ToolErrorKind::NotAuthorized, message)
+        stopped.push(ClosedToolCall { call, outcome });
     }
+    stopped
+}
+
+/// The error of a call of a worker that makes too many.
+fn limit_reached(max_calls: u64) -> ToolError {
+    let message = format!("the job makes no more than limits.max_tool_calls = {max_calls}; report what there is");
+    ToolError::new(ToolErrorKind::NotAuthorized, message)
 }
 
 impl CallHost for ToolCallHost {

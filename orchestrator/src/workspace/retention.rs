@@ -95,6 +95,8 @@ impl RetentionSweep {
                 notifications = trimmed.notifications,
                 instance_events = trimmed.instance_events,
                 gates = trimmed.gates,
+                thread_actions = trimmed.thread_actions,
+                chat_rows = trimmed.chat_rows,
                 "records trimmed"
             );
         }

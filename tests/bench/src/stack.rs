@@ -105,8 +105,9 @@ impl Stack {
             command.env("GANTRY_MAX_PARALLEL_JOBS_PER_USER", settings.max_parallel_jobs.to_string());
             command.env("GANTRY_SANDBOX_IMAGES", containers::IDLE_IMAGE);
             command.env("GANTRY_SANDBOX_IMAGE", &settings.image).env("GANTRY_SANDBOX", "docker");
-            // `loop` calls one tool more often than the default rate limit allows.
+            // `loop` calls one tool, and `chat` sends messages, more often than the default rate limits allow.
             command.env("GANTRY_TOOL_RATE_BURST", "0").env("GANTRY_TOOL_RATE_PER_HOUR", "0");
+            command.env("GANTRY_CHAT_SEND_BURST", "0");
             command.env("GANTRY_LOG_FORMAT", "json").env("RUST_LOG", "info");
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
             // An interrupt from the terminal must reach only the benchmark, which needs the process for cleaning up.

@@ -38,6 +38,8 @@ async fn waiting(world: &World, user: &str) -> (GateId, ThreadId) {
     .execute(&mut database)
     .await
     .unwrap();
+    let parked = sqlx::query("INSERT INTO chat_transcripts (thread_id, gate_id) VALUES ($1, $2)");
+    parked.bind(*thread.as_uuid()).bind(*gate.as_uuid()).execute(&mut database).await.unwrap();
     (gate, thread)
 }
 

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use orchestrator::{auth::Role, clock::ManualClock};
-use protocol::{ChatHistory, ErrorCode, Gate, GateDecision, GateId, Notification, NotificationKind, Page, ThreadState};
+use protocol::{
+    ChatContent, ChatHistory, ErrorCode, Gate, GateDecision, GateId, JobReason, Notification, NotificationKind, Page,
+    ThreadState,
+};
 use serde_json::{Value, json};
 use tests::{User, World, install::program, script_of};
 use tokio::task::JoinSet;
@@ -176,6 +179,33 @@ async fn a_turn_that_is_approved_can_be_stopped_until_it_goes_on() {
     stop(&other).await.expect(202);
     until_state(&ada, ThreadState::Idle).await;
     assert_eq!(sent(&ada).await, Vec::<String>::new());
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_parked_turn_that_cannot_be_read_ends_with_an_error() {
+    let world = World::builder().script(script()).build().await;
+    let ada = world.user("ada");
+    send(&ada, "tell me").await;
+    let gate = waiting(&ada).await;
+    let broken = sqlx::query("UPDATE chat_transcripts SET run = '{'");
+    broken.execute(&mut world.database().await).await.unwrap();
+    ada.post(&path(gate.id), &json!({"decision": "approve"})).await.expect(200);
+    let ended = until_state(&ada, ThreadState::Idle).await;
+    let last = ended.messages.last().map(|message| &message.content);
+    assert!(matches!(last, Some(ChatContent::Error { reason: JobReason::Internal, .. })), "{ended:#?}");
+    assert_eq!(sent(&ada).await, Vec::<String>::new());
+    // The thread goes on; the model reads that it is not known what came of the call.
+    send(&ada, "and now?").await;
+    let is_answered = |history: ChatHistory| answers(&history).last().is_some_and(|text| text.starts_with("result:"));
+    tests::until("an answer", async || is_answered(history(&ada).await)).await;
+    // One that is stopped ends as well.
+    send(&ada, "tell me").await;
+    waiting(&ada).await;
+    let broken = sqlx::query("UPDATE chat_transcripts SET run = '{'");
+    broken.execute(&mut world.database().await).await.unwrap();
+    ada.post("/api/chat/threads/main/stop", &json!({})).await.expect(202);
+    until_state(&ada, ThreadState::Idle).await;
     world.finish().await;
 }
 

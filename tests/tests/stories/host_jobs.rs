@@ -207,7 +207,7 @@ async fn a_job_of_a_process_that_died_fails_and_its_open_calls_are_closed() {
         input: json!({"message": "hi"}),
         estimated_cost_micro_usd: 0,
         is_repeatable: false,
-        max_calls: 10,
+        max_calls: Some(10),
     };
     store.open_tool_call(&call).await.unwrap();
     store.close().await;

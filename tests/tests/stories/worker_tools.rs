@@ -197,7 +197,7 @@ async fn a_tool_call_interrupted_by_a_crash_is_never_run_again() {
         input: arguments.clone(),
         estimated_cost_micro_usd: 0,
         is_repeatable: false,
-        max_calls: 10,
+        max_calls: Some(10),
     };
     let store = world.store().await;
     assert_eq!(store.open_tool_call(&call).await.unwrap(), OpenedToolCall::Open);

@@ -239,7 +239,7 @@ mod tests {
             input: serde_json::Value::Null,
             estimated_cost_micro_usd: 0,
             is_repeatable: false,
-            max_calls: 10,
+            max_calls: Some(10),
         };
         model.meter.store.open_tool_call(&earlier).await.unwrap();
         let call_id = CallId::generate();

@@ -1,12 +1,21 @@
-//! Turns that wait for a person: parked with their gate, stopped while they wait.
+//! Turns that wait for a person, or whose answer has come and that have not gone on yet: parked with their gate, stopped.
+
+use std::time::Duration;
 
 use agent::{ApprovalRequest, Run};
 use chrono::{DateTime, Utc};
-use protocol::{CallId, ChatContent, ThreadId, ThreadState};
+use protocol::{ChatContent, GateId, ThreadId, ThreadState, ToolCall};
 use sqlx::FromRow;
+use uuid::Uuid;
 
 use super::{
-    super::{Store, StoreError, gates, rows::RowRef, write_tx::WriteTx},
+    super::{
+        ClosedToolCall, Store, StoreError,
+        actions::insert_closed,
+        gates,
+        rows::{RowRef, column},
+        write_tx::WriteTx,
+    },
     TurnKey,
     rows::{NewMessage, append},
     threads::set_state,
@@ -15,9 +24,6 @@ use super::{
 
 /// The reason of the gate of such a turn.
 const STOPPED_BY_USER: &str = "the user stopped the turn";
-
-/// What the model reads of the calls of such a turn that had not run.
-const STOPPED: &str = "error (not_authorized): the user stopped the turn; the call was not run";
 
 /// A turn whose next call waits for a person.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +34,21 @@ pub struct ParkedTurn {
     pub run: String,
     /// What the person is asked.
     pub request: ApprovalRequest,
+    /// How long the turn has worked so far.
+    pub worked: Duration,
+}
+
+/// A turn that is parked, and has not gone on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WaitingTurn {
+    /// Its name.
+    pub key: TurnKey,
+    /// Its gate.
+    pub gate: GateId,
+    /// The owner of the thread.
+    pub user: String,
+    /// The calls that have not run, with the arguments that they would run with. None if the run cannot be read.
+    pub calls: Vec<ToolCall>,
 }
 
 impl Store {
@@ -43,8 +64,9 @@ impl Store {
                 if !is_current(tx, key).await? {
                     return Ok(false);
                 }
-                let ParkedTurn { transcript, run, request } = parked;
+                let ParkedTurn { transcript, run, request, worked } = parked;
                 save(tx, key, transcript, Some(run)).await?;
+                set_worked(tx, key.thread, worked).await?;
                 set_state(tx, key.thread, ThreadState::AwaitingApproval, at).await?;
                 gates::open(tx, key.thread, &request, at).await?;
                 Ok(true)
@@ -53,60 +75,116 @@ impl Store {
         .await
     }
 
-    /// Ends a turn that waits for a person, because its user stopped it. False: none waits.
-    pub async fn stop_waiting_chat_turn(&self, thread: ThreadId, at: DateTime<Utc>) -> Result<bool, StoreError> {
-        self.write(move |tx| Box::pin(async move { stop(tx, thread, ThreadState::AwaitingApproval, at).await })).await
+    /// The turn of a thread that is parked, if there is one.
+    pub async fn waiting_chat_turn(&self, thread: ThreadId) -> Result<Option<WaitingTurn>, StoreError> {
+        let row: Option<WaitingRow> = sqlx::query_as(
+            "SELECT user_id, turn, gate_id, run FROM chat_threads JOIN chat_transcripts ON thread_id = id \
+             WHERE id = $1 AND state IN ('awaiting_approval', 'processing') AND run IS NOT NULL",
+        )
+        .bind(*thread.as_uuid())
+        .fetch_optional(&self.read)
+        .await?;
+        row.map(|row| row.into_turn(thread)).transpose()
     }
 
-    /// Ends a turn whose answer has come and that has not gone on yet, because its user stopped it. False: there is none.
-    pub async fn stop_answered_chat_turn(&self, thread: ThreadId, at: DateTime<Utc>) -> Result<bool, StoreError> {
-        self.write(move |tx| Box::pin(async move { stop(tx, thread, ThreadState::Processing, at).await })).await
+    /// Ends a turn that is parked, because its user stopped it, with the rows of the calls that do not run. False: it is no longer
+    /// parked at this gate.
+    pub async fn stop_waiting_chat_turn(
+        &self,
+        key: TurnKey,
+        gate: GateId,
+        calls: Vec<ClosedToolCall>,
+        at: DateTime<Utc>,
+    ) -> Result<bool, StoreError> {
+        self.write(move |tx| {
+            Box::pin(async move {
+                let is_stopped = take_run(tx, key, gate).await?;
+                if is_stopped {
+                    end_stopped(tx, key, calls, at).await?;
+                }
+                Ok(is_stopped)
+            })
+        })
+        .await
     }
 }
 
 #[derive(FromRow)]
-struct ParkedRow {
+struct WaitingRow {
+    user_id: String,
     turn: i64,
+    gate_id: Uuid,
     run: String,
 }
 
-async fn stop(tx: &mut WriteTx, thread: ThreadId, state: ThreadState, at: DateTime<Utc>) -> Result<bool, StoreError> {
-    let row: Option<ParkedRow> = sqlx::query_as(
-        "SELECT turn, run FROM chat_threads JOIN chat_transcripts ON thread_id = id \
-         WHERE id = $1 AND state = $2 AND run IS NOT NULL",
+impl WaitingRow {
+    fn into_turn(self, thread: ThreadId) -> Result<WaitingTurn, StoreError> {
+        let row_ref = RowRef { table: "chat_threads", id: *thread.as_uuid() };
+        let run: Option<Run> = serde_json::from_str(&self.run).ok();
+        let mut calls: Vec<ToolCall> = run.iter().flat_map(Run::waiting_calls).cloned().collect();
+        let request = run.as_ref().and_then(Run::approval_request);
+        if let Some((call, request)) = calls.first_mut().zip(request) {
+            call.arguments = request.arguments.clone();
+        }
+        let key = TurnKey { thread, turn: row_ref.number("turn", self.turn)? };
+        Ok(WaitingTurn { key, gate: GateId::from_uuid(self.gate_id), user: self.user_id, calls })
+    }
+}
+
+/// Takes the run of a turn that is parked at this gate. False: there is none.
+async fn take_run(tx: &mut WriteTx, TurnKey { thread, turn }: TurnKey, gate: GateId) -> Result<bool, StoreError> {
+    let taken = sqlx::query(
+        "UPDATE chat_transcripts SET run = NULL WHERE thread_id = $1 AND gate_id = $2 AND run IS NOT NULL \
+         AND EXISTS (SELECT 1 FROM chat_threads WHERE id = $1 AND turn = $3 AND state IN ('awaiting_approval', 'processing'))",
     )
     .bind(*thread.as_uuid())
-    .bind(state.as_str())
-    .fetch_optional(&mut tx.db)
+    .bind(*gate.as_uuid())
+    .bind(i64::from(turn))
+    .execute(&mut tx.db)
     .await?;
-    let Some(ParkedRow { turn, run }) = row else { return Ok(false) };
-    let row_ref = RowRef { table: "chat_transcripts", id: *thread.as_uuid() };
-    let turn: u32 = row_ref.number("turn", turn)?;
-    let run: Run = row_ref.json("run", &run)?;
-    sqlx::query("UPDATE chat_transcripts SET run = NULL WHERE thread_id = $1")
-        .bind(*thread.as_uuid())
-        .execute(&mut tx.db)
-        .await?;
-    // The model has made the call; the entry is for the user.
-    if let Some(ApprovalRequest { call_id, tool, redacted_input, .. }) = run.approval_request().cloned() {
-        let content = ChatContent::ToolUse { call_id, tool, input: redacted_input };
-        append(tx, thread, NewMessage { content, turn: Some(turn), due: false, at }).await?;
+    Ok(taken.rows_affected() == 1)
+}
+
+/// Records that the calls of a turn did not run, and ends it.
+async fn end_stopped(
+    tx: &mut WriteTx,
+    TurnKey { thread, turn }: TurnKey,
+    calls: Vec<ClosedToolCall>,
+    at: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let turn = Some(turn);
+    // The model has made the calls; these entries are for the user.
+    for ClosedToolCall { call, .. } in &calls {
+        let (call_id, tool, input) = (call.key.call_id.clone(), call.tool.clone(), call.input.clone());
+        let content = ChatContent::ToolUse { call_id, tool, input };
+        append(tx, thread, NewMessage { content, turn, due: false, at }).await?;
     }
-    for call in run.waiting_calls() {
+    for closed in calls {
+        insert_closed(tx, &closed).await?;
         let content = ChatContent::ToolResult {
-            call_id: CallId(call.id.clone()),
-            tool: call.name.clone(),
+            call_id: closed.call.key.call_id,
+            tool: closed.call.tool,
             success: false,
-            output: STOPPED.to_owned(),
+            output: closed.outcome.output,
             truncated: false,
             duration_ms: 0,
         };
-        append(tx, thread, NewMessage { content, turn: Some(turn), due: true, at }).await?;
+        append(tx, thread, NewMessage { content, turn, due: true, at }).await?;
     }
     let content = ChatContent::System { content: "Stopped.".to_owned() };
-    append(tx, thread, NewMessage { content, turn: Some(turn), due: false, at }).await?;
+    append(tx, thread, NewMessage { content, turn, due: false, at }).await?;
     set_state(tx, thread, ThreadState::Idle, at).await?;
     gates::deny_pending(tx, thread, STOPPED_BY_USER, at).await?;
     tx.after_commit(|committed| committed.notifier.wake_chats());
-    Ok(true)
+    Ok(())
+}
+
+async fn set_worked(tx: &mut WriteTx, thread: ThreadId, worked: Duration) -> Result<(), StoreError> {
+    let worked_ms = u64::try_from(worked.as_millis()).unwrap_or(u64::MAX);
+    sqlx::query("UPDATE chat_transcripts SET worked_ms = $2 WHERE thread_id = $1")
+        .bind(*thread.as_uuid())
+        .bind(column(worked_ms))
+        .execute(&mut tx.db)
+        .await?;
+    Ok(())
 }

@@ -5,7 +5,8 @@ use sqlx::{Executor, QueryBuilder, Sqlite};
 
 use super::{
     super::{
-        AuditEntry, Connection, Store, StoreError, audit, calls::forget_answers, instance_events, write_tx::WriteTx,
+        AuditEntry, Connection, Store, StoreError, actions, audit, calls::forget_answers, instance_events,
+        write_tx::WriteTx,
     },
     At, MAX_THREADS_PER_USER, OwnedThread, ThreadCaller, ThreadChange, ThreadFilter,
     rows::{ThreadRow, thread_columns},
@@ -53,6 +54,7 @@ impl Store {
                     Err(refused) => return Ok(refused),
                 };
                 instance_events::delete_of_thread(tx, found.id).await?;
+                actions::forget_texts(tx, found.id).await?;
                 sqlx::query("DELETE FROM chat_threads WHERE id = $1")
                     .bind(*found.id.as_uuid())
                     .execute(&mut tx.db)

@@ -2,7 +2,10 @@
 //!
 //! Every write names the turn, and changes nothing once the thread is at another one.
 
-use std::collections::{BTreeSet, HashSet};
+use std::{
+    collections::{BTreeSet, HashSet},
+    time::Duration,
+};
 
 use agent::{ApprovalAnswer, Run};
 use chrono::{DateTime, Utc};
@@ -11,17 +14,23 @@ use sqlx::FromRow;
 use uuid::Uuid;
 
 use super::{
-    super::{Store, StoreError, calls::forget_answers, gates, rows::RowRef, write_tx::WriteTx},
-    At, MAX_MESSAGES_PER_THREAD, TurnError, TurnKey,
+    super::{
+        Store, StoreError,
+        calls::forget_answers,
+        gates,
+        rows::{RowRef, count},
+        write_tx::WriteTx,
+    },
+    At, MAX_CHAT_BYTES_PER_USER, MAX_MESSAGES_PER_THREAD, TurnError, TurnKey,
     rows::{MessageRow, NewMessage, append, message_columns},
     threads::{publish_state, set_state},
 };
 
-/// Threads that are looked up at once to be worked on.
-const MAX_RUNNABLE: i64 = 1_000;
-
 /// The message of a turn that did not survive its process.
 const INTERRUPTED: &str = "the server restarted during this turn; send the message again";
+
+/// The message of a turn whose parked run cannot be read.
+const UNREADABLE: &str = "the state of this turn cannot be read; send the message again";
 
 /// A turn that has begun.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,6 +45,10 @@ pub struct Turn {
     pub remembered: BTreeSet<String>,
     /// What the turn begins with.
     pub request: TurnRequest,
+    /// Whether the user's chats have the maximum size, so that it must not begin.
+    pub is_storage_full: bool,
+    /// How long it has worked before it waited for a person.
+    pub worked: Duration,
     /// The model's messages up to the turn before, as JSON; `None` in a new thread.
     pub transcript: Option<String>,
     /// The entries that the model has yet to read, in order.
@@ -70,15 +83,18 @@ pub struct TurnEnd {
 }
 
 impl Store {
-    /// Threads that a turn can begin or go on in, with their owners.
-    pub async fn runnable_chat_threads(&self) -> Result<Vec<(ThreadId, String)>, StoreError> {
+    /// Threads that a turn can begin or go on in, with their owners, those that have waited longest first: at most `per_user` of
+    /// each user, so that no user's threads hide another's.
+    pub async fn runnable_chat_threads(&self, per_user: u32) -> Result<Vec<(ThreadId, String)>, StoreError> {
         let rows: Vec<(Uuid, String)> = sqlx::query_as(
-            "SELECT id, user_id FROM chat_threads WHERE state = 'processing' \
+            "SELECT id, user_id FROM (SELECT id, user_id, since, ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY since, id) AS place \
+             FROM (SELECT id, user_id, updated_at AS since FROM chat_threads WHERE state = 'processing' \
              AND id IN (SELECT thread_id FROM chat_transcripts WHERE run IS NOT NULL) \
-             UNION ALL SELECT id, user_id FROM chat_threads WHERE state = 'idle' \
-             AND id IN (SELECT thread_id FROM chat_messages WHERE seq IS NULL) LIMIT $1",
+             UNION ALL SELECT t.id, t.user_id, MIN(m.at) AS since FROM chat_messages m JOIN chat_threads t ON t.id = m.thread_id \
+             WHERE m.seq IS NULL AND t.state = 'idle' GROUP BY t.id)) \
+             WHERE place <= $1 ORDER BY since, id",
         )
-        .bind(MAX_RUNNABLE)
+        .bind(per_user)
         .fetch_all(&self.read)
         .await?;
         Ok(rows.into_iter().map(|(id, user)| (ThreadId::from_uuid(id), user)).collect())
@@ -205,6 +221,8 @@ struct BeforeTurnRow {
     turn: i64,
     remembered: String,
     run: Option<String>,
+    worked_ms: Option<i64>,
+    bytes: Option<i64>,
 }
 
 #[derive(FromRow)]
@@ -216,8 +234,9 @@ struct QueuedRow {
 
 async fn begin(tx: &mut WriteTx, thread: ThreadId, at: At) -> Result<Option<Turn>, StoreError> {
     let row: Option<BeforeTurnRow> = sqlx::query_as(
-        "SELECT user_id, title, state, turn, remembered, run FROM chat_threads \
-         LEFT JOIN chat_transcripts ON thread_id = id WHERE id = $1",
+        "SELECT user_id, title, state, turn, remembered, run, worked_ms, \
+         (SELECT bytes FROM chat_usage u WHERE u.user_id = chat_threads.user_id) AS bytes \
+         FROM chat_threads LEFT JOIN chat_transcripts ON thread_id = id WHERE id = $1",
     )
     .bind(*thread.as_uuid())
     .fetch_optional(&mut tx.db)
@@ -225,6 +244,7 @@ async fn begin(tx: &mut WriteTx, thread: ThreadId, at: At) -> Result<Option<Turn
     let Some(row) = row else { return Ok(None) };
     let row_ref = RowRef { table: "chat_threads", id: *thread.as_uuid() };
     let last_turn: u32 = row_ref.number("turn", row.turn)?;
+    let mut worked = Duration::ZERO;
     let (turn, request) = match (row_ref.known("state", ThreadState::parse(&row.state))?, row.run) {
         (ThreadState::Idle, _) => match take_queued(tx, TurnKey { thread, turn: last_turn + 1 }, at).await? {
             Some(request) => (last_turn + 1, request),
@@ -236,7 +256,16 @@ async fn begin(tx: &mut WriteTx, thread: ThreadId, at: At) -> Result<Option<Turn
                 .bind(*thread.as_uuid())
                 .execute(&mut tx.db)
                 .await?;
-            (last_turn, TurnRequest::Resume { answer: answer_of(tx, thread, &run).await?, run })
+            let answer = match answer_of(tx, thread, &run).await {
+                Err(error) if error.concerns_one_row() => {
+                    tracing::error!(thread.id = %thread, error = &error as &dyn std::error::Error, "a parked turn cannot be read");
+                    end_unreadable(tx, TurnKey { thread, turn: last_turn }, at).await?;
+                    return Ok(None);
+                }
+                answer => answer?,
+            };
+            worked = Duration::from_millis(count(row.worked_ms.unwrap_or_default()));
+            (last_turn, TurnRequest::Resume { answer, run })
         }
         (ThreadState::Processing | ThreadState::AwaitingApproval, _) => return Ok(None),
     };
@@ -246,9 +275,20 @@ async fn begin(tx: &mut WriteTx, thread: ThreadId, at: At) -> Result<Option<Turn
         title: row.title,
         remembered: row_ref.json("remembered", &row.remembered)?,
         request,
+        is_storage_full: row.bytes.is_some_and(|bytes| count(bytes) >= MAX_CHAT_BYTES_PER_USER),
+        worked,
         transcript: None,
         due: Vec::new(),
     }))
+}
+
+/// Ends a turn that cannot go on because its parked run, or its gate, cannot be read.
+async fn end_unreadable(tx: &mut WriteTx, key: TurnKey, at: At) -> Result<(), StoreError> {
+    let content = ChatContent::Error { reason: JobReason::Internal, content: UNREADABLE.to_owned() };
+    append(tx, key.thread, NewMessage { content, turn: Some(key.turn), due: false, at }).await?;
+    set_state(tx, key.thread, ThreadState::Idle, at).await?;
+    tx.after_commit(|committed| committed.notifier.wake_chats());
+    Ok(())
 }
 
 /// The answer to the call that a parked run waits for.

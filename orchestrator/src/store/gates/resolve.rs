@@ -25,7 +25,7 @@ const EXPIRED_PER_BATCH: i64 = 100;
 pub enum GateTarget {
     /// This gate.
     Gate(GateId),
-    /// The last gate of this thread.
+    /// The gate of this thread's parked run, or of the last one that there was.
     Thread(ThreadId),
 }
 

@@ -307,3 +307,21 @@ async fn gates_are_listed_by_user_and_state() {
     assert_eq!(missing.unwrap(), GateOutcome::NotFound);
     store.close().await;
 }
+
+#[tokio::test]
+async fn a_parked_run_reads_the_answer_of_its_own_gate() {
+    let (directory, store) = fresh().await;
+    let gate = waiting(&store, request("http", true)).await;
+    // Of an earlier turn, by a process whose clock was ahead: the same call, and the larger id.
+    let earlier = "INSERT INTO gates (id, thread_id, user_id, kind, state, tool, parameters, parameters_digest, reasoning, \
+                   can_be_remembered, created_at, expires_at, resolved_at, decision) \
+                   SELECT x'ffffffffffff7fffbfffffffffffffff', thread_id, user_id, kind, 'approved', tool, parameters, \
+                   parameters_digest, reasoning, can_be_remembered, created_at, expires_at, created_at, 'approve' FROM gates";
+    sqlx::query(earlier).execute(&mut crate::store::tests::raw(&directory).await).await.unwrap();
+    let answer = answer_of("ada", GateDecision::Deny);
+    let resolved = store.resolve_gate(GateTarget::Thread(gate.thread_id), answer).await.unwrap();
+    assert!(matches!(&resolved, GateOutcome::Resolved(done) if done.gate.id == gate.id), "{resolved:?}");
+    let read = parked_answer(&store, &gate, request("http", true)).await.unwrap();
+    assert_eq!(read, ApprovalAnswer::Denied { reason: None });
+    store.close().await;
+}

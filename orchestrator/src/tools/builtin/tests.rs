@@ -161,7 +161,7 @@ async fn a_call_of_a_chat_turn_that_a_restart_interrupts_is_never_run_again() {
         input: message.clone(),
         estimated_cost_micro_usd: 0,
         is_repeatable: false,
-        max_calls: 10,
+        max_calls: Some(10),
     };
     store.open_tool_call(&open).await.unwrap();
     assert_eq!(store.close_interrupted_tool_calls().await.unwrap(), 1);

@@ -1,7 +1,10 @@
 //! Chat: threads as their users see them. Owns what the stories of chat share.
 
+mod actions;
 mod commands;
 mod context;
+mod fairness;
+mod rates;
 mod stream;
 mod terminal;
 mod threads;

@@ -7,7 +7,7 @@ use tests::{User, World, script_of};
 use super::{answers, history, history_of, notices, roles, send, turn, until_state};
 
 /// The errors of a thread.
-fn errors(history: &protocol::ChatHistory) -> Vec<JobReason> {
+pub(super) fn errors(history: &protocol::ChatHistory) -> Vec<JobReason> {
     let reason = |content: &ChatContent| match content {
         ChatContent::Error { reason, .. } => Some(*reason),
         _ => None,
@@ -188,7 +188,7 @@ async fn of_several_calls_that_a_stop_leaves_the_model_reads_that_none_ran() {
     until_state(&ada, ThreadState::AwaitingApproval).await;
     ada.post("/api/chat/threads/main/stop", &json!({})).await.expect(202);
     let stopped = until_state(&ada, ThreadState::Idle).await;
-    assert_eq!(roles(&stopped), ["user", "tool_use", "tool_result", "tool_result", "system"]);
+    assert_eq!(roles(&stopped), ["user", "tool_use", "tool_use", "tool_result", "tool_result", "system"]);
     let history = turn(&ada, "which?").await;
     assert_eq!(answers(&history), ["2"], "{history:#?}");
     world.finish().await;

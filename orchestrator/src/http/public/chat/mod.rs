@@ -1,5 +1,6 @@
 //! Chat: threads, their messages and events; one endpoint per file. Contents only.
 
+mod actions;
 mod delete;
 mod events;
 mod history;

@@ -2,7 +2,7 @@
 
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{delete, events, history, list, send, stop};
+use super::{actions, delete, events, history, list, send, stop};
 use crate::http::public::{PublicApi, audit_entry::audited};
 
 /// The endpoints with their OpenAPI descriptions.
@@ -11,6 +11,7 @@ pub(in crate::http::public) fn routes() -> OpenApiRouter<PublicApi> {
         .merge(audited("chat.send", routes!(send::send)))
         .routes(routes!(list::list))
         .routes(routes!(history::history))
+        .routes(routes!(actions::actions))
         .routes(routes!(events::events))
         .merge(audited("chat.delete", routes!(delete::delete)))
         .merge(audited("chat.stop", routes!(stop::stop)))

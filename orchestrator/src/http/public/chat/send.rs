@@ -24,11 +24,14 @@ use crate::{
             idempotent::{self, ClientHeaders},
         },
     },
-    store::{MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, Sent},
+    store::{MAX_CHAT_BYTES_PER_USER, MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, Sent},
 };
 
 /// `Retry-After` for a full queue: a turn takes some seconds.
 const QUEUE_FULL_RETRY: Duration = Duration::from_secs(5);
+
+/// Why a user who sends too many messages has to wait.
+const TOO_MANY: &str = "too many messages; send this one later";
 
 /// Sends a message to the agent, or gives a command.
 ///
@@ -45,8 +48,8 @@ const QUEUE_FULL_RETRY: Duration = Duration::from_secs(5);
         (status = 202, body = MessageReceipt, description = "The message is stored."),
         (status = 403, description = "A hook refuses the message (`hook_denied`)."),
         (status = 404, description = "No such thread."),
-        (status = 409, description = "There are too many threads, or the tool call that the message answers no longer waits."),
-        (status = 429, description = "Too many messages are queued."),
+        (status = 409, description = "There are too many threads, the chats have their maximum size, or the tool call that the message answers no longer waits."),
+        (status = 429, description = "Too many messages are sent or queued."),
     )
 )]
 pub(super) async fn send(
@@ -78,6 +81,13 @@ fn response(sent: Sent) -> Result<Response, ApiError> {
             let detail = format!("there are {MAX_THREADS_PER_USER} threads, which is the maximum; delete some");
             Err(ApiError::new(ErrorCode::Conflict, detail))
         }
+        Sent::StorageFull => {
+            let detail = format!(
+                "your chats have the maximum of {MAX_CHAT_BYTES_PER_USER} bytes; delete threads to send messages"
+            );
+            Err(ApiError::new(ErrorCode::Conflict, detail))
+        }
+        Sent::TooMany(wait) => Err(ApiError::new(ErrorCode::RateLimited, TOO_MANY).with_retry_after(wait)),
         Sent::QueueFull => {
             let detail =
                 format!("{MAX_QUEUED_PER_USER} messages are queued, which is the maximum; send this one later");
