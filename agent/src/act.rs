@@ -228,13 +228,11 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
             admission = self.tools.admit(call_id(), &call.name, call.arguments.clone()) => Some(admission),
             () = self.signals.stop.cancelled() => None,
         };
-        match checked {
-            Some(admission) => admission,
-            None => {
-                let error = ToolError::new(ToolErrorKind::Failed, STOPPED);
-                self.tools.refuse(call_id(), &call.name, call.arguments.clone(), error).await
-            }
+        if let Some(admission) = checked {
+            return admission;
         }
+        let error = ToolError::new(ToolErrorKind::Failed, STOPPED);
+        self.tools.refuse(call_id(), &call.name, call.arguments.clone(), error).await
     }
 
     /// A call beyond the limit of tool calls: it is recorded like every call, and neither run nor counted.
