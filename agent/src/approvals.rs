@@ -123,13 +123,48 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
     }
 }
 
+const DENIED: &str = "the user denied this call";
+const DENIED_WITHOUT_REASON: &str = "the user denied this call; do not repeat it";
+const EXPIRED: &str = "this call was not approved in time; continue without it";
+/// The error of a call whose turn was stopped while it waited for approval.
+pub const STOPPED_CALL: &str = "the user stopped the turn; the call was not run";
+
 /// The error that the model reads of a call that was not approved.
 fn refusal(answer: ApprovalAnswer) -> Option<ToolError> {
     let message = match answer {
         ApprovalAnswer::Approved => return None,
-        ApprovalAnswer::Denied { reason: None } => "the user denied this call; do not repeat it".to_owned(),
-        ApprovalAnswer::Denied { reason: Some(reason) } => format!("the user denied this call: {reason}"),
-        ApprovalAnswer::Expired => "this call was not approved in time; continue without it".to_owned(),
+        ApprovalAnswer::Denied { reason: None } => DENIED_WITHOUT_REASON.to_owned(),
+        ApprovalAnswer::Denied { reason: Some(reason) } => format!("{DENIED}: {reason}"),
+        ApprovalAnswer::Expired => EXPIRED.to_owned(),
     };
     Some(ToolError::new(ToolErrorKind::NotAuthorized, message))
+}
+
+/// Why a call did not run that required approval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotApproved<'a> {
+    /// A person denied it.
+    Denied {
+        /// Their reason.
+        reason: Option<&'a str>,
+    },
+    /// There was no answer in time.
+    Expired,
+    /// Its turn was stopped.
+    Stopped,
+}
+
+impl<'a> NotApproved<'a> {
+    /// Reads it from the output of a failed call. `None`: it failed for another reason.
+    pub fn parse(output: &'a str) -> Option<Self> {
+        match output.strip_prefix("error (not_authorized): ")? {
+            DENIED_WITHOUT_REASON => Some(Self::Denied { reason: None }),
+            EXPIRED => Some(Self::Expired),
+            STOPPED_CALL => Some(Self::Stopped),
+            message => message
+                .strip_prefix(DENIED)
+                .and_then(|rest| rest.strip_prefix(": "))
+                .map(|reason| Self::Denied { reason: Some(reason) }),
+        }
+    }
 }

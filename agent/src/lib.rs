@@ -36,7 +36,7 @@ mod transcript;
 mod stories;
 
 pub use agent::Agent;
-pub use approvals::{ApprovalAnswer, ApprovalRequest, NothingToApprove};
+pub use approvals::{ApprovalAnswer, ApprovalRequest, NotApproved, NothingToApprove, STOPPED_CALL};
 pub use container::{MAX_SHELL_TIMEOUT_SECONDS, container_tool, container_tool_requirement, container_tools};
 pub use event_size::{event_bytes, shortened_event};
 /// The type of [`Tool::call`]: tools are kept in lists, so their futures are boxed.

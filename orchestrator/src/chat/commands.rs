@@ -17,6 +17,8 @@ use crate::{
 const MAX_LISTED_JOBS: u32 = 20;
 /// Shortest part of an id that names a job (contract: api, Decided in detail).
 const MIN_ID_DIGITS: usize = 4;
+/// Jobs that the answer to an ambiguous part of an id lists.
+const MAX_CANDIDATES: u32 = 10;
 /// Length of a text of the user that an answer repeats.
 const MAX_REPEATED_BYTES: usize = 200;
 
@@ -103,7 +105,7 @@ impl Chats {
             lines.push("You have no unfinished jobs.".to_owned());
         }
         let listed = jobs.iter().take(MAX_LISTED_JOBS as usize);
-        lines.extend(listed.map(|job| format!("{} {} {}", job.id, job.state, job.title)));
+        lines.extend(listed.map(in_one_line));
         if jobs.len() > MAX_LISTED_JOBS as usize {
             lines.push("… and more".to_owned());
         }
@@ -136,15 +138,34 @@ impl Chats {
     async fn find_job(&self, id: &str, call: &CommandCall) -> Result<Result<JobId, String>, StoreError> {
         let digits: String = id.chars().filter(|c| *c != '-').map(|c| c.to_ascii_lowercase()).collect();
         if digits.len() < MIN_ID_DIGITS || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Ok(Err(format!("Usage: /cancel ID, with at least {MIN_ID_DIGITS} characters of the job's id")));
+            return Ok(Err(format!(
+                "Usage: /cancel ID, with at least {MIN_ID_DIGITS} of the first or last characters of the job's id"
+            )));
         }
-        let found: Vec<ChatJob> = self.store.jobs_by_id_part(&call.user, &digits, 2).await?;
+        let found: Vec<ChatJob> = self.store.jobs_by_id_part(&call.user, &digits, MAX_CANDIDATES + 1).await?;
         Ok(match found.as_slice() {
             [job] => Ok(job.id),
             [] => Err(not_found(id)),
-            _ => Err(format!("More than one of your jobs has an id with {digits}; use more characters.")),
+            candidates => Err(ambiguous(&digits, candidates)),
         })
     }
+}
+
+fn in_one_line(job: &ChatJob) -> String {
+    format!("{} {} {}", job.id, job.state, job.title)
+}
+
+fn ambiguous(digits: &str, candidates: &[ChatJob]) -> String {
+    let listed = candidates.iter().take(MAX_CANDIDATES as usize).map(in_one_line);
+    let mut lines: Vec<String> = listed.collect();
+    if candidates.len() > MAX_CANDIDATES as usize {
+        lines.push("… and more".to_owned());
+    }
+    let digits = elide(digits, MAX_REPEATED_BYTES);
+    format!(
+        "The ids of several of your jobs begin or end with {digits}. Use more characters, or the last ones:\n{}",
+        lines.join("\n")
+    )
 }
 
 fn not_found(id: &str) -> String {

@@ -4,7 +4,9 @@ mod actions;
 mod event;
 mod lines;
 mod render;
+mod screen;
 mod session;
+mod threads;
 
 use clap::{Args, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
@@ -34,39 +36,46 @@ pub(super) struct ChatArgs {
 pub(super) enum ChatCommand {
     /// List the tool calls of a thread, oldest first, also of one that was deleted
     Actions(actions::ActionsArgs),
+    /// List your threads, newest first
+    Threads(threads::ListArgs),
+}
+
+pub(super) async fn run(args: ChatArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
+    let client = Client::from_environment(environment)?;
+    match args.command {
+        Some(ChatCommand::Actions(args)) => actions::run(&client, args, output).await,
+        Some(ChatCommand::Threads(args)) => threads::list(&client, args, output).await,
+        None => converse(&client, args.thread, output).await,
+    }
 }
 
 /// Sends the lines of standard input, each after the turn before it, and prints what happens in the thread.
-pub(super) async fn run(args: ChatArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
-    if let Some(ChatCommand::Actions(args)) = args.command {
-        return actions::run(&client, args, output).await;
-    }
+async fn converse(client: &Client, thread: String, output: &mut Output) -> Result<Exit, CliError> {
     let mut interrupts =
         signal(SignalKind::interrupt()).map_err(|error| CliError::failed("cannot listen for SIGINT", error))?;
     // Of all threads: `main` may not exist yet, and `/new` changes it.
     let request = StreamRequest { path: "/api/chat/events".to_owned(), query: vec![], after: None };
-    let mut stream = EventFollower::<ChatEvent>::new(&client, request);
+    let mut stream = EventFollower::<ChatEvent>::new(client, request);
     // Before the first message, so that nothing of its turn is missed.
     stream.open().await?;
     let mut lines = Lines::of_standard_input();
-    let mut session = Session::open(&client, args.thread, output).await?;
+    let mut session = Session::open(client, thread, output).await?;
     loop {
         session.ask_for_line()?;
         tokio::select! {
             item = stream.next() => session.receive(item?)?,
             line = lines.next(), if session.wants_line() => match line {
-                Some(line) => session.send(&line).await?,
+                Some(line) => session.take_line(line).await?,
                 None => return session.end(),
             },
             _ = interrupts.recv() => {
-                let is_stopping = tokio::select! {
-                    stopped = session.stop_turn() => stopped?,
+                let goes_on = tokio::select! {
+                    goes_on = session.interrupt() => goes_on?,
                     // The person does not wait for the server's answer.
                     _ = interrupts.recv() => false,
                 };
-                if !is_stopping {
-                    return Ok(Exit::Interrupted);
+                if !goes_on {
+                    return session.leave();
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! `gantry events`: the events of the instance that the caller may see.
 
 use clap::Args;
-use protocol::{AnyEventData, EventData, EventSubject, InstanceEvent, InstanceEventData};
+use protocol::{AnyEventData, ChatContent, EventData, EventSubject, InstanceEvent, InstanceEventData};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -153,8 +153,24 @@ fn of_instance(data: &InstanceEventData) -> String {
         InstanceEventData::GateResolved(gate) => format!("{} {}", gate.tool, gate.state),
         InstanceEventData::ThreadState { state, .. } => state.to_string(),
         InstanceEventData::Notification(notification) => format!("{}: {}", notification.title, notification.text),
-        other @ InstanceEventData::ChatMessage { .. } => data_of(other),
+        InstanceEventData::ChatMessage { message, .. } => of_entry(&message.content),
     }
+}
+
+/// Who wrote an entry of a chat, and what it says.
+fn of_entry(content: &ChatContent) -> String {
+    let text = match content {
+        ChatContent::User { content } | ChatContent::Assistant { content } | ChatContent::System { content } => {
+            content.clone()
+        }
+        ChatContent::ToolUse { tool, input, .. } => format!("{tool} {input}"),
+        ChatContent::ToolResult { tool, success, duration_ms, .. } => {
+            format!("{tool} {}, {duration_ms} ms", if *success { "ok" } else { "failed" })
+        }
+        ChatContent::Job { job_id, state, title, .. } => format!("{job_id} {state}: {title}"),
+        ChatContent::Error { reason, content } => format!("({reason}) {content}"),
+    };
+    format!("{} {text}", content.role())
 }
 
 /// The JSON of an event's data.
@@ -194,5 +210,16 @@ mod tests {
         let state = json!({"cursor": 9, "thread_id": thread, "kind": "thread_state",
             "data": {"thread_id": thread, "state": "idle"}});
         assert_eq!(shown(state), format!("9 2026-11-22 12:00:00 ada thread/{thread} thread_state idle"));
+        let entry = |content: Value| {
+            let mut data =
+                json!({"thread_id": thread, "id": protocol::MessageId::nil(), "seq": 1, "at": "2026-11-22T12:00:00Z"});
+            data.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
+            shown(json!({"cursor": 10, "thread_id": thread, "kind": "chat_message", "data": data}))
+        };
+        let begin = format!("10 2026-11-22 12:00:00 ada thread/{thread} chat_message");
+        assert_eq!(entry(json!({"role": "user", "content": "a\nb"})), format!("{begin} user a b"));
+        let result = json!({"role": "tool_result", "call_id": "c", "tool": "echo", "success": false, "output": "{}",
+            "truncated": false, "duration_ms": 3});
+        assert_eq!(entry(result), format!("{begin} tool_result echo failed, 3 ms"));
     }
 }

@@ -195,7 +195,7 @@ impl<'a, T: StreamEvent> EventFollower<'a, T> {
 }
 
 /// Whether a retry may succeed.
-fn is_transient(error: &CliError) -> bool {
+pub(super) fn is_transient(error: &CliError) -> bool {
     match error {
         CliError::Unreachable { .. } | CliError::NotGantry { .. } => true,
         CliError::Refused(problem) => problem.status >= 500 || problem.status == 429,

@@ -64,7 +64,7 @@ pub enum Command {
 pub const HELP: &str = "\
 /job TEXT    create a job with this prompt; its end is posted here
 /status      show what this thread does and your unfinished jobs
-/cancel ID   cancel a job
+/cancel ID   cancel a job; the first or last characters of its id are enough, at least 4
 /stop        stop the current turn
 /new         start a new conversation
 /compact     summarise the older messages for the model

@@ -7,7 +7,9 @@ mod resolve;
 
 use agent::{ApprovalAnswer, ApprovalRequest};
 use chrono::{DateTime, Utc};
-use protocol::{Gate, GateDecision, GateId, GateKind, GateState, InstanceEventData, NotificationKind, ThreadId};
+use protocol::{
+    Gate, GateDecision, GateId, GateKind, GateState, InstanceEventData, NotificationId, NotificationKind, ThreadId,
+};
 use sqlx::{FromRow, QueryBuilder, Sqlite};
 use uuid::Uuid;
 
@@ -106,8 +108,13 @@ pub(super) async fn open(
     .await?;
     let event = InstanceEventData::GateRequired(Box::new(gate.clone()));
     instance_events::append(tx, &gate.user_id, at, &event).await?;
-    notifications::insert(tx, &notification(&gate), at).await?;
+    notifications::insert_as(tx, notification_id(gate.id), &notification(&gate), at).await?;
     Ok(gate)
+}
+
+/// The id of a gate's notification: the same, so that it is found when the gate is resolved.
+const fn notification_id(gate: GateId) -> NotificationId {
+    NotificationId::from_uuid(*gate.as_uuid())
 }
 
 fn notification(gate: &Gate) -> NewNotification {

@@ -191,13 +191,33 @@ pub(super) async fn insert(
     notification: &NewNotification,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
+    insert_as(tx, NotificationId::generate(), notification, now).await
+}
+
+/// Marks a notification as read whose subject no longer waits, in the transaction that ends it.
+pub(super) async fn settle(tx: &mut WriteTx, id: NotificationId, at: DateTime<Utc>) -> Result<(), StoreError> {
+    sqlx::query("UPDATE notifications SET read_at = $2 WHERE id = $1 AND read_at IS NULL")
+        .bind(*id.as_uuid())
+        .bind(at)
+        .execute(&mut tx.db)
+        .await?;
+    Ok(())
+}
+
+/// Like [`insert`], with this id.
+pub(super) async fn insert_as(
+    tx: &mut WriteTx,
+    id: NotificationId,
+    notification: &NewNotification,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
     let stored: Option<NotificationRow> = sqlx::query_as(concat!(
         "INSERT INTO notifications (id, user_id, kind, title, text, job_id, run_id, call, channel, created_at) \
          VALUES ($1, $2, $3, COALESCE($4, (SELECT title FROM jobs WHERE id = $6), ''), $5, $6, $7, $8, $9, $10) \
          ON CONFLICT DO NOTHING RETURNING ",
         columns!(),
     ))
-    .bind(*NotificationId::generate().as_uuid())
+    .bind(*id.as_uuid())
     .bind(&notification.user)
     .bind(notification.kind.as_str())
     .bind(&notification.title)

@@ -36,9 +36,6 @@ const MAX_KEPT_INPUT_BYTES: usize = 64 * 1024;
 /// Length of a text that is scanned for secrets without leaving the runtime's thread: about a millisecond.
 const MAX_INLINE_SCAN_BYTES: usize = 64 * 1024;
 
-/// What the model reads of a call that did not run because its turn was stopped.
-const STOPPED: &str = "the user stopped the turn; the call was not run";
-
 const SECRETS_UNKNOWN: &str = "withheld: the owner's stored secrets could not be read, so it is not known what must not be shown; try again later";
 
 const POLICY_UNKNOWN: &str = "not run: it could not be read whether the tool is allowed; try again later";
@@ -159,7 +156,7 @@ pub(super) async fn stopped_calls(
 ) -> Vec<ClosedToolCall> {
     let mut stopped = Vec::new();
     for ToolCall { id, name, arguments, .. } in calls {
-        let (call_id, error) = (CallId(id.clone()), ToolError::new(ToolErrorKind::NotAuthorized, STOPPED));
+        let (call_id, error) = (CallId(id.clone()), ToolError::new(ToolErrorKind::NotAuthorized, agent::STOPPED_CALL));
         let refused = executor.refuse(call_id.clone(), name, arguments.clone(), error.clone()).await;
         let call = host.new_row(refused.view()).await;
         let ToolError(failure) = error;

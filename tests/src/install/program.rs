@@ -49,15 +49,15 @@ pub async fn run(arguments: &[&str], environment: &[(String, String)]) -> Ended 
     run_with_input(arguments, environment, "").await
 }
 
-/// Like [`run`], with this text on standard input.
-pub async fn run_with_input(arguments: &[&str], environment: &[(String, String)], input: &str) -> Ended {
+/// Like [`run`], with this on standard input.
+pub async fn run_with_input(arguments: &[&str], environment: &[(String, String)], input: impl AsRef<[u8]>) -> Ended {
     let mut command = Command::new(gantry());
     command.args(arguments).env_clear().envs(environment.iter().cloned()).current_dir("/").kill_on_drop(true);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("gantry can be run");
     let mut stdin = child.stdin.take().expect("piped");
     // The command may end without reading all of it.
-    let _ = stdin.write_all(input.as_bytes()).await;
+    let _ = stdin.write_all(input.as_ref()).await;
     drop(stdin);
     let output = within("a command to end", child.wait_with_output()).await.expect("a child can be waited for");
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).trim().to_owned();

@@ -2,7 +2,8 @@
 //!
 //! Owns the layout. Never prints. Text of the agent and of tools is escaped.
 
-use protocol::{ChatContent, ChatMessage, DeltaPiece, Gate};
+use agent::NotApproved;
+use protocol::{ChatContent, ChatHistory, ChatMessage, DeltaPiece, Gate};
 
 use super::event::ChatEvent;
 use crate::cli::{
@@ -12,6 +13,8 @@ use crate::cli::{
 
 /// Longest input or output of a tool call that is shown, in characters.
 const MAX_CALL_CHARS: usize = 140;
+/// Longest entry from before the conversation, in characters: three lines of a terminal.
+const MAX_EARLIER_CHARS: usize = 240;
 
 /// Renders the events of one thread in order.
 pub(super) struct Renderer {
@@ -20,11 +23,13 @@ pub(super) struct Renderer {
     is_live: bool,
     /// The pieces of the current answer that were shown.
     shown: String,
+    /// The last of them did not end its line.
+    is_mid_line: bool,
 }
 
 impl Renderer {
     pub(super) const fn new(paint: Paint, is_live: bool) -> Self {
-        Self { paint, is_live, shown: String::new() }
+        Self { paint, is_live, shown: String::new(), is_mid_line: false }
     }
 
     /// The text of an event, with its line ends. `None`: it is not shown.
@@ -44,9 +49,13 @@ impl Renderer {
     fn piece(&mut self, piece: &DeltaPiece) -> Option<String> {
         match piece {
             // What was shown is void.
-            DeltaPiece::Start => (!std::mem::take(&mut self.shown).is_empty()).then(|| "\n".to_owned()),
+            DeltaPiece::Start => {
+                self.shown.clear();
+                self.line_has_ended().then(|| "\n".to_owned())
+            }
             DeltaPiece::Text(text) => {
                 self.shown.push_str(text);
+                self.is_mid_line = !self.shown.is_empty() && !self.shown.ends_with('\n');
                 Some(escape_control_chars(text))
             }
             DeltaPiece::Reasoning(_) => None,
@@ -59,10 +68,9 @@ impl Renderer {
             ChatContent::Assistant { content } => {
                 let shown = std::mem::take(&mut self.shown);
                 if !shown.is_empty() && shown.trim() == content.trim() {
-                    return "\n".to_owned();
+                    return self.line_end().to_owned();
                 }
-                let begin = if shown.is_empty() { "" } else { "\n" };
-                return format!("{begin}{}\n", escape_control_chars(content.trim_end()));
+                escape_control_chars(content.trim_end())
             }
             ChatContent::User { content } => {
                 format!("{} {}", paint.cyan("you:"), escape_control_chars(content.trim_end()))
@@ -73,6 +81,10 @@ impl Renderer {
                 format!("{} {} {input}", paint.cyan("→"), paint.bold(&one_line(tool)))
             }
             ChatContent::ToolResult { tool, success, output, duration_ms, .. } => {
+                if let Some(cause) = NotApproved::parse(output).filter(|_| !success) {
+                    let (arrow, tool) = (paint.red("←"), one_line(tool));
+                    return self.on_new_line(&format!("{arrow} {tool} {}", one_line(&not_approved(cause))));
+                }
                 let (arrow, word) = if *success { (paint.green("←"), "ok") } else { (paint.red("←"), "failed") };
                 let output = truncate(&one_line(output.trim()), MAX_CALL_CHARS);
                 format!("{arrow} {} {word}, {duration_ms} ms {}", one_line(tool), paint.dim(&output))
@@ -90,8 +102,28 @@ impl Renderer {
 
     /// The text on separate lines.
     fn on_new_line(&mut self, text: &str) -> String {
-        let begin = if std::mem::take(&mut self.shown).is_empty() { "" } else { "\n" };
-        format!("{begin}{text}\n")
+        self.shown.clear();
+        format!("{}{text}\n", self.line_end())
+    }
+
+    /// What ends the current line, if it has begun.
+    fn line_end(&mut self) -> &'static str {
+        if self.line_has_ended() { "\n" } else { "" }
+    }
+
+    /// Something else has ended the current line, or does so now. Returns whether it had begun.
+    pub(super) const fn line_has_ended(&mut self) -> bool {
+        std::mem::replace(&mut self.is_mid_line, false)
+    }
+
+    /// The entries of a thread before a conversation, in one line each.
+    pub(super) fn earlier(&self, history: &ChatHistory) -> String {
+        let mut plain = Self::new(Paint::Plain, false);
+        let lines = history.messages.iter().map(|message| {
+            let text = truncate(&one_line(plain.entry(message).trim()), MAX_EARLIER_CHARS);
+            format!("{}\n", self.paint.dim(&text))
+        });
+        lines.collect()
     }
 
     /// What a person has to decide.
@@ -106,10 +138,21 @@ impl Renderer {
     }
 }
 
+/// Why a call did not run, human-readable.
+fn not_approved(cause: NotApproved<'_>) -> String {
+    match cause {
+        NotApproved::Denied { reason: None } => "denied".to_owned(),
+        NotApproved::Denied { reason: Some(reason) } => format!("denied: {reason}"),
+        NotApproved::Expired => "expired: it was not approved in time".to_owned(),
+        NotApproved::Stopped => "stopped with its turn".to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use chrono::DateTime;
     use protocol::{CallId, ChatDelta, MessageId, ThreadId};
+    use rstest::rstest;
     use serde_json::json;
 
     use super::*;
@@ -165,5 +208,37 @@ mod tests {
             shown(true, &[text("I look."), used, result]),
             "I look.\n→ echo {\"a\":\"b\\nc\"}\n← echo failed, 3 ms no way\n"
         );
+    }
+
+    #[rstest]
+    #[case("error (not_authorized): the user denied this call; do not repeat it", "← echo denied\n")]
+    #[case("error (not_authorized): the user denied this call: not\non Fridays", "← echo denied: not on Fridays\n")]
+    #[case(
+        "error (not_authorized): this call was not approved in time; continue without it",
+        "← echo expired: it was not approved in time\n"
+    )]
+    #[case("error (not_authorized): the user stopped the turn; the call was not run", "← echo stopped with its turn\n")]
+    fn a_call_that_was_not_approved_is_no_failure(#[case] output: &str, #[case] expected: &str) {
+        let result = |success| {
+            entry(ChatContent::ToolResult {
+                call_id: CallId::from("c"),
+                tool: "echo".to_owned(),
+                success,
+                output: output.to_owned(),
+                truncated: false,
+                duration_ms: 0,
+            })
+        };
+        assert_eq!(shown(true, &[result(false)]), expected);
+        assert!(shown(true, &[result(true)]).starts_with("← echo ok, 0 ms error"));
+    }
+
+    #[test]
+    fn the_text_after_an_interrupt_begins_on_the_line_that_it_ended() {
+        let mut renderer = Renderer::new(Paint::Plain, true);
+        assert_eq!(renderer.event(&text("It wor")).unwrap(), "It wor");
+        assert!(renderer.line_has_ended());
+        let stopped = entry(ChatContent::System { content: "Stopped.".to_owned() });
+        assert_eq!(renderer.event(&stopped).unwrap(), "Stopped.\n");
     }
 }

@@ -10,10 +10,10 @@ use protocol::{
 
 use super::{
     super::{
-        AuditEntry, Store, StoreError, audit, chat, instance_events, rows::RowRef, rows::text, tool_policy,
-        write_tx::WriteTx,
+        AuditEntry, Store, StoreError, audit, chat, instance_events, notifications, rows::RowRef, rows::text,
+        tool_policy, write_tx::WriteTx,
     },
-    GateRow, columns, find,
+    GateRow, columns, find, notification_id,
 };
 use crate::domain::gate::{self, GateRefused, GateResolver};
 
@@ -166,7 +166,8 @@ async fn close(tx: &mut WriteTx, gate: &Gate, scope: Option<GateScope>) -> Resul
     let event = InstanceEventData::GateResolved(Box::new(gate.clone()));
     let at = gate.resolved_at.unwrap_or(gate.expires_at);
     instance_events::append(tx, &gate.user_id, at, &event).await?;
-    Ok(())
+    // It asks for an answer, which is there.
+    notifications::settle(tx, notification_id(gate.id), at).await
 }
 
 /// Lets the turn of a resolved gate go on.

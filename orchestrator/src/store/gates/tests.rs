@@ -148,6 +148,22 @@ async fn of_ten_simultaneous_answers_one_takes_effect() {
 }
 
 #[tokio::test]
+async fn a_request_is_read_once_its_gate_is_resolved_or_has_expired() {
+    let (_directory, store) = fresh().await;
+    let filter =
+        NotificationFilter { user: "ada".to_owned(), unread: true, limit: 10, ..NotificationFilter::default() };
+    let unread = async || store.notifications(&filter).await.unwrap().len();
+    let gates = [waiting(&store, request("http", true)).await, waiting(&store, request("http", true)).await];
+    assert_eq!(unread().await, 2);
+    let answer = answer_of("ada", GateDecision::Approve);
+    store.resolve_gate(GateTarget::Gate(gates[0].id), answer).await.unwrap();
+    assert_eq!(unread().await, 1);
+    store.expire_gates(gates[1].expires_at).await.unwrap();
+    assert_eq!(unread().await, 0);
+    store.close().await;
+}
+
+#[tokio::test]
 async fn the_parked_run_continues_with_the_answer() {
     let (_directory, store) = fresh().await;
     let (approved, denied) =

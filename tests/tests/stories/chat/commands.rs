@@ -17,7 +17,7 @@ async fn command(user: &User, text: &str) -> String {
     last_notice(&history(user).await).to_owned()
 }
 
-async fn only_job(user: &User) -> JobSummary {
+pub(super) async fn only_job(user: &User) -> JobSummary {
     let page: Page<JobSummary> = user.get("/api/jobs").await.expect(200).json();
     let [job] = <[JobSummary; 1]>::try_from(page.items).expect("one job");
     job
@@ -67,6 +67,27 @@ async fn a_job_is_cancelled_by_a_part_of_its_id() {
     assert!(text.contains("cancelled"), "{text}");
     ada.wait_for_end(job).await;
     assert!(command(&ada, &format!("/cancel {part}")).await.ends_with("is already cancelled."));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_part_of_several_ids_lists_them() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    for prompt in ["/job one", "/job two"] {
+        send(&ada, prompt).await;
+    }
+    let page: Page<JobSummary> = ada.get("/api/jobs").await.expect(200).json();
+    let ids: Vec<String> = page.items.iter().map(|job| job.id.to_string()).collect();
+    // Ids begin with the time.
+    let text = command(&ada, &format!("/cancel {}", &ids[0][..4])).await;
+    assert!(ids.len() == 2 && ids.iter().all(|id| text.contains(id)) && text.contains("one"), "{text}");
+    for id in &ids {
+        assert!(command(&ada, &format!("/cancel {}", &id[24..])).await.contains("cancelled"));
+        ada.wait_for_end(id.parse().unwrap()).await;
+    }
+    let help = command(&ada, "/help").await;
+    assert!(help.contains("the first or last characters of its id"), "{help}");
     world.finish().await;
 }
 

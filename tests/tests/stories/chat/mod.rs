@@ -4,6 +4,7 @@ mod actions;
 mod commands;
 mod context;
 mod fairness;
+mod interactive;
 mod rates;
 mod stream;
 mod terminal;

@@ -21,7 +21,7 @@ use tokio::{net::TcpListener, sync::mpsc, task::JoinSet};
 
 use super::{answers, history, send, until_state};
 
-fn script() -> String {
+pub(super) fn script() -> String {
     script_of(&[
         json!({"when": {"tool_name": "message"}, "reply": {"text": "It said: {{tool_result}}"}}),
         json!({"when": {"last_message": "tell me"}, "reply": {"text": "I will.", "tool_calls":
@@ -36,7 +36,7 @@ async fn world() -> World {
     World::builder().script(script()).build().await
 }
 
-fn environment(world: &World, user: &str) -> Vec<(String, String)> {
+pub(super) fn environment(world: &World, user: &str) -> Vec<(String, String)> {
     let variables =
         [("GANTRY_URL", world.user(user).base().to_owned()), ("GANTRY_TOKEN", world.fresh(user, Role::User))];
     variables.map(|(name, value)| (name.to_owned(), value)).into()
@@ -118,6 +118,43 @@ async fn the_exit_code_says_how_it_ended_and_json_is_the_events() {
     let is_answer = |event: &Value| event["event"] == "message" && event["content"] == "You said: hello";
     assert!(events.iter().any(is_answer), "{events:#?}");
     assert!(events.iter().all(|event| event["thread_id"].is_string()), "{events:#?}");
+    world.finish().await;
+}
+
+/// A rule that refuses some messages.
+pub(super) const DENYING_RULE: &str = "[[hooks]]\nname = 'polite'\npoint = 'inbound_message'\n\
+     match = { text = 'please not' }\naction = 'deny'\nreason = 'as you say'\n";
+
+#[tokio::test]
+async fn a_line_that_is_not_sent_does_not_lose_the_others() {
+    let world = World::builder().script(script()).config_file(DENYING_RULE.to_owned()).build().await;
+    let too_long = "x".repeat(300 * 1024);
+    let input = [b"please not\none\n\xff\xfe\ntwo\n", too_long.as_bytes(), b"\nthree\n"].concat();
+    let ended = program::run_with_input(&["chat"], &environment(&world, "ada"), input).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert_eq!(ended.stdout, "You said: one\nYou said: two\nYou said: three", "{ended:?}");
+    let errors: Vec<&str> = ended.stderr.lines().collect();
+    let [refused, not_text, too_long] = &errors[..] else { panic!("{errors:#?}") };
+    assert!(refused.contains("as you say"), "{refused}");
+    assert!(not_text.contains("line 3 of the input is not UTF-8"), "{not_text}");
+    assert!(too_long.contains("content"), "{too_long}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn earlier_conversations_are_found_again() {
+    let world = world().await;
+    let ended = chat(&world, &[], "one\n/new\ntwo\n").await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let listed = chat(&world, &["threads", "--json"], "").await.json();
+    let [new, earlier] = &listed["items"].as_array().unwrap()[..] else { panic!("{listed:#}") };
+    assert_eq!((&new["key"], &earlier["key"]), (&json!("main"), &Value::Null));
+    let id = earlier["id"].as_str().unwrap();
+    assert!(ended.stderr.contains(&format!("gantry chat --thread {id}")), "{ended:?}");
+    let table = chat(&world, &["threads", "--id", &id[24..]], "").await;
+    assert!(table.stdout.contains(id) && table.stdout.lines().count() == 2, "{table:?}");
+    let again = chat(&world, &["--thread", id], "three\n").await;
+    assert_eq!(again.stdout, "You said: three", "{again:?}");
     world.finish().await;
 }
 
