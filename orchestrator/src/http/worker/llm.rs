@@ -35,7 +35,7 @@ pub(super) async fn complete(
     body: WorkerJson<CallBody>,
 ) -> Result<Json<Completion>, ErrorExtension> {
     let body = WorkerJson { value: body.value.without_tools(), bytes: body.bytes };
-    answer(api, call, body).await
+    Box::pin(answer(api, call, body)).await
 }
 
 pub(super) async fn complete_with_tools(
@@ -43,7 +43,7 @@ pub(super) async fn complete_with_tools(
     call: CallInFlight,
     body: WorkerJson<CallBody>,
 ) -> Result<Json<Completion>, ErrorExtension> {
-    answer(api, call, body).await
+    Box::pin(answer(api, call, body)).await
 }
 
 async fn answer(

@@ -153,12 +153,11 @@ impl McpTools {
     async fn add_without_secret(&self, registry: &mut ToolRegistry, context: &ToolContext, server: &str) {
         let error = self.catalog.error(server, context.owner.as_str());
         let Some(error) = error.filter(|error| matches!(error, McpError::MissingSecret { .. })) else { return };
-        let names: Vec<String> = match &context.only {
-            Some(only) => only.iter().filter(|name| server_of(name) == Some(server)).cloned().collect(),
-            None => {
-                let shared = self.catalog.shared(server).await.unwrap_or_else(|error| not_read(&error));
-                shared.into_iter().map(|one| one.definition.name).collect()
-            }
+        let names: Vec<String> = if let Some(only) = &context.only {
+            only.iter().filter(|name| server_of(name) == Some(server)).cloned().collect()
+        } else {
+            let shared = self.catalog.shared(server).await.unwrap_or_else(|error| not_read(&error));
+            shared.into_iter().map(|one| one.definition.name).collect()
         };
         let count = registry.iter().filter(|tool| server_of(tool.name()).is_some()).count();
         for name in names.iter().take(MAX_TOOLS_IN_CONTEXT.saturating_sub(count)) {
