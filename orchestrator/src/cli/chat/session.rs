@@ -44,15 +44,21 @@ pub(super) struct Session<'a> {
     printed: i64,
     /// The call that waits for an answer.
     gate: Option<Box<Gate>>,
-    /// The last turn ended with an error.
-    has_failed: bool,
-    /// A line was not sent, or the server refused it.
-    is_line_lost: bool,
+    failures: Failures,
     /// The answer to a command comes before the question about the call that waits.
     is_command_running: bool,
     /// The person has pressed Ctrl-C since the last line, and since the end of the last turn.
     has_interrupted: bool,
     is_loss_reported: bool,
+}
+
+/// What makes the exit code 1.
+#[derive(Debug, Default)]
+struct Failures {
+    /// The last turn ended with an error.
+    turn: bool,
+    /// A line was not sent, or the server refused it.
+    line: bool,
 }
 
 /// What the next line waits for.
@@ -79,8 +85,7 @@ impl<'a> Session<'a> {
             progress: Progress::Ready,
             printed: 0,
             gate: None,
-            has_failed: false,
-            is_line_lost: false,
+            failures: Failures::default(),
             is_command_running: false,
             has_interrupted: false,
             is_loss_reported: false,
@@ -171,7 +176,7 @@ impl<'a> Session<'a> {
             self.printed = 0;
         }
         self.thread = Some(receipt.thread_id);
-        self.has_failed = false;
+        self.failures.turn = false;
         self.progress = Progress::Changed;
         Ok(())
     }
@@ -200,7 +205,7 @@ impl<'a> Session<'a> {
 
     fn report(&mut self, error: &CliError) -> Result<(), CliError> {
         // A person has seen it and can repeat the line.
-        self.is_line_lost |= !self.screen.is_interactive();
+        self.failures.line |= !self.screen.is_interactive();
         self.screen.error(error)
     }
 
@@ -278,7 +283,7 @@ impl<'a> Session<'a> {
             ChatEvent::Entry(_, message) => {
                 self.is_command_running &= !matches!(message.content, ChatContent::System { .. });
                 self.printed = self.printed.max(message.seq.unwrap_or(0));
-                self.has_failed |= matches!(message.content, ChatContent::Error { .. });
+                self.failures.turn |= matches!(message.content, ChatContent::Error { .. });
             }
             ChatEvent::State(_, ThreadState::Processing) => self.progress = Progress::Working,
             ChatEvent::State(..) => self.progress = self.progress.changed(),
@@ -372,7 +377,7 @@ impl<'a> Session<'a> {
                 gate.tool, gate.id, gate.id
             )));
         }
-        Ok(if self.has_failed || self.is_line_lost { Exit::Failed } else { Exit::Success })
+        Ok(if self.failures.turn || self.failures.line { Exit::Failed } else { Exit::Success })
     }
 }
 

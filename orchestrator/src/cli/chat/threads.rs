@@ -19,7 +19,7 @@ const COLUMNS: Columns<ChatThread, 5> =
 
 /// Arguments.
 #[derive(Debug, Args)]
-pub(super) struct ListArgs {
+pub(in crate::cli) struct ListArgs {
     /// Only threads whose id starts or ends with this; at least 4 characters
     #[arg(long, value_name = "PART")]
     id: Option<String>,
