@@ -55,12 +55,14 @@ impl Store {
         let tools: Vec<(String, i64)> = tools_by_day(user, period).build_query_as().fetch_all(&self.read).await?;
         let mut lines: BTreeMap<String, UsageLine> = BTreeMap::new();
         let of_threads: Vec<SumRow> = thread_calls_by_day(user, period).build_query_as().fetch_all(&self.read).await?;
+        let tools_of_threads: Vec<(String, i64)> =
+            thread_tools_by_day(user, period).build_query_as().fetch_all(&self.read).await?;
         for row in merged(calls, of_threads) {
             lines.insert(row.key.clone(), row.totals.line(Some(0)));
         }
-        for (day, tools) in tools {
+        for (day, tools) in tools.into_iter().chain(tools_of_threads) {
             let without_calls = || UsageLine { cost_usd: Some(0.0), ..UsageLine::default() };
-            lines.entry(day).or_insert_with(without_calls).tool_calls = Some(count(tools));
+            *lines.entry(day).or_insert_with(without_calls).tool_calls.get_or_insert(0) += count(tools);
         }
         // Usage before these days, of jobs that ran on them.
         let has_earlier = lines.remove(EARLIER).is_some();
@@ -99,6 +101,7 @@ impl Store {
         let mut totals: Totals = calls_since(user, since).build_query_as().fetch_one(&self.read).await?;
         totals.add(&thread_calls_since(user, since).build_query_as().fetch_one(&self.read).await?);
         let tools: i64 = tools_since(user, since).build_query_scalar().fetch_one(&self.read).await?;
+        let of_threads: i64 = thread_tools_since(user, since).build_query_scalar().fetch_one(&self.read).await?;
         Ok(Usage {
             input_tokens: count(totals.input),
             output_tokens: count(totals.output),
@@ -106,7 +109,7 @@ impl Store {
             cache_write_tokens: count(totals.cache_write),
             cost_usd: totals.cost.map(dollars),
             llm_calls: count(totals.calls),
-            tool_calls: count(tools),
+            tool_calls: count(tools) + count(of_threads),
             // An iteration is one model call.
             iterations: count(totals.calls),
         })
@@ -207,8 +210,16 @@ fn merged(rows: Vec<SumRow>, others: Vec<SumRow>) -> impl Iterator<Item = SumRow
 }
 
 fn thread_calls_by_day(user: Option<&str>, period: Period) -> QueryBuilder<Sqlite> {
+    threads_by_day(SUMS, "thread_calls", user, period)
+}
+
+fn thread_tools_by_day(user: Option<&str>, period: Period) -> QueryBuilder<Sqlite> {
+    threads_by_day("COUNT(*) AS tools", "thread_actions", user, period)
+}
+
+fn threads_by_day(columns: &str, table: &str, user: Option<&str>, period: Period) -> QueryBuilder<Sqlite> {
     let mut query =
-        QueryBuilder::new(format!("SELECT substr(c.at, 1, 10) AS key, {SUMS} FROM thread_calls AS c WHERE c.at >= "));
+        QueryBuilder::new(format!("SELECT substr(c.at, 1, 10) AS key, {columns} FROM {table} AS c WHERE c.at >= "));
     query.push_bind(period.since).push(" AND c.at < ").push_bind(period.until);
     of_user(&mut query, user);
     query.push(" GROUP BY key");
@@ -216,7 +227,15 @@ fn thread_calls_by_day(user: Option<&str>, period: Period) -> QueryBuilder<Sqlit
 }
 
 fn thread_calls_since(user: Option<&str>, since: DateTime<Utc>) -> QueryBuilder<Sqlite> {
-    let mut query = QueryBuilder::new(format!("SELECT {SUMS} FROM thread_calls AS c WHERE c.at >= "));
+    threads_since(SUMS, "thread_calls", user, since)
+}
+
+fn thread_tools_since(user: Option<&str>, since: DateTime<Utc>) -> QueryBuilder<Sqlite> {
+    threads_since("COUNT(*)", "thread_actions", user, since)
+}
+
+fn threads_since(columns: &str, table: &str, user: Option<&str>, since: DateTime<Utc>) -> QueryBuilder<Sqlite> {
+    let mut query = QueryBuilder::new(format!("SELECT {columns} FROM {table} AS c WHERE c.at >= "));
     query.push_bind(since);
     of_user(&mut query, user);
     query

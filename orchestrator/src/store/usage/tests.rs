@@ -33,6 +33,8 @@ async fn no_statement_walks_over_the_rows_of_all_jobs_or_calls() {
             calls_since(user, since),
             thread_calls_by_day(user, Period { since, until }),
             thread_calls_since(user, since),
+            thread_tools_by_day(user, Period { since, until }),
+            thread_tools_since(user, since),
             thread_sums_by_model(&filter, since),
             tools_since(user, since),
             sums_by_model(&filter, since),

@@ -54,7 +54,10 @@ async fn a_turn_with_tools_is_in_the_thread_and_in_the_usage() {
         let page: protocol::Page<UsageLine> = ada.get(&format!("/api/usage?by={by}")).await.expect(200).json();
         let [line] = &page.items[..] else { panic!("{page:?}") };
         assert_eq!((line.llm_calls, line.input_tokens, line.output_tokens), (2, 600, 200), "{by}");
+        assert_eq!(line.tool_calls, (by == "day").then_some(2), "{by}");
     }
+    let summary = ada.get("/api/jobs/summary").await.expect(200).body;
+    assert_eq!(summary["usage_today"]["tool_calls"], 2, "{summary}");
     world.finish().await;
 }
 
