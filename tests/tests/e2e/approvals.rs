@@ -1,8 +1,9 @@
 //! Tool calls of a real worker that would need a person: what runs, what is refused, and that the loop goes on.
 
 use protocol::{Event, EventData, JobState};
+use reqwest::Method;
 use serde_json::{Value, json};
-use tests::{User, script_of};
+use tests::{Reply, User, script_of};
 
 use crate::stack::Stack;
 
@@ -52,17 +53,37 @@ async fn run(ada: &User, approve: Value) -> (Vec<(String, bool, String)>, Vec<(S
     (results(&ada.events(id).await), rows)
 }
 
+async fn permit(user: &User, permission: &str) {
+    for tool in ["echo", "message", "memory_write"] {
+        let request = user.request(Method::PUT, &format!("/api/tools/{tool}/permission"));
+        Reply::of(request.json(&json!({"permission": permission}))).await.expect(200);
+    }
+}
+
 #[tokio::test]
 async fn a_workers_calls_that_need_a_person_are_refused_and_recorded() {
     let stack = Stack::builder().script(&script()).start().await;
     let ada = stack.user("ada").await;
-    for (approve, heartbeat_runs) in [(json!([]), false), (json!(["memory_write", "secret_list"]), true)] {
-        let (results, rows) = run(&ada, approve).await;
-        let expected = [true, true, heartbeat_runs, false, false, true];
-        assert_eq!(results.iter().map(|(_, success, _)| *success).collect::<Vec<_>>(), expected, "{results:#?}");
+    let (without, with) = (json!([]), json!(["memory_write", "secret_list"]));
+    // No permission but `disabled` changes anything: no person is there to ask.
+    let table = [
+        ("default", &without, [true, true, false]),
+        ("default", &with, [true; 3]),
+        ("always_allow", &without, [true, true, false]),
+        ("ask_each_time", &with, [true; 3]),
+        ("disabled", &with, [false; 3]),
+    ];
+    for (permission, approve, runs) in table {
+        permit(&ada, permission).await;
+        let (results, rows) = run(&ada, approve.clone()).await;
+        let expected = [runs[0], runs[1], runs[2], false, false, true];
+        let successes: Vec<bool> = results.iter().map(|(_, success, _)| *success).collect();
+        assert_eq!(successes, expected, "{permission}: {results:#?}");
         for (tool, success, output) in &results {
-            let refused = if tool.is_ascii() { "autonomous_unavailable" } else { "not_found" };
-            assert!(*success || output.contains(refused), "{tool}: {output}");
+            let is_disabled = permission == "disabled" && tool != "secret_list";
+            // The worker is not offered what is disabled.
+            let refused = if is_disabled || !tool.is_ascii() { "not_found" } else { "autonomous_unavailable" };
+            assert!(*success || output.contains(refused), "{permission}, {tool}: {output}");
         }
         let names = CALLS.map(|(name, _)| name.to_owned());
         assert_eq!(rows, names.into_iter().zip(expected).collect::<Vec<_>>(), "each call has its row");

@@ -13,8 +13,9 @@ use orchestrator::{
 use protocol::{
     CreateJob, ErrorCode, EventData, InputFile, Job, JobId, JobReason, JobState, LimitsRequest, MessageRole, Placement,
 };
+use reqwest::Method;
 use serde_json::{Value, json};
-use tests::{User, World, WorldBuilder, script_of, until};
+use tests::{Reply, User, World, WorldBuilder, script_of, until};
 
 fn disabled(rules: &[Value]) -> WorldBuilder {
     World::builder().set("GANTRY_SANDBOX", "disabled").script(script_of(rules))
@@ -226,6 +227,7 @@ async fn calls_pass_the_approval_table_of_jobs() {
     let world = disabled(&[
         json!({"when": {"turn": 1}, "reply": {"tool_calls": calls(&[
             ("echo", json!({"message": "hi"})),
+            ("message", json!({"content": "hi"})),
             ("memory_write", heartbeat),
             ("secret_list", json!({})),
             ("Secret_List", json!({})),
@@ -237,22 +239,32 @@ async fn calls_pass_the_approval_table_of_jobs() {
     .await;
     let ada = world.user("ada");
     let approve = |tools: &[&str]| tools.iter().map(|tool| (*tool).to_owned()).collect::<Vec<_>>();
-    for (approve, heartbeat) in
-        [(vec![], "error (autonomous_unavailable)"), (approve(&["memory_write", "secret_list"]), "")]
-    {
-        let may_write = heartbeat.is_empty();
-        let id = submit(&world, CreateJob { approve, ..request("work") }).await;
-        ada.wait_for(id, JobState::Completed).await;
-        let results = results(&ada, id).await;
-        let kinds: Vec<&str> = results
-            .iter()
-            .map(|(_, success, output)| if *success { "" } else { output.split(':').next().unwrap() })
-            .collect();
-        let denied = "error (autonomous_unavailable)";
-        let written = if may_write { "" } else { denied };
-        assert_eq!(kinds, ["", written, denied, denied, "error (not_found)"], "{results:?}");
-        let actions = ada.get(&format!("/api/jobs/{id}/actions")).await.expect(200).body;
-        assert_eq!(actions["items"].as_array().unwrap().len(), 5, "refused calls have their rows: {actions:#}");
+    let (denied, disabled) = ("error (autonomous_unavailable)", "error (not_authorized)");
+    // No permission but `disabled` changes anything: no person is there to ask.
+    let table = [
+        ("default", ["", "", denied], ["", "", ""]),
+        ("always_allow", ["", "", denied], ["", "", ""]),
+        ("ask_each_time", ["", "", denied], ["", "", ""]),
+        ("disabled", [disabled; 3], [disabled; 3]),
+    ];
+    for (permission, without, with) in table {
+        for tool in ["echo", "message", "memory_write"] {
+            let request = ada.request(Method::PUT, &format!("/api/tools/{tool}/permission"));
+            Reply::of(request.json(&json!({"permission": permission}))).await.expect(200);
+        }
+        for (approve, expected) in [(vec![], without), (approve(&["memory_write", "secret_list"]), with)] {
+            let id = submit(&world, CreateJob { approve, ..request("work") }).await;
+            ada.wait_for(id, JobState::Completed).await;
+            let results = results(&ada, id).await;
+            let kinds: Vec<&str> = results
+                .iter()
+                .map(|(_, success, output)| if *success { "" } else { output.split(':').next().unwrap() })
+                .collect();
+            let expected = [&expected[..], &[denied, denied, "error (not_found)"]].concat();
+            assert_eq!(kinds, expected, "{permission}: {results:?}");
+            let actions = ada.get(&format!("/api/jobs/{id}/actions")).await.expect(200).body;
+            assert_eq!(actions["items"].as_array().unwrap().len(), 6, "refused calls have their rows: {actions:#}");
+        }
     }
     // A list of tools narrows.
     let id = submit(&world, CreateJob { tools: Some(vec!["time".to_owned()]), ..request("work") }).await;
