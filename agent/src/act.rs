@@ -16,13 +16,11 @@ use crate::{
     ask::failed,
     clean::clean,
     guard::{RepeatWarning, ReplyFacts, TextOnlyReason, Verdict},
+    tools::STOPPED_BEFORE_START,
 };
 
 /// Maximum number of calls of one reply that run at the same time.
 const MAX_PARALLEL_CALLS: usize = 8;
-
-/// Error of a call that the loop was stopped before.
-const STOPPED: &str = "stopped before it started";
 
 /// Error of a call beyond the limit of tool calls.
 const BEYOND_LIMIT: &str = "not run: the limit of tool calls is reached";
@@ -231,7 +229,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         if let Some(admission) = checked {
             return admission;
         }
-        let error = ToolError::new(ToolErrorKind::Failed, STOPPED);
+        let error = ToolError::new(ToolErrorKind::Failed, STOPPED_BEFORE_START);
         self.tools.refuse(call_id(), &call.name, call.arguments.clone(), error).await
     }
 

@@ -20,6 +20,9 @@ use super::{
 };
 use crate::{Invocation, ToolError, ToolOutput};
 
+/// Error of a call that the loop was stopped before.
+pub(crate) const STOPPED_BEFORE_START: &str = "stopped before it started";
+
 /// Time for a tool that was told to stop to clean up, before its future is dropped.
 pub(super) const STOP_GRACE: Duration = Duration::from_secs(1);
 
@@ -300,7 +303,7 @@ async fn execute(
     let work = AssertUnwindSafe(async { tool.tool().call(invocation).await }).catch_unwind();
     tokio::pin!(work);
     if stop.is_cancelled() {
-        return Err(ToolError::new(ToolErrorKind::Failed, "stopped before it started"));
+        return Err(ToolError::new(ToolErrorKind::Failed, STOPPED_BEFORE_START));
     }
     let timeout = tool.spec().timeout;
     let unfinished = tokio::select! {

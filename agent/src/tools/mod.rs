@@ -11,6 +11,7 @@ mod policy;
 mod registry;
 
 pub use approval::{AllowList, ApprovalContext};
+pub(crate) use call::STOPPED_BEFORE_START;
 pub use call::{Admission, Admitted, CallOutcome, CallResult, NeedsApproval, Rejected};
 pub use context::{ToolContext, ToolOrigin, is_denied_to_jobs};
 pub use executor::ToolExecutor;

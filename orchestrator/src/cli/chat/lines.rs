@@ -1,9 +1,11 @@
-//! The lines of standard input.
+//! The lines of standard input, and which errors concern only one of them.
 
 use std::io::{self, BufRead, IsTerminal as _};
 
-use protocol::GateDecision;
+use protocol::{ErrorCode, GateDecision};
 use tokio::sync::mpsc;
+
+use crate::cli::exit::CliError;
 
 /// A line.
 #[derive(Debug)]
@@ -73,6 +75,12 @@ pub(super) fn decision_of(line: &str) -> Option<GateDecision> {
         "a" | "always" => Some(GateDecision::Always),
         _ => None,
     }
+}
+
+/// Whether the server refuses this line, and may accept another one.
+pub(super) fn is_about_one_line(error: &CliError) -> bool {
+    let CliError::Refused(problem) = error else { return false };
+    problem.code == ErrorCode::HookDenied || matches!(problem.status, 400 | 409 | 413 | 422 | 429)
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@
 //! that waits.
 
 use protocol::{
-    ChatContent, ChatHistory, ChatThread, ErrorCode, Gate, GateDecision, GateResolution, MessageId, MessageReceipt,
-    Page, ResolveGate, SendMessage, ThreadId, ThreadState, UserSettings,
+    ChatContent, ChatHistory, ChatThread, Gate, GateDecision, GateResolution, MessageId, MessageReceipt, Page,
+    ResolveGate, SendMessage, ThreadId, ThreadState, UserSettings,
 };
 
 use super::{
@@ -197,7 +197,7 @@ impl<'a> Session<'a> {
 
     /// Reports an error that is about one line only. To a person also one that may be over when they try again.
     fn report_or_end(&mut self, error: CliError) -> Result<(), CliError> {
-        if is_about_one_line(&error) || lines::are_typed() && is_transient(&error) {
+        if lines::is_about_one_line(&error) || lines::are_typed() && is_transient(&error) {
             return self.report(&error);
         }
         Err(error)
@@ -388,12 +388,6 @@ impl Progress {
             Self::Changed | Self::Working | Self::Ending(_) => Self::Changed,
         }
     }
-}
-
-/// Whether the server refuses this line, and may accept another one.
-fn is_about_one_line(error: &CliError) -> bool {
-    let CliError::Refused(problem) = error else { return false };
-    problem.code == ErrorCode::HookDenied || matches!(problem.status, 400 | 409 | 413 | 422 | 429)
 }
 
 /// Position of the last entry.

@@ -6,7 +6,7 @@ use protocol::{Gate, GateDecision, JobId, ThreadState};
 use serde_json::{Value, json};
 use tests::{ChatStream, User};
 
-use super::{SECRET, assert_clean, assert_files_clean, forms, leak, store_secret};
+use super::{SECRET, assert_clean, assert_stored_clean, forms, leak, store_secret};
 use crate::{
     chat::{events, history, until_state},
     gates_in_chat::waiting,
@@ -104,9 +104,7 @@ async fn an_agent_that_repeats_a_secret_is_redacted_everywhere() {
     assert_clean("the events of the instance", events(&ada).await.to_string().as_bytes());
     assert_clean("the requests to the provider", json!(*requests.lock().unwrap()).to_string().as_bytes());
     assert_eq!(requests.lock().unwrap().len(), 6);
-    world.stop().await;
-    assert_files_clean(&world.config().data_dir);
-    world.start().await;
+    assert_stored_clean(&mut world).await;
     world.finish().await;
 }
 
