@@ -117,6 +117,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
     /// Runs the calls of a reply, up to the limit of tool calls.
     async fn run_calls(&self, state: &mut LoopState<'_>, reply: Reply) -> Flow {
         let Reply { text: reasoning, mut calls, are_recovered, .. } = reply;
+        state.run.tool_rounds = state.run.tool_rounds.saturating_add(1);
         let left = self.settings.max_tool_calls.saturating_sub(state.run.tool_calls);
         let beyond = calls.split_off(calls.len().min(usize::try_from(left).unwrap_or(usize::MAX)));
         let pending = PendingCalls { calls, beyond, are_recovered, reasoning, warning: RepeatWarning::None };

@@ -65,7 +65,13 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         if iteration >= self.settings.max_iterations {
             return Some(TextOnlyReason::IterationCap);
         }
-        if self.settings.use_tools { state.run.guards.text_only() } else { Some(TextOnlyReason::NoTools) }
+        if !self.settings.use_tools {
+            return Some(TextOnlyReason::NoTools);
+        }
+        if self.settings.max_tool_rounds.is_some_and(|max| state.run.tool_rounds >= max) {
+            return Some(TextOnlyReason::RoundLimit);
+        }
+        state.run.guards.text_only()
     }
 
     /// Model calls that are left.

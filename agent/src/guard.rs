@@ -42,6 +42,8 @@ pub(crate) enum TextOnlyReason {
     IterationCap,
     /// No tools are offered at all.
     NoTools,
+    /// The limit of rounds of tool calls is reached.
+    RoundLimit,
     /// The same call failed too often.
     DuplicateCalls,
     /// Replies with calls were truncated too often.
@@ -245,6 +247,7 @@ mod tests {
     #[rstest]
     #[case(TextOnlyReason::IterationCap, Verdict::IterationLimit, Verdict::IterationLimit)]
     #[case(TextOnlyReason::NoTools, Verdict::Finish, Verdict::Fail(FailureReason::EmptyReply))]
+    #[case(TextOnlyReason::RoundLimit, Verdict::Finish, Verdict::Fail(FailureReason::EmptyReply))]
     #[case(TextOnlyReason::DuplicateCalls, Verdict::Finish, Verdict::Fail(FailureReason::DuplicateCalls))]
     #[case(TextOnlyReason::TruncatedReplies, Verdict::Finish, Verdict::Fail(FailureReason::EmptyReply))]
     #[case(TextOnlyReason::EmptyReplies, Verdict::Finish, Verdict::Fail(FailureReason::EmptyReply))]

@@ -20,6 +20,9 @@ pub struct Run {
     pub(crate) stage: Stage,
     pub(crate) iterations: u32,
     pub(crate) tool_calls: u32,
+    /// Replies whose calls were run.
+    #[serde(default)]
+    pub(crate) tool_rounds: u32,
     pub(crate) usage: TokenUsage,
     pub(crate) last_text: String,
     pub(crate) guards: Guards,

@@ -12,6 +12,9 @@ pub struct Settings {
     pub max_iterations: u32,
     /// Maximum number of tool calls.
     pub max_tool_calls: u32,
+    /// Replies whose tool calls are run. The model call after the last of them is text only and ends the work. `None`: as many as the
+    /// other limits allow.
+    pub max_tool_rounds: Option<u32>,
     /// Sampling temperature, clamped to 0–2; `None` leaves it to the provider (contract: agent, Cleaning).
     pub temperature: Option<f64>,
     /// Whether the work starts with a plan.
@@ -32,6 +35,7 @@ impl Default for Settings {
         Self {
             max_iterations: 50,
             max_tool_calls: 500,
+            max_tool_rounds: None,
             temperature: None,
             plan: false,
             use_tools: true,

@@ -8,6 +8,7 @@ mod error;
 mod gate_expiry;
 mod listeners;
 mod rotate_key;
+mod standing_jobs;
 mod supervise;
 
 use std::{net::SocketAddr, sync::Arc};
@@ -24,16 +25,20 @@ use self::{
     data_dir_lock::DataDirLock,
     gate_expiry::GateExpiry,
     listeners::{MetricsServer, PublicServer},
+    standing_jobs::StandingJobs,
 };
 use crate::{
-    chat::ChatEngine,
+    chat::{ChatEngine, Heartbeats},
     clock::Clock,
     config::Config,
-    dispatch::{DiskSweep, Dispatcher, EngineWatch, JobSubmitter, Prober, WorkerListeners},
+    dispatch::{
+        DiskSweep, Dispatcher, EngineWatch, EventOutbox, JobSubmitter, NotificationPosts, Prober, WorkerListeners,
+    },
     engine::Engine,
     hooks::JobEndNotices,
     http::server::raise_descriptor_limit,
     mcp::McpClient,
+    routine::{RoutineSweep, Runner},
     store::Store,
     telemetry::metrics::Metrics,
     workspace::{ReadDiskSpace, RetentionSweep},
@@ -64,11 +69,17 @@ pub struct App {
     control: ControlLoops,
     worker_listeners: Arc<WorkerListeners>,
     chat_engine: Arc<ChatEngine>,
+    runner: Runner,
+    routine_sweep: RoutineSweep,
+    heartbeats: Heartbeats,
     retention: RetentionSweep,
     mcp: Arc<McpClient>,
     submitter: Arc<JobSubmitter>,
     job_end_notices: JobEndNotices,
     gate_expiry: GateExpiry,
+    standing_jobs: StandingJobs,
+    event_outbox: EventOutbox,
+    notification_posts: NotificationPosts,
     public_server: PublicServer,
     metrics_server: Option<MetricsServer>,
     metrics: Metrics,

@@ -106,10 +106,14 @@ settings! {
     /// Settings of routines.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct RoutineSettings {
-        /// Run routines on their schedules. Not available yet.
+        /// Whether triggers fire routines, and main sessions have heartbeats. Routines can be fired by hand nevertheless.
         pub cron_enabled: bool = setting("cron_enabled").default("true");
-        /// Minimum interval in seconds between two runs of a routine. Not available yet.
+        /// Shortest distance in seconds of two times of a schedule.
         pub min_interval_seconds: u64 = setting("routine_min_interval_seconds").default("60").range(1, 86_400);
+        /// Maximum rounds of tool calls of a lightweight run. A routine that asks for more is refused.
+        pub max_tool_rounds: u32 = setting("routines.max_tool_rounds").default("20").range(1, 100);
+        /// Maximum lightweight runs of routines in progress at once. Others wait.
+        pub max_concurrent: u32 = setting("routines.max_concurrent").default("10").range(1, 1_000);
     }
 }
 
@@ -200,6 +204,8 @@ settings! {
         pub pool_size: u32 = setting("pool_size").default("0").range(0, 100);
         /// Network destinations that the `http` tool and the connections to MCP servers may reach: `host`, `host:port`, `*.suffix`, `*`; port 443 when left out. Private addresses only where an entry is that very address. Empty: the tool is not offered. Containers have no network.
         pub egress_ceiling: Vec<String> = setting("egress_ceiling");
+        /// Servers that notifications of routines may be posted to: `host`, `host:port`, `*.suffix`, `*`; port 443 when left out. Private addresses only where an entry is that very address. Empty: none.
+        pub notify_allow: Vec<String> = setting("notify_allow");
         /// MCP servers whose tools chats and jobs can use, as `[[mcp]]` tables; see `config/README.md`.
         pub mcp: Vec<McpServerSettings> = setting("mcp");
         /// Rules and webhooks that decide about tool calls, messages and jobs, as `[[hooks]]` tables; see `config/README.md`.
@@ -210,6 +216,10 @@ settings! {
         pub chat_max_turns_per_user: u32 = setting("chat.max_turns_per_user").default("16").range(1, 1000);
         /// Messages and commands that a user may send to chats at once, refilled at 1 a second; 0 for no limit.
         pub chat_send_burst: u32 = setting("chat.send_burst").default("120").range(0, 100_000);
+        /// Seconds between two heartbeats of users who have chosen no other interval; 0 for none.
+        pub heartbeat_every_seconds: u64 = setting("heartbeat.every_seconds").default("1800").range(0, 604_800);
+        /// Maximum number of heartbeats at once; each user has one.
+        pub heartbeat_max_concurrent: u32 = setting("heartbeat.max_concurrent").default("8").range(1, 1000);
         /// Maximum tokens per user and day (UTC), input and output together; 0 for no limit.
         pub user_day_max_tokens: u64 = setting("user_day.max_tokens").default("0").range(0, 1_000_000_000_000);
         /// Maximum cost in US dollars per user and day (UTC); 0 for no limit.

@@ -98,6 +98,14 @@ uuid_id!(
     RunId
 );
 uuid_id!(
+    /// A delivery: of a webhook that arrived, or of a notification that is posted.
+    DeliveryId
+);
+uuid_id!(
+    /// A message or an event of a system that may fire routines.
+    RoutineEventId
+);
+uuid_id!(
     /// A chat thread.
     ThreadId
 );

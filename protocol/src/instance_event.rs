@@ -4,8 +4,8 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ChatMessage, EventData, EventKind, Gate, GateId, JobId, Notification, RoutineId, RunId, ThreadId, ThreadState,
-    names::wire_names,
+    ChatMessage, EventData, EventKind, Gate, GateId, JobId, Notification, Routine, RoutineCronEvent, RoutineId,
+    RoutineRun, RunId, ThreadId, ThreadState, names::wire_names,
 };
 
 /// One item of `GET /api/events`.
@@ -86,6 +86,31 @@ pub enum InstanceEventData {
     },
     /// A user got a notification.
     Notification(Box<Notification>),
+    /// A run was recorded, started or ended.
+    Run(Box<RoutineRun>),
+    /// A routine was created, changed or deleted.
+    Routine {
+        /// `created`, `updated`, `enabled`, `disabled` or `deleted`.
+        action: RoutineChange,
+        /// The routine as it is now; as it was, if it was deleted. Long texts of its action are cut.
+        #[serde(flatten)]
+        routine: Box<Routine>,
+    },
+    /// What happened to a scheduled routine, in the shape of the `cron.*` calls.
+    Cron(Box<RoutineCronEvent>),
+}
+
+/// What happened to a routine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the words say it")]
+pub enum RoutineChange {
+    Created,
+    Updated,
+    Enabled,
+    Disabled,
+    Deleted,
 }
 
 impl InstanceEventData {
@@ -97,6 +122,9 @@ impl InstanceEventData {
             Self::ThreadState { .. } => InstanceEventKind::ThreadState,
             Self::ChatMessage { .. } => InstanceEventKind::ChatMessage,
             Self::Notification(_) => InstanceEventKind::Notification,
+            Self::Run(_) => InstanceEventKind::Run,
+            Self::Routine { .. } => InstanceEventKind::Routine,
+            Self::Cron(_) => InstanceEventKind::Cron,
         }
     }
 
@@ -116,12 +144,16 @@ impl InstanceEventData {
                 routine_id: notification.routine_id,
                 ..none
             },
+            Self::Run(run) => {
+                EventSubject { job_id: run.job_id, run_id: Some(run.id), routine_id: Some(run.routine_id), ..none }
+            }
+            Self::Routine { routine, .. } => EventSubject { routine_id: Some(routine.id), ..none },
+            Self::Cron(event) => EventSubject { routine_id: Some(event.job_id), ..none },
         }
     }
 }
 
-/// The kind of an event of the instance, by itself. There are no events of the kinds `run`, `routine` and `cron` in this
-/// version.
+/// The kind of an event of the instance, by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]

@@ -7,6 +7,7 @@ mod account;
 mod agent_event;
 mod chat;
 mod container_name;
+mod cron;
 mod event;
 mod file;
 mod gate;
@@ -21,6 +22,7 @@ mod names;
 mod notification;
 mod problem;
 mod request;
+mod routine;
 mod secret;
 mod settings;
 mod thread;
@@ -37,14 +39,21 @@ pub use chat::{
     ToolDefinition, ToolDomain,
 };
 pub use container_name::{ContainerName, ParseContainerNameError};
+pub use cron::{
+    AddCronJob, CronIsolation, CronJob, CronJobPatch, CronJobState, CronJobs, CronPayload, CronRan, CronRunEntry,
+    CronRunStatus, CronRuns, CronRuntime, CronSchedule, CronStatus, CronWakeMode, JSON_RPC_VERSION, RpcError,
+    RpcErrorData, RpcRequest, RpcResponse, WakeRequest,
+};
 pub use event::{EgressDecision, Event, EventData, EventKind, LimitName, LogStream, MessageRole, PlanStep};
 pub use file::{FileEntry, FileKind, Unpacked};
 pub use gate::{Gate, GateDecision, GateKind, GateResolution, GateScope, GateState, ResolveGate, ResolveThreadGate};
 pub use ids::{
-    CallId, GateId, InstanceId, JobId, MessageId, NotificationId, ParseIdError, PromptId, RoutineId, RunId, ThreadId,
-    UserId,
+    CallId, DeliveryId, GateId, InstanceId, JobId, MessageId, NotificationId, ParseIdError, PromptId, RoutineEventId,
+    RoutineId, RunId, ThreadId, UserId,
 };
-pub use instance_event::{AnyEventData, EventSubject, InstanceEvent, InstanceEventData, InstanceEventKind};
+pub use instance_event::{
+    AnyEventData, EventSubject, InstanceEvent, InstanceEventData, InstanceEventKind, RoutineChange,
+};
 pub use job::{
     ContainerInfo, Job, JobMode, JobReason, JobResult, JobState, JobSummary, Limits, PROMPT_PREVIEW_CHARS,
     PartialResult, Placement, Source, Usage,
@@ -54,16 +63,23 @@ pub use memory::{
     MemoryAuthor, MemoryContent, MemoryDocument, MemoryEntry, MemoryMatch, MemoryVersion, ParseMemoryAuthorError,
 };
 pub use metadata::Metadata;
-pub use notification::{Notification, NotificationDelivery, NotificationKind};
+pub use notification::{DeliveryStatus, Notification, NotificationDelivery, NotificationKind};
 pub use problem::{ErrorCode, FieldError, Problem};
 pub use request::{
     CancelRequest, CreateJob, Egress, EgressInjection, InputFile, LimitsRequest, PromptMode, PromptReceipt,
     PromptRequest, RejectRequest, RestartRequest,
 };
+pub use routine::{
+    Budget, BudgetPeriod, CatchUp, CreateRoutine, DeliveryVerdict, DisabledReason, EmitSystemEvent, EventReceipt,
+    FiringTime, FullJobAction, Guardrails, LightweightAction, Notify, Overlap, PostMessage, Retry, Routine,
+    RoutineAction, RoutineActionKind, RoutineCronAction, RoutineCronEvent, RoutinePatch, RoutinePreview, RoutineRun,
+    RoutineSaved, RoutineSession, RoutineStatus, RoutineSummary, RoutineTrigger, RoutineWarning, RunReason, RunStatus,
+    TriggerRoutine, TriggerType, UpcomingFirings, WakeMode, WebhookDelivery, WebhookReceipt, WebhookTrigger,
+};
 pub use secret::{SecretSummary, SetSecret, is_secret_name};
 pub use settings::{ParseTimeOfDayError, QuietHours, TimeOfDay, UserSettings};
 pub use thread::{
-    ChatContent, ChatDelta, ChatEventKind, ChatHistory, ChatMessage, ChatStatus, ChatThread, DeltaPiece,
+    ChatContent, ChatDelta, ChatEventKind, ChatHistory, ChatMessage, ChatStatus, ChatThread, DeltaPiece, LineOrigin,
     MessageReceipt, SendMessage, ThreadState,
 };
 pub use tool::{

@@ -48,9 +48,10 @@ pub(crate) trait WireName:
 mod tests {
     use super::WireName;
     use crate::{
-        ActorRole, AuditOutcome, EgressDecision, EventKind, GateDecision, GateKind, GateScope, GateState,
-        InstanceEventKind, JobMode, JobReason, JobState, LimitName, NotificationKind, PromptMode, Source, ThreadState,
-        UsageBy,
+        ActorRole, AuditOutcome, BudgetPeriod, CatchUp, DeliveryStatus, DeliveryVerdict, DisabledReason,
+        EgressDecision, EventKind, GateDecision, GateKind, GateScope, GateState, InstanceEventKind, JobMode, JobReason,
+        JobState, LimitName, NotificationKind, Overlap, PromptMode, RoutineActionKind, RoutineCronAction,
+        RoutineSession, RoutineStatus, RunReason, RunStatus, Source, ThreadState, TriggerType, UsageBy, WakeMode,
     };
 
     fn assert_spelled_alike<T: WireName>() {
@@ -65,6 +66,11 @@ mod tests {
     fn the_table_and_serde_spell_each_name_alike() {
         assert_spelled_alike::<ActorRole>();
         assert_spelled_alike::<AuditOutcome>();
+        assert_spelled_alike::<BudgetPeriod>();
+        assert_spelled_alike::<CatchUp>();
+        assert_spelled_alike::<DeliveryStatus>();
+        assert_spelled_alike::<DeliveryVerdict>();
+        assert_spelled_alike::<DisabledReason>();
         assert_spelled_alike::<EgressDecision>();
         assert_spelled_alike::<EventKind>();
         assert_spelled_alike::<GateDecision>();
@@ -77,7 +83,16 @@ mod tests {
         assert_spelled_alike::<JobState>();
         assert_spelled_alike::<LimitName>();
         assert_spelled_alike::<NotificationKind>();
+        assert_spelled_alike::<Overlap>();
         assert_spelled_alike::<PromptMode>();
+        assert_spelled_alike::<RoutineActionKind>();
+        assert_spelled_alike::<RoutineCronAction>();
+        assert_spelled_alike::<RoutineSession>();
+        assert_spelled_alike::<RoutineStatus>();
+        assert_spelled_alike::<RunReason>();
+        assert_spelled_alike::<RunStatus>();
+        assert_spelled_alike::<TriggerType>();
+        assert_spelled_alike::<WakeMode>();
         assert_spelled_alike::<Source>();
         assert_spelled_alike::<ThreadState>();
         assert_spelled_alike::<UsageBy>();

@@ -14,9 +14,27 @@ pub enum NotificationKind {
     Message,
     /// A tool call of a chat waits for the user's approval.
     GateRequired,
+    /// A run ended well.
+    RunOk,
+    /// A run has something to say.
+    RunAttention,
+    /// A run failed.
+    RunFailed,
+    /// A routine was disabled by Gantry.
+    RoutineDisabled,
+    /// The budget of a routine is spent.
+    BudgetSpent,
+    /// The heartbeat of the main session has something to say.
+    Heartbeat,
+    /// Heartbeats of the main session failed.
+    HeartbeatFailed,
 }
 
-wire_names!(NotificationKind { Message => "message", GateRequired => "gate_required" });
+wire_names!(NotificationKind {
+    Message => "message", GateRequired => "gate_required", RunOk => "run_ok", RunAttention => "run_attention",
+    RunFailed => "run_failed", RoutineDisabled => "routine_disabled", BudgetSpent => "budget_spent",
+    Heartbeat => "heartbeat", HeartbeatFailed => "heartbeat_failed",
+});
 
 /// One item of `GET /api/notifications`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,11 +58,45 @@ pub struct Notification {
     pub created_at: DateTime<Utc>,
     /// When the user marked it as read.
     pub read_at: Option<DateTime<Utc>>,
-    /// Where else it was delivered. Empty in this version.
+    /// Where else it was delivered.
     pub deliveries: Vec<NotificationDelivery>,
 }
 
-/// A delivery of a notification to a channel outside Gantry. There are none in this version.
+/// A delivery of a notification to a webhook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct NotificationDelivery {}
+pub struct NotificationDelivery {
+    /// The URL that it is posted to, without its query.
+    pub url: String,
+    /// Its outcome.
+    pub status: DeliveryStatus,
+    /// Posts so far.
+    pub attempts: u32,
+    /// When the last post was made.
+    pub last_attempt_at: Option<DateTime<Utc>>,
+    /// When the next post is made.
+    pub next_attempt_at: Option<DateTime<Utc>>,
+    /// The HTTP status of the last answer.
+    pub response_status: Option<u16>,
+    /// Why the last post failed.
+    pub error: Option<String>,
+}
+
+/// The outcome of a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum DeliveryStatus {
+    /// It waits for its next post.
+    Pending,
+    /// The receiver accepted it.
+    Delivered,
+    /// It was refused, or the retries are used up.
+    Failed,
+    /// The orchestrator stopped during a post: the receiver may have got it.
+    Unknown,
+}
+
+wire_names!(DeliveryStatus {
+    Pending => "pending", Delivered => "delivered", Failed => "failed", Unknown => "unknown",
+});

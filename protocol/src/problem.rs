@@ -104,6 +104,20 @@ codes! {
     GateExpired => "gate_expired", 409, "Gate has expired";
     /// The call has other parameters than those that the caller has decided about.
     GateDigestMismatch => "gate_digest_mismatch", 409, "Gate has other parameters";
+    /// The user has a routine with this name.
+    NameTaken => "name_taken", 409, "Name is taken";
+    /// Another routine has this path.
+    WebhookPathTaken => "webhook_path_taken", 409, "Webhook path is taken";
+    /// The routine is disabled.
+    RoutineDisabled => "routine_disabled", 409, "Routine is disabled";
+    /// A run of the routine is in progress.
+    RoutineBusy => "routine_busy", 409, "Routine is busy";
+    /// A guardrail of the routine stopped the firing.
+    RoutineSkipped => "routine_skipped", 409, "Firing was skipped";
+    /// The operator has switched automation off.
+    AutomationDisabled => "automation_disabled", 409, "Automation is disabled";
+    /// The run has ended.
+    RunFinished => "run_finished", 409, "Run has ended";
     /// Conflicts with the current state.
     Conflict => "conflict", 409, "Conflict";
     /// The job's files are no longer kept.

@@ -77,6 +77,16 @@ impl TimeOfDay {
     pub const fn new(hour: u8, minute: u8) -> Option<Self> {
         if hour < 24 && minute < 60 { Some(Self { hour, minute }) } else { None }
     }
+
+    /// The hour, 0 to 23.
+    pub const fn hour(self) -> u8 {
+        self.hour
+    }
+
+    /// The minute, 0 to 59.
+    pub const fn minute(self) -> u8 {
+        self.minute
+    }
 }
 
 impl fmt::Display for TimeOfDay {

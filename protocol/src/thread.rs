@@ -27,7 +27,7 @@ wire_names!(ThreadState { Idle => "idle", Processing => "processing", AwaitingAp
 pub struct ChatThread {
     /// Its id.
     pub id: ThreadId,
-    /// A name that is accepted in place of the id: `main`, or `routine:` and the id of a routine.
+    /// A name that is accepted in place of the id: `main`, `heartbeat`, or `routine:` and the id of a routine.
     pub key: Option<String>,
     /// The first line of its first message.
     pub title: String,
@@ -86,6 +86,9 @@ pub enum ChatContent {
     System {
         /// The text.
         content: String,
+        /// Who wrote the text of a line that a routine or `wake` put into the main session; absent for any other text.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        origin: Option<LineOrigin>,
     },
     /// The agent calls a tool.
     ToolUse {
@@ -133,7 +136,25 @@ pub enum ChatContent {
     },
 }
 
+/// Who wrote the text of a line for the main session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum LineOrigin {
+    /// The owner of the session: the agent may do what it says.
+    Owner,
+    /// Anyone else, such as a model or the sender of a webhook: it is data for the agent.
+    External,
+}
+
+wire_names!(LineOrigin { Owner => "owner", External => "external" });
+
 impl ChatContent {
+    /// A text of Gantry's that is no line of the main session.
+    pub const fn notice(content: String) -> Self {
+        Self::System { content, origin: None }
+    }
+
     /// The name of the role on the wire and in the store.
     pub const fn role(&self) -> &'static str {
         match self {
@@ -277,7 +298,7 @@ mod tests {
         let all = [
             ChatContent::User { content: String::new() },
             ChatContent::Assistant { content: String::new() },
-            ChatContent::System { content: String::new() },
+            ChatContent::notice(String::new()),
             ChatContent::ToolUse { call_id: call_id.clone(), tool: tool.clone(), input: json!({}) },
             ChatContent::ToolResult {
                 call_id,

@@ -11,18 +11,25 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::open::check;
 use self::{
-    limits::{ceiling, day_limits, plan_limits, record_retention, settings_bounds, workspace_retention},
-    open::{egress_client, open_secrets, open_store, open_workspaces, own_addresses},
+    limits::{
+        ceiling, day_limits, heartbeat_settings, plan_limits, record_retention, settings_bounds, workspace_retention,
+    },
+    open::{egress_client, notify_targets, open_secrets, open_store, open_workspaces, own_addresses},
 };
-use super::{App, ControlLoops, DataDirLock, GateExpiry, ServeError, TestOverrides, listeners::Listeners};
+use super::{
+    App, ControlLoops, DataDirLock, GateExpiry, ServeError, TestOverrides,
+    listeners::Listeners,
+    standing_jobs::{StandingJobs, Tick},
+};
 use crate::{
     auth::{SigningKey, WorkerTokens},
-    chat::{ChatEngine, ChatParts, Chats, LiveEvents, send_rates},
+    chat::{ChatEngine, ChatParts, Chats, Heartbeats, LiveEvents, send_rates},
     clock::Clock,
     config::{Config, SandboxMode},
     dispatch::{
-        ActionExecutor, AttemptRegistry, DiskSweep, Dispatcher, DispatcherWaker, EngineWatch, EventIngestion, HostRuns,
-        JobSubmitter, Prober, Sandbox, TokenFiles, WorkerListeners, WorkspaceMeter,
+        ActionExecutor, AttemptRegistry, DiskSweep, Dispatcher, DispatcherWaker, EngineWatch, EventIngestion,
+        EventIntake, EventOutbox, HostRuns, JobSubmitter, NotificationPosts, NotifyTargets, Prober, RoutineEditor,
+        RoutineMatchers, RoutineWaker, RunJobs, Sandbox, TokenFiles, WebhookIntake, WorkerListeners, WorkspaceMeter,
     },
     domain::request::Ceiling,
     egress::EgressClient,
@@ -31,11 +38,12 @@ use crate::{
     host_jobs::HostJobs,
     http::{
         metrics::MetricsEndpoint,
-        public::{self, PublicApi, PublicParts, RequestLimits},
+        public::{self, Inbound, PublicApi, PublicParts, RequestLimits},
         worker::{self, WorkerApi},
     },
     llm::{Gateway, metering::Meter},
     mcp::{McpClient, McpParts},
+    routine::{Lightweight, RoutineSweep, Runner, RunnerParts},
     secrets::{LeakDetectors, Secrets},
     store::Store,
     telemetry::metrics::Metrics,
@@ -57,9 +65,15 @@ impl App {
         ));
         let dispatcher = core.dispatcher(&config, &worker_listeners, &tools);
         let (metrics_endpoint, metrics_server) = listeners.metrics(config.metrics_bind, core.store.clone()).await?;
+        let submitter_of_runs = core.submitter(&config, core.store.control(), submitter.ceiling.clone());
+        let runner = core.runner(&config, &tools, submitter_of_runs);
+        let routines = core.routine_editor(&config, Arc::clone(&submitter));
         let chats = core.chats(&config, &tools, Arc::clone(&submitter));
         let chat_engine = Arc::clone(&chats.engine);
-        let public_api = core.public_api(&config, tools, chats, metrics_endpoint);
+        let standing_jobs = core.standing_jobs();
+        let event_outbox = EventOutbox { intake: core.event_intake(core.store.control()) };
+        let notification_posts = core.notification_posts();
+        let public_api = core.public_api(&config, tools, (chats, routines), metrics_endpoint);
         Ok(Self {
             control: ControlLoops {
                 prober,
@@ -68,12 +82,18 @@ impl App {
                 disk_sweep: core.disk_sweep(),
             },
             worker_listeners,
+            heartbeats: Heartbeats::new(Arc::clone(&chat_engine), heartbeat_settings(&config)),
             chat_engine,
+            runner,
+            routine_sweep: core.routine_sweep(&config),
             retention: core.retention_sweep(&config),
             mcp: core.mcp,
             submitter,
             job_end_notices: JobEndNotices { hooks: Arc::clone(&core.hooks), store: core.store.control() },
             gate_expiry: GateExpiry { store: core.store.control(), clock: core.clock.clone() },
+            standing_jobs,
+            event_outbox,
+            notification_posts,
             public_server: listeners.public(config.allowed_hosts, public::router(public_api)),
             metrics_server,
             store: core.store,
@@ -100,6 +120,9 @@ struct Core {
     hooks: Arc<Hooks>,
     gateway: Arc<Gateway>,
     egress: EgressClient,
+    notify_targets: NotifyTargets,
+    routine_matchers: Arc<RoutineMatchers>,
+    routine_waker: RoutineWaker,
     mcp: Arc<McpClient>,
     workspaces: Workspaces,
     workspace_meter: WorkspaceMeter,
@@ -139,6 +162,7 @@ impl Core {
         let detectors = LeakDetectors::new(Arc::clone(&secrets))?;
         let own = own_addresses(config).await;
         let hooks = Arc::new(Hooks::new(&config.hooks, &own, detectors.clone(), clock.clone())?);
+        let notify_targets = notify_targets(config, own.clone())?;
         let egress = egress_client(config, own)?;
         let mcp = Arc::new(McpClient::new(
             &config.mcp,
@@ -163,6 +187,7 @@ impl Core {
             free_space,
             logs: config.data_dir.join("logs"),
             waker: DispatcherWaker::default(),
+            routine_waker: RoutineWaker::default(),
             request_tasks,
             drain: CancellationToken::new(),
             clock,
@@ -172,6 +197,8 @@ impl Core {
             engine,
             sandbox,
             egress,
+            notify_targets,
+            routine_matchers: Arc::default(),
             key,
             mcp,
             workspaces,
@@ -198,7 +225,8 @@ impl Core {
             attempts: Arc::clone(&self.attempts),
             drain: self.drain.clone(),
         };
-        let tools = tools.with_job_tools(&access)?;
+        let routines = self.routine_editor(config, Arc::clone(&access.submitter));
+        let tools = tools.with_job_tools(&access, &routines)?;
         Ok((Arc::new(tools), self.submitter(config, self.store.clone(), ceiling)))
     }
 
@@ -338,11 +366,44 @@ impl Core {
         })
     }
 
+    fn event_intake(&self, store: Store) -> Arc<EventIntake> {
+        Arc::new(EventIntake::new(
+            store,
+            Arc::clone(&self.routine_matchers),
+            self.routine_waker.clone(),
+            self.clock.clone(),
+        ))
+    }
+
+    fn inbound(&self) -> Inbound {
+        let (secrets, matchers) = (Arc::clone(&self.secrets), Arc::clone(&self.routine_matchers));
+        Inbound {
+            events: self.event_intake(self.store.clone()),
+            webhooks: WebhookIntake::new(
+                self.store.clone(),
+                secrets,
+                matchers,
+                self.routine_waker.clone(),
+                self.clock.clone(),
+            ),
+        }
+    }
+
+    fn notification_posts(&self) -> NotificationPosts {
+        NotificationPosts {
+            store: self.store.control(),
+            secrets: Arc::clone(&self.secrets),
+            targets: self.notify_targets.clone(),
+            clock: self.clock.clone(),
+            process: uuid::Uuid::from_u128(rand::random()),
+        }
+    }
+
     fn public_api(
         &self,
         config: &Config,
         tools: Arc<BuiltinTools>,
-        chats: Arc<Chats>,
+        (chats, routines): (Arc<Chats>, Arc<RoutineEditor>),
         metrics_endpoint: MetricsEndpoint,
     ) -> PublicApi {
         PublicApi::new(PublicParts {
@@ -358,8 +419,10 @@ impl Core {
             gateway: Arc::clone(&self.gateway),
             waker: self.waker.clone(),
             tools,
+            inbound: self.inbound(),
             submitter: Arc::clone(&chats.submitter),
             chats,
+            routines,
             tasks: self.request_tasks.clone(),
             metrics: self.metrics.clone(),
             metrics_endpoint,
@@ -368,6 +431,61 @@ impl Core {
             uploads: self.uploads.clone(),
             drain: self.drain.clone(),
             limits: RequestLimits::default(),
+        })
+    }
+
+    /// The ticks that wake control loops, besides what wakes them.
+    fn standing_jobs(&self) -> StandingJobs {
+        let (waker, routines, runs) = (self.waker.clone(), self.routine_waker.clone(), self.routine_waker.clone());
+        StandingJobs::default()
+            .with(Tick::TenSeconds, move || waker.wake())
+            .with(Tick::Second, move || routines.wake_sweep())
+            // Runs that another process has claimed.
+            .with(Tick::TenSeconds, move || runs.wake_runs())
+    }
+
+    /// Works on the runs of routines.
+    fn runner(&self, config: &Config, tools: &Arc<BuiltinTools>, submitter: Arc<JobSubmitter>) -> Runner {
+        Runner::new(RunnerParts {
+            store: self.store.control(),
+            lightweight: Lightweight {
+                store: self.store.control(),
+                meter: self.meter(config),
+                tools: Arc::clone(tools),
+                hooks: Arc::clone(&self.hooks),
+                clock: self.clock.clone(),
+                default_model: config.llm.primary.model.clone(),
+                models: settings_bounds(config).models,
+                max_tool_rounds: config.routines.max_tool_rounds,
+                outage_patience: Duration::from_secs(config.llm.outage_patience_seconds),
+            },
+            jobs: Arc::new(RunJobs { submitter }),
+            waker: self.routine_waker.clone(),
+            clock: self.clock.clone(),
+            max_concurrent: config.routines.max_concurrent,
+        })
+    }
+
+    /// Fires routines at the times of their schedules.
+    fn routine_sweep(&self, config: &Config) -> RoutineSweep {
+        RoutineSweep {
+            store: self.store.control(),
+            clock: self.clock.clone(),
+            waker: self.routine_waker.clone(),
+            cron_enabled: config.routines.cron_enabled,
+        }
+    }
+
+    /// Creates, changes and fires routines, with jobs as this submitter would create them.
+    fn routine_editor(&self, config: &Config, submitter: Arc<JobSubmitter>) -> Arc<RoutineEditor> {
+        Arc::new(RoutineEditor {
+            submitter,
+            targets: self.notify_targets.clone(),
+            secrets: Arc::clone(&self.secrets),
+            waker: self.routine_waker.clone(),
+            min_interval_seconds: config.routines.min_interval_seconds,
+            max_tool_rounds: config.routines.max_tool_rounds,
+            cron_enabled: config.routines.cron_enabled,
         })
     }
 

@@ -52,6 +52,14 @@ pub enum ServeError {
         /// The cause.
         source: InvalidPattern,
     },
+    /// An entry of the destinations of notifications is invalid.
+    #[error("GANTRY_NOTIFY_ALLOW: '{entry}': {source}")]
+    NotifyAllow {
+        /// The entry, without credentials.
+        entry: String,
+        /// The cause.
+        source: InvalidPattern,
+    },
     /// The URL of an MCP server is invalid.
     #[error("mcp: {0}")]
     Mcp(#[from] InvalidServer),

@@ -1,13 +1,11 @@
 //! Lets gates expire: looks for pending ones whose time is over, and resolves them.
 
-use std::time::Duration;
+use std::sync::Arc;
 
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::{clock::Clock, store::Store};
-
-/// Time between two looks. Gates live for hours, so a second is no delay; without expired gates a look reads one index entry.
-const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The task that lets gates expire.
 pub(super) struct GateExpiry {
@@ -16,8 +14,8 @@ pub(super) struct GateExpiry {
 }
 
 impl GateExpiry {
-    /// Runs until `drain` fires.
-    pub(super) async fn run(self, drain: CancellationToken) {
+    /// Looks at each tick until `drain` fires. Without expired gates a look reads one index entry.
+    pub(super) async fn run(self, tick: Arc<Notify>, drain: CancellationToken) {
         loop {
             match self.store.expire_gates(self.clock.now()).await {
                 Ok(0) => {}
@@ -27,7 +25,7 @@ impl GateExpiry {
             }
             tokio::select! {
                 () = drain.cancelled() => return,
-                () = tokio::time::sleep(INTERVAL) => {}
+                () = tick.notified() => {}
             }
         }
     }

@@ -53,6 +53,16 @@ fn an_issued_token_says_who_it_was_made_for() {
 }
 
 #[test]
+fn a_client_can_read_whom_its_token_names() {
+    let key = SigningKey::from_secret(SECRET);
+    let issued = key.issue("ada@example.org", Role::User, now(), chrono::Duration::days(30)).unwrap();
+    assert_eq!(user_named_by(&issued.token).as_deref(), Some("ada@example.org"));
+    for other in ["", "a.b.c", "no-jwt", &unsigned(&json!({}), &json!({"sub": "a/b"}), "")] {
+        assert_eq!(user_named_by(other), None, "{other}");
+    }
+}
+
+#[test]
 fn a_token_signed_elsewhere_with_the_key_is_valid() {
     let key = SigningKey::from_secret(SECRET);
     let identity = key.verify(&signed(Algorithm::HS256, &with("iat", &Value::Null), SECRET), now()).unwrap();

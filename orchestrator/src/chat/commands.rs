@@ -59,7 +59,7 @@ impl Chats {
             Command::New | Command::Compact => return Ok(()),
         };
         let Answer { text, is_for_model } = answer;
-        let content = ChatContent::System { content: text };
+        let content = ChatContent::notice(text);
         self.store.append_chat_notice(call.thread, content, is_for_model, self.clock.now()).await?;
         Ok(())
     }

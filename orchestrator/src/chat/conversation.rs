@@ -6,7 +6,8 @@ use agent::safety::{DELIMITER_NOTICE, DelimiterNonce, wrap_untrusted};
 use chrono::{DateTime, Utc};
 use chrono_tz::Tz;
 use protocol::{
-    ChatContent, ChatMessage, Completion, EventData, Message, MessageRole, UserSettings, limits::MAX_TRANSCRIPT_BYTES,
+    ChatContent, ChatMessage, Completion, EventData, LineOrigin, Message, MessageRole, UserSettings,
+    limits::MAX_TRANSCRIPT_BYTES,
 };
 
 use crate::domain::transcript;
@@ -70,7 +71,12 @@ fn event(entry: &ChatMessage) -> Option<EventData> {
     match &entry.content {
         ChatContent::User { content } => message(MessageRole::User, content),
         ChatContent::Assistant { content } => message(MessageRole::Assistant, content),
-        ChatContent::System { content } => message(MessageRole::System, content),
+        ChatContent::System { content, origin: None } => message(MessageRole::System, content),
+        ChatContent::System { content, origin: Some(origin) } => {
+            // The id of the entry is random and was made after the text.
+            let nonce = DelimiterNonce::new(*entry.id.as_uuid().as_bytes());
+            message(MessageRole::System, &line(*origin, content, &nonce))
+        }
         ChatContent::ToolUse { call_id, tool, input } => Some(EventData::ToolUse {
             call_id: call_id.clone(),
             tool: tool.clone(),
@@ -94,6 +100,14 @@ fn event(entry: &ChatMessage) -> Option<EventData> {
             message(MessageRole::System, &format!("The job {job_id} has ended: {state}.\n{text}"))
         }
         ChatContent::Error { .. } => None,
+    }
+}
+
+/// A line of the main session as the model reads it.
+pub(super) fn line(origin: LineOrigin, text: &str, nonce: &DelimiterNonce) -> String {
+    match origin {
+        LineOrigin::Owner => format!("System event: {text}"),
+        LineOrigin::External => format!("System event:\n{}", wrap_untrusted("system-event", text, nonce)),
     }
 }
 

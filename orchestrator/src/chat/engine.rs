@@ -150,15 +150,15 @@ impl ChatEngine {
 }
 
 /// A turn in progress. However its task ends, the thread is no longer active then.
-struct ActiveTurn {
-    engine: Arc<ChatEngine>,
-    thread: ThreadId,
-    stop: CancellationToken,
+pub(super) struct ActiveTurn {
+    pub(super) engine: Arc<ChatEngine>,
+    pub(super) thread: ThreadId,
+    pub(super) stop: CancellationToken,
     _permit: Permit,
 }
 
 impl ActiveTurn {
-    fn begin(engine: &Arc<ChatEngine>, thread: ThreadId, user: String, permit: Permit) -> Self {
+    pub(super) fn begin(engine: &Arc<ChatEngine>, thread: ThreadId, user: String, permit: Permit) -> Self {
         let stop = CancellationToken::new();
         engine.active().insert(thread, Active { user, stop: stop.clone() });
         Self { engine: Arc::clone(engine), thread, stop, _permit: permit }

@@ -31,12 +31,19 @@ pub(super) struct TurnJournal {
     pub(super) user: String,
     /// The text of the last limit that was reached.
     pub(super) limit: Mutex<Option<String>>,
+    /// The last answer, as it was let out.
+    pub(super) answer: Mutex<Option<String>>,
 }
 
 impl TurnJournal {
     /// What the last limit that was reached says.
     pub(super) fn take_limit(&self) -> Option<String> {
         self.limit.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The last answer, as it was let out.
+    pub(super) fn take_answer(&self) -> Option<String> {
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// The answer that the hooks let out.
@@ -76,9 +83,13 @@ impl Journal for TurnJournal {
         match event {
             AgentEvent::Message { role, content } => {
                 self.write(match role {
-                    MessageRole::Assistant => ChatContent::Assistant { content: self.shown(content).await },
+                    MessageRole::Assistant => {
+                        let content = self.shown(content).await;
+                        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(content.clone());
+                        ChatContent::Assistant { content }
+                    }
                     MessageRole::User => ChatContent::User { content },
-                    MessageRole::System => ChatContent::System { content },
+                    MessageRole::System => ChatContent::notice(content),
                 })
                 .await
             }

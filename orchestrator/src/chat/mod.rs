@@ -5,6 +5,9 @@ mod commands;
 mod conversation;
 mod engine;
 mod fair_order;
+mod heartbeat_prompt;
+mod heartbeat_turn;
+mod heartbeats;
 mod journal;
 mod live;
 mod turn;
@@ -12,4 +15,5 @@ mod turn_loop;
 
 pub use chats::{ChatError, ChatMessageRequest, Chats, send_rates};
 pub use engine::{ChatEngine, ChatParts};
+pub use heartbeats::{HeartbeatSettings, Heartbeats};
 pub use live::{Lagged, LiveEvent, LiveEvents, LiveSubscription};

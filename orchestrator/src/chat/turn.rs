@@ -167,23 +167,30 @@ fn ending(worked: Worked) -> Result<Ending, WorkError> {
     }))
 }
 
-const fn error(reason: JobReason, message: String) -> TurnError {
+pub(super) const fn error(reason: JobReason, message: String) -> TurnError {
     TurnError { reason, message }
 }
 
+pub(super) fn internal() -> TurnError {
+    error(JobReason::Internal, "internal server error; the log has the details".to_owned())
+}
+
 fn internal_error() -> TurnEnd {
-    let message = "internal server error; the log has the details".to_owned();
-    TurnEnd { error: Some(error(JobReason::Internal, message)), ..TurnEnd::default() }
+    TurnEnd { error: Some(internal()), ..TurnEnd::default() }
 }
 
 fn storage_full() -> TurnEnd {
+    TurnEnd { error: Some(storage_is_full()), ..TurnEnd::default() }
+}
+
+pub(super) fn storage_is_full() -> TurnError {
     let message = format!(
         "your chats have the maximum of {MAX_CHAT_BYTES_PER_USER} bytes; delete threads, then send the message again"
     );
-    TurnEnd { error: Some(error(JobReason::DiskLimit, message)), ..TurnEnd::default() }
+    error(JobReason::DiskLimit, message)
 }
 
-fn limit_reached(which: LimitKind, message: Option<String>) -> TurnError {
+pub(super) fn limit_reached(which: LimitKind, message: Option<String>) -> TurnError {
     let (reason, message) = match which {
         LimitKind::Iterations => {
             let message =
@@ -199,7 +206,7 @@ fn limit_reached(which: LimitKind, message: Option<String>) -> TurnError {
     TurnError { reason, message }
 }
 
-const fn reason_of(reason: FailureReason) -> JobReason {
+pub(super) const fn reason_of(reason: FailureReason) -> JobReason {
     match reason {
         FailureReason::LlmError => JobReason::LlmError,
         FailureReason::DuplicateCalls => JobReason::DuplicateCalls,

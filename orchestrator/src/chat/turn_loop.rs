@@ -51,6 +51,8 @@ pub(super) struct Worked {
     pub(super) limit: Option<String>,
     /// A notice to the user.
     pub(super) notice: Option<String>,
+    /// The last answer, as the hooks let it out.
+    pub(super) answer: Option<String>,
 }
 
 impl ChatEngine {
@@ -97,10 +99,22 @@ impl ChatEngine {
         };
         let limited = within_limit(work, turn.worked, stop);
         let (Ended { outcome, time, timed_out }, ()) = tokio::join!(limited, self.stream(turn, pieces));
-        Ok(Worked { outcome, transcript, run, time, timed_out, limit: journal.take_limit(), notice })
+        Ok(Worked {
+            outcome,
+            transcript,
+            run,
+            time,
+            timed_out,
+            limit: journal.take_limit(),
+            notice,
+            answer: journal.take_answer(),
+        })
     }
 
     async fn executor(&self, turn: &Turn) -> Result<ToolExecutor, WorkError> {
+        if turn.is_autonomous {
+            return Ok(self.parts.tools.executor_for_autonomous_turn(&turn.user, turn.key).await?);
+        }
         Ok(self.parts.tools.executor_for_turn(&turn.user, turn.key, turn.remembered.clone()).await?)
     }
 
@@ -140,13 +154,15 @@ impl ChatEngine {
             turn: turn.key,
             user: turn.user.clone(),
             limit: Mutex::default(),
+            answer: Mutex::default(),
         }
     }
 
     /// Streams the pieces of answers until the loop has ended. A hook is asked about whole answers, so no piece is shown before.
+    /// Nor are pieces of an autonomous turn.
     async fn stream(&self, turn: &Turn, mut pieces: mpsc::Receiver<Delta>) {
         let mut call_id = None;
-        let is_held_back = self.parts.hooks.has(HookPoint::OutboundMessage);
+        let is_held_back = turn.is_autonomous || self.parts.hooks.has(HookPoint::OutboundMessage);
         while let Some(delta) = pieces.recv().await {
             let piece = match delta {
                 Delta::Start { call_id: started } => {

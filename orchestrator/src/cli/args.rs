@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use super::{
-    admin, backup, chat, completion, config as config_command, doctor, events,
+    admin, backup, chat, completion, config as config_command, cron, doctor, events,
     exit::{CliError, Exit},
     gate, job, llm, memory, notification,
     output::Output,
-    secret, serve, settings, token, tool, usage,
+    routine, runs, secret, serve, settings, token, tool, usage, wake,
 };
 use crate::config::Environment;
 
@@ -51,6 +51,18 @@ enum Command {
     Job(job::JobCommand),
     /// Talk to the agent: each line of standard input is a message
     Chat(chat::ChatArgs),
+    /// Manage routines: work that starts by itself
+    #[command(subcommand)]
+    Routine(routine::RoutineCommand),
+    /// List, show, cancel and export the runs of routines
+    #[command(subcommand)]
+    Runs(runs::RunsCommand),
+    /// Manage schedules through the calls cron.*
+    #[command(subcommand)]
+    Cron(cron::CronCommand),
+    /// Put a line into your main session
+    #[command(name = "wake")]
+    WakeSession(wake::WakeArgs),
     /// Print the events of your jobs, chats and gates, and your notifications
     Events(events::EventsArgs),
     /// Read, write and search the documents of your memory
@@ -142,6 +154,10 @@ fn run(command: Command, environment: &Environment, output: &mut Output) -> Resu
             Command::Serve(args) => serve::run(args, environment).await,
             Command::Job(command) => job::run(command, environment, output).await,
             Command::Chat(args) => chat::run(args, environment, output).await,
+            Command::Routine(command) => routine::run(command, environment, output).await,
+            Command::Runs(command) => runs::run(command, environment, output).await,
+            Command::Cron(command) => cron::run(command, environment, output).await,
+            Command::WakeSession(args) => wake::run(args, environment, output).await,
             Command::Events(args) => events::run(args, environment, output).await,
             Command::Memory(command) => memory::run(command, environment, output).await,
             Command::Tool(command) => tool::run(command, environment, output).await,

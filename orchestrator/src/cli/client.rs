@@ -11,6 +11,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{exit::CliError, stream::StreamRequest};
 use crate::{
+    auth::user_named_by,
     config::{Environment, mask_urls},
     telemetry::error_chain,
 };
@@ -54,6 +55,11 @@ impl Client {
         Ok(Self { http, base, token })
     }
 
+    /// The user that the token names; `None` for a token of an unknown form. The server decides what the token may do.
+    pub(super) fn user(&self) -> Option<String> {
+        self.token.as_ref().and_then(|token| user_named_by(token.expose_secret()))
+    }
+
     fn request(&self, method: Method, path: &str, query: &[(&str, String)]) -> RequestBuilder {
         let mut url = self.base.clone();
         url.set_path(&format!("{}{path}", self.base.path().trim_end_matches('/')));
@@ -91,6 +97,28 @@ impl Client {
             request = request.header("Idempotency-Key", key);
         }
         self.read(self.send(request).await?).await
+    }
+
+    /// Sends `POST` with query parameters and a JSON body.
+    pub(super) async fn post_with_query<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+        body: &impl Serialize,
+    ) -> Result<T, CliError> {
+        let request = self.request(Method::POST, path, query).timeout(RESPONSE_TIMEOUT).json(body);
+        self.read(self.send(request).await?).await
+    }
+
+    /// Sends `PATCH` with a JSON body, for an object that must have this version, if one is given.
+    pub(super) async fn patch_if_version<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        version: Option<u64>,
+    ) -> Result<T, CliError> {
+        let request = self.request(Method::PATCH, path, &[]).timeout(RESPONSE_TIMEOUT).json(body);
+        self.read(self.send(if_version(request, version)).await?).await
     }
 
     /// Sends `PUT` with a JSON body, for an object that must have this version, if one is given.

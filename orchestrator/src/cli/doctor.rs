@@ -4,6 +4,7 @@
 
 mod disk;
 mod model;
+mod routines;
 mod sandbox;
 
 use std::path::Path;
@@ -92,6 +93,7 @@ pub(super) async fn run(args: DoctorArgs, environment: &Environment, output: &mu
             checks.push(store(&config).await);
             checks.extend(sandbox::checks(&config).await);
             checks.push(model::check(&config).await);
+            checks.extend(routines::checks(&config));
         }
     }
     let failed = checks.iter().any(|check| check.verdict == Verdict::Failed);

@@ -154,13 +154,28 @@ fn of_instance(data: &InstanceEventData) -> String {
         InstanceEventData::ThreadState { state, .. } => state.to_string(),
         InstanceEventData::Notification(notification) => format!("{}: {}", notification.title, notification.text),
         InstanceEventData::ChatMessage { message, .. } => of_entry(&message.content),
+        InstanceEventData::Run(run) => {
+            let reason = run.reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+            format!("{} {}{reason}", run.routine_name, run.status)
+        }
+        InstanceEventData::Routine { action, routine } => {
+            format!(
+                "{} {}",
+                routine.name,
+                serde_json::to_value(action).unwrap_or_default().as_str().unwrap_or_default()
+            )
+        }
+        InstanceEventData::Cron(event) => {
+            let status = event.status.as_ref().map(|status| format!(" ({status})")).unwrap_or_default();
+            format!("{}{status}", event.action)
+        }
     }
 }
 
 /// Who wrote an entry of a chat, and what it says.
 fn of_entry(content: &ChatContent) -> String {
     let text = match content {
-        ChatContent::User { content } | ChatContent::Assistant { content } | ChatContent::System { content } => {
+        ChatContent::User { content } | ChatContent::Assistant { content } | ChatContent::System { content, .. } => {
             content.clone()
         }
         ChatContent::ToolUse { tool, input, .. } => format!("{tool} {input}"),

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use protocol::{ErrorCode, Job, JobReason, JobState, Problem};
+use protocol::{ErrorCode, Job, JobReason, JobState, Problem, RpcError};
 
 use crate::{config::ConfigError, telemetry::TelemetryError};
 
@@ -45,6 +45,16 @@ impl Exit {
         }
     }
 
+    /// The exit code for a response with an error status.
+    pub(super) const fn of_status(status: u16) -> Self {
+        match status {
+            404 | 410 => Self::NotFound,
+            409 | 412 => Self::Conflict,
+            400 | 405 | 413 | 415 | 422 => Self::Usage,
+            _ => Self::Unreachable,
+        }
+    }
+
     /// The exit code for a job that was followed to its end.
     pub(super) fn of_job(job: &Job) -> Self {
         match (job.state, job.reason) {
@@ -67,6 +77,9 @@ pub(super) enum CliError {
     /// Invalid log configuration.
     #[error("{0}")]
     Telemetry(#[from] TelemetryError),
+    /// There is nothing with the name that was given.
+    #[error("{0}")]
+    NotFound(String),
     /// A local step failed.
     #[error("{0}")]
     Failed(String),
@@ -89,6 +102,9 @@ pub(super) enum CliError {
     /// The server refused the request.
     #[error("{}", format_problem(.0))]
     Refused(Box<Problem>),
+    /// A call over JSON-RPC failed.
+    #[error("{}", super::rpc::describe(.0))]
+    Call(Box<RpcError>),
     /// Writing to standard output failed.
     #[error("cannot write: {0}")]
     Output(#[from] io::Error),
@@ -123,14 +139,11 @@ impl CliError {
     pub(super) fn exit(&self) -> Exit {
         match self {
             Self::Usage(_) | Self::Config(_) | Self::Telemetry(_) => Exit::Usage,
+            Self::NotFound(_) => Exit::NotFound,
             Self::Failed(_) | Self::Output(_) => Exit::Failed,
             Self::Unreachable { .. } | Self::NotGantry { .. } => Exit::Unreachable,
-            Self::Refused(problem) => match problem.status {
-                404 | 410 => Exit::NotFound,
-                409 | 412 => Exit::Conflict,
-                400 | 405 | 413 | 415 | 422 => Exit::Usage,
-                _ => Exit::Unreachable,
-            },
+            Self::Refused(problem) => Exit::of_status(problem.status),
+            Self::Call(error) => super::rpc::exit_of(error),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `gantry job`: creates and manages jobs.
 
-mod create;
+pub(super) mod create;
 mod files;
 mod follow;
 mod show;
@@ -17,6 +17,7 @@ use serde::Deserialize;
 use super::{
     client::Client,
     exit::{CliError, Exit},
+    input::text_or_stdin,
     output::{Format, Output, Paint},
     pages,
     render::{self, Detail},
@@ -237,7 +238,7 @@ pub(super) async fn run(command: JobCommand, environment: &Environment, output: 
         }
         JobCommand::Prompt(args) => prompt(&client, args, output).await,
         JobCommand::Restart { id, prompt, follow } => {
-            let prompt = prompt.map(create::text_or_stdin).transpose()?;
+            let prompt = prompt.map(text_or_stdin).transpose()?;
             let job: Job = client.post(&format!("/api/jobs/{id}/restart"), &RestartRequest { prompt }, None).await?;
             if let Some(message) = &job.message {
                 output.note(&format!("gantry: {}", one_line(message)));
@@ -347,7 +348,7 @@ async fn prompt(client: &Client, args: PromptArgs, output: &mut Output) -> Resul
         ModeArg::Steer => PromptMode::Steer,
         ModeArg::Queue => PromptMode::Queue,
     };
-    let body = PromptRequest { content: create::text_or_stdin(args.content)?, mode, done: args.done };
+    let body = PromptRequest { content: text_or_stdin(args.content)?, mode, done: args.done };
     let receipt: PromptReceipt = client.post(&format!("/api/jobs/{}/prompt", args.id), &body, None).await?;
     output.either(&receipt, |_| format!("prompt {} accepted", receipt.prompt_id))?;
     Ok(Exit::Success)

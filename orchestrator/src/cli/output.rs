@@ -137,6 +137,9 @@ impl Output {
             (Format::Json, CliError::Refused(problem)) => {
                 self.note(&serde_json::to_string(problem).unwrap_or_else(|_| error.to_string()));
             }
+            (Format::Json, CliError::Call(refusal)) => {
+                self.note(&serde_json::to_string(refusal).unwrap_or_else(|_| error.to_string()));
+            }
             (Format::Json, _) => self.note(&serde_json::json!({"error": error.to_string()}).to_string()),
             (Format::Text, _) => self.note(&format!("gantry: {error}")),
         }

@@ -30,8 +30,8 @@ use crate::{
 /// Longest time between two plans while a job or container exists, so that a lost engine event delays a plan at most this
 /// long.
 const TICK: Duration = Duration::from_secs(1);
-/// Longest time between two plans while there is none.
-const IDLE_TICK: Duration = Duration::from_secs(10);
+/// Longest time between two plans while there is none. The process's standing jobs wake it more often.
+const IDLE_TICK: Duration = Duration::from_secs(30);
 
 /// Wakes the dispatcher. Cheap; several wakes before the next plan are one.
 #[derive(Debug, Clone, Default)]

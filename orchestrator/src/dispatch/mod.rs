@@ -1,4 +1,5 @@
-//! The dispatcher: creates jobs, and makes containers match the database. Contents only.
+//! The dispatcher: creates jobs, and makes containers match the database; and what arrives from outside and leads to work, or is
+//! posted about it. Contents only.
 
 mod attempts;
 mod disk;
@@ -7,8 +8,14 @@ mod engine_watch;
 mod event_ingestion;
 mod executor;
 mod host_runs;
+mod inbound;
 mod listeners;
+mod notification_posts;
+mod notify_targets;
 pub mod plan;
+mod routine_editor;
+mod routine_waker;
+mod run_jobs;
 mod sandbox;
 mod submit;
 
@@ -22,7 +29,16 @@ pub use engine_watch::EngineWatch;
 pub use event_ingestion::{EventIngestion, IngestError};
 pub use executor::ActionExecutor;
 pub use host_runs::{HostRuns, RunHostJob};
+pub use inbound::{
+    ArrivedEvent, EventIntake, EventOutbox, FiredRoutines, MatchError, RoutineMatchers, WebhookAnswer, WebhookIntake,
+    WebhookRefused, WebhookRequest,
+};
 pub use listeners::{ServeSocket, TokenFiles, WorkerListeners};
+pub use notification_posts::NotificationPosts;
+pub use notify_targets::{InvalidTarget, NotifyTargets};
+pub use routine_editor::{RoutineCaller, RoutineEditor, RoutineError, Triggered};
+pub use routine_waker::RoutineWaker;
+pub use run_jobs::RunJobs;
 pub use sandbox::{Prober, Sandbox};
 #[cfg(test)]
 pub(crate) use submit::tests::Scene as SubmitScene;

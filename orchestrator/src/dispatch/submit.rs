@@ -24,7 +24,7 @@ use crate::{
     config::HookPoint,
     domain::{
         budget::DayLimits,
-        job::{Brief, JobRecord, Parent, Queued},
+        job::{Brief, JobRecord, Parent, Queued, RunLink},
         request::{self, Accepted, Ceiling, ChildRequest},
     },
     egress::EgressPolicy,
@@ -101,6 +101,8 @@ pub struct NewJob {
     pub restarted_from: Option<JobId>,
     /// The job whose tool creates it.
     pub parent: Option<Parent>,
+    /// The run of a routine that it is for.
+    pub routine: Option<RunLink>,
     /// [`Submission::allows_host`].
     pub allows_host: bool,
     /// A human-readable message, shown while the job is queued.
@@ -147,6 +149,7 @@ impl JobSubmitter {
             accepted,
             restarted_from: None,
             parent: None,
+            routine: None,
             allows_host: submission.allows_host,
             message: None,
         };
@@ -175,6 +178,7 @@ impl JobSubmitter {
             accepted,
             restarted_from: None,
             parent: Some(parent.as_parent()),
+            routine: parent.brief.routine,
             allows_host: submission.allows_host,
             message: None,
         };
@@ -182,13 +186,13 @@ impl JobSubmitter {
     }
 
     /// The model in a user's settings, if jobs may name it.
-    async fn preferred_model(&self, user: &str) -> Result<Option<String>, SubmitError> {
+    pub(super) async fn preferred_model(&self, user: &str) -> Result<Option<String>, SubmitError> {
         let model = self.store.settings(user).await?.model;
         Ok(model.filter(|model| self.ceiling.models.contains(model)))
     }
 
     /// Validates a request. Inline files are decoded on a blocking thread: they may have 16 MiB.
-    async fn check(self: &Arc<Self>, request: CreateJob) -> Result<(CreateJob, Accepted), SubmitError> {
+    pub(super) async fn check(self: &Arc<Self>, request: CreateJob) -> Result<(CreateJob, Accepted), SubmitError> {
         let has_files = !request.files.is_empty();
         let submitter = Arc::clone(self);
         let check = move || {
@@ -322,6 +326,7 @@ fn replayed(outcome: CreateOutcome) -> Result<Option<Submitted>, SubmitError> {
         CreateOutcome::KeyMismatch => Err(SubmitError::KeyReused),
         CreateOutcome::QueueFull(full) => Err(SubmitError::QueueFull(full)),
         CreateOutcome::ChildRefused(refused) => Err(SubmitError::ChildRefused(refused)),
+        CreateOutcome::RunGone => Err(SubmitError::RunGone),
     }
 }
 
@@ -336,7 +341,7 @@ struct JobOrigin {
 
 fn record(origin: JobOrigin, job: NewJob) -> JobRecord {
     let JobOrigin { id, at, source, placement } = origin;
-    let NewJob { owner, request, accepted, restarted_from, parent, allows_host: _, message } = job;
+    let NewJob { owner, request, accepted, restarted_from, parent, routine, allows_host: _, message } = job;
     let brief = Brief {
         user_id: owner,
         title: accepted.title,
@@ -356,6 +361,7 @@ fn record(origin: JobOrigin, job: NewJob) -> JobRecord {
         plan: request.plan,
         review: request.review,
         source,
+        routine,
         restarted_from,
         parent_id: parent.map(|parent| parent.id),
         depth: parent.map_or(0, |parent| parent.depth + 1),

@@ -5,6 +5,9 @@ use protocol::{RoutineId, ThreadId};
 /// Key of the thread that a message without a thread goes to.
 pub const MAIN_THREAD: &str = "main";
 
+/// Key of the thread that keeps what a user's heartbeats did.
+pub const HEARTBEAT_THREAD: &str = "heartbeat";
+
 /// Prefix of the key of a routine's thread.
 const ROUTINE_PREFIX: &str = "routine:";
 
@@ -28,8 +31,8 @@ impl ThreadRef {
 
     /// Reads an id or a key. `None`: it is neither, so no thread has it.
     pub fn parse(text: &str) -> Option<Self> {
-        if text == MAIN_THREAD {
-            return Some(Self::main());
+        if [MAIN_THREAD, HEARTBEAT_THREAD].contains(&text) {
+            return Some(Self::Key(text.to_owned()));
         }
         if let Some(routine) = text.strip_prefix(ROUTINE_PREFIX) {
             let routine: RoutineId = routine.parse().ok()?;
@@ -163,6 +166,7 @@ mod tests {
         let id = ThreadId::generate();
         assert_eq!(ThreadRef::parse(&id.to_string()), Some(ThreadRef::Id(id)));
         assert_eq!(ThreadRef::parse("main"), Some(ThreadRef::main()));
+        assert_eq!(ThreadRef::parse("heartbeat"), Some(ThreadRef::Key("heartbeat".to_owned())));
         let key = format!("routine:{}", RoutineId::generate());
         assert_eq!(ThreadRef::parse(&key), Some(ThreadRef::Key(key)));
         for text in ["", "Main", "routine:", "routine:x", "other"] {

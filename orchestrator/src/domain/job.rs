@@ -18,7 +18,7 @@ use protocol::{
     ContainerInfo, EventData, Job, JobId, JobReason, JobResult, JobState, Limits, PartialResult, Placement, Usage,
 };
 
-pub use brief::Brief;
+pub use brief::{Brief, RunLink};
 pub use children::{ChildRefused, Descendants, MAX_CHILDREN, MAX_DEPTH, Parent};
 pub use run::{AttemptFailure, AttemptStart, MAX_ATTEMPTS, WorkerStart};
 pub use session::{SessionMatch, WorkerSession};
@@ -281,8 +281,8 @@ impl JobRecord {
             egress: brief.egress.clone(),
             model: brief.model.clone(),
             source: brief.source,
-            routine_id: None,
-            run_id: None,
+            routine_id: brief.routine.map(|link| *link.routine.as_uuid()),
+            run_id: brief.routine.map(|link| *link.run.as_uuid()),
             parent_id: brief.parent_id,
             restarted_from: brief.restarted_from,
             attempt: self.attempt,

@@ -3,8 +3,10 @@
 pub mod budget;
 pub mod chat;
 pub mod gate;
+pub mod heartbeat;
 pub mod job;
 pub mod memory;
 pub mod request;
+pub mod routine;
 pub mod settings;
 pub mod transcript;

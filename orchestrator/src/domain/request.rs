@@ -25,17 +25,8 @@ const MAX_LABEL_VALUE_BYTES: usize = 255;
 const MAX_PRIORITY: i32 = 100;
 const MAX_TOOLS: usize = 256;
 const MAX_TOOL_NAME_BYTES: usize = 128;
-/// Tools of the contract that are not implemented yet.
-const TOOLS_TO_COME: &[&str] = &[
-    "http",
-    "routine_create",
-    "routine_list",
-    "routine_update",
-    "routine_delete",
-    "routine_fire",
-    "routine_history",
-    "event_emit",
-];
+/// Tools that an installation may not have: without a destination that the operator allows there is no `http`.
+const TOOLS_TO_COME: &[&str] = &["http"];
 /// Separates server and tool in the names of MCP tools.
 const MCP_SEPARATOR: &str = "__";
 const DERIVED_TITLE_CHARS: usize = 80;

@@ -1,20 +1,18 @@
 //! A hook that is a server: the signed request, and its answer.
 //!
-//! Owns the signature (Standard Webhooks) and what counts as an answer. Follows no redirect. The server that the operator names is
+//! Owns the request and what counts as an answer; `domain/routine/signature` signs it (Standard Webhooks). Follows no redirect. The server that the operator names is
 //! the only destination; the addresses that may be dialled are the egress client's decision.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
 use chrono::{DateTime, Utc};
-use hmac::{Hmac, KeyInit as _, Mac as _};
 use secrecy::{ExposeSecret as _, SecretSlice};
 use serde::Deserialize;
 use serde_json::Value;
-use sha2::Sha256;
 
 use crate::{
     config::WebhookSettings,
+    domain::routine::signature::standard_signature,
     egress::{EgressClient, EgressError, EgressPolicy, LookUp, OutboundRequest},
 };
 
@@ -102,7 +100,7 @@ impl Webhook {
     async fn exchange(&self, at: DateTime<Utc>, body: Vec<u8>, max_bytes: usize) -> Result<Vec<u8>, WebhookError> {
         let id = format!("msg_{:032x}", rand::random::<u128>());
         let timestamp = at.timestamp().to_string();
-        let signature = signature(self.key.expose_secret(), &id, &timestamp, &body);
+        let signature = standard_signature(self.key.expose_secret(), &id, &timestamp, &body);
         let mut request = self.request.clone();
         for (name, value) in [("webhook-id", &id), ("webhook-timestamp", &timestamp), ("webhook-signature", &signature)]
         {
@@ -134,30 +132,11 @@ impl Answer {
     }
 }
 
-/// The signature of a request: HMAC-SHA256 over the id, the time and the body.
-fn signature(key: &[u8], id: &str, timestamp: &str, body: &[u8]) -> String {
-    // Keys of every length are valid.
-    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { return String::new() };
-    for part in [id.as_bytes(), b".", timestamp.as_bytes(), b".", body] {
-        mac.update(part);
-    }
-    format!("v1,{}", BASE64_STANDARD.encode(mac.finalize().into_bytes()))
-}
-
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
 
     use super::*;
-
-    /// The example of the reference libraries of Standard Webhooks.
-    #[test]
-    fn a_signature_is_that_of_the_reference_libraries() {
-        let key = BASE64_STANDARD.decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
-        let body = br#"{"test": 2432232314}"#;
-        let signed = signature(&key, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", body);
-        assert_eq!(signed, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
-    }
 
     /// The orchestrator's own addresses are refused, whatever the configuration says.
     #[rstest]

@@ -42,6 +42,10 @@ pub struct WorkerJson<T> {
 #[derive(Debug, Clone)]
 pub struct OptionalJson<T>(pub T);
 
+/// A body of any content.
+#[derive(Debug, Clone)]
+pub struct RawBody(pub Bytes);
+
 /// The query parameters.
 #[derive(Debug, Clone)]
 pub struct ApiQuery<T>(pub T);
@@ -68,6 +72,14 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for Ap
         require_json(request.headers())?;
         let body = ReceivedBody::read(request).await?;
         Ok(Self { value: body.parse(parse_json).await?, bytes: body.bytes })
+    }
+}
+
+impl<S: Send + Sync> FromRequest<S> for RawBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
+        Ok(Self(ReceivedBody::read(request).await?.bytes))
     }
 }
 

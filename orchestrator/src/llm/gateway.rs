@@ -165,6 +165,11 @@ impl Gateway {
         if self.may_ask(&self.primary, model) { Ok(()) } else { Err(UnpricedModel { model: model.to_owned() }) }
     }
 
+    /// Whether the price of a model at the primary provider is known.
+    pub fn has_price(&self, model: &str) -> bool {
+        self.primary.price(model, &self.prices).is_some()
+    }
+
     /// Whether calls of this model at this provider may be made under a cost limit.
     fn may_ask(&self, provider: &Provider, model: &str) -> bool {
         self.unpriced == UnpricedModels::Allow || provider.price(model, &self.prices).is_some()

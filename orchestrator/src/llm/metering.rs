@@ -19,7 +19,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub use self::{
     account::{Account, AccountOwner, CallName},
     call_limiter::{CallLimiter, Permit},
-    model::MeteredModel,
+    model::{LoopCallError, MeteredModel},
     single_flight::{FlightError, SingleFlight},
 };
 use super::{Answer, AskError, CallContext, CallCost, Caller, Failure, Gateway, UnpricedModel, call_ids};
@@ -222,13 +222,14 @@ impl Meter {
         }
     }
 
-    /// Makes the ids of an answer's calls unique within the job, or the turn.
+    /// Makes the ids of an answer's calls unique within the job, the turn, or the run.
     async fn name_calls(&self, owner: AccountOwner, conversation: &[Message], calls: &mut [ToolCall]) {
         let mut used = HashSet::new();
         if call_ids::may_repeat(calls) {
             let ids = match owner {
                 AccountOwner::Job { job, .. } => self.store.tool_call_ids(job).await,
                 AccountOwner::Thread(turn) => self.store.chat_tool_call_ids(turn).await,
+                AccountOwner::Run { run, .. } => self.store.run_tool_call_ids(run).await,
             };
             match ids {
                 Ok(ids) => used = ids,
@@ -248,7 +249,7 @@ impl Meter {
         }
     }
 
-    /// Says in a job's events that its cost limit is not enforced. A thread has no limit.
+    /// Says in a job's events that its cost limit is not enforced. Threads and runs have no limit.
     async fn report_missing_price(&self, owner: AccountOwner, model: &str) -> Result<(), StoreError> {
         let AccountOwner::Job { job, attempt } = owner else { return Ok(()) };
         let message = format!("{model} has no price: limits.max_cost_usd is not enforced, only token limits are");
@@ -368,6 +369,7 @@ fn limit_reached(account: &Account, made: CallsMade) -> String {
     let (owner, limit) = match account.owner {
         AccountOwner::Job { .. } => ("job", "limits.max_iterations"),
         AccountOwner::Thread(_) => ("turn", "the limit of model calls of a turn"),
+        AccountOwner::Run { .. } => ("run", "the limit of model calls of a run"),
     };
     if made.answered < iterations && made.all >= max_calls(iterations) {
         format!("the {owner} has made {} model calls, failed ones included; it may make no more", max_calls(iterations))

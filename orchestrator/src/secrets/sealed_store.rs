@@ -56,8 +56,7 @@ impl Secrets {
         value: &SecretString,
         entry: &AuditEntry,
     ) -> Result<SecretStored, SecretError> {
-        let sealed = self.key.seal(owner, name, value)?;
-        let secret = SealedSecret { owner: owner.to_owned(), name: name.to_owned(), sealed };
+        let secret = self.seal(owner, name, value)?;
         Ok(self.store.put_secret(secret, entry, self.invalidation(owner)).await?)
     }
 
@@ -86,8 +85,14 @@ impl Secrets {
         Ok(values.iter().find(|one| one.name == name).map(|one| one.value.clone()))
     }
 
-    /// Run when a change of the owner's secrets is committed.
-    fn invalidation(&self, owner: &str) -> impl FnOnce() + Send + 'static {
+    /// Seals a value that is stored with something else, such as a routine.
+    pub fn seal(&self, owner: &str, name: &str, value: &SecretString) -> Result<SealedSecret, SecretError> {
+        let sealed = self.key.seal(owner, name, value)?;
+        Ok(SealedSecret { owner: owner.to_owned(), name: name.to_owned(), sealed })
+    }
+
+    /// To be run when a change of the owner's secrets is committed.
+    pub fn invalidation(&self, owner: &str) -> impl FnOnce() + Send + 'static {
         let (cache, owner) = (Arc::clone(&self.cache), owner.to_owned());
         move || cache.invalidate(&owner)
     }

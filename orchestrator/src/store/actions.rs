@@ -1,5 +1,5 @@
 //! Tool calls that the orchestrator executes, recorded before their reply is used: those of jobs in `job_actions`, those of chat
-//! threads in `thread_actions`.
+//! threads and of runs of routines in `thread_actions`, where a run is a separate thread and its attempts are the turns.
 //!
 //! The calls of a thread outlive it without their texts.
 
@@ -8,7 +8,7 @@ mod threads;
 use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
-use protocol::{CallId, JobId, ToolActionRecord, ToolCallReply, ToolErrorKind, ToolFailure};
+use protocol::{CallId, JobId, RunId, ToolActionRecord, ToolCallReply, ToolErrorKind, ToolFailure};
 use sqlx::FromRow;
 use uuid::Uuid;
 
@@ -31,6 +31,13 @@ pub enum ToolCaller {
     },
     /// A turn of a chat thread.
     Turn(TurnKey),
+    /// An attempt of a run of a routine.
+    Run {
+        /// The run.
+        run: RunId,
+        /// Its attempt.
+        attempt: u32,
+    },
 }
 
 /// Names a tool call.
@@ -123,7 +130,9 @@ impl Store {
             ToolCaller::Job { .. } => {
                 self.write_one(move |tx| Box::pin(async move { close(tx, &key, &outcome).await })).await
             }
-            ToolCaller::Turn(_) => self.write(move |tx| Box::pin(async move { close(tx, &key, &outcome).await })).await,
+            ToolCaller::Turn(_) | ToolCaller::Run { .. } => {
+                self.write(move |tx| Box::pin(async move { close(tx, &key, &outcome).await })).await
+            }
         }
     }
 
@@ -149,6 +158,15 @@ impl Store {
     pub async fn tool_call_ids(&self, job: JobId) -> Result<HashSet<String>, StoreError> {
         let ids: Vec<String> = sqlx::query_scalar("SELECT DISTINCT call_id FROM job_actions WHERE job_id = $1")
             .bind(*job.as_uuid())
+            .fetch_all(&self.read)
+            .await?;
+        Ok(ids.into_iter().collect())
+    }
+
+    /// The ids of every tool call of a run of a routine.
+    pub async fn run_tool_call_ids(&self, run: RunId) -> Result<HashSet<String>, StoreError> {
+        let ids: Vec<String> = sqlx::query_scalar("SELECT DISTINCT call_id FROM thread_actions WHERE thread_id = $1")
+            .bind(*run.as_uuid())
             .fetch_all(&self.read)
             .await?;
         Ok(ids.into_iter().collect())
@@ -276,14 +294,17 @@ const THREAD_ACTIONS: ActionStatements = action_statements!(
     "thread_id",
     "turn",
     "thread_id = $1 AND turn = $2",
-    (", user_id", ", (SELECT user_id FROM chat_threads WHERE id = $1)")
+    (
+        ", user_id",
+        ", COALESCE((SELECT user_id FROM chat_threads WHERE id = $1), (SELECT user_id FROM routine_runs WHERE id = $1))"
+    )
 );
 
 impl ToolCaller {
     const fn statements(self) -> &'static ActionStatements {
         match self {
             Self::Job { .. } => &JOB_ACTIONS,
-            Self::Turn(_) => &THREAD_ACTIONS,
+            Self::Turn(_) | Self::Run { .. } => &THREAD_ACTIONS,
         }
     }
 
@@ -292,6 +313,7 @@ impl ToolCaller {
         match self {
             Self::Job { job, attempt } => (*job.as_uuid(), i64::from(attempt)),
             Self::Turn(TurnKey { thread, turn }) => (*thread.as_uuid(), i64::from(turn)),
+            Self::Run { run, attempt } => (*run.as_uuid(), i64::from(attempt)),
         }
     }
 }

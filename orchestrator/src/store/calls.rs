@@ -12,8 +12,8 @@ mod thread;
 use chrono::{DateTime, Utc};
 use protocol::{CallId, Completion, JobId, TokenUsage};
 
-pub use self::thread::ThreadCallKey;
 pub(super) use self::thread::forget_answers;
+pub use self::thread::{RunUsage, ThreadCallKey};
 use super::{
     Reserved, Store, StoreError, budget,
     rows::{RowRef, column},

@@ -25,7 +25,12 @@ pub use self::{
     parked::{ParkedTurn, WaitingTurn},
     turns::{Turn, TurnEnd, TurnRequest},
 };
-pub(super) use self::{jobs::post_end, threads::publish_state};
+pub(super) use self::{
+    jobs::post_end,
+    rows::{MessageRow, NewMessage, append, message_columns},
+    threads::{create, find, publish_state, set_state},
+    turns::{is_current, trim},
+};
 use super::{AuditEntry, IdempotencyKey, Lookup};
 use crate::domain::chat::ThreadRef;
 

@@ -1,4 +1,5 @@
-//! Notifications of committed changes: of new events by topic, and of threads that the chat engine can work on. They carry no
+//! Notifications of committed changes: of new events by topic, of threads that the chat engine can work on, and of
+//! heartbeats. They carry no
 //! data: the reader queries the database.
 
 use std::{
@@ -18,6 +19,10 @@ pub enum Topic {
     User(String),
     /// New events of the instance, of any user.
     AllUsers,
+    /// New events that wait for routines.
+    RoutineEvents,
+    /// Notifications to post to webhooks.
+    NotificationPosts,
 }
 
 /// One notification channel for each topic with subscribers.
@@ -25,6 +30,7 @@ pub enum Topic {
 pub struct EventNotifier {
     topics: Mutex<HashMap<Topic, watch::Sender<()>>>,
     chats: Notify,
+    heartbeats: Notify,
 }
 
 /// A subscription to one topic; dropping it ends the subscription.
@@ -59,6 +65,18 @@ impl EventNotifier {
     /// Wakes the reader of [`Self::chat_work`]. Called after the commit.
     pub(super) fn wake_chats(&self) {
         self.chats.notify_one();
+    }
+}
+
+impl EventNotifier {
+    /// Returns once there may be a heartbeat to look at that was not there at the last return. For one reader.
+    pub async fn heartbeat_work(&self) {
+        self.heartbeats.notified().await;
+    }
+
+    /// Wakes the reader of [`Self::heartbeat_work`]. Called after the commit.
+    pub(super) fn wake_heartbeats(&self) {
+        self.heartbeats.notify_one();
     }
 }
 

@@ -128,6 +128,7 @@ fn notification(gate: &Gate) -> NewNotification {
             gate.expires_at.format("%F %R UTC"),
             gate.id
         ),
+        routine: None,
         job: None,
         run: None,
         call_id: None,

@@ -52,6 +52,8 @@ pub enum CreateOutcome {
     QueueFull(QueueFull),
     /// Nothing is stored because the job's parent may not create another child.
     ChildRefused(ChildRefused),
+    /// Nothing is stored because the run that the job is for no longer waits.
+    RunGone,
 }
 
 impl From<Lookup> for CreateOutcome {

@@ -120,6 +120,50 @@ pub(super) async fn append(
     Ok(cursor)
 }
 
+/// An event that is about to be appended.
+pub(super) struct NewInstanceEvent {
+    /// The user that it concerns.
+    pub(super) user: String,
+    /// Its content.
+    pub(super) data: InstanceEventData,
+}
+
+/// Like [`append`], for many events in one round trip.
+pub(super) async fn append_all(
+    tx: &mut WriteTx,
+    at: DateTime<Utc>,
+    events: &[NewInstanceEvent],
+) -> Result<(), StoreError> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    let mut rows = Vec::with_capacity(events.len());
+    for NewInstanceEvent { user, data } in events {
+        let subject = data.subject();
+        let json = tagged_data(data, data.kind().as_str())?.ok_or_else(|| inconsistent("data"))?;
+        let hex = |id: Option<&Uuid>| id.map(|id| id.simple().to_string());
+        rows.push(serde_json::json!({
+            "user": user, "kind": data.kind().as_str(), "data": json,
+            "job": hex(subject.job_id.as_ref().map(JobId::as_uuid)), "run": hex(subject.run_id.as_ref().map(RunId::as_uuid)),
+            "routine": hex(subject.routine_id.as_ref().map(RoutineId::as_uuid)),
+            "thread": hex(subject.thread_id.as_ref().map(ThreadId::as_uuid)),
+            "gate": hex(subject.gate_id.as_ref().map(GateId::as_uuid)),
+        }));
+        tx.notify(Topic::User(user.clone()));
+    }
+    let batch = StatementBatch::new(&[
+        "UPDATE sqlite_sequence SET seq = seq + $1 WHERE name = 'events'",
+        "INSERT INTO instance_events (cursor, user_id, kind, job_id, run_id, routine_id, thread_id, gate_id, at, data) \
+         SELECT seq - $1 + 1 + j.key, j.value->>'user', j.value->>'kind', unhex(j.value->>'job'), unhex(j.value->>'run'), \
+         unhex(j.value->>'routine'), unhex(j.value->>'thread'), unhex(j.value->>'gate'), $2, j.value->>'data' \
+         FROM sqlite_sequence, json_each($3) AS j WHERE name = 'events'",
+    ])
+    .bind(i64::try_from(events.len()).unwrap_or(i64::MAX))
+    .bind(at)
+    .bind(super::rows::text(&rows)?);
+    tx.run(batch).await.map(drop)
+}
+
 /// Deletes the events about a thread that its user deletes. Its readers are not told, unlike after a retention sweep.
 pub(super) async fn delete_of_thread(tx: &mut WriteTx, thread: ThreadId) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM instance_events WHERE thread_id = $1").bind(*thread.as_uuid()).execute(&mut tx.db).await?;

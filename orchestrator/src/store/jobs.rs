@@ -263,9 +263,9 @@ async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> 
     sqlx::query(
         "INSERT INTO jobs (id, rev, user_id, title, prompt_preview, mode, placement, state, priority, labels, limits, \
          tools, image, model, plan, source, restarted_from, attempt, repair_attempts, created_at, last_activity_at, \
-         prompts_closed, review, parent_id, depth, held, message, traceparent, approve, egress, delimiter_nonce) \
+         prompts_closed, review, parent_id, depth, held, message, traceparent, approve, egress, delimiter_nonce, routine_id, run_id) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, 0, 0, $18, $18, $19, $20, \
-         $21, $22, $23, $24, $25, $26, $27, $28)",
+         $21, $22, $23, $24, $25, $26, $27, $28, $29, $30)",
     )
     .bind(*job.id.as_uuid())
     .bind(job.rev)
@@ -298,6 +298,8 @@ async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> 
     .bind((!brief.approve.is_empty()).then(|| text(&brief.approve)).transpose()?)
     .bind(brief.egress.as_ref().map(text).transpose()?)
     .bind(brief.delimiter_nonce.as_ref().map(DelimiterNonce::as_str))
+    .bind(brief.routine.map(|link| *link.routine.as_uuid()))
+    .bind(brief.routine.map(|link| *link.run.as_uuid()))
     .execute(&mut *tx)
     .await?;
     sqlx::query("INSERT INTO job_texts (job_id, prompt, metadata) VALUES ($1, $2, $3)")

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{
     AuditEntry, Connection, Store, StoreError, audit, chat,
     events::{self, EventStamp},
-    prompts,
+    prompts, routines,
     rows::{EventRow, JobRow, RowRef, job_columns, job_tables, text},
     stage_columns::StageColumns,
     transition_metrics::{Before, publish},
@@ -218,6 +218,10 @@ pub(super) async fn apply(
         events::append(tx, EventStamp { job: job.id, attempt: job.attempt, at: now }, &events).await?;
         publish(tx, &before, &job);
         chat::post_end(tx, &job, now).await?;
+        if !before.is_finished() {
+            routines::events::job_ended(tx, &job, now).await?;
+        }
+        routines::end_with_job(tx, &job, now).await?;
     }
     audit::record(&mut tx.db, audit, job.id).await?;
     tx.notify_job(job.id, &job.brief.user_id);

@@ -16,7 +16,7 @@ use self::rows::{
     insert_version, remove_before, upsert,
 };
 use super::{
-    AuditEntry, Connection, Store, StoreError, audit,
+    AuditEntry, Connection, Store, StoreError, audit, routines,
     rows::{column, count},
 };
 use crate::domain::memory::{
@@ -113,7 +113,18 @@ impl Store {
     /// Writes a new version of a document, and deletes the versions over the limit.
     pub async fn write_memory(&self, write: MemoryWrite) -> Result<MemoryWriteOutcome, StoreError> {
         let _permit = self.memory_writes.acquire(&write.user).await.map_err(|_| StoreError::Closed)?;
-        self.write(move |tx| Box::pin(async move { put(&mut tx.db, write).await })).await
+        self.write(move |tx| {
+            Box::pin(async move {
+                let (user, author, now) = (write.user.clone(), write.author.clone(), write.audit.at);
+                let outcome = put(&mut tx.db, write).await?;
+                if let MemoryWriteOutcome::Stored { entry, .. } = &outcome {
+                    let version = (entry.path.as_str(), entry.version);
+                    routines::events::memory_written(tx, &user, version, &author, now).await?;
+                }
+                Ok(outcome)
+            })
+        })
+        .await
     }
 
     /// Deletes a document with its versions.

@@ -19,6 +19,7 @@ mod event_notifier;
 mod events;
 mod file_mode;
 mod gates;
+mod heartbeats;
 mod idempotency;
 mod instance_events;
 mod job_json;
@@ -28,15 +29,18 @@ mod jobs;
 mod lifecycle;
 mod mcp;
 mod memory;
+mod notification_deliveries;
 mod notifications;
 mod prompts;
 mod readers;
 mod retention;
+mod routines;
 mod rows;
 mod secrets;
 mod sessions;
 mod settings;
 mod stage_columns;
+mod system_lines;
 pub mod tokens;
 mod tool_policy;
 mod transcript;
@@ -61,7 +65,9 @@ pub use audit::{AuditEntry, AuditFilter};
 pub use backup::{BackupError, backup};
 pub use budget::Reserved;
 pub use call_position::CallPosition;
-pub use calls::{CallKey, CallQuota, CallRow, CallsMade, KnownCall, ModelCallKey, NewCall, OpenedCall, ThreadCallKey};
+pub use calls::{
+    CallKey, CallQuota, CallRow, CallsMade, KnownCall, ModelCallKey, NewCall, OpenedCall, RunUsage, ThreadCallKey,
+};
 pub use chat::{
     ChatJob, Delivery, MAX_CHAT_BYTES_PER_USER, MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, MessagePage,
     MessagePosition, OwnedThread, ParkedTurn, Sent, SentMessage, ThreadCaller, ThreadChange, ThreadFilter, Turn,
@@ -72,6 +78,7 @@ pub use event_batch::{Appended, BatchEvent};
 pub use event_notifier::{EventNotifier, EventSubscription, Topic};
 pub use events::EventPage;
 pub use gates::{GateAnswer, GateFilter, GateOutcome, GateTarget};
+pub use heartbeats::{DeferredHeartbeat, DueHeartbeat, HeartbeatEnd, HeartbeatReply, StartedHeartbeat};
 pub use idempotency::{CreateOutcome, IdempotencyKey, Lookup};
 pub use instance_events::{InstanceEventFilter, InstanceEventPage, StoredInstanceEvent};
 pub use job_json::{JobJson, JobPage, TokenChecked};
@@ -81,10 +88,18 @@ pub use jobs::{MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob, Running
 pub use lifecycle::{Reported, Transition};
 pub use mcp::{DefinitionApproval, DefinitionStatus, SeenDefinition, StoredDefinition};
 pub use memory::{MemoryDeleteOutcome, MemoryDeletion, MemoryText, MemoryWrite, MemoryWriteOutcome};
+pub use notification_deliveries::{ClaimedPost, PostOutcome};
 pub use notifications::{MarkedRead, NewNotification, NotificationFilter};
 pub use prompts::Prompted;
+pub use routines::{
+    Automation, CancelledRun, CronJobFilter, Delivered, DeliveryDigests, DueRoutine, DueRoutines, EventCause,
+    EventName, EventRoutine, EventRoutines, FireOutcome, Firing, MAX_ROUTINES_PER_USER, NewDelivery, NewRoutineEvent,
+    PlannedClaim, RefusedDelivery, RoutineDefinition, RoutineFilter, RoutineStored, RoutineUpdate, RunEnd, RunFilter,
+    RunOutcome, StartedRun, WaitingEvent, WebhookTarget,
+};
 pub use rows::StoredEvent;
 pub use secrets::{ResealCounts, Resealed, SealedSecret, SealedValue, SecretStored};
+pub use system_lines::{LineOrigin, MAX_SYSTEM_LINES, NewSystemLine, SystemLine};
 pub use tool_policy::StoredPolicy;
 pub use usage::{DayPage, UsageFilter, first_day_of_model_sums};
 

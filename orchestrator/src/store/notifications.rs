@@ -1,8 +1,11 @@
 //! Notifications of users: stored, listed, marked as read, and deleted after a time.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{
-    AuditOutcome, InstanceEventData, JobId, Notification, NotificationId, NotificationKind, RoutineId, RunId,
+    AuditOutcome, InstanceEventData, JobId, Notification, NotificationDelivery, NotificationId, NotificationKind,
+    RoutineId, RunId,
 };
 use sqlx::{FromRow, QueryBuilder, Sqlite};
 use uuid::Uuid;
@@ -27,6 +30,8 @@ pub struct NewNotification {
     pub title: Option<String>,
     /// The whole text.
     pub text: String,
+    /// The routine that it is about.
+    pub routine: Option<RoutineId>,
     /// The job that it is about.
     pub job: Option<JobId>,
     /// The run that it is about.
@@ -96,7 +101,26 @@ impl Store {
         }
         query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit));
         let rows: Vec<NotificationRow> = query.build_query_as().fetch_all(&self.read).await?;
-        rows.into_iter().map(|row| row.into_notification().map(|one| (one.id, one))).collect()
+        let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
+        let mut deliveries: HashMap<Uuid, Vec<NotificationDelivery>> = HashMap::new();
+        for (notification, delivery) in self.deliveries_of(&ids).await? {
+            deliveries.entry(notification).or_default().push(delivery);
+        }
+        let with_deliveries = |row: NotificationRow| {
+            let deliveries = deliveries.remove(&row.id).unwrap_or_default();
+            row.into_notification().map(|one| (one.id, Notification { deliveries, ..one }))
+        };
+        rows.into_iter().map(with_deliveries).collect()
+    }
+
+    /// A notification, without its deliveries.
+    pub(super) async fn notification(&self, id: NotificationId) -> Result<Option<Notification>, StoreError> {
+        let row: Option<NotificationRow> =
+            sqlx::query_as(concat!("SELECT ", columns!(), " FROM notifications WHERE id = $1"))
+                .bind(*id.as_uuid())
+                .fetch_optional(&self.read)
+                .await?;
+        row.map(NotificationRow::into_notification).transpose()
     }
 
     /// Marks a user's notification as read. One that is read already is unchanged.
@@ -212,8 +236,8 @@ pub(super) async fn insert_as(
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
     let stored: Option<NotificationRow> = sqlx::query_as(concat!(
-        "INSERT INTO notifications (id, user_id, kind, title, text, job_id, run_id, call, channel, created_at) \
-         VALUES ($1, $2, $3, COALESCE($4, (SELECT title FROM jobs WHERE id = $6), ''), $5, $6, $7, $8, $9, $10) \
+        "INSERT INTO notifications (id, user_id, kind, title, text, job_id, run_id, call, channel, created_at, routine_id) \
+         VALUES ($1, $2, $3, COALESCE($4, (SELECT title FROM jobs WHERE id = $6), ''), $5, $6, $7, $8, $9, $10, $11) \
          ON CONFLICT DO NOTHING RETURNING ",
         columns!(),
     ))
@@ -227,6 +251,7 @@ pub(super) async fn insert_as(
     .bind(&notification.call_id)
     .bind(&notification.channel)
     .bind(now)
+    .bind(notification.routine.map(|id| *id.as_uuid()))
     .fetch_optional(&mut tx.db)
     .await?;
     if let Some(stored) = stored {

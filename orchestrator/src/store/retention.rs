@@ -49,6 +49,8 @@ pub struct Trimmed {
     pub audit_rows: u64,
     /// Notifications.
     pub notifications: u64,
+    /// Runs of routines.
+    pub runs: u64,
     /// Events of gates, threads and notifications.
     pub instance_events: u64,
     /// Resolved gates.
@@ -64,6 +66,8 @@ impl Store {
     pub async fn trim(&self, limits: &RetentionLimits, now: DateTime<Utc>) -> Result<Trimmed, StoreError> {
         let mut trimmed = Trimmed { keys: self.trim_keys(now).await?, ..Trimmed::default() };
         trimmed.notifications = self.trim_notifications(now).await?;
+        trimmed.runs = self.trim_runs(now).await?;
+        self.trim_webhook_deliveries(now).await?;
         if let Some(before) = days_before(now, limits.audit_days) {
             while let rows @ 1.. = self.trim_audit(before).await? {
                 trimmed.audit_rows += rows;

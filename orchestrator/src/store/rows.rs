@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use agent::safety::DelimiterNonce;
 use chrono::{DateTime, Utc};
-use protocol::{ContainerInfo, EventData, EventKind, JobId, JobMode, Limits, Placement, Source, Usage};
+use protocol::{
+    ContainerInfo, EventData, EventKind, JobId, JobMode, Limits, Placement, RoutineId, RunId, Source, Usage,
+};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use sqlx::FromRow;
 use uuid::Uuid;
 
 use super::{StoreError, stage_columns::StageColumns};
-use crate::domain::job::{Brief, JobRecord, WorkerSession};
+use crate::domain::job::{Brief, JobRecord, RunLink, WorkerSession};
 
 /// Micro-dollars in a dollar.
 const MICRO: f64 = 1_000_000.0;
@@ -41,6 +43,8 @@ pub(super) struct JobRow {
     plan: bool,
     review: bool,
     source: String,
+    routine_id: Option<Uuid>,
+    run_id: Option<Uuid>,
     restarted_from: Option<Uuid>,
     parent_id: Option<Uuid>,
     depth: i64,
@@ -70,7 +74,7 @@ pub(super) struct JobRow {
 macro_rules! job_columns {
     () => {
         "id, rev, user_id, title, prompt, mode, placement, state, reason, message, priority, labels, metadata, limits, \
-         tools, approve, egress, delimiter_nonce, image, model, plan, review, source, restarted_from, parent_id, depth, attempt, repair_attempts, \
+         tools, approve, egress, delimiter_nonce, image, model, plan, review, source, routine_id, run_id, restarted_from, parent_id, depth, attempt, repair_attempts, \
          created_at, started_at, last_activity_at, cancel_requested_at, cancel_message, cancelled_by_parent, finished_at, \
          not_before, result_text, result_partial, token_hash, session_attempt, session_hash, session_rejected_attempt, \
          lease_expires_at, calls_before_attempt, worker_seen_at, container, prompts_closed, held, traceparent, \
@@ -110,6 +114,10 @@ impl JobRow {
             plan: self.plan,
             review: self.review,
             source: row.known("source", Source::parse(&self.source))?,
+            routine: self
+                .routine_id
+                .zip(self.run_id)
+                .map(|(routine, run)| RunLink { routine: RoutineId::from_uuid(routine), run: RunId::from_uuid(run) }),
             restarted_from: self.restarted_from.map(JobId::from_uuid),
             parent_id: self.parent_id.map(JobId::from_uuid),
             depth: row.number("depth", self.depth)?,

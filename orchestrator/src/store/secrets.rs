@@ -82,7 +82,8 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<(String, SecretSummary)>, StoreError> {
         let rows: Vec<SummaryRow> = sqlx::query_as(
-            "SELECT name, created_at, updated_at FROM secrets WHERE user_id = $1 AND name > $2 ORDER BY name LIMIT $3",
+            "SELECT name, created_at, updated_at FROM secrets WHERE user_id = $1 AND name > $2 AND name NOT LIKE 'routine/%' \
+             ORDER BY name LIMIT $3",
         )
         .bind(user)
         .bind(after.unwrap_or_default())
@@ -120,20 +121,7 @@ impl Store {
                 if let Some(refused) = exceeded_limit(&mut tx.db, &secret).await? {
                     return Ok(refused);
                 }
-                let row: SummaryRow = sqlx::query_as(
-                    "INSERT INTO secrets (user_id, name, key_id, nonce, ciphertext, created_at, updated_at) \
-                     VALUES ($1, $2, $3, $4, $5, $6, $6) ON CONFLICT (user_id, name) DO UPDATE SET \
-                     key_id = excluded.key_id, nonce = excluded.nonce, ciphertext = excluded.ciphertext, \
-                     updated_at = excluded.updated_at RETURNING name, created_at, updated_at",
-                )
-                .bind(&secret.owner)
-                .bind(&secret.name)
-                .bind(&secret.sealed.key_id)
-                .bind(&secret.sealed.nonce)
-                .bind(&secret.sealed.ciphertext)
-                .bind(entry.at)
-                .fetch_one(&mut tx.db)
-                .await?;
+                let row = upsert(&mut tx.db, &secret, entry.at).await?;
                 audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
                 tx.after_commit(move |_| committed());
                 Ok(SecretStored::Done(row.into()))
@@ -204,9 +192,33 @@ impl Store {
 }
 
 /// The limit of the user that one more secret would exceed.
+/// Creates or replaces a secret, in the transaction of what it belongs to.
+pub(super) async fn upsert(
+    tx: &mut Connection,
+    secret: &SealedSecret,
+    at: DateTime<Utc>,
+) -> Result<SummaryRow, StoreError> {
+    Ok(sqlx::query_as(
+        "INSERT INTO secrets (user_id, name, key_id, nonce, ciphertext, created_at, updated_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $6) ON CONFLICT (user_id, name) DO UPDATE SET \
+         key_id = excluded.key_id, nonce = excluded.nonce, ciphertext = excluded.ciphertext, \
+         updated_at = excluded.updated_at RETURNING name, created_at, updated_at",
+    )
+    .bind(&secret.owner)
+    .bind(&secret.name)
+    .bind(&secret.sealed.key_id)
+    .bind(&secret.sealed.nonce)
+    .bind(&secret.sealed.ciphertext)
+    .bind(at)
+    .fetch_one(tx)
+    .await?)
+}
+
+/// Whether a user's secret would exceed a limit. Those of routines are limited with the routines.
 async fn exceeded_limit(tx: &mut Connection, secret: &SealedSecret) -> Result<Option<SecretStored>, StoreError> {
     let (others, others_bytes): (i64, i64) = sqlx::query_as(
-        "SELECT COUNT(*), COALESCE(SUM(LENGTH(ciphertext) - $3), 0) FROM secrets WHERE user_id = $1 AND name <> $2",
+        "SELECT COUNT(*), COALESCE(SUM(LENGTH(ciphertext) - $3), 0) FROM secrets WHERE user_id = $1 AND name <> $2 \
+         AND name NOT LIKE 'routine/%'",
     )
     .bind(&secret.owner)
     .bind(&secret.name)
@@ -257,7 +269,7 @@ async fn apply(
 }
 
 #[derive(FromRow)]
-struct SummaryRow {
+pub(super) struct SummaryRow {
     name: String,
     created_at: DateTime<Utc>,
     updated_at: DateTime<Utc>,

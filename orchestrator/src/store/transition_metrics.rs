@@ -21,6 +21,11 @@ pub(super) struct Before {
 }
 
 impl Before {
+    /// Whether the job had ended.
+    pub(super) const fn is_finished(&self) -> bool {
+        self.state.is_finished()
+    }
+
     pub(super) fn of(job: &JobRecord) -> Self {
         Self {
             rev: job.rev,

@@ -6,25 +6,29 @@ use agent::{
     AllowList, ApprovalContext, ApprovalRequirement, RecordError, RegisterError, RegisteredTool, Tool, ToolContext,
     ToolExecutor, ToolOrigin, ToolPolicy, ToolRegistry, ToolSpec, Unrecorded, container_tool_requirement,
 };
-use protocol::{EgressView, JobId, ToolCall, ToolDefinition, ToolDomain, UserId};
+use protocol::{EgressView, JobId, RunId, ToolCall, ToolDefinition, ToolDomain, UserId};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     call_host::{self, CallServices, ToolCallHost, not_recorded},
     echo::Echo,
+    event_emit::EventEmit,
     http::{self, EgressLog, Http},
     jobs::{JobAccess, NAMES_FOR_JOBS, job_tools},
     json::Json,
     mcp::McpTools,
     memory::memory_tools,
     message::Message,
+    nothing_to_report::NothingToReport,
+    routines::{self, routine_tools},
     secret_list::SecretList,
     time::Time,
     tool_list::{TOOL_LIST, ToolList},
 };
 use crate::{
     clock::Clock,
+    dispatch::RoutineEditor,
     domain::job::JobRecord,
     egress::EgressClient,
     hooks::Hooks,
@@ -75,6 +79,8 @@ pub struct ToolServices {
 /// The built-in tools, compiled once, and the host of their calls.
 pub struct BuiltinTools {
     registry: ToolRegistry,
+    /// Offered to runs of routines only.
+    nothing_to_report: Arc<RegisteredTool>,
     calls: Arc<CallServices>,
     mcp: McpTools,
 }
@@ -91,6 +97,7 @@ impl BuiltinTools {
             Box::new(Time(clock.clone())),
             Box::new(Json),
             Box::new(message),
+            Box::new(EventEmit { store: store.clone(), clock: clock.clone() }),
             Box::new(secret_list),
         ];
         if !egress.policy().is_empty() {
@@ -103,12 +110,13 @@ impl BuiltinTools {
         }
         let calls =
             Arc::new(CallServices { store, clock, limits: ToolRateLimits::new(rates), detectors, hooks, drain });
-        Ok(Self { registry, calls, mcp })
+        let nothing_to_report = Arc::new(RegisteredTool::new(Box::new(NothingToReport))?);
+        Ok(Self { registry, nothing_to_report, calls, mcp })
     }
 
-    /// Registers the tools for jobs, and `tool_list`, which lists them with all others. They create jobs, which needs the names of all tools: see [`Self::names_for_jobs`].
-    pub fn with_job_tools(mut self, access: &JobAccess) -> Result<Self, RegisterError> {
-        for tool in job_tools(access) {
+    /// Registers the tools for jobs and routines, and `tool_list`, which lists them with all others. They create jobs, which needs the names of all tools: see [`Self::names_for_jobs`].
+    pub fn with_job_tools(mut self, access: &JobAccess, routines: &Arc<RoutineEditor>) -> Result<Self, RegisterError> {
+        for tool in job_tools(access).into_iter().chain(routine_tools(routines)) {
             self.registry.register(tool)?;
         }
         let (registry, mcp, store) = (self.registry.clone(), self.mcp.clone(), self.calls.store.clone());
@@ -154,6 +162,51 @@ impl BuiltinTools {
     ) -> Result<ToolExecutor, RecordError> {
         let policy = self.calls.store.tool_policy_of(owner).await.map_err(not_recorded)?;
         let context = ToolContext { policy, ..turn_context(owner, turn, remembered) };
+        let registry = self.mcp.registry(&self.registry, &context).await;
+        Ok(self.executor(registry, context, ToolCaller::Turn(turn), None))
+    }
+
+    /// The executor of the calls of an attempt of a routine's run, in the autonomous context of the routine's owner: what needs a
+    /// person's approval is neither offered nor run. There are no container tools; without `has_tools` there are none at all.
+    pub async fn executor_for_run(
+        &self,
+        owner: &str,
+        run: RunId,
+        attempt: u32,
+        has_tools: bool,
+    ) -> Result<ToolExecutor, RecordError> {
+        let (context, caller) =
+            (self.run_context(owner, run).await.map_err(not_recorded)?, ToolCaller::Run { run, attempt });
+        if !has_tools {
+            return Ok(self.executor(ToolRegistry::new(), context, caller, None));
+        }
+        let mut registry = self.mcp.registry(&self.built_in(&context), &context).await;
+        // A server's tool of this name is not offered: the run would not know what a call of it means.
+        registry = registry.without(self.nothing_to_report.name());
+        if registry.add(Arc::clone(&self.nothing_to_report)).is_err() {
+            tracing::warn!(run.id = %run, "a tool has a name that resembles nothing_to_report, which is not offered");
+        }
+        Ok(self.executor(registry, context, caller, None))
+    }
+
+    /// The context of the calls of a routine's run, with what the operator and the owner allow at this moment.
+    async fn run_context(&self, owner: &str, run: RunId) -> Result<ToolContext, StoreError> {
+        let policy = self.calls.store.tool_policy_of(owner).await?;
+        Ok(ToolContext {
+            owner: UserId(owner.to_owned()),
+            origin: ToolOrigin::Run(run),
+            max_children: 0,
+            policy,
+            ..unrestricted()
+        })
+    }
+
+    /// The executor of the calls of a chat turn without a person to approve them: calls that need approval are not offered and are
+    /// refused.
+    pub async fn executor_for_autonomous_turn(&self, owner: &str, turn: TurnKey) -> Result<ToolExecutor, RecordError> {
+        let policy = self.calls.store.tool_policy_of(owner).await.map_err(not_recorded)?;
+        let approval = ApprovalContext::autonomous();
+        let context = ToolContext { policy, approval, ..turn_context(owner, turn, AllowList::new()) };
         let registry = self.mcp.registry(&self.registry, &context).await;
         Ok(self.executor(registry, context, ToolCaller::Turn(turn), None))
     }
@@ -207,7 +260,7 @@ impl BuiltinTools {
     pub fn names_for_jobs(&self) -> Vec<String> {
         let mut names: Vec<String> =
             offered_of(self.registry.clone(), unrestricted()).into_iter().map(|tool| tool.name).collect();
-        names.extend(NAMES_FOR_JOBS.into_iter().chain([TOOL_LIST]).map(str::to_owned));
+        names.extend(NAMES_FOR_JOBS.into_iter().chain(routines::NAMES_FOR_JOBS).chain([TOOL_LIST]).map(str::to_owned));
         names.sort();
         names.dedup();
         names

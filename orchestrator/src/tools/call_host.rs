@@ -51,7 +51,7 @@ pub(super) struct CallServices {
     pub(super) drain: CancellationToken,
 }
 
-/// The host of the calls of one attempt of a job, or of one turn of a chat.
+/// The host of the calls of one attempt of a job or of a run of a routine, or of one turn of a chat.
 pub(super) struct ToolCallHost {
     pub(super) services: Arc<CallServices>,
     pub(super) caller: ToolCaller,
@@ -200,9 +200,9 @@ impl CallHost for ToolCallHost {
     }
 
     fn invocation_id(&self, call_id: &CallId) -> CallId {
-        // The attempts of a job, and the turns of a thread, may repeat each other's ids.
+        // The attempts of a job or a run, and the turns of a thread, may repeat each other's ids.
         match self.caller {
-            ToolCaller::Job { attempt, .. } => CallId(format!("{attempt}:{call_id}")),
+            ToolCaller::Job { attempt, .. } | ToolCaller::Run { attempt, .. } => CallId(format!("{attempt}:{call_id}")),
             ToolCaller::Turn(TurnKey { turn, .. }) => CallId(format!("{turn}:{call_id}")),
         }
     }

@@ -72,6 +72,7 @@ fn notification(invocation: &Invocation, content: &str) -> NewNotification {
         kind: NotificationKind::Message,
         title: if job.is_some() { None } else { Some("Message".to_owned()) },
         text: content.to_owned(),
+        routine: None,
         job,
         run,
         // Only a job's worker repeats a call.

@@ -3,12 +3,15 @@
 mod builtin;
 mod call_host;
 mod echo;
+mod event_emit;
 mod http;
 mod jobs;
 mod json;
 mod mcp;
 mod memory;
 mod message;
+mod nothing_to_report;
+mod routines;
 mod secret_list;
 mod time;
 mod tool_list;

@@ -3,10 +3,11 @@
 //! Removes nothing of a job that the database does not report as finished: a directory without a job's row may belong to
 //! someone else. Container logs are kept as long as the records.
 
-use std::{io, path::PathBuf, time::Duration};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{ContainerName, JobId};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::Workspaces;
@@ -16,8 +17,6 @@ use crate::{
     store::{RetentionLimits, Store, StoreError, Trimmed},
 };
 
-/// Time between two sweeps.
-const SWEEP_INTERVAL: Duration = Duration::from_hours(1);
 /// Age at which a provisional workspace counts as abandoned: copying the largest one takes minutes.
 const MAX_PROVISIONAL_AGE: Duration = Duration::from_hours(1);
 
@@ -58,13 +57,13 @@ pub struct RetentionSweep {
 }
 
 impl RetentionSweep {
-    /// Sweeps at once and then every hour until `drain` fires.
-    pub async fn run(self, drain: CancellationToken) {
+    /// Sweeps at once and then at each tick until `drain` fires.
+    pub async fn run(self, tick: Arc<Notify>, drain: CancellationToken) {
         loop {
             self.sweep().await;
             tokio::select! {
                 () = drain.cancelled() => return,
-                () = tokio::time::sleep(SWEEP_INTERVAL) => {}
+                () = tick.notified() => {}
             }
         }
     }

@@ -89,6 +89,8 @@ enum Program {
     ToolCall,
     /// Turns of chat threads, against the provider directly
     Chat,
+    /// 100 000 stored routines, 1 000 due each second, against tokio-cron-scheduler
+    Routines,
     /// Memory over many short jobs
     Soak,
 }
@@ -100,6 +102,7 @@ impl Program {
             Self::Loop | Self::Replay | Self::Api | Self::ToolCall => 10,
             Self::JobBurst | Self::Events | Self::Contain | Self::Gateway | Self::Chat => 3,
             Self::Soak => 4,
+            Self::Routines => 1,
             Self::Footprint | Self::Memory => 50,
         }
     }
@@ -133,6 +136,7 @@ impl Program {
             Self::Memory => programs::memory::run(bench).await,
             Self::ToolCall => programs::tool_call::run(bench).await,
             Self::Chat => programs::chat::run(bench).await,
+            Self::Routines => programs::routines::run(bench).await,
             Self::Soak => programs::soak::run(bench).await,
         }
     }

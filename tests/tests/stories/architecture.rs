@@ -39,9 +39,12 @@ const DEPENDENCY_OWNERS: &[(&str, &[&str])] = &[
     ("hyper_util", &["http/server"]),
     ("reqwest", &["llm", "cli", "egress"]),
     ("ipnet", &["egress"]),
-    ("hmac", &["hooks/webhook"]),
+    ("hmac", &["domain/routine/signature"]),
+    ("cel", &["domain/routine/expression"]),
     ("rmcp", &["mcp"]),
     ("metrics_exporter_prometheus", &["telemetry"]),
+    ("croner", &["domain/routine/schedule"]),
+    ("tokio_cron_scheduler", &["app/standing_jobs"]),
 ];
 
 fn root() -> PathBuf {

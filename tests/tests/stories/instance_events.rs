@@ -265,7 +265,8 @@ async fn a_reader_that_comes_back_after_the_retention_period_is_told_that_events
 #[tokio::test]
 async fn a_stream_ends_with_its_token() {
     let world = World::new().await;
-    let issued = world.key().issue("ada", Role::User, world.clock().now(), chrono::Duration::seconds(1)).unwrap();
+    // Long enough to connect on a loaded machine.
+    let issued = world.key().issue("ada", Role::User, world.clock().now(), chrono::Duration::seconds(3)).unwrap();
     let mut stream = world.user("ada").with_token(&issued.token).instance_stream(PATH, None).await;
     assert_eq!(stream.next().await, Some(InstanceMessage::Position(0)));
     assert_eq!(stream.next().await, None);

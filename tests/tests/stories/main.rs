@@ -83,6 +83,10 @@ mod retention;
 #[cfg(test)]
 mod review;
 #[cfg(test)]
+mod routine_times;
+#[cfg(test)]
+mod routines;
+#[cfg(test)]
 mod secrets;
 #[cfg(test)]
 mod session;

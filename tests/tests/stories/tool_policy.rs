@@ -149,6 +149,8 @@ async fn an_invalid_stored_policy_leaves_only_what_never_needs_approval() {
         "memory_search",
         "memory_tree",
         "read_file",
+        "routine_history",
+        "routine_list",
         "time",
         "tool_list",
     ]

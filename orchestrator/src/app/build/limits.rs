@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use crate::{
+    chat::HeartbeatSettings,
     config::Config,
     dispatch::plan::{PlanLimits, SlotLimits},
     domain::{
@@ -40,6 +41,14 @@ pub(super) fn plan_limits(config: &Config) -> PlanLimits {
         lease: Duration::from_secs(config.lease_seconds),
         stuck_after: Duration::from_secs(config.stuck_after_seconds),
         max_repairs: config.max_repair_attempts,
+    }
+}
+
+pub(super) const fn heartbeat_settings(config: &Config) -> HeartbeatSettings {
+    HeartbeatSettings {
+        enabled: config.routines.cron_enabled,
+        every_seconds: config.heartbeat_every_seconds,
+        max_concurrent: config.heartbeat_max_concurrent,
     }
 }
 

@@ -10,7 +10,7 @@ use super::super::{DatabaseError, ServeError};
 use crate::{
     clock::Clock,
     config::{Config, mask_urls},
-    dispatch::AttemptRegistry,
+    dispatch::{AttemptRegistry, NotifyTargets},
     egress::{EgressClient, EgressPolicy, system_look_up},
     hooks::Hooks,
     mcp::ConfiguredServer,
@@ -40,6 +40,7 @@ pub(super) async fn open_store(
     if aborted > 0 || interrupted > 0 || turns > 0 {
         tracing::warn!(aborted, interrupted, turns, "closed calls and chat turns that the last process left open");
     }
+    store.note_automation(config.routines.cron_enabled, clock.now()).await.map_err(at_url)?;
     Ok((store, instance))
 }
 
@@ -60,6 +61,7 @@ pub(super) async fn open_workspaces(config: &Config, store: &Store) -> Workspace
 /// Checks the addresses in the configuration, which only the parts that use them can parse. Opens nothing.
 pub fn check(config: &Config) -> Result<(), ServeError> {
     egress_client(config, Vec::new())?;
+    notify_targets(config, Vec::new())?;
     for server in &config.mcp {
         ConfiguredServer::new(server)?;
     }
@@ -76,6 +78,14 @@ pub(super) fn egress_client(config: &Config, own: Vec<SocketAddr>) -> Result<Egr
         ServeError::EgressCeiling { entry, source }
     })?;
     Ok(EgressClient::new(Arc::new(policy), system_look_up()))
+}
+
+/// The destinations of notifications.
+pub(super) fn notify_targets(config: &Config, own: Vec<SocketAddr>) -> Result<NotifyTargets, ServeError> {
+    NotifyTargets::new(&config.notify_allow, own, system_look_up()).map_err(|(index, source)| {
+        let entry = config.notify_allow.get(index).map(|entry| mask_urls(entry)).unwrap_or_default();
+        ServeError::NotifyAllow { entry, source }
+    })
 }
 
 /// What no job and no hook may reach over the network, whatever the operator allows: this daemon's listeners and the engine.

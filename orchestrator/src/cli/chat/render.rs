@@ -75,7 +75,7 @@ impl Renderer {
             ChatContent::User { content } => {
                 format!("{} {}", paint.cyan("you:"), escape_control_chars(content.trim_end()))
             }
-            ChatContent::System { content } => paint.dim(&escape_control_chars(content.trim_end())),
+            ChatContent::System { content, .. } => paint.dim(&escape_control_chars(content.trim_end())),
             ChatContent::ToolUse { tool, input, .. } => {
                 let input = truncate(&one_line(&input.to_string()), MAX_CALL_CHARS);
                 format!("{} {} {input}", paint.cyan("→"), paint.bold(&one_line(tool)))
@@ -238,7 +238,7 @@ mod tests {
         let mut renderer = Renderer::new(Paint::Plain, true);
         assert_eq!(renderer.event(&text("It wor")).unwrap(), "It wor");
         assert!(renderer.line_has_ended());
-        let stopped = entry(ChatContent::System { content: "Stopped.".to_owned() });
+        let stopped = entry(ChatContent::notice("Stopped.".to_owned()));
         assert_eq!(renderer.event(&stopped).unwrap(), "Stopped.\n");
     }
 }

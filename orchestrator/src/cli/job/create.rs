@@ -12,11 +12,9 @@ use protocol::{CreateJob, Egress, InputFile, Job, LimitsRequest};
 use serde_json::{Map, Value};
 
 use crate::{
-    cli::{client::Client, exit::CliError},
+    cli::{client::Client, exit::CliError, input::text_or_stdin},
     domain::request::MAX_FILES_BYTES,
 };
-
-const MAX_STDIN_BYTES: u64 = 1024 * 1024;
 
 /// Arguments of `create` and `run`.
 #[derive(Debug, Args)]
@@ -76,20 +74,6 @@ pub(super) async fn create(client: &Client, mut args: CreateArgs) -> Result<Job,
     client.post("/api/jobs", &body, key.as_deref()).await
 }
 
-/// Returns the text, or reads standard input for `-`.
-pub(super) fn text_or_stdin(text: String) -> Result<String, CliError> {
-    if text != "-" {
-        return Ok(text);
-    }
-    let mut read = String::new();
-    let failed = |error| CliError::Usage(format!("cannot read standard input: {error}"));
-    std::io::stdin().take(MAX_STDIN_BYTES + 1).read_to_string(&mut read).map_err(failed)?;
-    if read.len() as u64 > MAX_STDIN_BYTES {
-        return Err(CliError::Usage(format!("standard input is over {MAX_STDIN_BYTES} bytes")));
-    }
-    Ok(read.trim_end().to_owned())
-}
-
 pub(super) fn request(args: CreateArgs) -> Result<CreateJob, CliError> {
     Ok(CreateJob {
         prompt: text_or_stdin(args.prompt)?,
@@ -111,13 +95,13 @@ pub(super) fn request(args: CreateArgs) -> Result<CreateJob, CliError> {
 }
 
 /// Parses `KEY=VALUE` or, as in the API, `KEY:VALUE`.
-pub(super) fn label(pair: &str) -> Result<(String, String), CliError> {
+pub(in crate::cli) fn label(pair: &str) -> Result<(String, String), CliError> {
     let (key, value) =
         pair.split_once(['=', ':']).ok_or_else(|| CliError::Usage(format!("--label {pair}: must be KEY=VALUE")))?;
     Ok((key.to_owned(), value.to_owned()))
 }
 
-fn limits(pairs: &[String]) -> Result<Option<LimitsRequest>, CliError> {
+pub(in crate::cli) fn limits(pairs: &[String]) -> Result<Option<LimitsRequest>, CliError> {
     if pairs.is_empty() {
         return Ok(None);
     }

@@ -36,6 +36,9 @@ pub enum SubmitError {
     /// The parent may not create another child.
     #[error(transparent)]
     ChildRefused(ChildRefused),
+    /// The run that the job is for has ended, or has another job.
+    #[error("the run no longer waits for a job")]
+    RunGone,
     /// No job can run.
     #[error("{detail}")]
     SandboxUnavailable {

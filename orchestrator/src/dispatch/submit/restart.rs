@@ -74,6 +74,8 @@ impl JobSubmitter {
             restarted_from: Some(earlier.id),
             // A person restarts it: its parent does not wait for it.
             parent: None,
+            // The run has ended with the earlier job.
+            routine: None,
             allows_host: false,
             message,
         }

@@ -127,6 +127,7 @@ fn new_job(request: CreateJob, accepted: Accepted) -> NewJob {
         accepted,
         restarted_from: None,
         parent: None,
+        routine: None,
         allows_host: false,
         message: None,
     }

@@ -4,7 +4,16 @@ use std::collections::BTreeMap;
 
 use agent::safety::DelimiterNonce;
 use chrono::{DateTime, Utc};
-use protocol::{Egress, EgressView, JobId, JobMode, Limits, Metadata, Placement, Source};
+use protocol::{Egress, EgressView, JobId, JobMode, Limits, Metadata, Placement, RoutineId, RunId, Source};
+
+/// The run of a routine that a job is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunLink {
+    /// The routine.
+    pub routine: RoutineId,
+    /// The run.
+    pub run: RunId,
+}
 
 /// The values a job was created with. Immutable.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,6 +55,8 @@ pub struct Brief {
     pub review: bool,
     /// Its creator.
     pub source: Source,
+    /// The run of a routine that it is for.
+    pub routine: Option<RunLink>,
     /// The job whose files it continues with.
     pub restarted_from: Option<JobId>,
     /// The job whose tool created it.

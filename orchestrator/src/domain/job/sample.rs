@@ -32,6 +32,7 @@ pub(crate) fn brief() -> Brief {
         plan: false,
         review: false,
         source: Source::Api,
+        routine: None,
         restarted_from: None,
         parent_id: None,
         depth: 0,

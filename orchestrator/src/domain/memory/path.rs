@@ -52,6 +52,11 @@ impl MemoryPath {
         Self(IDENTITY.to_owned())
     }
 
+    /// The checklist of the user's heartbeats.
+    pub fn heartbeat() -> Self {
+        Self(HEARTBEAT.to_owned())
+    }
+
     /// The path as text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -88,7 +88,7 @@ fn invalid_fields_are_named(#[case] fields: Value, #[case] field: &str) {
 #[case(json!({"mode": "command", "command": ["x"]}), "mode")]
 #[case(json!({"command": ["x"]}), "command")]
 #[case(json!({"egress": {"inject": [{"host": "a.example", "header": "x", "secret": "s"}]}}), "egress.inject")]
-#[case(json!({"tools": ["echo", "routine_list"]}), "tools[1]")]
+#[case(json!({"tools": ["echo", "http"]}), "tools[1]")]
 #[case(json!({"tools": ["server__tool"]}), "tools[0]")]
 fn unavailable_features_are_refused(#[case] fields: Value, #[case] field: &str) {
     match checked(&fields) {

@@ -12,7 +12,10 @@ use axum::{
 use protocol::{ErrorCode, JobId};
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 
-use super::{PublicApi, caller::Writer};
+use super::{
+    PublicApi,
+    caller::{Caller, Writer},
+};
 use crate::{
     auth::Identity,
     http::{
@@ -65,6 +68,24 @@ impl FromRequestParts<PublicApi> for AuditedCaller {
         let entry = requested
             .into_entry(api, &context)
             .ok_or_else(|| ApiError::internal("an audited request has no caller"))?;
+        Ok(Self { who, entry })
+    }
+}
+
+/// A caller of any role, and the audit entry of a change whose action the body of the request names.
+pub(super) struct RpcCaller {
+    pub(super) who: Identity,
+    pub(super) entry: AuditEntry,
+}
+
+impl FromRequestParts<PublicApi> for RpcCaller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, ApiError> {
+        let Caller(who) = Caller::from_request_parts(parts, api).await?;
+        let Ok(context) = RequestContext::from_request_parts(parts, api).await;
+        let entry = RequestedAction::of(parts).await.into_entry(api, &context);
+        let entry = entry.ok_or_else(|| ApiError::internal("an audited request has no caller"))?;
         Ok(Self { who, entry })
     }
 }

@@ -130,6 +130,17 @@ impl FromRequestParts<PublicApi> for Admin {
     }
 }
 
+/// The user whose objects a list shows; `None` for all users, whom only an admin sees.
+pub(super) fn user_filter(who: &Identity, asked: Option<String>) -> Result<Option<String>, ApiError> {
+    match asked {
+        Some(user) if user != who.user && !who.role.sees_all() => {
+            Err(ApiError::new(ErrorCode::Forbidden, "only an admin can list what belongs to other users"))
+        }
+        None if !who.role.sees_all() => Ok(Some(who.user.clone())),
+        asked => Ok(asked),
+    }
+}
+
 /// Returns the job if it exists and the caller may see it. The caller cannot tell a missing job from one of another user.
 pub(super) async fn authorize_job(api: &PublicApi, who: &Identity, id: JobId) -> Result<JobRecord, ApiError> {
     let job = api.store.job(id).await?.ok_or_else(ApiError::not_found)?;

@@ -48,6 +48,11 @@ impl<S: Send + Sync> FromRequestParts<S> for ClientHeaders {
 }
 
 impl ClientHeaders {
+    /// The key, if any.
+    pub(super) fn key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+
     /// Binds the key to the operation and the raw body. The digest of a large body is computed on a blocking thread.
     pub(super) async fn bind(
         self,

@@ -16,6 +16,7 @@ mod get;
 mod health;
 mod id_part;
 mod idempotent;
+mod inbound;
 mod instance_events;
 mod instance_stream;
 mod job_stream;
@@ -34,6 +35,9 @@ mod ready;
 mod refusal_rate;
 mod restart;
 mod review;
+mod routines;
+mod rpc;
+mod runs;
 mod secrets;
 mod settings;
 mod start;
@@ -53,7 +57,7 @@ use crate::{
     auth::{Identity, SigningKey},
     chat::Chats,
     clock::Clock,
-    dispatch::{DispatcherWaker, JobSubmitter, Sandbox},
+    dispatch::{DispatcherWaker, JobSubmitter, RoutineEditor, Sandbox},
     domain::settings::SettingsBounds,
     http::{metrics::MetricsEndpoint, problem::ApiError},
     llm::Gateway,
@@ -66,6 +70,7 @@ use crate::{
 };
 
 pub use docs::document;
+pub use inbound::Inbound;
 
 use self::{audit_entry::audited, refusal_rate::RefusalRate};
 
@@ -135,8 +140,12 @@ pub struct PublicParts {
     pub tools: Arc<BuiltinTools>,
     /// Creates jobs.
     pub submitter: Arc<JobSubmitter>,
+    /// Decides about what arrives from outside.
+    pub inbound: Inbound,
     /// Threads of users.
     pub chats: Arc<Chats>,
+    /// Creates, changes and fires routines.
+    pub routines: Arc<RoutineEditor>,
     /// Directory of containers' saved output.
     pub logs: PathBuf,
     /// Owns tasks that run to their end even if the client disconnects.
@@ -213,6 +222,9 @@ fn described() -> OpenApiRouter<PublicApi> {
         .routes(routes!(logs::logs))
         .merge(memory::routes())
         .merge(chat::routes())
+        .merge(inbound::routes())
+        .merge(routines::routes())
+        .merge(runs::routes())
         .routes(routes!(usage::usage))
         .routes(routes!(secrets::list::list))
         .merge(audited("secret.set", routes!(secrets::set::set)))
@@ -233,6 +245,7 @@ fn described() -> OpenApiRouter<PublicApi> {
         .merge(audited("tool.policy", routes!(tools::policy::set)))
         .routes(routes!(mcp::list::list))
         .merge(audited("mcp.approve", routes!(mcp::approve::approve)))
+        .merge(rpc::routes())
         .routes(routes!(metrics::metrics))
         .routes(routes!(health::health))
         .routes(routes!(ready::ready))

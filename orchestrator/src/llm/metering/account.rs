@@ -1,6 +1,6 @@
 //! Who makes a call and pays for it, and how the call is named.
 
-use protocol::{CallId, JobId};
+use protocol::{CallId, JobId, RunId, ThreadId};
 
 use super::{CallLimiter, max_calls};
 use crate::store::{CallKey, CallQuota, ModelCallKey, ThreadCallKey, TurnKey};
@@ -38,14 +38,22 @@ pub enum AccountOwner {
     },
     /// A turn of a chat thread.
     Thread(TurnKey),
+    /// An attempt of a run of a routine.
+    Run {
+        /// The run.
+        run: RunId,
+        /// Its attempt.
+        attempt: u32,
+    },
 }
 
 impl AccountOwner {
-    /// What failures and slots of the providers are counted by: a thread counts as a job.
+    /// What failures and slots of the providers are counted by: a thread and a run count as a job.
     pub const fn counted_as(&self) -> JobId {
         match self {
             Self::Job { job, .. } => *job,
             Self::Thread(turn) => JobId::from_uuid(*turn.thread.as_uuid()),
+            Self::Run { run, .. } => JobId::from_uuid(*run.as_uuid()),
         }
     }
 }
@@ -65,6 +73,11 @@ impl Account {
         match self.owner {
             AccountOwner::Job { job, attempt } => ModelCallKey::Job(CallKey { job, attempt, call_id }),
             AccountOwner::Thread(turn) => ModelCallKey::Thread(ThreadCallKey { turn, call_id }),
+            AccountOwner::Run { run, attempt } => {
+                // A run is recorded as a separate thread, and its attempts as the turns.
+                let turn = TurnKey { thread: ThreadId::from_uuid(*run.as_uuid()), turn: attempt };
+                ModelCallKey::Thread(ThreadCallKey { turn, call_id })
+            }
         }
     }
 

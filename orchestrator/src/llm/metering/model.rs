@@ -21,19 +21,53 @@ pub struct MeteredModel<S> {
     pub stop: S,
 }
 
+impl<S, F> MeteredModel<S>
+where
+    S: Fn() -> F + Send + Sync,
+    F: Future<Output = ()> + Send,
+{
+    /// Makes one call. For callers that decide by themselves what an error means.
+    pub async fn ask(
+        &self,
+        request: &CompletionRequestRef<'_>,
+        deltas: &DeltaSink,
+    ) -> Result<Completion, LoopCallError> {
+        let request = CompletionRequest::from(request);
+        let bytes = serde_json::to_vec(&request)?;
+        let name = CallName { id: request.call_id.clone(), request_digest: sha256_hex(&bytes) };
+        drop(bytes);
+        Ok(self.meter.complete(&self.account, name, || request, deltas, &self.stop).await?)
+    }
+}
+
+/// Why a call of a loop has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum LoopCallError {
+    /// Its request cannot be serialized.
+    #[error("the request cannot be recorded: {0}")]
+    Request(#[from] serde_json::Error),
+    /// The call failed.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+impl LoopCallError {
+    /// What the loop does about it.
+    pub fn for_loop(&self) -> ModelError {
+        match self {
+            Self::Request(_) => ModelError::Failed { message: self.to_string() },
+            Self::Call(error) => model_error(error),
+        }
+    }
+}
+
 impl<S, F> Model for MeteredModel<S>
 where
     S: Fn() -> F + Send + Sync,
     F: Future<Output = ()> + Send,
 {
     async fn complete(&self, request: &CompletionRequestRef<'_>, deltas: &DeltaSink) -> Result<Completion, ModelError> {
-        let request = CompletionRequest::from(request);
-        let bytes = serde_json::to_vec(&request)
-            .map_err(|error| ModelError::Failed { message: format!("the request cannot be recorded: {error}") })?;
-        let name = CallName { id: request.call_id.clone(), request_digest: sha256_hex(&bytes) };
-        drop(bytes);
-        let answer = self.meter.complete(&self.account, name, || request, deltas, &self.stop).await;
-        answer.map_err(|error| model_error(&error))
+        self.ask(request, deltas).await.map_err(|error| error.for_loop())
     }
 
     fn context_tokens(&self) -> u64 {

@@ -1,9 +1,9 @@
-//! Tool calls of chat threads: listed, found after their thread was deleted, trimmed.
+//! Tool calls of chat threads and of runs of routines: listed, found after their thread was deleted, trimmed.
 //!
 //! Owns that such a call keeps no text once its thread is deleted.
 
 use chrono::{DateTime, Utc};
-use protocol::{CallId, ThreadActionRecord, ThreadId};
+use protocol::{CallId, RunId, ThreadActionRecord, ThreadId, ToolActionRecord};
 use sqlx::FromRow;
 
 use super::{
@@ -13,6 +13,11 @@ use super::{
 
 /// Rows that one transaction of the retention sweep deletes, so that other writes do not wait long.
 const ROWS_PER_BATCH: i64 = 1_000;
+
+/// A page of a thread's or run's calls. The first condition bounds the rows that are sorted.
+const LIST: &str = "SELECT turn AS attempt, call_id, at, tool, input, success, output, duration_ms, estimated_cost_micro_usd, \
+     cost_micro_usd, json_extract(reply, '$.error.kind') AS error FROM thread_actions \
+     WHERE thread_id = $1 AND turn >= $2 AND (turn, at, call_id) > ($2, $3, $4) ORDER BY turn, at, call_id LIMIT $5";
 
 /// The values of a row without what the call was about: for UPDATE. The kind of an error stays.
 macro_rules! without_texts {
@@ -31,22 +36,36 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<(CallPosition, ThreadActionRecord)>, StoreError> {
         let (turn, at, call_id) = CallPosition::bounds(after);
-        // The first condition bounds the rows that are sorted.
-        let rows: Vec<ThreadActionRow> = sqlx::query_as(
-            "SELECT turn AS attempt, call_id, at, tool, input, success, output, duration_ms, estimated_cost_micro_usd, \
-             cost_micro_usd, json_extract(reply, '$.error.kind') AS error FROM thread_actions \
-             WHERE thread_id = $1 AND turn >= $2 AND (turn, at, call_id) > ($2, $3, $4) \
-             ORDER BY turn, at, call_id LIMIT $5",
-        )
-        .bind(*thread.as_uuid())
-        .bind(turn)
-        .bind(at)
-        .bind(call_id)
-        .bind(i64::from(limit))
-        .fetch_all(&self.read)
-        .await?;
+        let rows: Vec<ThreadActionRow> = sqlx::query_as(LIST)
+            .bind(*thread.as_uuid())
+            .bind(turn)
+            .bind(at)
+            .bind(call_id)
+            .bind(i64::from(limit))
+            .fetch_all(&self.read)
+            .await?;
         let row_ref = RowRef { table: "thread_actions", id: *thread.as_uuid() };
         rows.into_iter().map(|row| row.into_record(row_ref)).collect()
+    }
+
+    /// The tool calls of a run after a position, by attempt, oldest first, each with its position.
+    pub async fn run_actions(
+        &self,
+        run: RunId,
+        after: Option<&CallPosition>,
+        limit: u32,
+    ) -> Result<Vec<(CallPosition, ToolActionRecord)>, StoreError> {
+        let (attempt, at, call_id) = CallPosition::bounds(after);
+        let rows: Vec<ThreadActionRow> = sqlx::query_as(LIST)
+            .bind(*run.as_uuid())
+            .bind(attempt)
+            .bind(at)
+            .bind(call_id)
+            .bind(i64::from(limit))
+            .fetch_all(&self.read)
+            .await?;
+        let row_ref = RowRef { table: "thread_actions", id: *run.as_uuid() };
+        rows.into_iter().map(|row| row.action.into_record(row_ref)).collect()
     }
 
     /// The owner of a thread's tool calls, which outlive the thread.

@@ -1,20 +1,22 @@
-//! Model calls of chat threads: opened before a provider is asked, closed before the answer is used.
+//! Model calls of chat threads and of runs of routines: opened before a provider is asked, closed before the answer is used.
 //!
-//! They draw on the budget of their user's day and on no other. The thread itself has no totals.
+//! They draw on the budget of their user's day and on no other. The thread itself has no totals. A run is a separate thread, which
+//! has its id and no entries; its attempts are the turns.
 
-use protocol::{CallId, Completion, ThreadId};
+use chrono::{DateTime, Utc};
+use protocol::{CallId, Completion, RunId, ThreadId};
 use sqlx::FromRow;
 
 use super::{
     super::{
         Connection, Reserved, Store, StoreError, TurnKey, WriteTx, budget,
-        rows::{RowRef, column, count, text},
+        rows::{RowRef, column, count, dollars, text},
     },
     CallRow, CallsMade, KnownCall, NewCall, OpenedCall, known_answer,
 };
 use crate::domain::budget::{BudgetState, Scope};
 
-/// Names a model call of a thread.
+/// Names a model call of a thread or a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadCallKey {
     /// The turn that makes it.
@@ -34,6 +36,34 @@ impl Store {
         .await?;
         let row_ref = RowRef { table: "thread_calls", id: *thread.as_uuid() };
         rows.iter().map(|answer| row_ref.json("answer", answer)).collect()
+    }
+}
+
+/// What the model calls of a run have used.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RunUsage {
+    /// Tokens, input and output.
+    pub tokens: u64,
+    /// Cost; `None` when a call had no price.
+    pub cost_usd: Option<f64>,
+}
+
+impl Store {
+    /// What the model calls of a run have used since a time. A call that is still open counts with the estimate that it is charged if it
+    /// is aborted. `None`: there is no call.
+    pub async fn run_usage(&self, run: RunId, since: DateTime<Utc>) -> Result<Option<RunUsage>, StoreError> {
+        let (calls, tokens, priced, micro_usd): (i64, i64, i64, i64) = sqlx::query_as(
+            "SELECT COUNT(*), COALESCE(SUM(CASE WHEN is_open THEN estimated_tokens ELSE input_tokens + output_tokens END), 0), \
+             COUNT(CASE WHEN is_open THEN estimated_micro_usd ELSE cost_micro_usd END), \
+             COALESCE(SUM(CASE WHEN is_open THEN estimated_micro_usd ELSE cost_micro_usd END), 0) \
+             FROM thread_calls WHERE thread_id = $1 AND at >= $2",
+        )
+        .bind(*run.as_uuid())
+        .bind(since)
+        .fetch_one(&self.read)
+        .await?;
+        let cost_usd = (priced == calls).then(|| dollars(micro_usd));
+        Ok((calls > 0).then(|| RunUsage { tokens: count(tokens), cost_usd }))
     }
 }
 
@@ -83,14 +113,16 @@ pub(super) async fn open(tx: &mut WriteTx, key: &ThreadCallKey, call: &NewCall) 
     Ok(OpenedCall::Open { reserved, made })
 }
 
-/// Whether the thread is processing this turn.
+/// Whether the thread is processing this turn, or the run is in progress with this attempt.
 async fn is_live(tx: &mut WriteTx, turn: TurnKey) -> Result<bool, StoreError> {
-    let found: Option<i64> =
-        sqlx::query_scalar("SELECT 1 FROM chat_threads WHERE id = $1 AND turn = $2 AND state = 'processing'")
-            .bind(*turn.thread.as_uuid())
-            .bind(i64::from(turn.turn))
-            .fetch_optional(&mut tx.db)
-            .await?;
+    let found: Option<i64> = sqlx::query_scalar(
+        "SELECT 1 FROM chat_threads WHERE id = $1 AND turn = $2 AND state = 'processing' \
+             UNION ALL SELECT 1 FROM routine_runs WHERE id = $1 AND attempt = $2 AND status = 'running'",
+    )
+    .bind(*turn.thread.as_uuid())
+    .bind(i64::from(turn.turn))
+    .fetch_optional(&mut tx.db)
+    .await?;
     Ok(found.is_some())
 }
 

@@ -10,6 +10,7 @@ use super::{
     super::{
         Store, StoreError, audit,
         idempotency::{self, RecordedResponse},
+        routines,
         rows::{RowRef, count, text},
         write_tx::WriteTx,
     },
@@ -184,6 +185,9 @@ async fn send(tx: &mut WriteTx, message: &SentMessage) -> Result<Sent, StoreErro
         set_title(&mut tx.db, thread.id, &title_of(&message.content)).await?;
     }
     let id = insert(tx, thread.id, message).await?;
+    if message.delivery == Delivery::Queue {
+        routines::events::chat_message_sent(tx, &message.user, &message.content, message.audit.at).await?;
+    }
     let waiting_for_gate = message.delivery != Delivery::Show && thread.state == ThreadState::AwaitingApproval;
     finish(tx, message, MessageReceipt { thread_id: thread.id, message_id: id, waiting_for_gate }).await
 }

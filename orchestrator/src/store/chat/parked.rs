@@ -14,6 +14,7 @@ use super::{
         actions::insert_closed,
         gates,
         rows::{RowRef, column},
+        system_lines,
         write_tx::WriteTx,
     },
     TurnKey,
@@ -148,11 +149,11 @@ async fn take_run(tx: &mut WriteTx, TurnKey { thread, turn }: TurnKey, gate: Gat
 /// Records that the calls of a turn did not run, and ends it.
 async fn end_stopped(
     tx: &mut WriteTx,
-    TurnKey { thread, turn }: TurnKey,
+    key: TurnKey,
     calls: Vec<ClosedToolCall>,
     at: DateTime<Utc>,
 ) -> Result<(), StoreError> {
-    let turn = Some(turn);
+    let (thread, turn) = (key.thread, Some(key.turn));
     // The model has made the calls; these entries are for the user.
     for ClosedToolCall { call, .. } in &calls {
         let (call_id, tool, input) = (call.key.call_id.clone(), call.tool.clone(), call.input.clone());
@@ -171,8 +172,9 @@ async fn end_stopped(
         };
         append(tx, thread, NewMessage { content, turn, due: true, at }).await?;
     }
-    let content = ChatContent::System { content: "Stopped.".to_owned() };
+    let content = ChatContent::notice("Stopped.".to_owned());
     append(tx, thread, NewMessage { content, turn, due: false, at }).await?;
+    system_lines::settle(tx, key, true, at).await?;
     set_state(tx, thread, ThreadState::Idle, at).await?;
     gates::deny_pending(tx, thread, STOPPED_BY_USER, at).await?;
     tx.after_commit(|committed| committed.notifier.wake_chats());

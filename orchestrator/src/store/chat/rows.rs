@@ -51,10 +51,10 @@ macro_rules! message_columns {
         "id, seq, at, role, data"
     };
 }
-pub(super) use message_columns;
+pub(in crate::store) use message_columns;
 
 #[derive(FromRow)]
-pub(super) struct MessageRow {
+pub(in crate::store) struct MessageRow {
     id: Uuid,
     pub(super) seq: Option<i64>,
     at: DateTime<Utc>,
@@ -68,7 +68,7 @@ impl MessageRow {
         self.data.len()
     }
 
-    pub(super) fn into_message(self) -> Result<ChatMessage, StoreError> {
+    pub(in crate::store) fn into_message(self) -> Result<ChatMessage, StoreError> {
         let row_ref = RowRef { table: "chat_messages", id: self.id };
         let mut fields: Map<String, Value> = row_ref.json("data", &self.data)?;
         fields.insert("role".to_owned(), Value::String(self.role));

@@ -81,7 +81,7 @@ pub(super) async fn authorized(
     })
 }
 
-pub(super) async fn find<'c>(
+pub(in crate::store) async fn find<'c>(
     db: impl Executor<'c, Database = Sqlite>,
     user: &str,
     thread: &ThreadRef,
@@ -105,7 +105,7 @@ pub(super) async fn find<'c>(
 }
 
 /// Creates a thread. `None`: the user has the maximum number of them.
-pub(super) async fn create(
+pub(in crate::store) async fn create(
     tx: &mut WriteTx,
     user: &str,
     key: Option<&str>,
@@ -165,7 +165,7 @@ pub(super) async fn set_title(db: &mut Connection, thread: ThreadId, title: &str
 }
 
 /// Sets the state of a thread.
-pub(super) async fn set_state(
+pub(in crate::store) async fn set_state(
     tx: &mut WriteTx,
     thread: ThreadId,
     state: ThreadState,

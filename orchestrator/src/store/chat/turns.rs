@@ -17,14 +17,16 @@ use super::{
     super::{
         Store, StoreError,
         calls::forget_answers,
-        gates,
+        gates, heartbeats,
         rows::{RowRef, count},
+        system_lines,
         write_tx::WriteTx,
     },
     At, MAX_CHAT_BYTES_PER_USER, MAX_MESSAGES_PER_THREAD, TurnError, TurnKey,
     rows::{MessageRow, NewMessage, append, message_columns},
     threads::{publish_state, set_state},
 };
+use crate::domain::chat::MAIN_THREAD;
 
 /// The message of a turn that did not survive its process.
 const INTERRUPTED: &str = "the server restarted during this turn; send the message again";
@@ -43,6 +45,8 @@ pub struct Turn {
     pub title: String,
     /// Tools that the user always allows in this thread.
     pub remembered: BTreeSet<String>,
+    /// Whether no person is there to approve calls, and the user does not read along: a heartbeat.
+    pub is_autonomous: bool,
     /// What the turn begins with.
     pub request: TurnRequest,
     /// Whether the user's chats have the maximum size, so that it must not begin.
@@ -170,8 +174,9 @@ impl Store {
                 if let Some(transcript) = end.transcript {
                     save(tx, key, transcript, None).await?;
                 }
+                system_lines::settle(tx, key, end.error.is_none(), at).await?;
                 let turn = Some(key.turn);
-                if let Some(content) = end.notice.map(|content| ChatContent::System { content }) {
+                if let Some(content) = end.notice.map(ChatContent::notice) {
                     append(tx, key.thread, NewMessage { content, turn, due: false, at }).await?;
                 }
                 if let Some(TurnError { reason, message }) = end.error {
@@ -198,9 +203,13 @@ impl Store {
                 )
                 .fetch_all(&mut tx.db)
                 .await?;
+                heartbeats::reset_interrupted(tx, at).await?;
                 for (id, turn) in &threads {
                     let thread = ThreadId::from_uuid(*id);
                     let turn = u32::try_from(*turn).ok();
+                    if let Some(turn) = turn {
+                        system_lines::settle(tx, TurnKey { thread, turn }, false, at).await?;
+                    }
                     let content =
                         ChatContent::Error { reason: JobReason::OrchestratorRestart, content: INTERRUPTED.to_owned() };
                     append(tx, thread, NewMessage { content, turn, due: false, at }).await?;
@@ -216,6 +225,7 @@ impl Store {
 #[derive(FromRow)]
 struct BeforeTurnRow {
     user_id: String,
+    key: Option<String>,
     title: String,
     state: String,
     turn: i64,
@@ -234,7 +244,7 @@ struct QueuedRow {
 
 async fn begin(tx: &mut WriteTx, thread: ThreadId, at: At) -> Result<Option<Turn>, StoreError> {
     let row: Option<BeforeTurnRow> = sqlx::query_as(
-        "SELECT user_id, title, state, turn, remembered, run, worked_ms, \
+        "SELECT user_id, key, title, state, turn, remembered, run, worked_ms, \
          (SELECT bytes FROM chat_usage u WHERE u.user_id = chat_threads.user_id) AS bytes \
          FROM chat_threads LEFT JOIN chat_transcripts ON thread_id = id WHERE id = $1",
     )
@@ -245,8 +255,9 @@ async fn begin(tx: &mut WriteTx, thread: ThreadId, at: At) -> Result<Option<Turn
     let row_ref = RowRef { table: "chat_threads", id: *thread.as_uuid() };
     let last_turn: u32 = row_ref.number("turn", row.turn)?;
     let mut worked = Duration::ZERO;
+    let main_of = row.key.as_deref().filter(|key| *key == MAIN_THREAD).map(|_| row.user_id.as_str());
     let (turn, request) = match (row_ref.known("state", ThreadState::parse(&row.state))?, row.run) {
-        (ThreadState::Idle, _) => match take_queued(tx, TurnKey { thread, turn: last_turn + 1 }, at).await? {
+        (ThreadState::Idle, _) => match take_queued(tx, TurnKey { thread, turn: last_turn + 1 }, main_of, at).await? {
             Some(request) => (last_turn + 1, request),
             None => return Ok(None),
         },
@@ -276,6 +287,7 @@ async fn begin(tx: &mut WriteTx, thread: ThreadId, at: At) -> Result<Option<Turn
         remembered: row_ref.json("remembered", &row.remembered)?,
         request,
         is_storage_full: row.bytes.is_some_and(|bytes| count(bytes) >= MAX_CHAT_BYTES_PER_USER),
+        is_autonomous: false,
         worked,
         transcript: None,
         due: Vec::new(),
@@ -286,6 +298,7 @@ async fn begin(tx: &mut WriteTx, thread: ThreadId, at: At) -> Result<Option<Turn
 async fn end_unreadable(tx: &mut WriteTx, key: TurnKey, at: At) -> Result<(), StoreError> {
     let content = ChatContent::Error { reason: JobReason::Internal, content: UNREADABLE.to_owned() };
     append(tx, key.thread, NewMessage { content, turn: Some(key.turn), due: false, at }).await?;
+    system_lines::settle(tx, key, false, at).await?;
     set_state(tx, key.thread, ThreadState::Idle, at).await?;
     tx.after_commit(|committed| committed.notifier.wake_chats());
     Ok(())
@@ -301,8 +314,14 @@ async fn answer_of(tx: &mut WriteTx, thread: ThreadId, run: &str) -> Result<Appr
     }
 }
 
-/// Takes the next queued message as that of a turn, which with it begins.
-async fn take_queued(tx: &mut WriteTx, key: TurnKey, at: At) -> Result<Option<TurnRequest>, StoreError> {
+/// Takes the next queued message as that of a turn, which with it begins. In the main session of a user, `main_of`, a message to
+/// the agent comes after the lines that wait.
+async fn take_queued(
+    tx: &mut WriteTx,
+    key: TurnKey,
+    main_of: Option<&str>,
+    at: At,
+) -> Result<Option<TurnRequest>, StoreError> {
     let thread = *key.thread.as_uuid();
     let queued: Option<QueuedRow> = sqlx::query_as(
         "SELECT id, data, due FROM chat_messages WHERE thread_id = $1 AND seq IS NULL ORDER BY rowid LIMIT 1",
@@ -311,6 +330,10 @@ async fn take_queued(tx: &mut WriteTx, key: TurnKey, at: At) -> Result<Option<Tu
     .fetch_optional(&mut tx.db)
     .await?;
     let Some(queued) = queued else { return Ok(None) };
+    if let Some(user) = main_of.filter(|_| queued.due) {
+        system_lines::take(tx, user, key).await?;
+        system_lines::show(tx, key, key.thread, at).await?;
+    }
     let (seq, user): (i64, String) = sqlx::query_as(
         "UPDATE chat_threads SET state = 'processing', turn = $2, last_seq = last_seq + 1, updated_at = $3 \
          WHERE id = $1 RETURNING last_seq, user_id",
@@ -341,7 +364,7 @@ async fn take_queued(tx: &mut WriteTx, key: TurnKey, at: At) -> Result<Option<Tu
 }
 
 /// Whether the thread is processing this turn.
-pub(super) async fn is_current(tx: &mut WriteTx, key: TurnKey) -> Result<bool, StoreError> {
+pub(in crate::store) async fn is_current(tx: &mut WriteTx, key: TurnKey) -> Result<bool, StoreError> {
     let found: Option<i64> =
         sqlx::query_scalar("SELECT 1 FROM chat_threads WHERE id = $1 AND turn = $2 AND state = 'processing'")
             .bind(*key.thread.as_uuid())
@@ -376,7 +399,7 @@ pub(super) async fn save(
 }
 
 /// Deletes the oldest entries of a thread that has too many.
-pub(super) async fn trim(tx: &mut WriteTx, thread: ThreadId) -> Result<(), StoreError> {
+pub(in crate::store) async fn trim(tx: &mut WriteTx, thread: ThreadId) -> Result<(), StoreError> {
     sqlx::query(
         "DELETE FROM chat_messages WHERE thread_id = $1 AND NOT due \
          AND seq <= (SELECT last_seq FROM chat_threads WHERE id = $1) - $2",

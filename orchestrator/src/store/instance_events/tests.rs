@@ -44,6 +44,7 @@ fn notification(user: &str) -> NewNotification {
         kind: NotificationKind::Message,
         title: Some("a title".to_owned()),
         text: "a text".to_owned(),
+        routine: None,
         job: None,
         run: None,
         call_id: None,

@@ -17,6 +17,7 @@ fn to(user: &str, text: &str) -> NewNotification {
         kind: NotificationKind::Message,
         title: Some("a title".to_owned()),
         text: text.to_owned(),
+        routine: None,
         job: None,
         run: None,
         call_id: None,

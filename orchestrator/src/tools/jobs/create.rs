@@ -156,6 +156,7 @@ fn refused(error: SubmitError) -> ToolError {
         SubmitError::Unpriced(_) => ToolErrorKind::InvalidParameters,
         SubmitError::ChildRefused(ChildRefused::NotRunning(_))
         | SubmitError::NotRestartable(_)
+        | SubmitError::RunGone
         | SubmitError::NoDiskSpace(_) => ToolErrorKind::Failed,
         SubmitError::Store(error) => return failed(&error),
         SubmitError::EarlierFilesTooLarge(_)

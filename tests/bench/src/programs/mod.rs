@@ -12,6 +12,7 @@ pub(crate) mod job_end;
 pub(crate) mod job_start;
 pub(crate) mod memory;
 pub(crate) mod replay;
+pub(crate) mod routines;
 pub(crate) mod soak;
 pub(crate) mod tool_call;
 

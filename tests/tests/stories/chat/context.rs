@@ -12,10 +12,10 @@ use crate::upstream::{Answer, Upstream};
 
 const SECRET: &str = "s3cret-horse-battery-staple";
 
-type Requests = Arc<Mutex<Vec<Value>>>;
+pub(super) type Requests = Arc<Mutex<Vec<Value>>>;
 
 /// A provider that keeps what it is asked, and answers each request by its last message.
-async fn provider(answer: impl Fn(&str) -> Answer + Send + Sync + 'static) -> (Upstream, Requests) {
+pub(super) async fn provider(answer: impl Fn(&str) -> Answer + Send + Sync + 'static) -> (Upstream, Requests) {
     let requests = Requests::default();
     let kept = Arc::clone(&requests);
     let upstream = Upstream::start(move |request| {
@@ -27,11 +27,11 @@ async fn provider(answer: impl Fn(&str) -> Answer + Send + Sync + 'static) -> (U
     (upstream, requests)
 }
 
-fn last(requests: &Requests) -> Value {
+pub(super) fn last(requests: &Requests) -> Value {
     requests.lock().unwrap().last().cloned().unwrap()
 }
 
-async fn put(user: &User, path: &str, body: &Value) {
+pub(super) async fn put(user: &User, path: &str, body: &Value) {
     let reply = Reply::of(user.request(Method::PUT, path).json(body)).await;
     assert!(reply.status.is_success(), "{reply:?}");
 }

@@ -4,6 +4,7 @@ mod actions;
 mod commands;
 mod context;
 mod fairness;
+mod heartbeats;
 mod interactive;
 mod rates;
 mod stream;
@@ -69,7 +70,7 @@ pub(crate) fn answers(history: &ChatHistory) -> Vec<&str> {
 /// The text that Gantry has written, in order.
 pub(crate) fn notices(history: &ChatHistory) -> Vec<&str> {
     let texts = history.messages.iter().filter_map(|message| match &message.content {
-        ChatContent::System { content } => Some(content.as_str()),
+        ChatContent::System { content, .. } => Some(content.as_str()),
         _ => None,
     });
     texts.collect()

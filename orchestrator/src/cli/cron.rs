@@ -1,0 +1,158 @@
+//! `gantry cron`: schedules through the calls `cron.*`.
+
+mod job;
+mod show;
+
+use clap::{Args, Subcommand};
+use protocol::{CronJob, CronJobs, CronRan, CronRuns, CronStatus, Page, RoutineId};
+use serde_json::{Value, json};
+
+use super::{
+    client::Client,
+    exit::{CliError, Exit},
+    output::{Format, Output},
+    routine::users_zone,
+    rpc,
+    text::one_line,
+};
+use crate::{clock::Clock, config::Environment};
+
+/// Subcommands.
+#[derive(Debug, Subcommand)]
+pub(super) enum CronCommand {
+    /// List cron jobs
+    #[command(visible_alias = "ls")]
+    List(ListArgs),
+    /// Add a cron job
+    Add(Box<job::AddArgs>),
+    /// Change a cron job
+    Edit(Box<job::EditArgs>),
+    /// Remove a cron job
+    Rm {
+        /// Id
+        id: RoutineId,
+    },
+    /// Enable a cron job
+    Enable {
+        /// Id
+        id: RoutineId,
+    },
+    /// Disable a cron job
+    Disable {
+        /// Id
+        id: RoutineId,
+    },
+    /// Run a cron job if it is due
+    Run {
+        /// Id
+        id: RoutineId,
+        /// Run it even if it is not due
+        #[arg(long)]
+        force: bool,
+    },
+    /// List the ended runs of a cron job, newest first
+    Runs {
+        /// Id
+        #[arg(long)]
+        id: RoutineId,
+        /// Maximum number of runs
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
+        limit: u32,
+    },
+    /// Show whether schedules run, and when the next one does
+    Status,
+}
+
+/// Arguments of `list`.
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    /// Also disabled ones
+    #[arg(long)]
+    all: bool,
+}
+
+pub(super) async fn run(
+    command: CronCommand,
+    environment: &Environment,
+    output: &mut Output,
+) -> Result<Exit, CliError> {
+    let client = Client::from_environment(environment)?;
+    let now = Clock::system().now();
+    match command {
+        CronCommand::List(args) => list(&client, args, output).await?,
+        CronCommand::Add(args) => {
+            let added: CronJob = rpc::call(&client, "cron.add", &args.params(now)?).await?;
+            show::print_warnings(&added, output);
+            output.either(&added, |_| added.id.to_string())?;
+        }
+        CronCommand::Edit(args) => {
+            let params = json!({"id": args.id, "patch": args.patch(now)?});
+            update(&client, &params, "updated", output).await?;
+        }
+        CronCommand::Enable { id } => {
+            update(&client, &json!({"id": id, "patch": {"enabled": true}}), "enabled", output).await?;
+        }
+        CronCommand::Disable { id } => {
+            update(&client, &json!({"id": id, "patch": {"enabled": false}}), "disabled", output).await?;
+        }
+        CronCommand::Rm { id } => {
+            let removed: Value = rpc::call(&client, "cron.remove", &json!({"id": id})).await?;
+            output.either(&removed, |_| format!("{id} removed"))?;
+        }
+        CronCommand::Run { id, force } => return run_now(&client, id, force, output).await,
+        CronCommand::Runs { id, limit } => {
+            let runs: CronRuns = rpc::call(&client, "cron.runs", &json!({"id": id, "limit": limit})).await?;
+            output.either(&runs, |_| show::runs(&runs.entries))?;
+        }
+        CronCommand::Status => {
+            let status: CronStatus = rpc::call(&client, "cron.status", &json!({})).await?;
+            let zone = users_zone(&client).await;
+            output.either(&status, |paint| show::status(paint, &status, zone, now))?;
+        }
+    }
+    Ok(Exit::Success)
+}
+
+async fn update(client: &Client, params: &Value, verb: &str, output: &mut Output) -> Result<(), CliError> {
+    let updated: CronJob = rpc::call(client, "cron.update", params).await?;
+    show::print_warnings(&updated, output);
+    output.either(&updated, |_| format!("{} {verb}", updated.id))
+}
+
+async fn run_now(client: &Client, id: RoutineId, force: bool, output: &mut Output) -> Result<Exit, CliError> {
+    let mode = if force { "force" } else { "due" };
+    let ran: CronRan = rpc::call(client, "cron.run", &json!({"id": id, "mode": mode})).await?;
+    output.either(&ran, |_| match (&ran.run_id, &ran.reason) {
+        (Some(run), _) => run.to_string(),
+        (None, Some(reason)) => format!("not run: {}", one_line(reason)),
+        (None, None) => "not run".to_owned(),
+    })?;
+    Ok(Exit::Success)
+}
+
+async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<(), CliError> {
+    let mut all = CronJobs::default();
+    let mut cursor: Option<String> = None;
+    loop {
+        let mut params = json!({"includeDisabled": args.all});
+        if let Some(cursor) = cursor {
+            params["cursor"] = json!(cursor);
+        }
+        let page: CronJobs = rpc::call(client, "cron.list", &params).await?;
+        all.jobs.extend(page.jobs);
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    if output.format == Format::Json {
+        return output.json(&all);
+    }
+    if all.jobs.is_empty() {
+        output.note("gantry: no cron jobs");
+        return Ok(());
+    }
+    let (zone, now) = (users_zone(client).await, Clock::system().now());
+    let text = show::table(&Page { items: all.jobs, next_cursor: None }.items, zone, now);
+    output.line(&text)
+}

@@ -1,0 +1,111 @@
+//! The action of a routine from the command line.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::cli::{
+    exit::CliError,
+    input::text_or_stdin,
+    job::create::{label, limits},
+};
+
+/// What a run does.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Action")]
+pub(super) struct ActionFields {
+    /// Run the agent's loop in the server with this prompt; - reads it from standard input
+    #[arg(long, value_name = "TEXT", group = "action")]
+    prompt: Option<String>,
+    /// Run a job with this prompt; - reads it from standard input
+    #[arg(long, value_name = "TEXT", group = "action")]
+    job: Option<String>,
+    /// Put this line into your main session; - reads it from standard input
+    #[arg(long, value_name = "TEXT", group = "action")]
+    text: Option<String>,
+    /// With --prompt: let the model call tools
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    tools: Option<bool>,
+    /// With --tools: rounds of tool calls
+    #[arg(long, value_name = "N")]
+    max_tool_rounds: Option<u32>,
+    /// With --prompt: document of your memory that the model reads; can be repeated
+    #[arg(long = "context", value_name = "PATH")]
+    context: Vec<String>,
+    /// With --prompt: output tokens of each model call
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<u32>,
+    /// Model
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// With --job: title of the job
+    #[arg(long)]
+    title: Option<String>,
+    /// With --job: allow only these tools; can be repeated
+    #[arg(long = "tool", value_name = "NAME")]
+    tool: Vec<String>,
+    /// With --job: let this tool run although it always requires approval; can be repeated
+    #[arg(long = "approve", value_name = "TOOL")]
+    approve: Vec<String>,
+    /// With --job: host that the job's tools may reach; can be repeated
+    #[arg(long = "egress", value_name = "HOST[:PORT]")]
+    egress: Vec<String>,
+    #[arg(
+        long = "limit",
+        value_name = "NAME=NUMBER",
+        help = "With --job: limit, such as timeout_seconds=600; can be repeated"
+    )]
+    limits: Vec<String>,
+    /// With --job: label; can be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE")]
+    labels: Vec<String>,
+}
+
+impl ActionFields {
+    /// The action that the flags ask for; `None` if they leave `current` as it is.
+    pub(super) fn apply(mut self, current: Option<&Value>) -> Result<Option<Value>, CliError> {
+        let base = self.base()?;
+        let details = self.details()?;
+        if base.is_none() && details.is_empty() {
+            return Ok(None);
+        }
+        let mut action = base.or_else(|| current.cloned()).ok_or_else(|| {
+            CliError::Usage("no action: add --prompt, --job or --text, or a file with --file".to_owned())
+        })?;
+        for (name, value) in details {
+            action[name] = value;
+        }
+        Ok(Some(action))
+    }
+
+    fn base(&mut self) -> Result<Option<Value>, CliError> {
+        Ok(if let Some(prompt) = self.prompt.take() {
+            Some(json!({"type": "lightweight", "prompt": text_or_stdin(prompt)?}))
+        } else if let Some(job) = self.job.take() {
+            Some(json!({"type": "full_job", "description": text_or_stdin(job)?}))
+        } else if let Some(text) = self.text.take() {
+            Some(json!({"type": "system_event_text", "text": text_or_stdin(text)?}))
+        } else {
+            None
+        })
+    }
+
+    fn details(self) -> Result<Vec<(&'static str, Value)>, CliError> {
+        let list = |items: Vec<String>| (!items.is_empty()).then(|| json!(items));
+        let labels = self.labels.iter().map(|pair| label(pair).map(|(key, value)| (key, Value::String(value))));
+        let labels = labels.collect::<Result<serde_json::Map<_, _>, _>>()?;
+        let all = [
+            ("use_tools", self.tools.map(Value::Bool)),
+            ("max_tool_rounds", self.max_tool_rounds.map(|rounds| json!(rounds))),
+            ("context_paths", list(self.context)),
+            ("max_tokens", self.max_tokens.map(|tokens| json!(tokens))),
+            ("model", self.model.map(Value::String)),
+            ("title", self.title.map(Value::String)),
+            ("tools", list(self.tool)),
+            ("approve", list(self.approve)),
+            ("egress", (!self.egress.is_empty()).then(|| json!({"allow": self.egress}))),
+            ("limits", limits(&self.limits)?.map(|limits| json!(limits))),
+            ("labels", (!labels.is_empty()).then(|| Value::Object(labels))),
+        ];
+        Ok(all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
+    }
+}

@@ -1,0 +1,12 @@
+//! What arrives from outside and fires routines: messages, events of systems, and webhook deliveries. Contents.
+//!
+//! `matchers` compares, `events` fires routines for messages and events, at once or from the outbox, and `webhooks` decides about
+//! deliveries.
+
+mod events;
+mod matchers;
+mod webhooks;
+
+pub use events::{ArrivedEvent, EventIntake, EventOutbox, FiredRoutines};
+pub use matchers::{MatchError, RoutineMatchers};
+pub use webhooks::{WebhookAnswer, WebhookIntake, WebhookRefused, WebhookRequest};

@@ -1,0 +1,253 @@
+//! Fires routines for messages and events: for those that are posted, at once; for those that happen in Gantry, from the outbox.
+//!
+//! Owns that an event fires a limited number of routines, that an event which cannot be handled stops no other, and that users'
+//! events are handled by turns. What is recorded of a firing is the store's part.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use protocol::{RoutineEventId, RoutineId, RunId, TriggerType};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::matchers::{Arrived, MatchError, RoutineMatchers};
+use crate::{
+    clock::Clock,
+    dispatch::RoutineWaker,
+    store::{EventName, FireOutcome, Firing, Store, StoreError, Topic, WaitingEvent},
+};
+
+/// Routines that are compared at a time.
+const ROUTINES_PER_PAGE: u32 = 200;
+/// Routines that one event fires. Further ones are not fired, which is logged.
+const MAX_FIRED: usize = 100;
+/// Firings in one transaction, so that other writes do not wait long.
+const FIRINGS_PER_WRITE: usize = 20;
+/// Users whose events are handled in one round, and events of each.
+const USERS_PER_ROUND: u32 = 32;
+const EVENTS_PER_USER: u32 = 4;
+/// Time between two looks at the outbox if nothing wakes the task.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// Time after an error before the next look.
+const ERROR_DELAY: Duration = Duration::from_secs(1);
+
+/// A message or an event that arrived.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ArrivedEvent {
+    /// Whose routines it may fire.
+    pub user: String,
+    /// What it is.
+    pub name: EventName,
+    /// The text of a message as `content`, or the payload of an event of a system.
+    pub payload: Value,
+    /// What makes it unique among the user's events.
+    pub id: String,
+    /// Firings by routines that led to it.
+    pub depth: u32,
+}
+
+/// The outcome of an event.
+#[derive(Debug, Default)]
+pub struct FiredRoutines {
+    /// The runs that it fired, now or when it was posted first.
+    pub runs: Vec<RunId>,
+}
+
+/// Fires routines for events that are posted.
+pub struct EventIntake {
+    store: Store,
+    matchers: Arc<RoutineMatchers>,
+    waker: RoutineWaker,
+    clock: Clock,
+}
+
+/// An event that could not be handled.
+#[derive(Debug, thiserror::Error)]
+pub enum EventError {
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// It could not be compared.
+    #[error(transparent)]
+    Match(#[from] MatchError),
+}
+
+impl EventIntake {
+    /// Assembles the parts.
+    pub const fn new(store: Store, matchers: Arc<RoutineMatchers>, waker: RoutineWaker, clock: Clock) -> Self {
+        Self { store, matchers, waker, clock }
+    }
+
+    /// Fires the user's routines that an event matches. The same event again fires none of them again.
+    pub async fn fire(&self, event: ArrivedEvent) -> Result<FiredRoutines, EventError> {
+        let firings = self.firings(event).await?;
+        let mut runs = Vec::new();
+        for chunk in firings.chunks(FIRINGS_PER_WRITE) {
+            runs.extend(runs_of(self.fire_isolated(chunk.to_vec()).await?));
+            self.waker.wake_runs();
+        }
+        Ok(FiredRoutines { runs })
+    }
+
+    /// Fires routines together, or, if one of them cannot be read, each by itself.
+    async fn fire_isolated(&self, firings: Vec<Firing>) -> Result<Vec<FireOutcome>, StoreError> {
+        match self.store.fire_all(firings.clone(), self.clock.now()).await {
+            Err(StoreError::Inconsistent { .. }) => {}
+            outcome => return outcome,
+        }
+        let mut outcomes = Vec::new();
+        for firing in firings {
+            let routine = firing.routine;
+            match self.store.fire(firing, self.clock.now()).await {
+                Err(error @ StoreError::Inconsistent { .. }) => {
+                    tracing::error!(error = &error as &dyn std::error::Error, routine.id = %routine, "a routine cannot be fired");
+                }
+                outcome => outcomes.push(outcome?),
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// The firings of the routines that an event matches.
+    async fn firings(&self, event: ArrivedEvent) -> Result<Vec<Firing>, EventError> {
+        let ArrivedEvent { user, name, payload, id, depth } = event;
+        let (since, arrived) = (Instant::now(), Arc::new(Arrived { name, payload }));
+        let (mut matched, mut after, mut is_cut_off) = (Vec::new(), None, false);
+        loop {
+            let page = self.store.routines_of_event(&user, &arrived.name, after, ROUTINES_PER_PAGE).await?;
+            let compared = self.matchers.compare(&user, &arrived, page.routines, since).await?;
+            matched.extend(compared.matched);
+            is_cut_off |= compared.is_cut_off;
+            after = page.next;
+            if after.is_none() || is_cut_off || matched.len() > MAX_FIRED {
+                break;
+            }
+        }
+        if is_cut_off || matched.len() > MAX_FIRED {
+            tracing::warn!(
+                user,
+                matched = matched.len(),
+                is_cut_off,
+                "an event matches more routines than it may fire"
+            );
+            matched.truncate(MAX_FIRED);
+        }
+        Ok(matched.into_iter().map(|routine| firing(routine, &arrived, &id, depth)).collect())
+    }
+}
+
+/// The firing of a routine. Its identity is the event's.
+fn firing(routine: RoutineId, arrived: &Arrived, id: &str, depth: u32) -> Firing {
+    let (trigger, kind, detail, content) = match &arrived.name {
+        EventName::Message { channel } => {
+            let detail = json!({"event_id": id, "channel": channel, "sender": arrived.payload.get("sender")});
+            let mut content = arrived.payload.clone();
+            content["channel"] = json!(channel);
+            (TriggerType::Event, "message", detail, content)
+        }
+        EventName::System { source, event_type } => {
+            let detail = json!({"event_id": id, "source": source, "event_type": event_type});
+            let content = json!({"source": source, "event_type": event_type, "payload": arrived.payload});
+            (TriggerType::SystemEvent, "event", detail, content)
+        }
+    };
+    Firing { routine, trigger, identity: format!("{kind}:{id}"), detail, payload: Some(content.to_string()), depth }
+}
+
+fn runs_of(outcomes: Vec<FireOutcome>) -> impl Iterator<Item = RunId> {
+    outcomes.into_iter().filter_map(|outcome| match outcome {
+        FireOutcome::Fired(run) | FireOutcome::Duplicate(run) => Some(run),
+        _ => None,
+    })
+}
+
+/// Fires routines for events that wait in the outbox.
+pub struct EventOutbox {
+    /// Fires them.
+    pub intake: Arc<EventIntake>,
+}
+
+impl EventOutbox {
+    /// Runs until `drain` fires.
+    pub async fn run(self, drain: CancellationToken) {
+        let mut wakes = self.intake.store.event_notifier().subscribe(Topic::RoutineEvents);
+        loop {
+            let delay = match self.round(&drain).await {
+                Ok(()) => INTERVAL,
+                Err(error) => {
+                    // Not fatal, since the database may be busy: the events still wait.
+                    tracing::warn!(error = &error as &dyn std::error::Error, "events of routines could not be read");
+                    tokio::select! {
+                        () = drain.cancelled() => return,
+                        () = tokio::time::sleep(ERROR_DELAY) => continue,
+                    }
+                }
+            };
+            tokio::select! {
+                () = drain.cancelled() => return,
+                () = wakes.changed() => {}
+                () = tokio::time::sleep(delay) => {}
+            }
+        }
+    }
+
+    /// Handles what waits: a few events of each user by turns, until nothing waits.
+    async fn round(&self, drain: &CancellationToken) -> Result<(), StoreError> {
+        let mut after = String::new();
+        loop {
+            let waiting = self.intake.store.waiting_events(&after, USERS_PER_ROUND, EVENTS_PER_USER).await?;
+            let is_first = after.is_empty();
+            let Some((_, last)) = waiting.last().cloned() else {
+                if is_first {
+                    return Ok(());
+                }
+                after.clear();
+                continue;
+            };
+            for (event, user) in waiting {
+                if drain.is_cancelled() {
+                    return Ok(());
+                }
+                self.handle(event, &user).await?;
+            }
+            after = last;
+        }
+    }
+
+    /// Handles one event. One that cannot be handled is logged and discarded.
+    async fn handle(&self, id: RoutineEventId, user: &str) -> Result<(), StoreError> {
+        let outcome = match self.intake.store.waiting_event(id).await {
+            Ok(Some(event)) => self.fire(event).await,
+            Ok(None) => return Ok(()),
+            Err(error) => Err(error.into()),
+        };
+        match outcome {
+            Ok(()) => Ok(()),
+            Err(EventError::Store(error)) if !matches!(error, StoreError::Inconsistent { .. }) => Err(error),
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, user, event = %id, "an event cannot be handled");
+                self.intake.store.settle_event(id, Vec::new(), self.intake.clock.now()).await.map(drop)
+            }
+        }
+    }
+
+    async fn fire(&self, event: WaitingEvent) -> Result<(), EventError> {
+        let WaitingEvent { id, user, name, payload, depth } = event;
+        let mut firings = self.intake.firings(ArrivedEvent { user, name, payload, id: id.to_string(), depth }).await?;
+        let last = firings.split_off(firings.len() - firings.len().min(FIRINGS_PER_WRITE));
+        for chunk in firings.chunks(FIRINGS_PER_WRITE) {
+            self.intake.fire_isolated(chunk.to_vec()).await?;
+        }
+        match self.intake.store.settle_event(id, last.clone(), self.intake.clock.now()).await {
+            Err(StoreError::Inconsistent { .. }) => {
+                self.intake.fire_isolated(last).await?;
+                self.intake.store.settle_event(id, Vec::new(), self.intake.clock.now()).await?;
+            }
+            outcome => drop(outcome?),
+        }
+        self.intake.waker.wake_runs();
+        Ok(())
+    }
+}

@@ -1,0 +1,18 @@
+//! Routines: when they fire, whether they may, and what a run's outcome means. Pure. Contents.
+
+pub mod admission;
+pub mod budget_period;
+pub mod cron_job;
+pub mod definition;
+pub mod expression;
+mod local_time;
+pub mod matching;
+pub mod normalize;
+pub mod outcome;
+pub mod prompt;
+pub mod schedule;
+pub mod schedule_error;
+pub mod schedule_text;
+pub mod secret;
+pub mod signature;
+pub mod timing;

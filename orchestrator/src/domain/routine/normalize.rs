@@ -1,0 +1,64 @@
+//! The form in which the trigger of a routine is stored, checked. Pure.
+
+use chrono::{DateTime, Datelike, SubsecRound, Utc};
+use protocol::RoutineTrigger;
+
+use super::{
+    schedule::{MAX_SCHEDULE_BYTES, Schedule, zone_named},
+    schedule_error::ScheduleError,
+    schedule_text,
+};
+
+/// What a trigger of a new or changed routine is stored as: phrases become what they mean, and its times are checked. An
+/// `every` without an anchor keeps none, and so counts from `created_at` whenever it is changed. Triggers without times are
+/// returned as they are.
+pub fn normalize(
+    trigger: RoutineTrigger,
+    now: DateTime<Utc>,
+    created_at: DateTime<Utc>,
+    min_interval_seconds: u64,
+) -> Result<RoutineTrigger, ScheduleError> {
+    let trigger = meaning(trigger, now)?;
+    let Some(schedule) = Schedule::of(&trigger, created_at)? else { return Ok(trigger) };
+    match &schedule {
+        Schedule::At(at) if *at <= now => return Err(ScheduleError::Past { at: *at, now }),
+        Schedule::At(at) | Schedule::Every { anchor: at, .. } if !(0..9999).contains(&at.year()) => {
+            return Err(ScheduleError::TooFar);
+        }
+        _ if schedule.next_after(now).is_none() => return Err(ScheduleError::NeverFires { now }),
+        _ => {}
+    }
+    match schedule.smallest_gap(now) {
+        Some(gap) if gap.num_seconds() < i64::try_from(min_interval_seconds).unwrap_or(i64::MAX) => {
+            Err(ScheduleError::TooOften { seconds: gap.num_seconds(), minimum: min_interval_seconds })
+        }
+        _ => Ok(trigger),
+    }
+}
+
+/// What a trigger means, without a check of its times: a phrase becomes what it says, and names and spaces their usual form.
+pub fn meaning(trigger: RoutineTrigger, now: DateTime<Utc>) -> Result<RoutineTrigger, ScheduleError> {
+    Ok(match trigger {
+        RoutineTrigger::Cron { schedule, timezone } => {
+            if schedule.len() > MAX_SCHEDULE_BYTES {
+                let message = format!("it is longer than {MAX_SCHEDULE_BYTES} bytes");
+                return Err(ScheduleError::Expression { message });
+            }
+            if schedule_text::is_phrase(&schedule) {
+                return schedule_text::parse(&schedule, timezone.as_deref(), now);
+            }
+            let zone = timezone.as_deref().map(zone_named).transpose()?;
+            let schedule = schedule.split_whitespace().collect::<Vec<_>>().join(" ");
+            RoutineTrigger::Cron { schedule, timezone: zone.map(|zone| zone.name().to_owned()) }
+        }
+        // Times are stored in microseconds.
+        RoutineTrigger::Every { every_seconds, anchor } => {
+            RoutineTrigger::Every { every_seconds, anchor: anchor.map(|anchor| anchor.trunc_subsecs(6)) }
+        }
+        RoutineTrigger::At { at } => RoutineTrigger::At { at: at.trunc_subsecs(6) },
+        other => other,
+    })
+}
+
+#[cfg(test)]
+mod tests;

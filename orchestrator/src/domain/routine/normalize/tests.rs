@@ -1,0 +1,55 @@
+use serde_json::json;
+
+use super::*;
+
+use rstest::rstest;
+
+fn utc(text: &str) -> DateTime<Utc> {
+    text.parse().unwrap()
+}
+
+fn normalized(trigger: serde_json::Value) -> Result<serde_json::Value, String> {
+    let trigger: RoutineTrigger = serde_json::from_value(trigger).unwrap();
+    let stored = normalize(trigger, utc("2026-11-23T12:00:00Z"), utc("2026-11-01T00:00:00Z"), 60);
+    stored.map(|trigger| serde_json::to_value(trigger).unwrap()).map_err(|error| error.to_string())
+}
+
+#[rstest]
+#[case::expression(json!({"type": "cron", "schedule": " 0  9 * * MON-FRI ", "timezone": "Europe/Oslo"}),
+    json!({"type": "cron", "schedule": "0 9 * * MON-FRI", "timezone": "Europe/Oslo"}))]
+#[case::phrase(json!({"type": "cron", "schedule": "every weekday at 9:00", "timezone": "Europe/Oslo"}),
+    json!({"type": "cron", "schedule": "0 9 * * MON-FRI", "timezone": "Europe/Oslo"}))]
+#[case::interval(json!({"type": "cron", "schedule": "every 2h"}), json!({"type": "every", "every_seconds": 7200}))]
+#[case::one_time(json!({"type": "cron", "schedule": "in 20m"}), json!({"type": "at", "at": "2026-11-23T12:20:00Z"}))]
+#[case::no_anchor(json!({"type": "every", "every_seconds": 60}), json!({"type": "every", "every_seconds": 60}))]
+#[case::anchor(json!({"type": "every", "every_seconds": 60, "anchor": "2027-01-01T00:00:00.1234567Z"}),
+    json!({"type": "every", "every_seconds": 60, "anchor": "2027-01-01T00:00:00.123456Z"}))]
+#[case::offset(json!({"type": "at", "at": "2026-12-01T07:00:00-08:00"}), json!({"type": "at", "at": "2026-12-01T15:00:00Z"}))]
+#[case::no_times(json!({"type": "manual"}), json!({"type": "manual"}))]
+fn a_trigger_is_stored_as_what_it_means(#[case] trigger: serde_json::Value, #[case] expected: serde_json::Value) {
+    assert_eq!(normalized(trigger), Ok(expected));
+}
+
+#[rstest]
+#[case(json!({"type": "cron", "schedule": "0 0 30 2 *"}), "never fires: no time after 2026-11-23T12:00:00Z matches")]
+#[case(json!({"type": "cron", "schedule": "0 0 0 1 1 * 2020"}), "check the day, month and year")]
+#[case(json!({"type": "cron", "schedule": "*/30 * * * * *"}), "fires 30 seconds apart, and the minimum is 60")]
+#[case(json!({"type": "cron", "schedule": "every 10s"}), "fires 10 seconds apart, and the minimum is 60")]
+#[case(json!({"type": "cron", "schedule": "@daily", "timezone": "Mars/Olympus"}), "unknown time zone \"Mars/Olympus\"")]
+#[case(json!({"type": "cron", "schedule": "every 2h", "timezone": "Mars/Olympus"}), "unknown time zone \"Mars/Olympus\"")]
+#[case(json!({"type": "cron", "schedule": "at 2026-11-23T12:00:00Z"}), "has passed; choose a time after")]
+#[case(json!({"type": "every", "every_seconds": 59}), "fires 59 seconds apart")]
+#[case(json!({"type": "every", "every_seconds": 0}), "must be from 1 to")]
+#[case(json!({"type": "every", "every_seconds": u64::MAX}), "must be from 1 to")]
+#[case(json!({"type": "at", "at": "2026-11-23T12:00:00Z"}), "2026-11-23T12:00:00+00:00 has passed")]
+fn a_trigger_that_cannot_work_is_refused(#[case] trigger: serde_json::Value, #[case] expected: &str) {
+    let error = normalized(trigger).unwrap_err();
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn an_operator_may_allow_seconds() {
+    let trigger = RoutineTrigger::Cron { schedule: "* * * * * *".to_owned(), timezone: None };
+    let now = utc("2026-11-23T12:00:00Z");
+    assert_eq!(normalize(trigger.clone(), now, now, 1), Ok(trigger));
+}

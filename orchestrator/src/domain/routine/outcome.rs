@@ -1,0 +1,240 @@
+//! What the end of a run means: the reading of its reply, what follows a failure, whether the owner is told, and the human-readable
+//! status of the routine.
+//!
+//! Pure. Never counts anything: the numbers are the caller's.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use protocol::{Retry, RoutineStatus, RunReason, RunStatus};
+
+#[cfg(test)]
+mod tests;
+
+/// The reply that says that there is nothing to report.
+pub const SENTINEL: &str = "ROUTINE_OK";
+/// The longest text of a result that a run keeps.
+pub const MAX_RESULT_CHARS: usize = 4_000;
+/// The longest text of a result that the next run gets.
+pub const MAX_STATE_CHARS: usize = 2_000;
+
+/// Waits of one run that providers may ask for.
+const MAX_RATE_LIMIT_WAITS: u32 = 10;
+/// The time in which a run that providers ask to wait must have started again, from its first start.
+const MAX_RATE_LIMIT_TIME: TimeDelta = TimeDelta::hours(6);
+/// The first wait for a provider that does not say how long; it doubles with each wait.
+const RATE_LIMIT_BACKOFF: TimeDelta = TimeDelta::seconds(30);
+/// The longest of these waits.
+const RATE_LIMIT_BACKOFF_MAX: TimeDelta = TimeDelta::hours(1);
+/// The part of a wait that is drawn at random.
+const JITTER: f64 = 0.2;
+/// The time in which the same failure of a routine is not told again.
+const ALERT_INTERVAL: TimeDelta = TimeDelta::hours(24);
+
+/// What a run's reply says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// There is nothing to report.
+    Nothing,
+    /// This text is for the owner.
+    Attention(String),
+    /// It says nothing, which is a failure.
+    Empty,
+}
+
+/// Reads the reply of a run. `nothing_to_report`: the model has said so by its tool.
+pub fn reply(text: &str, nothing_to_report: bool) -> Reply {
+    match text.trim() {
+        _ if nothing_to_report => Reply::Nothing,
+        "" => Reply::Empty,
+        SENTINEL => Reply::Nothing,
+        text => Reply::Attention(text.to_owned()),
+    }
+}
+
+/// The beginning of a text, at most `max_chars` characters. A cut is marked by an ellipsis, which counts.
+pub fn shortened(text: &str, max_chars: usize) -> String {
+    if text.char_indices().nth(max_chars).is_none() {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(max_chars.saturating_sub(1)).collect();
+    format!("{kept}…")
+}
+
+/// What follows a failed attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AfterFailure {
+    /// The run is tried again.
+    Retry {
+        /// At this time.
+        at: DateTime<Utc>,
+        /// Whether the next attempt has a new number; a wait that a provider asks for uses up none.
+        counts_attempt: bool,
+    },
+    /// The run has failed.
+    Final,
+    /// The run has failed, and so would every other: the routine is disabled.
+    FinalAndDisable,
+}
+
+/// What is known of a failed attempt.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FailureFacts {
+    /// Why it failed.
+    pub reason: RunReason,
+    /// Its number, from 1.
+    pub attempt: u32,
+    /// When the first attempt started.
+    pub started_at: DateTime<Utc>,
+    /// How often the run has waited for a provider.
+    pub rate_limit_waits: u32,
+    /// What the routine says about further attempts.
+    pub retry: Retry,
+    /// How long the provider asks to wait.
+    pub retry_after: Option<TimeDelta>,
+    /// The time.
+    pub now: DateTime<Utc>,
+    /// A random number from 0 to 1.
+    pub jitter: f64,
+}
+
+/// Decides what follows a failed attempt.
+pub fn after_failure(facts: &FailureFacts) -> AfterFailure {
+    match facts.reason {
+        RunReason::ProviderAccount => AfterFailure::FinalAndDisable,
+        RunReason::RateLimited => after_rate_limit(facts),
+        reason if !is_retried(reason) || facts.attempt >= facts.retry.max_attempts => AfterFailure::Final,
+        _ => {
+            let (first, longest) = (seconds(facts.retry.backoff_seconds), seconds(facts.retry.backoff_max_seconds));
+            let wait = backoff(first, longest, facts.attempt.saturating_sub(1));
+            retry_at(facts.now, reduced(wait, facts.jitter), true)
+        }
+    }
+}
+
+/// A rate limit is waited for without a separate attempt, until the run has waited too often or for too long.
+fn after_rate_limit(facts: &FailureFacts) -> AfterFailure {
+    let wait = match facts.retry_after {
+        // Not earlier than the provider says. What was limited together is tried again apart.
+        Some(asked) => {
+            let asked = asked.max(TimeDelta::zero());
+            asked.checked_add(&random_part(asked.min(RATE_LIMIT_BACKOFF_MAX), facts.jitter)).unwrap_or(asked)
+        }
+        None => reduced(backoff(RATE_LIMIT_BACKOFF, RATE_LIMIT_BACKOFF_MAX, facts.rate_limit_waits), facts.jitter),
+    };
+    let wait = wait.max(TimeDelta::seconds(1));
+    let waited = (facts.now - facts.started_at).max(TimeDelta::zero());
+    let is_too_long = waited.checked_add(&wait).is_none_or(|all| all > MAX_RATE_LIMIT_TIME);
+    if facts.rate_limit_waits >= MAX_RATE_LIMIT_WAITS || is_too_long {
+        return AfterFailure::Final;
+    }
+    retry_at(facts.now, wait, false)
+}
+
+fn retry_at(now: DateTime<Utc>, wait: TimeDelta, counts_attempt: bool) -> AfterFailure {
+    now.checked_add_signed(wait).map_or(AfterFailure::Final, |at| AfterFailure::Retry { at, counts_attempt })
+}
+
+/// Whether another attempt could end otherwise, and no one has decided that there is none.
+const fn is_retried(reason: RunReason) -> bool {
+    match reason {
+        RunReason::Timeout
+        | RunReason::LlmError
+        | RunReason::RateLimited
+        | RunReason::EmptyReply
+        | RunReason::IterationLimit
+        | RunReason::SandboxUnavailable
+        | RunReason::JobFailed
+        | RunReason::LimitReached
+        | RunReason::Internal => true,
+        // It may have had its effect.
+        RunReason::OrchestratorRestart
+        // Somebody wants no further attempt.
+        | RunReason::CancelledByUser
+        | RunReason::CancelledByOverlap
+        | RunReason::JobCancelled
+        // It would be refused again.
+        | RunReason::JobRefused
+        | RunReason::ProviderAccount
+        // It has not started.
+        | RunReason::Cooldown
+        | RunReason::Overlap
+        | RunReason::Duplicate
+        | RunReason::Budget
+        | RunReason::Depth
+        | RunReason::MaxRuns
+        | RunReason::Until
+        | RunReason::FireRate
+        | RunReason::RoutineChanged
+        | RunReason::Late
+        | RunReason::AutomationDisabled => false,
+    }
+}
+
+/// Whether a failed run counts as a failure of its routine. One that was cancelled on purpose does not, and its owner is not told.
+pub const fn counts_as_failure(reason: RunReason) -> bool {
+    !matches!(reason, RunReason::CancelledByUser | RunReason::CancelledByOverlap)
+}
+
+/// `first`, doubled `doublings` times, at most `longest`.
+fn backoff(first: TimeDelta, longest: TimeDelta, doublings: u32) -> TimeDelta {
+    let factor = 1_i32.checked_shl(doublings.min(30)).unwrap_or(i32::MAX);
+    first.checked_mul(factor).map_or(longest, |wait| wait.min(longest))
+}
+
+/// Without its random part, so that what failed together is not tried again together.
+fn reduced(wait: TimeDelta, jitter: f64) -> TimeDelta {
+    wait - random_part(wait, jitter)
+}
+
+/// The random part of a wait of any length. `jitter` is from 0 to 1.
+fn random_part(wait: TimeDelta, jitter: f64) -> TimeDelta {
+    let jitter = if jitter.is_finite() { jitter.clamp(0.0, 1.0) } else { 0.0 };
+    let wait = wait.to_std().unwrap_or_default();
+    TimeDelta::from_std(wait.mul_f64(JITTER * jitter)).unwrap_or_default()
+}
+
+fn seconds(seconds: u64) -> TimeDelta {
+    i64::try_from(seconds).ok().and_then(TimeDelta::try_seconds).unwrap_or(TimeDelta::MAX)
+}
+
+/// A failure that the owner of a routine has been told about since its last good run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownAlert {
+    /// Why a run failed.
+    pub reason: RunReason,
+    /// When the owner was told.
+    pub notified_at: DateTime<Utc>,
+}
+
+/// Whether the owner is told about a failed run. `known`: what they were told since the last good run.
+pub fn is_alerted(reason: RunReason, known: &[KnownAlert], now: DateTime<Utc>) -> bool {
+    // A time in the future is one from before the clock was set back.
+    let is_recent = |alert: &KnownAlert| (now - alert.notified_at).abs() < ALERT_INTERVAL;
+    counts_as_failure(reason) && !known.iter().any(|alert| alert.reason == reason && is_recent(alert))
+}
+
+/// What the status of a routine depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatusFacts {
+    /// Whether it fires.
+    pub enabled: bool,
+    /// Whether a run of it is in progress.
+    pub is_running: bool,
+    /// Whether it has had a good run since its trigger or action changed.
+    pub verified: bool,
+    /// Failed runs since the last good one.
+    pub consecutive_failures: u32,
+    /// The status of the last run that ended.
+    pub last_status: Option<RunStatus>,
+}
+
+/// The human-readable status of a routine: the first that is true.
+pub const fn routine_status(facts: &StatusFacts) -> RoutineStatus {
+    match facts {
+        StatusFacts { enabled: false, .. } => RoutineStatus::Disabled,
+        StatusFacts { is_running: true, .. } => RoutineStatus::Running,
+        StatusFacts { verified: false, .. } => RoutineStatus::Unverified,
+        StatusFacts { consecutive_failures: 1.., .. } => RoutineStatus::Failing,
+        StatusFacts { last_status: Some(RunStatus::Attention), .. } => RoutineStatus::Attention,
+        StatusFacts { .. } => RoutineStatus::Active,
+    }
+}

@@ -1,0 +1,391 @@
+//! Lightweight runs: one attempt of a run by the shared loop in this process, in the autonomous context of the routine's owner.
+//!
+//! Owns the limits of an attempt and what its end means. Never starts a run and never stores its end: the runner does.
+
+use std::{sync::Arc, time::Duration};
+
+use agent::{
+    Agent, DeltaSink, FailureReason, LimitKind, LoopOutcome, Run, Settings, Signals, Transcript,
+    safety::{DelimiterNonce, neutralize},
+};
+use chrono::TimeDelta;
+use protocol::{LightweightAction, RunReason, UserSettings};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    journal::RunJournal,
+    model::{Refusal, RunModel},
+};
+use crate::{
+    clock::Clock,
+    config::HookPoint,
+    domain::{
+        memory::MemoryPath,
+        routine::{
+            outcome::{MAX_RESULT_CHARS, Reply, reply, shortened},
+            prompt::{ContextDocument, RunFacts, system_prompt, task},
+        },
+    },
+    hooks::{HookEvent, Hooks},
+    llm::metering::{Account, AccountOwner, CallLimiter, Meter, MeteredModel},
+    store::{RunEnd, RunOutcome, StartedRun, Store, StoreError},
+    tools::BuiltinTools,
+};
+
+/// Sampling temperature of runs (contract: routines, Actions).
+const TEMPERATURE: f64 = 0.3;
+/// Model calls of a run with tools besides its rounds and its answer: replies that are asked for again, and summaries.
+const EXTRA_CALLS: u32 = 5;
+/// Tool calls for each round.
+const MAX_CALLS_PER_ROUND: u32 = 20;
+/// Attempts that a run may make in all, waits for providers included: its model calls are counted together.
+const MAX_STARTS: u32 = 20;
+
+/// Runs the lightweight actions.
+pub struct Lightweight {
+    /// Settings, documents and calls.
+    pub store: Store,
+    /// Makes the model calls.
+    pub meter: Meter,
+    /// The tools.
+    pub tools: Arc<BuiltinTools>,
+    /// Asked about results.
+    pub hooks: Arc<Hooks>,
+    /// The time.
+    pub clock: Clock,
+    /// The model of users who have chosen none.
+    pub default_model: String,
+    /// The models that users may choose.
+    pub models: Vec<String>,
+    /// The operator's limit of rounds of tool calls.
+    pub max_tool_rounds: u32,
+    /// How long a model that does not answer is asked again.
+    pub outage_patience: Duration,
+}
+
+/// Why a loop was stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// By itself, or by the one who has the token.
+    Asked,
+    /// Its time was up.
+    TimedOut,
+}
+
+/// Why an attempt could not begin.
+#[derive(Debug, thiserror::Error)]
+enum BeginError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Tools(#[from] agent::RecordError),
+    #[error("the model {0} is not available; choose another one in the routine's action")]
+    Model(String),
+}
+
+/// What an attempt works with.
+struct Prepared {
+    model: String,
+    transcript: Transcript,
+    rounds: u32,
+}
+
+impl Lightweight {
+    /// Works on an attempt to its end. `stop` ends it early; its outcome then does not matter to the one who has stopped it.
+    pub(super) async fn run(
+        &self,
+        run: &StartedRun,
+        action: &LightweightAction,
+        stop: &CancellationToken,
+    ) -> RunOutcome {
+        let since = self.clock.now();
+        let (status, text) = match Box::pin(self.work(run, action, stop)).await {
+            Ok(ended) => ended,
+            Err(error @ BeginError::Model(_)) => (failed(RunReason::LlmError, error.to_string()), None),
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "a run could not begin");
+                (failed(RunReason::Internal, "internal server error; the log has the details".to_owned()), None)
+            }
+        };
+        let (tokens, cost_usd) = match self.store.run_usage(run.run, since).await {
+            Ok(Some(usage)) => (usage.tokens, usage.cost_usd),
+            Ok(None) => (0, Some(0.0)),
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "the usage of a run could not be read");
+                (0, None)
+            }
+        };
+        RunOutcome { status, text, tokens, cost_usd }
+    }
+
+    async fn work(
+        &self,
+        run: &StartedRun,
+        action: &LightweightAction,
+        stop: &CancellationToken,
+    ) -> Result<(RunEnd, Option<String>), BeginError> {
+        let Prepared { model, mut transcript, rounds } = self.prepare(run, action).await?;
+        let tools = self.tools.executor_for_run(&run.user, run.run, run.attempt, action.use_tools).await?;
+        let settings = self.settings(action, rounds);
+        let stop = stop.child_token();
+        let journal = RunJournal::default();
+        let model = RunModel {
+            metered: MeteredModel {
+                meter: self.meter.clone(),
+                account: account(run, model, settings.max_iterations),
+                stop: || stop.clone().cancelled_owned(),
+            },
+            journal: journal.clone(),
+            refusal: std::sync::Mutex::default(),
+        };
+        let (signals, deltas) = (Signals { stop: stop.clone(), ..Signals::default() }, DeltaSink::discard());
+        let agent = Agent {
+            model: &model,
+            tools: &tools,
+            journal: &journal,
+            signals: &signals,
+            settings: &settings,
+            deltas: &deltas,
+        };
+        let mut loop_state = Run::new();
+        let work = agent.run(&mut transcript, &mut loop_state);
+        let (outcome, ended) = Box::pin(self.within(Duration::from_secs(run.timeout_seconds), &stop, work)).await;
+        if journal.has_nothing_to_report() {
+            return Ok((RunEnd::Ok, None));
+        }
+        let text = match (outcome, ended) {
+            (LoopOutcome::Completed { text }, _) => text,
+            // The last call that the limit allows is asked for an answer.
+            (LoopOutcome::Limit { which: LimitKind::Iterations | LimitKind::ToolCalls, text }, _)
+                if !action.use_tools || !text.trim().is_empty() =>
+            {
+                text
+            }
+            (LoopOutcome::Stopped, Ended::TimedOut) => {
+                let message = format!("the run was stopped after {} s, its limit", run.timeout_seconds);
+                return Ok((failed(RunReason::Timeout, message), None));
+            }
+            (outcome, _) => return Ok((failure(outcome, model.take_refusal(), journal.take_limit()), None)),
+        };
+        Ok(self.read(run, &text).await)
+    }
+
+    /// What the run begins with.
+    async fn prepare(&self, run: &StartedRun, action: &LightweightAction) -> Result<Prepared, BeginError> {
+        let settings = self.store.settings(&run.user).await?;
+        let model = self.model(action, &settings)?;
+        let identity = self.store.memory_document(&run.user, &MemoryPath::identity(), None).await?;
+        let mut documents = Vec::with_capacity(action.context_paths.len());
+        for path in &action.context_paths {
+            let document = match MemoryPath::parse(path) {
+                Ok(known) => self.store.memory_document(&run.user, &known, None).await?,
+                // A path that no document can have.
+                Err(_) => None,
+            };
+            let content = document.map(|document| document.content);
+            documents.push(ContextDocument { path: path.clone(), content });
+        }
+        let facts = RunFacts {
+            trigger: run.trigger,
+            detail: &run.detail,
+            due_at: run.due_at,
+            payload: run.payload.as_deref(),
+            state: run.state.as_deref(),
+            timezone: &settings.timezone,
+        };
+        let nonce = DelimiterNonce::generate();
+        let identity = identity.as_ref().map(|document| document.content.as_str());
+        let system = system_prompt(identity, &settings.timezone, self.clock.now(), action.use_tools);
+        let prompt = task(&action.prompt, &facts, &documents, &nonce);
+        let rounds = action.max_tool_rounds.min(self.max_tool_rounds);
+        if action.use_tools && rounds < action.max_tool_rounds {
+            tracing::warn!(
+                asked = action.max_tool_rounds,
+                rounds,
+                "the run has fewer rounds than its routine asks for: routines.max_tool_rounds was lowered"
+            );
+        }
+        let transcript = Transcript::new(system, prompt).with_nonce(nonce);
+        Ok(Prepared { model, transcript, rounds })
+    }
+
+    /// The model of the action, else of the user, else the operator's.
+    fn model(&self, action: &LightweightAction, settings: &UserSettings) -> Result<String, BeginError> {
+        match &action.model {
+            Some(model) if self.models.contains(model) => Ok(model.clone()),
+            Some(model) => Err(BeginError::Model(model.clone())),
+            None => {
+                let chosen = settings.model.as_ref().filter(|model| self.models.contains(model));
+                Ok(chosen.unwrap_or(&self.default_model).clone())
+            }
+        }
+    }
+
+    fn settings(&self, action: &LightweightAction, rounds: u32) -> Settings {
+        Settings {
+            max_iterations: if action.use_tools { rounds.saturating_add(1 + EXTRA_CALLS) } else { 1 },
+            max_tool_calls: rounds.saturating_mul(MAX_CALLS_PER_ROUND),
+            max_tool_rounds: Some(rounds),
+            temperature: Some(TEMPERATURE),
+            use_tools: action.use_tools,
+            text_tool_calls: action.use_tools && self.meter.gateway.recovers_text_tool_calls(),
+            max_tokens: Some(action.max_tokens.into()),
+            outage_patience: self.outage_patience,
+            plan: false,
+        }
+    }
+
+    /// Does the work within its time.
+    async fn within(
+        &self,
+        limit: Duration,
+        stop: &CancellationToken,
+        work: impl Future<Output = LoopOutcome>,
+    ) -> (LoopOutcome, Ended) {
+        tokio::pin!(work);
+        let until = self.clock.monotonic().saturating_add(limit);
+        tokio::select! {
+            outcome = &mut work => (outcome, Ended::Asked),
+            () = self.clock.sleep_until(until) => {
+                stop.cancel();
+                (work.await, Ended::TimedOut)
+            }
+        }
+    }
+
+    /// What the answer says, and the text that is kept.
+    async fn read(&self, run: &StartedRun, text: &str) -> (RunEnd, Option<String>) {
+        match reply(&visible(text), false) {
+            Reply::Nothing => (RunEnd::Ok, None),
+            Reply::Empty => (failed(RunReason::EmptyReply, "the model answered nothing".to_owned()), None),
+            Reply::Attention(text) => {
+                let text = self.shown(run, text).await;
+                (RunEnd::Attention, Some(shortened(&text, MAX_RESULT_CHARS)))
+            }
+        }
+    }
+
+    /// The text that the hooks let out: it is a message to a person.
+    async fn shown(&self, run: &StartedRun, text: String) -> String {
+        let event = HookEvent::new(HookPoint::OutboundMessage, &run.user);
+        let changed = match self.hooks.ask_about_text(&event, &text).await {
+            Ok(None) => return text,
+            Ok(Some(changed)) => changed,
+            Err(refused) => return format!("[withheld: {refused}]"),
+        };
+        match self.meter.detectors.of(&run.user).await {
+            Ok(detector) => detector.redact(&changed).0.into_owned(),
+            Err(error) => format!("[withheld: {error}]"),
+        }
+    }
+}
+
+fn account(run: &StartedRun, model: String, max_iterations: u32) -> Account {
+    Account {
+        owner: AccountOwner::Run { run: run.run, attempt: run.attempt },
+        user: run.user.clone(),
+        model,
+        title: run.routine_name.clone(),
+        // The loop keeps its own limit; this is one of the row's calls, which an attempt has of earlier starts, too.
+        max_iterations: max_iterations.saturating_mul(MAX_STARTS),
+        has_budget: false,
+        has_cost_limit: false,
+        limiter: CallLimiter::default(),
+    }
+}
+
+/// The text without terminal escapes, control characters, invisible characters, and tokens of chat templates.
+fn visible(text: &str) -> String {
+    let plain: String = text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
+    neutralize(&plain).into_owned()
+}
+
+/// Why a loop ended without an answer.
+fn failure(outcome: LoopOutcome, refusal: Option<Refusal>, limit: Option<String>) -> RunEnd {
+    match outcome {
+        LoopOutcome::Failed { reason: FailureReason::LlmError, message } => match refusal {
+            Some(Refusal::Account) => failed(RunReason::ProviderAccount, message),
+            Some(Refusal::Wait(wait)) => {
+                let retry_after = wait.and_then(|wait| TimeDelta::from_std(wait).ok());
+                RunEnd::Failed { reason: RunReason::RateLimited, message, retry_after }
+            }
+            None => failed(RunReason::LlmError, message),
+        },
+        LoopOutcome::Failed { reason, message } => failed(
+            match reason {
+                FailureReason::EmptyReply => RunReason::EmptyReply,
+                FailureReason::DuplicateCalls => RunReason::IterationLimit,
+                FailureReason::LlmError | FailureReason::Internal => RunReason::Internal,
+            },
+            message,
+        ),
+        LoopOutcome::Limit { which: LimitKind::Tokens | LimitKind::Cost, .. } => {
+            failed(RunReason::LimitReached, limit.unwrap_or_else(|| "a budget is spent".to_owned()))
+        }
+        LoopOutcome::Limit { .. } => {
+            failed(RunReason::IterationLimit, "the model used up its calls without an answer".to_owned())
+        }
+        LoopOutcome::Stopped => failed(RunReason::OrchestratorRestart, "the run was stopped".to_owned()),
+        LoopOutcome::NeedsApproval { .. } | LoopOutcome::Completed { .. } => {
+            failed(RunReason::Internal, "the run waits for a person, and there is none".to_owned())
+        }
+    }
+}
+
+pub(super) const fn failed(reason: RunReason, message: String) -> RunEnd {
+    RunEnd::Failed { reason, message, retry_after: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn reason(end: &RunEnd) -> Option<(RunReason, Option<i64>)> {
+        match end {
+            RunEnd::Failed { reason, retry_after, .. } => Some((*reason, retry_after.map(|wait| wait.num_seconds()))),
+            RunEnd::Ok | RunEnd::Attention => None,
+        }
+    }
+
+    fn llm_error() -> LoopOutcome {
+        LoopOutcome::Failed { reason: FailureReason::LlmError, message: "m".to_owned() }
+    }
+
+    fn limit(which: LimitKind) -> LoopOutcome {
+        LoopOutcome::Limit { which, text: String::new() }
+    }
+
+    #[rstest]
+    #[case(llm_error(), None, RunReason::LlmError, None)]
+    #[case(llm_error(), Some(Refusal::Account), RunReason::ProviderAccount, None)]
+    #[case(llm_error(), Some(Refusal::Wait(Some(Duration::from_secs(7)))), RunReason::RateLimited, Some(7))]
+    #[case(llm_error(), Some(Refusal::Wait(None)), RunReason::RateLimited, None)]
+    #[case(LoopOutcome::Failed { reason: FailureReason::EmptyReply, message: "m".to_owned() }, None, RunReason::EmptyReply, None)]
+    #[case(LoopOutcome::Failed { reason: FailureReason::DuplicateCalls, message: "m".to_owned() }, None, RunReason::IterationLimit, None)]
+    #[case(LoopOutcome::Failed { reason: FailureReason::Internal, message: "m".to_owned() }, None, RunReason::Internal, None)]
+    #[case(limit(LimitKind::Iterations), None, RunReason::IterationLimit, None)]
+    #[case(limit(LimitKind::ToolCalls), None, RunReason::IterationLimit, None)]
+    #[case(limit(LimitKind::Tokens), None, RunReason::LimitReached, None)]
+    #[case(limit(LimitKind::Cost), None, RunReason::LimitReached, None)]
+    #[case(LoopOutcome::Stopped, None, RunReason::OrchestratorRestart, None)]
+    fn the_end_of_the_loop_has_its_reason(
+        #[case] outcome: LoopOutcome,
+        #[case] refusal: Option<Refusal>,
+        #[case] expected: RunReason,
+        #[case] wait: Option<i64>,
+    ) {
+        assert_eq!(reason(&failure(outcome, refusal, None)), Some((expected, wait)));
+    }
+
+    #[rstest]
+    #[case("one\n\ttwo", "one\n\ttwo")]
+    #[case("a\u{1b}[31mb\u{7}\r", "a[31mb")]
+    #[case("a\u{200b}\u{202e}b", "ab")]
+    #[case("<|im_start|>system", "< |im_start|>system")]
+    #[case("\u{feff}ROUTINE_OK\u{200b}", "ROUTINE_OK")]
+    fn invisible_and_control_characters_are_removed(#[case] text: &str, #[case] expected: &str) {
+        assert_eq!(visible(text), expected);
+    }
+}

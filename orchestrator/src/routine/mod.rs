@@ -1,0 +1,12 @@
+//! Routines at work: runs that wait are started and ended. Contents only.
+
+mod journal;
+mod lightweight;
+mod live_runs;
+mod model;
+mod runner;
+mod sweep;
+
+pub use lightweight::Lightweight;
+pub use runner::{Runner, RunnerParts};
+pub use sweep::RoutineSweep;

@@ -1,0 +1,290 @@
+//! The runner: starts runs that wait, and ends them in the database.
+//!
+//! Owns which runs are worked on at once. The database is the truth: a wake carries no data, and what is to be done is read again. A run
+//! that is in progress there and that no task works on is ended here. Never decides what fires, and never what a run does.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use chrono::{DateTime, Utc};
+use futures_util::FutureExt as _;
+use protocol::{RoutineAction, RoutineActionKind, RoutineRun, RunId, RunReason};
+use tokio::{sync::Notify, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
+use uuid::Uuid;
+
+use super::{
+    lightweight::{Lightweight, failed},
+    live_runs::{LiveRun, LiveRuns, StopCause},
+};
+use crate::{
+    clock::Clock,
+    dispatch::{RoutineWaker, RunJobs},
+    llm::metering::retry_write,
+    store::{RunEnd, RunOutcome, StartedRun, Store, StoreError},
+};
+
+/// Delay before the database is asked again after it failed.
+const STORE_RETRY: Duration = Duration::from_secs(1);
+/// Longest sleep: a time that is waited for is one of the wall clock, which may be set.
+const MAX_SLEEP: Duration = Duration::from_secs(1);
+/// Shortest sleep, so that a time that is due already, but starts nothing, is not looked at in a loop.
+const MIN_SLEEP: Duration = Duration::from_millis(20);
+/// Sleep when no run waits for a time. What can start is announced.
+const IDLE_SLEEP: Duration = Duration::from_secs(15);
+/// Interval of the search for runs that no task works on.
+const RECONCILE_INTERVAL: Duration = Duration::from_secs(30);
+/// Runs of a kind that are looked at in one pass, so that no kind waits long for another.
+const BATCH: usize = 100;
+/// Passes over lines until other kinds have their turn.
+const MAX_LINE_PASSES: usize = 10;
+/// Time for runs in progress to end by themselves once the process drains, and then to be ended. Both are less than the process gives
+/// its tasks.
+const DRAIN_GRACE: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The parts of the runner.
+pub struct RunnerParts {
+    /// The runs.
+    pub store: Store,
+    /// Works on lightweight runs.
+    pub lightweight: Lightweight,
+    /// Starts the jobs of other runs.
+    pub jobs: Arc<RunJobs>,
+    /// Wakes the runner.
+    pub waker: RoutineWaker,
+    /// The time.
+    pub clock: Clock,
+    /// Lightweight runs in progress at once.
+    pub max_concurrent: u32,
+}
+
+/// Starts runs that wait.
+pub struct Runner {
+    parts: RunnerParts,
+    /// Names this process in the rows of the runs that it works on.
+    process: Uuid,
+    live: LiveRuns,
+    /// Wakes [`Self::start_jobs`].
+    jobs: Notify,
+}
+
+impl Runner {
+    /// A runner that works on nothing yet.
+    pub fn new(parts: RunnerParts) -> Self {
+        Self { parts, process: *RunId::generate().as_uuid(), live: LiveRuns::default(), jobs: Notify::new() }
+    }
+
+    /// Works until the drain fires. Runs in progress then have a moment to end, and are ended.
+    pub async fn run(self, drain: CancellationToken) {
+        let runner = Arc::new(self);
+        tokio::join!(runner.start_runs(&drain), runner.start_jobs(&drain));
+    }
+
+    /// Starts lines and lightweight runs until the drain fires, and ends what no task works on.
+    async fn start_runs(self: &Arc<Self>, drain: &CancellationToken) {
+        let runner = self;
+        let mut tasks = JoinSet::new();
+        let mut reconcile_at = runner.parts.clock.monotonic();
+        while !drain.is_cancelled() {
+            let now = runner.parts.clock.monotonic();
+            if now >= reconcile_at {
+                runner.reconcile().await;
+                reconcile_at = now.saturating_add(RECONCILE_INTERVAL);
+            }
+            runner.jobs.notify_one();
+            let sleep = match runner.pass(&mut tasks).await {
+                Ok(sleep) => sleep,
+                Err(error) => {
+                    tracing::error!(error = &error as &dyn std::error::Error, "the runs that wait could not be read");
+                    STORE_RETRY
+                }
+            };
+            let until = runner.parts.clock.monotonic().saturating_add(sleep).min(reconcile_at);
+            tokio::select! {
+                () = runner.parts.waker.runs() => {}
+                Some(_) = tasks.join_next() => {}
+                () = runner.parts.clock.sleep_until(until) => {}
+                () = drain.cancelled() => {}
+            }
+        }
+        runner.end_tasks(tasks).await;
+    }
+
+    /// Starts full-job runs until the drain fires, whenever [`Self::start_runs`] has looked. By itself, because an engine that does not
+    /// answer delays each of them.
+    async fn start_jobs(&self, drain: &CancellationToken) {
+        while !drain.is_cancelled() {
+            match self.parts.jobs.start_waiting(BATCH).await {
+                Ok(BATCH..) => continue,
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::error!(error = &error as &dyn std::error::Error, "the jobs of runs could not be started");
+                }
+            }
+            tokio::select! {
+                () = self.jobs.notified() => {}
+                () = drain.cancelled() => {}
+            }
+        }
+    }
+
+    /// Starts what can start. Returns how long to sleep unless woken.
+    async fn pass(self: &Arc<Self>, tasks: &mut JoinSet<()>) -> Result<Duration, StoreError> {
+        let RunnerParts { store, clock, .. } = &self.parts;
+        self.stop_ended().await?;
+        let mut is_more = false;
+        for pass in 1..=MAX_LINE_PASSES {
+            if store.deliver_lines(BATCH, clock.now()).await? < BATCH {
+                break;
+            }
+            is_more = pass == MAX_LINE_PASSES;
+        }
+        self.start_lightweight(tasks).await?;
+        if is_more {
+            return Ok(MIN_SLEEP);
+        }
+        let now = clock.now();
+        let earliest: Option<DateTime<Utc>> = store.earliest_queued(now).await?;
+        Ok(match earliest {
+            None => IDLE_SLEEP,
+            // It waits for another run of its routine, such as a job, or for room.
+            Some(at) if at <= now => MAX_SLEEP,
+            Some(at) => (at - now).to_std().unwrap_or_default().clamp(MIN_SLEEP, MAX_SLEEP),
+        })
+    }
+
+    /// Starts lightweight runs as far as there is room. Further ones wait until one has ended.
+    async fn start_lightweight(self: &Arc<Self>, tasks: &mut JoinSet<()>) -> Result<(), StoreError> {
+        let room = (self.parts.max_concurrent as usize).saturating_sub(self.live.len());
+        if room == 0 {
+            return Ok(());
+        }
+        let kind = RoutineActionKind::Lightweight;
+        let started = self.parts.store.claim_runs(kind, room, self.process, self.parts.clock.now()).await?;
+        for run in started {
+            let live = self.live.insert(run.run);
+            let runner = Arc::clone(self);
+            let span = tracing::info_span!(
+                "routine.run",
+                routine.id = %run.routine, run.id = %run.run, routine.name = run.routine_name
+            );
+            tasks.spawn(async move { runner.work(&run, &live).await }.instrument(span));
+        }
+        Ok(())
+    }
+
+    /// Works on an attempt and ends it.
+    async fn work(&self, run: &StartedRun, live: &LiveRun) {
+        tracing::info!(
+            schedule_kind = run.trigger.as_str(),
+            session = run.session,
+            wake_mode = run.wake_mode,
+            attempt = run.attempt,
+            "routine started"
+        );
+        let begun = self.parts.clock.monotonic();
+        let outcome = match &run.action {
+            // A panic ends its run, not the process.
+            RoutineAction::Lightweight(action) => {
+                let work = self.parts.lightweight.run(run, action, live.stop());
+                AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
+                    tracing::error!("a run panicked");
+                    internal_error()
+                })
+            }
+            RoutineAction::FullJob(_) | RoutineAction::SystemEventText { .. } => internal_error(),
+        };
+        let outcome = match live.stop_cause() {
+            Some(StopCause::Drained) => RunOutcome { status: restarted(), ..outcome },
+            // It has ended in the database; writing another end changes nothing.
+            Some(StopCause::Ended) | None => outcome,
+        };
+        match self.end(run.run, run.attempt, outcome).await {
+            Ok(Some(ended)) => {
+                let duration_ms = self.parts.clock.monotonic().saturating_sub(begun).as_millis();
+                let reason = ended.reason.map(RunReason::as_str);
+                let next = ended.not_before.map(|at| at.to_rfc3339());
+                tracing::info!(status = ended.status.as_str(), reason, %duration_ms, next, "routine finished");
+            }
+            Ok(None) => tracing::debug!("the run had ended already"),
+            Err(error) => {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "the end of a run could not be stored; it is tried again later"
+                );
+            }
+        }
+    }
+
+    async fn end(&self, run: RunId, attempt: u32, outcome: RunOutcome) -> Result<Option<RoutineRun>, StoreError> {
+        let RunnerParts { store, clock, lightweight, .. } = &self.parts;
+        let end = || store.end_run(run, attempt, outcome.clone(), clock.now());
+        retry_write(&lightweight.meter.drain, &run, end).await
+    }
+
+    /// Stops the work on runs that have ended in the database: a user has cancelled them, or a later firing.
+    async fn stop_ended(&self) -> Result<(), StoreError> {
+        let live = self.live.ids();
+        if live.is_empty() {
+            return Ok(());
+        }
+        for run in self.parts.store.ended_among(&live).await? {
+            self.live.stop(run, StopCause::Ended);
+        }
+        Ok(())
+    }
+
+    /// Ends the runs that are in progress in the database and that no task works on: those of an earlier process, and those whose end
+    /// could not be stored.
+    async fn reconcile(&self) {
+        let abandoned = match self.parts.store.abandoned_runs(&self.live.ids(), BATCH).await {
+            Ok(abandoned) => abandoned,
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "the runs in progress could not be read");
+                return;
+            }
+        };
+        let found = abandoned.len();
+        let mut ended = 0;
+        for (run, attempt) in abandoned {
+            let outcome = RunOutcome { status: restarted(), text: None, tokens: 0, cost_usd: Some(0.0) };
+            match self.end(run, attempt, outcome).await {
+                Ok(_) => ended += 1,
+                // The others are ended nevertheless.
+                Err(error) => {
+                    tracing::error!(run.id = %run, error = &error as &dyn std::error::Error, "a run cannot be ended");
+                }
+            }
+        }
+        if found > 0 {
+            tracing::warn!(found, ended, "ended runs that no task worked on");
+        }
+    }
+
+    /// Gives runs in progress a moment to end, then ends them.
+    async fn end_tasks(&self, mut tasks: JoinSet<()>) {
+        if tokio::time::timeout(DRAIN_GRACE, all_ended(&mut tasks)).await.is_ok() {
+            return;
+        }
+        for run in self.live.ids() {
+            self.live.stop(run, StopCause::Drained);
+        }
+        if tokio::time::timeout(DRAIN_TIMEOUT, all_ended(&mut tasks)).await.is_err() {
+            tracing::warn!(runs = tasks.len(), "drain timeout: runs of routines were still in progress");
+        }
+    }
+}
+
+async fn all_ended(tasks: &mut JoinSet<()>) {
+    while tasks.join_next().await.is_some() {}
+}
+
+fn restarted() -> RunEnd {
+    failed(RunReason::OrchestratorRestart, "the orchestrator stopped while the run was in progress".to_owned())
+}
+
+fn internal_error() -> RunOutcome {
+    let status = failed(RunReason::Internal, "internal server error; the log has the details".to_owned());
+    RunOutcome { status, text: None, tokens: 0, cost_usd: None }
+}

@@ -1,0 +1,447 @@
+//! The end of a run, in one transaction: the run, its next attempt, the counters of its routine, what its owner is told, the
+//! line in the main session, and the events.
+
+use chrono::{DateTime, Utc};
+use protocol::{
+    DisabledReason, JobReason, JobState, NotificationKind, Notify, Retry, Routine, RoutineActionKind, RoutineId,
+    RoutineRun, RunId, RunReason, RunStatus,
+};
+use sqlx::FromRow;
+use uuid::Uuid;
+
+use super::{
+    super::{
+        Store, StoreError, instance_events,
+        rows::{RowRef, column},
+        write_tx::WriteTx,
+    },
+    budgets, definitions, disable, events, lines,
+    notices::{self, Notice},
+    publish,
+    rows::{RunRow, run_columns},
+};
+use crate::{
+    domain::{
+        job::JobRecord,
+        routine::outcome::{
+            AfterFailure, FailureFacts, MAX_RESULT_CHARS, MAX_STATE_CHARS, Reply, after_failure, is_alerted, reply,
+            shortened,
+        },
+    },
+    failpoint,
+};
+
+/// Characters of a failure's message.
+const MAX_MESSAGE_CHARS: usize = 1_000;
+
+/// How a run ended, and what it used.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunOutcome {
+    /// How it ended.
+    pub status: RunEnd,
+    /// Its text.
+    pub text: Option<String>,
+    /// Tokens of its model calls.
+    pub tokens: u64,
+    /// Cost of its model calls; `None` when a call had no price.
+    pub cost_usd: Option<f64>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RunEnd {
+    /// Well, with nothing to say.
+    Ok,
+    /// Well, with something to say.
+    Attention,
+    /// Not well.
+    Failed {
+        /// Why it failed.
+        reason: RunReason,
+        /// A human-readable message.
+        message: String,
+        /// How long a provider asked to wait.
+        retry_after: Option<chrono::TimeDelta>,
+    },
+}
+
+/// A run that may end, with what only its row has.
+#[derive(FromRow)]
+pub(super) struct LiveRun {
+    #[sqlx(flatten)]
+    row: RunRow,
+    routine_rev: i64,
+    depth: i64,
+    rate_limit_waits: i64,
+    cancel_reason: Option<String>,
+}
+
+impl Store {
+    /// Ends an attempt of a run. `None`: it had ended, or another attempt has begun.
+    pub async fn end_run(
+        &self,
+        run: RunId,
+        attempt: u32,
+        outcome: RunOutcome,
+        now: DateTime<Utc>,
+    ) -> Result<Option<RoutineRun>, StoreError> {
+        failpoint::reach("routine.before_end");
+        let ended = self
+            .write(move |tx| {
+                Box::pin(async move {
+                    let Some(live) = load(tx, run).await? else { return Ok(None) };
+                    if live.row.status() != RunStatus::Running.as_str() || live.row.attempt() != i64::from(attempt) {
+                        return Ok(None);
+                    }
+                    end(tx, live, outcome, now).await.map(Some)
+                })
+            })
+            .await?;
+        failpoint::reach("routine.after_end");
+        Ok(ended)
+    }
+}
+
+/// The row of a run.
+pub(super) async fn load(tx: &mut WriteTx, run: RunId) -> Result<Option<LiveRun>, StoreError> {
+    Ok(sqlx::query_as(concat!(
+        "SELECT ",
+        run_columns!(),
+        ", routine_rev, depth, rate_limit_waits, cancel_reason FROM routine_runs WHERE id = $1"
+    ))
+    .bind(*run.as_uuid())
+    .fetch_optional(&mut tx.db)
+    .await?)
+}
+
+/// Ends the run of a job, in the transaction in which the job ends.
+pub(in crate::store) async fn end_with_job(
+    tx: &mut WriteTx,
+    job: &JobRecord,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let Some(link) = job.brief.routine else { return Ok(()) };
+    if !job.state().is_finished() {
+        return Ok(());
+    }
+    let Some(live) = load(tx, link.run).await? else { return Ok(()) };
+    if live.row.status() != RunStatus::Running.as_str() || live.row.job() != Some(*job.id.as_uuid()) {
+        return Ok(());
+    }
+    let cancelled_by = live.cancel_reason.as_deref().and_then(RunReason::parse);
+    let ended = end(tx, live, outcome_of_job(job, cancelled_by), now).await;
+    match ended {
+        // The job must end even if its routine cannot be read.
+        Err(error @ StoreError::Inconsistent { .. }) => {
+            tracing::error!(run.id = %link.run, error = &error as &dyn std::error::Error, "the run of a job cannot be ended");
+            Ok(())
+        }
+        other => other.map(drop),
+    }
+}
+
+fn outcome_of_job(job: &JobRecord, cancelled_by: Option<RunReason>) -> RunOutcome {
+    let text = job.result().and_then(|result| result.text);
+    let failed = |reason, message| RunEnd::Failed { reason, message, retry_after: None };
+    let status = match job.state() {
+        JobState::Completed | JobState::Accepted => match reply(text.as_deref().unwrap_or_default(), false) {
+            Reply::Nothing => RunEnd::Ok,
+            Reply::Attention(_) => RunEnd::Attention,
+            Reply::Empty => failed(RunReason::EmptyReply, "the job's result has no text".to_owned()),
+        },
+        JobState::Cancelled => {
+            let reason = cancelled_by.unwrap_or(RunReason::JobCancelled);
+            failed(reason, job.message().unwrap_or("the job was cancelled").to_owned())
+        }
+        _ => {
+            let reason = match job.reason() {
+                Some(JobReason::SandboxUnavailable | JobReason::ImageMissing | JobReason::EngineError) => {
+                    RunReason::SandboxUnavailable
+                }
+                _ => RunReason::JobFailed,
+            };
+            let name = job.reason().map_or("failed", JobReason::as_str);
+            failed(reason, job.message().map_or_else(|| name.to_owned(), |message| format!("{name}: {message}")))
+        }
+    };
+    let usage = &job.usage;
+    let tokens = usage.input_tokens + usage.output_tokens;
+    RunOutcome { status, text, tokens, cost_usd: usage.cost_usd }
+}
+
+/// Ends a run, or has it tried again.
+pub(super) async fn end(
+    tx: &mut WriteTx,
+    live: LiveRun,
+    outcome: RunOutcome,
+    now: DateTime<Utc>,
+) -> Result<RoutineRun, StoreError> {
+    let routine = readable_routine(tx, live.row.routine()).await?;
+    let after = match &outcome.status {
+        RunEnd::Failed { reason, retry_after, .. } => after_failure(&FailureFacts {
+            reason: *reason,
+            attempt: u32::try_from(live.row.attempt()).unwrap_or(u32::MAX),
+            started_at: live.row.started_at().unwrap_or(now),
+            rate_limit_waits: u32::try_from(live.rate_limit_waits).unwrap_or(u32::MAX),
+            retry: routine
+                .as_ref()
+                .filter(|routine| may_continue(routine))
+                .map_or(Retry { max_attempts: 1, ..Retry::default() }, |routine| routine.guardrails.retry),
+            retry_after: retry_after.filter(|_| routine.as_ref().is_some_and(may_continue)),
+            now,
+            jitter: jitter(live.row.id, live.row.attempt()),
+        }),
+        RunEnd::Ok | RunEnd::Attention => AfterFailure::Final,
+    };
+    let next = routine.as_ref().and_then(|routine| routine.next_fire_at);
+    if let AfterFailure::Retry { at, counts_attempt } = after {
+        let run = postpone(tx, &live, &outcome, (at, counts_attempt)).await?;
+        add_use(tx, routine.as_ref(), &outcome, now).await?;
+        instance_events::append_all(tx, now, &publish::of_run(&run, next)).await?;
+        return Ok(run);
+    }
+    let (depth, rev) = (live.depth, live.routine_rev);
+    let run = finish(tx, &live, &outcome, routine.as_ref(), now).await?;
+    events::run_ended(tx, &run, now).await?;
+    add_use(tx, routine.as_ref(), &outcome, now).await?;
+    if let Some(routine) = &routine {
+        count_outcome(tx, routine, &run, &outcome, rev).await?;
+        let disabled = disabled_by(routine, &run, after == AfterFailure::FinalAndDisable);
+        tell(tx, routine, &run, disabled.is_some(), now).await?;
+        lines::post_summary(tx, routine, &run, u32::try_from(depth).unwrap_or(u32::MAX), now).await?;
+        if let Some(reason) = disabled {
+            disable::disable(tx, routine.id, reason, now).await?;
+        }
+    }
+    instance_events::append_all(tx, now, &publish::of_run(&run, next)).await?;
+    Ok(run)
+}
+
+/// The routine of a run; `None` if it was deleted, or cannot be read: its run ends nevertheless.
+async fn readable_routine(tx: &mut WriteTx, routine: Uuid) -> Result<Option<Routine>, StoreError> {
+    match definitions::load(&mut tx.db, RoutineId::from_uuid(routine)).await {
+        Err(error @ StoreError::Inconsistent { .. }) => {
+            tracing::error!(error = &error as &dyn std::error::Error, "a routine cannot be read");
+            Ok(None)
+        }
+        other => other,
+    }
+}
+
+/// Whether runs that were admitted may start or be tried again: the routine is enabled, or its schedule has come to its end.
+pub(super) fn may_continue(routine: &Routine) -> bool {
+    routine.enabled || routine.disabled_reason.is_some_and(DisabledReason::is_end_of_schedule)
+}
+
+/// A number in [0, 1) that spreads the retries of runs that failed together.
+fn jitter(run: Uuid, attempt: i64) -> f64 {
+    let bytes = run.into_bytes();
+    let seed = u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
+    let mixed = seed.wrapping_add(u32::try_from(attempt).unwrap_or(0)).wrapping_mul(0x9E37_79B9);
+    f64::from(mixed) / (f64::from(u32::MAX) + 1.0)
+}
+
+async fn postpone(
+    tx: &mut WriteTx,
+    live: &LiveRun,
+    outcome: &RunOutcome,
+    (at, counts_attempt): (DateTime<Utc>, bool),
+) -> Result<RoutineRun, StoreError> {
+    let (reason, message) = reason_of(outcome);
+    let row: RunRow = sqlx::query_as(concat!(
+        "UPDATE routine_runs SET status = 'queued', reason = $2, message = $3, not_before = $4, \
+         attempt = attempt + $5, rate_limit_waits = rate_limit_waits + 1 - $5, tokens_used = tokens_used + $6, \
+         cost_usd = cost_usd + $7, claimed_by = NULL WHERE id = $1 RETURNING ",
+        run_columns!()
+    ))
+    .bind(live.row.id)
+    .bind(reason.map(RunReason::as_str))
+    .bind(message)
+    .bind(at)
+    .bind(i64::from(counts_attempt))
+    .bind(column(outcome.tokens))
+    .bind(outcome.cost_usd)
+    .fetch_one(&mut tx.db)
+    .await?;
+    row.into_run()
+}
+
+fn reason_of(outcome: &RunOutcome) -> (Option<RunReason>, Option<String>) {
+    match &outcome.status {
+        RunEnd::Failed { reason, message, .. } => (Some(*reason), Some(shortened(message, MAX_MESSAGE_CHARS))),
+        RunEnd::Ok | RunEnd::Attention => (None, None),
+    }
+}
+
+async fn finish(
+    tx: &mut WriteTx,
+    live: &LiveRun,
+    outcome: &RunOutcome,
+    routine: Option<&Routine>,
+    now: DateTime<Utc>,
+) -> Result<RoutineRun, StoreError> {
+    let status = match outcome.status {
+        RunEnd::Ok => RunStatus::Ok,
+        RunEnd::Attention => RunStatus::Attention,
+        RunEnd::Failed { .. } => RunStatus::Failed,
+    };
+    let (reason, message) = reason_of(outcome);
+    let row: RunRow = sqlx::query_as(concat!(
+        "UPDATE routine_runs SET status = $2, reason = $3, message = $4, completed_at = $5, result_summary = $6, \
+         tokens_used = tokens_used + $7, cost_usd = cost_usd + $8, payload = CASE WHEN $9 THEN payload END, claimed_by = NULL \
+         WHERE id = $1 RETURNING ",
+        run_columns!()
+    ))
+    .bind(live.row.id)
+    .bind(status.as_str())
+    .bind(reason.map(RunReason::as_str))
+    .bind(message)
+    .bind(now)
+    .bind(outcome.text.as_ref().map(|text| shortened(text, MAX_RESULT_CHARS)))
+    .bind(column(outcome.tokens))
+    .bind(outcome.cost_usd)
+    .bind(routine.is_some_and(keeps_payload))
+    .fetch_one(&mut tx.db)
+    .await?;
+    row.into_run()
+}
+
+/// Whether the run keeps what fired it. The prompt of a full job has it, as long as the job is kept.
+fn keeps_payload(routine: &Routine) -> bool {
+    routine.persist_payload && routine.action.kind() != RoutineActionKind::FullJob
+}
+
+/// Adds what an attempt used to the budget of the current period.
+async fn add_use(
+    tx: &mut WriteTx,
+    routine: Option<&Routine>,
+    outcome: &RunOutcome,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let Some(routine) = routine else { return Ok(()) };
+    budgets::add(tx, routine, outcome.tokens, outcome.cost_usd.unwrap_or(0.0), now).await
+}
+
+/// Whether a run says something about its routine: one that was cancelled does not.
+fn is_judged(run: &RoutineRun) -> bool {
+    !matches!(run.reason, Some(RunReason::CancelledByUser | RunReason::CancelledByOverlap | RunReason::RoutineChanged))
+}
+
+async fn count_outcome(
+    tx: &mut WriteTx,
+    routine: &Routine,
+    run: &RoutineRun,
+    outcome: &RunOutcome,
+    rev: i64,
+) -> Result<(), StoreError> {
+    if !is_judged(run) {
+        return Ok(());
+    }
+    let is_good = run.status.is_good();
+    let state = outcome.text.as_ref().filter(|_| is_good).map(|text| shortened(text, MAX_STATE_CHARS));
+    sqlx::query(
+        "UPDATE routines SET last_status = $2, consecutive_failures = CASE WHEN $3 THEN 0 ELSE consecutive_failures + 1 END, \
+         verified = verified OR ($3 AND verify_rev <= $4), state = COALESCE($5, state) WHERE id = $1",
+    )
+    .bind(*routine.id.as_uuid())
+    .bind(run.status.as_str())
+    .bind(is_good)
+    .bind(rev)
+    .bind(state)
+    .execute(&mut tx.db)
+    .await?;
+    if is_good {
+        sqlx::query("DELETE FROM routine_alerts WHERE routine_id = $1")
+            .bind(*routine.id.as_uuid())
+            .execute(&mut tx.db)
+            .await?;
+    }
+    Ok(())
+}
+
+fn disabled_by(routine: &Routine, run: &RoutineRun, is_refused: bool) -> Option<DisabledReason> {
+    if !routine.enabled || run.status != RunStatus::Failed || !is_judged(run) {
+        return None;
+    }
+    if is_refused {
+        return Some(DisabledReason::ProviderAccount);
+    }
+    let max = routine.guardrails.disable_after_failures;
+    (max > 0 && routine.consecutive_failures + 1 >= max).then_some(DisabledReason::Failures)
+}
+
+/// Tells the owner about a run, as the routine says. A failure that disables the routine is told by that.
+async fn tell(
+    tx: &mut WriteTx,
+    routine: &Routine,
+    run: &RoutineRun,
+    is_disabled: bool,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let notify: &Notify = &routine.notify;
+    let (kind, verb) = match run.status {
+        RunStatus::Attention if notify.on_attention || routine.deliver => (NotificationKind::RunAttention, "Attention"),
+        RunStatus::Ok if notify.on_success => (NotificationKind::RunOk, "Done"),
+        RunStatus::Failed if notify.on_failure && !is_disabled && is_judged(run) => {
+            if !is_new_failure(tx, routine, run, now).await? {
+                return Ok(());
+            }
+            (NotificationKind::RunFailed, "Failed")
+        }
+        _ => return Ok(()),
+    };
+    let failure = || {
+        let reason = run.reason.map(RunReason::as_str).unwrap_or_default();
+        run.message.as_ref().map_or_else(|| reason.to_owned(), |message| format!("{reason}: {message}"))
+    };
+    let text = match run.status {
+        RunStatus::Failed => failure(),
+        _ => run.result_summary.clone().unwrap_or_else(|| "The run had nothing to say.".to_owned()),
+    };
+    let title = format!("{verb}: {}", routine.name);
+    let notice = Notice { kind, title, text, run: Some(run.id), job: run.job_id };
+    notices::insert(tx, routine.id, &routine.user_id, notice, now).await
+}
+
+/// Whether the owner does not know of this failure yet. If so, it is noted as known.
+async fn is_new_failure(
+    tx: &mut WriteTx,
+    routine: &Routine,
+    run: &RoutineRun,
+    now: DateTime<Utc>,
+) -> Result<bool, StoreError> {
+    let Some(reason) = run.reason else { return Ok(true) };
+    let known = notices::known_alerts(tx, *routine.id.as_uuid()).await?;
+    if !is_alerted(reason, &known, now) {
+        return Ok(false);
+    }
+    sqlx::query("INSERT OR REPLACE INTO routine_alerts (routine_id, reason, notified_at) VALUES ($1, $2, $3)")
+        .bind(*routine.id.as_uuid())
+        .bind(reason.as_str())
+        .bind(now)
+        .execute(&mut tx.db)
+        .await?;
+    Ok(true)
+}
+
+impl LiveRun {
+    pub(super) const fn id(&self) -> Uuid {
+        self.row.id
+    }
+
+    pub(super) fn row_ref(&self) -> RowRef {
+        RowRef { table: "routine_runs", id: self.row.id }
+    }
+
+    pub(super) fn status(&self) -> Result<RunStatus, StoreError> {
+        self.row_ref().known("status", RunStatus::parse(self.row.status()))
+    }
+
+    pub(super) fn job(&self) -> Option<Uuid> {
+        self.row.job()
+    }
+
+    pub(super) fn into_run(self) -> Result<RoutineRun, StoreError> {
+        self.row.into_run()
+    }
+}

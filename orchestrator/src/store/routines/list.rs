@@ -1,0 +1,285 @@
+//! Routines and runs as lists show them.
+
+use chrono::{DateTime, Utc};
+use protocol::{
+    Routine, RoutineActionKind, RoutineId, RoutineRun, RoutineStatus, RoutineSummary, RunId, RunStatus, TriggerType,
+};
+use serde_json::Value;
+use sqlx::{QueryBuilder, Sqlite};
+
+use super::{
+    super::{Store, StoreError, rows::count},
+    rows::{RoutineRow, RunRow, routine_columns, run_columns},
+};
+
+/// Bytes of definitions at which a page ends (contract: api, a page ends at 1 MiB).
+const MAX_PAGE_BYTES: usize = 1024 * 1024;
+
+/// Whether a run of the routine is in progress.
+macro_rules! is_running {
+    () => {
+        "EXISTS (SELECT 1 FROM routine_runs WHERE routine_runs.routine_id = routines.id AND routine_runs.status = 'running')"
+    };
+}
+
+/// Which routines to list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RoutineFilter {
+    /// Only those of this user.
+    pub user: Option<String>,
+    /// Only those that are enabled, or disabled.
+    pub enabled: Option<bool>,
+    /// Only those with one of these triggers; all if empty.
+    pub triggers: Vec<TriggerType>,
+    /// Only those with one of these actions; all if empty.
+    pub actions: Vec<RoutineActionKind>,
+    /// Only those with one of these statuses; all if empty.
+    pub statuses: Vec<RoutineStatus>,
+    /// Only the one with this name.
+    pub name: Option<String>,
+    /// Only those whose name or description contains this text, without regard to case.
+    pub text: Option<String>,
+    /// Only those whose id begins or ends with these lower-case hexadecimal digits.
+    pub id_part: Option<String>,
+    /// Only those older than this one.
+    pub before: Option<RoutineId>,
+    /// Maximum number of routines.
+    pub limit: u32,
+}
+
+/// Which runs to list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunFilter {
+    /// Only those of this user.
+    pub user: Option<String>,
+    /// Only those of this routine.
+    pub routine: Option<RoutineId>,
+    /// Only those with one of these statuses; all if empty.
+    pub statuses: Vec<RunStatus>,
+    /// Only those whose id begins or ends with these lower-case hexadecimal digits.
+    pub id_part: Option<String>,
+    /// Only those with one of these triggers; all if empty.
+    pub triggers: Vec<TriggerType>,
+    /// Only those that were recorded at or after this time.
+    pub since: Option<DateTime<Utc>>,
+    /// Only those that were recorded before this time.
+    pub until: Option<DateTime<Utc>>,
+    /// Only those older than this one.
+    pub before: Option<RunId>,
+    /// Maximum number of runs.
+    pub limit: u32,
+}
+
+impl Store {
+    /// Routines, newest first. One that cannot be read is logged and left out. The page ends early where definitions are large: then
+    /// there are more although there are fewer than `limit`, which the flag says.
+    pub async fn routines(&self, filter: &RoutineFilter) -> Result<(Vec<Routine>, bool), StoreError> {
+        let mut query = QueryBuilder::<Sqlite>::new("SELECT * FROM (SELECT ");
+        query.push(routine_columns!());
+        query.push(
+            ", SUM(length(action) + length(trigger) + length(notify)) OVER (ORDER BY routines.id DESC) AS bytes, ",
+        );
+        query.push("ROW_NUMBER() OVER (ORDER BY routines.id DESC) AS place FROM routines WHERE TRUE");
+        push_routine_conditions(&mut query, filter);
+        if let Some(before) = filter.before {
+            query.push(" AND routines.id < ").push_bind(*before.as_uuid());
+        }
+        query.push(" ORDER BY routines.id DESC LIMIT ").push_bind(i64::from(filter.limit) + 1);
+        query.push(") WHERE place = 1 OR bytes <= ").push_bind(i64::try_from(MAX_PAGE_BYTES).unwrap_or(i64::MAX));
+        let rows: Vec<RoutineRow> = query.build_query_as().fetch_all(&self.read).await?;
+        let has_more = rows.len() > filter.limit as usize || self.has_routines_after(filter, rows.last()).await?;
+        let mut routines = Vec::with_capacity(rows.len());
+        for row in rows.into_iter().take(filter.limit as usize) {
+            match row.into_routine() {
+                Ok(routine) => routines.push(routine),
+                Err(error) => tracing::error!(%error, "a list leaves out a routine that cannot be read"),
+            }
+        }
+        Ok((routines, has_more))
+    }
+
+    async fn has_routines_after(&self, filter: &RoutineFilter, last: Option<&RoutineRow>) -> Result<bool, StoreError> {
+        let Some(last) = last else { return Ok(false) };
+        let mut query = QueryBuilder::<Sqlite>::new("SELECT EXISTS (SELECT 1 FROM routines WHERE id < ");
+        query.push_bind(last.id);
+        push_routine_conditions(&mut query, filter);
+        query.push(")");
+        Ok(query.build_query_scalar().fetch_one(&self.read).await?)
+    }
+
+    /// The number of routines, and the earliest time at which one of them fires.
+    pub async fn count_routines(&self, filter: &RoutineFilter) -> Result<(u64, Option<DateTime<Utc>>), StoreError> {
+        let mut query = QueryBuilder::<Sqlite>::new(
+            "SELECT COUNT(*), MIN(CASE WHEN enabled THEN next_fire_at END) FROM routines WHERE TRUE",
+        );
+        push_routine_conditions(&mut query, filter);
+        let (rows, next): (i64, Option<DateTime<Utc>>) = query.build_query_as().fetch_one(&self.read).await?;
+        Ok((count(rows), next))
+    }
+
+    /// Numbers of a user's routines, or of all.
+    pub async fn routine_summary(
+        &self,
+        user: Option<&str>,
+        midnight: DateTime<Utc>,
+    ) -> Result<RoutineSummary, StoreError> {
+        let (total, enabled, running, failing, unverified, runs_today, next_fire_at): (
+            i64,
+            i64,
+            i64,
+            i64,
+            i64,
+            i64,
+            Option<DateTime<Utc>>,
+        ) = sqlx::query_as(
+            "SELECT COUNT(*), COALESCE(SUM(enabled), 0), \
+             (SELECT COUNT(DISTINCT routine_id) FROM routine_runs WHERE status = 'running' AND ($1 IS NULL OR user_id = $1)), \
+             COALESCE(SUM(enabled AND consecutive_failures > 0), 0), COALESCE(SUM(enabled AND NOT verified), 0), \
+             (SELECT COUNT(*) FROM routine_runs WHERE created_at >= $2 AND ($1 IS NULL OR user_id = $1)), \
+             MIN(CASE WHEN enabled THEN next_fire_at END) FROM routines WHERE $1 IS NULL OR user_id = $1",
+        )
+        .bind(user)
+        .bind(midnight)
+        .fetch_one(&self.read)
+        .await?;
+        Ok(RoutineSummary {
+            total: count(total),
+            enabled: count(enabled),
+            disabled: count(total - enabled),
+            running: count(running),
+            failing: count(failing),
+            unverified: count(unverified),
+            runs_today: count(runs_today),
+            next_fire_at,
+        })
+    }
+
+    /// Runs, newest first. One that cannot be read is logged and left out.
+    pub async fn runs(&self, filter: &RunFilter) -> Result<(Vec<RoutineRun>, bool), StoreError> {
+        let mut query =
+            QueryBuilder::<Sqlite>::new(concat!("SELECT ", run_columns!(), " FROM routine_runs WHERE TRUE"));
+        if let Some(user) = &filter.user {
+            query.push(" AND user_id = ").push_bind(user.clone());
+        }
+        if let Some(routine) = filter.routine {
+            query.push(" AND routine_id = ").push_bind(*routine.as_uuid());
+        }
+        push_names(&mut query, " AND status IN (", filter.statuses.iter().map(|status| status.as_str()));
+        push_names(&mut query, " AND trigger_type IN (", filter.triggers.iter().map(|trigger| trigger.as_str()));
+        if let Some(since) = filter.since {
+            query.push(" AND created_at >= ").push_bind(since);
+        }
+        if let Some(until) = filter.until {
+            query.push(" AND created_at < ").push_bind(until);
+        }
+        push_id_part(&mut query, filter.id_part.as_ref());
+        if let Some(before) = filter.before {
+            query.push(" AND id < ").push_bind(*before.as_uuid());
+        }
+        query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit) + 1);
+        let rows: Vec<RunRow> = query.build_query_as().fetch_all(&self.read).await?;
+        let has_more = rows.len() > filter.limit as usize;
+        let mut runs = Vec::with_capacity(rows.len());
+        for row in rows.into_iter().take(filter.limit as usize) {
+            match row.into_run() {
+                Ok(run) => runs.push(run),
+                Err(error) => tracing::error!(%error, "a list leaves out a run that cannot be read"),
+            }
+        }
+        Ok((runs, has_more))
+    }
+
+    /// One run. If it has ended and its routine keeps payloads, its details have the payload.
+    pub async fn routine_run(&self, run: RunId) -> Result<Option<RoutineRun>, StoreError> {
+        let row: Option<RunRow> =
+            sqlx::query_as(concat!("SELECT ", run_columns!(), " FROM routine_runs WHERE id = $1"))
+                .bind(*run.as_uuid())
+                .fetch_optional(&self.read)
+                .await?;
+        let Some(mut run) = row.map(RunRow::into_run).transpose()? else { return Ok(None) };
+        if let (true, Some(detail)) = (run.status.is_finished(), run.trigger_detail.as_object_mut()) {
+            let kept: Option<String> = sqlx::query_scalar("SELECT payload FROM routine_runs WHERE id = $1")
+                .bind(*run.id.as_uuid())
+                .fetch_one(&self.read)
+                .await?;
+            if let Some(payload) = kept {
+                let payload = serde_json::from_str(&payload).unwrap_or(Value::String(payload));
+                detail.insert("payload".to_owned(), payload);
+            }
+        }
+        Ok(Some(run))
+    }
+}
+
+fn push_routine_conditions(query: &mut QueryBuilder<Sqlite>, filter: &RoutineFilter) {
+    if let Some(user) = &filter.user {
+        query.push(" AND user_id = ").push_bind(user.clone());
+    }
+    if let Some(enabled) = filter.enabled {
+        query.push(" AND enabled = ").push_bind(enabled);
+    }
+    push_names(query, " AND trigger_type IN (", filter.triggers.iter().map(|trigger| trigger.as_str()));
+    push_names(query, " AND action_type IN (", filter.actions.iter().map(|action| action.as_str()));
+    if !filter.statuses.is_empty() {
+        query.push(" AND (");
+        let mut conditions = query.separated(" OR ");
+        for status in &filter.statuses {
+            conditions.push(condition_of(*status));
+        }
+        query.push(")");
+    }
+    if let Some(name) = &filter.name {
+        query.push(" AND name = ").push_bind(name.clone());
+    }
+    if let Some(text) = &filter.text {
+        query.push(" AND (instr(lower(name), lower(").push_bind(text.clone());
+        query.push(")) OR instr(lower(COALESCE(description, '')), lower(").push_bind(text.clone()).push(")))");
+    }
+    push_id_part(query, filter.id_part.as_ref());
+}
+
+/// Restricts a column to names; does nothing if there are none. `condition` ends with the opening bracket of the list.
+fn push_names(
+    query: &mut QueryBuilder<Sqlite>,
+    condition: &'static str,
+    names: impl ExactSizeIterator<Item = &'static str>,
+) {
+    if names.len() == 0 {
+        return;
+    }
+    query.push(condition);
+    let mut list = query.separated(", ");
+    for name in names {
+        list.push_bind(name);
+    }
+    query.push(")");
+}
+
+fn push_id_part(query: &mut QueryBuilder<Sqlite>, part: Option<&String>) {
+    if let Some(part) = part {
+        query.push(" AND (lower(hex(id)) LIKE ").push_bind(format!("{part}%"));
+        query.push(" OR lower(hex(id)) LIKE ").push_bind(format!("%{part}")).push(")");
+    }
+}
+
+/// The condition for a status (`domain::routine::outcome::routine_status`).
+const fn condition_of(status: RoutineStatus) -> &'static str {
+    match status {
+        RoutineStatus::Disabled => "NOT enabled",
+        RoutineStatus::Running => concat!("(enabled AND ", is_running!(), ")"),
+        RoutineStatus::Unverified => concat!("(enabled AND NOT ", is_running!(), " AND NOT verified)"),
+        RoutineStatus::Failing => {
+            concat!("(enabled AND NOT ", is_running!(), " AND verified AND consecutive_failures > 0)")
+        }
+        RoutineStatus::Attention => concat!(
+            "(enabled AND NOT ",
+            is_running!(),
+            " AND verified AND consecutive_failures = 0 AND last_status = 'attention')"
+        ),
+        RoutineStatus::Active => concat!(
+            "(enabled AND NOT ",
+            is_running!(),
+            " AND verified AND consecutive_failures = 0 AND last_status IS NOT 'attention')"
+        ),
+    }
+}

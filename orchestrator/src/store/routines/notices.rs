@@ -1,0 +1,100 @@
+//! Notifications about routines and their runs, in the transactions that cause them.
+
+use chrono::{DateTime, Utc};
+use protocol::{JobId, NotificationId, NotificationKind, Notify, RoutineId, RunId, RunReason};
+use uuid::Uuid;
+
+use super::{
+    super::{NewNotification, StoreError, notification_deliveries, notifications, rows::RowRef, write_tx::WriteTx},
+    admit::Budget,
+};
+use crate::domain::routine::outcome::KnownAlert;
+
+/// What a notification about a routine says.
+pub(super) struct Notice {
+    pub(super) kind: NotificationKind,
+    pub(super) title: String,
+    pub(super) text: String,
+    pub(super) run: Option<RunId>,
+    pub(super) job: Option<JobId>,
+}
+
+/// Stores a notification of a routine, which is also posted to the routine's webhook.
+pub(super) async fn insert(
+    tx: &mut WriteTx,
+    routine: RoutineId,
+    user: &str,
+    notice: Notice,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let notify: Option<String> = sqlx::query_scalar("SELECT notify FROM routines WHERE id = $1")
+        .bind(*routine.as_uuid())
+        .fetch_optional(&mut tx.db)
+        .await?;
+    let row = RowRef { table: "routines", id: *routine.as_uuid() };
+    let notify: Notify = match notify.map(|text| row.json("notify", &text)).transpose() {
+        Ok(notify) => notify.unwrap_or_default(),
+        Err(error) => {
+            tracing::warn!(%error, "the recipients of a routine cannot be read");
+            Notify::default()
+        }
+    };
+    let notification = NewNotification {
+        user: user.to_owned(),
+        kind: notice.kind,
+        title: Some(notice.title),
+        text: notice.text,
+        routine: Some(routine),
+        job: notice.job,
+        run: notice.run,
+        call_id: None,
+        channel: notify.channel,
+    };
+    let id = NotificationId::generate();
+    notifications::insert_as(tx, id, &notification, now).await?;
+    if let Some(url) = &notify.webhook_url {
+        notification_deliveries::insert(tx, id, (routine, user), url, now).await?;
+    }
+    Ok(())
+}
+
+/// Tells the owner once that the budget of a period is spent.
+pub(super) async fn budget_spent(
+    tx: &mut WriteTx,
+    routine: RoutineId,
+    budget: &Budget,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let named: Option<(String, String)> = sqlx::query_as(
+        "UPDATE routines SET budget_notified = TRUE WHERE id = $1 AND budget_from = $2 AND NOT budget_notified \
+         RETURNING user_id, name",
+    )
+    .bind(*routine.as_uuid())
+    .bind(budget.from)
+    .fetch_optional(&mut tx.db)
+    .await?;
+    let Some((user, name)) = named else { return Ok(()) };
+    let notice = Notice {
+        kind: NotificationKind::BudgetSpent,
+        title: format!("Budget spent: {name}"),
+        text: format!("The routine does not run again in this {}, unless its budget is raised.", budget.per),
+        run: None,
+        job: None,
+    };
+    insert(tx, routine, &user, notice, now).await
+}
+
+/// What the owner has been told about failures since the last good run.
+pub(super) async fn known_alerts(tx: &mut WriteTx, routine: Uuid) -> Result<Vec<KnownAlert>, StoreError> {
+    let rows: Vec<(String, DateTime<Utc>)> =
+        sqlx::query_as("SELECT reason, notified_at FROM routine_alerts WHERE routine_id = $1")
+            .bind(routine)
+            .fetch_all(&mut tx.db)
+            .await?;
+    let row = RowRef { table: "routine_alerts", id: routine };
+    rows.into_iter()
+        .map(|(reason, notified_at)| {
+            Ok(KnownAlert { reason: row.known("reason", RunReason::parse(&reason))?, notified_at })
+        })
+        .collect()
+}

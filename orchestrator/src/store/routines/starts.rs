@@ -1,0 +1,357 @@
+//! Runs that wait become runs in progress.
+
+use chrono::{DateTime, Utc};
+use protocol::{Guardrails, RoutineAction, RoutineActionKind, RoutineId, RoutineRun, RunId, RunReason, TriggerType};
+use serde_json::Value;
+use sqlx::FromRow;
+use uuid::Uuid;
+
+use super::{
+    super::{
+        CreateOutcome, Store, StoreError, instance_events, jobs,
+        rows::{RowRef, text},
+        write_tx::WriteTx,
+    },
+    ending::{self, RunEnd, RunOutcome},
+    lines, publish,
+    rows::{RunRow, hex, run_columns},
+};
+use crate::{domain::job::JobRecord, failpoint};
+
+/// Longest run of a lightweight action, unless its guardrails say otherwise (contract: routines, Decided in detail).
+const DEFAULT_TIMEOUT_SECONDS: u64 = 600;
+
+/// An attempt of a run that is to be worked on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StartedRun {
+    /// The run.
+    pub run: RunId,
+    /// Its routine.
+    pub routine: RoutineId,
+    /// The owner.
+    pub user: String,
+    /// The name of the routine.
+    pub routine_name: String,
+    /// What it does, as the routine has it now.
+    pub action: RoutineAction,
+    /// Longest time of the attempt.
+    pub timeout_seconds: u64,
+    /// What fired it.
+    pub trigger: TriggerType,
+    /// What is known of what fired it.
+    pub detail: Value,
+    /// The time of the schedule that it is for.
+    pub due_at: Option<DateTime<Utc>>,
+    /// What it reads, as untrusted data.
+    pub payload: Option<String>,
+    /// The text of the last good run.
+    pub state: Option<String>,
+    /// Firings by routines that led to it.
+    pub depth: u32,
+    /// The number of the attempt.
+    pub attempt: u32,
+    /// Whether the routine was made by `cron.add`.
+    pub session: String,
+    /// When its main session looks at its line.
+    pub wake_mode: String,
+}
+
+#[derive(FromRow)]
+struct WaitingRow {
+    id: Uuid,
+    routine_id: Uuid,
+    user_id: String,
+    routine_name: String,
+    action: String,
+    guardrails: String,
+    trigger_type: String,
+    trigger_detail: String,
+    due_at: Option<DateTime<Utc>>,
+    payload: Option<String>,
+    state: Option<String>,
+    depth: i64,
+    attempt: i64,
+    session: String,
+    wake_mode: String,
+}
+
+impl WaitingRow {
+    fn into_run(self) -> Result<StartedRun, StoreError> {
+        let run = RowRef { table: "routine_runs", id: self.id };
+        let routine = RowRef { table: "routines", id: self.routine_id };
+        let guardrails: Guardrails = routine.json("guardrails", &self.guardrails)?;
+        Ok(StartedRun {
+            run: RunId::from_uuid(self.id),
+            routine: RoutineId::from_uuid(self.routine_id),
+            user: self.user_id,
+            routine_name: self.routine_name,
+            action: routine.json("action", &self.action)?,
+            timeout_seconds: guardrails.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS),
+            trigger: run.known("trigger_type", TriggerType::parse(&self.trigger_type))?,
+            detail: run.json("trigger_detail", &self.trigger_detail)?,
+            due_at: self.due_at,
+            payload: self.payload,
+            state: self.state,
+            depth: run.number("depth", self.depth)?,
+            attempt: run.number("attempt", self.attempt)?,
+            session: self.session,
+            wake_mode: self.wake_mode,
+        })
+    }
+}
+
+/// Runs of a kind that may start now, at most as many of a routine as it allows at once. Users take turns; the one whose last run
+/// started earliest is first.
+const STARTABLE: &str = "WITH waiting AS (SELECT q.id, q.user_id, q.routine_id, r.guardrails->>'max_concurrent' AS max_concurrent, \
+     ROW_NUMBER() OVER (PARTITION BY q.routine_id ORDER BY q.id) AS nth, \
+     (SELECT COUNT(*) FROM routine_runs AS live WHERE live.routine_id = q.routine_id AND live.status = 'running') AS running \
+     FROM routine_runs AS q JOIN routines AS r ON r.id = q.routine_id \
+     WHERE q.status = 'queued' AND q.kind = $1 AND (q.not_before IS NULL OR q.not_before <= $2)), \
+     users AS (SELECT u.user_id, (SELECT MAX(attempt_started_at) FROM routine_runs AS last \
+     WHERE last.user_id = u.user_id AND last.attempt_started_at IS NOT NULL) AS last_start \
+     FROM (SELECT DISTINCT user_id FROM waiting) AS u) \
+     SELECT s.id FROM (SELECT id, user_id, ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY id) AS turn FROM waiting \
+     WHERE nth + running <= max_concurrent) AS s JOIN users ON users.user_id = s.user_id \
+     ORDER BY s.turn, users.last_start, s.id LIMIT $3";
+
+impl Store {
+    /// Starts runs of a kind, users by turns. A run whose routine cannot be read fails.
+    pub async fn claim_runs(
+        &self,
+        kind: RoutineActionKind,
+        max: usize,
+        process: Uuid,
+        now: DateTime<Utc>,
+    ) -> Result<Vec<StartedRun>, StoreError> {
+        let ids = self.startable(kind, max, now).await?;
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let started = self.write(move |tx| Box::pin(async move { start(tx, &ids, process, now).await })).await?;
+        failpoint::reach("routine.after_start");
+        Ok(started)
+    }
+
+    /// Full-job runs that may start now. They start with their job, see [`Self::create_run_job`].
+    pub async fn startable_jobs(&self, max: usize, now: DateTime<Utc>) -> Result<Vec<StartedRun>, StoreError> {
+        let ids = self.startable(RoutineActionKind::FullJob, max, now).await?;
+        let rows = waiting_rows(&self.read, &ids).await?;
+        let mut runs = Vec::with_capacity(rows.len());
+        for row in rows {
+            let id = RunId::from_uuid(row.id);
+            match row.into_run() {
+                Ok(run) => runs.push(run),
+                Err(error) => self.fail_queued(id, RunReason::Internal, &error.to_string(), now).await?,
+            }
+        }
+        Ok(runs)
+    }
+
+    /// Puts the lines of runs that only have a line into the main sessions, and ends the runs. Returns how many.
+    pub async fn deliver_lines(&self, max: usize, now: DateTime<Utc>) -> Result<usize, StoreError> {
+        let ids = self.startable(RoutineActionKind::SystemEventText, max, now).await?;
+        if ids.is_empty() {
+            return Ok(0);
+        }
+        self.write(move |tx| {
+            Box::pin(async move {
+                let runs = start(tx, &ids, Uuid::nil(), now).await?;
+                for run in &runs {
+                    let outcome = lines::deliver(tx, run, now).await?;
+                    if let Some(live) = ending::load(tx, run.run).await? {
+                        ending::end(tx, live, outcome, now).await?;
+                    }
+                }
+                Ok(runs.len())
+            })
+        })
+        .await
+    }
+
+    /// The earliest time at which a waiting run may start. One that may start already, and waits for another run or for room, may
+    /// at `now`.
+    pub async fn earliest_queued(&self, now: DateTime<Utc>) -> Result<Option<DateTime<Utc>>, StoreError> {
+        let waits: bool = sqlx::query_scalar(
+            "SELECT EXISTS (SELECT 1 FROM routine_runs WHERE status = 'queued' AND (not_before IS NULL OR not_before <= $1))",
+        )
+        .bind(now)
+        .fetch_one(&self.read)
+        .await?;
+        if waits {
+            return Ok(Some(now));
+        }
+        let earliest =
+            sqlx::query_scalar("SELECT MIN(not_before) FROM routine_runs WHERE status = 'queued' AND not_before > $1");
+        Ok(earliest.bind(now).fetch_one(&self.read).await?)
+    }
+
+    /// Stores the job of a run and starts the run, in one transaction. Nothing is stored if the run no longer waits.
+    pub async fn create_run_job(&self, run: RunId, job: JobRecord) -> Result<CreateOutcome, StoreError> {
+        self.write(move |tx| {
+            Box::pin(async move {
+                let now = job.brief.created_at;
+                let row: Option<RunRow> = sqlx::query_as(concat!(
+                    "UPDATE routine_runs SET status = 'running', started_at = COALESCE(started_at, $2), attempt_started_at = $2, \
+                     job_id = $3, reason = NULL, message = NULL, not_before = NULL, \
+                     routine_rev = COALESCE((SELECT rev FROM routines WHERE id = routine_id), routine_rev) \
+                     WHERE id = $1 AND status = 'queued' RETURNING ",
+                    run_columns!()
+                ))
+                .bind(*run.as_uuid())
+                .bind(now)
+                .bind(*job.id.as_uuid())
+                .fetch_optional(&mut tx.db)
+                .await?;
+                let Some(row) = row else { return Ok(CreateOutcome::RunGone) };
+                let created = jobs::create(tx, job, None, None).await?;
+                if created != CreateOutcome::Created {
+                    sqlx::query("UPDATE routine_runs SET status = 'queued', job_id = NULL WHERE id = $1")
+                        .bind(*run.as_uuid())
+                        .execute(&mut tx.db)
+                        .await?;
+                    return Ok(created);
+                }
+                count_starts(tx, &[row.into_run()?], now).await?;
+                Ok(created)
+            })
+        })
+        .await
+    }
+
+    /// Fails a run that waits and cannot start.
+    pub async fn fail_queued(
+        &self,
+        run: RunId,
+        reason: RunReason,
+        message: &str,
+        now: DateTime<Utc>,
+    ) -> Result<(), StoreError> {
+        let message = message.to_owned();
+        self.write(move |tx| {
+            Box::pin(async move {
+                let Some(live) = ending::load(tx, run).await? else { return Ok(()) };
+                if live.status()? != protocol::RunStatus::Queued {
+                    return Ok(());
+                }
+                let status = RunEnd::Failed { reason, message, retry_after: None };
+                let outcome = RunOutcome { status, text: None, tokens: 0, cost_usd: Some(0.0) };
+                // An attempt that cannot start is an attempt.
+                sqlx::query("UPDATE routine_runs SET started_at = COALESCE(started_at, $2) WHERE id = $1")
+                    .bind(*run.as_uuid())
+                    .bind(now)
+                    .execute(&mut tx.db)
+                    .await?;
+                ending::end(tx, live, outcome, now).await.map(drop)
+            })
+        })
+        .await
+    }
+
+    /// Runs in progress that no job and none of the given runs account for: the process that worked on them has ended.
+    pub async fn abandoned_runs(&self, working_on: &[RunId], limit: usize) -> Result<Vec<(RunId, u32)>, StoreError> {
+        let ids: Vec<String> = working_on.iter().map(|run| hex(run.as_uuid())).collect();
+        let rows: Vec<(Uuid, i64)> = sqlx::query_as(
+            "SELECT id, attempt FROM routine_runs WHERE status = 'running' AND id NOT IN (SELECT unhex(value) FROM json_each($1)) \
+             AND (job_id IS NULL OR NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = job_id AND finished_at IS NULL)) \
+             ORDER BY id LIMIT $2",
+        )
+        .bind(text(&ids)?)
+        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+        .fetch_all(&self.read)
+        .await?;
+        Ok(rows
+            .into_iter()
+            .map(|(id, attempt)| (RunId::from_uuid(id), u32::try_from(attempt).unwrap_or(u32::MAX)))
+            .collect())
+    }
+
+    async fn startable(
+        &self,
+        kind: RoutineActionKind,
+        max: usize,
+        now: DateTime<Utc>,
+    ) -> Result<Vec<Uuid>, StoreError> {
+        Ok(sqlx::query_scalar(STARTABLE)
+            .bind(kind.as_str())
+            .bind(now)
+            .bind(i64::try_from(max).unwrap_or(i64::MAX))
+            .fetch_all(&self.read)
+            .await?)
+    }
+}
+
+async fn waiting_rows<'c>(
+    db: impl sqlx::Executor<'c, Database = sqlx::Sqlite>,
+    ids: &[Uuid],
+) -> Result<Vec<WaitingRow>, StoreError> {
+    let ids: Vec<String> = ids.iter().map(hex).collect();
+    Ok(sqlx::query_as(
+        "SELECT q.id, q.routine_id, q.user_id, q.routine_name, r.action, r.guardrails, q.trigger_type, q.trigger_detail, q.due_at, \
+         q.payload, r.state, q.depth, q.attempt, r.session, r.wake_mode FROM json_each($1) AS j \
+         CROSS JOIN routine_runs AS q ON q.id = unhex(j.value) JOIN routines AS r ON r.id = q.routine_id \
+         WHERE q.status = 'queued' \
+         AND (SELECT COUNT(*) FROM routine_runs AS live WHERE live.routine_id = q.routine_id AND live.status = 'running') \
+         < r.guardrails->>'max_concurrent' ORDER BY j.key",
+    )
+    .bind(text(&ids)?)
+    .fetch_all(db)
+    .await?)
+}
+
+/// Starts the runs that still may. A run whose routine cannot be read fails.
+async fn start(
+    tx: &mut WriteTx,
+    ids: &[Uuid],
+    process: Uuid,
+    now: DateTime<Utc>,
+) -> Result<Vec<StartedRun>, StoreError> {
+    let (mut runs, mut unreadable) = (Vec::new(), Vec::new());
+    for row in waiting_rows(&mut tx.db, ids).await? {
+        let id = row.id;
+        match row.into_run() {
+            Ok(run) => runs.push(run),
+            Err(error) => unreadable.push((id, error)),
+        }
+    }
+    for (id, error) in unreadable {
+        tracing::error!(run.id = %id, error = &error as &dyn std::error::Error, "a run cannot start");
+        let Some(live) = ending::load(tx, RunId::from_uuid(id)).await? else { continue };
+        let status = RunEnd::Failed { reason: RunReason::Internal, message: error.to_string(), retry_after: None };
+        ending::end(tx, live, RunOutcome { status, text: None, tokens: 0, cost_usd: Some(0.0) }, now).await?;
+    }
+    let started: Vec<String> = runs.iter().map(|run| hex(run.run.as_uuid())).collect();
+    let rows: Vec<RunRow> = sqlx::query_as(concat!(
+        "UPDATE routine_runs SET status = 'running', started_at = COALESCE(started_at, $2), attempt_started_at = $2, \
+         claimed_by = $3, reason = NULL, message = NULL, not_before = NULL, \
+         routine_rev = (SELECT rev FROM routines WHERE id = routine_id) \
+         WHERE id IN (SELECT unhex(value) FROM json_each($1)) RETURNING ",
+        run_columns!()
+    ))
+    .bind(text(&started)?)
+    .bind(now)
+    .bind(process)
+    .fetch_all(&mut tx.db)
+    .await?;
+    let rows: Vec<RoutineRun> = rows.into_iter().map(RunRow::into_run).collect::<Result<_, _>>()?;
+    count_starts(tx, &rows, now).await?;
+    Ok(runs)
+}
+
+/// Counts runs at their first start, and appends their events.
+async fn count_starts(tx: &mut WriteTx, runs: &[RoutineRun], now: DateTime<Utc>) -> Result<(), StoreError> {
+    let ids: Vec<String> = runs.iter().map(|run| hex(run.routine_id.as_uuid())).collect();
+    let first: Vec<String> =
+        runs.iter().filter(|run| run.started_at == Some(now)).map(|run| hex(run.routine_id.as_uuid())).collect();
+    sqlx::query(
+        "UPDATE routines SET last_run_at = $3, \
+         run_count = run_count + (SELECT COUNT(*) FROM json_each($2) WHERE unhex(value) = routines.id) \
+         WHERE id IN (SELECT unhex(value) FROM json_each($1))",
+    )
+    .bind(text(&ids)?)
+    .bind(text(&first)?)
+    .bind(now)
+    .execute(&mut tx.db)
+    .await?;
+    let events: Vec<_> = runs.iter().flat_map(|run| publish::of_run(run, None)).collect();
+    instance_events::append_all(tx, now, &events).await
+}

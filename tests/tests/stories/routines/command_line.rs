@@ -1,0 +1,174 @@
+//! `gantry routine`, `runs`, `cron` and `wake`: what a person types, against a whole orchestrator.
+
+use orchestrator::auth::Role;
+use serde_json::{Value, json};
+use tests::{
+    World,
+    install::program::{self, Ended},
+    script_of,
+};
+
+const FILE: &str = "\
+- name: morning
+  trigger: {type: cron, schedule: every weekday at 9:00, timezone: Europe/Berlin}
+  action: {type: lightweight, prompt: What is new?, context_paths: [notes.md]}
+  guardrails: {budget: {max_tokens: 100000, per: day}}
+- name: hook
+  trigger: {type: webhook, path: deploys}
+  action: {type: lightweight, prompt: Describe the deployment.}
+";
+
+fn script() -> String {
+    script_of(&[
+        json!({"when": {"last_message": "quiet"}, "reply": {"text": "ROUTINE_OK"}}),
+        json!({"when": {"last_message": "break"}, "error": {"status": 400, "message": "broken"}}),
+        json!({"reply": {"text": "There is news."}}),
+    ])
+}
+
+/// A person at a terminal.
+struct Person {
+    environment: Vec<(String, String)>,
+}
+
+impl Person {
+    fn new(world: &World, user: &str, role: Role) -> Self {
+        let url = world.user(user).base().to_owned();
+        let environment = [("GANTRY_URL", url), ("GANTRY_TOKEN", world.fresh(user, role))];
+        Self { environment: environment.map(|(name, value)| (name.to_owned(), value)).into() }
+    }
+
+    async fn types(&self, arguments: &[&str]) -> Ended {
+        program::run(arguments, &self.environment).await
+    }
+
+    /// What a command that succeeds prints.
+    async fn text(&self, arguments: &[&str]) -> String {
+        let ended = self.types(arguments).await;
+        assert_eq!(ended.code, Some(0), "{arguments:?}: {ended:?}");
+        ended.stdout
+    }
+
+    async fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.text(&[&["--json"], arguments].concat()).await).unwrap()
+    }
+
+    async fn apply(&self, file: &str, flags: &[&str]) -> Ended {
+        let arguments = [&["routine", "apply", "-f", "-"], flags].concat();
+        program::run_with_input(&arguments, &self.environment, file).await
+    }
+
+    /// The names of the person's routines.
+    async fn names(&self) -> Vec<String> {
+        let page = self.json(&["routine", "list"]).await;
+        page["items"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+#[tokio::test]
+async fn a_file_is_applied_once_and_again_without_a_change() {
+    let world = World::builder().script(script()).build().await;
+    let ada = Person::new(&world, "ada", Role::User);
+    let tried = ada.apply(FILE, &["--dry-run"]).await;
+    assert_eq!((tried.code, tried.stdout.as_str()), (Some(0), "morning created (dry run)\nhook created (dry run)"));
+    assert_eq!(ada.names().await, Vec::<String>::new());
+    let first = ada.apply(FILE, &[]).await;
+    assert_eq!(first.code, Some(0), "{first:?}");
+    assert!(
+        first
+            .stdout
+            .starts_with("morning created\nhook created\n    POST /api/webhooks/deploys\n    webhook secret whsec_")
+    );
+    let again = ada.apply(FILE, &[]).await;
+    assert_eq!((again.code, again.stdout.as_str()), (Some(0), "morning unchanged\nhook unchanged"));
+
+    ada.text(&["routine", "disable", "hook"]).await;
+    let changed = FILE.replace("What is new?", "What is old?");
+    let changed = ada.apply(&changed, &[]).await;
+    assert_eq!(changed.stdout, "morning updated: action\nhook unchanged", "what the file does not say is kept");
+    let shown = ada.json(&["routine", "show", "hook"]).await;
+    assert_eq!(shown["enabled"], false);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn pruning_deletes_only_the_callers_routines() {
+    let world = World::builder().script(script()).build().await;
+    let (root, eve) = (Person::new(&world, "root", Role::Admin), Person::new(&world, "eve", Role::User));
+    eve.text(&["routine", "create", "hers", "--every", "1h", "--prompt", "look"]).await;
+    root.text(&["routine", "create", "old", "--every", "1h", "--prompt", "look"]).await;
+    assert_eq!(root.names().await, ["old", "hers"], "an admin sees all");
+    let tried = root.apply(FILE, &["--dry-run", "--prune"]).await;
+    assert!(tried.stdout.ends_with("\nold deleted (dry run)"), "{tried:?}");
+    assert_eq!(root.names().await.len(), 2);
+    let pruned = root.apply(FILE, &["--prune"]).await;
+    assert!(pruned.stdout.ends_with("\nold deleted"), "{pruned:?}");
+    assert_eq!(eve.names().await, ["hers"]);
+    let empty = root.apply("", &["--prune"]).await;
+    assert_eq!(empty.code, Some(2), "{empty:?}");
+    assert_eq!(root.names().await.len(), 3);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_routine_is_created_run_and_shown() {
+    let world = World::builder().script(script()).build().await;
+    let ada = Person::new(&world, "ada", Role::User);
+    let created =
+        ada.text(&["routine", "create", "news", "--every", "90s", "--prompt", "look", "--cooldown", "0s"]).await;
+    assert!(created.starts_with("news created (") && created.contains("\nnext "), "{created}");
+    let list = ada.text(&["routine", "list"]).await;
+    let words: Vec<&str> = list.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(words[..5], ["news", "unverified", "every", "1m", "30s"], "{list}");
+    assert_eq!(ada.json(&["routine", "upcoming", "news", "--count", "3"]).await["items"].as_array().unwrap().len(), 3);
+
+    let ran = ada.types(&["routine", "run", "news", "--wait", "--payload", r#"{"n": 1}"#]).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.contains("attention") && ran.stdout.ends_with("There is news."), "{ran:?}");
+    ada.text(&["routine", "edit", "news", "--prompt", "break", "--every", "2m"]).await;
+    assert_eq!(ada.types(&["routine", "run", "news", "--wait"]).await.code, Some(1));
+    ada.text(&["routine", "disable", "news"]).await;
+    assert_eq!(ada.types(&["routine", "run", "news"]).await.code, Some(5));
+    assert_eq!(ada.types(&["routine", "show", "other"]).await.code, Some(4));
+
+    let exported = ada.text(&["runs", "export", "--routine", "news"]).await;
+    let statuses: Vec<Value> =
+        exported.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["status"].clone()).collect();
+    assert_eq!(statuses, ["failed", "attention"], "newest first");
+    let failed = ada.json(&["runs", "list", "--status", "failed"]).await;
+    let run = failed["items"][0]["id"].as_str().unwrap();
+    assert!(ada.text(&["runs", "show", run]).await.contains("reason"), "{failed}");
+    assert_eq!(ada.types(&["runs", "cancel", run]).await.code, Some(5), "it has ended");
+    ada.text(&["routine", "delete", "news"]).await;
+    assert_eq!(ada.text(&["runs", "export"]).await.lines().count(), 2, "the runs stay");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_cron_job_is_managed_by_its_own_commands() {
+    let world = World::builder().script(script()).build().await;
+    let ada = Person::new(&world, "ada", Role::User);
+    let add = ["cron", "add", "--name", "tea", "--cron", "0 16 * * *", "--tz", "Europe/London", "--message", "quiet"];
+    let id = ada.text(&add).await;
+    ada.text(&add).await;
+    let jobs = ada.json(&["cron", "list"]).await;
+    let names: Vec<&str> = jobs["jobs"].as_array().unwrap().iter().map(|job| job["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["tea (2)", "tea"]);
+    assert!(ada.text(&["cron", "run", &id]).await.starts_with("not run: not_due"));
+    let run = ada.text(&["cron", "run", &id, "--force"]).await;
+    tests::poll("the run to end", async || {
+        let runs = ada.json(&["cron", "runs", "--id", &id]).await;
+        Some(runs["entries"][0].clone()).filter(|entry| entry["runId"] == run.as_str() && entry["status"] == "ok")
+    })
+    .await;
+    ada.text(&["cron", "disable", &id]).await;
+    assert_eq!(ada.json(&["cron", "list"]).await["jobs"].as_array().unwrap().len(), 1);
+    assert_eq!(ada.json(&["cron", "list", "--all"]).await["jobs"].as_array().unwrap().len(), 2);
+    ada.text(&["cron", "edit", &id, "--every", "10m"]).await;
+    let status = ada.json(&["cron", "status"]).await;
+    assert_eq!((&status["enabled"], &status["jobs"]), (&json!(true), &json!(2)));
+    ada.text(&["cron", "rm", &id]).await;
+    assert_eq!(ada.types(&["cron", "rm", &id]).await.code, Some(4));
+    ada.text(&["wake", "--mode", "next-heartbeat", "--text", "the tea is ready"]).await;
+    world.finish().await;
+}

@@ -1,0 +1,134 @@
+//! Messages and events of systems.
+
+use protocol::{ErrorCode, EventReceipt, RunReason, RunStatus, TriggerType};
+use rstest::rstest;
+use serde_json::{Value, json};
+use tests::{User, World};
+
+use super::{create, end_runs, runs, unlimited};
+
+async fn post(user: &User, path: &str, body: Value) -> EventReceipt {
+    user.post(path, &body).await.expect(202).json()
+}
+
+#[tokio::test]
+async fn messages_fire_the_routines_of_their_owner() {
+    let world = World::new().await;
+    let (ada, bob) = (world.user("ada"), world.user("bob"));
+    let trigger = json!({"type": "event", "channel": "Support", "pattern": "(?i)refund"});
+    let of_support = create(&ada, "support", trigger, unlimited()).await;
+    let of_all = create(&ada, "all", json!({"type": "event", "pattern": "refund"}), unlimited()).await;
+    let of_bob = create(&bob, "support", json!({"type": "event", "pattern": "."}), unlimited()).await;
+    let message = |channel: &str, content: &str| json!({"channel": channel, "content": content, "sender": "carol"});
+    let receipt = post(&ada, "/api/messages", message("support", "A REFUND, please")).await;
+    assert_eq!(receipt.run_ids, [runs(&ada, &of_support).await[0].id]);
+    let receipt = post(&ada, "/api/messages", message("sales", "hello")).await;
+    assert_eq!(receipt.run_ids, []);
+    // With an idempotency key a repeated message is the same one.
+    let first: EventReceipt =
+        ada.post_once("/api/messages", "k1", &message("support", "refund")).await.expect(202).json();
+    assert_eq!((first.id.as_str(), first.run_ids.len()), ("k1", 2));
+    let again: EventReceipt =
+        ada.post_once("/api/messages", "k1", &message("support", "refund")).await.expect(202).json();
+    assert_eq!(again, first);
+    assert_eq!((runs(&ada, &of_support).await.len(), runs(&ada, &of_all).await.len()), (2, 1));
+    assert_eq!(runs(&ada, &of_all).await[0].trigger_type, TriggerType::Event);
+    assert_eq!(runs(&bob, &of_bob).await, []);
+    let large = json!({"content": "x".repeat(64 * 1024 + 1)});
+    ada.post("/api/messages", &large).await.problem(ErrorCode::TooLarge);
+    assert_eq!(
+        ada.post("/api/messages", &json!({"content": "x", "channel": " "})).await.expect(422).fields(),
+        ["channel"]
+    );
+    end_runs(&ada).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn events_of_systems_fire_routines_by_name_filters_and_condition() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let trigger = json!({
+        "type": "system_event", "source": "GitHub", "event_type": "issue.opened", "filters": {"repo": "a/b"},
+        "where": "payload.number > 6",
+    });
+    let routine = create(&ada, "issues", trigger, unlimited()).await;
+    let event =
+        |event_type: &str, payload: Value| json!({"source": "github", "event_type": event_type, "payload": payload});
+    for (event_type, payload, fired) in [
+        ("Issue.Opened", json!({"repo": "a/b", "number": 7}), 1),
+        ("issue.closed", json!({"repo": "a/b", "number": 7}), 0),
+        ("issue.opened", json!({"repo": "a/c", "number": 7}), 0),
+        ("issue.opened", json!({"repo": "a/b", "number": 6}), 0),
+        ("issue.opened", json!({"repo": "a/b", "number": "seven"}), 0),
+    ] {
+        let receipt = post(&ada, "/api/system-events", event(event_type, payload.clone())).await;
+        assert_eq!(receipt.run_ids.len(), fired, "{event_type} {payload}");
+    }
+    assert_eq!(runs(&ada, &routine).await.len(), 1);
+    let large = event("issue.opened", json!({"repo": "x".repeat(256 * 1024)}));
+    ada.post("/api/system-events", &large).await.problem(ErrorCode::TooLarge);
+    end_runs(&ada).await;
+    world.finish().await;
+}
+
+async fn until_runs(user: &User, routine: &str, number: usize) {
+    tests::until("the routine to fire", async || runs(user, routine).await.len() == number).await;
+}
+
+#[rstest]
+#[case::job("job.completed")]
+#[case::memory("memory.write")]
+#[tokio::test]
+async fn gantry_emits_events_of_jobs_and_memory(#[case] event_type: &str) {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let trigger = json!({"type": "system_event", "source": "gantry", "event_type": event_type});
+    // A run of it does not fire it again within the cooldown.
+    let routine = create(&ada, "watch", trigger, json!({})).await;
+    if event_type == "memory.write" {
+        ada.put("/api/memory?path=notes.md", "application/json", r#"{"content": "hello"}"#).await.expect(201);
+    } else {
+        let job = ada.create_job("work").await;
+        world.manual_worker(job).await.finish("done").await;
+    }
+    until_runs(&ada, &routine, 1).await;
+    end_runs(&ada).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_message_in_a_chat_fires_routines() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let trigger = json!({"type": "event", "channel": "chat", "pattern": "deploy"});
+    let routine = create(&ada, "deploys", trigger, unlimited()).await;
+    for content in ["please deploy", "nothing"] {
+        ada.post("/api/chat/send", &json!({"content": content})).await.expect(202);
+    }
+    until_runs(&ada, &routine, 1).await;
+    end_runs(&ada).await;
+    world.finish().await;
+}
+
+/// Each run ends, which is an event that fires the routine again.
+#[tokio::test]
+async fn a_routine_that_fires_itself_is_stopped() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let trigger = json!({"type": "system_event", "source": "gantry", "event_type": "routine.run"});
+    let action = json!({"action": {"type": "system_event_text", "text": "again"}});
+    let mut more = unlimited();
+    more.as_object_mut().unwrap().extend(action.as_object().unwrap().clone());
+    let routine = create(&ada, "echo", trigger, more).await;
+    let fired = ada.post(&format!("/api/routines/{routine}/trigger"), &json!({})).await.expect(202);
+    assert!(fired.body["id"].is_string());
+    let stopped = tests::poll("the last run", async || {
+        let runs = runs(&ada, &routine).await;
+        runs.first().is_some_and(|run| run.status == RunStatus::Skipped).then_some(runs)
+    })
+    .await;
+    assert_eq!(stopped[0].reason, Some(RunReason::Depth));
+    assert_eq!(stopped.len(), 6, "by hand, four by itself, and the one that is stopped: {stopped:#?}");
+    world.finish().await;
+}

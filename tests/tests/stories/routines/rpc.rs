@@ -1,0 +1,160 @@
+//! `POST /api/rpc`: cron jobs, the main session, and the switches.
+
+use orchestrator::auth::Role;
+use rstest::rstest;
+use serde_json::{Value, json};
+use tests::{User, World};
+
+async fn answered(user: &User, method: &str, params: Value) -> Value {
+    let call = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params});
+    let answer = user.post("/api/rpc", &call).await.expect(200).body;
+    assert_eq!((&answer["jsonrpc"], &answer["id"]), (&json!("2.0"), &json!(7)));
+    answer
+}
+
+async fn result(user: &User, method: &str, params: Value) -> Value {
+    let answer = answered(user, method, params).await;
+    assert_eq!(answer.get("error"), None, "{method}: {answer}");
+    answer["result"].clone()
+}
+
+/// The numeric code of an error, and its stable one.
+async fn error(user: &User, method: &str, params: Value) -> (i64, Value) {
+    let answer = answered(user, method, params).await;
+    (
+        answer["error"]["code"].as_i64().unwrap_or_else(|| panic!("{method}: {answer}")),
+        answer["error"]["data"]["code"].clone(),
+    )
+}
+
+fn turn(name: &str) -> Value {
+    json!({"name": name, "schedule": {"everyMs": 3_600_000}, "payload": {"message": "look"}})
+}
+
+#[tokio::test]
+async fn a_cron_job_is_a_routine_in_another_shape() {
+    let world = World::new().await;
+    let (ada, bob) = (world.user("ada"), world.user("bob"));
+    let job = result(&ada, "cron.add", json!({"job": turn("news")})).await;
+    let id = job["id"].as_str().unwrap();
+    assert_eq!(job["payload"], json!({"kind": "agentTurn", "message": "look"}));
+    assert_eq!((&job["sessionTarget"], &job["wakeMode"]), (&json!("isolated"), &json!("next-heartbeat")));
+    assert!(job["state"]["nextRunAtMs"].as_i64() > job["createdAtMs"].as_i64());
+    let routine = ada.get(&format!("/api/routines/{id}")).await.expect(200).body;
+    assert_eq!(routine["action"]["prompt"], format!("[cron:{id}] news: look"));
+    assert_eq!(
+        (&routine["action"]["use_tools"], &routine["action"]["max_tool_rounds"], &routine["post_to_main"]),
+        (&json!(true), &json!(20), &json!(true))
+    );
+
+    let second = result(&ada, "cron.add", turn("news")).await;
+    assert_eq!(second["name"], "news (2)");
+    let patch = json!({"id": id, "patch": {"name": "new name", "schedule": {"kind": "cron", "expr": "0 9 * * *"}}});
+    let updated = result(&ada, "cron.update", patch).await;
+    assert_eq!((&updated["name"], &updated["schedule"]["expr"]), (&json!("new name"), &json!("0 9 * * *")));
+    let routine = ada.get(&format!("/api/routines/{id}")).await.expect(200).body;
+    assert_eq!(routine["action"]["prompt"], format!("[cron:{id}] new name: look"));
+
+    // Another user's job and a routine without a schedule are no jobs.
+    assert_eq!(error(&bob, "cron.remove", json!({"id": id})).await, (-32_000, json!("not_found")));
+    let manual = json!({"name": "m", "trigger": {"type": "manual"}, "action": {"type": "lightweight", "prompt": "p"}});
+    let manual = ada.post("/api/routines", &manual).await.expect(201).body["id"].clone();
+    assert_eq!(error(&ada, "cron.run", json!({"id": manual, "mode": "force"})).await, (-32_000, json!("not_found")));
+    assert_eq!(result(&ada, "cron.list", json!({})).await["jobs"].as_array().unwrap().len(), 2);
+    assert_eq!(result(&bob, "cron.list", json!({})).await["jobs"], json!([]));
+    assert_eq!(result(&ada, "cron.remove", json!({"id": id})).await["removed"], true);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_list_has_pages_and_cuts_long_texts() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    for name in ["a", "b", "c"] {
+        let mut job = turn(name);
+        job["payload"]["message"] = json!("x".repeat(10_000));
+        job["enabled"] = json!(name != "b");
+        result(&ada, "cron.add", job).await;
+    }
+    let first = result(&ada, "cron.list", json!({"includeDisabled": true, "limit": 2})).await;
+    assert_eq!((&first["jobs"][0]["name"], &first["jobs"][1]["name"]), (&json!("c"), &json!("b")));
+    let message = first["jobs"][0]["payload"]["message"].as_str().unwrap();
+    assert!(message.ends_with("x…") && message.chars().count() < 1_100, "{} characters", message.chars().count());
+    let rest = result(&ada, "cron.list", json!({"includeDisabled": true, "cursor": first["nextCursor"]})).await;
+    assert_eq!((&rest["jobs"][0]["name"], rest.get("nextCursor")), (&json!("a"), None));
+    assert_eq!(result(&ada, "cron.list", json!({})).await["jobs"].as_array().unwrap().len(), 2);
+    assert_eq!(result(&ada, "cron.status", json!({})).await["jobs"], 3);
+    world.finish().await;
+}
+
+#[rstest]
+#[case("no.method", json!({}), -32_601, Value::Null)]
+#[case("cron.list", json!([1]), -32_602, json!("invalid"))]
+#[case("cron.list", json!({"x": 1}), -32_602, json!("invalid"))]
+#[case("cron.add", json!({"name": "n"}), -32_602, json!("invalid"))]
+#[case("cron.add", json!({"name": "n", "schedule": {"everyMs": 1_500}, "payload": {"message": "m"}}), -32_602, json!("invalid"))]
+#[case("cron.add", json!({"name": "n", "schedule": {"everyMs": 1_000}, "payload": {"message": "m"}}), -32_602, json!("invalid"))]
+#[case("cron.run", json!({"id": "01890000-0000-7000-8000-000000000001", "mode": "now"}), -32_602, json!("invalid"))]
+#[case("cron.runs", json!({"id": "01890000-0000-7000-8000-000000000001"}), -32_000, json!("not_found"))]
+#[case("cron.set_enabled", json!({"enabled": false}), -32_000, json!("forbidden"))]
+#[case("set_heartbeats", json!({"enabled": false}), -32_000, json!("forbidden"))]
+#[case("wake", json!({"mode": "now", "text": " "}), -32_602, json!("invalid"))]
+#[tokio::test]
+async fn a_refused_call_has_a_code(
+    #[case] method: &str,
+    #[case] params: Value,
+    #[case] code: i64,
+    #[case] name: Value,
+) {
+    let world = World::new().await;
+    assert_eq!(error(&world.user("ada"), method, params).await, (code, name));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_body_that_is_no_call_is_answered_as_one() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    for (body, id) in [
+        ("[]", Value::Null),
+        (r#"[{"jsonrpc": "2.0", "id": 1, "method": "cron.list"}]"#, Value::Null),
+        ("7", Value::Null),
+        ("{", Value::Null),
+        (r#"{"id": 1, "method": "cron.list"}"#, json!(1)),
+        (r#"{"jsonrpc": "1.0", "id": "a", "method": "cron.list"}"#, json!("a")),
+        (r#"{"jsonrpc": "2.0", "id": {}, "method": "cron.list"}"#, Value::Null),
+    ] {
+        let answer = ada.post_raw("/api/rpc", body).await.expect(200).body;
+        assert_eq!((&answer["error"]["code"], &answer["id"]), (&json!(-32_600), &id), "{body}: {answer}");
+    }
+    let silent = json!({"jsonrpc": "2.0", "method": "cron.add", "params": turn("n")});
+    ada.post("/api/rpc", &silent).await.expect(204);
+    assert_eq!(result(&ada, "cron.status", json!({})).await["jobs"], 1);
+    let viewer = world.someone("ada", Role::Viewer);
+    assert_eq!(result(&viewer, "cron.status", json!({})).await["jobs"], 1);
+    assert_eq!(error(&viewer, "cron.add", turn("m")).await, (-32_000, json!("forbidden")));
+    world.anonymous().post("/api/rpc", &silent).await.expect(401);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn an_admin_switches_schedules_and_a_job_that_is_not_due_does_not_run() {
+    let world = World::new().await;
+    let (ada, root) = (world.user("ada"), world.someone("root", Role::Admin));
+    let id = result(&ada, "cron.add", turn("n")).await["id"].clone();
+    let not_run = |reason: &str| json!({"ok": true, "ran": false, "reason": reason});
+    assert_eq!(result(&ada, "cron.run", json!({"id": id})).await, not_run("not_due"));
+    assert_eq!(
+        result(&root, "cron.set_enabled", json!({"enabled": false})).await,
+        json!({"ok": true, "enabled": false})
+    );
+    assert_eq!(result(&ada, "cron.status", json!({})).await["enabled"], false);
+    assert_eq!(result(&ada, "cron.run", json!({"id": id})).await, not_run("automation_disabled"));
+    let warned = result(&ada, "cron.add", turn("m")).await;
+    assert_eq!(warned["warnings"][0]["code"], "automation_disabled");
+    // By hand it runs: the switch is for what starts by itself.
+    assert_eq!(result(&ada, "cron.run", json!({"id": id, "mode": "force"})).await["ran"], true);
+    assert_eq!(result(&root, "cron.set_enabled", json!({"enabled": true})).await["enabled"], true);
+    result(&root, "set_heartbeats", json!({"enabled": false})).await;
+    world.finish().await;
+}

@@ -1,0 +1,278 @@
+//! Schedules: each of their times has one outcome, whatever the clock, the process or the owner does.
+
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use orchestrator::clock::ManualClock;
+use protocol::{DisabledReason, Routine, RoutineRun, RunReason, RunStatus};
+use reqwest::Method;
+use rstest::rstest;
+use serde_json::{Value, json};
+use tests::{User, World, WorldBuilder, poll, script_of};
+
+use super::runs;
+
+const START: &str = "2026-11-22T12:00:00Z";
+
+fn start() -> DateTime<Utc> {
+    START.parse().unwrap()
+}
+
+fn at(seconds: i64) -> DateTime<Utc> {
+    start() + TimeDelta::seconds(seconds)
+}
+
+fn world(clock: &ManualClock) -> WorldBuilder {
+    World::builder().clock(clock).script(script_of(&[json!({"reply": {"text": "ROUTINE_OK"}})]))
+}
+
+/// Creates a routine with a schedule.
+async fn scheduled(user: &User, trigger: Value, guardrails: Value) -> String {
+    let action = json!({"type": "lightweight", "prompt": "Check."});
+    let body = json!({"name": "scheduled", "trigger": trigger, "action": action, "guardrails": guardrails});
+    user.post("/api/routines", &body).await.expect(201).body["id"].as_str().unwrap().to_owned()
+}
+
+fn every_minute() -> Value {
+    json!({"type": "every", "every_seconds": 60})
+}
+
+async fn routine(user: &User, id: &str) -> Routine {
+    user.get(&format!("/api/routines/{id}")).await.expect(200).json()
+}
+
+/// Waits until the routine has this number of runs, all ended. The oldest first.
+async fn ended(user: &User, id: &str, number: usize) -> Vec<RoutineRun> {
+    let mut all = poll(&format!("{number} ended runs"), async || {
+        let runs = runs(user, id).await;
+        (runs.len() == number && runs.iter().all(|run| run.status.is_finished())).then_some(runs)
+    })
+    .await;
+    all.reverse();
+    all
+}
+
+fn outcomes(runs: &[RoutineRun]) -> Vec<(Option<DateTime<Utc>>, RunStatus)> {
+    runs.iter().map(|run| (run.due_at, run.status)).collect()
+}
+
+#[tokio::test]
+async fn each_time_has_one_run_and_the_next_time_follows() {
+    let clock = ManualClock::at(start());
+    let world = world(&clock).build().await;
+    let ada = world.user("ada");
+    let id = scheduled(&ada, every_minute(), json!({})).await;
+    assert_eq!(routine(&ada, &id).await.next_fire_at, Some(at(60)));
+    for number in 1..=3_u32 {
+        clock.advance(Duration::from_mins(1));
+        ended(&ada, &id, number as usize).await;
+    }
+    let all = ended(&ada, &id, 3).await;
+    let expected = [60, 120, 180].map(|seconds| (Some(at(seconds)), RunStatus::Ok));
+    assert_eq!(outcomes(&all), expected);
+    let now = routine(&ada, &id).await;
+    assert_eq!((now.next_fire_at, now.run_count, now.verified), (Some(at(240)), 3, true), "{now:?}");
+    assert_eq!(now.last_run_at, Some(at(180)));
+    world.finish().await;
+}
+
+#[rstest]
+#[case::once(json!({}), &[(14_340, RunStatus::Missed), (14_400, RunStatus::Ok)])]
+#[case::none(json!({"catch_up": "none"}), &[(14_340, RunStatus::Missed), (14_400, RunStatus::Ok)])]
+#[tokio::test]
+async fn a_suspended_machine_misses_times_and_says_so(
+    #[case] guardrails: Value,
+    #[case] expected: &[(i64, RunStatus)],
+) {
+    let clock = ManualClock::at(start());
+    let mut world = world(&clock).build().await;
+    let ada = world.user("ada");
+    let id = scheduled(&ada, every_minute(), guardrails).await;
+    world.stop().await;
+    clock.advance(Duration::from_hours(4) + Duration::from_secs(10));
+    world.start().await;
+    let ada = world.user("ada");
+    let all = ended(&ada, &id, expected.len()).await;
+    // The newest time is punctual, so nothing is caught up; all others are one gap.
+    let missed = &all[0];
+    assert_eq!((missed.status, missed.reason), (RunStatus::Missed, Some(RunReason::Late)), "{missed:?}");
+    assert_eq!((missed.missed_from, missed.missed_count), (Some(at(60)), Some(239)));
+    assert_eq!(missed.missed_to, Some(at(expected[0].0)));
+    assert_eq!((all[1].due_at, all[1].status), (Some(at(expected[1].0)), expected[1].1));
+    assert_eq!(routine(&ada, &id).await.next_fire_at, Some(at(14_460)));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_daily_time_that_passed_during_a_suspension_runs_afterwards() {
+    let clock = ManualClock::at(start());
+    let mut world = world(&clock).build().await;
+    let ada = world.user("ada");
+    let trigger = json!({"type": "cron", "schedule": "0 14 * * *", "timezone": "UTC"});
+    let id = scheduled(&ada, trigger, json!({})).await;
+    world.stop().await;
+    clock.advance(Duration::from_hours(8));
+    world.start().await;
+    let ada = world.user("ada");
+    let all = ended(&ada, &id, 1).await;
+    assert_eq!(outcomes(&all), [(Some(at(7_200)), RunStatus::Ok)]);
+    assert_eq!(routine(&ada, &id).await.next_fire_at, Some(at(7_200 + 86_400)));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn all_times_that_are_caught_up_run_one_after_the_other() {
+    let clock = ManualClock::at(start());
+    let mut world = world(&clock).build().await;
+    let ada = world.user("ada");
+    let trigger = json!({"type": "every", "every_seconds": 3600});
+    let id = scheduled(&ada, trigger, json!({"catch_up": "all", "catch_up_max": 3})).await;
+    world.stop().await;
+    clock.advance(Duration::from_mins(370));
+    world.start().await;
+    let ada = world.user("ada");
+    let all = ended(&ada, &id, 4).await;
+    let by_due: Vec<_> = all.iter().filter(|run| run.status == RunStatus::Ok).map(|run| run.due_at.unwrap()).collect();
+    assert_eq!(by_due, [at(4 * 3600), at(5 * 3600), at(6 * 3600)], "the newest three, in their order");
+    let missed = all.iter().find(|run| run.status == RunStatus::Missed).unwrap();
+    assert_eq!((missed.missed_from, missed.missed_to), (Some(at(3600)), Some(at(3 * 3600))));
+    world.finish().await;
+}
+
+#[rstest]
+#[case::in_time(60, json!({}), RunStatus::Ok)]
+#[case::caught_up(3600, json!({}), RunStatus::Ok)]
+#[case::not_caught_up(3600, json!({"catch_up": "none"}), RunStatus::Missed)]
+#[case::too_late(2 * 86_400, json!({}), RunStatus::Missed)]
+#[tokio::test]
+async fn a_single_time_has_one_outcome_and_the_routine_is_done(
+    #[case] seconds_later: u64,
+    #[case] guardrails: Value,
+    #[case] expected: RunStatus,
+) {
+    let clock = ManualClock::at(start());
+    let mut world = world(&clock).build().await;
+    let ada = world.user("ada");
+    let id = scheduled(&ada, json!({"type": "at", "at": at(60)}), guardrails).await;
+    if seconds_later == 60 {
+        clock.advance(Duration::from_mins(1));
+    } else {
+        world.stop().await;
+        clock.advance(Duration::from_secs(60 + seconds_later));
+        world.start().await;
+    }
+    let ada = world.user("ada");
+    let all = ended(&ada, &id, 1).await;
+    assert_eq!(all[0].status, expected, "{all:?}");
+    let now = routine(&ada, &id).await;
+    assert_eq!((now.enabled, now.disabled_reason), (false, Some(DisabledReason::Completed)));
+    let notified = ada.get("/api/notifications").await.expect(200).body;
+    assert_eq!(notified["items"], json!([]), "its end was expected");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_clock_that_is_stepped_back_repeats_no_time() {
+    let clock = ManualClock::at(start());
+    let world = world(&clock).build().await;
+    let ada = world.user("ada");
+    let id = scheduled(&ada, every_minute(), json!({})).await;
+    clock.advance(Duration::from_mins(1));
+    ended(&ada, &id, 1).await;
+    clock.step_wall_to(start() - TimeDelta::hours(2));
+    for _ in 0..3 {
+        clock.advance(Duration::from_mins(1));
+    }
+    assert_eq!(routine(&ada, &id).await.next_fire_at, Some(at(120)));
+    clock.step_wall_to(at(120));
+    clock.advance(Duration::from_secs(1));
+    let all = ended(&ada, &id, 2).await;
+    assert_eq!(outcomes(&all), [60, 120].map(|seconds| (Some(at(seconds)), RunStatus::Ok)));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn times_while_automation_is_off_are_missed_and_not_caught_up() {
+    let clock = ManualClock::at(start());
+    let mut world = world(&clock).build().await;
+    let ada = world.user("ada");
+    let id = scheduled(&ada, every_minute(), json!({"catch_up": "all"})).await;
+    world.restart_with(|config| config.routines.cron_enabled = false).await;
+    let ada = world.user("ada");
+    clock.advance(Duration::from_mins(10));
+    let body =
+        json!({"name": "other", "trigger": {"type": "manual"}, "action": {"type": "lightweight", "prompt": "p"}});
+    let saved = ada.post("/api/routines", &body).await.expect(201).body;
+    assert_eq!(saved["warnings"][0]["code"], "automation_disabled", "{saved:#}");
+    let by_hand = super::triggered(&ada, &id).await;
+    assert_eq!(
+        (by_hand.status, by_hand.due_at),
+        (RunStatus::Ok, None),
+        "automation does not concern what a person asks for"
+    );
+    assert_eq!(runs(&ada, &id).await.len(), 1);
+    world.restart_with(|config| config.routines.cron_enabled = true).await;
+    let ada = world.user("ada");
+    let all = ended(&ada, &id, 2).await;
+    let missed = &all[1];
+    assert_eq!((missed.status, missed.reason), (RunStatus::Missed, Some(RunReason::AutomationDisabled)));
+    assert_eq!((missed.missed_count, missed.missed_from, missed.missed_to), (Some(10), Some(at(60)), Some(at(600))));
+    clock.advance(Duration::from_mins(1));
+    let all = ended(&ada, &id, 3).await;
+    assert_eq!(all[2].due_at, Some(at(660)));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn an_edit_replays_no_time_and_a_change_of_the_name_moves_none() {
+    let clock = ManualClock::at(start());
+    let world = world(&clock).build().await;
+    let ada = world.user("ada");
+    let id = scheduled(&ada, every_minute(), json!({})).await;
+    clock.advance(Duration::from_secs(90));
+    ended(&ada, &id, 1).await;
+    let path = format!("/api/routines/{id}");
+    let renamed = ada.request(Method::PATCH, &path).json(&json!({"name": "renamed"}));
+    let renamed: Routine = tests::Reply::of(renamed).await.expect(200).json();
+    assert_eq!((renamed.next_fire_at, renamed.verified, renamed.rev), (Some(at(120)), true, 2));
+    let trigger = json!({"trigger": {"type": "every", "every_seconds": 300}});
+    let changed = ada.request(Method::PATCH, &path).json(&trigger);
+    let changed: Routine = tests::Reply::of(changed).await.expect(200).json();
+    assert_eq!((changed.next_fire_at, changed.verified), (Some(at(300)), false), "counted from its creation");
+    ada.post(&format!("{path}/disable"), &json!({})).await.expect(200);
+    clock.advance(Duration::from_hours(1));
+    // The token has expired.
+    let ada = world.user("ada");
+    let enabled: Routine = ada.post(&format!("{path}/enable"), &json!({})).await.expect(200).json();
+    assert_eq!(enabled.next_fire_at, Some(at(3900)));
+    assert_eq!(runs(&ada, &id).await.len(), 1, "nothing that passed while it was disabled");
+    ada.request(Method::DELETE, &path).send().await.unwrap();
+    clock.advance(Duration::from_hours(1));
+    let ada = world.user("ada");
+    ada.get(&path).await.expect(404);
+    let all = ada.get("/api/runs").await.expect(200).body;
+    assert_eq!(all["items"].as_array().unwrap().len(), 1, "its runs stay: {all:#}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn the_next_times_are_shown_in_the_zone_of_the_routine() {
+    let clock = ManualClock::at(start());
+    let world = world(&clock).build().await;
+    let ada = world.user("ada");
+    let trigger = json!({"type": "cron", "schedule": "every weekday at 9:00", "timezone": "Europe/Berlin"});
+    let id = scheduled(&ada, trigger, json!({"until": "2026-11-25T23:00:00Z"})).await;
+    let stored = routine(&ada, &id).await;
+    assert_eq!(
+        serde_json::to_value(&stored.trigger).unwrap(),
+        json!({"type": "cron", "schedule": "0 9 * * MON-FRI", "timezone": "Europe/Berlin"})
+    );
+    let times = ada.get(&format!("/api/routines/{id}/upcoming?count=200")).await.expect(200).body;
+    let expected = json!({"items": [
+        {"utc": "2026-11-23T08:00:00Z", "local": "2026-11-23T09:00:00+01:00"},
+        {"utc": "2026-11-24T08:00:00Z", "local": "2026-11-24T09:00:00+01:00"},
+        {"utc": "2026-11-25T08:00:00Z", "local": "2026-11-25T09:00:00+01:00"},
+    ]});
+    assert_eq!(times, expected);
+    world.finish().await;
+}

@@ -1,0 +1,115 @@
+//! The tools for routines, called by the model of a chat.
+
+use protocol::ChatContent;
+use serde_json::{Value, json};
+use tests::{User, World, script_of};
+
+use crate::chat::{history, send, turn};
+
+/// A script whose model calls one tool with these arguments, and then repeats the result.
+fn calling(tool: &str, arguments: &Value) -> String {
+    script_of(&[
+        json!({"when": {"tool_name": tool}, "reply": {"text": "It said: {{tool_result}}"}}),
+        json!({"reply": {"text": "I will.", "tool_calls": [{"name": tool, "arguments": arguments}]}}),
+    ])
+}
+
+/// The results of the calls of a thread, in order.
+async fn results(user: &User) -> Vec<(bool, String)> {
+    let results = history(user).await.messages.into_iter().filter_map(|message| match message.content {
+        ChatContent::ToolResult { success, output, .. } => Some((success, output)),
+        _ => None,
+    });
+    results.collect()
+}
+
+/// The result of one call, with every call allowed.
+async fn called(tool: &str, arguments: Value, before: &[Value]) -> (World, bool, String) {
+    let world = World::builder().script(calling(tool, &arguments)).build().await;
+    let ada = world.user("ada");
+    for routine in before {
+        ada.post("/api/routines", routine).await.expect(201);
+    }
+    ada.put(
+        &format!("/api/tools/{tool}/permission"),
+        "application/json",
+        json!({"permission": "always_allow"}).to_string(),
+    )
+    .await
+    .expect(200);
+    turn(&ada, "go").await;
+    let (success, output) = results(&ada).await.pop().expect("a call");
+    (world, success, output)
+}
+
+fn manual(name: &str) -> Value {
+    json!({"name": name, "trigger": {"type": "manual"}, "action": {"type": "lightweight", "prompt": "p"}})
+}
+
+#[tokio::test]
+async fn a_model_creates_a_routine_for_its_user() {
+    let arguments = json!({"name": "news", "trigger": {"type": "cron", "schedule": "every day at 7:00"},
+        "action": {"type": "lightweight", "prompt": "look", "use_tools": true}});
+    let (world, success, output) = called("routine_create", arguments, &[]).await;
+    assert!(success && output.contains("next_fire_at"), "{output}");
+    let page = world.user("ada").get("/api/routines?name=news").await.expect(200).body;
+    assert_eq!(page["items"][0]["action"]["use_tools"], true);
+    assert_eq!(world.user("bob").get("/api/routines").await.expect(200).body["items"], json!([]));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_model_cannot_widen_a_routine() {
+    let patch = json!({"name": "news", "patch": {"notify": {"webhook_url": "https://a.example"}}});
+    let (world, success, output) = called("routine_update", patch, &[manual("news")]).await;
+    assert!(!success && output.contains("notify.webhook_url"), "{output}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_model_changes_and_lists_routines_by_name() {
+    let patch = json!({"name": "news", "patch": {"description": "d"}});
+    let (world, success, output) = called("routine_update", patch, &[manual("news")]).await;
+    assert!(success, "{output}");
+    let page = world.user("ada").get("/api/routines").await.expect(200).body;
+    assert_eq!(page["items"][0]["description"], "d");
+    world.finish().await;
+    let (world, success, output) = called("routine_list", json!({}), &[manual("a"), manual("b")]).await;
+    assert!(success && output.contains("\"a\"") && output.contains("\"b\""), "{output}");
+    world.finish().await;
+    let (world, success, output) = called("routine_history", json!({"name": "other"}), &[manual("a")]).await;
+    assert!(!success && output.contains("routine_list"), "{output}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_model_fires_a_routine() {
+    let (world, success, output) = called("routine_fire", json!({"name": "a"}), &[manual("a")]).await;
+    assert!(success && output.contains("run_id"), "{output}");
+    let ada = world.user("ada");
+    tests::poll("the run to end", async || {
+        let page = ada.get("/api/runs?status=ok,attention,failed").await.expect(200).body;
+        page["items"].as_array().filter(|runs| runs.len() == 1).map(|_| ())
+    })
+    .await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn deleting_a_routine_asks_every_time() {
+    let world = World::builder().script(calling("routine_delete", &json!({"name": "a"}))).build().await;
+    let ada = world.user("ada");
+    ada.post("/api/routines", &manual("a")).await.expect(201);
+    send(&ada, "go").await;
+    let gate = tests::poll("a gate", async || {
+        let page = ada.get("/api/gates").await.expect(200).body;
+        page["items"].as_array().and_then(|gates| gates.first().cloned())
+    })
+    .await;
+    assert_eq!((&gate["tool"], &gate["can_be_remembered"]), (&json!("routine_delete"), &json!(false)));
+    let path = format!("/api/gates/{}/resolve", gate["id"].as_str().unwrap());
+    ada.post(&path, &json!({"decision": "approve"})).await.expect(200);
+    tests::poll("the call to end", async || results(&ada).await.pop().filter(|(success, _)| *success)).await;
+    assert_eq!(ada.get("/api/routines").await.expect(200).body["items"], json!([]));
+    world.finish().await;
+}
