@@ -148,7 +148,7 @@ pub struct ToolActionRecord {
     pub call_id: CallId,
     pub attempt: u32,
     pub tool: String,
-    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Value))]
     pub input: Value,
     pub success: Option<bool>,
     pub output: Option<String>,
@@ -170,7 +170,7 @@ pub struct ThreadActionRecord {
     pub turn: u32,
     pub tool: String,
     /// Null once the thread is deleted.
-    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Value))]
     pub input: Value,
     /// Null while the call runs.
     pub success: Option<bool>,

@@ -19,7 +19,7 @@ pub struct RpcRequest {
     pub jsonrpc: String,
     /// A string, a number or null, which the answer repeats. A call without one is a notification and has no answer.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    #[cfg_attr(feature = "openapi", schema(schema_with = call_id_schema))]
     pub id: Option<Value>,
     /// The name of the method, such as `cron.list`.
     pub method: String,
@@ -27,6 +27,13 @@ pub struct RpcRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub params: Option<Value>,
+}
+
+/// JSON-RPC allows three types for the id of a call; `Value` alone would be described as any JSON.
+#[cfg(feature = "openapi")]
+fn call_id_schema() -> utoipa::openapi::schema::Object {
+    use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
+    ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::String, Type::Number, Type::Null])).build()
 }
 
 /// A null that is given differs from a field that is left out.
@@ -41,11 +48,11 @@ pub struct RpcResponse {
     /// `2.0`.
     pub jsonrpc: String,
     /// The id of the call; null if it could not be read.
-    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    #[cfg_attr(feature = "openapi", schema(schema_with = call_id_schema, required))]
     pub id: Value,
     /// What the method returns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Value))]
     pub result: Option<Value>,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]

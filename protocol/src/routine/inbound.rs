@@ -32,7 +32,7 @@ pub struct EmitSystemEvent {
     pub event_type: String,
     /// Its content; at most 256 KiB as JSON.
     #[serde(default)]
-    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Value))]
     pub payload: Value,
 }
 

@@ -202,7 +202,7 @@ impl TriggerType {
 pub struct TriggerRoutine {
     /// Data for the run, which it reads as untrusted; at most 256 KiB as JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Value))]
     pub payload: Option<Value>,
     /// Seconds to wait for the end of the run, at most 300.
     #[serde(skip_serializing_if = "Option::is_none")]
