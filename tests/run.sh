@@ -58,6 +58,11 @@ need_command() {
   need_package "$2"
 }
 
+# Installs the Debian package $2 if the library $1 is missing.
+need_library() {
+  [ -n "$(find /usr/lib -name "$1" -print -quit)" ] || need_package "$2"
+}
+
 need_package() {
   if [ ! -e /etc/debian_version ] || [ "$(id -u)" -ne 0 ]; then
     fail "Debian's package $1 is missing; install it"
@@ -176,6 +181,8 @@ under_gvisor() {
 # run an engine that is killed; see docs/faults.md.
 step_faults() {
   docker/engine.sh
+  # Steps the clock of one process.
+  need_library libfaketimeMT.so.1 libfaketime
   need_cargo_tool cargo-nextest "$NEXTEST_VERSION"
   cargo build --workspace --locked --quiet --bin gantry
   cargo nextest run --workspace --locked --no-fail-fast -E 'binary(faults)'
@@ -224,7 +231,8 @@ step_smoke() {
   another_install_finds_the_port_taken
   GANTRY_TOKEN="$(docker/compose.sh exec -T gantry gantry token create --user smoke --ttl 10m </dev/null | tail -n 1 | tr -d '\r')"
   export GANTRY_TOKEN
-  job="$(docker/compose.sh exec -T -e GANTRY_TOKEN gantry gantry job run --detach "run: sleep 600" </dev/null | tr -d '\r')"
+  the_routines_of_the_readme_run
+  job="$(in_stack job run --detach "run: sleep 600" </dev/null)"
   wait_for_container "$job"
   docker/down.sh --volumes
   left="$(docker ps -aq --filter "label=gantry.job-id=$job")"
@@ -249,6 +257,44 @@ a_wrong_setting_stops_it() {
   if output="$(GANTRY_LLM_PROVIDER=anthropic docker/up.sh 2>&1)"; then fail "it started without a key" || return; fi
   grep -q "does not start: .*GANTRY_LLM_MODEL" <<<"$output" || fail "an invalid setting is not reported: $output" || return
   [ -z "$(docker ps -q --filter "label=com.docker.compose.project=$SMOKE_PROJECT")" ] || fail "the container keeps restarting"
+}
+
+# The command line in the stack's container, as the user of GANTRY_TOKEN.
+in_stack() { docker/compose.sh exec -T -e GANTRY_TOKEN gantry gantry "$@" | tr -d '\r'; }
+
+# The README's file of routines is applied; its schedules are shown, and each routine runs: by hand, by a signed webhook, and at a time.
+the_routines_of_the_readme_run() {
+  local file secret body signature output
+  need_command curl curl
+  need_command openssl openssl
+  file="$(sed -n '/^# routines.yaml$/,/^```$/{/^```$/!p}' README.md)"
+  printf 'Water the plants.\nUrgent: call the bank.\n' | in_stack memory put inbox.md -
+  output="$(in_stack routine apply -f - --json <<<"$file")"
+  secret="$(sed -n 's/.*"secret":"\([^"]*\)".*/\1/p' <<<"$output")"
+  [ -n "$secret" ] || fail "no generated secret is shown: $output" || return
+  output="$(in_stack routine apply -f - <<<"$file")"
+  [ "$(grep -c unchanged <<<"$output")" -eq 3 ] || fail "the file is not applied a second time without a change: $output" || return
+  output="$(in_stack routine run watch-inbox --wait </dev/null)"
+  grep -q "Urgent: call the bank." <<<"$output" || fail "watch-inbox did not read the document: $output" || return
+  output="$(in_stack routine run morning-report --wait </dev/null)"
+  grep -q "load average" <<<"$output" || fail "morning-report did not run its job: $output" || return
+  body='{"status": "done", "version": "1.4.2"}'
+  signature="$(printf '%s' "$body" | openssl dgst -sha256 -hmac "$secret" -r | cut -d ' ' -f 1)"
+  output="$(curl -sS -H "X-Hub-Signature-256: sha256=$signature" -H 'Content-Type: application/json' -d "$body" \
+    "http://127.0.0.1:$SMOKE_PORT/api/webhooks/deploys")"
+  grep -q run_id <<<"$output" || fail "the webhook made no run: $output" || return
+  wait_for_run deployed
+  in_stack routine create once --at 2s --text "It is time." </dev/null >/dev/null
+  wait_for_run once
+}
+
+# Waits until a run of the routine $1 has ended well.
+wait_for_run() {
+  local deadline=$((SECONDS + 60)) output
+  until output="$(in_stack runs list --routine "$1" --json </dev/null)" && grep -qE '"status": ?"(ok|attention)"' <<<"$output"; do
+    [ "$SECONDS" -lt "$deadline" ] || fail "no run of $1 ended well within 60 s: $output" || return
+    sleep 0.5
+  done
 }
 
 wait_for_container() {

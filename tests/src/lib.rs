@@ -13,6 +13,7 @@ mod manual_worker;
 mod metrics;
 mod process;
 mod reply;
+pub mod routines;
 mod script;
 mod stream;
 mod user;

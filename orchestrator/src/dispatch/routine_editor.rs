@@ -94,7 +94,8 @@ impl RoutineEditor {
         caller: &RoutineCaller,
         request: CreateRoutine,
     ) -> Result<RoutineSaved, RoutineError> {
-        let now = self.now();
+        // The `created_at` of its row, which times without an anchor are counted from.
+        let now = caller.entry.at;
         let checked = self.check(request, now, now, false)?;
         let (definition, shown) = self.definition(id, &caller.user, checked, (None, now), now)?;
         let warnings = self.warnings(&caller.user, &definition.request).await?;

@@ -29,6 +29,8 @@ mod prompts;
 mod repair;
 #[cfg(test)]
 mod resume;
+#[cfg(test)]
+mod routines;
 
 #[cfg(test)]
 use tests::install::{engine, jobs, program, stack};

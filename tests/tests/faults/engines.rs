@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use protocol::{ErrorCode, JobReason, JobState};
+use protocol::{ErrorCode, JobReason, JobState, RoutineRun, RunReason, RunStatus};
 use serde_json::json;
 use tempfile::TempDir;
 use tests::{
@@ -17,6 +17,7 @@ use tests::{
         jobs::{is_tool_use, release},
         stack::image as job_image,
     },
+    routines::runs,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -28,7 +29,11 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::{invariants::check_invariants, setup::install};
+use crate::{
+    invariants::check_invariants,
+    schedule::{create, stop},
+    setup::install,
+};
 
 /// The socket of the machine's engine.
 const ENGINE: &str = "/var/run/docker.sock";
@@ -162,6 +167,33 @@ async fn jobs_survive_an_engine_restart_if_their_containers_do() {
     release(&stack, id);
     let job = ada.wait_for_end(id).await;
     assert_eq!((job.state, job.attempt, job.usage.llm_calls), (JobState::Completed, 1, 2), "{job:#?}");
+    check_invariants(&stack).await;
+    stack.finish().await;
+}
+
+#[tokio::test]
+async fn a_routine_fails_at_once_while_the_engine_is_down_and_works_again_at_its_next_time() {
+    let mut engine = SecondEngine::install().await;
+    let stack = install().set("GANTRY_ROUTINE_MIN_INTERVAL_SECONDS", "1").on_engine(&engine.host()).start().await;
+    let ada = stack.user("ada").await;
+    let job = json!({"type": "full_job", "description": "work 1"});
+    let every = json!({"type": "every", "every_seconds": 2});
+    let routine = create(&ada, "often", every, job, json!({"disable_after_failures": 0, "max_concurrent": 10})).await;
+    let any = async |wanted: fn(&RoutineRun) -> bool| runs(&ada, routine.id).await.into_iter().find(wanted);
+    tests::until("a run that ends well", async || any(|run| run.status.is_good()).await.is_some()).await;
+    engine.kill();
+    let is_refused = |run: &RoutineRun| run.reason == Some(RunReason::SandboxUnavailable);
+    let failed = tests::poll("a run without an engine", async || any(is_refused).await).await;
+    let took = failed.completed_at.expect("it has ended") - failed.due_at.expect("it has a time");
+    assert!(took.to_std().expect("it ends after its time") < MAX_NOTICE_DELAY, "{took}: {failed:#?}");
+    assert_eq!((failed.status, failed.job_id), (RunStatus::Failed, None), "{failed:#?}");
+    engine.start(&[]).await;
+    let back = runs(&ada, routine.id).await[0].due_at;
+    tests::until("a run that ends well", async || {
+        runs(&ada, routine.id).await.iter().any(|run| run.due_at > back && run.status.is_good())
+    })
+    .await;
+    stop(&ada, &routine).await;
     check_invariants(&stack).await;
     stack.finish().await;
 }

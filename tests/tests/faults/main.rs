@@ -17,4 +17,8 @@ mod load;
 #[cfg(test)]
 mod random_walk;
 #[cfg(test)]
+mod routines;
+#[cfg(test)]
+mod schedule;
+#[cfg(test)]
 mod setup;

@@ -21,6 +21,7 @@ use super::{
     automation,
     firing::{FireOutcome, Firing, fire_in},
 };
+use crate::failpoint;
 
 /// How long the id of a delivery, and the body of one whose id is not signed, are kept (contract: routines, Webhooks).
 const ID_LIFETIME: TimeDelta = TimeDelta::hours(72);
@@ -172,17 +173,20 @@ impl Store {
         admit: impl FnOnce() -> bool + Send + 'static,
         now: DateTime<Utc>,
     ) -> Result<Delivered, StoreError> {
-        self.write(move |tx| {
-            Box::pin(async move {
-                let NewDelivery { routine, digests, .. } = &delivery;
-                let known = find(&mut tx.db, *routine, digests, now).await?;
-                if known.is_none() && !admit() {
-                    return Ok(Delivered::TooMany);
-                }
-                record(tx, delivery, known, now).await
+        let delivered = self
+            .write(move |tx| {
+                Box::pin(async move {
+                    let NewDelivery { routine, digests, .. } = &delivery;
+                    let known = find(&mut tx.db, *routine, digests, now).await?;
+                    if known.is_none() && !admit() {
+                        return Ok(Delivered::TooMany);
+                    }
+                    record(tx, delivery, known, now).await
+                })
             })
-        })
-        .await
+            .await?;
+        failpoint::reach("routine.after_fire");
+        Ok(delivered)
     }
 
     /// Logs a delivery that was decided without being recorded.

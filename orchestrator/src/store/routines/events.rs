@@ -21,7 +21,10 @@ use super::{
     },
     firing::{FireOutcome, Firing, fire_in},
 };
-use crate::domain::{job::JobRecord, routine::matching::folded};
+use crate::{
+    domain::{job::JobRecord, routine::matching::folded},
+    failpoint,
+};
 
 /// Events of one user that wait. Further ones are dropped, and the user is told.
 const MAX_WAITING_PER_USER: i64 = 1_000;
@@ -206,7 +209,9 @@ impl Store {
 
     /// Fires routines for an event, in one transaction.
     pub async fn fire_all(&self, firings: Vec<Firing>, now: DateTime<Utc>) -> Result<Vec<FireOutcome>, StoreError> {
-        self.write(move |tx| Box::pin(async move { fire_all(tx, firings, now).await })).await
+        let outcomes = self.write(move |tx| Box::pin(async move { fire_all(tx, firings, now).await })).await?;
+        failpoint::reach("routine.after_fire");
+        Ok(outcomes)
     }
 
     /// Fires the last routines of an event that waits, and ends its waiting, in one transaction. `None`: it does not wait any more.
@@ -216,16 +221,19 @@ impl Store {
         firings: Vec<Firing>,
         now: DateTime<Utc>,
     ) -> Result<Option<Vec<FireOutcome>>, StoreError> {
-        self.write(move |tx| {
-            Box::pin(async move {
-                let deleted = sqlx::query("DELETE FROM routine_events WHERE id = $1").bind(*event.as_uuid());
-                if deleted.execute(&mut tx.db).await?.rows_affected() == 0 {
-                    return Ok(None);
-                }
-                fire_all(tx, firings, now).await.map(Some)
+        let outcomes = self
+            .write(move |tx| {
+                Box::pin(async move {
+                    let deleted = sqlx::query("DELETE FROM routine_events WHERE id = $1").bind(*event.as_uuid());
+                    if deleted.execute(&mut tx.db).await?.rows_affected() == 0 {
+                        return Ok(None);
+                    }
+                    fire_all(tx, firings, now).await.map(Some)
+                })
             })
-        })
-        .await
+            .await?;
+        failpoint::reach("routine.after_fire");
+        Ok(outcomes)
     }
 }
 

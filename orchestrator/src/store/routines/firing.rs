@@ -54,7 +54,6 @@ pub enum FireOutcome {
 impl Store {
     /// Records a firing, in one transaction: whether it is new, whether it may become a run, and the run.
     pub async fn fire(&self, firing: Firing, now: DateTime<Utc>) -> Result<FireOutcome, StoreError> {
-        failpoint::reach("routine.before_fire");
         let outcome = self.write(move |tx| Box::pin(async move { fire_in(tx, firing, now).await })).await?;
         failpoint::reach("routine.after_fire");
         Ok(outcome)
@@ -67,6 +66,7 @@ pub(in crate::store) async fn fire_in(
     firing: Firing,
     now: DateTime<Utc>,
 ) -> Result<FireOutcome, StoreError> {
+    failpoint::reach("routine.before_fire");
     if let Some(known) = known(tx, &firing).await? {
         return Ok(FireOutcome::Duplicate(RunId::from_uuid(known)));
     }

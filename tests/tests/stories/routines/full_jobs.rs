@@ -4,9 +4,11 @@ use orchestrator::engine::ReadinessReason;
 use protocol::{ErrorCode, Job, JobId, JobReason, JobState, Placement, RoutineRun, RunReason, RunStatus, Source};
 use reqwest::Method;
 use serde_json::{Value, json};
-use tests::{Reply, User, World, poll, script_of};
-
-use super::{run_of, trigger, triggered, until_run};
+use tests::{
+    Reply, User, World, poll,
+    routines::{run_of, trigger, triggered, until_run},
+    script_of,
+};
 
 async fn routine(user: &User, action: Value) -> String {
     super::create(user, "nightly", action).await

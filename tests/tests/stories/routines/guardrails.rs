@@ -6,9 +6,11 @@ use orchestrator::clock::ManualClock;
 use protocol::{DisabledReason, ErrorCode, Notification, Page, Routine, RoutineRun, RunReason, RunStatus};
 use rstest::rstest;
 use serde_json::{Value, json};
-use tests::{User, World, poll, script_of, until};
-
-use super::{run_of, runs, trigger, triggered, until_run};
+use tests::{
+    User, World, poll,
+    routines::{run_of, runs, trigger, triggered, until_run},
+    script_of, until,
+};
 
 async fn guarded(user: &User, guardrails: Value) -> String {
     let action = json!({"type": "lightweight", "prompt": "Check."});

@@ -82,11 +82,6 @@ fn unlimited() -> Value {
     json!({"guardrails": {"cooldown_seconds": 0, "max_concurrent": 100}})
 }
 
-async fn runs(user: &User, routine: &str) -> Vec<RoutineRun> {
-    let page: Page<RoutineRun> = user.get(&format!("/api/routines/{routine}/runs?limit=200")).await.expect(200).json();
-    page.items
-}
-
 async fn deliveries(user: &User, routine: &str) -> Vec<WebhookDelivery> {
     let path = format!("/api/routines/{routine}/deliveries?limit=200");
     let page: Page<WebhookDelivery> = user.get(&path).await.expect(200).json();

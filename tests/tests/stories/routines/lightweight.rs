@@ -9,9 +9,13 @@ use protocol::{RoutineRun, RunReason, RunStatus};
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
-use tests::{Reply, User, World, script_of};
+use tests::{
+    Reply, User, World,
+    routines::{run_of, runs, trigger, triggered, until_run},
+    script_of,
+};
 
-use super::{create, run_of, runs, trigger, triggered, until_run};
+use super::create;
 use crate::upstream::{Answer, Upstream};
 
 /// The requests that a provider got.

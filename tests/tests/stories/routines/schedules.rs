@@ -8,9 +8,7 @@ use protocol::{DisabledReason, Routine, RoutineRun, RunReason, RunStatus};
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
-use tests::{User, World, WorldBuilder, poll, script_of};
-
-use super::runs;
+use tests::{User, World, WorldBuilder, poll, routines::runs, script_of};
 
 const START: &str = "2026-11-22T12:00:00Z";
 

@@ -3,9 +3,9 @@
 use protocol::{ErrorCode, EventReceipt, RunReason, RunStatus, TriggerType};
 use rstest::rstest;
 use serde_json::{Value, json};
-use tests::{User, World};
+use tests::{User, World, routines::runs};
 
-use super::{create, end_runs, runs, unlimited};
+use super::{create, end_runs, unlimited};
 
 async fn post(user: &User, path: &str, body: Value) -> EventReceipt {
     user.post(path, &body).await.expect(202).json()

@@ -6,11 +6,11 @@ use orchestrator::clock::ManualClock;
 use protocol::{ErrorCode, RunReason, RunStatus, TriggerType};
 use rstest::rstest;
 use serde_json::{Value, json};
-use tests::World;
+use tests::{World, routines::runs};
 
 use super::{
-    ENCODED_SECRET, PLAIN_SECRET, create, deliver, deliveries, end_runs, github, own, run_id, runs, standard,
-    unlimited, verdicts,
+    ENCODED_SECRET, PLAIN_SECRET, create, deliver, deliveries, end_runs, github, own, run_id, standard, unlimited,
+    verdicts,
 };
 
 /// The payload of `issues` with the action `labeled`, with the fields that GitHub documents.
