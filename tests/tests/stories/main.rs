@@ -83,8 +83,6 @@ mod retention;
 #[cfg(test)]
 mod review;
 #[cfg(test)]
-mod routine_times;
-#[cfg(test)]
 mod routines;
 #[cfg(test)]
 mod secrets;

@@ -1,6 +1,7 @@
 //! Routines, from what fires them to what becomes of their runs.
 
 mod command_line;
+mod disturbed_schedules;
 mod full_jobs;
 mod guardrails;
 mod inbound;

@@ -1,4 +1,4 @@
-//! Schedules: each of their times has one outcome, whatever the clock, the process or the owner does.
+//! Schedules: their times, their runs, and what edits and switches do to them.
 
 use std::time::Duration;
 
@@ -8,7 +8,11 @@ use protocol::{DisabledReason, Routine, RoutineRun, RunReason, RunStatus};
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
-use tests::{User, World, WorldBuilder, poll, routines::runs, script_of};
+use tests::{
+    User, World, WorldBuilder, poll,
+    routines::{runs, triggered},
+    script_of,
+};
 
 const START: &str = "2026-11-22T12:00:00Z";
 
@@ -75,69 +79,6 @@ async fn each_time_has_one_run_and_the_next_time_follows() {
 }
 
 #[rstest]
-#[case::once(json!({}), &[(14_340, RunStatus::Missed), (14_400, RunStatus::Ok)])]
-#[case::none(json!({"catch_up": "none"}), &[(14_340, RunStatus::Missed), (14_400, RunStatus::Ok)])]
-#[tokio::test]
-async fn a_suspended_machine_misses_times_and_says_so(
-    #[case] guardrails: Value,
-    #[case] expected: &[(i64, RunStatus)],
-) {
-    let clock = ManualClock::at(start());
-    let mut world = world(&clock).build().await;
-    let ada = world.user("ada");
-    let id = scheduled(&ada, every_minute(), guardrails).await;
-    world.stop().await;
-    clock.advance(Duration::from_hours(4) + Duration::from_secs(10));
-    world.start().await;
-    let ada = world.user("ada");
-    let all = ended(&ada, &id, expected.len()).await;
-    // The newest time is punctual, so nothing is caught up; all others are one gap.
-    let missed = &all[0];
-    assert_eq!((missed.status, missed.reason), (RunStatus::Missed, Some(RunReason::Late)), "{missed:?}");
-    assert_eq!((missed.missed_from, missed.missed_count), (Some(at(60)), Some(239)));
-    assert_eq!(missed.missed_to, Some(at(expected[0].0)));
-    assert_eq!((all[1].due_at, all[1].status), (Some(at(expected[1].0)), expected[1].1));
-    assert_eq!(routine(&ada, &id).await.next_fire_at, Some(at(14_460)));
-    world.finish().await;
-}
-
-#[tokio::test]
-async fn a_daily_time_that_passed_during_a_suspension_runs_afterwards() {
-    let clock = ManualClock::at(start());
-    let mut world = world(&clock).build().await;
-    let ada = world.user("ada");
-    let trigger = json!({"type": "cron", "schedule": "0 14 * * *", "timezone": "UTC"});
-    let id = scheduled(&ada, trigger, json!({})).await;
-    world.stop().await;
-    clock.advance(Duration::from_hours(8));
-    world.start().await;
-    let ada = world.user("ada");
-    let all = ended(&ada, &id, 1).await;
-    assert_eq!(outcomes(&all), [(Some(at(7_200)), RunStatus::Ok)]);
-    assert_eq!(routine(&ada, &id).await.next_fire_at, Some(at(7_200 + 86_400)));
-    world.finish().await;
-}
-
-#[tokio::test]
-async fn all_times_that_are_caught_up_run_one_after_the_other() {
-    let clock = ManualClock::at(start());
-    let mut world = world(&clock).build().await;
-    let ada = world.user("ada");
-    let trigger = json!({"type": "every", "every_seconds": 3600});
-    let id = scheduled(&ada, trigger, json!({"catch_up": "all", "catch_up_max": 3})).await;
-    world.stop().await;
-    clock.advance(Duration::from_mins(370));
-    world.start().await;
-    let ada = world.user("ada");
-    let all = ended(&ada, &id, 4).await;
-    let by_due: Vec<_> = all.iter().filter(|run| run.status == RunStatus::Ok).map(|run| run.due_at.unwrap()).collect();
-    assert_eq!(by_due, [at(4 * 3600), at(5 * 3600), at(6 * 3600)], "the newest three, in their order");
-    let missed = all.iter().find(|run| run.status == RunStatus::Missed).unwrap();
-    assert_eq!((missed.missed_from, missed.missed_to), (Some(at(3600)), Some(at(3 * 3600))));
-    world.finish().await;
-}
-
-#[rstest]
 #[case::in_time(60, json!({}), RunStatus::Ok)]
 #[case::caught_up(3600, json!({}), RunStatus::Ok)]
 #[case::not_caught_up(3600, json!({"catch_up": "none"}), RunStatus::Missed)]
@@ -170,26 +111,6 @@ async fn a_single_time_has_one_outcome_and_the_routine_is_done(
 }
 
 #[tokio::test]
-async fn a_clock_that_is_stepped_back_repeats_no_time() {
-    let clock = ManualClock::at(start());
-    let world = world(&clock).build().await;
-    let ada = world.user("ada");
-    let id = scheduled(&ada, every_minute(), json!({})).await;
-    clock.advance(Duration::from_mins(1));
-    ended(&ada, &id, 1).await;
-    clock.step_wall_to(start() - TimeDelta::hours(2));
-    for _ in 0..3 {
-        clock.advance(Duration::from_mins(1));
-    }
-    assert_eq!(routine(&ada, &id).await.next_fire_at, Some(at(120)));
-    clock.step_wall_to(at(120));
-    clock.advance(Duration::from_secs(1));
-    let all = ended(&ada, &id, 2).await;
-    assert_eq!(outcomes(&all), [60, 120].map(|seconds| (Some(at(seconds)), RunStatus::Ok)));
-    world.finish().await;
-}
-
-#[tokio::test]
 async fn times_while_automation_is_off_are_missed_and_not_caught_up() {
     let clock = ManualClock::at(start());
     let mut world = world(&clock).build().await;
@@ -202,7 +123,7 @@ async fn times_while_automation_is_off_are_missed_and_not_caught_up() {
         json!({"name": "other", "trigger": {"type": "manual"}, "action": {"type": "lightweight", "prompt": "p"}});
     let saved = ada.post("/api/routines", &body).await.expect(201).body;
     assert_eq!(saved["warnings"][0]["code"], "automation_disabled", "{saved:#}");
-    let by_hand = super::triggered(&ada, &id).await;
+    let by_hand = triggered(&ada, &id).await;
     assert_eq!(
         (by_hand.status, by_hand.due_at),
         (RunStatus::Ok, None),
